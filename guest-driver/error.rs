@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What can go wrong between driver and device, and the errno that a process sees (`uapi.rs` has the list).
+//! Errors between driver and device, and the errno that a process sees (`uapi.rs` has the list).
 
 use kernel::{
     bindings,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `CUDA_EMULATOR_CHECK` asks for.
+//! The checks that `CUDA_EMULATOR_CHECK` names.
 
 use std::sync::OnceLock;
 
-/// What is looked for.
+/// The enabled checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Checks {
     pub(crate) race: bool,
@@ -18,7 +18,7 @@ impl Checks {
     }
 }
 
-/// What the environment asks for.
+/// Returns the checks that the environment enables. It is read once.
 pub(crate) fn checks() -> Checks {
     static CHECKS: OnceLock<Checks> = OnceLock::new();
     *CHECKS.get_or_init(|| {

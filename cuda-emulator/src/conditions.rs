@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// By handle.
+/// All conditions by their handles.
 static CONDITIONS: Mutex<BTreeMap<u64, Weak<Condition>>> = Mutex::new(BTreeMap::new());
 
 /// A value that kernels set and a conditional node reads.
 #[derive(Debug)]
 pub struct Condition {
-    /// What kernels name it by.
+    /// The handle by which kernels name it.
     pub handle: u64,
-    /// What it is when a graph starts, if it is not to keep its value.
+    /// Its value at the start of a graph. `None`: it keeps its value.
     default: Option<u32>,
     value: AtomicU32,
     /// A node has it: no other can.
@@ -37,7 +37,7 @@ impl Condition {
         CONDITIONS.lock().unwrap_or_else(PoisonError::into_inner).get(&handle).and_then(Weak::upgrade)
     }
 
-    /// Whether a conditional node has it.
+    /// Returns whether a conditional node has it.
     pub fn is_taken(&self) -> bool {
         self.taken.load(Ordering::Acquire)
     }
@@ -47,12 +47,12 @@ impl Condition {
         self.taken.store(taken, Ordering::Release);
     }
 
-    /// What was set last.
+    /// The value that was set last.
     pub fn value(&self) -> u32 {
         self.value.load(Ordering::Acquire)
     }
 
-    /// What cudaGraphSetConditional does.
+    /// Sets the value, as cudaGraphSetConditional does.
     pub fn set(&self, value: u32) {
         self.value.store(value, Ordering::Release);
     }

@@ -39,21 +39,21 @@ pub struct Launch<'a> {
     pub cluster: Option<[u32; 3]>,
     /// The device's memory.
     pub memory: &'a Memory,
-    /// Where device printf goes.
+    /// The output of device printf.
     pub printf: &'a Printf,
     /// cuLaunchCooperativeKernel: all blocks run side by side and may wait for each other.
     pub cooperative: bool,
     /// Set by another thread to end the launch early; checked every few milliseconds.
     pub cancel: &'a AtomicBool,
-    /// How many host threads may work on it, at least 1.
+    /// The maximum number of host threads that work on it, at least 1.
     pub workers: usize,
-    /// What `%nsmid` says, at least 1.
+    /// The value of `%nsmid`, at least 1.
     pub multiprocessors: u32,
     /// Most bytes of local memory a thread may use for its call stack; cudaLimitStackSize is a lower bound for it.
     pub stack_bytes: u32,
     /// A number for `%gridid`.
     pub grid_id: u64,
-    /// What the kernel can ask the device; `&()` without a driver.
+    /// The device runtime for the kernel; `&()` without a driver.
     pub device: &'a dyn DeviceRuntime,
 }
 
@@ -91,11 +91,11 @@ pub(crate) fn once(launch: &Launch<'_>, children: &Children<'_>) -> Result<(), F
     grid::run(launch, (code, entry), children)
 }
 
-/// Why a kernel was stopped: the first fault of the first thread that had one.
+/// The reason for which a kernel was stopped: the first fault of the first thread that had one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Fault {
-    /// What happened.
+    /// The kind of fault.
     pub kind: FaultKind,
     /// The kernel's name.
     pub kernel: String,

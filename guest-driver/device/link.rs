@@ -30,7 +30,7 @@ pub(crate) struct Link {
     greeting: u64,
 }
 
-/// What has to be done about a change.
+/// The reaction to a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Step {
     /// Sessions of the time before are lost.

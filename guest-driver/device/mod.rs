@@ -148,7 +148,7 @@ impl Device {
         &self.dev
     }
 
-    /// Where deferred work goes.
+    /// Returns the queue of deferred work.
     pub(crate) fn works(&self) -> &WorkQueue {
         &self.works
     }

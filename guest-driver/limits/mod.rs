@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the driver allows: the limits of module and device, budgets of each user, places in the rings for each
+//! The driver's limits: those of module and device, budgets of each user, places in the rings for each
 //! session.
 
 pub(crate) mod account;

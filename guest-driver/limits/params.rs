@@ -85,9 +85,10 @@ pub(crate) struct Limits {
     pub(crate) outstanding: u32,
     pub(crate) pinned_bytes: u64,
     pub(crate) shared_bytes: u64,
-    /// Of one user's files together; what the device keeps and what it uses during a request are counted apart.
+    /// The maximum for one user's files together; what the device keeps and what it uses during a request are counted
+    /// apart.
     pub(crate) user_pinned_bytes: u64,
-    /// That the device keeps of all users together.
+    /// The maximum that the device keeps for all users together.
     pub(crate) all_pinned_bytes: u64,
     /// A user may keep no more pinned than `RLIMIT_MEMLOCK`.
     pub(crate) memlock_is_strict: bool,
@@ -136,7 +137,7 @@ impl Limits {
         Ok(())
     }
 
-    /// What `VIRTIO_CUDA_INFO` answers.
+    /// Returns the answer of `VIRTIO_CUDA_INFO`.
     pub(crate) fn info(&self) -> uapi::Info {
         uapi::Info {
             protocol_version: crate::transport::PROTOCOL_VERSION,

@@ -55,7 +55,7 @@ struct Table {
     users: KVec<User>,
     /// Sessions of all users, until the device has answered their close.
     sessions: u32,
-    /// Those of them that are closing.
+    /// The sessions that are closing.
     closing: u32,
 }
 

@@ -19,7 +19,7 @@ use kernel::{
     },
 };
 
-/// What poll(2) says.
+/// The answer of poll(2).
 pub(crate) struct Readiness {
     /// read(2) gives something.
     pub(crate) readable: bool,
@@ -50,7 +50,7 @@ struct Callbacks<T>(PhantomData<T>);
 
 #[allow(clippy::missing_safety_doc)]
 impl<T: FileOperations> Callbacks<T> {
-    /// What the C side calls.
+    /// The functions that the C side calls.
     const ENTRIES: glue::virtio_cuda_file_operations = glue::virtio_cuda_file_operations {
         open: Self::open,
         release: Self::release,

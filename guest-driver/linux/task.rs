@@ -18,7 +18,7 @@ impl Process {
         Self(current!().group_leader().into())
     }
 
-    /// Whether the current task belongs to this process.
+    /// Returns whether the current task belongs to this process.
     pub(crate) fn is_current(&self) -> bool {
         core::ptr::eq(self.0.as_ptr(), current!().group_leader().as_ptr())
     }
@@ -32,7 +32,7 @@ pub(crate) fn current_name() -> [u8; 16] {
     name
 }
 
-/// Whether the current task is on its way out.
+/// Returns whether the current task is on its way out.
 pub(crate) fn current_is_exiting() -> bool {
     // SAFETY: Reads flags of the current task.
     unsafe { glue::virtio_cuda_current_exiting() }
@@ -50,7 +50,7 @@ pub(crate) fn memlock_bytes() -> u64 {
     unsafe { glue::virtio_cuda_memlock_bytes() }
 }
 
-/// Whether the current task may lock memory beyond limits: `CAP_IPC_LOCK` in the initial user namespace.
+/// Returns whether the current task may lock memory beyond limits: `CAP_IPC_LOCK` in the initial user namespace.
 pub(crate) fn may_lock_memory() -> bool {
     // SAFETY: Reads the current task's credentials.
     unsafe { glue::virtio_cuda_may_lock_memory() }

@@ -153,7 +153,7 @@ struct Callbacks<D>(core::marker::PhantomData<D>);
 
 #[allow(clippy::missing_safety_doc)]
 impl<D: Driver> Callbacks<D> {
-    /// What the C side calls.
+    /// The functions that the C side calls.
     // A constant cannot call `as_char_ptr`; the cast makes the same of it.
     #[allow(clippy::disallowed_methods)]
     const ENTRIES: glue::virtio_cuda_driver = glue::virtio_cuda_driver {

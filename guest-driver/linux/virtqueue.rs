@@ -88,7 +88,7 @@ impl VirtQueue {
         unsafe { glue::virtio_cuda_enable_cb(self.0.as_ptr()) }
     }
 
-    /// Whether the device has broken the rules of the ring, or is gone.
+    /// Returns whether the device has broken the rules of the ring, or is gone.
     pub(crate) fn is_broken(&self) -> bool {
         // SAFETY: The queue is valid.
         unsafe { glue::virtio_cuda_is_broken(self.0.as_ptr()) }

@@ -20,7 +20,7 @@ use kernel::{
     types::Opaque,
 };
 
-/// What may end a wait early.
+/// The causes that may end a wait early.
 #[derive(Clone, Copy)]
 pub(crate) enum Mode {
     /// Any signal.
@@ -40,7 +40,7 @@ impl Mode {
     }
 }
 
-/// Why a wait ended without what it waited for.
+/// The cause that ended a wait early.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// A signal that the [`Mode`] admits.

@@ -30,7 +30,7 @@ impl WorkQueue {
         Ok(Self(NonNull::new(raw).ok_or(ENOMEM)?))
     }
 
-    /// Where to put work.
+    /// Returns the queue for work.
     pub(crate) fn queue(&self) -> &Queue {
         // SAFETY: Valid as long as `self`, by the invariant.
         unsafe { Queue::from_raw(self.0.as_ptr()) }

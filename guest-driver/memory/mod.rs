@@ -56,7 +56,7 @@ const BATCH_PAGES: u64 = 256;
 /// Areas are made of pieces of 2 MiB where memory allows: few entries, few mappings in the device.
 const AREA_ORDER: u32 = 9;
 
-/// What the device does with pinned pages.
+/// The device's access to pinned pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Reads them during one request.
@@ -282,9 +282,9 @@ impl Drop for Area {
 
 /// Memory that the device may write or map.
 pub(crate) enum Memory {
-    /// Of a process.
+    /// Pages of a process.
     Pinned(Pinned),
-    /// Of the driver.
+    /// Pages of the driver.
     Area(Area),
 }
 

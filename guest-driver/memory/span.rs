@@ -16,7 +16,7 @@ const MAX_RUN_PAGES: u32 = (u32::MAX as u64 / PAGE_BYTES) as u32;
 pub(crate) struct Span {
     /// Address of the first page.
     pub(crate) first_page: u64,
-    /// Where in it the buffer begins.
+    /// The offset of the buffer in it.
     pub(crate) offset: u32,
     /// Bytes of the buffer, at least 1.
     pub(crate) bytes: u64,
@@ -37,7 +37,7 @@ impl Span {
         })
     }
 
-    /// Whether the buffer begins and ends with a page.
+    /// Returns whether the buffer begins and ends with a page.
     pub(crate) fn is_page_aligned(&self) -> bool {
         self.offset == 0 && self.bytes % PAGE_BYTES == 0
     }

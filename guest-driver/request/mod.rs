@@ -64,13 +64,13 @@ use kernel::{
     },
 };
 
-/// Where a payload comes from.
+/// The source of a payload.
 pub(crate) enum Payload<'a> {
     Kernel(&'a [u8]),
     User(UserSliceReader, usize),
 }
 
-/// What a request is made of.
+/// The parts of a request.
 pub(crate) struct Draft<'a> {
     /// `op`, `flags`, `session` and `tag`; the rest is filled in.
     pub(crate) header: RequestHeader,
@@ -98,7 +98,7 @@ pub(crate) struct Answer {
     bytes: usize,
 }
 
-/// How a chain came back.
+/// The way in which a chain came back.
 #[derive(Clone, Copy)]
 enum Return {
     /// The device has written so many bytes.
@@ -356,7 +356,7 @@ impl Request {
 /// happen when the device answers.
 pub(crate) struct Pending(Arc<Request>);
 
-/// Why a wait for an answer is over.
+/// The reason for the end of a wait for an answer.
 pub(crate) enum Awaited {
     /// The device has answered.
     Answered,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What requests are for, and what follows from their answers. This happens exactly once for each request
+//! The purposes of requests, and the effects of their answers. This happens exactly once for each request
 //! that was sent, whether or not anybody still waits.
 
 use crate::{
@@ -33,7 +33,7 @@ pub(crate) enum Purpose {
     Call(Arc<Session>),
     /// `OP_CALL` with `FLAG_KEEP`: the device keeps the memory under this tag.
     Keep(Arc<Session>, u64),
-    /// `OP_SHARE`: as above.
+    /// `OP_SHARE`: the device keeps the area at this offset of the device file.
     Share(Arc<Session>, u64),
     /// `OP_UNPIN` of the tag.
     Unpin(Arc<Session>, u64),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What a session hears from the device: events, and that it is lost.
+//! The messages of the device to a session: events, and the loss of the session.
 
 use super::Session;
 use crate::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! How a session begins and ends.
+//! The beginning and the end of a session.
 
 use super::{
     Session,
@@ -40,9 +40,9 @@ use kernel::{
     workqueue::WorkItem, //
 };
 
-/// How long open(2) waits for a backend that has yet to answer the greeting.
+/// The maximum time that open(2) waits for a backend that has yet to answer the greeting.
 const GREETING_PATIENCE_MS: Msecs = 5_000;
-/// How long open(2) waits for its session: the backend may have to start a worker, and CUDA in it.
+/// The maximum time that open(2) waits for its session: the backend may have to start a worker, and CUDA in it.
 const OPEN_PATIENCE_MS: Msecs = 30_000;
 impl WorkItem<CLOSING> for Session {
     type Pointer = Arc<Session>;

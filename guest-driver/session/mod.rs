@@ -152,7 +152,7 @@ impl Session {
         self.id.load(Relaxed)
     }
 
-    /// Whether the session is of no use any more.
+    /// Returns whether the session is of no use any more.
     pub(crate) fn is_lost(&self) -> bool {
         let state = self.state.lock();
         state.lost || state.closed

@@ -62,7 +62,7 @@ impl Session {
         })
     }
 
-    /// Whether the pages kept under `tag` are still those of the process.
+    /// Returns whether the pages kept under `tag` are still those of the process.
     pub(crate) fn is_fresh(&self, tag: u64) -> bool {
         self.watches.lock().is_fresh(tag)
     }

@@ -71,7 +71,7 @@ impl Watch {
         }
     }
 
-    /// Whether a mapping has changed, or will in a moment.
+    /// Returns whether a mapping has changed, or will in a moment.
     pub(crate) fn is_stale(&self) -> bool {
         // SAFETY: Valid by the invariant.
         unsafe { glue::virtio_cuda_watch_is_stale(self.raw.as_ptr()) }
@@ -134,7 +134,7 @@ impl Watches {
         self.0.as_deref().unwrap_or(&[])
     }
 
-    /// Whether `tag` is watched and nothing has changed.
+    /// Returns whether `tag` is watched and nothing has changed.
     pub(crate) fn is_fresh(&self, tag: u64) -> bool {
         self.list().iter().any(|w| w.tag == tag && !w.is_stale())
     }

@@ -159,7 +159,7 @@ pub struct Opened {
     pub session: u64,
 }
 
-/// What the device puts into a buffer of `eventq`.
+/// The contents of a buffer of `eventq`, which the device writes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Event {

@@ -37,7 +37,7 @@ pub const VIRTIO_CUDA_CALL: u32 = ioc(3, IOC_NR_CALL, core::mem::size_of::<Call>
 /// Takes back kept pages. Errors: `ENOENT` no such tag; else as for [`VIRTIO_CUDA_CALL`].
 pub const VIRTIO_CUDA_UNPIN: u32 = ioc(1, IOC_NR_UNPIN, core::mem::size_of::<Unpin>());
 
-/// Whether the pages kept under a tag with [`CALL_TRACK`] are still those that the process has at the same
+/// Reports whether the pages kept under a tag with [`CALL_TRACK`] are still those that the process has at the same
 /// addresses. Errors: `ENOENT` they are not, or there is no such tag; it stays so.
 pub const VIRTIO_CUDA_FRESH: u32 = ioc(1, IOC_NR_FRESH, core::mem::size_of::<Unpin>());
 

@@ -203,16 +203,21 @@ static void several() {
 
 static void mistakes() {
     const auto refused = [](const char *name, int status) { printf("%s: %s\n", name, status != 0 ? "refused" : "accepted"); };
-    Handle open = create(TENSOR), operation = create(FORWARD), done = tensor('x', {N, C, H, W}, DATA_HALF);
+    Handle open = create(TENSOR), none = nullptr, operation = create(FORWARD), done = tensor('x', {N, C, H, W}, DATA_HALF);
     refused("a tensor of nothing", call("cudnnBackendFinalize", open));
-    refused("a reference to what is not finalised", set<Handle>(operation, 704, DESCRIPTOR, {open}));
     refused("a change of what is finalised", set<int64_t>(done, 906, INT64, {5}));
-    refused("a kind that is none", call("cudnnBackendCreateDescriptor", 999, &open));
+    refused("a kind that is none", call("cudnnBackendCreateDescriptor", 999, &none));
     refer(operation, 702, convolution());
     refer(operation, 704, done);
     refer(operation, 703, tensor('w', {K, C, R, R}, DATA_HALF));
     refer(operation, 705, tensor('y', {N, K, P, Q + 1}, DATA_HALF));
     refused("sizes that do not fit", call("cudnnBackendFinalize", operation));
+    Handle early = create(FORWARD);
+    refer(early, 702, convolution());
+    refused("a reference to what is not finalised", set<Handle>(early, 704, DESCRIPTOR, {open}));
+    refer(early, 703, tensor('w', {K, C, R, R}, DATA_HALF));
+    refer(early, 705, tensor('y', {N, K, P, Q}, DATA_HALF));
+    refused("an operation on what is not finalised", call("cudnnBackendFinalize", early));
 }
 
 int main() {

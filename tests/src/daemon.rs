@@ -40,7 +40,7 @@ pub struct DaemonOptions {
     pub environment: Vec<(String, String)>,
     /// The hard and soft limit of its open files, if not this process's.
     pub open_files: Option<u64>,
-    /// Where its log goes, if [`Daemon::log`] is not wanted.
+    /// The file for its log, if [`Daemon::log`] is not wanted.
     pub log: Option<PathBuf>,
 }
 

@@ -23,7 +23,7 @@ pub const PREBUILT_VARIABLE: &str = "VHOST_CUDA_PROGRAMS";
 
 type Slot = Arc<OnceLock<Result<PathBuf, String>>>;
 
-/// Where programs come from.
+/// The source of programs.
 #[derive(Debug)]
 pub struct Programs {
     origin: Origin,
@@ -74,7 +74,7 @@ impl Programs {
         Ok(list(&root)?.into_iter().filter(is_program).filter_map(stem).collect())
     }
 
-    /// Why the program cannot be had here, if so.
+    /// Returns the reason for which the program is not available here, if it is not.
     pub fn missing(&self, name: &str) -> Option<String> {
         let (_, variant) = Variant::of(name)?;
         match &self.origin {

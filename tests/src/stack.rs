@@ -132,7 +132,7 @@ impl Way {
         }
     }
 
-    /// Why this machine cannot go this way, if so.
+    /// Returns the reason for which this machine cannot go this way, if it cannot.
     pub fn missing(self, programs: &Programs) -> Option<String> {
         if self.device() == Device::Native && !gpu_exists() {
             return Some("there is no NVIDIA GPU here (/dev/nvidiactl)".into());

@@ -14,7 +14,7 @@ use vhost_cuda_tests::stack::{Device, Route, Way, missing_library};
 use vhost_cuda_tests::suite::{self, Kit, Suite};
 use vhost_cuda_tests::verdict::{self, Answering};
 
-/// How long one program may take.
+/// The maximum time that one program may take.
 const LIMIT: Duration = Duration::from_secs(180);
 /// How long the daemon's log may lag behind.
 const LOG_LAG: Duration = Duration::from_secs(2);

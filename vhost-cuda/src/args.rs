@@ -155,7 +155,7 @@ pub struct DaemonArgs {
     pub namespaces: Namespaces,
 
     /// Which memory of its virtual machine a worker can map. `all`: all of it, once; `named`: only pages that the session's
-    /// own process has named, each time by leave of the daemon. That makes large copies of ordinary memory slower.
+    /// own process has named, each time by leave of the daemon. That makes large copies of pageable memory slower.
     #[arg(long, value_enum, value_name = "all|named", default_value = "all", hide_possible_values = true)]
     pub guest_pages: GuestPages,
 
@@ -191,7 +191,7 @@ pub enum GuestPages {
     Named,
 }
 
-/// Whether and how the system calls of workers are filtered.
+/// The filter of the workers' system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sandbox {
     /// The sternest that what executes the calls is known to bear.
@@ -220,7 +220,7 @@ impl Sandbox {
     }
 }
 
-/// Whether workers have namespaces of their own.
+/// The use of namespaces for workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Namespaces {
     /// If the host allows it.
@@ -307,7 +307,7 @@ pub struct WorkerArgs {
     /// Most device memory of the session, in bytes.
     #[arg(long)]
     pub memory_limit: Option<u64>,
-    /// How long work on a GPU may take, in milliseconds.
+    /// The maximum time that work on a GPU may take, in milliseconds.
     #[arg(long)]
     pub time_limit: Option<u64>,
     /// Say how much GPU memory the context takes, and so many of them.
@@ -316,7 +316,7 @@ pub struct WorkerArgs {
     /// Threads for large copies.
     #[arg(long, default_value_t = 1)]
     pub copy_threads: u32,
-    /// What it may ask the kernel for.
+    /// The filter of its system calls.
     #[arg(long, value_enum, default_value = "auto")]
     pub sandbox: Sandbox,
     /// The library is the emulator.

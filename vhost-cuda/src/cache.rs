@@ -6,7 +6,8 @@
 //! worker can put anything under a name that is not its own. A worker asks over a socket of its own, which a
 //! thread of the daemon serves as long as the session lives.
 //!
-//! Where there is no room for another image, one goes of the machine that has most, and there of the user who has most:
+//! If there is no room for another image, the cache drops one of the machine that has most, and there of the user who
+//! has most:
 //! nobody can evict others but for a fair share.
 
 use std::ffi::CStr;
@@ -30,7 +31,7 @@ use crate::owner::{Machine, Owner};
 pub const MAX_IMAGES: usize = 128;
 /// Bytes that are hashed at a time.
 const CHUNK: usize = 256 << 10;
-/// What makes a file's contents and length final.
+/// The seals that make a file's contents and length final.
 const SEALS: libc::c_int = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// Bytes of a digest.
@@ -40,7 +41,7 @@ pub const ASK: u32 = 1;
 /// [`Question::kind`]: here is an image; its file comes along. There is no answer.
 pub const KEEP: u32 = 2;
 
-/// What a worker sends.
+/// A worker's message.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Question {
@@ -54,7 +55,7 @@ pub struct Question {
     pub digest: [u8; DIGEST_BYTES],
 }
 
-/// What a worker gets for an [`ASK`]; the file comes along if there is one.
+/// The answer to an [`ASK`]; the file comes along if there is one.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Answer {
@@ -187,13 +188,13 @@ impl State {
 }
 
 impl Image {
-    /// What an image takes: its bytes, and a descriptor, which counts as a share of a cache of the usual size.
+    /// The cost of an image: its bytes, and a descriptor, which counts as a share of a cache of the usual size.
     fn weight(&self) -> u64 {
         self.bytes + (256 << 20) / MAX_IMAGES as u64
     }
 }
 
-/// That `file` is as long as it should be, and stays as it is. Only files in memory can be sealed.
+/// Checks that `file` has the announced length and cannot change. Only files in memory can be sealed.
 fn check(file: &File, bytes: u64) -> io::Result<()> {
     // SAFETY: a plain query on an open descriptor.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };

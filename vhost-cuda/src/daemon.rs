@@ -53,10 +53,10 @@ static REFUSALS: Throttle = Throttle::new(3, Duration::from_secs(60));
 /// once, while the workers of the one before are ending.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// What the capabilities option prints (docs/interop/vhost-user.rst of QEMU, "Backend programs").
+/// The output of the capabilities option (docs/interop/vhost-user.rst of QEMU, "Backend programs").
 pub const CAPABILITIES: &str = "{\n  \"type\": \"cuda\"\n}";
 
-/// What a connection's thread gets once a front-end is there.
+/// The values that a connection's thread gets once a front-end is there.
 type Served = (VhostUserDaemon<Arc<Backend>>, Arc<Backend>);
 
 /// Devices that are connected, to end them with the daemon.
@@ -205,7 +205,7 @@ fn start_pool(args: &DaemonArgs, spec: WorkerSpec, unless: anyhow::Result<()>) -
     pool.context("Cannot start the worker pool")
 }
 
-/// What the daemon listens on.
+/// The socket that the daemon listens on.
 struct Listening {
     listener: Listener,
     /// To be removed at the end.
@@ -420,7 +420,7 @@ fn report(connection: u64, device: &Device, result: Result<(), BackendError>) {
     }
 }
 
-/// Whether the front-end set up queues without having shared the memory that they lie in.
+/// Returns whether the front-end set up queues without having shared the memory that they lie in.
 fn memory_not_shared(device: &Device, cause: &VhostUserError) -> bool {
     match cause {
         // The library's answer to a queue's address when it has no memory at all.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What processes of a guest share with each other: memory and events, by tokens.
+//! The objects that processes of a guest share with each other: memory and events, by tokens.
 //!
 //! A worker offers what libcuda exported and gets a token, 128 random bits, which is all that its guest process
 //! ever sees and can hand on. Another worker that shows the token gets what was offered. So whoever knows a
@@ -58,7 +58,7 @@ pub const POOL: u32 = 4;
 /// [`Offer::what`]: an allocation of such a pool (`CUmemPoolPtrExportData`).
 pub const POINTER: u32 = 5;
 
-/// What is shared.
+/// A shared object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Offer {
@@ -72,7 +72,7 @@ pub struct Offer {
     pub handle: [u8; HANDLE_BYTES],
 }
 
-/// What a worker sends.
+/// A worker's message.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Question {
@@ -80,13 +80,13 @@ struct Question {
     kind: u32,
     /// Zero.
     reserved: u32,
-    /// What is looked up or withdrawn.
+    /// The token of a look-up or a withdrawal.
     token: [u8; TOKEN_BYTES],
-    /// What is offered; of a look-up, only `what` counts.
+    /// The offered object; for a look-up, only `what` counts.
     offer: Offer,
 }
 
-/// What a worker gets.
+/// The answer to a worker.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Answer {
@@ -94,15 +94,15 @@ struct Answer {
     found: u32,
     /// Zero.
     reserved: u32,
-    /// Of an offer.
+    /// The token of a new offer.
     token: [u8; TOKEN_BYTES],
-    /// Of a look-up.
+    /// The object that a look-up found.
     offer: Offer,
 }
 
 type Token = [u8; TOKEN_BYTES];
 
-/// What the files of a session's offers count against.
+/// The budgets for the files of a session's offers.
 #[derive(Clone, Debug)]
 pub struct FileBudgets {
     /// Files that one machine may have the daemon keep.
@@ -126,11 +126,11 @@ struct Kept {
     _charges: [Charge; 2],
 }
 
-/// What a session has offered.
+/// The offers of a session.
 #[derive(Debug, Default)]
 struct Session {
     tokens: HashSet<Token>,
-    /// Of offers that can be told apart.
+    /// The offers that can be told apart.
     named: HashMap<Offer, Token>,
     files: usize,
 }
@@ -324,7 +324,7 @@ fn keep(file: File, budgets: &FileBudgets) -> io::Result<Kept> {
     Ok(Kept { file, _charges: [machine, descriptors] })
 }
 
-/// Whether a character device of this major number is one of NVIDIA's.
+/// Returns whether a character device of this major number is one of NVIDIA's.
 fn is_nvidia(major: u32) -> bool {
     static MAJORS: OnceLock<Vec<u32>> = OnceLock::new();
     let majors =
@@ -352,7 +352,7 @@ pub fn offer(
     Ok((answer.found == 1).then_some(answer.token))
 }
 
-/// What was offered under a token, if there is such a thing.
+/// Returns the object that was offered under a token, if there is one.
 pub fn look_up(
     socket: &UnixStream,
     token: [u8; TOKEN_BYTES],

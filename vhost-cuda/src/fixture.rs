@@ -23,8 +23,8 @@ use crate::metrics::statistics::Statistics;
 use crate::sessions::messages::Messages;
 use crate::sessions::process::{Process, Sockets, Worker, WorkerSpec};
 
-/// What workers of a test are started with. They are the test's program, which does not know the worker's options and ends
-/// at once.
+/// Returns the settings for workers of a test. They are the test's program, which does not know the worker's options
+/// and ends at once.
 pub fn worker_spec() -> WorkerSpec {
     WorkerSpec {
         libraries: Vec::new(),
@@ -69,7 +69,7 @@ pub const INDIRECT: u16 = 4;
 pub const QUEUE_SIZE: u16 = 64;
 /// Bytes of guest memory.
 pub const MEMORY_BYTES: u64 = 4 << 20;
-/// Where requests are put; each chain has its own page from here, and its reply half a page further.
+/// The address of requests; each chain has its own page from here, and its reply half a page further.
 const REQUESTS: u64 = 0x10_0000;
 const PAGE: u64 = 4096;
 

@@ -35,4 +35,5 @@ pub mod owner;
 pub mod sessions;
 pub mod shares;
 pub mod socket;
+pub mod timers;
 pub mod worker;

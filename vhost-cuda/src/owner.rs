@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who shares with whom: what one user of a machine offers or loads, the same user of the same machine finds.
+//! The owner of shared objects: only the same user of the same machine finds what a process offers or loads.
 
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
 use crate::front_end::memory::Memory;
 
-/// Where the memory of a virtio-user process begins (`guest-lib/client/src/virtio_user/memory.rs`). A machine has memory
-/// at a lower address: firmware and kernels of PCs begin in the first MiB.
+/// The start of the memory of a virtio-user process (`guest-lib/client/src/virtio_user/memory.rs`). A machine has
+/// memory at a lower address: firmware and kernels of PCs begin in the first MiB.
 const PROCESS_RAM: u64 = 1 << 32;
 
 /// A user of a machine.
@@ -18,7 +18,7 @@ pub struct Owner {
     pub uid: u32,
 }
 
-/// What a front-end stands for.
+/// The machine behind a front-end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Machine {
     /// A virtual machine: the number of its connection.

@@ -123,7 +123,7 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
     for (name, executable) in test_programs(paths)? {
         put(&executable, &name)?;
     }
-    put(&std::env::current_exe()?, "xtask")?;
+    put(&build::program(paths, "xtask")?, "xtask")?;
     compile_programs(paths, &folder.join("programs"))?;
     strip(&folder)?;
     fs::write(folder.join("run.sh"), RUN)?;

@@ -28,7 +28,7 @@ struct Listed {
     error: &'static str,
     /// Which versions have a name: lists of names, each with the version.
     versions: &'static [(&'static str, &'static str)],
-    /// Why some are not there.
+    /// The reason for which some are missing.
     why: &'static str,
 }
 

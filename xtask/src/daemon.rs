@@ -123,7 +123,7 @@ impl Daemon {
         self.process.as_ref().map(Process::id)
     }
 
-    /// Where it listens.
+    /// The socket on which it listens.
     pub fn socket(&self) -> &Path {
         &self.socket
     }

@@ -4,14 +4,15 @@
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::build::Stack;
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
-use crate::progress::duration;
+use crate::progress::{duration, say, side_by_side};
 use crate::run::{new_log_folder, passed_environment};
 use crate::setup::kernel::Flavour;
 use crate::virtio_user::VirtioUser;
@@ -23,25 +24,20 @@ const PROGRAM: &str = "tests/cuda/add_one.cu";
 /// Time limit.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Parts of the setup for a program beside the daemon.
-const FIRST: [setup::Part; 3] = [setup::Part::Debian, setup::Part::Nvcc, setup::Part::Zig];
-
 /// Runs the program beside the daemon, then in a virtual machine. The first needs neither QEMU nor a kernel, so that its output
 /// appears early. Each ends with a line about the device that executed it and the time that it took.
 pub fn run(paths: &Paths, device: &str) -> Result<u8> {
-    let logs = new_log_folder(paths)?;
-    let result = both(paths, device, &logs);
+    // An optimised stack takes minutes to compile. One that is there is used.
+    let is_built = Stack::new(paths).emulator().exists();
+    let paths = if is_built { paths.clone() } else { paths.quick() };
+    let logs = new_log_folder(&paths)?;
+    let result = both(&paths, device, &logs);
     result.with_context(|| format!("The logs are in {}", logs.display()))
 }
 
 fn both(paths: &Paths, device: &str, logs: &Path) -> Result<u8> {
     let mut clock = Clock::default();
-    setup::run(paths, &FIRST)?;
-    clock.stop("setup");
-    build::run(paths, &build::FIRST, Flavour::Small)?;
-    clock.stop("build");
-    let program = program::compile(paths, &paths.root.join(PROGRAM))?;
-    clock.stop("compile");
+    let program = prepare_first(paths, &mut clock)?;
     let beside = logs.join("without-a-virtual-machine");
     fs::create_dir(&beside).with_context(|| format!("Cannot create {}", beside.display()))?;
     let (status, facts) = beside_daemon(paths, device, &program, &beside, &mut clock)?;
@@ -50,14 +46,67 @@ fn both(paths: &Paths, device: &str, logs: &Path) -> Result<u8> {
         return Ok(u8::try_from(status).unwrap_or(u8::MAX));
     }
 
-    eprintln!("{:16} setup and build for the same program in a virtual machine", "next");
-    setup::run(paths, &[])?;
-    clock.stop("setup");
-    build::run(paths, &[], Flavour::Small)?;
-    clock.stop("build");
+    say(&format!("{:16} setup and build for the same program in a virtual machine", "next"));
+    prepare_vm(paths, &mut clock)?;
     let (status, facts) = in_vm(paths, device, &program, logs, &mut clock)?;
     end_stage(status, &facts.sentence()?, &mut clock)?;
+    if paths.is_quick() {
+        println!(
+            "The demo's stack is not optimised; `cargo xtask run` and the other commands build one that is."
+        );
+    }
     Ok(u8::try_from(status).unwrap_or(u8::MAX))
+}
+
+/// Sets up and builds the parts for a program without a virtual machine. Returns the compiled program.
+fn prepare_first(paths: &Paths, clock: &mut Clock) -> Result<PathBuf> {
+    let source = paths.root.join(PROGRAM);
+    // They have the linker that cargo calls.
+    setup::run(paths, &[setup::Part::Debian])?;
+    clock.stop("packages");
+    let downloads = [setup::Part::Nvcc, setup::Part::Zig];
+    if !paths.is_quick() {
+        setup::run(paths, &downloads)?;
+        clock.stop("setup");
+        build::run(paths, &build::FIRST, Flavour::Small)?;
+        clock.stop("build");
+        let program = program::compile(paths, &source)?;
+        clock.stop("compile");
+        return Ok(program);
+    }
+    let (mut program, mut compiled) = (None, None);
+    side_by_side(vec![
+        Box::new(|| {
+            setup::run(paths, &downloads)?;
+            program = Some(program::compile(paths, &source)?);
+            Ok(())
+        }),
+        Box::new(|| {
+            compiled = Some(build::quick::compile(paths)?);
+            Ok(())
+        }),
+    ])?;
+    compiled.context("Nothing was compiled")?.link(paths)?;
+    clock.stop("setup and build");
+    program.context("The program was not compiled")
+}
+
+/// Sets up and builds what a virtual machine needs beside that.
+fn prepare_vm(paths: &Paths, clock: &mut Clock) -> Result<()> {
+    if paths.is_quick() {
+        side_by_side(vec![
+            Box::new(|| setup::run(paths, &[])),
+            Box::new(|| build::quick::build_agent(paths)),
+        ])?;
+        clock.stop("setup");
+        build::quick::build_module(paths)?;
+    } else {
+        setup::run(paths, &[])?;
+        clock.stop("setup");
+        build::run(paths, &[], Flavour::Small)?;
+    }
+    clock.stop("build");
+    Ok(())
 }
 
 /// Prints a stage's last line.

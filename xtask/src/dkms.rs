@@ -14,7 +14,7 @@ use crate::setup::kernel::Flavour;
 use crate::setup::stock_kernel::StockKernel;
 use crate::{build, setup};
 
-/// Where the tree lies in a guest.
+/// The folder of the sources in a guest.
 const SOURCES: &str = "usr/src";
 /// The time of all files in the archive: 2026-01-01. The bytes must not say when it was packed.
 pub const TIME: u64 = 1_767_225_600;

@@ -20,8 +20,8 @@ const PACKAGE: &str = "vhost-cuda-fuzz";
 const HOST: &str = "x86_64-unknown-linux-gnu";
 /// Checks that release builds do not have.
 const FLAGS: &str = "--cfg fuzzing -Cdebug-assertions -Coverflow-checks";
-/// What libFuzzer needs of the compiler, for the crates of this workspace: it looks at all instrumented code after each
-/// execution.
+/// The compiler wrapper that libFuzzer needs, for the crates of this workspace: it looks at all instrumented code after
+/// each execution.
 const WRAPPER: &str = "#!/bin/sh
 # Not build scripts.
 case \" $* \" in *\" --target \"*) ;; *) exec \"$@\" ;; esac

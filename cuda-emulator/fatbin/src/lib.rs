@@ -25,7 +25,7 @@ const MAX_TEXT: usize = 1 << 30;
 /// LZ4 makes no more of a byte than this: a forged size must not make us allocate much for little.
 const LZ4_RATIO: usize = 256;
 
-/// Why a container was refused.
+/// The reason for refusing a container.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FatbinError {
     /// The bytes are not a container, or contradict themselves (CUDA_ERROR_INVALID_IMAGE).
@@ -38,7 +38,7 @@ pub enum FatbinError {
     NoPtx {
         /// The device's compute capability times ten.
         wanted: u32,
-        /// What is in it.
+        /// The images in the container.
         found: String,
     },
 }

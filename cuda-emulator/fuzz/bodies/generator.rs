@@ -18,7 +18,7 @@ const REGISTERS: u16 = 8;
 pub struct Kernel {
     shape: [u8; 2],
     cooperative: bool,
-    /// What the address registers hold at first.
+    /// Indices into [`STARTS`]: the first values of the address registers.
     starts: [u8; 8],
     steps: Vec<Step>,
 }
@@ -30,7 +30,7 @@ struct Step {
     guard: u8,
 }
 
-/// What an address register may hold at first.
+/// The values that an address register may hold at first.
 const STARTS: [&str; 12] = [
     "ld.param.u64 {d}, [p0];",
     "ld.param.u64 {d}, [p0]; mad.wide.u32 {d}, %r0, 4, {d};",

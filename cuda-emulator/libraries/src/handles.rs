@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What a library gives out. Handles are numbers, not addresses: one that has ended is found nowhere.
+//! The handles of a library. They are numbers, not addresses: a destroyed handle is never found again.
 
 use std::any::Any;
 use std::collections::HashMap;

@@ -19,7 +19,7 @@ mod memory;
 mod numbers;
 mod stream;
 
-/// What is not written here.
+/// The functions that are not implemented.
 mod missing {
     macro_rules! missing {
         ($($library:literal)*) => { $(include!(concat!(env!("OUT_DIR"), "/", $library, ".rs"));)* };

@@ -105,7 +105,7 @@ impl Vector {
         Ok(Self { array: Array::new(kind, base, span)?, count, step: apart, is_backward: step < 0 })
     }
 
-    /// How many there are.
+    /// The number of elements.
     pub fn count(self) -> usize {
         self.count
     }

@@ -21,7 +21,7 @@ pub type Stream = usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
-/// What work returns.
+/// The result of work in a stream.
 pub type Done = Result<(), Fault>;
 
 /// `cuLaunchHostFunc`.
@@ -78,7 +78,7 @@ fn driver() -> Option<&'static Driver> {
     DRIVER.get_or_init(find).as_ref()
 }
 
-/// Whether that many bytes at `address` are memory that kernels may access.
+/// Returns whether that many bytes at `address` are memory that kernels may access.
 pub fn reaches(address: usize, bytes: usize) -> bool {
     driver().is_some_and(|driver| (driver.reaches)(address as u64, bytes as u64) != 0)
 }
@@ -120,7 +120,7 @@ extern "C" fn run(number: *mut c_void) {
     }
 }
 
-/// Whether a stream captures.
+/// Returns whether a stream captures.
 fn captures(driver: &Driver, stream: Stream) -> Result<bool, c_int> {
     let mut status = 0;
     // SAFETY: the driver checks the stream, and the place is a number's.

@@ -5,7 +5,7 @@
 use super::device;
 use super::ffi::report_illegal_address;
 
-/// Whether `bytes` bytes at `ptr` are memory that kernels may access. Ranges that touch each other count as one.
+/// Returns whether `bytes` bytes at `ptr` are memory that kernels may access. Ranges that touch each other count as one.
 fn reaches(mut ptr: u64, mut bytes: u64) -> bool {
     while bytes > 0 {
         let Some((_, range)) = device::range_of(ptr) else { return false };

@@ -46,11 +46,11 @@ static INITIALISED: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether the running call is a `_ptsz` or `_ptds` one.
+    /// True if the running call is a `_ptsz` or `_ptds` one.
     static PER_THREAD: Cell<bool> = const { Cell::new(false) };
-    /// Whether this thread is inside a host function of a stream or graph.
+    /// True if this thread is inside a host function of a stream or graph.
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
-    /// Whether the host function that runs has reported an illegal address.
+    /// True if the host function that runs has reported an illegal address.
     static ILLEGAL_ADDRESS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -85,12 +85,12 @@ pub(super) fn mark_initialised() {
     INITIALISED.store(true, Ordering::Release);
 }
 
-/// Whether cuInit has succeeded in this process.
+/// Returns whether cuInit has succeeded in this process.
 pub(super) fn initialised() -> bool {
     INITIALISED.load(Ordering::Acquire) && !forked()
 }
 
-/// Whether this process is a fork()ed child of one that called cuInit.
+/// Returns whether this process is a fork()ed child of one that called cuInit.
 pub(super) fn forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
@@ -122,12 +122,12 @@ pub(super) fn per_thread<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// Whether stream 0 is the per-thread default stream in this call.
+/// Returns whether stream 0 is the per-thread default stream in this call.
 pub(super) fn default_stream_is_per_thread() -> bool {
     PER_THREAD.get()
 }
 
-/// Where a call stores a result.
+/// The place in which a call stores a result.
 ///
 /// # Invariants
 /// NULL, or valid for writing a `T` until the call returns: the C caller promises it, and only C callers make one.
@@ -161,7 +161,7 @@ impl<T> Out<T> {
         }
     }
 
-    /// Whether it points to a multiple of `bytes`.
+    /// Returns whether it points to a multiple of `bytes`.
     pub(super) fn is_aligned(self, bytes: usize) -> bool {
         self.0.addr().is_multiple_of(bytes)
     }

@@ -10,7 +10,7 @@ use super::ffi::{In, Out, Text};
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
 
-/// What a program registers for messages.
+/// A program's registration for messages.
 pub struct Listener;
 /// Its handle.
 pub type CUlistener = Handle<Listener>;

@@ -7,7 +7,7 @@ use super::ffi::{Out, Text};
 use super::result::{CUresult, CuResult};
 use super::symbols::{SYMBOLS, Symbol};
 
-/// What cuDriverGetVersion says.
+/// The answer of cuDriverGetVersion.
 pub(super) const DRIVER_VERSION: i32 = 13000;
 
 const LEGACY_STREAM: u64 = 1;

@@ -10,7 +10,7 @@ use super::ffi::Out;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CUresult(pub u32);
 
-/// What the body of an entry point returns.
+/// The result of the body of an entry point.
 pub type CuResult<T> = Result<T, CUresult>;
 
 macro_rules! results {

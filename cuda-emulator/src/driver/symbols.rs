@@ -16,7 +16,7 @@ pub(super) struct Symbol {
 include!(concat!(env!("OUT_DIR"), "/symbols.rs"));
 
 impl Symbol {
-    /// Whether its default stream is the per-thread one.
+    /// Returns whether its default stream is the per-thread one.
     pub(super) fn per_thread(&self) -> bool {
         self.name.ends_with("_ptsz") || self.name.ends_with("_ptds")
     }

@@ -6,7 +6,7 @@ use super::machine::{Flow, Machine, lanes_of};
 use crate::launch::FaultKind;
 use crate::lower::code::{CONSTANT, Handler, Instr, LANES};
 
-/// What a barrier instruction does besides counting.
+/// The work of a barrier instruction besides counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum BarrierKind {
@@ -25,13 +25,13 @@ pub(crate) enum BarrierKind {
 pub(super) struct Barrier {
     /// Threads that have arrived.
     arrived: u32,
-    /// How many must arrive; 0 for all that live.
+    /// The number of threads that must arrive; 0 for all that live.
     expected: u32,
     /// Warps and their lanes that wait.
     waiting: Vec<(usize, u32)>,
     /// Instructions that arrived.
     calls: u32,
-    /// Of bar.red: whose predicate holds, and how many voted.
+    /// For bar.red: the lanes whose predicate holds, and the number of votes.
     votes: u32,
     voters: u32,
 }

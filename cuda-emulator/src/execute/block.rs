@@ -38,11 +38,11 @@ pub(crate) struct Block {
     /// The cluster it belongs to, if clusters have more than one block, and the phase of its barrier that was seen last.
     pub(super) cluster: Option<Rc<Cluster>>,
     pub(super) cluster_phase: u32,
-    /// Who accessed its shared memory, when that is checked.
+    /// The record of accesses to its shared memory, when they are checked.
     pub(super) shadow: Option<Box<Shadow>>,
 }
 
-/// What became of a block that ran for a while.
+/// The state of a block that ran for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     Done,

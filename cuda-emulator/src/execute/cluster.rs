@@ -17,7 +17,7 @@ pub(super) const RANK_SHIFT: u32 = 24;
 const OFFSET: u64 = (1 << RANK_SHIFT) - 1;
 const RANKS: u64 = 0xff;
 
-/// What the blocks of a cluster share.
+/// The state that the blocks of a cluster share.
 #[derive(Debug, Default)]
 pub(super) struct Cluster {
     /// The shared memory of each block, by rank.
@@ -26,7 +26,7 @@ pub(super) struct Cluster {
     pub(super) live: Cell<u32>,
     /// Threads that have arrived at the barrier.
     arrived: Cell<u32>,
-    /// How often the barrier was complete.
+    /// The number of times that the barrier was complete.
     phase: Cell<u32>,
     /// Turns of blocks in which nothing ran.
     idle: Cell<u32>,
@@ -63,7 +63,7 @@ impl Block {
         }
     }
 
-    /// Whether the block, in which nothing can run, may still be freed by the others of its cluster.
+    /// Returns whether the block, in which nothing can run, may still be freed by the others of its cluster.
     pub(super) fn waits_for_cluster(&self, ran: bool) -> bool {
         let Some(cluster) = &self.cluster else { return false };
         if ran {

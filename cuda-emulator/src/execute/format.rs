@@ -6,7 +6,7 @@ use std::ffi::CString;
 /// Widths and precisions beyond this are cut off: one call must not fill the host's memory.
 const MAX_WIDTH: i64 = 4096;
 
-/// Where the arguments come from.
+/// The source of the arguments.
 pub(super) trait Arguments {
     /// The next argument of 4 bytes.
     fn word(&mut self) -> Option<u32>;

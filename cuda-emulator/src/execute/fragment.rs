@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the lanes of a warp hold the matrices of `mma` and `wmma`: the layouts that the PTX manual draws for `mma`. Those of
+//! The matrices of `mma` and `wmma` in the lanes of a warp: the layouts that the PTX manual draws for `mma`. Those of
 //! `wmma` are left open by the manual; here they are the same, for larger matrices block after block.
 
 use crate::lower::code::LANES;
@@ -9,7 +9,7 @@ pub(crate) const MAX_SIDE: usize = 32;
 /// Elements in the direction of K; one-bit matrices have more, and do not use [`Matrices`]' tables.
 pub(crate) const MAX_DEPTH: usize = 64;
 
-/// What an element is.
+/// The type of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Element {
     F16,
@@ -80,7 +80,7 @@ pub(crate) enum Role {
     C,
 }
 
-/// How bits are multiplied (`.xor.popc`, `.and.popc`), or that they are not bits.
+/// The operation that multiplies bits (`.xor.popc`, `.and.popc`), if elements are bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BitOperation {
     None,
@@ -114,7 +114,7 @@ pub(crate) struct Matrices {
     pub(crate) b: Vec<u16>,
     /// Row * [`MAX_SIDE`] + column.
     pub(crate) c: Vec<u16>,
-    /// Of D, whose elements may be smaller than those of C.
+    /// The positions in D, whose elements may be smaller than those of C.
     pub(crate) d: Vec<u16>,
 }
 

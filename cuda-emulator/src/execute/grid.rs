@@ -25,18 +25,18 @@ const PATIENCE: u32 = 256;
 /// Bytes of what `%envreg1`/`%envreg2` point to in a cooperative launch: the grid barrier's counter is in it.
 const WORKSPACE_BYTES: u64 = 256;
 
-/// What all workers of a launch share.
+/// The state that all workers of a launch share.
 pub(crate) struct Grid<'l> {
     pub(crate) launch: &'l Launch<'l>,
     pub(crate) code: &'l Code,
     pub(crate) entry: &'l Entry,
-    /// What it launches itself.
+    /// The launches by the grid itself.
     pub(crate) children: &'l Children<'l>,
     /// The parameter buffer, padded with zeros.
     pub(crate) params: Vec<u8>,
     /// Static and dynamic shared memory of a block, and the reserved one behind them.
     pub(crate) shared_bytes: u32,
-    /// Where the reserved shared memory starts; it has no bytes when the program does not ask for it.
+    /// The start of the reserved shared memory, which has no bytes when the program does not ask for it.
     pub(crate) reserved_start: u32,
     /// Threads of a block.
     pub(crate) threads: u32,
@@ -50,7 +50,7 @@ pub(crate) struct Grid<'l> {
     next: AtomicU64,
     stop: AtomicBool,
     fault: Mutex<Option<Fault>>,
-    /// Who accessed global memory, when that is checked.
+    /// The record of accesses to global memory, when they are checked.
     pub(super) history: History,
 }
 

@@ -20,7 +20,7 @@ pub(super) fn instance<F: Copy>() -> F {
     unsafe { std::mem::zeroed() }
 }
 
-/// Whether programs get the second version of the handlers: when the CPU can run it, unless the environment variable
+/// Returns whether programs get the second version of the handlers: when the CPU can run it, unless the environment variable
 /// `CUDA_EMULATOR_VECTORS` is `base` (for tests of the first).
 pub(crate) fn has_wide_vectors() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();

@@ -11,7 +11,7 @@ use crate::lower::code::{CONSTANT, Instr, LANES};
 /// All lanes.
 pub(crate) const FULL: u32 = u32::MAX;
 
-/// What the main loop does after an instruction.
+/// The next step of the main loop after an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// Go on with the next instruction.
@@ -60,7 +60,7 @@ pub(crate) struct Machine<'l> {
 
 /// A register or constant as lanes of `T`, whose size is the register's width.
 impl Machine<'_> {
-    /// Where a source operand lies.
+    /// Returns the address of a source operand.
     ///
     /// # Safety
     /// `op` is an operand of the current instruction.
@@ -72,7 +72,7 @@ impl Machine<'_> {
         unsafe { base.add((op & !CONSTANT) as usize).cast() }
     }
 
-    /// Where a destination lies.
+    /// Returns the address of a destination.
     ///
     /// # Safety
     /// As [`Self::source`]; `op` is a register.

@@ -11,9 +11,9 @@ use crate::lower::code::{Handler, Instr, LANES};
 pub(crate) const BY_COLUMN: u32 = 1 << 12;
 /// In [`Instr::aux`]: transposed (`.trans`).
 pub(crate) const TRANSPOSED: u32 = 1 << 12;
-/// Where the role starts in [`Instr::aux`]: 0 for A, 1 for B, 2 for C.
+/// The first bit of the role in [`Instr::aux`]: 0 for A, 1 for B, 2 for C.
 pub(crate) const ROLE_SHIFT: u32 = 13;
-/// Where the index of the matrices starts in [`Instr::aux`].
+/// The first bit of the index of the matrices in [`Instr::aux`].
 pub(crate) const INDEX_SHIFT: u32 = 16;
 /// Bytes of a row of `ldmatrix`.
 const ROW_BYTES: u64 = 16;

@@ -24,13 +24,13 @@ pub(super) struct NativeState<'l> {
 /// frame.
 #[derive(Debug)]
 pub(super) struct Parked {
-    /// Where it goes on, if the same lanes do.
+    /// The place at which it continues, if the same lanes do.
     place: *const Place,
     active: u32,
     base: u32,
 }
 
-/// How the main loop goes on.
+/// The next step of the main loop.
 pub(super) enum Resume {
     /// With the instruction at `pc`.
     Interpret,
@@ -166,7 +166,7 @@ impl Machine<'_> {
         self.follow(place, left)
     }
 
-    /// What follows when translated code has been left.
+    /// Returns the next step after translated code has been left.
     pub(super) fn follow(&mut self, place: &Place, left: &Left<'_>) -> Resume {
         self.pc = left.pc;
         match left.code {
@@ -260,7 +260,7 @@ impl Machine<'_> {
         Resume::Arrive
     }
 
-    /// What follows a handler that has chosen anew who goes on.
+    /// Returns the next step after a handler that has chosen other lanes to continue.
     fn switch(&mut self) -> Resume {
         if !self.choose() {
             return Resume::Stop(Stop::Blocked);

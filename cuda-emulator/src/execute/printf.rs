@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-/// What `cudaLimitPrintfFifoSize` is by default.
+/// The default of `cudaLimitPrintfFifoSize`.
 pub const DEFAULT_FIFO_BYTES: usize = 1 << 20;
 
 /// The bounded FIFO of device printf: when it is full, the oldest output is lost, as on the device.

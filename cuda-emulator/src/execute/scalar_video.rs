@@ -6,7 +6,7 @@ use super::arithmetic::compare::orders;
 use super::lanes::each3_imm;
 use crate::lower::code::Handler;
 
-/// How the parameter of [`select`] is put together.
+/// The layout of the parameter of [`select`].
 pub(crate) mod imm {
     /// `a`, `b` and the result are signed.
     pub(crate) const A_SIGNED: u64 = 1;

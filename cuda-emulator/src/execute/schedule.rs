@@ -13,7 +13,7 @@ pub(super) const TURN: u32 = 256;
 /// Backward jumps that reading volatile memory and atomics count as.
 pub(crate) const POLL_COST: u32 = 7;
 
-/// Why a warp stopped running.
+/// The reason for which a warp stopped running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     /// Its turn is over.

@@ -27,7 +27,7 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    /// Of one of `workers` that share `blocks`; `possible` when they need nothing of each other.
+    /// Makes the sweep of one of `workers` that share `blocks`; `possible` when they need nothing of each other.
     pub(super) fn new(blocks: u64, workers: u64, possible: bool) -> Sweep {
         let limit = (blocks / workers.max(1) / SHARES).clamp(1, MAX_BATCH);
         Sweep { mine: 0..0, batch: 1, limit, failures: if possible { 0 } else { MAX_FAILURES } }
@@ -35,7 +35,7 @@ impl Sweep {
 }
 
 impl Machine<'_> {
-    /// Where the kernel starts in translated code, if all its warps can be swept.
+    /// Returns the place at which the kernel starts in translated code, if all its warps can be swept.
     fn start_place(&self) -> Option<&'_ Place> {
         let state = self.native.as_ref()?;
         let function = &self.grid.code.functions[self.grid.entry.function];

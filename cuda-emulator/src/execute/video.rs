@@ -5,7 +5,7 @@ use super::arithmetic::compare::orders;
 use super::lanes::each3_imm;
 use crate::lower::code::Handler;
 
-/// How the parameter of [`select`] is put together.
+/// The layout of the parameter of [`select`].
 pub(crate) mod imm {
     /// Elements of `a`, `b` and the result are signed.
     pub(crate) const A_SIGNED: u64 = 1;
@@ -20,7 +20,7 @@ pub(crate) mod imm {
     pub(crate) const TEST_SHIFT: u32 = 8;
     /// The elements that are written or added, a bit each.
     pub(crate) const MASK_SHIFT: u32 = 12;
-    /// Where the elements of the two operands come from, four bits each: those of `a`, then those of `b`.
+    /// The sources of the elements of the two operands, four bits each: those of `a`, then those of `b`.
     pub(crate) const FIRST_SHIFT: u32 = 16;
     pub(crate) const SECOND_SHIFT: u32 = 32;
 }

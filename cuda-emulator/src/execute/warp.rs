@@ -25,7 +25,7 @@ pub(crate) struct Warp {
     pub(super) at_barrier: u32,
     /// Lanes that wait for others at a warp-synchronous instruction.
     pub(super) at_sync: u32,
-    /// Those of `at_barrier` that wait for the other blocks of the cluster.
+    /// Lanes of `at_barrier` that wait for the other blocks of the cluster.
     pub(super) at_cluster: u32,
     /// The phase of the cluster's barrier in which each lane arrived last.
     pub(super) arrived_phase: [u32; LANES],
@@ -39,7 +39,8 @@ pub(crate) struct Warp {
     pub(super) polled: bool,
     /// It has not run yet: all its lanes are at the first instruction, and `lane_pc` and `lane_base` do not say so.
     pub(super) fresh: bool,
-    /// Where all its living lanes are, if `lane_pc` and `lane_base` do not say it: they wait at a barrier, or did.
+    /// The position of all its living lanes while they wait at a barrier. `lane_pc` and `lane_base` do not have it
+    /// then.
     pub(super) together: Option<(u32, u32)>,
     /// LOCAL_BASE and LOCAL_TOP of the kernel's frame are as at its start.
     pub(super) prepared: bool,

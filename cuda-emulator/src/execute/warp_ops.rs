@@ -125,8 +125,8 @@ pub(crate) fn elect() -> Handler {
     run
 }
 
-/// Where lane `number` gets its value from, and whether that is another lane's or its own by right: `mode` is `u`, `d`, `b` or
-/// `i`, `b` and `c` are the operands.
+/// Returns the lane from which lane `number` gets its value, and whether that source is valid (a lane without one gets
+/// its own value): `mode` is `u`, `d`, `b` or `i`, `b` and `c` are the operands.
 #[inline(always)]
 pub(crate) fn shuffle_source(mode: u8, number: u32, b: u32, c: u32) -> (usize, bool) {
     let (b, clamp, segment) = (b & 31, c & 31, c >> 8 & 31);

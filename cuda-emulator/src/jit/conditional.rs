@@ -110,8 +110,8 @@ impl Translator<'_, '_, '_> {
         Ok(())
     }
 
-    /// Where the lanes are that do not execute the current block: those that have left the region, and those that have gone to
-    /// later blocks of it.
+    /// Returns the positions of the lanes that do not execute the current block: those that have left the region, and
+    /// those that have gone to later blocks of it.
     pub(super) fn others(&mut self, index: usize) -> Vec<(u32, Value)> {
         let flow = self.flow;
         let Some(end) = flow.blocks[index].region else { return Vec::new() };

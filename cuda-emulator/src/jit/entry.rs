@@ -18,20 +18,20 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// How many scratch words it has.
+    /// The number of its scratch words.
     pub(super) fn count(&self, groups: usize) -> usize {
         if self.bytes == 0 || self.kind == Kind::Uniform { 1 } else { groups }
     }
 }
 
-/// Where translated code can be entered.
+/// An entry into translated code.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) pc: u32,
     pub(super) items: Vec<Item>,
 }
 
-/// Why translated code ended.
+/// The reason for which translated code ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
     /// The interpreter goes on at `pc`.

@@ -12,7 +12,7 @@ use super::shape::Kind;
 use super::translate::{Done, Held, Translator, Untranslatable};
 use super::view::{SCRATCH, View};
 
-/// What the translator knows at a point of the hot path, to go back to after a cold block.
+/// The translator's knowledge at a point of the hot path, to return to after a cold block.
 pub(super) struct Mark {
     log: usize,
     values: Vec<Option<Held>>,

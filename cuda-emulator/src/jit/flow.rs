@@ -126,7 +126,7 @@ impl<'c> Flow<'c> {
         self.meanings[(pc - self.start) as usize]
     }
 
-    /// Whether an instruction is executed by its handler in any case.
+    /// Returns whether an instruction is executed by its handler in any case.
     pub(super) fn is_called(&self, pc: u32) -> bool {
         match self.meaning(pc) {
             Meaning::Call => self.next(pc) == Next::Following,
@@ -155,7 +155,7 @@ impl<'c> Flow<'c> {
         self.blocks.binary_search_by_key(&pc, |block| block.start).ok()
     }
 
-    /// Where the block with an instruction ends.
+    /// Returns the end of the block with an instruction.
     pub(super) fn end_of_block(&self, pc: u32) -> u32 {
         let behind = self.blocks.partition_point(|block| block.start <= pc);
         self.blocks[behind.saturating_sub(1)].end
@@ -169,7 +169,7 @@ impl<'c> Flow<'c> {
         mentions.iter().map(|mention| (self.by_place[&mention.place], mention.written))
     }
 
-    /// Whether the interpreter executes the instruction: it chooses anew who goes on.
+    /// Returns whether the interpreter executes the instruction: it chooses anew who goes on.
     pub(super) fn leaves(&self, pc: u32) -> bool {
         let shape = self.code.shapes[pc as usize];
         let ends = shape.next == Next::Table || shape.next == Next::Nowhere;
@@ -237,7 +237,7 @@ impl<'c> Flow<'c> {
         self.find_live();
     }
 
-    /// Whether the lanes part behind a block.
+    /// Returns whether the lanes part behind a block.
     pub(super) fn heads_region(&self, index: usize) -> bool {
         let inside = |index: usize| self.blocks.get(index).is_some_and(|block| block.region.is_some());
         let first = inside(index + 1) && self.blocks[index].region != self.blocks[index + 1].region;

@@ -163,7 +163,7 @@ impl Translator<'_, '_, '_> {
         Ok(())
     }
 
-    /// How many scalars a kind has; `None` for vectors.
+    /// Returns the number of scalars of a kind; `None` for vectors.
     fn scalar_groups(&self, kind: Kind) -> Option<usize> {
         match kind {
             Kind::Vector => None,

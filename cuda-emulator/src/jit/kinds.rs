@@ -79,7 +79,7 @@ fn operand(flow: &Flow<'_>, state: &State, operand: u32) -> Kind {
     if operand & CONSTANT != 0 { Kind::Uniform } else { state[flow.register(operand)] }
 }
 
-/// What instruction `pc` does to the kinds.
+/// Applies the effect of instruction `pc` to the kinds.
 pub(super) fn step(flow: &Flow<'_>, shape: Shape, pc: u32, state: &mut State) {
     let result = result(flow, shape, pc, state);
     let certain = flow.guard(pc).map(|(guard, _)| state[guard] == Kind::Uniform);
@@ -132,7 +132,7 @@ pub(super) fn result(flow: &Flow<'_>, shape: Shape, pc: u32, state: &State) -> K
     }
 }
 
-/// Whether a transfer is one of those that are translated: in memory that has one start, without fences.
+/// Returns whether a transfer is one of those that are translated: in memory that has one start, without fences.
 pub(super) fn is_plain(instr: &Instr) -> bool {
     let special = aux::ACQUIRE | aux::RELEASE;
     let place = matches!(aux::place(instr.aux), Place::Global | Place::Generic | Place::Shared);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an instruction does, told by its handler. Handlers are made by the constructors of `execute` and nowhere else: two
+//! The semantics of an instruction, looked up by the address of its handler. Handlers are made by the constructors of
+//! `execute` and nowhere else: two
 //! equal function pointers do the same with the same operands, so the translation of one holds for the other. A handler that
 //! is not in the list is called, which is slower and never wrong.
 
@@ -173,7 +174,7 @@ pub(super) enum Op {
     Field(Field),
     /// 32 bits from two times 16, the low ones first.
     JoinShorts,
-    /// By the truth table of lop3.
+    /// The operation of lop3 with this truth table.
     Table(u8),
     /// shf.wrap: to the left or to the right.
     Funnel(bool),
@@ -238,7 +239,7 @@ impl Op {
         }
     }
 
-    /// How many operands it has.
+    /// The number of its operands.
     pub(super) fn sources(self) -> usize {
         match self {
             Op::MulAdd(_) | Op::MulAddWide(_) | Op::FMulAdd | Op::DMulAdd => 3,
@@ -279,7 +280,7 @@ impl Op {
     }
 }
 
-/// What `instr` does.
+/// Returns the semantics of `instr`.
 pub(super) fn meaning(instr: &Instr) -> Meaning {
     static KNOWN: OnceLock<HashMap<usize, Meaning>> = OnceLock::new();
     let known = KNOWN.get_or_init(|| {

@@ -36,7 +36,7 @@ const MAX_SLOTS: usize = 256;
 /// The most that is checked at once.
 const MAX_SPAN: i64 = 1 << 16;
 
-/// What is touched, from an address on.
+/// The bytes that are touched, from an address on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     low: i64,
@@ -47,13 +47,13 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// What an instruction touches whose last lane is `reach` bytes from its first one.
+    /// Returns the bytes that an instruction touches whose last lane is `reach` bytes from its first one.
     fn of(instr: &Instr, reach: i64, bytes: i64) -> Span {
         let low = if address_bytes(instr) == 8 { instr.imm as i64 } else { i64::from(instr.imm as i32) };
         Span { low, end: low.saturating_add(reach + bytes), align: bytes, phase: low }
     }
 
-    /// Whether whoever has checked this one has checked the other.
+    /// Returns true if a check of this span includes a check of `other`: its bytes and its alignment.
     fn covers(&self, other: &Span) -> bool {
         let aligned = other.align <= self.align && (other.phase - self.phase) % other.align == 0;
         other.low >= self.low && other.end <= self.end && aligned
@@ -76,19 +76,19 @@ pub(super) struct Checked {
     addresses: Vec<Value>,
     span: Span,
     ok: Value,
-    /// Where it is not so, this code has been left.
+    /// True if this code runs only after the check has succeeded.
     certain: bool,
-    /// Where the span starts, for each group of lanes.
+    /// The start of the span in the host, for each group of lanes.
     hosts: Vec<Value>,
 }
 
-/// Whether it reads what another thread may be about to write.
+/// Returns whether it reads what another thread may be about to write.
 pub(super) fn polls(instr: &Instr) -> bool {
     instr.aux & aux::POLLS != 0
 }
 
 impl Translator<'_, '_, '_> {
-    /// What `Machine::polls` does.
+    /// Emits the code of `Machine::polls`.
     pub(super) fn poll(&mut self) {
         let flags = MemFlagsData::trusted();
         let budget = self.view_field(I64, std::mem::offset_of!(View, budget));
@@ -124,7 +124,7 @@ impl Translator<'_, '_, '_> {
         (base, size, same)
     }
 
-    /// Whether the bytes of `span` can be accessed, and where their first one lies in the host.
+    /// Returns whether the bytes of `span` can be accessed, and the host address of their first one.
     fn check_span(&mut self, instr: &Instr, address: Value, span: Span) -> (Value, Value) {
         let bytes = span.end - span.low;
         let address = if address_bytes(instr) == 8 {
@@ -156,7 +156,8 @@ impl Translator<'_, '_, '_> {
         (self.builder.ins().band(ok, inside), address)
     }
 
-    /// Whether `bytes` bytes (the alignment, too) of each lane can be accessed, in groups of lanes from `addresses` on that are
+    /// Returns whether `bytes` bytes (the alignment, too) of each lane can be accessed, in groups of lanes from
+    /// `addresses` on that are
     /// `stride` (not negative) bytes apart; and where the first lanes' are. Accesses that follow with the same address register
     /// are checked along with the first: where that fails, they are left to their handlers, too.
     pub(super) fn groups(
@@ -224,7 +225,8 @@ impl Translator<'_, '_, '_> {
         (self.checked.len() - 1, own.low - span.low)
     }
 
-    /// What the accesses that follow in the block touch with the address register of instruction `pc`, which touches `own`.
+    /// Returns the bytes that this and the following accesses of the block touch with the address register of
+    /// instruction `pc`. The instruction itself touches `own`.
     fn foresee(&self, pc: u32, reach: i64, own: Span) -> Span {
         let (flow, instr) = (self.flow, self.flow.instr(pc));
         let mut span = own;
@@ -340,7 +342,7 @@ impl Translator<'_, '_, '_> {
         Ok(())
     }
 
-    /// What a load for groups of lanes has loaded, for each of its registers a scalar a group.
+    /// Defines the results of a load for groups of lanes: for each of its registers one scalar per group.
     fn define_same(&mut self, pc: u32, results: &[Value]) {
         let instr = self.flow.instr(pc);
         let groups = results.len() / count(instr);
@@ -374,7 +376,7 @@ impl Translator<'_, '_, '_> {
         }
     }
 
-    /// What the frame holds for the first lane of a group that is in `mask`; for the last one of the group, if none is.
+    /// Reads the frame for the first lane of a group that is in `mask`; for the last lane of the group, if none is.
     fn read_lane(&mut self, place: u32, bytes: u8, mask: Value, (group, groups): (usize, usize)) -> Value {
         let lanes = LANES / groups;
         let ones = ((1_u64 << lanes) - 1) << (group * lanes);

@@ -23,7 +23,7 @@ pub(super) type Chunk = [Value; 2];
 
 #[derive(Debug, Clone)]
 pub(super) enum Node {
-    /// What the frame holds in a register.
+    /// The value of a register in the frame.
     Frame(usize),
     /// Elements in memory, from a pointer for each group of lanes.
     Memory(Vec<Value>),
@@ -33,7 +33,7 @@ pub(super) enum Node {
     /// A base for each group of lanes, and the step.
     Affine(Vec<Value>, i64),
     Lane(Op, Vec<NodeId>),
-    /// By a scalar amount, or a constant one.
+    /// A shift by a scalar amount, or a constant one.
     Shift(Op, NodeId, Result<i64, Value>),
     /// The first where the condition holds.
     Select(NodeId, NodeId, NodeId),

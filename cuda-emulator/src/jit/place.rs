@@ -16,7 +16,7 @@ const HOT: u32 = 2000;
 /// Bytes of translated code that a program may have: beyond, functions stay with the interpreter.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Whether functions are translated.
+/// The mode of translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Never,
@@ -44,11 +44,11 @@ pub(crate) struct Place {
     partial: bool,
 }
 
-/// What translated code did.
+/// The result of running translated code.
 pub(crate) struct Left<'p> {
     pub(crate) code: ExitCode,
     pub(crate) pc: u32,
-    /// What the last handler returned (`view::called`), with [`ExitCode::Handler`].
+    /// The result of the last handler (`view::called`), with [`ExitCode::Handler`].
     pub(crate) result: u32,
     /// With [`ExitCode::Interpret`], lanes that are elsewhere: where, and which word of `View::scratch` says which.
     pub(crate) parts: &'p [(u32, usize)],
@@ -76,7 +76,7 @@ impl Place {
         unsafe { entry::write_items(left.items, view.frame, self.groups, view.active, &view.scratch) };
     }
 
-    /// Whether translated code needs nothing of the frame here, as at the start of a kernel.
+    /// Returns whether translated code needs nothing of the frame here, as at the start of a kernel.
     pub(crate) fn is_start(&self) -> bool {
         self.entry.items.is_empty() && !self.partial
     }
@@ -95,7 +95,7 @@ impl Place {
         }
     }
 
-    /// What follows from the number that translated code returned: scalars go to the frame.
+    /// Interprets the number that translated code returned. Scalars go to the frame.
     unsafe fn left(&self, view: &mut View, value: u64) -> Left<'_> {
         let (frame, active) = (view.frame, view.active);
         let exit = &self.compiled.exits[value as u32 as usize];
@@ -114,7 +114,7 @@ impl Place {
         }
     }
 
-    /// How many words [`Self::unpark`] takes.
+    /// The number of words that [`Self::unpark`] takes.
     pub(crate) fn words(&self) -> usize {
         self.entry.items.last().map_or(0, |item| item.word + item.count(self.groups))
     }
@@ -150,7 +150,7 @@ pub(crate) type Table = [AtomicPtr<Place>];
 #[derive(Default)]
 struct VariantState {
     table: OnceLock<Box<Table>>,
-    /// Of each function.
+    /// The execution counts of each function.
     heat: OnceLock<Box<[AtomicU32]>>,
 }
 
@@ -158,7 +158,7 @@ struct VariantState {
 #[derive(Default)]
 pub(crate) struct Native {
     variants: [VariantState; 2 * Shape::COUNT],
-    /// What the tables point to.
+    /// The places that the tables point to.
     places: Mutex<Vec<Box<[Place]>>>,
     bytes: AtomicUsize,
     /// Functions by their end.

@@ -68,7 +68,7 @@ impl Flow<'_> {
         (!inside.is_empty() && !entered && count <= MAX_INSTRUCTIONS).then_some(end)
     }
 
-    /// Whether nothing in a block leaves translated code, faults aside.
+    /// Returns whether nothing in a block leaves translated code, faults aside.
     fn is_simple(&self, block: usize) -> bool {
         let block = &self.blocks[block];
         (block.start..block.end).all(|pc| {

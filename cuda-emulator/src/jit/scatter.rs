@@ -20,7 +20,7 @@ use crate::lower::code::{Instr, LANES};
 /// The farthest that lanes with a common step may lie apart.
 const MAX_SPAN: i64 = 1 << 20;
 
-/// Where the lanes' elements are, all of them checked.
+/// The addresses of the lanes' elements, all of them checked.
 enum Places {
     /// A pointer for each group of lanes, and the step.
     Steps(Vec<Value>, i64),
@@ -34,18 +34,18 @@ struct Prepared {
     mask: Value,
     /// The same as a node, if they may not be all.
     condition: Option<NodeId>,
-    /// Whether it can be done.
+    /// True if all elements can be accessed.
     ok: Value,
     places: Places,
 }
 
 impl Translator<'_, '_, '_> {
-    /// Whether some lanes may not execute the instruction, although the warp has 32.
+    /// Returns whether some lanes may not execute the instruction, although the warp has 32.
     pub(super) fn is_masked(&self, pc: u32) -> bool {
         self.flow.guard(pc).is_some() || self.region.is_some() || self.variant.partial
     }
 
-    /// Whether all of `bytes` (the alignment, too) at each lane's address can be accessed, and where they are.
+    /// Returns whether all of `bytes` (the alignment, too) at each lane's address can be accessed, and the addresses.
     fn places(&mut self, pc: u32, held: &Held, bytes: u64, condition: Option<NodeId>) -> (Value, Places) {
         let instr = self.flow.instr(pc);
         if let Held::Scalars(Kind::Affine(stride), bases) = held
@@ -66,7 +66,7 @@ impl Translator<'_, '_, '_> {
         (ok, Places::Each(node))
     }
 
-    /// What lies at most how far from the start of the range that the instruction touched last: its start, and the last offset
+    /// Returns the bounds of the range that the instruction touched last: its start, and the last offset
     /// at which `bytes` bytes are inside, negative if there is none.
     fn range(&mut self, instr: &Instr, bytes: u64) -> (Value, Value) {
         if aux::place(instr.aux) == Place::Shared {
@@ -136,7 +136,7 @@ impl Translator<'_, '_, '_> {
         self.all_fine(instr, bytes, (outside, low))
     }
 
-    /// Whether no lane of the first vector is negative, and all of the second are aligned.
+    /// Returns whether no lane of the first vector is negative, and all of the second are aligned.
     fn all_fine(&mut self, instr: &Instr, bytes: u64, found: (Option<Value>, Option<Value>)) -> Value {
         let (Some(outside), Some(low)) = found else { return self.builder.ins().iconst(I8, 0) };
         let signs = self.builder.ins().vhigh_bits(I32, outside);
@@ -202,7 +202,7 @@ impl Translator<'_, '_, '_> {
         })
     }
 
-    /// What an access of `bytes` bytes from any addresses begins with: who takes part, and the checks.
+    /// Emits the start of an access of `bytes` bytes from any addresses: the active lanes, and the checks.
     fn prepare(&mut self, pc: u32, held: &Held, bytes: u64) -> Prepared {
         let mask = self.mask(pc);
         let condition = self.is_masked(pc).then(|| self.node(Node::Bits(mask), 4));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the lanes of a block lie, and what is known of the lanes of a register.
+//! The positions of the lanes of a block, and the knowledge about the lanes of a register.
 
-/// How the lanes of a block's warps lie in the block.
+/// The positions of the lanes of a block's warps in the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Parts of a warp in each of which threadIdx.x counts up and threadIdx.y and .z stay: 1, 2 or 4.
@@ -11,10 +11,10 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// How many there are.
+    /// The number of different shapes.
     pub(super) const COUNT: usize = 4;
 
-    /// Of blocks of these dimensions.
+    /// Returns the shape of blocks of these dimensions.
     pub(crate) fn of(block: [u32; 3]) -> Shape {
         let [x, y, z] = block;
         match x {

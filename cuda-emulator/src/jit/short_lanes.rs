@@ -11,7 +11,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use super::lanes::Lanes;
 use super::meaning::{Field, HalfOp, Op};
 
-/// Whether `Lanes::short` makes it.
+/// Returns whether `Lanes::short` makes it.
 pub(super) fn is_short(op: Op) -> bool {
     op.bytes() == 2
         || matches!(op, Op::JoinShorts | Op::Table(_) | Op::FromHalf | Op::FromBrain | Op::Half(..))
@@ -43,7 +43,7 @@ impl Lanes<'_, '_> {
         self.sign_extended(value, 16)
     }
 
-    /// Of lanes of 32 bits.
+    /// Extracts or inserts a field in lanes of 32 bits.
     pub(super) fn field(&mut self, field: Field, value: Value) -> Value {
         let mut value = value;
         if field.shift != 0 {
@@ -95,7 +95,7 @@ impl Lanes<'_, '_> {
         self.builder.ins().ireduce(I32, shifted)
     }
 
-    /// What [`is_short`] names.
+    /// Emits an operation that [`is_short`] accepts.
     pub(super) fn short(&mut self, op: Op, args: &[Value]) -> Value {
         let a = args[0];
         let b = args.get(1).copied().unwrap_or(a);

@@ -68,13 +68,13 @@ pub(super) struct Translator<'t, 'f, 'c> {
     pub(super) frame: Value,
     /// The lanes that are here.
     pub(super) everyone: Value,
-    /// Those that execute the current block: in a region perhaps not all.
+    /// The lanes that execute the current block: in a region perhaps not all.
     pub(super) active: Value,
     /// The lanes that have come to each block of the current region so far.
     pub(super) arrived: Vec<Option<Variable>>,
     /// The current block, if it belongs to a region.
     pub(super) region: Option<usize>,
-    /// What registers held at the start of the current block of a region, for the lanes that skip it.
+    /// The values of registers at the start of the current block of a region, for the lanes that skip it.
     pub(super) skipped: Vec<(usize, Held)>,
     pub(super) merge_pc: Value,
     pub(super) signatures: Signatures,
@@ -102,7 +102,8 @@ pub(super) struct Translator<'t, 'f, 'c> {
 
 pub(super) type Done = Result<(), Untranslatable>;
 
-/// Where translated code can be entered: where the interpreter may be when it has decided who goes on.
+/// Returns the instructions at which translated code can be entered: those at which the interpreter may choose the
+/// lanes that continue.
 fn entries(flow: &Flow<'_>, kinds: &[Option<State>]) -> Vec<usize> {
     let mut wanted = vec![false; flow.blocks.len()];
     wanted[0] = true;
@@ -315,7 +316,7 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
         Ok(())
     }
 
-    /// What an instruction has made is at least as simple as the analysis says.
+    /// Checks that the result of an instruction is at least as simple as the analysis says.
     fn check(&self, pc: u32) -> Done {
         for (register, written) in self.flow.mentions(pc) {
             let fits = match (&self.values[register], self.state[register]) {
@@ -413,7 +414,7 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
         }
     }
 
-    /// Where the values have been loaded from, if all of them were and are still there.
+    /// Returns the places that the values were loaded from, if all of them were and are still there.
     fn places_of(&self, values: &[Value]) -> Option<Vec<(Value, i32)>> {
         let place =
             |value: &Value| self.loaded.iter().find(|loaded| loaded.0 == *value).map(|loaded| loaded.1);

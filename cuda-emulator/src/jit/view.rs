@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What translated code sees of the executor, and what it calls.
+//! The executor's state that translated code reads, and the functions that it calls.
 
 use std::ffi::c_void;
 
@@ -47,7 +47,7 @@ pub(crate) struct View {
 /// handler returned.
 pub(super) type NativeCode = unsafe extern "C" fn(*mut View, u32) -> u64;
 
-/// What [`call_handler`] returns.
+/// The results of [`call_handler`].
 pub(crate) mod called {
     /// Go on.
     pub(crate) const NEXT: u32 = 0;

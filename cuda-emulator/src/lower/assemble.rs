@@ -26,7 +26,7 @@ const MAX_SHARED_BYTES: u32 = 1 << 20;
 /// blocks.
 const MAX_COUNTED: u32 = 64;
 
-/// What a function uses.
+/// The features that a function uses.
 #[derive(Debug, Default)]
 struct Uses {
     shared: BTreeSet<usize>,
@@ -196,7 +196,7 @@ impl Assembly {
         Ok(Program { kernels, globals: linker.globals, code: self.code })
     }
 
-    /// Whether a function, or one that it calls by name, is of a kind.
+    /// Returns whether a function, or one that it calls by name, is of a kind.
     fn reaches(&self, start: usize, is: impl Fn(&Uses) -> bool) -> bool {
         let (mut seen, mut left) = (BTreeSet::new(), vec![start]);
         while let Some(index) = left.pop() {

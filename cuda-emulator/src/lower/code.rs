@@ -59,17 +59,17 @@ pub(crate) struct Code {
     pub(crate) calls: Vec<Call>,
     /// The operands of instructions that have more than [`Instr::ops`] holds: register offsets, or constants.
     pub(crate) operands: Vec<u32>,
-    /// What matrix instructions work on.
+    /// The matrices of matrix instructions.
     pub(crate) matrices: Vec<crate::execute::fragment::Matrices>,
     /// The targets of `brx.idx`.
     pub(crate) tables: Vec<Vec<u32>>,
-    /// What the handlers know of their operands, for the translator: entry `n` says where those of instruction `n` are in
-    /// [`Code::mentions`]; one more entry ends the list.
+    /// The handlers' knowledge of their operands, for the translator: entry `n` says where those of instruction `n` are
+    /// in [`Code::mentions`]; one more entry ends the list.
     pub(crate) shapes: Vec<Shape>,
     pub(crate) mentions: Vec<Mention>,
     /// The code of hot functions as instructions of this machine.
     pub(crate) native: crate::jit::Native,
-    /// How many range caches a worker needs.
+    /// The number of range caches that a worker needs.
     pub(crate) slots: u32,
     /// Some kernel asks where the reserved shared memory is.
     pub(crate) uses_reserved_shared: bool,
@@ -87,7 +87,7 @@ pub(crate) struct Shape {
     pub(crate) stays: bool,
 }
 
-/// Where execution goes after an instruction; with a guard, to the following one as well.
+/// The successor of an instruction; with a guard, the following instruction is one as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     Following,
@@ -110,7 +110,7 @@ pub(crate) struct Mention {
     pub(crate) written: bool,
 }
 
-/// What the executor must know of a kernel.
+/// The properties of a kernel that the executor needs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Entry {
     /// Index in [`Code::functions`].
@@ -157,13 +157,13 @@ pub(crate) struct Call {
 
 /// Hidden registers at the start of each frame: `[u32; 32]` each.
 pub(crate) mod frame {
-    /// Where `ret` continues.
+    /// The offset of the instruction at which `ret` continues.
     pub(crate) const RETURN_PC: u32 = 0;
     /// The frame of the caller.
     pub(crate) const RETURN_BASE: u32 = 128;
-    /// Where the function's local memory starts.
+    /// The offset of the start of the function's local memory.
     pub(crate) const LOCAL_BASE: u32 = 256;
-    /// Where it ends, `alloca` included.
+    /// The offset of its end, `alloca` included.
     pub(crate) const LOCAL_TOP: u32 = 384;
     /// The carry flag CC.CF, a predicate.
     pub(crate) const CARRY: u32 = 512;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::code::{CONSTANT, Handler, Line};
 use crate::ptx::types::Type;
 
-/// How wide a register is.
+/// The width of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Width {
     Predicate,
@@ -63,7 +63,7 @@ pub(super) enum Arg {
     Constant(u32),
 }
 
-/// Where execution goes after a draft.
+/// The successor of a draft.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum After {
     Next,

@@ -16,7 +16,7 @@ const MAX_LOCAL_BYTES: u64 = 512 << 10;
 /// Instructions of one function: keeps positions far from overflow.
 pub(super) const MAX_DRAFTS: usize = 1 << 24;
 
-/// What a name means inside a function.
+/// The meaning of a name inside a function.
 #[derive(Debug, Clone)]
 pub(super) enum Name<'a> {
     Register(Register),
@@ -148,7 +148,7 @@ impl<'l, 'a> Function<'l, 'a> {
         Ok(Piece { offset: offset as u32, bytes })
     }
 
-    /// What a name means, innermost scope first, then the module.
+    /// Looks a name up, in the innermost scope first, then in the module.
     pub(super) fn look_up(&self, name: &str) -> Option<&Name<'a>> {
         self.scopes.iter().rev().find_map(|scope| scope.get(name))
     }

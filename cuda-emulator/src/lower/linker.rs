@@ -45,8 +45,9 @@ pub(super) struct Linker<'a> {
     pub(super) initializers: Vec<(usize, ModuleId, Variable<'a>)>,
     pub(super) shared: Vec<Shared>,
     pub(super) functions: Vec<CodeFunction>,
-    /// Whether each function has a body, and whether it is a kernel.
+    /// For each function: true if it has a body.
     pub(super) defined: Vec<bool>,
+    /// For each function: true if it is a kernel.
     pub(super) is_entry: Vec<bool>,
     pub(super) pool: Pool,
     pub(super) calls: Vec<Call>,

@@ -19,7 +19,7 @@ impl<'a> Modifiers<'a> {
         Modifiers { opcode, line, left: opcode.split('.').skip(1).collect() }
     }
 
-    /// Whether `name` is there; then it counts as understood.
+    /// Returns whether `name` is there; then it counts as understood.
     pub(super) fn take(&mut self, name: &str) -> bool {
         self.take_any(&[name]).is_some()
     }

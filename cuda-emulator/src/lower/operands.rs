@@ -29,7 +29,7 @@ impl<'i, 'a> Inst<'i, 'a> {
         })
     }
 
-    /// How many operands there are.
+    /// The number of operands.
     pub(super) fn count(&self) -> usize {
         self.ast.operands.len()
     }

@@ -11,7 +11,7 @@ use super::draft::{After, Arg, Draft, Label, Width};
 /// Bits of the liveness sets beyond which every register gets a place of its own.
 const MAX_LIVENESS_BITS: usize = 1 << 29;
 
-/// Where each register lies in the frame, and how large the frame is.
+/// The position of each register in the frame, and the size of the frame.
 pub(super) struct Assignment {
     pub(super) offsets: Vec<u32>,
     pub(super) frame_bytes: u64,
@@ -125,7 +125,7 @@ fn mentioned(draft: &Draft) -> impl Iterator<Item = (usize, bool)> + '_ {
     operands.chain(draft.guard.map(|(register, _)| (register.0 as usize, false)))
 }
 
-/// Whether `register` is read by the draft, or kept by a guarded write.
+/// Returns the registers that the draft reads, or keeps by a guarded write.
 fn reads(draft: &Draft) -> impl Iterator<Item = usize> + '_ {
     mentioned(draft).filter(|(_, overwritten)| !overwritten).map(|(register, _)| register)
 }

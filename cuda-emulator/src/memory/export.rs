@@ -16,7 +16,7 @@ const PIECE: usize = 1 << 20;
 /// Nobody can make the file shorter, which would make accesses fail in all processes, nor longer.
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// What an allocation takes of a file.
+/// Returns the bytes that an allocation takes of a file: whole pages.
 pub(super) fn pages(bytes: u64) -> u64 {
     bytes.next_multiple_of(PAGE)
 }

@@ -31,7 +31,7 @@ const HEAP_ALIGN: u64 = 16;
 const GUARD_BYTES: u64 = 256;
 /// The same for a kernel's malloc(), whose blocks are small and many.
 const HEAP_GUARD_BYTES: u64 = 16;
-/// What `cudaLimitMallocHeapSize` is by default.
+/// The default of `cudaLimitMallocHeapSize`.
 const DEFAULT_HEAP_BYTES: u64 = 8 << 20;
 /// Address space per byte of device memory: fragmentation and guards never make an allocation fail.
 const WINDOW_FACTOR: u64 = 2;
@@ -39,7 +39,7 @@ const WINDOW_FACTOR: u64 = 2;
 const FREED: usize = 256;
 /// Addresses below this come from null pointers.
 const LEAST_POINTER: u64 = 1 << 16;
-/// How far behind an allocation an address still seems to belong to it.
+/// The maximum distance behind an allocation at which a message still relates an address to it, in bytes.
 const NEAR: u64 = 1 << 20;
 /// The smallest window.
 const MIN_WINDOW: u64 = 1 << 40;
@@ -55,7 +55,7 @@ pub struct Memory {
     has_peers: AtomicBool,
     /// Devices that reach this memory.
     watchers: RwLock<Vec<&'static Memory>>,
-    /// What has been written, when that is checked.
+    /// The bytes that have been written, when that is checked.
     initialised: Option<Initialised>,
 }
 
@@ -96,7 +96,7 @@ pub struct OutOfMemory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{bytes} bytes at {address:#x} are not inside one allocation")]
 pub struct OutOfRange {
-    /// Where the access starts.
+    /// The start of the access.
     pub address: u64,
     /// Its length.
     pub bytes: u64,
@@ -229,7 +229,7 @@ impl Memory {
         own.or_else(|| self.peer_range_of(ptr)).filter(|range| range.kind != RangeKind::Array)
     }
 
-    /// Whether `ptr` lies in the part of the address space that allocations come from, allocated or not.
+    /// Returns whether `ptr` lies in the part of the address space that allocations come from, allocated or not.
     pub fn reserves(&self, ptr: u64) -> bool {
         self.read_state().in_window(ptr)
     }
@@ -250,7 +250,7 @@ impl Memory {
         self.read_state().total
     }
 
-    /// What lies at or near an address that is not valid: for messages.
+    /// Describes the memory at or near an address that is not valid, for messages.
     pub(crate) fn describe(&self, address: u64) -> String {
         if address < LEAST_POINTER {
             return " (a null pointer and an offset)".to_owned();
@@ -292,7 +292,7 @@ impl Memory {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Where [`Self::generation`] is, for translated code.
+    /// Returns the address of [`Self::generation`], for translated code.
     pub(crate) fn generation_place(&self) -> *const u64 {
         self.generation.as_ptr().cast_const()
     }
@@ -307,7 +307,7 @@ impl Memory {
 }
 
 impl State {
-    /// What an allocation takes from the window and from the device's memory.
+    /// Returns the bytes that an allocation takes from the window and from the device's memory.
     fn charged(bytes: u64, kind: RangeKind) -> Option<u64> {
         let (align, guard) = match kind {
             RangeKind::Heap => (HEAP_ALIGN, HEAP_GUARD_BYTES),

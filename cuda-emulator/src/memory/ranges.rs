@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a range of the address space is.
+/// The kind of a range of the address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RangeKind {
     /// cuMemAlloc and module variables.
@@ -27,7 +27,7 @@ pub enum RangeKind {
 }
 
 impl RangeKind {
-    /// Whether it is allocated on one device and valid on all.
+    /// Returns whether it is allocated on one device and valid on all.
     pub fn is_everywhere(self) -> bool {
         matches!(self, RangeKind::Managed | RangeKind::HostPooled)
     }
@@ -38,14 +38,14 @@ impl RangeKind {
 pub struct Range {
     /// The first address.
     pub base: u64,
-    /// How many bytes are valid.
+    /// The number of valid bytes.
     pub bytes: u64,
-    /// What it is.
+    /// The kind of memory.
     pub kind: RangeKind,
 }
 
 impl Range {
-    /// Whether `bytes` bytes from `ptr` on lie inside.
+    /// Returns whether `bytes` bytes from `ptr` on lie inside.
     pub fn holds(&self, ptr: u64, bytes: u64) -> bool {
         ptr >= self.base && bytes <= self.bytes && ptr - self.base <= self.bytes - bytes
     }

@@ -5,13 +5,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Where the first window is asked for; the following ones lie above it.
+/// The requested address of the first window. The following ones lie above it.
 const FIRST_BASE: u64 = 0x0700_0000_0000;
-/// How many places are tried: one window per emulated device of this process, and some for what already lies there.
+/// The number of places that are tried: one window per emulated device of this process, and some for what already lies
+/// there.
 const TRIES: u64 = 16;
 /// Memory becomes accessible in steps of this size, so that the mapping stays in two pieces however much is allocated.
 const COMMIT_STEP: u64 = 64 << 20;
-/// What madvise works on.
+/// The granularity of madvise.
 pub(super) const PAGE: u64 = 4096;
 
 /// A large page of x86-64.

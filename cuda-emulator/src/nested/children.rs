@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What one grid has launched, and what its threads know of the device runtime.
+//! The launches of one grid, and its threads' state of the device runtime.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ const PER_THREAD: u64 = 2;
 const TAIL: u64 = 3;
 const FIRE_AND_FORGET: u64 = 4;
 
-/// Where a pending launch is counted.
+/// The counter of a pending launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// As one of cudaLimitDevRuntimePendingLaunchCount.
@@ -35,21 +35,21 @@ pub(crate) struct Prepared {
     pub(crate) slot: Slot,
     /// Its size, bytes.
     pub(crate) bytes: u64,
-    /// What cudaGetParameterBufferV2 was told: function, grid, block and dynamic shared memory.
+    /// The arguments of cudaGetParameterBufferV2: function, grid, block and dynamic shared memory.
     pub(crate) shape: Option<(usize, [u32; 3], [u32; 3], u32)>,
 }
 
 /// See the module's description.
 pub(crate) struct Children<'f> {
     family: &'f Family,
-    /// How deep the grid is below the host's.
+    /// The grid's depth below the host's.
     depth: u32,
     waiting: Mutex<VecDeque<Task>>,
     tail: Mutex<VecDeque<Task>>,
     /// Held by the thread that runs what waits: one at a time, so that the order is kept.
     runner: Mutex<()>,
     prepared: Mutex<HashMap<u64, Prepared>>,
-    /// How many streams and events were made.
+    /// The number of streams and events that were made.
     names: AtomicU64,
     /// The last errors of threads, by block, for blocks that run.
     errors: Mutex<HashMap<[u32; 3], HashMap<u32, u32>>>,
@@ -169,7 +169,8 @@ impl<'f> Children<'f> {
         }
     }
 
-    /// What comes when all else is complete, once the grid has ended. Buffers that were never launched are no more.
+    /// Returns the tasks that come when all else is complete, once the grid has ended. Buffers that were never launched
+    /// are freed.
     pub(super) fn finish(&self) -> VecDeque<Task> {
         for (buffer, prepared) in std::mem::take(&mut *lock(&self.prepared)) {
             self.discard(buffer, &prepared);
@@ -182,12 +183,12 @@ impl<'f> Children<'f> {
         NAMES + self.names.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether it is a stream or event that a thread of this grid has made; not, whether it was destroyed since.
+    /// Returns whether it is a stream or event that a thread of this grid has made; not, whether it was destroyed since.
     pub(crate) fn is_name(&self, handle: u64) -> bool {
         handle.checked_sub(NAMES).is_some_and(|number| number < self.names.load(Ordering::Relaxed))
     }
 
-    /// Whether work can be put there.
+    /// Returns whether work can be put there.
     pub(crate) fn is_stream(&self, stream: u64) -> bool {
         matches!(stream, 0 | LEGACY | PER_THREAD | TAIL | FIRE_AND_FORGET) || self.is_name(stream)
     }

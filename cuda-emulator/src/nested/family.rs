@@ -28,19 +28,19 @@ pub(crate) struct KernelTask {
     pub(crate) params: Vec<u8>,
 }
 
-/// What waits in a stream.
+/// A task that waits in a stream.
 #[derive(Debug)]
 pub(crate) enum Task {
     Kernel(KernelTask),
     Transfer(Transfer),
 }
 
-/// What the grids of a family share.
+/// The state that the grids of a family share.
 pub(crate) struct Family {
     limit: usize,
     pending: AtomicUsize,
     parameters: Mutex<Parameters>,
-    /// Where the texts of errors are in device memory, by code; the name's first.
+    /// The addresses of the texts of errors in device memory, by code; the name's first.
     texts: Mutex<HashMap<u32, [u64; 2]>>,
 }
 

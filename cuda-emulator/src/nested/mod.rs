@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dynamic parallelism (CDP2): kernels that launch kernels.
 //!
-//! What a grid launches runs when all its blocks have ended, in the order in which it was launched: that is an order which
-//! every stream and every event allows, and a program can rely on no other. Where more launches are pending than
+//! The launches of a grid run when all its blocks have ended, in the order in which they were launched: that is an
+//! order which every stream and every event allows, and a program can rely on no other. Where more launches are pending than
 //! cudaLimitDevRuntimePendingLaunchCount, the launching thread runs them before it goes on, as a GPU would meanwhile. A grid
 //! is complete when all that it launched is; what it launched into cudaStreamTailLaunch comes last.
 //!
@@ -21,7 +21,7 @@ pub(crate) use family::{Family, KernelTask, Task};
 use crate::program::Kernel;
 use error::RuntimeError;
 
-/// Why a kernel's call about a graph is refused.
+/// The reason for refusing a kernel's call about a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The call returns an error.
@@ -36,10 +36,10 @@ impl From<RuntimeError> for Refusal {
     }
 }
 
-/// What a kernel wants a node of a graph to do.
+/// A kernel's change to a node of a graph.
 #[derive(Debug, Clone, Copy)]
 pub enum NodeChange<'a> {
-    /// Whether it does anything.
+    /// Enables or disables the node.
     Enabled(bool),
     /// Its blocks.
     Grid([u32; 3]),
@@ -47,7 +47,7 @@ pub enum NodeChange<'a> {
     Parameter(u64, &'a [u8]),
 }
 
-/// What kernels can ask the device that they run on. The answers of `()`, for kernels without a driver, are the defaults.
+/// The device runtime for kernels. The answers of `()`, for kernels without a driver, are the defaults.
 pub trait DeviceRuntime: Sync {
     /// cudaGetDevice
     fn ordinal(&self) -> i32 {
@@ -74,7 +74,7 @@ pub trait DeviceRuntime: Sync {
         [0, 1]
     }
 
-    /// Whether a kernel can be launched in this shape with so many bytes of dynamic shared memory.
+    /// Checks that a kernel can be launched in this shape with so many bytes of dynamic shared memory.
     fn check(
         &self,
         kernel: &Kernel,

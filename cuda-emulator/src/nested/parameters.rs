@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 256 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Parameters {
     chunks: Vec<u64>,
-    /// Where the last chunk has room, and how much.
+    /// The address and the size of the free room in the last chunk.
     rest: (u64, u64),
     free: HashMap<u64, Vec<u64>>,
 }

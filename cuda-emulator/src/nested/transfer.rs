@@ -12,7 +12,7 @@ pub(crate) struct Box3 {
     pub(crate) plane: u64,
 }
 
-/// What a copy or a fill reads from.
+/// The source of a copy or a fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     Memory(Box3),
@@ -33,7 +33,7 @@ impl Box3 {
         Box3 { start, pitch: 0, plane: 0 }
     }
 
-    /// Whether no byte is in two rows, so that the number of rows is bounded by the memory there is.
+    /// Returns whether no byte is in two rows, so that the number of rows is bounded by the memory there is.
     fn fits(&self, [width, height, depth]: [u64; 3]) -> bool {
         let rows = height == 1 || self.pitch >= width;
         let planes = depth == 1 || self.pitch.checked_mul(height).is_some_and(|bytes| self.plane >= bytes);
@@ -47,7 +47,7 @@ impl Box3 {
 }
 
 impl Transfer {
-    /// Whether there is anything to do.
+    /// Returns whether there is anything to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.extent.contains(&0)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the driver API needs to know of a module, and why one is refused.
+//! The description of a module for the driver API, and the reason for which a module is refused.
 
 use thiserror::Error;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 pub struct Kernel {
     /// The (mangled) name.
     pub name: String,
-    /// The parameters in order; offsets as in the parameter buffer of cuLaunchKernel.
+    /// The parameters in order. Their offsets are those in the parameter buffer of cuLaunchKernel.
     pub params: Vec<Param>,
     /// Bytes of the parameter buffer.
     pub param_bytes: u32,
@@ -16,15 +16,15 @@ pub struct Kernel {
     pub static_shared: u32,
     /// An estimate of the 32-bit registers that hardware would use, 8..=64.
     pub registers: u32,
-    /// Most threads a block (`.maxntid`, `.reqntid`), 1024 when not stated.
+    /// The maximum number of threads per block (`.maxntid`, `.reqntid`), 1024 when not stated.
     pub max_threads: u32,
-    /// Bytes of local memory that each thread needs, calls not counted.
+    /// Bytes of local memory that each thread needs, without those of functions that it calls.
     pub local_bytes: u32,
-    /// Blocks of a cluster in each dimension (`.reqnctapercluster`).
+    /// The number of blocks of a cluster in each dimension (`.reqnctapercluster`).
     pub cluster: Option<[u32; 3]>,
-    /// It, or a function that it calls by name, launches kernels.
+    /// True if the kernel, or a function that it calls by name, launches kernels.
     pub launches_kernels: bool,
-    /// As above, graphs.
+    /// True if the kernel, or a function that it calls by name, launches graphs.
     pub launches_graphs: bool,
     /// PTX ISA version times ten, 90 for 9.0.
     pub ptx_version: u32,
@@ -43,7 +43,7 @@ pub struct Param {
     pub align: u32,
 }
 
-/// Where a module variable lives.
+/// The state space of a module variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
     /// `.global`
@@ -57,7 +57,7 @@ pub enum Space {
 pub struct Global {
     /// The (mangled) name.
     pub name: String,
-    /// Where it lives.
+    /// The state space.
     pub space: Space,
     /// Size in bytes.
     pub bytes: u64,
@@ -65,7 +65,7 @@ pub struct Global {
     pub align: u64,
     /// The initial bytes, shorter than `bytes` when the rest is zero. Use [`super::Program::image`], which applies relocations.
     pub init: Vec<u8>,
-    /// Initialisers that are addresses.
+    /// Initial values that are addresses.
     pub relocations: Vec<Relocation>,
     /// `.attribute(.managed)`: the host reads and writes it too.
     pub managed: bool,
@@ -74,7 +74,7 @@ pub struct Global {
     pub reference: Option<Reference>,
 }
 
-/// What a reference names.
+/// The kind of object that a reference names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reference {
     /// A texture.
@@ -86,19 +86,19 @@ pub enum Reference {
 /// An initialiser that is an address, known only when the variables have memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relocation {
-    /// Where in the variable, bytes.
+    /// The offset in the variable, in bytes.
     pub offset: u64,
-    /// How many bytes of the value are stored there, from bit `shift` on.
+    /// The number of bytes of the value that are stored there, from bit `shift` on.
     pub size: u8,
     /// The first bit of the value that is stored.
     pub shift: u8,
-    /// What it is the address of.
+    /// The object whose address is stored.
     pub target: Target,
-    /// Added to the address.
+    /// The offset that is added to the address.
     pub addend: i64,
 }
 
-/// What a [`Relocation`] points to.
+/// The target of a [`Relocation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// An entry of [`super::Program::globals`].
@@ -107,15 +107,15 @@ pub enum Target {
     Function(u64),
 }
 
-/// Why a module was refused.
+/// The reason for which a module was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {message}")]
 pub struct LoadError {
     /// The line of the PTX text, from 1; 0 when it is about the whole module.
     pub line: u32,
-    /// What is wrong, naming the instruction or symbol.
+    /// The fault, with the name of the instruction or symbol.
     pub message: String,
-    /// Which error code it deserves.
+    /// The kind of error, which selects the error code.
     pub kind: LoadErrorKind,
 }
 

@@ -72,7 +72,7 @@ impl Variable<'_> {
     }
 }
 
-/// What follows `=`.
+/// The initial value of a variable, after `=`.
 #[derive(Debug, Clone)]
 pub(crate) enum Initializer<'a> {
     List(Vec<Initializer<'a>>),
@@ -119,7 +119,7 @@ pub(crate) struct Signature<'a> {
     pub(crate) params: Vec<Variable<'a>>,
 }
 
-/// What a function body consists of.
+/// A part of a function body.
 #[derive(Debug)]
 pub(crate) enum Statement<'a> {
     Label {

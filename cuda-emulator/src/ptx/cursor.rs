@@ -6,7 +6,7 @@ use super::lexer::{Token, TokenKind};
 use super::syntax;
 use crate::program::LoadError;
 
-/// How deep scopes, lists and parentheses may nest: hostile text must not exhaust the stack.
+/// The maximum nesting of scopes, lists and parentheses: hostile text must not exhaust the stack.
 const MAX_DEPTH: u32 = 64;
 
 pub(super) struct Cursor<'t, 'a> {
@@ -49,13 +49,13 @@ impl<'t, 'a> Cursor<'t, 'a> {
         self.peek() == TokenKind::Punctuation(punctuation)
     }
 
-    /// Whether the token after the next is `punctuation`.
+    /// Returns whether the token after the next is `punctuation`.
     pub(super) fn is_second(&self, punctuation: u8) -> bool {
         let second = self.tokens.get(self.at + 1).map(|token| token.kind);
         second == Some(TokenKind::Punctuation(punctuation))
     }
 
-    /// Whether the token after the next is a floating-point literal.
+    /// Returns whether the token after the next is a floating-point literal.
     pub(super) fn is_second_float(&self) -> bool {
         let second = self.tokens.get(self.at + 1).map(|token| token.kind);
         matches!(second, Some(TokenKind::Number(Immediate::F32(_) | Immediate::F64(_))))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What follows the `=` of a variable.
+//! Initial values of variables, after the `=`.
 
 use super::ast::{Immediate, Initializer};
 use super::cursor::Cursor;

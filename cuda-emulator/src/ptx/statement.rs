@@ -62,7 +62,7 @@ fn statement<'a>(cursor: &mut Cursor<'_, 'a>, list: &mut Vec<Statement<'a>>) -> 
     Ok(())
 }
 
-/// What follows `name:`.
+/// Parses the rest of a statement after `name:`.
 fn labelled<'a>(cursor: &mut Cursor<'_, 'a>, name: &'a str, line: u32) -> Result<Statement<'a>, LoadError> {
     if cursor.take_word(".callprototype") {
         signature(cursor)?;

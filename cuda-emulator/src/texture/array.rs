@@ -14,7 +14,7 @@ use crate::memory::{Memory, RangeKind};
 /// Rows begin at multiples of this many bytes.
 const ROW_ALIGN: u64 = 16;
 
-/// How an array or a texture is addressed.
+/// The addressing of an array or a texture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dimension {
     /// One coordinate.
@@ -51,7 +51,7 @@ impl Extent {
     }
 }
 
-/// What copies of an array count in: an element, or a block of a compressed format.
+/// The unit in which copies of an array count: an element, or a block of a compressed format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unit {
     /// Its bytes, a power of two up to 16.
@@ -68,17 +68,17 @@ impl Unit {
     }
 }
 
-/// What the elements of an array are.
+/// The type of the elements of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Element {
     /// A texel; of compressed formats, as it is read.
     pub format: Format,
-    /// How texels are compressed.
+    /// The compression of texels.
     pub compression: Option<Compression>,
 }
 
 impl Element {
-    /// What copies count in.
+    /// Returns the unit in which copies count.
     pub fn unit(self) -> Unit {
         match self.compression {
             Some(compression) => Unit { bytes: compression.block_bytes(), side: 4 },
@@ -111,7 +111,7 @@ pub struct Tiling {
 #[error("no device memory for the array")]
 pub struct NoMemory;
 
-/// Where the texels of a box lie.
+/// The layout of the texels of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Level {
     /// The address of the first texel.
@@ -165,21 +165,21 @@ impl Drop for Storage {
 /// # Invariants
 /// All texels of `level` lie inside the storage, or in the parts that its lay names.
 pub struct Array {
-    /// How it is addressed.
+    /// The addressing.
     pub dimension: Dimension,
-    /// What a texel is.
+    /// The format of a texel.
     pub format: Format,
-    /// How texels are compressed.
+    /// The compression of texels.
     pub compression: Option<Compression>,
-    /// Where the texels are, if the array has its own memory.
+    /// The layout of the texels, if the array has its own memory.
     pub level: Level,
     backing: Backing,
 }
 
-/// Where the bytes of an array are.
+/// The memory of an array.
 #[derive(Clone)]
 enum Backing {
-    /// Where its level says.
+    /// Memory at the address of its level.
     Own {
         #[expect(dead_code, reason = "held for its drop")]
         storage: Arc<Storage>,
@@ -206,7 +206,7 @@ impl Array {
         arrays.pop().ok_or(NoMemory)
     }
 
-    /// What copies count in.
+    /// Returns the unit in which copies count.
     pub fn unit(&self) -> Unit {
         Element { format: self.format, compression: self.compression }.unit()
     }
@@ -217,12 +217,12 @@ impl Array {
         self.unit().bounds(self.level.extent).unwrap_or_default()
     }
 
-    /// Whether its bytes are where its level says.
+    /// Returns whether its bytes are where its level says.
     pub fn is_direct(&self) -> bool {
         matches!(self.backing, Backing::Own { .. })
     }
 
-    /// Whether all of its memory is still to come.
+    /// Returns whether all of its memory is still to come.
     pub fn is_deferred_unmapped(&self) -> bool {
         match &self.backing {
             Backing::Later { parts, lay: Lay::Whole } => parts.address(0).is_none(),
@@ -273,7 +273,7 @@ impl Array {
         Some(Tiles { first_part: *first, counts: *counts, start: from, size: count })
     }
 
-    /// How many tails a sparse array of these levels has.
+    /// Returns the number of tails of a sparse array of these levels.
     pub fn tail_layers(&self, tiling: &Tiling) -> u32 {
         let layered = self.dimension == Dimension::D2Layered && !tiling.single;
         if layered { self.level.extent.depth } else { 1 }
@@ -300,7 +300,7 @@ pub struct MipmappedArray {
 
 /// The memory of arrays that get it later.
 pub struct Later {
-    /// What is mapped.
+    /// The mapped parts.
     pub parts: Arc<Parts>,
     /// Bytes, if it comes all at once.
     pub bytes: u64,
@@ -321,7 +321,7 @@ pub struct Tiles {
 }
 
 impl Tiles {
-    /// How many.
+    /// The number of tiles.
     pub fn count(&self) -> u64 {
         self.size.iter().fold(1, |count, size| count.saturating_mul(*size))
     }

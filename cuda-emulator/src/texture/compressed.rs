@@ -4,7 +4,7 @@
 
 use super::format::{Channel, Format};
 
-/// How texels are compressed; `CU_AD_FORMAT_BC*`, with and without sRGB alike.
+/// The compression of texels; `CU_AD_FORMAT_BC*`, with and without sRGB alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// Two colours of 16 bits and what lies between them.
@@ -32,7 +32,7 @@ pub enum Compression {
     Bc7,
 }
 
-/// What textures of these formats give: four floats.
+/// The format that textures of these formats return: four floats.
 pub const READ: Format = Format { channel: Channel::F32, channels: 4 };
 
 /// Red, green, blue, alpha.
@@ -44,7 +44,7 @@ impl Compression {
         if matches!(self, Compression::Bc1 | Compression::Bc4 { .. }) { 8 } else { 16 }
     }
 
-    /// Whether it has colours, which may be sRGB, and alpha.
+    /// Returns whether it has colours, which may be sRGB, and alpha.
     pub fn has_colors(self) -> bool {
         matches!(self, Compression::Bc1 | Compression::Bc2 | Compression::Bc3 | Compression::Bc7)
     }
@@ -128,7 +128,7 @@ enum Choice {
     Most,
 }
 
-/// What the code of a texel means. `eight`: all codes lie between the ends.
+/// Returns the meaning of a texel's code. `eight`: all codes lie between the ends.
 fn choice(block: [u8; 8], index: u32, eight: bool) -> Choice {
     use Choice::{First, FromFirst, FromSecond, Least, Most, Second};
     let code = u64::from_le_bytes(block) >> (16 + index * 3) & 7;

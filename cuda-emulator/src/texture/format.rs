@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Texel formats: from bytes to channel values.
 
-/// What one channel of a texel is (CUarray_format).
+/// The type of one channel of a texel (CUarray_format).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {
     /// CU_AD_FORMAT_UNSIGNED_INT8
@@ -58,7 +58,7 @@ impl Channel {
         f32::from_bits(self.decode([low, high, 0, 0]))
     }
 
-    /// Whether reads give floating-point values.
+    /// Returns whether reads give floating-point values.
     #[inline(always)]
     pub fn is_float(self) -> bool {
         !matches!(self, Channel::U8 | Channel::U16 | Channel::U32 | Channel::S8 | Channel::S16 | Channel::S32)

@@ -49,7 +49,7 @@ impl Parts {
     }
 }
 
-/// How an array lies in its parts.
+/// The layout of an array in its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lay {
     /// As its level says, in the only part.
@@ -76,8 +76,8 @@ pub(super) enum Lay {
 pub(super) type Located = (u64, u64, u64);
 
 impl Lay {
-    /// Where byte `x` of row `y` of slice `z` is; `pitch` and `slice` are the level's, `base` its first byte in what it
-    /// shares with others.
+    /// Returns the position of byte `x` of row `y` of slice `z`; `pitch` and `slice` are the level's, `base` its first
+    /// byte in what it shares with others.
     pub(super) fn locate(
         &self,
         (base, pitch, slice): (u64, u64, u64),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a texture is read (CUDA_TEXTURE_DESC).
+//! The sampler of a texture (CUDA_TEXTURE_DESC).
 
 use super::address::AddressMode;
 
@@ -22,7 +22,7 @@ pub struct Sampler {
     pub level_bias: f32,
     /// The least and the greatest level of detail.
     pub level_clamp: [f32; 2],
-    /// What is outside in border mode.
+    /// The colour outside of the texture in border mode.
     pub border: [f32; 4],
 }
 

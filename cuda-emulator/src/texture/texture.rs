@@ -12,7 +12,7 @@ use super::format::{Channel, Format};
 use super::sampler::Sampler;
 use crate::memory::{Memory, OutOfRange};
 
-/// Where a texture is read: as many coordinates as the dimension has, 0 for the others.
+/// The coordinates of a read: as many as the dimension has, 0 for the others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coordinates {
     /// The layer of layered textures, else 0.
@@ -43,7 +43,7 @@ pub enum Detail {
     Gradient([f32; 3], [f32; 3]),
 }
 
-/// Where the texels are.
+/// The source of the texels.
 #[derive(Debug)]
 pub(super) enum Source {
     /// One array or the levels of a mipmapped one.
@@ -79,17 +79,17 @@ impl Linear {
 #[derive(Debug)]
 pub struct Texture {
     pub(super) source: Source,
-    /// How the bytes of a texel are read.
+    /// The format of the bytes of a texel.
     pub(super) format: Format,
-    /// What they are read as.
+    /// The format in which texels are returned.
     pub(super) read: Format,
     pub(super) dimension: Dimension,
     pub(super) sampler: Sampler,
-    /// How many coordinates select texels.
+    /// The number of coordinates that select texels.
     pub(super) rank: usize,
     /// The address modes as they count.
     pub(super) modes: [AddressMode; 3],
-    /// How the array's texels are compressed, or its elements as a view has them.
+    /// The compression of the array's texels, or of its elements as a view has them.
     compression: Option<Compression>,
     /// The levels as a view of blocks has them, where it is one.
     viewed: Vec<Level>,
@@ -181,7 +181,7 @@ impl Texture {
         Texture { source, format, read, dimension, sampler, rank, modes, compression, viewed, direct: true }
     }
 
-    /// How it is addressed.
+    /// The addressing.
     pub fn dimension(&self) -> Dimension {
         self.dimension
     }
@@ -191,18 +191,18 @@ impl Texture {
         self.format
     }
 
-    /// How it is read.
+    /// The sampler.
     pub fn sampler(&self) -> &Sampler {
         &self.sampler
     }
 
-    /// Whether reads give f32 bits, else 32-bit integers.
+    /// Returns whether reads give f32 bits, else 32-bit integers.
     #[inline(always)]
     pub fn reads_floats(&self) -> bool {
         self.read.channel.is_float()
     }
 
-    /// How many mipmap levels it has, at least 1.
+    /// The number of mipmap levels, at least 1.
     pub fn levels(&self) -> usize {
         match &self.source {
             Source::Arrays(arrays) => arrays.len(),
@@ -222,7 +222,7 @@ impl Texture {
         }
     }
 
-    /// Whether texels are where levels say: not compressed, and with memory of the array's own.
+    /// Returns whether texels are where levels say: not compressed, and with memory of the array's own.
     #[inline(always)]
     pub(super) fn is_direct(&self) -> bool {
         self.direct
@@ -296,7 +296,7 @@ impl Texture {
         Ok([read(0, 1), read(1, 1), read(1, 0), read(0, 0)])
     }
 
-    /// Of a cubemap: the place on a face, and the slice with that face.
+    /// Returns the place on a face of a cubemap, and the slice with that face.
     fn on_face(&self, point: [f32; 3], layer: u32) -> ([f32; 3], u32) {
         match self.dimension {
             Dimension::Cube | Dimension::CubeLayered => {

@@ -20,7 +20,7 @@ const MOST: u32 = 1 << 24;
 /// Words of each lane.
 pub(crate) type Words = [u32; LANES];
 
-/// Where the lanes read.
+/// The places that the lanes read.
 pub(crate) struct Places {
     /// x and y: bits of f32, or texels.
     pub(crate) points: [Words; 2],

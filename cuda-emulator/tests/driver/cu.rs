@@ -145,7 +145,7 @@ pub fn upload<T>(values: &[T]) -> u64 {
     ptr
 }
 
-/// What device memory holds.
+/// Returns the contents of device memory.
 pub fn download<T: Default + Clone>(ptr: u64, count: usize) -> Vec<T> {
     let mut values = vec![T::default(); count];
     assert_eq!(cu!(cuMemcpyDtoH_v2(values.as_mut_ptr().cast(), ptr, size_of_val(&values[..]))), 0);

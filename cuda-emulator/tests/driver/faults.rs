@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a bad kernel does to its process, and that it does nothing to others.
+//! The effect of a bad kernel on its process. Other processes are not affected.
 
 use std::ptr::null_mut;
 

@@ -56,7 +56,7 @@ fn values(base: u32) -> Vec<u32> {
     (0..COUNT as u32).map(|index| base + index).collect()
 }
 
-/// What the second process does; nothing in the first one.
+/// The second process's part. Does nothing in the first one.
 #[test]
 fn second_process() {
     let Ok(handles) = std::env::var(HANDLES) else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What kernels print. Each test runs itself as a process of its own, whose output it reads.
+//! The output of kernels. Each test runs itself as a process of its own, whose output it reads.
 
 use std::env;
 use std::ffi::CStr;
@@ -11,7 +11,7 @@ use crate::cu::{self, cu, function, launch, params};
 /// Set in the process that does what a test is about.
 const CHILD: &str = "CUDA_EMULATOR_TEST_CHILD";
 
-/// Whether this is the process that does it.
+/// Returns whether this is the process that does it.
 pub fn in_child() -> bool {
     env::var_os(CHILD).is_some()
 }

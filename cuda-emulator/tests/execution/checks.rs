@@ -7,7 +7,7 @@ use cuda_emulator::launch::FaultKind;
 
 use crate::harness::{Device, WARP};
 
-/// What is written to the log when the ignored test `name` runs with the checks on.
+/// Returns the log of the ignored test `name` with the checks enabled.
 fn findings(name: &str) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args([&format!("checks::{name}"), "--exact", "--ignored", "--nocapture"])

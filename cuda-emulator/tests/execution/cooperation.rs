@@ -101,7 +101,7 @@ fn half(value: i32) -> u32 {
     (u32::from(value < 0) << 15) | ((exponent + 15) << 10) | fraction
 }
 
-/// Where the manual puts element `index` of the accumulators.
+/// Returns the position of element `index` of the accumulators by the manual.
 fn accumulator(lane: usize, index: usize, wide: bool) -> (usize, usize) {
     let upper = if lane < 16 { 0 } else { 4 };
     if wide {

@@ -36,7 +36,7 @@ impl Form {
         indices
     }
 
-    /// What its results are kept under in some files.
+    /// Returns the key of its results in some files.
     pub fn digest(&self) -> String {
         format!("{:016x}", hash_bytes(self.text.bytes()))
     }

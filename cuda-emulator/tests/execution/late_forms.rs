@@ -90,7 +90,7 @@ fn late_forms_run_and_agree_with_an_h200_where_it_is_known() {
     assert!(wrong.is_empty(), "{} of {} forms differ: {wrong:#?}", wrong.len(), forms.len());
 }
 
-/// What must come out by the meaning of the operation alone.
+/// The results must be those of the operation alone.
 #[test]
 fn elements_are_combined() {
     let mut list = Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What nvcc makes of real programs.
+//! nvcc's output for real programs.
 
 use cuda_emulator::launch::FaultKind;
 

@@ -146,7 +146,7 @@ fn double(bits: u16) -> f64 {
     if bits & 0x8000 != 0 { -magnitude } else { magnitude }
 }
 
-/// Whether `found` is the f16 next to the exact `value`, which a double holds.
+/// Returns whether `found` is the f16 next to the exact `value`, which a double holds.
 fn is_nearest(found: u16, value: f64) -> bool {
     if value.is_nan() {
         return found == 0x7fff;

@@ -16,7 +16,7 @@ const SIGNS: [&str; 8] = [
     "s32.s32.s32",
 ];
 
-/// What is compared with an H200.
+/// The forms that are compared with an H200.
 pub(crate) fn forms(list: &mut Vec<Form>) {
     let mut push = |text: String| {
         list.push(form(format!("mov.b32 {{d}}, 0; {text};"), &["b32", "b32", "b32", "b32"]));
@@ -69,7 +69,7 @@ pub(crate) fn forms(list: &mut Vec<Form>) {
     }
 }
 
-/// What `instruction` leaves in `%r0`, with three operands in `%r1` to `%r3`.
+/// Returns the value of `%r0` after `instruction`, with three operands in `%r1` to `%r3`.
 fn compute(instruction: &str, [a, b, c]: [u32; 3]) -> u32 {
     let device = Device::kernel(&format!(
         "mov.b32 %r0, 0x55555555; mov.b32 %r1, {a}; mov.b32 %r2, {b}; mov.b32 %r3, {c};\n{instruction}\n\

@@ -10,12 +10,12 @@ fn number(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
 
-/// How often a body runs.
+/// Returns the number of runs of a body.
 pub fn rounds(usual: u64) -> u64 {
     number("CUDA_EMULATOR_FUZZ_ROUNDS").unwrap_or(usual)
 }
 
-/// Where the choices begin.
+/// Returns the seed of the choices.
 pub fn seed() -> u64 {
     number("CUDA_EMULATOR_FUZZ_SEED").unwrap_or(20)
 }

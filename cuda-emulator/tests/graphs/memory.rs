@@ -15,7 +15,7 @@ fn used() -> u64 {
     used
 }
 
-/// What graphs keep when nothing is kept that could be given back.
+/// Returns the memory that graphs need when they keep nothing that could be given back.
 fn needed() -> u64 {
     assert_eq!(cu!(cuDeviceGraphMemTrim(0)), 0);
     used()

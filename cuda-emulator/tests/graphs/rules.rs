@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is forbidden during a capture, and which error says so.
+//! Operations that are forbidden during a capture, and the error of each.
 
 use std::ptr::null_mut;
 use std::thread;

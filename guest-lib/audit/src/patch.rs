@@ -52,7 +52,7 @@ fn display_name(file: &Path) -> std::path::PathBuf {
     std::fs::read_link(file).unwrap_or_else(|_| file.to_owned())
 }
 
-/// Why a runtime stays as it is.
+/// The reason for which a runtime stays as it is.
 #[derive(Debug)]
 enum Failure {
     /// There is no library of ours for its version.

@@ -61,7 +61,7 @@ impl Major {
 pub struct Function {
     /// For example `cudaMalloc`.
     pub name: String,
-    /// Where it lies, relative to the start of [`Runtime::text`].
+    /// The position relative to the start of [`Runtime::text`].
     pub offset: usize,
     /// Bytes of its code.
     pub size: usize,

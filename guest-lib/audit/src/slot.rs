@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the functions of a static runtime go: one slot for each function and major version, filled when it is first called.
+//! The targets of the functions of a static runtime: one slot for each function and major version, filled when it is
+//! first called.
 //!
 //! Our libcudart cannot be loaded while the auditor looks at an object, because the dynamic linker is at work then. So a slot
 //! starts with the address of [`enter_unresolved`], which loads the library and puts the function's address in its place.

@@ -14,7 +14,7 @@ pub enum ClientError {
     NoDevice {
         /// The device node or socket.
         path: String,
-        /// Why it cannot be opened.
+        /// The reason for which it cannot be opened.
         source: io::Error,
     },
     /// The vhost-user handshake failed.

@@ -15,7 +15,7 @@ use virtio_bindings::virtio_ring::{
 const DESCRIPTOR_BYTES: usize = 16;
 const USED_ELEMENT_BYTES: usize = 8;
 
-/// Where the three parts of a queue lie, as byte offsets from its start.
+/// The positions of the three parts of a queue, as byte offsets from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Available ring.

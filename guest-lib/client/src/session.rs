@@ -51,7 +51,7 @@ pub fn current() -> Option<&'static Session> {
     CURRENT.get().and_then(|session| session.as_ref().ok())
 }
 
-/// Why a session is lost, as far as the worker has said so in the lanes.
+/// Returns the reason for which a session is lost, as far as the worker has written it to the lanes.
 fn why_lost() -> ClientError {
     match ORDER.verdict() {
         Some(result) if result == CudaError::LAUNCH_TIMEOUT.code().cast_unsigned() => ClientError::TimeLimit,

@@ -46,7 +46,7 @@ fn record(stream: u64, event: u64) -> Touched {
     call(Opcode::cuEventRecordWithFlags, CONTEXT, Some(stream), Some(event))
 }
 
-/// Whether `second` of one thread comes after `first`, which another thread has posted; posted itself, and waited for.
+/// Returns whether `second` of one thread comes after `first`, which another thread has posted; posted itself, and waited for.
 fn comes_after(second: Touched, first: Touched) -> bool {
     let order = two_lanes();
     first.publish(first.begin(&order, Some(0), true), 64);

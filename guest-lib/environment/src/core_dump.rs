@@ -25,7 +25,7 @@ const FLAG_NAMES: [&str; 6] = [
 /// Room for a name, with its NUL, bytes.
 const TEXT: usize = 1024;
 
-/// Why an attribute is not given or taken.
+/// The reason for refusing to get or set an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// `CUDA_ERROR_INVALID_VALUE`

@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode};
 
 /// The auditor's file.
 const AUDITOR: &str = "libvhost-cuda-audit.so";
-/// Where it is, from this program's folder: as installed, and as built.
+/// The libraries' folder, relative to this program's folder: as installed, and as built.
 const FOLDERS: [&str; 2] = ["../lib/vhost-cuda", "../lib"];
 /// The dynamic linker's list of auditors, with a colon between them (ld.so(8)).
 const LIST: &str = "LD_AUDIT";

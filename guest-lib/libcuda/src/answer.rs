@@ -7,10 +7,10 @@ use virtio_cuda_client::CudaError;
 
 /// The longest list that is fetched, in bytes: millions of nodes, edges or names.
 const MAX_LIST: u64 = 256 << 20;
-/// How often a list is asked for: another thread of the program may make it longer meanwhile.
+/// The maximum number of times that a list is requested: another thread of the program may make it longer meanwhile.
 const MAX_ATTEMPTS: u32 = 16;
 
-/// That many zeros.
+/// Returns that many zeros.
 ///
 /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for more than `limit`, or more than there is.
 pub fn zeros(bytes: u64, limit: u64) -> Result<Vec<u8>, CudaError> {

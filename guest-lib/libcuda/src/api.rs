@@ -25,7 +25,7 @@ pub enum DefaultStream {
 pub struct Api {
     /// The process's driver.
     pub driver: &'static Driver,
-    /// What stream 0 means.
+    /// The meaning of stream 0.
     pub default_stream: DefaultStream,
 }
 
@@ -76,7 +76,7 @@ impl Api {
         }
     }
 
-    /// What the program calls an address of the GPU's: host memory may have one of its own there.
+    /// Returns the program's address for an address of the GPU: host memory may have one of its own there.
     pub fn program_address(&self, address: u64) -> u64 {
         let alias = self.driver.memory.ranges.alias(address);
         alias.map_or(address, |range| range.start + (address - range.device_address))

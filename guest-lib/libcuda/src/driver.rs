@@ -47,7 +47,7 @@ pub struct Driver {
     pub functions: Functions,
     /// Streams and events that the program made.
     pub streams: Streams,
-    /// What is known of events.
+    /// The state of events.
     pub events: Events,
     /// Arrays.
     pub arrays: Arrays,
@@ -61,13 +61,13 @@ pub struct Driver {
     pub host_pools: HostPools,
     /// Links that have begun.
     pub links: Links,
-    /// What addresses mean.
+    /// The meaning of addresses.
     pub memory: Memory,
     /// Functions that the device may want run here.
     pub callbacks: Callbacks,
-    /// Whether streams capture.
+    /// The streams that capture.
     pub captures: Captures,
-    /// What nodes of graphs point programs to.
+    /// The memory of this library to which nodes of graphs point programs.
     pub kept: Kept,
     /// Memory between graphs and what the GPU does not reach.
     pub buffers: Buffers,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What every entry point does around its body: refuse calls that cannot be served now, and never unwind
+//! The part of every entry point around its body: it refuses calls that cannot be served now, and never unwinds
 //! into C.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

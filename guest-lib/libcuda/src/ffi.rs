@@ -13,13 +13,13 @@ use std::ffi::{CStr, c_char, c_void};
 
 use virtio_cuda_client::CudaError;
 
-/// Where the caller wants a `T`.
+/// The place in which the caller wants a `T`.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    /// Whether the caller passed NULL.
+    /// Returns whether the caller passed NULL.
     pub fn is_null(&self) -> bool {
         self.0.is_null()
     }
@@ -64,7 +64,7 @@ impl<T> Out<T> {
     }
 }
 
-/// What the caller hands over: a `T` or an array of them.
+/// An argument of the caller: a `T` or an array of them.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct In<T>(*const T);
@@ -83,7 +83,7 @@ impl<T> In<T> {
 }
 
 impl<T: Copy> In<T> {
-    /// Whether the caller passed NULL.
+    /// Returns whether the caller passed NULL.
     pub fn is_null(&self) -> bool {
         self.0.is_null()
     }
@@ -153,7 +153,7 @@ impl OutName {
 pub struct HostPtr(*mut c_void);
 
 impl HostPtr {
-    /// What a member of a structure of the program points to.
+    /// Returns the target of a pointer in a structure of the program.
     ///
     /// # Safety
     /// The program promised for the member what it promises for a parameter.

@@ -20,7 +20,7 @@ use crate::memory::ranges::DeviceRange;
 use crate::stream::table::Stream;
 use crate::vmm::of_allocation;
 
-/// What handles of this library begin with.
+/// The first bytes of this library's handles.
 const MAGIC: [u8; 8] = *b"vcudaipc";
 const TOKEN_BYTES: usize = 16;
 const TOKEN_END: usize = MAGIC.len() + TOKEN_BYTES;

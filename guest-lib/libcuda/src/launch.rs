@@ -30,14 +30,14 @@ const ATTRIBUTE_IGNORE: u32 = 0;
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
 const ATTRIBUTE_CLUSTER_DIMENSION: u32 = 4;
 const ATTRIBUTE_PRIORITY: u32 = 8;
-/// Those that name an event.
+/// The attributes that name an event.
 pub const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
 pub const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
 /// The one that answers something.
 pub const ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
-/// Where in its value the `CUgraphDeviceNode` is.
+/// The offset of the `CUgraphDeviceNode` in its value.
 pub const DEVICE_NODE_OFFSET: usize = 8;
-/// Where in a [`CUlaunchAttribute`] the value is.
+/// The offset of the value in a [`CUlaunchAttribute`].
 const VALUE_OFFSET: usize = 8;
 
 /// The attributes of a launch.
@@ -50,7 +50,7 @@ fn attribute(config: &CUlaunchConfig, index: usize) -> Result<CUlaunchAttribute,
     attributes(config).as_in().at(index)
 }
 
-/// Where the program gets the `CUgraphDeviceNode` of its launch, if it wants to change it in device code.
+/// Returns the place for the `CUgraphDeviceNode` of the launch, if the program wants to change it in device code.
 fn device_node(config: &CUlaunchConfig) -> Result<Option<Out<u64>>, CudaError> {
     for index in 0..config.attribute_count as usize {
         if attribute(config, index)?.id == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {

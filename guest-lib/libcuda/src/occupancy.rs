@@ -138,7 +138,7 @@ entry_points! {
         potential_block_size(api, (minGridSize, blockSize), func, shared, blockSizeLimit, flags)
     }
 
-    /// How many clusters fit the device.
+    /// Returns the number of clusters that fit the device.
     call cuOccupancyMaxActiveClusters(api, numClusters: Out<i32>, func: u64, config: In<CUlaunchConfig>) {
         of_clusters(api, numClusters, func, config, calls::cuOccupancyMaxActiveClusters)
     }

@@ -89,7 +89,7 @@ entry_points! {
         Ok(())
     }
 
-    /// How many bytes of parameters the function takes.
+    /// Sets the number of bytes of parameters that the function takes.
     call cuParamSetSize(api, hfunc: u64, numbytes: u32) {
         prepared(&api.driver.functions.get(hfunc)?).parameter_bytes = numbytes;
         Ok(())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What may be sent without waiting for the answer.
+//! Calls that may be sent without waiting for the answer.
 //!
 //! CUDA lets a call that only queues work return before the work is done; its own errors, though, it returns at
 //! once. So a call is posted only when it cannot fail for a reason that the program can cause: its objects are
@@ -19,7 +19,7 @@ use crate::memory::ranges::DeviceRange;
 /// Handles up to this one are CUDA's own default streams.
 const LAST_DEFAULT_STREAM: u64 = 2;
 impl Api {
-    /// Whether work for the stream that the program calls `stream` may be posted: it is known and of the current
+    /// Returns whether work for the stream that the program calls `stream` may be posted: it is known and of the current
     /// context, nothing captures, and no variable has to be carried to and fro around the work.
     pub fn may_post(&self, stream: u64) -> bool {
         let context = self.current();
@@ -39,12 +39,12 @@ impl Api {
         Ok(())
     }
 
-    /// Whether nothing is there to be waited for.
+    /// Returns whether nothing is there to be waited for.
     pub fn is_idle(&self) -> bool {
         self.driver.session.is_idle() && !self.driver.captures.any()
     }
 
-    /// Whether `bytes` bytes from `address` on, as the GPU has them, are memory of the program's for certain.
+    /// Returns whether `bytes` bytes from `address` on, as the GPU has them, are memory of the program's for certain.
     pub fn owns(&self, address: u64, bytes: u64) -> bool {
         let ranges = &self.driver.memory.ranges;
         let device = |range: DeviceRange| range.reachable && bytes <= range.bytes - (address - range.start);

@@ -62,7 +62,7 @@ fn not_managed(api: Api, address: u64) -> Result<(), CudaError> {
     if api.driver.memory.moving.at(address).is_none() { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
 }
 
-/// What an allocation became.
+/// Returns the properties of an allocation, which may differ from the requested ones.
 ///
 /// Errors: `CUDA_ERROR_INVALID_DEVICE` if it is on a device that the program does not see.
 pub fn of_allocation(api: Api, handle: u64) -> Result<CUmemAllocationProp, CudaError> {
@@ -159,7 +159,7 @@ entry_points! {
         Ok(())
     }
 
-    /// What a location may do with the memory at an address.
+    /// Returns the access of a location to the memory at an address.
     call cuMemGetAccess(api, flags: Out<u64>, location: In<CUmemLocation>, ptr: u64) {
         flags.check()?;
         if ptr == 0 {
@@ -188,7 +188,7 @@ entry_points! {
         granularity.set(calls::cuMemGetAllocationGranularity(&mut api.call(), properties, option)? as usize)
     }
 
-    /// What an allocation became.
+    /// Returns the properties of an allocation, which may differ from the requested ones.
     call cuMemGetAllocationPropertiesFromHandle(api, prop: Out<CUmemAllocationProp>, handle: u64) {
         prop.check()?;
         prop.set(of_allocation(api, handle)?)

@@ -14,7 +14,7 @@ use crate::error::{Result, cudaError_t, cudaErrorInvalidDeviceFunction, cudaErro
 use crate::pointers::{In, Out};
 use crate::{module, registry, state};
 
-/// What stands between `<<<` and `>>>`.
+/// The arguments between `<<<` and `>>>`.
 #[derive(Clone, Copy)]
 struct Configuration {
     grid: dim3,
@@ -194,7 +194,8 @@ unsafe fn launch_with(config: cudaLaunchConfig_t, function: *const c_void, args:
     unsafe { driver::cuLaunchKernelEx(&config, function, args, core::ptr::null_mut()) }
 }
 
-/// What cudaLaunchKernel was asked to launch: a stub, or a handle that goes to the driver as it is.
+/// Returns the kernel that cudaLaunchKernel was asked to launch: that of a stub, or a handle that goes to the driver as
+/// it is.
 fn launchable(function: *const c_void) -> Result<CUkernel> {
     if function.is_null() { Err(cudaErrorInvalidDeviceFunction) } else { module::kernel_of(function) }
 }

@@ -115,7 +115,7 @@ impl Function {
         matches!(self.kernel.get(), Some(Ok(_)))
     }
 
-    /// Whether this is the kernel of a driver handle, a `CUkernel` or a `CUfunction`.
+    /// Returns whether this is the kernel of a driver handle, a `CUkernel` or a `CUfunction`.
     pub fn is(&self, handle: *const c_void) -> bool {
         let kernel = self.kernel.get().and_then(|kernel| kernel.as_ref().ok());
         kernel.is_some_and(|kernel| kernel.load(Ordering::Relaxed).cast_const().cast() == handle)
@@ -179,7 +179,7 @@ pub fn stub_of(handle: *const c_void) -> Option<*const c_void> {
 pub struct Variable {
     module: Arc<Module>,
     name: CString,
-    /// Where the program keeps the address of a managed variable; null for other variables.
+    /// The place in which the program keeps the address of a managed variable; null for other variables.
     pointer: *mut *mut c_void,
     /// The address of a managed variable, null until it has one.
     managed: AtomicPtr<c_void>,
@@ -247,7 +247,7 @@ pub fn variable_of(symbol: *const c_void) -> Result<Arc<Variable>> {
     registry::variable(symbol).ok_or(cudaErrorInvalidSymbol)
 }
 
-/// Whether managed variables wait for their addresses.
+/// The progress of giving managed variables their addresses.
 static MANAGED: AtomicU8 = AtomicU8::new(DONE);
 const DONE: u8 = 0;
 const UNTRIED: u8 = 1;

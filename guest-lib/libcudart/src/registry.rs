@@ -15,11 +15,11 @@ use crate::state;
 
 #[derive(Default)]
 struct Registry {
-    /// By the handle that __cudaRegisterFatBinary gave out: the address of the module.
+    /// The modules by the handle that __cudaRegisterFatBinary gave out: the address of the module.
     modules: HashMap<usize, Arc<Module>>,
-    /// By the address of the kernel's stub in the program.
+    /// The functions by the address of the kernel's stub in the program.
     functions: HashMap<usize, Arc<Function>>,
-    /// By the address of the variable's shadow in the program; of a managed variable, of the pointer to it.
+    /// The variables by the address of their shadow in the program; a managed variable by that of the pointer to it.
     variables: HashMap<usize, Arc<Variable>>,
 }
 

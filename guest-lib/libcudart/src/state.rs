@@ -20,7 +20,7 @@ use crate::error::{
 };
 use crate::module;
 
-/// What is known once the driver is up.
+/// The state that exists once the driver has started.
 pub struct Runtime {
     devices: Vec<Device>,
 }
@@ -81,7 +81,7 @@ pub fn expect_exit() {
     });
 }
 
-/// Whether this library's destructor has run.
+/// Returns whether this library's destructor has run.
 #[inline]
 pub fn is_unloading() -> bool {
     UNLOADING.load(Ordering::Relaxed)
@@ -102,7 +102,7 @@ pub fn initialization_error() -> Option<cudaError_t> {
     runtime().err()
 }
 
-/// Whether the driver came up, without bringing it up.
+/// Returns whether the driver came up, without bringing it up.
 pub fn is_initialized() -> bool {
     matches!(RUNTIME.get(), Some(Ok(_)))
 }
@@ -254,7 +254,7 @@ pub fn current_context() -> Result<CUcontext> {
     Ok(current)
 }
 
-/// Whether this thread has a context that calls can use as it is.
+/// Returns whether this thread has a context that calls can use as it is.
 pub fn has_context() -> Result<bool> {
     let current = current_context()?;
     Ok(THREAD.with(|thread| {

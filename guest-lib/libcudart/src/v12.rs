@@ -23,7 +23,7 @@ use crate::{driver, graph, module, state};
 
 mod semaphore;
 
-/// Where the struct of CUDA 11 ends, which the unversioned cudaGetDeviceProperties fills.
+/// The end of the struct of CUDA 11, which the unversioned cudaGetDeviceProperties fills.
 const PROPERTIES_OF_11: usize = offset_of!(cudaDeviceProp, hostRegisterSupported);
 
 const LOCATION_DEVICE: c_uint = 1;
@@ -197,7 +197,7 @@ fn location(device: c_int) -> Result<cudaMemLocation> {
     Ok(cudaMemLocation { type_: LOCATION_DEVICE, id })
 }
 
-/// Whether it is managed memory.
+/// Returns whether it is managed memory.
 fn is_managed(pointer: *const c_void) -> bool {
     let mut managed: c_uint = 0;
     let (mut question, mut answer) = (CU_POINTER_ATTRIBUTE_IS_MANAGED, (&raw mut managed).cast());

@@ -59,7 +59,7 @@ fn archive() -> PathBuf {
         .expect("Cargo builds the static library")
 }
 
-/// What the program printed, and what it made the driver do (without the many cuCtxGetCurrent).
+/// The output of the program, and its calls of the driver (without the many cuCtxGetCurrent).
 struct Outcome {
     printed: Vec<String>,
     driver: Vec<String>,

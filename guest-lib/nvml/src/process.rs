@@ -57,8 +57,8 @@ const _: () = assert!(size_of::<nvmlProcessDetailList_v1_t>() == 24);
 const COMPUTING: u32 = 0;
 const LAST_MODE: u32 = 2;
 
-/// Who has the device node open, as far as this process may see. This process counts if it has it open besides this
-/// library.
+/// Returns the processes that have the device node open, as far as this process may see. This process counts if it has
+/// it open besides this library.
 fn users_of_device() -> Vec<u32> {
     let own = std::process::id();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

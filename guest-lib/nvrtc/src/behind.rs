@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 /// CUDA release to use if our file's name does not contain one.
 const USUAL_RELEASE: &str = "13";
-/// Where distributions and NVIDIA's packages put libraries.
+/// The folders in which distributions and NVIDIA's packages put libraries.
 const USUAL_FOLDERS: [&str; 4] =
     ["/usr/local/cuda/lib64", "/opt/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64"];
 
@@ -106,7 +106,7 @@ fn symbol(handle: &Handle, name: &CStr) -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { libc::dlsym(handle.0.as_ptr(), name.as_ptr()) })
 }
 
-/// Where the loader found us.
+/// Returns the file from which the loader loaded this library.
 fn own_file() -> Option<PathBuf> {
     let address = crate::vhost_cuda_in_front as extern "C" fn() as *const c_void;
     // SAFETY: the structure has only pointers, for which zero is a value.
@@ -128,7 +128,7 @@ fn release<'a>(own: Option<&'a Path>, stem: &str) -> &'a str {
     release.filter(|release| release.parse::<u32>().is_ok()).unwrap_or(USUAL_RELEASE)
 }
 
-/// Where libraries are, in the loader's order; then where the toolkit usually is.
+/// Returns the folders of libraries, in the loader's order; then the usual ones of the toolkit.
 fn folders() -> Vec<PathBuf> {
     let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();

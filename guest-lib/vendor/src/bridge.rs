@@ -27,7 +27,7 @@ type Open = unsafe extern "C" fn(u32, u32, u64) -> c_int;
 /// `virtio_cuda_vendor_call`.
 type Call = unsafe extern "C" fn(*const Arguments) -> c_int;
 
-/// What `virtio_cuda_vendor_call` takes.
+/// The arguments of `virtio_cuda_vendor_call`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Arguments {
@@ -51,9 +51,9 @@ pub struct Arguments {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copy2d {
-    /// Where from.
+    /// The side that is read.
     pub source: Side,
-    /// Where to.
+    /// The side that is written.
     pub destination: Side,
     /// Bytes of a line.
     pub width: usize,
@@ -208,7 +208,7 @@ pub fn pinned(bytes: usize) -> Option<usize> {
     (result == SUCCESS).then_some(address)
 }
 
-/// Whether CUDA knows the memory at an address: that of a device, or pinned.
+/// Returns whether CUDA knows the memory at an address: that of a device, or pinned.
 pub fn is_known(address: u64) -> bool {
     let mut kind = 0_u32;
     bridge().is_some_and(|bridge| {

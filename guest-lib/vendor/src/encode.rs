@@ -27,7 +27,7 @@ pub struct Arguments<'a> {
     pub library: &'static Library,
     /// The function's.
     pub call: &'static Call,
-    /// What the program gave, in the order of C.
+    /// The program's arguments, in the order of C.
     pub given: &'a [u64],
 }
 

@@ -41,7 +41,7 @@ pub fn crossing(library: u32, is_int: bool, handle: u64) -> u64 {
     if is_int { first_of(library) + handle } else { handle }
 }
 
-/// What a library's functions do with a handle depends on this.
+/// The state of a handle, on which the library's functions depend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// Scalars are in device memory.
@@ -59,7 +59,7 @@ type Values = SmallVec<[u64; 2]>;
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Record {
     state: State,
-    /// What was set last, by the number of the function.
+    /// The latest settings, by the number of the function.
     settings: SmallVec<[(usize, Values); 4]>,
     /// A setting that is as it was, but whose call would also have taken back that of another function. The call is made before
     /// the next one that may notice, unless the other setting is made again.
@@ -84,7 +84,7 @@ impl Record {
     }
 }
 
-/// What is to be done with a call.
+/// The next step for a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It crosses, of a handle in this state.

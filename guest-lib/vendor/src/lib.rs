@@ -5,8 +5,8 @@
 //! library. This package is linked once for each file that programs ask for: `libcublas.so.13` exports the functions of
 //! cuBLAS only.
 //!
-//! What is kept here: the pointer mode and the stream of handles ([`handles`]), which calls need no answer ([`proven`]),
-//! and answers that never change ([`answers`]).
+//! The state that is kept here: the pointer mode and the stream of handles ([`handles`]), which calls need no answer
+//! ([`proven`]), and answers that never change ([`answers`]).
 
 mod answers;
 mod bridge;

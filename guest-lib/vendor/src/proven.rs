@@ -22,7 +22,7 @@ impl Proven {
         Self(RwLock::new(None))
     }
 
-    /// Whether the library has accepted the combination of that key before.
+    /// Returns whether the library has accepted the combination of that key before.
     pub fn contains(&self, key: u64) -> bool {
         self.0.read().as_ref().is_some_and(|known| known.contains(&key))
     }

@@ -45,7 +45,7 @@ pub struct Attribute {
     pub name: String,
     /// Its size, at most 8 bytes.
     pub bytes: usize,
-    /// Where it lies in our contents.
+    /// The offset in our contents.
     pub offset: usize,
     /// Its value in a descriptor in which it was not set.
     pub default: u64,
@@ -57,7 +57,7 @@ pub struct Attribute {
     pub is_descriptor: bool,
 }
 
-/// What scalars that belong to a descriptor are like.
+/// The type of the scalars that belong to a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scalars {
     /// Bytes of each.
@@ -98,7 +98,7 @@ impl Descriptor {
         }
     }
 
-    /// What the scalars of a call with this descriptor are like.
+    /// Returns the type of the scalars of a call with this descriptor.
     pub fn scalars(&self, contents: &[u8]) -> Option<Scalars> {
         let named = |end: &str| {
             let index = self.attributes.iter().position(|attribute| attribute.name.ends_with(end))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! How arguments and answers lie in the bulk data of the row `library_call`. All numbers are little-endian.
+//! The layout of arguments and answers in the bulk data of the row `library_call`. All numbers are little-endian.
 //!
 //! A block of arguments is a slot of 8 bytes for each parameter, and then, in the order of the parameters, the data that
 //! the host reads, each padded to 8 bytes. The slot is
@@ -60,7 +60,7 @@ pub fn described(descriptor: &Descriptor, contents: &[u8]) -> u64 {
     })
 }
 
-/// What [`described`] says of scalars.
+/// Returns the type of scalars in the result of [`described`].
 pub fn scalars(slot: u64) -> Option<Scalars> {
     let bytes = (slot >> 8 & 0xff) as usize;
     let scalars = Scalars { bytes, host_alpha: slot >> 16 & 1 == 1, host_beta: slot >> 17 & 1 == 1 };
@@ -121,7 +121,7 @@ impl Call {
         }
     }
 
-    /// Who reads and who writes the memory that the parameter of that index points to.
+    /// Returns the direction of the memory that the parameter of that index points to.
     pub fn direction(&self, index: usize) -> Option<Direction> {
         match &self.parameters[index].kind {
             Kind::Host(Host { direction, .. }) | Kind::Scalar { direction, .. } => Some(*direction),
@@ -161,7 +161,7 @@ impl Call {
         }
     }
 
-    /// Whether a `placed` parameter is in host memory.
+    /// Returns whether a `placed` parameter is in host memory.
     pub fn is_in_host_memory(&self, place: usize, slots: &[u64]) -> bool {
         self.integer(place, slots).is_some_and(|place| place != 0)
     }

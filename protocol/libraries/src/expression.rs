@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! How many elements an array has: a sum, product or bound of other parameters.
+//! The number of elements of an array: a sum, product or bound of other parameters.
 
 /// An expression over integer parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ impl Number {
         }
     }
 
-    /// Whether it is passed in a vector register (System V ABI for x86-64, 3.2.3).
+    /// Returns whether it is passed in a vector register (System V ABI for x86-64, 3.2.3).
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64 | Self::C32 | Self::C64)
     }
@@ -54,7 +54,7 @@ pub fn data_type_bytes(data_type: i128) -> Option<usize> {
     })
 }
 
-/// Whether a `cudaDataType` is complex.
+/// Returns whether a `cudaDataType` is complex.
 pub fn is_complex(data_type: i128) -> bool {
     matches!(data_type, 4 | 5 | 6 | 7 | 9 | 11 | 13 | 15 | 17 | 19 | 21 | 23 | 25 | 27)
 }

@@ -58,7 +58,7 @@ use crate::{
 pub struct Error {
     /// Its number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The fault.
     pub what: String,
 }
 
@@ -162,7 +162,7 @@ fn statuses(text: &str) -> Result<Statuses, String> {
     Ok(statuses)
 }
 
-/// What follows a function's `(`.
+/// Parses the rest of a function after its `(`.
 fn call(library: &mut Library, text: &str) -> Result<Call, String> {
     let end = closing(text).ok_or("the `)` is missing")?;
     let (inside, after) = (&text[..end], text[end + 1..].trim());
@@ -250,7 +250,7 @@ fn facts(functions: &[Function], names: &[&str], text: &str) -> Result<Facts, St
     Ok(facts)
 }
 
-/// Where the parenthesis ends that was open before `text`.
+/// Returns the position of the parenthesis that closes the one before `text`.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1;
     text.char_indices().find_map(|(at, c)| {

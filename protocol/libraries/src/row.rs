@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What a row says.
+//! The contents of a row.
 
 use crate::attributes::Descriptor;
 use crate::expression::Expression;
@@ -39,7 +39,7 @@ pub struct HandleKind {
     pub of: Option<(String, String)>,
     /// The library may fill in a new handle after the call that makes it has returned.
     pub is_late: bool,
-    /// What the library does with a handle depends on an argument of the call that made it ([`Facts::birth`]).
+    /// True if the library's use of a handle depends on an argument of the call that made it ([`Facts::birth`]).
     pub has_birth: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// Whether a call that answered `status` has not failed.
+    /// Returns whether a call that answered `status` has not failed.
     pub fn is_good(&self, status: i32) -> bool {
         status == self.success || self.pending == Some(status)
     }
@@ -74,11 +74,11 @@ impl Statuses {
 pub struct Function {
     /// Its exported name.
     pub name: String,
-    /// How it is served.
+    /// The way in which it is served.
     pub body: Body,
 }
 
-/// How a function is served.
+/// The way in which a function is served.
 #[derive(Debug)]
 pub enum Body {
     /// Its arguments cross, and the host's library executes it.
@@ -94,9 +94,9 @@ pub enum Body {
 pub struct Call {
     /// Its parameters, in the order of C.
     pub parameters: Vec<Parameter>,
-    /// What it returns.
+    /// The type of the result.
     pub answer: Answer,
-    /// What else is to be known of it.
+    /// Further facts.
     pub facts: Facts,
 }
 
@@ -105,11 +105,11 @@ pub struct Call {
 pub struct Parameter {
     /// Its name, as in NVIDIA's manual.
     pub name: String,
-    /// What it is.
+    /// The kind of parameter.
     pub kind: Kind,
 }
 
-/// What a parameter is. Each takes one slot of 64 bits in the block of arguments ([`crate::block`]).
+/// The kind of a parameter. Each takes one slot of 64 bits in the block of arguments ([`crate::block`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number by value.
@@ -135,11 +135,11 @@ pub enum Kind {
     Host(Host),
     /// An address of a scalar, in host or device memory as the handle's pointer mode says.
     Scalar {
-        /// Who reads and who writes it.
+        /// The sides that read and write it.
         direction: Direction,
-        /// What it is.
+        /// The type of an element.
         element: Element,
-        /// How many of them: `None` for one.
+        /// The number of elements: `None` for one.
         count: Option<Expression>,
     },
     /// An address of so many bytes, in host memory unless the parameter of index `place` is 0.
@@ -180,17 +180,17 @@ pub enum Kind {
 /// Host memory that a parameter points to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Who reads and who writes it.
+    /// The sides that read and write it.
     pub direction: Direction,
     /// The address may be null.
     pub nullable: bool,
-    /// What lies there.
+    /// The type of an element.
     pub element: Element,
-    /// How many of them: `None` for one.
+    /// The number of elements: `None` for one.
     pub count: Option<Expression>,
 }
 
-/// What lies in memory.
+/// The type of elements in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
     /// Numbers.
@@ -201,16 +201,17 @@ pub enum Element {
     Sized {
         /// Its maximum length.
         bytes: u32,
-        /// Where the addresses are.
+        /// The positions of the addresses.
         nulls: [u32; 2],
     },
     /// Addresses of the GPU's.
     Pointer,
     /// Handles of that kind.
     Handle(usize),
-    /// Of the type that the parameter of this index names, a `cudaDataType`.
+    /// An element of the type that the parameter of this index names, a `cudaDataType`.
     ByDataType(usize),
-    /// Of the type that the parameter of this index names, a `cudnnBackendAttributeType_t`; handles and descriptors among them.
+    /// An element of the type that the parameter of this index names, a `cudnnBackendAttributeType_t`; handles and
+    /// descriptors among them.
     ByAttribute(usize),
     /// The scalar type of a computation: the indices of a `cublasComputeType_t` and of a `cudaDataType` that says whether
     /// it is complex.
@@ -222,7 +223,7 @@ pub enum Element {
     },
 }
 
-/// Who reads and who writes memory.
+/// The direction of memory: the sides that read and write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The library reads.
@@ -273,7 +274,7 @@ pub enum Number {
     C64,
 }
 
-/// What a function returns.
+/// The type of a function's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The library's status.
@@ -312,7 +313,7 @@ pub struct Facts {
 }
 
 impl Call {
-    /// Whether the call leaves something in host memory that the program reads: then it has to be waited for.
+    /// Returns whether the call leaves something in host memory that the program reads: then it has to be waited for.
     pub fn answers(&self) -> bool {
         let kinds = self.parameters.iter().map(|parameter| &parameter.kind);
         let writes = kinds.filter(|kind| match kind {

@@ -12,7 +12,7 @@ pub const RECORDS_BYTES: usize = 256 << 10;
 /// Small enough to be filled and wrapped in a model.
 #[cfg(loom)]
 pub const RECORDS_BYTES: usize = 64;
-/// Where the room for replies begins.
+/// The start of the room for replies.
 pub const REPLY_OFFSET: usize = RECORDS_OFFSET + RECORDS_BYTES;
 /// Bytes of the room for replies.
 pub const MAX_REPLY_BYTES: usize = 68 << 10;

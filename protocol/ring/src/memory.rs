@@ -44,7 +44,7 @@ impl Watcher {
         self.0.header().head.0.load(Ordering::Acquire)
     }
 
-    /// What the consumer's process said at its end; 0 for nothing.
+    /// Returns the CUDA result of all calls since the device has ended the session; 0 while it has not.
     pub fn verdict(&self) -> u32 {
         self.0.header().verdict.0.load(Ordering::Acquire)
     }

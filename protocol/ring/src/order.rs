@@ -58,7 +58,7 @@ impl Position {
 #[repr(align(128))]
 struct Mark(AtomicU64);
 
-/// What is known of a lane.
+/// The state of a lane.
 #[derive(Debug)]
 #[repr(align(128))]
 struct End {
@@ -117,7 +117,7 @@ impl Order {
         end.watcher.get().is_none_or(|watcher| begins.saturating_add(watcher.consumed()) >= position.bytes)
     }
 
-    /// What the other side's process said at its end, in any lane. `None`: nothing.
+    /// Returns the CUDA result of all calls since the device has ended the session. `None`: it has not.
     pub fn verdict(&self) -> Option<u32> {
         let watchers = self.ends.iter().filter_map(|end| end.watcher.get());
         watchers.map(Watcher::verdict).find(|&verdict| verdict != 0)

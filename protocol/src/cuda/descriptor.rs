@@ -77,7 +77,7 @@ wire_structs! {
         device_mask: u32,
     }
 
-    /// Where a copy begins in an array.
+    /// The start of a copy in an array.
     ArrayOrigin {
         /// Bytes into the row.
         x: u64,
@@ -125,7 +125,7 @@ wire_structs! {
         min_mipmap_level_clamp: f32,
         /// Greatest level.
         max_mipmap_level_clamp: f32,
-        /// What lies outside, with address mode `BORDER`.
+        /// The colour outside, with address mode `BORDER`.
         border_color: [f32; 4],
     }
 
@@ -151,7 +151,7 @@ wire_structs! {
         last_layer: u32,
     }
 
-    /// What tensor maps of all kinds have in common (`cuTensorMapEncode…`).
+    /// The members that tensor maps of all kinds have in common (`cuTensorMapEncode…`).
     TensorDescriptor {
         /// `CU_TENSOR_MAP_DATA_TYPE_*`.
         data_type: i32,
@@ -187,7 +187,7 @@ wire_structs! {
     PoolProperties {
         /// `CU_MEM_ALLOCATION_TYPE_*`.
         kind: u32,
-        /// Where its memory is.
+        /// The location of its memory.
         location: Location,
         /// Most bytes; 0 for the driver's own limit.
         max_bytes: u64,
@@ -201,7 +201,7 @@ wire_structs! {
         kind: u32,
         /// `CU_MEM_HANDLE_TYPE_*` bits: none, or file descriptors.
         handle_types: u32,
-        /// Where the memory is.
+        /// The location of the memory.
         location: Location,
         /// `CU_MEM_ALLOCATION_COMP_*`.
         compression: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! What graphs are made of, as bulk data: nodes with their parameters, and the edges between them.
+//! The parts of graphs, as bulk data: nodes with their parameters, and the edges between them.
 //!
 //! A node's parameters are the struct of its kind below; a kernel's are followed by its packed parameter
 //! block, a conditional node's by the names of its graphs, a node of memory operations by them.
@@ -72,9 +72,9 @@ wire_structs! {
 
     /// An edge.
     GraphEdge {
-        /// What comes first.
+        /// The node that comes first.
         from: GraphNodeId,
-        /// What depends on it.
+        /// The node that depends on it.
         to: GraphNodeId,
         /// `CUgraphEdgeData`.
         data: [u8; 8],
@@ -116,7 +116,7 @@ wire_structs! {
         dst: CopyEnd,
         /// Source.
         src: CopyEnd,
-        /// What is copied.
+        /// The size of the copied box.
         size: Box3,
         /// Runs before each copy, to fetch what the GPU cannot reach; 0 for none.
         before: CallbackId,
@@ -174,7 +174,7 @@ wire_structs! {
 
     /// [`NODE_CONDITIONAL`].
     ConditionalNode {
-        /// What `cuGraphConditionalHandleCreate` gave.
+        /// The result of `cuGraphConditionalHandleCreate`.
         handle: u64,
         /// `CUgraphConditionalNodeType`.
         kind: u32,

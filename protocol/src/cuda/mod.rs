@@ -32,7 +32,7 @@ pub const CALL_TABLE_VERSION: u32 = 3;
 /// below it, asking costs more than sending (`docs/performance.md`).
 pub const MIN_KNOWN_IMAGE_BYTES: u64 = 64 << 10;
 
-/// Where the address window begins: pinned, mapped and managed host memory has the same address in the
+/// The start of the address window: pinned, mapped and managed host memory has the same address in the
 /// guest process, in its worker and on the GPU. Both reserve it before they use CUDA.
 pub const WINDOW_BASE: u64 = 0x2000_0000_0000;
 /// Bytes of the address window.

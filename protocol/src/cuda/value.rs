@@ -30,7 +30,7 @@ impl<'a> Reader<'a> {
         self.rest = rest;
         Ok(head)
     }
-    /// What has not been taken.
+    /// Returns the bytes that have not been taken.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -68,7 +68,7 @@ impl Session {
         Ok(last)
     }
 
-    /// What a session does first.
+    /// Makes the first calls of a session.
     pub fn begin(&mut self) -> Result<()> {
         self.greet()?;
         let retain = [0u32.to_le_bytes().as_slice(), &CONTEXT.to_le_bytes()].concat();

@@ -131,7 +131,7 @@ fn forged_memory_and_parts(target: &mut Target) -> Result<()> {
     session.greet()
 }
 
-/// What the session may still allocate, with the context's own 4096 bytes of it used.
+/// Returns the bytes that the session may still allocate, with the context's own 4096 bytes of it used.
 fn free_bytes(session: &mut Session) -> Result<u64> {
     let answer = session.expect(&in_context(Opcode::cuMemGetInfo_v2, &[]), &[0])?;
     Ok(u64::from_le_bytes(*answer.results.first_chunk().context("the free bytes")?))

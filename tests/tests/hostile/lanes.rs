@@ -143,7 +143,7 @@ fn hello() -> CallParts {
     CallParts::new(Opcode::session_hello, &CALL_TABLE_VERSION.to_le_bytes())
 }
 
-/// What a good library does works.
+/// The calls of a good library work.
 fn good(target: &mut Target) -> Result<()> {
     let mut guest = Guest::open(target)?;
     ensure!(guest.call(1, &hello())?.result == 0, "session_hello through a lane");

@@ -20,7 +20,7 @@ use crate::{Target, attack, attack_with};
 
 const OUT_OF_MEMORY: i32 = 2;
 const MIB: u64 = 1 << 20;
-/// What a context counts (`CONTEXT_BYTES` of the daemon).
+/// The memory that a context counts as (`CONTEXT_BYTES` of the daemon).
 const CONTEXT_MIB: u64 = 600;
 /// Names of the first stream and of a pool.
 const STREAM: u64 = 0x5000;

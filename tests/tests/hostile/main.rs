@@ -82,7 +82,7 @@ fn attack_with(suite: &mut Suite, name: &str, options: DaemonOptions, body: fn(&
     });
 }
 
-/// What is attacked.
+/// The attacked daemon.
 struct Target {
     daemon: Daemon,
 }

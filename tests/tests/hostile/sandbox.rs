@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What a worker may ask the kernel for, whatever a guest makes of it.
+//! The system calls that a worker may make, even if a guest controls it.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use vhost_cuda_tests::suite::{Kit, Suite};
 
 use crate::{Target, attack_with};
 
-/// How long a worker may take until it is ready.
+/// The maximum time that a worker may take until it is ready.
 const READY: Duration = Duration::from_secs(30);
 /// How the emulator is told to say that it reaches pageable memory.
 const PAGEABLE: &str = "CUDA_EMULATOR_PAGEABLE";
@@ -103,7 +103,7 @@ fn has_filters(target: &mut Target, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel says about a worker that is ready.
+/// Returns the kernel's status of a worker that is ready.
 fn warm_worker(target: &mut Target) -> Result<String> {
     let deadline = Instant::now() + READY;
     loop {

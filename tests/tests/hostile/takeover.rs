@@ -23,7 +23,7 @@ use zerocopy::IntoBytes;
 const SOURCE: &str = include_str!("takeover.c");
 /// Names the compiled attack, where there is no C compiler.
 const PREBUILT: &str = "VHOST_CUDA_WORKER_ATTACK";
-/// How long a worker may take to start and to try everything.
+/// The maximum time that a worker may take to start and to try everything.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The attempts are at least as many, whatever is left out because it cannot be named in a namespace.
 const ATTEMPTS: usize = 50;
@@ -130,7 +130,7 @@ fn taken_over(kit: &Kit, list: List, arguments: &[&str], accepted: &[&str]) -> R
     scene.check()
 }
 
-/// What is on the host besides the daemon.
+/// The files and processes of the host besides the daemon.
 struct Scene {
     /// Workers see it, because the linker is told to look there.
     shown: TempDir,

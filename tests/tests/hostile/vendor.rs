@@ -106,7 +106,7 @@ fn open_all(session: &mut Session) -> Result<Vec<(u32, &'static Library)>> {
     Ok(opened)
 }
 
-/// What the library's function returned.
+/// Returns the result of the library's function.
 fn status(answer: &CallResult) -> Result<u64> {
     let bytes = answer.bulk.first_chunk::<SLOT>().context("an answer without a status")?;
     Ok(u64::from_le_bytes(*bytes) & 0xffff_ffff)

@@ -15,7 +15,7 @@ use vhost_cuda_tests::daemon::{Daemon, DaemonOptions, workers_of};
 use vhost_cuda_tests::frontend::FakeFrontend;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
-/// How long a daemon and its worker may take to be ready.
+/// The maximum time that a daemon and its worker may take to be ready.
 const READY: Duration = Duration::from_secs(30);
 /// The namespaces of workers. An unprivileged daemon has a user namespace in which they are made.
 const NAMESPACES: [&str; 4] = ["mnt", "pid", "net", "ipc"];

@@ -157,7 +157,7 @@ fn all_are_answered(frontend: &mut FakeFrontend) -> Result<()> {
     Ok(())
 }
 
-/// What a daemon has.
+/// The processes and descriptors of a daemon.
 #[derive(Debug)]
 struct Census {
     threads: usize,

@@ -29,11 +29,11 @@ use vhost_cuda_tests::suite::{self, Kit, Suite};
 use vhost_cuda_tests::verdict::{self, Answering};
 use virtio_cuda_protocol::transport::{PROTOCOL_VERSION, REPLY_VERSION};
 
-/// How long one program may take.
+/// The maximum time that one program may take.
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long a program may take to learn that the daemon or its worker is gone.
+/// The maximum time that a program may take to learn that the daemon or its worker is gone.
 const LOSS: Duration = Duration::from_secs(5);
-/// How long processes and descriptors may take to go.
+/// The maximum time that processes and descriptors may take to go.
 const SETTLE: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {

@@ -176,7 +176,7 @@ fn setuid_programs_ignore_it(kit: &Kit) -> Result<()> {
     run(&mut command(), "", LIMIT)?.expect_exit(1)
 }
 
-/// Whether set-user-ID bits do nothing at `path` (mount option `nosuid`).
+/// Returns whether set-user-ID bits do nothing at `path` (mount option `nosuid`).
 fn is_without_setuid(path: &Path) -> Result<bool> {
     let path = CString::new(path.as_os_str().as_encoded_bytes())?;
     // SAFETY: all-zero is a valid value of this plain structure.

@@ -18,11 +18,11 @@ use xtask::vm::{GuestCommand, Vm};
 use crate::life::{Copying, expect_good, kernel_log_is_clean, wait_until};
 use crate::{boot, boot_at, guest_kernel, run};
 
-/// What `other-version-daemon` says that it speaks.
+/// The version of `other-version-daemon`.
 const OTHER_VERSION: u32 = PROTOCOL_VERSION + 41;
 /// The name of a worker that has a session (`vhost-cuda/src/worker/start.rs`).
 const SESSION: &str = "cuda-session";
-/// How long messages may take to appear.
+/// The maximum time that messages may take to appear.
 const SETTLE: Duration = Duration::from_secs(10);
 
 pub fn collect(suite: &mut Suite) {

@@ -22,7 +22,7 @@ const LEFT: u64 = 384 << 20;
 const LEFT_TO_STOCK: u64 = 512 << 20;
 /// How often it goes and comes while a program runs, at least.
 const ROUNDS: u32 = 2;
-/// How long the guest may take for one of them; not all may be there while programs use it.
+/// The maximum time that the guest may take for one of them; not all may be there while programs use it.
 const MOVE: Duration = Duration::from_secs(20);
 /// Programs that copy again and again from memory of theirs that comes and goes, too.
 const PROGRAMS: [&str; 3] = ["reused_buffers", "registered_memory", "copies_64m"];

@@ -110,7 +110,7 @@ fn open_files(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// Whether a process has mapped memory of a guest, or has its file: its pages would stay in use.
+/// Returns whether a process has mapped memory of a guest, or has its file: its pages would stay in use.
 fn has_guest_memory(pid: u32) -> bool {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();

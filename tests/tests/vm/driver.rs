@@ -22,7 +22,7 @@ use crate::{LIMIT, boot_at, run};
 
 /// The self test's sources, below the repository.
 const SOURCES: &str = "guest-driver/selftest";
-/// How long its calls that are to be lost may take until they are all under way.
+/// The maximum time that its calls that are to be lost may take until they are all under way.
 const READY: Duration = Duration::from_secs(60);
 /// How long the stress lasts, unless `VHOST_CUDA_STRESS_SECONDS` says otherwise.
 const STRESS_SECONDS: u64 = 10;

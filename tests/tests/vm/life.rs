@@ -17,9 +17,9 @@ use xtask::vm::{GuestCommand, Output, Vm};
 
 use crate::{LIMIT, SharedVm, outcome, run, shell_fails};
 
-/// How long a program may take to learn that the other side is gone.
+/// The maximum time that a program may take to learn that the other side is gone.
 const LOSS: Duration = Duration::from_secs(5);
-/// How long the guest may take to get over a change.
+/// The maximum time that the guest may take to get over a change.
 const SETTLE: Duration = Duration::from_secs(20);
 
 type Check = fn(&Kit, &Vm) -> Result<()>;
@@ -142,7 +142,7 @@ fn workers(vm: &Vm) -> Vec<u32> {
 }
 
 /// Waits for at most [`SETTLE`].
-pub fn wait_until(what: &str, condition: impl Fn() -> Result<bool>) -> Result<()> {
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + SETTLE;
     while !condition()? {
         ensure!(Instant::now() < deadline, "not within {SETTLE:?}: {what}");
@@ -207,7 +207,7 @@ fn daemon_killed_in_a_copy(kit: &Kit, vm: &Vm) -> Result<()> {
     outcome.expect_exit(1)?;
     ensure!(started.elapsed() < SETTLE, "it took {:?}\n{outcome}", started.elapsed());
     vm.daemon().restart()?;
-    wait_until("a new program works", || Ok(expect_good(kit, vm, "add_one").is_ok()))?;
+    good_again(kit, vm)?;
     expect_good(kit, vm, "vector_add")
 }
 
@@ -240,9 +240,23 @@ fn unplugged_with_calls_pending(kit: &Kit, vm: &Vm) -> Result<()> {
         ensure!(outcome.stderr.contains("error 100 (cudaErrorNoDevice)"), "{outcome}");
         vm.plug()?;
         // The node belongs to the module: only a program can tell that the device is back.
-        wait_until("a new program works", || Ok(expect_good(kit, vm, "add_one").is_ok()))?;
+        good_again(kit, vm)?;
     }
     Ok(())
+}
+
+/// Waits until a new program works; an error says how the last one failed, and what daemon and kernel wrote.
+fn good_again(kit: &Kit, vm: &Vm) -> Result<()> {
+    let mut last = Ok(());
+    let waited = wait_until("a new program works", || {
+        last = expect_good(kit, vm, "add_one");
+        Ok(last.is_ok())
+    });
+    waited.or_else(|late| {
+        let text = |log: Result<String>| log.unwrap_or_else(|error| format!("not readable: {error:#}"));
+        let (daemon, kernel) = (text(vm.daemon().log()), text(vm.kernel_log()));
+        last.context(format!("{late}\n--- the daemon's log\n{daemon}\n--- the kernel's log\n{kernel}"))
+    })
 }
 
 fn no_page_stays_pinned(_: &Kit, vm: &Vm) -> Result<()> {

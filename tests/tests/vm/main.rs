@@ -24,7 +24,7 @@ use xtask::paths::Paths;
 use xtask::setup::kernel::Flavour;
 use xtask::vm::{GuestCommand, Output, Survivor, Vm, VmConfig};
 
-/// How long one program may take: the guest may be an emulated one.
+/// The maximum time that one program may take: the guest may be an emulated one.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What this host has: the daemon's socket, and QEMUs that know the device.
+//! The parts of this host: the daemon's socket, and QEMUs that know the device.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;

@@ -45,7 +45,7 @@ const ALL: [(Added, &str); 6] = [
 pub struct Emulator {
     /// None: the domain named none.
     pub before: Option<String>,
-    /// What `attach` has set.
+    /// The value that `attach` has set.
     pub now: String,
 }
 
@@ -56,7 +56,7 @@ pub struct Record {
     pub chardev: String,
     /// The value of QEMU's option `-device`.
     pub device: String,
-    /// What else was added.
+    /// The other elements that were added.
     pub added: BTreeSet<Added>,
     /// The change of QEMU, if there was one.
     pub emulator: Option<Emulator>,

@@ -35,7 +35,7 @@ impl Keeper {
         Ok(Self(Some(child)))
     }
 
-    /// Whether the namespace is still there. A keeper that was killed cannot be waited for until the daemon has waited
+    /// Returns whether the namespace is still there. A keeper that was killed cannot be waited for until the daemon has waited
     /// for every worker, but it closes its end of the pipe at once.
     pub fn is_running(&self) -> bool {
         let Some(pipe) = self.0.as_ref().and_then(|child| child.stdin.as_ref()) else { return false };

@@ -45,7 +45,8 @@ impl Folders {
     }
 }
 
-/// Those that exist, by their real names. Never the root: a library named without a folder has an empty one.
+/// Returns the folders that exist, by their real names. Never the root: a library named without a folder has an empty
+/// one.
 fn existing(folders: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
     let named = folders.filter(|folder| !folder.as_os_str().is_empty());
     let real = named.filter_map(|folder| folder.canonicalize().ok());

@@ -39,7 +39,7 @@ impl Namespaces {
         Ok(Self { keeper })
     }
 
-    /// Whether processes can still be started in them.
+    /// Returns whether processes can still be started in them.
     pub fn are_there(&self) -> bool {
         self.keeper.is_running()
     }
@@ -48,7 +48,7 @@ impl Namespaces {
 /// Pause before another try to make namespaces.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How the work of a thread that starts processes has ended.
+/// The end of the work of a thread that starts processes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It is done.
@@ -79,7 +79,7 @@ pub fn work_in(
     first.recv().unwrap_or_else(|_| Err(anyhow::anyhow!("The thread that starts workers has ended")))
 }
 
-/// Whether the work is done.
+/// Returns whether the work is done.
 fn work_once(
     folders: Option<&Folders>,
     name: &str,

@@ -24,7 +24,7 @@ pub fn check_user(allow_root: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether user 0 of a map is user 0 of the host, and not of a container with users of its own.
+/// Returns whether user 0 of a map is user 0 of the host, and not of a container with users of its own.
 fn is_root_of_host(map: &str) -> bool {
     map.lines().any(|line| line.split_whitespace().take(2).eq(["0", "0"]))
 }

@@ -14,7 +14,7 @@ use rustix::process::{chdir, pivot_root};
 
 use super::{Folders, paths};
 
-/// Where the tree is made. Any folder that every host has: its contents are covered in this namespace only.
+/// The folder in which the tree is made. Every host has it, and its contents are covered in this namespace only.
 const BASE: &str = "/tmp";
 /// The host's root while the tree is made.
 const OLD: &str = "/old";

@@ -40,8 +40,8 @@ use crate::sessions::link;
 use crate::sessions::pool::WorkerPool;
 use crate::sessions::session::{End, Session, Tables};
 
-/// What the workers of a machine get to end when it is reset or has gone. The VMM waits meanwhile, and its monitor with
-/// it.
+/// The time that the workers of a machine get to end when it is reset or has gone. The VMM waits meanwhile, and its
+/// monitor with it.
 pub const END_PATIENCE: Duration = Duration::from_secs(5);
 /// Most files of guest memory that are remembered of a machine.
 const MAX_MEMORY_FILES: usize = 4096;
@@ -56,7 +56,7 @@ const ROOT: u32 = 0;
 /// Short names of sessions in the log, for all connections of the daemon.
 static NEXT_LABEL: AtomicU64 = AtomicU64::new(1);
 
-/// What all devices of a daemon have in common.
+/// The settings that all devices of a daemon have in common.
 #[derive(Debug)]
 pub struct Settings {
     /// Request queues.
@@ -71,7 +71,7 @@ pub struct Settings {
     pub max_user_sessions: u32,
     /// Device code that workers loaded before.
     pub images: Arc<ImageCache>,
-    /// What sessions share with each other.
+    /// The objects that sessions share with each other.
     pub exchange: Arc<Exchange>,
     /// Workers map only what their processes have named.
     pub named_pages: bool,
@@ -79,7 +79,7 @@ pub struct Settings {
     pub endings: Endings,
     /// The daemon's descriptors.
     pub descriptors: Descriptors,
-    /// Where workers come from.
+    /// The source of workers.
     pub pool: WorkerPool,
 }
 
@@ -115,7 +115,7 @@ pub struct Device {
     sessions: Mutex<Sessions>,
 }
 
-/// What ends the connection.
+/// Ends the connection.
 struct FrontEnd(ShutdownHandle);
 
 impl std::fmt::Debug for FrontEnd {
@@ -159,12 +159,12 @@ impl Ended {
 struct Reservation {
     device: Arc<Device>,
     epoch: u64,
-    /// Of the worker's descriptors.
+    /// The charge for the worker's descriptors.
     charge: Option<Charge>,
 }
 
 impl Reservation {
-    /// Whether the session is wanted still.
+    /// Returns whether the session is wanted still.
     fn stands(&self, sessions: &Sessions) -> bool {
         !sessions.closed && sessions.epoch == self.epoch
     }
@@ -447,7 +447,7 @@ impl Device {
         });
     }
 
-    /// What tells a session's writer what guest memory is.
+    /// Returns the tables of guest memory for a session's writer.
     fn tables(self: &Arc<Self>) -> Tables {
         let device = self.clone();
         Box::new(move || device.memory().map(|memory| MemoryTable::of(&memory)).unwrap_or_default())

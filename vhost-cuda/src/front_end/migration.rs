@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What moves with a guest: no CUDA state, only what the destination needs to say that sessions are lost.
+//! The state that moves with a guest: no CUDA state, only what the destination needs to say that sessions are lost.
 //!
 //! The state is a head, then for each queue its unanswered chains, then the open sessions, all little-endian.
 
@@ -20,7 +20,7 @@ const MAX_BYTES: u64 = 4 << 20;
 /// Most chains of a queue (its size), most sessions.
 const MAX_ITEMS: u32 = 1024;
 
-/// What a device saves.
+/// The saved state of a device.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// For each queue, chains that the source took and never answered.

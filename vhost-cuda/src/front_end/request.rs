@@ -23,7 +23,7 @@ const MAX_DESCRIPTORS: usize = 1024;
 /// Entries that are read from guest memory at once.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// Why a chain is refused. The guest gets `REPLY_INVALID`; the text is for the debug log.
+/// The reason for refusing a chain. The guest gets `REPLY_INVALID`; the text is for the debug log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The chain itself.
@@ -96,7 +96,7 @@ impl ReplySlot {
     pub fn footprint(&self) -> usize {
         self.pieces.capacity() * size_of::<Piece>()
     }
-    /// Where the reply's header goes: address and bytes of the pieces that hold it.
+    /// Returns the place of the reply's header: address and bytes of the pieces that hold it.
     pub fn head(&self) -> Vec<(u64, u32)> {
         let mut left = size_of::<ReplyHeader>() as u32;
         let mut head = Vec::new();

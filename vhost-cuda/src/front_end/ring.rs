@@ -15,7 +15,7 @@ use crate::front_end::request::ReplySlot;
 /// The library's handle of a queue.
 pub type Vring = VringRwLock<SharedMemory>;
 
-/// What a stopped queue looked like. A VMM that only paused the guest restarts it in the same place; after a
+/// The position of a stopped queue. A VMM that only paused the guest restarts it in the same place; after a
 /// reset of the device it begins elsewhere or anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position {
@@ -75,7 +75,7 @@ pub struct Ring {
     changed: Condvar,
 }
 
-/// How a queue came to run.
+/// The reason for which a queue runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// It was running already, or goes on where it was stopped.
@@ -120,7 +120,7 @@ impl Ring {
         start
     }
 
-    /// Whether the queue's own thread should take another chain.
+    /// Returns whether the queue's own thread should take another chain.
     pub fn goes_on(&self) -> bool {
         let gate = self.lock();
         !gate.stopping && !gate.gone

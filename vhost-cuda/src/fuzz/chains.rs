@@ -16,13 +16,13 @@ use crate::front_end::ring::{Ring, Vring};
 use crate::sessions::link::{MAX_BULK_BYTES, MAX_ENTRIES, MAX_PAYLOAD_BYTES};
 
 const QUEUE_SIZE: u16 = 32;
-/// Where the guest's kernel has the parts of the queue, indirect tables and requests.
+/// Addresses of the guest's kernel for the parts of the queue, indirect tables and requests.
 const TABLE: u64 = 0;
 const AVAIL: u64 = 0x400;
 const USED: u64 = 0x600;
 const INDIRECT: u64 = 0x1000;
 const REQUEST: u64 = 0x2000;
-/// What an input can change; all of it is cleared afterwards.
+/// The number of bytes that an input can change. All of them are cleared afterwards.
 const CHANGED: u64 = 0x8000;
 /// Two regions with a hole between them, and one that ends at the last address.
 const REGIONS: [(GuestAddress, usize); 3] = [
@@ -178,7 +178,7 @@ fn serve(guest: &Guest, memory: &Snapshot, heads: u16) {
     ring.stop(0);
 }
 
-/// What everything behind this relies on.
+/// Checks the properties that the later steps rely on.
 fn check(memory: &Memory, request: &Request) {
     assert!(request.payload.len() <= MAX_PAYLOAD_BYTES as usize);
     assert_eq!(request.payload.len(), request.header.payload_bytes as usize);

@@ -23,7 +23,7 @@ const EDGES: [u64; 16] = [
     u64::MAX,
 ];
 
-/// What is left of an input.
+/// The rest of an input.
 #[derive(Debug)]
 pub struct Choices<'a>(&'a [u8]);
 
@@ -33,12 +33,12 @@ impl<'a> Choices<'a> {
         Self(data)
     }
 
-    /// Whether there are more.
+    /// Returns whether there are more.
     pub fn more(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// What is left.
+    /// Returns the rest.
     pub fn rest(&self) -> &'a [u8] {
         self.0
     }

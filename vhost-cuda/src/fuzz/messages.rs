@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a hostile worker writes to its socket and its log: replies, readiness, lines; and the frames that it reads itself.
+//! The messages of a hostile worker on its socket and its log: replies, readiness, lines; and the frames that it reads
+//! itself.
 
 use zerocopy::FromBytes;
 

@@ -44,7 +44,7 @@ pub struct Slot {
     index: u32,
 }
 
-/// What a worker is told of its machine's account. The file comes along.
+/// The terms of its machine's account for a worker. The file comes along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Terms {
@@ -90,7 +90,7 @@ impl Account {
 }
 
 impl Slot {
-    /// What the session's worker is told.
+    /// Returns the terms for the session's worker.
     pub fn terms(&self) -> (Terms, &File) {
         let count = self.account.lock().len() as u32;
         (Terms { limit: self.account.limit, index: self.index, count }, &self.account.file)

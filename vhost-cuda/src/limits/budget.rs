@@ -31,7 +31,7 @@ impl Budget {
         Some(Charge { budget: self.clone(), amount })
     }
 
-    /// What is in use.
+    /// The amount in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

@@ -20,7 +20,7 @@ const CONTROLLERS: [&str; 2] = ["memory", "pids"];
 /// The daemon's own group beside those of machines: a group with groups in it cannot have processes.
 const OWN: &str = "daemon";
 
-/// Where groups are made.
+/// The place in which groups are made.
 #[derive(Debug)]
 pub struct Cgroups {
     root: PathBuf,
@@ -32,7 +32,7 @@ pub struct Cgroups {
 pub struct Group(PathBuf);
 
 impl Cgroups {
-    /// What the option `--cgroup` asks for, with `memory` bytes for each machine. `None`: no groups.
+    /// Opens the parent that the option `--cgroup` names, with `memory` bytes for each machine. `None`: no groups.
     ///
     /// Errors: a folder was named that is no delegated group.
     pub fn open(option: &str, memory: Option<u64>) -> anyhow::Result<Option<Arc<Self>>> {
@@ -138,7 +138,7 @@ fn own_group() -> anyhow::Result<PathBuf> {
     Ok(Path::new(mounted).join(own))
 }
 
-/// Where the whole hierarchy is mounted.
+/// Returns the mount point of the whole hierarchy.
 fn mount_point(mounts: &str) -> Option<&str> {
     mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;

@@ -24,12 +24,12 @@ const QUEUE: usize = 8;
 /// The most files that a machine may share, with any number of sessions.
 const MACHINE_FILES: usize = 4096;
 
-/// How the descriptors are shared out.
+/// The division of the descriptors.
 #[derive(Clone, Debug)]
 pub struct Descriptors {
     /// All that there are.
     pub budget: Arc<Budget>,
-    /// What one connection takes, without sessions and shared files.
+    /// The descriptors of one connection, without sessions and shared files.
     pub connection: usize,
     /// Files that one machine may share.
     pub machine_files: usize,

@@ -14,7 +14,7 @@ const MAX_BYTES: usize = 256 << 20;
 /// size.
 const RESERVED_BYTES: usize = 1 << 20;
 
-/// What the outstanding requests of one connection occupy.
+/// The memory that the outstanding requests of one connection occupy.
 #[derive(Debug)]
 pub struct RequestBudget {
     reserved: usize,
@@ -25,7 +25,7 @@ pub struct RequestBudget {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of sessions with outstanding requests.
+    /// The bytes of sessions with outstanding requests.
     used: HashMap<u64, usize>,
     borrowed: usize,
 }
@@ -61,12 +61,12 @@ impl RequestBudget {
         Some(RequestCharge { budget: self.clone(), session, bytes })
     }
 
-    /// What all sessions together occupy.
+    /// The bytes that all sessions together occupy.
     pub fn used(&self) -> usize {
         self.lock().used.values().sum()
     }
 
-    /// How much of a session's `used` bytes is not of its own part.
+    /// Returns the part of a session's `used` bytes that exceeds its own share.
     fn beyond(&self, used: usize) -> usize {
         used.saturating_sub(self.reserved)
     }

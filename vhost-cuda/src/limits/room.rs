@@ -6,7 +6,7 @@ use std::io;
 
 /// Address space that is left to what runs, in bytes: stacks of the threads that one session starts, and requests.
 const MARGIN: usize = 32 << 20;
-/// What an operator can do.
+/// The advice to an operator.
 pub const HINT: &str = "see its limits (ulimit -v, vm.overcommit_memory, vm.max_map_count)";
 /// Mappings that are left (`vm.max_map_count`): each change of protection below makes two more.
 const MAPPINGS: usize = 64;

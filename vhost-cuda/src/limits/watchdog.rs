@@ -20,7 +20,7 @@ use crate::worker::nvml::Nvml;
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Looks in a row at which something is too large before it is ended: what is being given back may show once.
 const PATIENCE: u32 = 2;
-/// What the driver may keep besides: a block of each pool.
+/// The memory that the driver may keep besides: a block of each pool.
 const TOLERANCE: u64 = 64 << 20;
 /// Time between two warnings of the same kind.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
@@ -28,13 +28,13 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 /// The limits, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Of a session.
+    /// The limit of a session.
     pub session: Option<u64>,
-    /// Of a machine.
+    /// The limit of a machine.
     pub machine: Option<u64>,
 }
 
-/// What a session's worker uses of all GPUs.
+/// The memory of all GPUs that a session's worker uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Usage {
     bytes: u64,
@@ -104,7 +104,7 @@ fn watch(limits: Limits, gpus: &[Nvml], machines: impl Fn() -> Vec<Vec<Arc<Sessi
     }
 }
 
-/// What each of these processes uses; `processes` has a list for each GPU.
+/// Returns the memory that each of these processes uses; `processes` has a list for each GPU.
 fn usages(pids: &[u32], processes: &[Vec<(u32, u64)>]) -> Vec<Usage> {
     let of = |pid: u32| {
         processes.iter().fold(Usage::default(), |usage, gpu| {

@@ -62,7 +62,7 @@ const SHARE_PREFIX: &str = "vhost_cuda_gpu_";
 /// One look at a daemon.
 struct Look {
     at: Instant,
-    /// By metric, and by GPU where it has one.
+    /// The values by metric, and by GPU where the metric has one.
     share: BTreeMap<(String, String), f64>,
     sessions: BTreeMap<Name, Figures>,
 }

@@ -11,7 +11,7 @@ const STEERING: [&str; 12] = [
     "CUBLAS", "CUDA_", "CUDNN_", "CUFFT", "CUFILE_", "CURAND", "CUSOLVER", "CUSPARSE", "CUTENSOR", "NCCL_",
     "NVIDIA_", "NVSHMEM_",
 ];
-/// Those among them that are the operator's: the GPUs, the folder for compiled code, the multi-process service, how the
+/// The operator's variables among them: the GPUs, the folder for compiled code, the multi-process service, how the
 /// driver uses the hardware, and the emulator's settings.
 const OPERATORS: [&str; 12] = [
     "CUDA_BINARY_LOADER_THREAD_COUNT",
@@ -35,7 +35,7 @@ pub fn keep_from(worker: &mut Command) {
     }
 }
 
-/// Whether workers inherit the variable of this name.
+/// Returns whether workers inherit the variable of this name.
 fn is_inherited(name: &OsStr) -> bool {
     let begins = |with: &str| name.as_bytes().starts_with(with.as_bytes());
     OPERATORS.iter().any(|with| begins(with)) || !STEERING.iter().any(|with| begins(with))

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 pub const EMULATOR_VARIABLE: &str = "VHOST_CUDA_EMULATOR";
 /// Exists where NVIDIA's kernel driver is loaded.
 const NVIDIA_NODE: &str = "/dev/nvidiactl";
-/// Where distributions and NVIDIA's own installer put the driver's library.
+/// The paths at which distributions and NVIDIA's own installer put the driver's library.
 const NVIDIA_LIBRARIES: [&str; 5] = [
     "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
     "/usr/lib64/libcuda.so.1",
@@ -46,8 +46,8 @@ fn emulator() -> anyhow::Result<PathBuf> {
     existing(&beside).with_context(|| format!("Build the emulator, or name its file in {EMULATOR_VARIABLE}"))
 }
 
-/// Where NVIDIA's libraries are looked for first: the folders that `--libraries` names or, with the emulator, the folder of the
-/// CPU's versions beside it.
+/// Returns the folders that are searched first for NVIDIA's libraries: those that `--libraries` names or, with the
+/// emulator, the folder of the CPU's versions beside it.
 ///
 /// Errors: a folder does not exist.
 pub fn vendor_folders(named: &[PathBuf], emulated: bool) -> anyhow::Result<Vec<PathBuf>> {
@@ -61,7 +61,7 @@ pub fn vendor_folders(named: &[PathBuf], emulated: bool) -> anyhow::Result<Vec<P
     named.iter().map(real).collect()
 }
 
-/// Whether a library that [`find`] has found is the emulator.
+/// Returns whether a library that [`find`] has found is the emulator.
 pub fn is_emulator(library: &Path) -> bool {
     emulator().is_ok_and(|emulator| emulator == library)
 }

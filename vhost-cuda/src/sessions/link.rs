@@ -91,7 +91,7 @@ pub const NAME_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Ready {
-    /// What `cuDriverGetVersion` answers, as 13000 for CUDA 13.0.
+    /// The answer of `cuDriverGetVersion`, as 13000 for CUDA 13.0.
     pub driver_version: i32,
     /// Devices that libcuda sees.
     pub device_count: u32,

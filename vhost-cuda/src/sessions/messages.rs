@@ -29,7 +29,7 @@ const LOUD_INTERVAL: Duration = Duration::from_secs(1);
 const QUIET_BURST: u32 = 10_000;
 const QUIET_INTERVAL: Duration = Duration::from_micros(100);
 
-/// How a worker marks the level of a line: the first letter, then a space.
+/// The marks for the level of a worker's line: the first letter, then a space.
 const LETTERS: [(char, Level); 5] =
     [('E', Level::Error), ('W', Level::Warn), ('I', Level::Info), ('D', Level::Debug), ('T', Level::Trace)];
 
@@ -226,7 +226,8 @@ impl Allowance {
         Self { burst, interval, left: burst, since: Instant::now(), dropped: 0 }
     }
 
-    /// Whether a message may pass now; then the number of those that could not since the last one.
+    /// Takes the room for a message. Returns the number of messages that were dropped since the last one, or `None` if
+    /// there is no room.
     fn take(&mut self, now: Instant) -> Option<u64> {
         let earned = now.saturating_duration_since(self.since).as_nanos() / self.interval.as_nanos();
         if earned > 0 {

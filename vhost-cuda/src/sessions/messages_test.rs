@@ -27,8 +27,8 @@ fn logged(bytes: &[u8], session: Option<u64>, loud: &mut Allowance) -> Vec<(Leve
     lines
 }
 
-/// What `attempt` gives once nobody else holds a pipe whose end was closed here: while another test starts a process,
-/// that process has a copy of each descriptor until it executes its program.
+/// Returns the result of `attempt` once nobody else holds a pipe whose end was closed here: while another test starts a
+/// process, that process has a copy of each descriptor until it executes its program.
 fn until_let_go<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let since = Instant::now();
     loop {

@@ -34,14 +34,14 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// Time that all idle workers together get to end when the daemon stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a session that took a warm worker gets to itself before the next one is warmed: bringing up CUDA holds
+/// The time that a session which took a warm worker has to itself before the next one is warmed: bringing up CUDA holds
 /// locks of the driver that the session's first calls need, too.
 const REFILL_DELAY: Duration = Duration::from_millis(300);
 
 /// Time between two errors of the same kind in the log: a guest may open session after session.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What an event of the poller is about: the numbers of workers come in pairs, the process and its link.
+/// The numbers of the poller's events. Those of workers come in pairs, the process and its link.
 const WAKE: u64 = u64::MAX;
 const LINK: u64 = 1;
 
@@ -78,7 +78,7 @@ struct State {
     /// Workers that did not come up, ever, and since the last one that did.
     failures: u64,
     failures_in_a_row: u32,
-    /// Of the last failure.
+    /// The reason of the last failure.
     reason: Option<Arc<WorkerError>>,
     /// No worker is started before this: one could not be.
     not_before: Option<Instant>,
@@ -95,7 +95,7 @@ struct Idle {
     ready: bool,
 }
 
-/// What the pool's thread does next.
+/// The next action of the pool's thread.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Start,
@@ -265,7 +265,7 @@ impl WorkerPool {
         self.shared.wake();
     }
 
-    /// Whoever waits for a worker looks whether it is wanted still.
+    /// Wakes all that wait for a worker, so that each checks whether it still needs one.
     pub fn look_again(&self) {
         // Locked, so that nobody is between looking and waiting.
         drop(self.shared.lock());

@@ -31,12 +31,12 @@ const MAX_REASON: usize = 1024;
 /// Time that a killed process gets to end before whoever drops it goes on without it.
 const DROP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What every worker of a daemon is started with.
+/// The settings with which every worker of a daemon is started.
 #[derive(Clone, Debug)]
 pub struct WorkerSpec {
     /// The libcuda to load.
     pub library: PathBuf,
-    /// Where NVIDIA's libraries are looked for first.
+    /// The folders that are searched first for NVIDIA's libraries.
     pub libraries: Vec<PathBuf>,
     /// Workers may make sockets within their namespaces.
     pub nccl: bool,
@@ -46,15 +46,15 @@ pub struct WorkerSpec {
     pub gpus: Option<String>,
     /// Threads of a worker for large copies.
     pub copy_threads: u32,
-    /// What a worker may ask the kernel for.
+    /// The filter of a worker's system calls.
     pub sandbox: Sandbox,
     /// The library is the emulator.
     pub emulated: bool,
     /// Level of the worker's messages.
     pub log_level: String,
-    /// What says for each worker, until it has ended, that it has not.
+    /// The lock that every worker holds until it has ended.
     pub lock: Option<WorkerLock>,
-    /// Where they go.
+    /// The receiver of the workers' messages.
     pub messages: Messages,
     /// Serve GPUs that reach pageable memory.
     pub allow_pageable_access: bool,
@@ -62,13 +62,13 @@ pub struct WorkerSpec {
     pub namespaces: bool,
     /// Which guest memory they can map.
     pub guest_pages: GuestPages,
-    /// How long work on a GPU may take.
+    /// The maximum time that work on a GPU may take.
     pub time_limit: Option<Duration>,
     /// The arbiter of GPU time.
     pub shares: Option<Arc<Client>>,
 }
 
-/// Why a worker cannot be used.
+/// The reason for which a worker cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// The process could not be started.
@@ -93,7 +93,7 @@ pub struct Worker {
     pub statistics: Statistics,
     /// Its part of the machine's share of GPU time.
     pub enrolment: Option<Enrolment>,
-    /// What its mappings of guest memory wait at, from its greeting until a session takes it.
+    /// The socket at which its mappings of guest memory wait, from its greeting until a session takes it.
     pub listener: Mutex<Option<OwnedFd>>,
     /// Its messages. Dropped after the process, so that the last of them are read when it has ended.
     pub messages: Attached,
@@ -108,7 +108,7 @@ pub struct Sockets {
     pub images: Arc<UnixStream>,
     /// The stream on which it shares things with others ([`crate::exchange`]).
     pub exchange: Arc<UnixStream>,
-    /// Where it gets guest memory if it may map only what is named.
+    /// The socket for guest memory, if it may map only what is named.
     pub pages: Option<UnixStream>,
 }
 
@@ -131,7 +131,7 @@ pub struct Process {
     child: Mutex<Option<Child>>,
 }
 
-/// What became of a process that was killed.
+/// The state of a process after it was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaped {
     /// It has ended: nothing of it touches guest memory any more. The status is unknown if a debugger holds it, or
@@ -275,7 +275,7 @@ impl Process {
         Ok(Self { pid, pidfd, child: Mutex::new(Some(child)) })
     }
 
-    /// Whether the process has not ended yet.
+    /// Returns whether the process has not ended yet.
     pub fn is_running(&self) -> bool {
         !self.has_ended(Duration::ZERO)
     }
@@ -350,7 +350,7 @@ impl Drop for Process {
     }
 }
 
-/// What the worker's mappings of guest memory wait at. It was sent before the greeting.
+/// Receives the socket at which the worker's mappings of guest memory wait. It was sent before the greeting.
 fn receive_listener(pages: &UnixStream) -> io::Result<OwnedFd> {
     pages.set_read_timeout(Some(GREETING_TIMEOUT))?;
     let (_, file) =

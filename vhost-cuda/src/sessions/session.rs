@@ -37,9 +37,9 @@ use crate::sessions::process::{Reaped, Worker};
 
 /// Most requests of one session that may be outstanding (`Config::max_outstanding`).
 pub const MAX_OUTSTANDING: usize = 256;
-/// What a worker gets to end by itself after a close, before it is killed.
+/// The time that a worker gets to end by itself after a close, before it is killed.
 const CLOSE_GRACE: Duration = Duration::from_millis(500);
-/// What a worker gets to end after SIGKILL before the log says that it hangs.
+/// The time that a worker gets to end after SIGKILL before the log says that it hangs.
 const REAP_PATIENCE: Duration = Duration::from_secs(5);
 /// Messages about sessions that ended: a guest opens as many as it likes.
 static ENDS: Throttle = Throttle::new(50, Duration::from_secs(10));
@@ -61,7 +61,7 @@ pub struct Session {
     memory_changed: AtomicBool,
     /// The last request of which anything was written to the worker.
     begun: AtomicU64,
-    /// What the worker may map, if that is not all.
+    /// The pages that the worker may map, if that is not all.
     named: Option<Arc<NamedPages>>,
     outbox: Mutex<Outbox>,
     state: Mutex<State>,
@@ -112,7 +112,7 @@ struct InFlight {
 #[derive(Debug, Default)]
 struct Outbox {
     writer: Option<Sender<Outgoing>>,
-    /// What the writer has got and not written yet; while there is any, all must go through it.
+    /// The number of messages that the writer has and has not written yet; while there is any, all must go through it.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -124,7 +124,7 @@ enum Outgoing {
     Memory,
 }
 
-/// How a session ended.
+/// The end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The driver or the front-end asked for it.
@@ -299,7 +299,7 @@ impl Session {
         self.worker.kill();
     }
 
-    /// Whether the worker may write guest memory without being asked (kept pages, shared areas).
+    /// Returns whether the worker may write guest memory without being asked (kept pages, shared areas).
     pub fn maps_memory(&self) -> bool {
         self.lock().maps_memory
     }

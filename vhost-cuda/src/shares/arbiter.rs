@@ -20,6 +20,7 @@ use super::page::{self, Page};
 use super::policy::{Grant, Id, Policy, RECENT};
 use crate::limits::throttle::Throttle;
 use crate::socket::remove_stale;
+use crate::timers;
 
 /// Time between two looks while machines compete, in nanoseconds.
 const TICK: u64 = 50_000;
@@ -36,7 +37,7 @@ const MAX_GPUS: usize = 64;
 /// Messages that a daemon can cause.
 static COMPLAINTS: Throttle = Throttle::new(20, std::time::Duration::from_secs(10));
 
-/// What an event is about.
+/// The sources of events.
 const LISTENER: u64 = 0;
 const BELL: u64 = u64::MAX;
 
@@ -67,8 +68,7 @@ pub fn run(path: &Path) -> anyhow::Result<()> {
     remove_stale(path).with_context(cannot)?;
     let listener = UnixListener::bind(path).with_context(cannot)?;
     listener.set_nonblocking(true).with_context(cannot)?;
-    // SAFETY: a plain system call about this thread's timers.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    timers::exact();
     let mut arbiter = Arbiter::new(listener).context("Cannot make a poller")?;
     info!("sharing GPU time on {}", path.display());
     loop {

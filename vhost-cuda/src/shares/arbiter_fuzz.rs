@@ -45,7 +45,7 @@ fn files(kind: u8, pages: &mut Vec<Page>) -> Vec<File> {
     }
 }
 
-/// What a worker writes into a page.
+/// Writes to a page as a worker can.
 fn scribble(page: &Page, choices: &mut Choices<'_>) {
     let slot = &page.slots()[choices.below(page::MAX_GPUS)];
     match choices.byte() & 7 {

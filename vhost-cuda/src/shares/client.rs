@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Time for the arbiter to take a message.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the machine has used of a GPU while machines competed.
+/// The machine's use of a GPU while machines competed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// GPU time, in nanoseconds.
@@ -36,9 +36,9 @@ pub struct Usage {
 pub struct ShareReport {
     /// The machine's weight.
     pub weight: u32,
-    /// Whether there is an arbiter.
+    /// True if there is an arbiter.
     pub connected: bool,
-    /// By UUID of the GPU.
+    /// The use by UUID of the GPU.
     pub usage: Vec<([u8; 16], Usage)>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the arbiter knows of one daemon: its workers, their pages, and what these show.
+//! The arbiter's state of one daemon: its workers, their pages, and the values in these.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ pub struct Machine {
     pub weight: Option<u32>,
     /// Its workers.
     pub workers: HashMap<u64, Worker>,
-    /// What it was told last that it has used.
+    /// The use that was reported to it last.
     pub told: HashMap<Gpu, (u64, u64)>,
 }
 
@@ -70,9 +70,10 @@ impl Worker {
         let announced =
             slot.announced.load(Ordering::Relaxed) != 0 && slot.announced.swap(0, Ordering::Relaxed) != 0;
         let waiting = announced || slot.waiting.load(Ordering::Relaxed) > 0;
-        let busy = slot.in_flight.load(Ordering::Relaxed) > 0;
+        let in_flight = u64::from(slot.in_flight.load(Ordering::Relaxed));
+        let busy = in_flight > 0;
         let since = slot.oldest.load(Ordering::Relaxed);
-        let oldest = if busy && since > 0 { now.saturating_sub(since) } else { 0 };
+        let oldest = if busy && since > 0 { now.saturating_sub(since).min(1 << 40) } else { 0 };
         let typical = slot.typical.load(Ordering::Relaxed).min(1 << 40);
         let processes = u64::from(waiting || busy);
         Some(Seen {
@@ -81,7 +82,8 @@ impl Worker {
             reported: reported.min(1 << 40),
             processes,
             typical,
-            oldest: oldest.min(1 << 40),
+            oldest,
+            left: Seen::left_of(in_flight, typical, oldest),
         })
     }
 
@@ -124,7 +126,7 @@ impl Machine {
         gpus
     }
 
-    /// What all its workers together show.
+    /// Returns the values of all its workers together.
     pub fn look(&mut self, gpu: Gpu, now: u64) -> Seen {
         let all = self.workers.values_mut().filter_map(|worker| worker.look(gpu, now));
         all.fold(Seen::default(), |sum, one| Seen {
@@ -134,6 +136,7 @@ impl Machine {
             processes: sum.processes + one.processes,
             typical: if one.processes > 0 { sum.typical.max(one.typical) } else { sum.typical },
             oldest: sum.oldest.max(one.oldest),
+            left: sum.left.saturating_add(one.left),
         })
     }
 

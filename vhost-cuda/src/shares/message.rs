@@ -29,7 +29,7 @@ pub const MAX_WEIGHT: u32 = 10_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Message {
-    /// What it says.
+    /// The kind of message.
     pub kind: u32,
     /// [`VERSION`].
     pub value: u32,

@@ -32,11 +32,11 @@ pub const HOLD: u32 = 3;
 pub struct Slot {
     /// The GPU's UUID; zero for none. Written by the worker, once.
     uuid: [AtomicU64; 2],
-    /// By the arbiter: the gate's state.
+    /// Written by the arbiter: the gate's state.
     pub gate: AtomicU32,
-    /// By the arbiter: number of times at which machines began to compete.
+    /// Written by the arbiter: number of times at which machines began to compete.
     pub epoch: AtomicU32,
-    /// By the arbiter, in nanoseconds of [`now`].
+    /// Written by the arbiter, in nanoseconds of [`now`].
     pub until: AtomicU64,
     /// Threads that wait at the gate.
     pub waiting: AtomicU32,
@@ -56,7 +56,7 @@ pub struct Slot {
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 struct Layout {
-    /// By the arbiter: not 0 while any gate is not [`OPEN`].
+    /// Written by the arbiter: not 0 while any gate is not [`OPEN`].
     any: AtomicU32,
     slots: [Slot; MAX_GPUS],
 }
@@ -116,7 +116,7 @@ impl Page {
         &self.layout().slots
     }
 
-    /// Whether all gates are open.
+    /// Returns whether all gates are open.
     pub fn is_open(&self) -> bool {
         self.layout().any.load(Ordering::Relaxed) == 0
     }

@@ -24,12 +24,19 @@ const LINGER: u64 = 150_000;
 pub const RECENT: u64 = 100_000_000;
 /// Kernels up to this length are short: the hardware finishes them within one of its time slices. In nanoseconds.
 const SHORT: u64 = 2_000_000;
-/// How long work of an ended turn may delay the next turn of a machine with short kernels, in nanoseconds.
+/// The next machine may start when this much work of an ended turn is left, in nanoseconds: its first work is on its way for as
+/// long, and the GPU would rest.
+const HAND_OVER: u64 = 120_000;
+/// The maximum time that work of an ended turn may delay the next turn of a machine with short kernels, in nanoseconds.
 const PATIENCE: u64 = 300_000;
 /// The same for machines with long kernels, which gain nothing from the hardware's time slices. In nanoseconds.
 const LONG_PATIENCE: u64 = 50_000_000;
 /// Overlapping work is charged in windows of this length, in nanoseconds: several of the hardware's time slices.
 const WINDOW: u64 = 8_000_000;
+/// Maximum part of a turn in which a machine may use no GPU time without being charged for it: one of so many.
+const PAUSES: u64 = 4;
+/// Maximum difference between charged and reported time that is remembered, in nanoseconds.
+const MAX_PAUSES: i64 = ROUND.cast_signed();
 /// Maximum advantage that a machine keeps while it does not use the GPU, in nanoseconds of an equal share.
 const CREDIT: u64 = 3 * ROUND / 2;
 /// Maximum advantage at all, in nanoseconds of an equal share: bounds how long a machine is held back for a very long kernel.
@@ -40,7 +47,7 @@ const SCALE: u64 = 1 << 10;
 /// A virtual machine.
 pub type Id = u64;
 
-/// What a machine's workers show at one moment.
+/// The state of a machine's workers at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// A thread waits for leave, or has started work without it since the last step.
@@ -55,9 +62,22 @@ pub struct Seen {
     pub typical: u64,
     /// Age of the oldest piece of work that has not completed, in nanoseconds.
     pub oldest: u64,
+    /// GPU time that the work in flight will probably still take, in nanoseconds; `u64::MAX` if nobody knows.
+    pub left: u64,
 }
 
-/// What a machine may do.
+impl Seen {
+    /// [`Seen::left`] of a process with so many pieces of work.
+    pub fn left_of(in_flight: u64, typical: u64, oldest: u64) -> u64 {
+        match (in_flight, typical) {
+            (0, _) => 0,
+            (_, 0) => u64::MAX,
+            _ => in_flight.saturating_mul(typical).saturating_sub(oldest),
+        }
+    }
+}
+
+/// The work that a machine may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
     /// Anything: nobody competes.
@@ -85,8 +105,11 @@ struct Machine {
     /// When it last wanted the GPU. `None`: never.
     wanted: Option<u64>,
     grant: Grant,
-    /// Of the window of overlapping work: reported time, and whether it had work at all.
+    /// For the window of overlapping work: reported time, and whether it had work at all.
     window: (u64, bool),
+    /// Time that it was charged and has not reported, in nanoseconds: its pauses, and work that goes on. Negative for time of
+    /// other processes between its own.
+    pauses: i64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +119,13 @@ struct Turn {
     used: u64,
     /// Since when its machine may start no more work.
     draining: Option<u64>,
+}
+
+impl Turn {
+    /// A turn that begins.
+    fn of(machine: Id) -> Self {
+        Self { machine, used: 0, draining: None }
+    }
 }
 
 /// The arbitration of one GPU.
@@ -112,6 +142,23 @@ impl Machine {
     fn charge(&mut self, time: u64) {
         self.used = self.used.saturating_add(time);
         self.virtual_time = self.virtual_time.saturating_add(time.saturating_mul(SCALE) / self.weight);
+        self.set_pauses(self.pauses.saturating_add_unsigned(time));
+    }
+
+    fn set_pauses(&mut self, pauses: i64) {
+        self.pauses = pauses.clamp(-MAX_PAUSES, MAX_PAUSES);
+    }
+
+    /// A turn ends for which `charged` was charged: takes back what the pauses cost, up to a limit. A program that waits for
+    /// each kernel leaves the GPU idle for moments that are too short for others.
+    fn forgive(&mut self, charged: u64) {
+        if self.length() > SHORT {
+            return;
+        }
+        let time = u64::try_from(self.pauses).unwrap_or(0).min(charged / PAUSES);
+        self.pauses -= time.cast_signed();
+        self.used = self.used.saturating_sub(time);
+        self.virtual_time = self.virtual_time.saturating_sub(time * SCALE / self.weight);
     }
 
     fn wants(&self, now: u64) -> bool {
@@ -142,6 +189,7 @@ impl Policy {
             wanted: None,
             grant: Grant::Free,
             window: (0, false),
+            pauses: 0,
         });
     }
 
@@ -151,17 +199,17 @@ impl Policy {
         self.turn.take_if(|turn| turn.machine == id);
     }
 
-    /// Whether no machine is left.
+    /// Returns whether no machine is left.
     pub fn is_empty(&self) -> bool {
         self.machines.is_empty()
     }
 
-    /// Whether machines compete.
+    /// Returns whether machines compete.
     pub fn is_contended(&self) -> bool {
         self.turn.is_some()
     }
 
-    /// What a machine may do.
+    /// Returns the work that a machine may do.
     pub fn grant(&self, id: Id) -> Grant {
         self.machines.get(&id).map_or(Grant::Free, |machine| machine.grant)
     }
@@ -177,6 +225,7 @@ impl Policy {
         let passed = now.saturating_sub(std::mem::replace(&mut self.now, now)).min(MAX_LAG);
         for (&id, machine) in &mut self.machines {
             machine.was_busy = std::mem::replace(&mut machine.seen, seen(id)).busy;
+            machine.set_pauses(machine.pauses.saturating_sub_unsigned(machine.seen.reported));
             if machine.seen.waiting && machine.grant == Grant::Hold {
                 machine.held = machine.held.saturating_add(passed);
             }
@@ -328,8 +377,8 @@ impl Policy {
         self.round() * SCALE / self.weights()
     }
 
-    /// How far the machine whose turn it is may get ahead of the next one, in virtual time. Turns of a whole round's part then
-    /// follow each other.
+    /// Returns the maximum lead of the machine whose turn it is over the next one, in virtual time. Turns of a whole
+    /// round's part then follow each other.
     fn lead(&self) -> u64 {
         self.quantum() * (self.count() - 1) / self.count()
     }
@@ -345,13 +394,12 @@ impl Policy {
 
     fn take_turns(&mut self) {
         let now = self.now;
-        let begin = |machine: Id| Some(Turn { machine, used: 0, draining: None });
         let Some(mut turn) = self.turn else {
             let first = self.next_after(None).or_else(|| {
                 let wants = |(_, machine): &(&Id, &Machine)| machine.wants(now);
                 self.machines.iter().find(wants).map(|(&id, _)| id)
             });
-            self.turn = first.or_else(|| self.machines.keys().next().copied()).and_then(begin);
+            self.turn = first.or_else(|| self.machines.keys().next().copied()).map(Turn::of);
             return;
         };
         let (Some(holder), next) = (self.machines.get(&turn.machine), self.next_after(Some(turn.machine)))
@@ -361,11 +409,11 @@ impl Policy {
         };
         let Some((next, waiter)) = next.and_then(|next| Some((next, self.machines.get(&next)?))) else {
             // Nobody waits: the turn begins anew all the time.
-            self.turn = begin(turn.machine);
+            self.turn = Some(Turn::of(turn.machine));
             return;
         };
         if !holder.wants(now) {
-            self.turn = begin(next);
+            self.hand_over(turn, next);
             return;
         }
         let lead = holder.virtual_time.saturating_sub(waiter.virtual_time);
@@ -380,12 +428,24 @@ impl Policy {
             } else {
                 LONG_PATIENCE.min(holder.length().saturating_mul(2)).max(PATIENCE)
             };
-            if !holder.seen.busy || now.saturating_sub(since) >= patience {
-                self.turn = begin(next);
+            let ends = holder.length() <= SHORT && holder.seen.left <= HAND_OVER;
+            if !holder.seen.busy || ends || now.saturating_sub(since) >= patience {
+                self.hand_over(turn, next);
                 return;
             }
         }
         self.turn = Some(turn);
+    }
+
+    /// Ends a turn, and begins that of `next`.
+    fn hand_over(&mut self, turn: Turn, next: Id) {
+        // Beside long kernels short ones cost the switches of the hardware, for which nobody is charged.
+        let beside_long =
+            self.machines.values().any(|machine| machine.wants(self.now) && machine.length() > SHORT);
+        if let Some(machine) = self.machines.get_mut(&turn.machine).filter(|_| !beside_long) {
+            machine.forgive(turn.used);
+        }
+        self.turn = Some(Turn::of(next));
     }
 
     fn set_grants(&mut self) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What never changes about devices.
+//! The constant properties of devices.
 
 use std::ffi::c_char;
 
@@ -8,7 +8,7 @@ use crate::worker::gpu::{CuResult, Driver};
 /// Attributes that are asked for: twice of what CUDA 13 has.
 const MAX_ATTRIBUTES: i32 = 300;
 
-/// What never changes about a device.
+/// The constant properties of a device.
 #[derive(Debug)]
 pub struct DeviceFacts {
     pub total_bytes: u64,

@@ -37,7 +37,7 @@ use memory::{
 };
 use objects::{contexts, graphs, images, jit, linker};
 use run::executor::{Executors, Replies};
-use run::{call, callbacks, new_lane, resolve, timers};
+use run::{call, callbacks, new_lane, resolve};
 use state::SessionState;
 
 /// Runs a worker until its session or its daemon ends.

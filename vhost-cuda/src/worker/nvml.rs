@@ -82,7 +82,7 @@ type Get = unsafe extern "C" fn(*mut c_void, *mut Memory) -> c_int;
 pub struct Nvml {
     device: *mut c_void,
     get: Symbol<Get>,
-    /// What `get` lives in. Never closed: the library was not made to be initialised twice in a process.
+    /// The library of `get`. Never closed: the library was not made to be initialised twice in a process.
     library: ManuallyDrop<Library>,
 }
 
@@ -197,7 +197,7 @@ impl Nvml {
         Some(list)
     }
 
-    /// What the row `nvml_sensors` describes.
+    /// Returns the values of the row `nvml_sensors`.
     pub fn sensors(&self) -> [u32; SENSORS] {
         const GPU_TEMPERATURE: c_int = 0;
         [
@@ -217,7 +217,7 @@ impl Nvml {
         .map(|value| value.unwrap_or(u32::MAX))
     }
 
-    /// What the row `nvml_card` describes.
+    /// Returns the values of the row `nvml_card`.
     pub fn card(&self) -> [u64; CARD_VALUES] {
         let threshold = |which| self.value_of(c"nvmlDeviceGetTemperatureThreshold", which).map(u64::from);
         let clock = |name, which| self.value_of(name, which).map(u64::from);

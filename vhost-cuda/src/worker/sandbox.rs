@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a worker gives up before it executes anything for a guest.
+//! The rights that a worker gives up before it executes anything for a guest.
 
 mod files;
 mod filter;
@@ -15,7 +15,7 @@ use crate::confine::Folders;
 
 pub use files::is_supported as files_can_be_bounded;
 
-/// What bounds the worker besides the filter of system calls.
+/// The bounds of the worker besides the filter of system calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
     /// Which files it can reach and change: Landlock, or a root of its own.
@@ -77,7 +77,7 @@ pub fn drop_privileges() -> io::Result<()> {
     Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
 }
 
-/// What `auto` is.
+/// Returns the filter that `auto` stands for.
 fn chosen(sandbox: Sandbox, emulated: bool) -> Sandbox {
     match sandbox {
         Sandbox::Auto if emulated => Sandbox::Seccomp,
@@ -86,7 +86,7 @@ fn chosen(sandbox: Sandbox, emulated: bool) -> Sandbox {
     }
 }
 
-/// Whether system calls are going to be refused.
+/// Returns whether system calls are going to be refused.
 pub fn closes(sandbox: Sandbox, emulated: bool) -> bool {
     matches!(chosen(sandbox, emulated), Sandbox::Seccomp | Sandbox::Refuse)
 }
@@ -105,7 +105,7 @@ pub fn close(sandbox: Sandbox, emulated: bool, bounds: Bounds) -> anyhow::Result
     Ok(())
 }
 
-/// Where messages of the sandbox go; stderr itself is the guest's.
+/// Sets the descriptor for messages of the sandbox; stderr itself is the guest's.
 pub fn report_to(log: std::os::fd::RawFd) {
     report::to(log);
 }

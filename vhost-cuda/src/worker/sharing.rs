@@ -14,7 +14,7 @@ use log::debug;
 use super::gpu::{CuResult, CudaError};
 use crate::exchange::{self, Offer, TOKEN_BYTES};
 
-/// How long the daemon may take to answer: a call of the guest waits meanwhile.
+/// The time limit for the daemon's answer: a call of the guest waits meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The exchange, as long as the daemon answers.
@@ -25,7 +25,7 @@ pub struct Sharing {
     opened: Mutex<HashMap<u64, (u32, u64)>>,
     /// Offers of what has a name here, and its context.
     offered: Mutex<HashMap<Thing, ([u8; TOKEN_BYTES], u64)>>,
-    /// How many those are: what is freed was mostly never offered.
+    /// The number of offers: most freed objects were never offered.
     offers: AtomicUsize,
 }
 
@@ -73,7 +73,7 @@ impl Sharing {
         Ok(token)
     }
 
-    /// What has that name or address is no more: nobody else finds it from now on.
+    /// Withdraws the object with that name or address: nobody else finds it from now on.
     pub fn end(&self, what: u32, name: u64) {
         if self.offers.load(Ordering::Acquire) > 0 {
             self.end_all(|thing, _| *thing == (what, name));
@@ -99,7 +99,7 @@ impl Sharing {
         let _ = self.with(|socket| exchange::withdraw(socket, token));
     }
 
-    /// What another process has offered.
+    /// Returns the object that another process has offered.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for a token of nothing, `CUDA_ERROR_NOT_SUPPORTED` without a daemon
     /// that answers.

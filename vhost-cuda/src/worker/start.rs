@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a worker starts: sandbox, captured output, address window, then CUDA with a context ready.
+//! The start of a worker: sandbox, captured output, address window, then CUDA with a context ready.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -20,7 +20,6 @@ use super::nvml::Nvml;
 use super::objects::images::Images;
 use super::run::output::Output;
 use super::run::time_limit::TimeLimit;
-use super::run::timers::late_in_threads_of;
 use super::run::turns::Turns;
 use super::sandbox;
 use super::sharing::Sharing;
@@ -30,6 +29,7 @@ use crate::confine::Folders;
 use crate::metrics::statistics;
 use crate::sessions::link::{self, FROM_FAILED, FROM_READY, FromWorker, NAME_BYTES, Ready};
 use crate::sessions::messages::letter;
+use crate::timers::late_in_threads_of;
 
 /// Longest message that is sent to the daemon, in bytes.
 const MAX_MESSAGE: usize = 1024;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a session has in its worker, shared by the executors of its threads.
+//! The state of a session in its worker, shared by the executors of its threads.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -37,7 +37,7 @@ use super::vendor::Vendor;
 
 /// The state of a session.
 ///
-/// Where several locks are held they are taken in this order: contexts, window, reservations, pools, allocations. None of
+/// Several locks are taken in this order: contexts, window, reservations, pools, allocations. None of
 /// them is held where the last reference to an object may be given back: what destroys it takes them, too.
 #[derive(Debug)]
 pub struct SessionState {
@@ -45,9 +45,9 @@ pub struct SessionState {
     pub gpu: Driver,
     /// Images that were loaded before, by whomever.
     pub images: Arc<Images>,
-    /// What is shared with other processes.
+    /// The objects that are shared with other processes.
     pub sharing: Sharing,
-    /// What device code prints.
+    /// The output of device code.
     pub output: Output,
     /// Contexts.
     pub contexts: Contexts,
@@ -57,19 +57,19 @@ pub struct SessionState {
     pub resources: DevResources,
     /// Copies of guest pages.
     pub copies: Engine,
-    /// How long they take.
+    /// The time that they take.
     pub copy_time: CopyTime,
     /// See [`SessionLimits::emulated`].
     pub emulated: bool,
     /// See [`super::run::signal`].
     pub signals: bool,
-    /// What keeps copies from being waited for in that way.
+    /// The work that keeps copies from being waited for in that way.
     pub work: Work,
     /// Windows that calls use.
     pub holds: Holds,
     /// Graphs and what is in them.
     pub graphs: Graphs,
-    /// What executable graphs call beyond that.
+    /// The further callbacks of executable graphs.
     pub exec_callbacks: ExecCallbacks,
     /// The guest library speaks another call table: every call is refused.
     pub refused: AtomicBool,
@@ -79,7 +79,7 @@ pub struct SessionState {
     pub devices: Vec<OnceLock<DeviceFacts>>,
     /// Links that have begun.
     pub links: Links,
-    /// What the driver keeps by itself.
+    /// The memory that the driver keeps by itself.
     pub pools: Pools,
     /// Host memory.
     pub host_memory: HostMemory,
@@ -95,9 +95,9 @@ pub struct SessionState {
     memory: RwLock<Arc<GuestPages>>,
     /// The gates that work for a GPU passes, where virtual machines share GPU time.
     pub turns: Option<Turns>,
-    /// How long work on a GPU may take.
+    /// The maximum time that work on a GPU may take.
     pub time_limit: Option<TimeLimit>,
-    /// What maps guest memory, where that is for named pages only.
+    /// The mapper of guest memory, if the worker may map named pages only.
     pub mapper: Option<Arc<Mapper>>,
 }
 
@@ -121,14 +121,14 @@ impl CopyTime {
     }
 }
 
-/// What a session may use.
+/// The limits of a session.
 #[derive(Clone, Debug)]
 pub struct SessionLimits {
     /// Most device memory, in bytes.
     pub memory: Option<u64>,
     /// Threads that copy guest pages.
     pub copy_threads: usize,
-    /// Where NVIDIA's libraries are looked for first.
+    /// The folders that are searched first for NVIDIA's libraries.
     pub libraries: Vec<PathBuf>,
     /// The library is the emulator: it tells who uses memory that was freed, and reads no files.
     pub emulated: bool,
@@ -208,7 +208,7 @@ impl SessionState {
         }
     }
 
-    /// Whether anybody cares what puts work on a GPU.
+    /// Returns whether anybody cares what puts work on a GPU.
     pub fn watches_work(&self) -> bool {
         self.turns.is_some() || self.time_limit.is_some()
     }
@@ -218,7 +218,7 @@ impl SessionState {
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether device memory is counted because there is a limit.
+    /// Returns whether device memory is counted because there is a limit.
     pub fn is_limited(&self) -> bool {
         self.allocations().quota.is_limited()
     }

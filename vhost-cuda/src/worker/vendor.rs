@@ -25,11 +25,11 @@ use load::Loaded;
 /// The libraries of a session.
 #[derive(Debug)]
 pub struct Vendor {
-    /// Where to look first.
+    /// The folders that are searched first.
     folders: Vec<PathBuf>,
-    /// What the guest's process has set for them.
+    /// The variables that the guest's process has set for them.
     pub variables: Variables,
-    /// By number. `None` in it: the host has none.
+    /// The libraries by number. `None` in it: the host has none.
     loaded: Vec<OnceLock<Option<Loaded>>>,
 }
 

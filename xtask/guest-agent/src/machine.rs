@@ -12,19 +12,20 @@ use anyhow::{Context, Result, bail};
 use guest_agent::wire::PORT;
 use rustix::mount::{MountFlags, mount, mount_bind_recursive};
 
-/// Where commands that see the host's files have their root.
+/// The root of commands that see the host's files.
 pub const HOST_ROOT: &str = "/root";
 /// Our module, if xtask put one in.
 const MODULE: &str = "/virtio_cuda.ko";
 /// Modules to load before anything else.
 const MODULES: &str = "/modules";
 
-/// How long the port may take to appear.
+/// The maximum time until the port appears.
 const PORT_LIMIT: Duration = Duration::from_secs(10);
 
 type Step = fn() -> Result<()>;
 
-/// What even the agent needs: the kernel's own file systems, and modules that this kernel has not built in.
+/// Mounts the file systems that even the agent needs: the kernel's own ones, and modules that this kernel has not built
+/// in.
 pub fn mount_system() -> Result<()> {
     for (kind, target) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
         mount_at(kind, kind, target, None)?;

@@ -29,7 +29,7 @@ fn main() {
     machine::power_off();
 }
 
-/// What process 1 does until the agent ends.
+/// Does the work of process 1 until the agent ends.
 fn reap() -> Result<()> {
     machine::mount_system()?;
     let agent = Command::new("/proc/self/exe").arg(AGENT).spawn().context("Cannot start the agent")?;
@@ -43,7 +43,7 @@ fn reap() -> Result<()> {
     }
 }
 
-/// What the agent does until the host closes the port.
+/// Does the agent's work until the host closes the port.
 fn serve() -> Result<()> {
     let port = machine::open_port()?;
     let commands = commands::Commands::new(port.try_clone()?);

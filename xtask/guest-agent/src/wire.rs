@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What host and guest say to each other on the agent's serial port: frames of a little-endian length and a message.
+//! The messages between host and guest on the agent's serial port: frames of a little-endian length and a message.
 
 use std::io::{Read, Write};
 
@@ -17,7 +17,7 @@ const MAX_FRAME: usize = 16 << 20;
 /// Names a running command; the host chooses it.
 pub type CommandId = u32;
 
-/// Where a command sees its files.
+/// The files that a command sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Root {
     /// The host's files, read-only, under a layer of memory that takes the writes.
@@ -33,9 +33,9 @@ pub struct Command {
     pub arguments: Vec<ByteBuf>,
     /// The whole environment.
     pub environment: Vec<(ByteBuf, ByteBuf)>,
-    /// Where it starts.
+    /// The working directory.
     pub directory: ByteBuf,
-    /// Where it sees its files.
+    /// The files that it sees.
     pub root: Root,
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What programs that compete for a GPU got of it, from the times at which their kernels ended.
+//! The shares of programs that compete for a GPU, from the times at which their kernels ended.
 
 use anyhow::{Result, bail};
 
-/// Time at the beginning that does not count: programs start one after the other. In nanoseconds.
-const WARM_UP: u64 = 500_000_000;
+/// Time at the beginning that does not count: programs start one after the other, and nobody can take back what the first one
+/// has queued until then (64 kernels of 20 ms). In nanoseconds.
+const WARM_UP: u64 = 2_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 const TENTH: u64 = SECOND / 10;
 

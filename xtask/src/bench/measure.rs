@@ -16,7 +16,7 @@ use super::cpu::Tree;
 use super::record::{Behind, Recorder};
 use super::report::{Measured, Metric, Place, Report};
 use super::rounds::middle;
-use super::shares::{Bench, PROGRAM as PROGRAM_OF_SHARES};
+use super::shares::{Bench, PROGRAM as PROGRAM_OF_SHARES, Place as PlaceOfShares};
 use super::{docs, split, table};
 use crate::build;
 use crate::daemon::{DaemonConfig, Device};
@@ -55,9 +55,18 @@ pub struct BenchArguments {
     /// Only these places, with a comma between them
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PLACES")]
     only: Vec<Place>,
-    /// Instead: programs of several daemons that compete for the GPU, natively, without and with shares
-    #[arg(long, conflicts_with_all = ["only", "metrics", "max_copy", "json"])]
-    shares: bool,
+    /// Instead: programs of several daemons that compete for the GPU, in these places, with a comma between them (all)
+    #[arg(
+        long,
+        value_enum,
+        value_name = "PLACES",
+        num_args = 0..=1,
+        require_equals = true,
+        value_delimiter = ',',
+        default_missing_value = "native,no-arbiter,shares",
+        conflicts_with_all = ["only", "metrics", "max_copy", "json"]
+    )]
+    shares: Vec<PlaceOfShares>,
     /// Fewer samples and small copies only
     #[arg(long)]
     quick: bool,
@@ -83,7 +92,7 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     if !arguments.update_docs.is_empty() {
         return docs::update(&paths.root, &Report::read(&arguments.update_docs)?);
     }
-    if arguments.shares {
+    if !arguments.shares.is_empty() {
         return shares(paths, arguments);
     }
     let places = places(&arguments.only);
@@ -120,7 +129,8 @@ fn shares(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     prepare(paths, &[Place::VirtioUser], Flavour::Small)?;
     let program = program::compile(paths, &paths.root.join(PROGRAM_OF_SHARES))?;
     let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
-    Bench { paths, device, program, logs, quick: arguments.quick, rounds: arguments.rounds }.run()
+    let places = &arguments.shares;
+    Bench { paths, device, program, logs, places, quick: arguments.quick, rounds: arguments.rounds }.run()
 }
 
 /// The metrics to measure.

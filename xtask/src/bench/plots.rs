@@ -153,7 +153,7 @@ fn cpu(report: &Report, area: &Area<'_>) -> Drawn {
     Ok(())
 }
 
-/// Where each place's figure of each of [`CALLS`] stands on the x axis.
+/// Returns the position of each place's figure of each of [`CALLS`] on the x axis.
 fn slots(report: &Report) -> Vec<(f64, Place, &Metric)> {
     let mut all = Vec::new();
     for (index, (name, bytes)) in CALLS.into_iter().enumerate() {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Where the benchmark ran.
+/// The place in which the benchmark ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -114,7 +114,7 @@ impl Metric {
 pub struct Skip {
     /// Its name.
     pub skip: String,
-    /// Why not.
+    /// The reason for which there is no figure.
     pub reason: String,
 }
 

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 
 use super::competition::{Figures, Run};
 use crate::build::Stack;
@@ -26,8 +27,8 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// Time for workers to become warm.
 const WARM: Duration = Duration::from_secs(2);
 /// Seconds of a run, and of a quick one.
-const SECONDS: u32 = 10;
-const SECONDS_QUICK: u32 = 4;
+const SECONDS: u32 = 12;
+const SECONDS_QUICK: u32 = 5;
 
 /// The processes of a virtual machine.
 #[derive(Clone, Copy, Debug)]
@@ -70,12 +71,16 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Where the programs run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+/// The place in which the programs run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Place {
+    /// On the host.
     Native,
     /// A daemon for each machine, without an arbiter.
+    #[value(name = "no-arbiter")]
     Unshared,
+    /// A daemon for each machine, and an arbiter.
+    #[value(name = "shares")]
     Shared,
 }
 
@@ -97,8 +102,10 @@ pub struct Bench<'a> {
     pub device: Device,
     /// The program.
     pub program: PathBuf,
-    /// Where logs go.
+    /// The folder for logs.
     pub logs: PathBuf,
+    /// Where to measure.
+    pub places: &'a [Place],
     /// Shorter runs.
     pub quick: bool,
     /// Runs of each case.
@@ -115,9 +122,8 @@ impl Bench<'_> {
             "| machines | place | shares in % (goal) | error in 1 s | in 100 ms | use in % | p99 period in ms |\n\
              | --- | --- | --- | ---: | ---: | ---: | --- |"
         );
-        let places = [Place::Native, Place::Unshared, Place::Shared];
         for case in cases() {
-            for place in places.into_iter().filter(|&place| place != Place::Native || has_gpu) {
+            for &place in self.places.iter().filter(|&&place| place != Place::Native || has_gpu) {
                 for _ in 0..self.rounds {
                     let run = self.compete(&case, place, steps).with_context(|| {
                         format!("{}, {}: logs in {}", case.name, place.name(), self.logs.display())
@@ -211,7 +217,7 @@ impl Bench<'_> {
                 let mut figures = Vec::new();
                 for waits in [false, true] {
                     let mut command = daemon.command(self.paths, &self.program);
-                    command.args(["--steps", "1", "--seconds", "2"]);
+                    command.args(["--steps", "1", "--seconds", "4"]);
                     if waits {
                         command.arg("--wait");
                     }

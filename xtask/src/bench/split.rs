@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the time of large copies goes, as a Markdown table.
+//! The parts of the time of large copies, as a Markdown table.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Has cargo build one package, and finds what came out.
+//! Builds packages with cargo, and finds the files that it made.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -8,52 +8,85 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::paths::Paths;
+use crate::progress::Step;
 
 /// The way in which a package is linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Profile {
+pub enum Linkage {
     /// As usual.
     Shared,
     /// Without shared libraries: for the initramfs, and for any C library.
     Static,
 }
 
+/// The files of packages that were built together.
+pub struct Artifacts(Vec<Value>);
+
+impl Artifacts {
+    /// The program of `package`.
+    pub fn executable(&self, package: &str) -> Result<PathBuf> {
+        let program = self.of(package).find_map(|artifact| artifact["executable"].as_str());
+        program.map(PathBuf::from).with_context(|| format!("Package {package} has no program"))
+    }
+
+    /// The static library of `package`.
+    pub fn static_library(&self, package: &str) -> Result<PathBuf> {
+        let mut files = self.of(package).flat_map(|artifact| artifact["filenames"].as_array()).flatten();
+        let library = files.find_map(|file| file.as_str().filter(|name| name.ends_with(".a")));
+        library.map(PathBuf::from).with_context(|| format!("Package {package} has no static library"))
+    }
+
+    fn of(&self, package: &str) -> impl Iterator<Item = &Value> {
+        self.0
+            .iter()
+            .filter(move |artifact| is_package(artifact["package_id"].as_str().unwrap_or_default(), package))
+    }
+
+    fn parse(messages: &str) -> Self {
+        let is_artifact = |message: &Value| message["reason"] == "compiler-artifact";
+        Self(
+            messages.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(is_artifact).collect(),
+        )
+    }
+}
+
 /// The program of `package`.
-pub fn executable(paths: &Paths, package: &str, profile: Profile) -> Result<PathBuf> {
-    let artifacts = build(paths, package, profile)?;
-    let program = artifacts.iter().find_map(|artifact| artifact["executable"].as_str());
-    program.map(PathBuf::from).with_context(|| format!("Package {package} has no program yet"))
+pub fn executable(paths: &Paths, package: &str, linkage: Linkage) -> Result<PathBuf> {
+    build(paths, package, linkage)?.executable(package)
 }
 
 /// The static library of `package`.
 pub fn static_library(paths: &Paths, package: &str) -> Result<PathBuf> {
-    let artifacts = build(paths, package, Profile::Shared)?;
-    let mut files = artifacts.iter().flat_map(|artifact| artifact["filenames"].as_array()).flatten();
-    let library = files.find_map(|file| file.as_str().filter(|name| name.ends_with(".a")));
-    library.map(PathBuf::from).with_context(|| format!("Package {package} has no static library yet"))
+    build(paths, package, Linkage::Shared)?.static_library(package)
 }
 
-/// Builds; the artifacts of the package itself, as cargo describes them.
-fn build(paths: &Paths, package: &str, profile: Profile) -> Result<Vec<Value>> {
-    let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--release", "--package", package, "--message-format=json-render-diagnostics"]);
-    if profile == Profile::Static {
-        cargo
-            .args(["--target", "x86_64-unknown-linux-gnu"])
-            .env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols");
-    }
-    cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
+/// Builds one package. Cargo's messages go to stderr.
+fn build(paths: &Paths, package: &str, linkage: Linkage) -> Result<Artifacts> {
+    let mut cargo = command(paths, &[package], linkage);
     let output =
         cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("Cannot start cargo")?;
     if !output.status.success() {
         bail!("Package {package} does not build");
     }
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let of_package = |message: &Value| {
-        let id = message["package_id"].as_str().unwrap_or_default();
-        message["reason"] == "compiler-artifact" && is_package(id, package)
-    };
-    Ok(messages.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(of_package).collect())
+    Ok(Artifacts::parse(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Builds packages side by side, as a part of `step`. Cargo unites the features that they ask of a common dependency.
+pub fn build_together(paths: &Paths, packages: &[&str], linkage: Linkage, step: &Step) -> Result<Artifacts> {
+    Ok(Artifacts::parse(&step.output(&mut command(paths, packages, linkage))?))
+}
+
+fn command(paths: &Paths, packages: &[&str], linkage: Linkage) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--profile", paths.profile, "--message-format=json-render-diagnostics"]);
+    cargo.args(packages.iter().flat_map(|package| ["--package", package]));
+    if linkage == Linkage::Static {
+        cargo
+            .args(["--target", "x86_64-unknown-linux-gnu"])
+            .env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols");
+    }
+    cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
+    cargo
 }
 
 /// A package id is `path+file:///folder#name@version`, or `…/name#version` when folder and name are the same.
@@ -67,7 +100,7 @@ fn is_package(id: &str, package: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_package;
+    use super::*;
 
     #[test]
     fn package_ids() {
@@ -75,5 +108,18 @@ mod tests {
         assert!(is_package("path+file:///r/protocol#virtio-cuda-protocol@0.1.0", "virtio-cuda-protocol"));
         assert!(!is_package("path+file:///r/guest-lib/libcudart#0.1.0", "libcuda"));
         assert!(!is_package("registry+https://example.invalid#libc@0.2.0", "libcuda"));
+    }
+
+    #[test]
+    fn files_of_packages_that_were_built_together() {
+        let artifacts = Artifacts::parse(
+            r#"{"reason":"compiler-artifact","package_id":"path+file:///r/a#0.1.0","filenames":["/t/liba.rlib","/t/liba.a"],"executable":null}
+               {"reason":"compiler-artifact","package_id":"path+file:///r/b#0.1.0","filenames":["/t/b"],"executable":"/t/b"}
+               {"reason":"build-finished","success":true}"#,
+        );
+        assert_eq!(artifacts.static_library("a").unwrap(), PathBuf::from("/t/liba.a"));
+        assert_eq!(artifacts.executable("b").unwrap(), PathBuf::from("/t/b"));
+        assert!(artifacts.executable("a").is_err());
+        assert!(artifacts.static_library("b").is_err());
     }
 }

@@ -17,18 +17,19 @@ use crate::setup::zig;
 
 /// One of our drop-in libraries.
 pub struct Library {
-    package: &'static str,
+    /// The package of its code.
+    pub package: &'static str,
     version_script: &'static str,
     soname: &'static str,
     /// The name that the linker looks for, unless another library has it.
     development_name: Option<&'static str>,
-    /// Where the unwinder of panics comes from.
+    /// The source of the unwinder of panics.
     unwinder: Unwinder,
-    /// Where it is used.
+    /// The place in which it is used.
     place: Place,
 }
 
-/// Where a library is used.
+/// The place in which a library is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// On a machine like this one.
@@ -37,7 +38,7 @@ pub enum Place {
     Guest,
 }
 
-/// Where a library has the code that unwinds panics from.
+/// The source of the code that unwinds panics.
 #[derive(Clone, Copy)]
 enum Unwinder {
     /// The process's `libgcc_s.so.1`.
@@ -164,10 +165,14 @@ const fn compiler(version_script: &'static str, soname: &'static str) -> Library
 
 /// Builds `library` into `folder`.
 pub fn link(paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
-    let archive = cargo::static_library(paths, library.package)?;
+    link_archive(paths, folder, library, &cargo::static_library(paths, library.package)?)
+}
+
+/// Links `library` from its compiled package into `folder`.
+pub fn link_archive(paths: &Paths, folder: &Path, library: &Library, archive: &Path) -> Result<()> {
     let script = paths.root.join(library.version_script);
     let file = File { soname: library.soname, unwinder: library.unwinder, place: library.place };
-    link_file(paths, folder, &file, &archive, &script)?;
+    link_file(paths, folder, &file, archive, &script)?;
     match library.development_name {
         Some(name) => name_for_development(folder, library.soname, name),
         None => Ok(()),

@@ -5,6 +5,7 @@ mod cargo;
 mod core;
 mod library;
 mod module;
+pub mod quick;
 mod stack;
 mod symbol_versions;
 
@@ -21,7 +22,7 @@ pub use self::core::{build as core, check as check_core, driver_sources};
 use crate::paths::Paths;
 use crate::progress::{duration, output_of};
 use crate::setup::{self, kernel::Flavour};
-use cargo::Profile;
+use cargo::Linkage;
 use stack::install;
 pub use stack::{AUDITOR, AUDITORS_VARIABLE, Stack};
 pub use symbol_versions::OLDEST_GLIBC;
@@ -92,7 +93,7 @@ pub fn run(paths: &Paths, parts: &[Part], flavour: Flavour) -> Result<Stack> {
 
 /// Builds a program that is no part of the stack.
 pub fn program(paths: &Paths, package: &str) -> Result<PathBuf> {
-    cargo::executable(paths, package, Profile::Shared)
+    cargo::executable(paths, package, Linkage::Shared)
 }
 
 /// Writes the daemon's man page and shell completions into `folder`.
@@ -104,12 +105,12 @@ pub fn manual(paths: &Paths, folder: &Path) -> Result<()> {
 }
 
 fn daemon(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
-    let program = cargo::executable(paths, "vhost-cuda", Profile::Shared)?;
+    let program = cargo::executable(paths, "vhost-cuda", Linkage::Shared)?;
     install(&program, &stack.daemon())
 }
 
 fn agent(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
-    let program = cargo::executable(paths, "guest-agent", Profile::Static)?;
+    let program = cargo::executable(paths, "guest-agent", Linkage::Static)?;
     install(&program, &stack.agent())
 }
 
@@ -125,7 +126,7 @@ fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     library::link(paths, &folder, &library::GUEST_AUDITOR)?;
     library::link_vendor(paths, library::Place::Guest, &folder, &folder.with_file_name("maps"))?;
     // Static: it starts programs in containers with any C library.
-    let launcher = cargo::executable(paths, "vhost-cuda-run", Profile::Static)?;
+    let launcher = cargo::executable(paths, "vhost-cuda-run", Linkage::Static)?;
     install(&launcher, &stack.launcher())?;
     for file in stack::GUEST_SETTINGS {
         let name = Path::new(file).file_name().context("A file of settings has no name")?;

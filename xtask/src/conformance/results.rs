@@ -49,7 +49,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Those of an earlier run.
+    /// Loads the results of an earlier run.
     pub fn load(file: &Path) -> Result<Self> {
         let text = fs::read(file).with_context(|| format!("Cannot read {}", file.display()))?;
         serde_json::from_slice(&text).with_context(|| format!("Cannot use {}", file.display()))
@@ -139,7 +139,8 @@ impl Results {
 }
 
 impl Entry {
-    /// Why not all is well; empty if it is. What is the same on several ways is said once.
+    /// Returns why the program failed, or an empty text if it did not. If it failed on several ways for the same reason, the text
+    /// names the reason once.
     pub fn reason(&self) -> String {
         match &self.built {
             State::Skipped(reason) => return reason.clone(),

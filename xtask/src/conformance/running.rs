@@ -26,9 +26,9 @@ const NATIVE_RUNS: usize = 2;
 pub struct Plan<'a> {
     /// The table.
     pub table: &'a Table,
-    /// Where the compiled programs are.
+    /// The folder of the compiled programs.
     pub programs: &'a Path,
-    /// Where results, outputs and working folders go.
+    /// The folder for results, outputs and working folders.
     pub output: &'a Path,
     /// The ways.
     pub ways: &'a [Way],

@@ -50,11 +50,11 @@ pub struct Suite {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Program {
-    /// Why it is neither built nor run.
+    /// The reason for neither building nor running it.
     pub skip: Option<String>,
-    /// Why the emulator cannot run it.
+    /// The reason for which the emulator cannot run it.
     pub emulator: Option<String>,
-    /// Why it fails through our driver library on a GPU, where it does.
+    /// The reason for which it fails through our driver library on a GPU, where it does.
     pub gpu: Option<String>,
     /// Its sources, if not all in its folder; may lie elsewhere in the suite.
     pub sources: Vec<PathBuf>,

@@ -70,7 +70,7 @@ pub fn has_gpu() -> bool {
 pub struct Invocation<'a> {
     /// Its name in `folder`, which it starts in.
     pub program: &'a str,
-    /// Where it and what it reads are; what it writes may stay there.
+    /// The folder of the program and its inputs; its outputs may stay there.
     pub folder: &'a Path,
     /// Its arguments.
     pub arguments: &'a [String],

@@ -113,7 +113,7 @@ impl Graph {
     }
 }
 
-/// What `from` reaches, with itself.
+/// Returns the modules that `from` reaches, with itself.
 fn reachable(edges: &Knot, from: &Module) -> BTreeSet<Module> {
     let mut reached = BTreeSet::from([from.clone()]);
     let mut open = vec![from];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What one source file defines, imports and names. Tests are left out.
+//! The definitions, imports and names of one source file. Tests are left out.
 
 use std::collections::BTreeSet;
 
@@ -144,7 +144,7 @@ fn path(tokens: &[TokenTree]) -> (Vec<String>, usize) {
     (path, length)
 }
 
-/// Whether an item begins that is for tests only.
+/// Returns whether an item begins that is for tests only.
 fn is_test(tokens: &[TokenTree]) -> bool {
     let [first, TokenTree::Group(group), ..] = tokens else { return false };
     is_punct(first, '#') && group.stream().to_string().replace(' ', "") == "cfg(test)"
@@ -161,7 +161,7 @@ fn item_length(tokens: &[TokenTree]) -> usize {
     tokens.iter().position(is_end).map_or(tokens.len(), |end| end + 1)
 }
 
-/// Whether the group is the `(in …)` of a visibility.
+/// Returns whether the group is the `(in …)` of a visibility.
 fn is_visibility(group: &Group) -> bool {
     matches!(group.stream().into_iter().next(), Some(TokenTree::Ident(word)) if word == "in")
 }

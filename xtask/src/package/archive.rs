@@ -20,7 +20,7 @@ pub const EPOCH: &str = "SOURCE_DATE_EPOCH";
 /// Debian wants an address; issues go to the repository.
 const MAINTAINER: &str = "The vhost-cuda authors <maintainers@vhost-cuda.invalid>";
 
-/// What the control file of a package says.
+/// The contents of a package's control file.
 #[derive(Debug)]
 pub struct Package {
     /// Its name.

@@ -21,7 +21,7 @@ mount --bind -o ro /sys sys && pivot_root . mnt && umount -l /mnt && exec "$@""#
 const CHANGES: [&str; 4] = ["var/lib/dpkg/", "var/log/", "var/cache/", "etc/ld.so.cache"];
 /// A package's own files below them.
 const OF_PACKAGES: &str = "var/lib/dpkg/info";
-/// What keeps documentation out of the cached root.
+/// The file that keeps documentation out of the cached root.
 const EXCLUDES: &str = "etc/dpkg/dpkg.cfg.d/99mmdebstrap";
 
 /// The copy. Dropping it removes it.

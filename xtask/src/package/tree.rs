@@ -36,7 +36,7 @@ impl Tree {
         &self.root
     }
 
-    /// Where `path` is, with folders made for it.
+    /// Returns the place of `path`, with folders made for it.
     fn place(&self, path: &str) -> Result<PathBuf> {
         let place = self.root.join(path);
         let folder = place.parent().context("A file of a package has no folder")?;

@@ -39,9 +39,9 @@ pub struct Plan<'a> {
     pub device: &'a str,
     /// The Python that runs the programs.
     pub python: &'a Path,
-    /// Where NVIDIA's libraries are; empty: where Python has them.
+    /// The folders of NVIDIA's libraries; empty: those of Python.
     pub libraries: &'a [PathBuf],
-    /// Where the programs are.
+    /// The folder of the programs.
     pub folder: &'a Path,
     /// Time limit per program.
     pub limit: Duration,

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
@@ -17,15 +18,21 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// An index older than this is fetched again before something is looked up.
 const INDEX_AGE: Duration = Duration::from_secs(6 * 3600);
 
-/// The private index.
+/// apt-get locks its folders and does not wait for a lock, so steps that run side by side take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The private index. Only one exists at a time.
 pub struct Apt {
     state: PathBuf,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Apt {
-    /// Opens the index in `<cache>/apt`; fetches it if it is missing or old.
+    /// Opens the index in `<cache>/apt`; fetches it if it is missing or old. Waits until no other one exists.
     pub fn open(cache: &Path, step: &Step) -> Result<Self> {
-        let apt = Self { state: cache.join("apt") };
+        // The mutex guards files only, which a panic leaves as an interrupted run does.
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let apt = Self { state: cache.join("apt"), _turn: turn };
         for folder in ["state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(apt.state.join(folder))?;
         }
@@ -49,13 +56,13 @@ impl Apt {
     pub fn newest(&self, package: &str, suite: Option<&str>) -> Result<String> {
         // A line is `package | version | <mirror> suite/main amd64 Packages`.
         let table = output_of(self.cache().args(["madison", package]))?;
-        self.pick(&table, suite, "Packages").with_context(|| format!("The package index has no {package}"))
+        Self::pick(&table, suite, "Packages").with_context(|| format!("The package index has no {package}"))
     }
 
     /// The newest version of a source package in `suite`.
     pub fn newest_source(&self, package: &str, suite: &str) -> Result<String> {
         let table = output_of(self.cache().args(["madison", package]))?;
-        self.pick(&table, Some(suite), "Sources")
+        Self::pick(&table, Some(suite), "Sources")
             .with_context(|| format!("The index of {suite} has no source package {package}"))
     }
 
@@ -90,7 +97,7 @@ impl Apt {
         step.run(self.get().args(["source", "--download-only", "-q", &wanted]).current_dir(target))
     }
 
-    fn pick(&self, table: &str, suite: Option<&str>, kind: &str) -> Option<String> {
+    fn pick(table: &str, suite: Option<&str>, kind: &str) -> Option<String> {
         let rows = table.lines().filter_map(|line| {
             let mut columns = line.split('|').map(str::trim);
             let (_, version, origin) = (columns.next()?, columns.next()?, columns.next()?);
@@ -213,12 +220,11 @@ mod tests {
 
     #[test]
     fn newest_row_of_the_right_suite_and_kind() {
-        let apt = Apt { state: PathBuf::new() };
         let table = "qemu | 1:10.0.13+ds-0+deb13u1 | http://m.invalid/debian trixie/main Sources\n\
                      qemu | 1:11.1.3+ds-1~bpo13+1 | http://m.invalid/debian trixie-backports/main Sources\n\
                      qemu | 1:10.0.2+ds-2 | http://m.invalid/debian trixie/main Sources\n";
-        assert_eq!(apt.pick(table, Some("trixie"), "Sources").as_deref(), Some("1:10.0.13+ds-0+deb13u1"));
-        assert_eq!(apt.pick(table, None, "Sources").as_deref(), Some("1:11.1.3+ds-1~bpo13+1"));
-        assert_eq!(apt.pick(table, None, "Packages"), None);
+        assert_eq!(Apt::pick(table, Some("trixie"), "Sources").as_deref(), Some("1:10.0.13+ds-0+deb13u1"));
+        assert_eq!(Apt::pick(table, None, "Sources").as_deref(), Some("1:11.1.3+ds-1~bpo13+1"));
+        assert_eq!(Apt::pick(table, None, "Packages"), None);
     }
 }

@@ -72,7 +72,7 @@ pub fn install(packages: &[&str], step: &Step) -> Result<()> {
     step.run(command.env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
-/// Those of `packages` that are not installed.
+/// Returns those of `packages` that are not installed.
 pub fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
     let mut query = Command::new("dpkg-query");
     query.args(["-W", "-f=${db:Status-Status} ${Package}\n"]).args(packages);

@@ -191,7 +191,7 @@ pub fn setup(paths: &Paths, flavour: Flavour) -> Result<()> {
     Ok(())
 }
 
-/// Where the kernel that we build is, or would be; none without a source.
+/// Returns the folder of the kernel that we build, even if it is not built yet; none without a source.
 pub fn current_folder(paths: &Paths, flavour: Flavour) -> Result<Option<PathBuf>> {
     let Some(version) = cached_source(&paths.cache) else { return Ok(None) };
     Ok(Some(entry(paths, flavour, &version, &RustTools::find(paths)?)?.path))
@@ -216,6 +216,8 @@ pub fn source(paths: &Paths) -> Result<String> {
     entry.begin_empty()?;
     let unpacked = entry.path.join(".deb");
     apt.unpack(&package, &version, &unpacked, &step)?;
+    // QEMU's source can be downloaded meanwhile.
+    drop(apt);
     step.note("unpacking");
     let archive = unpacked.join(format!("usr/src/{package}.tar.xz"));
     step.run(

@@ -28,6 +28,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
 use crate::paths::Paths;
+use crate::progress::side_by_side;
 use cargo_tool::CargoTool;
 use kernel::Flavour;
 pub use package_root::RootKind;
@@ -82,30 +83,65 @@ impl ValueEnum for Part {
     }
 }
 
-/// The parts of a plain `setup`, in this order.
+/// The parts of a plain `setup`.
 const USUAL: [Part; 6] =
     [Part::Debian, Part::Nvcc, Part::Rust, Part::Kernel(Flavour::Small), Part::Qemu, Part::Zig];
 
-/// Sets up `parts`, or the usual ones if the list is empty.
+/// Sets up `parts`, or the usual ones if the list is empty. Debian's packages come first; then parts that do not need each
+/// other are set up side by side.
 pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
     if paths.bundle.is_some() {
         return Ok(());
     }
     let _lock = cache::lock(&paths.cache)?;
     let parts = if parts.is_empty() { &USUAL[..] } else { parts };
-    for part in parts {
-        match part {
-            Part::Debian => debian::setup(paths)?,
-            Part::Nvcc => nvcc::setup(paths)?,
-            Part::Nvcc12 => nvcc_12::setup(paths)?,
-            Part::Rust => rust::setup(paths)?,
-            Part::Kernel(flavour) => kernel::setup(paths, *flavour)?,
-            Part::Qemu => qemu::setup(paths)?,
-            Part::Zig => zig::setup(paths)?,
-            Part::OldRoot => ubuntu::setup_old_root(paths)?,
+    let of_chain = |chain: Chain| {
+        let parts = parts.iter().filter(move |part| part.chain() == chain);
+        move || parts.into_iter().try_for_each(|part| part.setup(paths))
+    };
+    of_chain(Chain::First)()?;
+    side_by_side(vec![
+        Box::new(of_chain(Chain::Kernels)),
+        Box::new(of_chain(Chain::Qemu)),
+        Box::new(of_chain(Chain::Downloads)),
+    ])
+}
+
+/// Parts that are set up one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chain {
+    /// Parts that all others need.
+    First,
+    /// Kernels, after the Rust tools that they are built with.
+    Kernels,
+    /// QEMU.
+    Qemu,
+    /// Parts that are mostly downloaded.
+    Downloads,
+}
+
+impl Part {
+    fn chain(self) -> Chain {
+        match self {
+            Self::Debian => Chain::First,
+            Self::Rust | Self::Kernel(_) => Chain::Kernels,
+            Self::Qemu => Chain::Qemu,
+            Self::Nvcc | Self::Nvcc12 | Self::Zig | Self::OldRoot => Chain::Downloads,
         }
     }
-    Ok(())
+
+    fn setup(self, paths: &Paths) -> Result<()> {
+        match self {
+            Self::Debian => debian::setup(paths),
+            Self::Nvcc => nvcc::setup(paths),
+            Self::Nvcc12 => nvcc_12::setup(paths),
+            Self::Rust => rust::setup(paths),
+            Self::Kernel(flavour) => kernel::setup(paths, flavour),
+            Self::Qemu => qemu::setup(paths),
+            Self::Zig => zig::setup(paths),
+            Self::OldRoot => ubuntu::setup_old_root(paths),
+        }
+    }
 }
 
 /// cargo-deny, for the rules of `deny.toml`. Returns the path of the executable.

@@ -13,7 +13,7 @@ use crate::progress::Step;
 
 const SUITE: &str = "bookworm";
 
-/// What a root is for.
+/// The use of a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RootKind {
     /// All packages: systemd, DKMS and the headers of the suite's current cloud kernel.

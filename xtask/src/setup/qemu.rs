@@ -97,7 +97,7 @@ pub fn setup(paths: &Paths) -> Result<()> {
     Ok(())
 }
 
-/// Where QEMU is, or would be; none without a source.
+/// Returns the folder of QEMU, even if it is not built yet; none without a source.
 pub fn current_folder(paths: &Paths) -> Result<Option<PathBuf>> {
     let version = cached_source(&paths.cache);
     version.map(|version| Ok(entry(paths, &version)?.path)).transpose()

@@ -18,9 +18,9 @@ use crate::progress::Step;
 
 /// Modules that the guest needs first, each after those it depends on. A kernel may have some of them built in.
 const GUEST_MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "virtiofs", "overlay", "virtio_balloon"];
-/// Where a cached kernel keeps them, with a number in front that says the order.
+/// The folder of modules in a cached kernel. A number in front of each name gives the order.
 const MODULE_FOLDER: &str = "modules";
-/// What a guest needs to build the module with DKMS, besides the compiler and the headers.
+/// The tools that a guest needs to build the module with DKMS, besides the compiler and the headers.
 pub(super) const TOOLS: [&str; 3] = ["make", "kmod", "dkms"];
 
 /// A distribution, as far as its archive differs from the others'.

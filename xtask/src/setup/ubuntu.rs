@@ -24,7 +24,7 @@ const PACKAGES: [&str; 2] = ["distro-info", "zstd"];
 const OLD_SUITE: &str = "bionic";
 /// The name of its folder in the cache.
 const OLD_ROOT: &str = "old-root";
-/// Where a folder of the cache has a root.
+/// The folder of a root in a folder of the cache.
 const ROOT: &str = "root";
 /// Debian's package of the keys of Ubuntu's archive.
 const KEYS: &str = "ubuntu-keyring";

@@ -22,7 +22,7 @@ const PLUGINS: [(&str, &str); 3] = [
 const WHERE: &str = "import importlib.util, sys; \
     print(list(importlib.util.find_spec(sys.argv[1]).submodule_search_locations)[0])";
 
-/// Where the suites are.
+/// The folders of the suites.
 pub struct Prepared {
     /// The folder with all of it.
     pub folder: PathBuf,

@@ -21,9 +21,9 @@ const RUST_ENDED: [i32; 2] = [0, 101];
 
 /// Options of suites.
 pub struct Plan<'a> {
-    /// Where they are.
+    /// The folders of the suites.
     pub prepared: &'a Prepared,
-    /// Where outputs go.
+    /// The folder for outputs.
     pub output: &'a Path,
     /// Time limit per program.
     pub limit: Duration,

@@ -36,7 +36,7 @@ pub struct Suite {
     pub packages: Vec<String>,
     /// The plugin of pytest that it needs, in `tests/conformance/plugins`.
     pub plugin: Option<String>,
-    /// Where its tests are, if not in one of the packages …
+    /// The repository of its tests, if they are not in one of the packages …
     pub repository: Option<String>,
     /// … and the version of them.
     pub tag: String,
@@ -58,13 +58,13 @@ pub struct Suite {
 pub struct Expected {
     /// Their names, as a regular expression for the whole name.
     pub test: String,
-    /// Where they fail.
+    /// The place in which they fail.
     pub on: Place,
     /// And why.
     pub why: String,
 }
 
-/// Where a test fails.
+/// The place in which a test fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -77,7 +77,7 @@ pub enum Place {
 }
 
 impl Suite {
-    /// Why a test is known to fail on `way`.
+    /// Returns the reason for which a test is known to fail on `way`.
     pub fn why(&self, test: &str, way: Way, emulated: bool) -> Option<&str> {
         let holds = |place| match place {
             Place::Everywhere => true,

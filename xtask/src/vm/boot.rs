@@ -109,7 +109,7 @@ pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path, survivor: Option<Surv
     Ok(Booted { agent, problems, accelerator, qmp, qemu, daemon, file_server, folder })
 }
 
-/// That of a daemon that runs stays.
+/// Removes the logs of earlier machines. The log of a daemon that runs stays.
 fn remove_old_logs(logs: &Path, daemon_runs: bool) -> Result<()> {
     fs::create_dir_all(logs).with_context(|| format!("Cannot create {}", logs.display()))?;
     let daemon = ["daemon.log"].into_iter().filter(|_| !daemon_runs);

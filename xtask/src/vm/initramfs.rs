@@ -12,9 +12,9 @@ use crate::paths::Paths;
 
 /// Debian's static busybox.
 const BUSYBOX: &str = "/bin/busybox";
-/// Where the agent looks for a module to load.
+/// The path at which the agent looks for a module to load.
 const MODULE: &str = "virtio_cuda.ko";
-/// Where a test finds one that the agent must leave alone.
+/// The path of a module that the agent must not load, for a test.
 const MODULE_NOT_LOADED: &str = "not-loaded/virtio_cuda.ko";
 /// Folders that the kernel or the agent expect.
 const FOLDERS: [&str; 10] =

@@ -23,15 +23,15 @@ const ROOT_PORT: &str = "cuda0-port";
 pub struct Files {
     /// The guest's first file system.
     pub initramfs: PathBuf,
-    /// Where the daemon listens.
+    /// The daemon's socket.
     pub daemon: PathBuf,
-    /// Where the server of the host's files listens, if the kernel needs one.
+    /// The socket of the server of the host's files, if the kernel needs one.
     pub virtiofsd: PathBuf,
-    /// Where we wait for the agent.
+    /// The socket on which we wait for the agent.
     pub agent: PathBuf,
-    /// Where we wait for the monitor.
+    /// The socket on which we wait for the monitor.
     pub monitor: PathBuf,
-    /// Where the kernel's messages go.
+    /// The file for the kernel's messages.
     pub console: PathBuf,
 }
 

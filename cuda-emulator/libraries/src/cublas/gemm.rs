@@ -45,9 +45,9 @@ pub struct Shape {
     pub n: usize,
     /// Columns of A and rows of B: the products of their elements are added.
     pub k: usize,
-    /// How A is read.
+    /// The operation on A.
     pub a: Operation,
-    /// How B is read.
+    /// The operation on B.
     pub b: Operation,
     /// Elements from one column to the next.
     pub lda: usize,

@@ -235,7 +235,7 @@ pub extern "C" fn cublasSgemmEx(
     )
 }
 
-/// Where the matrices of a batch lie.
+/// The addresses of the matrices of a batch.
 #[derive(Clone, Copy)]
 enum Layout {
     Strided([i64; 3]),

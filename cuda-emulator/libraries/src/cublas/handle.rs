@@ -16,7 +16,7 @@ pub const VERSION: c_int = 130_100;
 /// Settings of a handle.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    /// Where its work goes.
+    /// The stream that executes its work.
     pub stream: Stream,
     /// `CUBLAS_POINTER_MODE_DEVICE`: results need not be waited for.
     pub device_scalars: bool,
@@ -193,7 +193,7 @@ settings! {
     cublasSetAtomicsMode cublasGetAtomicsMode atomics_mode;
 }
 
-/// Where scalars lie.
+/// Returns the side that scalars are on, host or device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasGetPointerMode_v2(handle: Handle, mode: *mut c_int) -> Status {
     // SAFETY: the caller gives a place for a number, or null.

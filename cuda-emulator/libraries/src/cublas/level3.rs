@@ -25,7 +25,7 @@ fn add(c: Matrix, alpha: C64, product: &Dense, beta: C64, fill: Fill, is_hermiti
     }
 }
 
-/// How a product of a matrix and its own transposed one, or of two, is made.
+/// The form of a product of a matrix with its own transpose, or with that of another one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rank {
     /// A Aᵀ
@@ -97,7 +97,7 @@ fn symm(
     })
 }
 
-/// How a triangular matrix meets another one.
+/// The parameters of an operation with a triangular matrix.
 #[derive(Clone, Copy)]
 struct Triangular {
     kind: Type,

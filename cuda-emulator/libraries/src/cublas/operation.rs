@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! How matrices are read: transposed, one triangle only, from the left or the right.
+//! The ways to read a matrix: transposed, one triangle only, from the left or the right.
 
 use std::ffi::c_int;
 
@@ -8,7 +8,7 @@ use super::{INVALID_VALUE, Status};
 use crate::memory::{Dense, Matrix};
 use crate::numbers::C64;
 
-/// How a matrix is read (`cublasOperation_t`).
+/// The way to read a matrix (`cublasOperation_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// As it is.

@@ -18,8 +18,8 @@ use crate::cublas::handle::{VERSION, cublasGetStatusName};
 use crate::cublas::{INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status};
 use crate::handles::{self, Handle};
 
-/// What a `cublasLtHandle_t` of this library stands for: nothing, since all settings are in descriptors. A `cublasHandle_t` is a
-/// handle here, too, but lives in another file of ours.
+/// A `cublasLtHandle_t` of this library. It has no state, since all settings are in descriptors. A `cublasHandle_t` is
+/// a handle here, too, but lives in another file of ours.
 struct Light;
 
 /// Makes a handle.
@@ -62,7 +62,7 @@ struct Attributes<'a> {
 }
 
 impl Attributes<'_> {
-    /// Those of the descriptor at an address.
+    /// Returns the contents of the descriptor at an address.
     ///
     /// # Safety
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! How a tensor lies in memory.
+//! The layout of a tensor in memory.
 
 use std::ffi::c_int;
 

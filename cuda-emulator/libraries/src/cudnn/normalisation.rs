@@ -16,7 +16,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Of all elements.
+    /// Computes them over all elements.
     pub fn new(x: &[f64], dims: &[usize], parameters: &[usize]) -> Self {
         let groups: usize = parameters.iter().product();
         let count = (x.len() / groups) as f64;

@@ -4,7 +4,7 @@
 
 use super::{BAD_PARAM, Status};
 
-/// How elements under the window become one (`cudnnPoolingMode_t`).
+/// The operation that reduces the elements under the window to one (`cudnnPoolingMode_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Max,

@@ -5,7 +5,7 @@
 use super::layout::places;
 use super::{BAD_PARAM, Status};
 
-/// How elements become one (`cudnnReduceTensorOp_t`).
+/// The operation that reduces elements to one (`cudnnReduceTensorOp_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     Add,

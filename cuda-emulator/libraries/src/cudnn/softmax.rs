@@ -4,7 +4,7 @@
 
 use super::{BAD_PARAM, Status};
 
-/// How softmax is computed.
+/// The form of a softmax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Softmax {
     is_logarithm: bool,
@@ -13,7 +13,7 @@ pub struct Softmax {
 }
 
 impl Softmax {
-    /// By `cudnnSoftmaxAlgorithm_t` and `cudnnSoftmaxMode_t`.
+    /// Returns the form for values of `cudnnSoftmaxAlgorithm_t` and `cudnnSoftmaxMode_t`.
     pub fn new(algorithm: i32, mode: i32) -> Result<Self, Status> {
         if !(0..=2).contains(&algorithm) || !(0..=1).contains(&mode) {
             return Err(BAD_PARAM);

@@ -25,7 +25,7 @@ pub enum Kind {
     Inverse,
 }
 
-/// Where elements of one side lie.
+/// The positions of the elements of one side.
 #[derive(Clone, Debug, Default)]
 pub struct Side {
     /// The storage of each dimension, if it is not packed.
@@ -39,7 +39,7 @@ pub struct Side {
 /// A plan.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What it transforms.
+    /// The kind of transform.
     pub kind: Kind,
     /// The types of input and output.
     pub types: [Type; 2],

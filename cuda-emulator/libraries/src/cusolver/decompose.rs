@@ -36,7 +36,7 @@ fn syevd(
     })
 }
 
-/// How much of U or V a program wants.
+/// The part of U or V that a program requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     All,
@@ -58,7 +58,7 @@ impl Wanted {
     }
 }
 
-/// Where U, S and V go.
+/// The addresses of U, S and V.
 #[derive(Clone, Copy)]
 struct Places {
     a: (usize, usize),

@@ -11,12 +11,12 @@ use crate::memory::{Array, Dense, Matrix};
 use crate::numbers::{C64, Type};
 use crate::stream::Fault;
 
-/// How the places of elements are stored.
+/// The storage of the positions of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// By rows: where each row begins.
+    /// Compressed rows: the index at which each row begins.
     Rows,
-    /// By columns: where each column begins.
+    /// Compressed columns: the index at which each column begins.
     Columns,
     /// Row and column of each element.
     Pairs,
@@ -60,7 +60,7 @@ pub struct DenseMatrix {
     is_by_rows: bool,
 }
 
-/// What a descriptor stands for.
+/// Returns the object that a descriptor stands for.
 pub fn get<T: Copy + Send + 'static>(handle: Handle) -> Result<T, Status> {
     handles::with(handle, |value: &mut T| *value).ok_or(INVALID_VALUE)
 }

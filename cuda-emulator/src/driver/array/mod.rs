@@ -32,7 +32,7 @@ pub(super) const CUBEMAP: u32 = 4;
 pub(super) const TEXTURE_GATHER: u32 = 8;
 const SPARSE: u32 = 0x40;
 pub(super) const DEFERRED_MAPPING: u32 = 0x80;
-/// What video formats need; others take it, too.
+/// The flag that video formats need. Other formats accept it.
 const VIDEO_ENCODE_DECODE: u32 = 0x100;
 const KNOWN_FLAGS: u32 =
     LAYERED | SURFACE_LDST | CUBEMAP | TEXTURE_GATHER | SPARSE | DEFERRED_MAPPING | VIDEO_ENCODE_DECODE;
@@ -44,7 +44,7 @@ pub struct ArrayObject {
     context: Weak<Context>,
     /// A level of a mipmapped array, which nobody destroys by itself.
     level: bool,
-    /// What it gets its memory from; of a level, the mipmapped array has it.
+    /// The source of its memory. For a level, the mipmapped array has it.
     pub(super) later: Option<Later>,
 }
 
@@ -53,7 +53,7 @@ pub struct MipmappedObject {
     pub(super) array: MipmappedArray,
     pub(super) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
     context: Weak<Context>,
-    /// What it gets its memory from.
+    /// The source of its memory.
     pub(super) later: Option<Later>,
     /// The handle of each level that was asked for.
     handles: Mutex<Vec<CUarray>>,
@@ -106,7 +106,7 @@ fn element_of(format: u32, channels: u32) -> CuResult<Element> {
     Ok(Element { format: COMPRESSED_READ, compression: Some(compression) })
 }
 
-/// Whether a compressed format is sRGB, which textures must say, too.
+/// Returns whether a compressed format is sRGB, which textures must say, too.
 pub(super) fn is_srgb(format: u32) -> bool {
     matches!(format, 0x92 | 0x94 | 0x96 | 0x9e)
 }
@@ -130,7 +130,7 @@ fn largest(dimension: Dimension, gather: bool) -> [usize; 3] {
 
 /// The array that a descriptor describes.
 pub(super) trait Described {
-    /// What kind of array it is and how large.
+    /// Returns the kind of array and its size.
     fn resolve(&self) -> CuResult<(Dimension, Element, Extent)>;
     fn gets_memory_later(&self) -> bool;
 }

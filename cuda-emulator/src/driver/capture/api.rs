@@ -82,7 +82,7 @@ fn is_capturing(handle: CUstream, status: Out<u32>) -> CuResult<()> {
     capture_info(handle, status, none(), &mut |_, _, _, _| ())
 }
 
-/// Where the graph, the dependencies and their number of a capture go.
+/// The places for the graph, the dependencies and their number of a capture.
 type Show<'a> = &'a mut dyn FnMut(CUgraph, *const CUgraphNode, *const Edge, usize);
 
 fn capture_info(handle: CUstream, status: Out<u32>, id: Out<u64>, show: Show<'_>) -> CuResult<()> {

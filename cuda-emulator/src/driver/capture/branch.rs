@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What part each stream has in a capture.
+//! The part of each stream in a capture.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,13 @@ pub(super) struct Branch {
     pub(super) capture: Arc<Capture>,
     /// The capture began here.
     pub(super) origin: bool,
-    /// What the next node depends on.
+    /// The nodes that the next node depends on.
     pub(super) dependencies: Vec<(CUgraphNode, Edge)>,
     /// The same for cuStreamGetCaptureInfo, whose caller may look at it until its next call.
     pub(super) shown: (Vec<CUgraphNode>, Vec<Edge>),
 }
 
-/// By the streams' ids, which are never used again.
+/// All branches by the streams' ids, which are never used again.
 static BRANCHES: LazyLock<Mutex<HashMap<u64, Branch>>> = LazyLock::new(Mutex::default);
 
 /// A stream's part, if it has one, while no other stream's part can change. Not to be held while another one is asked for.

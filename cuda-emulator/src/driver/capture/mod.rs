@@ -28,7 +28,7 @@ thread_local! {
 
 /// All captures under way.
 static ACTIVE: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
-/// How many there are: the usual answer, none, costs no lock.
+/// The number of captures. The usual answer, none, costs no lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// From cuStreamBeginCapture to cuStreamEndCapture.
@@ -40,7 +40,7 @@ pub struct Capture {
     invalidated: AtomicBool,
     /// The stream that it began in, and those that joined it, by their ids.
     streams: Mutex<Vec<u64>>,
-    /// What streams that are gone had captured last: it must be joined as well.
+    /// The nodes that destroyed streams captured last. They must be joined as well.
     left: Mutex<Vec<CUgraphNode>>,
 }
 
@@ -119,7 +119,7 @@ pub(super) fn begin(
     Ok(())
 }
 
-/// Whether a stream captures.
+/// Returns whether a stream captures.
 pub(super) fn captures(stream: &Stream) -> bool {
     lock(stream.id).get().is_some()
 }
@@ -269,7 +269,7 @@ pub(super) fn check_order(context: &Context, stream: &Stream) -> CuResult<()> {
     result
 }
 
-/// Where work for a stream goes: to the stream's own context, though some context must be current.
+/// Returns the context that executes work for a stream: the stream's own one, though some context must be current.
 pub(super) fn place_work(handle: CUstream) -> CuResult<(Arc<Context>, Arc<Stream>)> {
     context::current()?;
     let (context, stream) = stream::with_stream(handle)?;
@@ -277,7 +277,7 @@ pub(super) fn place_work(handle: CUstream) -> CuResult<(Arc<Context>, Arc<Stream
     Ok((context, stream))
 }
 
-/// Whether work in the legacy stream would disturb a capture.
+/// Returns whether work in the legacy stream would disturb a capture.
 pub(super) fn disturbs(context: &Context) -> bool {
     !none_active() && context.live_streams().iter().any(|stream| !stream.non_blocking && captures(stream))
 }

@@ -19,7 +19,7 @@ const CTX_FLAGS: u32 = 0xff;
 const CTX_SCHED_MASK: u32 = 7;
 /// Always on with unified addressing.
 const CTX_MAP_HOST: u32 = 8;
-/// What cuCtxGetApiVersion has said since CUDA 3.2.
+/// The answer of cuCtxGetApiVersion since CUDA 3.2.
 const API_VERSION: u32 = 3020;
 
 fn check_flags(flags: u32) -> CuResult<()> {

@@ -49,14 +49,14 @@ fn lock_process(pid: i32, arguments: In<[u8; ARGUMENTS]>) -> CuResult<()> {
     Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
 }
 
-/// Of a process that is locked, and none is.
+/// Refuses a call that needs a locked process, because no process is ever locked.
 fn in_locked(pid: i32, arguments: In<[u8; ARGUMENTS]>) -> CuResult<()> {
     check_arguments(arguments, 0)?;
     check_process(pid)?;
     Err(CUresult::CUDA_ERROR_ILLEGAL_STATE)
 }
 
-/// Of a process that has a checkpoint, and none has.
+/// Refuses a call that needs a checkpoint, because there is never one.
 fn restore(pid: i32, arguments: In<[u8; ARGUMENTS]>) -> CuResult<()> {
     // Behind the pairs of GPUs and their number.
     check_arguments(arguments, 12)?;

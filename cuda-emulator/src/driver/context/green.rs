@@ -96,7 +96,7 @@ pub(crate) fn of_context(handle: CUcontext) -> CUgreenCtx {
     GREENS.find(|green| green.context == handle).unwrap_or(Handle::NULL)
 }
 
-/// How many multiprocessors the green context has that `handle` stands for.
+/// Returns the number of multiprocessors of the green context that `handle` stands for.
 pub(crate) fn multiprocessors_of(handle: CUcontext) -> Option<u32> {
     GREENS.get(of_context(handle)).map(|green| green.resource.count)
 }

@@ -27,9 +27,9 @@ use crate::execute::Printf;
 /// A context's handle.
 pub type CUcontext = Handle<Context>;
 
-/// What `cudaLimitStackSize` is by default, bytes.
+/// The default of `cudaLimitStackSize`, in bytes.
 const DEFAULT_STACK: u64 = 1024;
-/// What `cudaLimitDevRuntimePendingLaunchCount` is by default.
+/// The default of `cudaLimitDevRuntimePendingLaunchCount`.
 const DEFAULT_PENDING_LAUNCHES: u64 = 2048;
 
 static CONTEXTS: Registry<Context> = Registry::new();
@@ -61,11 +61,11 @@ pub struct Context {
     pub(super) device: &'static Device,
     pub(super) flags: AtomicU32,
     primary: bool,
-    /// How often cuCtxAttach added a holder.
+    /// The number of holders that cuCtxAttach added.
     attached: AtomicU32,
     pub(super) legacy: Arc<Stream>,
     pub(super) streams: Mutex<Vec<Weak<Stream>>>,
-    /// What all later work waits for (cuCtxWaitEvent).
+    /// The marks that all later work waits for (cuCtxWaitEvent).
     pub(super) awaited: Mutex<Vec<Mark>>,
     /// Held while work is put in its place between the streams.
     pub(super) order: Mutex<()>,

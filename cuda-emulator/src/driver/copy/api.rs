@@ -18,7 +18,7 @@ use crate::driver::stream::CUstream;
 /// CU_MEMORYTYPE_ARRAY
 pub(crate) const ARRAY: u32 = 3;
 
-/// How CUmemorytype says that the address is given, and the address.
+/// Returns the meaning of the address that a CUmemorytype selects, and that address.
 fn given(memory_type: u32, host: u64, device: u64) -> CuResult<(Given, u64)> {
     match memory_type {
         1 => Ok((Given::Host, host)),

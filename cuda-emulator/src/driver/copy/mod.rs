@@ -17,7 +17,7 @@ use crate::texture::Array;
 
 /// Linux keeps the addresses below free, so that null pointers, also with an offset, are noticed.
 const LOWEST_ADDRESS: u64 = 64 << 10;
-/// What an address is.
+/// The kind of memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Device memory, arrays included.
@@ -52,7 +52,7 @@ pub(super) struct Transfer {
     pub(super) extent: Extent,
 }
 
-/// How a side's address was given.
+/// The form in which the program gave a side's address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Given {
     /// As a host pointer.
@@ -119,12 +119,13 @@ impl Side {
         }
     }
 
-    /// Whether its bytes are not just rows and slices apart.
+    /// Returns whether its bytes are not just rows and slices apart.
     fn is_scattered(&self) -> bool {
         self.array.as_ref().is_some_and(|(array, _)| !array.is_direct())
     }
 
-    /// Where a byte of the box is, if it has memory, and how many more of its row follow there.
+    /// Returns the address of a byte of the box, if it has memory, and the number of bytes of its row that follow
+    /// there.
     fn run(&self, [x, row, slice]: [u64; 3]) -> CuResult<(Option<u64>, u64)> {
         match &self.array {
             Some((array, _)) if array.is_deferred_unmapped() => Err(CUresult::CUDA_ERROR_LAUNCH_FAILED),
@@ -253,7 +254,7 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// What the memory is, if anything is to be filled.
+    /// Checks the memory. Returns its kind, or `None` if nothing is to be filled.
     pub(super) fn check(&self) -> CuResult<Option<Kind>> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         let [count, rows] = self.extent;
@@ -295,11 +296,11 @@ impl Fill {
     }
 }
 
-/// What [`fill`] repeats: 1, 2 or 4 bytes.
+/// The value that [`fill`] repeats: 1, 2 or 4 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub(super) value: [u8; 4],
-    /// How many of them count.
+    /// The number of valid bytes.
     pub(super) bytes: usize,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an emulated device says of itself. Limits are those of its compute capability, so that programs tuned for it run;
+//! The attributes of an emulated device. Limits are those of its compute capability, so that programs tuned for it run;
 //! sizes and rates are those of a small device, because programs size their grids by them.
 
 use super::Device;

@@ -60,7 +60,7 @@ impl Fault {
     }
 }
 
-/// Who made an allocation.
+/// The creator of an allocation.
 #[derive(Clone)]
 pub(super) struct Owner {
     pub(super) context: Handle<Context>,
@@ -106,7 +106,7 @@ pub(super) fn range_of(ptr: u64) -> Option<(&'static Device, Range)> {
     if owner(&first) { Some(first) } else { Some(found.find(owner).unwrap_or(first)) }
 }
 
-/// Whether an address lies where device memory comes from, allocated or not.
+/// Returns whether an address lies where device memory comes from, allocated or not.
 pub(super) fn reserved(ptr: u64) -> bool {
     all().iter().any(|device| device.memory.reserves(ptr))
 }
@@ -232,7 +232,7 @@ impl Device {
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner).insert(ptr, owner);
     }
 
-    /// Who made the allocation that begins at `base`.
+    /// Returns the creator of the allocation that begins at `base`.
     pub(super) fn owner(&self, base: CUdeviceptr) -> Option<Owner> {
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner).get(&base).cloned()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What each emulated device is to be, from the environment, and the limits that follow from its compute capability.
+//! The model of each emulated device, from the environment, and the limits that follow from its compute capability.
 
 use std::env;
 
@@ -37,8 +37,8 @@ pub(crate) struct Model {
     pub(crate) number: u8,
 }
 
-/// How a device says that it reaches pageable memory. Its kernels reach the memory of the process in any case; this is for
-/// tests of programs that look at the attributes.
+/// The attributes by which a device reports access to pageable memory. Its kernels reach the memory of the process in
+/// any case; this is for tests of programs that look at the attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pageable {
     No,
@@ -59,8 +59,8 @@ impl Pageable {
     }
 }
 
-/// What a multiprocessor and its blocks can have, by the table "Technical Specifications per Compute Capability" of the CUDA
-/// programming guide.
+/// The limits of a multiprocessor and its blocks, by the table "Technical Specifications per Compute Capability" of the
+/// CUDA programming guide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Most resident threads.
@@ -71,7 +71,7 @@ pub(crate) struct Limits {
     pub(crate) shared: u32,
     /// Shared memory that a block may ask for, bytes.
     pub(crate) shared_optin: u32,
-    /// What the driver takes of each block's shared memory, bytes.
+    /// Bytes of each block's shared memory that the driver reserves.
     pub(crate) shared_reserved: u32,
 }
 

@@ -42,7 +42,7 @@ struct Record {
     at: Arc<OnceLock<Instant>>,
 }
 
-/// What an event stands for.
+/// The work that an event marks.
 pub(super) enum Recorded {
     Never,
     /// A point in a stream.
@@ -73,12 +73,12 @@ impl Event {
         Some((shared, shared.latest())).filter(|(_, record)| *record > 0)
     }
 
-    /// What is shared with other processes.
+    /// Returns the part that is shared with other processes.
     pub(super) fn shared(&self) -> Option<&SharedEvent> {
         self.shared.as_deref()
     }
 
-    /// Whether it was created in `context`.
+    /// Returns whether it was created in `context`.
     pub(super) fn is_of(&self, context: &Arc<Context>) -> bool {
         std::ptr::eq(self.context.as_ptr(), Arc::as_ptr(context))
     }
@@ -120,7 +120,7 @@ pub(super) fn adopt(context: &Arc<Context>, shared: SharedEvent) -> CUevent {
     handle
 }
 
-/// What an event stands for.
+/// Returns the work that an event marks.
 pub(super) fn recorded(handle: CUevent) -> CuResult<Recorded> {
     let event = find(handle)?;
     let last = event.last();

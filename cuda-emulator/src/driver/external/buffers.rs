@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where external memory is mapped as buffers.
+//! External memory that is mapped as buffers.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use crate::driver::memory::place::Place;
 use crate::memory::Memory;
 
 fn buffers() -> MutexGuard<'static, BTreeMap<u64, Place>> {
-    /// By their addresses.
+    /// All buffers by their addresses.
     static BUFFERS: Mutex<BTreeMap<u64, Place>> = Mutex::new(BTreeMap::new());
     BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -18,7 +18,7 @@ pub(super) fn add(ptr: u64, place: Place) {
     buffers().insert(ptr, place);
 }
 
-/// Whether a buffer begins at an address.
+/// Returns whether a buffer begins at an address.
 pub(in crate::driver) fn contains(ptr: u64) -> bool {
     buffers().contains_key(&ptr)
 }

@@ -61,7 +61,7 @@ impl External {
         self.context.upgrade().ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
     }
 
-    /// Where a part is, mapped anew.
+    /// Maps a part anew, and returns its place.
     fn place(&self, offset: u64, bytes: u64) -> CuResult<Place> {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         if !inside || bytes == 0 {

@@ -42,7 +42,7 @@ impl Edge {
     }
 }
 
-/// Whether any of `count` edges says more than that one node waits for another: the older calls cannot show that.
+/// Returns whether any of `count` edges says more than that one node waits for another: the older calls cannot show that.
 pub(in super::super) fn loses_edges(edges: *const Edge, count: usize) -> bool {
     let edges = In::from_raw(edges);
     (0..count).any(|index| edges.at(index).is_ok_and(|edge| edge != Edge::default()))
@@ -66,13 +66,13 @@ impl Node {
 /// A graph.
 pub struct Graph {
     pub(super) handle: CUgraph,
-    /// By handle, which is the order in which they were made.
+    /// The nodes by handle, which is the order in which they were made.
     nodes: Mutex<BTreeMap<usize, Node>>,
     /// User objects that live as long as the graph.
     pub(super) references: References,
     /// A child of this graph: it cannot be destroyed or launched by itself.
     parent: Mutex<Option<Weak<Graph>>>,
-    /// What its kernels can set.
+    /// The conditions that its kernels can set.
     conditions: Mutex<Vec<Arc<Condition>>>,
 }
 
@@ -191,7 +191,7 @@ impl Graph {
         unfit.map(|(node, _)| Handle::new(*node))
     }
 
-    /// Whether kernels may change any of its nodes, here or in a child.
+    /// Returns whether kernels may change any of its nodes, here or in a child.
     pub(super) fn is_updatable(&self) -> bool {
         self.lock().values().any(|node| match &node.work {
             Work::Kernel(kernel) => kernel.updatable.is_some(),
@@ -200,7 +200,7 @@ impl Graph {
         })
     }
 
-    /// Whether it is the graph of a child node.
+    /// Returns whether it is the graph of a child node.
     pub(super) fn is_child(&self) -> bool {
         self.parent.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -210,7 +210,7 @@ impl Graph {
         self.conditions.lock().unwrap_or_else(PoisonError::into_inner).push(condition);
     }
 
-    /// Whether each of its conditions has a node, here or in a graph of a node.
+    /// Returns whether each of its conditions has a node, here or in a graph of a node.
     pub(super) fn uses_its_conditions(&self) -> bool {
         let conditions = self.conditions.lock().unwrap_or_else(PoisonError::into_inner);
         conditions.iter().all(|condition| self.uses(condition))
@@ -307,14 +307,14 @@ pub(super) fn graph_of(node: CUgraphNode) -> CuResult<Arc<Graph>> {
     NODES.get(node).and_then(|place| place.0.upgrade()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// What a node does.
+/// Returns the work of a node.
 pub(super) fn work_of(node: CUgraphNode) -> CuResult<Work> {
     let graph = graph_of(node)?;
     let work = graph.lock().get(&node.0).map(|node| node.work.clone());
     work.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Whether a node is of a kind.
+/// Checks that a node is of a kind.
 pub(super) fn check_kind(node: CUgraphNode, kind: u32) -> CuResult<()> {
     if work_of(node)?.kind() == kind { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }

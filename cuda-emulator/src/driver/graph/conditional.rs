@@ -21,7 +21,7 @@ const SWITCH: u32 = 2;
 /// Most graphs of a SWITCH: what a wrong number may make us allocate.
 const MAX_GRAPHS: u32 = 1 << 12;
 
-/// What a conditional node does.
+/// The work of a conditional node.
 pub(in super::super) struct Conditional {
     pub(super) condition: Arc<Condition>,
     kind: u32,
@@ -37,7 +37,7 @@ impl Drop for Conditional {
     }
 }
 
-/// What comes next in a node.
+/// The next step of a conditional node.
 pub(super) enum Next {
     /// This graph, and then the node is done.
     Last(usize),
@@ -60,7 +60,7 @@ impl Conditional {
         }
     }
 
-    /// Whether another node is the same but for what its graphs do.
+    /// Returns whether another node is the same but for what its graphs do.
     pub(super) fn is_like(&self, other: &Conditional) -> bool {
         self.kind == other.kind && self.graphs.len() == other.graphs.len()
     }

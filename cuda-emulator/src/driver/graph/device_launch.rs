@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Graphs that kernels launch.
 //!
-//! What a graph's kernels launch runs after its own nodes: first what was launched to be forgotten, then the tails, each
-//! with all that comes of it before the next. An order that the programming guide allows; it promises no other.
+//! The launches of a graph's kernels run after its own nodes: first those that were fired and forgotten, then the
+//! tails, each with all that comes of it before the next. An order that the programming guide allows; it promises no other.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -35,13 +35,13 @@ pub(super) struct Running {
 /// A graph, and what it was made of when it was launched.
 type Launch = (Arc<GraphExec>, Arc<Body>);
 
-/// What a graph has launched and has not begun.
+/// The launches of a graph that have not begun.
 #[derive(Default)]
 struct Launched {
     fired: VecDeque<Launch>,
     siblings: VecDeque<Launch>,
     tails: VecDeque<Launch>,
-    /// How many were fired, as siblings or not.
+    /// The number of fired launches, siblings included.
     count: usize,
 }
 

@@ -236,11 +236,16 @@ fn remove_dependencies_v2(
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let graph = body::find(graph)?;
     let mut nodes = graph.lock();
+    let allocates = nodes.values().any(|node| matches!(node.work, Work::Alloc(_) | Work::Free(..)));
     let mut changed = nodes.clone();
     for index in 0..count {
         let (from, to) = (from.at(index)?, to.at(index)?);
         let edge = if edges.is_null() { Edge::default() } else { edges.at(index)? };
+        nodes.get(&from.0).ok_or(invalid)?;
         let target = changed.get_mut(&to.0).ok_or(invalid)?;
+        if allocates {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
         let place = target.dependencies.iter().position(|known| *known == (from, edge)).ok_or(invalid)?;
         target.dependencies.remove(place);
     }

@@ -37,7 +37,7 @@ static EXECS: Registry<GraphExec> = Registry::new();
 pub struct GraphExec {
     pub(super) handle: CUgraphExec,
     pub(super) flags: u64,
-    /// What kernels launch: as it was when it was uploaded last.
+    /// The state that kernels launch: that of the last upload.
     uploaded: Mutex<Option<Arc<Body>>>,
     /// A kernel has launched it, or it runs.
     pub(super) waiting: AtomicBool,
@@ -47,7 +47,7 @@ pub struct GraphExec {
     last: Mutex<Option<Mark>>,
 }
 
-/// What a launch does.
+/// The work of a launch.
 #[derive(Clone)]
 pub(super) struct Body {
     /// Each after those that it waits for.
@@ -63,9 +63,9 @@ pub(super) struct ExecNode {
     pub(super) source: CUgraphNode,
     pub(super) work: Work,
     pub(super) enabled: bool,
-    /// What a child graph node does.
+    /// The work of a child graph node.
     pub(super) child: Option<Body>,
-    /// What the graphs of a conditional node do.
+    /// The work of the graphs of a conditional node.
     pub(super) branches: Vec<Body>,
     pub(super) dependencies: Vec<CUgraphNode>,
 }
@@ -117,7 +117,7 @@ impl Body {
         }
     }
 
-    /// Whether kernels may change any node.
+    /// Returns whether kernels may change any node.
     pub(super) fn is_updatable(&self) -> bool {
         let mut any = false;
         self.for_updatable(&mut |_, _, _| any = true);
@@ -179,7 +179,7 @@ impl Body {
         }
     }
 
-    /// Whether graphs of conditional nodes hold only what they may: kernels, copies, fills and graphs.
+    /// Returns whether graphs of conditional nodes hold only what they may: kernels, copies, fills and graphs.
     fn branches_are_plain(&self, inside: bool) -> bool {
         self.nodes.iter().all(|node| {
             let plain = matches!(
@@ -238,7 +238,7 @@ impl ExecNode {
     }
 }
 
-/// What a launch has to do with the world outside.
+/// The waits, records and allocations of a launch.
 #[derive(Default)]
 struct Plan {
     waits: Vec<Mark>,
@@ -281,17 +281,17 @@ impl GraphExec {
         }
     }
 
-    /// What a launch by a kernel does, if there can be one by now.
+    /// Returns the work of a launch by a kernel. `None`: a kernel cannot launch the graph yet.
     pub(super) fn uploaded(&self) -> Option<Arc<Body>> {
         self.uploaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What a launch does that begins now.
+    /// Returns the work of a launch that begins now.
     pub(super) fn body(&self) -> Arc<Body> {
         Arc::clone(&self.lock())
     }
 
-    /// Whether kernels can launch it.
+    /// Returns whether kernels can launch it.
     pub(super) fn is_for_device(&self) -> bool {
         self.flags & DEVICE_LAUNCH != 0
     }
@@ -303,7 +303,7 @@ impl GraphExec {
         node.map(|node| node.work.kind()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// What a node does.
+    /// Returns the work of a node.
     pub(super) fn work_of(&self, source: CUgraphNode) -> CuResult<Work> {
         let mut body = self.lock();
         let node = Arc::make_mut(&mut body).find(source);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much memory graphs keep, as the device would count it: a launch needs memory behind the addresses of its allocation
-//! nodes, keeps what it has had before, takes what another graph no longer needs, or else gets more. Only
+//! The memory that graphs keep, as the device would count it: a launch needs memory behind the addresses of its
+//! allocation nodes, keeps what it has had before, takes what another graph no longer needs, or else gets more. Only
 //! cuDeviceGraphMemTrim gives any of it back.
 //!
 //! Nothing but the count is shared here: each allocation has its place as long as its graph exists (`memory`).
@@ -28,7 +28,7 @@ impl Piece {
         std::ptr::eq(self.block.as_ptr(), Arc::as_ptr(block))
     }
 
-    /// Whether nobody needs it behind `queue`'s present end, or at all.
+    /// Returns whether nobody needs it behind `queue`'s present end, or at all.
     fn is_free(&self, queue: Option<&Arc<Queue>>) -> bool {
         let ended = |mark: &Mark| mark.reached() || queue.is_some_and(|queue| mark.is_of(queue));
         let live = self.block.upgrade().is_some_and(|block| block.is_live());
@@ -130,7 +130,7 @@ pub(super) fn reset(device: &Device, attribute: u32, value: u64) -> CuResult<()>
     Ok(())
 }
 
-/// How many allocations of a place are allocated now: at most one, when a program does nothing wrong.
+/// The number of live allocations in a place: at most one, unless a program makes a mistake.
 #[derive(Default)]
 pub(super) struct Live(AtomicU64);
 

@@ -46,7 +46,7 @@ fn launch_of(node: CUgraphNode) -> CuResult<Arc<KernelWork>> {
     }
 }
 
-/// How the calls show a launch; the pointers are good until the node changes.
+/// Returns a launch in the form of the API. The pointers are valid until the node changes.
 pub(super) fn show(kernel: &KernelWork) -> CUDA_KERNEL_NODE_PARAMS {
     let v1 = CUDA_KERNEL_NODE_PARAMS_v1 {
         function: kernel.handle.0 as u64,

@@ -16,7 +16,7 @@ use crate::driver::device::{CUdeviceptr, Device};
 use crate::driver::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
 
-/// By address; allocations that share a place follow each other, the latest is the last.
+/// All allocations by address. Those that share a place follow each other, the latest one is the last.
 static MEMORY: Mutex<BTreeMap<CUdeviceptr, Vec<Weak<GraphMemory>>>> = Mutex::new(BTreeMap::new());
 
 /// A place in the device's memory.
@@ -36,7 +36,7 @@ impl Block {
         self.bytes
     }
 
-    /// Whether what was allocated there has not been freed.
+    /// Returns whether what was allocated there has not been freed.
     pub(super) fn is_live(&self) -> bool {
         self.live.any()
     }
@@ -48,7 +48,7 @@ impl Drop for Block {
     }
 }
 
-/// What an allocation node allocates.
+/// The memory of an allocation node.
 pub(in super::super) struct GraphMemory {
     device: &'static Device,
     pub(super) ptr: CUdeviceptr,

@@ -48,7 +48,7 @@ impl References {
         held.entry(object.handle.0).or_insert_with(|| (Arc::clone(object), 0)).1 += count;
     }
 
-    /// What the graph has not got is not taken from it, which is no error on an H200 either.
+    /// Removes references. A reference that the graph does not have is ignored, as on an H200.
     pub(super) fn remove(&self, object: &UserObject, count: u64) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = held.get_mut(&object.handle.0) else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a node does when its turn has come.
+//! The execution of a node.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ impl CopyWork {
         Arc::new(CopyWork { transfer, params })
     }
 
-    /// Whether it needs nothing of the host, and no array.
+    /// Returns whether it needs nothing of the host, and no array.
     pub(super) fn is_for_device(&self) -> bool {
         let sides = self.transfer.iter().flat_map(|transfer| [&transfer.from, &transfer.to]);
         sides.into_iter().all(|side| side.array().is_none() && !matches!(side.kind, Kind::Pageable))

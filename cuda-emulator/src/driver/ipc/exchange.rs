@@ -19,9 +19,9 @@ use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use crate::driver::result::{CUresult, CuResult};
 
-/// What handles begin with.
+/// The first bytes of a handle.
 const MAGIC: [u8; 8] = *b"cudaemu\x01";
-/// How long the other side may take: neither one holds up the other for ever.
+/// The time limit for the other side, so that neither process blocks the other for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Most files that a process offers at a time: each is an open file.
 const MAX_OFFERS: usize = 512;
@@ -102,7 +102,7 @@ fn server() -> CuResult<&'static Server> {
     })
 }
 
-/// Whether the process at the other end runs as this user.
+/// Returns whether the process at the other end runs as this user.
 fn is_own_user(stream: &UnixStream) -> bool {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -157,7 +157,7 @@ impl IpcHandle {
         if self.magic == MAGIC { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 
-    /// Whether this process made it.
+    /// Returns whether this process made it.
     pub(super) fn is_own(&self) -> bool {
         SERVER.get().and_then(|server| server.as_ref().ok()).is_some_and(|server| server.name == self.server)
     }

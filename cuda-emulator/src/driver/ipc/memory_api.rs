@@ -16,7 +16,7 @@ use crate::memory::{Range, RangeKind};
 /// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
-/// What this process has mapped of others.
+/// The memory of other processes that this one has mapped.
 static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
 struct Opened {
@@ -39,8 +39,8 @@ pub(in crate::driver) fn forget_all_of(context: CUcontext) {
     }
 }
 
-/// Whether cuIpcGetMemHandle takes it: what cuMemAlloc made, but neither managed memory, nor a pool's or a graph's, nor what
-/// another process has shared.
+/// Returns whether cuIpcGetMemHandle accepts an allocation: one of cuMemAlloc, but neither managed memory, nor a pool's
+/// or a graph's, nor what another process has shared.
 pub(in crate::driver) fn can_share(range: &Range, owner: Option<&Owner>) -> bool {
     let plain = |owner: &Owner| owner.pool.is_none() && owner.context != Handle::NULL;
     range.kind == RangeKind::Device && owner.is_some_and(plain)

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::exchange::{self, IpcHandle};
 
 fn offered() -> MutexGuard<'static, BTreeMap<u64, IpcHandle>> {
-    /// By address.
+    /// The exported allocations by address.
     static OFFERED: Mutex<BTreeMap<u64, IpcHandle>> = Mutex::new(BTreeMap::new());
     OFFERED.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -19,10 +19,10 @@ const BYTES: u64 = 4096;
 /// Between two looks at the counters: short at first, then longer.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
 
-/// What the processes share. Any of them may write anything here: a value says at most how long to wait.
+/// The memory that the processes share. Any of them may write anything here: a value says at most how long to wait.
 #[repr(C)]
 struct Counters {
-    /// How often the event was recorded.
+    /// The number of records of the event.
     recorded: AtomicU64,
     /// The latest of these records that was reached.
     reached: AtomicU64,
@@ -121,7 +121,7 @@ impl SharedEvent {
         self.counters().reached.load(Ordering::Acquire) >= record || self.is_abandoned()
     }
 
-    /// Whether the process of the latest record has ended: its work will never get there.
+    /// Returns whether the process of the latest record has ended: its work will never get there.
     fn is_abandoned(&self) -> bool {
         let counters = self.counters();
         let Ok(recorder) = i32::try_from(counters.recorder.load(Ordering::Relaxed)) else { return false };

@@ -13,14 +13,15 @@ pub(crate) const ATTRIBUTE_CLUSTER_DIMENSION: u32 = 4;
 const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
 const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
 pub(crate) const ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
-/// Where in a CUlaunchAttribute CUgraphDeviceNode is.
+/// The offset of CUgraphDeviceNode in a CUlaunchAttribute.
 const DEVICE_NODE_OFFSET: usize = 16;
 /// CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE of an H200.
 const MAX_WINDOW: u64 = 128 << 20;
 
-/// What a launch's configuration says.
+/// The configuration of a launch.
 pub(crate) trait Configuration {
-    /// Whether kernels may change the node of the launch, and where its CUgraphDeviceNode goes; `None` if it is not said.
+    /// Returns whether kernels may change the node of the launch, and the place for its CUgraphDeviceNode; `None` if
+    /// neither was specified.
     fn updatable(&self) -> CuResult<Option<(bool, Out<u64>)>>;
     /// The size of the launch.
     fn shape(&self) -> CuResult<Shape>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What kernels ask the device that they run on (dynamic parallelism).
+//! The device runtime for kernels (dynamic parallelism).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -59,9 +59,9 @@ pub(super) struct KernelWork {
     params: Vec<u8>,
     /// The address of each parameter in `params`, for cuGraphKernelNodeGetParams.
     pointers: Vec<usize>,
-    /// What a graph node's attributes were set to, by CUlaunchAttributeID.
+    /// The attributes of a graph node, by CUlaunchAttributeID.
     pub(super) attributes: BTreeMap<u32, [u32; 16]>,
-    /// What kernels change of it, if they may.
+    /// The state that kernels may change, if they may change any.
     pub(super) updatable: Option<Arc<Updatable>>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How many blocks of a kernel fit on a multiprocessor, by the rules of the device's compute capability.
+//! The number of blocks of a kernel that fit on a multiprocessor, by the rules of the device's compute capability.
 
 use std::ffi::c_int;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the launch calls of CUDA 3 keep of a function.
+//! The state of a function that the launch calls of CUDA 3 set.
 
-/// What was set of a function for its next launch.
+/// The settings of a function for its next launch.
 #[derive(Default)]
 pub(crate) struct Prepared {
     pub(super) block: [u32; 3],

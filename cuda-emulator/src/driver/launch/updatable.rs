@@ -12,10 +12,10 @@ use crate::driver::result::CuResult;
 use crate::nested::error::RuntimeError;
 use crate::nested::{NodeChange, Refusal};
 
-/// By CUgraphDeviceNode.
+/// All updatable nodes by CUgraphDeviceNode.
 static NODES: Mutex<BTreeMap<u64, Weak<Updatable>>> = Mutex::new(BTreeMap::new());
 
-/// What kernels change of a node.
+/// The state of a node that kernels can change.
 pub(in crate::driver) struct Updatable {
     /// CUgraphDeviceNode
     pub(in crate::driver) handle: u64,
@@ -24,7 +24,7 @@ pub(in crate::driver) struct Updatable {
     taken: AtomicBool,
 }
 
-/// What the node does in its executable graph.
+/// The work of the node in its executable graph.
 struct State {
     kernel: Arc<KernelWork>,
     enabled: bool,
@@ -88,7 +88,7 @@ impl Updatable {
         if enabled { kernel.run(Some(graph)) } else { Ok(()) }
     }
 
-    /// What a kernel wants the node to do.
+    /// Applies a kernel's change to the node.
     fn change(&self, change: NodeChange<'_>) -> Result<(), RuntimeError> {
         let mut state = self.lock();
         let state = state.as_mut().ok_or(RuntimeError::INVALID_VALUE)?;

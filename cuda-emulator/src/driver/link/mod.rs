@@ -34,7 +34,7 @@ const WALL_TIME: u32 = 2;
 /// Most texts that one linker takes.
 const MAX_INPUTS: usize = 1024;
 
-/// What has been given to a linker.
+/// The inputs of a linker.
 pub struct Linker {
     options: Options,
     state: Mutex<State>,
@@ -43,7 +43,7 @@ pub struct Linker {
 #[derive(Default)]
 struct State {
     texts: Vec<String>,
-    /// What cuLinkComplete gave out, good until cuLinkDestroy.
+    /// The result of cuLinkComplete, which is valid until cuLinkDestroy.
     image: Option<Vec<u8>>,
 }
 

@@ -24,7 +24,7 @@ const NO_DEVICE: CUdevice = -2;
 /// Most devices that one attribute lists.
 const MAX_LISTED: usize = 64;
 
-/// What was said about an allocation.
+/// The advice for an allocation.
 #[derive(Clone, Default)]
 struct Advice {
     /// The allocation that it is about: its address may be another one's later.
@@ -35,7 +35,7 @@ struct Advice {
     prefetched: Option<CUmemLocation>,
 }
 
-/// By address.
+/// All advice by address.
 static KNOWN: Mutex<BTreeMap<CUdeviceptr, Advice>> = Mutex::new(BTreeMap::new());
 
 /// The allocation around an address: where it begins and which one it is.
@@ -63,7 +63,7 @@ fn advice(ptr: CUdeviceptr) -> CuResult<Advice> {
     Ok(said)
 }
 
-/// How the older attributes name a location.
+/// Returns the name of a location in the older attributes.
 fn ordinal_of(location: CUmemLocation) -> CUdevice {
     if location.kind == 1 { location.id } else { CPU }
 }

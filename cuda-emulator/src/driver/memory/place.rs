@@ -11,7 +11,7 @@ use crate::driver::result::{CUresult, CuResult};
 /// Sizes and addresses of memory without addresses of its own are multiples of this many bytes.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
-/// Where a memory file is mapped as a whole.
+/// A mapping of a whole memory file.
 ///
 /// # Invariants
 /// `bytes` bytes at `address` can be read and written for as long as the process lives: they become plain memory when the

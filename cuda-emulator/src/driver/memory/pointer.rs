@@ -44,7 +44,7 @@ impl Found {
         )
     }
 
-    /// Whether the current device reaches it, as far as calls tell.
+    /// Returns whether the current device reaches it, as far as calls tell.
     fn is_reached(&self) -> bool {
         if self.range.kind == RangeKind::External {
             return context::current_handle() == Some(self.context());

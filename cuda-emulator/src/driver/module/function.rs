@@ -22,7 +22,7 @@ use crate::program::{Kernel, Space};
 pub type CUfunction = Handle<Function>;
 /// A kernel's handle.
 pub type CUkernel = Handle<KernelTag>;
-/// What a [`CUkernel`] points to, which nobody looks at.
+/// The target of a [`CUkernel`]. It is never read.
 pub struct KernelTag;
 
 static FUNCTIONS: Registry<Function> = Registry::new();
@@ -31,11 +31,11 @@ static FUNCTIONS: Registry<Function> = Registry::new();
 pub struct Function {
     home: Home,
     name: CString,
-    /// What the calls of CUDA 3 set for its next launch.
+    /// The settings of the calls of CUDA 3 for its next launch.
     pub(crate) prepared: Mutex<Prepared>,
 }
 
-/// What cuFuncSetAttribute and cuKernelSetAttribute set. A kernel's are its functions' as well.
+/// The settings of cuFuncSetAttribute and cuKernelSetAttribute. A kernel's are its functions' as well.
 pub(crate) struct KernelSettings {
     /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     dynamic_shared: AtomicU32,
@@ -55,7 +55,7 @@ impl KernelSettings {
     }
 }
 
-/// Where a function comes from.
+/// The origin of a function.
 pub(crate) enum Home {
     Module(Arc<Module>),
     Library(Arc<Library>),
@@ -91,7 +91,7 @@ impl Function {
         self.image().settings.get(self.name()).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
     }
 
-    /// What the program says of it.
+    /// Returns its description in the program.
     pub(crate) fn kernel(&self) -> CuResult<&Kernel> {
         self.image().program.kernels.get(self.name()).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
     }
@@ -156,7 +156,7 @@ impl Function {
         })
     }
 
-    /// Whether it may be launched in clusters that not every device takes.
+    /// Returns whether it may be launched in clusters that some devices refuse.
     pub(crate) fn takes_large_clusters(&self) -> CuResult<bool> {
         Ok(self.settings()?.cluster[0].load(Ordering::Relaxed) != 0)
     }

@@ -35,7 +35,7 @@ pub struct Module {
     pub(super) handle: CUmodule,
     pub(super) context: Weak<Context>,
     pub(super) image: Arc<Image>,
-    /// Where each of the program's variables lives.
+    /// The addresses of the program's variables.
     pub(super) addresses: Vec<CUdeviceptr>,
     /// Which of them another owner frees.
     borrowed: HashMap<usize, CUdeviceptr>,

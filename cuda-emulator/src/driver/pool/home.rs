@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where pools are: devices, the host and its NUMA nodes, which are all one here; and which pools are used there.
+//! The locations of pools: devices, the host and its NUMA nodes, which are all one here; and the pools that are used
+//! there.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,7 @@ const NUMA_CURRENT: u32 = 4;
 pub(crate) const PINNED: u32 = 1;
 const MANAGED: u32 = 2;
 
-/// What memory is where.
+/// The kind and location of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Home {
     /// CUmemAllocationType
@@ -82,7 +83,7 @@ impl Home {
         self.kind == MANAGED
     }
 
-    /// What its memory is.
+    /// Returns the kind of its memory.
     pub(crate) fn range_kind(self) -> RangeKind {
         match (self.kind, self.place) {
             (MANAGED, _) => RangeKind::Managed,
@@ -91,7 +92,7 @@ impl Home {
         }
     }
 
-    /// What a captured allocation of such memory is answered: graphs have memory of devices alone.
+    /// Refuses a captured allocation of memory other than a device's: graphs have no other.
     pub(crate) fn check_captured(self) -> CuResult<()> {
         match self.place {
             DEVICE => Ok(()),
@@ -100,14 +101,14 @@ impl Home {
         }
     }
 
-    /// Where managed memory of it would rather be.
+    /// Returns the preferred location of managed memory.
     pub(crate) fn preferred(self) -> Option<CUmemLocation> {
         let kind = if self.place == NUMA_CURRENT { NUMA } else { self.place };
         (kind != NONE).then_some(CUmemLocation { kind, id: self.id })
     }
 }
 
-/// Whether a location is the host or a part of it.
+/// Returns whether a location is the host or a part of it.
 pub(crate) fn is_host(location: CUmemLocation) -> bool {
     matches!(location.kind, HOST | NUMA)
 }
@@ -118,7 +119,7 @@ struct Pools {
     current: HashMap<Home, Arc<Pool>>,
 }
 
-/// Of all homes but devices, which know their own.
+/// The pools of all locations but devices, which know their own.
 static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
 
 fn with_pools<T>(body: impl FnOnce(&mut Pools) -> T) -> T {
@@ -175,7 +176,7 @@ pub(crate) fn forget(pool: &Pool) -> CuResult<()> {
     Ok(())
 }
 
-/// What programs have freed and streams may still use, by first address.
+/// Allocations that programs have freed and streams may still use, by first address.
 static FREED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
 /// Notes that memory is freed, or that it is gone.
@@ -188,7 +189,7 @@ pub(crate) fn set_freed(ptr: u64, freed: bool) {
     }
 }
 
-/// Whether the program has freed memory that begins at `ptr`.
+/// Returns whether the program has freed memory that begins at `ptr`.
 pub(crate) fn is_freed(ptr: u64) -> bool {
     FREED.lock().unwrap_or_else(PoisonError::into_inner).contains(&ptr)
 }

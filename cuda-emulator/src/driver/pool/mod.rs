@@ -47,11 +47,11 @@ pub struct Pool {
     /// The three reuse policies: kept, without effect.
     policies: [AtomicU32; 3],
     default: bool,
-    /// Where its memory comes from when it can be shared; else from the device.
+    /// The source of its memory if that can be shared. `None`: the device.
     pub(super) shared: Option<SharedPool>,
     /// Devices besides its own that reach its memory.
     peers: Mutex<BTreeSet<CUdevice>>,
-    /// Whether the host has access, as far as calls tell.
+    /// True if the host has access, as far as calls tell.
     host: AtomicBool,
 }
 
@@ -59,9 +59,9 @@ pub struct Pool {
 pub(super) trait PoolProperties {
     /// Memory of a device, without more.
     fn of_device(ordinal: CUdevice) -> CUmemPoolProps;
-    /// Whether other processes are to share the memory.
+    /// Returns whether other processes are to share the memory.
     fn is_shareable(&self) -> bool;
-    /// What memory they ask for.
+    /// Returns the kind and location of the requested memory.
     fn home(&self) -> CuResult<Home>;
     /// The device that they name.
     fn device_ordinal(&self) -> CuResult<CUdevice>;
@@ -134,7 +134,7 @@ impl Pool {
         }
     }
 
-    /// Whether a device reaches its memory, as far as calls tell: of the host's it has to be given access.
+    /// Returns whether a device reaches its memory, as far as calls tell: of the host's it has to be given access.
     pub(super) fn is_reached_by(&self, ordinal: CUdevice) -> bool {
         let given = || self.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&ordinal);
         self.home.is_managed() || self.home == Home::of_device(ordinal) || given()

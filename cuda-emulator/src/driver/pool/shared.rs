@@ -14,7 +14,7 @@ use crate::memory::RangeKind;
 const SPACE: u64 = 1 << 38;
 /// Allocations are whole pages.
 const PAGE: u64 = 4096;
-/// How the data of an exported pointer begins.
+/// The first word of the data of an exported pointer.
 const MAGIC: u64 = u64::from_le_bytes(*b"emupool\0");
 
 /// CUmemPoolPtrExportData
@@ -31,7 +31,7 @@ pub struct PointerData {
 
 const _: () = assert!(size_of::<PointerData>() == 64);
 
-/// Where an allocation lies in the file.
+/// The position of an allocation in the file.
 #[derive(Clone, Copy)]
 struct Piece {
     offset: u64,
@@ -49,7 +49,7 @@ pub(crate) struct SharedPool {
     file: OwnedFd,
     /// Another process made the pool: nothing is allocated from it here.
     imported: bool,
-    /// By address.
+    /// The allocations by address.
     pieces: Mutex<BTreeMap<CUdeviceptr, Piece>>,
 }
 
@@ -164,7 +164,7 @@ impl SharedPool {
         Ok(piece.bytes)
     }
 
-    /// What another process finds an allocation by.
+    /// Returns the data by which another process finds an allocation.
     pub(crate) fn export_pointer(&self, ptr: CUdeviceptr) -> CuResult<PointerData> {
         let piece = self.lock().get(&ptr).copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let file = self.status()?.st_ino;

@@ -20,7 +20,7 @@ use crate::driver::texture::{
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// CU_TRSA_OVERRIDE_FORMAT
 const OVERRIDE_FORMAT: u32 = 1;
-/// Of a texel.
+/// The possible numbers of channels of a texel.
 const CHANNELS: [u32; 3] = [1, 2, 4];
 /// CUaddress_mode and CUfilter_mode. Like an H200's driver, the calls here say nothing of modes that they do not know.
 const ADDRESS_MODES: u32 = 4;

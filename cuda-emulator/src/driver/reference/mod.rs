@@ -30,12 +30,12 @@ static SURFACES: Registry<SurfaceReference> = Registry::new();
 
 /// A texture reference.
 pub struct TextureReference {
-    /// Of the module's variable; none for one of cuTexRefCreate, which no kernel can name.
+    /// The address of the module's variable. `None` for a reference of cuTexRefCreate, which no kernel can name.
     address: Option<CUdeviceptr>,
     state: Mutex<TextureState>,
 }
 
-/// What the calls of a texture reference set.
+/// The settings of a texture reference.
 #[derive(Clone, Copy)]
 pub(super) struct TextureState {
     pub(super) bound: Option<CUDA_RESOURCE_DESC>,
@@ -54,7 +54,7 @@ impl TextureReference {
         Arc::new(TextureReference { address, state: Mutex::new(state) })
     }
 
-    /// What is set.
+    /// Returns the settings.
     pub(super) fn state(&self) -> TextureState {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

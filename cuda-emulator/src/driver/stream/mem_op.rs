@@ -24,7 +24,7 @@ const WAIT_KIND: u32 = 3;
 const WAIT_FLUSH: u32 = 1 << 30;
 /// Most operations of one call, as the manual says.
 const MAX_OPERATIONS: u32 = 256;
-/// How long a stream that waits sleeps between looks.
+/// The pause of a waiting stream between two looks at the value.
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// An operation on a word.

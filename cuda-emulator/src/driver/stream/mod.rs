@@ -53,7 +53,7 @@ pub struct Stream {
     pub(super) priority: i32,
     /// No other stream of this process ever has it.
     pub(super) id: u64,
-    /// By CUstreamAttrID.
+    /// The attributes by CUstreamAttrID.
     pub(super) attributes: Mutex<BTreeMap<u32, [u32; 16]>>,
 }
 
@@ -207,7 +207,7 @@ impl Context {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
     }
 
-    /// What work that is appended to `stream` now must wait for elsewhere.
+    /// Returns the marks of other streams that work appended to `stream` now must wait for.
     fn predecessors(&self, stream: &Arc<Stream>) -> Vec<Mark> {
         let mut marks = self.stream_predecessors(stream);
         let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,7 +10,7 @@ use super::threads;
 /// Work that waits in a queue.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Who pushes more than this must wait, as for a full hardware queue.
+/// The maximum number of waiting jobs. A thread that pushes more waits, as for a full hardware queue.
 const MAX_WAITING: u64 = 1024;
 
 /// A queue of jobs that run one after the other, in the order in which they were pushed.
@@ -22,9 +22,9 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// How many jobs have ever been pushed.
+    /// The number of jobs that were ever pushed.
     pushed: u64,
-    /// How many of them have ended.
+    /// The number of jobs that have ended.
     ended: u64,
     waiting: VecDeque<(Vec<Mark>, Job)>,
     /// A thread serves the queue.
@@ -39,7 +39,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Whether all jobs before this point have ended.
+    /// Returns whether all jobs before this point have ended.
     pub(crate) fn reached(&self) -> bool {
         self.queue.lock().ended >= self.count
     }
@@ -55,7 +55,7 @@ impl Mark {
         );
     }
 
-    /// Whether it is a point of this queue.
+    /// Returns whether it is a point of this queue.
     pub(crate) fn is_of(&self, queue: &Arc<Queue>) -> bool {
         Arc::ptr_eq(&self.queue, queue)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// How long a thread without work stays.
+/// The time that a thread without work stays.
 const LINGER: Duration = Duration::from_secs(2);
 
 struct Threads {

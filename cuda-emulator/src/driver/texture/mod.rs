@@ -22,7 +22,7 @@ pub type CUtexObject = Handle<TextureObject>;
 
 static OBJECTS: Registry<TextureObject> = Registry::new();
 
-/// How a texture object was made.
+/// The description that a texture object was created from.
 pub struct TextureObject {
     resource: CUDA_RESOURCE_DESC,
     texture: CUDA_TEXTURE_DESC,
@@ -44,11 +44,11 @@ pub(super) const FLAGS: u32 = 0x73;
 /// Most texels of a buffer, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.
 const MAX_LINEAR: u64 = 1 << 28;
 
-/// How a texture is read.
+/// The part of a description that sets the sampler of a texture.
 pub(super) trait TextureDescription {
-    /// What a texture reference begins with.
+    /// Returns the initial description of a texture reference.
     fn of_reference() -> CUDA_TEXTURE_DESC;
-    /// How a texture of so many dimensions is read.
+    /// Returns the sampler of a texture with that number of dimensions.
     fn sampler(&self, dimensions: usize) -> CuResult<Sampler>;
 }
 
@@ -156,7 +156,7 @@ impl ViewDescription for CUDA_RESOURCE_VIEW_DESC {
     }
 }
 
-/// How many dimensions an array has in which coordinates are numbers, not layers or faces.
+/// Returns the number of an array's dimensions in which coordinates are numbers, not layers or faces.
 fn dimensions(of: &CUDA_ARRAY3D_DESCRIPTOR) -> usize {
     let is_3d = of.size()[2] != 0 && of.flags & (array::LAYERED | array::CUBEMAP) == 0;
     if is_3d { 3 } else { 1 + usize::from(of.size()[1] != 0) }
@@ -193,7 +193,7 @@ fn of_memory(resource: &CUDA_RESOURCE_DESC, sampler: Sampler) -> CuResult<Textur
     if range.holds(address, bytes) { Ok(texture) } else { Err(invalid) }
 }
 
-/// Whether linear or pitched memory can be a texture.
+/// Checks that linear or pitched memory can be a texture.
 pub(super) fn check_memory(resource: &CUDA_RESOURCE_DESC) -> CuResult<()> {
     of_memory(resource, Sampler::default()).map(drop)
 }

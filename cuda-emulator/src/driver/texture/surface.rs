@@ -18,7 +18,7 @@ pub type CUsurfObject = Handle<SurfaceObject>;
 
 static OBJECTS: Registry<SurfaceObject> = Registry::new();
 
-/// How a surface object was made.
+/// The description that a surface object was created from.
 pub struct SurfaceObject(CUDA_RESOURCE_DESC);
 
 fn surf_object_create(out: Out<CUsurfObject>, resource: In<CUDA_RESOURCE_DESC>) -> CuResult<()> {

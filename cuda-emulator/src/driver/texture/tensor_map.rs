@@ -11,7 +11,7 @@ use crate::driver::result::{CUresult, CuResult};
 type Map = [u64; 16];
 
 const MAX_RANK: u32 = 5;
-/// Of the map itself, bytes.
+/// The alignment of the map itself, in bytes.
 const MAP_ALIGNMENT: usize = 64;
 /// CUtensorMapDataType: bits of an element of each, and from where on they are packed.
 const BITS: [u64; 16] = [8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6];
@@ -28,11 +28,11 @@ const MAX_BOX: u32 = 256;
 const MAX_PIXELS: u32 = 1024;
 /// Greatest distance between elements.
 const MAX_ELEMENT_STRIDE: u32 = 8;
-/// Of an address, and of a distance, bits.
+/// The maximum width of an address, and of a distance, in bits.
 const ADDRESS_BITS: u32 = 57;
 const DISTANCE_BITS: u32 = 40;
 
-/// What all kinds of maps have in common: type, rank, address, sizes, distances, distances of elements.
+/// The arguments that all kinds of maps have in common: type, rank, address, sizes, distances, distances of elements.
 type Tensor = (u32, u32, *const c_void, In<u64>, In<u64>, In<u32>);
 
 fn require(condition: bool) -> CuResult<()> {
@@ -84,7 +84,7 @@ fn encode(
     Ok(words)
 }
 
-/// Whether a row of a box fits: `elements` of a type.
+/// Checks that a row of a box fits: `elements` of a type.
 fn check_row(data_type: u32, elements: u32, [interleave, swizzle, ..]: [u32; 4]) -> CuResult<()> {
     let bits = u64::from(elements) * BITS[data_type as usize];
     if interleave != 0 {

@@ -30,9 +30,9 @@ static RESERVED: Mutex<BTreeMap<u64, Reservation>> = Mutex::new(BTreeMap::new())
 
 /// The memory that allocation properties ask for.
 pub(super) trait AllocationProperties {
-    /// What is known of imported memory.
+    /// Returns the known properties of imported memory.
     fn imported(ordinal: CUdevice) -> CUmemAllocationProp;
-    /// Whether it is memory for tiles of arrays, which has no addresses.
+    /// Returns whether it is memory for tiles of arrays, which has no addresses.
     fn is_tile_pool(&self) -> bool;
     /// The device whose memory it asks for.
     fn device(&self) -> CuResult<&'static Device>;
@@ -77,7 +77,7 @@ pub struct Physical {
     device: &'static Device,
     /// cuMemRelease must be called as often.
     references: Mutex<u64>,
-    /// Where arrays find it.
+    /// The place at which arrays find it.
     tiles: OnceLock<Place>,
 }
 
@@ -87,7 +87,7 @@ impl Physical {
         self.bytes
     }
 
-    /// Where arrays find it, if it is a pool of tiles.
+    /// Returns the address at which arrays find it, if it is a pool of tiles.
     pub(super) fn tiles(&self) -> CuResult<u64> {
         if !self.prop.is_tile_pool() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -113,7 +113,7 @@ impl Drop for Physical {
 /// `[base, base + bytes)` is a mapping that belongs to this value alone until it is removed from the table.
 struct Reservation {
     bytes: u64,
-    /// By address; they never overlap.
+    /// The mappings by address. They never overlap.
     maps: BTreeMap<u64, Map>,
     /// The ranges that each device has been told of.
     published: BTreeMap<CUdevice, Vec<(u64, u64)>>,

@@ -35,7 +35,7 @@ const COSINE: [f64; 6] = [
     4.166_666_666_666_66e-2,
 ];
 
-/// Whether an argument is one of those; NaN is not.
+/// Returns whether an argument is one of those; NaN is not.
 #[inline(always)]
 fn is_near(a: f32) -> bool {
     a.abs() <= MOST
@@ -50,7 +50,7 @@ fn polynomial(factors: &[f64; 6], square: f64) -> f64 {
     sum
 }
 
-/// Of an argument up to [`MOST`]; of others anything.
+/// Computes the sine or cosine of an argument up to [`MOST`]. The result for other arguments is arbitrary.
 #[inline(always)]
 fn near<const COSINE_WANTED: bool>(a: f32) -> f32 {
     let x = f64::from(a);

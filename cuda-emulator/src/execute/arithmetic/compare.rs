@@ -98,7 +98,7 @@ pub(crate) fn operator_imm(operator: &str) -> Option<u64> {
     })
 }
 
-/// Whether a comparison ([`operator_imm`]) holds for integers in this order.
+/// Returns whether a comparison ([`operator_imm`]) holds for integers in this order.
 pub(crate) fn orders(imm: u64, order: Ordering) -> bool {
     imm >> (order as i8 + 1) & 1 != 0
 }
@@ -134,8 +134,8 @@ fn rare(kind: Type, flushed: bool) -> Option<Handler> {
     })
 }
 
-/// Of a pair of halves: one predicate each. The operands are 32-bit registers; `high` takes the upper halves. The operator
-/// is in the parameter ([`operator_imm`]).
+/// Compares a pair of halves: one predicate each. The operands are 32-bit registers; `high` takes the upper halves. The
+/// operator is in the parameter ([`operator_imm`]).
 pub(crate) fn compare_pair(kind: Type, high: bool) -> Option<Handler> {
     fn half(kind: Type, pair: u32, high: bool) -> f32 {
         to_f32(kind, if high { (pair >> 16) as u16 } else { pair as u16 })

@@ -5,7 +5,7 @@ use super::round::{self, Rounding};
 use crate::execute::machine::{Flow, Machine};
 use crate::lower::code::{Handler, Instr, LANES};
 
-/// What is computed.
+/// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Operation {

@@ -13,7 +13,7 @@ use crate::execute::lanes::{each1, each3_imm, map1, map2, map3};
 use crate::lower::code::Handler;
 use crate::ptx::types::Type;
 
-/// How an arithmetic instruction is modified.
+/// The modifiers of an arithmetic instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Modifiers {
     pub(crate) rounding: Rounding,
@@ -303,7 +303,7 @@ pub(crate) fn copy_sign(kind: Type) -> Option<Handler> {
     })
 }
 
-/// How min and max treat NaN and signs.
+/// The treatment of NaN and signs by min and max.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extremum {
     pub(crate) max: bool,
@@ -346,7 +346,8 @@ pub(crate) fn extremum32(a: f32, b: f32, imm: u64) -> f32 {
     if imm & 8 != 0 { f32::from_bits(result.to_bits() & 0x7fff_ffff | sign) } else { result }
 }
 
-/// What min and max of NaN are: the other operand, or the second of two NaN. `None` when both are numbers.
+/// Returns the min or max where one operand is NaN: the other operand, or the second of two NaN. `None` when both are
+/// numbers.
 #[inline(always)]
 fn number(a: f64, b: f64) -> Option<f64> {
     match (round::is_nan64(a), round::is_nan64(b)) {

@@ -13,7 +13,7 @@ pub(crate) trait Format: Copy + 'static {
     const PRECISION: u32;
     /// The exponent of the largest finite numbers.
     const MAX_EXPONENT: i32;
-    /// What the arithmetic makes of an invalid operation.
+    /// The result of an invalid operation.
     const NAN: u16 = 0x7fff;
 }
 
@@ -173,7 +173,7 @@ const RELU: u64 = 4;
 const PROPAGATE: u64 = 8;
 const XOR_SIGN: u64 = 16;
 
-/// How a half-precision instruction is modified.
+/// The modifiers of a half-precision instruction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct HalfModifiers {
     pub(crate) flush: bool,

@@ -186,7 +186,7 @@ fn back(value: Double) -> f64 {
     f64::from_bits(value.to_bits() as u64)
 }
 
-/// Whether the bits are those of a NaN. Tests of the value may be folded away by the compiler together with the choice of
+/// Returns whether the bits are those of a NaN. Tests of the value may be folded away by the compiler together with the choice of
 /// the NaN: to it, all NaN are one.
 #[inline(always)]
 pub(crate) fn is_nan64(a: f64) -> bool {
@@ -199,7 +199,7 @@ pub(crate) fn quiet64(a: f64) -> f64 {
     f64::from_bits(a.to_bits() | 0x0008_0000_0000_0000)
 }
 
-/// What hardware makes of an invalid operation.
+/// The result of an invalid operation on hardware.
 const DEFAULT_NAN64: f64 = f64::from_bits(0xfff8_0000_0000_0000);
 
 /// `result`, unless it is NaN: then the first NaN among the operands, or the default one.
@@ -238,7 +238,7 @@ pub(crate) fn fma64(a: f64, b: f64, c: f64, rounding: Rounding) -> f64 {
     with_nan64(back(double(a).mul_add_r(double(b), double(c), rounding.exact()).value), [b, c, a])
 }
 
-/// Whether the exact `a * b + c` is smaller than every normal single-precision number: such results are flushed although
+/// Returns whether the exact `a * b + c` is smaller than every normal single-precision number: such results are flushed although
 /// they may round to a normal one.
 #[inline(always)]
 pub(crate) fn is_tiny32(a: f32, b: f32, c: f32) -> bool {

@@ -18,7 +18,7 @@ pub(crate) enum Place {
     Param,
 }
 
-/// How [`Instr::aux`] of a memory instruction is put together.
+/// The layout of [`Instr::aux`] of a memory instruction.
 pub(crate) mod aux {
     use super::Place;
 
@@ -46,7 +46,7 @@ pub(crate) mod aux {
     }
 }
 
-/// What is done at an address.
+/// The operation at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -151,7 +151,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Of addresses that all are in local memory, which starts at `start`; false, and nothing done, if one is not.
+    /// Resolves addresses that all are in local memory, which starts at `start`. Returns false, and does nothing, if
+    /// one is not.
     #[inline(always)]
     fn resolve_local(&mut self, at: &mut Places, bytes: u64, start: u64) -> bool {
         // SAFETY: the frame header has 32 lanes of LOCAL_TOP.

@@ -117,7 +117,7 @@ pub(crate) type Reduction = unsafe fn(*mut u8, *const u8);
 
 macro_rules! reductions {
     ($($operation:literal, $kind:ident, $word:ty, $f:expr;)*) => {
-        /// What cp.reduce.async.bulk can do. As on an H200, sums keep subnormals, and NaNs as they are.
+        /// The reductions of cp.reduce.async.bulk. As on an H200, sums keep subnormals, and NaNs as they are.
         static REDUCTIONS: &[(&str, Type, Reduction)] = &[$(($operation, Type::$kind, {
             unsafe fn reduce(to: *mut u8, from: *const u8) {
                 let f: fn($word, $word) -> $word = $f;

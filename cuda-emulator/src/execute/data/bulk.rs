@@ -19,7 +19,7 @@ pub(crate) const MULTICAST: u32 = 1 << 7;
 pub(crate) const REDUCTION_SHIFT: u32 = 8;
 /// In [`Instr::aux`], from here on: bytes of such an element.
 pub(crate) const ELEMENT_SHIFT: u32 = 16;
-/// What addresses and sizes are multiples of.
+/// Addresses and sizes are multiples of this number of bytes.
 const UNIT: u64 = 16;
 
 /// Copies `ops[2]` (u32) bytes from `ops[1]` (u64) to `ops[0]` (u64) and signals the barrier at `ops[3]` (u64).

@@ -20,7 +20,7 @@ const MAX_WORDS: usize = 16 << 20;
 /// In [`Access`] records: more than one warp or block has read.
 const SEVERAL: u32 = u32::MAX;
 
-/// What was done last to a byte of shared memory. Epoch 0 is never; barriers begin a new one.
+/// The last access to a byte of shared memory. Epoch 0 means none; each barrier begins a new epoch.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cell {
     write_epoch: u32,
@@ -62,7 +62,7 @@ impl Shadow {
     }
 }
 
-/// Who touched a word of global memory.
+/// The accesses to a word of global memory.
 #[derive(Debug, Clone, Copy, Default)]
 struct Word {
     /// The number of the block that wrote it, plus 1.

@@ -262,7 +262,7 @@ unsafe fn load_param_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     Flow::Next
 }
 
-/// Where lane `lane`'s local memory of the running function starts.
+/// Returns the start of lane `lane`'s local memory of the running function.
 ///
 /// # Safety
 /// A function runs: its frame header is valid.
@@ -366,7 +366,7 @@ pub(crate) fn select_store(kind: Transfer, bytes: u32, register: u32) -> Option<
     }
 }
 
-/// Where a load or store goes.
+/// The addressing of a load or store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transfer {
     /// An address in a register.

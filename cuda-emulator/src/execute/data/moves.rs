@@ -93,7 +93,7 @@ pub(crate) fn in_no_window() -> Handler {
     test
 }
 
-/// What a symbol's address is relative to; `aux` of [`address_of`] is its index there.
+/// The base of a symbol's address; `aux` of [`address_of`] is its index there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Symbol {
     /// A variable with device memory.

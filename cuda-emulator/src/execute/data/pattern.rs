@@ -8,7 +8,7 @@ use crate::lower::code::{Instr, LANES};
 /// Lanes whose addresses are looked at together: blocks of 16 by 16 threads have two rows in a warp.
 pub(crate) const HALF: usize = LANES / 2;
 
-/// How the addresses of [`HALF`] lanes lie.
+/// The pattern of the addresses of [`HALF`] lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pattern {
     Sequence,
@@ -134,7 +134,7 @@ mod wide {
     }
 }
 
-/// Where the two halves of a warp access memory: checked host addresses of all lanes, and how they lie.
+/// The accesses of the two halves of a warp: checked host addresses of all lanes, and their pattern.
 pub(crate) struct Halves {
     pub(crate) at: [u64; 2],
     pub(crate) patterns: [Pattern; 2],

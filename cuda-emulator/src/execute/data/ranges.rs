@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What each memory instruction touched last: most accesses of an instruction stay in one allocation.
+//! The range that each memory instruction touched last: most accesses of an instruction stay in one allocation.
 
 use crate::memory::Memory;
 
@@ -37,7 +37,7 @@ impl RangeCache {
         }
     }
 
-    /// Whether the bytes from `low` to before `end` lie in one valid range.
+    /// Returns whether the bytes from `low` to before `end` lie in one valid range.
     #[inline(always)]
     pub(crate) fn holds(&mut self, memory: &Memory, slot: u32, low: u64, end: u64) -> bool {
         match self.known.get(slot as usize) {

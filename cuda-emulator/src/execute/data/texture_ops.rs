@@ -10,7 +10,7 @@ use crate::launch::FaultKind;
 use crate::lower::code::{Handler, Instr, LANES};
 use crate::texture::{self, Channel, Coordinates, Detail, Dimension, Point, Surface, Texture};
 
-/// How [`Instr::aux`] of these instructions is put together.
+/// The layout of [`Instr::aux`] of these instructions.
 pub(crate) mod aux {
     /// `.s32` coordinates instead of `.f32`.
     pub(crate) const INTEGER: u32 = 1 << 0;
@@ -38,7 +38,7 @@ pub(crate) mod aux {
     pub(crate) const SIGNED: u32 = 1 << 20;
 }
 
-/// Where operands lie in the list of a `tex`: results, layer, coordinates, level or gradients.
+/// The positions of operands in the list of a `tex`: results, layer, coordinates, level or gradients.
 pub(crate) mod list {
     pub(crate) const LAYER: usize = 4;
     pub(crate) const POINT: usize = 5;
@@ -207,7 +207,7 @@ unsafe fn each_surface(
     Flow::Next
 }
 
-/// How many elements, bytes of each, bytes of the registers.
+/// Returns the number of elements, the bytes of each, and the bytes of the registers.
 fn shape(instr: &Instr) -> (usize, usize, usize) {
     (
         (instr.aux >> aux::COUNT_SHIFT & 3) as usize + 1,
@@ -352,7 +352,7 @@ macro_rules! reduce_as {
 reduce_as! { reduce_word, AtomicU32, u32, i32 }
 reduce_as! { reduce_long, AtomicU64, u64, i64 }
 
-/// What txq and suq ask for; `aux` of [`query`].
+/// Returns the query of txq and suq with a name; `aux` of [`query`].
 pub(crate) fn question(name: &str) -> Option<u32> {
     let names = [
         "width",

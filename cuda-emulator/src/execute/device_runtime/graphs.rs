@@ -29,7 +29,7 @@ pub(super) fn select(name: &str) -> Option<(Handler, usize)> {
 }
 
 impl Caller<'_, '_> {
-    /// What a function ends with that was given `handle`.
+    /// Returns the end of a refused call that was given `handle`.
     fn refused(&mut self, refusal: Refusal, handle: u64) -> End {
         match refusal {
             Refusal::Error(error) => error.into(),

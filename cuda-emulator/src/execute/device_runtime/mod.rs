@@ -22,7 +22,7 @@ pub(super) fn select(name: &str) -> Option<(Handler, usize)> {
     sources.iter().find_map(|select| select(name))
 }
 
-/// How a call of one thread ends.
+/// The end of a call by one thread.
 enum End {
     /// An error for the thread; also its last one.
     Error(RuntimeError),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What kernels ask the device, and their memory.
+//! Queries of kernels about the device, and their memory.
 
 use super::{Caller, End, for_each_thread, with_status};
 use crate::execute::builtin::release;

@@ -24,7 +24,8 @@ pub(super) fn select(name: &str) -> Option<(Handler, usize)> {
     })
 }
 
-/// Whether an address is none of shared, local or parameter memory.
+/// Returns true if the address is one of global memory: it is not null, and not in the windows of shared, local and parameter
+/// memory.
 fn is_global(address: u64) -> bool {
     address != 0
         && address
@@ -79,7 +80,7 @@ unsafe fn copy_2d(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     })
 }
 
-/// Where a box begins inside a cudaPitchedPtr (pointer, pitch, width and height of a plane).
+/// Returns the address at which a box begins inside a cudaPitchedPtr (pointer, pitch, width and height of a plane).
 fn place([start, pitch, _, height]: [u64; 4], [x, y, z]: [u64; 3]) -> Option<Box3> {
     let plane = pitch.checked_mul(height)?;
     let offset = z.checked_mul(plane)?.checked_add(y.checked_mul(pitch)?)?.checked_add(x)?;

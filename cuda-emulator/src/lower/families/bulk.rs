@@ -12,7 +12,7 @@ use crate::ptx::types::{StateSpace, Type};
 
 const COMPLETION: &str = "mbarrier::complete_tx::bytes";
 
-/// What follows `cp.async.bulk`.
+/// Lowers `cp.async.bulk`.
 pub(super) fn lower<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
     let m = &mut inst.modifiers;
     // All is done when it is asked for, so that nothing is left to wait for.
@@ -65,7 +65,7 @@ pub(super) fn lower<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Re
     Ok(())
 }
 
-/// What follows `cp.reduce.async.bulk`: elements of the destination are combined with those of the source.
+/// Lowers `cp.reduce.async.bulk`: elements of the destination are combined with those of the source.
 pub(super) fn reduce<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
     let m = &mut inst.modifiers;
     let to = m.take_if(StateSpace::from_name);
@@ -123,7 +123,7 @@ fn pointer<'a>(f: &mut Function<'_, 'a>, inst: &Inst<'_, 'a>, index: usize) -> R
     Ok(Arg::Use(sum))
 }
 
-/// What follows `st.async`.
+/// Lowers `st.async`.
 pub(super) fn store_async<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
     let m = &mut inst.modifiers;
     m.take("weak");
@@ -142,7 +142,7 @@ pub(super) fn store_async<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>)
     mbarriers::complete(f, inst, 2, kind.bytes() * count as u32)
 }
 
-/// What follows `red.async`.
+/// Lowers `red.async`.
 pub(super) fn reduce_async<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
     let m = &mut inst.modifiers;
     m.take("relaxed");

@@ -111,7 +111,7 @@ fn set_predicate<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Resul
     Ok(())
 }
 
-/// Of f16x2 and bf16x2: one predicate for each half.
+/// Lowers a comparison of f16x2 or bf16x2: one predicate for each half.
 fn set_predicate_pair<'a>(
     f: &mut Function<'_, 'a>,
     inst: &mut Inst<'_, 'a>,

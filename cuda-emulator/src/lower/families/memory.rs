@@ -40,7 +40,7 @@ pub(in crate::lower) fn lower<'a>(
     }
 }
 
-/// Where an address operand points.
+/// The meaning of an address operand.
 pub(super) enum Address {
     /// A constant offset in the function's local memory or in the kernel's parameters.
     Constant(Transfer, u32),
@@ -398,8 +398,8 @@ fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
     Ok(())
 }
 
-/// How many bytes a cp.async reads, when that is not all of them: a size, or a predicate that says not to read at all. A
-/// cache policy (64 bits) may follow.
+/// The number of bytes that a cp.async reads, when that is not all of them: a size, or a predicate that says not to
+/// read at all. A cache policy (64 bits) may follow.
 fn source_size<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,

@@ -163,7 +163,7 @@ fn rank<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
     Ok(())
 }
 
-/// Where a space starts among generic addresses.
+/// Returns the start of a space among generic addresses.
 fn start(f: &Function<'_, '_>, space: StateSpace) -> u64 {
     match space {
         StateSpace::Shared => window::SHARED,

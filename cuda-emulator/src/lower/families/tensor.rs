@@ -75,7 +75,7 @@ fn is_wmma(size: [usize; 3], a: Element) -> bool {
     }
 }
 
-/// Whether A and B may be multiplied, and the accumulators take the result.
+/// Returns whether A and B may be multiplied, and the accumulators take the result.
 fn fits(shape: &Shape) -> bool {
     use Element::*;
     let pair = match (shape.a, shape.b) {

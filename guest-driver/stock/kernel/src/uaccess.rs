@@ -80,7 +80,7 @@ impl UserSliceWriter {
         self.0.bytes
     }
 
-    /// Whether none is left.
+    /// Returns whether none is left.
     pub fn is_empty(&self) -> bool {
         self.0.bytes == 0
     }

@@ -20,8 +20,8 @@ const MIN_RAM_BYTES: u64 = 1 << 30;
 /// Guest-physical address of its first byte. Not 0, so that a mistaken offset is no valid address; by it the daemon tells
 /// processes from virtual machines (`vhost-cuda/src/owner.rs`).
 pub const RAM_BASE: u64 = 1 << 32;
-/// Where to map it in this process: away from where the worker's driver likes to put device memory, because
-/// a device address that is taken here cannot be told from a host address.
+/// The address at which it is mapped in this process: away from where the worker's driver likes to put device memory,
+/// because a device address that is taken here cannot be told from a host address.
 const MAP_HINT: u64 = 0x3000_0000_0000;
 
 /// A sparse memfd, mapped whole, of which ranges are allocated.
@@ -124,7 +124,7 @@ impl SharedRam {
         self.bytes
     }
 
-    /// Where byte `offset` of the memfd is mapped.
+    /// Returns the address at which byte `offset` of the memfd is mapped.
     pub fn at(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset < self.bytes);
         self.base.wrapping_add(offset as usize)

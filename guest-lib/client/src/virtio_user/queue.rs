@@ -34,7 +34,7 @@ pub struct RequestQueue {
     state: Mutex<State>,
     /// A completion was taken, a slot became free, or the leader left.
     changed: Condvar,
-    /// Where queue and slots lie.
+    /// The range of queue and slots.
     pub range: RamRange,
     /// Notifies the device of requests.
     pub kick: EventFd,
@@ -65,7 +65,7 @@ pub struct Message<'a> {
     pub input: &'a [MemEntry],
     /// Memory that the device writes or maps.
     pub output: &'a [MemEntry],
-    /// Where the request is written if it is too long for a slot: room for all of it that is this request's
+    /// The place for a request that is too long for a slot: room for all of it that is this request's
     /// alone. Offset in the memfd.
     pub elsewhere: Option<u64>,
 }

@@ -23,7 +23,7 @@ pub struct Staging {
 pub struct Buffer<'a> {
     staging: &'a Staging,
     ram: &'a SharedRam,
-    /// Where it lies.
+    /// The range in guest memory.
     pub range: RamRange,
 }
 

@@ -49,7 +49,7 @@ fn on_wire(from: &CUarrayMapInfo, api: Api) -> Result<ArrayMapInfo, CudaError> {
 }
 
 entry_points! {
-    /// How a sparse array is cut into tiles.
+    /// Returns the division of a sparse array into tiles.
     call cuArrayGetSparseProperties(api, sparseProperties: Out<CUDA_ARRAY_SPARSE_PROPERTIES>, array: u64) {
         sparseProperties.check()?;
         not_null(array)?;
@@ -61,7 +61,7 @@ entry_points! {
         sparseProperties.set(calls::cuArrayGetSparseProperties(&mut api.in_context()?, ArrayId(array))?.into())
     }
 
-    /// How a sparse mipmapped array is cut into tiles.
+    /// Returns the division of a sparse mipmapped array into tiles.
     call cuMipmappedArrayGetSparseProperties(api, sparseProperties: Out<CUDA_ARRAY_SPARSE_PROPERTIES>, mipmap: u64) {
         sparseProperties.check()?;
         not_null(mipmap)?;

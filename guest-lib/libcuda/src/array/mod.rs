@@ -74,14 +74,14 @@ entry_points! {
         Ok(())
     }
 
-    /// What an array is, as far as it is 2D.
+    /// Describes an array, as far as it is 2D.
     call cuArrayGetDescriptor_v2(api, pArrayDescriptor: Out<CUDA_ARRAY_DESCRIPTOR>, hArray: u64) {
         let ArrayDescriptor { width, height, format, channels, .. } = api.driver.arrays.get(hArray)?.descriptor;
         let (width, height) = (width as usize, height as usize);
         pArrayDescriptor.set(CUDA_ARRAY_DESCRIPTOR { width, height, format, channels })
     }
 
-    /// What an array is.
+    /// Describes an array.
     call cuArray3DGetDescriptor_v2(api, pArrayDescriptor: Out<CUDA_ARRAY3D_DESCRIPTOR>, hArray: u64) {
         let of = api.driver.arrays.get(hArray)?.descriptor;
         let (width, height, depth) = (of.width as usize, of.height as usize, of.depth as usize);
@@ -89,7 +89,7 @@ entry_points! {
         pArrayDescriptor.set(CUDA_ARRAY3D_DESCRIPTOR { width, height, depth, format, channels, flags })
     }
 
-    /// What an array with deferred mapping needs.
+    /// Returns the memory that an array with deferred mapping needs.
     call cuArrayGetMemoryRequirements(api, memoryRequirements: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>, array: u64, device: i32) {
         memoryRequirements.check()?;
         not_null(array)?;
@@ -142,7 +142,7 @@ entry_points! {
         pLevelArray.set(part(api, hMipmappedArray, level, ask)?)
     }
 
-    /// What a mipmapped array with deferred mapping needs.
+    /// Returns the memory that a mipmapped array with deferred mapping needs.
     call cuMipmappedArrayGetMemoryRequirements(api, memoryRequirements: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>, mipmap: u64, device: i32) {
         memoryRequirements.check()?;
         not_null(mipmap)?;

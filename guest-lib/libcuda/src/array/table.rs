@@ -11,7 +11,7 @@ use virtio_cuda_client::protocol::ArrayDescriptor;
 /// An array, or a part of something that is seen as one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Array {
-    /// What it is.
+    /// The description.
     pub descriptor: ArrayDescriptor,
     /// The context that it belongs to.
     pub context: u64,

@@ -48,7 +48,7 @@ entry_points! {
         Err(CudaError::NOT_SUPPORTED)
     }
 
-    /// Whether a process runs: this one does.
+    /// Reports the state of a process: this one runs.
     early cuCheckpointProcessGetState(_, pid: i32, state: Out<i32>) {
         state.check()?;
         check_process(pid)?;
@@ -63,14 +63,14 @@ entry_points! {
         Err(CudaError::NOT_SUPPORTED)
     }
 
-    /// Of a process that is locked, and none is.
+    /// Needs a locked process. Because none is ever locked, the call fails.
     early cuCheckpointProcessCheckpoint(_, pid: i32, args: HostPtr) {
         check_arguments(args, 0..ARGUMENTS)?;
         check_process(pid)?;
         CudaError::check(ILLEGAL_STATE)
     }
 
-    /// Of a process that has a checkpoint, and none has.
+    /// Needs a process with a checkpoint. Because none ever has one, the call fails.
     early cuCheckpointProcessRestore(_, pid: i32, args: HostPtr) {
         // Behind the pairs of GPUs and their number.
         check_arguments(args, 12..ARGUMENTS)?;
@@ -78,7 +78,7 @@ entry_points! {
         CudaError::check(ILLEGAL_STATE)
     }
 
-    /// Of a process that is locked, and none is.
+    /// Needs a locked process. Because none is ever locked, the call fails.
     early cuCheckpointProcessUnlock(_, pid: i32, args: HostPtr) {
         check_arguments(args, 0..ARGUMENTS)?;
         check_process(pid)?;

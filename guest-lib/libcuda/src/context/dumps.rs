@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What contexts and the process would write core dumps with.
+//! The settings with which contexts and the process would write core dumps.
 
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 

@@ -153,7 +153,7 @@ impl Api {
 }
 
 entry_points! {
-    /// What a device has.
+    /// Returns a resource of a device.
     call cuDeviceGetDevResource(api, device: i32, resource: Out<Resource>, kind: u32) {
         let device = api.driver.devices.check(device)?.on_wire();
         resource.check()?;
@@ -161,7 +161,7 @@ entry_points! {
         resource.set(Resource::new(&calls::cuDeviceGetDevResource(&mut api.call(), device, kind)?))
     }
 
-    /// What a context has.
+    /// Returns a resource of a context.
     call cuCtxGetDevResource(api, hCtx: u64, resource: Out<Resource>, kind: u32) {
         resource.check()?;
         check_type(kind)?;
@@ -169,7 +169,7 @@ entry_points! {
         resource_of(api, hCtx, resource, kind)
     }
 
-    /// What a green context has.
+    /// Returns a resource of a green context.
     call cuGreenCtxGetDevResource(api, hCtx: u64, resource: Out<Resource>, kind: u32) {
         resource.check()?;
         check_type(kind)?;

@@ -13,7 +13,7 @@ pub struct Green {
     /// As a context that can be current.
     pub(super) context: u64,
     pub(super) device: i32,
-    /// Of its device.
+    /// The primary context of its device.
     pub(super) primary: u64,
 }
 

@@ -311,7 +311,7 @@ entry_points! {
         if is_primary { release(api, device) } else { destroy(api, ctx) }
     }
 
-    /// How many multiprocessors the current context has.
+    /// Returns the number of multiprocessors of the current context.
     call cuCtxGetExecAffinity(api, pExecAffinity: Out<[u32; 2]>, r#type: i32) {
         pExecAffinity.check()?;
         if r#type != SM_COUNT {

@@ -26,7 +26,7 @@ const _: () = assert!(size_of::<LaunchParams>() == 56);
 /// `CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_*`: both say what need not be waited for.
 const LAUNCH_FLAGS: u32 = 3;
 
-/// Whether the peer is on another device than the current context.
+/// Returns whether the peer is on another device than the current context.
 fn is_elsewhere(api: Api, peer: u64) -> Result<bool, CudaError> {
     let context = api.context()?.0;
     Ok(api.driver.contexts.device_of(context)? != api.driver.contexts.device_of(peer)?)

@@ -53,7 +53,7 @@ pub fn pop() -> u64 {
 pub struct Primary {
     /// Its name, the same each time.
     pub context: u64,
-    /// How often the program holds it.
+    /// The number of times that the program holds it.
     pub retains: u32,
     /// It exists: held, and not reset since it was first held.
     pub active: bool,
@@ -67,9 +67,9 @@ pub struct Contexts {
     primaries: Vec<Mutex<Primary>>,
     /// The device of every context, and whether the context still exists.
     devices: RwLock<HashMap<u64, (u32, bool)>>,
-    /// Whether any of them was destroyed so far.
+    /// True if any of them was destroyed so far.
     any_destroyed: AtomicBool,
-    /// How many holders `cuCtxAttach` added to a context.
+    /// The number of holders that `cuCtxAttach` added to a context.
     attached: Mutex<HashMap<u64, u32>>,
     /// A context in which no call is served any more (0: none), and the code.
     broken: (AtomicU64, AtomicI32),
@@ -164,7 +164,7 @@ impl Contexts {
         devices.iter().filter(|&(_, &(_, exists))| exists).map(|(&context, _)| context).collect()
     }
 
-    /// Whether there was such a context, and is no more.
+    /// Returns whether there was such a context, and is no more.
     pub fn is_destroyed(&self, context: u64) -> bool {
         if !self.any_destroyed.load(Ordering::Acquire) {
             return false;
@@ -173,7 +173,7 @@ impl Contexts {
         devices.get(&context).is_some_and(|&(_, exists)| !exists)
     }
 
-    /// Whether at most one context exists.
+    /// Returns whether at most one context exists.
     pub fn is_only_one(&self) -> bool {
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
         devices.values().filter(|&&(_, exists)| exists).count() <= 1

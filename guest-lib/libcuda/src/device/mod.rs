@@ -28,7 +28,7 @@ impl Driver {
 /// `CU_ATOMIC_OPERATION_MAX`.
 const ATOMIC_OPERATIONS: i32 = 13;
 
-/// What a link can do, for each of the operations that are asked for.
+/// Returns the capabilities of a link, for each of the requested operations.
 fn atomics(
     api: Api,
     (capabilities, operations, count): (Out<u32>, In<i32>, u32),
@@ -67,7 +67,7 @@ entry_points! {
         device.set(ordinal)
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     call cuDeviceGetCount(api, count: Out<i32>) {
         count.set(api.driver.devices.count())
     }
@@ -141,7 +141,7 @@ entry_points! {
         Err(CudaError::INVALID_DEVICE)
     }
 
-    /// Whether a device can reach another one's memory.
+    /// Reports whether a device can reach another one's memory.
     call cuDeviceCanAccessPeer(api, canAccessPeer: Out<i32>, dev: i32, peerDev: i32) {
         canAccessPeer.check()?;
         let (device, peer) = (api.driver.devices.check(dev)?, api.driver.devices.check(peerDev)?);
@@ -156,12 +156,12 @@ entry_points! {
         value.set(calls::cuDeviceGetP2PAttribute(&mut api.call(), attrib, src.on_wire(), dst.on_wire())?)
     }
 
-    /// What atomic operations kernels can do on the host's memory.
+    /// Returns the atomic operations that kernels can do on the host's memory.
     call cuDeviceGetHostAtomicCapabilities(api, capabilities: Out<u32>, operations: In<i32>, count: u32, dev: i32) {
         atomics(api, (capabilities, operations, count), dev, None)
     }
 
-    /// What atomic operations a device can do on another one's memory.
+    /// Returns the atomic operations that a device can do on another one's memory.
     call cuDeviceGetP2PAtomicCapabilities(api, capabilities: Out<u32>, operations: In<i32>, count: u32,
         srcDevice: i32, dstDevice: i32) {
         atomics(api, (capabilities, operations, count), srcDevice, Some(dstDevice))

@@ -159,7 +159,7 @@ impl Devices {
         self.visible.len() as i32
     }
 
-    /// Whether the session has devices that the program does not see.
+    /// Returns whether the session has devices that the program does not see.
     pub fn hides_any(&self) -> bool {
         self.visible.len() < self.all
     }

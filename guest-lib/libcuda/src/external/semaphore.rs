@@ -24,7 +24,7 @@ pub struct HandleDesc {
 const _: () = assert!(size_of::<HandleDesc>() == 96);
 
 impl HandleDesc {
-    /// Why it is no semaphore.
+    /// Returns the error for something that is not a semaphore.
     fn refusal(&self) -> CudaError {
         if self.flags != 0 || self.reserved != [0; 16] {
             return CudaError::INVALID_VALUE;

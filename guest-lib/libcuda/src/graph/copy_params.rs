@@ -52,7 +52,7 @@ pub struct EndPlace {
 /// A copy for a node.
 #[derive(Debug)]
 pub struct NodeCopy {
-    /// What crosses.
+    /// The description that crosses.
     pub node: MemcpyNode,
 }
 
@@ -66,7 +66,7 @@ impl NodeCopy {
         Ok(copy)
     }
 
-    /// What a copy of the program means.
+    /// Translates a copy of the program.
     pub fn from_params(api: Api, params: &CUDA_MEMCPY3D) -> Result<Self, CudaError> {
         let (width, height, depth) = (params.width as u64, params.height as u64, params.depth as u64);
         let size = Box3 { width, height, depth };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What nodes point programs to: values of kernel parameters, graphs of conditional nodes, operations on values in
-//! memory. And which executable graphs can be launched without asking.
+//! The memory of this library to which nodes point programs: values of kernel parameters, graphs of conditional nodes,
+//! operations on values in memory. And which executable graphs can be launched without asking.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ struct Values {
     addresses: Vec<usize>,
 }
 
-/// By node.
+/// The memory by node.
 #[derive(Debug, Default)]
 pub struct Kept {
     values: Mutex<HashMap<u64, Values>>,
@@ -67,7 +67,7 @@ impl Kept {
         kept.as_ptr() as usize
     }
 
-    /// Whether a launch of an executable graph cannot be refused.
+    /// Returns whether a launch of an executable graph cannot be refused.
     pub fn is_proven(&self, exec: u64, context: u64) -> bool {
         !self.allocate.load(Ordering::Relaxed) && lock(&self.proven).contains(&(exec, context))
     }

@@ -3,7 +3,7 @@
 //! Graphs. The device has them; here are the C structures of their nodes, and the memory that the program
 //! gives to nodes and the GPU does not reach.
 //!
-//! What differs from NVIDIA's library:
+//! The differences from NVIDIA's library:
 //!
 //! - A copy of memory that the GPU does not reach is, in the device, a graph of the copy and of functions that
 //!   this library runs (see [`pageable`]): each costs a turn between guest and device whenever the graph runs.

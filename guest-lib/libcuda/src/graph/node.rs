@@ -32,7 +32,7 @@ use crate::stream::values;
 /// Room for the parameters of a node: a kernel's packed block is the longest.
 const PARAMETER_ROOM: usize = 32 << 10;
 
-/// What a new node depends on.
+/// The dependencies of a new node.
 type Links = (In<u64>, Option<In<[u8; 8]>>, usize);
 
 /// Adds a node whose parameters are encoded; answers its name and, if it allocates, the address.
@@ -142,7 +142,7 @@ pub fn set(api: Api, node: u64, kind: u32, params: HostPtr, form: Form) -> Resul
     set_encoded(api, node, kind, &encoded)
 }
 
-/// What to say of wrong parameters for a node: that the node is wrong, if so.
+/// Returns the error for wrong parameters of a node: that the node is wrong, if so.
 fn node_first(api: Api, node: u64, kind: u32, error: CudaError) -> CudaError {
     match calls::cuGraphNodeGetType(&mut api.call(), GraphNodeId(node)) {
         Ok(found) if found == kind => error,
@@ -265,7 +265,7 @@ entry_points! {
         add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_KERNEL, nodeParams))
     }
 
-    /// What a node launches.
+    /// Returns the launch of a node.
     call cuGraphKernelNodeGetParams(api, hNode: u64, nodeParams: Out<CUDA_KERNEL_NODE_PARAMS_v1>) {
         nodeParams.check()?;
         let params = get_kernel(api, hNode)?;
@@ -273,7 +273,7 @@ entry_points! {
         nodeParams.set(CUDA_KERNEL_NODE_PARAMS_v1 { function, ..params.v1 })
     }
 
-    /// What a node launches.
+    /// Returns the launch of a node.
     call cuGraphKernelNodeGetParams_v2(api, hNode: u64, nodeParams: Out<CUDA_KERNEL_NODE_PARAMS>) {
         nodeParams.check()?;
         nodeParams.set(get_kernel(api, hNode)?)
@@ -306,7 +306,7 @@ entry_points! {
         add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_MEMCPY, copyParams))
     }
 
-    /// What a node copies.
+    /// Returns the copy of a node.
     call cuGraphMemcpyNodeGetParams(api, hNode: u64, nodeParams: Out<CUDA_MEMCPY3D>) {
         nodeParams.check()?;
         let (node, _): (MemcpyNode, _) = get(api, hNode, NODE_MEMCPY)?;
@@ -328,7 +328,7 @@ entry_points! {
         add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_MEMSET, memsetParams))
     }
 
-    /// What a node fills.
+    /// Returns the fill of a node.
     call cuGraphMemsetNodeGetParams(api, hNode: u64, nodeParams: Out<CUDA_MEMSET_NODE_PARAMS>) {
         nodeParams.check()?;
         let (node, _): (MemsetNode, _) = get(api, hNode, NODE_MEMSET)?;
@@ -458,7 +458,7 @@ entry_points! {
         add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_MEM_ALLOC, nodeParams))
     }
 
-    /// What a node allocates.
+    /// Returns the allocation of a node.
     call cuGraphMemAllocNodeGetParams(api, hNode: u64, params_out: Out<CUDA_MEM_ALLOC_NODE_PARAMS>) {
         params_out.check()?;
         let (node, rest): (MemAllocNode, _) = get(api, hNode, NODE_MEM_ALLOC)?;
@@ -470,7 +470,7 @@ entry_points! {
         add_word(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_MEM_FREE, dptr))
     }
 
-    /// What a node frees.
+    /// Returns the address that a node frees.
     call cuGraphMemFreeNodeGetParams(api, hNode: u64, dptr_out: Out<u64>) {
         dptr_out.check()?;
         dptr_out.set(get::<DevicePtr>(api, hNode, NODE_MEM_FREE)?.0.0)

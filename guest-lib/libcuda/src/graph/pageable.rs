@@ -32,7 +32,7 @@ impl PageableCopy {
         Ok(Self { user, pitch, height, size, to_user, buffer })
     }
 
-    /// Where the GPU finds the buffer.
+    /// Returns the address of the buffer on the GPU.
     pub fn device_address(&self, api: Api) -> Result<u64, CudaError> {
         let address = self.buffer.as_ref().map_or(0, |buffer| buffer.address);
         let range = api.driver.memory.ranges.host(address).ok_or(CudaError::UNKNOWN)?;

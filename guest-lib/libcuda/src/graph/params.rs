@@ -35,7 +35,7 @@ const ACCESS_NONE: u32 = 0;
 const ACCESS_READ: u32 = 1;
 const ACCESS_READ_WRITE: u32 = 3;
 
-/// Where `CUgraphNodeParams` holds the parameters of its kind, and a copy's description in those.
+/// The offset of the parameters of a kind in `CUgraphNodeParams`, and of a copy's description in those.
 pub const PAYLOAD_OFFSET: usize = 16;
 const COPY_OFFSET: usize = 16;
 
@@ -72,7 +72,7 @@ pub fn check_general(kind: u32, params: HostPtr) -> Result<(), CudaError> {
 pub struct Encoded {
     /// As the row takes them.
     pub bytes: Vec<u8>,
-    /// What was registered for them: to be forgotten if the call fails.
+    /// The functions that were registered for them: to be forgotten if the call fails.
     pub callbacks: Vec<CallbackId>,
     /// Names minted for the graphs of a conditional node.
     pub graphs: Vec<u64>,
@@ -87,7 +87,7 @@ impl Encoded {
     }
 }
 
-/// Whether parameters come in the structure of the kind or inside of `CUgraphNodeParams`, where some differ.
+/// The form of parameters: the structure of the kind, or inside of `CUgraphNodeParams`, where some differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The kind's own.

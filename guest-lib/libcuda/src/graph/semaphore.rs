@@ -32,12 +32,12 @@ entry_points! {
         add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_SEMAPHORES_WAIT, nodeParams))
     }
 
-    /// What a node signals: nothing.
+    /// Returns the semaphores that a node signals: none.
     call cuGraphExternalSemaphoresSignalNodeGetParams(api, hNode: u64, params_out: Out<CUDA_EXT_SEM_NODE_PARAMS>) {
         get(api, hNode, NODE_SEMAPHORES_SIGNAL, params_out)
     }
 
-    /// What a node waits for: nothing.
+    /// Returns the semaphores that a node waits for: none.
     call cuGraphExternalSemaphoresWaitNodeGetParams(api, hNode: u64, params_out: Out<CUDA_EXT_SEM_NODE_PARAMS>) {
         get(api, hNode, NODE_SEMAPHORES_WAIT, params_out)
     }

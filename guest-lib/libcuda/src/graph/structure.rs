@@ -38,7 +38,7 @@ fn nodes(api: Api, graph: u64, roots: bool) -> Result<Vec<u64>, CudaError> {
     fetch(api, 8, |call| calls::graph_nodes(call, GraphId(graph), u32::from(roots)))
 }
 
-/// Whether there is such a graph.
+/// Checks that there is such a graph.
 pub fn check(api: Api, graph: u64) -> Result<(), CudaError> {
     calls::graph_nodes(&mut api.call(), GraphId(graph), 0).map(|_| ())
 }
@@ -226,22 +226,22 @@ entry_points! {
         change(api, hGraph, (from, to, Some(edgeData), numDependencies), false)
     }
 
-    /// What a node depends on, by plain edges.
+    /// Returns the nodes that a node depends on, by plain edges.
     call cuGraphNodeGetDependencies(api, hNode: u64, dependencies: Out<u64>, numDependencies: Out<usize>) {
         give_links(api, hNode, false, (dependencies, None), numDependencies)
     }
 
-    /// What a node depends on.
+    /// Returns the nodes that a node depends on.
     call cuGraphNodeGetDependencies_v2(api, hNode: u64, dependencies: Out<u64>, edgeData: Out<[u8; 8]>, numDependencies: Out<usize>) {
         give_links(api, hNode, false, (dependencies, Some(edgeData)), numDependencies)
     }
 
-    /// What depends on a node, by plain edges.
+    /// Returns the nodes that depend on a node, by plain edges.
     call cuGraphNodeGetDependentNodes(api, hNode: u64, dependentNodes: Out<u64>, numDependentNodes: Out<usize>) {
         give_links(api, hNode, true, (dependentNodes, None), numDependentNodes)
     }
 
-    /// What depends on a node.
+    /// Returns the nodes that depend on a node.
     call cuGraphNodeGetDependentNodes_v2(api, hNode: u64, dependentNodes: Out<u64>, edgeData: Out<[u8; 8]>, numDependentNodes: Out<usize>) {
         give_links(api, hNode, true, (dependentNodes, Some(edgeData)), numDependentNodes)
     }

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use virtio_cuda_client::{calls, session};
 
-/// At least `bytes` of memory in the transport's own pages, in random order. Null where ordinary memory
+/// At least `bytes` of memory in the transport's own pages, in random order. Null where pageable memory
 /// is that way already (in a guest), before `cuInit`, and when there is no room.
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_bench_alloc(bytes: usize) -> *mut c_void {

@@ -12,7 +12,7 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, Name, Out};
 use crate::handles::mint;
 
-/// What programs wait for messages with, from before `cuInit` on.
+/// The programs' registrations for messages, also from before `cuInit`.
 static REGISTERED: Registered = Registered(Mutex::new(BTreeSet::new()));
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What calls answer where the state is wrong: before `cuInit`, without a current context, and after an error that
+//! The answers of calls in a wrong state: before `cuInit`, without a current context, and after an error that
 //! only the end of the context heals, or where the current context is destroyed. NVIDIA's driver looks at the state first
 //! in most functions, but not in all.
 

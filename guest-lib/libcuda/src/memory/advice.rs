@@ -8,20 +8,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::memory::window::PAGE_BYTES;
 use cuda_abi::CUmemLocation;
 
-/// What was said about a page.
+/// The advice for a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// It is mostly read.
     pub read_mostly: bool,
-    /// Where it should be.
+    /// The preferred location.
     pub preferred: Option<CUmemLocation>,
     /// Devices that access it.
     pub accessed_by: BTreeSet<i32>,
-    /// Where it was last prefetched to.
+    /// The target of the latest prefetch.
     pub prefetched: Option<CUmemLocation>,
 }
 
-/// What was said, by first address of a stretch of pages, with its end. Stretches do not overlap.
+/// The advice by first address of a stretch of pages, with its end. Stretches do not overlap.
 #[derive(Debug, Default)]
 pub struct Advice(Mutex<BTreeMap<u64, (u64, Page)>>);
 
@@ -94,7 +94,7 @@ impl Advice {
         }
     }
 
-    /// What was said about the pages of a range: each different stretch once.
+    /// Returns the advice for the pages of a range: each different stretch once.
     pub fn said(&self, start: u64, bytes: u64) -> Vec<Page> {
         let (start, end) = pages(start, bytes);
         let stretches = self.lock();

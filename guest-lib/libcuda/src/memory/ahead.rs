@@ -36,7 +36,7 @@ impl Api {
         }
     }
 
-    /// What is ready, or how many to ask for.
+    /// Takes an address that is ready, or returns the number to request.
     fn take_or_count(&self, bytes: u64) -> Result<u64, u64> {
         let mut stocks = self.driver.memory.ahead.stocks();
         if stocks.len() >= MAX_SIZES && !stocks.contains_key(&(current(), bytes)) {

@@ -52,7 +52,7 @@ pub fn capture_allocation(api: Api, bytes: u64, stream: StreamId) -> Result<u64,
     Ok(address)
 }
 
-/// What the driver says of an address that it does not know.
+/// Returns the driver's error for an address that it does not know.
 fn not_found(error: CudaError) -> CudaError {
     if error == CudaError::INVALID_VALUE { CudaError::NOT_FOUND } else { error }
 }

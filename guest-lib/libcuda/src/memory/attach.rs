@@ -26,8 +26,8 @@ fn available(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Whether the machine has so much memory now. All of it is populated, and where there is none the kernel ends the program
-/// in place of an error.
+/// Returns true if the machine has at least `bytes` bytes of memory available. The caller populates all of them, and a program
+/// that populates more than there is gets no error: the kernel ends it.
 fn has_room(bytes: u64) -> bool {
     if bytes < LARGE_BYTES {
         return true;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Ordinary buffers that are copied again and again: the device keeps their pages, registered with the GPU, and
+//! Pageable buffers that are copied again and again: the device keeps their pages, registered with the GPU, and
 //! later copies go at the link's full speed. The transport tells when the program has unmapped or replaced such
-//! pages; then the copy goes the ordinary way.
+//! pages; then the copy goes the usual way.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -127,7 +127,7 @@ impl Api {
         }
     }
 
-    /// The cache's entry for a copy of ordinary memory, if it is to be used.
+    /// The cache's entry for a copy of pageable memory, if it is to be used.
     ///
     /// Errors: that of an earlier call which nobody has been told of.
     pub fn cached(&self, memory: UserMemory, timing: Timing) -> Result<Option<Arc<Entry>>, CudaError> {
@@ -146,7 +146,7 @@ impl Api {
 
     /// Copies between device memory and a buffer of the cache, and waits for it: until then the buffer is the
     /// program's only in name. False: the driver has taken the pages back meanwhile (the kernel moved them, or
-    /// another thread changed the mapping), so that the copy has to go the ordinary way.
+    /// another thread changed the mapping), so that the copy has to go the usual way.
     pub fn by_cache(
         &self,
         entry: &Entry,

@@ -44,7 +44,7 @@ impl Claims {
         }
     }
 
-    /// Whether all of the range is reserved by this file, so that nothing of the program can be there.
+    /// Returns whether all of the range is reserved by this file, so that nothing of the program can be there.
     pub fn owns(&self, start: u64, bytes: u64) -> bool {
         let claimed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(end) = start.checked_add(bytes).filter(|_| bytes > 0) else { return false };

@@ -25,10 +25,10 @@ const SMALL_BYTES: usize = 16 << 10;
 
 /// No program has memory below; Linux keeps it free so that null pointers, also with an offset, are noticed.
 const LOWEST_ADDRESS: u64 = 64 << 10;
-/// Where a program's addresses end.
+/// The end of a program's addresses.
 pub const HIGHEST_ADDRESS: u64 = 1 << 47;
 
-/// Where one end of a copy lies.
+/// The place of one end of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Device memory.
@@ -89,7 +89,7 @@ impl Api {
     }
 
     /// What no range of host memory holds: device memory where the address can be no other, whatever the program
-    /// calls it (NVIDIA's driver goes by the address, too), else ordinary memory.
+    /// calls it (NVIDIA's driver goes by the address, too), else pageable memory.
     fn ordinary_place(&self, address: u64) -> Place {
         if self.driver.memory.claims.owns(address, 1) {
             Place::Device(address)
@@ -245,7 +245,7 @@ impl Api {
         routes.measured(Route::Pages, bytes, || each_piece(bytes, itinerary, copy_piece))
     }
 
-    /// Whether a copy of bytes that travel with the call may be posted. One that waits first waits for the stream,
+    /// Returns whether a copy of bytes that travel with the call may be posted. One that waits first waits for the stream,
     /// which a program can only tell by memory that it shares with the GPU.
     fn may_post_to(&self, device: u64, bytes: u64, timing: Timing) -> bool {
         let ordered = match timing {

@@ -19,7 +19,7 @@ pub struct Crew<'a> {
     next: AtomicUsize,
     /// Pieces below this number are open.
     open: AtomicUsize,
-    /// By slot: the number of the piece that was finished there last, plus one.
+    /// For each slot: the number of the piece that was finished there last, plus one.
     finished: Vec<AtomicUsize>,
     ended: AtomicBool,
     work: &'a (dyn Fn(usize) + Sync),
@@ -53,7 +53,7 @@ impl<'a> Crew<'a> {
         self.open.load(Ordering::Relaxed).saturating_sub(self.next.load(Ordering::Relaxed))
     }
 
-    /// Whether the piece is done.
+    /// Returns whether the piece is done.
     pub fn is_finished(&self, number: usize) -> bool {
         self.finished[number % self.slots()].load(Ordering::Acquire) > number
     }

@@ -2,8 +2,8 @@
 
 //! Threads that help with long copies. They are started at first need and sleep while there is nothing to do.
 //!
-//! Whoever asks for help does the work too, and waits at its end for those helpers only that have begun: helpers
-//! may be held up in another thread's copy for as long as that takes.
+//! The thread that asks for help does the work too, and waits at its end for those helpers only that have begun:
+//! helpers may be held up in another thread's copy for as long as that takes.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use virtio_cuda_client::thread::without_signals;
 /// Looks for the end of others before sleeping.
 const LOOKS: u32 = 2000;
 
-/// What helpers do: the same call may run in several threads at once.
+/// The work of helpers: the same call may run in several threads at once.
 type Work<'a> = dyn Fn() + Sync + 'a;
 
 /// Work that wants helpers.

@@ -245,7 +245,7 @@ entry_points! {
         unregister(api, p)
     }
 
-    /// Where the GPU sees pinned memory.
+    /// Returns the address of pinned memory on the GPU.
     call cuMemHostGetDevicePointer_v2(api, pdptr: Out<u64>, p: HostPtr, Flags: u32) {
         if Flags != 0 {
             return Err(CudaError::INVALID_VALUE);

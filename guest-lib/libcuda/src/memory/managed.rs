@@ -63,7 +63,7 @@ fn check_advice(advice: i32) -> Result<(), CudaError> {
     if (1..=MAX_ADVICE).contains(&advice) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
 }
 
-/// What all pages have in common, if they do.
+/// Returns the value that all pages have in common, if they do.
 fn common<T: Copy + PartialEq>(pages: &[Page], of: impl Fn(&Page) -> Option<T>) -> Option<T> {
     let first = pages.first().and_then(&of)?;
     pages.iter().all(|page| of(page) == Some(first)).then_some(first)
@@ -212,7 +212,7 @@ entry_points! {
         check_batch(api, (dptrs, sizes, count), Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
     }
 
-    /// What the ranges hold may be anything afterwards, so also what it was.
+    /// The contents of the ranges are undefined afterwards, so they may stay as they are.
     call cuMemDiscardBatchAsync / cuMemDiscardBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize, flags: u64, _hStream: u64) {
         check_batch(api, (dptrs, sizes, count), None, flags)
     }

@@ -52,17 +52,17 @@ use crate::module::table::Variable;
 /// All that the library knows about memory.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// What addresses mean.
+    /// The meaning of addresses.
     pub ranges: Ranges,
     /// The address window.
     pub window: Window,
     /// Device addresses that are kept free here.
     pub claims: Claims,
-    /// Ordinary buffers that come again.
+    /// Pageable buffers that are copied repeatedly.
     pub cache: Cache,
-    /// How fast copies of ordinary buffers were.
+    /// The measured speed of copies of pageable buffers.
     pub routes: Routes,
-    /// Pinned memory for copies of ordinary buffers.
+    /// Pinned memory for copies of pageable buffers.
     pub stagings: Stagings,
     /// `__managed__` variables.
     pub shadows: Shadows,
@@ -70,7 +70,7 @@ pub struct Memory {
     pub moving: Movings,
     /// Short managed memory.
     pub slabs: Slabs<Pinned>,
-    /// What programs said about managed memory.
+    /// The programs' advice for managed memory.
     pub advice: Advice,
     /// Small allocations that are made already.
     pub ahead: Ahead,
@@ -124,12 +124,12 @@ impl Memory {
         }
     }
 
-    /// Whether an address lies in memory from a pool of the host.
+    /// Returns whether an address lies in memory from a pool of the host.
     pub fn is_of_host_pool(&self, address: u64) -> bool {
         self.ranges.host(address).is_some_and(|range| range.kind == HostKind::Pooled)
     }
 
-    /// Whether an address lies in managed memory.
+    /// Returns whether an address lies in managed memory.
     pub fn is_managed(&self, address: u64) -> bool {
         self.ranges.host(address).is_some_and(|range| range.kind.is_managed())
     }

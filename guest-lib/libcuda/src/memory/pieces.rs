@@ -10,7 +10,7 @@ use virtio_cuda_client::transport::{Itinerary, MOST_AT_ONCE};
 
 use crate::memory::helpers::Helpers;
 
-/// Those of the process.
+/// The helpers of the process.
 pub static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new(MOST_AT_ONCE - 1));
 
 /// Runs `copy` for the offset and length of each piece of `bytes` bytes. With `at_once` above 1, threads help.

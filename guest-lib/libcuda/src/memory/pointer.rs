@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What a pointer is, from this library's own tables.
+//! The attributes of pointers, from this library's own tables.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -177,14 +177,14 @@ impl Facts {
         }
     }
 
-    /// Whether `cuIpcGetMemHandle` takes it: memory of `cuMemAlloc`, where the device shares at all.
+    /// Returns whether `cuIpcGetMemHandle` takes it: memory of `cuMemAlloc`, where the device shares at all.
     fn can_be_shared(&self, api: Api) -> Result<bool, CudaError> {
         let plain = self.memory_type == DEVICE && !self.managed && !self.external;
         let plain = plain && self.pool == 0 && self.context != 0;
         Ok(plain && api.driver.device(self.device)?.attribute(IPC_EVENT_SUPPORTED) == Ok(1))
     }
 
-    /// Whether one pointer can have the attribute: it is an error to ask for it otherwise.
+    /// Returns whether one pointer can have the attribute: it is an error to ask for it otherwise.
     fn has(&self, number: i32) -> bool {
         match number {
             attribute::HOST_POINTER => self.known && self.host_pointer != 0,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What addresses mean: ranges of host memory that the GPU reaches, and ranges of device memory.
+//! The meaning of addresses: ranges of host memory that the GPU reaches, and ranges of device memory.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::memory::moving::Moving;
 use crate::memory::table::pinned::Pinned;
 use crate::pool::host_pool::HostPool;
 
-/// How host memory came to be reachable.
+/// The way in which host memory became accessible to the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKind {
     /// `cuMemHostAlloc`, `cuMemAllocHost`.
@@ -30,12 +30,12 @@ pub enum HostKind {
 }
 
 impl HostKind {
-    /// Whether it is managed memory.
+    /// Returns whether it is managed memory.
     pub fn is_managed(self) -> bool {
         matches!(self, Self::Managed | Self::ManagedVariable | Self::ManagedPooled)
     }
 
-    /// Whether it is from a pool of this library.
+    /// Returns whether it is from a pool of this library.
     pub fn is_pooled(self) -> bool {
         matches!(self, Self::Pooled | Self::ManagedPooled)
     }
@@ -48,9 +48,9 @@ pub struct HostRange {
     pub start: u64,
     /// Bytes, as the program asked for them.
     pub bytes: u64,
-    /// Where the GPU sees the first byte.
+    /// The address of the first byte on the GPU.
     pub device_address: u64,
-    /// How it came to be.
+    /// The kind of memory.
     pub kind: HostKind,
     /// The flags that the program passed.
     pub flags: u32,
@@ -62,15 +62,15 @@ pub struct HostRange {
     pub id: u64,
     /// All pages, where the program has them.
     pub pages: UserMemory,
-    /// Where the pages lie in the address window.
+    /// The address of the pages in the address window.
     pub window: u64,
     /// The names under which they are kept.
     pub pinned: Vec<Pinned>,
-    /// Of a variable: its module or library.
+    /// For a variable: its module or library.
     pub owner: u64,
-    /// Of memory from a pool of this library: the pool.
+    /// For memory from a pool of this library: the pool.
     pub pool: Option<Arc<HostPool>>,
-    /// Of managed memory that moves to the GPU and back.
+    /// For managed memory that moves to the GPU and back: its state.
     pub moving: Option<Arc<Moving>>,
 }
 
@@ -94,9 +94,9 @@ pub struct DeviceRange {
     pub device: u32,
     /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
     pub id: u64,
-    /// Of a variable: its module or library; of a mapping: its allocation; else 0.
+    /// For a variable: its module or library; for a mapping: its allocation; else 0.
     pub owner: u64,
-    /// Of memory from a pool: the pool, or [`DEFAULT_POOL`]; else 0.
+    /// For memory from a pool: the pool, or [`DEFAULT_POOL`]; else 0.
     pub pool: u64,
     /// Its device may read and write it: a mapping only once the program has said so.
     pub reachable: bool,
@@ -155,7 +155,7 @@ impl Ranges {
         self.any_seen.store(host.values().any(|range| range.moving.is_none()), Ordering::Release);
     }
 
-    /// Whether there is any memory that both the program and the GPU see at all times.
+    /// Returns whether there is any memory that both the program and the GPU see at all times.
     pub fn any_host(&self) -> bool {
         self.any_seen.load(Ordering::Acquire)
     }

@@ -15,10 +15,10 @@ const ONE_BY_ONE: u32 = 4;
 /// … up to this.
 const MOST_AT_ONCE: u64 = 64;
 
-/// What lies ready.
+/// The allocations that are ready.
 #[derive(Debug, Default)]
 pub struct Ahead {
-    /// By context and size.
+    /// The stocks by context and size.
     pub(super) stocks: Mutex<HashMap<(u64, u64), Stock>>,
     /// Other processes may have some of what is allocated: nothing is kept.
     pub(super) shared: AtomicBool,
@@ -33,7 +33,7 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    /// How many to ask for now.
+    /// Returns the number of allocations to request now.
     pub(super) fn count(&self, bytes: u64) -> u64 {
         let doubled = 1_u64 << self.asked.saturating_sub(ONE_BY_ONE - 1).min(10);
         doubled.min(MOST_AT_ONCE).min(MAX_READY_BYTES / bytes).max(1)
@@ -50,7 +50,7 @@ impl Ahead {
         self.shared.store(true, Ordering::Relaxed);
     }
 
-    /// Whether an allocation of that size is worth keeping.
+    /// Returns whether an allocation of that size is worth keeping.
     pub(super) fn wants(&self, context: u64, bytes: u64) -> bool {
         let stocks = self.stocks();
         let stock = stocks.get(&(context, bytes));

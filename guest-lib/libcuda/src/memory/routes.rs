@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Which way copies of ordinary memory go: through a staging, moved by this process's processors, or page by page where
+//! Which way copies of pageable memory go: through a staging, moved by this process's processors, or page by page where
 //! they lie, moved by the worker. What is quicker depends on the processors (number, emulated or not) and on what else
 //! they do, so it is measured, where the first way does not prove good enough by itself.
 
@@ -25,7 +25,7 @@ pub enum Route {
     Pages,
 }
 
-/// How fast copies of one kind of length were.
+/// The speed of copies of one kind of length.
 #[derive(Debug, Default)]
 struct Rates {
     /// The best lately, in bytes a microsecond, by [`Route`]; 0 before the first copy. The best, because a copy may have
@@ -34,7 +34,7 @@ struct Rates {
     copies: AtomicU32,
 }
 
-/// What was measured in this process.
+/// The measurements of this process.
 #[derive(Debug, Default)]
 pub struct Routes([Rates; 2]);
 

@@ -10,7 +10,7 @@ use crate::entry_points;
 use crate::memory::copy::Place;
 use crate::memory::moving::Uses;
 
-/// Whether `bytes` bytes (if that many are one stretch) at `address` may be set without waiting: always in stream
+/// Returns whether `bytes` bytes (if that many are one stretch) at `address` may be set without waiting: always in stream
 /// order, and without a stream where the program does not see the memory.
 fn may_post(api: Api, (address, bytes): (u64, Option<usize>), stream: Option<u64>, shared: bool) -> bool {
     let ordered = match stream {

@@ -19,7 +19,7 @@ const UNIT: u64 = 512;
 /// Pages that the GPU has at the same address.
 #[derive(Debug)]
 pub struct Pages<N> {
-    /// Where they are.
+    /// The memory.
     pub memory: UserMemory,
     /// The names under which they are kept.
     pub pinned: Vec<N>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Copies of ordinary memory through pinned memory of this process: its own processors move the bytes between the two,
+//! Copies of pageable memory through pinned memory of this process: its own processors move the bytes between the two,
 //! as NVIDIA's driver does, and the GPU the rest. For a buffer that is new to the device this is mostly quicker than to
 //! let the worker read the pages where they lie, which it has to find and map first; see `routes`.
 
@@ -70,7 +70,7 @@ fn threads() -> [usize; 2] {
     })
 }
 
-/// Whether the first and the last page of the program's buffer are there, to be read or written: an address that is no
+/// Returns whether the first and the last page of the program's buffer are there, to be read or written: an address that is no
 /// memory is for the device to refuse, rather than for this process to end at.
 fn is_there(memory: UserMemory, advice: libc::c_int) -> bool {
     static CAN_TELL: OnceLock<bool> = OnceLock::new();
@@ -263,7 +263,7 @@ impl Plan {
 }
 
 impl Api {
-    /// Copies between ordinary memory and device memory through a staging. False: nothing was done, it has to go another
+    /// Copies between pageable memory and device memory through a staging. False: nothing was done, it has to go another
     /// way.
     pub fn by_staging(
         &self,

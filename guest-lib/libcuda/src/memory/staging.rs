@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Pinned memory of this library, through which ordinary buffers are copied.
+//! Pinned memory of this library, through which pageable buffers are copied.
 
 use std::mem;
 use std::ops::Range;
@@ -80,7 +80,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Whether the GPU is done with all slots.
+    /// Returns whether the GPU is done with all slots.
     fn is_done(&mut self, api: Api) -> bool {
         let Some((_, slot)) = self.last else { return true };
         let Some((event, covers)) = self.event_after(slot) else { return false };

@@ -12,7 +12,7 @@ use virtio_cuda_client::protocol::ParamLayout;
 
 use crate::module::proven::ProvenShapes;
 
-/// Where a function comes from.
+/// The origin of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// `CUmodule`.
@@ -32,7 +32,7 @@ pub struct Parameters {
     pub block_bytes: usize,
 }
 
-/// What was set for the next launch.
+/// The settings for the next launch.
 #[derive(Debug)]
 pub struct Prepared {
     pub block: [u32; 3],
@@ -52,11 +52,11 @@ impl Default for Prepared {
 pub struct Function {
     /// Its name; borrowed by `cuFuncGetName`'s callers, who may keep it as long as the module lives.
     pub name: CString,
-    /// Where it comes from.
+    /// The origin.
     pub owner: Owner,
     /// Shapes that it was launched in.
     pub proven: ProvenShapes,
-    /// What the calls of CUDA 3 set for its next launch.
+    /// The settings of the calls of CUDA 3 for its next launch.
     pub prepared: Mutex<Prepared>,
     pub(super) parameters: OnceLock<Parameters>,
 }

@@ -52,7 +52,7 @@ pub enum Image {
 }
 
 impl Image {
-    /// Where its bytes are.
+    /// Returns its bytes.
     pub fn memory(&self) -> UserMemory {
         match self {
             Self::InPlace(memory) => *memory,
@@ -61,7 +61,7 @@ impl Image {
     }
 }
 
-/// What a device needs of an image, without the code that the program's environment rules out.
+/// Returns the parts of an image that a device needs, without the code that the program's environment rules out.
 pub fn of(api: Api, image: HostPtr) -> Result<Image, CudaError> {
     allowed(api, whole(image)?)
 }
@@ -108,7 +108,7 @@ fn whole(image: HostPtr) -> Result<Image, CudaError> {
     Ok(Image::Joined(joined))
 }
 
-/// Whether it is a wrapper with a list of the containers that went into its own.
+/// Returns whether it is a wrapper with a list of the containers that went into its own.
 fn is_linked(at: Cursor) -> bool {
     at.read::<u8>(0) == WRAPPER_MAGIC as u8
         && at.read::<u32>(0) == WRAPPER_MAGIC

@@ -52,7 +52,7 @@ fn set_value(values: Out<u32>, option: usize, value: u32) -> Result<(), CudaErro
     values.set_at(2 * option, value)
 }
 
-/// Where the program wants answers.
+/// The places in which the program wants answers.
 #[derive(Clone, Copy, Debug)]
 pub struct JitSinks {
     values: Out<u32>,

@@ -13,7 +13,7 @@ use crate::module::jit::JitSinks;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) sinks: JitSinks,
-    /// What `cuLinkComplete` handed out: it stays where it is until the link ends.
+    /// The result of `cuLinkComplete`: it stays where it is until the link ends.
     pub(super) image: Option<Box<[u8]>>,
 }
 

@@ -247,7 +247,7 @@ entry_points! {
         load(api, module, image::of_file(api, fname)?.memory())
     }
 
-    /// How many functions there are.
+    /// Returns the number of functions.
     call cuModuleGetFunctionCount(api, count: Out<u32>, r#mod: u64) {
         count.check()?;
         count.set(function_names(api, r#mod)?.len() as u32)

@@ -28,7 +28,7 @@ impl ProvenShapes {
         (current(), LaunchShape { grid, ..shape })
     }
 
-    /// Whether a launch of that shape cannot be refused.
+    /// Returns whether a launch of that shape cannot be refused.
     pub fn contains(&self, shape: LaunchShape) -> bool {
         let grid_fits = shape.grid.iter().zip(MAX_GRID).all(|(&blocks, most)| (1..=most).contains(&blocks));
         grid_fits && self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&Self::key(shape))

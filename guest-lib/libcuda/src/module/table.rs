@@ -26,9 +26,9 @@ pub struct Module {
     pub functions: HashMap<CString, u64>,
     /// Variables by context and name.
     pub variables: HashMap<(u64, CString), Variable>,
-    /// Of a library: its module in each context.
+    /// For a library: its module in each context.
     pub modules: HashMap<u64, u64>,
-    /// Of a library: the function of each kernel in each context.
+    /// For a library: the function of each kernel in each context.
     pub kernel_functions: HashMap<(u64, u64), u64>,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! How programs find functions: by name, in private tables, and the names that do nothing.
+//! The search of programs for functions: by name, in private tables, and the names that do nothing.
 
 pub mod private_tables;
 pub mod proc_address;

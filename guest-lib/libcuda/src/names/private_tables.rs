@@ -70,7 +70,7 @@ fn is_nvidias_library(file: &Path) -> bool {
     STARTS.iter().any(|start| is_named(file, start))
 }
 
-/// Whether the auditor that redirects static runtimes is in this process.
+/// Returns whether the auditor that redirects static runtimes is in this process.
 fn is_audited() -> bool {
     std::env::var_os("LD_AUDIT").is_some_and(|list| list.to_string_lossy().contains("libvhost-cuda-audit.so"))
 }

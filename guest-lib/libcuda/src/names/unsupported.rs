@@ -11,7 +11,8 @@ use crate::driver::Driver;
 use crate::entry::{CUresult, state_error};
 use crate::local::states::State;
 
-/// What a call that is not served answers: `code`, unless the process or the context is in a wrong state. `before` and
+/// Returns the answer of a call that is not served: `code`, unless the process or the context is in a wrong state.
+/// `before` and
 /// `bits` are the function's [`State`].
 ///
 /// # Safety
@@ -35,7 +36,7 @@ unsafe extern "C" fn virtio_cuda_refuse(
     code
 }
 
-/// Whether there is a device of that number.
+/// Returns whether there is a device of that number.
 #[unsafe(no_mangle)]
 extern "C" fn virtio_cuda_is_device(device: i32) -> i32 {
     Driver::get().is_none_or(|driver| driver.devices.check(device).is_ok()).into()

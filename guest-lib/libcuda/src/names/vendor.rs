@@ -14,7 +14,7 @@ use crate::api::Api;
 use crate::entry::{self, CUresult, DefaultStream};
 use crate::memory::moving::Uses;
 
-/// What [`virtio_cuda_vendor_call`] takes.
+/// The arguments of [`virtio_cuda_vendor_call`].
 #[repr(C)]
 #[derive(Debug)]
 pub struct VendorCall {
@@ -89,7 +89,7 @@ impl Bounce {
         Self { input: copy(call.input, call.input_bytes), output: copy(call.output, call.output_bytes) }
     }
 
-    /// Where the call reads and writes.
+    /// Returns the memory that the call reads and writes.
     fn ends(&mut self, call: &VendorCall) -> (UserMemory, UserMemory) {
         let input = UserMemory { address: call.input, bytes: call.input_bytes };
         let output = UserMemory { address: call.output, bytes: call.output_bytes };

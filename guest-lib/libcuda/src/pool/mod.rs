@@ -258,7 +258,7 @@ entry_points! {
         calls::cuMemPoolSetAttribute(&mut api.call(), id, attr, wanted)
     }
 
-    /// What a location may do with a pool's memory.
+    /// Returns the access of a location to a pool's memory.
     call cuMemPoolGetAccess(api, flags: Out<u32>, memPool: u64, location: In<CUmemLocation>) {
         flags.check()?;
         if let Some(pool) = api.driver.host_pools.get(memPool) {

@@ -10,11 +10,11 @@ use virtio_cuda_client::protocol::MemoryPoolId;
 
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    /// Those that the program made.
+    /// The pools that the program made.
     pub(super) made: HashSet<u64>,
-    /// By device.
+    /// The default pools by device.
     pub(super) defaults: HashMap<u32, u64>,
-    /// By device, where the program has chosen one.
+    /// The current pools by device, where the program has chosen one.
     pub(super) current: HashMap<u32, u64>,
 }
 

@@ -20,7 +20,7 @@ pub type HostFunction = unsafe extern "C" fn(*mut c_void);
 /// `CUstreamCallback`.
 pub type StreamFunction = extern "C" fn(u64, i32, usize);
 
-/// What is to be run.
+/// A function that is to be run.
 #[derive(Debug)]
 pub enum Callback {
     /// A host function or destructor, with its argument.
@@ -31,7 +31,7 @@ pub enum Callback {
     Copy(PageableCopy),
 }
 
-/// What the worker may ask for, by number.
+/// The functions that the worker may request, by number.
 #[derive(Debug, Default)]
 pub struct Callbacks {
     table: Mutex<HashMap<u64, Arc<Callback>>>,

@@ -29,11 +29,11 @@ const ILLEGAL_STATE: i32 = 401;
 const USUAL_LINKS: usize = 64;
 
 thread_local! {
-    /// What `cuStreamGetCaptureInfo` last pointed its caller to: nodes, and edges.
+    /// The nodes and edges to which `cuStreamGetCaptureInfo` last pointed its caller.
     static ANSWER: RefCell<(Vec<u64>, Vec<[u8; 8]>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-/// What `cuStreamGetCaptureInfo` answers.
+/// The answer of `cuStreamGetCaptureInfo`.
 struct Info {
     status: i32,
     id: u64,
@@ -42,7 +42,7 @@ struct Info {
 }
 
 impl Api {
-    /// Whether work for the stream would be captured.
+    /// Returns whether work for the stream would be captured.
     pub fn captures(&self, stream: StreamId) -> bool {
         // What the device has against the question it also has against the work, and says then.
         let ask =
@@ -178,7 +178,7 @@ entry_points! {
         ended.map(|_| ())
     }
 
-    /// Whether the stream captures.
+    /// Reports whether the stream captures.
     call cuStreamIsCapturing / cuStreamIsCapturing_ptsz (api, hStream: u64, captureStatus: Out<i32>) {
         captureStatus.check()?;
         if !api.driver.captures.any() {
@@ -188,7 +188,7 @@ entry_points! {
         captureStatus.set(calls::cuStreamIsCapturing(&mut api.in_context_of(hStream)?, api.stream(hStream))?)
     }
 
-    /// What the stream captures.
+    /// Returns the state of the stream's capture.
     call cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz (api, hStream: u64, captureStatus_out: Out<i32>, id_out: Out<u64>) {
         captureStatus_out.check()?;
         let info = info(api, hStream)?;
@@ -198,13 +198,13 @@ entry_points! {
         captureStatus_out.set(info.status)
     }
 
-    /// What the stream captures. The nodes are good until the thread's next such call.
+    /// Returns the state of the stream's capture. The nodes are valid until the thread's next such call.
     call cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz (api, hStream: u64, captureStatus_out: Out<i32>,
         id_out: Out<u64>, graph_out: Out<u64>, dependencies_out: Out<usize>, numDependencies_out: Out<usize>) {
         answer(api, hStream, (captureStatus_out, id_out, graph_out), (dependencies_out, None, numDependencies_out))
     }
 
-    /// What the stream captures. Nodes and edges are good until the thread's next such call.
+    /// Returns the state of the stream's capture. Nodes and edges are valid until the thread's next such call.
     call cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz (api, hStream: u64, captureStatus_out: Out<i32>,
         id_out: Out<u64>, graph_out: Out<u64>, dependencies_out: Out<usize>, edgeData_out: Out<usize>, numDependencies_out: Out<usize>) {
         answer(api, hStream, (captureStatus_out, id_out, graph_out), (dependencies_out, Some(edgeData_out), numDependencies_out))

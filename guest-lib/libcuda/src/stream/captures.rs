@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! How many streams capture.
+//! The number of streams that capture.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Captures(AtomicUsize);
 
 impl Captures {
-    /// Whether any stream could be capturing.
+    /// Returns whether any stream could be capturing.
     pub fn any(&self) -> bool {
         self.0.load(Ordering::Acquire) > 0
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Whether a thread runs functions of the program for the driver.
+//! A mark for threads that run functions of the program for the driver.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -12,7 +12,7 @@ thread_local! {
 /// The thread that does so, as gettid(2) has it; 0 before there is one.
 static THREAD: AtomicI32 = AtomicI32::new(0);
 
-/// Whether the calling thread runs a function of the program for the driver. Such functions may not make
+/// Returns whether the calling thread runs a function of the program for the driver. Such functions may not make
 /// CUDA calls.
 pub fn in_callback() -> bool {
     IN_CALLBACK.get()
@@ -25,7 +25,7 @@ pub fn begin() {
     THREAD.store(unsafe { libc::gettid() }, Ordering::Relaxed);
 }
 
-/// Whether a thread does so, as gettid(2) has it.
+/// Returns whether a thread does so, as gettid(2) has it.
 pub fn is(thread: i32) -> bool {
     THREAD.load(Ordering::Relaxed) == thread
 }

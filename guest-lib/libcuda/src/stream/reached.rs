@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is known of an event's latest record.
+/// The state of an event's latest record.
 #[derive(Debug, Default)]
 pub struct Reached {
     records: AtomicU64,
@@ -29,7 +29,7 @@ impl Reached {
         self.reached.fetch_max(latest, Ordering::SeqCst);
     }
 
-    /// Whether the latest record is known to be reached.
+    /// Returns whether the latest record is known to be reached.
     pub fn is_reached(&self) -> bool {
         self.reached.load(Ordering::SeqCst) == self.latest()
     }

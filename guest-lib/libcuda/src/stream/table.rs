@@ -40,7 +40,7 @@ impl Events {
         }
     }
 
-    /// What is known of an event.
+    /// Returns the state of an event.
     pub fn get(&self, handle: u64) -> Option<Arc<Reached>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
     }

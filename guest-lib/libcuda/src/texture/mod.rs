@@ -80,17 +80,17 @@ entry_points! {
         })
     }
 
-    /// What a texture object shows.
+    /// Returns the resource of a texture object.
     call cuTexObjectGetResourceDesc(api, pResDesc: Out<CUDA_RESOURCE_DESC>, texObject: u64) {
         pResDesc.set(api.driver.textures.texture(texObject)?.resource)
     }
 
-    /// How a texture object reads.
+    /// Returns the sampler of a texture object.
     call cuTexObjectGetTextureDesc(api, pTexDesc: Out<CUDA_TEXTURE_DESC>, texObject: u64) {
         pTexDesc.set(api.driver.textures.texture(texObject)?.texture)
     }
 
-    /// What a texture object's view is; without one it is an error to ask.
+    /// Returns a texture object's view. Without one the call fails.
     call cuTexObjectGetResourceViewDesc(api, pResViewDesc: Out<CUDA_RESOURCE_VIEW_DESC>, texObject: u64) {
         pResViewDesc.set(api.driver.textures.texture(texObject)?.view.ok_or(CudaError::INVALID_VALUE)?)
     }
@@ -116,7 +116,7 @@ entry_points! {
         })
     }
 
-    /// What a surface object shows.
+    /// Returns the resource of a surface object.
     call cuSurfObjectGetResourceDesc(api, pResDesc: Out<CUDA_RESOURCE_DESC>, surfObject: u64) {
         let known = api.driver.textures.surfaces().get(&surfObject).copied();
         pResDesc.set(known.ok_or(CudaError::INVALID_VALUE)?.1)

@@ -119,7 +119,7 @@ entry_points! {
         bind_rows(api, hTexRef, desc, dptr, Pitch)
     }
 
-    /// How memory is read.
+    /// Returns the format of the memory.
     call cuTexRefGetFormat(api, pFormat: Out<i32>, pNumChannels: Out<i32>, hTexRef: u64) {
         let (mut call, reference) = texture(api, hTexRef)?;
         if pFormat.is_null() && pNumChannels.is_null() {

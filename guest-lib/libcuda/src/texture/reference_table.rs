@@ -26,7 +26,7 @@ pub(super) struct Reference {
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub(super) references: HashMap<u64, Reference>,
-    /// Those that were asked for before.
+    /// The references that were requested before.
     pub(super) names: HashMap<(u64, Kind, CString), u64>,
 }
 

@@ -8,7 +8,7 @@ use core::ptr;
 use super::shared::{LinearResource, Pitch2DResource, cudaChannelFormatDesc, cudaExtent, cudaUUID_t};
 use super::{CUarray, CUmipmappedArray};
 
-/// What cudaRuntimeGetVersion answers: 1000 * major + 10 * minor.
+/// The answer of cudaRuntimeGetVersion: 1000 * major + 10 * minor.
 pub const RUNTIME_VERSION: c_int = 12090;
 /// The oldest driver that serves this runtime: the one of the same major version.
 pub const MINIMUM_DRIVER_VERSION: c_int = 12000;
@@ -46,7 +46,7 @@ pub struct cudaResourceDesc {
     pub res: Resource,
 }
 
-/// How the resource is accessed: programs of 12 cannot say.
+/// The access to the resource, which programs of 12 cannot specify.
 pub fn resource_flags(_resource: &cudaResourceDesc) -> c_uint {
     0
 }

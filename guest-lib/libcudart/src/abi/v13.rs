@@ -8,7 +8,7 @@ use core::mem::{offset_of, size_of};
 use super::shared::{LinearResource, Pitch2DResource, cudaChannelFormatDesc, cudaExtent, cudaUUID_t};
 use super::{CUarray, CUmipmappedArray};
 
-/// What cudaRuntimeGetVersion answers: 1000 * major + 10 * minor.
+/// The answer of cudaRuntimeGetVersion: 1000 * major + 10 * minor.
 pub const RUNTIME_VERSION: c_int = 13000;
 /// The oldest driver that serves this runtime: the one of the same major version.
 pub const MINIMUM_DRIVER_VERSION: c_int = 13000;
@@ -48,7 +48,7 @@ pub struct cudaResourceDesc {
     pub flags: c_uint,
 }
 
-/// How the resource is accessed.
+/// The access to the resource.
 pub fn resource_flags(resource: &cudaResourceDesc) -> c_uint {
     resource.flags
 }

@@ -32,7 +32,7 @@ api! {
     }
 }
 
-/// What the device is, read once.
+/// Returns the properties of the device, which are read once.
 pub fn of(device: &Device) -> Result<&cudaDeviceProp> {
     if let Some(properties) = device.properties.get() {
         return Ok(properties);
@@ -41,7 +41,7 @@ pub fn of(device: &Device) -> Result<&cudaDeviceProp> {
     Ok(device.properties.get_or_init(|| properties))
 }
 
-/// How many wishes a device meets.
+/// Returns the number of requested properties that a device has.
 fn met(has: &cudaDeviceProp, wishes: &cudaDeviceProp) -> u32 {
     let name = |properties: &cudaDeviceProp| {
         let bytes = properties.name.map(|byte| byte as u8);
@@ -196,7 +196,7 @@ fn fill_placement(p: &mut cudaDeviceProp, a: &Attributes) {
     p.ipcEventSupported = a.get(125);
 }
 
-/// What only this version of the struct has.
+/// Fills the members that only this version of the struct has.
 #[cfg(cuda_major = "12")]
 fn fill_own(p: &mut cudaDeviceProp, a: &Attributes) {
     p.clockRate = a.get(13);
@@ -209,7 +209,7 @@ fn fill_own(p: &mut cudaDeviceProp, a: &Attributes) {
     p.cooperativeMultiDeviceLaunch = a.get(96);
 }
 
-/// What only this version of the struct has.
+/// Fills the members that only this version of the struct has.
 #[cfg(cuda_major = "13")]
 fn fill_own(p: &mut cudaDeviceProp, a: &Attributes) {
     p.deviceNumaConfig = a.get(130);

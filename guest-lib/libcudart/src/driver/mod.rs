@@ -31,7 +31,7 @@ pub use later::*;
 pub use memory::*;
 pub use modules::*;
 
-/// Where the address of one driver function is kept.
+/// The address of one driver function, once it is known.
 pub struct Slot {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -79,7 +79,7 @@ fn library() -> Option<Library> {
     })
 }
 
-/// Whether `libcuda.so.1` could be opened.
+/// Returns whether `libcuda.so.1` could be opened.
 pub fn is_present() -> bool {
     library().is_some()
 }

@@ -14,7 +14,7 @@ pub use table::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct cudaError_t(pub u32);
 
-/// What every function of this library gives back.
+/// The result of every function of this library.
 pub type Result<T = ()> = core::result::Result<T, cudaError_t>;
 
 impl cudaError_t {

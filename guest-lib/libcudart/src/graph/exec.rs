@@ -70,7 +70,7 @@ api! {
     } => driver::cuGraphNodeGetEnabled(exec, node, enabled);
 }
 
-/// How `cudaGraphInstantiateParams` begins.
+/// The start of `cudaGraphInstantiateParams`.
 #[repr(C)]
 struct InstantiateStart {
     flags: u64,

@@ -33,7 +33,7 @@ const MEM_ALLOC: c_uint = 10;
 const MEM_FREE: c_uint = 11;
 const CONDITIONAL: c_uint = 13;
 
-/// Where `cudaMemcpyNodeParams` holds its description of the copy, after flags and reserved words.
+/// The offset of the description of the copy in `cudaMemcpyNodeParams`, after flags and reserved words.
 const MEMCPY_PARAMETERS_OFFSET: usize = 16;
 
 api! {

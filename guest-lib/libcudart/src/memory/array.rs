@@ -111,7 +111,7 @@ api! {
     } => driver::cuMipmappedArrayGetSparseProperties(properties, array);
 }
 
-/// What an array can be made with, in the driver's numbers: `cudaArray*`, and `CUDA_ARRAY3D_VIDEO_ENCODE_DECODE`.
+/// The flags of arrays, in the driver's numbers: `cudaArray*`, and `CUDA_ARRAY3D_VIDEO_ENCODE_DECODE`.
 const ARRAY_FLAGS: c_uint = 0x1ef;
 
 /// An array of these elements; flags have the driver's numbers.
@@ -141,7 +141,7 @@ fn descriptor(array: cudaArray_t) -> Result<CUDA_ARRAY3D_DESCRIPTOR> {
     Ok(descriptor)
 }
 
-/// What an array's elements are.
+/// Returns the type of an array's elements.
 pub fn channel_desc_of(array: cudaArray_t) -> Result<cudaChannelFormatDesc> {
     channel_desc(&descriptor(array)?)
 }
@@ -150,7 +150,7 @@ fn channel_desc(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<cudaChannelForma
     Format { code: descriptor.format, channels: descriptor.channels }.desc()
 }
 
-/// What copies of an array count in.
+/// Returns the unit in which copies of an array count.
 pub fn unit(array: cudaArray_t) -> Result<Unit> {
     unit_of(&descriptor(array)?)
 }
@@ -159,7 +159,7 @@ fn unit_of(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<Unit> {
     Format { code: descriptor.format, channels: descriptor.channels }.unit()
 }
 
-/// How many rows an array has to copy, all its slices together.
+/// Returns the number of rows of an array that can be copied, all its slices together.
 pub fn rows(array: cudaArray_t) -> Result<usize> {
     let descriptor = descriptor(array)?;
     let rows = unit_of(&descriptor)?.rows(descriptor.height.max(1));

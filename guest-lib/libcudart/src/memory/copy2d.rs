@@ -285,7 +285,7 @@ struct Run {
     y: usize,
     width: usize,
     height: usize,
-    /// Where its bytes begin in the linear memory.
+    /// The offset of its bytes in the linear memory.
     offset: usize,
 }
 

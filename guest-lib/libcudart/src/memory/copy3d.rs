@@ -139,7 +139,7 @@ pub fn from_driver(p: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParms> {
     })
 }
 
-/// What extents and positions count.
+/// Returns the unit in which extents and positions count.
 fn unit(source: cudaArray_t, target: cudaArray_t) -> Result<Unit> {
     match (source.is_null(), target.is_null()) {
         (true, true) => Ok(Unit::BYTE),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a pointer points to.
+//! The attributes of pointers.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;

@@ -52,7 +52,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Of copies between plain memory.
+    /// The unit of copies between plain memory.
     pub const BYTE: Self = Self { bytes: 1, side: 1 };
 
     /// Bytes that `elements` elements of a row take.
@@ -75,8 +75,8 @@ const fn special(kind: c_uint, bits: [c_int; 4], code: c_uint, channels: c_uint,
     Special { kind, bits, format: Format { code, channels }, size }
 }
 
-/// By kind: NV12; normalized integers of 8 and 16 bits, unsigned then signed; block compression 1 to 7;
-/// 10-10-10-2.
+/// The special formats by kind: NV12; normalized integers of 8 and 16 bits, unsigned then signed; block compression 1
+/// to 7; 10-10-10-2.
 const SPECIAL: &[Special] = &[
     special(4, [8, 8, 8, 0], 0xb0, 3, 1),
     special(5, [8, 0, 0, 0], 0xc0, 1, 1),
@@ -140,12 +140,12 @@ impl Format {
         Ok(cudaChannelFormatDesc { x: channel(0), y: channel(1), z: channel(2), w: channel(3), f: *kind })
     }
 
-    /// What copies count in.
+    /// Returns the unit in which copies count.
     pub fn unit(self) -> Result<Unit> {
         Ok(Unit { bytes: self.element_size()?, side: if self.is_compressed() { BLOCK_SIDE } else { 1 } })
     }
 
-    /// Whether its elements come in blocks.
+    /// Returns whether its elements come in blocks.
     fn is_compressed(self) -> bool {
         (0x91..=0x9e).contains(&self.code)
     }

@@ -210,7 +210,7 @@ fn check_element(element: &cudaChannelFormatDesc, linear: bool, normalized: bool
     Ok(())
 }
 
-/// Whether a block-compressed kind of element is normalized; none for other kinds.
+/// Returns whether a block-compressed kind of element is normalized; none for other kinds.
 fn compressed(kind: c_uint) -> Option<bool> {
     match kind {
         17..=26 | 29 | 30 => Some(true),

@@ -33,7 +33,7 @@ const _: () = assert!(size_of::<WaitParams>() == 40);
 #[repr(C)]
 pub struct DriverParams {
     params: [u64; 3],
-    /// Of a wait; reserved of a signal.
+    /// The timeout of a wait; reserved for a signal.
     timeout: c_uint,
     reserved_params: [c_uint; 11],
     flags: c_uint,

@@ -176,7 +176,7 @@ const NOT_SUPPORTED: i32 = 3000;
 /// `CUDNN_STATUS_BAD_PARAM_NULL_POINTER`
 const NULL_POINTER: i32 = 2002;
 
-/// What the program has set for messages: the mask, its data, and the function. This library has no messages.
+/// The program's settings for messages: the mask, its data, and the function. This library has no messages.
 static CALLBACK: Mutex<(u32, usize, usize)> = Mutex::new((0, 0, 0));
 
 /// Takes the program's callback, which is never called.
@@ -186,7 +186,7 @@ pub extern "C" fn cudnnSetCallback(mask: u32, data: usize, function: usize) -> i
     0
 }
 
-/// What [`cudnnSetCallback`] has taken.
+/// Returns the settings of [`cudnnSetCallback`].
 ///
 /// # Safety
 ///

@@ -15,11 +15,11 @@ c_structs! {
         memory_type: u32,
         /// Padding.
         pad: u32,
-        /// Of host memory.
+        /// The address of host memory.
         host: u64,
-        /// Of device and unified memory.
+        /// The address of device and unified memory.
         device: u64,
-        /// Of an array.
+        /// The handle of an array.
         array: u64,
         /// Bytes from row to row.
         pitch: usize,
@@ -51,11 +51,11 @@ c_structs! {
         memory_type: u32,
         /// Padding.
         pad: u32,
-        /// Of host memory.
+        /// The address of host memory.
         host: u64,
-        /// Of device and unified memory.
+        /// The address of device and unified memory.
         device: u64,
-        /// Of an array.
+        /// The handle of an array.
         array: u64,
         /// Reserved, but in a copy between peers the context.
         context: u64,

@@ -31,7 +31,7 @@ c_structs! {
         id: u32,
         /// Padding.
         pad: u32,
-        /// What the id says.
+        /// The value of the attribute with this id.
         value: [u32; 16],
     }
 }

@@ -29,7 +29,7 @@ c_structs! {
         handle_types: u32,
         /// The location of its memory.
         location: CUmemLocation,
-        /// Of Windows.
+        /// Used on Windows only.
         win32_security: usize,
         /// Maximum bytes; 0 for the driver's own limit.
         max_bytes: usize,
@@ -43,9 +43,9 @@ c_structs! {
     CUmemcpyAttributes: 24 {
         /// `CU_MEMCPY_SRC_ACCESS_ORDER_*`.
         access_order: u32,
-        /// Where the source is, as far as the program knows.
+        /// The location of the source, as far as the program knows it.
         source_hint: CUmemLocation,
-        /// Where the destination is, as far as the program knows.
+        /// The location of the destination, as far as the program knows it.
         destination_hint: CUmemLocation,
         /// `CU_MEMCPY_FLAG_*` bits.
         flags: u32,
@@ -59,11 +59,11 @@ c_structs! {
         handle_types: u32,
         /// The location of the memory.
         location: CUmemLocation,
-        /// Of Windows.
+        /// Used on Windows only.
         win32_metadata: usize,
         /// `CU_MEM_ALLOCATION_COMP_*`.
         compression: u8,
-        /// Whether other devices of the host may reach it.
+        /// Not 0 if other devices of the host may reach it.
         gpu_direct_rdma: u8,
         /// `CU_MEM_CREATE_USAGE_*` bits.
         usage: u16,

@@ -38,7 +38,7 @@ c_structs! {
 
     /// `CUDA_KERNEL_NODE_PARAMS_v2` and `_v3`.
     CUDA_KERNEL_NODE_PARAMS: 72 {
-        /// What all versions have.
+        /// The members of all versions.
         v1: CUDA_KERNEL_NODE_PARAMS_v1,
         /// The kernel, if there is no function.
         kernel: u64,
@@ -60,7 +60,7 @@ c_structs! {
 
     /// `CUDA_MEMSET_NODE_PARAMS_v2`.
     CUDA_MEMSET_NODE_PARAMS_v2: 48 {
-        /// What both versions have.
+        /// The members of both versions.
         v1: CUDA_MEMSET_NODE_PARAMS,
         /// The context.
         context: u64,
@@ -78,7 +78,7 @@ c_structs! {
 
     /// `CUDA_MEM_ALLOC_NODE_PARAMS`.
     CUDA_MEM_ALLOC_NODE_PARAMS: 120 {
-        /// What memory it is.
+        /// The kind and location of the memory.
         pool: CUmemPoolProps,
         /// The address of an array of `CUmemAccessDesc`.
         access: usize,

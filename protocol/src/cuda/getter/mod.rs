@@ -46,7 +46,7 @@ pub struct Getter {
     pub number: u32,
     /// NVIDIA's name.
     pub name: &'static str,
-    /// Whether the first parameter is a device.
+    /// True if the first parameter is a device.
     pub of_device: bool,
     /// The others.
     pub parameters: &'static [Parameter],
@@ -56,11 +56,11 @@ pub struct Getter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// Where a result lies in the bulk output: the parameter's index, the first byte, the number of bytes.
+/// The place of a result in the bulk output: the parameter's index, the first byte, the number of bytes.
 pub type Place = (usize, usize, usize);
 
 impl Parameter {
-    /// Whether an input may have that value.
+    /// Returns whether an input may have that value.
     fn admits(self, value: u64) -> bool {
         match self {
             Self::Up(last) => value <= u64::from(last),
@@ -107,7 +107,7 @@ impl Getter {
         }
     }
 
-    /// Where each result lies in the bulk output; all begin at a multiple of 8.
+    /// Returns the place of each result in the bulk output; all begin at a multiple of 8.
     pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
         let mut next = 0;
         self.parameters.iter().enumerate().filter_map(move |(index, &parameter)| {

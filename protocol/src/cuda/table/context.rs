@@ -44,9 +44,9 @@ macro_rules! context_calls {
             0x0211 forward cuCtxRecordEvent(context: ContextId, event: EventId) -> ();
             /// Later work of a context waits for the event's latest record.
             0x0212 forward cuCtxWaitEvent(context: ContextId, event: EventId) -> ();
-            /// What a device has of a `CUdevResourceType`.
+            /// Returns a device's resource of a `CUdevResourceType`.
             0x0213 forward cuDeviceGetDevResource(device: DeviceOrdinal, kind: u32) -> (resource: DeviceResource) [no_context];
-            /// What a context has of a `CUdevResourceType`.
+            /// Returns a context's resource of a `CUdevResourceType`.
             0x0214 forward cuCtxGetDevResource(context: ContextId, kind: u32) -> (resource: DeviceResource) [no_context];
             /// Bulk out, unless `groups` is 0 to ask for their number only: at most so many [`DeviceResource`]s, then the rest.
             /// Splits the multiprocessors of the resource named `input`.
@@ -60,7 +60,7 @@ macro_rules! context_calls {
             0x0218 destroy cuGreenCtxDestroy(context: ContextId) -> () [no_context] as GreenContext(context);
             /// Sets the flags of the current context.
             0x0219 custom cuCtxSetFlags(flags: u32) -> () entry first;
-            /// How many multiprocessors the current context has (`kind` 0).
+            /// Returns the number of multiprocessors of the current context (`kind` 0).
             0x021a forward cuCtxGetExecAffinity(kind: i32) -> (count: u32) as cuCtxGetExecAffinity(multiprocessors(kind));
             /// Makes writes of other devices to the GPU's memory visible.
             0x021b forward cuFlushGPUDirectRDMAWrites(target: i32, scope: i32) -> ();

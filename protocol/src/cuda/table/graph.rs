@@ -66,7 +66,7 @@ macro_rules! graph_calls {
             0x0825 custom cuGraphExecUpdate_v2(exec: GraphExecId, graph: GraphId) -> (status: i32, result: i32, error_node: GraphNodeId, error_from_node: GraphNodeId) [starts_work];
             /// Switches a node of an executable graph on or off.
             0x0826 forward cuGraphNodeSetEnabled(exec: GraphExecId, node: GraphNodeId, enabled: u32) -> () [starts_work] entry first;
-            /// Whether a node of an executable graph is on.
+            /// Returns whether a node of an executable graph is enabled.
             0x0827 forward cuGraphNodeGetEnabled(exec: GraphExecId, node: GraphNodeId) -> (enabled: u32) [starts_work] entry last;
             /// Makes a graph executable and names that `exec`. The driver is stricter in
             /// `cuGraphInstantiateWithParams`.

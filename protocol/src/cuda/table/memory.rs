@@ -26,7 +26,7 @@ macro_rules! memory_calls {
             /// guest process has them: the worker uses the same address if it can, always inside the address window.
             /// `OP_UNPIN` undoes it.
             0x0308 custom cuMemHostRegister_v2(address: u64, bytesize: u64, flags: u32) -> (dptr: DevicePtr) [no_code];
-            /// What `ptr` is: `memory_type` as `CU_POINTER_ATTRIBUTE_MEMORY_TYPE` (0 for not known here), its
+            /// Describes `ptr`: `memory_type` as `CU_POINTER_ATTRIBUTE_MEMORY_TYPE` (0 for not known here), its
             /// allocation, context, device ordinal and buffer id.
             0x0309 custom cuPointerGetAttributes(ptr: DevicePtr) -> (memory_type: u32, base: DevicePtr, bytes: u64, context: ContextId, device: i32, buffer_id: u64) [no_code];
             /// Bulk in: the source. Returns once the source may be reused.

@@ -85,7 +85,7 @@ pub const RETIRED: &[u32] = &[0x0316, 0x0317, 0x0318, 0x0920, 0x0921, 0x0922, 0x
 pub struct Row {
     /// The number.
     pub opcode: u32,
-    /// How the device handles it: `forward`, `custom`, …; see the head of this module.
+    /// The kind of row: `forward`, `custom`, …; see the head of this module.
     pub kind: &'static str,
     /// The CUDA name.
     pub name: &'static str,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! What NVIDIA's management library tells, of this virtual machine only. Where the host does not know:
+//! The answers of NVIDIA's management library, for this virtual machine only. If the host does not know:
 //! `CUDA_ERROR_NOT_SUPPORTED`.
 
 /// Rows of this area; see [`crate::cuda::table`].

@@ -20,7 +20,7 @@ macro_rules! pool_calls {
             0x0984 custom cuMemPoolGetAttribute(pool: MemoryPoolId, attribute: i32) -> (value: u64) [no_context];
             /// Sets an attribute of a pool.
             0x0985 custom cuMemPoolSetAttribute(pool: MemoryPoolId, attribute: i32, value: u64) -> () [no_context];
-            /// What a location may do with a pool's memory (`CU_MEM_ACCESS_FLAGS_*`).
+            /// Returns the access of a location to a pool's memory (`CU_MEM_ACCESS_FLAGS_*`).
             0x0986 forward cuMemPoolGetAccess(pool: MemoryPoolId, location: Location) -> (access: u32) [no_context];
             /// Sets what a location may do with a pool's memory.
             0x0987 forward cuMemPoolSetAccess(pool: MemoryPoolId, location: Location, access: u32) -> () [no_context]

@@ -55,17 +55,17 @@ macro_rules! reference_calls {
             0x0974 forward cuTexRefGetAddressMode(reference: TexRefId, dimension: i32) -> (mode: i32) entry first;
             /// The filter mode.
             0x0975 forward cuTexRefGetFilterMode(reference: TexRefId) -> (mode: i32) entry first;
-            /// How memory is read.
+            /// Returns the format of the memory.
             0x0976 forward cuTexRefGetFormat(reference: TexRefId) -> (format: i32, channels: i32);
             /// The filter mode between levels.
             0x0977 forward cuTexRefGetMipmapFilterMode(reference: TexRefId) -> (mode: i32) entry first;
-            /// What is added to the level.
+            /// Returns the bias that is added to the level.
             0x0978 forward cuTexRefGetMipmapLevelBias(reference: TexRefId) -> (bias: f32) entry first;
             /// The least and the greatest level.
             0x0979 forward cuTexRefGetMipmapLevelClamp(reference: TexRefId) -> (least: f32, greatest: f32) entry first;
             /// The greatest anisotropy.
             0x097a forward cuTexRefGetMaxAnisotropy(reference: TexRefId) -> (most: i32) entry first;
-            /// What lies outside.
+            /// Returns the colour outside of the texture.
             0x097b forward cuTexRefGetBorderColor(reference: TexRefId) -> (color: [f32; 4]) entry first;
             /// `CU_TRSF_*` bits.
             0x097c forward cuTexRefGetFlags(reference: TexRefId) -> (flags: u32) entry first;

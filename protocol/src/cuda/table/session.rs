@@ -22,8 +22,8 @@ macro_rules! session_calls {
             0x0005 custom session_wait(reply: u64, consumed: u64) -> () [no_context no_code leaves_idle own_errors];
             /// Does nothing, once lane number `lane` has come to `position`; in any case after the records before it.
             0x0006 custom session_order(lane: u32, position: u64) -> () [no_context no_code leaves_idle may_post];
-            /// How many copies of host memory the worker has made for calls that wait, and the time that they took it, in
-            /// nanoseconds.
+            /// Returns the number of copies of host memory that the worker has made for calls that wait, and their time
+            /// in nanoseconds.
             0x0007 custom session_statistics() -> (copies: u64, copy_ns: u64) [no_context no_code own_errors];
             /// Waits until a function of the program is due. `done` is the ticket of the one that has just been run, or
             /// 0. Ticket 0: none is due yet, ask again. `todo` has `CALLBACK_*` bits; `status` is for stream callbacks.

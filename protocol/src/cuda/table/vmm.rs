@@ -20,15 +20,15 @@ macro_rules! vmm_calls {
             0x0a04 custom cuMemMap(dptr: DevicePtr, bytesize: u64, offset: u64, handle: AllocationId, flags: u64) -> (location: Location) [no_context];
             /// Takes whole mappings away.
             0x0a05 custom cuMemUnmap(dptr: DevicePtr, bytesize: u64) -> () [no_context];
-            /// What a location may do with whole mappings (`CU_MEM_ACCESS_FLAGS_*`).
+            /// Sets the access of a location to whole mappings (`CU_MEM_ACCESS_FLAGS_*`).
             0x0a06 custom cuMemSetAccess(dptr: DevicePtr, bytesize: u64, location: Location, access: u32) -> () [no_context];
-            /// What a location may do with the memory at an address.
+            /// Returns the access of a location to the memory at an address.
             0x0a07 custom cuMemGetAccess(location: Location, dptr: DevicePtr) -> (access: u64) [no_context];
             /// Unit of sizes and addresses.
             0x0a08 forward cuMemGetAllocationGranularity(properties: AllocationProperties, option: u32) -> (bytes: u64) [no_context];
             /// Holds the allocation that is mapped at an address once more.
             0x0a09 custom cuMemRetainAllocationHandle(dptr: DevicePtr) -> (handle: AllocationId) [no_context];
-            /// What an allocation became.
+            /// Returns the properties of an allocation, which may differ from the requested ones.
             0x0a0a custom cuMemGetAllocationPropertiesFromHandle(handle: AllocationId) -> (properties: AllocationProperties) [no_context];
             /// Bulk in: `ArrayMapInfo`s. Maps allocations into sparse arrays and arrays with deferred mapping, or takes
             /// such mappings away, in stream order.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! How long the pieces take on this machine.
+//! The time of the pieces on this machine.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 

@@ -122,7 +122,7 @@ impl<T: Copy> Drop for Guarded<T> {
     }
 }
 
-/// What the program has. Handles that it did not get are 0.
+/// The objects of the program. Handles that it did not get are 0.
 #[derive(Debug, Default)]
 pub struct Program {
     memory: u64,

@@ -20,7 +20,7 @@ const BULK_BYTES: usize = 1 << 20;
 /// earlier, or its loop has no end of its own.
 const MAX_REPLIES: u32 = 100_000;
 
-/// What the worker answers when the input has ended.
+/// The answers of the worker when the input has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Afterwards {
     /// Errors.
@@ -32,7 +32,7 @@ enum Afterwards {
     Ones,
 }
 
-/// What the worker is about to say.
+/// The next lies of the worker.
 #[derive(Debug, Default)]
 struct Lies {
     script: Script,
@@ -266,7 +266,7 @@ fn fill(memory: UserMemory, with: u8) {
     unsafe { std::ptr::write_bytes(memory.address as *mut u8, with, memory.bytes) };
 }
 
-/// What a program needs to begin with.
+/// Returns the answers that a program needs to begin with.
 fn honest(opcode: Opcode, results: usize, room: &mut [u8]) -> usize {
     let mut values = vec![0; results];
     if opcode == Opcode::session_hello {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What is destroyed by itself or with its module, library, array or context.
+//! Objects that are destroyed by themselves or with their module, library, array or context.
 
 use anyhow::Result;
 use vhost_cuda_tests::frontend::CallParts;

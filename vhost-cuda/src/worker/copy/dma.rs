@@ -38,7 +38,7 @@ pub trait Dma {
     fn create(&self) -> CuResult<Mark>;
     /// Puts the mark behind all that was started.
     fn record(&self, mark: Mark) -> CuResult<()>;
-    /// Whether all before the mark is done. An error counts as no.
+    /// Returns whether all before the mark is done. An error counts as no.
     fn is_done(&self, mark: Mark) -> bool;
     /// Waits until all before the mark is done.
     fn wait(&self, mark: Mark) -> CuResult<()>;

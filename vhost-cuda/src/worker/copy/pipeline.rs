@@ -30,7 +30,7 @@ pub struct Pipeline<'a, D: Dma> {
     device: CUdeviceptr,
     parallel: bool,
     piece_bytes: usize,
-    /// What has not been begun.
+    /// The part that has not been begun.
     next: Cursor,
     begun: u64,
     /// Buffers without use at the moment.

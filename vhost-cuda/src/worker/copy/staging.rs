@@ -20,7 +20,7 @@ const SLAB_BYTES: usize = SLAB_BUFFERS * BUFFER_BYTES;
 const MAX_BUFFERS: usize = 64;
 /// … as many as it needs to go on, so that no copy waits for another one's stream.
 const MIN_SHARE: usize = 2;
-/// Of the free buffers, so many at most may be waiting for the GPU.
+/// The maximum number of buffers that are free but still wait for the GPU.
 const MAX_PENDING: usize = MAX_BUFFERS / 2;
 
 /// Memory of buffers, aligned to its own size.
@@ -95,7 +95,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Whether the GPU is done with it.
+    /// Returns whether the GPU is done with it.
     pub fn is_free(&mut self, dma: &impl Dma) -> bool {
         self.pending = self.pending && !self.mark.is_some_and(|mark| dma.is_done(mark));
         !self.pending
@@ -247,7 +247,7 @@ impl Share<'_> {
         Ok(buffer)
     }
 
-    /// Whether a buffer should go back rather than be used again.
+    /// Returns whether a buffer should go back rather than be used again.
     pub fn has_too_many(&self) -> bool {
         self.held > self.allowance()
     }
@@ -264,7 +264,7 @@ impl Share<'_> {
         buffer.abandon();
     }
 
-    /// Whether this copy has to wait for its own buffers before it gives them back: else streams that are busy
+    /// Returns whether this copy has to wait for its own buffers before it gives them back: else streams that are busy
     /// for long would end up with all of them.
     pub fn must_wait(&self) -> bool {
         self.staging.pending(self.context) + self.held > MAX_PENDING

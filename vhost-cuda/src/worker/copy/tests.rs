@@ -22,9 +22,9 @@ use crate::worker::memory::pages::fixture::fixture_memory;
 
 const FIRST_PAGE: u64 = 0x10000;
 const CONTEXT: u64 = 7;
-/// Where the fake device's memory begins.
+/// The start of the fake device's memory.
 const DEVICE: u64 = 0x7000_0000;
-/// What the fake stream fails with.
+/// The error of the fake stream.
 const FAILURE: CudaError = CudaError(719);
 
 enum Operation {

@@ -14,7 +14,7 @@ use super::staging::Buffer;
 use crate::worker::memory::pages::{Cursor, PageList};
 use crate::worker::run::cores;
 
-/// How long to watch for the next piece before sleeping, where there are cores to spare: longer than a piece takes,
+/// The time to watch for the next piece before sleeping, where there are cores to spare: longer than a piece takes,
 /// since waking up can take as long.
 const WATCH: Duration = Duration::from_micros(200);
 
@@ -54,7 +54,7 @@ pub struct Transfer {
     pages: PageList,
     direction: Direction,
     done: Mutex<Vec<(Piece, Buffer)>>,
-    /// How many there are in `done`, for who watches.
+    /// The length of `done`, for threads that watch.
     count: AtomicUsize,
     changed: Condvar,
 }
@@ -81,7 +81,7 @@ impl Transfer {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the threads have copied since the last time, without waiting.
+    /// Takes the pieces that the threads have copied since the last time, without waiting.
     pub fn take_done(&self) -> Vec<(Piece, Buffer)> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
@@ -154,7 +154,7 @@ impl CopyThreads {
         Self { limit, shared: Arc::default() }
     }
 
-    /// How many there can be.
+    /// The maximum number of threads.
     pub fn limit(&self) -> usize {
         self.limit
     }

@@ -34,7 +34,7 @@ type Make = fn(&mut Choices<'_>, &mut Vec<u8>);
 
 macro_rules! emit_makers {
     ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
-        /// What makes the arguments of each row, in the order of the rows.
+        /// The makers of the arguments of each row, in the order of the rows.
         const MAKERS: &[Make] = &[$(|_choices, _out| { $(make(stringify!($p), stringify!($pt), <$pt as Wire>::BYTES, _choices, _out);)* }),*];
     };
 }
@@ -160,7 +160,7 @@ impl Guest<'_> {
     }
 }
 
-/// What the guest library relies on.
+/// Checks the properties that the guest library relies on.
 fn check_reply(status: u32, reply: &[u8], room: u32) {
     assert!(reply.len() <= room as usize, "the reply fits");
     if status == REPLY_OK {

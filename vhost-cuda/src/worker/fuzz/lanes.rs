@@ -15,7 +15,7 @@ use crate::fuzz::choices::Choices;
 /// A lane that the process and its executor share: pages, in words.
 struct Memory(Box<[AtomicU64]>);
 
-/// What was written to it, as offsets in words: to be cleared.
+/// The words that were written to it, by offset: to be cleared.
 #[derive(Default)]
 struct Written(Vec<(usize, usize)>);
 

@@ -28,7 +28,7 @@ const REGISTERS: usize = 6;
 /// Bytes that a library gives the address of.
 static TABLE: [u8; 10 << 20] = [0; 10 << 20];
 
-/// What the function that is called needs to know.
+/// The state for the function that is called.
 struct Current {
     rows: &'static Library,
     call: &'static Call,

@@ -17,7 +17,7 @@ use super::{
 /// A function that the driver calls on a thread of its own for `cuStreamAddCallback`, with the `CUresult`.
 pub type StreamFunction = unsafe extern "C" fn(CUstream, c_int, *mut c_void);
 
-/// What the driver writes through an out pointer: integers and handles, for which zero bytes are a value.
+/// A value that the driver writes through an out pointer: integers and handles, for which zero bytes are a value.
 pub(super) trait Plain: Copy {
     const ZERO: Self;
 }

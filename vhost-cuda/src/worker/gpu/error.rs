@@ -46,5 +46,5 @@ impl CudaError {
     pub const SYSTEM_DRIVER_MISMATCH: Self = Self(sys::CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH as i32);
 }
 
-/// What a driver call gives.
+/// The result of a driver call.
 pub type CuResult<T> = Result<T, CudaError>;

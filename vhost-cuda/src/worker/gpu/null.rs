@@ -11,7 +11,7 @@ use virtio_cuda_protocol::cuda::{WINDOW_BASE, WINDOW_BYTES};
 use super::{CUgraph, CUgraphNode};
 
 const RELAXED: Ordering = Ordering::Relaxed;
-/// Where device memory begins; nothing of the process lies there.
+/// The start of device memory. Nothing of the process lies there.
 pub const DEVICE_BASE: u64 = 0x0300_0000_0000;
 /// Bytes from one allocation to the next, and so of the longest one.
 pub const DEVICE_STEP: u64 = 1 << 32;
@@ -128,7 +128,7 @@ unsafe fn touch(address: u64, bytes: u64, write: bool) {
     }
 }
 
-/// What a function does, and answers.
+/// Does the work of a function, and answers.
 ///
 /// # Safety
 ///

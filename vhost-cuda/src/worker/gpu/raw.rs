@@ -85,7 +85,7 @@ impl RawDevResource {
     /// No resource.
     pub const NONE: Self = Self { kind: 0, inside: [0; 23], sm: [0; 4], rest: [0; 8] };
 
-    /// What the guest gets of it, under a name.
+    /// Returns the description for the guest, under a name.
     pub fn for_guest(&self, name: u64) -> DeviceResource {
         DeviceResource { name, kind: self.kind, sm: self.sm }
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, MutexGuard};
 
 use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal};
 
+use crate::timers::late_in_threads_of;
 use crate::worker::call::CallContext;
 use crate::worker::contexts::{Context, ContextState, Primary};
 use crate::worker::gpu::{CuResult, CudaError};
@@ -14,7 +15,6 @@ use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
 use crate::worker::state::SessionState;
-use crate::worker::timers::late_in_threads_of;
 
 /// `CU_CTX_COREDUMP_ENABLE` and `CU_CTX_USER_COREDUMP_ENABLE`. The driver is not told: it would write files, and make pipes,
 /// in the host's file system. The guest is told that the flags are set, as it would be.
@@ -26,7 +26,8 @@ const LIMIT_PRINTF_FIFO_SIZE: i32 = 1;
 const LIMIT_MALLOC_HEAP_SIZE: i32 = 2;
 const LIMIT_DEV_RUNTIME_SYNC_DEPTH: i32 = 3;
 const LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: i32 = 4;
-/// What a level of synchronization takes at most (CUDA's programming guide: 150 MB), and, estimated, a pending launch.
+/// The maximum memory of a level of synchronization (CUDA's programming guide: 150 MB), and, estimated, of a pending
+/// launch.
 const SYNC_LEVEL_BYTES: u64 = 150 << 20;
 const PENDING_LAUNCH_BYTES: u64 = 1024;
 

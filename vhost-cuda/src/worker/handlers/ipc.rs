@@ -20,8 +20,8 @@ const LOCATION_DEVICE: u32 = 1;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
-/// What the emulator's handles begin with, and where in them are the descriptor of the memory file and what says whose
-/// descriptor it is. A worker may make no sockets, over which the emulator shares else.
+/// The first bytes of the emulator's handles, and the offsets of the descriptor of the memory file and of what says
+/// whose descriptor it is. A worker may make no sockets, over which the emulator shares else.
 const EMULATED: &[u8] = b"cudaemu\x01";
 const EMULATED_DESCRIPTOR: usize = 48;
 const EMULATED_PLACE: usize = 52;

@@ -201,7 +201,7 @@ pub fn cuMemGetAddressRange_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuR
     Ok((DevicePtr(range.base), range.bytes))
 }
 
-/// What an address is.
+/// Returns the attributes of an address.
 pub fn cuPointerGetAttributes(
     cx: &mut CallContext<'_>,
     ptr: DevicePtr,

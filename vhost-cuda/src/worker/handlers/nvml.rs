@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What NVIDIA's management library on the host knows, reduced to this virtual machine: its sessions are the
+//! The answers of NVIDIA's management library on the host, reduced to this virtual machine: its sessions are the
 //! workers of one daemon, and nobody else's process counts.
 
 use std::sync::OnceLock;
@@ -40,7 +40,7 @@ pub fn nvml_memory(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<
     Ok((total, used.min(total)))
 }
 
-/// What a function of the host's library tells of the card. The guest names it by a number of the table, so that nothing
+/// Calls a function of the host's library about the card. The guest names it by a number of the table, so that nothing
 /// else of the library can be called, and the table says what its inputs may be.
 pub fn nvml_get(
     cx: &mut CallContext<'_>,

@@ -57,7 +57,7 @@ pub fn session_wait(_: &mut CallContext<'_>, _reply: u64, _consumed: u64) -> CuR
     Err(CudaError::INVALID_VALUE)
 }
 
-/// What the worker has done so far.
+/// Returns the statistics of the worker.
 pub fn session_statistics(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
     Ok(cx.session.copy_time.so_far())
 }

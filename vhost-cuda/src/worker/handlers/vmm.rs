@@ -54,7 +54,7 @@ pub fn cuMemCreate(
     Ok(())
 }
 
-/// What an allocation became: not every wish is granted.
+/// Returns the properties of an allocation, which may differ from the requested ones.
 pub fn cuMemGetAllocationPropertiesFromHandle(
     cx: &mut CallContext<'_>,
     handle: AllocationId,
@@ -146,7 +146,7 @@ pub fn cuMemSetAccess(
     Ok(())
 }
 
-/// What a device may do with the memory at an address.
+/// Returns the access of a device to the memory at an address.
 pub fn cuMemGetAccess(cx: &mut CallContext<'_>, place: Location, dptr: DevicePtr) -> CuResult<(u64,)> {
     let location: RawLocation = cx.resolve(place)?;
     let reservations = cx.session.reservations();

@@ -12,14 +12,14 @@ use crate::worker::gpu::{CuResult, CudaError};
 /// Most ranges at once.
 const MAX_RANGES: usize = 1 << 20;
 
-/// Where a range comes from.
+/// The origin of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// `cuMemAlloc` and its like.
     Allocated,
     /// `cuMemAllocAsync` and its like; the driver's pool, or 0 for an unknown one.
     AllocatedAsync(usize),
-    /// What a node of a graph allocates, whenever the graph runs.
+    /// Memory that a node of a graph allocates, whenever the graph runs.
     GraphNode,
     /// A variable of a module.
     ModuleGlobal(u64),
@@ -42,11 +42,11 @@ pub struct Range {
     pub base: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Where it comes from.
+    /// The origin.
     pub origin: Origin,
     /// The context it belongs to.
     pub context: u64,
-    /// That context's device.
+    /// The device of that context.
     pub device: i32,
     /// Unique in the session.
     pub serial: u64,
@@ -59,7 +59,7 @@ pub struct Allocations {
     serial: u64,
     /// Bytes that are allocated from each pool of the driver's.
     live: HashMap<usize, u64>,
-    /// What all that is charged.
+    /// The charges for all of them.
     pub quota: Quota,
 }
 

@@ -18,7 +18,7 @@ const MIP_TAIL: u32 = 1;
 /// A box in an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What the coordinates count: texels of a level and layer, or bytes of a layer's tail.
+    /// The unit of the coordinates: texels of a level and layer, or bytes of a layer's tail.
     place: (u32, u32, u32),
     start: [u64; 3],
     end: [u64; 3],
@@ -75,7 +75,7 @@ impl Part {
         (self.end[0] <= all).then(|| self.end[0] - self.start[0])
     }
 
-    /// What is left of this box when the other one is taken out: at most six boxes.
+    /// Returns the rest of this box when the other one is taken out: at most six boxes.
     fn without(&self, other: &Self) -> Option<Vec<Self>> {
         let apart =
             (0..3).any(|axis| self.end[axis] <= other.start[axis] || other.end[axis] <= self.start[axis]);
@@ -116,7 +116,7 @@ pub struct ArrayMaps {
     count: usize,
 }
 
-/// By allocation: parts that are mapped more or (negative) less than before.
+/// For each allocation: the number of parts that are mapped more or (negative) less than before.
 pub type Changes = HashMap<u64, i64>;
 
 impl ArrayMaps {

@@ -12,7 +12,7 @@ use crate::worker::gpu::{CuResult, CudaError};
 /// Longest name of a function or variable, in bytes.
 const MAX_NAME_BYTES: u64 = 64 << 10;
 
-/// What the device reads.
+/// The bytes that the device reads.
 #[derive(Debug)]
 pub enum BulkIn<'a> {
     /// Bytes that came with the call.
@@ -63,7 +63,7 @@ impl<'a> BulkIn<'a> {
 #[derive(Debug)]
 pub struct Contents<'a> {
     bytes: Cow<'a, [u8]>,
-    /// Of a copy.
+    /// The charge for a copy.
     charge: Option<CopyCharge>,
 }
 
@@ -82,7 +82,7 @@ impl Deref for Contents<'_> {
     }
 }
 
-/// What the device writes.
+/// The bytes that the device writes.
 #[derive(Debug)]
 pub enum BulkOut {
     /// Room in the reply; what was written of it.

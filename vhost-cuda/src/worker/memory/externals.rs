@@ -14,7 +14,7 @@ use crate::worker::gpu::{CUexternalMemory, CuResult, CudaError};
 /// Most imports and most mappings of a session.
 const MAX_ENTRIES: usize = 1 << 16;
 
-/// What an allocation is offered to other processes under.
+/// The token under which an allocation is offered to other processes.
 pub type Token = [u8; TOKEN_BYTES];
 
 /// An allocation that was imported.
@@ -43,7 +43,7 @@ struct Mapping {
     context: u64,
 }
 
-/// What nothing uses any more.
+/// An object that nothing uses any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {
     /// Bytes of another session's memory.
@@ -57,9 +57,9 @@ pub enum Unused {
 pub struct Externals {
     blocks: HashMap<Token, Block>,
     imports: HashMap<u64, Import>,
-    /// By address.
+    /// The buffers by address.
     buffers: HashMap<u64, Mapping>,
-    /// By name.
+    /// The arrays by name.
     arrays: HashMap<u64, Mapping>,
 }
 
@@ -74,7 +74,7 @@ impl Externals {
         if self.imports.len() >= MAX_ENTRIES { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
     }
 
-    /// Whether the memory behind a token counts already.
+    /// Returns whether the memory behind a token counts already.
     pub fn is_known(&self, token: &Token) -> bool {
         self.blocks.contains_key(token)
     }

@@ -15,7 +15,7 @@ use crate::worker::gpu::{CuResult, CudaError};
 /// The sections of a cubin that are loaded begin with one of these. Shared and local memory is not part of an image.
 const LOADED: [&str; 3] = [".text", ".nv.global", ".nv.constant"];
 
-/// What a device executes.
+/// A device that executes code.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Its compute capability times ten.
@@ -76,7 +76,7 @@ fn of_container(container: &[u8], target: Target) -> Option<u64> {
     most
 }
 
-/// What a container has, without unpacking anything.
+/// Calls `see` for each kind of code in a container, without unpacking anything.
 fn kinds(container: &[u8], see: impl FnMut(Code)) -> Option<()> {
     let see = std::cell::RefCell::new(see);
     let look = |code| {

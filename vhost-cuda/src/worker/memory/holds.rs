@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::allocations::{Allocations, Origin};
 use crate::worker::gpu::CuResult;
 
-/// How many calls use which windows.
+/// The number of calls that use each window.
 #[derive(Debug, Default)]
 pub struct Holds {
     state: Mutex<State>,
@@ -17,7 +17,7 @@ pub struct Holds {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By the windows' addresses on the GPU.
+    /// The counts by the windows' addresses on the GPU.
     counts: Vec<(u64, u32)>,
     /// Threads that wait for a release: mostly none, and waking nobody would be a system call, too.
     waiting: usize,
@@ -63,7 +63,7 @@ impl Holds {
         Ok(Held { holds: self, windows })
     }
 
-    /// Whether a call uses the window at `base`.
+    /// Returns whether a call uses the window at `base`.
     pub fn is_held(&self, base: u64) -> bool {
         self.state().holds(base)
     }
@@ -82,7 +82,7 @@ impl Holds {
 }
 
 impl Held<'_> {
-    /// How many of `bytes` bytes at both addresses lie in one window each: a copy may not go beyond.
+    /// Returns the number of `bytes` bytes at both addresses that lie in one window each: a copy may not go beyond.
     pub fn piece(&self, addresses: [u64; 2], bytes: u64) -> u64 {
         let ends = addresses.iter().filter_map(|&address| {
             let (_, end) = self.windows.iter().find(|(base, end)| (*base..*end).contains(&address))?;

@@ -13,7 +13,7 @@ use crate::worker::gpu::{CuResult, CudaError};
 const LINK_BYTES: usize = 256 << 20;
 /// Copies of what calls bring along that are being worked on: sixteen of the longest.
 const COPY_BYTES: usize = 1 << 30;
-/// How long a call waits for others before it is refused.
+/// The maximum time that a call waits for others before it is refused.
 const COPY_WAIT: Duration = Duration::from_secs(5);
 /// Images that are loaded. The driver keeps a copy of most of them.
 const IMAGE_BYTES: usize = 4 << 30;

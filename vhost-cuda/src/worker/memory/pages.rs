@@ -71,7 +71,7 @@ impl GuestFile {
 pub struct FilePiece {
     /// The file.
     pub file: GuestFile,
-    /// Where the piece begins in it.
+    /// The offset of the piece in it.
     pub offset: u64,
     /// Its bytes.
     pub bytes: u64,
@@ -125,7 +125,7 @@ struct Listed {
     ///
     /// Invariant: lies in mappings of `pages`, or in `_own`.
     runs: Vec<Run>,
-    /// What was mapped for this list alone.
+    /// The mappings that were made for this list alone.
     _own: Vec<OwnMapping>,
     bytes: u64,
 }
@@ -144,7 +144,7 @@ impl Drop for OwnMapping {
     }
 }
 
-/// How a list's memory appears in this process.
+/// The use of a list's memory in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// To be read and written here.
@@ -327,7 +327,7 @@ impl PageList {
         unsafe { self.write_from(Cursor::default(), bytes.as_ptr(), bytes.len()) };
     }
 
-    /// Where the pages lie in their files, to be mapped elsewhere.
+    /// Returns the positions of the pages in their files, to be mapped elsewhere.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` if they are not whole pages.
     pub fn file_pieces(&self) -> CuResult<Vec<FilePiece>> {
@@ -350,7 +350,7 @@ impl PageList {
 }
 
 impl GuestPages {
-    /// Where the memory of `entries` lies in its files. `None` if some of it is not there.
+    /// Returns the positions of the memory of `entries` in its files. `None` if some of it is not there.
     fn pieces(&self, entries: &[MemEntry]) -> Option<Vec<FilePiece>> {
         let mut pieces = Vec::with_capacity(entries.len());
         for entry in entries {

@@ -21,7 +21,7 @@ const GRAPH_RESERVED: i32 = 2;
 /// Frees in stream order that are looked at before another one is begun.
 const MANY_FREES: usize = 1024;
 
-/// What has to be asked of the driver.
+/// The pools about which the driver has to be asked.
 #[derive(Debug, Default)]
 pub struct Pools(Mutex<State>);
 
@@ -29,7 +29,7 @@ pub struct Pools(Mutex<State>);
 struct State {
     /// Pools that something was allocated from.
     known: BTreeSet<usize>,
-    /// Those of them that the guest has destroyed. The driver's pool lives until its memory has been given back, since
+    /// The pools that the guest has destroyed. The driver's pool lives until its memory has been given back, since
     /// nobody could ask for that any more.
     destroyed: BTreeSet<usize>,
     /// Devices on which graphs had memory.
@@ -97,7 +97,7 @@ pub fn refresh(session: &SessionState) {
     });
 }
 
-/// Whether the stream has not passed the event. After any other error nothing will ever come.
+/// Returns whether the stream has not passed the event. After any other error nothing will ever come.
 fn is_waiting(gpu: &Driver, event: usize) -> bool {
     gpu.cuEventQuery(event as CUevent) == Err(CudaError::NOT_READY)
 }
@@ -145,7 +145,7 @@ pub fn freed(session: &SessionState, range: &Range, stream: Option<CUstream>) {
     }
 }
 
-/// What was freed counts until the stream has come that far.
+/// Charges freed memory until the stream has reached the free.
 fn freed_later(session: &SessionState, range: &Range, stream: CUstream) {
     if session.pools.lock().freed.len() >= MANY_FREES {
         refresh(session);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a session is charged for, in the units in which the driver takes device memory, and its limits.
+//! The memory that a session is charged for, in the units in which the driver takes device memory, and its limits.
 //!
 //! * `cuMemAlloc` above 1 MiB takes whole blocks of 2 MiB. Smaller allocations share such blocks: the first one in a
 //!   block is charged all of it, the last one that ends gives it back. (512 allocations of 1 MiB + 1 byte take 1024 MiB
@@ -21,7 +21,7 @@ const SHARED: u64 = 1 << 20;
 /// The driver's unit inside of blocks and pools.
 const PIECE: u64 = 512;
 
-/// What device memory is taken by, besides ranges that the guest can name.
+/// A holder of device memory, besides ranges that the guest can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
     /// An array or mipmapped array.
@@ -36,11 +36,11 @@ pub enum Holder {
     Limit(u64, i32),
     /// Local memory of a context's threads.
     Local(u64),
-    /// What a pool keeps beyond its allocations.
+    /// The memory that a pool keeps beyond its allocations.
     Pool(usize),
-    /// What a device keeps for graphs beyond their allocations.
+    /// The memory that a device keeps for graphs beyond their allocations.
     Graphs(i32),
-    /// What is freed when an event has come.
+    /// Memory that is freed when an event has completed.
     Freed(usize),
 }
 
@@ -87,7 +87,7 @@ impl Quota {
         self.machine = Some(machine);
     }
 
-    /// Whether there is a limit.
+    /// Returns whether there is a limit.
     pub fn is_limited(&self) -> bool {
         self.limit.is_some() || self.machine.is_some()
     }

@@ -19,12 +19,12 @@ pub struct Allocation {
     pub raw: CUmemGenericAllocationHandle,
     /// Bytes.
     pub bytes: u64,
-    /// Where it is, as the guest named it.
+    /// The location, as the guest named it.
     pub location: Location,
     held: u32,
     /// Places that it is mapped at: addresses, parts of arrays, and external memory.
     mapped: u32,
-    /// What it is offered to other processes under.
+    /// The token under which it is offered to other processes.
     token: Option<Token>,
 }
 
@@ -246,7 +246,7 @@ impl Reservations {
         self.allocations.get(&name)?.token
     }
 
-    /// What the memory behind a token counts that somebody has offered, once it is imported: nothing where it counts
+    /// Returns the charge for importing the memory behind a token that somebody has offered: nothing where it counts
     /// already.
     pub fn charge_of(&self, token: &Token, bytes: u64) -> u64 {
         if self.externals.is_known(token) || self.offered.contains_key(token) { 0 } else { bytes }

@@ -20,11 +20,11 @@ const USUAL_MAPPINGS: usize = 65530;
 const CHOSEN_BASE: u64 = WINDOW_BASE + WINDOW_BYTES / 2;
 const WINDOW_END: u64 = WINDOW_BASE + WINDOW_BYTES;
 
-/// What is mapped in the window.
+/// The mappings in the window.
 #[derive(Debug)]
 pub struct Window {
     areas: BTreeMap<u64, Area>,
-    /// What of it is registered with the GPU: whole areas side by side, by the first one's address.
+    /// The parts that are registered with the GPU: whole areas side by side, by the first one's address.
     registrations: BTreeMap<u64, Registration>,
     pieces: usize,
     most_pieces: usize,
@@ -44,7 +44,7 @@ pub struct Area {
     pieces: usize,
 }
 
-/// How the GPU knows areas.
+/// A registration of areas with the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// The first area's address.

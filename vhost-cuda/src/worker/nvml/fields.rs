@@ -30,7 +30,7 @@ struct MarginTemperature {
 /// `NVML_POWER_SCOPE_MEMORY`, the last one.
 const LAST_SCOPE: u32 = 2;
 
-/// Whether a guest may have a field: errors of memory and of the link to the host, temperatures, power, clocks, states
+/// Returns whether a guest may have a field: errors of memory and of the link to the host, temperatures, power, clocks, states
 /// of the card. No links between cards, nothing of other machines. Some fields above 250 have other numbers in older
 /// releases, where these are of the same kinds.
 const fn is_told(field: u32) -> bool {
@@ -64,7 +64,7 @@ impl Nvml {
         (result == 0 && value.result == 0).then_some((value.kind, value.value))
     }
 
-    /// What the row `nvml_value` describes.
+    /// Returns a value of the row `nvml_value`.
     pub fn single(&self, which: u32) -> Option<u32> {
         match which {
             0 | 1 => self.value_of(c"nvmlDeviceGetPcieThroughput", which as c_int),

@@ -18,7 +18,7 @@ const MOST: usize = MAX_PARAMETERS + 1;
 // Of both processors' calling conventions: so many are passed in registers.
 const _: () = assert!(MOST <= 6);
 
-/// Where the library writes; as aligned as its structures are.
+/// The memory that the library writes; as aligned as its structures are.
 struct Results(Vec<u64>);
 
 impl Results {
@@ -27,7 +27,7 @@ impl Results {
         self.0[first / size_of::<u64>()..].as_mut_ptr().cast()
     }
 
-    /// What a structure begins with, or how many entries fit.
+    /// Sets the first words of a structure, or the number of entries that fit.
     fn set(&mut self, first: usize, words: impl Iterator<Item = u32>) {
         for (index, word) in words.enumerate() {
             let (long, shift) = (first / 8 + index / 2, 32 * (index % 2));
@@ -82,8 +82,8 @@ fn arguments(
 }
 
 impl Nvml {
-    /// What `getter` answers (`nvmlReturn_t`) and its results, for inputs that it admits; `peer` finds the library's handle
-    /// of another device. `None`: the library does not have the function, or there is no such device.
+    /// Returns the answer of `getter` (`nvmlReturn_t`) and its results, for inputs that it admits; `peer` finds the
+    /// library's handle of another device. `None`: the library does not have the function, or there is no such device.
     pub fn get(
         &self,
         getter: &Getter,

@@ -28,9 +28,9 @@ pub struct Context {
     pub object: Arc<Object>,
     /// Its device.
     pub device: i32,
-    /// Whether it is the device's primary context, or a part of it.
+    /// True for the device's primary context, and for a part of it.
     pub primary: bool,
-    /// Of a green context, the name of the primary context.
+    /// For a green context, the name of the primary context.
     home: Option<u64>,
     /// Its flags that the driver was not told.
     pub kept_flags: u32,
@@ -46,7 +46,7 @@ impl Context {
     pub fn green(object: Object, device: i32, home: u64) -> Self {
         Self { object: Arc::new(object), device, primary: true, home: Some(home), kept_flags: 0 }
     }
-    /// Whether it is a green context.
+    /// Returns whether it is a green context.
     pub fn is_green(&self) -> bool {
         self.home.is_some()
     }
@@ -67,7 +67,7 @@ pub struct Primary {
     warm: Option<usize>,
     /// The guest's name for it, while it retains it.
     pub name: u64,
-    /// How often the guest retained it.
+    /// The number of times that the guest retained it.
     pub retains: u32,
     /// Flags that the guest wants and the driver was not told.
     pub kept_flags: u32,
@@ -98,11 +98,11 @@ pub struct Contexts {
     epoch: AtomicU64,
 }
 
-/// What [`Contexts::lock`] protects.
+/// The state that [`Contexts::lock`] protects.
 #[derive(Debug, Default)]
 pub struct ContextState {
     named: HashMap<u64, Context>,
-    /// Those that have lost their name and are not destroyed yet.
+    /// Contexts that have lost their name and are not destroyed yet.
     ending: HashMap<u64, Weak<Object>>,
     primaries: HashMap<i32, Primary>,
 }
@@ -118,7 +118,7 @@ impl Contexts {
     pub fn get(&self, id: ContextId) -> CuResult<Context> {
         self.lock().get(id).cloned()
     }
-    /// Whether there is at most one context.
+    /// Returns whether there is at most one context.
     pub fn is_only_one(&self) -> bool {
         self.lock().named.len() <= 1
     }

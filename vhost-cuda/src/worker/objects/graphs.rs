@@ -26,7 +26,7 @@ pub const OF_THREAD: usize = 1 << 63;
 /// Distance of names that are minted here.
 const STEP: u64 = 16;
 
-/// What an allocating node reserved: its base address, shared by everything that can allocate it.
+/// The reservation of an allocating node: its base address, shared by everything that can allocate it.
 pub type Lease = Arc<u64>;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct Graph {
     raw: usize,
     /// The node that it lies in.
     parent: Option<u64>,
-    /// That of the graph which it lies in, directly or not.
+    /// The lock of the graph that contains it, directly or not.
     family: Exclusive,
     leases: Vec<Lease>,
     /// Handles of conditional nodes.
@@ -180,7 +180,7 @@ impl Graphs {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether any stream captures, or is about to.
+    /// Returns whether any stream captures, or is about to.
     pub fn is_capturing(&self) -> bool {
         self.capturing.load(Ordering::Acquire) > 0
     }
@@ -190,8 +190,8 @@ impl Graphs {
         &self.captures
     }
 
-    /// What `find` answers, once the call holds the lock of its family. If it holds only others, that is an error: the
-    /// driver would find that a node is not in the graph.
+    /// Returns the result of `find`, once the call holds the lock of its family. If it holds only others, that is an
+    /// error: the driver would find that a node is not in the graph.
     fn locked<T>(&self, held: &Held, find: impl Fn(&Tables) -> Option<(T, Exclusive)>) -> CuResult<T> {
         loop {
             // Anew after each wait: another call may have destroyed it.
@@ -347,7 +347,7 @@ impl Graphs {
         tables.add_node(name, raw, graph, Some(copy));
     }
 
-    /// What nodes of a graph allocate, for an executable graph made from it.
+    /// Returns the reservations of a graph's nodes, for an executable graph made from it.
     pub fn leases_of(&self, id: GraphId) -> Vec<Lease> {
         self.tables().graphs.get(&id.0).map(|graph| graph.leases.clone()).unwrap_or_default()
     }
@@ -492,7 +492,7 @@ impl Graphs {
         Ok(())
     }
 
-    /// Whether the driver gave out a handle for a conditional node.
+    /// Returns whether the driver gave out a handle for a conditional node.
     pub fn is_conditional_handle(&self, handle: u64) -> bool {
         self.tables().handles.contains(&handle)
     }

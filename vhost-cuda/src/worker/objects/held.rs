@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What one call uses: references to objects, and locks of those that CUDA does not synchronise.
+//! The objects that one call uses: references to them, and locks of those that CUDA does not synchronise.
 //!
 //! Everything is given back when the call is done, in one place, and none of it before. So a handle that a call has
 //! looked up is good in all of its handler, and an object that others have destroyed meanwhile ends where no lock is held.
@@ -54,18 +54,18 @@ impl Held {
         raw
     }
 
-    /// Whether the call holds this lock.
+    /// Returns whether the call holds this lock.
     pub fn has(&self, wanted: &Exclusive) -> bool {
         let families = self.families.borrow();
         families.iter().any(|guard| Arc::ptr_eq(ArcMutexGuard::mutex(guard), wanted))
     }
 
-    /// Whether the call holds the lock of a family of graphs.
+    /// Returns whether the call holds the lock of a family of graphs.
     pub fn has_family(&self) -> bool {
         !self.families.borrow().is_empty()
     }
 
-    /// Whether the call holds the lock of an executable graph.
+    /// Returns whether the call holds the lock of an executable graph.
     pub fn has_exec(&self) -> bool {
         self.exec.borrow().is_some()
     }

@@ -15,7 +15,7 @@ use log::debug;
 use crate::cache::{self, ASK, DIGEST_BYTES, KEEP, Question};
 use crate::worker::memory::host_memory::CopyCharge;
 
-/// How long the daemon may take to answer: a call of the guest waits meanwhile.
+/// The time limit for the daemon's answer: a call of the guest waits meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The cache, as long as the daemon answers.

@@ -17,10 +17,10 @@ const INFO_LOG_BUFFER: u32 = 3;
 const INFO_LOG_BUFFER_SIZE_BYTES: u32 = 4;
 const ERROR_LOG_BUFFER: u32 = 5;
 const ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
-/// Those whose values are arrays of pointers, and the number of their elements.
+/// The options whose values are arrays of pointers, and the number of their elements.
 const SYMBOLS: [u32; 7] = [17, 18, 19, 25, 26, 27, 28];
 
-/// What the compiler answered.
+/// The logs of the compiler.
 #[derive(Debug, Default, PartialEq)]
 pub struct JitLogs {
     /// The information log.
@@ -91,7 +91,7 @@ impl JitArguments {
         (self.numbers.len() as c_uint, self.numbers.as_mut_ptr(), self.values.as_mut_ptr().cast())
     }
 
-    /// What the driver has written so far.
+    /// Returns the text that the driver has written so far.
     pub fn logs(&self) -> JitLogs {
         // The driver writes four bytes of a value.
         let value = |wanted: u32| {

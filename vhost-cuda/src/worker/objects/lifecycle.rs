@@ -93,7 +93,7 @@ impl Create for GraphId {
     }
 }
 
-/// What parts are named of.
+/// An object that has parts with names.
 pub trait Whole: Copy {
     /// The object, which the part ends before. A device is none.
     ///
@@ -130,7 +130,7 @@ impl Whole for DeviceOrdinal {
 pub trait Part<W>: Named {
     /// The part lives in the current context.
     const IN_CONTEXT: bool = true;
-    /// What a function table has it as.
+    /// The kind of the object in a table of functions.
     const KIND: Kind = Kind::Plain;
     /// Charges what the part takes.
     fn charge<T>(_cx: &CallContext<'_>, _raw: *mut T) -> CuResult<()> {
@@ -177,7 +177,7 @@ pub fn part<W, P: Part<W>, T>(
     })
 }
 
-/// What an array became, or what a part of one is.
+/// Returns the description of an array, or of a part of one.
 pub fn described(cx: &CallContext<'_>, array: CUarray) -> CuResult<ArrayDescriptor> {
     Ok(cx.gpu().cuArray3DGetDescriptor_v2(array)?.0.into())
 }
@@ -190,7 +190,7 @@ pub trait Destroy {
 
 /// Objects of a table, as `destroy` rows end them.
 trait InTable: Named {
-    /// What other processes know it by, if they may open it.
+    /// The kind of offer by which other processes open it, if they may.
     const OFFERED: Option<u32> = None;
     /// Other objects may be parts of it.
     const HAS_PARTS: bool = false;

@@ -45,7 +45,7 @@ enum Step {
     Destroy,
 }
 
-/// What a step answers: address and length of the image, for the step that makes it.
+/// The answer of a step: address and length of the image, for the step that makes it.
 type Answer = CuResult<(usize, usize)>;
 
 #[derive(Debug)]

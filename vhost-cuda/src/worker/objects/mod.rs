@@ -49,7 +49,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// What `id` stands for. It is not destroyed before the caller lets go of it.
+    /// Returns the object of `id`. It is not destroyed before the caller lets go of it.
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn get(&self, id: u64) -> CuResult<Arc<Object>> {
@@ -189,7 +189,7 @@ pub struct Objects {
     pub surface_references: Table,
     /// User objects of graphs.
     pub user_objects: UserObjects,
-    /// What describes resources for green contexts. The driver never destroys them.
+    /// Descriptions of resources for green contexts. The driver never destroys them.
     pub descriptions: Table,
 }
 

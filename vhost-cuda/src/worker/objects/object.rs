@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::Kind;
 use crate::worker::gpu::CuResult;
 
-/// Who asks the driver to destroy an object.
+/// The function that asks the driver to destroy an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destroyer {
     /// The call that the guest made for it.
@@ -35,7 +35,7 @@ pub struct Object {
     kind: Kind,
     /// The context itself.
     home: Option<Arc<Object>>,
-    /// What else it came from (a function's module, a level's mipmapped array).
+    /// Its other origin (a function's module, a level's mipmapped array).
     parent: Option<Arc<Object>>,
     /// Absent: the object ends with its parent, or never.
     end: Option<End>,
@@ -92,7 +92,7 @@ impl Object {
         self
     }
 
-    /// Whether its name is taken until it is destroyed.
+    /// Returns whether its name is taken until it is destroyed.
     pub fn has_name_to_free(&self) -> bool {
         self.keeps_name
     }
@@ -108,7 +108,7 @@ impl Object {
         self.raw as *mut T
     }
 
-    /// Whether this is the driver's handle.
+    /// Returns whether this is the driver's handle.
     pub fn is<T>(&self, raw: *mut T) -> bool {
         self.raw == raw as usize
     }
@@ -118,27 +118,27 @@ impl Object {
         self.context
     }
 
-    /// What the handle is, where a table holds two kinds.
+    /// The kind of the handle, where a table holds two kinds.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What it came from, besides its context.
+    /// The object that it came from, besides its context.
     pub fn parent(&self) -> Option<&Arc<Object>> {
         self.parent.as_ref()
     }
 
-    /// Whether the guest can destroy it by itself.
+    /// Returns whether the guest can destroy it by itself.
     pub fn is_whole(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Whether it came from `other`, directly or not.
+    /// Returns whether it came from `other`, directly or not.
     pub fn is_of(&self, other: &Arc<Object>) -> bool {
         self.origins().any(|origin| Arc::ptr_eq(origin, other) || origin.is_of(other))
     }
 
-    /// Whether its name and those of what it came from still stand.
+    /// Returns whether its name and those of what it came from still stand.
     pub fn is_open(&self) -> bool {
         !self.closed.load(Ordering::Acquire) && self.origins().all(|origin| origin.is_open())
     }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use crate::worker::gpu::CudaError;
 
-    /// What was destroyed, in order.
+    /// The destroyed objects, in order.
     type Log = Arc<Mutex<Vec<(usize, Destroyer)>>>;
 
     fn fixture(log: &Log, number: usize) -> Object {

@@ -17,8 +17,8 @@ struct Entry {
     own: u64,
 }
 
-/// Those of a session, by name. Locked across the driver's functions, so that nobody names what another thread is about
-/// to destroy.
+/// The user objects of a session, by name. Locked across the driver's functions, so that nobody names what another
+/// thread is about to destroy.
 #[derive(Debug, Default)]
 pub struct UserObjects(Mutex<HashMap<u64, Entry>>);
 

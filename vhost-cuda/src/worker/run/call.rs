@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a call has while it runs.
+//! The state of a call while it runs.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
@@ -21,14 +21,14 @@ use crate::worker::objects::jit::JitLogs;
 use crate::worker::objects::{Destroyer, Held, Object, Reserved, Table};
 use crate::worker::state::SessionState;
 
-/// What an executor remembers of its thread between calls.
+/// The state of a thread that its executor keeps between calls.
 #[derive(Debug, Default)]
 pub struct ThreadState {
     /// Name and epoch of the context that is current here, and the context, which it does not keep.
     current: Option<(ContextId, u64, Option<Weak<Object>>)>,
-    /// What the call uses.
+    /// The objects that the call uses.
     pub held: Held,
-    /// What the just-in-time compiler had to say last.
+    /// The latest logs of the just-in-time compiler.
     pub jit: JitLogs,
     /// The first error of calls that nobody waited for, until it is told.
     pub deferred: Option<CudaError>,
@@ -38,9 +38,9 @@ pub struct ThreadState {
     pub lane: Option<u32>,
     /// The guest thread has ended: its lane may soon be another's.
     pub ended: bool,
-    /// What short copies are waited by.
+    /// The signal by which the executor waits for short copies.
     pub signal: Signal,
-    /// How long the last call has copied; zero for a call that did not.
+    /// The duration of the last call's copy; zero for a call that did not copy.
     pub copied: Duration,
     /// The stream of the library that the call has used, where shares of GPU time are kept.
     pub library_stream: Cell<Option<CUstream>>,
@@ -68,7 +68,7 @@ impl ThreadState {
         Ok(())
     }
 
-    /// Whether `context` is current already, and can be kept for the call.
+    /// Returns whether `context` is current already, and can be kept for the call.
     fn is_current(&self, context: ContextId, epoch: u64) -> bool {
         match &self.current {
             Some((name, then, object)) if (*name, *then) == (context, epoch) => match object {
@@ -94,7 +94,7 @@ pub struct Kept {
     pub pages: PageList,
 }
 
-/// What a handler works with.
+/// The arguments of a handler.
 #[derive(Debug)]
 pub struct CallContext<'a> {
     /// The session, which lives as long as the process.
@@ -103,9 +103,9 @@ pub struct CallContext<'a> {
     pub thread: &'a mut ThreadState,
     /// The context that is current in it; 0 for none.
     pub context: ContextId,
-    /// What the device reads.
+    /// The bytes that the device reads.
     pub bulk_in: BulkIn<'a>,
-    /// What the device writes.
+    /// The bytes that the device writes.
     pub bulk_out: BulkOut,
     /// Pages that the call may keep.
     pub kept: Option<Kept>,
@@ -116,7 +116,7 @@ impl CallContext<'_> {
     pub fn gpu(&self) -> &'static Driver {
         &self.session.gpu
     }
-    /// Whether a copy of `bytes` bytes may be waited for by [`Signal`].
+    /// Returns whether a copy of `bytes` bytes may be waited for by [`Signal`].
     pub fn may_signal(&self, bytes: u64) -> bool {
         self.session.signals && bytes <= signal::MOST_BYTES && self.session.work.has_ended()
     }
@@ -124,7 +124,7 @@ impl CallContext<'_> {
     pub fn resolve<Host>(&self, value: impl Resolve<Host>) -> CuResult<Host> {
         value.resolve(self)
     }
-    /// What the call uses.
+    /// The objects that the call uses.
     pub fn held(&self) -> &Held {
         &self.thread.held
     }

@@ -2,7 +2,7 @@
 //! Functions of the program that the driver wants run: in stream order (then its thread waits here until the
 //! guest has run them) or because nothing refers to them any more.
 //!
-//! What the driver gets is a function of this file and, as its argument, the guest's number of the function:
+//! The driver gets a function of this file and, as its argument, the guest's number of the function:
 //! nothing that could dangle. So the queue is one for the process, which serves one session.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -14,14 +14,14 @@ use virtio_cuda_protocol::cuda::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
 
 use crate::worker::gpu::CUstream;
 
-/// How long a guest's question for the next function stays unanswered: then it has to ask again, so that no
-/// request is outstanding for ever.
+/// The maximum time that a guest's question for the next function stays unanswered: then it has to ask again, so that
+/// no request is outstanding for ever.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A function that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// By which the guest says that it is done.
+    /// The number by which the guest says that it is done.
     pub ticket: u64,
     /// The guest's number of the function.
     pub callback: CallbackId,
@@ -47,7 +47,7 @@ pub struct Callbacks {
     done: Condvar,
 }
 
-/// Those of this process's session.
+/// The callbacks of this process's session.
 pub static CALLBACKS: Callbacks = Callbacks::new();
 
 impl Callbacks {

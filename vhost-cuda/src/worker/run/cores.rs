@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether threads may watch for something instead of sleeping: not where that takes the core of who is to do it.
+//! The decision between watching and sleeping: a thread does not watch if that takes the core of the one that is to do
+//! the work.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +9,7 @@ use std::thread;
 /// Fewer are few.
 const FEW: usize = 4;
 
-/// Whether there are few cores for this process.
+/// Returns whether there are few cores for this process.
 pub fn are_few() -> bool {
     number() < FEW
 }

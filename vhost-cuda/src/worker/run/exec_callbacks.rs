@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Functions of the program that executable graphs got after they were made.
 //!
-//! Those of a graph's own nodes are tied to the graph (`handlers::graph::node`), and the driver has executable graphs
-//! share them. What is put in later belongs to the executable graph alone, for which the driver has no such thing.
-//! The guest is told to forget it when it was replaced, or the graph is gone, and the last launch is over.
+//! The callbacks of a graph's own nodes are tied to the graph (`handlers::graph::node`), and the driver has executable
+//! graphs share them. What is put in later belongs to the executable graph alone, for which the driver has no such thing. The
+//! guest is told to forget it when it was replaced, or the graph is gone, and the last launch is over.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::thread::ThreadId;
 
 use virtio_cuda_protocol::cuda::{CallbackId, ContextId, GraphExecId, GraphNodeId, StreamId};
 
-/// Where a graph was launched last. The driver executes launches of one graph one after the other, so that all are
+/// The latest launch of a graph. The driver executes launches of one graph one after the other, so that all are
 /// over when this one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -30,7 +30,7 @@ struct Own {
     copied: bool,
 }
 
-/// Those of all executable graphs of a session.
+/// The callbacks of all executable graphs of a session.
 #[derive(Debug, Default)]
 pub struct ExecCallbacks {
     graphs: Mutex<HashMap<u64, Own>>,
@@ -85,7 +85,7 @@ impl ExecCallbacks {
         }
     }
 
-    /// Whether a graph has functions of its own.
+    /// Returns whether a graph has functions of its own.
     pub fn has(&self, exec: GraphExecId) -> bool {
         self.any.load(Ordering::Acquire) && self.graphs().contains_key(&exec.0)
     }

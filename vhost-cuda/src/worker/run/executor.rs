@@ -37,7 +37,7 @@ struct Executor {
     waits: Arc<Waits>,
 }
 
-/// What an executor is told.
+/// A message to an executor.
 #[derive(Debug)]
 pub enum Message {
     /// Execute this, which has come at that time.

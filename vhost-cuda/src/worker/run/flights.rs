@@ -41,7 +41,7 @@ struct Queue {
     at: u64,
 }
 
-/// What has completed.
+/// A copy that has completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Landed {
     /// Pieces of work whose time is known.
@@ -56,7 +56,7 @@ impl Flights {
         self.count
     }
 
-    /// Whether a competition has begun of which nothing is known about the stream yet.
+    /// Returns whether a competition has begun of which nothing is known about the stream yet.
     pub fn is_new(&mut self, stream: Stream, epoch: u32) -> bool {
         if self.epoch != epoch {
             self.epoch = epoch;

@@ -21,8 +21,8 @@ use crate::sessions::link::{Frame, ToWorker};
 use crate::worker::gpu::CudaError;
 use crate::worker::state::SessionState;
 
-/// How long an executor watches its lane, where there are cores to spare and where not: about as long as it takes to
-/// wake it up.
+/// The time that an executor watches its lane, where there are cores to spare and where not: about as long as it takes
+/// to wake it up.
 const WATCH: Duration = Duration::from_micros(500);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 /// After a long copy the guest, too, may take longer for its next call: the share of the copy's time to watch, at most
@@ -169,7 +169,7 @@ fn failure(error: CudaError) -> Vec<u8> {
     ResultHeader { result: error.0, ..ResultHeader::default() }.as_bytes().to_vec()
 }
 
-/// Whether a call may answer with the error of an earlier one: all of CUDA's may.
+/// Returns whether a call may answer with the error of an earlier one: all of CUDA's may.
 fn tells_errors(payload: &[u8]) -> bool {
     let opcode =
         CallHeader::read_from_prefix(payload).ok().and_then(|(header, _)| Opcode::from_u32(header.opcode));

@@ -22,7 +22,7 @@ const STREAM_PER_THREAD: usize = 2;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const CAPTURE_MODE_RELAXED: i32 = 2;
 
-/// Where a call puts its work.
+/// The place of a call's work.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// In this stream.
@@ -44,7 +44,7 @@ pub fn key(stream: CUstream) -> Stream {
     (raw, if raw == STREAM_PER_THREAD { THREAD.with(|thread| *thread) } else { 0 })
 }
 
-/// Whether the stream captures: what is put there is not work.
+/// Returns whether the stream captures: what is put there is not work.
 pub fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
     cx.session.graphs.is_capturing() && cx.gpu().cuStreamIsCapturing(stream) != Ok((0,))
 }
@@ -61,7 +61,7 @@ pub fn may_look_while_others_capture(gpu: &Driver) {
 pub struct Marks {
     /// Flags of `cuEventCreate`.
     flags: u32,
-    /// By the address of the context.
+    /// The events by the address of the context.
     contexts: Mutex<HashMap<usize, Arc<Events>>>,
 }
 
@@ -107,7 +107,7 @@ pub struct Mark {
 }
 
 impl Events {
-    /// Whether the context has ended.
+    /// Returns whether the context has ended.
     pub fn is_over(&self) -> bool {
         self.context.strong_count() == 0
     }
@@ -144,7 +144,7 @@ impl Mark {
         &self.events
     }
 
-    /// Whether all work before it has completed.
+    /// Returns whether all work before it has completed.
     pub fn is_done(&self, gpu: &Driver) -> bool {
         self.completion(gpu, None).is_some()
     }

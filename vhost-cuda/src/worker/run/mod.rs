@@ -18,7 +18,6 @@ pub(super) mod output;
 pub(super) mod resolve;
 pub(super) mod signal;
 pub(super) mod time_limit;
-pub(super) mod timers;
 pub(super) mod turns;
 pub(super) mod work;
 

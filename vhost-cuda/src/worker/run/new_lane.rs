@@ -11,7 +11,7 @@ use crate::worker::memory::window::Area;
 pub struct NewLane {
     /// The executor's end.
     pub consumer: Consumer,
-    /// Where it lies.
+    /// The memory of the lane.
     pub memory: LaneMemory,
     /// Its place among the session's lanes.
     pub place: Place,

@@ -14,7 +14,7 @@ use virtio_cuda_ring::layout::{HEAD_BYTES, RECORDS_BYTES};
 
 use super::executor::MAX_THREADS;
 
-/// How long to watch for another lane before sleeping: its executor is awake or being woken.
+/// The time to watch for another lane before sleeping: its executor is awake or being woken.
 const WATCH: Duration = Duration::from_micros(50);
 /// Looks between two at the clock.
 const LOOKS: u32 = 32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What device code and the host's driver print. Both write to file descriptors 1 and 2 of this process; these
+//! The output of device code and of the host's driver. Both write to file descriptors 1 and 2 of this process; these
 //! are memory files, whose contents the guest library fetches.
 
 use std::fs::File;

@@ -45,7 +45,7 @@ pub trait Answer<W>: Sized {
 
 /// Names of objects in one of the session's tables.
 pub trait Named: Copy {
-    /// What the driver calls such an object.
+    /// The driver's handle of such an object.
     type Raw;
     /// The table.
     fn table(objects: &Objects) -> &Table;
@@ -154,14 +154,14 @@ impl Resolve<i32> for DeviceOrdinal {
 }
 
 impl Resolve<CUfunction> for FunctionId {
-    /// Of either kind: the driver takes a kernel for a function.
+    /// Accepts either kind: the driver takes a kernel for a function.
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUfunction> {
         cx.keep(&cx.session.objects.functions, self.0)
     }
 }
 
 impl Resolve<CUkernel> for FunctionId {
-    /// Of a kernel only: the driver does not take a function for one.
+    /// Accepts a kernel only: the driver does not take a function for one.
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUkernel> {
         let object = cx.session.objects.functions.get(self.0)?;
         if object.kind() != Kind::Kernel {

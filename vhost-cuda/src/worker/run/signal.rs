@@ -16,7 +16,7 @@ use crate::worker::gpu::{CUdeviceptr, CUstream, CuResult, CudaError, Driver, HOS
 pub const VARIABLE: &str = "VHOST_CUDA_SIGNAL";
 /// Longest copy that is waited for in this way: of longer ones it saves nothing that counts.
 pub const MOST_BYTES: u64 = 4 << 20;
-/// How long to watch before the driver waits, where there are cores to spare and where not.
+/// The time to watch before the driver waits, where there are cores to spare and where not.
 const WATCH: Duration = Duration::from_micros(150);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 /// Looks at the word between two at the clock.
@@ -28,7 +28,7 @@ static LEFT: AtomicUsize = AtomicUsize::new(0);
 /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`.
 const NOT_REGISTERED: CudaError = CudaError(713);
 
-/// Whether to wait in this way: as the environment says, or where there is a GPU. The emulator copies at once when the
+/// Returns whether to wait in this way: as the environment says, or where there is a GPU. The emulator copies at once when the
 /// caller waits, and a word that it writes comes from another thread.
 pub fn is_wanted(emulated: bool) -> bool {
     std::env::var(VARIABLE).map_or(!emulated, |value| value != "0")
@@ -58,13 +58,13 @@ impl Work {
         self.0.end(begun);
     }
 
-    /// Whether everything has ended.
+    /// Returns whether everything has ended.
     pub fn has_ended(&self) -> bool {
         self.0.is_none()
     }
 }
 
-/// What a thread waits by.
+/// The signal by which a thread waits.
 #[derive(Debug, Default)]
 pub struct Signal {
     page: Option<Page>,
@@ -79,7 +79,7 @@ pub struct Signal {
 #[derive(Debug)]
 struct Page {
     base: usize,
-    /// Where the GPU has it, and the epoch of contexts in which that holds.
+    /// Its address on the GPU, and the epoch of contexts in which that holds.
     registered: Option<(CUdeviceptr, u64)>,
 }
 

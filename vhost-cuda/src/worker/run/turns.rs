@@ -21,6 +21,7 @@ use super::flights::{Flight, Flights, MAX_FLIGHTS};
 use super::marks::{Events, Mark, Marks, Place, Stream, captures, key, may_look_while_others_capture};
 use super::resolve::Resolve;
 use crate::shares::page::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot, now};
+use crate::timers;
 use crate::worker::gpu::{CUstream, CuResult, Driver};
 use crate::worker::state::SessionState;
 
@@ -208,6 +209,9 @@ impl Turns {
 
     fn look_around(&self, gpu: &Driver, emulated: bool) -> ! {
         may_look_while_others_capture(gpu);
+        if !emulated {
+            timers::exact();
+        }
         let pause = if emulated { LOOK_EMULATED } else { LOOK };
         let mut typical = [0; MAX_GPUS];
         loop {
@@ -258,7 +262,7 @@ impl Turns {
     }
 }
 
-/// Whether another piece of work may start in a stream with so many, each of about `typical` nanoseconds.
+/// Returns whether another piece of work may start in a stream with so many, each of about `typical` nanoseconds.
 fn fits(in_flight: u64, typical: u64, left: u64) -> bool {
     match in_flight {
         0 => true,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What accompanies a call that puts work on the GPU: its turn, where machines share GPU time, and its time limit.
+//! The state of a call that puts work on the GPU: its turn, where machines share GPU time, and its time limit.
 
 use super::call::CallContext;
 use super::marks::Place;

@@ -14,7 +14,7 @@ use crate::confine::{Folders, paths};
 /// The rights that are taken; what the kernel does not know of them is left out.
 const KNOWN: ABI = ABI::V6;
 
-/// Whether this kernel has Landlock.
+/// Returns whether this kernel has Landlock.
 pub fn is_supported() -> bool {
     let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     rules.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create).is_ok()

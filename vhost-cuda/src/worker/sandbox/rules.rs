@@ -141,7 +141,7 @@ pub const RIGHTS: &[c_long] = &[libc::SYS_fchmod];
 pub const NETWORK: &[c_long] =
     &[libc::SYS_getpeername, libc::SYS_getpriority, libc::SYS_recvmmsg, libc::SYS_sendmmsg];
 
-/// What is refused like a missing file where it is not allowed: libraries try it and go on without.
+/// System calls that fail like a missing file where they are not allowed: libraries try them and go on without.
 pub const REFUSED: &[c_long] = &[
     libc::SYS_access,
     libc::SYS_faccessat,

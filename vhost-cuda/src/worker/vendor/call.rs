@@ -63,7 +63,7 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
     Ok(())
 }
 
-/// Why a function is not called.
+/// The reason for not calling a function.
 enum Refusal {
     /// The call is malformed.
     Cuda(CudaError),
@@ -112,7 +112,7 @@ impl Late {
         self.0.as_ptr() as u64
     }
 
-    /// What the library has filled in at the address of one; 0 for nothing.
+    /// Returns the value that the library has filled in at the address of one; 0 for nothing.
     fn read(place: *mut u8) -> u64 {
         // SAFETY: `keep_late` makes the objects of late kinds, and each has the address of a place that lives until the object
         // is destroyed, which it is not while the caller uses it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a library has given out, by the guest's numbers.
+//! The handles that a library has given out, by the guest's numbers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::limits::budget::{Budget, Charge};
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::{Object, Table};
 
-/// What is to be known of a handle. A call that uses the handle has it locked: many kinds are not made for several threads.
+/// The state of a handle. A call that uses the handle has it locked: many kinds are not made for several threads.
 #[derive(Debug, Default)]
 pub struct State {
     /// Scalars are in device memory.

@@ -19,7 +19,7 @@ const REGISTERS: usize = 6;
 /// The arguments of a call.
 #[derive(Debug)]
 pub struct Arguments {
-    /// Those in registers, then those on the stack.
+    /// Arguments in registers, then those on the stack.
     integers: [u64; MAX_PARAMETERS],
     in_registers: usize,
     on_stack: usize,

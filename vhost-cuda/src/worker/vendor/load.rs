@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the host's libraries are.
+//! Searches for the host's libraries.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -11,7 +11,7 @@ use log::{debug, info, warn};
 
 use super::handles::Handles;
 
-/// Where distributions and NVIDIA's packages put libraries that the dynamic linker may not know.
+/// The folders in which distributions and NVIDIA's packages put libraries that the dynamic linker may not know.
 const USUAL_FOLDERS: [&str; 3] =
     ["/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/opt/cuda/lib64"];
 
@@ -24,7 +24,7 @@ pub struct Loaded {
     addresses: Vec<usize>,
     /// Their numbers.
     by_name: HashMap<&'static str, usize>,
-    /// What it has given out.
+    /// The handles that it has given out.
     pub handles: Handles,
 }
 

@@ -11,10 +11,10 @@ use crate::worker::resolve::{HANDLE_TYPE_FILE, Resolve, TYPE_PINNED};
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`, the greatest.
 const MAX_ACCESS: u32 = 3;
 
-/// What a location may do.
+/// The access of a location.
 pub struct Access(Location, u32);
 
-/// What a location may do.
+/// Returns the access of a location.
 ///
 /// Errors: as for [`Location`], and `CUDA_ERROR_INVALID_VALUE` for access that does not exist.
 pub fn granted(location: Location, flags: u32) -> Access {

@@ -27,7 +27,7 @@ pub const LIMIT: &str = "1800";
 const DISK_SIZE: &str = "3G";
 /// For a machine whose processors are busy: TCG then interrupts the guest late, which its kernel would take for broken hardware.
 const LOADED: &str = "no_timer_check rcupdate.rcu_cpu_stall_suppress=1";
-/// Where the guest's serial port writes, in the hosts' /srv.
+/// The file to which the guest's serial port writes, in the hosts' /srv.
 pub const CONSOLE: &str = "console.log";
 /// A user without a name.
 const USER: &str = "64001";

@@ -17,7 +17,7 @@ use crate::setup::{self, RootKind};
 
 /// The packages.
 const NAMES: [&str; 3] = ["vhost-user-cuda", "vhost-cuda-guest", "vhost-cuda-qemu"];
-/// Where the program is in the root; systemd covers /tmp.
+/// The path of the program in the root; systemd covers /tmp.
 const INSIDE: &str = "/opt/program";
 const SERVICE: &str = "usr/lib/systemd/system/vhost-user-cuda@.service";
 const STATE: &str = "/var/lib/vhost-user-cuda/vm1";

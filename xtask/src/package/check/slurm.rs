@@ -18,7 +18,7 @@ use crate::setup::RootKind;
 const ALLOCATE: &str = "xtask/src/package/check/allocate.cu";
 const USER: &str = "user1";
 const ARBITER: &str = "vhost-user-cuda-arbiter.service";
-/// What the node's device is: Slurm wants a file for each GPU.
+/// The node's devices: Slurm wants a file for each GPU.
 const GPUS: &str = "Name=gpu File=/dev/zero\nName=shard Count=16\n";
 /// Slurm asks for control groups even where it uses none, and refuses hosts with both versions.
 const CGROUP: &str = "CgroupPlugin=cgroup/v1\n";
@@ -27,7 +27,7 @@ const OPTIONS: &str = "device = \"emulated\"\nnamespaces = \"require\"\n";
 /// Prints the name and the command line of each process. One may end meanwhile.
 const PROCESSES: &str = "for process in /proc/[0-9]*; do
     echo $(cat $process/comm) $(tr '\\0' ' ' < $process/cmdline); done 2> /dev/null";
-/// What a job may take to start, with a prolog that starts a daemon.
+/// The maximum time for the start of a job, with a prolog that starts a daemon.
 const JOB_LIMIT: Duration = Duration::from_secs(120);
 
 /// A job of the user.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What all trials use.
+//! The parts that all trials use.
 
 use std::cell::Cell;
 use std::fs;
@@ -20,10 +20,10 @@ pub const INSTANCE: &str = "vm1";
 pub const SOCKET: &str = "/run/vhost-user-cuda/vm1.sock";
 /// Options of its daemon. Namespaces are required, so that the daemon does not start where the unit forbids them.
 pub const CONFIGURATION: &str = "device = \"emulated\"\nnamespaces = \"require\"\n";
-/// What the daemon may take for workers to end, and for its start.
+/// The maximum time for the end of workers, and for the start of the daemon.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// What is tried.
+/// The tested files.
 pub struct Subject<'a> {
     /// The repository and its outputs.
     pub paths: &'a Paths,

@@ -11,7 +11,7 @@ use crate::handles::Handle;
 
 descriptors! { cudnnCreateTensorDescriptor cudnnDestroyTensorDescriptor Layout; }
 
-/// Whether channels lie side by side (`cudnnTensorFormat_t`).
+/// Returns whether channels lie side by side (`cudnnTensorFormat_t`).
 pub fn channels_last(format: c_int) -> Result<bool, Status> {
     match format {
         0 => Ok(false),

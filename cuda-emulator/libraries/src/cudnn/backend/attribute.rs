@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use super::super::{BAD_PARAM, NOT_SUPPORTED, Status};
+use super::super::{BAD_PARAM, NOT_FINALIZED, NOT_SUPPORTED, Status};
 use super::descriptor::{Finalized, Kind};
 use super::with;
 use crate::handles::Handle;
@@ -25,6 +25,8 @@ pub enum Attribute {
     Plain { kind: c_int, bytes: Vec<u8> },
     /// The objects that other descriptors described at the time of the call that set the attribute.
     Descriptors(Vec<Arc<Finalized>>),
+    /// Descriptors of which one was not finalised at that time. What refers to it cannot be finalised.
+    Unfinished,
 }
 
 /// The kind of descriptor that an attribute refers to. Since a descriptor refers to one of a later kind only, references never
@@ -80,7 +82,10 @@ pub unsafe fn taken(
             if wanted.is_none() && !kind.is_operation() { Err(BAD_PARAM) } else { descriptor.finalized(kind) }
         })
     });
-    Ok(Attribute::Descriptors(found.collect::<Result<_, _>>()?))
+    match found.collect::<Result<_, _>>() {
+        Err(NOT_FINALIZED) => Ok(Attribute::Unfinished),
+        found => Ok(Attribute::Descriptors(found?)),
+    }
 }
 
 fn handles_in(bytes: &[u8]) -> impl Iterator<Item = Handle> + '_ {
@@ -156,6 +161,7 @@ impl Attribute {
                 }
                 Ok(count)
             }
+            Self::Unfinished => Err(NOT_FINALIZED),
             Self::Descriptors(_) if kind != DESCRIPTORS => Err(BAD_PARAM),
             Self::Descriptors(found) => {
                 for (index, found) in found.iter().enumerate().take(if elements.is_null() { 0 } else { room })

@@ -142,6 +142,7 @@ impl Attributes {
         match self.get(name)? {
             Attribute::Descriptors(found) => Ok(found),
             Attribute::Plain { .. } => Err(BAD_PARAM),
+            Attribute::Unfinished => Err(NOT_FINALIZED),
         }
     }
 
@@ -166,7 +167,7 @@ impl Attributes {
         self.0.contains_key(&name).then(|| self.tensor(name)).transpose()
     }
 
-    /// What a descriptor of this kind with these attributes describes.
+    /// Builds the object that a descriptor of this kind with these attributes stands for.
     fn made(&self, kind: Kind) -> Result<Made, Status> {
         let graph_of = |name| match &self.descriptor(name)?.made {
             Made::Graph(graph) => Ok(Made::Graph(graph.clone())),

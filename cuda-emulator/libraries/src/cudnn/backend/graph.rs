@@ -22,7 +22,7 @@ pub struct Graph {
     nodes: Vec<Arc<Node>>,
 }
 
-/// Where the tensors of an execution are.
+/// The addresses of the tensors of an execution.
 #[derive(Debug, Default)]
 pub struct Bound {
     values: HashMap<i64, Vec<f64>>,

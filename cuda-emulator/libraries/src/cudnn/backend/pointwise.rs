@@ -9,9 +9,9 @@ use super::descriptor::Attributes;
 /// An operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Pointwise {
-    /// Of one element.
+    /// An operation on one element.
     Unary(fn(f64) -> f64),
-    /// Of two elements.
+    /// An operation on two elements.
     Binary(fn(f64, f64) -> f64),
     /// An activation function.
     Forward(Activation),

@@ -7,7 +7,7 @@ use crate::cudnn::{BAD_PARAM, NOT_SUPPORTED, Status};
 /// Spatial dimensions that are computed with; those that a tensor lacks have the size 1.
 const SPATIAL: usize = 3;
 
-/// How a filter moves over the input.
+/// The movement of a filter over the input: padding, stride and dilation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
     /// Before the first and behind the last element of each spatial dimension.

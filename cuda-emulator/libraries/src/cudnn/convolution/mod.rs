@@ -11,7 +11,7 @@ use product::Real;
 
 use crate::numbers::Type;
 
-/// What a convolution computes.
+/// The result of a convolution: the output, or a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The output, of input and filter.

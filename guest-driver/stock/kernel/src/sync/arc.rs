@@ -96,7 +96,7 @@ impl<T> Arc<T> {
         Self::of(inner.cast_mut().cast())
     }
 
-    /// Whether both are the same value.
+    /// Returns whether both are the same value.
     pub fn ptr_eq(this: &Self, other: &Self) -> bool {
         this.0 == other.0
     }

@@ -24,7 +24,7 @@ const BULK: CopyEnd =
 pub struct ArrayEnd {
     /// The array.
     pub array: ArrayId,
-    /// Where the box begins.
+    /// The start of the box.
     pub origin: ArrayOrigin,
 }
 
@@ -155,7 +155,7 @@ impl BoxCopy {
         api.end_asynchronous(stream)
     }
 
-    /// Whether the GPU does it on its own, in stream order.
+    /// Returns whether the GPU does it on its own, in stream order.
     fn memory_to_array(
         &self,
         api: Api,
@@ -177,7 +177,7 @@ impl BoxCopy {
         Ok(true)
     }
 
-    /// Whether the GPU does it on its own, in stream order.
+    /// Returns whether the GPU does it on its own, in stream order.
     fn array_to_memory(
         &self,
         api: Api,
@@ -208,7 +208,7 @@ struct MemoryCopy {
 }
 
 impl MemoryCopy {
-    /// Whether the GPU does it on its own, in stream order.
+    /// Returns whether the GPU does it on its own, in stream order.
     fn run(&self, api: Api, stream: StreamId) -> Result<bool, CudaError> {
         match (self.dst.place, self.src.place) {
             (Place::Pageable(to), Place::Device(_)) => self.to_host(api, to, stream)?,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! How a box lies in memory, and how it is cut so that each part fits one request.
+//! The layout of a box in memory, and its division into parts that fit one request each.
 
 use cuda_abi::CopyEnd3D;
 use virtio_cuda_client::CudaError;
@@ -28,7 +28,7 @@ pub struct MemoryEnd {
     pub extent: Extent64,
 }
 
-/// Where the box begins in its memory, and the strides.
+/// The start of the box in its memory, and the strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent64 {
     /// From the place to the first byte of the box.

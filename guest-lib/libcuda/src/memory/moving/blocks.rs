@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Who has the contents of each block of an allocation, and how many blocks a touch of the program brings.
+//! The owner of the contents of each block of an allocation, and the number of blocks that a touch of the program
+//! brings.
 
 use std::ops::Range;
 
@@ -9,7 +10,7 @@ pub const BLOCK_BYTES: u64 = 64 << 10;
 /// Most blocks that one touch brings: 32 MiB.
 const MOST_AHEAD: usize = 512;
 
-/// Who has the contents of a block.
+/// The owner of the contents of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// Nobody has written any.

@@ -32,7 +32,7 @@ const VARIABLE: &str = "VIRTIO_CUDA_MANAGED";
 /// Shorter ones stay where both sides see them at all times: programs use them as flags.
 const LEAST_BYTES: u64 = 2 << 20;
 
-/// What work may use.
+/// The memory that work may use.
 #[derive(Clone, Copy, Debug)]
 pub enum Uses {
     /// Any memory: a kernel may follow pointers.
@@ -49,7 +49,7 @@ pub struct Sent(#[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'st
 /// Such an allocation.
 #[derive(Debug)]
 pub struct Moving {
-    /// Where the program and the GPU have it.
+    /// The address in the program and on the GPU.
     pub address: u64,
     /// Its length, a multiple of the granularity of device memory.
     pub bytes: u64,
@@ -74,22 +74,23 @@ pub struct Movings {
     table: RwLock<BTreeMap<u64, Arc<Moving>>>,
     /// There is one: spares every other program the locks.
     any: AtomicBool,
-    /// What the program has taken from the GPU or not given to it yet: each time begins, and ends once it is sent.
+    /// The blocks that the program has taken from the GPU or not given to it yet: each time begins, and ends once it is
+    /// sent.
     to_send: Outstanding,
     /// Held while blocks are sent.
     sending: Mutex<()>,
     /// Held for reading from the sending of blocks until the work that uses them is queued, and for writing while blocks are
     /// fetched.
     gate: RwLock<()>,
-    /// Whoever fetches wants the gate: others do not begin to queue work.
+    /// True while a thread that fetches waits for the gate: others do not begin to queue work.
     gate_is_wanted: AtomicBool,
-    /// By context: the stream of the copies.
+    /// For each context: the stream of the copies.
     streams: Mutex<HashMap<u64, StreamId>>,
     /// `None`: this process cannot be told of touches.
     means: OnceLock<Option<Means>>,
 }
 
-/// What the process has one of.
+/// The parts of which the process has one each.
 #[derive(Debug)]
 struct Means {
     faults: Faults,
@@ -103,7 +104,7 @@ impl Moving {
 }
 
 impl Movings {
-    /// Whether an allocation of `bytes` bytes should move.
+    /// Returns whether an allocation of `bytes` bytes should move.
     pub fn wants(&self, bytes: u64) -> bool {
         static LEAST: OnceLock<u64> = OnceLock::new();
         let chosen = || std::env::var(VARIABLE).ok().and_then(|value| value.trim().parse().ok());
@@ -113,7 +114,7 @@ impl Movings {
         }
     }
 
-    /// Whether there is such memory.
+    /// Returns whether there is such memory.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }

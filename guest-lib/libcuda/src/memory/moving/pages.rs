@@ -101,7 +101,7 @@ impl Pages {
         check(unsafe { libc::madvise(start as *mut _, bytes as usize, advice) })
     }
 
-    /// Where this library has bytes of the allocation.
+    /// Returns the address at which this library has bytes of the allocation.
     pub fn alias(&self, bytes: Range<u64>) -> UserMemory {
         UserMemory { address: (self.alias + bytes.start) as usize, bytes: (bytes.end - bytes.start) as usize }
     }

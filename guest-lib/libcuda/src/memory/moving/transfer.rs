@@ -124,7 +124,7 @@ impl Api {
         brought
     }
 
-    /// Who has the block that holds `offset`.
+    /// Returns the owner of the block that holds `offset`.
     pub(super) fn owner_of(self, moving: &Moving, offset: u64) -> Owner {
         moving.state().blocks.owner((offset / BLOCK_BYTES) as usize)
     }

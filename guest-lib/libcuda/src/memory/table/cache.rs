@@ -28,7 +28,7 @@ pub struct Cache {
 pub(in crate::memory) struct State {
     /// The kept ones, the least recently used first.
     pub(in crate::memory) entries: VecDeque<Arc<Entry>>,
-    /// Those that were copied.
+    /// The buffers that were copied.
     pub(in crate::memory) seen: VecDeque<Seen>,
     /// A thread is at registering.
     pub(in crate::memory) busy: bool,
@@ -42,9 +42,9 @@ pub(in crate::memory) struct State {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::memory) struct Seen {
     pub(in crate::memory) pages: Pages,
-    /// How often it was copied (negative: to be left alone so often).
+    /// The number of copies. Negative: the number of further copies during which it is left alone.
     pub(in crate::memory) uses: i32,
-    /// How often it is to be left alone the next time.
+    /// The number of copies during which it is left alone the next time.
     pub(in crate::memory) patience: i32,
 }
 

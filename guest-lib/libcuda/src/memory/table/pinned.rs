@@ -12,7 +12,7 @@ pub struct Pinned {
 /// Pages that the device keeps.
 #[derive(Debug)]
 pub struct Attached {
-    /// Where the GPU sees the first page.
+    /// The address of the first page on the GPU.
     pub device_address: u64,
     /// Their names: of pieces that a request has room for.
     pub pinned: Vec<Pinned>,

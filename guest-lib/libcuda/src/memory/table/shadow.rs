@@ -18,9 +18,9 @@ const COMPARED_BYTES: usize = 4096;
 /// One variable.
 #[derive(Debug)]
 pub(in crate::memory) struct Shadow {
-    /// Where the program sees it.
+    /// The address in the program.
     pub(in crate::memory) host: u64,
-    /// Where the GPU sees it.
+    /// The address on the GPU.
     pub(in crate::memory) device: u64,
     /// Contents when both sides were last equal.
     pub(in crate::memory) equal: Vec<u8>,

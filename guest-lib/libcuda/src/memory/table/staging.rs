@@ -14,7 +14,7 @@ use crate::memory::table::pinned::Attached;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: StreamId = StreamId(2);
 
-/// How large a staging is.
+/// The size of a staging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Size {
     /// For copies that are over soon.
@@ -81,13 +81,13 @@ impl Queue {
 pub struct Staging {
     pub(in crate::memory) context: u64,
     pub(in crate::memory) size: Size,
-    /// Where the program has it; inside the address window.
+    /// The address in the program, inside the address window.
     pub(in crate::memory) host: u64,
     pub(in crate::memory) attached: Attached,
-    /// By group: an event, and how many copies were started before it was recorded last. It is recorded after a copy that
-    /// fills the group, or ends in it.
+    /// For each group: an event, and the number of copies that were started before it was recorded last. It is recorded
+    /// after a copy that fills the group, or ends in it.
     pub(in crate::memory) events: Vec<(EventId, u64)>,
-    /// By slot: the number of the copy that uses it, from 1.
+    /// For each slot: the number of the copy that uses it, from 1.
     pub(in crate::memory) uses: Vec<u64>,
     /// Copies that were started, and those that the GPU is known to be done with.
     pub(in crate::memory) started: u64,
@@ -111,12 +111,12 @@ impl Staging {
         DevicePtr(self.attached.device_address + (slot * self.size.slot_bytes()) as u64)
     }
 
-    /// Whether the GPU may still use the slot.
+    /// Returns whether the GPU may still use the slot.
     pub fn is_pending(&self, slot: usize) -> bool {
         self.uses[slot] > self.done
     }
 
-    /// Whether [`Self::settle`] may be called for the slot.
+    /// Returns whether [`Self::settle`] may be called for the slot.
     pub fn can_settle(&self, slot: usize) -> bool {
         !self.is_pending(slot) || self.event_after(slot).is_some()
     }
@@ -135,7 +135,7 @@ impl Staging {
         }
     }
 
-    /// Whether a copy in `queue` waits for none in another queue.
+    /// Returns whether a copy in `queue` waits for none in another queue.
     pub(in crate::memory) fn serves(&self, queue: Queue) -> bool {
         self.last.is_none_or(|(other, _)| other == queue)
     }

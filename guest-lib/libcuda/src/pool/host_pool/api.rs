@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What the calls of [`crate::pool`] and [`crate::memory::alloc`] do with pools of this library.
+//! The calls of [`crate::pool`] and [`crate::memory::alloc`] for pools of this library.
 
 use std::sync::Arc;
 
@@ -173,7 +173,7 @@ pub fn set_attribute(pool: &HostPool, number: i32, value: HostPtr) -> Result<(),
     Ok(())
 }
 
-/// What a location may do, as far as the program has said so. The GPU in truth reaches all of it.
+/// Returns the access of a location, as far as the program has set it. The GPU in truth reaches all of it.
 pub fn access(api: Api, pool: &HostPool, place: CUmemLocation) -> Result<u32, CudaError> {
     let state = pool.lock();
     let may = match place.kind {
@@ -215,7 +215,7 @@ pub fn set_access(api: Api, pool: &HostPool, place: CUmemLocation, flags: u32) -
 }
 
 impl Api {
-    /// Whether the program has said that the current device may use memory that both reach: of a pool of the host it has
+    /// Returns whether the program has said that the current device may use memory that both reach: of a pool of the host it has
     /// to, of all other memory nothing needs to be said.
     pub fn is_reached(&self, range: &HostRange) -> bool {
         range.pool.as_ref().is_none_or(|pool| {

@@ -42,7 +42,7 @@ impl Mark {
         api.driver.session.call().context(ContextId(self.context))
     }
 
-    /// Whether the stream has come there.
+    /// Returns whether the stream has come there.
     pub fn is_reached(&self, api: Api) -> bool {
         if api.driver.contexts.is_destroyed(self.context) {
             return true;

@@ -38,9 +38,9 @@ const MAX_BYTES: u64 = 1 << 46;
 /// A pool of host or managed memory.
 #[derive(Debug)]
 pub struct HostPool {
-    /// What the program calls it.
+    /// The program's handle.
     pub handle: u64,
-    /// What it has, and where that is said to be.
+    /// The kind of its memory, and the location that it reports.
     pub home: Home,
     /// The first one of its home, which stays.
     is_default: bool,
@@ -58,11 +58,11 @@ struct Chunk {
     context: u64,
 }
 
-/// What changes about a pool.
+/// The part of a pool that changes.
 #[derive(Debug)]
 struct State {
     space: Space<Mark>,
-    /// By first address.
+    /// The chunks by first address.
     chunks: BTreeMap<u64, Chunk>,
     reserved: Level,
     used: Level,
@@ -72,7 +72,7 @@ struct State {
     policies: [bool; 3],
     /// Devices to which the program has given access.
     devices: BTreeSet<i32>,
-    /// Whether the host has access, as far as calls tell.
+    /// True if the host has access, as far as calls tell.
     host: bool,
     /// The program has no handle any more.
     destroyed: bool,
@@ -116,12 +116,12 @@ impl HostPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether its memory is managed.
+    /// Returns whether its memory is managed.
     pub fn is_managed(&self) -> bool {
         is_managed(self.home.kind)
     }
 
-    /// Whether a device may use its memory: managed memory is for all.
+    /// Returns whether a device may use its memory: managed memory is for all.
     pub fn is_reached_by(&self, device: i32) -> bool {
         self.is_managed() || self.lock().devices.contains(&device)
     }
@@ -134,7 +134,7 @@ impl HostPool {
         self.lock().destroyed = true;
     }
 
-    /// Whether the program has given it up and nothing is left of it.
+    /// Returns whether the program has given it up and nothing is left of it.
     fn is_gone(&self) -> bool {
         let state = self.lock();
         state.destroyed && state.chunks.is_empty()
@@ -265,7 +265,7 @@ impl State {
         may.then(|| self.space.take_from_others(bytes, stream, |mark| mark.hold_back(api, stream).is_ok()))?
     }
 
-    /// What the table of addresses says of an allocation.
+    /// Returns the entry of an allocation for the table of addresses.
     fn range(
         &self,
         api: Api,

@@ -39,7 +39,7 @@ struct Parked<M> {
 /// What is parked lies in a chunk and is not free there.
 #[derive(Debug)]
 pub struct Space<M> {
-    /// By first address.
+    /// The chunks by first address.
     chunks: BTreeMap<u64, RangeAllocator<u64>>,
     /// In the order in which it was freed.
     parked: Vec<Parked<M>>,
@@ -81,7 +81,7 @@ impl<M> Space<M> {
         }
     }
 
-    /// Whether anything is parked.
+    /// Returns whether anything is parked.
     pub fn is_parked(&self) -> bool {
         !self.parked.is_empty()
     }

@@ -24,12 +24,12 @@ const NUMA_CURRENT: u32 = 4;
 const PINNED: u32 = 1;
 const MANAGED: u32 = 2;
 
-/// Whether `CU_MEM_ALLOCATION_TYPE_*` means managed memory.
+/// Returns whether `CU_MEM_ALLOCATION_TYPE_*` means managed memory.
 pub fn is_managed(kind: u32) -> bool {
     kind == MANAGED
 }
 
-/// What kind of memory is where.
+/// The kind and location of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Home {
     /// `CU_MEM_ALLOCATION_TYPE_*`.
@@ -40,7 +40,7 @@ pub struct Home {
     pub id: i32,
 }
 
-/// Whether the guest has a NUMA node of that number; without such nodes, there is 0.
+/// Returns whether the guest has a NUMA node of that number; without such nodes, there is 0.
 fn is_node(id: i32) -> bool {
     id == 0 || id > 0 && std::path::Path::new(&format!("/sys/devices/system/node/node{id}")).exists()
 }
@@ -64,7 +64,7 @@ impl Home {
         Ok(Some(Self { kind, place: location.kind, id }))
     }
 
-    /// Where managed memory of it would rather be.
+    /// Returns the preferred location of managed memory.
     pub fn preferred(self) -> Option<CUmemLocation> {
         let kind = if self.place == NUMA_CURRENT { NUMA } else { self.place };
         (kind != NONE).then_some(CUmemLocation { kind, id: self.id })
@@ -73,10 +73,10 @@ impl Home {
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// By handle, until all is given back.
+    /// All pools by handle, until all their memory is given back.
     all: HashMap<u64, Arc<HostPool>>,
     defaults: HashMap<Home, Arc<HostPool>>,
-    /// Where the program has chosen one.
+    /// The pools that the program has chosen.
     current: HashMap<Home, Arc<HostPool>>,
 }
 
@@ -84,11 +84,11 @@ struct Tables {
 #[derive(Debug, Default)]
 pub struct HostPools {
     tables: Mutex<Tables>,
-    /// Whether there ever was one: programs without them pay nothing.
+    /// True if there ever was one: programs without them pay nothing.
     any: AtomicBool,
-    /// Whether one of them waits for streams.
+    /// True if one of them waits for streams.
     waiting: AtomicBool,
-    /// Whether one of them has memory that the GPU does not reach, for want of a context.
+    /// True if one of them has memory that the GPU does not reach, for want of a context.
     orphaned: AtomicBool,
 }
 

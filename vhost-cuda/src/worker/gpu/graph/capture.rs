@@ -48,7 +48,7 @@ impl CheckedOperations {
     }
 }
 
-/// What `cuStreamGetCaptureInfo` says.
+/// The answer of `cuStreamGetCaptureInfo`.
 #[derive(Debug)]
 pub struct CaptureInfo {
     /// `CUstreamCaptureStatus`.
@@ -57,7 +57,7 @@ pub struct CaptureInfo {
     pub id: u64,
     /// The graph, if the status is active.
     pub graph: CUgraph,
-    /// What comes before the next work.
+    /// The nodes before the next work.
     pub links: Links,
 }
 
@@ -94,7 +94,7 @@ impl Driver {
         Ok((mode,))
     }
 
-    /// What the stream captures.
+    /// Returns the state of the stream's capture.
     pub fn capture_info(&self, stream: CUstream) -> CuResult<CaptureInfo> {
         let (mut status, mut id, mut graph, mut count) = (0, 0, null_mut(), 0);
         let (mut nodes, mut edges): (*const CUgraphNode, *const CUgraphEdgeData) = (null(), null());

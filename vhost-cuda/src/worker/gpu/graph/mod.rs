@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Graphs and capture: the driver's structures, put together from what the worker knows and taken apart again.
 //!
-//! Where the driver fills in an enum the structure is spelled again with integers: what a newer driver answers
+//! If the driver fills in an enum, the structure is spelled again with integers: what a newer driver answers
 //! is then a number that nobody knows, not undefined behaviour.
 
 mod attribute;

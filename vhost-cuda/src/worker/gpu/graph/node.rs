@@ -12,7 +12,7 @@ use super::super::{CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode, CuResult, Dri
 use super::capture::plain_operation;
 use super::{Links, NodeParameters};
 
-/// What an added node answers beside itself.
+/// The answers of an added node beside itself.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The address of an allocation.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What nodes are added and changed with.
+//! Parameters with which nodes are added and changed.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;

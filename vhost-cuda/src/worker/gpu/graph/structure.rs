@@ -21,9 +21,9 @@ pub struct Links {
 /// Edges of a graph.
 #[derive(Debug, Default)]
 pub struct Edges {
-    /// Where they begin.
+    /// The nodes at which they begin.
     pub from: Vec<CUgraphNode>,
-    /// Where they end, in the same order.
+    /// The nodes at which they end, in the same order.
     pub to: Links,
 }
 
@@ -96,7 +96,7 @@ impl Driver {
         }
     }
 
-    /// What a node depends on, or what depends on it.
+    /// Returns the nodes that a node depends on, or those that depend on it.
     pub fn node_links(&self, node: CUgraphNode, dependents: bool) -> CuResult<Links> {
         let get = |nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: &mut usize| {
             // SAFETY: both are null or have room for `count`.

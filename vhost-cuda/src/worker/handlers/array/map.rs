@@ -24,7 +24,7 @@ const MAP: u32 = 1;
 const LAYERED: u32 = 1;
 const DEFERRED_MAPPING: u32 = 0x80;
 
-/// What [`cuMemMapArrayAsync`] changes, once the driver has done it.
+/// The change by [`cuMemMapArrayAsync`], once the driver has done it.
 struct Change {
     /// The array's name and context.
     array: (u64, u64),

@@ -18,7 +18,7 @@ const SET_DEPENDENCIES: u32 = 1;
 /// Threads have their own default streams: their captures are told apart by the thread.
 const PER_THREAD: u64 = 2;
 
-/// What a capture is remembered by.
+/// The key of a capture.
 fn key(stream: StreamId, raw: CUstream) -> usize {
     if stream.0 == PER_THREAD {
         // SAFETY: a plain system call.
@@ -27,7 +27,7 @@ fn key(stream: StreamId, raw: CUstream) -> usize {
     raw as usize
 }
 
-/// Whether work for the stream is captured. What the driver has against the question it will also have against
+/// Returns whether work for the stream is captured. What the driver has against the question it will also have against
 /// the work.
 pub fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
     let active = || matches!(cx.gpu().cuStreamIsCapturing(stream), Ok((ACTIVE,)));
@@ -82,7 +82,7 @@ pub fn cuStreamEndCapture(cx: &mut CallContext<'_>, stream: StreamId) -> CuResul
     Ok((cx.session.graphs.name_graph(graph, None),))
 }
 
-/// What a stream captures.
+/// Returns the state of a stream's capture.
 pub fn cuStreamGetCaptureInfo_v3(
     cx: &mut CallContext<'_>,
     stream: StreamId,

@@ -67,7 +67,7 @@ pub fn cuGraphGetEdges_v2(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<
     Ok((put_all(cx, edges)?,))
 }
 
-/// What a node depends on, or what depends on it.
+/// Returns the nodes that a node depends on, or those that depend on it.
 pub fn graph_node_links(cx: &mut CallContext<'_>, node: GraphNodeId, dependents: u32) -> CuResult<(u32,)> {
     let raw = cx.node(node)?;
     let graph = cx.session.graphs.graph_name_of(node)?;

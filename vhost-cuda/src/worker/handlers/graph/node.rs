@@ -320,7 +320,7 @@ fn replace(
     Ok(())
 }
 
-/// What to say of wrong parameters for a node: that the node is of another kind, if so.
+/// Returns the error for wrong parameters of a node: that the node is of another kind, if so.
 fn node_first(cx: &CallContext<'_>, node: GraphNodeId, kind: u32, error: CudaError) -> CudaError {
     let raw = cx.node(node);
     match raw.and_then(|raw| cx.gpu().cuGraphNodeGetType(raw)) {

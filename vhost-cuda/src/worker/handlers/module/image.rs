@@ -48,7 +48,7 @@ pub(super) fn image(cx: &CallContext<'_>) -> CuResult<Image> {
     Ok(Image { bytes, charge })
 }
 
-/// What an image is charged, given back when dropped unless it is kept.
+/// The charge for an image, given back when dropped unless it is kept.
 pub(super) struct Charged<'a> {
     session: &'a SessionState,
     holder: Option<Holder>,

@@ -16,7 +16,7 @@ use crate::worker::quota::Holder;
 
 /// `CU_JIT_INPUT_*` that are served run from 0 (cubin) to this one, `CU_JIT_INPUT_LIBRARY`. Not NVVM.
 const LAST_INPUT: u32 = 4;
-/// What the driver and this process take for an input besides its contents.
+/// The memory that the driver and this process need for an input besides its contents.
 const INPUT_BYTES: usize = 4096;
 
 /// Loads a module with options.

@@ -9,7 +9,7 @@ use crate::worker::gpu::{CuResult, POINTER_IS_MANAGED};
 
 /// Owners of variables.
 pub trait Owner {
-    /// What the memory of its variables is to the session.
+    /// The origin of the memory of its variables.
     fn origin(self) -> Origin;
 }
 
@@ -40,7 +40,7 @@ pub fn found(
     Ok((DevicePtr(dptr), bytes as u64))
 }
 
-/// Whether a variable's address is one of managed memory.
+/// Returns whether a variable's address is one of managed memory.
 pub fn is_managed(cx: &CallContext<'_>, dptr: DevicePtr) -> CuResult<bool> {
     // Room for more than the four bytes that the driver stores.
     let mut managed = 0u64;

@@ -12,8 +12,8 @@ use libc::{c_long, sock_filter};
 const X86_64: u32 = 0xc000_003e;
 const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 
-/// What the thread does besides mapping: it takes orders and files, and allocates. None of these reads, copies, sends or
-/// changes a file.
+/// The system calls of the thread besides mapping: it takes orders and files, and allocates. None of these reads,
+/// copies, sends or changes a file.
 const ALLOWED: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
@@ -35,7 +35,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_sigaltstack,
     libc::SYS_tgkill,
 ];
-/// What it does until it is ready.
+/// The further system calls until it is ready.
 const AT_FIRST: &[c_long] = &[libc::SYS_seccomp, libc::SYS_sendmsg];
 
 /// Installs the filter under which each mapping of a file waits for whoever has the listener.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Keeps the threads of NVIDIA's driver from waking up while there is nothing to do.
+//! How late the timers of threads may be: threads of NVIDIA's driver need not wake up while there is nothing to do, and threads
+//! that look around every few microseconds must not sleep longer.
 //!
-//! The thread that it starts with the first context (`cuda-EvtHandlr`) looks around ten times a second, which is all the CPU
+//! The thread that the driver starts with the first context (`cuda-EvtHandlr`) looks around ten times a second, which is all the CPU
 //! time that an idle worker takes, and there is one for each session and each warm worker. What it waits for comes by
 //! descriptors; its timer may be late. A thread's timers are as late as those of the thread that started it were allowed
 //! to be (`prctl(2)`, `PR_SET_TIMERSLACK`).
 
 use libc::c_ulong;
 
-/// How late the timers of threads may be that the driver starts, in nanoseconds.
+/// The slack of the timers of threads that the driver starts, in nanoseconds.
 const SLACK_NS: c_ulong = 10_000_000_000;
 /// The kernel takes this for a thread's own usual slack.
 const USUAL: c_ulong = 0;
@@ -23,6 +24,11 @@ pub fn late_in_threads_of<T>(emulated: bool, start: impl FnOnce() -> T) -> T {
     let started = start();
     set_slack(USUAL);
     started
+}
+
+/// Lets timers of the calling thread end on time: a thread that looks around every few microseconds would sleep for 50 longer.
+pub fn exact() {
+    set_slack(1);
 }
 
 fn set_slack(nanoseconds: c_ulong) {

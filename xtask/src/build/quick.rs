@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The stack of `cargo xtask demo` on a machine that has built nothing yet: compiled at once and without optimisation, and
+//! without the parts that the demo's program does not use.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::cargo::{self, Artifacts, Linkage};
+use super::library::{self, Library};
+use super::stack::{Stack, install};
+use super::{agent, module};
+use crate::paths::Paths;
+use crate::progress::{Step, side_by_side};
+use crate::setup::kernel::Flavour;
+
+const DAEMON: &str = "vhost-cuda";
+
+/// The packages for a program without a virtual machine, compiled but not linked yet.
+pub struct Compiled(Artifacts);
+
+/// Compiles the packages. Needs neither nvcc nor zig, so that their downloads can go on at the same time.
+pub fn compile(paths: &Paths) -> Result<Compiled> {
+    let step = Step::new("build", &paths.build_logs())?;
+    step.note("compiling the daemon, the guest's libraries and the emulator, a minute or two on 2 cores");
+    let libraries = [library::GUEST_LIBCUDA, library::GUEST_LIBCUDART, library::EMULATOR];
+    let packages = [&[DAEMON], &libraries.map(|library| library.package)[..]].concat();
+    let artifacts = cargo::build_together(paths, &packages, Linkage::Shared, &step)?;
+    step.done("daemon, libraries, emulator");
+    Ok(Compiled(artifacts))
+}
+
+impl Compiled {
+    /// Puts the parts into the stack.
+    pub fn link(&self, paths: &Paths) -> Result<()> {
+        let stack = Stack::new(paths);
+        install(&self.0.executable(DAEMON)?, &stack.daemon())?;
+        let guest = stack.guest_libraries();
+        let emulator = stack.emulator();
+        let emulator = emulator.parent().context("The emulator has no folder")?;
+        side_by_side(vec![
+            Box::new(|| self.link_library(paths, emulator, &library::EMULATOR)),
+            Box::new(|| {
+                self.link_library(paths, &guest, &library::GUEST_LIBCUDA)?;
+                self.link_library(paths, &guest, &library::GUEST_LIBCUDART)
+            }),
+        ])
+    }
+
+    fn link_library(&self, paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
+        library::link_archive(paths, folder, library, &self.0.static_library(library.package)?)
+    }
+}
+
+/// Builds the test guest's first process.
+pub fn build_agent(paths: &Paths) -> Result<()> {
+    agent(paths, &Stack::new(paths)).map(drop)
+}
+
+/// Builds the module for the small kernel, which must be set up.
+pub fn build_module(paths: &Paths) -> Result<()> {
+    module::build(paths, &Stack::new(paths), Flavour::Small).map(drop)
+}
