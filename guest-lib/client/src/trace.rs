@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The numbers of the program's API calls, which cross with requests while a profiler measures: the worker tells by them
-//! which call the work of a GPU belongs to.
+//! The numbers of the program's API calls, which requests carry while a profiler measures: by them the worker finds the call
+//! that the work of a GPU belongs to.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use virtio_cuda_protocol::cuda::{CALL_CORRELATION_BITS, CALL_CORRELATION_SHIFT};
 
-/// Answers the number of the calling thread's API call; 0 for none.
+/// Returns the number of the calling thread's API call; 0 for none.
 pub type Correlation = extern "C" fn() -> u32;
 
 static CORRELATION: AtomicPtr<()> = AtomicPtr::new(null_mut());
@@ -18,7 +18,7 @@ pub fn set(correlation: Option<Correlation>) {
     CORRELATION.store(correlation.map_or(null_mut(), |function| function as *mut ()), Ordering::Relaxed);
 }
 
-/// The bits of a call's flags.
+/// Returns the bits of a call's flags.
 #[inline]
 pub fn flags() -> u32 {
     let function = CORRELATION.load(Ordering::Relaxed);
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn low_bits_of_numbers_cross() {
+    fn requests_carry_low_bits_of_numbers() {
         extern "C" fn number() -> u32 {
             0xab12_3456
         }

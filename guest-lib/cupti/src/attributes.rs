@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::ptr::copy_nonoverlapping;
 use std::sync::{Mutex, PoisonError};
 
-use crate::result::{CUptiResult, INVALID_PARAMETER, NOT_SUPPORTED, Result, enter};
+use crate::result::{CUptiResult, INVALID_PARAMETER, NOT_SUPPORTED, PARAMETER_SIZE_NOT_SUFFICIENT, Result, enter};
 
 /// Bytes of each known attribute and its value at first, by its number.
 const KNOWN: [(usize, u64); 10] =
@@ -27,7 +27,7 @@ unsafe fn find(attribute: u32, bytes: *const usize, value: *const c_void) -> Res
     let (length, _) = KNOWN.get(attribute as usize).ok_or(NOT_SUPPORTED)?;
     // SAFETY: not NULL, so readable by this function's contract.
     let given = unsafe { *bytes };
-    if given < *length { Err(INVALID_PARAMETER) } else { Ok((attribute as usize, *length)) }
+    if given < *length { Err(PARAMETER_SIZE_NOT_SUFFICIENT) } else { Ok((attribute as usize, *length)) }
 }
 
 /// Keeps the value of an attribute.

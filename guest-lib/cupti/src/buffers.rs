@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::mem::{align_of, size_of};
 use std::ptr::{null_mut, read_unaligned};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use cuda_abi::{
     ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_DRIVER, ACTIVITY_EXTERNAL_CORRELATION, ACTIVITY_KERNEL,
@@ -106,28 +106,41 @@ impl Buffer {
 
 /// Fetches the work of GPUs, and hands all records to the program. Nothing happens within its callbacks.
 pub fn deliver() {
-    let Some((request, complete)) = callbacks() else { return };
-    calls::quietly(|| {
-        let _one = DELIVERY.lock().unwrap_or_else(PoisonError::into_inner);
-        work::fetch();
-        let mut buffer: Option<Buffer> = None;
-        while let Some(record) = queue::pop() {
-            if buffer.as_mut().is_some_and(|buffer| buffer.append(&record)) {
-                continue;
-            }
-            if let Some(full) = buffer.take() {
-                full.complete(complete);
-            }
-            let mut fresh = Buffer::request(request);
-            if !fresh.as_mut().is_some_and(|buffer| buffer.append(&record)) {
-                queue::drop_records(1);
-            }
-            buffer = fresh;
-        }
-        if let Some(last) = buffer {
-            last.complete(complete);
-        }
+    calls::quietly(|| deliver_alone(&DELIVERY.lock().unwrap_or_else(PoisonError::into_inner)));
+}
+
+/// Delivers, unless another thread does. The program's call that this happens in must not wait for the program's callback
+/// in another thread.
+pub fn deliver_without_waiting() {
+    calls::quietly(|| match DELIVERY.try_lock() {
+        Ok(turn) => deliver_alone(&turn),
+        Err(TryLockError::Poisoned(turn)) => deliver_alone(&turn.into_inner()),
+        Err(TryLockError::WouldBlock) => {}
     });
+}
+
+fn deliver_alone(_turn: &MutexGuard<'_, ()>) {
+    let Some((request, complete)) = callbacks() else { return };
+    work::fetch();
+    let mut buffer: Option<Buffer> = None;
+    // No more than wait now: other threads may add records faster than these are delivered.
+    for _ in 0..queue::len() {
+        let Some(record) = queue::pop() else { break };
+        if buffer.as_mut().is_some_and(|buffer| buffer.append(&record)) {
+            continue;
+        }
+        if let Some(full) = buffer.take() {
+            full.complete(complete);
+        }
+        let mut fresh = Buffer::request(request);
+        if !fresh.as_mut().is_some_and(|buffer| buffer.append(&record)) {
+            queue::drop_records(1);
+        }
+        buffer = fresh;
+    }
+    if let Some(last) = buffer {
+        last.complete(complete);
+    }
 }
 
 /// Sets the functions that give buffers and take them back.

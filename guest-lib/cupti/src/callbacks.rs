@@ -94,8 +94,11 @@ fn place(domain: u32, cbid: u32) -> (&'static AtomicU64, u64) {
 }
 
 fn is_enabled(domain: u32, cbid: u32) -> bool {
+    if cbid >= LIMIT {
+        return false;
+    }
     let (word, bit) = place(domain, cbid);
-    cbid < LIMIT && word.load(Ordering::Relaxed) & bit != 0
+    word.load(Ordering::Relaxed) & bit != 0
 }
 
 /// Whether anybody wants to be told.

@@ -9,11 +9,11 @@ use cuda_abi::{
     CUpti_ActivityMemcpyPtoP, CUpti_ActivityMemset,
 };
 
-use crate::buffers::deliver;
+use crate::buffers::deliver_without_waiting;
 
-/// Most records that wait, so that a program that never flushes keeps its memory: about 250 MiB.
+/// The maximum number of records that wait: about 250 MiB, because a program may never flush.
 const MAX_RECORDS: usize = 1 << 20;
-/// From this many on they are delivered without a flush.
+/// The number of records from which on they are delivered without a flush.
 const MANY: usize = 1 << 16;
 
 /// A record.
@@ -50,15 +50,20 @@ pub fn push(record: Record) {
     }
 }
 
-/// Delivers what waits, if that is much.
+/// Returns the number of records.
+pub fn len() -> usize {
+    queue().records.len()
+}
+
+/// Delivers the records if they are many.
 pub fn relieve() {
-    let waiting = queue().records.len();
+    let waiting = len();
     if waiting >= MANY && waiting.is_multiple_of(MANY / 16) {
-        deliver();
+        deliver_without_waiting();
     }
 }
 
-/// The first record.
+/// Takes the first record.
 pub fn pop() -> Option<Record> {
     queue().records.pop_front()
 }
@@ -69,12 +74,12 @@ pub fn drop_records(count: u64) {
     queue.dropped = queue.dropped.saturating_add(count);
 }
 
-/// Records that were lost since the last call.
+/// Returns the number of records that were lost since the last call.
 pub fn take_dropped() -> u64 {
     std::mem::take(&mut queue().dropped)
 }
 
-/// Forgets all.
+/// Forgets all records.
 pub fn clear() {
     *queue() = Queue::default();
 }

@@ -9,6 +9,7 @@ pub type CUptiResult = u32;
 
 pub const INVALID_PARAMETER: CUptiResult = 1;
 pub const INVALID_OPERATION: CUptiResult = 7;
+pub const PARAMETER_SIZE_NOT_SUFFICIENT: CUptiResult = 10;
 pub const MAX_LIMIT_REACHED: CUptiResult = 12;
 pub const NOT_INITIALIZED: CUptiResult = 15;
 pub const QUEUE_EMPTY: CUptiResult = 18;

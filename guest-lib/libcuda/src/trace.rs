@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use cuda_abi::{
-    ACTIVITY_CONCURRENT_KERNEL, API_DRIVER, TRACE_VERSION, TraceHooks, TraceProvider, TraceSink, TraceWork,
+    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY2, API_DRIVER, TRACE_VERSION, TraceHooks, TraceProvider, TraceSink, TraceWork,
 };
 use virtio_cuda_client::{CudaError, calls, trace};
 use zerocopy::IntoBytes;
@@ -17,14 +17,16 @@ use zerocopy::IntoBytes;
 use crate::driver::Driver;
 use crate::entry::CUresult;
 
-/// Pieces of work that are fetched at a time.
+/// The number of pieces of work that are fetched at a time.
 const AT_A_TIME: usize = 500;
-/// Calls for more in one drain: a worker is not trusted to come to an end.
+/// The maximum number of reads in one drain: a worker is not trusted to come to an end.
 const MAX_ROUNDS: usize = 1 << 11;
-/// Longest name of a kernel.
+/// The maximum length of a kernel's name, in bytes.
 const MAX_NAME: usize = 16 << 10;
-/// Most bytes of names that are kept.
+/// The maximum number of bytes for names, with [`ENTRY_BYTES`] for each: a worker chooses them.
 const MAX_NAMES: usize = 32 << 20;
+/// The approximate size of an entry of [`Names`] beside its text, in bytes.
+const ENTRY_BYTES: usize = 64;
 
 static HOOKS: AtomicPtr<TraceHooks> = AtomicPtr::new(null_mut());
 /// Names of kernels by the worker's numbers.
@@ -39,20 +41,20 @@ struct Names {
 static PROVIDER: TraceProvider =
     TraceProvider { version: TRACE_VERSION, hooks: set_hooks, start, stop, now, drain };
 
-/// What libcupti calls.
+/// Gives libcupti the functions that it calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_trace_provider() -> *const TraceProvider {
     &raw const PROVIDER
 }
 
-/// Who is told of calls, if anybody.
+/// Returns the functions that calls are reported to, if a profiler has set them.
 #[inline]
 pub fn hooks() -> Option<&'static TraceHooks> {
     // SAFETY: NULL, or what libcupti passed to `set_hooks`: a constant of a library that stays loaded.
     unsafe { HOOKS.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Runs a call between both notices.
+/// Runs a call, and reports its beginning and end.
 #[cold]
 pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> CUresult) -> CUresult {
     (hooks.enter)(API_DRIVER, name.as_ptr(), name.len());
@@ -62,8 +64,9 @@ pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> CUres
 }
 
 extern "C" fn set_hooks(hooks: *const TraceHooks) {
-    // SAFETY: NULL, or a constant of libcupti.
-    trace::set(unsafe { hooks.as_ref() }.map(|hooks| hooks.correlation));
+    if hooks.is_null() {
+        trace::set(None);
+    }
     HOOKS.store(hooks.cast_mut(), Ordering::Relaxed);
 }
 
@@ -77,10 +80,16 @@ fn driver() -> Result<&'static Driver, CudaError> {
 }
 
 extern "C" fn start() -> CUresult {
-    code(driver().and_then(|driver| calls::trace_start(&mut driver.session.call())))
+    code(driver().and_then(|driver| {
+        calls::trace_start(&mut driver.session.call())?;
+        // From here on only: a daemon that does not measure may not know these flags.
+        trace::set(hooks().map(|hooks| hooks.correlation));
+        Ok(())
+    }))
 }
 
 extern "C" fn stop() -> CUresult {
+    trace::set(None);
     code(driver().and_then(|driver| calls::trace_stop(&mut driver.session.call())))
 }
 
@@ -114,7 +123,7 @@ fn drain_all(
                 ACTIVITY_CONCURRENT_KERNEL => name_of(driver, names, work.name),
                 _ => None,
             };
-            let work = TraceWork { device: number_of(driver, work.device), ..*work };
+            let work = with_own_numbers(driver, *work);
             let (start, bytes) = name.map_or((null(), 0), |name| (name.as_ptr(), name.len()));
             sink(data, &work, start, bytes);
         }
@@ -125,13 +134,23 @@ fn drain_all(
     Ok(())
 }
 
-/// The program's number of a device that the worker names.
-fn number_of(driver: &Driver, device: u32) -> u32 {
-    driver.devices.number_of(device).map_or(device, i32::cast_unsigned)
+/// Replaces the worker's numbers of devices by the program's.
+fn with_own_numbers(driver: &Driver, mut work: TraceWork) -> TraceWork {
+    let number_of = |device: u32| driver.devices.number_of(device).map_or(device, i32::cast_unsigned);
+    work.device = number_of(work.device);
+    if work.kind == ACTIVITY_MEMCPY2 {
+        // Source and destination.
+        work.grid[0] = number_of(work.grid[0]);
+        work.grid[2] = number_of(work.grid[2]);
+    }
+    work
 }
 
-/// The name of a kernel, which is asked for once.
+/// Returns the name of a kernel, which the worker is asked for once. 0: it has none.
 fn name_of<'n>(driver: &Driver, names: &'n mut Names, number: u32) -> Option<&'n [u8]> {
+    if number == 0 {
+        return None;
+    }
     if !names.known.contains_key(&number) {
         let mut room = vec![0; MAX_NAME];
         let mut call = driver.session.call().output(&mut room);
@@ -141,7 +160,7 @@ fn name_of<'n>(driver: &Driver, names: &'n mut Names, number: u32) -> Option<&'n
         if names.bytes >= MAX_NAMES {
             *names = Names::default();
         }
-        names.bytes += room.len();
+        names.bytes += room.len() + ENTRY_BYTES;
         names.known.insert(number, room);
     }
     names.known.get(&number).map(Vec::as_slice)

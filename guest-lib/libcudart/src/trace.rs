@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tells profilers of calls: this project's libcupti sets functions for that.
+//! Reports calls to profilers, by functions that this project's libcupti sets.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -10,15 +10,14 @@ use crate::error::cudaError_t;
 
 static HOOKS: AtomicPtr<TraceHooks> = AtomicPtr::new(null_mut());
 
-/// Who is told, if anybody.
+/// Returns the functions that calls are reported to, if a profiler has set them.
 #[inline]
 pub fn hooks() -> Option<&'static TraceHooks> {
-    // The pointer alone says all: the functions are constants of a library that stays loaded.
-    // SAFETY: NULL, or what `__cudaVhostTraceHooks` stored: a constant.
+    // SAFETY: NULL, or what `__cudaVhostTraceHooks` stored: a constant of a library that stays loaded.
     unsafe { HOOKS.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Runs a call between both notices.
+/// Runs a call, and reports its beginning and end.
 #[cold]
 pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> cudaError_t) -> cudaError_t {
     (hooks.enter)(API_RUNTIME, name.as_ptr(), name.len());
@@ -27,7 +26,7 @@ pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> cudaE
     result
 }
 
-/// Sets the functions that are told of calls; NULL: none.
+/// Sets the functions that calls are reported to; NULL: none.
 ///
 /// # Safety
 ///

@@ -16,11 +16,15 @@ use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use log::{debug, info};
 use thiserror::Error;
 
-use super::{files, store};
+use super::store;
 
-/// Its files, the newest first.
-pub const NAMES: [&str; 2] = ["libcupti.so.13", "libcupti.so.12"];
-/// Where NVIDIA's packages put it, which the dynamic linker may not know.
+/// Its files, by the version of the driver, the best one first: CUPTI of CUDA 13 does not work with drivers of CUDA 12.
+pub fn names(driver_version: i32) -> [&'static str; 2] {
+    let (newer, older) = ("libcupti.so.13", "libcupti.so.12");
+    if driver_version >= 13_000 { [newer, older] } else { [older, newer] }
+}
+
+/// The folders in which NVIDIA's packages put it, which the dynamic linker may not know.
 const USUAL_FOLDERS: [&str; 3] = [
     "/usr/local/cuda/lib64",
     "/usr/local/cuda/extras/CUPTI/lib64",
@@ -29,7 +33,7 @@ const USUAL_FOLDERS: [&str; 3] = [
 
 /// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0`
 const CUSTOM: u32 = 3;
-/// What is measured. External ids belong to calls of both APIs: NVIDIA's libraries call the runtime.
+/// The kinds that are enabled. External ids belong to calls of both APIs: NVIDIA's libraries call the runtime.
 const KINDS: [u32; 7] = [
     ACTIVITY_EXTERNAL_CORRELATION,
     ACTIVITY_DRIVER,
@@ -40,7 +44,7 @@ const KINDS: [u32; 7] = [
     ACTIVITY_CONCURRENT_KERNEL,
 ];
 
-/// Bytes of a buffer, and most buffers that CUPTI has at a time.
+/// A buffer, and the maximum number that CUPTI has at a time.
 const BUFFER: Layout = match Layout::from_size_align(1 << 20, 8) {
     Ok(layout) => layout,
     Err(_) => panic!("8 is a power of two"),
@@ -76,7 +80,7 @@ pub struct Cupti {
     push: unsafe extern "C" fn(u32, u64) -> u32,
     pop: unsafe extern "C" fn(u32, *mut u64) -> u32,
     dropped: unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32,
-    /// One thread starts, stops or flushes at a time.
+    /// One thread enables, disables or flushes at a time.
     turn: Mutex<()>,
 }
 
@@ -90,7 +94,7 @@ extern "C" fn request(buffer: *mut *mut u8, bytes: *mut usize, records: *mut usi
         start = unsafe { alloc(BUFFER) };
     }
     if start.is_null() {
-        // CUPTI counts what it drops for that.
+        // CUPTI drops records then, and counts them.
         BUFFERS.fetch_sub(1, Ordering::Relaxed);
     }
     // SAFETY: CUPTI passes places for three results.
@@ -122,16 +126,17 @@ extern "C" fn complete(_context: *mut c_void, _stream: u32, buffer: *mut u8, _by
 
 impl Cupti {
     /// Finds CUPTI in `folders`, where the dynamic linker looks, or in the usual folders.
-    pub fn find(folders: &[PathBuf]) -> Option<Self> {
+    pub fn find(folders: &[PathBuf], names: [&str; 2]) -> Option<Self> {
         let usual = USUAL_FOLDERS.map(PathBuf::from);
-        let found = Self::find_in(folders);
-        let found = found.or_else(|| NAMES.iter().find_map(|name| Self::open(Path::new(name))));
-        found.or_else(|| Self::find_in(&usual))
+        let found = Self::find_in(folders, names);
+        let found = found.or_else(|| names.iter().find_map(|name| Self::open(Path::new(name))));
+        found.or_else(|| Self::find_in(&usual, names))
     }
 
     /// Finds CUPTI in some folders.
-    pub fn find_in(folders: &[PathBuf]) -> Option<Self> {
-        files(folders, &NAMES).find_map(|path| Self::open(&path))
+    pub fn find_in(folders: &[PathBuf], names: [&str; 2]) -> Option<Self> {
+        let files = names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+        files.filter(|path| path.is_file()).find_map(|path| Self::open(&path))
     }
 
     fn open(path: &Path) -> Option<Self> {
@@ -195,7 +200,7 @@ impl Cupti {
         }
     }
 
-    /// Has CUPTI hand over all that is done.
+    /// Has CUPTI hand over the records of all work that is done.
     pub fn flush(&self) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: a plain call; CUPTI calls `complete`, in this thread or another one.
@@ -210,7 +215,7 @@ impl Cupti {
         }
     }
 
-    /// CUPTI's clock.
+    /// Returns the time of CUPTI's clock.
     ///
     /// Errors: those of CUPTI.
     pub fn clock(&self) -> Result<u64> {
@@ -220,13 +225,13 @@ impl Cupti {
         Ok(time)
     }
 
-    /// Gives what this thread calls an external id.
+    /// Gives the following calls of this thread an external id. Returns whether CUPTI has taken it.
     pub fn push(&self, number: u32) -> bool {
         // SAFETY: a plain call.
         unsafe { (self.push)(CUSTOM, number.into()) == 0 }
     }
 
-    /// Takes it back.
+    /// Takes the last id back.
     pub fn pop(&self) {
         let mut last = 0;
         // SAFETY: `last` is a local.

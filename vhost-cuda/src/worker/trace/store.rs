@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::{CStr, c_char};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cuda_abi::{
     ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_EXTERNAL_CORRELATION, ACTIVITY_KERNEL, ACTIVITY_MEMCPY,
@@ -11,16 +11,16 @@ use cuda_abi::{
     CUpti_ActivityMemcpy, CUpti_ActivityMemcpyPtoP, CUpti_ActivityMemset, TraceWork, Zero,
 };
 
-/// Most pieces of work that wait, because a guest may never read: 60 MiB.
+/// The maximum number of pieces of work that wait: 60 MiB, because a guest may never read.
 const MAX_WORK: usize = 1 << 19;
-/// Most API calls whose external id is remembered.
+/// The maximum number of API calls whose external id is remembered.
 const MAX_CALLS: usize = 1 << 19;
-/// Most names, most bytes of one and of all: a guest chooses them.
+/// The maximum number of names, bytes of one and bytes of all: a guest chooses them.
 const MAX_NAMES: usize = 1 << 16;
 const MAX_NAME_BYTES: usize = 16 << 10;
 const MAX_NAMES_BYTES: usize = 32 << 20;
 
-/// What a guest gets at a time.
+/// The answer to one read.
 #[derive(Debug, Default)]
 pub struct Read {
     /// Work.
@@ -37,8 +37,8 @@ struct Store {
     work: VecDeque<TraceWork>,
     /// The guest's number by CUPTI's correlation id.
     calls: BTreeMap<u32, u32>,
-    names: Vec<Vec<u8>>,
-    numbers: HashMap<Vec<u8>, u32>,
+    names: Vec<Arc<[u8]>>,
+    numbers: HashMap<Arc<[u8]>, u32>,
     name_bytes: usize,
     dropped: u64,
 }
@@ -51,7 +51,7 @@ fn store() -> MutexGuard<'static, Option<Store>> {
 
 impl Store {
     fn add(&mut self, work: TraceWork) {
-        // Work that has not ended yet is told again.
+        // CUPTI reports it again when it has ended.
         if work.end == 0 {
             return;
         }
@@ -71,10 +71,18 @@ impl Store {
             return 0;
         }
         self.name_bytes += name.len();
-        self.names.push(name.to_vec());
+        let name = Arc::<[u8]>::from(name);
+        self.names.push(name.clone());
         let number = self.names.len() as u32;
-        self.numbers.insert(name.to_vec(), number);
+        self.numbers.insert(name, number);
         number
+    }
+
+    /// Returns whether that many pieces wait, and the calls of all of them are known. CUPTI may hand over a full buffer of
+    /// work before the buffer with the calls.
+    fn has(&self, count: usize) -> bool {
+        let known = |work: &TraceWork| self.calls.contains_key(&work.correlation);
+        self.work.len() >= count.max(1) && self.work.iter().take(count).all(known)
     }
 
     fn read(&mut self, count: usize) -> Read {
@@ -89,22 +97,22 @@ impl Store {
     }
 }
 
-/// Up to `count` pieces of work; `flush` has CUPTI hand over more when there are not that many.
+/// Takes up to `count` pieces of work. `flush` has CUPTI hand over more if those that wait are too few or not complete.
 pub fn read(count: usize, flush: impl FnOnce()) -> Read {
-    let waiting = store().as_ref().map_or(0, |store| store.work.len());
-    if waiting < count.max(1) {
+    let has = store().as_ref().is_some_and(|store| store.has(count));
+    if !has {
         flush();
     }
     store().get_or_insert_default().read(count)
 }
 
-/// The name of that number.
-pub fn name(number: u32) -> Option<Vec<u8>> {
+/// Returns the name of that number.
+pub fn name(number: u32) -> Option<Arc<[u8]>> {
     let at = (number as usize).checked_sub(1)?;
     store().as_ref()?.names.get(at).cloned()
 }
 
-/// Counts what CUPTI has lost.
+/// Counts records that CUPTI has dropped.
 pub fn count_dropped(count: u64) {
     let mut store = store();
     let store = store.get_or_insert_default();
@@ -261,6 +269,16 @@ mod tests {
         assert_eq!((first.work[0].correlation, first.left), (7, 1));
         let rest = store.read(9);
         assert_eq!((rest.work.len(), rest.work[0].correlation, rest.left), (1, 0, 0));
+    }
+
+    #[test]
+    fn work_before_its_call_is_not_ready() {
+        let mut store = Store::default();
+        assert!(!store.has(0) && !store.has(1));
+        store.add(TraceWork { correlation: 70, end: 5, ..TraceWork::default() });
+        assert!(!store.has(1));
+        store.calls.insert(70, 7);
+        assert!(store.has(1) && !store.has(2));
     }
 
     #[test]
