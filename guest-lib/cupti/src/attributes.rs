@@ -7,7 +7,9 @@ use std::ffi::c_void;
 use std::ptr::copy_nonoverlapping;
 use std::sync::{Mutex, PoisonError};
 
-use crate::result::{CUptiResult, INVALID_PARAMETER, NOT_SUPPORTED, PARAMETER_SIZE_NOT_SUFFICIENT, Result, enter};
+use crate::result::{
+    CUptiResult, INVALID_PARAMETER, NOT_SUPPORTED, PARAMETER_SIZE_NOT_SUFFICIENT, Result, enter,
+};
 
 /// Bytes of each known attribute and its value at first, by its number.
 const KNOWN: [(usize, u64); 10] =

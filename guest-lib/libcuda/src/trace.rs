@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use cuda_abi::{
-    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY2, API_DRIVER, TRACE_VERSION, TraceHooks, TraceProvider, TraceSink, TraceWork,
+    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY2, API_DRIVER, TRACE_VERSION, TraceHooks, TraceProvider,
+    TraceSink, TraceWork,
 };
 use virtio_cuda_client::{CudaError, calls, trace};
 use zerocopy::IntoBytes;
