@@ -11,7 +11,7 @@
 
 // cupti_activity.h, cupti_callbacks.h
 enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, KERNEL = 10, PC_SAMPLING = 30, EXTERNAL = 39 };
-enum { CUSTOM0 = 3, RUNTIME_DOMAIN = 2, MEMSET_ASYNC = 51, NOT_SUPPORTED = 27, QUEUE_EMPTY = 18 };
+enum { CUSTOM0 = 3, RUNTIME_DOMAIN = 2, RESOURCE_DOMAIN = 3, CONTEXT_DESTROY_STARTING = 2, MEMSET_ASYNC = 51, NOT_SUPPORTED = 27, QUEUE_EMPTY = 18 };
 struct Kernel {
     uint32_t kind;
     uint8_t config[2];
@@ -160,6 +160,11 @@ static void told(void *data, int domain, int cbid, const CallbackData *about) {
     }
 }
 
+static int ended;
+static void of_contexts(void *, int domain, int cbid, void *const *context) {
+    if (domain == RESOURCE_DOMAIN && cbid == CONTEXT_DESTROY_STARTING && *context) ended++;
+}
+
 static const int COUNT = 256;
 static const size_t LONG = 24 << 20;
 static const uint64_t WAIT = 5000000;
@@ -285,5 +290,11 @@ int main() {
     CHECK(call("cuptiGetResultString", (int)NOT_SUPPORTED, &text));
     printf("%d is %s\n", (int)NOT_SUPPORTED, text);
     CHECK(cudaStreamSynchronize(stream));
+
+    CHECK(call("cuptiSubscribe", &subscriber, of_contexts, nullptr));
+    CHECK(call("cuptiEnableCallback", 1, subscriber, (int)RESOURCE_DOMAIN, (int)CONTEXT_DESTROY_STARTING));
+    CHECK(cudaDeviceReset());
+    CHECK(call("cuptiUnsubscribe", subscriber));
+    printf("contexts that end: %d\n", ended);
     return 0;
 }

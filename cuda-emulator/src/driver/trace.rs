@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! For the project's own libcupti, which looks the name up with dlsym: tells of calls, and measures kernels, copies and fills.
-//! No part of CUDA.
+//! Reports calls to the project's own libcupti, which looks the name up with dlsym, and measures kernels, copies and fills. No part
+//! of CUDA.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use cuda_abi::{
 
 use super::result::{CUresult, CuResult};
 
-/// Most pieces of work that wait until they are handed over, because a program may never ask: about 35 MiB.
+/// The maximum number of pieces of work that wait: about 35 MiB, because a program may never ask for them.
 const MAX_WORK: usize = 1 << 18;
 
 /// `CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE`
@@ -67,7 +67,7 @@ thread_local! {
     static NODE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What libcupti calls.
+/// Gives libcupti the functions that it calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuda_emulator_trace_provider() -> *const TraceProvider {
     &raw const PROVIDER
@@ -82,13 +82,20 @@ fn hooks() -> Option<&'static TraceHooks> {
     unsafe { HOOKS.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Runs a call of the API, and tells who wants to know.
+/// Runs a call of the API, and reports it.
 pub(super) fn told(name: &'static str, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(hooks) = hooks() else { return call() };
     (hooks.enter)(API_DRIVER, name.as_ptr(), name.len());
     let result = call();
     (hooks.exit)(API_DRIVER, result.0.cast_signed());
     result
+}
+
+/// Reports that a context begins to end.
+pub(super) fn context_ends(context: *mut c_void) {
+    if let Some(hooks) = hooks() {
+        (hooks.context_ends)(context);
+    }
 }
 
 extern "C" fn start() -> i32 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The callback API: a subscriber is told of calls of the driver and the runtime API, and of contexts that are new to this
-//! library. Parameters of functions are not told.
+//! The callback API: a subscriber hears of calls of the driver and the runtime API, without their parameters, and of contexts
+//! that are new to this library or that end.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -29,6 +29,8 @@ const RESOURCE: u32 = 3;
 const DOMAINS: [u32; 3] = [DRIVER_API, RUNTIME_API, RESOURCE];
 /// `CUPTI_CBID_RESOURCE_CONTEXT_CREATED`
 const CONTEXT_CREATED: u32 = 1;
+/// `CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING`
+const CONTEXT_DESTROY_STARTING: u32 = 2;
 /// Greater than the numbers of functions and resources.
 const LIMIT: u32 = COUNT as u32;
 
@@ -60,7 +62,7 @@ struct ResourceData {
     descriptor: *mut c_void,
 }
 
-/// Who is told, and of which contexts it was.
+/// The program's function, and the contexts that it has heard of.
 struct Subscriber {
     callback: Callback,
     data: usize,
@@ -101,12 +103,12 @@ fn is_enabled(domain: u32, cbid: u32) -> bool {
     word.load(Ordering::Relaxed) & bit != 0
 }
 
-/// Whether anybody wants to be told.
+/// Returns whether any callback is enabled.
 pub fn any() -> bool {
     ENABLED.iter().flatten().any(|word| word.load(Ordering::Relaxed) != 0)
 }
 
-/// Tells of the beginning or, with a result, of the end of a call.
+/// Reports the beginning or, with a result, the end of a call.
 pub fn tell(call: &Call, result: Option<i32>) {
     let domain = if call.api == API_DRIVER { DRIVER_API } else { RUNTIME_API };
     if is_enabled(domain, call.cbid) {
@@ -149,11 +151,29 @@ fn tell_context() {
             let Some(found) = subscriber.as_mut().filter(|_| !context.is_null()) else { return };
             found.contexts.insert(context as usize).then_some((found.callback, found.data))
         };
-        let Some((callback, data)) = told else { return };
-        let about = ResourceData { context, stream: null_mut(), descriptor: null_mut() };
-        // SAFETY: the program subscribed with this function and its data; `about` is what it expects for the domain.
-        unsafe { callback(data as *mut c_void, RESOURCE, CONTEXT_CREATED, (&raw const about).cast()) };
+        tell_resource(told, CONTEXT_CREATED, context);
     });
+}
+
+/// Reports that a context begins to end.
+pub fn tell_context_end(context: *mut c_void) {
+    quietly(|| {
+        let told = subscriber().as_mut().map(|found| {
+            found.contexts.remove(&(context as usize));
+            (found.callback, found.data)
+        });
+        if is_enabled(RESOURCE, CONTEXT_DESTROY_STARTING) {
+            tell_resource(told, CONTEXT_DESTROY_STARTING, context);
+        }
+    });
+}
+
+/// Calls the program's function with its data, without the lock on the subscriber.
+fn tell_resource(told: Option<(Callback, usize)>, cbid: u32, context: *mut c_void) {
+    let Some((callback, data)) = told else { return };
+    let about = ResourceData { context, stream: null_mut(), descriptor: null_mut() };
+    // SAFETY: the program subscribed with this function and its data; `about` is what it expects for the domain.
+    unsafe { callback(data as *mut c_void, RESOURCE, cbid, (&raw const about).cast()) };
 }
 
 fn enable(domain: u32, cbids: std::ops::Range<u32>, enabled: bool) -> Result {
@@ -220,7 +240,8 @@ pub extern "C" fn cuptiEnableCallback(
 ) -> CUptiResult {
     enter(|| {
         check(subscriber)?;
-        if !DOMAINS.contains(&domain) || domain == RESOURCE && cbid != CONTEXT_CREATED {
+        let served = [CONTEXT_CREATED, CONTEXT_DESTROY_STARTING];
+        if !DOMAINS.contains(&domain) || domain == RESOURCE && !served.contains(&cbid) {
             return Err(NOT_SUPPORTED);
         }
         if cbid == 0 || cbid >= LIMIT {

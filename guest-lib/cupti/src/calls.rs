@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +27,7 @@ const MAX_EXPECTED: usize = 1 << 16;
 const LIBRARY_CALL: &[u8] = b"virtio_cuda_vendor_call";
 
 /// Functions for libcuda and libcudart.
-pub static HOOKS: TraceHooks = TraceHooks { enter, exit, correlation };
+pub static HOOKS: TraceHooks = TraceHooks { enter, exit, correlation, context_ends };
 
 static LAST: AtomicU32 = AtomicU32::new(0);
 
@@ -141,6 +141,10 @@ extern "C" fn exit(_api: u32, result: i32) {
 
 extern "C" fn correlation() -> u32 {
     CALL.get().map_or(0, |call| call.correlation)
+}
+
+extern "C" fn context_ends(context: *mut c_void) {
+    callbacks::tell_context_end(context);
 }
 
 fn push(record: CUpti_ActivityAPI, pushed: Pushed) {

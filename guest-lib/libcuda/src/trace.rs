@@ -64,6 +64,13 @@ pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> CUres
     result
 }
 
+/// Reports that a context begins to end.
+pub fn context_ends(context: u64) {
+    if let Some(hooks) = hooks() {
+        (hooks.context_ends)(context as *mut c_void);
+    }
+}
+
 extern "C" fn set_hooks(hooks: *const TraceHooks) {
     if hooks.is_null() {
         trace::set(None);

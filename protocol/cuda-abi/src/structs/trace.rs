@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! Between this project's libcupti and its other libraries: who tells it of API calls, and of the work of GPUs. No part of
-//! CUDA. libcuda, the guest's and the emulator's, exports one of [`PROVIDER_NAMES`]; libcudart exports [`RUNTIME_NAME`].
+//! The interface between this project's libcupti and its other libraries, which report API calls and the work of GPUs to it. No
+//! part of CUDA. libcuda, the guest's and the emulator's, exports one of [`PROVIDER_NAMES`]; libcudart exports [`RUNTIME_NAME`].
 
 use core::ffi::c_void;
 
@@ -10,7 +10,7 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `extern "C" fn() -> *const TraceProvider`, of the guest's libcuda and of the emulator's.
 pub const PROVIDER_NAMES: [&core::ffi::CStr; 2] =
     [c"virtio_cuda_trace_provider", c"cuda_emulator_trace_provider"];
-/// `extern "C" fn(*const TraceHooks)`: has the runtime call these functions, or none, if it is NULL.
+/// `extern "C" fn(*const TraceHooks)`: sets the functions that the runtime calls. NULL: none.
 pub const RUNTIME_NAME: &core::ffi::CStr = c"__cudaVhostTraceHooks";
 /// The version of this interface.
 pub const TRACE_VERSION: u32 = 1;
@@ -32,9 +32,12 @@ pub struct TraceHooks {
     pub exit: extern "C" fn(api: u32, result: i32),
     /// The number of the outermost call of this thread; 0 outside of calls.
     pub correlation: extern "C" fn() -> u32,
+    /// A context begins to end; its handle. The driver may hold locks: the program must not retain or release contexts meanwhile.
+    pub context_ends: extern "C" fn(context: *mut c_void),
 }
 
-/// Where [`TraceProvider::drain`] puts what it has: the data that it was given, the work, and the name of a kernel.
+/// A function that takes a piece of work from [`TraceProvider::drain`]: with the data that the caller gave, and with the name
+/// of a kernel.
 pub type TraceSink = extern "C" fn(data: *mut c_void, work: &TraceWork, name: *const u8, bytes: usize);
 
 /// Functions of libcuda. Those with a result return a `CUresult`.
@@ -43,11 +46,11 @@ pub type TraceSink = extern "C" fn(data: *mut c_void, work: &TraceWork, name: *c
 pub struct TraceProvider {
     /// [`TRACE_VERSION`]
     pub version: u32,
-    /// Reports calls to these functions, or to none, if it is NULL.
+    /// Sets the functions that calls are reported to. NULL: none.
     pub hooks: extern "C" fn(hooks: *const TraceHooks),
     /// Begins to measure work. Needs `cuInit`.
     pub start: extern "C" fn() -> i32,
-    /// Ends it. What was measured stays until it is drained.
+    /// No longer measures. The work so far stays until it is drained.
     pub stop: extern "C" fn() -> i32,
     /// The clock of [`TraceWork`], in nanoseconds.
     pub now: extern "C" fn(ns: &mut u64) -> i32,
