@@ -7,13 +7,13 @@ use cuda_abi::{API_DRIVER, API_RUNTIME};
 
 use crate::cbids::COUNT;
 use crate::result::{CUptiResult, INVALID_KIND, INVALID_PARAMETER, NOT_SUPPORTED, Result, enter, set};
-use crate::{callbacks, calls, driver, kinds, queue};
+use crate::{buffers, callbacks, calls, driver, kinds, queue, work};
 
 /// `CUPTI_API_VERSION` of CUDA 13.5 and 12.9, whose records these are.
 const VERSION: u32 = 130_500;
 const VERSION_12: u32 = 28;
 
-/// Enables or disables a kind; nothing stays enabled that cannot be told.
+/// Enables or disables a kind. A kind that cannot be measured does not stay enabled.
 fn set_kind(kind: u32, enabled: bool) -> Result {
     if !kinds::exists(kind) {
         return Err(INVALID_KIND);
@@ -22,6 +22,11 @@ fn set_kind(kind: u32, enabled: bool) -> Result {
         return if enabled { Err(NOT_SUPPORTED) } else { Ok(()) };
     }
     let before = kinds::is_enabled(kind);
+    if kinds::is_work(kind) && before != enabled {
+        // Work so far is recorded by what was enabled so far: programs disable first, and flush then.
+        calls::quietly(work::fetch);
+        kinds::note_change(kind, calls::last());
+    }
     kinds::set(kind, enabled);
     driver::update().inspect_err(|_| {
         kinds::set(kind, before);
@@ -49,13 +54,13 @@ pub extern "C" fn cuptiActivityDisable(kind: u32) -> CUptiResult {
     enter(|| set_kind(kind, false))
 }
 
-/// As `cuptiActivityEnable`: contexts are not told apart.
+/// As `cuptiActivityEnable`, for all contexts.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityEnableContext(_context: *mut c_void, kind: u32) -> CUptiResult {
     cuptiActivityEnable(kind)
 }
 
-/// As `cuptiActivityDisable`: contexts are not told apart.
+/// As `cuptiActivityDisable`, for all contexts.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityDisableContext(_context: *mut c_void, kind: u32) -> CUptiResult {
     cuptiActivityDisable(kind)
@@ -81,6 +86,8 @@ pub extern "C" fn cuptiFinalize() -> CUptiResult {
         callbacks::clear();
         let ended = driver::update();
         queue::clear();
+        // Gives the program its buffer back.
+        buffers::deliver();
         calls::forget();
         ended
     })

@@ -4,6 +4,7 @@
 use std::ffi::c_void;
 use std::mem::{align_of, size_of};
 use std::ptr::{null_mut, read_unaligned};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use cuda_abi::{
@@ -25,8 +26,10 @@ type Request = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 type Complete = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 
 static CALLBACKS: Mutex<Option<(Request, Complete)>> = Mutex::new(None);
-/// One thread delivers at a time.
-static DELIVERY: Mutex<()> = Mutex::new(());
+/// One thread delivers at a time. In it: the buffer that the next records go to.
+static DELIVERY: Mutex<Option<Buffer>> = Mutex::new(None);
+/// Whether there is one.
+static HAS_BUFFER: AtomicBool = AtomicBool::new(false);
 
 /// `ACTIVITY_RECORD_ALIGNMENT` of cupti_activity.h
 const ALIGNMENT: usize = 8;
@@ -61,6 +64,9 @@ struct Buffer {
     /// Records that still may be put in; 0 at first: any number.
     left: Option<usize>,
 }
+
+// SAFETY: the program hands its buffer over to CUPTI, which may fill it and give it back in any thread.
+unsafe impl Send for Buffer {}
 
 impl Buffer {
     /// Asks the program. `None`: it has none.
@@ -106,23 +112,45 @@ impl Buffer {
 
 /// Fetches the work of GPUs, and hands all records to the program. Nothing happens within its callbacks.
 pub fn deliver() {
-    calls::quietly(|| deliver_alone(&DELIVERY.lock().unwrap_or_else(PoisonError::into_inner)));
+    calls::quietly(|| deliver_into(&mut DELIVERY.lock().unwrap_or_else(PoisonError::into_inner)));
 }
 
-/// Delivers, unless another thread does. The program's call that this happens in must not wait for the program's callback
-/// in another thread.
-pub fn deliver_without_waiting() {
-    calls::quietly(|| match DELIVERY.try_lock() {
-        Ok(turn) => deliver_alone(&turn),
-        Err(TryLockError::Poisoned(turn)) => deliver_alone(&turn.into_inner()),
-        Err(TryLockError::WouldBlock) => {}
+/// Returns the buffer, if no other thread uses it. The program's call that this happens in must not wait for the program's
+/// callback in another thread.
+fn without_waiting() -> Option<MutexGuard<'static, Option<Buffer>>> {
+    match DELIVERY.try_lock() {
+        Ok(buffer) => Some(buffer),
+        Err(TryLockError::Poisoned(buffer)) => Some(buffer.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Asks the program for a buffer as soon as there is something to record: some programs (PyTorch) flush only if they have
+/// given one.
+pub fn prepare() {
+    if HAS_BUFFER.load(Ordering::Relaxed) {
+        return;
+    }
+    let Some((request, _)) = callbacks() else { return };
+    calls::quietly(|| {
+        let Some(mut buffer) = without_waiting() else { return };
+        if buffer.is_none() {
+            *buffer = Buffer::request(request);
+            HAS_BUFFER.store(buffer.is_some(), Ordering::Relaxed);
+        }
     });
 }
 
-fn deliver_alone(_turn: &MutexGuard<'_, ()>) {
+/// Delivers, unless another thread does.
+pub fn deliver_without_waiting() {
+    calls::quietly(|| without_waiting().as_deref_mut().map(deliver_into));
+}
+
+fn deliver_into(place: &mut Option<Buffer>) {
     let Some((request, complete)) = callbacks() else { return };
     work::fetch();
-    let mut buffer: Option<Buffer> = None;
+    let mut buffer = place.take();
+    HAS_BUFFER.store(false, Ordering::Relaxed);
     // No more than wait now: other threads may add records faster than these are delivered.
     for _ in 0..queue::len() {
         let Some(record) = queue::pop() else { break };

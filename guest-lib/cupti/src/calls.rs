@@ -16,7 +16,7 @@ use cuda_abi::{
 
 use crate::external::{Pushed, tops};
 use crate::queue::{self, Record};
-use crate::{callbacks, cbids, clock, kinds};
+use crate::{buffers, callbacks, cbids, clock, kinds};
 
 /// Bits of a call's number that cross to a worker.
 pub const CROSSING_BITS: u32 = 24;
@@ -79,9 +79,14 @@ fn next() -> u32 {
     }
 }
 
-/// The number of a call of which the worker tells the low bits.
+/// Returns the number of the last call.
+pub fn last() -> u32 {
+    LAST.load(Ordering::Relaxed)
+}
+
+/// Returns the number of a call of which the worker tells the low bits.
 pub fn whole(crossing: u32) -> u32 {
-    newest(LAST.load(Ordering::Relaxed), crossing)
+    newest(last(), crossing)
 }
 
 /// The newest number up to `last` with these low bits.
@@ -135,6 +140,9 @@ extern "C" fn exit(_api: u32, result: i32) {
         expect(record);
     } else if kinds::records(call.api, call.cbid) {
         push(record, tops());
+    }
+    if kinds::any() {
+        buffers::prepare();
     }
     queue::relieve();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Kinds of activities, and which of them are enabled.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cuda_abi::{
     ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_DRIVER, ACTIVITY_EXTERNAL_CORRELATION, ACTIVITY_KERNEL,
@@ -22,6 +22,9 @@ const CALLS: [u32; 4] = [ACTIVITY_DRIVER, ACTIVITY_RUNTIME, ACTIVITY_EXTERNAL_CO
 
 /// A bit for each enabled kind.
 static ENABLED: AtomicU64 = AtomicU64::new(0);
+
+/// The number of the last call when a kind of work was enabled or disabled last.
+static CHANGED: [AtomicU32; KINDS as usize] = [const { AtomicU32::new(0) }; KINDS as usize];
 
 const WORDS: usize = COUNT / 64;
 /// Functions that are recorded although their API is not, and the other way round; by API and number.
@@ -77,6 +80,9 @@ pub fn set_function(api: u32, cbid: u32, enabled: bool) {
 /// Disables everything.
 pub fn clear() {
     ENABLED.store(0, Ordering::Relaxed);
+    for changed in &CHANGED {
+        changed.store(0, Ordering::Relaxed);
+    }
     clear_exceptions(ACTIVITY_DRIVER);
     clear_exceptions(ACTIVITY_RUNTIME);
 }
@@ -96,7 +102,27 @@ pub fn records(api: u32, cbid: u32) -> bool {
     whole != is_exception
 }
 
-/// Whether work of GPUs is enabled.
+/// Returns whether the kind is work of a GPU.
+pub fn is_work(kind: u32) -> bool {
+    WORK.contains(&kind)
+}
+
+/// Notes that a kind of work is about to be enabled or disabled, behind the call `last`.
+pub fn note_change(kind: u32, last: u32) {
+    CHANGED[kind as usize].store(last, Ordering::Relaxed);
+}
+
+/// Returns whether a kind was enabled when the call of that number was made. The GPU may do the work much later.
+pub fn was_enabled(kind: u32, correlation: u32) -> bool {
+    let Some(changed) = CHANGED.get(kind as usize).map(|changed| changed.load(Ordering::Relaxed)) else {
+        return false;
+    };
+    // Numbers wrap around.
+    let is_older = changed != 0 && correlation != 0 && changed.wrapping_sub(correlation).cast_signed() >= 0;
+    is_enabled(kind) != is_older
+}
+
+/// Returns whether any work of GPUs is enabled.
 pub fn any_work() -> bool {
     ENABLED.load(Ordering::Relaxed) & mask(&WORK) != 0
 }
@@ -122,6 +148,12 @@ mod tests {
         assert!(!records(API_DRIVER, 307) && !records(API_DRIVER, 308) && !any());
         set(ACTIVITY_MEMSET, true);
         assert!(any_work() && is_enabled(ACTIVITY_MEMSET) && !is_enabled(ACTIVITY_MEMCPY));
+        let seen = || [7, 8, 0].map(|correlation| was_enabled(ACTIVITY_MEMSET, correlation));
+        assert_eq!((seen(), was_enabled(ACTIVITY_MEMCPY, 8)), ([true; 3], false));
+        note_change(ACTIVITY_MEMSET, 7);
+        assert_eq!(seen(), [false, true, true]);
+        set(ACTIVITY_MEMSET, false);
+        assert_eq!(seen(), [true, false, false]);
         clear();
         assert!(!any());
     }

@@ -65,15 +65,15 @@ fn is_piece(last: &TraceWork, work: &TraceWork) -> bool {
     work.kind == ACTIVITY_MEMCPY && work.correlation != 0 && work.graph_node == 0 && key(last) == key(work)
 }
 
-/// A record, if its kind is enabled and known.
+/// Makes a record, if its kind is known and was enabled when the program asked for the work.
 fn record(work: &TraceWork, name: &'static std::ffi::CStr) -> Option<Record> {
     let is_kernel = matches!(work.kind, ACTIVITY_KERNEL | ACTIVITY_CONCURRENT_KERNEL);
     if is_kernel {
         let enabled = [ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_KERNEL];
-        let kind = enabled.into_iter().find(|kind| kinds::is_enabled(*kind))?;
+        let kind = enabled.into_iter().find(|kind| kinds::was_enabled(*kind, work.correlation))?;
         return Some(Record::Kernel(kernel(work, kind, name)));
     }
-    if !kinds::is_enabled(work.kind) {
+    if !kinds::was_enabled(work.kind, work.correlation) {
         return None;
     }
     match work.kind {
