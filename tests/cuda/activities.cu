@@ -64,9 +64,10 @@ struct Work {
 static std::vector<Work> work;
 static std::map<uint32_t, Api> calls;
 static std::map<uint32_t, uint64_t> ids;
-static int records;
+static int records, requests;
 
 static void request(uint8_t **buffer, size_t *bytes, size_t *count) {
+    requests++;
     // Small, so that there are several.
     *bytes = 1024;
     *buffer = (uint8_t *)aligned_alloc(8, *bytes);
@@ -221,6 +222,7 @@ int main() {
     CHECK(cudaStreamSynchronize(stream));
     CHECK(cudaDeviceSynchronize());
     CHECK(call("cuptiGetTimestamp", &after));
+    printf("buffers before the first flush: %s\n", requests ? "some" : "none");
     CHECK(call("cuptiActivityFlushAll", 0));
 
     std::stable_sort(work.begin(), work.end(), [](const Work &a, const Work &b) { return a.start < b.start; });
@@ -264,9 +266,13 @@ int main() {
     for (auto &found : calls) has = has || found.second.cbid == MEMSET_ASYNC;
     printf("a function that is disabled: %s, its work: %zu\n", has ? "TOLD" : "not told", work.size());
 
-    // Not enabled any more.
+    // Not enabled any more: work so far is recorded.
+    work.clear();
+    first<<<4, 64, 0, stream>>>(values);
+    CHECK(cudaStreamSynchronize(stream));
     for (int kind : {RUNTIME, EXTERNAL, MEMCPY, MEMSET, KERNEL}) CHECK(call("cuptiActivityDisable", kind));
     CHECK(call("cuptiActivityFlushAll", 0));
+    printf("work before the end, flushed after it: %zu\n", work.size());
     records = 0;
     first<<<4, 64, 0, stream>>>(values);
     CHECK(cudaStreamSynchronize(stream));
