@@ -188,7 +188,7 @@ fn measured(describe: impl FnOnce() -> Measured, work: impl FnOnce() -> CuResult
     result
 }
 
-/// Runs a kernel. `describe` tells its name, grid, block, static and dynamic shared memory and registers.
+/// Runs a kernel. `describe` returns its name, grid, block, static and dynamic shared memory and registers.
 pub(super) fn kernel(
     describe: impl FnOnce() -> (Arc<str>, [[u32; 3]; 2], [u32; 2], u32),
     run: impl FnOnce() -> CuResult<()>,

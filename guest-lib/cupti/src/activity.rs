@@ -105,7 +105,7 @@ pub unsafe extern "C" fn cuptiGetVersion(version: *mut u32) -> CUptiResult {
     enter(|| unsafe { set(version, value) })
 }
 
-/// Whether this code was linked into `libcupti.so.12`.
+/// Returns whether this code was linked into `libcupti.so.12`.
 fn is_file_of_12() -> bool {
     // SAFETY: all zero is a valid value of a structure of pointers.
     let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };

@@ -196,7 +196,7 @@ pub fn clear() {
     }
 }
 
-/// Has a function of the program told of what it enables afterwards.
+/// Sets the function of the program that is called for callbacks which it enables afterwards.
 ///
 /// # Safety
 ///
@@ -272,7 +272,7 @@ pub extern "C" fn cuptiEnableAllDomains(enable: u32, subscriber: *const c_void) 
     })
 }
 
-/// Whether a callback is enabled.
+/// Returns whether a callback is enabled.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Calls of the APIs, as libcuda and libcudart tell of them. A call within a call belongs to the outer one: the runtime is
+//! Calls of the APIs, which libcuda and libcudart report. A call within a call belongs to the outer one: the runtime is
 //! built on the driver API, and a program has called the runtime only.
 
 use std::cell::Cell;
@@ -21,7 +21,7 @@ use crate::{buffers, callbacks, cbids, clock, kinds};
 /// Bits of a call's number that cross to a worker.
 pub const CROSSING_BITS: u32 = 24;
 const CROSSING: u32 = (1 << CROSSING_BITS) - 1;
-/// Most calls of libraries of which the work is still expected.
+/// The maximum number of calls of libraries whose work is still expected.
 const MAX_EXPECTED: usize = 1 << 16;
 /// The function of the guest's libcuda by which NVIDIA's libraries call the worker.
 const LIBRARY_CALL: &[u8] = b"virtio_cuda_vendor_call";
@@ -50,7 +50,7 @@ thread_local! {
     static THREAD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Runs `body`, whose calls nobody is told of. `None`: it runs already.
+/// Runs `body` without recording its calls. `None`: it is called within itself, and `body` does not run.
 pub fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
     if QUIET.replace(true) {
         return None;
@@ -84,7 +84,7 @@ pub fn last() -> u32 {
     LAST.load(Ordering::Relaxed)
 }
 
-/// Returns the number of a call of which the worker tells the low bits.
+/// Returns the number of a call by its low bits, which the worker reports.
 pub fn whole(crossing: u32) -> u32 {
     newest(last(), crossing)
 }

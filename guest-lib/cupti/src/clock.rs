@@ -16,7 +16,7 @@ static CALLBACK: AtomicUsize = AtomicUsize::new(0);
 
 /// Times that the provider is asked; the fastest answer counts.
 const ROUNDS: u32 = 8;
-/// Least time between two readings from which the speed of the program's clock is computed.
+/// The minimum time between two readings from which the speed of the program's clock is computed.
 const SPAN: Duration = Duration::from_millis(2);
 
 /// The time of day, in nanoseconds.
@@ -47,7 +47,7 @@ impl Line {
         let (x0, y0) = (i128::from(self.first.0), i128::from(self.first.1));
         let (width, height) = (i128::from(self.last.0) - x0, i128::from(self.last.1) - y0);
         let run = i128::from(time) - x0;
-        // A worker that lies may tell any times.
+        // A worker that lies may report any times.
         let rise = if width > 0 { run.saturating_mul(height) / width } else { run };
         u64::try_from(y0.saturating_add(rise)).unwrap_or(0)
     }

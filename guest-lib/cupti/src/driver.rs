@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The libraries that tell of calls and work: this project's libcuda, and its libcudart of each version that is loaded.
+//! The libraries that report calls and work: this project's libcuda, and its libcudart of each version that is loaded.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
@@ -17,7 +17,7 @@ const SUCCESS: c_int = 0;
 /// `CUDA_ERROR_NOT_FOUND`: the host has no CUPTI. `CUDA_ERROR_NOT_SUPPORTED`: the daemon is too old.
 const NOT_SERVED: [c_int; 2] = [500, 801];
 
-/// Runtimes whose calls are told.
+/// Runtimes that report calls.
 const RUNTIMES: [&CStr; 2] = [c"libcudart.so.13", c"libcudart.so.12"];
 
 /// `cuInit`
@@ -35,7 +35,7 @@ struct Driver {
 /// The work of GPUs was measured at some time: some may be left.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// What libcuda was told last.
+/// The last settings of libcuda.
 #[derive(Default)]
 struct Told {
     hooked: bool,
@@ -81,12 +81,12 @@ fn driver() -> Option<&'static Driver> {
     DRIVER.get_or_init(find).as_ref()
 }
 
-/// What tells of work.
+/// Returns the functions of libcuda that report work.
 pub fn provider() -> Option<&'static TraceProvider> {
     driver().map(|driver| driver.provider)
 }
 
-/// Whether there may be work to fetch.
+/// Returns whether there may be work to fetch.
 pub fn has_started() -> bool {
     STARTED.load(Ordering::Relaxed)
 }
@@ -110,7 +110,7 @@ pub fn current_context() -> *mut c_void {
     context
 }
 
-/// Has the runtimes that are loaded tell of their calls, or no longer.
+/// Sets the functions that the loaded runtimes report calls to. NULL: none.
 fn hook_runtimes(hooks: *const TraceHooks) {
     for name in RUNTIMES {
         // SAFETY: the name is a C string; nothing is loaded.
@@ -128,9 +128,9 @@ fn hook_runtimes(hooks: *const TraceHooks) {
     }
 }
 
-/// Makes the libraries tell what is enabled, and no more.
+/// Makes the libraries report what is enabled, and nothing else.
 ///
-/// Errors: `CUPTI_ERROR_NOT_SUPPORTED` if nobody can tell: with another libcuda, or without CUPTI on the host;
+/// Errors: `CUPTI_ERROR_NOT_SUPPORTED` with a libcuda that reports nothing, or without CUPTI on the host;
 /// `CUPTI_ERROR_NOT_INITIALIZED` if CUDA does not start.
 pub fn update() -> Result {
     // In a callback the thread is quiet already.

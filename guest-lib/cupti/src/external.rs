@@ -7,14 +7,14 @@ use crate::result::{CUptiResult, INVALID_PARAMETER, MAX_LIMIT_REACHED, QUEUE_EMP
 
 /// `CUPTI_EXTERNAL_CORRELATION_KIND_SIZE`, less the invalid kind.
 pub const KINDS: usize = 5;
-/// Most numbers of a stack, so that a program that only pushes keeps its memory.
+/// The maximum depth of a stack. It bounds the memory of a program that only pushes.
 const MAX_DEPTH: usize = 1 << 16;
 
 thread_local! {
     static STACKS: RefCell<[Vec<u64>; KINDS]> = const { RefCell::new([const { Vec::new() }; KINDS]) };
 }
 
-/// What the program has pushed for the call that runs, by kind from 1.
+/// The numbers that the program has pushed for the call that runs, by kind from 1.
 pub type Pushed = [Option<u64>; KINDS];
 
 /// The tops of this thread's stacks; nothing where the thread ends already.

@@ -35,12 +35,12 @@ fn mask(kinds: &[u32]) -> u64 {
     kinds.iter().fold(0, |mask, kind| mask | 1 << kind)
 }
 
-/// Whether CUPTI has that kind.
+/// Returns whether CUPTI has that kind.
 pub fn exists(kind: u32) -> bool {
     (1..KINDS).contains(&kind)
 }
 
-/// Whether that kind is served.
+/// Returns whether that kind is served.
 pub fn is_served(kind: u32) -> bool {
     WORK.contains(&kind) || CALLS.contains(&kind)
 }
@@ -87,12 +87,12 @@ pub fn clear() {
     clear_exceptions(ACTIVITY_RUNTIME);
 }
 
-/// Whether a kind is enabled.
+/// Returns whether a kind is enabled.
 pub fn is_enabled(kind: u32) -> bool {
     kind < KINDS && ENABLED.load(Ordering::Relaxed) & mask(&[kind]) != 0
 }
 
-/// Whether calls of a function are recorded.
+/// Returns whether calls of a function are recorded.
 pub fn records(api: u32, cbid: u32) -> bool {
     let whole = is_enabled(if api == API_DRIVER { ACTIVITY_DRIVER } else { ACTIVITY_RUNTIME });
     let (word, bit) = (cbid as usize / 64 % WORDS, 1 << (cbid % 64));
@@ -127,7 +127,7 @@ pub fn any_work() -> bool {
     ENABLED.load(Ordering::Relaxed) & mask(&WORK) != 0
 }
 
-/// Whether anything is enabled for which calls must be known.
+/// Returns whether anything is enabled for which calls must be known.
 pub fn any() -> bool {
     let added = || ADDED.iter().flatten().any(|word| word.load(Ordering::Relaxed) != 0);
     ENABLED.load(Ordering::Relaxed) != 0 || added()

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
 
-/// Most bytes of all names: a worker is not trusted with this process's memory.
+/// The maximum number of bytes of all names: a worker is not trusted with this process's memory.
 const MAX_BYTES: usize = 64 << 20;
 /// For kernels beyond that.
 const NONE_LEFT: &CStr = c"(too many kernels)";

@@ -18,7 +18,7 @@ pub const NOT_SUPPORTED: CUptiResult = 27;
 pub const MULTIPLE_SUBSCRIBERS: CUptiResult = 39;
 pub const UNKNOWN: CUptiResult = 999;
 
-/// What a body returns.
+/// The result of a body.
 pub type Result<T = ()> = std::result::Result<T, CUptiResult>;
 
 /// Numbers and names.

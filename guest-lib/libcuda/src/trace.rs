@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! For the project's own libcupti: tells of calls, and hands over what the worker has measured of their work. No part of CUDA.
+//! For the project's own libcupti: reports calls, and hands over the work that the worker has measured. No part of CUDA.
 
 use std::collections::HashMap;
 use std::ffi::c_void;

@@ -9,7 +9,7 @@ use crate::error::{
 use crate::{state, trace};
 
 /// Runs the body of an exported function: nothing after the library's destructor, no panic into C, failures
-/// remembered for the thread. Profilers are told of it by its name.
+/// remembered for the thread. Profilers get its name.
 #[inline]
 pub fn enter(name: &'static str, body: impl FnOnce() -> Result) -> cudaError_t {
     if state::is_unloading() {
