@@ -28,6 +28,8 @@ int main() {
     CUdeviceptr memory;
     CHECK_DRIVER(cuMemAlloc(&memory, 64));
     CHECK_DRIVER(cuMemsetD8(memory, 0, 64));
+    // Streams that do not block do not wait for the fill, which would take the value back.
+    CHECK_DRIVER(cuCtxSynchronize());
     CHECK_DRIVER(cuStreamWaitValue64(other, memory, 1ull << 40, CU_STREAM_WAIT_VALUE_EQ));
     CHECK_DRIVER(cuStreamWriteValue32(other, at + 8, 99, 0));
     CHECK_DRIVER(cuStreamWriteValue64(stream, memory, 1ull << 40, 0));

@@ -36,7 +36,7 @@ macro_rules! entry {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "CUDA's names and arguments")]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> $crate::driver::result::CUresult {
-            $body
+            $crate::driver::trace::told(stringify!($name), || $body)
         }
     };
 }

@@ -33,6 +33,7 @@ mod result;
 mod stream;
 mod symbols;
 mod texture;
+mod trace;
 mod vmm;
 
 pub use result::CUresult;

@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::touched::Touched;
 use crate::transport::{Request, UserMemory};
-use crate::{ClientError, CudaError, Session, idle, lane, output, process, thread};
+use crate::{ClientError, CudaError, Session, idle, lane, output, process, thread, trace};
 
 /// Bulk up to this many bytes travels in the payload of a request: copying it is cheaper than pinning its pages.
 pub const INLINE_BYTES: usize = 32 << 10;
@@ -405,7 +405,8 @@ impl<'s> Call<'s> {
             context: self.context.0,
             args_bytes: args_bytes as u32,
             flags: if in_inline && self.input.bytes > 0 { CALL_IN_INLINE } else { 0 }
-                | if out_inline && self.output.bytes > 0 { CALL_OUT_INLINE } else { 0 },
+                | if out_inline && self.output.bytes > 0 { CALL_OUT_INLINE } else { 0 }
+                | trace::flags(),
             bulk_in_bytes: self.input.bytes as u64,
             bulk_out_bytes: if self.keep { 0 } else { self.output.bytes as u64 },
         };

@@ -24,6 +24,7 @@ pub mod ring;
 pub mod session;
 pub mod thread;
 pub mod touched;
+pub mod trace;
 pub mod transport;
 pub mod virtio_user;
 mod waker;

@@ -12,6 +12,7 @@ use crate::context::table::current;
 use crate::driver::Driver;
 use crate::local::error_log;
 use crate::local::states::State;
+use crate::trace;
 
 /// `CUresult`.
 pub type CUresult = i32;
@@ -112,6 +113,13 @@ pub fn always(
 }
 
 fn guard(name: &'static str, body: impl FnOnce() -> Result<(), CudaError>) -> CUresult {
+    match trace::hooks() {
+        None => run(name, body),
+        Some(hooks) => trace::told(hooks, name, || run(name, body)),
+    }
+}
+
+fn run(name: &'static str, body: impl FnOnce() -> Result<(), CudaError>) -> CUresult {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {

@@ -32,6 +32,7 @@ mod pool;
 mod post;
 mod stream;
 mod texture;
+mod trace;
 mod vmm;
 
 /// Every entry point that this library defines.

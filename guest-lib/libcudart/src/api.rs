@@ -6,15 +6,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::{
     self, Result, cudaError_t, cudaErrorCudartUnloading, cudaErrorNotSupported, cudaErrorUnknown,
 };
-use crate::state;
+use crate::{state, trace};
 
 /// Runs the body of an exported function: nothing after the library's destructor, no panic into C, failures
-/// remembered for the thread.
+/// remembered for the thread. Profilers get its name.
 #[inline]
-pub fn enter(body: impl FnOnce() -> Result) -> cudaError_t {
+pub fn enter(name: &'static str, body: impl FnOnce() -> Result) -> cudaError_t {
     if state::is_unloading() {
         return cudaErrorCudartUnloading;
     }
+    match trace::hooks() {
+        None => run(body),
+        Some(hooks) => trace::told(hooks, name, || run(body)),
+    }
+}
+
+#[inline]
+fn run(body: impl FnOnce() -> Result) -> cudaError_t {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => error::cudaSuccess,
         Ok(Err(error)) => {
@@ -31,14 +39,14 @@ pub fn enter(body: impl FnOnce() -> Result) -> cudaError_t {
 /// Answers every name of `names/` that has no function here; `build.rs` makes the aliases.
 #[unsafe(no_mangle)]
 extern "C" fn vhost_cudart_not_supported() -> cudaError_t {
-    enter(|| Err(cudaErrorNotSupported))
+    enter("", || Err(cudaErrorNotSupported))
 }
 
 /// Answers the names that CUDA added after 13.0 and that have no function here.
 #[cfg(cuda_major = "13")]
 #[unsafe(no_mangle)]
 extern "C" fn vhost_cudart_needs_newer_driver() -> cudaError_t {
-    enter(|| Err(error::cudaErrorCallRequiresNewerDriver))
+    enter("", || Err(error::cudaErrorCallRequiresNewerDriver))
 }
 
 /// Declares exported functions. The forms:
@@ -93,7 +101,7 @@ macro_rules! api {
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::error::cudaError_t {
-            $crate::api::enter(move || $body)
+            $crate::api::enter(stringify!($name), move || $body)
         }
         api! { $($rest)* }
     };

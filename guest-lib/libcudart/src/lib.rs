@@ -43,6 +43,7 @@ mod registry;
 mod state;
 mod stream;
 mod texture;
+mod trace;
 #[cfg(cuda_major = "12")]
 mod v12;
 mod version;

@@ -297,7 +297,7 @@ pub fn load_eagerly() {
 /// their addresses.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaInitModule(handle: *mut *mut c_void) -> core::ffi::c_char {
-    let ready = crate::api::enter(|| {
+    let ready = crate::api::enter("", || {
         crate::state::context()?;
         registry::module(handle).map_or(Ok(()), |module| module.library().map(|_| ()))
     });

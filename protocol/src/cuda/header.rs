@@ -30,6 +30,10 @@ const _: () = assert!(core::mem::size_of::<CallHeader>() == 40);
 pub const CALL_IN_INLINE: u32 = 1 << 0;
 /// The bulk output follows the results in the reply; else it goes to the out entries.
 pub const CALL_OUT_INLINE: u32 = 1 << 1;
+/// First bit of the low bits of the number of the program's API call, while a profiler measures; 0: not known.
+pub const CALL_CORRELATION_SHIFT: u32 = 8;
+/// Their number.
+pub const CALL_CORRELATION_BITS: u32 = 24;
 
 /// Head of the payload of a call's reply.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]

@@ -3,12 +3,13 @@
 //! Malformed calls in well-formed requests: whatever the payload holds, the worker answers and lives.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::frontend::{CallParts, CallResult, FakeFrontend, parse_result};
 use vhost_cuda_tests::suite::Suite;
 use virtio_cuda_protocol::cuda::table::ROWS;
 use virtio_cuda_protocol::cuda::{
-    Box3, CALL_IN_INLINE, CALL_OUT_INLINE, CALL_TABLE_VERSION, COPY_DEVICE, CallHeader, CopyEnd, DevicePtr,
-    Opcode, WINDOW_BASE, Wire, Writer,
+    Box3, CALL_CORRELATION_BITS, CALL_CORRELATION_SHIFT, CALL_IN_INLINE, CALL_OUT_INLINE, CALL_TABLE_VERSION,
+    COPY_DEVICE, CallHeader, CopyEnd, DevicePtr, Opcode, WINDOW_BASE, Wire, Writer,
 };
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_OK};
 
@@ -17,6 +18,7 @@ use crate::{Target, attack};
 pub const INVALID_VALUE: i32 = 1;
 const INVALID_CONTEXT: i32 = 201;
 const INVALID_HANDLE: i32 = 400;
+const NOT_FOUND: i32 = 500;
 pub const NOT_SUPPORTED: i32 = 801;
 /// The name that sessions give their context.
 pub const CONTEXT: u64 = 0x1000;
@@ -32,6 +34,7 @@ pub fn collect(suite: &mut Suite) {
     attack(suite, "calls::forged_device_pointers", forged_device_pointers);
     attack(suite, "calls::ranges_over_an_allocation", ranges_over_an_allocation);
     attack(suite, "calls::another_call_table", another_call_table);
+    attack(suite, "calls::forged_measurements", forged_measurements);
 }
 
 /// A session with a context and the memory that it may use.
@@ -156,6 +159,7 @@ fn headers_that_lie(target: &mut Target) -> Result<()> {
         CallHeader { bulk_in_bytes: 63, ..good },
         CallHeader { flags: u32::MAX, ..good },
         CallHeader { flags: 1 << 2, ..good },
+        CallHeader { flags: good.flags | 1 << (CALL_CORRELATION_SHIFT - 1), ..good },
         // The bulk input is said to lie in pages, and there are none.
         CallHeader { flags: CALL_OUT_INLINE, ..good },
     ];
@@ -403,4 +407,61 @@ fn another_call_table(target: &mut Target) -> Result<()> {
     let log = target.daemon.log();
     ensure!(log.contains(&format!("{}", CALL_TABLE_VERSION + 1)), "the log does not name the other version");
     Ok(())
+}
+
+/// A profiler that starts twice, numbers its calls with any bits, reads into rooms of any size, and asks for names that no
+/// kernel has.
+fn forged_measurements(target: &mut Target) -> Result<()> {
+    /// Bytes of a piece of work, and where its correlation lies.
+    const WORK: usize = 120;
+    const NUMBER: usize = 4;
+    let mut session = Session::open(target)?;
+    let start = CallParts::new(Opcode::trace_start, &[]);
+    let stop = CallParts::new(Opcode::trace_stop, &[]);
+    let clock = CallParts::new(Opcode::trace_clock, &[]);
+    let read = CallParts::new(Opcode::trace_read, &[]);
+    let name = |number: u32| CallParts::new(Opcode::trace_name, &number.to_le_bytes()).wants(64);
+    // The host may have no CUPTI. The emulator has one.
+    let without: &[i32] = if is_emulated() { &[0] } else { &[0, NOT_FOUND, NOT_SUPPORTED] };
+    session.expect(&stop, &[0])?;
+    session.expect(&clock, without)?;
+    session.expect(&read.clone().wants(4096), without)?;
+    if session.expect(&start, without)?.result != 0 {
+        return session.greet();
+    }
+    session.expect(&start, &[0])?;
+    session.expect(&clock, &[0])?;
+    let numbers = [1u32, 2, 0x80_0000, (1 << CALL_CORRELATION_BITS) - 1, 1, 0];
+    let fill = [&session.memory.to_le_bytes()[..], &[7], &64u64.to_le_bytes(), &0u64.to_le_bytes()].concat();
+    let fill = CallParts::new(Opcode::cuMemsetD8Async, &fill).context(CONTEXT);
+    for number in numbers {
+        let header = fill.header();
+        let flags = header.flags | number << CALL_CORRELATION_SHIFT;
+        let payload = fill.payload(&CallHeader { flags, ..header });
+        let reply = session.frontend.carry(session.id, &payload, [&[], &[]])?;
+        ensure!(reply.status == REPLY_OK, "number {number:#x}: status {}", reply.status);
+        ensure!(parse_result(&reply.payload)?.result == 0, "number {number:#x} is refused");
+    }
+    session.expect(&in_context(Opcode::cuStreamSynchronize, &[0]), &[0])?;
+    let mut seen = Vec::new();
+    for room in [0, 1, WORK - 1, WORK, WORK + 1, 3 * WORK, 20_000, 0, 20_000] {
+        let answer = session.expect(&read.clone().wants(room as u64), &[0])?;
+        let bytes = answer.bulk.len();
+        ensure!(bytes <= room && bytes.is_multiple_of(WORK), "{bytes} bytes in a room of {room}");
+        ensure!(answer.results[..8] == (bytes as u64).to_le_bytes(), "the length is not that of the work");
+        for work in answer.bulk.chunks_exact(WORK) {
+            let number = work[NUMBER..].first_chunk().context("a piece without a number")?;
+            seen.push(u32::from_le_bytes(*number));
+        }
+    }
+    if is_emulated() {
+        ensure!(seen == numbers, "the work has the numbers {seen:x?}, not {numbers:x?}");
+    }
+    for number in [0, 1, 2, 1 << 16, u32::MAX - 1, u32::MAX] {
+        session.expect(&name(number), &[INVALID_VALUE])?;
+    }
+    session.expect(&stop, &[0])?;
+    session.expect(&stop, &[0])?;
+    session.expect(&read.wants(20_000), &[0])?;
+    session.greet()
 }

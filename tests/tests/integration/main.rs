@@ -8,6 +8,7 @@ mod library_variables;
 mod managed;
 mod metrics;
 mod old_root;
+mod profilers;
 mod shares;
 mod static_runtimes;
 mod time_limit;
@@ -82,6 +83,7 @@ fn collect(suite: &mut Suite) {
     managed::collect(suite);
     metrics::collect(suite);
     old_root::collect(suite);
+    profilers::collect(suite);
     shares::collect(suite);
     static_runtimes::collect(suite);
     time_limit::collect(suite);

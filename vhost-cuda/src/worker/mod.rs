@@ -17,6 +17,7 @@ pub mod sandbox;
 mod sharing;
 mod start;
 mod state;
+mod trace;
 mod vendor;
 mod words;
 

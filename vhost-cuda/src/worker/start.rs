@@ -115,6 +115,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     if args.emulated {
         // Its list allows no file to be opened.
         session.vendor.open_all();
+        session.trace.open(driver_version);
     }
     sandbox::close(args.sandbox, args.emulated, bounds).context("Cannot close the sandbox")?;
     if let Some(fd) = args.pages_fd {

@@ -32,6 +32,7 @@ use super::run::signal::{self, Work};
 use super::run::time_limit::TimeLimit;
 use super::run::turns::Turns;
 use super::sharing::Sharing;
+use super::trace::Trace;
 use super::vendor::Vendor;
 
 /// The state of a session.
@@ -84,6 +85,8 @@ pub struct SessionState {
     pub host_memory: HostMemory,
     /// NVIDIA's libraries.
     pub vendor: Vendor,
+    /// Measurements for profilers.
+    pub trace: Trace,
     /// Release thresholds of pools, where the quota keeps them from the driver.
     pub thresholds: Mutex<HashMap<u64, u64>>,
     reservations: Mutex<Reservations>,
@@ -192,6 +195,7 @@ impl SessionState {
             links: Links::default(),
             pools: Pools::default(),
             host_memory: HostMemory::default(),
+            trace: Trace::new(limits.libraries.clone()),
             vendor: Vendor::new(limits.libraries),
             thresholds: Mutex::default(),
             reservations: Mutex::default(),

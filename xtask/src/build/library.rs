@@ -101,6 +101,29 @@ pub const GUEST_NVML: Library = Library {
     place: Place::Guest,
 };
 
+/// CUPTI in the guest, for programs of CUDA 13 and 12.
+pub const GUEST_CUPTI: [Library; 2] = [
+    cupti("guest-lib/cupti/libcupti.so.13.map", "libcupti.so.13", Place::Guest),
+    cupti("guest-lib/cupti/libcupti.so.12.map", "libcupti.so.12", Place::Guest),
+];
+
+/// The same for the emulator: its libcuda measures by itself.
+pub const EMULATOR_CUPTI: [Library; 2] = [
+    cupti("guest-lib/cupti/libcupti.so.13.map", "libcupti.so.13", Place::Host),
+    cupti("guest-lib/cupti/libcupti.so.12.map", "libcupti.so.12", Place::Host),
+];
+
+const fn cupti(version_script: &'static str, soname: &'static str, place: Place) -> Library {
+    Library {
+        package: "cupti",
+        version_script,
+        soname,
+        development_name: None,
+        unwinder: Unwinder::Shared,
+        place,
+    }
+}
+
 /// The auditor that brings programs with a static runtime to the libraries above.
 pub const GUEST_AUDITOR: Library = Library {
     package: "vhost-cuda-audit",

@@ -32,12 +32,13 @@ pub use symbol_versions::OLDEST_GLIBC;
 pub enum Part {
     /// `bin/vhost-user-cuda`.
     Daemon,
-    /// `guest/lib/libcuda.so.1`, `libcudart.so.13`, `libcudart.so.12`, `libnvidia-ml.so.1` and `libvhost-cuda-audit.so`;
+    /// `guest/lib/libcuda.so.1`, `libcudart.so.13`, `libcudart.so.12`, `libnvidia-ml.so.1`, `libcupti.so.13`, `libcupti.so.12` and
+    /// `libvhost-cuda-audit.so`;
     /// `guest/bin/vhost-cuda-run`; `guest/etc/` for people who compile in the guest.
     GuestLib,
     /// `emulator/libcuda.so.1`.
     Emulator,
-    /// `emulator/libraries/` with the CPU versions of NVIDIA's libraries, and `nvrtc/` with the fronts of NVIDIA's compilers.
+    /// `emulator/libraries/` with the CPU versions of NVIDIA's libraries and CUPTI, and `nvrtc/` with the fronts of NVIDIA's compilers.
     EmulatorLibraries,
     /// `module/virtio_cuda.ko`.
     Module,
@@ -119,6 +120,9 @@ fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     library::link(paths, &folder, &library::GUEST_LIBCUDART)?;
     library::link(paths, &folder, &library::GUEST_LIBCUDART_12)?;
     library::link(paths, &folder, &library::GUEST_NVML)?;
+    for cupti in &library::GUEST_CUPTI {
+        library::link(paths, &folder, cupti)?;
+    }
     library::link(paths, &folder, &library::GUEST_AUDITOR)?;
     library::link_vendor(paths, library::Place::Guest, &folder, &folder.with_file_name("maps"))?;
     // Static: it starts programs in containers with any C library.
@@ -151,6 +155,9 @@ fn emulator_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     let folder = emulator.parent().context("The emulator has no folder")?;
     let vendor = folder.join("libraries");
     library::link_vendor(paths, library::Place::Host, &vendor, &folder.join("maps"))?;
+    for cupti in &library::EMULATOR_CUPTI {
+        library::link(paths, &vendor, cupti)?;
+    }
     for compiler in &library::COMPILERS {
         library::link(paths, &stack.compilers(), compiler)?;
     }

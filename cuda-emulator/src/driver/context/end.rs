@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The end of a context, and of all that lives in one.
 
+use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use super::{CONTEXTS, CUcontext, Context, current_handle, find, pop_handle};
 use crate::driver::device::Device;
 use crate::driver::memory::host as host_memory;
 use crate::driver::result::{CUresult, CuResult};
-use crate::driver::{array, event, external, ipc, module};
+use crate::driver::{array, event, external, ipc, module, trace};
 
 /// Ends everything that a context owns, after its work.
 fn end(context: &Context) {
+    trace::context_ends(context.handle.0 as *mut c_void);
     context.forget();
     context.wait_idle();
     context.flush_printf();

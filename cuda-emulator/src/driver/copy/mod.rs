@@ -11,6 +11,7 @@ use super::device;
 use super::device::attributes::MAX_PITCH;
 use super::pool::home as pool_home;
 use super::result::{CUresult, CuResult};
+use super::trace;
 use crate::memory::RangeKind;
 use crate::texture::Array;
 
@@ -108,6 +109,16 @@ impl Side {
         self.array.as_ref()
     }
 
+    /// The kind of memory, as profilers name it.
+    fn memory(&self) -> u8 {
+        match (self.array(), self.kind) {
+            (Some(_), _) => trace::ARRAY,
+            (None, Kind::Device) => trace::DEVICE,
+            (None, Kind::Shared) => trace::PINNED,
+            (None, Kind::Pageable) => trace::PAGEABLE,
+        }
+    }
+
     /// Returns whether its bytes are not just rows and slices apart.
     fn is_scattered(&self) -> bool {
         self.array.as_ref().is_some_and(|(array, _)| !array.is_direct())
@@ -180,6 +191,10 @@ impl Transfer {
 
     /// Copies now.
     pub(super) fn run(&self) -> CuResult<()> {
+        trace::copy(self.bytes(), [self.from.memory(), self.to.memory()], || self.copy())
+    }
+
+    fn copy(&self) -> CuResult<()> {
         // Again: the memory may have been freed since the copy was asked for.
         let gone = |_| CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
         self.to.check(self.extent).map_err(gone)?;
@@ -266,6 +281,11 @@ impl Fill {
 
     /// Fills now.
     pub(super) fn run(&self) -> CuResult<()> {
+        let bytes = self.extent.iter().fold(self.pattern.bytes as u64, |all, side| all.saturating_mul(*side));
+        trace::fill(bytes, self.pattern.value, || self.fill())
+    }
+
+    fn fill(&self) -> CuResult<()> {
         // Again: the memory may have been freed since.
         let gone = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
         self.check().map_err(|_| gone)?;

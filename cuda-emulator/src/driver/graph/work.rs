@@ -19,6 +19,7 @@ use crate::driver::launch::{KernelWork, RunningGraph};
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::mem_op;
 use crate::driver::stream::mem_op::MemOp;
+use crate::driver::trace;
 
 /// The work of a node.
 #[derive(Clone)]
@@ -62,6 +63,10 @@ impl Work {
 
     /// Does the work that needs nothing from the launch of `graph`. Events, memory and children are the launch's own affair.
     pub(super) fn run(&self, graph: &dyn RunningGraph) -> CuResult<()> {
+        trace::node(|| self.run_node(graph))
+    }
+
+    fn run_node(&self, graph: &dyn RunningGraph) -> CuResult<()> {
         match self {
             Work::Kernel(kernel) => kernel.run(Some(graph)),
             Work::Copy(copy) => copy.transfer.as_ref().map_or(Ok(()), Transfer::run),

@@ -24,6 +24,7 @@ use super::ffi::In;
 use super::module::Module;
 use super::module::function::{self, CUfunction, Function};
 use super::result::{CUresult, CuResult};
+use super::trace;
 use crate::launch::{FaultKind, Launch, launch};
 use crate::program::Kernel;
 use config::{ATTRIBUTE_CLUSTER_DIMENSION, ATTRIBUTE_COOPERATIVE, ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE};
@@ -160,7 +161,13 @@ impl KernelWork {
     /// Runs the kernel, of a graph or none, on this thread and the workers that it starts.
     pub(super) fn run(&self, graph: Option<&dyn RunningGraph>) -> CuResult<()> {
         let runtime = Runtime { context: &self.context, module: &self.module, graph };
-        execute(&runtime, self.function.kernel()?, &self.shape, &self.params)
+        let kernel = self.function.kernel()?;
+        let Shape { grid, block, shared, .. } = self.shape;
+        let describe = || {
+            let name = Arc::from(kernel.name.as_str());
+            (name, [grid, block], [kernel.static_shared, shared], kernel.registers)
+        };
+        trace::kernel(describe, || execute(&runtime, kernel, &self.shape, &self.params))
     }
 }
 

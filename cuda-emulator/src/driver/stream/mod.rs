@@ -18,6 +18,7 @@ use super::device;
 use super::ffi::{Out, default_stream_is_per_thread};
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
+use super::trace;
 use queue::{Mark, Queue};
 
 /// CUhostFn
@@ -134,8 +135,9 @@ impl Context {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         after.extend(self.predecessors(stream));
         let (context, kept) = (Arc::clone(self), Arc::clone(stream));
+        let place = trace::place(self.device.ordinal, self.id, stream.id);
         let job = move || {
-            if let Err(error) = job(&context, context.sticky()) {
+            if let Err(error) = trace::at(place, || job(&context, context.sticky())) {
                 context.poison(error);
             }
             drop(kept);
@@ -177,7 +179,7 @@ impl Context {
         let entered = if self.predecessors(stream).is_empty() { stream.queue.enter() } else { None };
         drop(order);
         match entered {
-            Some(_entered) => job(self)?,
+            Some(_entered) => trace::at(trace::place(self.device.ordinal, self.id, stream.id), || job(self))?,
             None => self.submit_work(stream, job).wait(),
         }
         self.flush_printf();

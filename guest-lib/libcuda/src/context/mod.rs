@@ -13,11 +13,12 @@ pub mod table;
 use virtio_cuda_client::protocol::{ContextId, EventId};
 use virtio_cuda_client::{Call, CudaError, calls, idle};
 
-use crate::context::table::current;
+use crate::context::table::{Primary, current};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::handles::mint;
+use crate::trace;
 
 /// `CU_CTX_*`: those of scheduling, of which one can be set, and all.
 const CTX_SCHED_MASK: u32 = 7;
@@ -47,6 +48,7 @@ pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
 
 /// Gives a hold of a device's primary context back.
 pub fn release(api: Api, device: i32) -> Result<(), CudaError> {
+    report_end(api, device, |primary| primary.retains == 1)?;
     let mut primary = api.driver.contexts.primary(device)?;
     if primary.retains == 0 {
         return Err(CudaError::INVALID_CONTEXT);
@@ -61,6 +63,7 @@ pub fn release(api: Api, device: i32) -> Result<(), CudaError> {
 }
 
 fn reset(api: Api, device: i32) -> Result<(), CudaError> {
+    report_end(api, device, |_| true)?;
     let mut primary = api.driver.contexts.primary(device)?;
     if primary.active {
         calls::cuDevicePrimaryCtxReset_v2(&mut api.call(), api.driver.devices.check(device)?.on_wire())?;
@@ -69,6 +72,19 @@ fn reset(api: Api, device: i32) -> Result<(), CudaError> {
         primary.flags = 0;
         forget(api, primary.context);
     }
+    Ok(())
+}
+
+/// Reports the end of a device's primary context to a profiler if it `ends`, without its lock: the profiler may call.
+fn report_end(api: Api, device: i32, ends: impl FnOnce(&Primary) -> bool) -> Result<(), CudaError> {
+    if trace::hooks().is_none() {
+        return Ok(());
+    }
+    let ending = {
+        let primary = api.driver.contexts.primary(device)?;
+        (primary.active && ends(&primary)).then_some(primary.context)
+    };
+    ending.into_iter().for_each(trace::context_ends);
     Ok(())
 }
 
@@ -110,6 +126,7 @@ fn destroy(api: Api, context: u64) -> Result<(), CudaError> {
         return Err(CudaError::INVALID_VALUE);
     }
     api.driver.contexts.device_of(context)?;
+    trace::context_ends(context);
     calls::cuCtxDestroy_v2(&mut api.call(), ContextId(context))?;
     dumps::context_destroyed(context);
     api.driver.forget_context(context);

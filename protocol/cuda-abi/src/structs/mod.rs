@@ -2,6 +2,7 @@
 
 //! The structures, by area.
 
+mod activity;
 mod array;
 mod copy;
 mod external;
@@ -10,7 +11,9 @@ mod launch;
 mod memory;
 mod node;
 mod texture;
+mod trace;
 
+pub use activity::*;
 pub use array::*;
 pub use copy::*;
 pub use external::*;
@@ -19,3 +22,4 @@ pub use launch::*;
 pub use memory::*;
 pub use node::*;
 pub use texture::*;
+pub use trace::*;

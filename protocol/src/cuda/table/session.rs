@@ -28,6 +28,18 @@ macro_rules! session_calls {
             /// Waits until a function of the program is due. `done` is the ticket of the one that has just been run, or
             /// 0. Ticket 0: none is due yet, ask again. `todo` has `CALLBACK_*` bits; `status` is for stream callbacks.
             0x0010 custom session_next_callback(done: u64) -> (ticket: u64, callback: CallbackId, status: i32, todo: u32) [no_context no_code own_errors];
+            /// Begins to measure the work of GPUs for a profiler. From then on calls carry the number of the program's API
+            /// call in their flags (`CALL_CORRELATION_SHIFT`).
+            0x0020 custom trace_start() -> () [no_context no_code own_errors];
+            /// No longer measures. What was measured stays until it is read.
+            0x0021 custom trace_stop() -> () [no_context no_code own_errors];
+            /// The clock of measurements, in nanoseconds.
+            0x0022 custom trace_clock() -> (ns: u64) [no_context no_code own_errors];
+            /// Bulk out: work that is done (`TraceWork` of the crate `cuda-abi`), as much as fits. `left` pieces are still
+            /// there; `dropped` were lost for lack of room since the last call.
+            0x0023 custom trace_read() -> (bytes: u64, left: u64, dropped: u64) [no_context no_code own_errors];
+            /// Bulk out: the name of a kernel, as far as it fits, by its number in a piece of work.
+            0x0024 custom trace_name(name: u32) -> (bytes: u64) [no_context no_code own_errors];
         } }
     };
 }

@@ -68,6 +68,7 @@ impl FuzzSession {
         let parts = (IMAGES.clone(), Sharing::new(dead_socket()));
         let session = SessionState::new(Driver::null(), parts, output, window, null::DEVICES, limits);
         open(&session.vendor);
+        session.trace.open_none();
         let region = Region { guest_addr: MEMORY_BASE, bytes: MEMORY_BYTES, file_offset: 0 };
         // Side by side, so that an entry can lie in both.
         let again = Region { guest_addr: MEMORY_BASE + MEMORY_BYTES, bytes: 16 << 12, file_offset: 1 << 12 };

@@ -18,6 +18,7 @@ mod names;
 mod nvml;
 mod pool;
 mod session;
+mod trace;
 mod vendor;
 mod vmm;
 
@@ -42,5 +43,6 @@ pub use nvml::*;
 pub use pool::share::*;
 pub use pool::*;
 pub use session::*;
+pub use trace::*;
 pub use vendor::*;
 pub use vmm::*;

@@ -19,6 +19,7 @@ use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
 use crate::worker::memory::pages::PageList;
 use crate::worker::state::SessionState;
+use crate::worker::trace::CORRELATION;
 
 /// Executes the call in `frame` on the calling thread.
 pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: &mut Frame) -> Reply {
@@ -34,7 +35,7 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
         || matches!(cx.bulk_out, BulkOut::Pages(_))
         || opcode == Some(Opcode::memcpy_wait);
     let copying = copies.then(Instant::now);
-    let outcome = run(opcode, &mut cx, Reader::new(args), &mut writer);
+    let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
     session.output.count(opcode);
     session.work.count(opcode);
     if let Some(begun) = copying {
@@ -75,7 +76,9 @@ pub fn execute_posted(
 ) -> CuResult<()> {
     let (header, args, mut cx) = open(session, thread, frame).ok_or(CudaError::INVALID_VALUE)?;
     let opcode = Opcode::from_u32(header.opcode);
-    let outcome = run(opcode, &mut cx, Reader::new(args), &mut Writer::new(&mut [0; MAX_RESULTS]));
+    let mut writer = [0; MAX_RESULTS];
+    let mut writer = Writer::new(&mut writer);
+    let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
     session.output.count(opcode);
     session.work.count(opcode);
     trace!("thread {}: {} -> {outcome:?}, posted", header.thread, opcode.map_or("?", Opcode::name));
@@ -121,7 +124,7 @@ fn open<'a>(
     let bytes_of = |list: &Option<PageList>| list.as_ref().map_or(0, PageList::bytes);
     let (header, rest) = CallHeader::read_from_prefix(&frame.payload).ok()?;
     let (args, rest) = rest.split_at_checked(header.args_bytes as usize)?;
-    if header.flags & !(CALL_IN_INLINE | CALL_OUT_INLINE) != 0 {
+    if header.flags & !(CALL_IN_INLINE | CALL_OUT_INLINE | CORRELATION) != 0 {
         return None;
     }
     let bulk_in = match (header.flags & CALL_IN_INLINE != 0, bytes_of(&ins)) {

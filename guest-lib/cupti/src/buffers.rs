@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Delivery: the program hands over buffers, gets them back with records in them, and goes through these.
+
+use std::ffi::c_void;
+use std::mem::{align_of, size_of};
+use std::ptr::{null_mut, read_unaligned};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use cuda_abi::{
+    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_DRIVER, ACTIVITY_EXTERNAL_CORRELATION, ACTIVITY_KERNEL,
+    ACTIVITY_MEMCPY, ACTIVITY_MEMCPY2, ACTIVITY_MEMSET, ACTIVITY_RUNTIME, CUpti_ActivityAPI,
+    CUpti_ActivityExternalCorrelation, CUpti_ActivityKernel, CUpti_ActivityMemcpy, CUpti_ActivityMemcpyPtoP,
+    CUpti_ActivityMemset,
+};
+
+use crate::queue::{self, Record};
+use crate::result::{
+    CUptiResult, INVALID_KIND, INVALID_PARAMETER, MAX_LIMIT_REACHED, NOT_INITIALIZED, Result, enter, set,
+};
+use crate::{calls, work};
+
+/// `CUpti_BuffersCallbackRequestFunc`
+type Request = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+/// `CUpti_BuffersCallbackCompleteFunc`
+type Complete = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
+
+static CALLBACKS: Mutex<Option<(Request, Complete)>> = Mutex::new(None);
+/// One thread delivers at a time. In it: the buffer that the next records go to.
+static DELIVERY: Mutex<Option<Buffer>> = Mutex::new(None);
+/// Whether there is one.
+static HAS_BUFFER: AtomicBool = AtomicBool::new(false);
+
+/// `ACTIVITY_RECORD_ALIGNMENT` of cupti_activity.h
+const ALIGNMENT: usize = 8;
+const _: () = assert!(align_of::<CUpti_ActivityKernel>() == ALIGNMENT);
+
+fn callbacks() -> Option<(Request, Complete)> {
+    *CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes of a record of that kind.
+fn bytes_of(kind: u32) -> Option<usize> {
+    Some(match kind {
+        ACTIVITY_DRIVER | ACTIVITY_RUNTIME => size_of::<CUpti_ActivityAPI>(),
+        ACTIVITY_EXTERNAL_CORRELATION => size_of::<CUpti_ActivityExternalCorrelation>(),
+        ACTIVITY_KERNEL | ACTIVITY_CONCURRENT_KERNEL => size_of::<CUpti_ActivityKernel>(),
+        ACTIVITY_MEMCPY => size_of::<CUpti_ActivityMemcpy>(),
+        ACTIVITY_MEMCPY2 => size_of::<CUpti_ActivityMemcpyPtoP>(),
+        ACTIVITY_MEMSET => size_of::<CUpti_ActivityMemset>(),
+        _ => return None,
+    })
+}
+
+/// A buffer of the program's, partly filled.
+///
+/// # Invariants
+///
+/// `start` is aligned and has `bytes` writable bytes, of which the first `used` are records.
+struct Buffer {
+    start: *mut u8,
+    bytes: usize,
+    used: usize,
+    /// Records that still may be put in; 0 at first: any number.
+    left: Option<usize>,
+}
+
+// SAFETY: the program hands its buffer over to CUPTI, which may fill it and give it back in any thread.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// Asks the program. `None`: it has none.
+    fn request(request: Request) -> Option<Self> {
+        let (mut start, mut bytes, mut records) = (null_mut(), 0, 0);
+        // SAFETY: a function of the program with these parameters, which are locals.
+        unsafe { request(&raw mut start, &raw mut bytes, &raw mut records) };
+        if start.is_null() || !start.addr().is_multiple_of(ALIGNMENT) {
+            return None;
+        }
+        Some(Self { start, bytes, used: 0, left: (records > 0).then_some(records) })
+    }
+
+    /// Appends a record. `false`: there is no room.
+    fn append(&mut self, record: &Record) -> bool {
+        match record {
+            Record::Api(record) => self.put(record),
+            Record::External(record) => self.put(record),
+            Record::Kernel(record) => self.put(record),
+            Record::Memcpy(record) => self.put(record),
+            Record::PeerMemcpy(record) => self.put(record),
+            Record::Memset(record) => self.put(record),
+        }
+    }
+
+    fn put<T: Copy>(&mut self, record: &T) -> bool {
+        if self.left == Some(0) || self.bytes - self.used < size_of::<T>() {
+            return false;
+        }
+        // SAFETY: `used` is inside of the buffer, with room for a `T` behind it; all sizes of records are multiples of the
+        // alignment.
+        unsafe { self.start.add(self.used).cast::<T>().write(*record) };
+        self.used += size_of::<T>();
+        self.left = self.left.map(|left| left - 1);
+        true
+    }
+
+    fn complete(self, complete: Complete) {
+        // SAFETY: a function of the program with these parameters, which gets its own buffer back.
+        unsafe { complete(null_mut(), 0, self.start, self.bytes, self.used) };
+    }
+}
+
+/// Fetches the work of GPUs, and hands all records to the program. Nothing happens within its callbacks.
+pub fn deliver() {
+    calls::quietly(|| deliver_into(&mut DELIVERY.lock().unwrap_or_else(PoisonError::into_inner)));
+}
+
+/// Returns the buffer, if no other thread uses it. The program's call that this happens in must not wait for the program's
+/// callback in another thread.
+fn without_waiting() -> Option<MutexGuard<'static, Option<Buffer>>> {
+    match DELIVERY.try_lock() {
+        Ok(buffer) => Some(buffer),
+        Err(TryLockError::Poisoned(buffer)) => Some(buffer.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Asks the program for a buffer as soon as there is something to record: some programs (PyTorch) flush only if they have
+/// given one.
+pub fn prepare() {
+    if HAS_BUFFER.load(Ordering::Relaxed) {
+        return;
+    }
+    let Some((request, _)) = callbacks() else { return };
+    calls::quietly(|| {
+        let Some(mut buffer) = without_waiting() else { return };
+        if buffer.is_none() {
+            *buffer = Buffer::request(request);
+            HAS_BUFFER.store(buffer.is_some(), Ordering::Relaxed);
+        }
+    });
+}
+
+/// Delivers, unless another thread does.
+pub fn deliver_without_waiting() {
+    calls::quietly(|| without_waiting().as_deref_mut().map(deliver_into));
+}
+
+fn deliver_into(place: &mut Option<Buffer>) {
+    let Some((request, complete)) = callbacks() else { return };
+    work::fetch();
+    let mut buffer = place.take();
+    HAS_BUFFER.store(false, Ordering::Relaxed);
+    // No more than wait now: other threads may add records faster than these are delivered.
+    for _ in 0..queue::len() {
+        let Some(record) = queue::pop() else { break };
+        if buffer.as_mut().is_some_and(|buffer| buffer.append(&record)) {
+            continue;
+        }
+        if let Some(full) = buffer.take() {
+            full.complete(complete);
+        }
+        let mut fresh = Buffer::request(request);
+        if !fresh.as_mut().is_some_and(|buffer| buffer.append(&record)) {
+            queue::drop_records(1);
+        }
+        buffer = fresh;
+    }
+    if let Some(last) = buffer {
+        last.complete(complete);
+    }
+}
+
+/// Sets the functions that give buffers and take them back.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiActivityRegisterCallbacks(
+    request: Option<Request>,
+    complete: Option<Complete>,
+) -> CUptiResult {
+    enter(|| {
+        let both = (request.ok_or(INVALID_PARAMETER)?, complete.ok_or(INVALID_PARAMETER)?);
+        *CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner) = Some(both);
+        Ok(())
+    })
+}
+
+/// Delivers all records of work that is done.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuptiActivityFlushAll(_flag: u32) -> CUptiResult {
+    enter(|| {
+        callbacks().ok_or(NOT_INITIALIZED)?;
+        deliver();
+        Ok(())
+    })
+}
+
+/// Finds the record behind `record`, or the first one if that is NULL.
+///
+/// # Safety
+///
+/// The first `valid` bytes of `buffer` are those of a completed buffer, and `*record` is NULL or a record in it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuptiActivityGetNextRecord(
+    buffer: *mut u8,
+    valid: usize,
+    record: *mut *mut u8,
+) -> CUptiResult {
+    enter(|| {
+        if buffer.is_null() || record.is_null() {
+            return Err(INVALID_PARAMETER);
+        }
+        // SAFETY: not NULL, so valid by this function's contract.
+        let at = unsafe { *record };
+        let next = match at.addr() {
+            0 => 0,
+            address => {
+                let offset = address.checked_sub(buffer.addr()).filter(|offset| *offset < valid);
+                // SAFETY: the record lies in the buffer, and begins with its kind.
+                offset.ok_or(INVALID_PARAMETER)? + record_bytes(unsafe { read_unaligned(at.cast::<u32>()) })?
+            }
+        };
+        if valid.checked_sub(next).is_none_or(|left| left < size_of::<u32>()) {
+            return Err(MAX_LIMIT_REACHED);
+        }
+        // SAFETY: at least 4 valid bytes of the buffer follow; `record` is valid for writing.
+        unsafe { set(record, buffer.add(next)) }
+    })
+}
+
+fn record_bytes(kind: u32) -> Result<usize> {
+    bytes_of(kind).ok_or(INVALID_KIND)
+}
+
+/// Records that were lost since the last call.
+///
+/// # Safety
+///
+/// `dropped` is NULL or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuptiActivityGetNumDroppedRecords(
+    _context: *mut c_void,
+    _stream: u32,
+    dropped: *mut usize,
+) -> CUptiResult {
+    enter(|| {
+        if dropped.is_null() {
+            return Err(INVALID_PARAMETER);
+        }
+        // SAFETY: this function's contract.
+        unsafe { set(dropped, usize::try_from(queue::take_dropped()).unwrap_or(usize::MAX)) }
+    })
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The libraries that report calls and work: this project's libcuda, and its libcudart of each version that is loaded.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::transmute;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use cuda_abi::{PROVIDER_NAMES, RUNTIME_NAME, TRACE_VERSION, TraceHooks, TraceProvider};
+
+use crate::result::{NOT_INITIALIZED, NOT_SUPPORTED, Result};
+use crate::{callbacks, calls, clock, kinds};
+
+/// `CUDA_SUCCESS`
+const SUCCESS: c_int = 0;
+/// `CUDA_ERROR_NOT_FOUND`: the host has no CUPTI. `CUDA_ERROR_NOT_SUPPORTED`: the daemon is too old.
+const NOT_SERVED: [c_int; 2] = [500, 801];
+
+/// Runtimes that report calls.
+const RUNTIMES: [&CStr; 2] = [c"libcudart.so.13", c"libcudart.so.12"];
+
+/// `cuInit`
+type Init = unsafe extern "C" fn(u32) -> c_int;
+/// `cuCtxGetCurrent`
+type Current = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
+
+/// Functions of libcuda.
+struct Driver {
+    provider: &'static TraceProvider,
+    init: Init,
+    current: Current,
+}
+
+/// The work of GPUs was measured at some time: some may be left.
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// The last settings of libcuda.
+#[derive(Default)]
+struct Told {
+    hooked: bool,
+    measuring: bool,
+}
+
+static TOLD: Mutex<Told> = Mutex::new(Told { hooked: false, measuring: false });
+
+/// A function of a library; 0: it has none of that name.
+fn function(library: *mut c_void, name: &CStr) -> usize {
+    // SAFETY: the handle is one of dlopen's, the name a C string.
+    unsafe { libc::dlsym(library, name.as_ptr()) as usize }
+}
+
+fn driver() -> Option<&'static Driver> {
+    static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+    let find = || {
+        // SAFETY: the name is a C string. The library stays loaded.
+        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+        if library.is_null() {
+            return None;
+        }
+        let address =
+            PROVIDER_NAMES.iter().map(|name| function(library, name)).find(|address| *address != 0)?;
+        let [init, current] = [c"cuInit", c"cuCtxGetCurrent"].map(|name| function(library, name));
+        if init == 0 || current == 0 {
+            return None;
+        }
+        // SAFETY: the names belong to this project's libraries, where this function has this signature, and answers the
+        // address of a constant.
+        let provider =
+            unsafe { transmute::<usize, extern "C" fn() -> *const TraceProvider>(address)().as_ref() };
+        let provider = provider.filter(|provider| provider.version == TRACE_VERSION)?;
+        // SAFETY: functions of the driver API, which have these signatures.
+        unsafe {
+            Some(Driver {
+                provider,
+                init: transmute::<usize, Init>(init),
+                current: transmute::<usize, Current>(current),
+            })
+        }
+    };
+    DRIVER.get_or_init(find).as_ref()
+}
+
+/// Returns the functions of libcuda that report work.
+pub fn provider() -> Option<&'static TraceProvider> {
+    driver().map(|driver| driver.provider)
+}
+
+/// Returns whether there may be work to fetch.
+pub fn has_started() -> bool {
+    STARTED.load(Ordering::Relaxed)
+}
+
+/// The provider's clock.
+pub fn now(provider: &TraceProvider) -> Option<u64> {
+    let mut ns = 0;
+    ((provider.now)(&mut ns) == SUCCESS).then_some(ns)
+}
+
+/// The calling thread's current context.
+pub fn current_context() -> *mut c_void {
+    let mut context = null_mut();
+    if let Some(driver) = driver() {
+        // SAFETY: `context` is a local.
+        let result = unsafe { (driver.current)(&raw mut context) };
+        if result != SUCCESS {
+            return null_mut();
+        }
+    }
+    context
+}
+
+/// Sets the functions that the loaded runtimes report calls to. NULL: none.
+fn hook_runtimes(hooks: *const TraceHooks) {
+    for name in RUNTIMES {
+        // SAFETY: the name is a C string; nothing is loaded.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+        if library.is_null() {
+            continue;
+        }
+        let address = function(library, RUNTIME_NAME);
+        if address != 0 {
+            // SAFETY: the name belongs to this project's libcudart, where this function has this signature.
+            unsafe { transmute::<usize, extern "C" fn(*const TraceHooks)>(address)(hooks) };
+        }
+        // SAFETY: the handle of above; the program's own keeps the library loaded.
+        unsafe { libc::dlclose(library) };
+    }
+}
+
+/// Makes the libraries report what is enabled, and nothing else.
+///
+/// Errors: `CUPTI_ERROR_NOT_SUPPORTED` with a libcuda that reports nothing, or without CUPTI on the host;
+/// `CUPTI_ERROR_NOT_INITIALIZED` if CUDA does not start.
+pub fn update() -> Result {
+    // In a callback the thread is quiet already.
+    calls::quietly(update_quietly).unwrap_or_else(update_quietly)
+}
+
+fn update_quietly() -> Result {
+    let (hooked, measuring) = (kinds::any() || callbacks::any(), kinds::any_work());
+    let Some(driver) = driver() else { return if hooked { Err(NOT_SUPPORTED) } else { Ok(()) } };
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let provider = driver.provider;
+    if hooked || told.hooked {
+        // Always, because a runtime may be loaded later than another.
+        let hooks: *const TraceHooks = if hooked { &raw const calls::HOOKS } else { null() };
+        (provider.hooks)(hooks);
+        hook_runtimes(hooks);
+        told.hooked = hooked;
+    }
+    if measuring && !told.measuring {
+        // SAFETY: a plain call.
+        if unsafe { (driver.init)(0) } != SUCCESS {
+            return Err(NOT_INITIALIZED);
+        }
+        match (provider.start)() {
+            SUCCESS => {}
+            error if NOT_SERVED.contains(&error) => return Err(NOT_SUPPORTED),
+            _ => return Err(NOT_INITIALIZED),
+        }
+        clock::begin(|| now(provider));
+        told.measuring = true;
+        STARTED.store(true, Ordering::Relaxed);
+    } else if !measuring && told.measuring {
+        (provider.stop)();
+        told.measuring = false;
+    }
+    Ok(())
+}

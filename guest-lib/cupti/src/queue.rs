@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Records that wait for their delivery.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cuda_abi::{
+    CUpti_ActivityAPI, CUpti_ActivityExternalCorrelation, CUpti_ActivityKernel, CUpti_ActivityMemcpy,
+    CUpti_ActivityMemcpyPtoP, CUpti_ActivityMemset,
+};
+
+use crate::buffers::deliver_without_waiting;
+
+/// The maximum number of records that wait: about 250 MiB, because a program may never flush.
+const MAX_RECORDS: usize = 1 << 20;
+/// The number of records from which on they are delivered without a flush.
+const MANY: usize = 1 << 16;
+
+/// A record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Record {
+    Api(CUpti_ActivityAPI),
+    External(CUpti_ActivityExternalCorrelation),
+    Kernel(CUpti_ActivityKernel),
+    Memcpy(CUpti_ActivityMemcpy),
+    PeerMemcpy(CUpti_ActivityMemcpyPtoP),
+    Memset(CUpti_ActivityMemset),
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    records: VecDeque<Record>,
+    /// Since somebody asked last.
+    dropped: u64,
+}
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { records: VecDeque::new(), dropped: 0 });
+
+fn queue() -> MutexGuard<'static, Queue> {
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Appends a record.
+pub fn push(record: Record) {
+    let mut queue = queue();
+    if queue.records.len() < MAX_RECORDS {
+        queue.records.push_back(record);
+    } else {
+        queue.dropped += 1;
+    }
+}
+
+/// Returns the number of records.
+pub fn len() -> usize {
+    queue().records.len()
+}
+
+/// Delivers the records if they are many.
+pub fn relieve() {
+    let waiting = len();
+    if waiting >= MANY && waiting.is_multiple_of(MANY / 16) {
+        deliver_without_waiting();
+    }
+}
+
+/// Takes the first record.
+pub fn pop() -> Option<Record> {
+    queue().records.pop_front()
+}
+
+/// Counts records that were lost.
+pub fn drop_records(count: u64) {
+    let mut queue = queue();
+    queue.dropped = queue.dropped.saturating_add(count);
+}
+
+/// Returns the number of records that were lost since the last call.
+pub fn take_dropped() -> u64 {
+    std::mem::take(&mut queue().dropped)
+}
+
+/// Forgets all records.
+pub fn clear() {
+    *queue() = Queue::default();
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! For the project's own libcupti: reports calls, and hands over the work that the worker has measured. No part of CUDA.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use cuda_abi::{
+    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY2, API_DRIVER, TRACE_VERSION, TraceHooks, TraceProvider,
+    TraceSink, TraceWork,
+};
+use virtio_cuda_client::{CudaError, calls, trace};
+use zerocopy::IntoBytes;
+
+use crate::driver::Driver;
+use crate::entry::CUresult;
+
+/// The number of pieces of work that are fetched at a time.
+const AT_A_TIME: usize = 500;
+/// The maximum number of reads in one drain: a worker is not trusted to come to an end.
+const MAX_ROUNDS: usize = 1 << 11;
+/// The maximum length of a kernel's name, in bytes.
+const MAX_NAME: usize = 16 << 10;
+/// The maximum number of bytes for names, with [`ENTRY_BYTES`] for each: a worker chooses them.
+const MAX_NAMES: usize = 32 << 20;
+/// The approximate size of an entry of [`Names`] beside its text, in bytes.
+const ENTRY_BYTES: usize = 64;
+
+static HOOKS: AtomicPtr<TraceHooks> = AtomicPtr::new(null_mut());
+/// Names of kernels by the worker's numbers.
+static NAMES: Mutex<Option<Names>> = Mutex::new(None);
+
+#[derive(Default)]
+struct Names {
+    known: HashMap<u32, Vec<u8>>,
+    bytes: usize,
+}
+
+static PROVIDER: TraceProvider =
+    TraceProvider { version: TRACE_VERSION, hooks: set_hooks, start, stop, now, drain };
+
+/// Gives libcupti the functions that it calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn virtio_cuda_trace_provider() -> *const TraceProvider {
+    &raw const PROVIDER
+}
+
+/// Returns the functions that calls are reported to, if a profiler has set them.
+#[inline]
+pub fn hooks() -> Option<&'static TraceHooks> {
+    // SAFETY: NULL, or what libcupti passed to `set_hooks`: a constant of a library that stays loaded.
+    unsafe { HOOKS.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Runs a call, and reports its beginning and end.
+#[cold]
+pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> CUresult) -> CUresult {
+    (hooks.enter)(API_DRIVER, name.as_ptr(), name.len());
+    let result = body();
+    (hooks.exit)(API_DRIVER, result);
+    result
+}
+
+/// Reports that a context begins to end.
+pub fn context_ends(context: u64) {
+    if let Some(hooks) = hooks() {
+        (hooks.context_ends)(context as *mut c_void);
+    }
+}
+
+extern "C" fn set_hooks(hooks: *const TraceHooks) {
+    if hooks.is_null() {
+        trace::set(None);
+    }
+    HOOKS.store(hooks.cast_mut(), Ordering::Relaxed);
+}
+
+fn code(result: Result<(), CudaError>) -> CUresult {
+    result.err().map_or(0, CudaError::code)
+}
+
+fn driver() -> Result<&'static Driver, CudaError> {
+    virtio_cuda_client::process::check()?;
+    Driver::get().ok_or(CudaError::NOT_INITIALIZED)
+}
+
+extern "C" fn start() -> CUresult {
+    code(driver().and_then(|driver| {
+        calls::trace_start(&mut driver.session.call())?;
+        // From here on only: a daemon that does not measure may not know these flags.
+        trace::set(hooks().map(|hooks| hooks.correlation));
+        Ok(())
+    }))
+}
+
+extern "C" fn stop() -> CUresult {
+    trace::set(None);
+    code(driver().and_then(|driver| calls::trace_stop(&mut driver.session.call())))
+}
+
+extern "C" fn now(ns: &mut u64) -> CUresult {
+    code(driver().and_then(|driver| {
+        *ns = calls::trace_clock(&mut driver.session.call())?;
+        Ok(())
+    }))
+}
+
+extern "C" fn drain(sink: TraceSink, data: *mut c_void, dropped: &mut u64) -> CUresult {
+    code(driver().and_then(|driver| drain_all(driver, sink, data, dropped)))
+}
+
+fn drain_all(
+    driver: &Driver,
+    sink: TraceSink,
+    data: *mut c_void,
+    dropped: &mut u64,
+) -> Result<(), CudaError> {
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_default();
+    let mut room = vec![TraceWork::default(); AT_A_TIME];
+    for _ in 0..MAX_ROUNDS {
+        let mut call = driver.session.call().output(room.as_mut_bytes());
+        let (bytes, left, lost) = calls::trace_read(&mut call)?;
+        *dropped = dropped.saturating_add(lost);
+        let count = usize::try_from(bytes).map_or(AT_A_TIME, |bytes| bytes / size_of::<TraceWork>());
+        for work in &room[..count.min(AT_A_TIME)] {
+            let name = match work.kind {
+                ACTIVITY_CONCURRENT_KERNEL => name_of(driver, names, work.name),
+                _ => None,
+            };
+            let work = with_own_numbers(driver, *work);
+            let (start, bytes) = name.map_or((null(), 0), |name| (name.as_ptr(), name.len()));
+            sink(data, &work, start, bytes);
+        }
+        if left == 0 || count == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Replaces the worker's numbers of devices by the program's.
+fn with_own_numbers(driver: &Driver, mut work: TraceWork) -> TraceWork {
+    let number_of = |device: u32| driver.devices.number_of(device).map_or(device, i32::cast_unsigned);
+    work.device = number_of(work.device);
+    if work.kind == ACTIVITY_MEMCPY2 {
+        // Source and destination.
+        work.grid[0] = number_of(work.grid[0]);
+        work.grid[2] = number_of(work.grid[2]);
+    }
+    work
+}
+
+/// Returns the name of a kernel, which the worker is asked for once. 0: it has none.
+fn name_of<'n>(driver: &Driver, names: &'n mut Names, number: u32) -> Option<&'n [u8]> {
+    if number == 0 {
+        return None;
+    }
+    if !names.known.contains_key(&number) {
+        let mut room = vec![0; MAX_NAME];
+        let mut call = driver.session.call().output(&mut room);
+        let bytes = calls::trace_name(&mut call, number).ok()?;
+        room.truncate(usize::try_from(bytes).unwrap_or(MAX_NAME));
+        room.shrink_to_fit();
+        if names.bytes >= MAX_NAMES {
+            *names = Names::default();
+        }
+        names.bytes += room.len() + ENTRY_BYTES;
+        names.known.insert(number, room);
+    }
+    names.known.get(&number).map(Vec::as_slice)
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Measurements for profilers; [`crate::worker::trace`] does the work.
+
+use zerocopy::IntoBytes;
+
+use crate::worker::call::CallContext;
+use crate::worker::gpu::CuResult;
+use crate::worker::trace::WORK_BYTES;
+
+/// The maximum number of pieces of work in one answer, 480 KiB: a guest may offer room for any number.
+const MAX_PIECES: u64 = 1 << 12;
+
+/// Begins to measure.
+pub fn trace_start(cx: &mut CallContext<'_>) -> CuResult<()> {
+    let (driver_version,) = cx.session.gpu.cuDriverGetVersion()?;
+    cx.session.trace.start(driver_version)
+}
+
+/// No longer measures.
+pub fn trace_stop(cx: &mut CallContext<'_>) -> CuResult<()> {
+    cx.session.trace.stop();
+    Ok(())
+}
+
+/// Reads the clock of measurements.
+pub fn trace_clock(cx: &mut CallContext<'_>) -> CuResult<(u64,)> {
+    Ok((cx.session.trace.clock()?,))
+}
+
+/// Hands out measured work.
+pub fn trace_read(cx: &mut CallContext<'_>) -> CuResult<(u64, u64, u64)> {
+    let room = (cx.bulk_out.room() / WORK_BYTES as u64).min(MAX_PIECES) as usize;
+    let read = cx.session.trace.read(room)?;
+    let bytes = read.work.as_bytes();
+    cx.bulk_out.put(bytes)?;
+    Ok((bytes.len() as u64, read.left as u64, read.dropped))
+}
+
+/// Hands out the name of a kernel.
+pub fn trace_name(cx: &mut CallContext<'_>, name: u32) -> CuResult<(u64,)> {
+    let text = cx.session.trace.name(name)?;
+    let room = usize::try_from(cx.bulk_out.room()).unwrap_or(usize::MAX);
+    let text = &text[..text.len().min(room)];
+    cx.bulk_out.put(text)?;
+    Ok((text.len() as u64,))
+}

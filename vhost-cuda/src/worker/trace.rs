@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Measurements of the work of GPUs, for a profiler in the guest. The host's CUPTI measures.
+//!
+//! * [`library`] finds CUPTI and calls it.
+//! * [`store`] keeps CUPTI's records until the guest reads them.
+//!
+//! A call of the guest carries the low bits of the number of the program's API call. That number is CUPTI's *external
+//! correlation id* of everything that the executor calls meanwhile.
+
+mod library;
+mod store;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+
+use cuda_abi::TraceWork;
+use log::{debug, warn};
+use virtio_cuda_protocol::cuda::{CALL_CORRELATION_BITS, CALL_CORRELATION_SHIFT};
+
+use super::gpu::{CuResult, CudaError};
+use library::Cupti;
+pub use store::Read;
+
+/// The bits of a call's flags that are the number of the program's API call.
+pub const CORRELATION: u32 = ((1 << CALL_CORRELATION_BITS) - 1) << CALL_CORRELATION_SHIFT;
+/// The length of a piece of work on the wire, in bytes.
+pub const WORK_BYTES: usize = size_of::<TraceWork>();
+
+/// The measurements of a session.
+#[derive(Debug)]
+pub struct Trace {
+    /// The operator's folders, which are searched first. A guest names no file.
+    folders: Vec<PathBuf>,
+    /// `None` in it: the host has no CUPTI.
+    cupti: OnceLock<Option<Cupti>>,
+    active: AtomicBool,
+    /// One thread starts or stops at a time.
+    turn: Mutex<()>,
+    /// A refusal is logged: once, because a guest can repeat it.
+    refused: Once,
+}
+
+impl Trace {
+    /// Nothing is measured yet.
+    pub fn new(folders: Vec<PathBuf>) -> Self {
+        Self {
+            folders,
+            cupti: OnceLock::new(),
+            active: AtomicBool::new(false),
+            turn: Mutex::default(),
+            refused: Once::new(),
+        }
+    }
+
+    /// Loads CUPTI from the operator's folders, while files can still be opened.
+    pub fn open(&self, driver_version: i32) {
+        if let Some(cupti) = Cupti::find_in(&self.folders, library::names(driver_version)) {
+            let _ = self.cupti.set(Some(cupti));
+        }
+    }
+
+    /// The host has no CUPTI.
+    #[cfg(any(test, fuzzing))]
+    pub fn open_none(&self) {
+        let _ = self.cupti.set(None);
+    }
+
+    /// Returns CUPTI if a start has loaded it.
+    ///
+    /// Errors: `CUDA_ERROR_NOT_FOUND`.
+    fn loaded(&self) -> CuResult<&Cupti> {
+        self.cupti.get().and_then(Option::as_ref).ok_or(CudaError::NOT_FOUND)
+    }
+
+    /// Begins to measure, and loads CUPTI for it.
+    ///
+    /// Errors: `CUDA_ERROR_NOT_FOUND` if the host has no CUPTI, `CUDA_ERROR_NOT_SUPPORTED` if CUPTI refuses. The log says which, once.
+    pub fn start(&self, driver_version: i32) -> CuResult<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = library::names(driver_version);
+        let cupti = self.cupti.get_or_init(|| Cupti::find(&self.folders, names)).as_ref();
+        let Some(cupti) = cupti else {
+            self.refused.call_once(|| {
+                warn!(
+                    "a profiler in the guest wants {}, which this host does not have: install NVIDIA's package of it, or name \
+                     its folder with --libraries",
+                    names.join(" or ")
+                );
+            });
+            return Err(CudaError::NOT_FOUND);
+        };
+        if self.active.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        cupti.start().map_err(|error| {
+            debug!("a profiler is refused: {error}");
+            self.refused.call_once(|| warn!("a profiler in the guest cannot be served: {error}"));
+            CudaError::NOT_SUPPORTED
+        })?;
+        self.active.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// No longer measures, if it did.
+    pub fn stop(&self) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(cupti) = self.loaded()
+            && self.active.swap(false, Ordering::Relaxed)
+        {
+            cupti.stop();
+        }
+    }
+
+    /// Returns the time of CUPTI's clock.
+    ///
+    /// Errors: `CUDA_ERROR_NOT_FOUND` before a start, `CUDA_ERROR_UNKNOWN` if CUPTI does not answer.
+    pub fn clock(&self) -> CuResult<u64> {
+        self.loaded()?.clock().map_err(|_| CudaError::UNKNOWN)
+    }
+
+    /// Takes up to `count` pieces of work that are done.
+    ///
+    /// Errors: `CUDA_ERROR_NOT_FOUND` before a start.
+    pub fn read(&self, count: usize) -> CuResult<Read> {
+        let cupti = self.loaded()?;
+        Ok(store::read(count, || cupti.flush()))
+    }
+
+    /// Returns the name of a kernel.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a number that no work has.
+    pub fn name(&self, number: u32) -> CuResult<Arc<[u8]>> {
+        store::name(number).ok_or(CudaError::INVALID_VALUE)
+    }
+
+    /// Executes a call. The work that it starts belongs to the API call that its flags name.
+    pub fn during<T>(&self, flags: u32, call: impl FnOnce() -> T) -> T {
+        let number = (flags & CORRELATION) >> CALL_CORRELATION_SHIFT;
+        if number == 0 || !self.active.load(Ordering::Relaxed) {
+            return call();
+        }
+        let Ok(cupti) = self.loaded() else { return call() };
+        let pushed = cupti.push(number);
+        let value = call();
+        if pushed {
+            cupti.pop();
+        }
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_without_cupti_refuses_and_goes_on() {
+        let trace = Trace::new(Vec::new());
+        assert_eq!(trace.clock(), Err(CudaError::NOT_FOUND));
+        trace.open_none();
+        for _ in 0..2 {
+            assert_eq!(trace.start(13_000), Err(CudaError::NOT_FOUND));
+        }
+        trace.stop();
+        assert_eq!(trace.read(1).map(|read| read.left), Err(CudaError::NOT_FOUND));
+        assert_eq!(trace.during(CORRELATION, || 7), 7);
+    }
+}

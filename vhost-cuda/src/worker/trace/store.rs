@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Records of CUPTI until the guest reads them, in the form of the wire.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ffi::{CStr, c_char};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cuda_abi::{
+    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_EXTERNAL_CORRELATION, ACTIVITY_KERNEL, ACTIVITY_MEMCPY,
+    ACTIVITY_MEMCPY2, ACTIVITY_MEMSET, CUpti_ActivityExternalCorrelation, CUpti_ActivityKernel,
+    CUpti_ActivityMemcpy, CUpti_ActivityMemcpyPtoP, CUpti_ActivityMemset, TraceWork, Zero,
+};
+
+/// The maximum number of pieces of work that wait: 60 MiB, because a guest may never read.
+const MAX_WORK: usize = 1 << 19;
+/// The maximum number of API calls whose external id is remembered.
+const MAX_CALLS: usize = 1 << 19;
+/// The maximum number of names, bytes of one and bytes of all: a guest chooses them.
+const MAX_NAMES: usize = 1 << 16;
+const MAX_NAME_BYTES: usize = 16 << 10;
+const MAX_NAMES_BYTES: usize = 32 << 20;
+
+/// The answer to one read.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// Work.
+    pub work: Vec<TraceWork>,
+    /// Pieces of work that are still there.
+    pub left: usize,
+    /// Pieces that were lost since the last time.
+    pub dropped: u64,
+}
+
+#[derive(Default)]
+struct Store {
+    /// With CUPTI's correlation id.
+    work: VecDeque<TraceWork>,
+    /// The guest's number by CUPTI's correlation id.
+    calls: BTreeMap<u32, u32>,
+    names: Vec<Arc<[u8]>>,
+    numbers: HashMap<Arc<[u8]>, u32>,
+    name_bytes: usize,
+    dropped: u64,
+}
+
+static STORE: Mutex<Option<Store>> = Mutex::new(None);
+
+fn store() -> MutexGuard<'static, Option<Store>> {
+    STORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store {
+    fn add(&mut self, work: TraceWork) {
+        // CUPTI reports it again when it has ended.
+        if work.end == 0 {
+            return;
+        }
+        if self.work.len() < MAX_WORK {
+            self.work.push_back(work);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    fn number_of(&mut self, name: &[u8]) -> u32 {
+        let name = &name[..name.len().min(MAX_NAME_BYTES)];
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        if self.names.len() >= MAX_NAMES || self.name_bytes + name.len() > MAX_NAMES_BYTES {
+            return 0;
+        }
+        self.name_bytes += name.len();
+        let name = Arc::<[u8]>::from(name);
+        self.names.push(name.clone());
+        let number = self.names.len() as u32;
+        self.numbers.insert(name, number);
+        number
+    }
+
+    /// Returns whether that many pieces wait, and the calls of all of them are known. CUPTI may hand over a full buffer of
+    /// work before the buffer with the calls.
+    fn has(&self, count: usize) -> bool {
+        let known = |work: &TraceWork| self.calls.contains_key(&work.correlation);
+        self.work.len() >= count.max(1) && self.work.iter().take(count).all(known)
+    }
+
+    fn read(&mut self, count: usize) -> Read {
+        let count = count.min(self.work.len());
+        let calls = &self.calls;
+        let of_guest = |work: TraceWork| TraceWork {
+            correlation: calls.get(&work.correlation).copied().unwrap_or(0),
+            ..work
+        };
+        let work = self.work.drain(..count).map(of_guest).collect();
+        Read { work, left: self.work.len(), dropped: std::mem::take(&mut self.dropped) }
+    }
+}
+
+/// Takes up to `count` pieces of work. `flush` has CUPTI hand over more if those that wait are too few or not complete.
+pub fn read(count: usize, flush: impl FnOnce()) -> Read {
+    let has = store().as_ref().is_some_and(|store| store.has(count));
+    if !has {
+        flush();
+    }
+    store().get_or_insert_default().read(count)
+}
+
+/// Returns the name of that number.
+pub fn name(number: u32) -> Option<Arc<[u8]>> {
+    let at = (number as usize).checked_sub(1)?;
+    store().as_ref()?.names.get(at).cloned()
+}
+
+/// Counts records that CUPTI has dropped.
+pub fn count_dropped(count: u64) {
+    let mut store = store();
+    let store = store.get_or_insert_default();
+    store.dropped = store.dropped.saturating_add(count);
+}
+
+/// A record as far as it is there: releases of CUPTI append to structures.
+///
+/// # Safety
+///
+/// `record` has `bytes` readable bytes, and `T` is valid for any bytes.
+unsafe fn load<T: Zero>(record: *const u8, bytes: usize) -> T {
+    let mut value = T::ZERO;
+    let bytes = bytes.min(size_of::<T>());
+    // SAFETY: `record` is readable that far by this function's contract, and `value` has room for it.
+    unsafe { std::ptr::copy_nonoverlapping(record, (&raw mut value).cast(), bytes) };
+    value
+}
+
+/// Takes a record.
+///
+/// # Safety
+///
+/// `record` is a record of CUPTI with `bytes` readable bytes, and its name, if it has one, is a C string.
+pub unsafe fn take(record: *const u8, bytes: usize) {
+    if bytes < size_of::<u32>() {
+        return;
+    }
+    // SAFETY: the record begins with its kind.
+    let kind = unsafe { record.cast::<u32>().read_unaligned() };
+    let mut store = store();
+    let store = store.get_or_insert_default();
+    // SAFETY: in each case the record is of this kind, and has `bytes` readable bytes by this function's contract. All
+    // structures are plain numbers.
+    unsafe {
+        match kind {
+            ACTIVITY_KERNEL | ACTIVITY_CONCURRENT_KERNEL => {
+                let kernel: CUpti_ActivityKernel = load(record, bytes);
+                let name = match kernel.name {
+                    0 => 0,
+                    address => store.number_of(CStr::from_ptr(address as *const c_char).to_bytes()),
+                };
+                store.add(of_kernel(&kernel, name));
+            }
+            ACTIVITY_MEMCPY => store.add(of_copy(&load(record, bytes))),
+            ACTIVITY_MEMCPY2 => store.add(of_peer_copy(&load(record, bytes))),
+            ACTIVITY_MEMSET => store.add(of_fill(&load(record, bytes))),
+            ACTIVITY_EXTERNAL_CORRELATION => {
+                let call: CUpti_ActivityExternalCorrelation = load(record, bytes);
+                if store.calls.len() >= MAX_CALLS {
+                    store.calls.pop_first();
+                }
+                store.calls.insert(call.correlation, call.external as u32);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn of_kernel(kernel: &CUpti_ActivityKernel, name: u32) -> TraceWork {
+    TraceWork {
+        kind: ACTIVITY_CONCURRENT_KERNEL,
+        correlation: kernel.correlation,
+        start: kernel.start,
+        end: kernel.end,
+        device: kernel.device,
+        context: kernel.context,
+        stream: kernel.stream,
+        name,
+        grid: kernel.grid,
+        block: kernel.block,
+        shared: [kernel.static_shared, kernel.dynamic_shared],
+        registers: kernel.registers.into(),
+        local: kernel.local_per_thread,
+        graph: kernel.graph,
+        channel: kernel.channel,
+        graph_node: kernel.graph_node,
+        grid_id: kernel.grid_id,
+        ..TraceWork::default()
+    }
+}
+
+fn of_copy(copy: &CUpti_ActivityMemcpy) -> TraceWork {
+    TraceWork {
+        kind: ACTIVITY_MEMCPY,
+        correlation: copy.correlation,
+        start: copy.start,
+        end: copy.end,
+        device: copy.device,
+        context: copy.context,
+        stream: copy.stream,
+        bytes: copy.bytes,
+        kinds: copy.kinds,
+        graph: copy.graph,
+        channel: copy.channel,
+        graph_node: copy.graph_node,
+        ..TraceWork::default()
+    }
+}
+
+fn of_peer_copy(copy: &CUpti_ActivityMemcpyPtoP) -> TraceWork {
+    TraceWork {
+        kind: ACTIVITY_MEMCPY2,
+        correlation: copy.correlation,
+        start: copy.start,
+        end: copy.end,
+        device: copy.device,
+        context: copy.context,
+        stream: copy.stream,
+        bytes: copy.bytes,
+        kinds: copy.kinds,
+        grid: [copy.source[0], copy.source[1], copy.destination[0]],
+        block: [copy.destination[1], 0, 0],
+        graph: copy.graph,
+        channel: copy.channel,
+        graph_node: copy.graph_node,
+        ..TraceWork::default()
+    }
+}
+
+fn of_fill(fill: &CUpti_ActivityMemset) -> TraceWork {
+    let ([low, high], [kind_low, kind_high]) = (fill.flags.to_le_bytes(), fill.memory_kind.to_le_bytes());
+    TraceWork {
+        kind: ACTIVITY_MEMSET,
+        correlation: fill.correlation,
+        start: fill.start,
+        end: fill.end,
+        device: fill.device,
+        context: fill.context,
+        stream: fill.stream,
+        bytes: fill.bytes,
+        value: fill.value,
+        kinds: [low, high, kind_low, kind_high],
+        graph: fill.graph,
+        channel: fill.channel,
+        graph_node: fill.graph_node,
+        ..TraceWork::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_gets_the_guests_number() {
+        let mut store = Store::default();
+        let work = |correlation, end| TraceWork { correlation, end, ..TraceWork::default() };
+        store.add(work(70, 5));
+        store.add(work(71, 6));
+        store.add(work(72, 0));
+        store.calls.insert(70, 7);
+        let first = store.read(1);
+        assert_eq!((first.work[0].correlation, first.left), (7, 1));
+        let rest = store.read(9);
+        assert_eq!((rest.work.len(), rest.work[0].correlation, rest.left), (1, 0, 0));
+    }
+
+    #[test]
+    fn work_before_its_call_is_not_ready() {
+        let mut store = Store::default();
+        assert!(!store.has(0) && !store.has(1));
+        store.add(TraceWork { correlation: 70, end: 5, ..TraceWork::default() });
+        assert!(!store.has(1));
+        store.calls.insert(70, 7);
+        assert!(store.has(1) && !store.has(2));
+    }
+
+    #[test]
+    fn records_of_older_releases_are_read_as_far_as_they_go() {
+        let mut bytes = vec![0_u8; 208];
+        bytes[..4].copy_from_slice(&ACTIVITY_CONCURRENT_KERNEL.to_le_bytes());
+        bytes[24..32].copy_from_slice(&9_u64.to_le_bytes());
+        // SAFETY: the record has that many bytes, which are plain numbers.
+        let kernel: CUpti_ActivityKernel = unsafe { load(bytes.as_ptr(), bytes.len()) };
+        assert_eq!((kernel.end, kernel.later), (9, [0; 5]));
+    }
+
+    #[test]
+    fn names_are_numbered_once_and_bounded() {
+        let mut store = Store::default();
+        assert_eq!([b"a", b"b", b"a"].map(|name| store.number_of(name)), [1, 2, 1]);
+        let long = vec![b'x'; MAX_NAME_BYTES + 1];
+        let number = store.number_of(&long) as usize;
+        assert_eq!(store.names[number - 1].len(), MAX_NAME_BYTES);
+    }
+}
