@@ -16,11 +16,12 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use log::debug;
 use lru::LruCache;
+use parking_lot::Mutex;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -129,7 +130,7 @@ impl ImageCache {
     }
 
     fn find(&self, key: Key, bytes: u64) -> Option<Arc<File>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.images.get(&key).filter(|image| image.bytes == bytes).map(|image| image.file.clone())
     }
 
@@ -140,7 +141,7 @@ impl ImageCache {
         }
         check(&file, bytes)?;
         let key = Key { owner, digest: digest(&file, bytes)? };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.images.promote(&key) {
             return Ok(());
         }
@@ -156,16 +157,12 @@ impl ImageCache {
 
     /// Drops the images of a machine that has gone.
     pub fn forget(&self, machine: Machine) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let of_machine: Vec<Key> =
             state.images.iter().map(|(key, _)| *key).filter(|key| key.owner.machine == machine).collect();
         for key in of_machine {
             state.bytes -= state.images.pop(&key).map_or(0, |old| old.bytes);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

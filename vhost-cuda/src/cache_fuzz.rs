@@ -60,7 +60,7 @@ pub fn run(data: &[u8]) {
                 kept.retain(|one| one.1.machine != owner.machine);
             }
         }
-        let state = cache.lock();
+        let state = cache.state.lock();
         assert!(state.bytes <= MAX_BYTES && state.images.len() <= MAX_IMAGES);
         assert_eq!(state.bytes, state.images.iter().map(|(_, image)| image.bytes).sum::<u64>());
     }

@@ -40,9 +40,9 @@ fn what_was_not_used_for_longest_goes_first() {
     keep(&cache, &[b'd'; 300], 0);
     let left = [b'a', b'b', b'c', b'd'].map(|letter| has(&cache, &[letter; 300], 0));
     assert_eq!(left, [true, false, true, true]);
-    assert_eq!(cache.lock().bytes, 900);
+    assert_eq!(cache.state.lock().bytes, 900);
     keep(&cache, &[b'd'; 300], 0);
-    assert_eq!(cache.lock().bytes, 900, "the same once more is not counted twice");
+    assert_eq!(cache.state.lock().bytes, 900, "the same once more is not counted twice");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn the_number_of_images_is_bounded() {
     for number in 0..2 * MAX_IMAGES {
         keep(&cache, &number.to_le_bytes(), 0);
     }
-    assert_eq!(cache.lock().images.len(), MAX_IMAGES);
+    assert_eq!(cache.state.lock().images.len(), MAX_IMAGES);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn nobody_evicts_others_but_for_a_fair_share() {
         }
     };
     let count = |machine, uid| {
-        let state = cache.lock();
+        let state = cache.state.lock();
         state
             .images
             .iter()
@@ -133,7 +133,7 @@ fn nobody_evicts_others_but_for_a_fair_share() {
     // And one image as large as the whole cache is one image.
     cache.keep(seal(&[9; 1000]).unwrap(), 1000, owner(0)).unwrap();
     let contents = || {
-        let state = cache.lock();
+        let state = cache.state.lock();
         (state.images.len(), state.bytes)
     };
     assert_eq!(contents(), (1, 1000));

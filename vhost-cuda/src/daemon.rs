@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use log::{Level, error, info, log, warn};
+use parking_lot::Mutex;
 use vhost::vhost_user::{Error as VhostUserError, Listener};
 use vhost_user_backend::{Error as BackendError, VhostUserDaemon};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
@@ -137,7 +138,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
 
     let (reported, common) = (devices.clone(), settings.clone());
     let page = move || {
-        let connected: Vec<_> = lock(&reported).values().cloned().collect();
+        let connected: Vec<_> = reported.lock().values().cloned().collect();
         let mut reports: Vec<_> = connected.iter().map(|device| device.report()).collect();
         reports.sort_by_key(|device| device.connection);
         let share = shares.as_ref().map(|shares| shares.report());
@@ -146,14 +147,14 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let _metrics = args.metrics.as_ref().map(|address| server::start(address, page)).transpose()?;
     if args.metrics.is_some() && !emulated {
         let measured = devices.clone();
-        let sessions = move || lock(&measured).values().flat_map(|device| device.sessions()).collect();
+        let sessions = move || measured.lock().values().flat_map(|device| device.sessions()).collect();
         gpu_time::start(sessions).context("Cannot start the thread for GPU time")?;
     }
 
     if !emulated {
         let limits = Limits { session: args.session_memory, machine: args.memory };
         let watched = devices.clone();
-        let machines = move || lock(&watched).values().map(|device| device.sessions()).collect();
+        let machines = move || watched.lock().values().map(|device| device.sessions()).collect();
         watchdog::start(limits, machines).context("Cannot start the watchdog")?;
     }
 
@@ -162,7 +163,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     if let Some(socket) = socket {
         let _ = std::fs::remove_file(socket);
     }
-    let connected: Vec<_> = lock(&devices).values().cloned().collect();
+    let connected: Vec<_> = devices.lock().values().cloned().collect();
     // All at once, and then one after the other.
     for device in &connected {
         device.abandon();
@@ -215,7 +216,7 @@ struct Listening {
 
 /// Parts with front-ends whose memory has gone: what lies there now is nothing that their guests know of.
 fn drop_those_without_memory(devices: &Devices, lost: &[Range<usize>]) {
-    let connected: Vec<_> = lock(devices).values().cloned().collect();
+    let connected: Vec<_> = devices.lock().values().cloned().collect();
     for device in connected {
         let Some(memory) = device.memory() else { continue };
         let is_lost = memory.iter().any(|region| {
@@ -308,7 +309,7 @@ fn wait_for_front_end(listener: &Listener) {
 /// Waits for the front-end before to be gone. False: it stays.
 fn wait_turn(devices: &Devices) -> bool {
     let deadline = Instant::now() + PARTING;
-    while !lock(devices).is_empty() {
+    while !devices.lock().is_empty() {
         if Instant::now() >= deadline {
             return false;
         }
@@ -358,7 +359,7 @@ fn serve(
         return Err(describe(error));
     }
     log!(CONNECTIONS.level(Level::Info), "connection {connection}: front-end connected");
-    lock(devices).insert(connection, device.clone());
+    devices.lock().insert(connection, device.clone());
     if let Some(handle) = daemon.shutdown_handle() {
         device.connected(handle);
     }
@@ -386,7 +387,7 @@ fn prepare(
             drop(daemon);
             backend.close_exit_events();
             drop(charge);
-            lock(&devices).remove(&connection);
+            devices.lock().remove(&connection);
             report(connection, &ending, result);
         })
         .context("Cannot start a thread for the connection")?;
@@ -455,8 +456,4 @@ impl Signals {
         unsafe { libc::sigwait(&raw const self.0, &raw mut signal) };
         if signal == libc::SIGINT { "SIGINT" } else { "SIGTERM" }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

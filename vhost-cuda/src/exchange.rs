@@ -16,10 +16,11 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use log::debug;
+use parking_lot::Mutex;
 use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -169,7 +170,7 @@ impl Exchange {
     }
 
     fn begin(&self) -> u64 {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.next_session += 1;
         let session = state.next_session;
         state.sessions.insert(session, Session::default());
@@ -177,7 +178,7 @@ impl Exchange {
     }
 
     fn end(&self, session: u64) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let ended = state.sessions.remove(&session).unwrap_or_default();
         let files: Vec<_> = ended.tokens.iter().filter_map(|token| state.offers.remove(token)).collect();
         drop(state);
@@ -242,7 +243,7 @@ impl Exchange {
     fn offer(&self, shared: Shared) -> io::Result<Token> {
         let mut token = [0; TOKEN_BYTES];
         getrandom::fill(&mut token).map_err(|error| io::Error::other(error.to_string()))?;
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let state = &mut *state;
         let session =
             state.sessions.get_mut(&shared.session).ok_or_else(|| invalid("its session has ended"))?;
@@ -266,7 +267,7 @@ impl Exchange {
 
     /// Ends an offer of `session`; others are left alone.
     fn withdraw(&self, token: &Token, session: u64) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let state = &mut *state;
         let Some(of) = state.sessions.get_mut(&session).filter(|of| of.tokens.contains(token)) else {
             return;
@@ -280,12 +281,8 @@ impl Exchange {
     }
 
     fn find(&self, token: &Token, owner: Owner, what: u32) -> Option<Shared> {
-        let state = self.lock();
+        let state = self.0.lock();
         state.offers.get(token).filter(|shared| shared.owner == owner && shared.offer.what == what).cloned()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -72,6 +72,6 @@ pub fn run(data: &[u8]) {
     for (session, _) in sessions {
         exchange.end(session);
     }
-    assert!(exchange.lock().offers.is_empty());
+    assert!(exchange.0.lock().offers.is_empty());
     assert_eq!((budgets.machine.used(), budgets.descriptors.used()), (0, 0));
 }

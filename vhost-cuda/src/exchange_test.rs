@@ -164,7 +164,7 @@ fn a_worker_that_does_not_read_its_answers_is_left() {
         }
     }
     expect_end(&one);
-    wait_until("its session is over", || exchange.lock().sessions.is_empty());
+    wait_until("its session is over", || exchange.0.lock().sessions.is_empty());
 }
 
 #[test]

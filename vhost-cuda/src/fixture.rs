@@ -4,9 +4,10 @@
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use vhost_user_backend::{VringRwLock, VringT};
 use virtio_cuda_protocol::transport::{MemEntry, ReplyHeader, RequestHeader};
 use virtio_queue::QueueOwnedT;

@@ -4,12 +4,13 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use log::{debug, info};
+use parking_lot::Mutex;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
 };
@@ -56,7 +57,7 @@ impl Backend {
     /// Closes what the library leaks: it takes the exit events' descriptors and never closes them. Only for
     /// after the `VhostUserDaemon` was dropped.
     pub fn close_exit_events(&self) {
-        for (fd, _) in std::mem::take(&mut *lock(&self.exit_events)) {
+        for (fd, _) in std::mem::take(&mut *self.exit_events.lock()) {
             // SAFETY: `exit_event` gave this descriptor away by value to the library, which turned it into a
             // raw one (`into_raw_fd`) and dropped its epoll; nobody else owns it.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
@@ -65,7 +66,7 @@ impl Backend {
 
     /// Ends the threads of queues that the library has started before it failed; it forgets them.
     pub fn end_threads(self: &Arc<Self>) {
-        for (_, notifier) in lock(&self.exit_events).iter() {
+        for (_, notifier) in self.exit_events.lock().iter() {
             let _ = notifier.as_ref().map(EventNotifier::notify);
         }
         let deadline = Instant::now() + EXIT_PATIENCE;
@@ -204,7 +205,7 @@ impl VhostUserBackend for Backend {
 
     fn exit_event(&self, _thread_index: usize) -> Option<(EventConsumer, EventNotifier)> {
         let pair = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC).ok()?;
-        lock(&self.exit_events).push((pair.0.as_raw_fd(), pair.1.try_clone().ok()));
+        self.exit_events.lock().push((pair.0.as_raw_fd(), pair.1.try_clone().ok()));
         Some(pair)
     }
 
@@ -249,12 +250,12 @@ impl VhostUserBackend for Backend {
             VhostTransferStateDirection::SAVE => State::of(&device).save(file),
             VhostTransferStateDirection::LOAD => State::load(file)?.restore(&device),
         })?;
-        *lock(&self.transfer) = Some(transfer);
+        *self.transfer.lock() = Some(transfer);
         Ok(None)
     }
 
     fn check_device_state(&self) -> io::Result<()> {
-        let Some(transfer) = lock(&self.transfer).take() else { return Ok(()) };
+        let Some(transfer) = self.transfer.lock().take() else { return Ok(()) };
         let result = transfer.join().unwrap_or_else(|_| Err(io::Error::other("the transfer panicked")));
         match &result {
             Ok(()) => info!("connection {}: device state transferred", self.device.connection),
@@ -262,8 +263,4 @@ impl VhostUserBackend for Backend {
         }
         result
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

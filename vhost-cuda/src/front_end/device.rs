@@ -4,11 +4,12 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{Level, debug, error, log, warn};
+use parking_lot::Mutex;
 use vhost_user_backend::ShutdownHandle;
 use virtio_cuda_protocol::transport::{
     EVENT_SESSION_LOST, Event, Hello, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_UNPIN, Open, Opened,
@@ -172,7 +173,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.device.lock().opening -= 1;
+        self.device.sessions.lock().opening -= 1;
     }
 }
 
@@ -184,7 +185,7 @@ struct UserSession {
 
 impl Drop for UserSession {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut count) = self.device.lock().users.entry(self.uid) {
+        if let Entry::Occupied(mut count) = self.device.sessions.lock().users.entry(self.uid) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
@@ -222,7 +223,7 @@ impl Device {
 
     /// Guest memory as it is now.
     pub fn memory(&self) -> Option<Snapshot> {
-        lock(&self.memory).as_ref().map(|memory| memory.memory())
+        self.memory.lock().as_ref().map(|memory| memory.memory())
     }
 
     /// The front-end is connected: how to part with it.
@@ -250,15 +251,15 @@ impl Device {
                 self.connection
             );
         }
-        let mut files = lock(&self.memory_files);
+        let mut files = self.memory_files.lock();
         files.extend(files_of(&memory.memory()));
         if files.len() > MAX_MEMORY_FILES {
             // Only a front-end that replaces its memory without end gets here; it has forgotten the first ones, too.
             *files = files_of(&memory.memory());
         }
         drop(files);
-        *lock(&self.memory) = Some(memory);
-        for session in self.lock().open.values() {
+        *self.memory.lock() = Some(memory);
+        for session in self.sessions.lock().open.values() {
             session.update_memory();
         }
     }
@@ -328,7 +329,7 @@ impl Device {
     /// Answers a request when these sessions have ended, and those that earlier connections have left on this memory.
     fn answer_after(&self, mut sessions: HashSet<u64>, chain: Chain, status: u32, payload: &[u8]) {
         let endings = &self.settings.endings;
-        sessions.extend(endings.left_on(&lock(&self.memory_files)));
+        sessions.extend(endings.left_on(&self.memory_files.lock()));
         endings.answer_after(self.connection, sessions, Answer { chain, status, payload: payload.to_vec() });
     }
 
@@ -358,7 +359,7 @@ impl Device {
     }
 
     fn reserve(self: &Arc<Self>, uid: u32) -> Option<(Reservation, UserSession)> {
-        let mut sessions = self.lock();
+        let mut sessions = self.sessions.lock();
         let of_user = sessions.users.get(&uid).copied().unwrap_or(0);
         if sessions.open.len() + sessions.opening >= self.settings.max_sessions as usize {
             self.refusals.count(Refusal::MachineSessions);
@@ -396,13 +397,13 @@ impl Device {
             self.refusals.count(Refusal::DeviceMemory);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
-        let taken = self.settings.pool.take(|| reservation.stands(&self.lock()));
+        let taken = self.settings.pool.take(|| reservation.stands(&self.sessions.lock()));
         let (Ok(worker), Ok(id)) = (taken, random_id()) else {
             self.refusals.count(Refusal::Worker);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
         let Some(worker) = worker else { return chain.complete(REPLY_SESSION_LOST, &[]) };
-        if !reservation.stands(&self.lock()) {
+        if !reservation.stands(&self.sessions.lock()) {
             self.settings.pool.put_back(worker);
             return chain.complete(REPLY_SESSION_LOST, &[]);
         }
@@ -414,7 +415,7 @@ impl Device {
             debug!("connection {}: a worker does not take its account: {error}", self.connection);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         }
-        let mut sessions = self.lock();
+        let mut sessions = self.sessions.lock();
         if !reservation.stands(&sessions) {
             drop(sessions);
             drop(worker);
@@ -460,7 +461,7 @@ impl Device {
         // In its own namespaces it cannot do so itself. Without `/proc` it is chosen by its size.
         let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), PREFERRED_VICTIM);
         let Some(groups) = &self.settings.cgroups else { return };
-        let mut group = lock(&self.group);
+        let mut group = self.group.lock();
         if group.is_none() {
             *group = groups.group(self.connection).map_err(|error| self.no_group(&error)).ok();
         }
@@ -483,7 +484,7 @@ impl Device {
     /// Errors: the machine's memory does not suffice for another session.
     fn join_account(&self) -> Result<Option<Slot>, ()> {
         let Some(bytes) = self.settings.memory else { return Ok(None) };
-        let mut account = lock(&self.account);
+        let mut account = self.account.lock();
         let opened = match &*account {
             Some(account) => Ok(account.clone()),
             None => Account::open(bytes, self.settings.max_sessions),
@@ -502,7 +503,7 @@ impl Device {
     }
 
     fn session_ended(&self, id: u64, end: End) {
-        let mut sessions = self.lock();
+        let mut sessions = self.sessions.lock();
         let session = sessions.open.remove(&id);
         sessions.ended.add(end, session.map(|session| session.totals()).unwrap_or_default());
         drop(sessions);
@@ -520,7 +521,7 @@ impl Device {
 
     /// Kills every session; returns those that are ending. `closed`: no other ever comes up.
     fn end_sessions(&self, closed: bool) -> Vec<Arc<Session>> {
-        let mut sessions = self.lock();
+        let mut sessions = self.sessions.lock();
         sessions.epoch += 1;
         sessions.closed |= closed;
         let ending: Vec<_> = sessions.open.values().cloned().collect();
@@ -557,7 +558,7 @@ impl Device {
         );
         self.failed.store(true, Ordering::Release);
         self.abandon();
-        self.settings.endings.leave(self.connection, ids(ending), &lock(&self.memory_files));
+        self.settings.endings.leave(self.connection, ids(ending), &self.memory_files.lock());
         self.hang_up();
     }
 
@@ -577,20 +578,20 @@ impl Device {
         if !all {
             error!("connection {}: {}", self.connection, running(&ending));
         }
-        self.settings.endings.leave(self.connection, ids(&ending), &lock(&self.memory_files));
+        self.settings.endings.leave(self.connection, ids(&ending), &self.memory_files.lock());
         self.settings.images.forget(Machine::Virtual(self.connection));
         all
     }
 
     /// The sessions that are open.
     pub fn sessions(&self) -> Vec<Arc<Session>> {
-        self.lock().open.values().cloned().collect()
+        self.sessions.lock().open.values().cloned().collect()
     }
 
     /// Figures about the connection, for the operator.
     pub fn report(&self) -> DeviceReport {
         let (open, Ended { closed, lost, totals }) = {
-            let sessions = self.lock();
+            let sessions = self.sessions.lock();
             (sessions.open.values().cloned().collect::<Vec<_>>(), sessions.ended)
         };
         let mut sessions: Vec<_> = open.iter().map(|session| session.report()).collect();
@@ -601,12 +602,12 @@ impl Device {
 
     /// Names of the sessions that are open, for migration.
     pub fn open_sessions(&self) -> Vec<u64> {
-        self.lock().open.keys().copied().collect()
+        self.sessions.lock().open.keys().copied().collect()
     }
 
     /// A queue was stopped: what workers wrote by themselves goes into the dirty log.
     pub fn log_kept_pages(&self) {
-        let kept = self.lock().open.values().any(|session| session.maps_memory());
+        let kept = self.sessions.lock().open.values().any(|session| session.maps_memory());
         if let (true, Some(memory)) = (kept, self.memory()) {
             mark_all_written(&memory);
         }
@@ -627,7 +628,7 @@ impl Device {
     }
 
     fn session(&self, id: u64) -> Option<Arc<Session>> {
-        self.lock().open.get(&id).cloned()
+        self.sessions.lock().open.get(&id).cloned()
     }
 
     fn run_aside(&self, name: &str, work: impl FnOnce() + Send + 'static) {
@@ -640,10 +641,6 @@ impl Device {
                 self.connection
             );
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sessions> {
-        lock(&self.sessions)
     }
 }
 
@@ -671,10 +668,6 @@ fn running(sessions: &[Arc<Session>]) -> String {
     let running = sessions.iter().filter(|session| !session.wait_ended(Duration::ZERO));
     let pids: Vec<String> = running.map(|session| session.worker_pid().to_string()).collect();
     format!("{} workers do not end after SIGKILL (processes {})", pids.len(), pids.join(", "))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

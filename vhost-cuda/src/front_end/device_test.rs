@@ -88,7 +88,7 @@ fn an_open_that_gets_no_worker_is_answered_and_gives_its_room_back() {
         let open = Open { pid: 1, uid: 0, name: [0; 16] };
         assert_eq!(ask(&device, &mut guest, OP_OPEN, 0, open.as_bytes()), (REPLY_NO_RESOURCES, vec![]));
     }
-    assert_eq!(device.lock().opening, 0);
+    assert_eq!(device.sessions.lock().opening, 0);
 }
 
 #[test]
@@ -114,5 +114,5 @@ fn a_user_gets_half_of_the_sessions() {
     drop((others, of_user));
     assert!(device.reserve(1000).is_some());
     drop(second);
-    assert!(device.lock().users.is_empty());
+    assert!(device.sessions.lock().users.is_empty());
 }

@@ -2,9 +2,10 @@
 //! `eventq`: the device tells the driver something.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use log::debug;
+use parking_lot::Mutex;
 use vhost_user_backend::VringT;
 use virtio_cuda_protocol::transport::Event;
 use virtio_queue::QueueOwnedT;
@@ -33,7 +34,7 @@ impl EventQueue {
 
     /// Sends an event, now or as soon as the driver gives a buffer.
     pub fn send(&self, event: Event, memory: Option<Snapshot>) {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.pending.lock();
         if pending.len() == MAX_PENDING {
             pending.pop_front();
         }
@@ -50,7 +51,7 @@ impl EventQueue {
     }
 
     fn deliver_to(&self, vring: &Vring, memory: &Snapshot) {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.pending.lock();
         while let Some(event) = pending.front() {
             let Some((head, slot)) = take_buffer(vring, memory) else { break };
             match slot {
@@ -68,7 +69,7 @@ impl EventQueue {
 
     /// Forgets what was not delivered: the driver starts anew.
     pub fn clear(&self) {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.pending.lock().clear();
     }
 }
 

@@ -2,9 +2,10 @@
 //! One virtqueue over its life: chains may be answered late, from any thread, across stops and restarts.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use log::debug;
+use parking_lot::{Condvar, Mutex};
 use vhost_user_backend::{VringRwLock, VringT};
 use virtio_cuda_protocol::transport::{REPLY_NO_RESOURCES, REPLY_SESSION_LOST};
 use virtio_queue::QueueT;
@@ -87,14 +88,10 @@ pub enum Start {
 }
 
 impl Ring {
-    fn lock(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// To be called by the queue's own thread before it takes chains: notices that a stopped queue runs again.
     /// Until [`Self::pause`] the queue is not stopped, so that this thread may answer chains without waiting.
     pub fn resume(&self, vring: &Vring, memory: &Snapshot) -> Start {
-        let mut gate = self.lock();
+        let mut gate = self.gate.lock();
         if gate.gone || gate.stopping || !vring.get_ref().get_queue().ready() {
             return Start::Stopped;
         }
@@ -122,22 +119,22 @@ impl Ring {
 
     /// Returns whether the queue's own thread should take another chain.
     pub fn goes_on(&self) -> bool {
-        let gate = self.lock();
+        let gate = self.gate.lock();
         !gate.stopping && !gate.gone
     }
 
     /// The queue's own thread takes no more chains for now.
     pub fn pause(&self) {
-        self.lock().serving = false;
+        self.gate.lock().serving = false;
         self.changed.notify_all();
     }
 
     /// The VMM has stopped the queue: when this returns nothing is written into it until it runs again.
     pub fn stop(&self, vring_index: u32) {
-        let mut gate = self.lock();
+        let mut gate = self.gate.lock();
         gate.stopping = true;
         while gate.serving {
-            gate = self.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut gate);
         }
         gate.stopping = false;
         if gate.running {
@@ -150,7 +147,7 @@ impl Ring {
     /// The device was reset while the queue was stopped: what was taken from it is void, and its restart is
     /// nothing new.
     pub fn forget_stop(&self) {
-        let mut gate = self.lock();
+        let mut gate = self.gate.lock();
         if !gate.running {
             gate.generation += 1;
             gate.in_flight.clear();
@@ -161,13 +158,13 @@ impl Ring {
 
     /// The front-end has gone: outstanding chains are never answered.
     pub fn abandon(&self) {
-        self.lock().gone = true;
+        self.gate.lock().gone = true;
         self.changed.notify_all();
     }
 
     /// Chains taken and not answered, for migration.
     pub fn unanswered(&self) -> Vec<Unanswered> {
-        let gate = self.lock();
+        let gate = self.gate.lock();
         let mut chains: Vec<_> =
             gate.in_flight.iter().map(|(&head, slot)| Unanswered { head, slot: slot.clone() }).collect();
         chains.sort_by_key(|chain| chain.head);
@@ -176,12 +173,12 @@ impl Ring {
 
     /// Chains that another backend took before this one got the guest: answered as lost when the queue starts.
     pub fn inherit(&self, chains: Vec<Unanswered>) {
-        self.lock().inherited = chains;
+        self.gate.lock().inherited = chains;
     }
 
     /// Names a chain that was just taken from `vring`.
     pub fn accept(self: &Arc<Self>, vring: &Vring, memory: Snapshot, head: u16, slot: ReplySlot) -> Chain {
-        let mut gate = self.lock();
+        let mut gate = self.gate.lock();
         gate.in_flight.insert(head, slot.head());
         Chain {
             ring: self.clone(),
@@ -196,7 +193,7 @@ impl Ring {
 
     /// Does something with the queue if it runs; it is not stopped meanwhile.
     pub fn if_running(&self, work: impl FnOnce(&Vring)) {
-        let gate = self.lock();
+        let gate = self.gate.lock();
         if let (true, false, Some(vring)) = (gate.running, gate.gone, &gate.vring) {
             work(&vring.0);
         }
@@ -236,7 +233,7 @@ impl Chain {
 
     fn answer(&mut self, status: u32, payload: &[u8]) {
         self.answered = true;
-        let mut gate = self.ring.lock();
+        let mut gate = self.ring.gate.lock();
         loop {
             if gate.gone || gate.generation != self.generation {
                 return;
@@ -244,7 +241,7 @@ impl Chain {
             if gate.running {
                 break;
             }
-            gate = self.ring.changed.wait(gate).unwrap_or_else(PoisonError::into_inner);
+            self.ring.changed.wait(&mut gate);
         }
         // The gate stays locked: a queue that is being stopped sees either the whole reply or none.
         let used = self.slot.write(&self.memory, status, payload);

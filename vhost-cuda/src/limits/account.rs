@@ -14,9 +14,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cache;
@@ -67,7 +68,7 @@ impl Account {
 
     /// A counter for a session whose worker has one context. `None`: the machine's memory does not suffice for that.
     pub fn join(self: &Arc<Self>) -> io::Result<Option<Slot>> {
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         let others = (0..taken.len() as u64).filter(|&index| taken[index as usize]);
         let others = others.map(|index| self.read(index)).sum::<io::Result<u64>>()?;
         let free = taken.iter().position(|taken| !taken);
@@ -83,23 +84,19 @@ impl Account {
         // No device has more; a sum of what a worker wrote must not overflow.
         Ok(u64::from_ne_bytes(bytes).min(1 << 48))
     }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<bool>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Slot {
     /// Returns the terms for the session's worker.
     pub fn terms(&self) -> (Terms, &File) {
-        let count = self.account.lock().len() as u32;
+        let count = self.account.taken.lock().len() as u32;
         (Terms { limit: self.account.limit, index: self.index, count }, &self.account.file)
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut taken = self.account.lock();
+        let mut taken = self.account.taken.lock();
         // It fails if the kernel has no page for it only, which it has had before.
         let _ = self.account.file.write_all_at(&[0; COUNTER as usize], u64::from(self.index) * COUNTER);
         taken[self.index as usize] = false;
@@ -239,7 +236,7 @@ mod tests {
         let account = Account::open(64 * MIB, 4).unwrap();
         account.file.write_all_at(&[0; 32], 0).unwrap();
         let slots: Vec<Slot> = (0..4).map(|index| Slot { account: account.clone(), index }).collect();
-        account.lock().fill(true);
+        account.taken.lock().fill(true);
         let charged: u64 = std::thread::scope(|scope| {
             let hog = |slot| {
                 scope.spawn(move || {

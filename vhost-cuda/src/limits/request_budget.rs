@@ -5,7 +5,9 @@
 //! others from making any.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Most bytes of outstanding requests of one connection. A request needs up to 0.6 MB (64 MiB of scattered
 /// pages in both directions), usually far less than 1 KB.
@@ -49,7 +51,7 @@ impl RequestBudget {
 
     /// Takes `bytes` for `session`; `None` if that exceeds the limit.
     pub fn charge(self: &Arc<Self>, session: u64, bytes: usize) -> Option<RequestCharge> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let used = state.used.get(&session).copied().unwrap_or(0);
         let sum = used.checked_add(bytes)?;
         let borrowed = state.borrowed + (self.beyond(sum) - self.beyond(used));
@@ -63,22 +65,18 @@ impl RequestBudget {
 
     /// The bytes that all sessions together occupy.
     pub fn used(&self) -> usize {
-        self.lock().used.values().sum()
+        self.state.lock().used.values().sum()
     }
 
     /// Returns the part of a session's `used` bytes that exceeds its own share.
     fn beyond(&self, used: usize) -> usize {
         used.saturating_sub(self.reserved)
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for RequestCharge {
     fn drop(&mut self) {
-        let mut state = self.budget.lock();
+        let mut state = self.budget.state.lock();
         let used = state.used.remove(&self.session).unwrap_or(0);
         let rest = used.saturating_sub(self.bytes);
         state.borrowed -= self.budget.beyond(used) - self.budget.beyond(rest);
@@ -100,7 +98,7 @@ mod tests {
         assert!(budget.charge(7, usize::MAX).is_none());
         drop(most);
         assert!(budget.charge(7, MAX_BYTES).is_some());
-        assert!(budget.lock().used.is_empty());
+        assert!(budget.state.lock().used.is_empty());
     }
 
     #[test]
@@ -117,7 +115,7 @@ mod tests {
         drop(others);
         drop(second);
         assert!(budget.charge(1, most).is_some());
-        assert_eq!(budget.lock().borrowed, 0);
+        assert_eq!(budget.state.lock().borrowed, 0);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bounds messages that others can provoke: a guest must not be able to fill the host's disk through the log.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use log::Level;
+use parking_lot::Mutex;
 
 /// A bucket of messages: `burst` at once, then one per `interval`.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Throttle {
     /// Takes a message out of the bucket. False: it is empty.
     pub fn take(&self) -> bool {
         let now = Instant::now();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let state = state.get_or_insert(State { left: self.burst, since: now });
         let passed = now.duration_since(state.since).as_nanos() / self.interval.as_nanos().max(1);
         let more = u32::try_from(passed).unwrap_or(u32::MAX);

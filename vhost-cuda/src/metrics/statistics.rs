@@ -9,8 +9,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::cache;
 
@@ -201,7 +203,7 @@ impl Default for Counter {
 
 impl Counter {
     fn of(own: &Arc<Writing>) -> Self {
-        let index = own.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let index = own.free.lock().pop();
         Self { place: index.map(|index| (own.clone(), index)) }
     }
 
@@ -234,7 +236,7 @@ fn add(counter: &AtomicU64, value: u64) {
 impl Drop for Counter {
     fn drop(&mut self) {
         if let Some((own, index)) = self.place.take() {
-            own.free.lock().unwrap_or_else(PoisonError::into_inner).push(index);
+            own.free.lock().push(index);
         }
     }
 }

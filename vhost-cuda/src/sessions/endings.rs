@@ -6,8 +6,9 @@
 //! on a new connection for the same memory.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use virtio_cuda_protocol::transport::REPLY_NO_RESOURCES;
 
 use crate::front_end::memory::FileId;
@@ -55,12 +56,12 @@ impl Answer {
 impl Endings {
     /// A session has begun.
     pub fn begin(&self, session: u64) {
-        self.lock().running.insert(session);
+        self.0.lock().running.insert(session);
     }
 
     /// A session has ended: its worker is dead and all that it owed is answered.
     pub fn ended(&self, session: u64) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.running.remove(&session);
         state.left.remove(&session);
         for waiting in &mut state.waiting {
@@ -76,7 +77,7 @@ impl Endings {
 
     /// Answers a request of `connection` when all of `sessions` have ended, which may be now.
     pub fn answer_after(&self, connection: u64, mut sessions: HashSet<u64>, answer: Answer) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         sessions.retain(|session| state.running.contains(session));
         if sessions.is_empty() {
             drop(state);
@@ -92,7 +93,7 @@ impl Endings {
     /// Connection `connection` is gone: nobody waits for its answers. Its sessions that have not ended, and the memory
     /// that their workers may write, are remembered.
     pub fn leave(&self, connection: u64, sessions: impl IntoIterator<Item = u64>, files: &HashSet<FileId>) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let files = Arc::new(files.clone());
         for session in sessions {
             if state.running.contains(&session) {
@@ -106,13 +107,9 @@ impl Endings {
 
     /// Sessions of connections before whose workers may write some of these files.
     pub fn left_on(&self, files: &HashSet<FileId>) -> HashSet<u64> {
-        let state = self.lock();
+        let state = self.0.lock();
         let touching = state.left.iter().filter(|(_, of)| !of.is_disjoint(files));
         touching.map(|(&session, _)| session).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -150,7 +147,7 @@ mod tests {
         endings.begin(1);
         endings.answer_after(1, [1].into(), answer(&mut guest));
         endings.leave(1, [1, 2], &[(8, 15), (8, 16)].into());
-        assert!(endings.lock().waiting.is_empty(), "nobody waits any more");
+        assert!(endings.0.lock().waiting.is_empty(), "nobody waits any more");
         assert_eq!(endings.left_on(&[(8, 16), (9, 1)].into()), [1].into());
         assert!(endings.left_on(&[(8, 17), (9, 15)].into()).is_empty());
         endings.ended(1);
@@ -167,7 +164,7 @@ mod tests {
                 endings.answer_after(1, [1].into(), answer(guest));
             }
         }
-        assert_eq!(endings.lock().waiting.len(), MAX_WAITING);
+        assert_eq!(endings.0.lock().waiting.len(), MAX_WAITING);
         let used = guests.last().unwrap().used();
         assert!(!used.is_empty() && guests[0].used().is_empty());
         assert_eq!(guests.last().unwrap().reply(used[0].0).0, REPLY_NO_RESOURCES);

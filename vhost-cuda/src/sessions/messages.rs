@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{Level, log, warn};
+use parking_lot::{Mutex, MutexGuard};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 /// Maximum length of a line, in bytes. The rest of a longer line is dropped.
@@ -140,7 +141,7 @@ impl Drop for Attached {
     fn drop(&mut self) {
         // Closing the last descriptor of the pipe takes it out of the epoll set, too.
         let Some(mut source) = self.collection.lock().by_id.remove(&self.id) else { return };
-        let mut loud = self.collection.loud();
+        let mut loud = self.collection.loud.lock();
         for _ in 0..PIPE_BYTES / READ_BYTES {
             if source.read(&mut |level, text| emit(level, text), &mut loud) != Read::Some {
                 break;
@@ -152,11 +153,7 @@ impl Drop for Attached {
 
 impl Collection {
     fn lock(&self) -> MutexGuard<'_, Sources> {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn loud(&self) -> MutexGuard<'_, Allowance> {
-        self.loud.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sources.lock()
     }
 
     fn read_all(&self) {
@@ -170,7 +167,7 @@ impl Collection {
             for event in &events[..ready] {
                 let mut sources = self.lock();
                 let Some(source) = sources.by_id.get_mut(&event.data()) else { continue };
-                if source.read(&mut |level, text| emit(level, text), &mut self.loud()) == Read::End {
+                if source.read(&mut |level, text| emit(level, text), &mut self.loud.lock()) == Read::End {
                     // Closing the last descriptor of the pipe takes it out of the epoll set, too.
                     sources.by_id.remove(&event.data());
                 }

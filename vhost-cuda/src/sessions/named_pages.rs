@@ -11,9 +11,9 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use log::debug;
+use parking_lot::Mutex;
 use virtio_cuda_protocol::transport::{FLAG_KEEP, OP_SHARE, OP_UNPIN, PAGE_BYTES, REPLY_OK};
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 
@@ -62,7 +62,7 @@ impl NamedPages {
     /// Notes the pages of a request, before its worker sees it. Pages that it takes back are not named any more.
     pub fn begin(&self, id: u64, request: &Request, memory: &Memory) -> Named {
         let header = &request.header;
-        let mut lists = self.lock();
+        let mut lists = self.lists.lock();
         if header.op == OP_UNPIN {
             lists.remove(&Source::Kept(header.tag));
         }
@@ -80,7 +80,7 @@ impl NamedPages {
 
     /// The request was answered.
     pub fn end(&self, named: Named, status: u32) {
-        let mut lists = self.lock();
+        let mut lists = self.lists.lock();
         let pieces = lists.remove(&Source::Request(named.request));
         if let (Some(pieces), Some(then), REPLY_OK) = (pieces, named.then, status) {
             lists.insert(then, pieces);
@@ -91,15 +91,11 @@ impl NamedPages {
     fn covers(&self, file: FileId, start: u64, bytes: u64) -> bool {
         let end = start.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
         let Some(end) = end.filter(|_| bytes > 0) else { return false };
-        self.lock().values().any(|list| {
+        self.lists.lock().values().any(|list| {
             let after = list.partition_point(|piece| (piece.file, piece.start) <= (file, start));
             let found = after.checked_sub(1).map(|index| list[index]);
             found.is_some_and(|piece| piece.file == file && end <= piece.end)
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Source, Vec<Piece>>> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use log::{Level, info, log};
+use parking_lot::{Condvar, Mutex};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
@@ -158,10 +159,6 @@ impl State {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn wake(&self) {
         // Fails only if it is woken 2^64 times already.
         let _ = self.wake.write(1);
@@ -204,7 +201,7 @@ impl WorkerPool {
     ///
     /// Errors: what the last worker that was tried said. The reason is also logged here.
     pub fn take(&self, wanted: impl Fn() -> bool) -> Result<Option<Worker>, Arc<WorkerError>> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let failed_before = state.failures;
         state.waiting += 1;
         self.shared.wake();
@@ -234,7 +231,7 @@ impl WorkerPool {
             {
                 break Err(reason.clone());
             }
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.shared.changed.wait(&mut state);
         };
         state.waiting -= 1;
         drop(state);
@@ -251,7 +248,7 @@ impl WorkerPool {
 
     /// Takes back a worker that was not used: it has seen nothing of any guest.
     pub fn put_back(&self, worker: Worker) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let sockets = worker.watched();
         let number = state.given.iter().find(|(_, given)| given.ptr_eq(&sockets)).map(|(&number, _)| number);
         if let (Some(number), false) = (number, state.stopping) {
@@ -268,13 +265,13 @@ impl WorkerPool {
     /// Wakes all that wait for a worker, so that each checks whether it still needs one.
     pub fn look_again(&self) {
         // Locked, so that nobody is between looking and waiting.
-        drop(self.shared.lock());
+        drop(self.shared.state.lock());
         self.shared.changed.notify_all();
     }
 
     /// Figures about workers, for the operator.
     pub fn report(&self) -> DaemonReport {
-        let state = self.shared.lock();
+        let state = self.shared.state.lock();
         let warm = state.idle.values().filter(|idle| idle.ready).count() as u64;
         DaemonReport {
             warm_workers: warm,
@@ -286,7 +283,7 @@ impl WorkerPool {
 
     /// Ends the pool: idle workers are killed, nobody gets another.
     pub fn stop(&self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.stopping = true;
         let numbers: Vec<u64> = state.idle.keys().copied().collect();
         for number in numbers {
@@ -319,7 +316,7 @@ fn run(shared: &Shared, namespaces: Option<&Namespaces>) -> Ended {
     let mut announced = shared.warm == 0;
     loop {
         let now = Instant::now();
-        let mut state = shared.lock();
+        let mut state = shared.state.lock();
         if state.stopping {
             return Ended::Done;
         }
@@ -359,7 +356,7 @@ fn run(shared: &Shared, namespaces: Option<&Namespaces>) -> Ended {
 fn start_one(shared: &Shared, announce: bool) {
     let started = Worker::spawn(&shared.spec, announce.then_some(shared.warm));
     let now = Instant::now();
-    let mut state = shared.lock();
+    let mut state = shared.state.lock();
     state.started += 1;
     let number = state.started;
     let watched = started.and_then(|worker| {
@@ -388,7 +385,7 @@ fn start_one(shared: &Shared, announce: bool) {
 
 /// A worker that was started has said something.
 fn greeted(shared: &Shared, number: u64) {
-    let mut state = shared.lock();
+    let mut state = shared.state.lock();
     let Some(idle) = state.idle.get_mut(&number).filter(|idle| !idle.ready) else { return };
     shared.forget(idle.worker.sockets.link.as_raw_fd());
     match idle.worker.greeting() {
@@ -409,7 +406,7 @@ fn greeted(shared: &Shared, number: u64) {
 
 /// A worker has ended.
 fn ended(shared: &Shared, number: u64) {
-    let mut state = shared.lock();
+    let mut state = shared.state.lock();
     if let Some(sockets) = state.given.remove(&number) {
         // Its session reaps it.
         if let Some(sockets) = sockets.upgrade() {

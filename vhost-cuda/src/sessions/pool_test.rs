@@ -22,14 +22,14 @@ fn a_session_is_told_when_no_worker_comes_up() {
     let begun = Instant::now();
     assert!(pool.take(|| true).is_err());
     assert!(begun.elapsed() < LONG);
-    assert_eq!(pool.shared.lock().waiting, 0);
+    assert_eq!(pool.shared.state.lock().waiting, 0);
 }
 
 #[test]
 fn workers_that_nobody_waits_for_are_not_tried_without_end() {
     let pool = pool(1);
     thread::sleep(Duration::from_millis(2500));
-    let state = pool.shared.lock();
+    let state = pool.shared.state.lock();
     // At 0 s, 1 s, 3 s, …
     assert!((1..=3).contains(&state.started), "{} workers were started", state.started);
     assert!(state.idle.is_empty() && state.ending.is_empty(), "they are reaped");
@@ -40,10 +40,10 @@ fn a_session_that_is_wanted_no_more_waits_no_longer() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let (pool, wanted) = (pool(0), AtomicBool::new(true));
     // No worker fails while the test waits: none is started.
-    pool.shared.lock().not_before = Some(Instant::now() + LONG);
+    pool.shared.state.lock().not_before = Some(Instant::now() + LONG);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| pool.take(|| wanted.load(Ordering::Relaxed)));
-        while pool.shared.lock().waiting == 0 {
+        while pool.shared.state.lock().waiting == 0 {
             thread::yield_now();
         }
         wanted.store(false, Ordering::Relaxed);
@@ -94,7 +94,7 @@ fn workers_are_started_for_those_who_wait_and_then_ahead_of_need() {
 fn a_worker_that_was_not_used_goes_to_the_next_session() {
     let pool = pool(1);
     {
-        let mut state = pool.shared.lock();
+        let mut state = pool.shared.state.lock();
         state.no_spare_before = Some(Instant::now() + LONG);
         state.idle.clear();
         state.idle.insert(99, idle(true));

@@ -8,10 +8,11 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use log::error;
+use parking_lot::Mutex;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::FromBytes;
 
@@ -232,8 +233,7 @@ impl Worker {
         match frame {
             Some((header, payload)) if header.kind == link::FROM_READY => {
                 if let Some(pages) = &self.sockets.pages {
-                    *self.listener.lock().unwrap_or_else(PoisonError::into_inner) =
-                        Some(receive_listener(pages).map_err(ended)?);
+                    *self.listener.lock() = Some(receive_listener(pages).map_err(ended)?);
                 }
                 Ready::read_from_bytes(&payload)
                     .map_err(|_| WorkerError::Ended("it sent a malformed greeting".into()))
@@ -305,7 +305,7 @@ impl Process {
 
     /// Sends SIGKILL to the process and all it has started. Does not wait.
     pub fn kill(&self) {
-        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = self.child.lock();
         if child.is_some() {
             self.kill_group();
         }
@@ -317,7 +317,7 @@ impl Process {
         if !self.has_ended(patience) {
             return Reaped::Stuck;
         }
-        let mut slot = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.child.lock();
         let status = slot.as_mut().and_then(|child| child.try_wait().ok().flatten());
         if status.is_some() {
             // Its number may belong to another process from now on.

@@ -12,13 +12,14 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{Level, debug, error, log};
+use parking_lot::{Condvar, Mutex};
 use virtio_cuda_protocol::transport::{
     FLAG_KEEP, MemEntry, OP_CALL, OP_SHARE, Open, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK,
     REPLY_SESSION_LOST,
@@ -166,7 +167,7 @@ impl Session {
     /// itself: `at_end` runs before that, with the way it ended.
     pub fn run(self: &Arc<Self>, opened: impl FnOnce(), at_end: impl FnOnce(End)) {
         let (outbox, inbox) = channel();
-        lock(&self.outbox).writer = Some(outbox);
+        self.outbox.lock().writer = Some(outbox);
         self.update_memory();
         self.guard();
         let writer = self.clone();
@@ -178,9 +179,9 @@ impl Session {
             self.read_replies();
         }
         let status = self.reap();
-        lock(&self.outbox).writer = None;
+        self.outbox.lock().writer = None;
         let (end, owed, closers) = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let end = if state.phase == Phase::Open { End::Lost } else { End::Closed };
             state.phase = Phase::Ended;
             (end, std::mem::take(&mut state.outstanding), std::mem::take(&mut state.closers))
@@ -196,13 +197,13 @@ impl Session {
         for chain in closers {
             chain.complete(REPLY_OK, &[]);
         }
-        self.lock().finished = true;
+        self.state.lock().finished = true;
         self.ended.notify_all();
     }
 
     /// Has the worker's mappings checked until it has ended. Without a thread for that none succeeds.
     fn guard(&self) {
-        let listener = lock(&self.worker.listener).take();
+        let listener = self.worker.listener.lock().take();
         if let (Some(listener), Some(named)) = (listener, self.named.clone()) {
             let guarding = thread::Builder::new().name(format!("session-{}-p", self.label));
             if let Err(error) = guarding.spawn(move || guard(&listener, &named)) {
@@ -231,7 +232,7 @@ impl Session {
 
     /// Hands a call, unpin or share to the worker. `chain` is answered in any case.
     pub fn submit(&self, request: Request, chain: Chain, charge: RequestCharge) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.phase != Phase::Open {
             drop(state);
             return chain.complete(REPLY_SESSION_LOST, &[]);
@@ -257,7 +258,7 @@ impl Session {
 
     /// Ends the session as the driver asks; `chain` is answered when the worker is gone.
     pub fn close(self: &Arc<Self>, chain: Chain) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.phase != Phase::Open {
             drop(state);
             return chain.complete(REPLY_SESSION_LOST, &[]);
@@ -281,7 +282,7 @@ impl Session {
 
     /// Kills the worker at once, as when the front-end has gone. Does not wait for it.
     pub fn kill(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.phase == Phase::Open {
             state.phase = Phase::Closing;
         }
@@ -301,7 +302,7 @@ impl Session {
 
     /// Returns whether the worker may write guest memory without being asked (kept pages, shared areas).
     pub fn maps_memory(&self) -> bool {
-        self.lock().maps_memory
+        self.state.lock().maps_memory
     }
 
     /// Tells the worker that guest memory has changed. The writer sends it as it is when it comes to that, so that
@@ -319,13 +320,13 @@ impl Session {
 
     /// Sums of the worker's counters.
     pub fn totals(&self) -> Totals {
-        let gpu_busy_ns = *self.gpu_busy_ns.lock().unwrap_or_else(PoisonError::into_inner);
+        let gpu_busy_ns = *self.gpu_busy_ns.lock();
         Totals { gpu_busy_ns, ..self.worker.statistics.totals() }
     }
 
     /// Adds time in which a GPU executed its kernels, in nanoseconds.
     pub fn add_gpu_busy(&self, ns: u64) {
-        let mut sum = self.gpu_busy_ns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sum = self.gpu_busy_ns.lock();
         *sum = Some(sum.unwrap_or(0).saturating_add(ns));
     }
 
@@ -337,7 +338,7 @@ impl Session {
             pid: self.pid,
             uid: self.uid,
             age: self.opened.elapsed(),
-            outstanding: self.lock().outstanding.len() as u64,
+            outstanding: self.state.lock().outstanding.len() as u64,
             totals: self.totals(),
             process: ProcessUse::of(self.worker_pid()),
         }
@@ -345,20 +346,13 @@ impl Session {
 
     /// Waits until the session has ended. False: it has not in that time.
     pub fn wait_ended(&self, time: Duration) -> bool {
-        let state = self.lock();
-        let (state, _) = self
-            .ended
-            .wait_timeout_while(state, time, |state| !state.finished)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
+        self.ended.wait_while_for(&mut state, |state| !state.finished, time);
         state.finished
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
     fn send(&self, outgoing: Outgoing) {
-        let outbox = lock(&self.outbox);
+        let outbox = self.outbox.lock();
         let Some(writer) = outbox.writer.as_ref() else {
             // Not running yet, or ending: then its end answers what is outstanding. Memory is sent first of all.
             self.memory_changed.store(false, Ordering::Release);
@@ -385,7 +379,7 @@ impl Session {
     }
 
     fn write_all(&self, inbox: &Receiver<Outgoing>) {
-        let waiting = lock(&self.outbox).waiting.clone();
+        let waiting = self.outbox.lock().waiting.clone();
         for outgoing in inbox {
             if let Err(error) = self.write(&outgoing) {
                 debug!("session {}: its worker does not read: {error}", self.label);
@@ -430,14 +424,14 @@ impl Session {
             // A request that the worker has not seen may wait for it in any length: it is not answered unseen.
             let call = match header.kind {
                 FROM_REPLY if header.id <= self.begun.load(Ordering::Acquire) => {
-                    self.lock().outstanding.remove(&header.id)
+                    self.state.lock().outstanding.remove(&header.id)
                 }
                 _ => None,
             };
             let Some(call) = call else {
                 return debug!("session {}: its worker sent a frame that nobody asked for", self.label);
             };
-            self.lock().bytes_out += payload.len() as u64;
+            self.state.lock().bytes_out += payload.len() as u64;
             let fits = payload.len() <= call.chain.payload_room() as usize;
             let (status, payload) =
                 if fits { (header.status, &payload[..]) } else { (REPLY_INVALID, &[][..]) };
@@ -449,7 +443,7 @@ impl Session {
     }
 
     fn log_end(&self, end: End, status: Option<ExitStatus>) {
-        let state = self.lock();
+        let state = self.state.lock();
         let how = match (end, status) {
             (End::Closed, _) => "closed".to_string(),
             (End::Lost, Some(status)) => format!("lost ({status})"),
@@ -484,10 +478,6 @@ fn encode(id: u64, reply_room: u32, request: &Request) -> Vec<u8> {
     let (flags, tag) = (request.header.flags, request.header.tag);
     let header = ToWorker { kind, flags, id, tag, reply_room, ..ToWorker::default() };
     link::encode_request(&header, &request.payload, &request.in_entries, &request.out_entries)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The printable part of a name that the guest chose.

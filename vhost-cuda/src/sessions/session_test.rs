@@ -200,7 +200,7 @@ fn changes_of_memory_wait_as_one() {
     memory(&fixture);
     // The writer waits for a worker that does not read.
     while link::write_now(&fixture.session.worker.sockets.link, &[0; 4096]) > 0 {}
-    let waiting = lock(&fixture.session.outbox).waiting.clone();
+    let waiting = fixture.session.outbox.lock().waiting.clone();
     for _ in 0..1000 {
         fixture.session.update_memory();
     }
@@ -217,7 +217,7 @@ fn outstanding_requests_are_bounded() {
         let charge = RequestBudget::new(1).charge(1, 1).unwrap();
         let call =
             InFlight { chain, written: request.unwrap().out_entries, named: None, _charge: Arc::new(charge) };
-        fixture.session.lock().outstanding.insert(1000 + id, call);
+        fixture.session.state.lock().outstanding.insert(1000 + id, call);
     }
     fixture.submit(b"one too many");
     fixture.guest.wait_used(1);
@@ -269,12 +269,12 @@ fn memory_that_changes_while_a_session_begins_is_sent() {
     let table: Arc<Mutex<Arc<MemoryTable>>> = Arc::default();
     let now = table.clone();
     let open = Open { pid: 42, uid: 0, name: [0; 16] };
-    let session = Session::new(7, 1, &open, worker, Box::new(move || lock(&now).clone()));
+    let session = Session::new(7, 1, &open, worker, Box::new(move || now.lock().clone()));
     // Before the session has a writer.
     let file = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
     let region =
         (link::Region { bytes: 4096, ..link::Region::default() }, vm_memory::FileOffset::new(file, 0));
-    *lock(&table) = Arc::new(MemoryTable { regions: vec![region] });
+    *table.lock() = Arc::new(MemoryTable { regions: vec![region] });
     session.update_memory();
     let runner = session.clone();
     let running = thread::spawn(move || runner.run(|| {}, |_| {}));

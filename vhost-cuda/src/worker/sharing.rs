@@ -6,10 +6,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use log::debug;
+use parking_lot::Mutex;
 
 use super::gpu::{CuResult, CudaError};
 use crate::exchange::{self, Offer, TOKEN_BYTES};
@@ -63,7 +63,7 @@ impl Sharing {
         offer: Offer,
         file: Option<&File>,
     ) -> CuResult<[u8; TOKEN_BYTES]> {
-        let mut offered = lock(&self.offered);
+        let mut offered = self.offered.lock();
         if let Some(&(token, _)) = offered.get(&(offer.what, name)) {
             return Ok(token);
         }
@@ -81,7 +81,7 @@ impl Sharing {
     }
 
     fn end_all(&self, ended: impl Fn(&Thing, u64) -> bool) {
-        let mut offered = lock(&self.offered);
+        let mut offered = self.offered.lock();
         let tokens: Vec<_> = offered
             .extract_if(|thing, (_, context)| ended(thing, *context))
             .map(|(_, (token, _))| token)
@@ -109,7 +109,7 @@ impl Sharing {
 
     /// Talks to the daemon; after an error never again, since the next answer might be an old one.
     fn with<T>(&self, talk: impl FnOnce(&UnixStream) -> io::Result<T>) -> CuResult<T> {
-        let mut socket = lock(&self.socket);
+        let mut socket = self.socket.lock();
         let open = socket.as_ref().ok_or(CudaError::NOT_SUPPORTED)?;
         talk(open).map_err(|error| {
             debug!("The daemon's exchange does not answer: {error}");
@@ -120,7 +120,7 @@ impl Sharing {
 
     /// Notes that memory of another process was opened at `dptr` once more.
     pub fn open(&self, dptr: u64, context: u64) {
-        let mut opened = lock(&self.opened);
+        let mut opened = self.opened.lock();
         opened.entry(dptr).or_insert((0, context)).0 += 1;
     }
 
@@ -128,7 +128,7 @@ impl Sharing {
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for an address that was not opened.
     pub fn close(&self, dptr: u64) -> CuResult<bool> {
-        let mut opened = lock(&self.opened);
+        let mut opened = self.opened.lock();
         let (count, _) = opened.get_mut(&dptr).ok_or(CudaError::INVALID_VALUE)?;
         *count -= 1;
         let last = *count == 0;
@@ -140,13 +140,9 @@ impl Sharing {
 
     /// Forgets what a context took with it when it ended.
     pub fn forget_context(&self, context: u64) {
-        let mut opened = lock(&self.opened);
+        let mut opened = self.opened.lock();
         opened.retain(|_, (_, of)| *of != context);
         drop(opened);
         self.end_all(|_, of| of == context);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::copy::Engine;
 use super::devices::DeviceFacts;
@@ -215,7 +217,7 @@ impl SessionState {
 
     /// Ranges that a GPU address may name.
     pub fn allocations(&self) -> MutexGuard<'_, Allocations> {
-        self.allocations.lock().unwrap_or_else(PoisonError::into_inner)
+        self.allocations.lock()
     }
 
     /// Returns whether device memory is counted because there is a limit.
@@ -225,23 +227,23 @@ impl SessionState {
 
     /// Reserved addresses and what is mapped there.
     pub fn reservations(&self) -> LockedReservations<'_> {
-        let reservations = self.reservations.lock().unwrap_or_else(PoisonError::into_inner);
+        let reservations = self.reservations.lock();
         LockedReservations { reservations, sharing: &self.sharing }
     }
 
     /// Pages of the guest process.
     pub fn window(&self) -> MutexGuard<'_, Window> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+        self.window.lock()
     }
 
     /// Guest memory as it is now.
     pub fn memory(&self) -> Arc<GuestPages> {
-        self.memory.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.memory.read().clone()
     }
 
     /// Replaces guest memory. Calls that run keep what they began with.
     pub fn set_memory(&self, memory: GuestPages) {
-        *self.memory.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(memory);
+        *self.memory.write() = Arc::new(memory);
     }
 
     /// Checks that the session owns `bytes` bytes at `address`.

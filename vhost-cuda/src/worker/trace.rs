@@ -12,10 +12,11 @@ mod store;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Arc, Once, OnceLock};
 
 use cuda_abi::TraceWork;
 use log::{debug, warn};
+use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::{CALL_CORRELATION_BITS, CALL_CORRELATION_SHIFT};
 
 use super::gpu::{CuResult, CudaError};
@@ -77,7 +78,7 @@ impl Trace {
     ///
     /// Errors: `CUDA_ERROR_NOT_FOUND` if the host has no CUPTI, `CUDA_ERROR_NOT_SUPPORTED` if CUPTI refuses. The log says which, once.
     pub fn start(&self, driver_version: i32) -> CuResult<()> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         let names = library::names(driver_version);
         let cupti = self.cupti.get_or_init(|| Cupti::find(&self.folders, names)).as_ref();
         let Some(cupti) = cupti else {
@@ -104,7 +105,7 @@ impl Trace {
 
     /// No longer measures, if it did.
     pub fn stop(&self) {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         if let Ok(cupti) = self.loaded()
             && self.active.swap(false, Ordering::Relaxed)
         {

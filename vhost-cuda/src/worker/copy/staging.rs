@@ -3,10 +3,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use log::debug;
+use parking_lot::Mutex;
 
 use super::super::gpu::{CuResult, CudaError};
 use super::dma::{Dma, Mark};
@@ -148,10 +149,6 @@ pub struct Share<'a> {
 }
 
 impl Staging {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins a copy in the context named `context`, which is current, with at most `most` buffers at once.
     pub fn share(&self, context: u64, most: usize) -> Share<'_> {
         self.copies.fetch_add(1, Ordering::Relaxed);
@@ -160,7 +157,7 @@ impl Staging {
 
     /// Forgets the buffers of a context that has ended. Those in use are freed when they come back.
     pub fn forget_context(&self, context: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(pool) = state.pools.remove(&context) {
             state.made -= pool.free.len();
         }
@@ -168,7 +165,7 @@ impl Staging {
 
     /// A free buffer that the GPU is done with.
     fn find(&self, dma: &impl Dma, context: u64) -> Option<Buffer> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let free = &mut state.pools.get_mut(&context)?.free;
         // The oldest first: it is the one that is done, unless its stream is busy.
         let index = (0..free.len()).find(|&index| free[index].is_free(dma))?;
@@ -177,7 +174,7 @@ impl Staging {
 
     /// Makes buffers, and answers one of them. `None`: there are enough.
     fn make(&self, dma: &impl Dma, context: u64, needed: bool) -> CuResult<Option<Buffer>> {
-        if !needed && self.state().made >= MAX_BUFFERS {
+        if !needed && self.state.lock().made >= MAX_BUFFERS {
             return Ok(None);
         }
         let slab = Slab::new().map_err(|error| {
@@ -187,7 +184,7 @@ impl Staging {
         // SAFETY: the slab is mapped while one of its buffers exists; those of a context are dropped after it.
         unsafe { dma.pin(slab.base as *mut u8, SLAB_BYTES) }?;
         let slab = Arc::new(slab);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.made += SLAB_BUFFERS;
         state.generations += 1;
         let next = state.generations;
@@ -203,7 +200,7 @@ impl Staging {
     }
 
     fn give_back(&self, buffer: Buffer) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match state.pools.get_mut(&buffer.context) {
             Some(pool) if pool.generation == buffer.generation => pool.free.push_back(buffer),
             _ => state.made -= 1,
@@ -211,7 +208,7 @@ impl Staging {
     }
 
     fn pending(&self, context: u64) -> usize {
-        let state = self.state();
+        let state = self.state.lock();
         state.pools.get(&context).map_or(0, |pool| pool.free.iter().filter(|buffer| buffer.pending).count())
     }
 }
@@ -220,7 +217,7 @@ impl Staging {
 impl Staging {
     /// Buffers that exist, and those that are free.
     pub fn count(&self) -> (usize, usize) {
-        let state = self.state();
+        let state = self.state.lock();
         (state.made, state.pools.values().map(|pool| pool.free.len()).sum())
     }
 }

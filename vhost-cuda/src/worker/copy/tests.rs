@@ -5,10 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
+use parking_lot::Mutex;
 use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
 
 use super::dma::{Dma, Mark};
@@ -73,7 +74,7 @@ impl FakeStream {
                 Operation::FromDevice { to, at, bytes } => {
                     to.copy_from_nonoverlapping(memory[at..at + bytes].as_ptr(), bytes);
                 }
-                Operation::Mark(mark) => *OPEN.lock().unwrap().get_mut(&mark.0).unwrap() -= 1,
+                Operation::Mark(mark) => *OPEN.lock().get_mut(&mark.0).unwrap() -= 1,
             }
         }
         true
@@ -84,7 +85,7 @@ impl FakeStream {
     }
 
     fn is_open(mark: Mark) -> bool {
-        OPEN.lock().unwrap().get(&mark.0).is_some_and(|times| *times > 0)
+        OPEN.lock().get(&mark.0).is_some_and(|times| *times > 0)
     }
 }
 
@@ -110,7 +111,7 @@ impl Dma for FakeStream {
     }
     fn record(&self, mark: Mark) -> CuResult<()> {
         self.call()?;
-        *OPEN.lock().unwrap().entry(mark.0).or_default() += 1;
+        *OPEN.lock().entry(mark.0).or_default() += 1;
         self.queue.borrow_mut().push_back(Operation::Mark(mark));
         Ok(())
     }

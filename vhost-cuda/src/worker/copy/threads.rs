@@ -3,12 +3,13 @@
 //! there is nothing to do, and make no CUDA calls.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use log::debug;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::staging::Buffer;
 use crate::worker::memory::pages::{Cursor, PageList};
@@ -77,16 +78,12 @@ impl Transfer {
         }
     }
 
-    fn done(&self) -> MutexGuard<'_, Vec<(Piece, Buffer)>> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes the pieces that the threads have copied since the last time, without waiting.
     pub fn take_done(&self) -> Vec<(Piece, Buffer)> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }
-        self.take(self.done())
+        self.take(self.done.lock())
     }
 
     fn take(&self, mut done: MutexGuard<'_, Vec<(Piece, Buffer)>>) -> Vec<(Piece, Buffer)> {
@@ -97,15 +94,15 @@ impl Transfer {
     /// As [`Self::take_done`], and waits until there is something. Something must be under way.
     pub fn wait_done(&self) -> Vec<(Piece, Buffer)> {
         watch(|| self.count.load(Ordering::Relaxed) > 0);
-        let mut done = self.done();
+        let mut done = self.done.lock();
         while done.is_empty() {
-            done = self.changed.wait(done).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut done);
         }
         self.take(done)
     }
 
     fn finish(&self, piece: Piece, buffer: Buffer) {
-        let mut done = self.done();
+        let mut done = self.done.lock();
         done.push((piece, buffer));
         self.count.store(done.len(), Ordering::Relaxed);
         drop(done);
@@ -135,12 +132,6 @@ struct Shared {
     work: Condvar,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The threads of a session.
 #[derive(Debug)]
 pub struct CopyThreads {
@@ -161,7 +152,7 @@ impl CopyThreads {
 
     /// Has a thread do one piece; it comes out of [`Transfer::wait_done`]. Without any thread it is done here.
     pub fn submit(&self, transfer: &Arc<Transfer>, piece: Piece, buffer: Buffer) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         if state.queued >= state.idle && state.threads < self.limit {
             self.start(&mut state);
         }
@@ -195,7 +186,7 @@ impl CopyThreads {
 
 impl Drop for CopyThreads {
     fn drop(&mut self) {
-        self.shared.lock().stopping = true;
+        self.shared.state.lock().stopping = true;
         self.shared.work.notify_all();
     }
 }
@@ -213,7 +204,7 @@ impl Drop for EndWithThread {
 
 fn run(shared: &Shared) {
     let _guard = EndWithThread;
-    let mut state = shared.lock();
+    let mut state = shared.state.lock();
     let mut watched = true;
     loop {
         let Some((transfer, mut tasks)) = state.copies.pop_front() else {
@@ -223,11 +214,11 @@ fn run(shared: &Shared) {
             if !std::mem::replace(&mut watched, true) {
                 drop(state);
                 watch(|| shared.queued.load(Ordering::Relaxed) > 0);
-                state = shared.lock();
+                state = shared.state.lock();
                 continue;
             }
             state.idle += 1;
-            state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            shared.work.wait(&mut state);
             state.idle -= 1;
             continue;
         };
@@ -241,6 +232,6 @@ fn run(shared: &Shared) {
         drop(state);
         transfer.copy(&piece, &buffer);
         transfer.finish(piece, buffer);
-        state = shared.lock();
+        state = shared.state.lock();
     }
 }

@@ -3,8 +3,9 @@
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 
+use parking_lot::{Mutex, MutexGuard};
 use virtio_cuda_protocol::cuda::{WINDOW_BASE, WINDOW_BYTES};
 
 use super::super::gpu::{Driver, null};
@@ -53,7 +54,7 @@ impl FuzzSession {
 
     /// The same with NVIDIA's libraries that `open` opens.
     pub fn with(limited: bool, emulated: bool, open: impl FnOnce(&Vendor)) -> Self {
-        let lock = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = IN_USE.lock();
         null::reset();
         let window = Window::reserve().expect("the window is free");
         let limits = SessionLimits {
@@ -63,8 +64,7 @@ impl FuzzSession {
             emulated,
         };
         static OUTPUT: Mutex<Option<Output>> = Mutex::new(None);
-        let output =
-            OUTPUT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Output::fixture).again();
+        let output = OUTPUT.lock().get_or_insert_with(Output::fixture).again();
         let parts = (IMAGES.clone(), Sharing::new(dead_socket()));
         let session = SessionState::new(Driver::null(), parts, output, window, null::DEVICES, limits);
         open(&session.vendor);

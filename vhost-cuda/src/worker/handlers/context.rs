@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Contexts.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal};
 
 use crate::timers::late_in_threads_of;

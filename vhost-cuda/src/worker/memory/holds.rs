@@ -3,7 +3,7 @@
 //! ask for the pages back meanwhile, because the process changed its mapping of them or of its neighbours; they go
 //! back when the last such call is done.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
 use super::allocations::{Allocations, Origin};
 use crate::worker::gpu::CuResult;
@@ -52,7 +52,7 @@ impl Holds {
                 allocations.check(address, bytes)?;
             }
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         for (base, _) in &windows {
             match state.counts.iter_mut().find(|(held, _)| held == base) {
                 Some((_, count)) => *count += 1,
@@ -65,19 +65,15 @@ impl Holds {
 
     /// Returns whether a call uses the window at `base`.
     pub fn is_held(&self, base: u64) -> bool {
-        self.state().holds(base)
+        self.state.lock().holds(base)
     }
 
     /// Waits until no call uses the window at `base`.
     pub fn wait(&self, base: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.waiting += 1;
-        let waited = self.released.wait_while(state, |state| state.holds(base));
-        waited.unwrap_or_else(PoisonError::into_inner).waiting -= 1;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.released.wait_while(&mut state, |state| state.holds(base));
+        state.waiting -= 1;
     }
 }
 
@@ -97,7 +93,7 @@ impl Drop for Held<'_> {
         if self.windows.is_empty() {
             return;
         }
-        let mut state = self.holds.state();
+        let mut state = self.holds.state.lock();
         for (base, _) in &self.windows {
             if let Some((_, count)) = state.counts.iter_mut().find(|(held, _)| held == base) {
                 *count -= 1;

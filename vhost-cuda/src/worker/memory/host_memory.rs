@@ -2,8 +2,10 @@
 //! Bounds on the host memory of a session that only its worker sees.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::quota::Holder;
 use crate::limits::budget::{Budget, Charge};
@@ -49,11 +51,10 @@ pub struct CopyCharge(usize);
 ///
 /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
 pub fn charge_copy(bytes: usize) -> CuResult<CopyCharge> {
-    let used = COPIES.used.lock().unwrap_or_else(PoisonError::into_inner);
     let full = |used: &mut usize| used.checked_add(bytes).is_none_or(|sum| sum > COPY_BYTES);
-    let (mut used, waited) =
-        COPIES.changed.wait_timeout_while(used, COPY_WAIT, full).unwrap_or_else(PoisonError::into_inner);
-    if waited.timed_out() {
+    let mut used = COPIES.used.lock();
+    COPIES.changed.wait_while_for(&mut used, full, COPY_WAIT);
+    if full(&mut used) {
         return Err(CudaError::OUT_OF_MEMORY);
     }
     *used += bytes;
@@ -62,16 +63,12 @@ pub fn charge_copy(bytes: usize) -> CuResult<CopyCharge> {
 
 impl Drop for CopyCharge {
     fn drop(&mut self) {
-        *COPIES.used.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
+        *COPIES.used.lock() -= self.0;
         COPIES.changed.notify_all();
     }
 }
 
 impl HostMemory {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Holder, (Charge, u64)>> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes a share for something of a link.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -84,18 +81,18 @@ impl HostMemory {
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn loaded(&self, holder: Holder, bytes: usize, context: u64) -> CuResult<()> {
         let charge = self.images.charge(bytes).ok_or(CudaError::OUT_OF_MEMORY)?;
-        self.lock().insert(holder, (charge, context));
+        self.loaded.lock().insert(holder, (charge, context));
         Ok(())
     }
 
     /// An image is loaded no longer.
     pub fn unloaded(&self, holder: Holder) {
-        self.lock().remove(&holder);
+        self.loaded.lock().remove(&holder);
     }
 
     /// Forgets what a context took along.
     pub fn forget_context(&self, context: u64) {
-        self.lock().retain(|_, (_, of)| *of == 0 || *of != context);
+        self.loaded.lock().retain(|_, (_, of)| *of == 0 || *of != context);
     }
 }
 

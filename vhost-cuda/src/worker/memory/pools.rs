@@ -6,7 +6,8 @@
 //! without a limit.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::allocations::{Allocations, Origin, Range};
 use super::quota::Holder;
@@ -40,7 +41,7 @@ struct State {
 
 impl Pools {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Does not ask for a context's events any more. To be called before it is destroyed.

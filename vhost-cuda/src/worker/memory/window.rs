@@ -59,7 +59,7 @@ pub struct Registration {
 
 /// Held by those that reserve the window in tests: it is there once in a process.
 #[cfg(any(test, fuzzing))]
-pub static IN_USE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+pub static IN_USE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 impl Window {
     /// Reserves the window. To be called before CUDA takes addresses.
@@ -237,7 +237,7 @@ mod tests {
     /// One test for all: the window exists once in a process.
     #[test]
     fn scattered_pages_appear_side_by_side_where_wanted() {
-        let _in_use = IN_USE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _in_use = IN_USE.lock();
         let mut window = Window::reserve().unwrap();
         assert!(Window::reserve().is_err());
         let (scattered, file) = pieces(&[9, 3, 5]);

@@ -9,8 +9,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE};
 
 use super::Object;
@@ -110,7 +111,7 @@ pub struct ContextState {
 impl Contexts {
     /// Exclusive access, also across driver calls that make contexts.
     pub fn lock(&self) -> MutexGuard<'_, ContextState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
     /// The context named `id`.
     ///

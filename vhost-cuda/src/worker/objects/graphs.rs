@@ -10,9 +10,10 @@
 //! the lock, too. That wait is short: calls on graphs only compute. Executable graphs are objects with a lock of their own.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::{
     FIRST_HANDLE, FIRST_WORKER_HANDLE, GraphExecId, GraphId, GraphNodeId, MemcpyNode, UserObjectId,
@@ -102,7 +103,7 @@ pub struct Taken<'a> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        self.graphs.tables().taken.remove(&(self.kind, self.name));
+        self.graphs.tables.lock().taken.remove(&(self.kind, self.name));
     }
 }
 
@@ -176,10 +177,6 @@ impl Tables {
 }
 
 impl Graphs {
-    fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns whether any stream captures, or is about to.
     pub fn is_capturing(&self) -> bool {
         self.capturing.load(Ordering::Acquire) > 0
@@ -195,7 +192,7 @@ impl Graphs {
     fn locked<T>(&self, held: &Held, find: impl Fn(&Tables) -> Option<(T, Exclusive)>) -> CuResult<T> {
         loop {
             // Anew after each wait: another call may have destroyed it.
-            let found = find(&self.tables());
+            let found = find(&self.tables.lock());
             let (found, family) = found.ok_or(CudaError::INVALID_VALUE)?;
             if held.has(&family) {
                 return Ok(found);
@@ -216,7 +213,7 @@ impl Graphs {
 
     /// Locks the families of all these, as far as they exist, for a call that uses several.
     pub fn enter(&self, held: &Held, graphs: &[GraphId], nodes: &[GraphNodeId]) {
-        let tables = self.tables();
+        let tables = self.tables.lock();
         let of_graphs = graphs.iter().filter_map(|id| Some(tables.graphs.get(&id.0)?.family.clone()));
         let of_nodes = nodes.iter().filter_map(|id| tables.family_of_node(id.0));
         let families: SmallVec<_> = of_graphs.chain(of_nodes).collect();
@@ -249,7 +246,7 @@ impl Graphs {
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn exec(&self, held: &Held, id: GraphExecId) -> CuResult<CUgraphExec> {
-        let found = self.tables().execs.get(&id.0).cloned();
+        let found = self.tables.lock().execs.get(&id.0).cloned();
         let Exec { object, lock } = found.ok_or(CudaError::INVALID_VALUE)?;
         if self.is_capturing() {
             held.lock_captures(&self.captures);
@@ -260,7 +257,7 @@ impl Graphs {
 
     /// Notes the user object that stands for a node's function, if there is one; answers the earlier one.
     pub fn set_function(&self, id: GraphNodeId, object: Option<CUuserObject>) -> Option<CUuserObject> {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         let object = object.map_or(0, |object| object as usize);
         let earlier = std::mem::replace(&mut tables.nodes.get_mut(&id.0)?.function, object);
         (earlier != 0).then_some(earlier as CUuserObject)
@@ -268,7 +265,7 @@ impl Graphs {
 
     /// The copy that a node is to the guest, if the driver knows it as something else.
     pub fn disguised_copy(&self, id: GraphNodeId) -> Option<MemcpyNode> {
-        self.tables().nodes.get(&id.0).and_then(|node| node.copy)
+        self.tables.lock().nodes.get(&id.0).and_then(|node| node.copy)
     }
 
     /// The graph that a node is in.
@@ -282,7 +279,7 @@ impl Graphs {
     }
 
     fn take_name(&self, kind: Kind, name: u64) -> CuResult<Taken<'_>> {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         let (exists, count) = match kind {
             Kind::Graph => (tables.graphs.contains_key(&name), tables.graphs.len()),
             Kind::Node => (tables.nodes.contains_key(&name), tables.nodes.len()),
@@ -319,7 +316,7 @@ impl Graphs {
 
     /// Names a graph as the guest wants, which has taken the name. The call has it for itself until it is done.
     pub fn add_graph(&self, held: &Held, id: GraphId, raw: CUgraph, parent: Option<GraphNodeId>) {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         tables.add_graph(id.0, raw, parent.map(|node| node.0));
         if let (Some(graph), None) = (tables.graphs.get(&id.0), parent) {
             // Nobody else has seen it.
@@ -329,12 +326,12 @@ impl Graphs {
 
     /// Names a node as the guest wants, which has taken the name.
     pub fn add_node(&self, id: GraphNodeId, raw: CUgraphNode, graph: GraphId, copy: Option<MemcpyNode>) {
-        self.tables().add_node(id.0, raw, graph.0, copy);
+        self.tables.lock().add_node(id.0, raw, graph.0, copy);
     }
 
     /// Names a copy that the driver knows as a graph in a node.
     pub fn add_disguised(&self, raw: CUgraphNode, graph: CUgraph, copy: MemcpyNode) {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         let graph = match tables.graph_names.get(&(graph as usize)) {
             Some(&graph) => graph,
             None => {
@@ -349,13 +346,13 @@ impl Graphs {
 
     /// Returns the reservations of a graph's nodes, for an executable graph made from it.
     pub fn leases_of(&self, id: GraphId) -> Vec<Lease> {
-        self.tables().graphs.get(&id.0).map(|graph| graph.leases.clone()).unwrap_or_default()
+        self.tables.lock().graphs.get(&id.0).map(|graph| graph.leases.clone()).unwrap_or_default()
     }
 
     /// Names an executable graph as the guest wants, which has taken the name. The object is the caller's again if its
     /// context was destroyed meanwhile.
     pub fn add_exec(&self, id: GraphExecId, object: Arc<Object>) -> Result<(), Arc<Object>> {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         // With the tables locked: whoever closes the context looks here afterwards.
         if !object.is_open() {
             drop(tables);
@@ -373,7 +370,7 @@ impl Graphs {
     /// too many. The object is then the caller's again.
     pub fn add_device_exec(&self, object: Arc<Object>) -> Result<GraphExecId, (CudaError, Arc<Object>)> {
         let name = object.raw::<u8>() as u64;
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         let error = if !object.is_open() {
             CudaError::CONTEXT_IS_DESTROYED
         } else if name < FIRST_WORKER_HANDLE || tables.execs.contains_key(&name) {
@@ -390,14 +387,14 @@ impl Graphs {
 
     /// Has a graph own memory that a node of it allocates.
     pub fn add_lease(&self, id: GraphId, lease: Lease) {
-        if let Some(graph) = self.tables().graphs.get_mut(&id.0) {
+        if let Some(graph) = self.tables.lock().graphs.get_mut(&id.0) {
             graph.leases.push(lease);
         }
     }
 
     /// Has `to` share the memory that nodes of `from` allocate.
     pub fn share_leases(&self, from: GraphId, to: GraphId) {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         let leases = tables.graphs.get(&from.0).map(|graph| graph.leases.clone()).unwrap_or_default();
         if let Some(graph) = tables.graphs.get_mut(&to.0) {
             graph.leases.extend(leases);
@@ -406,7 +403,7 @@ impl Graphs {
 
     /// The name of a graph of the driver's, minted if it has none.
     pub fn name_graph(&self, raw: CUgraph, parent: Option<GraphNodeId>) -> GraphId {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         if let Some(&name) = tables.graph_names.get(&(raw as usize)) {
             return GraphId(name);
         }
@@ -420,7 +417,7 @@ impl Graphs {
         if raw.is_null() {
             return GraphNodeId(0);
         }
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         if let Some(&name) = tables.node_names.get(&(raw as usize)) {
             return GraphNodeId(name);
         }
@@ -431,19 +428,19 @@ impl Graphs {
 
     /// The name of the graph that a node is in.
     pub fn graph_name_of(&self, id: GraphNodeId) -> CuResult<GraphId> {
-        self.tables().nodes.get(&id.0).map(|node| GraphId(node.graph)).ok_or(CudaError::INVALID_VALUE)
+        self.tables.lock().nodes.get(&id.0).map(|node| GraphId(node.graph)).ok_or(CudaError::INVALID_VALUE)
     }
 
     /// Nodes of a graph that are copies to the guest and something else to the driver.
     pub fn disguised_in(&self, id: GraphId) -> Vec<(CUgraphNode, MemcpyNode)> {
-        let tables = self.tables();
+        let tables = self.tables.lock();
         let in_graph = tables.nodes.values().filter(|node| node.graph == id.0);
         in_graph.filter_map(|node| Some((node.raw as CUgraphNode, node.copy?))).collect()
     }
 
     /// Takes out a graph that the guest may destroy: one that lies in no node.
     pub fn remove_graph(&self, id: GraphId) -> CuResult<(CUgraph, Vec<Lease>)> {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         let graph = tables.graphs.get(&id.0).filter(|graph| graph.parent.is_none());
         let raw = graph.map(|graph| graph.raw as CUgraph).ok_or(CudaError::INVALID_VALUE)?;
         Ok((raw, tables.remove_graph(id.0)))
@@ -451,7 +448,7 @@ impl Graphs {
 
     /// Takes out a node.
     pub fn remove_node(&self, id: GraphNodeId) -> CuResult<(CUgraphNode, Vec<Lease>)> {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         let raw = tables.nodes.get(&id.0).map(|node| node.raw as CUgraphNode);
         Ok((raw.ok_or(CudaError::INVALID_VALUE)?, tables.remove_node(id.0)))
     }
@@ -460,28 +457,28 @@ impl Graphs {
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn remove_exec(&self, id: GraphExecId) -> CuResult<Arc<Object>> {
-        let exec = self.tables().execs.remove(&id.0);
+        let exec = self.tables.lock().execs.remove(&id.0);
         exec.map(|exec| exec.object).ok_or(CudaError::INVALID_VALUE)
     }
 
     /// Takes out the executable graphs of a context that is to be destroyed.
     #[must_use]
     pub fn take_execs(&self, context: u64) -> Vec<Arc<Object>> {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         let gone = tables.execs.extract_if(|_, exec| exec.object.context() == context);
         gone.map(|(_, exec)| exec.object).collect()
     }
 
     /// Forgets the graphs in a node, which has others now.
     pub fn remove_inside(&self, id: GraphNodeId) -> Vec<Lease> {
-        self.tables().remove_inside(id.0)
+        self.tables.lock().remove_inside(id.0)
     }
 
     /// Notes a handle by which device code steers a conditional node of a graph.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for too many.
     pub fn add_conditional_handle(&self, id: GraphId, handle: u64) -> CuResult<()> {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         if tables.handles.len() >= MAX_OBJECTS {
             return Err(CudaError::OUT_OF_MEMORY);
         }
@@ -494,18 +491,18 @@ impl Graphs {
 
     /// Returns whether the driver gave out a handle for a conditional node.
     pub fn is_conditional_handle(&self, handle: u64) -> bool {
-        self.tables().handles.contains(&handle)
+        self.tables.lock().handles.contains(&handle)
     }
 
     /// References to a user object that a graph has, as far as the program gave them.
     pub fn user_objects(&self, id: GraphId, object: UserObjectId) -> u64 {
-        let tables = self.tables();
+        let tables = self.tables.lock();
         tables.graphs.get(&id.0).and_then(|graph| graph.user_objects.get(&object.0).copied()).unwrap_or(0)
     }
 
     /// Notes how many references to a user object a graph has now.
     pub fn set_user_objects(&self, id: GraphId, object: UserObjectId, count: u64) {
-        if let Some(graph) = self.tables().graphs.get_mut(&id.0) {
+        if let Some(graph) = self.tables.lock().graphs.get_mut(&id.0) {
             if count == 0 {
                 graph.user_objects.remove(&object.0);
             } else {
@@ -516,7 +513,7 @@ impl Graphs {
 
     /// Has a copy of a graph own as many references to user objects.
     pub fn share_user_objects(&self, from: GraphId, to: GraphId) {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         let objects = tables.graphs.get(&from.0).map(|graph| graph.user_objects.clone()).unwrap_or_default();
         if let Some(graph) = tables.graphs.get_mut(&to.0) {
             graph.user_objects = objects;
@@ -526,7 +523,7 @@ impl Graphs {
     /// Notes that a stream is about to capture: from now on others who use it look whether it does. `false`: it captured
     /// before.
     pub fn capture_begins(&self, stream: usize) -> bool {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         let before = tables.captures.len();
         tables.captures.entry(stream).or_default();
         self.capturing.store(tables.captures.len(), Ordering::Release);
@@ -535,7 +532,7 @@ impl Graphs {
 
     /// Forgets captures of streams that are no objects: a context is destroyed, which may be theirs.
     pub fn default_captures_ended(&self) {
-        let tables = self.tables();
+        let tables = self.tables.lock();
         let of_threads = tables.captures.keys().filter(|&&stream| stream & OF_THREAD != 0);
         let of_threads: Vec<usize> = of_threads.copied().collect();
         drop(tables);
@@ -544,12 +541,12 @@ impl Graphs {
 
     /// Notes the graph that a stream captures: it dies if the capture does.
     pub fn capture_begun(&self, stream: usize, graph: GraphId) {
-        self.tables().captures.insert(stream, Some(graph.0));
+        self.tables.lock().captures.insert(stream, Some(graph.0));
     }
 
     /// A capture is over; with an error the driver has destroyed its graph.
     pub fn capture_ended(&self, stream: usize, failed: bool) {
-        let mut tables = self.tables();
+        let mut tables = self.tables.lock();
         let graph = tables.captures.remove(&stream);
         self.capturing.store(tables.captures.len(), Ordering::Release);
         if let (Some(Some(graph)), true) = (graph, failed) {

@@ -6,11 +6,12 @@ use std::io;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use log::debug;
+use parking_lot::Mutex;
 
 use crate::cache::{self, ASK, DIGEST_BYTES, KEEP, Question};
 use crate::worker::memory::host_memory::CopyCharge;
@@ -73,7 +74,7 @@ impl Images {
 
     /// Talks to the daemon; after an error never again, since the next answer might be an old one.
     fn with<T>(&self, talk: impl FnOnce(&UnixStream) -> io::Result<T>) -> Option<T> {
-        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut socket = self.socket.lock();
         match talk(socket.as_ref()?) {
             Ok(value) => Some(value),
             Err(error) => {

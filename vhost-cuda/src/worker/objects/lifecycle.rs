@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Creation, naming and destruction of objects, for `create`, `part` and `destroy` rows.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use virtio_cuda_protocol::cuda::{
     ArrayDescriptor, ArrayId, DeviceOrdinal, EventId, FunctionId, GraphId, LibraryId, MemoryPoolId,
@@ -229,7 +229,7 @@ impl InTable for MemoryPoolId {
     // Only a device's default pool is a part.
     const PART: CudaError = CudaError::INVALID_VALUE;
     fn forget(self, cx: &CallContext<'_>) {
-        cx.session.thresholds.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        cx.session.thresholds.lock().remove(&self.0);
     }
 }
 

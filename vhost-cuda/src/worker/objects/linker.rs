@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
 use super::jit::JitArguments;
@@ -111,15 +112,11 @@ impl Link {
 pub struct Links(Mutex<HashMap<u64, Arc<Mutex<Link>>>>);
 
 impl Links {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Mutex<Link>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins a link; `make` is called only for a name that is free.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`, and what `make` answers.
     pub fn add(&self, name: u64, make: impl FnOnce() -> CuResult<Link>) -> CuResult<()> {
-        let mut links = self.lock();
+        let mut links = self.0.lock();
         if name < FIRST_HANDLE || links.contains_key(&name) {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -134,13 +131,13 @@ impl Links {
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn get(&self, name: u64) -> CuResult<Arc<Mutex<Link>>> {
-        self.lock().get(&name).cloned().ok_or(CudaError::INVALID_HANDLE)
+        self.0.lock().get(&name).cloned().ok_or(CudaError::INVALID_HANDLE)
     }
 
     /// Takes a link out.
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn remove(&self, name: u64) -> CuResult<Arc<Mutex<Link>>> {
-        self.lock().remove(&name).ok_or(CudaError::INVALID_HANDLE)
+        self.0.lock().remove(&name).ok_or(CudaError::INVALID_HANDLE)
     }
 }

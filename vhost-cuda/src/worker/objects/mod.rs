@@ -14,8 +14,9 @@ pub(super) mod resources;
 mod user_objects;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
 pub use held::{Exclusive, Held, exclusive};
@@ -53,12 +54,12 @@ impl Table {
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn get(&self, id: u64) -> CuResult<Arc<Object>> {
-        self.read().get(&id).and_then(Clone::clone).ok_or(CudaError::INVALID_HANDLE)
+        self.entries.read().get(&id).and_then(Clone::clone).ok_or(CudaError::INVALID_HANDLE)
     }
 
     /// The name of an object that `wanted` picks.
     pub fn find(&self, wanted: impl Fn(&Object) -> bool) -> Option<u64> {
-        let entries = self.read();
+        let entries = self.entries.read();
         entries.iter().find(|(_, entry)| entry.as_deref().is_some_and(&wanted)).map(|(&id, _)| id)
     }
 
@@ -66,7 +67,7 @@ impl Table {
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for a reserved or used name, `CUDA_ERROR_OUT_OF_MEMORY` for too many.
     pub fn reserve(&self, id: u64) -> CuResult<Reserved<'_>> {
-        let mut entries = self.write();
+        let mut entries = self.entries.write();
         if id < FIRST_HANDLE || entries.contains_key(&id) {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -90,7 +91,7 @@ impl Table {
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn close(&self, id: u64) -> CuResult<Arc<Object>> {
-        let mut entries = self.write();
+        let mut entries = self.entries.write();
         let object = entries.get_mut(&id).and_then(Option::take).ok_or(CudaError::INVALID_HANDLE)?;
         // With the table locked: nothing that is made from it gets a name after what was made before loses its own.
         object.close();
@@ -99,7 +100,7 @@ impl Table {
 
     /// Frees a name whose object has been destroyed.
     pub fn free_name(&self, id: u64) {
-        let mut entries = self.write();
+        let mut entries = self.entries.write();
         if let Some(None) = entries.get(&id) {
             entries.remove(&id);
         }
@@ -109,21 +110,13 @@ impl Table {
     #[must_use]
     pub fn take(&self, dead: impl Fn(&Object) -> bool) -> Vec<Arc<Object>> {
         let mut gone = Vec::new();
-        self.write().retain(|_, entry| {
+        self.entries.write().retain(|_, entry| {
             let Some(object) = entry.take_if(|object| dead(object)) else { return true };
             object.close();
             gone.push(object);
             gone.last().is_some_and(|object| object.has_name_to_free())
         });
         gone
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<u64, Option<Arc<Object>>>> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<u64, Option<Arc<Object>>>> {
-        self.entries.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -138,7 +131,7 @@ impl Reserved<'_> {
     /// Gives the name its object, unless what that came from lost its own name meanwhile: then the object is the
     /// caller's again.
     pub fn fill(self, object: Arc<Object>) -> Result<(), Arc<Object>> {
-        let mut entries = self.table.write();
+        let mut entries = self.table.entries.write();
         // With the table locked: whoever closes the parent looks here for its parts afterwards.
         if !object.is_open() {
             drop(entries);
@@ -201,15 +194,11 @@ pub struct Values {
 }
 
 impl Values {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
-        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enters an object that the driver has made in `context`.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for one more object than a session may have.
     pub fn insert(&self, value: u64, context: u64) -> CuResult<()> {
-        let mut contexts = self.lock();
+        let mut contexts = self.contexts.lock();
         if contexts.len() >= MAX_OBJECTS {
             return Err(CudaError::OUT_OF_MEMORY);
         }
@@ -221,12 +210,12 @@ impl Values {
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, as the driver says of values that it has not given out.
     pub fn remove(&self, value: u64) -> CuResult<()> {
-        self.lock().remove(&value).map(drop).ok_or(CudaError::INVALID_VALUE)
+        self.contexts.lock().remove(&value).map(drop).ok_or(CudaError::INVALID_VALUE)
     }
 
     /// Forgets what a context has taken with it.
     pub fn forget_context(&self, context: u64) {
-        self.lock().retain(|_, of| *of != context);
+        self.contexts.lock().retain(|_, of| *of != context);
     }
 }
 
@@ -324,7 +313,7 @@ mod tests {
         let destroyed = Arc::new(Mutex::new(0));
         let count = destroyed.clone();
         let object = fixture(1).ends_by(move |_| {
-            *count.lock().unwrap() += 1;
+            *count.lock() += 1;
             Ok(())
         });
         let table = Table::default();
@@ -332,11 +321,11 @@ mod tests {
         let used = table.get(FIRST_HANDLE).unwrap();
         Object::destroy(table.remove(FIRST_HANDLE).unwrap()).unwrap();
         assert_eq!(table.get(FIRST_HANDLE).unwrap_err(), CudaError::INVALID_HANDLE);
-        assert_eq!(*destroyed.lock().unwrap(), 0, "a call uses it");
+        assert_eq!(*destroyed.lock(), 0, "a call uses it");
         // The name is free for another object meanwhile.
         table.reserve(FIRST_HANDLE).unwrap().fill(self::object(2)).unwrap();
         drop(used);
-        assert_eq!(*destroyed.lock().unwrap(), 1);
+        assert_eq!(*destroyed.lock(), 1);
         assert_eq!(raw(&table.get(FIRST_HANDLE).unwrap()), 2);
     }
 

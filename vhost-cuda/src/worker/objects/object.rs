@@ -186,7 +186,7 @@ impl Drop for Object {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::worker::gpu::CudaError;
@@ -197,7 +197,7 @@ mod tests {
     fn fixture(log: &Log, number: usize) -> Object {
         let log = log.clone();
         Object::new(std::ptr::without_provenance_mut::<u8>(number)).ends_by(move |who| {
-            log.lock().unwrap().push((number, who));
+            log.lock().push((number, who));
             if number == 13 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
         })
     }
@@ -207,7 +207,7 @@ mod tests {
         let log = Log::default();
         assert_eq!(Object::destroy(Arc::new(fixture(&log, 1))), Ok(()));
         assert_eq!(Object::destroy(Arc::new(fixture(&log, 13))), Err(CudaError::INVALID_VALUE));
-        assert_eq!(*log.lock().unwrap(), [(1, Destroyer::Call), (13, Destroyer::Call)]);
+        assert_eq!(*log.lock(), [(1, Destroyer::Call), (13, Destroyer::Call)]);
     }
 
     #[test]
@@ -217,10 +217,10 @@ mod tests {
         let (first, second) = (object.clone(), object.clone());
         assert_eq!(Object::destroy(object), Ok(()), "the destroying call does not wait");
         drop(first);
-        assert!(log.lock().unwrap().is_empty(), "a call uses it still");
+        assert!(log.lock().is_empty(), "a call uses it still");
         assert!(!second.is_open());
         drop(second);
-        assert_eq!(*log.lock().unwrap(), [(1, Destroyer::LastUser)]);
+        assert_eq!(*log.lock(), [(1, Destroyer::LastUser)]);
     }
 
     #[test]
@@ -235,9 +235,9 @@ mod tests {
         assert_eq!(Object::destroy(module), Ok(()));
         assert!(!function.is_open(), "its module was unloaded");
         assert_eq!(Object::destroy(context), Ok(()));
-        assert!(log.lock().unwrap().is_empty());
+        assert!(log.lock().is_empty());
         drop(function);
-        assert_eq!(*log.lock().unwrap(), [(2, Destroyer::LastUser), (1, Destroyer::LastUser)]);
+        assert_eq!(*log.lock(), [(2, Destroyer::LastUser), (1, Destroyer::LastUser)]);
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
         Object::end_with_parent(used);
         assert_eq!(Object::destroy(context), Ok(()));
         drop(call);
-        assert_eq!(*log.lock().unwrap(), [(3, Destroyer::LastUser), (1, Destroyer::LastUser)]);
+        assert_eq!(*log.lock(), [(3, Destroyer::LastUser), (1, Destroyer::LastUser)]);
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
                 }
                 drop(object);
             });
-            assert_eq!(log.lock().unwrap().len(), 1);
+            assert_eq!(log.lock().len(), 1);
         }
     }
 }

@@ -3,8 +3,8 @@
 //! for it instead.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::DeviceResource;
 
 use crate::worker::gpu::{CuResult, CudaError, RawDevResource};
@@ -29,7 +29,7 @@ struct State {
 impl DevResources {
     /// Names a resource, the same one always alike.
     pub fn name(&self, resource: RawDevResource) -> DeviceResource {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         if let Some(&name) = state.names.get(&resource) {
             return resource.for_guest(name);
         }
@@ -51,7 +51,7 @@ impl DevResources {
     ///
     /// Errors: `CUDA_ERROR_INVALID_RESOURCE_TYPE`, as for a structure that is no resource.
     pub fn get(&self, name: u64) -> CuResult<RawDevResource> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.0.lock();
         state.by_name.get(&name).copied().ok_or(INVALID_RESOURCE_TYPE)
     }
 }

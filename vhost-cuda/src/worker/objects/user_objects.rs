@@ -3,8 +3,8 @@
 //! must not be named after that, so those of the program are counted here, too.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
 use super::MAX_OBJECTS;
@@ -23,16 +23,12 @@ struct Entry {
 pub struct UserObjects(Mutex<HashMap<u64, Entry>>);
 
 impl UserObjects {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enters an object that `make` makes with `count` references.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for a reserved or used name, `CUDA_ERROR_OUT_OF_MEMORY` for too many, and what
     /// `make` answers.
     pub fn add(&self, name: u64, count: u32, make: impl FnOnce() -> CuResult<CUuserObject>) -> CuResult<()> {
-        let mut objects = self.lock();
+        let mut objects = self.0.lock();
         if name < FIRST_HANDLE || objects.contains_key(&name) {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -55,7 +51,7 @@ impl UserObjects {
         kept: bool,
         change: impl FnOnce(CUuserObject, u64) -> CuResult<u64>,
     ) -> CuResult<()> {
-        let mut objects = self.lock();
+        let mut objects = self.0.lock();
         let entry = objects.get_mut(&name).ok_or(CudaError::INVALID_HANDLE)?;
         if entry.own == 0 && !kept {
             return Err(CudaError::INVALID_VALUE);
@@ -66,7 +62,7 @@ impl UserObjects {
 
     /// Forgets an object that the driver has destroyed.
     pub fn remove(&self, name: u64) {
-        self.lock().remove(&name);
+        self.0.lock().remove(&name);
     }
 }
 

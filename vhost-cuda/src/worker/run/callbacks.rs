@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{c_int, c_void};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use virtio_cuda_protocol::cuda::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
 
 use crate::worker::gpu::CUstream;
@@ -59,12 +59,8 @@ impl Callbacks {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn push(&self, callback: u64, status: i32, todo: u32) -> u64 {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.tickets += 1;
         let ticket = queue.tickets;
         if todo & CALLBACK_RUN != 0 {
@@ -78,26 +74,23 @@ impl Callbacks {
     /// Has the guest run a function, and waits. A guest process that has ended ends this process too.
     fn run(&self, callback: u64, status: i32, todo: u32) {
         let ticket = self.push(callback, status, todo | CALLBACK_RUN);
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         while queue.waiting.contains(&ticket) {
-            queue = self.done.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            self.done.wait(&mut queue);
         }
     }
 
     /// The guest has run the function with that ticket. Anything else is ignored.
     pub fn finish(&self, ticket: u64) {
-        if self.queue().waiting.remove(&ticket) {
+        if self.queue.lock().waiting.remove(&ticket) {
             self.done.notify_all();
         }
     }
 
     /// The next function, or none for a while.
     pub fn next(&self) -> Option<Due> {
-        let queue = self.queue();
-        let (mut queue, _) = self
-            .due
-            .wait_timeout_while(queue, PATIENCE, |queue| queue.due.is_empty())
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
+        self.due.wait_while_for(&mut queue, |queue| queue.due.is_empty(), PATIENCE);
         queue.due.pop_front()
     }
 }
@@ -139,7 +132,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 callbacks.run(7, 3, CALLBACK_FORGET);
-                *finished.lock().unwrap() = true;
+                *finished.lock() = true;
             });
             let due = callbacks.next().expect("it is due");
             assert_eq!(
@@ -148,10 +141,10 @@ mod tests {
             );
             callbacks.finish(due.ticket + 1);
             std::thread::sleep(Duration::from_millis(20));
-            assert!(!*finished.lock().unwrap(), "another ticket does not count");
+            assert!(!*finished.lock(), "another ticket does not count");
             callbacks.finish(due.ticket);
         });
-        assert!(*finished.lock().unwrap());
+        assert!(*finished.lock());
     }
 
     #[test]

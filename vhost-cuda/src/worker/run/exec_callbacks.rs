@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
+use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::{CallbackId, ContextId, GraphExecId, GraphNodeId, StreamId};
 
 /// The latest launch of a graph. The driver executes launches of one graph one after the other, so that all are
@@ -52,14 +52,10 @@ impl Own {
 }
 
 impl ExecCallbacks {
-    fn graphs(&self) -> MutexGuard<'_, HashMap<u64, Own>> {
-        self.graphs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A node has another function; answers the earlier one.
     #[must_use]
     pub fn replaced(&self, exec: GraphExecId, node: GraphNodeId, callback: CallbackId) -> Retired {
-        let mut graphs = self.graphs();
+        let mut graphs = self.graphs.lock();
         self.any.store(true, Ordering::Release);
         let own = graphs.entry(exec.0).or_default();
         let earlier = own.by_node.insert(node.0, callback);
@@ -72,14 +68,14 @@ impl ExecCallbacks {
         if !self.any.load(Ordering::Acquire) {
             return Retired::default();
         }
-        let Some(mut own) = self.graphs().remove(&exec.0) else { return Retired::default() };
+        let Some(mut own) = self.graphs.lock().remove(&exec.0) else { return Retired::default() };
         let all = own.by_node.drain().map(|(_, callback)| callback).collect();
         own.retire(all)
     }
 
     /// A graph is being launched.
     pub fn launched(&self, exec: GraphExecId, launch: Launch, captured: bool) {
-        if let Some(own) = self.graphs().get_mut(&exec.0) {
+        if let Some(own) = self.graphs.lock().get_mut(&exec.0) {
             own.copied |= captured;
             own.last = Some(launch);
         }
@@ -87,7 +83,7 @@ impl ExecCallbacks {
 
     /// Returns whether a graph has functions of its own.
     pub fn has(&self, exec: GraphExecId) -> bool {
-        self.any.load(Ordering::Acquire) && self.graphs().contains_key(&exec.0)
+        self.any.load(Ordering::Acquire) && self.graphs.lock().contains_key(&exec.0)
     }
 }
 

@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use log::debug;
+use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::{CallHeader, Opcode};
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES};
 use zerocopy::FromBytes;
@@ -61,7 +62,7 @@ impl Replies {
     /// Answers request `id`. If the daemon does not take it the process ends: nobody waits for anything.
     pub fn send(&self, id: u64, (status, payload): &Reply) {
         let header = FromWorker { kind: FROM_REPLY, status: *status, id, ..FromWorker::default() };
-        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = self.stream.lock();
         if let Err(error) = link::send_reply(&stream, &header, payload) {
             crate::worker::end_process(&format!("the daemon does not take replies: {error}"));
         }

@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::{CallHeader, Opcode, ResultHeader};
 use virtio_cuda_protocol::transport::REPLY_OK;
 use virtio_cuda_ring::{Consumer, Kind, MAX_REPLY_BYTES, Record};
@@ -195,7 +195,7 @@ struct Waiting {
 impl Waits {
     /// Answers `request` once the lane has come that far. `false`: too many wait already.
     pub fn add(&self, request: u64, (reply, consumed): (u64, u64), replies: &Replies) -> bool {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         if waiting.len() >= MAX_WAITING {
             return false;
         }
@@ -214,7 +214,7 @@ impl Waits {
         // See `add`.
         fence(Ordering::SeqCst);
         if self.any.load(Ordering::Relaxed) {
-            self.answer(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner), replies);
+            self.answer(&mut self.waiting.lock(), replies);
         }
     }
 

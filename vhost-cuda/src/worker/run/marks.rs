@@ -4,9 +4,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use log::debug;
+use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::StreamId;
 
 use super::call::CallContext;
@@ -74,7 +75,7 @@ impl Marks {
     /// The events of the context that is current in a call. `None`: there is no context.
     pub fn of(&self, cx: &CallContext<'_>) -> Option<Arc<Events>> {
         let (_, object) = cx.home_of()?;
-        let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contexts = self.contexts.lock();
         let at = Arc::as_ptr(&object) as usize;
         if let Some(events) = contexts.get(&at).filter(|events| !events.is_over()) {
             return Some(events.clone());
@@ -120,16 +121,12 @@ impl Events {
     }
 
     fn mark(self: &Arc<Self>, gpu: &Driver) -> CuResult<Mark> {
-        let spare = self.spare().pop();
+        let spare = self.spare.lock().pop();
         let raw = match spare {
             Some(raw) => raw,
             None => gpu.cuEventCreate(self.flags)?.0 as usize,
         };
         Ok(Mark { raw, events: self.clone() })
-    }
-
-    fn spare(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -170,7 +167,7 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        let mut spare = self.events.spare();
+        let mut spare = self.events.spare.lock();
         // More than that end with their context.
         if spare.len() < MAX_SPARE {
             spare.push(self.raw);

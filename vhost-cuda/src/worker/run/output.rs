@@ -7,9 +7,9 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use log::debug;
+use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::{Opcode, RESULT_STDERR, RESULT_STDOUT};
 
 /// Bytes of one stream that are kept for a guest that does not fetch them; older ones are dropped.
@@ -133,7 +133,7 @@ impl Captured {
 
     fn unread(&self) -> u64 {
         let size = self.size();
-        let mut fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fetched = self.fetched.lock();
         if size - *fetched > MAX_UNREAD {
             let from = *fetched;
             *fetched = size - MAX_UNREAD;
@@ -144,7 +144,7 @@ impl Captured {
 
     fn take(&self, room: usize) -> io::Result<(Vec<u8>, u64)> {
         let size = self.size();
-        let mut fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fetched = self.fetched.lock();
         let mut bytes = vec![0; room.min((size - *fetched) as usize)];
         self.file.read_exact_at(&mut bytes, *fetched)?;
         let from = *fetched;

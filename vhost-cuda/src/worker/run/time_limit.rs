@@ -6,12 +6,13 @@
 //! so the worker ends. Before that it says in the lanes what all later calls return.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use log::warn;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use virtio_cuda_ring::LaneMemory;
 
 use super::call::CallContext;
@@ -93,7 +94,7 @@ impl TimeLimit {
 
     /// The session has got lane number `lane`.
     pub fn add_lane(&self, lane: u32, memory: LaneMemory) {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).insert(lane, memory);
+        self.lanes.lock().insert(lane, memory);
     }
 
     /// A call is about to start work.
@@ -143,7 +144,7 @@ impl TimeLimit {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Stream, Queue>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+        self.streams.lock()
     }
 
     /// Starts the thread that looks at the work, once.
@@ -165,7 +166,7 @@ impl TimeLimit {
         loop {
             let mut streams = self.lock();
             while streams.is_empty() {
-                streams = self.changed.wait(streams).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait(&mut streams);
             }
             streams.retain(|_, queue| {
                 land(queue, gpu, usize::MAX);
@@ -183,7 +184,7 @@ impl TimeLimit {
 
     /// Ends the process, and with it what runs.
     fn end(&self) -> ! {
-        for lane in self.lanes.lock().unwrap_or_else(PoisonError::into_inner).values() {
+        for lane in self.lanes.lock().values() {
             lane.set_verdict(CudaError::LAUNCH_TIMEOUT.0.cast_unsigned());
         }
         end_process_of_guest(&format!("work on the GPU took longer than --time-limit {:?}", self.limit))

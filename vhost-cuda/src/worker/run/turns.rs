@@ -9,12 +9,13 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::FromRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use log::warn;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::call::CallContext;
 use super::flights::{Flight, Flights, MAX_FLIGHTS};
@@ -181,14 +182,14 @@ impl Turns {
                     slot.waiting.fetch_sub(1, Ordering::AcqRel);
                 }
                 GO => {
-                    let state = self.lock();
+                    let mut state = self.lock();
                     let left = slot.until.load(Ordering::Relaxed).saturating_sub(now());
                     let flights = &state.gpus[gpu];
                     let in_flight = stream.map_or(flights.count(), |stream| flights.of(stream));
                     if fits(in_flight as u64, slot.typical.load(Ordering::Relaxed), left) {
                         return;
                     }
-                    drop(self.changed.wait_timeout(state, PATIENCE / 50));
+                    self.changed.wait_for(&mut state, PATIENCE / 50);
                 }
                 _ => return,
             }
@@ -217,7 +218,7 @@ impl Turns {
         loop {
             let mut state = self.lock();
             while state.gpus.iter().all(|flights| flights.count() == 0) {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait(&mut state);
             }
             let mut any = false;
             for (index, typical) in typical.iter_mut().enumerate() {
@@ -258,7 +259,7 @@ impl Turns {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -5,8 +5,8 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cuda_abi::{
     ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_DRIVER, ACTIVITY_EXTERNAL_CORRELATION, ACTIVITY_MEMCPY,
@@ -14,6 +14,7 @@ use cuda_abi::{
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use log::{debug, info};
+use parking_lot::Mutex;
 use thiserror::Error;
 
 use super::store;
@@ -172,7 +173,7 @@ impl Cupti {
     ///
     /// Errors: those of CUPTI; nothing is measured then.
     pub fn start(&self) -> Result<()> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         let _ = NEXT.set(self.next);
         // SAFETY: both functions keep CUPTI's contract.
         check("cuptiActivityRegisterCallbacks", unsafe { (self.register)(request, complete) })?;
@@ -189,7 +190,7 @@ impl Cupti {
     /// No longer measures.
     pub fn stop(&self) {
         self.flush();
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         self.disable_all();
     }
 
@@ -202,7 +203,7 @@ impl Cupti {
 
     /// Has CUPTI hand over the records of all work that is done.
     pub fn flush(&self) {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         // SAFETY: a plain call; CUPTI calls `complete`, in this thread or another one.
         let flushed = unsafe { (self.flush_all)(0) };
         let mut dropped = 0;

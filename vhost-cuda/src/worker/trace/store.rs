@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::{CStr, c_char};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cuda_abi::{
     ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_EXTERNAL_CORRELATION, ACTIVITY_KERNEL, ACTIVITY_MEMCPY,
     ACTIVITY_MEMCPY2, ACTIVITY_MEMSET, CUpti_ActivityExternalCorrelation, CUpti_ActivityKernel,
     CUpti_ActivityMemcpy, CUpti_ActivityMemcpyPtoP, CUpti_ActivityMemset, TraceWork, Zero,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 /// The maximum number of pieces of work that wait: 60 MiB, because a guest may never read.
 const MAX_WORK: usize = 1 << 19;
@@ -46,7 +47,7 @@ struct Store {
 static STORE: Mutex<Option<Store>> = Mutex::new(None);
 
 fn store() -> MutexGuard<'static, Option<Store>> {
-    STORE.lock().unwrap_or_else(PoisonError::into_inner)
+    STORE.lock()
 }
 
 impl Store {

@@ -3,9 +3,9 @@
 
 use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use log::debug;
+use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::{LIBRARY_VARIABLES, each_variable};
 
 use crate::worker::gpu::{CuResult, CudaError};
@@ -32,7 +32,7 @@ impl Variables {
             own.push([LIBRARY_VARIABLES[number].as_bytes(), b"=", value].concat());
         });
         read.ok_or(CudaError::INVALID_VALUE)?;
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         if state.0 == record {
             return Ok(());
         }

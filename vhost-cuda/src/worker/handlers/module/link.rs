@@ -2,7 +2,7 @@
 //! The linker, and modules loaded with options for the compiler.
 
 use std::ffi::CString;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use virtio_cuda_protocol::cuda::{JitOptions, LinkId, ModuleId};
 
@@ -62,7 +62,7 @@ pub fn cuLinkAddData_v2(
 ) -> CuResult<()> {
     cx.thread.jit = Default::default();
     let link = cx.session.links.get(link.0)?;
-    let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut link = link.lock();
     let mut arguments = JitArguments::new(&options)?;
     let contents = cx.bulk_in.contents()?;
     let (name, data) = contents.split_at_checked(name_bytes as usize).ok_or(CudaError::INVALID_VALUE)?;
@@ -80,7 +80,7 @@ pub fn cuLinkAddData_v2(
 pub fn cuLinkComplete(cx: &mut CallContext<'_>, link: LinkId) -> CuResult<(u64,)> {
     cx.thread.jit = Default::default();
     let link = cx.session.links.get(link.0)?;
-    let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut link = link.lock();
     let memory = &cx.session.host_memory;
     let linked = link.complete(|bytes| memory.charge_link(bytes));
     cx.thread.jit = link.arguments.logs();
@@ -90,7 +90,7 @@ pub fn cuLinkComplete(cx: &mut CallContext<'_>, link: LinkId) -> CuResult<(u64,)
 /// Hands out the linked image.
 pub fn link_image(cx: &mut CallContext<'_>, link: LinkId, offset: u64) -> CuResult<(u64,)> {
     let link = cx.session.links.get(link.0)?;
-    let link = link.lock().unwrap_or_else(PoisonError::into_inner);
+    let link = link.lock();
     let from = usize::try_from(offset).ok().and_then(|offset| link.image.get(offset..));
     let from = from.ok_or(CudaError::INVALID_VALUE)?;
     let part = &from[..from.len().min(cx.bulk_out.room() as usize)];
@@ -102,7 +102,7 @@ impl Destroy for LinkId {
     /// Ends a link, as soon as no call uses it.
     fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
         match Arc::into_inner(cx.session.links.remove(self.0)?) {
-            Some(link) => link.into_inner().unwrap_or_else(PoisonError::into_inner).end(),
+            Some(link) => link.into_inner().end(),
             // The call that uses it ends it, which may take as long as a compiler does.
             None => Ok(()),
         }

@@ -3,8 +3,6 @@
 
 pub mod share;
 
-use std::sync::PoisonError;
-
 use virtio_cuda_protocol::cuda::{DevicePtr, MemoryPoolId, StreamId};
 
 use crate::worker::call::CallContext;
@@ -27,7 +25,7 @@ pub fn cuMemPoolGetAttribute(
         return Err(CudaError::INVALID_VALUE);
     }
     if attribute == RELEASE_THRESHOLD {
-        let thresholds = cx.session.thresholds.lock().unwrap_or_else(PoisonError::into_inner);
+        let thresholds = cx.session.thresholds.lock();
         if let Some(&threshold) = thresholds.get(&pool.0) {
             return Ok((threshold,));
         }
@@ -51,7 +49,7 @@ pub fn cuMemPoolSetAttribute(
         return Err(CudaError::INVALID_VALUE);
     }
     if attribute == RELEASE_THRESHOLD && cx.session.is_limited() {
-        cx.session.thresholds.lock().unwrap_or_else(PoisonError::into_inner).insert(pool.0, value);
+        cx.session.thresholds.lock().insert(pool.0, value);
         return Ok(());
     }
     // SAFETY: the driver reads four or eight bytes there.
