@@ -5,8 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
-
-use parking_lot::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Answers that are kept of a library; later ones are asked for each time.
 const MAX_KEPT: usize = 1 << 10;
@@ -26,12 +25,12 @@ impl Answers {
 
     /// The answers that a call had before.
     pub fn get(&self, key: u64, handle: u64) -> Option<Vec<u8>> {
-        self.0.lock().as_ref()?.get(&(key, handle)).cloned()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&(key, handle)).cloned()
     }
 
     /// Keeps the answers of a call.
     pub fn keep(&self, key: u64, handle: u64, answers: &[u8]) {
-        let mut kept = self.0.lock();
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = kept.get_or_insert_default();
         if kept.len() < MAX_KEPT {
             kept.insert((key, handle), answers.to_vec());
@@ -45,7 +44,7 @@ static TEXTS: Mutex<Option<HashSet<&'static CStr>>> = Mutex::new(None);
 pub fn text(bytes: &[u8]) -> &'static CStr {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let text = CString::new(&bytes[..end]).unwrap_or_default();
-    let mut texts = TEXTS.lock();
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     let texts = texts.get_or_insert_default();
     if let Some(known) = texts.get(text.as_c_str()) {
         return known;
@@ -68,7 +67,7 @@ pub fn table(contents: &[u8]) -> Option<u64> {
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     let words: Box<[u64]> = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word)).collect();
-    let mut tables = TABLES.lock();
+    let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = tables.iter().find(|known| ***known == *words) {
         return Some(known.as_ptr() as u64);
     }

@@ -6,11 +6,10 @@ mod exchange;
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cuda_library_rows::block::BadSize;
 use cuda_library_rows::{Answer, Body, Call, Library, library};
-use parking_lot::Mutex;
 
 use crate::answers::{Answers, text};
 use crate::bridge;
@@ -104,10 +103,21 @@ impl Front {
             Body::Refuse(reason) => reason,
             _ => "nobody has written it yet",
         };
-        if self.refused.lock().get_or_insert_default().insert(function) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.get_or_insert_default().insert(function) {
             eprintln!("vhost-cuda: {} is not supported: {reason}.", rows.functions[function].name);
         }
         rows.statuses.not_supported
+    }
+
+    /// The table that a call with this key has answered.
+    fn table(&self, key: u64) -> Option<u64> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&key).copied()
+    }
+
+    fn keep_table(&self, key: u64, table: u64) {
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        tables.get_or_insert_default().insert(key, table);
     }
 
     /// The known state of a handle.

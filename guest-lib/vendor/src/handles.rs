@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use cuda_library_rows::Facts;
-use parking_lot::RwLock;
 use smallvec::SmallVec;
 
 /// Numbers look like addresses of 16 aligned bytes, because programs check that.
@@ -109,6 +109,7 @@ impl Handles {
     pub fn state(&self, handle: u64) -> State {
         self.0
             .read()
+            .unwrap_or_else(PoisonError::into_inner)
             .as_ref()
             .and_then(|records| records.get(&handle))
             .map_or_else(State::default, |known| known.state)
@@ -116,7 +117,7 @@ impl Handles {
 
     /// Decides on a call of a function with a handle and other arguments.
     pub fn step(&self, function: usize, facts: &Facts, handle: u64, others: &[u64]) -> Step {
-        let records = self.0.read();
+        let records = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let Some(record) = records.as_ref().and_then(|records| records.get(&handle)) else {
             return Step::Cross(State::default());
         };
@@ -133,7 +134,7 @@ impl Handles {
     }
 
     fn step_that_sets(&self, function: usize, facts: &Facts, handle: u64, others: &[u64]) -> Step {
-        let mut records = self.0.write();
+        let mut records = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let Some(record) = records.as_mut().and_then(|records| records.get_mut(&handle)) else {
             return Step::Cross(State::default());
         };
@@ -159,7 +160,7 @@ impl Handles {
 
     /// A function that sets something was called.
     pub fn set(&self, function: usize, facts: &Facts, handle: u64, others: &[u64], succeeded: bool) {
-        let mut records = self.0.write();
+        let mut records = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let records = records.get_or_insert_default();
         // A handle that is none does not get a record.
         let known =
@@ -176,7 +177,7 @@ impl Handles {
 
     /// Changes the state of a handle.
     pub fn change(&self, handle: u64, change: impl FnOnce(&mut State)) {
-        let mut records = self.0.write();
+        let mut records = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let records = records.get_or_insert_default();
         let record = records.entry(handle).or_default();
         change(&mut record.state);
@@ -187,7 +188,7 @@ impl Handles {
 
     /// A handle has ended.
     pub fn forget(&self, handle: u64) {
-        if let Some(records) = self.0.write().as_mut() {
+        if let Some(records) = self.0.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
             records.remove(&handle);
         }
     }

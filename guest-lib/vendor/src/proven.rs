@@ -5,9 +5,9 @@
 //! null), and is posted afterwards: the library has accepted these, and addresses it does not look at.
 
 use std::collections::HashSet;
+use std::sync::{PoisonError, RwLock};
 
 use cuda_library_rows::{Call, Kind};
-use parking_lot::RwLock;
 
 /// Combinations that are remembered; then all are forgotten.
 const MAX_KNOWN: usize = 1 << 14;
@@ -24,12 +24,16 @@ impl Proven {
 
     /// Returns whether the library has accepted the combination of that key before.
     pub fn contains(&self, key: u64) -> bool {
-        self.0.read().as_ref().is_some_and(|known| known.contains(&key))
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .is_some_and(|known| known.contains(&key))
     }
 
     /// The library has accepted it.
     pub fn add(&self, key: u64) {
-        let mut known = self.0.write();
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let known = known.get_or_insert_default();
         if known.len() >= MAX_KNOWN {
             known.clear();

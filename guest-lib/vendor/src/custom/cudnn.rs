@@ -4,10 +4,9 @@
 //! which the library reads when it executes. The worker does not see the program's memory, so such a number is copied to pinned
 //! memory, which has the same address there.
 
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::bridge;
@@ -182,7 +181,7 @@ static CALLBACK: Mutex<(u32, usize, usize)> = Mutex::new((0, 0, 0));
 /// Takes the program's callback, which is never called.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnSetCallback(mask: u32, data: usize, function: usize) -> i32 {
-    *CALLBACK.lock() = (mask, data, function);
+    *CALLBACK.lock().unwrap_or_else(PoisonError::into_inner) = (mask, data, function);
     0
 }
 
@@ -196,7 +195,7 @@ pub unsafe extern "C" fn cudnnGetCallback(mask: *mut u32, data: *mut usize, func
     // SAFETY: each is null or has room for what it is to receive by this function's contract.
     let places = unsafe { (mask.as_mut(), data.as_mut(), function.as_mut()) };
     let (Some(mask), Some(data), Some(function)) = places else { return NULL_POINTER };
-    (*mask, *data, *function) = *CALLBACK.lock();
+    (*mask, *data, *function) = *CALLBACK.lock().unwrap_or_else(PoisonError::into_inner);
     0
 }
 

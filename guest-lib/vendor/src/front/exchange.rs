@@ -72,9 +72,9 @@ impl<'a> Exchange<'a> {
         let Some(state) = self.state()? else { return Ok(self.success()) };
         let mut prepared = self.prepare(state)?;
         if let Some(place) = table_place(self.call, self.given)
-            && let Some(table) = self.front.tables.lock().get_or_insert_default().get(&prepared.key)
+            && let Some(table) = self.front.table(prepared.key)
         {
-            self.write(place, *table)?;
+            self.write(place, table)?;
             return Ok(self.success());
         }
         let waits = self.waits(&prepared);
@@ -194,7 +194,7 @@ impl<'a> Exchange<'a> {
             // SAFETY: by the type's invariant; the answers have filled it.
             && let Some(table) = unsafe { (place as *const u64).as_ref() }
         {
-            self.front.tables.lock().get_or_insert_default().insert(prepared.key, *table);
+            self.front.keep_table(prepared.key, *table);
         }
         if self.call.facts.pure && !kept {
             self.front.answers.keep(prepared.key, self.handle, &prepared.blocks.answers);
