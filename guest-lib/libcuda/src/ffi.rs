@@ -175,12 +175,18 @@ impl HostPtr {
     }
 
     /// The same parameter seen as room for a `T`.
-    pub fn as_out<T>(&self) -> Out<T> {
+    ///
+    /// # Safety
+    /// The documentation of the function makes the program pass NULL or room for a `T`, or for as many as are stored.
+    pub unsafe fn as_out<T>(&self) -> Out<T> {
         Out(self.0.cast())
     }
 
     /// The same parameter seen as a value or array.
-    pub fn as_in<T: Copy>(&self) -> In<T> {
+    ///
+    /// # Safety
+    /// The documentation of the function makes the program pass NULL or a `T`, or as many as are read.
+    pub unsafe fn as_in<T: Copy>(&self) -> In<T> {
         In(self.0.cast())
     }
 }

@@ -149,9 +149,8 @@ entry_points! {
     }
 
     /// Offers an allocation of `cuMemCreate` to other processes, as a file descriptor.
-    call cuMemExportToShareableHandle(api, shareableHandle: HostPtr, handle: u64, handleType: u32, flags: u64) {
-        let out = shareableHandle.as_out::<i32>();
-        out.check()?;
+    call cuMemExportToShareableHandle(api, shareableHandle: Out<i32>, handle: u64, handleType: u32, flags: u64) {
+        shareableHandle.check()?;
         match handleType {
             HANDLE_TYPE_FILE => {}
             2 | 4 | 8 => return Err(CudaError::NOT_SUPPORTED),
@@ -161,7 +160,7 @@ entry_points! {
             return Err(CudaError::INVALID_VALUE);
         }
         let token = calls::cuMemExportToShareableHandle(&mut api.call(), AllocationId(handle))?;
-        out.set(file_of(token).map_err(|_| CudaError::OUT_OF_MEMORY)?.into_raw_fd())
+        shareableHandle.set(file_of(token).map_err(|_| CudaError::OUT_OF_MEMORY)?.into_raw_fd())
     }
 
     /// Opens an allocation that another process has offered; the file descriptor stays the program's.

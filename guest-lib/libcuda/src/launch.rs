@@ -40,14 +40,10 @@ pub const DEVICE_NODE_OFFSET: usize = 8;
 /// The offset of the value in a [`CUlaunchAttribute`].
 const VALUE_OFFSET: usize = 8;
 
-/// The attributes of a launch.
-fn attributes(config: &CUlaunchConfig) -> HostPtr {
-    // SAFETY: the program promises an array of `attribute_count` attributes.
-    unsafe { HostPtr::at_address(config.attributes) }
-}
-
+/// An attribute of a launch, of `attribute_count`.
 fn attribute(config: &CUlaunchConfig, index: usize) -> Result<CUlaunchAttribute, CudaError> {
-    attributes(config).as_in().at(index)
+    // SAFETY: the program promises an array of `attribute_count` attributes.
+    unsafe { In::at_address(config.attributes) }.at(index)
 }
 
 /// Returns the place for the `CUgraphDeviceNode` of the launch, if the program wants to change it in device code.
@@ -56,7 +52,9 @@ fn device_node(config: &CUlaunchConfig) -> Result<Option<Out<u64>>, CudaError> {
         if attribute(config, index)?.id == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
             let start = index * size_of::<CUlaunchAttribute>() + VALUE_OFFSET;
             // SAFETY: inside of attribute `index`, of `attribute_count` that the program promises.
-            return Ok(Some(unsafe { attributes(config).offset(start + DEVICE_NODE_OFFSET) }.as_out()));
+            let place =
+                unsafe { HostPtr::at_address(config.attributes).offset(start + DEVICE_NODE_OFFSET).as_out() };
+            return Ok(Some(place));
         }
     }
     Ok(None)

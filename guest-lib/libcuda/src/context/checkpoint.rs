@@ -7,7 +7,7 @@ use virtio_cuda_client::CudaError;
 
 use crate::driver::Driver;
 use crate::entry_points;
-use crate::ffi::{HostPtr, Out};
+use crate::ffi::{In, Out};
 
 /// `CU_PROCESS_STATE_RUNNING`
 const RUNNING: i32 = 0;
@@ -31,11 +31,14 @@ fn check_process(pid: i32) -> Result<(), CudaError> {
 }
 
 /// Refuses optional arguments whose reserved bytes are not 0.
-fn check_arguments(arguments: HostPtr, reserved: std::ops::Range<usize>) -> Result<(), CudaError> {
-    if arguments.address() == 0 {
+fn check_arguments(
+    arguments: In<[u8; ARGUMENTS]>,
+    reserved: std::ops::Range<usize>,
+) -> Result<(), CudaError> {
+    if arguments.is_null() {
         return Ok(());
     }
-    let bytes = arguments.as_in::<[u8; ARGUMENTS]>().get()?;
+    let bytes = arguments.get()?;
     let clean = bytes.get(reserved).is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0));
     if clean { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
 }
@@ -56,7 +59,7 @@ entry_points! {
     }
 
     /// Not served.
-    early cuCheckpointProcessLock(_, pid: i32, args: HostPtr) {
+    early cuCheckpointProcessLock(_, pid: i32, args: In<[u8; ARGUMENTS]>) {
         // Behind the timeout.
         check_arguments(args, 4..ARGUMENTS)?;
         check_process(pid)?;
@@ -64,14 +67,14 @@ entry_points! {
     }
 
     /// Needs a locked process. Because none is ever locked, the call fails.
-    early cuCheckpointProcessCheckpoint(_, pid: i32, args: HostPtr) {
+    early cuCheckpointProcessCheckpoint(_, pid: i32, args: In<[u8; ARGUMENTS]>) {
         check_arguments(args, 0..ARGUMENTS)?;
         check_process(pid)?;
         CudaError::check(ILLEGAL_STATE)
     }
 
     /// Needs a process with a checkpoint. Because none ever has one, the call fails.
-    early cuCheckpointProcessRestore(_, pid: i32, args: HostPtr) {
+    early cuCheckpointProcessRestore(_, pid: i32, args: In<[u8; ARGUMENTS]>) {
         // Behind the pairs of GPUs and their number.
         check_arguments(args, 12..ARGUMENTS)?;
         check_process(pid)?;
@@ -79,7 +82,7 @@ entry_points! {
     }
 
     /// Needs a locked process. Because none is ever locked, the call fails.
-    early cuCheckpointProcessUnlock(_, pid: i32, args: HostPtr) {
+    early cuCheckpointProcessUnlock(_, pid: i32, args: In<[u8; ARGUMENTS]>) {
         check_arguments(args, 0..ARGUMENTS)?;
         check_process(pid)?;
         CudaError::check(ILLEGAL_STATE)

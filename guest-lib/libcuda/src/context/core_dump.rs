@@ -9,7 +9,7 @@ use crate::context::dumps::lock;
 use crate::context::table::current;
 use crate::driver::Driver;
 use crate::entry_points;
-use crate::ffi::{HostPtr, Out};
+use crate::ffi::{In, Out};
 use cuda_environment::core_dump::{Attribute, Refusal, Value};
 
 fn code(refusal: Refusal) -> CudaError {
@@ -38,50 +38,48 @@ fn of_process() -> Result<Option<u64>, CudaError> {
 
 type Scope = fn() -> Result<Option<u64>, CudaError>;
 
-fn get(scope: Scope, attribute: i32, value: HostPtr, size: Out<usize>) -> Result<(), CudaError> {
+fn get(scope: Scope, attribute: i32, value: Out<u8>, size: Out<usize>) -> Result<(), CudaError> {
     let attribute = Attribute::new(attribute).map_err(code)?;
     size.check()?;
     let context = scope()?;
-    if value.address() == 0 {
+    if value.is_null() {
         return size.set(attribute.size());
     }
     let room_for = size.get()?;
     let bytes = lock().get(context, attribute).and_then(|value| value.bytes(room_for)).map_err(code)?;
-    let room = value.as_out::<u8>();
-    bytes.into_iter().enumerate().try_for_each(|(at, byte)| room.set_at(at, byte))
+    bytes.into_iter().enumerate().try_for_each(|(at, byte)| value.set_at(at, byte))
 }
 
-fn set(scope: Scope, attribute: i32, value: HostPtr, size: Out<usize>) -> Result<(), CudaError> {
+fn set(scope: Scope, attribute: i32, value: In<u8>, size: Out<usize>) -> Result<(), CudaError> {
     let attribute = Attribute::new(attribute).map_err(code)?;
     size.check()?;
     let context = scope()?;
-    if value.address() == 0 {
+    if value.is_null() {
         return size.set(attribute.size());
     }
-    let bytes = value.as_in::<u8>();
     // It is not NULL, the only reason for which there is no byte.
-    let value = Value::read(attribute, size.get()?, |at| bytes.at(at).unwrap_or(0)).map_err(code)?;
+    let value = Value::read(attribute, size.get()?, |at| value.at(at).unwrap_or(0)).map_err(code)?;
     lock().set(context, attribute, value).map_err(code)
 }
 
 entry_points! {
     /// An attribute of the current context.
-    early cuCoredumpGetAttribute(_, attrib: i32, value: HostPtr, size: Out<usize>) {
+    early cuCoredumpGetAttribute(_, attrib: i32, value: Out<u8>, size: Out<usize>) {
         get(of_context, attrib, value, size)
     }
 
     /// An attribute of the process.
-    early cuCoredumpGetAttributeGlobal(_, attrib: i32, value: HostPtr, size: Out<usize>) {
+    early cuCoredumpGetAttributeGlobal(_, attrib: i32, value: Out<u8>, size: Out<usize>) {
         get(of_process, attrib, value, size)
     }
 
     /// Sets an attribute of the current context. No dump is written whatever it says.
-    early cuCoredumpSetAttribute(_, attrib: i32, value: HostPtr, size: Out<usize>) {
+    early cuCoredumpSetAttribute(_, attrib: i32, value: In<u8>, size: Out<usize>) {
         set(of_context, attrib, value, size)
     }
 
     /// Sets an attribute of the process, for contexts to come. No dump is written whatever it says.
-    early cuCoredumpSetAttributeGlobal(_, attrib: i32, value: HostPtr, size: Out<usize>) {
+    early cuCoredumpSetAttributeGlobal(_, attrib: i32, value: In<u8>, size: Out<usize>) {
         set(of_process, attrib, value, size)
     }
 }

@@ -16,7 +16,7 @@ use virtio_cuda_client::{Call, CudaError, calls, idle};
 use crate::context::table::{Primary, current};
 use crate::entry::Api;
 use crate::entry_points;
-use crate::ffi::{HostPtr, Out};
+use crate::ffi::{HostPtr, In, Out};
 use crate::handles::mint;
 use crate::trace;
 
@@ -269,10 +269,10 @@ entry_points! {
     }
 
     /// Creates a context; execution affinity and CIG are not served.
-    call cuCtxCreate_v4(api, pctx: Out<u64>, ctxCreateParams: HostPtr, flags: u32, dev: i32) {
-        if ctxCreateParams.address() != 0 {
+    call cuCtxCreate_v4(api, pctx: Out<u64>, ctxCreateParams: In<[usize; 3]>, flags: u32, dev: i32) {
+        if !ctxCreateParams.is_null() {
             // CUctxCreateParams: execAffinityParams, numExecAffinityParams (int), cigParams.
-            let params = ctxCreateParams.as_in::<[usize; 3]>().get()?;
+            let params = ctxCreateParams.get()?;
             if params[1] as u32 != 0 || params[2] != 0 {
                 return Err(CudaError::NOT_SUPPORTED);
             }

@@ -88,26 +88,26 @@ fn with_log(
     api: Api,
     out: Out<u64>,
     graph: u64,
-    (error_node, log, log_bytes): (Out<u64>, HostPtr, usize),
+    (error_node, log, log_bytes): (Out<u64>, Out<u8>, usize),
 ) -> Result<(), CudaError> {
     let (outcome, _, node) = instantiate(api, out, graph, 0, StreamId(0))?;
     if outcome.is_err() {
         error_node.set_if_wanted(node);
     }
-    if log_bytes > 0 && log.address() != 0 {
-        log.as_out::<u8>().set(0)?;
+    if log_bytes > 0 {
+        log.set_if_wanted(0);
     }
     outcome
 }
 
 entry_points! {
     /// Makes a graph executable. There is never anything in the log.
-    call cuGraphInstantiate(api, phGraphExec: Out<u64>, hGraph: u64, phErrorNode: Out<u64>, logBuffer: HostPtr, bufferSize: usize) {
+    call cuGraphInstantiate(api, phGraphExec: Out<u64>, hGraph: u64, phErrorNode: Out<u64>, logBuffer: Out<u8>, bufferSize: usize) {
         with_log(api, phGraphExec, hGraph, (phErrorNode, logBuffer, bufferSize))
     }
 
     /// Makes a graph executable. There is never anything in the log.
-    call cuGraphInstantiate_v2(api, phGraphExec: Out<u64>, hGraph: u64, phErrorNode: Out<u64>, logBuffer: HostPtr, bufferSize: usize) {
+    call cuGraphInstantiate_v2(api, phGraphExec: Out<u64>, hGraph: u64, phErrorNode: Out<u64>, logBuffer: Out<u8>, bufferSize: usize) {
         with_log(api, phGraphExec, hGraph, (phErrorNode, logBuffer, bufferSize))
     }
 
@@ -177,12 +177,14 @@ entry_points! {
         if let ATTRIBUTE_PROGRAMMATIC_EVENT | ATTRIBUTE_LAUNCH_COMPLETION_EVENT = attr as u32 {
             graphs_use_events();
         }
-        calls::cuGraphKernelNodeSetAttribute(&mut api.call(), node, attr, value.as_in().get()?)?;
+        // SAFETY: the program passes a `CUkernelNodeAttrValue`, a union of 64 bytes.
+        let wanted = unsafe { value.as_in() }.get()?;
+        calls::cuGraphKernelNodeSetAttribute(&mut api.call(), node, attr, wanted)?;
         if attr as u32 == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
             let now = calls::cuGraphKernelNodeGetAttribute(&mut api.call(), node, attr)?;
             let device_node: [u8; 8] = std::array::from_fn(|byte| now[DEVICE_NODE_OFFSET + byte]);
             // SAFETY: the value of this attribute has the handle there.
-            unsafe { value.offset(DEVICE_NODE_OFFSET) }.as_out().set(device_node)?;
+            unsafe { value.offset(DEVICE_NODE_OFFSET).as_out() }.set(device_node)?;
         }
         Ok(())
     }

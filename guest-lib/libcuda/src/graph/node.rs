@@ -57,11 +57,12 @@ fn add_encoded(
 
 /// Refuses the payload of a node that must name its context and does not.
 fn check_context(kind: u32, params: HostPtr) -> Result<(), CudaError> {
+    // SAFETY: the payload of a conditional node is this structure; that of operations on memory begins with the context.
+    let (conditional, context) =
+        unsafe { (params.as_in::<CUDA_CONDITIONAL_NODE_PARAMS>(), params.as_in::<u64>()) };
     match kind {
-        NODE_CONDITIONAL if params.as_in::<CUDA_CONDITIONAL_NODE_PARAMS>().get()?.context == 0 => {
-            Err(CudaError::INVALID_CONTEXT)
-        }
-        NODE_BATCH_MEM_OP if params.as_in::<u64>().get()? == 0 => Err(CudaError::INVALID_VALUE),
+        NODE_CONDITIONAL if conditional.get()?.context == 0 => Err(CudaError::INVALID_CONTEXT),
+        NODE_BATCH_MEM_OP if context.get()? == 0 => Err(CudaError::INVALID_VALUE),
         _ => Ok(()),
     }
 }
@@ -74,7 +75,8 @@ fn add(
     links: Links,
     (kind, params, form): (u32, HostPtr, Form),
 ) -> Result<(), CudaError> {
-    if kind == NODE_GRAPH && params.address() != 0 && params.as_in::<u64>().get()? == graph {
+    // SAFETY: the parameters of a child graph begin with the graph.
+    if kind == NODE_GRAPH && params.address() != 0 && unsafe { params.as_in::<u64>() }.get()? == graph {
         return Err(CudaError::NOT_SUPPORTED);
     }
     if form == Form::Payload {
@@ -86,15 +88,19 @@ fn add(
     match kind {
         NODE_MEM_ALLOC => {
             api.driver.kept.graphs_allocate();
-            let mut answer = params.as_in::<CUDA_MEM_ALLOC_NODE_PARAMS>().get()?;
+            // SAFETY: the program passes this structure for a node of this kind, to be read and written.
+            let place = unsafe { params.as_out::<CUDA_MEM_ALLOC_NODE_PARAMS>() };
+            let mut answer = place.get()?;
             api.driver.memory.add_device(api, dptr, answer.bytes as u64, graph)?;
             answer.dptr = dptr;
-            params.as_out::<CUDA_MEM_ALLOC_NODE_PARAMS>().set(answer)?;
+            place.set(answer)?;
         }
         NODE_CONDITIONAL => {
-            let mut answer = params.as_in::<CUDA_CONDITIONAL_NODE_PARAMS>().get()?;
+            // SAFETY: the program passes this structure for a node of this kind, to be read and written.
+            let place = unsafe { params.as_out::<CUDA_CONDITIONAL_NODE_PARAMS>() };
+            let mut answer = place.get()?;
             answer.graphs = api.driver.kept.graphs(node, encoded.graphs);
-            params.as_out::<CUDA_CONDITIONAL_NODE_PARAMS>().set(answer)?;
+            place.set(answer)?;
         }
         _ => {}
     }
@@ -223,7 +229,8 @@ fn get_kernel(api: Api, node: u64) -> Result<CUDA_KERNEL_NODE_PARAMS, CudaError>
 
 /// The kind in a `CUgraphNodeParams`, and its payload.
 fn payload(params: HostPtr) -> Result<(u32, HostPtr, Form), CudaError> {
-    let kind = params.as_in::<u32>().get()?;
+    // SAFETY: the program passed a `CUgraphNodeParams`, which begins with its kind.
+    let kind = unsafe { params.as_in::<u32>() }.get()?;
     check_general(kind, params)?;
     // SAFETY: the program passed a `CUgraphNodeParams`, which has its payload there.
     Ok((kind, unsafe { params.offset(PAYLOAD_OFFSET) }, Form::Payload))

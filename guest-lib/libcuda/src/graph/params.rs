@@ -61,7 +61,8 @@ const fn used_words(kind: u32) -> Option<usize> {
 /// Refuses a `CUgraphNodeParams` of no kind, or with something where nothing should be.
 pub fn check_general(kind: u32, params: HostPtr) -> Result<(), CudaError> {
     let used = used_words(kind).ok_or(CudaError::INVALID_VALUE)?;
-    let words = params.as_in::<[u64; GENERAL_WORDS]>().get()?;
+    // SAFETY: a `CUgraphNodeParams` has so many words.
+    let words = unsafe { params.as_in::<[u64; GENERAL_WORDS]>() }.get()?;
     let reserved = [words[0] >> 32, words[1], if kind == NODE_MEMCPY { words[PAYLOAD_WORD] } else { 0 }];
     let rest = &words[PAYLOAD_WORD + used..];
     if reserved.iter().chain(rest).all(|&word| word == 0) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
@@ -96,6 +97,15 @@ pub enum Form {
     Payload,
 }
 
+/// Reads the structure that is the parameters of a node, or begins them.
+///
+/// # Safety
+/// CUDA's documentation makes the program pass a `T` for a node of this kind.
+unsafe fn read<T: Copy>(params: HostPtr) -> Result<T, CudaError> {
+    // SAFETY: the caller promises it.
+    unsafe { params.as_in::<T>() }.get()
+}
+
 /// Reads the parameters of a node of `kind`.
 pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encoded, CudaError> {
     if params.address() == 0 && kind != NODE_EMPTY {
@@ -105,13 +115,15 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
     let bytes = &mut encoded.bytes;
     match kind {
         NODE_KERNEL => {
-            let params = params.as_in::<CUDA_KERNEL_NODE_PARAMS>().get()?;
+            // SAFETY: this is the structure of the kind.
+            let params = unsafe { read::<CUDA_KERNEL_NODE_PARAMS>(params) }?;
             kernel(api, &params.v1, params.kernel, bytes)?;
         }
         NODE_MEMCPY => {
             // SAFETY: a payload of this kind has the copy there.
             let at = if form == Form::Payload { unsafe { params.offset(COPY_OFFSET) } } else { params };
-            let params = at.as_in::<CUDA_MEMCPY3D>().get()?;
+            // SAFETY: this is the structure of the kind.
+            let params = unsafe { read::<CUDA_MEMCPY3D>(at) }?;
             // Unlike a copy in a stream, a node must have something to copy.
             if !copies(&params) {
                 return Err(CudaError::INVALID_VALUE);
@@ -121,7 +133,8 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             put(&copy.node, bytes)?;
         }
         NODE_MEMSET => {
-            let params = params.as_in::<CUDA_MEMSET_NODE_PARAMS>().get()?;
+            // SAFETY: this is the structure of the kind.
+            let params = unsafe { read::<CUDA_MEMSET_NODE_PARAMS>(params) }?;
             let dst = api.device_place(params.dst).device().ok_or(CudaError::INVALID_VALUE)?;
             let node = MemsetNode {
                 dst: DevicePtr(dst),
@@ -134,17 +147,23 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             put(&node, bytes)?;
         }
         NODE_HOST => {
-            let params = params.as_in::<CUDA_HOST_NODE_PARAMS>().get()?;
+            // SAFETY: this is the structure of the kind.
+            let params = unsafe { read::<CUDA_HOST_NODE_PARAMS>(params) }?;
             let function = params.function.ok_or(CudaError::INVALID_VALUE)?;
             let callback =
                 api.driver.callbacks.add(api.driver.session, Callback::Host(function, params.argument))?;
             put(&HostNode { callback }, bytes)?;
             encoded.callbacks.push(callback);
         }
-        NODE_GRAPH => put(&ChildGraphNode { graph: GraphId(params.as_in::<u64>().get()?) }, bytes)?,
+        NODE_GRAPH => {
+            // SAFETY: the structure of the kind begins with the graph.
+            let graph = GraphId(unsafe { read(params) }?);
+            put(&ChildGraphNode { graph }, bytes)?;
+        }
         NODE_EMPTY => {}
         NODE_WAIT_EVENT | NODE_EVENT_RECORD => {
-            let event = params.as_in::<u64>().get()?;
+            // SAFETY: the structure of the kind is an event.
+            let event = unsafe { read::<u64>(params) }?;
             if event == 0 {
                 return Err(CudaError::INVALID_VALUE);
             }
@@ -156,7 +175,8 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             put(&EventNode { event: EventId(event) }, bytes)?;
         }
         NODE_MEM_ALLOC => {
-            let params = params.as_in::<CUDA_MEM_ALLOC_NODE_PARAMS>().get()?;
+            // SAFETY: this is the structure of the kind.
+            let params = unsafe { read::<CUDA_MEM_ALLOC_NODE_PARAMS>(params) }?;
             // CU_MEM_ALLOCATION_TYPE_PINNED or _MANAGED on CU_MEM_LOCATION_TYPE_DEVICE, not to be exported.
             let CUmemLocation { kind: location, id } = params.pool.location;
             match (params.pool.kind, params.pool.handle_types, location) {
@@ -187,12 +207,19 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             }
             put(&MemAllocNode { bytes: params.bytes as u64, device: device.on_wire() }, bytes)?;
         }
-        NODE_MEM_FREE => put(&MemFreeNode { dptr: DevicePtr(params.as_in::<u64>().get()?) }, bytes)?,
+        NODE_MEM_FREE => {
+            // SAFETY: the structure of the kind is an address.
+            let dptr = DevicePtr(unsafe { read(params) }?);
+            put(&MemFreeNode { dptr }, bytes)?;
+        }
         NODE_BATCH_MEM_OP => {
-            values::put_node(api, &params.as_in::<CUDA_BATCH_MEM_OP_NODE_PARAMS>().get()?, bytes)?
+            // SAFETY: this is the structure of the kind.
+            let params = unsafe { read::<CUDA_BATCH_MEM_OP_NODE_PARAMS>(params) }?;
+            values::put_node(api, &params, bytes)?;
         }
         NODE_CONDITIONAL => {
-            let params = params.as_in::<CUDA_CONDITIONAL_NODE_PARAMS>().get()?;
+            // SAFETY: this is the structure of the kind.
+            let params = unsafe { read::<CUDA_CONDITIONAL_NODE_PARAMS>(params) }?;
             put(&ConditionalNode { handle: params.handle, kind: params.kind, graphs: params.size }, bytes)?;
             // The device knows the bound; a wrong number must not fill the memory here.
             for _ in 0..params.size.min(64) {
@@ -204,7 +231,8 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
         NODE_SEMAPHORES_SIGNAL | NODE_SEMAPHORES_WAIT => {
             // There are no semaphores of other APIs, but a node may have none. NVIDIA's driver takes any, and crashes when
             // the graph is launched.
-            if params.as_in::<CUDA_EXT_SEM_NODE_PARAMS>().get()?.count != 0 {
+            // SAFETY: this is the structure of the kind.
+            if unsafe { read::<CUDA_EXT_SEM_NODE_PARAMS>(params) }?.count != 0 {
                 return Err(CudaError::INVALID_VALUE);
             }
         }

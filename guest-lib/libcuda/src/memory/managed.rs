@@ -13,7 +13,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::device::table::LOCATION_DEVICE;
 use crate::entry::Api;
 use crate::entry_points;
-use crate::ffi::{HostPtr, In, Out};
+use crate::ffi::{In, Out};
 use crate::memory::advice::Page;
 use crate::memory::host::allocate_managed;
 use crate::memory::moving::Uses;
@@ -81,7 +81,7 @@ fn as_device(location: Option<CUmemLocation>) -> i32 {
 /// An attribute of a range that has been checked.
 fn range_attribute(
     api: Api,
-    (data, bytes): (HostPtr, usize),
+    (data, bytes): (Out<i32>, usize),
     attribute: i32,
     (address, count): (u64, usize),
 ) -> Result<(), CudaError> {
@@ -109,13 +109,13 @@ fn range_attribute(
             let by_all = |device: &i32| pages.iter().all(|page| page.accessed_by.contains(device));
             let devices = pages[0].accessed_by.iter().copied().filter(by_all);
             for (index, device) in devices.chain(repeat(DEVICE_INVALID)).take(words).enumerate() {
-                data.as_out::<i32>().set_at(index, device)?;
+                data.set_at(index, device)?;
             }
             return Ok(());
         }
         _ => return Err(CudaError::INVALID_VALUE),
     };
-    data.as_out::<i32>().set(value)
+    data.set(value)
 }
 
 /// Keeps advice on a range that has been checked.
@@ -273,13 +273,13 @@ entry_points! {
     }
 
     /// An attribute of a range.
-    call cuMemRangeGetAttribute(api, data: HostPtr, dataSize: usize, attribute: i32, devPtr: u64, count: usize) {
+    call cuMemRangeGetAttribute(api, data: Out<i32>, dataSize: usize, attribute: i32, devPtr: u64, count: usize) {
         check_range(api, devPtr, count)?;
         range_attribute(api, (data, dataSize), attribute, (devPtr, count))
     }
 
     /// Attributes of a range.
-    call cuMemRangeGetAttributes(api, data: In<HostPtr>, dataSizes: In<usize>, attributes: In<i32>, numAttributes: usize, devPtr: u64, count: usize) {
+    call cuMemRangeGetAttributes(api, data: In<Out<i32>>, dataSizes: In<usize>, attributes: In<i32>, numAttributes: usize, devPtr: u64, count: usize) {
         check_range(api, devPtr, count)?;
         for index in 0..numAttributes {
             let place = (data.at(index)?, dataSizes.at(index)?);

@@ -145,8 +145,10 @@ impl Facts {
 
     /// Stores one attribute in the size that NVIDIA's driver stores (booleans have four bytes).
     fn store(&self, api: Api, number: i32, data: HostPtr) -> Result<(), CudaError> {
-        let word = |value: u32| data.as_out::<u32>().set(value);
-        let long = |value: u64| data.as_out::<u64>().set(value);
+        // SAFETY: `data` is room for the attribute, which has the size that is chosen below.
+        let (word, long) = unsafe { (data.as_out::<u32>(), data.as_out::<u64>()) };
+        let word = |value: u32| word.set(value);
+        let long = |value: u64| long.set(value);
         match number {
             attribute::MEMORY_TYPE => word(self.memory_type),
             attribute::IS_MANAGED => word(self.managed.into()),
@@ -159,7 +161,7 @@ impl Facts {
             attribute::IS_LEGACY_CUDA_IPC_CAPABLE => word(self.can_be_shared(api)?.into()),
             attribute::IS_GPU_DIRECT_RDMA_CAPABLE | attribute::IS_HW_DECOMPRESS_CAPABLE => word(0),
             attribute::ACCESS_FLAGS => word(if self.known { READ_WRITE } else { 0 }),
-            attribute::DEVICE_ORDINAL => data.as_out::<i32>().set(self.device),
+            attribute::DEVICE_ORDINAL => word(self.device as u32),
             attribute::CONTEXT => long(self.context),
             attribute::DEVICE_POINTER => long(self.device_pointer),
             attribute::HOST_POINTER => long(self.host_pointer),

@@ -74,8 +74,12 @@ impl JitSinks {
         if count > 0 && (options.is_null() || values.address() == 0) {
             return Err(CudaError::INVALID_VALUE);
         }
+        // SAFETY: there are `count` values, as wide as pointers: numbers, which a call may answer in the same place, and for
+        // these options buffers.
+        let (places, numbers, buffers) =
+            unsafe { (values.as_out(), values.as_in::<u64>(), values.as_in::<Out<u8>>()) };
         let mut sinks = Self {
-            values: values.as_out(),
+            values: places,
             wall_time: None,
             threads: None,
             info: Log::default(),
@@ -84,8 +88,8 @@ impl JitSinks {
         let mut crossing = JitOptions::default();
         for index in 0..count as usize {
             let number = options.at(index)?;
-            let value = values.as_in::<u64>().at(index)? as u32;
-            let buffer = || values.as_in::<Out<u8>>().at(index).map(|out| (!out.is_null()).then_some(out));
+            let value = numbers.at(index)? as u32;
+            let buffer = || buffers.at(index).map(|out| (!out.is_null()).then_some(out));
             match number {
                 INFO_LOG_BUFFER => sinks.info.buffer = buffer()?,
                 ERROR_LOG_BUFFER => sinks.error.buffer = buffer()?,

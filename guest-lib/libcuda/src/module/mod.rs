@@ -147,15 +147,15 @@ pub fn answer_jit_options(options: In<i32>, values: HostPtr, count: u32) -> Resu
     if count > 0 && (options.is_null() || values.address() == 0) {
         return Err(CudaError::INVALID_VALUE);
     }
-    let values_out = values.as_out::<usize>();
+    // SAFETY: there are `count` values, as wide as pointers: numbers, and for these options buffers.
+    let (numbers, buffers) = unsafe { (values.as_out::<usize>(), values.as_in::<Out<u8>>()) };
     for index in 0..count as usize {
         match options.at(index)? {
             JIT_INFO_LOG_BUFFER | JIT_ERROR_LOG_BUFFER => {
-                let buffer = values.as_in::<Out<u8>>().at(index)?;
-                buffer.set_if_wanted(0);
+                buffers.at(index)?.set_if_wanted(0);
             }
             JIT_INFO_LOG_BUFFER_SIZE_BYTES | JIT_ERROR_LOG_BUFFER_SIZE_BYTES | JIT_WALL_TIME => {
-                values_out.set_at(index, 0)?;
+                numbers.set_at(index, 0)?;
             }
             _ => {}
         }

@@ -123,16 +123,15 @@ entry_points! {
     }
 
     /// Offers a pool to other processes, as a file descriptor.
-    call cuMemPoolExportToShareableHandle(api, handle_out: HostPtr, pool: u64, handleType: u32, flags: u64) {
-        let out = handle_out.as_out::<i32>();
-        out.check()?;
+    call cuMemPoolExportToShareableHandle(api, handle_out: Out<i32>, pool: u64, handleType: u32, flags: u64) {
+        handle_out.check()?;
         // Those of this library are not shared: `check` does not know them.
         let id = api.driver.pools.check(pool)?;
         if handleType != HANDLE_TYPE_FILE || flags != 0 {
             return Err(CudaError::INVALID_VALUE);
         }
         let token = calls::cuMemPoolExportToShareableHandle(&mut api.call(), id)?;
-        out.set(file_of(token).map_err(|_| CudaError::OUT_OF_MEMORY)?.into_raw_fd())
+        handle_out.set(file_of(token).map_err(|_| CudaError::OUT_OF_MEMORY)?.into_raw_fd())
     }
 
     /// Opens a pool that another process has offered; the file descriptor stays the program's.
@@ -231,7 +230,9 @@ entry_points! {
 
     /// An attribute of a pool.
     call cuMemPoolGetAttribute(api, pool: u64, attr: i32, value: HostPtr) {
-        value.as_out::<u32>().check()?;
+        if value.address() == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
         let answer = if let Some(pool) = api.driver.host_pools.get(pool) {
             host_pool::api::attribute(&pool, attr)?
         } else {
@@ -241,7 +242,9 @@ entry_points! {
             }
             calls::cuMemPoolGetAttribute(&mut api.call(), id, attr)?
         };
-        if attr <= LAST_INT_ATTRIBUTE { value.as_out::<u32>().set(answer as u32) } else { value.as_out::<u64>().set(answer) }
+        // SAFETY: the first attributes are an `int`, the others a `cuuint64_t`.
+        let (int, long) = unsafe { (value.as_out::<u32>(), value.as_out::<u64>()) };
+        if attr <= LAST_INT_ATTRIBUTE { int.set(answer as u32) } else { long.set(answer) }
     }
 
     /// Sets an attribute of a pool.
@@ -250,9 +253,11 @@ entry_points! {
             return host_pool::api::set_attribute(&pool, attr, value);
         }
         let id = api.driver.pools.check(pool)?;
+        // SAFETY: the first attributes are an `int`, the others a `cuuint64_t`.
+        let (int, long) = unsafe { (value.as_in::<u32>(), value.as_in::<u64>()) };
         let wanted = match attr {
-            1..=LAST_INT_ATTRIBUTE => value.as_in::<u32>().get()?.into(),
-            ..=LAST_ATTRIBUTE if attr > 0 => value.as_in::<u64>().get()?,
+            1..=LAST_INT_ATTRIBUTE => int.get()?.into(),
+            ..=LAST_ATTRIBUTE if attr > 0 => long.get()?,
             _ => return Err(CudaError::INVALID_VALUE),
         };
         calls::cuMemPoolSetAttribute(&mut api.call(), id, attr, wanted)

@@ -157,12 +157,14 @@ pub fn attribute(pool: &HostPool, number: i32) -> Result<u64, CudaError> {
 
 /// Sets an attribute; high marks can only be set back.
 pub fn set_attribute(pool: &HostPool, number: i32, value: HostPtr) -> Result<(), CudaError> {
+    // SAFETY: the policies are an `int`, the others a `cuuint64_t`.
+    let (int, long) = unsafe { (value.as_in::<u32>(), value.as_in::<u64>()) };
     let mut state = pool.lock();
     match number {
-        1..=3 => state.policies[number as usize - 1] = value.as_in::<u32>().get()? != 0,
-        RELEASE_THRESHOLD => state.threshold = value.as_in::<u64>().get()?,
+        1..=3 => state.policies[number as usize - 1] = int.get()? != 0,
+        RELEASE_THRESHOLD => state.threshold = long.get()?,
         RESERVED_HIGH | USED_HIGH => {
-            if value.as_in::<u64>().get()? != 0 {
+            if long.get()? != 0 {
                 return Err(CudaError::INVALID_VALUE);
             }
             let level = if number == USED_HIGH { &mut state.used } else { &mut state.reserved };
