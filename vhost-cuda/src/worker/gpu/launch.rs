@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Launches, and how many clusters of one fit.
 
+use std::borrow::Cow;
 use std::ffi::{c_int, c_uint, c_void};
 
 use cudarc::driver::sys::CUlaunchAttributeID;
@@ -11,7 +12,7 @@ use super::{CUfunction, CUlaunchConfig, CUstream, CuResult, Driver};
 
 impl Driver {
     /// Launches `function`. Into the attributes the driver writes what it answers.
-    pub fn launch(&self, function: CUfunction, stream: CUstream, mut launch: Launch) -> CuResult<()> {
+    pub fn launch(&self, function: CUfunction, stream: CUstream, mut launch: Launch<'_>) -> CuResult<()> {
         self.start(function, stream, &mut launch)
     }
 
@@ -20,7 +21,7 @@ impl Driver {
         &self,
         function: CUfunction,
         stream: CUstream,
-        mut launch: Launch,
+        mut launch: Launch<'_>,
     ) -> CuResult<(u64,)> {
         self.start(function, stream, &mut launch)?;
         let mut answers = launch.more.iter();
@@ -31,7 +32,7 @@ impl Driver {
         Ok((node.map_or(0, u64::from_ne_bytes),))
     }
 
-    fn start(&self, function: CUfunction, stream: CUstream, launch: &mut Launch) -> CuResult<()> {
+    fn start(&self, function: CUfunction, stream: CUstream, launch: &mut Launch<'_>) -> CuResult<()> {
         let Launch { shape, more, params } = launch;
         /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
         const END: *mut c_void = std::ptr::null_mut();
@@ -40,8 +41,9 @@ impl Driver {
         let mut attributes = launch_attributes(shape, more);
         let config = launch_config(shape, stream, &mut attributes);
         let mut bytes = params.len();
+        // The driver only reads the block.
         let mut extra =
-            [BUFFER_POINTER, params.as_mut_ptr().cast(), BUFFER_SIZE, (&raw mut bytes).cast(), END];
+            [BUFFER_POINTER, params.as_ptr().cast_mut().cast(), BUFFER_SIZE, (&raw mut bytes).cast(), END];
         if attributes.is_empty() {
             // The driver takes a little longer for the other call.
             let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
@@ -77,7 +79,7 @@ impl Driver {
 
 impl Driver {
     /// Clusters of a launch's shape that can be resident at once.
-    pub fn active_clusters(&self, launch: Launch, function: CUfunction) -> CuResult<(c_int,)> {
+    pub fn active_clusters(&self, launch: Launch<'_>, function: CUfunction) -> CuResult<(c_int,)> {
         let mut attributes = launch_attributes(&launch.shape, &launch.more);
         let config = launch_config(&launch.shape, std::ptr::null_mut(), &mut attributes);
         // SAFETY: the structure and its attributes live across the call.
@@ -85,7 +87,7 @@ impl Driver {
     }
 
     /// The largest cluster, in blocks, for a launch of that shape.
-    pub fn potential_cluster_size(&self, launch: Launch, function: CUfunction) -> CuResult<(c_int,)> {
+    pub fn potential_cluster_size(&self, launch: Launch<'_>, function: CUfunction) -> CuResult<(c_int,)> {
         let mut attributes = launch_attributes(&launch.shape, &launch.more);
         let config = launch_config(&launch.shape, std::ptr::null_mut(), &mut attributes);
         // SAFETY: the structure and its attributes live across the call.
@@ -95,13 +97,13 @@ impl Driver {
 
 /// A launch without its function and stream.
 #[derive(Debug)]
-pub struct Launch {
+pub struct Launch<'c> {
     /// Grid, block and the commonest attributes.
     pub shape: LaunchShape,
     /// Attributes beside those.
     pub more: Vec<(u32, AttributeValue)>,
     /// The parameter block, laid out as the kernel wants it.
-    pub params: Vec<u8>,
+    pub params: Cow<'c, [u8]>,
 }
 
 /// The structure with these attributes, which it points to.

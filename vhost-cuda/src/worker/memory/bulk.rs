@@ -67,7 +67,11 @@ pub struct Contents<'a> {
     charge: Option<CopyCharge>,
 }
 
-impl Contents<'_> {
+impl<'a> Contents<'a> {
+    /// The bytes. A copy of them is not charged any longer, so it must be short.
+    pub fn into_bytes(self) -> Cow<'a, [u8]> {
+        self.bytes
+    }
     /// The bytes, and the share of host memory that a copy of them has: to be dropped after them.
     pub fn into_owned(self) -> (Vec<u8>, Option<CopyCharge>) {
         (self.bytes.into_owned(), self.charge)

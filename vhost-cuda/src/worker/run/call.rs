@@ -111,7 +111,7 @@ pub struct CallContext<'a> {
     pub kept: Option<Kept>,
 }
 
-impl CallContext<'_> {
+impl<'c> CallContext<'c> {
     /// The driver.
     pub fn gpu(&self) -> &'static Driver {
         &self.session.gpu
@@ -121,7 +121,7 @@ impl CallContext<'_> {
         self.session.signals && bytes <= signal::MOST_BYTES && self.session.work.has_ended()
     }
     /// Turns a guest value into the driver's, which is good until the call is done.
-    pub fn resolve<Host>(&self, value: impl Resolve<Host>) -> CuResult<Host> {
+    pub fn resolve<Host>(&self, value: impl Resolve<'c, Host>) -> CuResult<Host> {
         value.resolve(self)
     }
     /// The objects that the call uses.

@@ -26,13 +26,13 @@ pub const TYPE_PINNED: u32 = 1;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub const HANDLE_TYPE_FILE: u32 = 1;
 
-/// Turns a value of the wire into what the driver takes.
-pub trait Resolve<Host>: Sized {
+/// Turns a value of the wire into what the driver takes, which may borrow the call's bulk input (`'c`).
+pub trait Resolve<'c, Host>: Sized {
     /// Looks the value up in the session. The call keeps what it stands for until it is done.
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`, for contexts `CUDA_ERROR_INVALID_CONTEXT`, for devices
     /// `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_INVALID_VALUE` for what is out of range.
-    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Host>;
+    fn resolve(self, cx: &CallContext<'c>) -> CuResult<Host>;
 }
 
 /// Turns a result of the driver into a value of the wire.
@@ -55,7 +55,7 @@ pub trait Named: Copy {
 
 macro_rules! scalars {
     ($($t:ty),*) => { $(
-        impl Resolve<$t> for $t {
+        impl Resolve<'_, $t> for $t {
             fn resolve(self, _cx: &CallContext<'_>) -> CuResult<$t> {
                 Ok(self)
             }
@@ -71,7 +71,7 @@ scalars!(bool, u8, u16, u32, i32, u64, f32, [f32; 4]);
 
 macro_rules! converted {
     ($($from:ty => $to:ty),*) => { $(
-        impl Resolve<$to> for $from {
+        impl Resolve<'_, $to> for $from {
             fn resolve(self, _cx: &CallContext<'_>) -> CuResult<$to> {
                 self.try_into().map_err(|_| CudaError::INVALID_VALUE)
             }
@@ -82,7 +82,7 @@ converted!(u64 => usize, u32 => i32);
 
 macro_rules! by_pointer {
     ($($pointer:ident<$t:ty>),*) => { $(
-        impl Resolve<$pointer<$t>> for $t {
+        impl Resolve<'_, $pointer<$t>> for $t {
             fn resolve(self, _cx: &CallContext<'_>) -> CuResult<$pointer<$t>> {
                 Ok($pointer(self))
             }
@@ -120,7 +120,7 @@ named! {
 
 macro_rules! looked_up {
     ($($name:ident),*) => { $(
-        impl Resolve<<$name as Named>::Raw> for $name {
+        impl Resolve<'_, <$name as Named>::Raw> for $name {
             fn resolve(self, cx: &CallContext<'_>) -> CuResult<<$name as Named>::Raw> {
                 cx.keep($name::table(&cx.session.objects), self.0)
             }
@@ -129,7 +129,7 @@ macro_rules! looked_up {
 }
 looked_up!(EventId, ModuleId, LibraryId, ArrayId, MipmappedArrayId, TexRefId, SurfRefId, MemoryPoolId);
 
-impl Resolve<CUstream> for StreamId {
+impl Resolve<'_, CUstream> for StreamId {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUstream> {
         if self.0 <= LAST_DEFAULT_STREAM {
             cx.note_capture(self.0 as CUstream);
@@ -141,26 +141,26 @@ impl Resolve<CUstream> for StreamId {
     }
 }
 
-impl Resolve<CUcontext> for ContextId {
+impl Resolve<'_, CUcontext> for ContextId {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUcontext> {
         Ok(cx.held().keep(cx.session.contexts.get(self)?.object))
     }
 }
 
-impl Resolve<i32> for DeviceOrdinal {
+impl Resolve<'_, i32> for DeviceOrdinal {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<i32> {
         cx.session.device(self.0)
     }
 }
 
-impl Resolve<CUfunction> for FunctionId {
+impl Resolve<'_, CUfunction> for FunctionId {
     /// Accepts either kind: the driver takes a kernel for a function.
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUfunction> {
         cx.keep(&cx.session.objects.functions, self.0)
     }
 }
 
-impl Resolve<CUkernel> for FunctionId {
+impl Resolve<'_, CUkernel> for FunctionId {
     /// Accepts a kernel only: the driver does not take a function for one.
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUkernel> {
         let object = cx.session.objects.functions.get(self.0)?;
@@ -171,25 +171,25 @@ impl Resolve<CUkernel> for FunctionId {
     }
 }
 
-impl Resolve<CUgraph> for GraphId {
+impl Resolve<'_, CUgraph> for GraphId {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUgraph> {
         cx.graph(self)
     }
 }
 
-impl Resolve<CUgraphNode> for GraphNodeId {
+impl Resolve<'_, CUgraphNode> for GraphNodeId {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUgraphNode> {
         cx.node(self)
     }
 }
 
-impl Resolve<CUgraphExec> for GraphExecId {
+impl Resolve<'_, CUgraphExec> for GraphExecId {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUgraphExec> {
         cx.session.graphs.exec(cx.held(), self)
     }
 }
 
-impl Resolve<RawLocation> for Location {
+impl Resolve<'_, RawLocation> for Location {
     /// In the driver's numbers. `CUDA_ERROR_NOT_SUPPORTED` for locations other than devices.
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<RawLocation> {
         if self.kind != LOCATION_DEVICE {
@@ -200,13 +200,13 @@ impl Resolve<RawLocation> for Location {
     }
 }
 
-impl Resolve<Mut<RawLocation>> for Location {
+impl Resolve<'_, Mut<RawLocation>> for Location {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<Mut<RawLocation>> {
         Ok(Mut(self.resolve(cx)?))
     }
 }
 
-impl Resolve<Ref<RawAllocation>> for AllocationProperties {
+impl Resolve<'_, Ref<RawAllocation>> for AllocationProperties {
     /// `CUDA_ERROR_NOT_SUPPORTED` for handle types other than none and file descriptors.
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<Ref<RawAllocation>> {
         if self.kind != TYPE_PINNED {
@@ -244,7 +244,7 @@ impl Region {
     }
 }
 
-impl Resolve<Region> for Region {
+impl Resolve<'_, Region> for Region {
     /// Checked after everything else.
     fn resolve(self, _cx: &CallContext<'_>) -> CuResult<Region> {
         Ok(self)

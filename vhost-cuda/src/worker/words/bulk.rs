@@ -22,7 +22,7 @@ macro_rules! bulk {
         pub fn $word() -> $name {
             $name
         }
-        impl Resolve<$host> for $name {
+        impl Resolve<'_, $host> for $name {
             fn resolve(self, $cx: &CallContext<'_>) -> CuResult<$host> {
                 $made
             }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Words for launches. The driver validates their shape.
 
+use std::borrow::Cow;
+
 use virtio_cuda_protocol::cuda::{
     LAUNCH_ATTRIBUTE_BYTES, LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchAttribute, LaunchShape, Reader,
 };
@@ -32,7 +34,7 @@ pub fn attribute_value(id: i32, value: AttributeValue) -> Attribute {
     Attribute(id, value)
 }
 
-impl Resolve<AttributeValue> for Attribute {
+impl Resolve<'_, AttributeValue> for Attribute {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<AttributeValue> {
         attribute_for_driver(cx, self.0, self.1)
     }
@@ -46,12 +48,12 @@ pub fn launch(shape: LaunchShape) -> Plain {
     Plain(shape)
 }
 
-impl Resolve<Launch> for Plain {
-    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Launch> {
+impl<'c> Resolve<'c, Launch<'c>> for Plain {
+    fn resolve(self, cx: &CallContext<'c>) -> CuResult<Launch<'c>> {
         if has_unknown_flags(&self.0) || cx.bulk_in.bytes() > MAX_PARAM_BYTES {
             return Err(CudaError::INVALID_VALUE);
         }
-        Ok(Launch { shape: self.0, more: Vec::new(), params: cx.bulk_in.contents()?.into_owned().0 })
+        Ok(Launch { shape: self.0, more: Vec::new(), params: cx.bulk_in.contents()?.into_bytes() })
     }
 }
 
@@ -67,14 +69,14 @@ pub fn launch_with(shape: LaunchShape, attributes: u32) -> WithAttributes {
     WithAttributes(shape, attributes)
 }
 
-impl Resolve<Launch> for WithAttributes {
-    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Launch> {
+impl<'c> Resolve<'c, Launch<'c>> for WithAttributes {
+    fn resolve(self, cx: &CallContext<'c>) -> CuResult<Launch<'c>> {
         let Self(shape, attributes) = self;
         let most = MAX_PARAM_BYTES + u64::from(MAX_ATTRIBUTES) * LAUNCH_ATTRIBUTE_BYTES as u64;
         if has_unknown_flags(&shape) || attributes > MAX_ATTRIBUTES || cx.bulk_in.bytes() > most {
             return Err(CudaError::INVALID_VALUE);
         }
-        let bytes = cx.bulk_in.contents()?.into_owned().0;
+        let bytes = cx.bulk_in.contents()?.into_bytes();
         let mut reader = Reader::new(&bytes);
         let mut more = Vec::new();
         for _ in 0..attributes {
@@ -85,10 +87,14 @@ impl Resolve<Launch> for WithAttributes {
             }
             more.push((attribute.id, attribute_for_driver(cx, attribute.id as i32, value)?));
         }
-        let params = reader.rest().to_vec();
-        if params.len() as u64 > MAX_PARAM_BYTES {
+        let params = bytes.len() - reader.rest().len()..;
+        if reader.rest().len() as u64 > MAX_PARAM_BYTES {
             return Err(CudaError::INVALID_VALUE);
         }
+        let params = match bytes {
+            Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[params]),
+            Cow::Owned(bytes) => Cow::Owned(bytes[params].to_vec()),
+        };
         Ok(Launch { shape, more, params })
     }
 }

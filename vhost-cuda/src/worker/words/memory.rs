@@ -21,7 +21,7 @@ pub fn granted(location: Location, flags: u32) -> Access {
     Access(location, flags)
 }
 
-impl Resolve<RawAccess> for Access {
+impl Resolve<'_, RawAccess> for Access {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<RawAccess> {
         if self.1 > MAX_ACCESS {
             return Err(CudaError::INVALID_VALUE);
@@ -30,7 +30,7 @@ impl Resolve<RawAccess> for Access {
     }
 }
 
-impl Resolve<Ref<RawAccess>> for Access {
+impl Resolve<'_, Ref<RawAccess>> for Access {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<Ref<RawAccess>> {
         self.resolve(cx).map(Ref)
     }
@@ -57,7 +57,7 @@ pub fn memory(start: DevicePtr, bytes: Option<u64>) -> Memory {
     Memory(start, bytes)
 }
 
-impl Resolve<Checked> for Memory {
+impl Resolve<'_, Checked> for Memory {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<Checked> {
         cx.session.check(self.0.0, self.1.ok_or(CudaError::INVALID_VALUE)?)?;
         // SAFETY: the row states the bytes that the driver uses, and they are the session's.
@@ -78,7 +78,7 @@ pub fn shareable(properties: PoolProperties) -> Pool {
     Pool(properties, HANDLE_TYPE_FILE)
 }
 
-impl Resolve<Ref<RawPool>> for Pool {
+impl Resolve<'_, Ref<RawPool>> for Pool {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<Ref<RawPool>> {
         let location = cx.resolve(self.0.location)?;
         if self.0.kind != TYPE_PINNED {

@@ -27,7 +27,7 @@ const HOST: DeviceOrdinal = DeviceOrdinal(u32::MAX);
 /// An argument that is ready as it is.
 macro_rules! ready {
     ($($t:ty),*) => { $(
-        impl Resolve<$t> for $t {
+        impl Resolve<'_, $t> for $t {
             fn resolve(self, _cx: &CallContext<'_>) -> CuResult<$t> {
                 Ok(self)
             }
@@ -44,7 +44,7 @@ pub fn host_or(peer: DeviceOrdinal) -> Peer {
     Peer(peer)
 }
 
-impl Resolve<Option<i32>> for Peer {
+impl Resolve<'_, Option<i32>> for Peer {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<Option<i32>> {
         if self.0 == HOST { Ok(None) } else { cx.resolve(self.0).map(Some) }
     }
@@ -58,7 +58,7 @@ pub fn multiprocessors(kind: i32) -> Affinity {
     Affinity(kind)
 }
 
-impl Resolve<i32> for Affinity {
+impl Resolve<'_, i32> for Affinity {
     fn resolve(self, _cx: &CallContext<'_>) -> CuResult<i32> {
         // For another kind the answer would be another structure.
         if self.0 == 0 { Ok(0) } else { Err(CudaError::NOT_SUPPORTED) }

@@ -35,7 +35,7 @@ pub fn texels(size: [u64; 2], format: u32, channels: u32) -> Texels {
     Texels(size, format, channels)
 }
 
-impl Resolve<Ref<RawRows>> for Texels {
+impl Resolve<'_, Ref<RawRows>> for Texels {
     fn resolve(self, _cx: &CallContext<'_>) -> CuResult<Ref<RawRows>> {
         let Self(size, format, channels) = self;
         let [width, height] = size.map(|elements| elements as usize);
@@ -56,7 +56,7 @@ pub fn surface(resource: ResourceDescriptor) -> Shown {
     Shown(resource, true)
 }
 
-impl Resolve<Ref<RawResource>> for Shown {
+impl Resolve<'_, Ref<RawResource>> for Shown {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<Ref<RawResource>> {
         let Self(from, is_surface) = self;
         if is_surface && from.kind != ARRAY {
@@ -83,13 +83,13 @@ impl Resolve<Ref<RawResource>> for Shown {
     }
 }
 
-impl Resolve<Ref<RawTexture>> for TextureDescriptor {
+impl Resolve<'_, Ref<RawTexture>> for TextureDescriptor {
     fn resolve(self, _cx: &CallContext<'_>) -> CuResult<Ref<RawTexture>> {
         Ok(Ref(RawTexture::from(&self)))
     }
 }
 
-impl Resolve<Option<Ref<RawView>>> for ViewDescriptor {
+impl Resolve<'_, Option<Ref<RawView>>> for ViewDescriptor {
     fn resolve(self, _cx: &CallContext<'_>) -> CuResult<Option<Ref<RawView>>> {
         Ok((self.present != 0).then(|| Ref(RawView::from(&self))))
     }
@@ -103,13 +103,13 @@ pub fn rank(rank: u32) -> TensorRank {
     TensorRank(rank)
 }
 
-impl Resolve<Rank> for TensorRank {
+impl Resolve<'_, Rank> for TensorRank {
     fn resolve(self, _cx: &CallContext<'_>) -> CuResult<Rank> {
         Rank::new(self.0)
     }
 }
 
-impl<T, const N: usize> Resolve<Elements<T, N>> for [T; N] {
+impl<T, const N: usize> Resolve<'_, Elements<T, N>> for [T; N] {
     fn resolve(self, _cx: &CallContext<'_>) -> CuResult<Elements<T, N>> {
         Ok(Elements(self))
     }
