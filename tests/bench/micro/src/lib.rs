@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Pieces of a call's way that are measured by themselves.
+//! Parts of the path of a call that are measured by themselves.
 //!
-//! `cargo bench --package vhost-cuda-microbench` times them with criterion. `cargo xtask instructions` counts their
-//! instructions under valgrind, which has no noise, and compares with `limits.txt`.
+//! `cargo xtask instructions` counts their instructions under valgrind, which has no noise, and compares with
+//! `limits.txt`.
 
 mod codec;
 mod lane;
