@@ -22,6 +22,7 @@ use std::thread;
 use log::debug;
 use lru::LruCache;
 use parking_lot::Mutex;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -33,7 +34,9 @@ pub const MAX_IMAGES: usize = 128;
 /// Bytes that are hashed at a time.
 const CHUNK: usize = 256 << 10;
 /// The seals that make a file's contents and length final.
-const SEALS: libc::c_int = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+const SEALS: SealFlags = FIXED_LENGTH.union(SealFlags::WRITE);
+/// Seals of a file that keeps its length.
+pub(crate) const FIXED_LENGTH: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Bytes of a digest.
 pub const DIGEST_BYTES: usize = 32;
@@ -193,9 +196,7 @@ impl Image {
 
 /// Checks that `file` has the announced length and cannot change. Only files in memory can be sealed.
 fn check(file: &File, bytes: u64) -> io::Result<()> {
-    // SAFETY: a plain query on an open descriptor.
-    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    if seals < 0 || seals & SEALS != SEALS {
+    if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SEALS)) {
         return Err(invalid("its file is not sealed"));
     }
     let mut last = [1];
@@ -231,22 +232,12 @@ pub fn seal(image: &[u8]) -> io::Result<File> {
 
 /// Makes an empty file in memory that can be sealed.
 pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
-    use std::os::fd::FromRawFd;
-    // SAFETY: the name is a C string; a descriptor that is returned is new and nobody else's.
-    match unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) } {
-        -1 => Err(io::Error::last_os_error()),
-        // SAFETY: the descriptor is new and nobody else's.
-        fd => Ok(unsafe { File::from_raw_fd(fd) }),
-    }
+    Ok(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?.into())
 }
 
 /// Seals such a file.
-pub(crate) fn add_seals(file: &File, seals: libc::c_int) -> io::Result<()> {
-    // SAFETY: a plain call on an open descriptor.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+pub(crate) fn add_seals(file: &File, seals: SealFlags) -> io::Result<()> {
+    Ok(fcntl_add_seals(file, seals)?)
 }
 
 /// Sends a question, with a file.

@@ -21,6 +21,7 @@ use std::thread;
 
 use log::debug;
 use parking_lot::Mutex;
+use rustix::fs::fcntl_get_seals;
 use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -305,8 +306,8 @@ fn keep(file: File, budgets: &FileBudgets) -> io::Result<Kept> {
     let meta = file.metadata()?;
     let kind = meta.file_type();
     let is_memory = if kind.is_file() {
-        // SAFETY: a plain query on an open descriptor, which files on a disk do not answer.
-        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) >= 0 }
+        // Files on a disk have none.
+        fcntl_get_seals(&file).is_ok()
     } else {
         kind.is_char_device() && is_nvidia(libc::major(meta.rdev()))
     };

@@ -7,12 +7,14 @@
 //! descriptors; its timer may be late. A thread's timers are as late as those of the thread that started it were allowed
 //! to be (`prctl(2)`, `PR_SET_TIMERSLACK`).
 
-use libc::c_ulong;
+use std::num::NonZeroU64;
+
+use rustix::thread::set_current_timer_slack;
 
 /// The slack of the timers of threads that the driver starts, in nanoseconds.
-const SLACK_NS: c_ulong = 10_000_000_000;
+const SLACK_NS: u64 = 10_000_000_000;
 /// The kernel takes this for a thread's own usual slack.
-const USUAL: c_ulong = 0;
+const USUAL: u64 = 0;
 
 /// Calls `start`, in which NVIDIA's driver may start threads. The emulator, which has no such thread, is left alone: a
 /// worker of it may not ask for this once its sandbox is closed.
@@ -31,9 +33,9 @@ pub fn exact() {
     set_slack(1);
 }
 
-fn set_slack(nanoseconds: c_ulong) {
-    // SAFETY: a plain system call about this thread's timers. If it fails, they are as they were.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds) };
+fn set_slack(nanoseconds: u64) {
+    // If it fails, the timers are as they were.
+    let _ = set_current_timer_slack(NonZeroU64::new(nanoseconds));
 }
 
 #[cfg(test)]

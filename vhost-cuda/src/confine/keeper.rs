@@ -3,13 +3,13 @@
 //! workers, ends with it, and it ends with the daemon.
 
 use std::io::Read;
-use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 
 use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::paths;
 
@@ -39,10 +39,7 @@ impl Keeper {
     /// for every worker, but it closes its end of the pipe at once.
     pub fn is_running(&self) -> bool {
         let Some(pipe) = self.0.as_ref().and_then(|child| child.stdin.as_ref()) else { return false };
-        let mut entry = libc::pollfd { fd: pipe.as_raw_fd(), events: 0, revents: 0 };
-        // SAFETY: one entry, which is a local.
-        let ready = unsafe { libc::poll(&raw mut entry, 1, 0) };
-        ready == 0
+        poll(&mut [PollFd::new(pipe, PollFlags::empty())], Some(&Timespec::default())) == Ok(0)
     }
 }
 

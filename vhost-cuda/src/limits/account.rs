@@ -62,7 +62,7 @@ impl Account {
     pub fn open(limit: u64, sessions: u32) -> io::Result<Arc<Self>> {
         let file = cache::memory_file(c"cuda-account")?;
         file.set_len(u64::from(sessions) * COUNTER)?;
-        cache::add_seals(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)?;
+        cache::add_seals(&file, cache::FIXED_LENGTH)?;
         Ok(Arc::new(Self { file, limit, taken: Mutex::new(vec![false; sessions as usize]) }))
     }
 

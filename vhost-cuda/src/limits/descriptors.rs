@@ -4,10 +4,10 @@
 //! A process without descriptors cannot accept a connection, start a worker or take a file from one, whoever has used
 //! them up. So each connection, session and shared file takes its share of a budget first, and is refused without.
 
-use std::io;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::cache::MAX_IMAGES;
 use crate::exchange::MAX_FILES;
@@ -40,8 +40,7 @@ impl Descriptors {
     ///
     /// Errors: a machine as large as the options allow does not fit.
     pub fn share_out(num_queues: u32, max_sessions: u32, warm_workers: u32) -> anyhow::Result<Self> {
-        let limit = raise_limit().context("Cannot read the limit of open files")?;
-        Self::of(limit, [num_queues, max_sessions, warm_workers].map(|count| count as usize))
+        Self::of(raise_limit(), [num_queues, max_sessions, warm_workers].map(|count| count as usize))
     }
 
     fn of(limit: usize, [num_queues, max_sessions, warm_workers]: [usize; 3]) -> anyhow::Result<Self> {
@@ -67,18 +66,11 @@ impl Descriptors {
 }
 
 /// Raises the soft limit of open files to the hard one; the limit from then on. Workers inherit it.
-fn raise_limit() -> io::Result<usize> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure lives across the call.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
-    // SAFETY: the structure lives across the call. A process may raise its soft limit up to the hard one.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } == 0 {
-        limit = raised;
-    }
-    Ok(usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
+fn raise_limit() -> usize {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
+    let files = if raised { maximum } else { current };
+    files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -97,8 +89,8 @@ mod tests {
 
     #[test]
     fn the_soft_limit_is_raised() {
-        let limit = raise_limit().unwrap();
-        assert_eq!(raise_limit().unwrap(), limit);
+        let limit = raise_limit();
+        assert_eq!(raise_limit(), limit);
         assert!(limit >= 1024);
     }
 }

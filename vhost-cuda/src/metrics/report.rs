@@ -5,6 +5,8 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::param::{clock_ticks_per_second, page_size};
+
 use super::statistics::Totals;
 
 /// Reasons for which a session or request of a guest is refused.
@@ -129,12 +131,10 @@ impl ProcessUse {
         // The name, in parentheses, may contain anything. Field 3 follows it.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-        // SAFETY: sysconf takes no memory.
-        let (ticks, page) = unsafe { (libc::sysconf(libc::_SC_CLK_TCK), libc::sysconf(libc::_SC_PAGESIZE)) };
         let (user, system, pages) = (field(14)?, field(15)?, field(24)?);
         Some(Self {
-            cpu_seconds: (user + system) as f64 / ticks as f64,
-            resident_bytes: pages.saturating_mul(u64::try_from(page).ok()?),
+            cpu_seconds: (user + system) as f64 / clock_ticks_per_second() as f64,
+            resident_bytes: pages.saturating_mul(page_size() as u64),
         })
     }
 }
@@ -159,8 +159,7 @@ mod tests {
         let stat =
             "7 (a) b) c) S 1 7 7 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 1 0 100 9999 3 18446744073709551615 1";
         let used = ProcessUse::parse(stat).unwrap();
-        // SAFETY: sysconf takes no memory.
-        let (ticks, page) = unsafe { (libc::sysconf(libc::_SC_CLK_TCK), libc::sysconf(libc::_SC_PAGESIZE)) };
+        let (ticks, page) = (clock_ticks_per_second(), page_size());
         assert_eq!(used, ProcessUse { cpu_seconds: 200.0 / ticks as f64, resident_bytes: 3 * page as u64 });
         assert!(ProcessUse::of(std::process::id()).is_some_and(|own| own.resident_bytes > 0));
         assert_eq!(ProcessUse::parse("7 (a"), None);

@@ -101,7 +101,7 @@ impl Statistics {
     pub fn create() -> io::Result<(Self, File)> {
         let file = cache::memory_file(c"cuda-statistics")?;
         file.set_len(size_of::<Page>() as u64)?;
-        cache::add_seals(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)?;
+        cache::add_seals(&file, cache::FIXED_LENGTH)?;
         Ok((Self::map(&file, libc::PROT_READ)?, file))
     }
 

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::net::{SendFlags, send};
 use virtio_cuda_protocol::transport::MemEntry;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -136,10 +137,7 @@ pub fn encode_request(
 /// Writes as much of `bytes` as the socket takes at once; how much that was. An error counts as nothing: whoever
 /// writes the rest meets it again.
 pub fn write_now(stream: &UnixStream, bytes: &[u8]) -> usize {
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the buffer is as long as said and lives across the call.
-    let sent = unsafe { libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
-    usize::try_from(sent).unwrap_or(0)
+    send(stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).unwrap_or(0)
 }
 
 /// Writes one [`TO_REGION`] frame together with the region's file.

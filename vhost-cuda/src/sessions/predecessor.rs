@@ -7,9 +7,8 @@
 //! ended. A daemon that can lock the file alone has no predecessor.
 
 use std::ffi::{CString, OsString};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -19,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use log::warn;
+use rustix::fs::{Mode, OFlags, openat};
 
 /// Time that workers get to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,7 +55,7 @@ impl WorkerLock {
         let file = lock.open().with_context(|| format!("Cannot open {}", path.display()))?;
         let begun = Instant::now();
         let mut said = false;
-        while !try_lock(&file, libc::LOCK_EX).with_context(|| format!("Cannot lock {}", path.display()))? {
+        while !is_locked(file.try_lock()).with_context(|| format!("Cannot lock {}", path.display()))? {
             let waited = begun.elapsed();
             if waited >= patience {
                 bail!(
@@ -86,7 +86,7 @@ impl WorkerLock {
     pub fn hold(&self) -> io::Result<File> {
         let file = self.open()?;
         // Nobody else locks it alone but a daemon that starts, on a socket that this one serves.
-        match try_lock(&file, libc::LOCK_SH)? {
+        match is_locked(file.try_lock_shared())? {
             true => Ok(file),
             false => {
                 Err(io::Error::new(io::ErrorKind::ResourceBusy, "another daemon starts on the same socket"))
@@ -95,26 +95,19 @@ impl WorkerLock {
     }
 
     fn open(&self) -> io::Result<File> {
-        let flags = libc::O_RDONLY | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        // SAFETY: the folder is open and the name ends with a NUL, and both live across the call.
-        let file = unsafe { libc::openat(self.folder.as_raw_fd(), self.name.as_ptr(), flags, 0o600) };
-        if file < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        Ok(unsafe { File::from_raw_fd(file) })
+        let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.folder, &*self.name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(File::from(file))
     }
 }
 
-fn try_lock(file: &File, how: libc::c_int) -> io::Result<bool> {
-    // SAFETY: a plain call on an open descriptor.
-    if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
-        return Ok(true);
-    }
-    match io::Error::last_os_error() {
-        error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-        error => Err(error),
+/// Returns whether the file is locked now.
+fn is_locked(outcome: Result<(), TryLockError>) -> io::Result<bool> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use log::error;
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::FromBytes;
 
@@ -263,16 +265,14 @@ impl Process {
     /// Takes over a child that leads its own process group.
     pub fn of(mut child: Child) -> io::Result<Self> {
         let pid = child.id();
-        // SAFETY: a plain system call; the child is not reaped yet, so the id is its own.
-        let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        if pidfd < 0 {
-            let error = io::Error::last_os_error();
-            let _ = child.kill().and_then(|()| child.wait());
-            return Err(error);
+        // The child is not reaped yet, so the id is its own.
+        match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { pid, pidfd, child: Mutex::new(Some(child)) }),
+            Err(error) => {
+                let _ = child.kill().and_then(|()| child.wait());
+                Err(error.into())
+            }
         }
-        // SAFETY: the descriptor is new and nobody else's.
-        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd as RawFd) };
-        Ok(Self { pid, pidfd, child: Mutex::new(Some(child)) })
     }
 
     /// Returns whether the process has not ended yet.
@@ -285,13 +285,9 @@ impl Process {
         let deadline = Instant::now() + patience;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            // Rounded up, so that the last wait is not a busy one.
-            let milliseconds = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-            let mut poll = libc::pollfd { fd: self.pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one structure, as said, which lives across the call.
-            match unsafe { libc::poll(&raw mut poll, 1, milliseconds) } {
-                0 if left.is_zero() => return false,
-                1.. => return true,
+            let time = Timespec::try_from(left).ok();
+            match poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], time.as_ref()) {
+                Ok(1..) => return true,
                 _ if left.is_zero() => return false,
                 _ => {}
             }
@@ -327,8 +323,10 @@ impl Process {
     }
 
     fn kill_group(&self) {
-        // SAFETY: plain system call. The child is not reaped yet (the caller holds it), so the id is still its own.
-        unsafe { libc::kill(-(self.pid as libc::pid_t), libc::SIGKILL) };
+        // The child is not reaped yet (the caller holds it), so the id is still its own.
+        if let Some(group) = Pid::from_raw(self.pid as i32) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
     }
 }
 

@@ -6,6 +6,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::atomic::Ordering::Relaxed;
 
+use rustix::fs::SealFlags;
+
 use super::*;
 use crate::cache::{add_seals, memory_file};
 use crate::fuzz::choices::Choices;
@@ -37,7 +39,7 @@ fn files(kind: u8, pages: &mut Vec<Page>) -> Vec<File> {
         0xc0..=0xcf => [bell(), eventfd()].into_iter().flatten().collect(),
         0xd0..=0xdf => {
             let page = bell().filter(|page| page.set_len(u64::from(kind & 1) * 4096).is_ok());
-            let page = page.filter(|page| add_seals(page, libc::F_SEAL_SHRINK).is_ok());
+            let page = page.filter(|page| add_seals(page, SealFlags::SHRINK).is_ok());
             [page, bell()].into_iter().flatten().collect()
         }
         0xe0..=0xef => bell().into_iter().collect(),

@@ -10,6 +10,8 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::fs::{SealFlags, fcntl_get_seals};
+
 use crate::cache;
 
 /// GPUs of a worker that are arbitrated: its first ones.
@@ -83,7 +85,7 @@ impl Page {
     pub fn create() -> io::Result<(Self, File)> {
         let file = cache::memory_file(c"cuda-share")?;
         file.set_len(BYTES as u64)?;
-        cache::add_seals(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)?;
+        cache::add_seals(&file, cache::FIXED_LENGTH)?;
         Ok((Self::map(&file)?, file))
     }
 
@@ -91,9 +93,8 @@ impl Page {
     ///
     /// Errors: the file has another size, or could be cut short: reading it would then end this process.
     pub fn map(file: &File) -> io::Result<Self> {
-        // SAFETY: a plain call on an open descriptor.
-        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 || file.metadata()?.len() != BYTES as u64 {
+        let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+        if !sealed || file.metadata()?.len() != BYTES as u64 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not a sealed file of 4096 bytes"));
         }
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
@@ -220,7 +221,7 @@ mod tests {
         file.set_len(BYTES as u64).unwrap();
         assert!(Page::map(&file).is_err());
         file.set_len(1).unwrap();
-        cache::add_seals(&file, libc::F_SEAL_SHRINK).unwrap();
+        cache::add_seals(&file, SealFlags::SHRINK).unwrap();
         assert!(Page::map(&file).is_err());
     }
 }

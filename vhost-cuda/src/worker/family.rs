@@ -3,11 +3,11 @@
 //! the daemon.
 
 use std::fs;
+use std::os::unix::process::parent_id;
 
 /// Their process ids, this process's among them. Where the kernel does not list children: this process alone.
 pub fn workers() -> Vec<u32> {
-    // SAFETY: plain system call.
-    let daemon = unsafe { libc::getppid() };
+    let daemon = parent_id();
     // A parent outside of the namespace has no number in it.
     let mut workers = if daemon == 0 { all() } else { children(daemon) };
     let own = std::process::id();
@@ -22,7 +22,7 @@ fn all() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn children(parent: i32) -> Vec<u32> {
+fn children(parent: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists.flat_map(|list| pids(&list)).collect()

@@ -8,6 +8,7 @@ mod rules;
 
 use std::io;
 
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
 use crate::args::Sandbox;
@@ -46,18 +47,14 @@ impl Bounds {
 /// `own_root`: the process has the namespaces of the daemon's workers.
 pub fn enter(sandbox: Sandbox, folders: &Folders, own_root: bool) -> io::Result<Bounds> {
     drop_privileges()?;
-    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: plain system call on this process; `none` is a local.
-    if unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     if matches!(sandbox, Sandbox::Off | Sandbox::Log) {
         return Ok(Bounds { files: own_root, root: own_root, ..Bounds::default() });
     }
     let bounded = files::bound(folders, own_root).map_err(io::Error::other)?;
     if !bounded {
         // Landlock would keep other workers from this one's memory.
-        rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     }
     Ok(Bounds { files: bounded || own_root, root: own_root, ..Bounds::default() })
 }

@@ -178,6 +178,5 @@ fn start_log(args: &WorkerArgs) -> anyhow::Result<()> {
 
 /// Names the process, for `ps` and for those who wait until workers are warm.
 pub fn set_name(name: &CStr) {
-    // SAFETY: the call copies at most 16 bytes of a C string.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    let _ = rustix::thread::set_name(name);
 }

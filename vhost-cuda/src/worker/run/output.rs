@@ -4,12 +4,13 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use log::debug;
 use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags, fallocate, fcntl_setfl, memfd_create};
 use virtio_cuda_protocol::cuda::{Opcode, RESULT_STDERR, RESULT_STDOUT};
 
 /// Bytes of one stream that are kept for a guest that does not fetch them; older ones are dropped.
@@ -115,16 +116,14 @@ impl Output {
 
 impl Captured {
     fn over(fd: i32) -> io::Result<Self> {
-        let failed = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
-        // SAFETY: plain system calls; the new descriptor is owned by `file` alone. Appending makes every write
-        // go to the end, whatever position the copies share.
-        unsafe {
-            let file =
-                File::from_raw_fd(failed(libc::memfd_create(c"device-output".as_ptr(), libc::MFD_CLOEXEC))?);
-            failed(libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND))?;
-            failed(libc::dup2(file.as_raw_fd(), fd))?;
-            Ok(Self { file, fetched: Mutex::new(0) })
+        let file = File::from(memfd_create(c"device-output", MemfdFlags::CLOEXEC)?);
+        // Every write goes to the end, whatever position the copies share.
+        fcntl_setfl(&file, OFlags::APPEND)?;
+        // SAFETY: a plain system call; `fd` is standard output or error, which stay open.
+        if unsafe { libc::dup2(file.as_raw_fd(), fd) } < 0 {
+            return Err(io::Error::last_os_error());
         }
+        Ok(Self { file, fetched: Mutex::new(0) })
     }
 
     fn size(&self) -> u64 {
@@ -159,11 +158,9 @@ impl Captured {
         if from == to {
             return;
         }
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: a plain system call on our own file.
-        let result = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, from as i64, (to - from) as i64) };
-        if result < 0 {
-            debug!("pages of printed output cannot be freed: {}", io::Error::last_os_error());
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if let Err(error) = fallocate(&self.file, mode, from, to - from) {
+            debug!("pages of printed output cannot be freed: {error}");
         }
     }
 }

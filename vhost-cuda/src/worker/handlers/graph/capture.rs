@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Capture of streams, and functions of the program in streams.
 
+use rustix::thread::gettid;
 use virtio_cuda_protocol::cuda::{CallbackId, GraphId, MemcpyNode, Reader, StreamId};
 
 use crate::worker::call::CallContext;
@@ -21,8 +22,7 @@ const PER_THREAD: u64 = 2;
 /// The key of a capture.
 fn key(stream: StreamId, raw: CUstream) -> usize {
     if stream.0 == PER_THREAD {
-        // SAFETY: a plain system call.
-        return unsafe { libc::gettid() as usize } | OF_THREAD;
+        return gettid().as_raw_nonzero().get() as usize | OF_THREAD;
     }
     raw as usize
 }
