@@ -17,7 +17,7 @@ macro_rules! ipc_calls {
             /// Offers an event to other processes.
             0x0d03 custom cuIpcGetEventHandle(event: EventId) -> (token: [u8; 16]);
             /// Opens an event that another process has offered, as `event`.
-            0x0d04 custom cuIpcOpenEventHandle(event: EventId, token: [u8; 16]) -> ();
+            0x0d04 create cuIpcOpenEventHandle(event: EventId, token: [u8; 16]) -> () as open_event(shared_event(token));
             /// Offers an allocation to other processes.
             0x0d05 custom cuMemExportToShareableHandle(handle: AllocationId) -> (token: [u8; 16]);
             /// Opens an allocation that another process has offered, as `handle`.

@@ -21,7 +21,7 @@
 //! - `load`: derived, too. Loads an image as a module or library of that name: the bulk input, or the image of a digest
 //!   that the daemon has kept.
 //! - `upload`, `download`: derived, too. Copy the bulk data to or from device memory, in the order of a stream.
-//! - `card`: derived, too. Asks the host's management library about a device.
+//! - `card`: derived, too. Asks the host's management library about a device, or about the host.
 //! - `custom`: the handler is written by hand, and the build fails until it exists.
 //!
 //! A clause `as cuMemPoolSetAccess(pool, granted(location, access), one())` behind the facts states the driver's function

@@ -10,7 +10,7 @@ macro_rules! nvml_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// The release of the host's driver, padded with NUL.
-            0x0e00 custom nvml_driver_version() -> (text: [u8; 80]);
+            0x0e00 card nvml_driver_version() -> (text: [u8; 80]);
             /// Memory that the virtual machine's sessions may use, each, and what all of them use, in bytes.
             0x0e01 custom nvml_memory(device: DeviceOrdinal) -> (total: u64, used: u64);
             /// Per cent of the GPU's time that the virtual machine's sessions compute and use memory.

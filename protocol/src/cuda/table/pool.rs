@@ -35,7 +35,7 @@ macro_rules! pool_calls {
             /// Offers a pool to other processes.
             0x098b custom cuMemPoolExportToShareableHandle(pool: MemoryPoolId) -> (token: [u8; 16]) [no_context];
             /// Opens a pool that another process has offered, as `pool`.
-            0x098c custom cuMemPoolImportFromShareableHandle(pool: MemoryPoolId, token: [u8; 16]) -> () [no_context];
+            0x098c create cuMemPoolImportFromShareableHandle(pool: MemoryPoolId, token: [u8; 16]) -> () [no_context] as open_pool(shared_pool(token));
             /// Offers an allocation of a pool that is offered.
             0x098d custom cuMemPoolExportPointer(dptr: DevicePtr) -> (token: [u8; 16]) [no_context];
             /// Opens an allocation of a pool that another process has offered.

@@ -44,7 +44,7 @@ macro_rules! stream_calls {
             /// Has the guest run `callback` in stream order.
             0x0620 custom cuLaunchHostFunc(stream: StreamId, callback: CallbackId) -> () [no_code];
             /// Has the guest run `callback` in stream order, also after an error.
-            0x0621 custom cuStreamAddCallback(stream: StreamId, callback: CallbackId) -> () [no_code];
+            0x0621 forward cuStreamAddCallback(stream: StreamId, callback: CallbackId) -> () [no_code] as add_callback(stream, in_guest(callback));
             /// Sets an attribute (`CUlaunchAttributeID`) to a `CUlaunchAttributeValue`.
             0x0628 forward cuStreamSetAttribute(stream: StreamId, attribute: i32, value: [u8; 64]) -> () [no_code]
                 as set_stream_attribute(attribute, attribute_value(attribute, value), stream);

@@ -11,6 +11,7 @@ mod launch;
 #[cfg(any(test, fuzzing))]
 pub mod null;
 mod raw;
+mod shared;
 
 use std::ffi::{c_int, c_uint};
 
@@ -37,6 +38,7 @@ pub use raw::{
     RawExternalArray, RawExternalBuffer, RawLocation, RawPool, RawRequirements, RawResource, RawRows,
     RawSparse, RawTensorMap, RawTexture, RawView,
 };
+pub use shared::{HANDLE_TYPE_FILE, SharedEvent, StreamCallback};
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 pub const HOST_PORTABLE_MAPPED: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;

@@ -10,23 +10,15 @@ use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
 use crate::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, TOKEN_BYTES};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CUipcEventHandle, CUipcMemHandle, CuResult, CudaError, Driver};
+use crate::worker::gpu::{CUipcMemHandle, CuResult, CudaError, HANDLE_TYPE_FILE};
 use crate::worker::pools;
 use crate::worker::quota;
-use crate::worker::resolve::HANDLE_TYPE_FILE;
+use crate::worker::words::{EMULATED, EMULATED_DESCRIPTOR, handle_with};
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
-
-/// The first bytes of the emulator's handles, and the offsets of the descriptor of the memory file and of what says
-/// whose descriptor it is. A worker may make no sockets, over which the emulator shares else.
-const EMULATED: &[u8] = b"cudaemu\x01";
-const EMULATED_DESCRIPTOR: usize = 48;
-const EMULATED_PLACE: usize = 52;
-/// The descriptor is one of the process that opens the handle.
-const EMULATED_HERE: u32 = 1;
 
 type Token = [u8; TOKEN_BYTES];
 
@@ -43,22 +35,8 @@ fn file_behind(handle: &[u8; HANDLE_BYTES]) -> CuResult<Option<File>> {
     Ok(Some(file.try_clone_to_owned().map_err(|_| CudaError::OUT_OF_MEMORY)?.into()))
 }
 
-/// A handle for this process, where a file came along.
-fn handle_with(handle: [u8; HANDLE_BYTES], file: Option<&File>) -> [c_char; HANDLE_BYTES] {
-    let mut handle = handle;
-    if let Some(file) = file {
-        handle[EMULATED_DESCRIPTOR..][..4].copy_from_slice(&file.as_raw_fd().to_ne_bytes());
-        handle[EMULATED_PLACE..][..4].copy_from_slice(&EMULATED_HERE.to_ne_bytes());
-    }
-    handle_of(handle)
-}
-
 fn bytes_of(handle: [c_char; HANDLE_BYTES]) -> [u8; HANDLE_BYTES] {
     handle.map(|byte| byte as u8)
-}
-
-fn handle_of(bytes: [u8; HANDLE_BYTES]) -> [c_char; HANDLE_BYTES] {
-    bytes.map(|byte| byte as c_char)
 }
 
 /// Offers the whole allocation that an address lies in.
@@ -118,15 +96,6 @@ pub fn cuIpcGetEventHandle(cx: &mut CallContext<'_>, event: EventId) -> CuResult
     let file = file_behind(&handle)?;
     let offer = Offer { what: EVENT, device: 0, bytes: 0, handle };
     Ok((cx.session.sharing.offer_named(event.0, cx.home(), offer, file.as_ref())?,))
-}
-
-/// Opens an event of another process.
-pub fn cuIpcOpenEventHandle(cx: &mut CallContext<'_>, event: EventId, token: Token) -> CuResult<()> {
-    let reserved = cx.session.objects.events.reserve(event.0)?;
-    let (offer, file) = cx.session.sharing.look_up(token, EVENT)?;
-    let handle = CUipcEventHandle { reserved: handle_with(offer.handle, file.as_ref()) };
-    let (raw,) = cx.gpu().cuIpcOpenEventHandle(handle)?;
-    cx.fill(reserved, cx.made(raw, Driver::cuEventDestroy_v2))
 }
 
 /// Offers an allocation, as a file.

@@ -11,7 +11,7 @@ use crate::worker::call::CallContext;
 use crate::worker::family;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::handlers::device::total_bytes;
-use crate::worker::nvml::{DRIVER_VERSION_BYTES, Nvml};
+use crate::worker::nvml::Nvml;
 
 /// The host's library for `device`, opened once in the process. `None`: there is none, as with the emulator.
 pub fn nvml_of(cx: &CallContext<'_>, device: DeviceOrdinal) -> CuResult<Option<&'static Nvml>> {
@@ -20,12 +20,6 @@ pub fn nvml_of(cx: &CallContext<'_>, device: DeviceOrdinal) -> CuResult<Option<&
     let devices = DEVICES.get_or_init(|| cx.session.devices.iter().map(|_| OnceLock::new()).collect());
     let slot = devices.get(device.0 as usize).ok_or(CudaError::INVALID_DEVICE)?;
     Ok(slot.get_or_init(|| Nvml::of(cx.gpu(), number)).as_ref())
-}
-
-/// The driver's release.
-pub fn nvml_driver_version(cx: &mut CallContext<'_>) -> CuResult<([u8; DRIVER_VERSION_BYTES],)> {
-    let version = nvml_of(cx, DeviceOrdinal(0))?.and_then(Nvml::driver_version);
-    Ok((version.ok_or(CudaError::NOT_SUPPORTED)?,))
 }
 
 /// Memory: the quota of a session, and what the machine's sessions hold.

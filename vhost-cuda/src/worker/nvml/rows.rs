@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The functions of `card` rows. Without a library some of them have an answer: that nothing is known.
 
-use super::{CARD_VALUES, Nvml, SENSORS};
+use super::{CARD_VALUES, DRIVER_VERSION_BYTES, Nvml, SENSORS};
 use crate::worker::family;
 
 impl Nvml {
+    /// The release of the host's driver.
+    pub fn nvml_driver_version(card: Option<&Self>) -> Option<([u8; DRIVER_VERSION_BYTES],)> {
+        Some((card?.driver_version()?,))
+    }
+
     /// The machine's share of the GPU's time.
     pub fn nvml_utilization(card: Option<&Self>) -> Option<(u32, u32)> {
         card?.utilization_of(&family::workers())

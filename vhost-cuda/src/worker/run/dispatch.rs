@@ -112,6 +112,9 @@ macro_rules! call {
     }};
     (stream $cx:ident) => { STREAM_LEGACY };
     (stream $cx:ident $stream:ident) => { $cx.resolve($stream)? };
+    (card $cx:ident $name:ident () $results:tt) => {
+        Nvml::$name(handlers::nvml_of($cx, DeviceOrdinal(0))?).ok_or(CudaError::NOT_SUPPORTED)
+    };
     (card $cx:ident $name:ident ($device:ident $(, $p:ident)*) $results:tt) => {
         Nvml::$name(handlers::nvml_of($cx, $device)?, $($p),*).ok_or(CudaError::NOT_SUPPORTED)
     };

@@ -12,8 +12,8 @@ use super::call::CallContext;
 use crate::worker::gpu::{
     AttributeValue, CUarray, CUcontext, CUdevResourceDesc, CUevent, CUfunction, CUgraph, CUgraphExec,
     CUgraphNode, CUkernel, CUlibrary, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfref,
-    CUtexref, CuResult, CudaError, Mut, RawAffinity, RawAllocation, RawDevResource, RawLocation,
-    RawRequirements, RawSparse, RawTensorMap, Ref, SurfaceObject, TextureObject,
+    CUtexref, CuResult, CudaError, HANDLE_TYPE_FILE, Mut, RawAffinity, RawAllocation, RawDevResource,
+    RawLocation, RawRequirements, RawSparse, RawTensorMap, Ref, SurfaceObject, TextureObject,
 };
 use crate::worker::objects::{Kind, Objects, Table};
 
@@ -23,8 +23,6 @@ const LAST_DEFAULT_STREAM: u64 = 2;
 const LOCATION_DEVICE: u32 = 1;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 pub const TYPE_PINNED: u32 = 1;
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-pub const HANDLE_TYPE_FILE: u32 = 1;
 
 /// Turns a value of the wire into what the driver takes, which may borrow the call's bulk input (`'c`).
 pub trait Resolve<'c, Host>: Sized {

@@ -5,8 +5,9 @@ use virtio_cuda_protocol::cuda::{DevicePtr, Location, PoolProperties};
 
 use super::ready;
 use crate::worker::call::CallContext;
+use crate::worker::gpu::HANDLE_TYPE_FILE;
 use crate::worker::gpu::{Checked, CuResult, CudaError, One, Opaque, RawAccess, RawPool, Ref};
-use crate::worker::resolve::{HANDLE_TYPE_FILE, Resolve, TYPE_PINNED};
+use crate::worker::resolve::{Resolve, TYPE_PINNED};
 
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`, the greatest.
 const MAX_ACCESS: u32 = 3;

@@ -5,7 +5,7 @@ use rustix::thread::gettid;
 use virtio_cuda_protocol::cuda::{CallbackId, GraphId, MemcpyNode, Reader, StreamId};
 
 use crate::worker::call::CallContext;
-use crate::worker::callbacks::{CALLBACKS, run_node, run_once, run_stream_callback};
+use crate::worker::callbacks::{CALLBACKS, run_node, run_once};
 use crate::worker::gpu::{CUstream, CuResult, CudaError, Links};
 use crate::worker::graphs::OF_THREAD;
 use crate::worker::handlers::graph::node::{add_wrapped_copy, tie_callback};
@@ -136,14 +136,6 @@ pub fn cuLaunchHostFunc(cx: &mut CallContext<'_>, stream: StreamId, callback: Ca
         tie_callback(cx, cx.gpu().capture_info(stream)?.graph, callback);
     }
     Ok(())
-}
-
-/// Has the guest run a function in stream order, also after an error.
-pub fn cuStreamAddCallback(cx: &mut CallContext<'_>, stream: StreamId, callback: CallbackId) -> CuResult<()> {
-    let stream = cx.resolve(stream)?;
-    let data = std::ptr::without_provenance_mut(callback.0 as usize);
-    // SAFETY: the function takes any number.
-    unsafe { cx.gpu().cuStreamAddCallback(stream, Some(run_stream_callback), data, 0) }
 }
 
 /// The next function that is due.

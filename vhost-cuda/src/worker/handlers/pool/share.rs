@@ -3,17 +3,16 @@
 
 use std::ffi::c_void;
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::FromRawFd;
 
 use virtio_cuda_protocol::cuda::{DevicePtr, MemoryPoolId};
 
 use crate::exchange::{HANDLE_BYTES, Offer, POINTER, POOL, TOKEN_BYTES};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CUmemPoolPtrExportData, CuResult, CudaError};
+use crate::worker::gpu::{CUmemPoolPtrExportData, CuResult, CudaError, HANDLE_TYPE_FILE};
 use crate::worker::pools;
 use crate::worker::quota;
-use crate::worker::resolve::HANDLE_TYPE_FILE;
 
 type Token = [u8; TOKEN_BYTES];
 
@@ -32,22 +31,6 @@ pub fn cuMemPoolExportToShareableHandle(cx: &mut CallContext<'_>, pool: MemoryPo
     let offer = Offer { what: POOL, device: 0, bytes: 0, handle: [0; HANDLE_BYTES] };
     // Pools belong to no context.
     Ok((cx.session.sharing.offer_named(pool.0, 0, offer, Some(&file))?,))
-}
-
-/// Opens a pool of another process.
-pub fn cuMemPoolImportFromShareableHandle(
-    cx: &mut CallContext<'_>,
-    pool: MemoryPoolId,
-    token: Token,
-) -> CuResult<()> {
-    let reserved = cx.session.objects.pools.reserve(pool.0)?;
-    let (_, file) = cx.session.sharing.look_up(token, POOL)?;
-    let file = file.ok_or(CudaError::INVALID_VALUE)?;
-    let shareable = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
-    let kind = HANDLE_TYPE_FILE as i32;
-    // SAFETY: for this kind of handle the pointer is a file descriptor, which is open across the call.
-    let (raw,) = unsafe { cx.gpu().cuMemPoolImportFromShareableHandle(shareable, kind, 0) }?;
-    cx.fill(reserved, cx.made_in(None, raw, |gpu, raw| gpu.cuMemPoolDestroy(raw)))
 }
 
 /// Offers the allocation that begins at an address.

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Objects of other processes, and functions that the driver calls in a stream.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use super::argument::StreamFunction;
+use super::{CUevent, CUipcEventHandle, CUmemoryPool, CUstream, CuResult, Driver};
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub const HANDLE_TYPE_FILE: u32 = 1;
+
+/// An event that another process has offered.
+#[derive(Debug)]
+pub struct SharedEvent {
+    /// The handle.
+    pub handle: CUipcEventHandle,
+    /// The file that the emulator's handle names, open until the event is.
+    pub file: Option<File>,
+}
+
+/// A function with its argument, for a stream.
+#[derive(Debug)]
+pub struct StreamCallback {
+    function: StreamFunction,
+    data: *mut c_void,
+}
+
+impl StreamCallback {
+    /// A function that takes a number for its data.
+    ///
+    /// # Safety
+    /// The function may be called with that number, at any time and on any thread.
+    pub unsafe fn new(function: StreamFunction, number: u64) -> Self {
+        Self { function, data: std::ptr::without_provenance_mut(number as usize) }
+    }
+}
+
+impl Driver {
+    /// Opens an event of another process.
+    pub fn open_event(&self, SharedEvent { handle, file }: SharedEvent) -> CuResult<(CUevent,)> {
+        let opened = self.cuIpcOpenEventHandle(handle);
+        drop(file);
+        opened
+    }
+
+    /// Opens a pool of another process.
+    pub fn open_pool(&self, file: File) -> CuResult<(CUmemoryPool,)> {
+        let shareable = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
+        // SAFETY: for this kind of handle the pointer is a file descriptor, which is open across the call.
+        unsafe { self.cuMemPoolImportFromShareableHandle(shareable, HANDLE_TYPE_FILE as i32, 0) }
+    }
+
+    /// Has the driver call a function in stream order, also after an error.
+    pub fn add_callback(&self, stream: CUstream, callback: StreamCallback) -> CuResult<()> {
+        // SAFETY: by the promise to `StreamCallback::new`.
+        unsafe { self.cuStreamAddCallback(stream, Some(callback.function), callback.data, 0) }
+    }
+}
