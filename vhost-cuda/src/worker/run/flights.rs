@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::marks::{Mark, Stream};
+use crate::shares::policy::EVENTS;
 use crate::worker::gpu::Driver;
 
 /// Pieces of work of one stream that may be in flight while machines compete. Bounds the events of a process.
@@ -70,6 +71,13 @@ impl Flights {
         self.streams.get(&stream).map_or(0, |queue| queue.flights.len())
     }
 
+    /// Returns whether nothing is in flight in a stream, seen or not: the time of the next piece of work then needs an event
+    /// before it. The program may have paused, and its pauses are not GPU time.
+    pub fn is_idle(&self, gpu: &Driver, stream: Stream) -> bool {
+        let last = self.streams.get(&stream).and_then(|queue| queue.flights.back());
+        last.is_none_or(|last| last.end.is_done(gpu))
+    }
+
     /// Notes a piece of work.
     pub fn add(&mut self, stream: Stream, flight: Flight) {
         self.streams.entry(stream).or_default().flights.push_back(flight);
@@ -92,9 +100,14 @@ impl Flights {
                 let Some(flight) = queue.flights.pop_front() else { break };
                 self.count -= 1;
                 if !flight.is_fence {
-                    // Where events cannot say, the clock of the host does.
                     landed.count += 1;
-                    landed.time += took.unwrap_or_else(|| now.saturating_sub(flight.since.max(queue.at)));
+                    let by_host = |since: u64| now.saturating_sub(since);
+                    landed.time += match took {
+                        // Events that follow each other show nothing but the work between them.
+                        Some(took) if flight.start.is_none() => took.min(by_host(flight.since)),
+                        Some(took) => took - EVENTS.min(took / 2),
+                        None => by_host(flight.since.max(queue.at)),
+                    };
                 }
                 queue.last = (!flight.end.events().is_over()).then(|| flight.end.clone());
                 queue.at = now;
