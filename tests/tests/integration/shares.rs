@@ -2,13 +2,11 @@
 
 //! GPU time that several daemons share by weights.
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tempfile::TempDir;
+use vhost_cuda_tests::arbiter::Arbiter;
 use vhost_cuda_tests::daemon::DaemonOptions;
 use vhost_cuda_tests::running::{Outcome, Running};
 use vhost_cuda_tests::stack::Route;
@@ -22,62 +20,13 @@ pub fn collect(suite: &mut Suite) {
     suite.test("nobody_waits_for_a_machine_that_is_killed", nobody_waits_for_a_machine_that_is_killed);
 }
 
-/// An arbiter, killed with the value.
-struct Arbiter {
-    child: Child,
-    folder: TempDir,
-}
-
-impl Arbiter {
-    fn start(kit: &Kit) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
-        let child = launch(kit, &folder)?;
-        Ok(Self { child, folder })
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("arbiter")
-    }
-
-    fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    fn restart(&mut self, kit: &Kit) -> Result<()> {
-        self.kill();
-        self.child = launch(kit, &self.folder)?;
-        Ok(())
-    }
-
-    /// A daemon with a weight, connected.
-    fn machine(&self, kit: &Kit, weight: u32) -> Result<Route> {
-        let socket = self.socket().to_str().context("a path that is no text")?.to_owned();
-        let arguments = ["--arbiter".to_owned(), socket, "--share".to_owned(), weight.to_string()].to_vec();
-        let mut route = route(kit, &DaemonOptions { arguments, ..Default::default() })?;
-        daemon(&mut route)?
-            .wait_until("the arbiter is found", SETTLE, |daemon| connections(&daemon.log()) > 0)?;
-        Ok(route)
-    }
-}
-
-impl Drop for Arbiter {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn launch(kit: &Kit, folder: &TempDir) -> Result<Child> {
-    let socket = folder.path().join("arbiter");
-    let mut command = Command::new(kit.stack.daemon());
-    command.arg("arbiter").arg("--socket").arg(&socket).args(["--log-level", "error"]);
-    let child = command.stdin(Stdio::null()).spawn().context("Cannot start the arbiter")?;
-    let deadline = Instant::now() + SETTLE;
-    while !socket.exists() {
-        ensure!(Instant::now() < deadline, "the arbiter does not listen");
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok(child)
+/// A daemon with a weight, connected.
+fn machine(kit: &Kit, arbiter: &Arbiter, weight: u32) -> Result<Route> {
+    let arguments = arbiter.options(weight)?;
+    let mut route = route(kit, &DaemonOptions { arguments, ..Default::default() })?;
+    daemon(&mut route)?
+        .wait_until("the arbiter is found", SETTLE, |daemon| connections(&daemon.log()) > 0)?;
+    Ok(route)
 }
 
 fn connections(log: &str) -> usize {
@@ -115,8 +64,8 @@ fn finish(program: Running) -> Result<Outcome> {
 }
 
 fn shares_follow_weights(kit: &Kit) -> Result<()> {
-    let arbiter = Arbiter::start(kit)?;
-    let machines = [arbiter.machine(kit, 300)?, arbiter.machine(kit, 100)?];
+    let arbiter = Arbiter::start(&kit.stack)?;
+    let machines = [machine(kit, &arbiter, 300)?, machine(kit, &arbiter, 100)?];
     let [one, other] = [0, 1].map(|at| start(kit, &machines[at], "compete", &["5"]));
     let outcomes = [finish(one?)?, finish(other?)?];
     let [one, other] = [0, 1].map(|at| progress(&outcomes[at].stdout));
@@ -133,8 +82,8 @@ fn pause(list: &[(u64, u64)]) -> u64 {
 }
 
 fn nobody_waits_for_an_arbiter_that_is_killed(kit: &Kit) -> Result<()> {
-    let mut arbiter = Arbiter::start(kit)?;
-    let mut machines = [arbiter.machine(kit, 100)?, arbiter.machine(kit, 100)?];
+    let mut arbiter = Arbiter::start(&kit.stack)?;
+    let mut machines = [machine(kit, &arbiter, 100)?, machine(kit, &arbiter, 100)?];
     let [one, other] = [0, 1].map(|at| start(kit, &machines[at], "compete", &["6"]));
     let (one, other) = (one?, other?);
     for program in [&one, &other] {
@@ -143,7 +92,7 @@ fn nobody_waits_for_an_arbiter_that_is_killed(kit: &Kit) -> Result<()> {
     thread::sleep(Duration::from_secs(1));
     arbiter.kill();
     thread::sleep(Duration::from_secs(1));
-    arbiter.restart(kit)?;
+    arbiter.restart()?;
     for program in [one, other] {
         let list = progress(&finish(program)?.stdout);
         ensure!(pause(&list) < LOSS.as_millis() as u64, "it stood still: {list:?}");
@@ -158,9 +107,9 @@ fn nobody_waits_for_an_arbiter_that_is_killed(kit: &Kit) -> Result<()> {
 }
 
 fn nobody_waits_for_a_machine_that_is_killed(kit: &Kit) -> Result<()> {
-    let arbiter = Arbiter::start(kit)?;
-    let mut victim = arbiter.machine(kit, 9000)?;
-    let other = arbiter.machine(kit, 1)?;
+    let arbiter = Arbiter::start(&kit.stack)?;
+    let mut victim = machine(kit, &arbiter, 9000)?;
+    let other = machine(kit, &arbiter, 1)?;
     let killed = start(kit, &victim, "compete", &["60"])?;
     killed.wait_for_stdout("\n", LIMIT)?;
     let program = start(kit, &other, "compete", &["4"])?;
