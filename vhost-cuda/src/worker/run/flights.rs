@@ -24,6 +24,19 @@ pub struct Flight {
     pub is_fence: bool,
 }
 
+impl Flight {
+    /// GPU time, in nanoseconds. `took`: what events say; the work before it was found to be complete at `at`, this one at `now`.
+    fn time(&self, took: Option<u64>, at: u64, now: u64) -> u64 {
+        match took {
+            // An event before it, and one after it: they show more than the work.
+            Some(took) if self.start.is_some() => took - EVENTS.min(took / 2),
+            // The events of two pieces of work: the program may have paused between them.
+            Some(took) => took.min(now.saturating_sub(self.since)),
+            None => now.saturating_sub(self.since.max(at)),
+        }
+    }
+}
+
 /// The work of one GPU.
 #[derive(Debug, Default)]
 pub struct Flights {
@@ -101,13 +114,7 @@ impl Flights {
                 self.count -= 1;
                 if !flight.is_fence {
                     landed.count += 1;
-                    let by_host = |since: u64| now.saturating_sub(since);
-                    landed.time += match took {
-                        // Events that follow each other show nothing but the work between them.
-                        Some(took) if flight.start.is_none() => took.min(by_host(flight.since)),
-                        Some(took) => took - EVENTS.min(took / 2),
-                        None => by_host(flight.since.max(queue.at)),
-                    };
+                    landed.time += flight.time(took, queue.at, now);
                 }
                 queue.last = (!flight.end.events().is_over()).then(|| flight.end.clone());
                 queue.at = now;
