@@ -3,11 +3,13 @@
 //! Common parts of the test levels: the table of programs, building and running them, daemons, and a front-end that
 //! sends anything that a test wants. `docs/testing.md` lists the needs of each level.
 
+pub mod arbiter;
 pub mod backend;
 pub mod cases;
 pub mod daemon;
 pub mod fatbin;
 pub mod frontend;
+pub mod metrics;
 pub mod program;
 pub mod ring;
 pub mod running;

@@ -2,13 +2,11 @@
 
 //! The figures that a daemon serves, and the view of them.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::daemon::DaemonOptions;
+use vhost_cuda_tests::metrics::{page, values};
 use vhost_cuda_tests::running::run;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
@@ -16,24 +14,6 @@ use crate::{LIMIT, SETTLE, daemon, route, start};
 
 pub fn collect(suite: &mut Suite) {
     suite.test("metrics_of_sessions", metrics_of_sessions);
-}
-
-fn page(socket: &Path, path: &str) -> Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(SETTLE))?;
-    write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
-/// The values of a metric's lines.
-fn values(page: &str, metric: &str) -> Vec<f64> {
-    let is_metric = |line: &&str| {
-        line.strip_prefix(metric).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '))
-    };
-    let value = |line: &str| line.rsplit_once(' ')?.1.parse().ok();
-    page.lines().filter(is_metric).filter_map(value).collect()
 }
 
 fn metrics_of_sessions(kit: &Kit) -> Result<()> {

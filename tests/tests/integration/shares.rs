@@ -2,14 +2,13 @@
 
 //! GPU time that several daemons share by weights.
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tempfile::TempDir;
-use vhost_cuda_tests::daemon::DaemonOptions;
+use vhost_cuda_tests::arbiter::Arbiter;
+use vhost_cuda_tests::daemon::{DaemonOptions, is_emulated};
+use vhost_cuda_tests::metrics::{page, values};
 use vhost_cuda_tests::running::{Outcome, Running};
 use vhost_cuda_tests::stack::Route;
 use vhost_cuda_tests::suite::{Kit, Suite};
@@ -18,66 +17,23 @@ use crate::{LIMIT, LOSS, SETTLE, daemon, route, start};
 
 pub fn collect(suite: &mut Suite) {
     suite.test("shares_follow_weights", shares_follow_weights);
+    suite.test("graphs_wait_for_their_turn", |kit| works_by_turns(kit, "graph"));
+    if is_emulated() {
+        suite.test("library_calls_wait_for_their_turn", |kit| works_by_turns(kit, "library"));
+    } else {
+        suite.skip("library_calls_wait_for_their_turn", "this machine may not have NVIDIA's library");
+    }
     suite.test("nobody_waits_for_an_arbiter_that_is_killed", nobody_waits_for_an_arbiter_that_is_killed);
     suite.test("nobody_waits_for_a_machine_that_is_killed", nobody_waits_for_a_machine_that_is_killed);
 }
 
-/// An arbiter, killed with the value.
-struct Arbiter {
-    child: Child,
-    folder: TempDir,
-}
-
-impl Arbiter {
-    fn start(kit: &Kit) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
-        let child = launch(kit, &folder)?;
-        Ok(Self { child, folder })
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("arbiter")
-    }
-
-    fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    fn restart(&mut self, kit: &Kit) -> Result<()> {
-        self.kill();
-        self.child = launch(kit, &self.folder)?;
-        Ok(())
-    }
-
-    /// A daemon with a weight, connected.
-    fn machine(&self, kit: &Kit, weight: u32) -> Result<Route> {
-        let socket = self.socket().to_str().context("a path that is no text")?.to_owned();
-        let arguments = ["--arbiter".to_owned(), socket, "--share".to_owned(), weight.to_string()].to_vec();
-        let mut route = route(kit, &DaemonOptions { arguments, ..Default::default() })?;
-        daemon(&mut route)?
-            .wait_until("the arbiter is found", SETTLE, |daemon| connections(&daemon.log()) > 0)?;
-        Ok(route)
-    }
-}
-
-impl Drop for Arbiter {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn launch(kit: &Kit, folder: &TempDir) -> Result<Child> {
-    let socket = folder.path().join("arbiter");
-    let mut command = Command::new(kit.stack.daemon());
-    command.arg("arbiter").arg("--socket").arg(&socket).args(["--log-level", "error"]);
-    let child = command.stdin(Stdio::null()).spawn().context("Cannot start the arbiter")?;
-    let deadline = Instant::now() + SETTLE;
-    while !socket.exists() {
-        ensure!(Instant::now() < deadline, "the arbiter does not listen");
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok(child)
+/// A daemon with a weight, connected.
+fn machine(kit: &Kit, arbiter: &Arbiter, weight: u32, more: Vec<String>) -> Result<Route> {
+    let arguments = arbiter.options(weight)?.into_iter().chain(more).collect();
+    let mut route = route(kit, &DaemonOptions { arguments, ..Default::default() })?;
+    daemon(&mut route)?
+        .wait_until("the arbiter is found", SETTLE, |daemon| connections(&daemon.log()) > 0)?;
+    Ok(route)
 }
 
 fn connections(log: &str) -> usize {
@@ -115,8 +71,8 @@ fn finish(program: Running) -> Result<Outcome> {
 }
 
 fn shares_follow_weights(kit: &Kit) -> Result<()> {
-    let arbiter = Arbiter::start(kit)?;
-    let machines = [arbiter.machine(kit, 300)?, arbiter.machine(kit, 100)?];
+    let arbiter = Arbiter::start(&kit.stack)?;
+    let machines = [machine(kit, &arbiter, 300, vec![])?, machine(kit, &arbiter, 100, vec![])?];
     let [one, other] = [0, 1].map(|at| start(kit, &machines[at], "compete", &["5"]));
     let outcomes = [finish(one?)?, finish(other?)?];
     let [one, other] = [0, 1].map(|at| progress(&outcomes[at].stdout));
@@ -127,14 +83,37 @@ fn shares_follow_weights(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
+/// Two equal machines with such work are charged for it, and each waits for the other one's turn.
+fn works_by_turns(kit: &Kit, mode: &str) -> Result<()> {
+    let arbiter = Arbiter::start(&kit.stack)?;
+    let folder = tempfile::tempdir()?;
+    let sockets = [0, 1].map(|at| folder.path().join(at.to_string()));
+    let machine = |at: usize| {
+        machine(kit, &arbiter, 100, ["--metrics".to_owned(), sockets[at].display().to_string()].to_vec())
+    };
+    let machines = [machine(0)?, machine(1)?];
+    let [one, other] = [0, 1].map(|at| start(kit, &machines[at], "compete", &["4", mode]));
+    for program in [one?, other?] {
+        finish(program)?;
+    }
+    for socket in &sockets {
+        let shown = page(socket, "/metrics")?;
+        let sum = |metric| values(&shown, metric).iter().sum::<f64>();
+        let (charged, held) =
+            (sum("vhost_cuda_gpu_contended_seconds_total"), sum("vhost_cuda_gpu_held_seconds_total"));
+        ensure!(charged > 0.5 && held > 0.5, "charged {charged} s, held back {held} s\n{shown}");
+    }
+    Ok(())
+}
+
 /// The largest pause in a program's progress.
 fn pause(list: &[(u64, u64)]) -> u64 {
     list.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap_or(u64::MAX)
 }
 
 fn nobody_waits_for_an_arbiter_that_is_killed(kit: &Kit) -> Result<()> {
-    let mut arbiter = Arbiter::start(kit)?;
-    let mut machines = [arbiter.machine(kit, 100)?, arbiter.machine(kit, 100)?];
+    let mut arbiter = Arbiter::start(&kit.stack)?;
+    let mut machines = [machine(kit, &arbiter, 100, vec![])?, machine(kit, &arbiter, 100, vec![])?];
     let [one, other] = [0, 1].map(|at| start(kit, &machines[at], "compete", &["6"]));
     let (one, other) = (one?, other?);
     for program in [&one, &other] {
@@ -143,7 +122,7 @@ fn nobody_waits_for_an_arbiter_that_is_killed(kit: &Kit) -> Result<()> {
     thread::sleep(Duration::from_secs(1));
     arbiter.kill();
     thread::sleep(Duration::from_secs(1));
-    arbiter.restart(kit)?;
+    arbiter.restart()?;
     for program in [one, other] {
         let list = progress(&finish(program)?.stdout);
         ensure!(pause(&list) < LOSS.as_millis() as u64, "it stood still: {list:?}");
@@ -158,9 +137,9 @@ fn nobody_waits_for_an_arbiter_that_is_killed(kit: &Kit) -> Result<()> {
 }
 
 fn nobody_waits_for_a_machine_that_is_killed(kit: &Kit) -> Result<()> {
-    let arbiter = Arbiter::start(kit)?;
-    let mut victim = arbiter.machine(kit, 9000)?;
-    let other = arbiter.machine(kit, 1)?;
+    let arbiter = Arbiter::start(&kit.stack)?;
+    let mut victim = machine(kit, &arbiter, 9000, vec![])?;
+    let other = machine(kit, &arbiter, 1, vec![])?;
     let killed = start(kit, &victim, "compete", &["60"])?;
     killed.wait_for_stdout("\n", LIMIT)?;
     let program = start(kit, &other, "compete", &["4"])?;

@@ -9,6 +9,7 @@ mod crash;
 mod driver;
 mod guest;
 mod life;
+mod shares;
 mod users;
 
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         life::collect(suite, &shared);
         alone::collect(suite);
         balloon::collect(suite);
+        shares::collect(suite);
         crash::collect(suite);
         driver::collect(suite);
         Ok(())

@@ -296,10 +296,12 @@ impl Arbiter {
     fn report(&mut self) {
         for (&gpu, arbitration) in &self.gpus {
             for (&id, machine) in &mut self.machines {
-                let (used, held) = arbitration.policy.usage(id);
+                let account = arbitration.policy.account(id);
+                let (used, held) = (account.used, account.held);
                 if (used, held) == (0, 0) || machine.told.get(&gpu) == Some(&(used, held)) {
                     continue;
                 }
+                debug!("machine {id}: GPU {}: {account}", name(&gpu));
                 let message = Message { kind: USAGE, used, held, uuid: gpu, ..Message::default() };
                 // A daemon that does not read hears the next one.
                 if message::send(&machine.socket, &message, &[]).is_ok() {

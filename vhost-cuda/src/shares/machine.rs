@@ -39,6 +39,7 @@ pub struct Worker {
 struct Place {
     gpu: Gpu,
     reported: u64,
+    pieces: u64,
 }
 
 impl Worker {
@@ -52,7 +53,8 @@ impl Worker {
         for (place, slot) in self.gpus.iter_mut().zip(self.page.slots()) {
             if place.is_none() {
                 let reported = slot.reported.load(Ordering::Relaxed);
-                *place = slot.uuid().map(|gpu| Place { gpu, reported });
+                let pieces = slot.pieces.load(Ordering::Relaxed);
+                *place = slot.uuid().map(|gpu| Place { gpu, reported, pieces });
             }
         }
     }
@@ -67,6 +69,8 @@ impl Worker {
         let (slot, place) = (&self.page.slots()[index], self.gpus[index].as_mut()?);
         let total = slot.reported.load(Ordering::Relaxed);
         let reported = total.wrapping_sub(std::mem::replace(&mut place.reported, total));
+        let count = slot.pieces.load(Ordering::Relaxed);
+        let pieces = count.wrapping_sub(std::mem::replace(&mut place.pieces, count));
         let announced =
             slot.announced.load(Ordering::Relaxed) != 0 && slot.announced.swap(0, Ordering::Relaxed) != 0;
         let waiting = announced || slot.waiting.load(Ordering::Relaxed) > 0;
@@ -80,6 +84,7 @@ impl Worker {
             waiting,
             busy,
             reported: reported.min(1 << 40),
+            pieces: pieces.min(1 << 20),
             processes,
             typical,
             oldest,
@@ -133,6 +138,7 @@ impl Machine {
             waiting: sum.waiting || one.waiting,
             busy: sum.busy || one.busy,
             reported: sum.reported.saturating_add(one.reported),
+            pieces: sum.pieces.saturating_add(one.pieces),
             processes: sum.processes + one.processes,
             typical: if one.processes > 0 { sum.typical.max(one.typical) } else { sum.typical },
             oldest: sum.oldest.max(one.oldest),

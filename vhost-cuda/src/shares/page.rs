@@ -48,6 +48,8 @@ pub struct Slot {
     pub in_flight: AtomicU32,
     /// GPU time of what has completed, in nanoseconds.
     pub reported: AtomicU64,
+    /// Number of pieces of work in `reported`.
+    pub pieces: AtomicU64,
     /// Usual GPU time of a piece of work, in nanoseconds.
     pub typical: AtomicU64,
     /// Since when the oldest piece of work is in flight; 0 for none.

@@ -9,6 +9,7 @@
 //! machine with its part.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Length of a round in which each machine has one turn, in nanoseconds. Longer rounds waste less time on switches between
 /// machines; shorter ones keep shares exact in short windows.
@@ -34,7 +35,7 @@ const LONG_PATIENCE: u64 = 50_000_000;
 /// Overlapping work is charged in windows of this length, in nanoseconds: several of the hardware's time slices.
 const WINDOW: u64 = 8_000_000;
 /// Maximum part of a turn in which a machine may use no GPU time without being charged for it: one of so many.
-const PAUSES: u64 = 4;
+const PAUSES: u64 = 3;
 /// Maximum difference between charged and reported time that is remembered, in nanoseconds.
 const MAX_PAUSES: i64 = ROUND.cast_signed();
 /// Maximum advantage that a machine keeps while it does not use the GPU, in nanoseconds of an equal share.
@@ -45,6 +46,8 @@ const MAX_LAG: u64 = 2_000_000_000;
 const SLICE: u64 = 2_000_000;
 /// Time that the hardware takes to switch between the work of two processes, in nanoseconds, as measured on an H200.
 const SWITCH: u64 = 137_000;
+/// Time that events before and after a piece of work show beyond the work, in nanoseconds, as measured on an H100.
+pub const EVENTS: u64 = 4_000;
 /// Virtual time per nanosecond at weight 1.
 const SCALE: u64 = 1 << 10;
 
@@ -60,6 +63,8 @@ pub struct Seen {
     pub busy: bool,
     /// GPU time of work that has completed since the last step, in nanoseconds.
     pub reported: u64,
+    /// Number of its pieces.
+    pub pieces: u64,
     /// Processes that wait or have work.
     pub processes: u64,
     /// Usual length of a piece of work, in nanoseconds.
@@ -95,15 +100,46 @@ pub enum Grant {
     },
 }
 
+/// What a machine has had while machines competed, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// GPU time that was charged.
+    pub used: u64,
+    /// The part of it in which other machines' work ran, too.
+    pub beside: u64,
+    /// Charges that were taken back, for the program's pauses.
+    pub forgiven: u64,
+    /// Time in which it waited.
+    pub held: u64,
+    /// GPU time that its workers reported.
+    pub reported: u64,
+    /// Number of pieces of work in `reported`.
+    pub pieces: u64,
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |time: u64| time as f64 / 1e6;
+        let Self { used, beside, forgiven, held, reported, pieces } = *self;
+        write!(
+            f,
+            "charged {:.1} ms, {:.1} of them beside others, {:.1} more taken back; reported {:.1} ms in {pieces} pieces; \
+             held back {:.1} ms",
+            ms(used),
+            ms(beside),
+            ms(forgiven),
+            ms(reported),
+            ms(held)
+        )
+    }
+}
+
 #[derive(Debug)]
 struct Machine {
     weight: u64,
     /// Virtual time.
     virtual_time: u64,
-    /// GPU time that was charged, in nanoseconds.
-    used: u64,
-    /// Time in which it waited, in nanoseconds.
-    held: u64,
+    account: Account,
     seen: Seen,
     was_busy: bool,
     /// When it last wanted the GPU. `None`: never.
@@ -144,7 +180,7 @@ pub struct Policy {
 
 impl Machine {
     fn charge(&mut self, time: u64) {
-        self.used = self.used.saturating_add(time);
+        self.account.used = self.account.used.saturating_add(time);
         self.virtual_time = self.virtual_time.saturating_add(time.saturating_mul(SCALE) / self.weight);
         self.set_pauses(self.pauses.saturating_add_unsigned(time));
     }
@@ -161,7 +197,8 @@ impl Machine {
         }
         let time = u64::try_from(self.pauses).unwrap_or(0).min(charged / PAUSES);
         self.pauses -= time.cast_signed();
-        self.used = self.used.saturating_sub(time);
+        self.account.used = self.account.used.saturating_sub(time);
+        self.account.forgiven = self.account.forgiven.saturating_add(time);
         self.virtual_time = self.virtual_time.saturating_sub(time * SCALE / self.weight);
     }
 
@@ -186,8 +223,7 @@ impl Policy {
         self.machines.entry(id).or_insert_with(|| Machine {
             weight: u64::from(weight.max(1)),
             virtual_time: 0,
-            used: 0,
-            held: 0,
+            account: Account::default(),
             seen: Seen::default(),
             was_busy: false,
             wanted: None,
@@ -218,9 +254,9 @@ impl Policy {
         self.machines.get(&id).map_or(Grant::Free, |machine| machine.grant)
     }
 
-    /// GPU time that a machine was charged, and time for which it was held back, in nanoseconds.
-    pub fn usage(&self, id: Id) -> (u64, u64) {
-        self.machines.get(&id).map_or((0, 0), |machine| (machine.used, machine.held))
+    /// Returns what a machine has had.
+    pub fn account(&self, id: Id) -> Account {
+        self.machines.get(&id).map(|machine| machine.account).unwrap_or_default()
     }
 
     /// Takes what machines show now, and decides anew.
@@ -230,8 +266,11 @@ impl Policy {
         for (&id, machine) in &mut self.machines {
             machine.was_busy = std::mem::replace(&mut machine.seen, seen(id)).busy;
             machine.set_pauses(machine.pauses.saturating_sub_unsigned(machine.seen.reported));
+            let account = &mut machine.account;
+            account.reported = account.reported.saturating_add(machine.seen.reported);
+            account.pieces = account.pieces.saturating_add(machine.seen.pieces);
             if machine.seen.waiting && machine.grant == Grant::Hold {
-                machine.held = machine.held.saturating_add(passed);
+                account.held = account.held.saturating_add(passed);
             }
         }
         self.charge(passed);
@@ -327,6 +366,9 @@ impl Policy {
         parts.extend(ongoing.into_iter().map(|id| (id, each)));
         for (id, part) in parts {
             self.charge_one(id, part);
+            if let Some(machine) = self.machines.get_mut(&id) {
+                machine.account.beside = machine.account.beside.saturating_add(part);
+            }
         }
     }
 

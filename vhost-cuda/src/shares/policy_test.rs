@@ -23,6 +23,8 @@ struct Program {
     kernel: u64,
     waits: bool,
     pause: u64,
+    /// Time that events before and after a kernel show beyond its own.
+    events: u64,
 }
 
 #[derive(Default)]
@@ -135,7 +137,8 @@ fn submit(policy: &Policy, arbitrated: bool, program: &Program, process: &mut Pr
 fn complete(program: &Program, process: &mut Process, now: u64) {
     process.queue.pop_front();
     // An event before and one after: a kernel that the hardware interrupts takes longer.
-    process.landing.push_back((now + LOOK, now + STEP - process.began));
+    let took = (now + STEP - process.began + program.events).saturating_sub(EVENTS);
+    process.landing.push_back((now + LOOK, took));
     process.began = now;
     process.resumes = now + program.pause;
     process.done.push(now);
@@ -200,11 +203,11 @@ fn p99(process: &Process) -> f64 {
 }
 
 fn many(machine: Id, kernel: u64) -> Program {
-    Program { machine, kernel, waits: false, pause: 0 }
+    Program { machine, kernel, waits: false, pause: 0, events: EVENTS }
 }
 
 fn waiting(machine: Id, kernel: u64) -> Program {
-    Program { machine, kernel, waits: true, pause: 10 * US }
+    Program { machine, kernel, waits: true, pause: 10 * US, events: EVENTS }
 }
 
 #[test]
@@ -249,12 +252,20 @@ fn two_equal_machines_use_the_gpu() {
 #[test]
 fn short_kernels_get_their_half_beside_long_ones() {
     let weights = [(1, 1), (2, 1)];
-    for pause in [10 * US, 20 * US, 30 * US, 40 * US] {
-        let short = Program { pause, ..waiting(1, 100 * US) };
-        let run = run(&weights, &[short, many(2, 20 * MS)], 6, true);
-        let (second, period) = (error_of(&run, &weights, 10), p99(&run.processes[0]));
-        println!("{:.1} %: 1 s {second:.2}, p99 {period:.2} ms, use {:.1}", share_of(&run, 1), use_of(&run));
-        assert!(second <= 2.0 && period <= 2.6, "1 s {second:.2}, p99 {period:.2} ms");
+    for pause in [10, 20, 30, 40, 50, 60] {
+        for events in [0, EVENTS / 2, EVENTS, 2 * EVENTS] {
+            let short = Program { pause: pause * US, events, ..waiting(1, 100 * US) };
+            let run = run(&weights, &[short, many(2, 20 * MS)], 6, true);
+            let (second, share, period) =
+                (error_of(&run, &weights, 10), share_of(&run, 1), p99(&run.processes[0]));
+            let figures =
+                format!("{share:.1} %: 1 s {second:.2}, p99 {period:.2} ms, use {:.1}", use_of(&run));
+            println!("pauses of {pause} us, events {events}: {figures}");
+            // On other GPUs events may show other times than those that the worker takes off.
+            let more = if events == EVENTS { 0.0 } else { 0.6 };
+            let is_half = (share - 50.0).abs() <= 1.0 + more && second <= 2.0 + more;
+            assert!(is_half && period <= 2.6, "pauses of {pause} us, events {events}: {figures}");
+        }
     }
 }
 
@@ -299,7 +310,7 @@ fn processes_of_a_machine_share_its_part() {
 #[test]
 fn nothing_is_held_back_for_a_machine_that_rests() {
     let weights = [(1, 1), (2, 1)];
-    let rests = Program { machine: 1, kernel: 100 * US, waits: true, pause: 5 * MS };
+    let rests = Program { pause: 5 * MS, ..waiting(1, 100 * US) };
     let run = run(&weights, &[rests, many(2, MS)], 5, true);
     println!("use {:.1}, p99 {:.2}", use_of(&run), p99(&run.processes[0]));
     assert!(use_of(&run) >= 90.0, "{}", use_of(&run));

@@ -4,8 +4,8 @@
 use anyhow::{Result, bail};
 
 /// Time at the beginning that does not count: programs start one after the other, and nobody can take back what the first one
-/// has queued until then (64 kernels of 20 ms). In nanoseconds.
-const WARM_UP: u64 = 2_000_000_000;
+/// has queued until then (100 ms). In nanoseconds.
+const WARM_UP: u64 = SECOND;
 const SECOND: u64 = 1_000_000_000;
 const TENTH: u64 = SECOND / 10;
 
@@ -100,6 +100,18 @@ impl Run {
             }
         }
         worst
+    }
+
+    /// The first machine's share in each window of 1 s, in percent.
+    pub fn course(&self) -> Result<Vec<f64>> {
+        let (from, to) = self.common()?;
+        let windows = (from..=to.saturating_sub(SECOND)).step_by(SECOND as usize);
+        Ok(windows
+            .map(|start| {
+                let used = self.used(start, start + SECOND);
+                100.0 * used.first().unwrap_or(&0.0) / used.iter().sum::<f64>().max(1.0)
+            })
+            .collect())
     }
 
     /// All figures.

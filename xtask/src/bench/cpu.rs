@@ -2,6 +2,15 @@
 //! CPU time of the processes behind a program.
 
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// The name of a worker that waits for a session (`vhost-cuda/src/worker/start.rs`).
+const WARM: &str = "cuda-warm";
+/// Time limit for a worker to become warm.
+const WARM_LIMIT: Duration = Duration::from_secs(30);
 
 /// A process and what it has started.
 #[derive(Debug, Clone, Copy)]
@@ -30,8 +39,20 @@ impl Tree {
         sum
     }
 
+    /// Waits until it has at least `count` workers that are ready for a session.
+    pub fn wait_warm(self, count: usize) -> Result<()> {
+        let end = Instant::now() + WARM_LIMIT;
+        while !self.has_children(WARM, count) {
+            if Instant::now() > end {
+                bail!("The daemon does not have {count} warm workers after {WARM_LIMIT:?}");
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
     /// Returns whether it has at least `count` children of that name.
-    pub fn has_children(self, name: &str, count: usize) -> bool {
+    fn has_children(self, name: &str, count: usize) -> bool {
         let children = processes().into_iter().filter(|stat| stat.parent == self.0 && stat.name == name);
         children.count() >= count
     }

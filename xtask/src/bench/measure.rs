@@ -38,10 +38,6 @@ const LIMIT: Duration = Duration::from_secs(1800);
 const FIRST_CALLS: usize = 10;
 const FIRST_CALL: &str = "--first-call";
 const FIRST_METRIC: &str = "first_call";
-/// The name of a worker that waits for a session (`vhost-cuda/src/worker/start.rs`).
-const WARM: &str = "cuda-warm";
-/// Time limit for a worker to become warm.
-const WARM_LIMIT: Duration = Duration::from_secs(30);
 
 /// The metrics to measure.
 #[derive(Debug, Args)]
@@ -67,6 +63,9 @@ pub struct BenchArguments {
         conflicts_with_all = ["only", "metrics", "max_copy", "json"]
     )]
     shares: Vec<PlaceOfShares>,
+    /// With --shares: only rows whose names contain this text; may be repeated
+    #[arg(long, value_name = "TEXT", requires = "shares")]
+    rows: Vec<String>,
     /// Fewer samples and small copies only
     #[arg(long)]
     quick: bool,
@@ -129,8 +128,9 @@ fn shares(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     prepare(paths, &[Place::VirtioUser], Flavour::Small)?;
     let program = program::compile(paths, &paths.root.join(PROGRAM_OF_SHARES))?;
     let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
-    let places = &arguments.shares;
-    Bench { paths, device, program, logs, places, quick: arguments.quick, rounds: arguments.rounds }.run()
+    let (places, rows) = (&arguments.shares, &arguments.rows);
+    Bench { paths, device, program, logs, places, rows, quick: arguments.quick, rounds: arguments.rounds }
+        .run()
 }
 
 /// The metrics to measure.
@@ -293,15 +293,7 @@ fn first_calls(behind: Behind, run: &impl Fn(&[&str], &mut dyn Write) -> Result<
 
 /// Waits until the daemon has a worker ready.
 fn wait_warm(behind: Behind) -> Result<()> {
-    let Some(daemon) = behind.daemon else { return Ok(()) };
-    let end = Instant::now() + WARM_LIMIT;
-    while !daemon.has_children(WARM, 1) {
-        if Instant::now() > end {
-            bail!("The daemon has no warm worker after {WARM_LIMIT:?}");
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
+    behind.daemon.map_or(Ok(()), |daemon| daemon.wait_warm(1))
 }
 
 /// Runs a command whose output goes to `output` as it comes; an error unless it succeeds.

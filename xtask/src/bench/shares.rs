@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cargo xtask bench --shares`: programs of several daemons compete for a GPU, by weights and natively.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,11 +11,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-use super::competition::{Figures, Run};
+use super::competition::{Figures, Period, Run};
+use super::cpu::Tree;
 use crate::build::Stack;
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
-use crate::process::{Process, wait_for_socket};
+use crate::process::{Process, read_lossy, wait_for_socket};
 use crate::progress::output_of;
 use crate::setup::nvcc::Nvcc;
 use crate::virtio_user::VirtioUser;
@@ -24,11 +25,15 @@ use crate::virtio_user::VirtioUser;
 pub const PROGRAM: &str = "tests/bench/shares.cu";
 /// Time limit for the arbiter to listen.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// Time for workers to become warm.
-const WARM: Duration = Duration::from_secs(2);
-/// Seconds of a run, and of a quick one.
-const SECONDS: u32 = 12;
-const SECONDS_QUICK: u32 = 5;
+/// Seconds of a run, of a quick one, and of one in which nobody decides.
+const SECONDS: u32 = 9;
+const SECONDS_QUICK: u32 = 4;
+/// Kernels that a program keeps in flight, and their total length in microseconds: what is in flight when a competitor comes
+/// delays it.
+const MAX_DEPTH: u32 = 64;
+const MAX_QUEUE_US: u32 = 100_000;
+/// The name of the table of [`Bench::alone`].
+const ALONE: &str = "one machine alone";
 
 /// The processes of a virtual machine.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +111,8 @@ pub struct Bench<'a> {
     pub logs: PathBuf,
     /// Where to measure.
     pub places: &'a [Place],
+    /// Only cases whose names contain one of these texts; all, if there are none.
+    pub rows: &'a [String],
     /// Shorter runs.
     pub quick: bool,
     /// Runs of each case.
@@ -118,25 +125,41 @@ impl Bench<'_> {
         let has_gpu = Path::new("/dev/nvidiactl").exists() && self.device != Device::emulated();
         let steps = self.calibrate(has_gpu)?;
         eprintln!("{steps} steps take a millisecond");
+        if has_gpu {
+            eprint!(
+                "{}",
+                output_of(self.native()?.args(["--events", "--steps", &(steps / 10).to_string()]))?
+            );
+        }
         println!(
-            "| machines | place | shares in % (goal) | error in 1 s | in 100 ms | use in % | p99 period in ms |\n\
+            "| machines | place | shares in % | largest error in 1 s | in 100 ms | use of the GPU in % | p99 period in ms |\n\
              | --- | --- | --- | ---: | ---: | ---: | --- |"
         );
-        for case in cases() {
+        for case in cases().iter().filter(|case| self.wants(case.name)) {
             for &place in self.places.iter().filter(|&&place| place != Place::Native || has_gpu) {
+                let name = format!("{}, {}", case.name, place.name());
+                let mut runs = Vec::new();
                 for _ in 0..self.rounds {
-                    let run = self.compete(&case, place, steps).with_context(|| {
-                        format!("{}, {}: logs in {}", case.name, place.name(), self.logs.display())
-                    })?;
-                    println!("| {} | {} | {}", case.name, place.name(), line(&case, &run.figures()?));
+                    let run = self
+                        .compete(case, place, steps)
+                        .with_context(|| format!("{name}: logs in {}", self.logs.display()))?;
+                    let course: Vec<String> =
+                        run.course()?.iter().map(|share| format!("{share:.1}")).collect();
+                    eprintln!("{name}: the first machine's share in each second: {} %", course.join(", "));
+                    runs.push(run.figures()?);
                 }
+                println!("| {} | {} | {}", case.name, place.name(), line(&runs));
             }
         }
-        self.alone()
+        if self.wants(ALONE) { self.alone() } else { Ok(()) }
     }
 
-    fn seconds(&self) -> u32 {
-        if self.quick { SECONDS_QUICK } else { SECONDS }
+    fn wants(&self, name: &str) -> bool {
+        self.rows.is_empty() || self.rows.iter().any(|row| name.contains(row.as_str()))
+    }
+
+    fn seconds(&self, place: Place) -> u32 {
+        if self.quick || place != Place::Shared { SECONDS_QUICK } else { SECONDS }
     }
 
     /// Steps of a kernel that take a millisecond.
@@ -159,7 +182,7 @@ impl Bench<'_> {
     }
 
     fn compete(&self, case: &Case, place: Place, steps: u64) -> Result<Run> {
-        let arbiter = (place == Place::Shared).then(|| Arbiter::start(self.paths, &self.logs)).transpose()?;
+        let arbiter = (place == Place::Shared).then(|| Arbiter::start(self.paths)).transpose()?;
         let daemons = match place {
             Place::Native => Vec::new(),
             _ => case
@@ -168,8 +191,8 @@ impl Bench<'_> {
                 .map(|machine| self.daemon(arbiter.as_ref(), machine))
                 .collect::<Result<_>>()?,
         };
-        if !daemons.is_empty() {
-            thread::sleep(WARM);
+        for (daemon, machine) in daemons.iter().zip(&case.machines) {
+            daemon.daemon_id().map_or(Ok(()), |id| Tree(id).wait_warm(machine.processes))?;
         }
         let mut programs = Vec::new();
         for (index, machine) in case.machines.iter().enumerate() {
@@ -179,7 +202,9 @@ impl Bench<'_> {
                     None => self.native()?,
                 };
                 let count = (steps * u64::from(machine.kernel_us) / 1000).max(1);
-                command.args(["--steps", &count.to_string(), "--seconds", &self.seconds().to_string()]);
+                command.args(["--steps", &count.to_string(), "--seconds", &self.seconds(place).to_string()]);
+                let depth = (MAX_QUEUE_US / machine.kernel_us.max(1)).clamp(2, MAX_DEPTH);
+                command.args(["--depth", &depth.to_string()]);
                 if machine.waits {
                     command.arg("--wait");
                 }
@@ -191,6 +216,7 @@ impl Bench<'_> {
             run.add(index, program.finish()?);
         }
         daemons.into_iter().try_for_each(VirtioUser::stop)?;
+        arbiter.map_or(Ok(()), |arbiter| arbiter.show())?;
         Ok(run)
     }
 
@@ -207,62 +233,91 @@ impl Bench<'_> {
     /// Launches of a single machine, with and without an arbiter.
     fn alone(&self) -> Result<()> {
         println!(
-            "\n| one machine alone | launches per second | launch and wait in us (median) |\n| --- | ---: | ---: |"
+            "\n| {ALONE} | launches per second | launch and wait in us (median) |\n| --- | ---: | ---: |"
         );
-        for _ in 0..self.rounds {
-            for shared in [false, true] {
-                let arbiter = shared.then(|| Arbiter::start(self.paths, &self.logs)).transpose()?;
+        for shared in [false, true] {
+            let (mut launches, mut waits) = (Vec::new(), Vec::new());
+            for _ in 0..self.rounds {
+                let arbiter = shared.then(|| Arbiter::start(self.paths)).transpose()?;
                 let daemon = self.daemon(arbiter.as_ref(), &machine(1, 0))?;
-                thread::sleep(WARM);
-                let mut figures = Vec::new();
-                for waits in [false, true] {
-                    let mut command = daemon.command(self.paths, &self.program);
-                    command.args(["--steps", "1", "--seconds", "4"]);
-                    if waits {
-                        command.arg("--wait");
-                    }
-                    let mut run = Run::new([(1, 0)]);
-                    run.add(0, Program::start(command)?.finish()?);
-                    figures.push(run.period()?);
-                }
-                let name = if shared { "with an arbiter" } else { "without" };
-                println!("| {name} | {:.0} | {:.2} |", 1e9 / figures[0].mean, figures[1].median / 1e3);
+                daemon.daemon_id().map_or(Ok(()), |id| Tree(id).wait_warm(1))?;
+                launches.push(1e9 / self.period_of_one(&daemon, false)?.mean);
+                waits.push(self.period_of_one(&daemon, true)?.median / 1e3);
                 daemon.stop()?;
             }
+            let name = if shared { "with an arbiter" } else { "without an arbiter" };
+            println!("| {name} | {} | {} |", each(&launches, 0), each(&waits, 1));
         }
         Ok(())
     }
+
+    /// The time between the kernels of a program that nobody competes with.
+    fn period_of_one(&self, daemon: &VirtioUser, waits: bool) -> Result<Period> {
+        let mut command = daemon.command(self.paths, &self.program);
+        command.args(["--steps", "1", "--seconds", "3"]);
+        if waits {
+            command.arg("--wait");
+        }
+        let mut run = Run::new([(1, 0)]);
+        run.add(0, Program::start(command)?.finish()?);
+        run.period()
+    }
 }
 
-fn line(case: &Case, figures: &Figures) -> String {
-    let total: u32 = case.machines.iter().map(|machine| machine.weight).sum();
-    let mut shares = String::new();
-    for (machine, share) in case.machines.iter().zip(&figures.shares) {
-        let goal = 100.0 * f64::from(machine.weight) / f64::from(total);
-        // Writing to a string cannot fail.
-        let _ = write!(shares, "{share:.1} ({goal:.1}) ");
-    }
-    let periods: Vec<String> = figures.p99_ms.iter().map(|period| format!("{period:.2}")).collect();
-    let Figures { error_1s, error_100ms, used, .. } = figures;
-    format!("{shares}| {error_1s:.1} | {error_100ms:.1} | {used:.1} | {} |", periods.join(", "))
+/// The figures of several runs: those of machines are from the run with the largest error.
+fn line(runs: &[Figures]) -> String {
+    let Some(worst) = runs.iter().max_by(|one, other| one.error_1s.total_cmp(&other.error_1s)) else {
+        return String::new();
+    };
+    let of = |figure: fn(&Figures) -> f64| each(&runs.iter().map(figure).collect::<Vec<_>>(), 1);
+    format!(
+        "{} | {} | {} | {} | {} |",
+        each(&worst.shares, 1),
+        of(|run| run.error_1s),
+        of(|run| run.error_100ms),
+        of(|run| run.used),
+        each(&worst.p99_ms, 2)
+    )
+}
+
+fn each(figures: &[f64], decimals: usize) -> String {
+    figures.iter().map(|figure| format!("{figure:.decimals$}")).collect::<Vec<_>>().join(", ")
 }
 
 /// An arbiter, which ends with the value.
 struct Arbiter {
     socket: PathBuf,
+    log: PathBuf,
     _process: Process,
     _folder: tempfile::TempDir,
 }
 
 impl Arbiter {
-    fn start(paths: &Paths, logs: &Path) -> Result<Self> {
+    fn start(paths: &Paths) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("vhost-cuda-arbiter-").tempdir()?;
         let socket = folder.path().join("socket");
+        let log = folder.path().join("log");
         let mut command = Command::new(Stack::new(paths).daemon());
-        command.arg("arbiter").arg("--socket").arg(&socket);
-        let mut process = Process::start("arbiter", command, &logs.join("arbiter.log"))?;
+        command.arg("arbiter").arg("--socket").arg(&socket).args(["--log-level", "debug"]);
+        let mut process = Process::start("arbiter", command, &log)?;
         wait_for_socket(&mut process, &socket, START_LIMIT)?;
-        Ok(Self { socket, _process: process, _folder: folder })
+        Ok(Self { socket, log, _process: process, _folder: folder })
+    }
+
+    /// Shows the last account of each machine.
+    fn show(&self) -> Result<()> {
+        let log = read_lossy(&self.log)?;
+        let mut accounts = BTreeMap::new();
+        for line in log.lines() {
+            if let Some((_, account)) = line.split_once("machine ")
+                && let Some((id, account)) = account.split_once(": ")
+                && account.contains("charged")
+            {
+                accounts.insert(id, account);
+            }
+        }
+        accounts.iter().for_each(|(id, account)| eprintln!("machine {id}: {account}"));
+        Ok(())
     }
 }
 

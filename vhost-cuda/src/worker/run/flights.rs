@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::marks::{Mark, Stream};
+use crate::shares::policy::EVENTS;
 use crate::worker::gpu::Driver;
 
 /// Pieces of work of one stream that may be in flight while machines compete. Bounds the events of a process.
@@ -21,6 +22,19 @@ pub struct Flight {
     pub since: u64,
     /// It stands for work that was started before machines competed: its time is unknown.
     pub is_fence: bool,
+}
+
+impl Flight {
+    /// GPU time, in nanoseconds. `took`: what events say; the work before it was found to be complete at `at`, this one at `now`.
+    fn time(&self, took: Option<u64>, at: u64, now: u64) -> u64 {
+        match took {
+            // An event before it, and one after it: they show more than the work.
+            Some(took) if self.start.is_some() => took - EVENTS.min(took / 2),
+            // The events of two pieces of work: the program may have paused between them.
+            Some(took) => took.min(now.saturating_sub(self.since)),
+            None => now.saturating_sub(self.since.max(at)),
+        }
+    }
 }
 
 /// The work of one GPU.
@@ -70,6 +84,13 @@ impl Flights {
         self.streams.get(&stream).map_or(0, |queue| queue.flights.len())
     }
 
+    /// Returns whether nothing is in flight in a stream, seen or not: the time of the next piece of work then needs an event
+    /// before it. The program may have paused, and its pauses are not GPU time.
+    pub fn is_idle(&self, gpu: &Driver, stream: Stream) -> bool {
+        let last = self.streams.get(&stream).and_then(|queue| queue.flights.back());
+        last.is_none_or(|last| last.end.is_done(gpu))
+    }
+
     /// Notes a piece of work.
     pub fn add(&mut self, stream: Stream, flight: Flight) {
         self.streams.entry(stream).or_default().flights.push_back(flight);
@@ -92,9 +113,8 @@ impl Flights {
                 let Some(flight) = queue.flights.pop_front() else { break };
                 self.count -= 1;
                 if !flight.is_fence {
-                    // Where events cannot say, the clock of the host does.
                     landed.count += 1;
-                    landed.time += took.unwrap_or_else(|| now.saturating_sub(flight.since.max(queue.at)));
+                    landed.time += flight.time(took, queue.at, now);
                 }
                 queue.last = (!flight.end.events().is_over()).then(|| flight.end.clone());
                 queue.at = now;

@@ -23,7 +23,7 @@ use super::marks::{Events, Mark, Marks, Place, Stream, captures, key, may_look_w
 use super::resolve::Resolve;
 use crate::shares::page::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot, now};
 use crate::timers;
-use crate::worker::gpu::{CUstream, CuResult, Driver};
+use crate::worker::gpu::{CUstream, CuResult, Driver, with_capture_relaxed};
 use crate::worker::state::SessionState;
 
 /// Longest wait at a gate before it is looked at again.
@@ -147,8 +147,8 @@ impl Turns {
             self.add(gpu, key(stream), flight);
         }
         self.wait(slot, gpu, Some(key(stream)));
-        let is_first = self.lock().gpus[gpu].of(key(stream)) == 0;
-        let start = is_first.then(|| events.record(cx.gpu(), stream)).flatten().map(Arc::new);
+        let is_idle = with_capture_relaxed(cx.gpu(), || self.lock().gpus[gpu].is_idle(cx.gpu(), key(stream)));
+        let start = is_idle.then(|| events.record(cx.gpu(), stream)).flatten().map(Arc::new);
         Some(Turn { turns: self, gpu, stream: Some(stream), events, start, since: now() })
     }
 
@@ -233,6 +233,7 @@ impl Turns {
                     *typical = if *typical == 0 { each } else { (3 * *typical + each) / 4 };
                     slot.typical.store((*typical).max(1), Ordering::Relaxed);
                     add(&slot.reported, landed.time);
+                    add(&slot.pieces, landed.count);
                 }
                 self.publish(&state, index);
                 if any && state.gpus[index].count() == 0 && slot.gate.load(Ordering::Relaxed) == HOLD {
