@@ -219,7 +219,8 @@ pub fn launch(
     function: u64,
     stream: u64,
     shape: LaunchShape,
-    (values, extra): (In<HostPtr>, Option<In<usize>>),
+    values: In<HostPtr>,
+    extra: Option<In<usize>>,
 ) -> Result<(), CudaError> {
     let send = |block: Block<'_>, proven: Option<&ProvenShapes>| {
         let _sent = api.before_work(Uses::Anything)?;
@@ -266,7 +267,7 @@ entry_points! {
             shared_bytes: sharedMemBytes,
             ..Default::default()
         };
-        launch(api, f, hStream, shape, (kernelParams, Some(extra)))
+        launch(api, f, hStream, shape, kernelParams, Some(extra))
     }
 
     /// Launches with attributes.
@@ -278,7 +279,7 @@ entry_points! {
             let (attributes, node) = ((count, attributes), device_node(&config)?);
             return launch_with_attributes(api, f, config.stream, shape, attributes, (kernelParams, extra), node);
         }
-        launch(api, f, config.stream, shape, (kernelParams, Some(extra)))
+        launch(api, f, config.stream, shape, kernelParams, Some(extra))
     }
 
     /// Launches with all blocks resident at once.
@@ -291,7 +292,7 @@ entry_points! {
             flags: LAUNCH_COOPERATIVE,
             ..Default::default()
         };
-        launch(api, f, hStream, shape, (kernelParams, None))
+        launch(api, f, hStream, shape, kernelParams, None)
     }
 }
 

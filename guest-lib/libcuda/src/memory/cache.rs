@@ -151,7 +151,8 @@ impl Api {
         &self,
         entry: &Entry,
         memory: UserMemory,
-        (device, to_device): (u64, bool),
+        device: u64,
+        to_device: bool,
         stream: StreamId,
     ) -> Result<bool, CudaError> {
         let host = entry.attached.device_address + (memory.address as u64 - entry.pages.start);

@@ -213,11 +213,11 @@ impl Api {
         let (context, stream) = (self.context()?, self.stream_of(timing));
         let source = UserMemory { address: src as usize, bytes };
         if let Some(entry) = self.cached(source, timing)?
-            && self.by_cache(&entry, source, (dst, true), self.queue_of(timing))?
+            && self.by_cache(&entry, source, dst, true, self.queue_of(timing))?
         {
             return Ok(());
         }
-        if self.by_staging(source, (dst, true), (timing, self.queue_of(timing)))? {
+        if self.by_staging(source, dst, true, timing, self.queue_of(timing))? {
             return Ok(());
         }
         let itinerary = self.itinerary(source, stream)?;
@@ -264,11 +264,11 @@ impl Api {
         let (context, stream) = (self.context()?, self.stream_of(timing));
         let target = UserMemory { address: dst as usize, bytes };
         if let Some(entry) = self.cached(target, timing)?
-            && self.by_cache(&entry, target, (src, false), self.queue_of(timing))?
+            && self.by_cache(&entry, target, src, false, self.queue_of(timing))?
         {
             return Ok(());
         }
-        if self.by_staging(target, (src, false), (timing, self.queue_of(timing)))? {
+        if self.by_staging(target, src, false, timing, self.queue_of(timing))? {
             return Ok(());
         }
         let itinerary = self.itinerary(target, stream)?;

@@ -121,7 +121,8 @@ fn range_attribute(
 /// Keeps advice on a range that has been checked.
 fn advise(
     api: Api,
-    (address, count): (u64, usize),
+    address: u64,
+    count: usize,
     advice: i32,
     location: CUmemLocation,
 ) -> Result<(), CudaError> {
@@ -169,7 +170,9 @@ fn location_of(device: i32) -> CUmemLocation {
 /// Checks each range of a batch, and the location of each if it has any.
 fn check_batch(
     api: Api,
-    (addresses, sizes, count): (In<u64>, In<usize>, usize),
+    addresses: In<u64>,
+    sizes: In<usize>,
+    count: usize,
     locations: Option<(In<CUmemLocation>, In<usize>, usize)>,
     flags: u64,
 ) -> Result<(), CudaError> {
@@ -209,18 +212,18 @@ entry_points! {
     /// Brings ranges to where they will be used.
     call cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize,
         prefetchLocs: In<CUmemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
-        check_batch(api, (dptrs, sizes, count), Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
+        check_batch(api, dptrs, sizes, count, Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
     }
 
     /// The contents of the ranges are undefined afterwards, so they may stay as they are.
     call cuMemDiscardBatchAsync / cuMemDiscardBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize, flags: u64, _hStream: u64) {
-        check_batch(api, (dptrs, sizes, count), None, flags)
+        check_batch(api, dptrs, sizes, count, None, flags)
     }
 
     /// Brings ranges to where they will be used; nothing is discarded.
     call cuMemDiscardAndPrefetchBatchAsync / cuMemDiscardAndPrefetchBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize,
         prefetchLocs: In<CUmemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
-        check_batch(api, (dptrs, sizes, count), Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
+        check_batch(api, dptrs, sizes, count, Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
     }
 
     /// Allocates memory with one address for the program and the GPU.
@@ -258,7 +261,7 @@ entry_points! {
         check_advice(advice)?;
         check_device(api, device)?;
         check_range(api, devPtr, count)?;
-        advise(api, (devPtr, count), advice, location_of(device))
+        advise(api, devPtr, count, advice, location_of(device))
     }
 
     /// Keeps advice for those who ask; where memory is follows from its use alone.
@@ -269,7 +272,7 @@ entry_points! {
             check_location(api, location)?;
         }
         check_range(api, devPtr, count)?;
-        advise(api, (devPtr, count), advice, location)
+        advise(api, devPtr, count, advice, location)
     }
 
     /// An attribute of a range.

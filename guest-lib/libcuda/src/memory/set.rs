@@ -12,7 +12,7 @@ use crate::memory::moving::Uses;
 
 /// Returns whether `bytes` bytes (if that many are one stretch) at `address` may be set without waiting: always in stream
 /// order, and without a stream where the program does not see the memory.
-fn may_post(api: Api, (address, bytes): (u64, Option<usize>), stream: Option<u64>, shared: bool) -> bool {
+fn may_post(api: Api, address: u64, bytes: Option<usize>, stream: Option<u64>, shared: bool) -> bool {
     let ordered = match stream {
         Some(stream) => api.may_post(stream),
         None => api.may_post(0) && !shared,
@@ -41,7 +41,7 @@ fn set(
     if shared && api.driver.memory.ranges.host(dst).is_some_and(|range| !api.is_reached(&range)) {
         return Err(CudaError::INVALID_VALUE);
     }
-    if may_post(api, (address, bytes), stream, shared) {
+    if may_post(api, address, bytes, stream, shared) {
         call = call.posted();
     }
     if stream.is_none() {

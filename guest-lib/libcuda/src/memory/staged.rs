@@ -86,7 +86,7 @@ fn is_there(memory: UserMemory, advice: libc::c_int) -> bool {
 }
 
 impl Plan {
-    fn new(host: UserMemory, (device, to_device): (u64, bool), stream: StreamId) -> Option<Self> {
+    fn new(host: UserMemory, device: u64, to_device: bool, stream: StreamId) -> Option<Self> {
         let bytes = host.bytes;
         let least = if to_device { INLINE_BYTES } else { LEAST_FROM_DEVICE };
         let [most, few] = threads();
@@ -268,10 +268,12 @@ impl Api {
     pub fn by_staging(
         &self,
         host: UserMemory,
-        (device, to_device): (u64, bool),
-        (timing, stream): (Timing, StreamId),
+        device: u64,
+        to_device: bool,
+        timing: Timing,
+        stream: StreamId,
     ) -> Result<bool, CudaError> {
-        let Some(mut plan) = Plan::new(host, (device, to_device), stream) else { return Ok(false) };
+        let Some(mut plan) = Plan::new(host, device, to_device, stream) else { return Ok(false) };
         let broken = virtio_cuda_client::call::is_broken();
         if broken || !self.may_post(stream.0) || !self.owns(device, host.bytes as u64) {
             return Ok(false);

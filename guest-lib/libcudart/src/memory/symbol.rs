@@ -29,21 +29,21 @@ api! {
 
     fn cudaMemcpyToSymbol, cudaMemcpyToSymbol_ptds(
         symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
-    ) on stream {} => to_symbol(symbol, source, (size, offset), kind, Order::Blocking(stream));
+    ) on stream {} => to_symbol(symbol, source, size, offset, kind, Order::Blocking(stream));
 
     fn cudaMemcpyToSymbolAsync, cudaMemcpyToSymbolAsync_ptsz(
         symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => to_symbol(symbol, source, (size, offset), kind, Order::Queued(stream));
+    ) per_thread stream {} => to_symbol(symbol, source, size, offset, kind, Order::Queued(stream));
 
     fn cudaMemcpyFromSymbol, cudaMemcpyFromSymbol_ptds(
         target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
-    ) on stream {} => from_symbol(target, symbol, (size, offset), kind, Order::Blocking(stream));
+    ) on stream {} => from_symbol(target, symbol, size, offset, kind, Order::Blocking(stream));
 
     fn cudaMemcpyFromSymbolAsync, cudaMemcpyFromSymbolAsync_ptsz(
         target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => from_symbol(target, symbol, (size, offset), kind, Order::Queued(stream));
+    ) per_thread stream {} => from_symbol(target, symbol, size, offset, kind, Order::Queued(stream));
 }
 
 /// # Safety
@@ -51,7 +51,8 @@ api! {
 unsafe fn to_symbol(
     symbol: *const c_void,
     source: *const c_void,
-    (size, offset): (usize, usize),
+    size: usize,
+    offset: usize,
     kind: c_uint,
     order: Order,
 ) -> Result {
@@ -70,7 +71,8 @@ unsafe fn to_symbol(
 unsafe fn from_symbol(
     target: *mut c_void,
     symbol: *const c_void,
-    (size, offset): (usize, usize),
+    size: usize,
+    offset: usize,
     kind: c_uint,
     order: Order,
 ) -> Result {

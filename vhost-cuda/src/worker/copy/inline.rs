@@ -14,7 +14,9 @@ const STAGED_BYTES: usize = 16 << 10;
 /// Copies to the device in stream order, without waiting for the device.
 pub fn send(
     engine: &Engine,
-    (gpu, context, stream): (&Driver, u64, CUstream),
+    gpu: &Driver,
+    context: u64,
+    stream: CUstream,
     dst: CUdeviceptr,
     bytes: &[u8],
 ) -> CuResult<()> {
@@ -68,7 +70,7 @@ pub fn fetch(
         && let Some(buffer) = share.take(&dma)?
     {
         // SAFETY: the buffer has that room, is this copy's, and is read after the wait; the caller checked `src`.
-        let fetched = unsafe { fetch_to(gpu, (stream, signal), buffer.as_ptr(), src, room) };
+        let fetched = unsafe { fetch_to(gpu, stream, signal, buffer.as_ptr(), src, room) };
         if let Err(error) = fetched {
             share.abandon(buffer);
             return Err(error);
@@ -81,7 +83,7 @@ pub fn fetch(
     let before = bytes.len();
     bytes.resize(before + room, 0);
     // SAFETY: `bytes` has that room and stays until the copy is complete; the caller checked `src`.
-    unsafe { fetch_to(gpu, (stream, None), bytes[before..].as_mut_ptr(), src, room) }
+    unsafe { fetch_to(gpu, stream, None, bytes[before..].as_mut_ptr(), src, room) }
 }
 
 /// Copies from the device and waits for it.
@@ -91,7 +93,8 @@ pub fn fetch(
 /// `dst` must be good for `room` bytes, and the range at `src` the session's.
 unsafe fn fetch_to(
     gpu: &Driver,
-    (stream, signal): (CUstream, Option<(&mut Signal, u64)>),
+    stream: CUstream,
+    signal: Option<(&mut Signal, u64)>,
     dst: *mut u8,
     src: CUdeviceptr,
     room: usize,

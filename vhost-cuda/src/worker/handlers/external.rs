@@ -59,7 +59,7 @@ pub fn cuImportExternalMemory(
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
     })?;
-    reservations.import(memory.0, raw, (token, offer.bytes), place);
+    reservations.import(memory.0, raw, token, offer.bytes, place);
     Ok(())
 }
 

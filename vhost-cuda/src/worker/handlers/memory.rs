@@ -302,7 +302,7 @@ pub fn download(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) -> C
     cx.session.check(src.0, bytes)?;
     let context = ContextId(cx.home());
     let signal = if cx.may_signal(bytes) { Some(&mut cx.thread.signal) } else { None };
-    copy::from_device(cx.session, context, src.0, &mut cx.bulk_out, (stream, signal))
+    copy::from_device(cx.session, context, src.0, &mut cx.bulk_out, stream, signal)
 }
 
 /// Copies between any two ranges of the session, in stream order, and waits for it. Windows that adjoin count as one
