@@ -115,10 +115,16 @@ fn check_room(count: Out<usize>, wanted: bool) -> Result<(), CudaError> {
 }
 
 /// Both ends of edges, their data, and how many there are.
-type EdgeArrays = (In<u64>, In<u64>, Option<In<[u8; 8]>>, usize);
+struct EdgeArrays {
+    from: In<u64>,
+    to: In<u64>,
+    data: Option<In<[u8; 8]>>,
+    count: usize,
+}
 
 /// Adds or removes edges.
-fn change(api: Api, graph: u64, (from, to, data, count): EdgeArrays, add: bool) -> Result<(), CudaError> {
+fn change(api: Api, graph: u64, edges: EdgeArrays, add: bool) -> Result<(), CudaError> {
+    let EdgeArrays { from, to, data, count } = edges;
     if count == 0 {
         return check(api, graph);
     }
@@ -210,22 +216,26 @@ entry_points! {
 
     /// Adds plain edges.
     call cuGraphAddDependencies(api, hGraph: u64, from: In<u64>, to: In<u64>, numDependencies: usize) {
-        change(api, hGraph, (from, to, None, numDependencies), true)
+        let edges = EdgeArrays { from, to, data: None, count: numDependencies };
+        change(api, hGraph, edges, true)
     }
 
     /// Adds edges.
     call cuGraphAddDependencies_v2(api, hGraph: u64, from: In<u64>, to: In<u64>, edgeData: In<[u8; 8]>, numDependencies: usize) {
-        change(api, hGraph, (from, to, Some(edgeData), numDependencies), true)
+        let edges = EdgeArrays { from, to, data: Some(edgeData), count: numDependencies };
+        change(api, hGraph, edges, true)
     }
 
     /// Removes plain edges.
     call cuGraphRemoveDependencies(api, hGraph: u64, from: In<u64>, to: In<u64>, numDependencies: usize) {
-        change(api, hGraph, (from, to, None, numDependencies), false)
+        let edges = EdgeArrays { from, to, data: None, count: numDependencies };
+        change(api, hGraph, edges, false)
     }
 
     /// Removes edges.
     call cuGraphRemoveDependencies_v2(api, hGraph: u64, from: In<u64>, to: In<u64>, edgeData: In<[u8; 8]>, numDependencies: usize) {
-        change(api, hGraph, (from, to, Some(edgeData), numDependencies), false)
+        let edges = EdgeArrays { from, to, data: Some(edgeData), count: numDependencies };
+        change(api, hGraph, edges, false)
     }
 
     /// Returns the nodes that a node depends on, by plain edges.
