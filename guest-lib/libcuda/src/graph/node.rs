@@ -409,8 +409,8 @@ entry_points! {
     /// The values that a node waits for and writes.
     call cuGraphBatchMemOpNodeGetParams(api, hNode: u64, nodeParams_out: Out<CUDA_BATCH_MEM_OP_NODE_PARAMS>) {
         nodeParams_out.check()?;
-        let found = get(api, hNode, NODE_BATCH_MEM_OP)?;
-        nodeParams_out.set(values::params_of_node(api, hNode, &found)?)
+        let (head, operations) = get(api, hNode, NODE_BATCH_MEM_OP)?;
+        nodeParams_out.set(values::params_of_node(api, hNode, &head, &operations)?)
     }
 
     /// Sets the values that a node waits for and writes.

@@ -81,9 +81,11 @@ fn as_device(location: Option<CUmemLocation>) -> i32 {
 /// An attribute of a range that has been checked.
 fn range_attribute(
     api: Api,
-    (data, bytes): (Out<i32>, usize),
+    data: Out<i32>,
+    bytes: usize,
     attribute: i32,
-    (address, count): (u64, usize),
+    address: u64,
+    count: usize,
 ) -> Result<(), CudaError> {
     let words = bytes / size_of::<i32>();
     if words == 0 || !bytes.is_multiple_of(size_of::<i32>()) || (attribute != RANGE_ACCESSED_BY && words != 1)
@@ -278,15 +280,14 @@ entry_points! {
     /// An attribute of a range.
     call cuMemRangeGetAttribute(api, data: Out<i32>, dataSize: usize, attribute: i32, devPtr: u64, count: usize) {
         check_range(api, devPtr, count)?;
-        range_attribute(api, (data, dataSize), attribute, (devPtr, count))
+        range_attribute(api, data, dataSize, attribute, devPtr, count)
     }
 
     /// Attributes of a range.
     call cuMemRangeGetAttributes(api, data: In<Out<i32>>, dataSizes: In<usize>, attributes: In<i32>, numAttributes: usize, devPtr: u64, count: usize) {
         check_range(api, devPtr, count)?;
         for index in 0..numAttributes {
-            let place = (data.at(index)?, dataSizes.at(index)?);
-            range_attribute(api, place, attributes.at(index)?, (devPtr, count))?;
+            range_attribute(api, data.at(index)?, dataSizes.at(index)?, attributes.at(index)?, devPtr, count)?;
         }
         Ok(())
     }

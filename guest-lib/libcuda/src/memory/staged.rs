@@ -18,6 +18,7 @@ use crate::entry::Api;
 use crate::memory::crew::{Crew, Patience};
 use crate::memory::pieces::HELPERS;
 use crate::memory::routes::{LONG_BYTES, Route};
+use crate::memory::staging::Piece;
 use crate::memory::table::staging::{Queue, Size, Staging};
 use crate::memory::timing::Timing;
 
@@ -167,7 +168,7 @@ impl Plan {
         let (device, slot_at) = (DevicePtr(self.device + offset as u64), staging.device(slot));
         let (to, from) = if self.to_device { (device, slot_at) } else { (slot_at, device) };
         let last = pieces.start + count == self.count();
-        staging.start(api, (slot..slot + count, last), (to, from, bytes), Queue::new(self.stream))?;
+        staging.start(api, slot..slot + count, last, Piece { to, from, bytes }, Queue::new(self.stream))?;
         Ok(count)
     }
 

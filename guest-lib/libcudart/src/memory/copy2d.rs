@@ -31,6 +31,12 @@ pub struct Area {
     pub y: usize,
 }
 
+/// A rectangle's bytes per row, and rows.
+struct Size {
+    width: usize,
+    height: usize,
+}
+
 impl Area {
     /// Memory at a pointer.
     pub fn pitched(pointer: *const c_void, pitch: usize, memory_type: c_uint) -> Self {
@@ -52,35 +58,35 @@ api! {
     fn cudaMemcpy2D, cudaMemcpy2D_ptds(
         target: *mut c_void, target_pitch: usize, source: *const c_void, source_pitch: usize, width: usize,
         height: usize, kind: c_uint,
-    ) on stream {} => pitched(target, target_pitch, source, source_pitch, (width, height), kind, Order::Blocking(stream));
+    ) on stream {} => pitched(target, target_pitch, source, source_pitch, Size { width, height }, kind, Order::Blocking(stream));
 
     fn cudaMemcpy2DAsync, cudaMemcpy2DAsync_ptsz(
         target: *mut c_void, target_pitch: usize, source: *const c_void, source_pitch: usize, width: usize,
         height: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => pitched(target, target_pitch, source, source_pitch, (width, height), kind, Order::Queued(stream));
+    ) per_thread stream {} => pitched(target, target_pitch, source, source_pitch, Size { width, height }, kind, Order::Queued(stream));
 
     fn cudaMemcpy2DToArray, cudaMemcpy2DToArray_ptds(
         target: cudaArray_t, x: usize, y: usize, source: *const c_void, pitch: usize, width: usize,
         height: usize, kind: c_uint,
-    ) on stream {} => to_array(Area::array(target, x, y), source, pitch, (width, height), kind, Order::Blocking(stream));
+    ) on stream {} => to_array(Area::array(target, x, y), source, pitch, Size { width, height }, kind, Order::Blocking(stream));
 
     fn cudaMemcpy2DToArrayAsync, cudaMemcpy2DToArrayAsync_ptsz(
         target: cudaArray_t, x: usize, y: usize, source: *const c_void, pitch: usize, width: usize,
         height: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => to_array(Area::array(target, x, y), source, pitch, (width, height), kind, Order::Queued(stream));
+    ) per_thread stream {} => to_array(Area::array(target, x, y), source, pitch, Size { width, height }, kind, Order::Queued(stream));
 
     fn cudaMemcpy2DFromArray, cudaMemcpy2DFromArray_ptds(
         target: *mut c_void, pitch: usize, source: cudaArray_t, x: usize, y: usize, width: usize,
         height: usize, kind: c_uint,
-    ) on stream {} => from_array(target, pitch, Area::array(source, x, y), (width, height), kind, Order::Blocking(stream));
+    ) on stream {} => from_array(target, pitch, Area::array(source, x, y), Size { width, height }, kind, Order::Blocking(stream));
 
     fn cudaMemcpy2DFromArrayAsync, cudaMemcpy2DFromArrayAsync_ptsz(
         target: *mut c_void, pitch: usize, source: cudaArray_t, x: usize, y: usize, width: usize,
         height: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => from_array(target, pitch, Area::array(source, x, y), (width, height), kind, Order::Queued(stream));
+    ) per_thread stream {} => from_array(target, pitch, Area::array(source, x, y), Size { width, height }, kind, Order::Queued(stream));
 
     fn cudaMemcpy2DArrayToArray, cudaMemcpy2DArrayToArray_ptds(
         target: cudaArray_t, target_x: usize, target_y: usize, source: cudaArray_t, source_x: usize,
@@ -156,11 +162,12 @@ unsafe fn pitched(
     target_pitch: usize,
     source: *const c_void,
     source_pitch: usize,
-    (width, height): (usize, usize),
+    size: Size,
     kind: c_uint,
     order: Order,
 ) -> Result {
     state::context()?;
+    let Size { width, height } = size;
     if width == 0 || height == 0 {
         return Ok(());
     }
@@ -182,11 +189,12 @@ unsafe fn to_array(
     target: Area,
     source: *const c_void,
     pitch: usize,
-    (width, height): (usize, usize),
+    size: Size,
     kind: c_uint,
     order: Order,
 ) -> Result {
     state::context()?;
+    let Size { width, height } = size;
     if width == 0 || height == 0 {
         return Ok(());
     }
@@ -205,11 +213,12 @@ unsafe fn from_array(
     target: *mut c_void,
     pitch: usize,
     source: Area,
-    (width, height): (usize, usize),
+    size: Size,
     kind: c_uint,
     order: Order,
 ) -> Result {
     state::context()?;
+    let Size { width, height } = size;
     if width == 0 || height == 0 {
         return Ok(());
     }

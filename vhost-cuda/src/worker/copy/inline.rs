@@ -59,12 +59,14 @@ fn send_through(
 /// it may be waited for by that.
 pub fn fetch(
     engine: &Engine,
-    (gpu, context, stream): (&Driver, u64, CUstream),
+    context: u64,
+    dma: Stream<'_>,
     src: CUdeviceptr,
-    (bytes, room): (&mut Vec<u8>, usize),
+    bytes: &mut Vec<u8>,
+    room: usize,
     signal: Option<(&mut Signal, u64)>,
 ) -> CuResult<()> {
-    let dma = Stream { gpu, stream };
+    let Stream { gpu, stream } = dma;
     let mut share = engine.staging.share(context, 1);
     if room <= BUFFER_BYTES
         && let Some(buffer) = share.take(&dma)?

@@ -57,7 +57,8 @@ pub fn from_device(
     match bulk {
         BulkOut::Inline { room, bytes } => {
             let signal = signal.map(|signal| (signal, session.contexts.epoch()));
-            inline::fetch(&session.copies, (&session.gpu, context.0, stream), src, (bytes, *room), signal)
+            let dma = Stream { gpu: &session.gpu, stream };
+            inline::fetch(&session.copies, context.0, dma, src, bytes, *room, signal)
         }
         BulkOut::Pages(pages) => {
             let dma = Stream { gpu: &session.gpu, stream };
