@@ -166,9 +166,9 @@ impl Plan {
         let (offset, _) = self.piece(pieces.start);
         let bytes = (count * self.piece_bytes).min(self.bytes - offset);
         let (device, slot_at) = (DevicePtr(self.device + offset as u64), staging.device(slot));
-        let (to, from) = if self.to_device { (device, slot_at) } else { (slot_at, device) };
+        let (dst, src) = if self.to_device { (device, slot_at) } else { (slot_at, device) };
         let last = pieces.start + count == self.count();
-        staging.start(api, slot..slot + count, last, Piece { to, from, bytes }, Queue::new(self.stream))?;
+        staging.start(api, slot..slot + count, last, Piece { dst, src, bytes }, Queue::new(self.stream))?;
         Ok(count)
     }
 
@@ -243,8 +243,8 @@ impl Plan {
         let work = |number: usize| self.move_piece(number, slots[number % slots.len()] as *mut u8);
         if self.count() == 1 && !self.to_device {
             staging.settle(api, 0)?;
-            let (to, from) = (staging.device(0), DevicePtr(self.device));
-            calls::memcpy_wait(&mut api.in_context()?, to, from, self.bytes as u64, self.stream)?;
+            let (dst, src) = (staging.device(0), DevicePtr(self.device));
+            calls::memcpy_wait(&mut api.in_context()?, dst, src, self.bytes as u64, self.stream)?;
             work(0);
             return Ok(());
         }

@@ -23,9 +23,9 @@ const DISABLE_TIMING: u32 = 2;
 /// A copy of the GPU's.
 pub struct Piece {
     /// Its destination.
-    pub to: DevicePtr,
+    pub dst: DevicePtr,
     /// Its source.
-    pub from: DevicePtr,
+    pub src: DevicePtr,
     /// Its length.
     pub bytes: usize,
 }
@@ -64,9 +64,9 @@ impl Staging {
         piece: Piece,
         queue: Queue,
     ) -> Result<(), CudaError> {
-        let Piece { to, from, bytes } = piece;
+        let Piece { dst, src, bytes } = piece;
         let stream = queue.stream;
-        calls::cuMemcpyAsync(&mut api.in_context()?.posted(), to, from, bytes as u64, stream)?;
+        calls::cuMemcpyAsync(&mut api.in_context()?.posted(), dst, src, bytes as u64, stream)?;
         self.started += 1;
         let Some(slot) = slots.clone().last() else { return Ok(()) };
         self.uses[slots.clone()].fill(self.started);
