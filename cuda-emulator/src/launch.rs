@@ -88,7 +88,7 @@ pub(crate) fn once(launch: &Launch<'_>, children: &Children<'_>) -> Result<(), F
     if launch.dynamic_shared > MAX_SHARED_BYTES {
         return refuse(format!("{} bytes of dynamic shared memory", launch.dynamic_shared));
     }
-    grid::run(launch, (code, entry), children)
+    grid::run(launch, code, entry, children)
 }
 
 /// The reason for which a kernel was stopped: the first fault of the first thread that had one.

@@ -16,7 +16,7 @@ use vhost_cuda_tests::verdict::{self, Answering};
 
 /// The maximum time that one program may take.
 const LIMIT: Duration = Duration::from_secs(180);
-/// How long the daemon's log may lag behind.
+/// Maximum delay of the daemon's log.
 const LOG_LAG: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {

@@ -131,7 +131,7 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
     pub image_cache: u64,
 
-    /// What a worker may ask the kernel for while it serves a session. `seccomp`: what executing CUDA takes, anything
+    /// The filter of a worker's system calls while it serves a session. `seccomp`: the calls that CUDA needs, anything
     /// else ends it; `refuse`: anything else fails; `log`: the kernel's log says what that would be; `auto`: `seccomp`
     /// with the emulator, else `refuse`.
     #[arg(
@@ -143,8 +143,8 @@ pub struct DaemonArgs {
     )]
     pub sandbox: Sandbox,
 
-    /// Whether workers run in PID, mount, network and IPC namespaces of their own. `auto`: if this host lets the daemon
-    /// make them; `require`: or the daemon does not start; `off`: no. With `--sandbox off`: no.
+    /// PID, mount, network and IPC namespaces for the workers. `auto`: if this host lets the daemon make them;
+    /// `require`: else the daemon does not start; `off`: none. With `--sandbox off` there are none.
     #[arg(
         long,
         value_enum,

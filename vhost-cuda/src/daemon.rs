@@ -328,7 +328,7 @@ fn accept(
     let shortage = match settings.descriptors.budget.charge(settings.descriptors.connection) {
         None => "descriptors".to_owned(),
         Some(charge) => match room::check() {
-            Ok(()) => return serve(connection, listener, (settings, devices), charge),
+            Ok(()) => return serve(connection, listener, settings, devices, charge),
             Err(error) => format!("address space ({error}): {}", room::HINT),
         },
     };
@@ -342,7 +342,8 @@ fn accept(
 fn serve(
     connection: u64,
     listener: &mut Listener,
-    (settings, devices): (&Arc<Settings>, &Devices),
+    settings: &Arc<Settings>,
+    devices: &Devices,
     charge: Charge,
 ) -> anyhow::Result<()> {
     let device = Device::new(connection, settings.clone());

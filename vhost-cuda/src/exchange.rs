@@ -197,7 +197,7 @@ impl Exchange {
         let mut question = Question::new_zeroed();
         while let Some(file) = read_with(socket, question.as_mut_bytes())? {
             refuse_haste(socket)?;
-            if let Some((answer, kept)) = self.answer((owner, session, budgets), &question, file)? {
+            if let Some((answer, kept)) = self.answer(owner, session, budgets, &question, file)? {
                 write_with(socket, answer.as_bytes(), kept.as_ref().map(|kept| &kept.file))?;
             }
         }
@@ -209,7 +209,9 @@ impl Exchange {
     /// Errors: a question of unknown kind.
     fn answer(
         &self,
-        (owner, session, budgets): (Owner, u64, &FileBudgets),
+        owner: Owner,
+        session: u64,
+        budgets: &FileBudgets,
         question: &Question,
         file: Option<File>,
     ) -> io::Result<Option<(Answer, Option<Arc<Kept>>)>> {

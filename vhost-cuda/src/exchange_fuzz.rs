@@ -51,7 +51,7 @@ pub fn run(data: &[u8]) {
             continue;
         }
         let given = if question.kind == OFFER { file(choices.byte()) } else { None };
-        let Ok(answered) = exchange.answer((owner, session, &budgets), &question, given) else { continue };
+        let Ok(answered) = exchange.answer(owner, session, &budgets, &question, given) else { continue };
         match (question.kind, answered) {
             (OFFER, Some((answer, _))) if answer.found == 1 => {
                 offers.retain(|(known, ..)| *known != answer.token);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How late the timers of threads may be: threads of NVIDIA's driver need not wake up while there is nothing to do, and threads
+//! Timer slack of threads: threads of NVIDIA's driver need not wake up while there is nothing to do, and threads
 //! that look around every few microseconds must not sleep longer.
 //!
 //! The thread that the driver starts with the first context (`cuda-EvtHandlr`) looks around ten times a second, which is all the CPU

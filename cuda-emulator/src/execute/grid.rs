@@ -57,7 +57,8 @@ pub(crate) struct Grid<'l> {
 /// Runs the launch; the checks of its shape are done.
 pub(crate) fn run<'l>(
     launch: &'l Launch<'l>,
-    (code, entry): (&'l Code, &'l Entry),
+    code: &'l Code,
+    entry: &'l Entry,
     children: &'l Children<'l>,
 ) -> Result<(), Fault> {
     let mut params = launch.params.to_vec();

@@ -54,7 +54,8 @@ fn operands<'l>(machine: &Machine<'l>, instr: &Instr) -> Operands<'l> {
 unsafe fn gather<T>(
     machine: &Machine<'_>,
     registers: &[u32],
-    (places, element): (&[u16], Element),
+    places: &[u16],
+    element: Element,
     matrix: &mut [T],
     value: impl Fn(u32) -> T,
 ) {
@@ -82,7 +83,8 @@ unsafe fn gather<T>(
 unsafe fn scatter(
     machine: &mut Machine<'_>,
     registers: &[u32],
-    (places, element): (&[u16], Element),
+    places: &[u16],
+    element: Element,
     value: impl Fn(usize) -> u32,
 ) {
     let count = element.per_register();
@@ -179,21 +181,21 @@ unsafe fn floats(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         if shape.a == Element::F16 {
             // The common one, with the conversion known to the optimiser.
             let convert = |bits| float(Element::F16, bits);
-            gather(machine, all.a, (&matrices.a, Element::F16), &mut a, convert);
-            gather(machine, all.b, (&matrices.b, Element::F16), &mut b, convert);
+            gather(machine, all.a, &matrices.a, Element::F16, &mut a, convert);
+            gather(machine, all.b, &matrices.b, Element::F16, &mut b, convert);
         } else {
-            gather(machine, all.a, (&matrices.a, shape.a), &mut a, |bits| float(shape.a, bits));
-            gather(machine, all.b, (&matrices.b, shape.b), &mut b, |bits| float(shape.b, bits));
+            gather(machine, all.a, &matrices.a, shape.a, &mut a, |bits| float(shape.a, bits));
+            gather(machine, all.b, &matrices.b, shape.b, &mut b, |bits| float(shape.b, bits));
         }
-        gather(machine, all.c, (&matrices.c, shape.c), &mut sums, |bits| float(shape.c, bits));
+        gather(machine, all.c, &matrices.c, shape.c, &mut sums, |bits| float(shape.c, bits));
         // A product of two such elements is exact: fused or not makes no difference.
         by_columns!(shape, &a, &b, &mut sums, |sum: f64, a: f64, b: f64| sum + a * b);
         if shape.d == Element::F16 {
             let value = |place: usize| u32::from(tiny_float::to_f16(sums[place]));
-            scatter(machine, all.d, (&matrices.d, Element::F16), value);
+            scatter(machine, all.d, &matrices.d, Element::F16, value);
         } else {
             let value = |place: usize| truncated(sums[place]);
-            scatter(machine, all.d, (&matrices.d, shape.d), value);
+            scatter(machine, all.d, &matrices.d, shape.d, value);
         }
     }
     Flow::Next
@@ -217,11 +219,11 @@ unsafe fn integers(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
     // `Handler`).
     unsafe {
-        gather(machine, all.a, (&matrices.a, shape.a), &mut a, |bits| integer(shape.a, bits));
-        gather(machine, all.b, (&matrices.b, shape.b), &mut b, |bits| integer(shape.b, bits));
-        gather(machine, all.c, (&matrices.c, Element::S32), &mut addends, u32::cast_signed);
+        gather(machine, all.a, &matrices.a, shape.a, &mut a, |bits| integer(shape.a, bits));
+        gather(machine, all.b, &matrices.b, shape.b, &mut b, |bits| integer(shape.b, bits));
+        gather(machine, all.c, &matrices.c, Element::S32, &mut addends, u32::cast_signed);
         by_columns!(shape, &a, &b, &mut sums, |sum: i32, a: i32, b: i32| sum.wrapping_add(a.wrapping_mul(b)));
-        scatter(machine, all.d, (&matrices.d, Element::S32), |place| {
+        scatter(machine, all.d, &matrices.d, Element::S32, |place| {
             let (sum, addend) = (sums[place], addends[place]);
             let result = if shape.saturate { addend.saturating_add(sum) } else { addend.wrapping_add(sum) };
             result.cast_unsigned()
@@ -320,8 +322,8 @@ unsafe fn bits(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
                 b[column][row / 32] = word;
             }
         }
-        gather(machine, all.c, (&matrices.c, Element::S32), &mut addends, |bits| bits);
-        scatter(machine, all.d, (&matrices.d, Element::S32), |place| {
+        gather(machine, all.c, &matrices.c, Element::S32, &mut addends, |bits| bits);
+        scatter(machine, all.d, &matrices.d, Element::S32, |place| {
             let pairs = a[place / MAX_SIDE].iter().zip(&b[place % MAX_SIDE]).take(shape.k / 32);
             let count = |(a, b): (&u32, &u32)| {
                 if shape.bits == BitOperation::Xor { (a ^ b).count_ones() } else { (a & b).count_ones() }

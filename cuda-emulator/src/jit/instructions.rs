@@ -104,7 +104,7 @@ impl Translator<'_, '_, '_> {
         let target = flow.register(instr.ops[0]);
         let kind = kinds::result(flow, self.variant.shape, pc, &self.state);
         if let Some(groups) = self.scalar_groups(kind) {
-            let new = self.lane_scalars(pc, op, &args, (kind, groups), before)?;
+            let new = self.lane_scalars(pc, op, &args, kind, groups, before)?;
             self.define(pc, target, new);
             return Ok(());
         }
@@ -177,7 +177,8 @@ impl Translator<'_, '_, '_> {
         pc: u32,
         op: Op,
         args: &[Held],
-        (kind, groups): (Kind, usize),
+        kind: Kind,
+        groups: usize,
         before: &Set,
     ) -> Result<Held, Untranslatable> {
         let mut results = Vec::new();
@@ -192,7 +193,7 @@ impl Translator<'_, '_, '_> {
                 for (value, arg) in values.iter().zip(args).take(2) {
                     let Held::Scalars(Kind::Affine(stride), _) = arg else { continue };
                     if *stride != 0 && self.builder.func.dfg.value_type(*value) == I32 {
-                        self.no_wrap(*value, *stride, signed, (pc, before))?;
+                        self.no_wrap(*value, *stride, signed, pc, before)?;
                     }
                 }
             }
@@ -202,7 +203,7 @@ impl Translator<'_, '_, '_> {
     }
 
     /// Leaves to the interpreter when a lane of a group wraps around.
-    fn no_wrap(&mut self, base: Value, stride: i64, signed: bool, (pc, before): (u32, &Set)) -> Done {
+    fn no_wrap(&mut self, base: Value, stride: i64, signed: bool, pc: u32, before: &Set) -> Done {
         let distance = stride.wrapping_mul((LANES / self.variant.shape.groups) as i64 - 1);
         let last = self.builder.ins().iadd_imm_s(base, i64::from(distance as i32));
         let (base, last) = (self.extended(base, signed), self.extended(last, signed));
@@ -382,7 +383,7 @@ impl Translator<'_, '_, '_> {
                 let lanes = LANES / bases.len();
                 for (group, base) in bases.iter().enumerate() {
                     let offset = place as usize + group * lanes * usize::from(bytes);
-                    self.write_steps(offset, (*base, stride), bytes, (group * lanes, lanes));
+                    self.write_steps(offset, *base, stride, bytes, group * lanes, lanes);
                 }
             }
             Held::Condition(_) | Held::Bits(_) => {
@@ -404,9 +405,11 @@ impl Translator<'_, '_, '_> {
     fn write_steps(
         &mut self,
         offset: usize,
-        (base, stride): (Value, i64),
+        base: Value,
+        stride: i64,
         bytes: u8,
-        (first, lanes): (usize, usize),
+        first: usize,
+        lanes: usize,
     ) {
         let (function, signature, kind) = if bytes == 8 {
             (view::write_long_words as *const () as i64, self.signatures.long_words, I64)

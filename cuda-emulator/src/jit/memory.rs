@@ -332,7 +332,7 @@ impl Translator<'_, '_, '_> {
         for part in 0..count {
             let place = instr.ops[part];
             for group in 0..hosts.len() {
-                values.push(self.read_lane(place, element.register, mask, (group, hosts.len())).into());
+                values.push(self.read_lane(place, element.register, mask, group, hosts.len()).into());
             }
         }
         self.builder.ins().jump(label, &values);
@@ -377,7 +377,7 @@ impl Translator<'_, '_, '_> {
     }
 
     /// Reads the frame for the first lane of a group that is in `mask`; for the last lane of the group, if none is.
-    fn read_lane(&mut self, place: u32, bytes: u8, mask: Value, (group, groups): (usize, usize)) -> Value {
+    fn read_lane(&mut self, place: u32, bytes: u8, mask: Value, group: usize, groups: usize) -> Value {
         let lanes = LANES / groups;
         let ones = ((1_u64 << lanes) - 1) << (group * lanes);
         let last = 1_i64 << ((group + 1) * lanes - 1);

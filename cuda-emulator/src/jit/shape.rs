@@ -31,7 +31,7 @@ impl Shape {
     }
 }
 
-/// What is known of the lanes of a register.
+/// The known facts about the lanes of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Nothing; they lie in the frame.
@@ -43,7 +43,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What holds for both.
+    /// The facts that hold for both.
     pub(super) fn join(self, other: Kind) -> Kind {
         match (self, other) {
             (a, b) if a == b => a,

@@ -50,7 +50,8 @@ impl Assembly {
     pub(super) fn function<'a>(
         &mut self,
         linker: &mut Linker<'a>,
-        (id, module): (ModuleId, &Module<'a>),
+        id: ModuleId,
+        module: &Module<'a>,
         index: usize,
         ast: &ast::Function<'a>,
     ) -> Result<(), LoadError> {

@@ -77,7 +77,7 @@ fn link(modules: &[Module<'_>]) -> Result<Program, LoadError> {
     }
     let mut assembly = assemble::Assembly::default();
     for (id, index, function) in bodies {
-        assembly.function(&mut linker, (id, &modules[id.0]), index, function)?;
+        assembly.function(&mut linker, id, &modules[id.0], index, function)?;
     }
     linker.finish_globals()?;
     assembly.finish(linker)

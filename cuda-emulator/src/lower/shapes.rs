@@ -32,7 +32,8 @@ pub(super) fn simple<'a>(
 pub(super) fn with_imm<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,
-    (handler, imm): (Option<Handler>, u64),
+    handler: Option<Handler>,
+    imm: u64,
     target: Type,
     sources: &[Type],
 ) -> Result<(), LoadError> {

@@ -362,10 +362,10 @@ impl Texture {
         }
         let [x, y, z] = near;
         match self.rank {
-            1 => self.between(level, (x, None, None), slice, weight[0]),
+            1 => self.between(level, x, None, None, slice, weight[0]),
             2 => {
-                let low = self.column(level, (x[0], y, None), slice, weight[1]);
-                let high = self.column(level, (x[1], y, None), slice, weight[1]);
+                let low = self.column(level, x[0], y, None, slice, weight[1]);
+                let high = self.column(level, x[1], y, None, slice, weight[1]);
                 mix(low, high, weight[0])
             }
             _ => {
@@ -389,7 +389,9 @@ impl Texture {
     fn between(
         &self,
         level: Chosen<'_>,
-        (x, y, z): ([Option<u32>; 2], Option<u32>, Option<u32>),
+        x: [Option<u32>; 2],
+        y: Option<u32>,
+        z: Option<u32>,
         slice: u32,
         weight: f32,
     ) -> [u32; 4] {
@@ -403,7 +405,9 @@ impl Texture {
     fn column(
         &self,
         level: Chosen<'_>,
-        (x, y, z): (Option<u32>, [Option<u32>; 2], Option<u32>),
+        x: Option<u32>,
+        y: [Option<u32>; 2],
+        z: Option<u32>,
         slice: u32,
         weight: f32,
     ) -> [u32; 4] {

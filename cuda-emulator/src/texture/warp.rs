@@ -102,7 +102,7 @@ impl Texture {
         for (channel, words) in result.iter_mut().enumerate().take(self.format.channels as usize) {
             let [x, y] = &axes;
             let read = |x: usize, y: usize| {
-                self.read_channel(level, (&axes[0].near[x], &axes[1].near[y]), &slices, channel)
+                self.read_channel(level, &axes[0].near[x], &axes[1].near[y], &slices, channel)
             };
             *words = match (filters, self.rank) {
                 (false, _) => read(0, 0),
@@ -122,7 +122,8 @@ impl Texture {
     fn read_channel(
         &self,
         level: &Level,
-        (x, y): (&Words, &Words),
+        x: &Words,
+        y: &Words,
         slices: &[u64; LANES],
         channel: usize,
     ) -> Words {

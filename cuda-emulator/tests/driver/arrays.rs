@@ -120,7 +120,7 @@ fn floats(width: usize, height: usize) -> Descriptor {
 }
 
 /// A copy of a whole plane of floats between an array and host memory.
-fn plane(array: Opaque, host: *mut f32, (width, height): (usize, usize), in_array: bool) -> i32 {
+fn plane(array: Opaque, host: *mut f32, width: usize, height: usize, in_array: bool) -> i32 {
     let array = Place { memory_type: ARRAY, array: array as u64, ..Place::default() };
     let host = Place { memory_type: HOST, host: host as u64, pitch: width * 4, ..Place::default() };
     let (from, to) = if in_array { (array, host) } else { (host, array) };
@@ -138,7 +138,7 @@ fn a_texture_is_filtered_and_a_surface_written() {
     let module = load_module();
     let mut values: Vec<f32> = (0..12).map(|i| i as f32).collect();
     let (array, mut texture, mut surface) = (array(floats(4, 3)), 0, 0);
-    assert_eq!(plane(array, values.as_mut_ptr(), (4, 3), false), 0);
+    assert_eq!(plane(array, values.as_mut_ptr(), 4, 3, false), 0);
     let clamp = [1; 3];
     let linear = Sampler { address: clamp, filter: 1, ..Sampler::default() };
     assert_eq!(call!(cuTexObjectCreate(&mut texture, &resource(array), &linear, null())), 0);
@@ -152,7 +152,7 @@ fn a_texture_is_filtered_and_a_surface_written() {
     let launched =
         cu!(cuLaunchKernel(twice, 1, 1, 1, 4, 4, 1, 0, none, params![surface, width, height], extra));
     assert_eq!(launched, 0);
-    assert_eq!(plane(array, values.as_mut_ptr(), (4, 3), true), 0);
+    assert_eq!(plane(array, values.as_mut_ptr(), 4, 3, true), 0);
     assert_eq!(values, (0..12).map(|i| i as f32 * 2.0).collect::<Vec<_>>());
     // The texture keeps the memory.
     assert_eq!(call!(cuArrayDestroy(array)), 0);

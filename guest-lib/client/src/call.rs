@@ -253,7 +253,7 @@ impl<'s> Call<'s> {
         process::check()?;
         debug_assert!(!self.posted || opcode.facts().is_postable(), "{} may not be posted", opcode.name());
         let mut buffers = take_buffers();
-        let outcome = self.exchange(&mut buffers, (opcode, touched), put, take);
+        let outcome = self.exchange(&mut buffers, opcode, touched, put, take);
         put_back_buffers(buffers);
         // Not before: another thread that waits for everything meanwhile would count it as done.
         idle::count(opcode, self.posted);
@@ -273,7 +273,8 @@ impl<'s> Call<'s> {
     fn exchange<T>(
         &mut self,
         buffers: &mut Buffers,
-        (opcode, touched): (Opcode, &Touched),
+        opcode: Opcode,
+        touched: &Touched,
         put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<(Result<T, CudaError>, u32), ClientError> {
@@ -286,7 +287,7 @@ impl<'s> Call<'s> {
             && in_inline
             && out_inline
         {
-            return self.through_lane(&mut lane, buffers, (opcode, touched), put, take);
+            return self.through_lane(&mut lane, buffers, opcode, touched, put, take);
         }
         if self.way == Way::Any
             && let Err(error) = lane::order(self.session, Some(touched))
@@ -305,11 +306,12 @@ impl<'s> Call<'s> {
         &mut self,
         lane: &mut lane::InUse,
         buffers: &mut Buffers,
-        (opcode, touched): (Opcode, &Touched),
+        opcode: Opcode,
+        touched: &Touched,
         put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<(Result<T, CudaError>, u32), ClientError> {
-        let bytes = self.write_payload(&mut buffers.payload, opcode, thread::number(), (true, true), put)?;
+        let bytes = self.write_payload(&mut buffers.payload, opcode, thread::number(), true, true, put)?;
         let payload = &buffers.payload[..bytes];
         // An error of an earlier call is fetched by one that waits.
         if self.posted && !lane.has_deferred_error() {
@@ -334,7 +336,7 @@ impl<'s> Call<'s> {
         let out_inline = !self.keep && self.output.bytes <= limit;
         let thread = self.thread.unwrap_or_else(thread::number);
         let payload_bytes =
-            self.write_payload(&mut buffers.payload, opcode, thread, (in_inline, out_inline), put)?;
+            self.write_payload(&mut buffers.payload, opcode, thread, in_inline, out_inline, put)?;
         let reply_room = BUFFER_BYTES.min(self.session.limits().payload_bytes);
         // Longer than any that a row expects; the bound of a payload is the host's, though.
         let mut written = Vec::new();
@@ -375,7 +377,8 @@ impl<'s> Call<'s> {
         room: &mut [u8],
         opcode: Opcode,
         thread: u32,
-        (in_inline, out_inline): (bool, bool),
+        in_inline: bool,
+        out_inline: bool,
         put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
     ) -> Result<usize, ClientError> {
         let (head, rest) = room.split_at_mut(CALL_HEADER_BYTES);

@@ -101,7 +101,7 @@ impl SplitRing {
         unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
     }
 
-    fn write_descriptor(&self, index: u16, address: u64, bytes: u32, (flags, next): (u32, u16)) {
+    fn write_descriptor(&self, index: u16, address: u64, bytes: u32, flags: u32, next: u16) {
         let at = usize::from(index) * DESCRIPTOR_BYTES;
         self.u64_at(at).store(address.to_le(), Ordering::Relaxed);
         self.u32_at(at + 8).store(bytes.to_le(), Ordering::Relaxed);
@@ -113,8 +113,8 @@ impl SplitRing {
     /// The slot must not be in flight. True if the device wants to be kicked.
     pub fn submit(&mut self, slot: u16, readable: (u64, u32), writable: (u64, u32)) -> bool {
         let head = 2 * slot;
-        self.write_descriptor(head, readable.0, readable.1, (VRING_DESC_F_NEXT, head + 1));
-        self.write_descriptor(head + 1, writable.0, writable.1, (VRING_DESC_F_WRITE, 0));
+        self.write_descriptor(head, readable.0, readable.1, VRING_DESC_F_NEXT, head + 1);
+        self.write_descriptor(head + 1, writable.0, writable.1, VRING_DESC_F_WRITE, 0);
         let entry = usize::from(self.next_avail & (self.size() - 1));
         self.u16_at(self.layout.avail + 4 + 2 * entry).store(head.to_le(), Ordering::Relaxed);
         self.next_avail = self.next_avail.wrapping_add(1);

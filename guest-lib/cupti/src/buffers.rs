@@ -26,7 +26,7 @@ type Complete = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 static CALLBACKS: Mutex<Option<(Request, Complete)>> = Mutex::new(None);
 /// One thread delivers at a time. In it: the buffer that the next records go to.
 static DELIVERY: Mutex<Option<Buffer>> = Mutex::new(None);
-/// Whether there is one.
+/// Returns whether there is one.
 static HAS_BUFFER: AtomicBool = AtomicBool::new(false);
 
 /// `ACTIVITY_RECORD_ALIGNMENT` of cupti_activity.h

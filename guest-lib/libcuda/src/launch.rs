@@ -167,16 +167,26 @@ pub fn append_parameters(
     Ok(())
 }
 
-/// Launches with attributes that [`LaunchShape`] does not have, encoded in `bytes`.
+/// Attributes of a launch that [`LaunchShape`] does not have.
+struct Attributes {
+    count: u32,
+    /// As they cross.
+    bytes: Vec<u8>,
+    /// The place for the node that device code can change.
+    device_node: Option<Out<u64>>,
+}
+
+/// Launches with such attributes.
 fn launch_with_attributes(
     api: Api,
     function: u64,
     stream: u64,
     shape: LaunchShape,
-    (count, mut bytes): (u32, Vec<u8>),
-    (values, extra): (In<HostPtr>, In<usize>),
-    device_node: Option<Out<u64>>,
+    attributes: Attributes,
+    values: In<HostPtr>,
+    extra: In<usize>,
 ) -> Result<(), CudaError> {
+    let Attributes { count, mut bytes, device_node } = attributes;
     append_parameters(api, function, values, extra, &mut bytes)?;
     let _sent = api.before_work(Uses::Anything)?;
     let mut call = api.in_context()?.input(&bytes);
@@ -219,7 +229,8 @@ pub fn launch(
     function: u64,
     stream: u64,
     shape: LaunchShape,
-    (values, extra): (In<HostPtr>, Option<In<usize>>),
+    values: In<HostPtr>,
+    extra: Option<In<usize>>,
 ) -> Result<(), CudaError> {
     let send = |block: Block<'_>, proven: Option<&ProvenShapes>| {
         let _sent = api.before_work(Uses::Anything)?;
@@ -266,19 +277,19 @@ entry_points! {
             shared_bytes: sharedMemBytes,
             ..Default::default()
         };
-        launch(api, f, hStream, shape, (kernelParams, Some(extra)))
+        launch(api, f, hStream, shape, kernelParams, Some(extra))
     }
 
     /// Launches with attributes.
     call cuLaunchKernelEx / cuLaunchKernelEx_ptsz (api, config: In<CUlaunchConfig>, f: u64, kernelParams: In<HostPtr>, extra: In<usize>) {
         let config = config.get()?;
         api.driver.functions.get(f)?;
-        let (shape, count, attributes) = self::shape(&config, api)?;
+        let (shape, count, bytes) = self::shape(&config, api)?;
         if count > 0 {
-            let (attributes, node) = ((count, attributes), device_node(&config)?);
-            return launch_with_attributes(api, f, config.stream, shape, attributes, (kernelParams, extra), node);
+            let attributes = Attributes { count, bytes, device_node: device_node(&config)? };
+            return launch_with_attributes(api, f, config.stream, shape, attributes, kernelParams, extra);
         }
-        launch(api, f, config.stream, shape, (kernelParams, Some(extra)))
+        launch(api, f, config.stream, shape, kernelParams, Some(extra))
     }
 
     /// Launches with all blocks resident at once.
@@ -291,7 +302,7 @@ entry_points! {
             flags: LAUNCH_COOPERATIVE,
             ..Default::default()
         };
-        launch(api, f, hStream, shape, (kernelParams, None))
+        launch(api, f, hStream, shape, kernelParams, None)
     }
 }
 

@@ -66,11 +66,18 @@ fn search(
     Ok((best_blocks.saturating_mul(device.multiprocessors()?), best_block))
 }
 
+/// The dynamic shared memory of a block: by its size, if there is a function for that.
+struct SharedMemory {
+    of_block: BlockSizeToSharedBytes,
+    bytes: usize,
+}
+
 fn potential_block_size(
     api: Api,
-    (min_grid, block_size): (Out<i32>, Out<i32>),
+    min_grid: Out<i32>,
+    block_size: Out<i32>,
     function: u64,
-    (to_shared, shared): (BlockSizeToSharedBytes, usize),
+    shared: SharedMemory,
     limit: i32,
     flags: u32,
 ) -> Result<(), CudaError> {
@@ -79,12 +86,12 @@ fn potential_block_size(
     if limit < 0 {
         return Err(CudaError::INVALID_VALUE);
     }
-    let (grid, block) = match to_shared {
+    let (grid, block) = match shared.of_block {
         Some(to_shared) => search(api, function, to_shared, limit, flags)?,
         None => calls::cuOccupancyMaxPotentialBlockSizeWithFlags(
             &mut api.in_context()?,
             FunctionId(function),
-            shared as u64,
+            shared.bytes as u64,
             limit,
             flags,
         )?,
@@ -127,15 +134,15 @@ entry_points! {
     /// The block size of best occupancy.
     call cuOccupancyMaxPotentialBlockSize(api, minGridSize: Out<i32>, blockSize: Out<i32>, func: u64,
         blockSizeToDynamicSMemSize: BlockSizeToSharedBytes, dynamicSMemSize: usize, blockSizeLimit: i32) {
-        let shared = (blockSizeToDynamicSMemSize, dynamicSMemSize);
-        potential_block_size(api, (minGridSize, blockSize), func, shared, blockSizeLimit, 0)
+        let shared = SharedMemory { of_block: blockSizeToDynamicSMemSize, bytes: dynamicSMemSize };
+        potential_block_size(api, minGridSize, blockSize, func, shared, blockSizeLimit, 0)
     }
 
     /// The block size of best occupancy.
     call cuOccupancyMaxPotentialBlockSizeWithFlags(api, minGridSize: Out<i32>, blockSize: Out<i32>, func: u64,
         blockSizeToDynamicSMemSize: BlockSizeToSharedBytes, dynamicSMemSize: usize, blockSizeLimit: i32, flags: u32) {
-        let shared = (blockSizeToDynamicSMemSize, dynamicSMemSize);
-        potential_block_size(api, (minGridSize, blockSize), func, shared, blockSizeLimit, flags)
+        let shared = SharedMemory { of_block: blockSizeToDynamicSMemSize, bytes: dynamicSMemSize };
+        potential_block_size(api, minGridSize, blockSize, func, shared, blockSizeLimit, flags)
     }
 
     /// Returns the number of clusters that fit the device.

@@ -37,7 +37,7 @@ fn set_parameter(api: Api, function: u64, offset: i32, value: &[u8]) -> Result<(
     Ok(())
 }
 
-fn launch(api: Api, function: u64, (width, height): (i32, i32), stream: u64) -> Result<(), CudaError> {
+fn launch(api: Api, function: u64, width: i32, height: i32, stream: u64) -> Result<(), CudaError> {
     if function == 0 {
         return Err(CudaError::INVALID_HANDLE);
     }
@@ -63,7 +63,7 @@ fn launch(api: Api, function: u64, (width, height): (i32, i32), stream: u64) -> 
     let extra = [1, parameters.as_ptr() as usize, 2, &raw const bytes as usize, 0];
     // SAFETY: the list, and the block and the length that it leads to, are locals that outlive the launch.
     let extra = unsafe { In::at_address(extra.as_ptr() as usize) };
-    launch::launch(api, function, stream, shape, (In::NULL, Some(extra)))
+    launch::launch(api, function, stream, shape, In::NULL, Some(extra))
 }
 
 entry_points! {
@@ -117,16 +117,16 @@ entry_points! {
 
     /// Launches one block.
     call cuLaunch(api, f: u64) {
-        launch(api, f, (1, 1), 0)
+        launch(api, f, 1, 1, 0)
     }
 
     /// Launches a grid.
     call cuLaunchGrid(api, f: u64, grid_width: i32, grid_height: i32) {
-        launch(api, f, (grid_width, grid_height), 0)
+        launch(api, f, grid_width, grid_height, 0)
     }
 
     /// Launches a grid in a stream.
     call cuLaunchGridAsync(api, f: u64, grid_width: i32, grid_height: i32, hStream: u64) {
-        launch(api, f, (grid_width, grid_height), hStream)
+        launch(api, f, grid_width, grid_height, hStream)
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What compiled programs register: the `__cudaRegister*` functions that nvcc's constructors call before
+//! The registrations of compiled programs: the `__cudaRegister*` functions that nvcc's constructors call before
 //! main.
 //!
 //! Constructors also run in programs that never touch the GPU, so nothing here contacts the driver. Each

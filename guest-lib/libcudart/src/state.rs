@@ -42,7 +42,7 @@ unsafe impl Send for Context {}
 static RESETS: AtomicU32 = AtomicU32::new(0);
 /// Set when the program's code is unregistered at exit, and by this library's destructor, after which every call answers cudaErrorCudartUnloading.
 static UNLOADING: AtomicBool = AtomicBool::new(false);
-/// What cudaSetValidDevices asked for; empty: every device.
+/// The devices of cudaSetValidDevices; empty: every device.
 static VALID_DEVICES: RwLock<Vec<usize>> = RwLock::new(Vec::new());
 
 /// Which device and context a thread uses.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What only `libcudart.so.12` has: names that 13 dropped, and names that mean an older function there.
+//! The names that only `libcudart.so.12` has: those that 13 dropped, and those that mean an older function there.
 //!
 //! The functions that 13 calls by the plain name are called `_v2` or `_v3` in 12; they stand with the others,
 //! as `fn name / name_in_12`.

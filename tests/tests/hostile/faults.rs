@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What breaks: workers that hang in the kernel, front-ends that take their memory away, programs that are killed, and
+//! Faults: workers that hang in the kernel, front-ends that take their memory away, programs that are killed, and
 //! descriptors that run out. The daemon answers in time, and goes on serving others.
 
 use std::fs;
@@ -26,7 +26,7 @@ use crate::{Target, attack_with};
 /// The names of workers (`vhost-cuda/src/worker/start.rs`).
 const SESSION: &str = "cuda-session";
 const WARM: &str = "cuda-warm";
-/// What a reset and SIGTERM may take where a worker does not end (`END_PATIENCE`), on a busy machine.
+/// Maximum time of a reset and of SIGTERM where a worker does not end (`END_PATIENCE`), on a busy machine.
 const BOUND: Duration = Duration::from_secs(9);
 /// Time in which what is not to happen would have happened.
 const SOON: Duration = Duration::from_secs(1);

@@ -86,7 +86,7 @@ fn kills_at_random_moments(kit: &Kit) -> Result<()> {
         };
         let delay = Duration::from_micros(random.u64(..MOST_DELAY));
         let work: &[&str] = if random.bool() { &["1000000"] } else { &["4194304", "managed"] };
-        let result = one_round(&mut route, (&program, work), victim, delay, &mut baseline);
+        let result = one_round(&mut route, &program, work, victim, delay, &mut baseline);
         let slowest = result.with_context(|| {
             let log = route.daemon.as_ref().map(Daemon::log).unwrap_or_default();
             format!(
@@ -108,7 +108,8 @@ fn kills_at_random_moments(kit: &Kit) -> Result<()> {
 /// Returns the longest time that a neighbour waited for an answer.
 fn one_round(
     route: &mut Route,
-    (program, work): (&Path, &[&str]),
+    program: &Path,
+    work: &[&str],
     victim: Victim,
     delay: Duration,
     baseline: &mut Option<Baseline>,

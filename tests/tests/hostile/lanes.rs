@@ -54,7 +54,7 @@ impl Guest {
     fn open(target: &Target) -> Result<Self> {
         let mut frontend = target.connect()?;
         let session = frontend.open_session()?;
-        ensure!(share(&mut frontend, session, (TAG, HIGH), LANE_BYTES as u32)? == REPLY_OK, "share");
+        ensure!(share(&mut frontend, session, TAG, HIGH, LANE_BYTES as u32)? == REPLY_OK, "share");
         let lane = frontend.call(session, &session_lane(TAG, 0, 0))?;
         ensure!(lane.result == 0, "session_lane answered {}", lane.result);
         let base = frontend.memory.get_host_address(GuestAddress(HIGH))?;
@@ -74,7 +74,7 @@ impl Guest {
     }
 
     fn share(&mut self, tag: u64) -> Result<u32> {
-        share(&mut self.frontend, self.session, (tag, OTHER_LANE), LANE_BYTES as u32)
+        share(&mut self.frontend, self.session, tag, OTHER_LANE, LANE_BYTES as u32)
     }
 
     /// Makes a call of another thread through the request queue.
@@ -123,7 +123,7 @@ impl Guest {
     }
 }
 
-fn share(frontend: &mut FakeFrontend, session: u64, (tag, addr): (u64, u64), bytes: u32) -> Result<u32> {
+fn share(frontend: &mut FakeFrontend, session: u64, tag: u64, addr: u64, bytes: u32) -> Result<u32> {
     let header = RequestHeader { op: OP_SHARE, session, tag, ..Default::default() };
     let area = MemEntry { addr, bytes, reserved: 0 };
     Ok(frontend.request(header, &[], [&[], &[area]])?.status)
@@ -196,7 +196,7 @@ fn areas(target: &mut Target) -> Result<()> {
     let session = frontend.open_session()?;
     let lane = session_lane(TAG, 0, 0);
     ensure!(frontend.call(session, &lane)?.result != 0, "a tag that names nothing");
-    ensure!(share(&mut frontend, session, (TAG, HIGH), LANE_BYTES as u32 - 4096)? == REPLY_OK, "share");
+    ensure!(share(&mut frontend, session, TAG, HIGH, LANE_BYTES as u32 - 4096)? == REPLY_OK, "share");
     ensure!(frontend.call(session, &lane)?.result != 0, "an area that is too small");
     ensure!(frontend.call(session, &hello())?.result == 0, "the session is spoilt");
     Ok(())

@@ -160,7 +160,7 @@ fn contexts_without_a_limit(target: &mut Target) -> Result<()> {
     session.greet()
 }
 
-/// Whoever has the token can import the memory: it must count as long as that is so.
+/// A process with the token can import the memory, which must count as long as that is so.
 fn released_but_exported(target: &mut Target) -> Result<()> {
     const BYTES: u64 = 12 * MIB;
     let (mut session, mut other) = (Session::open(target)?, Session::open(target)?);
@@ -385,7 +385,7 @@ fn largest_worker(target: &Target) -> u64 {
     target.daemon.workers().into_iter().map(resident).max().unwrap_or(0)
 }
 
-/// What the driver refuses is not kept.
+/// An input that the driver refuses is not kept.
 fn refused_inputs_of_links(target: &mut Target) -> Result<()> {
     const BYTES: u32 = 32 << 20;
     let mut session = Session::open(target)?;
@@ -401,7 +401,7 @@ fn refused_inputs_of_links(target: &mut Target) -> Result<()> {
     session.greet()
 }
 
-/// What it takes is bounded, over all links.
+/// The memory of links is bounded, over all links.
 fn inputs_of_links(target: &mut Target) -> Result<()> {
     const BYTES: u32 = 32 << 20;
     let mut session = Session::open(target)?;

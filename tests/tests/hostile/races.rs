@@ -24,7 +24,7 @@ use zerocopy::IntoBytes;
 use crate::calls::Session;
 use crate::{Target, attack_with};
 
-/// How often each use meets each destruction.
+/// Rounds of each use with each destruction.
 const ROUNDS: &str = "VHOST_CUDA_RACE_ROUNDS";
 const DEFAULT_ROUNDS: u32 = 24;
 /// Threads that use the object, beside the one that destroys it.

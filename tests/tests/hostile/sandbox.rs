@@ -16,7 +16,7 @@ use crate::{Target, attack_with};
 
 /// The maximum time that a worker may take until it is ready.
 const READY: Duration = Duration::from_secs(30);
-/// How the emulator is told to say that it reaches pageable memory.
+/// The variable that makes the emulator report access to pageable memory.
 const PAGEABLE: &str = "CUDA_EMULATOR_PAGEABLE";
 /// The name of a worker that waits for a session (`vhost-cuda/src/worker/start.rs`).
 const WARM: &str = "cuda-warm";

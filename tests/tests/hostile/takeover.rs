@@ -33,7 +33,7 @@ const PAGE_ATTEMPTS: usize = 8;
 /// Pages that a request names; no two touch.
 const NAMED: [u64; 3] = [7, 3, 11];
 
-/// What is left to a worker with the list for GPUs where the host has no namespaces (docs/threat-model.md).
+/// The calls that remain to a worker with the list for GPUs where the host has no namespaces (docs/threat-model.md).
 const WITHOUT_NAMESPACES: [&str; 2] = ["a packet socket", "an abstract socket"];
 
 #[derive(Clone, Copy)]

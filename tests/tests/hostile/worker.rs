@@ -149,7 +149,7 @@ fn provoke(frontend: &mut FakeFrontend, session: u64) -> Result<()> {
     Ok(())
 }
 
-/// What a session that has ended owed is answered.
+/// The outstanding requests of a session that has ended are answered.
 fn all_are_answered(frontend: &mut FakeFrontend) -> Result<()> {
     for number in 0..REQUESTS {
         frontend.reply(1, PROMPT)?.with_context(|| format!("request {number} is not answered"))?;

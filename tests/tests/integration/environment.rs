@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What programs take for granted: CUDA's environment variables with several devices, which few machines have (what holds on
+//! CUDA's environment variables with several devices, which few machines have (what holds on
 //! one device is in the program `environment`), and files that they map. Always with the emulator.
 
 use std::process::Command;

@@ -443,7 +443,7 @@ fn an_image_crosses_once(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
-/// What each session that has ended took in, from `closed after 9 calls, 1.2 MB in`.
+/// The input of each session that has ended, from `closed after 9 calls, 1.2 MB in`.
 fn megabytes_in(log: &str) -> Vec<f64> {
     let figure = |line: &str| line.split(" MB in").next()?.rsplit(' ').next()?.parse().ok();
     log.lines().filter(|line| line.contains(" MB in")).filter_map(figure).collect()

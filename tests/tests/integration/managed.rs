@@ -14,7 +14,7 @@ use vhost_cuda_tests::suite::{Kit, Suite};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const PROGRAM: &str = "managed_moves";
-/// What the library says of an allocation that moves, and of one that does not.
+/// The library's messages about an allocation that moves, and about one that does not.
 const MOVES: &str = "Managed memory of";
 const STAYS: &str = "of managed memory stay in host memory";
 

@@ -70,7 +70,7 @@ fn no_module(kit: &Kit) -> Result<()> {
     vm.shut_down()
 }
 
-/// What a file may pin bounds page-locked memory, and nothing else: copies go through in pieces.
+/// The limit of a file bounds page-locked memory, and nothing else: copies go through in pieces.
 fn limits_of_the_module(kit: &Kit) -> Result<()> {
     let vm = boot("limits", |config| config.load_module = false)?;
     vm.shell("insmod /not-loaded/virtio_cuda.ko max_pinned_mib=16 max_outstanding=1")?;

@@ -15,12 +15,12 @@ use xtask::vm::Vm;
 use crate::life::{expect_good, kernel_log_is_clean, nothing_has_leaked};
 use crate::{boot, guest_kernel};
 
-/// What the guest has, and what it is left.
+/// The guest's memory, and the part that it keeps.
 const WHOLE: u64 = 1 << 30;
 const LEFT: u64 = 384 << 20;
 /// A distribution's kernel takes more for itself: Debian 13's kills the program at 384 MiB.
 const LEFT_TO_STOCK: u64 = 512 << 20;
-/// How often it goes and comes while a program runs, at least.
+/// Minimum number of times that it goes and comes while a program runs.
 const ROUNDS: u32 = 2;
 /// The maximum time that the guest may take for one of them; not all may be there while programs use it.
 const MOVE: Duration = Duration::from_secs(20);

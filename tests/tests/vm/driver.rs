@@ -24,7 +24,7 @@ use crate::{LIMIT, boot_at, run};
 const SOURCES: &str = "guest-driver/selftest";
 /// The maximum time that its calls that are to be lost may take until they are all under way.
 const READY: Duration = Duration::from_secs(60);
-/// How long the stress lasts, unless `VHOST_CUDA_STRESS_SECONDS` says otherwise.
+/// Duration of the stress, unless `VHOST_CUDA_STRESS_SECONDS` is set.
 const STRESS_SECONDS: u64 = 10;
 
 pub fn collect(suite: &mut Suite) {
@@ -111,7 +111,7 @@ fn passes(vm: &Vm, program: &Path, tests: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What one user does does not keep the device from others.
+/// One user does not keep the device from others.
 fn several_users(vm: &Vm, program: &Path) -> Result<()> {
     passes(vm, program, &["user_sessions", "user_rings", "user_pins", "statistics", "unanswered_area"])?;
     // The program is static, so it needs no chroot, in which there are no user namespaces.

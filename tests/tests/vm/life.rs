@@ -112,7 +112,7 @@ impl Copying {
         Ok(copying)
     }
 
-    /// What it left, if it ends within `limit`; else it is killed.
+    /// Its result, if it ends within `limit`; else it is killed.
     fn finish(self, limit: Duration) -> Result<Outcome> {
         let deadline = Instant::now() + limit;
         while !self.ended.is_finished() && Instant::now() < deadline {

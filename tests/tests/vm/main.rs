@@ -113,7 +113,7 @@ fn guest_kernel() -> Result<Flavour> {
     }
 }
 
-/// What a command in the guest left, in the terms of the other levels.
+/// The result of a command in the guest, in the terms of the other levels.
 fn outcome(output: Output, elapsed: Duration) -> Outcome {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let ended = match output.status {

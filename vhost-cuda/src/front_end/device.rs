@@ -337,7 +337,7 @@ impl Device {
         let Ok(open) = Open::read_from_bytes(&request.payload) else {
             return chain.complete(REPLY_INVALID, &[]);
         };
-        let Some(room) = self.reserve(open.uid) else {
+        let Some((reservation, of_user)) = self.reserve(open.uid) else {
             debug!(
                 "connection {}: no session for user {}: {} may be open, {} of one user",
                 self.connection, open.uid, self.settings.max_sessions, self.settings.max_user_sessions
@@ -355,7 +355,7 @@ impl Device {
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         }
         let device = self.clone();
-        self.run_aside("session", move || device.run_session(&open, room, chain));
+        self.run_aside("session", move || device.run_session(&open, reservation, of_user, chain));
     }
 
     fn reserve(self: &Arc<Self>, uid: u32) -> Option<(Reservation, UserSession)> {
@@ -389,7 +389,8 @@ impl Device {
     fn run_session(
         self: &Arc<Self>,
         open: &Open,
-        (mut reservation, of_user): (Reservation, UserSession),
+        mut reservation: Reservation,
+        of_user: UserSession,
         chain: Chain,
     ) {
         // Before a worker is taken: its context counts.

@@ -96,7 +96,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let images = Images::new(unsafe { UnixStream::from_raw_fd(args.images_fd) });
     // SAFETY: the daemon made this socket, too, for this process alone.
     let sharing = Sharing::new(unsafe { UnixStream::from_raw_fd(args.exchange_fd) });
-    let mut session = SessionState::new(gpu, (images, sharing), output, window, device_count, limits);
+    let mut session = SessionState::new(gpu, images, sharing, output, window, device_count, limits);
     let mut device_name = [0; NAME_BYTES];
     if device_count > 0 {
         warm_up(&session, args.announce_memory).context("Cannot create the context of device 0")?;

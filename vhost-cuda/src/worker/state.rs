@@ -169,7 +169,8 @@ impl SessionState {
     /// A session without anything yet.
     pub fn new(
         gpu: Driver,
-        (images, sharing): (Arc<Images>, Sharing),
+        images: Arc<Images>,
+        sharing: Sharing,
         output: Output,
         window: Window,
         devices: u32,

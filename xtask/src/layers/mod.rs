@@ -22,7 +22,7 @@ const LARGEST_KNOT: usize = 8;
 /// Crates with larger circles. A limit is lowered when the circle gets smaller, and never raised.
 const LIMITS: [(&str, usize); 1] = [("cuda-emulator", 23)];
 
-/// What to print.
+/// The kind of output.
 #[derive(Debug, Args)]
 pub struct LayersArguments {
     /// Also print the files of each circle, with what each of them uses of the others

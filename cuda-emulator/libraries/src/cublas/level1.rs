@@ -22,7 +22,7 @@ struct Given {
 
 impl Given {
     /// Nothing is done for a number below 1.
-    fn new(kind: Type, n: c_int, (base, step): (usize, c_int)) -> Self {
+    fn new(kind: Type, n: c_int, base: usize, step: c_int) -> Self {
         Self { kind, count: usize::try_from(n).unwrap_or(0), base, step }
     }
 
@@ -129,56 +129,56 @@ macro_rules! vectors {
         pub extern "C" fn $axpy(
             handle: Handle, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int,
         ) -> Status {
-            let (x, y) = (Given::new(Type::$kind, n, (x, incx)), Given::new(Type::$kind, n, (y, incy)));
+            let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
             status(each(handle, x, y, Some((Type::$kind, alpha)), |alpha, x, y| alpha * x + y))
         }
 
         /// x = alpha x.
         #[unsafe(no_mangle)]
         pub extern "C" fn $scal(handle: Handle, n: c_int, alpha: usize, x: usize, incx: c_int) -> Status {
-            let x = Given::new(Type::$kind, n, (x, incx));
+            let x = Given::new(Type::$kind, n, x, incx);
             status(each(handle, x, x, Some((Type::$kind, alpha)), |alpha, x, _| alpha * x))
         }
 
         /// y = x.
         #[unsafe(no_mangle)]
         pub extern "C" fn $copy(handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int) -> Status {
-            let (x, y) = (Given::new(Type::$kind, n, (x, incx)), Given::new(Type::$kind, n, (y, incy)));
+            let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
             status(each(handle, x, y, None, |_, x, _| x))
         }
 
         /// Exchanges x and y.
         #[unsafe(no_mangle)]
         pub extern "C" fn $swap(handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int) -> Status {
-            let (x, y) = (Given::new(Type::$kind, n, (x, incx)), Given::new(Type::$kind, n, (y, incy)));
+            let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
             status(swap(handle, x, y))
         }
 
         /// The length of x.
         #[unsafe(no_mangle)]
         pub extern "C" fn $nrm2(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
-            status(reduce(handle, Given::new(Type::$kind, n, (x, incx)), (Type::$real, result), norm))
+            status(reduce(handle, Given::new(Type::$kind, n, x, incx), (Type::$real, result), norm))
         }
 
         /// The sum of absolute values.
         #[unsafe(no_mangle)]
         pub extern "C" fn $asum(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
             let sum = |values: &[C64]| C64::new(values.iter().map(|value| sum_of_parts(*value)).sum(), 0.0);
-            status(reduce(handle, Given::new(Type::$kind, n, (x, incx)), (Type::$real, result), sum))
+            status(reduce(handle, Given::new(Type::$kind, n, x, incx), (Type::$real, result), sum))
         }
 
         /// The index of the largest absolute value.
         #[unsafe(no_mangle)]
         pub extern "C" fn $amax(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
             let largest = |values: &[C64]| extreme(values, |new, old| new > old);
-            status(reduce(handle, Given::new(Type::$kind, n, (x, incx)), (Type::I32, result), largest))
+            status(reduce(handle, Given::new(Type::$kind, n, x, incx), (Type::I32, result), largest))
         }
 
         /// The index of the smallest absolute value.
         #[unsafe(no_mangle)]
         pub extern "C" fn $amin(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
             let smallest = |values: &[C64]| extreme(values, |new, old| new < old);
-            status(reduce(handle, Given::new(Type::$kind, n, (x, incx)), (Type::I32, result), smallest))
+            status(reduce(handle, Given::new(Type::$kind, n, x, incx), (Type::I32, result), smallest))
         }
 
         $(
@@ -187,7 +187,7 @@ macro_rules! vectors {
             pub extern "C" fn $dot(
                 handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int, result: usize,
             ) -> Status {
-                let (x, y) = (Given::new(Type::$kind, n, (x, incx)), Given::new(Type::$kind, n, (y, incy)));
+                let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
                 status(dot(handle, x, y, result, $conjugate))
             }
         )*
@@ -198,7 +198,7 @@ macro_rules! vectors {
             pub extern "C" fn $rot(
                 handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int, c: usize, s: usize,
             ) -> Status {
-                let (x, y) = (Given::new(Type::$kind, n, (x, incx)), Given::new(Type::$kind, n, (y, incy)));
+                let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
                 status(rotate(handle, x, y, (Type::$real, c), (Type::$sine, s)))
             }
         )*
@@ -221,7 +221,7 @@ macro_rules! real_factors {
         /// x = alpha x, with a real alpha.
         #[unsafe(no_mangle)]
         pub extern "C" fn $scal(handle: Handle, n: c_int, alpha: usize, x: usize, incx: c_int) -> Status {
-            let x = Given::new(Type::$kind, n, (x, incx));
+            let x = Given::new(Type::$kind, n, x, incx);
             status(each(handle, x, x, Some((Type::$real, alpha)), |alpha, x, _| alpha * x))
         }
     )* };
@@ -244,8 +244,8 @@ fn dot_ex(
     is_conjugate: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let x = Given::new(kind(x.1)?, n, (x.0, x.2));
-    let y = Given::new(kind(y.1)?, n, (y.0, y.2));
+    let x = Given::new(kind(x.1)?, n, x.0, x.2);
+    let y = Given::new(kind(y.1)?, n, y.0, y.2);
     let place = Place::new(&settings, kind(result.1)?, result.0)?;
     queue_result(&settings, move || {
         let (x, y) = (x.open()?.load(), y.open()?.load());

@@ -45,7 +45,7 @@ fn add_child_node(
     count: usize,
     child: CUgraph,
 ) -> CuResult<()> {
-    add(out, graph, (nodes, plain(), count), self::child(child, CLONE)?)
+    add(out, graph, nodes, plain(), count, self::child(child, CLONE)?)
 }
 
 fn get_graph(node: CUgraphNode, out: Out<CUgraph>) -> CuResult<()> {

@@ -52,7 +52,9 @@ fn get_type(node: CUgraphNode, kind: Out<u32>) -> CuResult<()> {
 pub(super) fn add(
     out: Out<CUgraphNode>,
     graph: CUgraph,
-    (nodes, edges, count): (In<CUgraphNode>, In<Edge>, usize),
+    nodes: In<CUgraphNode>,
+    edges: In<Edge>,
+    count: usize,
     work: Work,
 ) -> CuResult<()> {
     out.check()?;

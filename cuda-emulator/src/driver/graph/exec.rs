@@ -151,7 +151,7 @@ impl Body {
                 return Err(error);
             }
             match node.updatable() {
-                Some((kernel, updatable)) => updatable.run((kernel, node.enabled), graph)?,
+                Some((kernel, updatable)) => updatable.run(kernel, node.enabled, graph)?,
                 None => node.work.run(graph)?,
             }
             if let Work::EventRecord(..) = node.work

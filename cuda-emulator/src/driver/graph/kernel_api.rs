@@ -66,7 +66,7 @@ fn add_kernel_node_v1(
     count: usize,
     params: In<CUDA_KERNEL_NODE_PARAMS_v1>,
 ) -> CuResult<()> {
-    add(out, graph, (nodes, plain(), count), kernel_of_v1(&params.get()?)?)
+    add(out, graph, nodes, plain(), count, kernel_of_v1(&params.get()?)?)
 }
 
 fn add_kernel_node(
@@ -76,7 +76,7 @@ fn add_kernel_node(
     count: usize,
     params: In<CUDA_KERNEL_NODE_PARAMS>,
 ) -> CuResult<()> {
-    add(out, graph, (nodes, plain(), count), kernel_of(&params.get()?)?)
+    add(out, graph, nodes, plain(), count, kernel_of(&params.get()?)?)
 }
 
 fn get_params_v1(node: CUgraphNode, params: Out<CUDA_KERNEL_NODE_PARAMS_v1>) -> CuResult<()> {

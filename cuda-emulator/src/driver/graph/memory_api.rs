@@ -73,7 +73,7 @@ fn add_alloc_node(
     let into = body::find(graph)?;
     let dependencies = into.read_dependencies(nodes, plain(), count)?;
     let work = place_in(allocation_of(params)?, &into, dependencies, params);
-    add(out, graph, (nodes, plain(), count), work)
+    add(out, graph, nodes, plain(), count, work)
 }
 
 fn alloc_node_get_params(node: CUgraphNode, params: Out<CUDA_MEM_ALLOC_NODE_PARAMS>) -> CuResult<()> {
@@ -92,7 +92,7 @@ fn add_free_node(
     count: usize,
     ptr: CUdeviceptr,
 ) -> CuResult<()> {
-    add(out, graph, (nodes, plain(), count), free_of(ptr)?)
+    add(out, graph, nodes, plain(), count, free_of(ptr)?)
 }
 
 fn free_node_get_params(node: CUgraphNode, out: Out<CUdeviceptr>) -> CuResult<()> {

@@ -148,7 +148,7 @@ fn add_node_v2(
     // The union of the parameters begins behind the first 16 bytes.
     let description = params.wrapping_byte_add(16).cast();
     let work = memory_api::place_in(work, &into, dependencies, description);
-    add(out, graph, (nodes, edges, count), work)
+    add(out, graph, nodes, edges, count, work)
 }
 
 fn set_params(node: CUgraphNode, params: *mut CUgraphNodeParams) -> CuResult<()> {
@@ -168,7 +168,7 @@ fn add_memcpy_node(
     params: In<CUDA_MEMCPY3D>,
     context: CUcontext,
 ) -> CuResult<()> {
-    add(out, graph, (nodes, plain(), count), copy_of(&params.get()?, context)?)
+    add(out, graph, nodes, plain(), count, copy_of(&params.get()?, context)?)
 }
 
 fn memcpy_get_params(node: CUgraphNode, params: Out<CUDA_MEMCPY3D>) -> CuResult<()> {
@@ -193,7 +193,7 @@ fn add_memset_node(
     params: In<CUDA_MEMSET_NODE_PARAMS>,
     context: CUcontext,
 ) -> CuResult<()> {
-    add(out, graph, (nodes, plain(), count), fill_of(&params.get()?, context)?)
+    add(out, graph, nodes, plain(), count, fill_of(&params.get()?, context)?)
 }
 
 fn memset_get_params(node: CUgraphNode, params: Out<CUDA_MEMSET_NODE_PARAMS>) -> CuResult<()> {
@@ -222,7 +222,7 @@ fn add_host_node(
     count: usize,
     params: In<CUDA_HOST_NODE_PARAMS>,
 ) -> CuResult<()> {
-    add(out, graph, (nodes, plain(), count), host_of(&params.get()?)?)
+    add(out, graph, nodes, plain(), count, host_of(&params.get()?)?)
 }
 
 fn host_get_params(node: CUgraphNode, params: Out<CUDA_HOST_NODE_PARAMS>) -> CuResult<()> {
@@ -242,7 +242,7 @@ fn add_empty_node(
     nodes: In<CUgraphNode>,
     count: usize,
 ) -> CuResult<()> {
-    add(out, graph, (nodes, plain(), count), Work::Empty)
+    add(out, graph, nodes, plain(), count, Work::Empty)
 }
 
 fn add_record_node(
@@ -252,7 +252,7 @@ fn add_record_node(
     count: usize,
     event: CUevent,
 ) -> CuResult<()> {
-    add(out, graph, (nodes, plain(), count), record_of(event)?)
+    add(out, graph, nodes, plain(), count, record_of(event)?)
 }
 
 fn record_get_event(node: CUgraphNode, out: Out<CUevent>) -> CuResult<()> {
@@ -274,7 +274,7 @@ fn add_wait_node(
     count: usize,
     event: CUevent,
 ) -> CuResult<()> {
-    add(out, graph, (nodes, plain(), count), wait_of(event)?)
+    add(out, graph, nodes, plain(), count, wait_of(event)?)
 }
 
 fn wait_get_event(node: CUgraphNode, out: Out<CUevent>) -> CuResult<()> {
@@ -296,7 +296,7 @@ fn add_batch_node(
     count: usize,
     params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS>,
 ) -> CuResult<()> {
-    add(out, graph, (nodes, plain(), count), batch_of(&params.get()?)?)
+    add(out, graph, nodes, plain(), count, batch_of(&params.get()?)?)
 }
 
 /// The operations are shown where they are kept.

@@ -21,12 +21,13 @@ fn work_of(params: In<CUDA_EXT_SEM_NODE_PARAMS>, kind: u32) -> CuResult<Work> {
 fn add_node(
     out: Out<CUgraphNode>,
     graph: CUgraph,
-    (nodes, count): (In<CUgraphNode>, usize),
+    nodes: In<CUgraphNode>,
+    count: usize,
     params: In<CUDA_EXT_SEM_NODE_PARAMS>,
     kind: u32,
 ) -> CuResult<()> {
     body::find(graph)?;
-    add(out, graph, (nodes, plain(), count), work_of(params, kind)?)
+    add(out, graph, nodes, plain(), count, work_of(params, kind)?)
 }
 
 fn get(node: CUgraphNode, params: Out<CUDA_EXT_SEM_NODE_PARAMS>, kind: u32) -> CuResult<()> {
@@ -57,7 +58,7 @@ fn add_signal(
     count: usize,
     params: In<CUDA_EXT_SEM_NODE_PARAMS>,
 ) -> CuResult<()> {
-    add_node(out, graph, (nodes, count), params, SEMAPHORES_SIGNAL)
+    add_node(out, graph, nodes, count, params, SEMAPHORES_SIGNAL)
 }
 
 fn add_wait(
@@ -67,7 +68,7 @@ fn add_wait(
     count: usize,
     params: In<CUDA_EXT_SEM_NODE_PARAMS>,
 ) -> CuResult<()> {
-    add_node(out, graph, (nodes, count), params, SEMAPHORES_WAIT)
+    add_node(out, graph, nodes, count, params, SEMAPHORES_WAIT)
 }
 
 fn get_signal(node: CUgraphNode, params: Out<CUDA_EXT_SEM_NODE_PARAMS>) -> CuResult<()> {

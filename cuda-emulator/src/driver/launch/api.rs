@@ -23,7 +23,7 @@ pub(super) fn submit(
     params: In<*const c_void>,
     extra: In<*mut c_void>,
 ) -> CuResult<()> {
-    submit_as(handle, shape, stream, (params, extra), None)
+    submit_as(handle, shape, stream, params, extra, None)
 }
 
 /// Launches; with `node` only into a capture, where kernels may change it, if they are to.
@@ -31,7 +31,8 @@ fn submit_as(
     handle: CUfunction,
     shape: Shape,
     stream: CUstream,
-    (params, extra): (In<*const c_void>, In<*mut c_void>),
+    params: In<*const c_void>,
+    extra: In<*mut c_void>,
     node: Option<Option<&Arc<Updatable>>>,
 ) -> CuResult<()> {
     function::find(handle)?;
@@ -103,7 +104,7 @@ fn launch_kernel_ex(
         return submit(function, shape, stream, params, extra);
     };
     let node = wanted.then(Updatable::new);
-    submit_as(function, shape, stream, (params, extra), Some(node.as_ref()))?;
+    submit_as(function, shape, stream, params, extra, Some(node.as_ref()))?;
     node.inspect(|node| out.set(node.handle));
     Ok(())
 }

@@ -78,7 +78,8 @@ impl Updatable {
     /// Runs what the node does now, as a node of `graph`; of one that was destroyed after its launch, what the host wanted.
     pub(in crate::driver) fn run(
         &self,
-        (kernel, enabled): (&Arc<KernelWork>, bool),
+        kernel: &Arc<KernelWork>,
+        enabled: bool,
         graph: &dyn RunningGraph,
     ) -> CuResult<()> {
         let (kernel, enabled) = match &*self.lock() {

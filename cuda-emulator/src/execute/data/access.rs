@@ -250,7 +250,7 @@ impl Machine<'_> {
         {
             self.inspect(instr, lane, (host, bytes), access);
         }
-        found.ok_or_else(|| self.illegal(instr, lane, address, (bytes, place, access)))
+        found.ok_or_else(|| self.illegal(instr, lane, address, bytes, place, access))
     }
 
     #[cold]
@@ -259,7 +259,9 @@ impl Machine<'_> {
         instr: &Instr,
         lane: usize,
         address: u64,
-        (bytes, place, access): (u64, Place, Access),
+        bytes: u64,
+        place: Place,
+        access: Access,
     ) -> Flow {
         let place = match place {
             Place::Generic | Place::Global => "global",

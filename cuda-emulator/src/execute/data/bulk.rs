@@ -46,7 +46,7 @@ pub(crate) fn copy() -> Handler {
             let ranks = if multicast { u32::from(blocks) } else { 1 };
             for rank in lanes_of(ranks) {
                 let place = |address: u64| if multicast { with_rank(address, rank as u32) } else { address };
-                let copied = copy_lane(machine, instr, lane, (place(to), from, bytes));
+                let copied = copy_lane(machine, instr, lane, place(to), from, bytes);
                 if let Err(flow) = copied.and_then(|()| signal(machine, instr, lane, (place(barrier), bytes)))
                 {
                     return flow;
@@ -62,7 +62,9 @@ fn copy_lane(
     machine: &mut Machine<'_>,
     instr: &Instr,
     lane: usize,
-    (to, from, bytes): (u64, u64, u64),
+    to: u64,
+    from: u64,
+    bytes: u64,
 ) -> Result<(), Flow> {
     if bytes == 0 {
         return Ok(());

@@ -83,11 +83,11 @@ impl Machine<'_> {
         let polls = instr.aux & (aux::POLLS | aux::ACQUIRE) != 0;
         if host.wrapping_sub(start) < u64::from(self.block.shared_bytes) {
             let offset = (host - start) as usize;
-            if let Some(what) = self.inspect_shared(instr, (offset, bytes as usize), (access, polls)) {
+            if let Some(what) = self.inspect_shared(instr, offset, bytes as usize, access, polls) {
                 self.warn(instr, lane, &what);
             }
         } else if self.grid.launch.memory.range_of(host).is_some()
-            && let Some(what) = self.inspect_global(instr, (host, bytes), (access, polls))
+            && let Some(what) = self.inspect_global(instr, host, bytes, access, polls)
         {
             self.warn(instr, lane, &what);
         }
@@ -96,8 +96,10 @@ impl Machine<'_> {
     fn inspect_shared(
         &mut self,
         instr: &Instr,
-        (offset, bytes): (usize, usize),
-        (access, polls): (Access, bool),
+        offset: usize,
+        bytes: usize,
+        access: Access,
+        polls: bool,
     ) -> Option<String> {
         let warp = self.warp().index;
         let shadow = self.block.shadow.as_mut()?;
@@ -139,8 +141,10 @@ impl Machine<'_> {
     fn inspect_global(
         &mut self,
         instr: &Instr,
-        (address, bytes): (u64, u64),
-        (access, polls): (Access, bool),
+        address: u64,
+        bytes: u64,
+        access: Access,
+        polls: bool,
     ) -> Option<String> {
         let memory = self.grid.launch.memory;
         let mut found = None;

@@ -382,12 +382,12 @@ pub(crate) fn query() -> Handler {
             let value = if instr.aux & OF_SURFACE != 0 {
                 texture::surface(handle).map(|surface| {
                     let array = surface.array();
-                    answer(instr.aux & 0xff, array.dimension, (array.level.extent, array.format), None)
+                    answer(instr.aux & 0xff, array.dimension, array.level.extent, array.format, None)
                 })
             } else {
                 texture::texture(handle).map(|texture| {
-                    let known = (texture.level(0).extent, texture.format());
-                    answer(instr.aux & 0xff, texture.dimension(), known, Some(&texture))
+                    let extent = texture.level(0).extent;
+                    answer(instr.aux & 0xff, texture.dimension(), extent, texture.format(), Some(&texture))
                 })
             };
             let Some(value) = value else {
@@ -406,7 +406,8 @@ pub(crate) fn query() -> Handler {
 fn answer(
     question: u32,
     dimension: Dimension,
-    (extent, format): (texture::Extent, texture::Format),
+    extent: texture::Extent,
+    format: texture::Format,
     texture: Option<&Texture>,
 ) -> u32 {
     let layers = match dimension {

@@ -60,7 +60,7 @@ fn whole<'a>(
         _ => None,
     };
     if let Some(base) = with_carry {
-        return extended(f, inst, base, (name != base, sets_carry), kind);
+        return extended(f, inst, base, name != base, sets_carry, kind);
     }
     match name {
         "mul" | "mad" => {
@@ -115,7 +115,8 @@ fn extended<'a>(
     f: &mut Function<'_, 'a>,
     inst: &mut Inst<'_, 'a>,
     base: &str,
-    (uses, sets): (bool, bool),
+    uses: bool,
+    sets: bool,
     kind: Type,
 ) -> Result<(), LoadError> {
     let mut full = base.to_owned();
@@ -165,18 +166,18 @@ fn floating<'a>(
     match name {
         "add" | "sub" | "mul" => {
             let handler = float::binary(name, kind, modifiers);
-            with_imm(f, inst, (handler, imm), kind, &[kind, kind])
+            with_imm(f, inst, handler, imm, kind, &[kind, kind])
         }
         "div" if approximate.is_some() => {
             simple(f, inst, float::divide_approximately(kind, flush), kind, &[kind, kind])
         }
-        "div" => with_imm(f, inst, (float::binary(name, kind, modifiers), imm), kind, &[kind, kind]),
+        "div" => with_imm(f, inst, float::binary(name, kind, modifiers), imm, kind, &[kind, kind]),
         "fma" | "mad" => {
             let handler = float::multiply_add(kind, modifiers);
-            with_imm(f, inst, (handler, imm), kind, &[kind, kind, kind])
+            with_imm(f, inst, handler, imm, kind, &[kind, kind, kind])
         }
         "sqrt" | "rcp" if approximate.is_none() => {
-            with_imm(f, inst, (float::root(name, kind, modifiers), imm), kind, &[kind])
+            with_imm(f, inst, float::root(name, kind, modifiers), imm, kind, &[kind])
         }
         "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" => {
             if approximate != Some("approx") {
@@ -194,7 +195,7 @@ fn floating<'a>(
             }
             let how = Extremum { max: name == "max", flush, propagate, xor_sign };
             let handler = float::extremum(kind, how).filter(|_| !saturate && rounding.is_none());
-            with_imm(f, inst, (handler, how.imm()), kind, &[kind, kind])
+            with_imm(f, inst, handler, how.imm(), kind, &[kind, kind])
         }
         _ => Err(m.unsupported()),
     }
@@ -226,14 +227,14 @@ fn half<'a>(
     match name {
         "fma" => {
             let handler = half::multiply_add(kind, modifiers).filter(|_| !modifiers.xor_sign);
-            with_imm(f, inst, (handler, modifiers.imm()), kind, &[kind, kind, kind])
+            with_imm(f, inst, handler, modifiers.imm(), kind, &[kind, kind, kind])
         }
         "abs" | "neg" | "ex2" | "tanh" => {
             simple(f, inst, half::unary(name, kind, modifiers.flush), kind, &[kind])
         }
         _ => {
             let handler = half::binary(name, kind, modifiers);
-            with_imm(f, inst, (handler, modifiers.imm()), kind, &[kind, kind])
+            with_imm(f, inst, handler, modifiers.imm(), kind, &[kind, kind])
         }
     }
 }

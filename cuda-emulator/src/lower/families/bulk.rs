@@ -138,7 +138,7 @@ pub(super) fn store_async<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>)
     inst.expect(3)?;
     let form = Form { space, kind, count, flags: 0 };
     let values = elements(f, inst.operand(1)?, count)?;
-    store_part(f, inst, &form, (inst.operand(0)?, values))?;
+    store_part(f, inst, &form, inst.operand(0)?, values)?;
     mbarriers::complete(f, inst, 2, kind.bytes() * count as u32)
 }
 

@@ -52,7 +52,8 @@ fn test<'a>(
     f: &mut Function<'_, 'a>,
     inst: &mut Inst<'_, 'a>,
     kind: Type,
-    (operator, flush): (&str, bool),
+    operator: &str,
+    flush: bool,
     combination: Option<&str>,
 ) -> Result<(Arg, Option<Arg>), LoadError> {
     let handler = inst.modifiers.require(compare::compare(operator, kind, flush))?;
@@ -93,9 +94,9 @@ fn set_predicate<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Resul
     if combination.is_none() && matches!(inst.operand(0)?, Operand::Name(_)) {
         let handler = compare::compare(operator, kind, flush);
         let imm = compare::operator_imm(operator).unwrap_or(0);
-        return with_imm(f, inst, (handler, imm), Type::Pred, &[kind, kind]);
+        return with_imm(f, inst, handler, imm, Type::Pred, &[kind, kind]);
     }
-    let (result, negated) = test(f, inst, kind, (operator, flush), combination)?;
+    let (result, negated) = test(f, inst, kind, operator, flush, combination)?;
     match (inst.operand(0)?, negated) {
         (Operand::Pair(first, second), Some(negated)) => {
             let first = f.target(&Operand::Name(first), Type::Pred)?;
@@ -152,7 +153,8 @@ fn set_predicate_pair<'a>(
 fn set_pair<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,
-    (target, kind): (Type, Type),
+    target: Type,
+    kind: Type,
     operator: &str,
     combination: Option<&str>,
 ) -> Result<(), LoadError> {
@@ -200,7 +202,7 @@ fn set<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Load
     let kind = m.kind()?;
     m.finish()?;
     if matches!(kind, Type::F16x2 | Type::Bf16x2) {
-        return set_pair(f, inst, (target, kind), operator, combination);
+        return set_pair(f, inst, target, kind, operator, combination);
     }
     let truth = match target {
         Type::U32 | Type::S32 => Operand::Immediate(Immediate::Int(u64::from(u32::MAX))),
@@ -210,7 +212,7 @@ fn set<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Load
         Type::Bf16 => Operand::Immediate(Immediate::Int(0x3f80)),
         _ => return Err(m.unsupported()),
     };
-    let (result, _) = test(f, inst, kind, (operator, flush), combination)?;
+    let (result, _) = test(f, inst, kind, operator, flush, combination)?;
     let yes = f.source(&truth, target)?;
     let no = f.source(&Operand::Immediate(Immediate::Int(0)), target)?;
     let handler = inst.modifiers.require(compare::select(target.bytes()))?;

@@ -74,7 +74,7 @@ pub(in crate::lower) fn lower<'a>(
 pub(in crate::lower) fn leave(f: &mut Function<'_, '_>) -> Result<(), LoadError> {
     for (register, piece) in f.register_results.clone() {
         let width = f.widths[register.0 as usize];
-        super::memory::store_piece(f, (Arg::Use(register), width), piece)?;
+        super::memory::store_piece(f, Arg::Use(register), width, piece)?;
     }
     let (handler, index) = if f.is_entry { (control::exit(), 0) } else { (control::ret(), f.index) };
     let draft = f.emit(handler, &[]);
@@ -165,7 +165,7 @@ fn pieces<'a>(
         pieces.push(piece);
         match found {
             Some((register, _)) if results.is_some() => loads.push((register, piece)),
-            Some((register, width)) => super::memory::store_piece(f, (Arg::Use(register), width), piece)?,
+            Some((register, width)) => super::memory::store_piece(f, Arg::Use(register), width, piece)?,
             None => {
                 let kind = match bytes {
                     1 | 2 => Type::B16,
@@ -174,7 +174,7 @@ fn pieces<'a>(
                     _ => return Err(f.error("literal for a parameter that is no number")),
                 };
                 let value = f.source(operand, kind)?;
-                super::memory::store_piece(f, (value, Width::of(kind)), piece)?;
+                super::memory::store_piece(f, value, Width::of(kind), piece)?;
             }
         }
     }

@@ -68,7 +68,7 @@ pub(in crate::lower) fn lower<'a>(
     let how = Conversion { rounding, integral, flush, saturate, relu };
     if matches!(to, Type::F16x2 | Type::Bf16x2) {
         let handler = convert::pack_halves(to).filter(|_| from == Type::F32 && !integral);
-        return with_imm(f, inst, (handler, how.imm()), to, &[from, from]);
+        return with_imm(f, inst, handler, how.imm(), to, &[from, from]);
     }
     let handler = match (is_floating(to), is_floating(from)) {
         (true, true) => convert::float(to, from, how),
@@ -137,7 +137,7 @@ fn pack<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
         let bits = if name.ends_with('2') { 2 } else { 4 };
         let fits = from == Type::S32 && rest == Type::B32;
         let handler = tiny_float::pack_fields(bits, name.starts_with('s')).filter(|_| fits);
-        return with_imm(f, inst, (handler, 0), Type::B32, &[Type::S32, Type::S32, Type::B32]);
+        return with_imm(f, inst, handler, 0, Type::B32, &[Type::S32, Type::S32, Type::B32]);
     }
     let to = m.kind()?;
     let from = m.kind()?;
@@ -152,7 +152,7 @@ fn pack<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
         Type::U8 | Type::S8 => {
             let third = m.kind()?;
             let handler = (third == Type::B32).then(|| convert::pack_bytes(to == Type::S8));
-            with_imm(f, inst, (handler, 0), Type::B32, &[Type::S32, Type::S32, Type::B32])
+            with_imm(f, inst, handler, 0, Type::B32, &[Type::S32, Type::S32, Type::B32])
         }
         _ => Err(m.unsupported()),
     }
@@ -183,9 +183,9 @@ fn tiny_floats<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, tiny: &str
     let imm = if relu { tiny_float::RELU } else { 0 };
     match (other, finite) {
         (Type::F32, true) => {
-            with_imm(f, inst, (tiny_float::pack(tiny), imm), Type::B16, &[Type::F32, Type::F32])
+            with_imm(f, inst, tiny_float::pack(tiny), imm, Type::B16, &[Type::F32, Type::F32])
         }
-        (Type::F16x2, true) => with_imm(f, inst, (tiny_float::pack_halves(tiny), imm), Type::B16, &[other]),
+        (Type::F16x2, true) => with_imm(f, inst, tiny_float::pack_halves(tiny), imm, Type::B16, &[other]),
         (Type::F16x2, false) => simple(f, inst, tiny_float::unpack(tiny, relu), other, &[Type::B16]),
         _ => Err(m.unsupported()),
     }

@@ -183,7 +183,7 @@ fn load<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
     let bytes = form.kind.bytes() as usize;
     for (index, part) in elements(f, inst.operand(0)?, form.count)?.chunks(PART).enumerate() {
         let operand = further(inst.operand(1)?, index * PART * bytes);
-        load_part(f, inst, &form, (part, &operand))?;
+        load_part(f, inst, &form, part, &operand)?;
     }
     Ok(())
 }
@@ -192,7 +192,8 @@ fn load_part<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,
     form: &Form,
-    (targets, pointer): (&[Operand<'a>], &Operand<'a>),
+    targets: &[Operand<'a>],
+    pointer: &Operand<'a>,
 ) -> Result<(), LoadError> {
     let bytes = form.kind.bytes();
     let address = address(f, pointer, bytes * targets.len() as u32)?;
@@ -220,7 +221,7 @@ fn load_part<'a>(
     let (transfer, imm, place) = destination(f, &address, form.space, &mut ops);
     let handler = load_store::select_load(transfer, bytes, form.kind.is_signed(), register_bytes);
     let handler = inst.modifiers.require(handler)?;
-    finish(f, handler, &ops, (imm, place | form.flags, targets.len()));
+    finish(f, handler, &ops, imm, place | form.flags, targets.len());
     Ok(())
 }
 
@@ -232,7 +233,7 @@ fn store<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Lo
     let bytes = form.kind.bytes() as usize;
     for (index, part) in elements(f, inst.operand(1)?, form.count)?.chunks(PART).enumerate() {
         let operand = further(inst.operand(0)?, index * PART * bytes);
-        store_part(f, inst, &form, (&operand, part))?;
+        store_part(f, inst, &form, &operand, part)?;
     }
     Ok(())
 }
@@ -241,7 +242,8 @@ pub(super) fn store_part<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,
     form: &Form,
-    (pointer, list): (&Operand<'a>, &[Operand<'a>]),
+    pointer: &Operand<'a>,
+    list: &[Operand<'a>],
 ) -> Result<(), LoadError> {
     let bytes = form.kind.bytes();
     let address = address(f, pointer, bytes * list.len() as u32)?;
@@ -268,7 +270,7 @@ pub(super) fn store_part<'a>(
         return Err(f.error("the parameters of a kernel cannot be written"));
     }
     let handler = inst.modifiers.require(load_store::select_store(transfer, bytes, width.bytes()))?;
-    finish(f, handler, &ops, (imm, place | form.flags, list.len()));
+    finish(f, handler, &ops, imm, place | form.flags, list.len());
     Ok(())
 }
 
@@ -293,7 +295,9 @@ fn finish(
     f: &mut Function<'_, '_>,
     handler: crate::lower::code::Handler,
     ops: &[Arg; 5],
-    (imm, aux, count): (u64, u32, usize),
+    imm: u64,
+    aux: u32,
+    count: usize,
 ) {
     let draft = f.emit(handler, ops);
     draft.imm = imm;
@@ -314,7 +318,9 @@ pub(in crate::lower) fn load_piece(
         f,
         handler,
         &[Arg::Def(register), Arg::None, Arg::None, Arg::None, Arg::None],
-        (u64::from(piece.offset), 0, 1),
+        u64::from(piece.offset),
+        0,
+        1,
     );
     Ok(())
 }
@@ -322,13 +328,14 @@ pub(in crate::lower) fn load_piece(
 /// Stores a register to a piece of the function's local memory.
 pub(in crate::lower) fn store_piece(
     f: &mut Function<'_, '_>,
-    (value, width): (Arg, Width),
+    value: Arg,
+    width: Width,
     piece: Piece,
 ) -> Result<(), LoadError> {
     let handler = load_store::select_store(Transfer::Frame, piece.bytes, width.bytes());
     let handler = handler.ok_or_else(|| f.error("a parameter of this type cannot be in a register"))?;
     let ops = [value, Arg::None, Arg::None, Arg::None, Arg::None];
-    finish(f, handler, &ops, (u64::from(piece.offset), 0, 1));
+    finish(f, handler, &ops, u64::from(piece.offset), 0, 1);
     Ok(())
 }
 
@@ -378,7 +385,7 @@ fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
         for word in &values {
             f.emit(copy, &[Arg::Def(*word), zero]);
         }
-        load_words(f, inst, &values, (&source, size))?;
+        load_words(f, inst, &values, &source, size)?;
         None
     } else {
         Some(words)
@@ -386,7 +393,7 @@ fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
     let load = inst.modifiers.require(load_store::select_load(Transfer::Memory, 4, false, 4))?;
     if let Some(count) = count {
         let (_, imm, place) = destination(f, &source, StateSpace::Global, &mut ops);
-        finish(f, load, &ops, (imm, place, count));
+        finish(f, load, &ops, imm, place, count);
     }
     let mut ops = [Arg::None; 5];
     for (op, word) in ops.iter_mut().zip(&values) {
@@ -394,7 +401,7 @@ fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
     }
     let store = inst.modifiers.require(load_store::select_store(Transfer::Memory, 4, 4))?;
     let (_, imm, place) = destination(f, &target, StateSpace::Shared, &mut ops);
-    finish(f, store, &ops, (imm, place, words));
+    finish(f, store, &ops, imm, place, words);
     Ok(())
 }
 
@@ -424,7 +431,8 @@ fn load_words<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,
     values: &[crate::lower::draft::Register],
-    (source, size): (&Address, Arg),
+    source: &Address,
+    size: Arg,
 ) -> Result<(), LoadError> {
     let load = inst.modifiers.require(load_store::select_load(Transfer::Memory, 4, false, 4))?;
     let above = inst.modifiers.require(compare::compare("gt", Type::U32, false))?;
@@ -449,7 +457,7 @@ fn load_words<'a>(
         f.guard = Some((wanted, false));
         let mut ops = [Arg::Def(*word), Arg::None, Arg::None, Arg::None, Arg::None];
         let (_, imm, place) = destination(f, source, StateSpace::Global, &mut ops);
-        finish(f, load, &ops, (imm.wrapping_add(index as u64 * 4), place, 1));
+        finish(f, load, &ops, imm.wrapping_add(index as u64 * 4), place, 1);
         f.guard = outer;
     }
     Ok(())

@@ -186,7 +186,7 @@ fn convert_address<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Res
     }
     let start = start(f, space);
     let offset = if to { start.wrapping_neg() } else { start };
-    with_imm(f, inst, (Some(moves::shift_window()), offset), kind, &[kind])
+    with_imm(f, inst, Some(moves::shift_window()), offset, kind, &[kind])
 }
 
 fn is_space<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
@@ -200,5 +200,5 @@ fn is_space<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(),
         _ => moves::in_window(),
     };
     let imm = start(f, space);
-    with_imm(f, inst, (Some(handler), imm), Type::Pred, &[Type::B64])
+    with_imm(f, inst, Some(handler), imm, Type::Pred, &[Type::B64])
 }

@@ -155,7 +155,7 @@ fn multiply<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, wmma: bool) -
     if let ([8, 8, 4], false, [d, Element::F16, Element::F16, c], false) =
         ([rows, columns, depth], wmma, &types[..], saturate)
     {
-        return quads(f, inst, layouts, (*d, *c));
+        return quads(f, inst, layouts, *d, *c);
     }
     let (d, a, b, c) = match types[..] {
         [d, a, b, c] => (d, a, b, c),
@@ -199,7 +199,8 @@ fn quads<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,
     layouts: [Option<&str>; 2],
-    (d, c): (Element, Element),
+    d: Element,
+    c: Element,
 ) -> Result<(), LoadError> {
     let registers = |element: Element| match element {
         Element::F16 => Some(4),

@@ -100,18 +100,13 @@ impl Connection {
         };
         self.frontend.set_mem_table(&[region]).map_err(refused(path, "memory table"))?;
         for (index, queue) in queues.iter().enumerate() {
-            self.start_queue(index, ram.at(queue.range.offset) as u64, (&queue.kick, &queue.call))
+            self.start_queue(index, ram.at(queue.range.offset) as u64, &queue.kick, &queue.call)
                 .map_err(refused(path, "request queue"))?;
         }
         Ok(())
     }
 
-    fn start_queue(
-        &mut self,
-        index: usize,
-        at: u64,
-        (kick, call): (&EventFd, &EventFd),
-    ) -> vhost::Result<()> {
+    fn start_queue(&mut self, index: usize, at: u64, kick: &EventFd, call: &EventFd) -> vhost::Result<()> {
         let layout = Layout::new(super::queue::SLOTS);
         let size = 2 * super::queue::SLOTS;
         self.frontend.set_vring_num(index, size)?;

@@ -136,7 +136,8 @@ impl RequestQueue {
         ram: &SharedRam,
         message: &Message<'_>,
         reply: &mut [u8],
-        (peer, lost): (RawFd, &AtomicBool),
+        peer: RawFd,
+        lost: &AtomicBool,
     ) -> Result<(u32, usize), ClientError> {
         let (payload, entries) = (message.payload.len(), message.input.len() + message.output.len());
         if payload > self.payload_bytes || (entries > SLOT_ENTRIES && message.elsewhere.is_none()) {
@@ -157,7 +158,7 @@ impl RequestQueue {
         if state.ring.submit(slot, readable, writable) {
             self.kick.write(1)?;
         }
-        let written = self.await_slot(state, slot, (peer, lost))?;
+        let written = self.await_slot(state, slot, peer, lost)?;
         let outcome = self.read_reply(ram, reply_offset, written as usize, reply);
         self.give_back(slot);
         outcome
@@ -215,7 +216,8 @@ impl RequestQueue {
         &'a self,
         mut state: MutexGuard<'a, State>,
         slot: u16,
-        (peer, lost): (RawFd, &AtomicBool),
+        peer: RawFd,
+        lost: &AtomicBool,
     ) -> Result<u32, ClientError> {
         let mut spin_until = self.spin.then(|| Instant::now() + SPIN);
         loop {

@@ -120,7 +120,7 @@ impl VirtioUser {
         let list = if long { Some(self.staging.take(&self.ram, message.bytes())?) } else { None };
         message.elsewhere = list.as_ref().map(|list| list.range.offset);
         let (queue, slot) = self.take_slot(thread as usize)?;
-        let (status, bytes) = queue.exchange(slot, &self.ram, &message, reply, (self.peer, &self.lost))?;
+        let (status, bytes) = queue.exchange(slot, &self.ram, &message, reply, self.peer, &self.lost)?;
         match status {
             REPLY_OK => Ok(bytes),
             REPLY_SESSION_LOST => Err(ClientError::SessionLost),

@@ -63,8 +63,10 @@ fn split(
     api: Api,
     result: Out<Resource>,
     groups: Out<u32>,
-    (input, remaining): (In<Resource>, Out<Resource>),
-    (flags, min_count): (u32, u32),
+    input: In<Resource>,
+    remaining: Out<Resource>,
+    flags: u32,
+    min_count: u32,
 ) -> Result<(), CudaError> {
     let wanted = if result.is_null() { groups.check().map(|()| 0)? } else { groups.get()? };
     let input = input.get()?;
@@ -178,7 +180,7 @@ entry_points! {
 
     /// Splits multiprocessors into equal parts and a rest.
     call cuDevSmResourceSplitByCount(api, result: Out<Resource>, nbGroups: Out<u32>, input: In<Resource>, remaining: Out<Resource>, useFlags: u32, minCount: u32) {
-        split(api, result, nbGroups, (input, remaining), (useFlags, minCount))
+        split(api, result, nbGroups, input, remaining, useFlags, minCount)
     }
 
     /// Describes resources for a green context.

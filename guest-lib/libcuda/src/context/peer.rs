@@ -44,7 +44,7 @@ entry_points! {
         }
         let LaunchParams { function, grid, block, shared_bytes, stream, parameters } = launchParamsList.get()?;
         let shape = LaunchShape { grid, block, shared_bytes, flags: LAUNCH_COOPERATIVE, ..Default::default() };
-        launch(api, function, stream, shape, (parameters, None))
+        launch(api, function, stream, shape, parameters, None)
     }
 
     /// Lets the current context reach memory of another device's context.

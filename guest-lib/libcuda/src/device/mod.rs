@@ -31,7 +31,9 @@ const ATOMIC_OPERATIONS: i32 = 13;
 /// Returns the capabilities of a link, for each of the requested operations.
 fn atomics(
     api: Api,
-    (capabilities, operations, count): (Out<u32>, In<i32>, u32),
+    capabilities: Out<u32>,
+    operations: In<i32>,
+    count: u32,
     device: i32,
     peer: Option<i32>,
 ) -> Result<(), CudaError> {
@@ -158,13 +160,13 @@ entry_points! {
 
     /// Returns the atomic operations that kernels can do on the host's memory.
     call cuDeviceGetHostAtomicCapabilities(api, capabilities: Out<u32>, operations: In<i32>, count: u32, dev: i32) {
-        atomics(api, (capabilities, operations, count), dev, None)
+        atomics(api, capabilities, operations, count, dev, None)
     }
 
     /// Returns the atomic operations that a device can do on another one's memory.
     call cuDeviceGetP2PAtomicCapabilities(api, capabilities: Out<u32>, operations: In<i32>, count: u32,
         srcDevice: i32, dstDevice: i32) {
-        atomics(api, (capabilities, operations, count), srcDevice, Some(dstDevice))
+        atomics(api, capabilities, operations, count, srcDevice, Some(dstDevice))
     }
 
     /// No affinity of execution is served.

@@ -149,7 +149,7 @@ impl EndPlace {
                 return Ok((CopyEnd { kind, address, x, y, z, pitch, height }, CallbackId(0)));
             }
         };
-        let copy = PageableCopy::new(api, user, (pitch, height), size, to_user)?;
+        let copy = PageableCopy::new(api, user, pitch, height, size, to_user)?;
         let address = DevicePtr(copy.device_address(api)?);
         let callback = api.driver.callbacks.add(api.driver.session, Callback::Copy(copy))?;
         let end =

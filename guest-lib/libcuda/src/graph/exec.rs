@@ -44,7 +44,7 @@ fn instantiate(
 ) -> Result<(Result<(), CudaError>, i32, u64), CudaError> {
     out.check()?;
     if flags & DEVICE_LAUNCH != 0 {
-        return for_device(api, out, graph, flags, (upload, true));
+        return for_device(api, out, graph, flags, upload, true);
     }
     let exec = mint();
     let flags = chosen_flags(api, flags);
@@ -62,7 +62,8 @@ fn for_device(
     out: Out<u64>,
     graph: u64,
     flags: u64,
-    (upload, with_params): (StreamId, bool),
+    upload: StreamId,
+    with_params: bool,
 ) -> Result<(Result<(), CudaError>, i32, u64), CudaError> {
     let mut call = api.in_context()?;
     let made =
@@ -75,7 +76,7 @@ fn for_device(
 fn with_flags(api: Api, out: Out<u64>, graph: u64, flags: u64) -> Result<(), CudaError> {
     out.check()?;
     if flags & DEVICE_LAUNCH != 0 {
-        return for_device(api, out, graph, flags, (StreamId(0), false))?.0;
+        return for_device(api, out, graph, flags, StreamId(0), false)?.0;
     }
     let exec = mint();
     let flags = chosen_flags(api, flags);
@@ -88,7 +89,9 @@ fn with_log(
     api: Api,
     out: Out<u64>,
     graph: u64,
-    (error_node, log, log_bytes): (Out<u64>, Out<u8>, usize),
+    error_node: Out<u64>,
+    log: Out<u8>,
+    log_bytes: usize,
 ) -> Result<(), CudaError> {
     let (outcome, _, node) = instantiate(api, out, graph, 0, StreamId(0))?;
     if outcome.is_err() {
@@ -103,12 +106,12 @@ fn with_log(
 entry_points! {
     /// Makes a graph executable. There is never anything in the log.
     call cuGraphInstantiate(api, phGraphExec: Out<u64>, hGraph: u64, phErrorNode: Out<u64>, logBuffer: Out<u8>, bufferSize: usize) {
-        with_log(api, phGraphExec, hGraph, (phErrorNode, logBuffer, bufferSize))
+        with_log(api, phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize)
     }
 
     /// Makes a graph executable. There is never anything in the log.
     call cuGraphInstantiate_v2(api, phGraphExec: Out<u64>, hGraph: u64, phErrorNode: Out<u64>, logBuffer: Out<u8>, bufferSize: usize) {
-        with_log(api, phGraphExec, hGraph, (phErrorNode, logBuffer, bufferSize))
+        with_log(api, phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize)
     }
 
     /// Makes a graph executable.

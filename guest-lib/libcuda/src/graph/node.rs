@@ -33,21 +33,48 @@ use crate::stream::values;
 const PARAMETER_ROOM: usize = 32 << 10;
 
 /// The dependencies of a new node.
-type Links = (In<u64>, Option<In<[u8; 8]>>, usize);
+#[derive(Clone, Copy)]
+pub struct Links {
+    nodes: In<u64>,
+    edges: Option<In<[u8; 8]>>,
+    count: usize,
+}
+
+impl Links {
+    /// Dependencies without data of their edges.
+    pub fn plain(nodes: In<u64>, count: usize) -> Self {
+        Self { nodes, edges: None, count }
+    }
+}
+
+/// The parameters of a node as the program passes them.
+#[derive(Clone, Copy)]
+pub struct NodeParams {
+    kind: u32,
+    at: HostPtr,
+    form: Form,
+}
+
+impl NodeParams {
+    /// The kind's own structure.
+    pub fn own(kind: u32, at: HostPtr) -> Self {
+        Self { kind, at, form: Form::Own }
+    }
+}
 
 /// Adds a node whose parameters are encoded; answers its name and, if it allocates, the address.
 fn add_encoded(
     api: Api,
     graph: u64,
-    (nodes, edges, count): Links,
+    links: Links,
     kind: u32,
     encoded: &Encoded,
 ) -> Result<(u64, u64), CudaError> {
     let add = || {
-        let mut bytes = links_in(nodes, edges, count)?;
+        let mut bytes = links_in(links.nodes, links.edges, links.count)?;
         bytes.extend_from_slice(&encoded.bytes);
         let node = mint();
-        let links = u32::try_from(count).map_err(|_| CudaError::INVALID_VALUE)?;
+        let links = u32::try_from(links.count).map_err(|_| CudaError::INVALID_VALUE)?;
         let mut call = api.call().input(&bytes);
         let dptr = calls::graph_add_node(&mut call, GraphId(graph), GraphNodeId(node), kind, links)?;
         Ok((node, dptr.0))
@@ -68,13 +95,8 @@ fn check_context(kind: u32, params: HostPtr) -> Result<(), CudaError> {
 }
 
 /// Adds a node; what it answers goes into its parameters.
-fn add(
-    api: Api,
-    out: Out<u64>,
-    graph: u64,
-    links: Links,
-    (kind, params, form): (u32, HostPtr, Form),
-) -> Result<(), CudaError> {
+fn add(api: Api, out: Out<u64>, graph: u64, links: Links, params: NodeParams) -> Result<(), CudaError> {
+    let NodeParams { kind, at: params, form } = params;
     // SAFETY: the parameters of a child graph begin with the graph.
     if kind == NODE_GRAPH && params.address() != 0 && unsafe { params.as_in::<u64>() }.get()? == graph {
         return Err(CudaError::NOT_SUPPORTED);
@@ -112,10 +134,11 @@ pub fn add_own(
     api: Api,
     out: Out<u64>,
     graph: u64,
-    (nodes, count): (In<u64>, usize),
-    (kind, params): (u32, HostPtr),
+    links: Links,
+    kind: u32,
+    params: HostPtr,
 ) -> Result<(), CudaError> {
-    add(api, out, graph, (nodes, None, count), (kind, params, Form::Own))
+    add(api, out, graph, links, NodeParams::own(kind, params))
 }
 
 /// Adds a node whose only parameter is a handle or address.
@@ -123,8 +146,9 @@ fn add_word(
     api: Api,
     out: Out<u64>,
     graph: u64,
-    (nodes, count): (In<u64>, usize),
-    (kind, word): (u32, u64),
+    links: Links,
+    kind: u32,
+    word: u64,
 ) -> Result<(), CudaError> {
     out.check()?;
     if word == 0 {
@@ -133,7 +157,7 @@ fn add_word(
     if kind == NODE_GRAPH && word == graph {
         return Err(CudaError::NOT_SUPPORTED);
     }
-    let (node, _) = add_encoded(api, graph, (nodes, None, count), kind, &self::word(api, kind, word))?;
+    let (node, _) = add_encoded(api, graph, links, kind, &self::word(api, kind, word))?;
     out.set(node)
 }
 
@@ -165,12 +189,8 @@ fn set_exec_encoded(api: Api, exec: u64, node: u64, kind: u32, encoded: &Encoded
 }
 
 /// Sets the parameters of a node in an executable graph; `context` may be null for the current one.
-pub fn set_exec(
-    api: Api,
-    exec: u64,
-    node: u64,
-    (kind, params, form): (u32, HostPtr, Form),
-) -> Result<(), CudaError> {
+pub fn set_exec(api: Api, exec: u64, node: u64, params: NodeParams) -> Result<(), CudaError> {
+    let NodeParams { kind, at: params, form } = params;
     let encoded = encode(api, kind, params, form).map_err(|error| node_first(api, node, kind, error))?;
     set_exec_encoded(api, exec, node, kind, &encoded)
 }
@@ -228,30 +248,32 @@ fn get_kernel(api: Api, node: u64) -> Result<CUDA_KERNEL_NODE_PARAMS, CudaError>
 }
 
 /// The kind in a `CUgraphNodeParams`, and its payload.
-fn payload(params: HostPtr) -> Result<(u32, HostPtr, Form), CudaError> {
+fn payload(params: HostPtr) -> Result<NodeParams, CudaError> {
     // SAFETY: the program passed a `CUgraphNodeParams`, which begins with its kind.
     let kind = unsafe { params.as_in::<u32>() }.get()?;
     check_general(kind, params)?;
     // SAFETY: the program passed a `CUgraphNodeParams`, which has its payload there.
-    Ok((kind, unsafe { params.offset(PAYLOAD_OFFSET) }, Form::Payload))
+    let at = unsafe { params.offset(PAYLOAD_OFFSET) };
+    Ok(NodeParams { kind, at, form: Form::Payload })
 }
 
 entry_points! {
     /// Adds a node of any kind, after plain edges.
     call cuGraphAddNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
-        add(api, phGraphNode, hGraph, (dependencies, None, numDependencies), payload(nodeParams)?)
+        add(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), payload(nodeParams)?)
     }
 
     /// Adds a node of any kind.
     call cuGraphAddNode_v2(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, dependencyData: In<[u8; 8]>,
         numDependencies: usize, nodeParams: HostPtr) {
-        add(api, phGraphNode, hGraph, (dependencies, Some(dependencyData), numDependencies), payload(nodeParams)?)
+        let links = Links { nodes: dependencies, edges: Some(dependencyData), count: numDependencies };
+        add(api, phGraphNode, hGraph, links, payload(nodeParams)?)
     }
 
     /// Sets the parameters of a node of any kind.
     call cuGraphNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
-        let (kind, params, form) = payload(nodeParams)?;
-        set(api, hNode, kind, params, form)
+        let NodeParams { kind, at, form } = payload(nodeParams)?;
+        set(api, hNode, kind, at, form)
     }
 
     /// Sets the parameters of a node of any kind in an executable graph.
@@ -262,14 +284,14 @@ entry_points! {
     /// Adds a launch.
     call cuGraphAddKernelNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: In<CUDA_KERNEL_NODE_PARAMS_v1>) {
         let encoded = kernel_v1(api, nodeParams)?;
-        let links = (dependencies, None, numDependencies);
+        let links = Links::plain(dependencies, numDependencies);
         phGraphNode.check()?;
         phGraphNode.set(add_encoded(api, hGraph, links, NODE_KERNEL, &encoded)?.0)
     }
 
     /// Adds a launch.
     call cuGraphAddKernelNode_v2(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
-        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_KERNEL, nodeParams))
+        add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_KERNEL, nodeParams)
     }
 
     /// Returns the launch of a node.
@@ -305,12 +327,12 @@ entry_points! {
 
     /// Sets what a node launches in an executable graph.
     call cuGraphExecKernelNodeSetParams_v2(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
-        set_exec(api, hGraphExec, hNode, (NODE_KERNEL, nodeParams, Form::Own))
+        set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_KERNEL, nodeParams))
     }
 
     /// Adds a copy.
     call cuGraphAddMemcpyNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, copyParams: HostPtr, _ctx: u64) {
-        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_MEMCPY, copyParams))
+        add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_MEMCPY, copyParams)
     }
 
     /// Returns the copy of a node.
@@ -327,12 +349,12 @@ entry_points! {
 
     /// Sets what a node copies in an executable graph.
     call cuGraphExecMemcpyNodeSetParams(api, hGraphExec: u64, hNode: u64, copyParams: HostPtr, _ctx: u64) {
-        set_exec(api, hGraphExec, hNode, (NODE_MEMCPY, copyParams, Form::Own))
+        set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_MEMCPY, copyParams))
     }
 
     /// Adds a fill.
     call cuGraphAddMemsetNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, memsetParams: HostPtr, _ctx: u64) {
-        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_MEMSET, memsetParams))
+        add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_MEMSET, memsetParams)
     }
 
     /// Returns the fill of a node.
@@ -349,12 +371,12 @@ entry_points! {
 
     /// Sets what a node fills in an executable graph.
     call cuGraphExecMemsetNodeSetParams(api, hGraphExec: u64, hNode: u64, memsetParams: HostPtr, _ctx: u64) {
-        set_exec(api, hGraphExec, hNode, (NODE_MEMSET, memsetParams, Form::Own))
+        set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_MEMSET, memsetParams))
     }
 
     /// Adds a function of the program.
     call cuGraphAddHostNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
-        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_HOST, nodeParams))
+        add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_HOST, nodeParams)
     }
 
     /// The function of a node.
@@ -376,19 +398,19 @@ entry_points! {
 
     /// Sets the function of a node in an executable graph.
     call cuGraphExecHostNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
-        set_exec(api, hGraphExec, hNode, (NODE_HOST, nodeParams, Form::Own))
+        set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_HOST, nodeParams))
     }
 
     /// Adds waits for values and writes of values.
     call cuGraphAddBatchMemOpNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
-        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_BATCH_MEM_OP, nodeParams))
+        add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_BATCH_MEM_OP, nodeParams)
     }
 
     /// The values that a node waits for and writes.
     call cuGraphBatchMemOpNodeGetParams(api, hNode: u64, nodeParams_out: Out<CUDA_BATCH_MEM_OP_NODE_PARAMS>) {
         nodeParams_out.check()?;
-        let found = get(api, hNode, NODE_BATCH_MEM_OP)?;
-        nodeParams_out.set(values::params_of_node(api, hNode, &found)?)
+        let (head, operations) = get(api, hNode, NODE_BATCH_MEM_OP)?;
+        nodeParams_out.set(values::params_of_node(api, hNode, &head, &operations)?)
     }
 
     /// Sets the values that a node waits for and writes.
@@ -398,12 +420,12 @@ entry_points! {
 
     /// Sets the values that a node waits for and writes in an executable graph.
     call cuGraphExecBatchMemOpNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
-        set_exec(api, hGraphExec, hNode, (NODE_BATCH_MEM_OP, nodeParams, Form::Own))
+        set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_BATCH_MEM_OP, nodeParams))
     }
 
     /// Adds a graph.
     call cuGraphAddChildGraphNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, childGraph: u64) {
-        add_word(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_GRAPH, childGraph))
+        add_word(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_GRAPH, childGraph)
     }
 
     /// Sets the graph of a node in an executable graph.
@@ -414,13 +436,13 @@ entry_points! {
     /// Adds a node that does nothing.
     call cuGraphAddEmptyNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize) {
         phGraphNode.check()?;
-        let links = (dependencies, None, numDependencies);
+        let links = Links::plain(dependencies, numDependencies);
         phGraphNode.set(add_encoded(api, hGraph, links, NODE_EMPTY, &Encoded::default())?.0)
     }
 
     /// Adds a record of an event.
     call cuGraphAddEventRecordNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, event: u64) {
-        add_word(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_EVENT_RECORD, event))
+        add_word(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_EVENT_RECORD, event)
     }
 
     /// The event that a node records.
@@ -441,7 +463,7 @@ entry_points! {
 
     /// Adds a wait for an event.
     call cuGraphAddEventWaitNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, event: u64) {
-        add_word(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_WAIT_EVENT, event))
+        add_word(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_WAIT_EVENT, event)
     }
 
     /// The event that a node waits for.
@@ -462,7 +484,7 @@ entry_points! {
 
     /// Adds an allocation.
     call cuGraphAddMemAllocNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
-        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_MEM_ALLOC, nodeParams))
+        add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_MEM_ALLOC, nodeParams)
     }
 
     /// Returns the allocation of a node.
@@ -474,7 +496,7 @@ entry_points! {
 
     /// Adds the freeing of an allocation.
     call cuGraphAddMemFreeNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, dptr: u64) {
-        add_word(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_MEM_FREE, dptr))
+        add_word(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_MEM_FREE, dptr)
     }
 
     /// Returns the address that a node frees.

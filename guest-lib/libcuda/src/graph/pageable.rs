@@ -22,7 +22,8 @@ impl PageableCopy {
     pub fn new(
         api: Api,
         user: u64,
-        (pitch, height): (u64, u64),
+        pitch: u64,
+        height: u64,
         size: Box3,
         to_user: bool,
     ) -> Result<Self, CudaError> {

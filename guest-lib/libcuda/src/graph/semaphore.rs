@@ -6,7 +6,7 @@ use cuda_abi::CUDA_EXT_SEM_NODE_PARAMS;
 use virtio_cuda_client::protocol::{GraphNodeId, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT};
 use virtio_cuda_client::{CudaError, calls};
 
-use super::node::{add_own, set, set_exec};
+use super::node::{Links, NodeParams, add_own, set, set_exec};
 use super::params::Form;
 use crate::entry::Api;
 use crate::entry_points;
@@ -24,12 +24,12 @@ fn get(api: Api, node: u64, kind: u32, params: Out<CUDA_EXT_SEM_NODE_PARAMS>) ->
 entry_points! {
     /// Adds a node that signals nothing.
     call cuGraphAddExternalSemaphoresSignalNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
-        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_SEMAPHORES_SIGNAL, nodeParams))
+        add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_SEMAPHORES_SIGNAL, nodeParams)
     }
 
     /// Adds a node that waits for nothing.
     call cuGraphAddExternalSemaphoresWaitNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
-        add_own(api, phGraphNode, hGraph, (dependencies, numDependencies), (NODE_SEMAPHORES_WAIT, nodeParams))
+        add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_SEMAPHORES_WAIT, nodeParams)
     }
 
     /// Returns the semaphores that a node signals: none.
@@ -54,11 +54,11 @@ entry_points! {
 
     /// Has a node of an executable graph signal nothing, as before.
     call cuGraphExecExternalSemaphoresSignalNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
-        set_exec(api, hGraphExec, hNode, (NODE_SEMAPHORES_SIGNAL, nodeParams, Form::Own))
+        set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_SEMAPHORES_SIGNAL, nodeParams))
     }
 
     /// Has a node of an executable graph wait for nothing, as before.
     call cuGraphExecExternalSemaphoresWaitNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
-        set_exec(api, hGraphExec, hNode, (NODE_SEMAPHORES_WAIT, nodeParams, Form::Own))
+        set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_SEMAPHORES_WAIT, nodeParams))
     }
 }

@@ -65,7 +65,8 @@ fn give_nodes(
 fn give_edges(
     api: Api,
     graph: u64,
-    (from, to): (Out<u64>, Out<u64>),
+    from: Out<u64>,
+    to: Out<u64>,
     data: Option<Out<[u8; 8]>>,
     count: Out<usize>,
 ) -> Result<(), CudaError> {
@@ -90,7 +91,8 @@ fn give_links(
     api: Api,
     node: u64,
     dependents: bool,
-    (nodes_out, data): (Out<u64>, Option<Out<[u8; 8]>>),
+    nodes_out: Out<u64>,
+    data: Option<Out<[u8; 8]>>,
     count: Out<usize>,
 ) -> Result<(), CudaError> {
     count.check()?;
@@ -113,10 +115,16 @@ fn check_room(count: Out<usize>, wanted: bool) -> Result<(), CudaError> {
 }
 
 /// Both ends of edges, their data, and how many there are.
-type EdgeArrays = (In<u64>, In<u64>, Option<In<[u8; 8]>>, usize);
+struct EdgeArrays {
+    from: In<u64>,
+    to: In<u64>,
+    data: Option<In<[u8; 8]>>,
+    count: usize,
+}
 
 /// Adds or removes edges.
-fn change(api: Api, graph: u64, (from, to, data, count): EdgeArrays, add: bool) -> Result<(), CudaError> {
+fn change(api: Api, graph: u64, edges: EdgeArrays, add: bool) -> Result<(), CudaError> {
+    let EdgeArrays { from, to, data, count } = edges;
     if count == 0 {
         return check(api, graph);
     }
@@ -198,52 +206,56 @@ entry_points! {
 
     /// The edges of a graph, if they are plain.
     call cuGraphGetEdges(api, hGraph: u64, from: Out<u64>, to: Out<u64>, numEdges: Out<usize>) {
-        give_edges(api, hGraph, (from, to), None, numEdges)
+        give_edges(api, hGraph, from, to, None, numEdges)
     }
 
     /// The edges of a graph.
     call cuGraphGetEdges_v2(api, hGraph: u64, from: Out<u64>, to: Out<u64>, edgeData: Out<[u8; 8]>, numEdges: Out<usize>) {
-        give_edges(api, hGraph, (from, to), Some(edgeData), numEdges)
+        give_edges(api, hGraph, from, to, Some(edgeData), numEdges)
     }
 
     /// Adds plain edges.
     call cuGraphAddDependencies(api, hGraph: u64, from: In<u64>, to: In<u64>, numDependencies: usize) {
-        change(api, hGraph, (from, to, None, numDependencies), true)
+        let edges = EdgeArrays { from, to, data: None, count: numDependencies };
+        change(api, hGraph, edges, true)
     }
 
     /// Adds edges.
     call cuGraphAddDependencies_v2(api, hGraph: u64, from: In<u64>, to: In<u64>, edgeData: In<[u8; 8]>, numDependencies: usize) {
-        change(api, hGraph, (from, to, Some(edgeData), numDependencies), true)
+        let edges = EdgeArrays { from, to, data: Some(edgeData), count: numDependencies };
+        change(api, hGraph, edges, true)
     }
 
     /// Removes plain edges.
     call cuGraphRemoveDependencies(api, hGraph: u64, from: In<u64>, to: In<u64>, numDependencies: usize) {
-        change(api, hGraph, (from, to, None, numDependencies), false)
+        let edges = EdgeArrays { from, to, data: None, count: numDependencies };
+        change(api, hGraph, edges, false)
     }
 
     /// Removes edges.
     call cuGraphRemoveDependencies_v2(api, hGraph: u64, from: In<u64>, to: In<u64>, edgeData: In<[u8; 8]>, numDependencies: usize) {
-        change(api, hGraph, (from, to, Some(edgeData), numDependencies), false)
+        let edges = EdgeArrays { from, to, data: Some(edgeData), count: numDependencies };
+        change(api, hGraph, edges, false)
     }
 
     /// Returns the nodes that a node depends on, by plain edges.
     call cuGraphNodeGetDependencies(api, hNode: u64, dependencies: Out<u64>, numDependencies: Out<usize>) {
-        give_links(api, hNode, false, (dependencies, None), numDependencies)
+        give_links(api, hNode, false, dependencies, None, numDependencies)
     }
 
     /// Returns the nodes that a node depends on.
     call cuGraphNodeGetDependencies_v2(api, hNode: u64, dependencies: Out<u64>, edgeData: Out<[u8; 8]>, numDependencies: Out<usize>) {
-        give_links(api, hNode, false, (dependencies, Some(edgeData)), numDependencies)
+        give_links(api, hNode, false, dependencies, Some(edgeData), numDependencies)
     }
 
     /// Returns the nodes that depend on a node, by plain edges.
     call cuGraphNodeGetDependentNodes(api, hNode: u64, dependentNodes: Out<u64>, numDependentNodes: Out<usize>) {
-        give_links(api, hNode, true, (dependentNodes, None), numDependentNodes)
+        give_links(api, hNode, true, dependentNodes, None, numDependentNodes)
     }
 
     /// Returns the nodes that depend on a node.
     call cuGraphNodeGetDependentNodes_v2(api, hNode: u64, dependentNodes: Out<u64>, edgeData: Out<[u8; 8]>, numDependentNodes: Out<usize>) {
-        give_links(api, hNode, true, (dependentNodes, Some(edgeData)), numDependentNodes)
+        give_links(api, hNode, true, dependentNodes, Some(edgeData), numDependentNodes)
     }
 
     /// Removes a node.

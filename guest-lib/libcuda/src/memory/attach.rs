@@ -74,24 +74,25 @@ pub fn attach_pages(
 
 /// Makes the device keep pages of the window that are mapped here.
 pub fn attach_window(api: Api, context: ContextId, pages: UserMemory) -> Result<Attached, CudaError> {
-    api.with_room(|| keep(api, context, (pages, pages.address as u64), PORTABLE | DEVICEMAP, false))
+    api.with_room(|| keep(api, context, pages, pages.address as u64, PORTABLE | DEVICEMAP, false))
 }
 
 /// Makes the device keep `pages`, mapped at `window` if it can.
 pub fn attach(api: Api, pages: UserMemory, window: u64, flags: u32) -> Result<Attached, CudaError> {
     let context = api.context()?;
-    api.with_room(|| keep(api, context, (pages, window), flags, false))
+    api.with_room(|| keep(api, context, pages, window, flags, false))
 }
 
 /// As [`attach`], of pages that the program may unmap at any time: the transport tells when they are others.
 pub fn attach_tracked(api: Api, pages: UserMemory, window: u64) -> Result<Attached, CudaError> {
-    keep(api, api.context()?, (pages, window), 0, true)
+    keep(api, api.context()?, pages, window, 0, true)
 }
 
 fn keep(
     api: Api,
     context: ContextId,
-    (pages, window): (UserMemory, u64),
+    pages: UserMemory,
+    window: u64,
     flags: u32,
     tracked: bool,
 ) -> Result<Attached, CudaError> {

@@ -34,17 +34,30 @@ pub fn check_hints(access_order: u32, flags: u32) -> Result<(), CudaError> {
     if known { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
 }
 
-/// Attributes hold from the copy of their index on: the first from the first copy on. Each is a hint, but a valid one.
-fn check_attributes(
-    (attributes, indices, attribute_count): (In<CUmemcpyAttributes>, In<usize>, usize),
+/// The attributes of a batch.
+struct Attributes {
+    attributes: In<CUmemcpyAttributes>,
+    /// The first copy of each.
+    indices: In<usize>,
     count: usize,
-) -> Result<(), CudaError> {
-    if attribute_count == 0 || attribute_count > count {
+}
+
+/// The copies of a batch.
+struct Copies {
+    dsts: In<u64>,
+    srcs: In<u64>,
+    sizes: In<usize>,
+    count: usize,
+}
+
+/// Attributes hold from the copy of their index on: the first from the first copy on. Each is a hint, but a valid one.
+fn check_attributes(attributes: &Attributes, count: usize) -> Result<(), CudaError> {
+    if attributes.count == 0 || attributes.count > count {
         return Err(CudaError::INVALID_VALUE);
     }
     let mut before = None;
-    for index in 0..attribute_count {
-        let (of, first) = (attributes.at(index)?, indices.at(index)?);
+    for index in 0..attributes.count {
+        let (of, first) = (attributes.attributes.at(index)?, attributes.indices.at(index)?);
         let in_order = before.map_or(first == 0, |before| first > before && first < count);
         let places = [of.source_hint, of.destination_hint];
         if !in_order || !places.iter().all(|place| PLACES.contains(&place.kind)) {
@@ -57,15 +70,11 @@ fn check_attributes(
 }
 
 /// Copies one after the other, which a batch may do; answers which one failed, or `usize::MAX` for the whole.
-fn batch(
-    api: Api,
-    (dsts, srcs, sizes, count): (In<u64>, In<u64>, In<usize>, usize),
-    attributes: (In<CUmemcpyAttributes>, In<usize>, usize),
-    stream: u64,
-) -> Result<(), (usize, CudaError)> {
+fn batch(api: Api, copies: Copies, attributes: Attributes, stream: u64) -> Result<(), (usize, CudaError)> {
+    let Copies { dsts, srcs, sizes, count } = copies;
     let whole = |error| (usize::MAX, error);
     check_batch(stream, count).map_err(whole)?;
-    check_attributes(attributes, count).map_err(whole)?;
+    check_attributes(&attributes, count).map_err(whole)?;
     let timing = Timing::Stream(api.stream(stream));
     for index in 0..count {
         let copy = || {
@@ -85,7 +94,8 @@ entry_points! {
     call cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
         attrs: In<CUmemcpyAttributes>, attrsIdxs: In<usize>, numAttrs: usize, failIdx: Out<usize>, hStream: u64) {
         failIdx.check()?;
-        batch(api, (dsts, srcs, sizes, count), (attrs, attrsIdxs, numAttrs), hStream).map_err(|(index, error)| {
+        let attributes = Attributes { attributes: attrs, indices: attrsIdxs, count: numAttrs };
+        batch(api, Copies { dsts, srcs, sizes, count }, attributes, hStream).map_err(|(index, error)| {
             failIdx.set_if_wanted(index);
             error
         })
@@ -94,6 +104,7 @@ entry_points! {
     /// Many copies in stream order. The attributes are hints.
     call cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
         attrs: In<CUmemcpyAttributes>, attrsIdxs: In<usize>, numAttrs: usize, hStream: u64) {
-        batch(api, (dsts, srcs, sizes, count), (attrs, attrsIdxs, numAttrs), hStream).map_err(|(_, error)| error)
+        let attributes = Attributes { attributes: attrs, indices: attrsIdxs, count: numAttrs };
+        batch(api, Copies { dsts, srcs, sizes, count }, attributes, hStream).map_err(|(_, error)| error)
     }
 }

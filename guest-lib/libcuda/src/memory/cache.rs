@@ -151,13 +151,14 @@ impl Api {
         &self,
         entry: &Entry,
         memory: UserMemory,
-        (device, to_device): (u64, bool),
+        device: u64,
+        to_device: bool,
         stream: StreamId,
     ) -> Result<bool, CudaError> {
         let host = entry.attached.device_address + (memory.address as u64 - entry.pages.start);
-        let (to, from) = if to_device { (device, host) } else { (host, device) };
+        let (dst, src) = if to_device { (device, host) } else { (host, device) };
         let mut call = self.in_context()?;
-        match calls::memcpy_wait(&mut call, DevicePtr(to), DevicePtr(from), memory.bytes as u64, stream) {
+        match calls::memcpy_wait(&mut call, DevicePtr(dst), DevicePtr(src), memory.bytes as u64, stream) {
             Err(CudaError::INVALID_VALUE) if !entry.is_fresh(*self) => Ok(false),
             outcome => outcome.map(|()| true),
         }

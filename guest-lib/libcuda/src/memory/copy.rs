@@ -189,14 +189,22 @@ impl Api {
                 self.copy_to_device(dst, host, bytes, timing)?
             }
             _ => match (dst.device(), src.device()) {
-                (Some(to), Some(from)) => {
+                (Some(dst_device), Some(src_device)) => {
                     let both_device = dst.host().is_none() && src.host().is_none();
                     if both_device && timing == Timing::Wait && self.default_stream == DefaultStream::Legacy {
                         let mut call = self.driver.session.call().context(context);
-                        if self.may_post(0) && self.owns(to, bytes as u64) && self.owns(from, bytes as u64) {
+                        if self.may_post(0)
+                            && self.owns(dst_device, bytes as u64)
+                            && self.owns(src_device, bytes as u64)
+                        {
                             call = call.posted();
                         }
-                        calls::cuMemcpyDtoD_v2(&mut call, DevicePtr(to), DevicePtr(from), bytes as u64)?;
+                        calls::cuMemcpyDtoD_v2(
+                            &mut call,
+                            DevicePtr(dst_device),
+                            DevicePtr(src_device),
+                            bytes as u64,
+                        )?;
                     } else {
                         self.by_gpu(dst, src, bytes as u64, timing)?;
                     }
@@ -211,19 +219,19 @@ impl Api {
     fn copy_to_device(&self, dst: Place, src: u64, bytes: usize, timing: Timing) -> Result<(), CudaError> {
         let dst = dst.device().ok_or(CudaError::INVALID_VALUE)?;
         let (context, stream) = (self.context()?, self.stream_of(timing));
-        let source = UserMemory { address: src as usize, bytes };
-        if let Some(entry) = self.cached(source, timing)?
-            && self.by_cache(&entry, source, (dst, true), self.queue_of(timing))?
+        let src = UserMemory { address: src as usize, bytes };
+        if let Some(entry) = self.cached(src, timing)?
+            && self.by_cache(&entry, src, dst, true, self.queue_of(timing))?
         {
             return Ok(());
         }
-        if self.by_staging(source, (dst, true), (timing, self.queue_of(timing)))? {
+        if self.by_staging(src, dst, true, timing, self.queue_of(timing))? {
             return Ok(());
         }
-        let itinerary = self.itinerary(source, stream)?;
+        let itinerary = self.itinerary(src, stream)?;
         let post = bytes <= INLINE_BYTES && self.may_post_to(dst, bytes as u64, timing);
         let copy_piece = |offset, length| {
-            let memory = UserMemory { address: source.address + offset, bytes: length };
+            let memory = UserMemory { address: src.address + offset, bytes: length };
             let at = DevicePtr(dst + offset as u64);
             self.with_room(|| {
                 let call = self.call_for_piece(itinerary, context);
@@ -262,18 +270,18 @@ impl Api {
     fn copy_to_host(&self, dst: u64, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
         let src = src.device().ok_or(CudaError::INVALID_VALUE)?;
         let (context, stream) = (self.context()?, self.stream_of(timing));
-        let target = UserMemory { address: dst as usize, bytes };
-        if let Some(entry) = self.cached(target, timing)?
-            && self.by_cache(&entry, target, (src, false), self.queue_of(timing))?
+        let dst = UserMemory { address: dst as usize, bytes };
+        if let Some(entry) = self.cached(dst, timing)?
+            && self.by_cache(&entry, dst, src, false, self.queue_of(timing))?
         {
             return Ok(());
         }
-        if self.by_staging(target, (src, false), (timing, self.queue_of(timing)))? {
+        if self.by_staging(dst, src, false, timing, self.queue_of(timing))? {
             return Ok(());
         }
-        let itinerary = self.itinerary(target, stream)?;
+        let itinerary = self.itinerary(dst, stream)?;
         let copy_piece = |offset, length| {
-            let memory = UserMemory { address: target.address + offset, bytes: length };
+            let memory = UserMemory { address: dst.address + offset, bytes: length };
             let at = DevicePtr(src + offset as u64);
             self.with_room(|| {
                 let call = self.call_for_piece(itinerary, context);
@@ -317,18 +325,24 @@ impl Api {
     /// Between memory that the GPU reaches.
     fn by_gpu(&self, dst: Place, src: Place, bytes: u64, timing: Timing) -> Result<(), CudaError> {
         let stream = self.queue_of(timing);
-        let (Some(to), Some(from)) = (dst.device(), src.device()) else {
+        let (Some(dst_device), Some(src_device)) = (dst.device(), src.device()) else {
             return Err(CudaError::INVALID_VALUE);
         };
         let mut call = self.in_context()?;
         if timing == Timing::Wait && (dst.host().is_some() || src.host().is_some()) {
-            return calls::memcpy_wait(&mut call, DevicePtr(to), DevicePtr(from), bytes, stream);
+            return calls::memcpy_wait(
+                &mut call,
+                DevicePtr(dst_device),
+                DevicePtr(src_device),
+                bytes,
+                stream,
+            );
         }
         // What fails of it is told by the call that waits.
-        if self.may_post(stream.0) && self.owns(to, bytes) && self.owns(from, bytes) {
+        if self.may_post(stream.0) && self.owns(dst_device, bytes) && self.owns(src_device, bytes) {
             call = call.posted();
         }
-        calls::cuMemcpyAsync(&mut call, DevicePtr(to), DevicePtr(from), bytes, stream)?;
+        calls::cuMemcpyAsync(&mut call, DevicePtr(dst_device), DevicePtr(src_device), bytes, stream)?;
         if timing == Timing::Wait { self.wait_for_stream(stream) } else { Ok(()) }
     }
 
@@ -346,7 +360,9 @@ impl Api {
     /// Between host memory, one end of it pageable: the program's own CPU does it, after the stream's work if
     /// that could touch the pinned end.
     fn by_program(&self, dst: Place, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
-        let (Some(to), Some(from)) = (dst.host(), src.host()) else { return Err(CudaError::INVALID_VALUE) };
+        let (Some(dst_host), Some(src_host)) = (dst.host(), src.host()) else {
+            return Err(CudaError::INVALID_VALUE);
+        };
         self.check_pinned(dst, bytes as u64)?;
         self.check_pinned(src, bytes as u64)?;
         match timing {
@@ -358,7 +374,7 @@ impl Api {
         }
         // SAFETY: the program promises that both are its memory, of that length, or they lie in allocations of this library,
         // by the checks above; they may overlap.
-        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+        unsafe { std::ptr::copy(src_host as *const u8, dst_host as *mut u8, bytes) };
         Ok(())
     }
 

@@ -81,9 +81,11 @@ fn as_device(location: Option<CUmemLocation>) -> i32 {
 /// An attribute of a range that has been checked.
 fn range_attribute(
     api: Api,
-    (data, bytes): (Out<i32>, usize),
+    data: Out<i32>,
+    bytes: usize,
     attribute: i32,
-    (address, count): (u64, usize),
+    address: u64,
+    count: usize,
 ) -> Result<(), CudaError> {
     let words = bytes / size_of::<i32>();
     if words == 0 || !bytes.is_multiple_of(size_of::<i32>()) || (attribute != RANGE_ACCESSED_BY && words != 1)
@@ -121,7 +123,8 @@ fn range_attribute(
 /// Keeps advice on a range that has been checked.
 fn advise(
     api: Api,
-    (address, count): (u64, usize),
+    address: u64,
+    count: usize,
     advice: i32,
     location: CUmemLocation,
 ) -> Result<(), CudaError> {
@@ -169,7 +172,9 @@ fn location_of(device: i32) -> CUmemLocation {
 /// Checks each range of a batch, and the location of each if it has any.
 fn check_batch(
     api: Api,
-    (addresses, sizes, count): (In<u64>, In<usize>, usize),
+    addresses: In<u64>,
+    sizes: In<usize>,
+    count: usize,
     locations: Option<(In<CUmemLocation>, In<usize>, usize)>,
     flags: u64,
 ) -> Result<(), CudaError> {
@@ -209,18 +214,18 @@ entry_points! {
     /// Brings ranges to where they will be used.
     call cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize,
         prefetchLocs: In<CUmemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
-        check_batch(api, (dptrs, sizes, count), Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
+        check_batch(api, dptrs, sizes, count, Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
     }
 
     /// The contents of the ranges are undefined afterwards, so they may stay as they are.
     call cuMemDiscardBatchAsync / cuMemDiscardBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize, flags: u64, _hStream: u64) {
-        check_batch(api, (dptrs, sizes, count), None, flags)
+        check_batch(api, dptrs, sizes, count, None, flags)
     }
 
     /// Brings ranges to where they will be used; nothing is discarded.
     call cuMemDiscardAndPrefetchBatchAsync / cuMemDiscardAndPrefetchBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize,
         prefetchLocs: In<CUmemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
-        check_batch(api, (dptrs, sizes, count), Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
+        check_batch(api, dptrs, sizes, count, Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
     }
 
     /// Allocates memory with one address for the program and the GPU.
@@ -258,7 +263,7 @@ entry_points! {
         check_advice(advice)?;
         check_device(api, device)?;
         check_range(api, devPtr, count)?;
-        advise(api, (devPtr, count), advice, location_of(device))
+        advise(api, devPtr, count, advice, location_of(device))
     }
 
     /// Keeps advice for those who ask; where memory is follows from its use alone.
@@ -269,21 +274,20 @@ entry_points! {
             check_location(api, location)?;
         }
         check_range(api, devPtr, count)?;
-        advise(api, (devPtr, count), advice, location)
+        advise(api, devPtr, count, advice, location)
     }
 
     /// An attribute of a range.
     call cuMemRangeGetAttribute(api, data: Out<i32>, dataSize: usize, attribute: i32, devPtr: u64, count: usize) {
         check_range(api, devPtr, count)?;
-        range_attribute(api, (data, dataSize), attribute, (devPtr, count))
+        range_attribute(api, data, dataSize, attribute, devPtr, count)
     }
 
     /// Attributes of a range.
     call cuMemRangeGetAttributes(api, data: In<Out<i32>>, dataSizes: In<usize>, attributes: In<i32>, numAttributes: usize, devPtr: u64, count: usize) {
         check_range(api, devPtr, count)?;
         for index in 0..numAttributes {
-            let place = (data.at(index)?, dataSizes.at(index)?);
-            range_attribute(api, place, attributes.at(index)?, (devPtr, count))?;
+            range_attribute(api, data.at(index)?, dataSizes.at(index)?, attributes.at(index)?, devPtr, count)?;
         }
         Ok(())
     }

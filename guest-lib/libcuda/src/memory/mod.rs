@@ -81,15 +81,15 @@ pub struct Memory {
 impl Memory {
     /// Notes device memory of the current context.
     pub fn add_device(&self, api: Api, start: u64, bytes: u64, owner: u64) -> Result<(), CudaError> {
-        self.add(api, (start, bytes), owner, 0)
+        self.add(api, start, bytes, owner, 0)
     }
 
     /// Notes memory from a pool.
     pub fn add_pooled(&self, api: Api, start: u64, bytes: u64, pool: u64) -> Result<(), CudaError> {
-        self.add(api, (start, bytes), 0, pool)
+        self.add(api, start, bytes, 0, pool)
     }
 
-    fn add(&self, api: Api, (start, bytes): (u64, u64), owner: u64, pool: u64) -> Result<(), CudaError> {
+    fn add(&self, api: Api, start: u64, bytes: u64, owner: u64, pool: u64) -> Result<(), CudaError> {
         let context = api.context()?.0;
         let device = api.driver.contexts.device_of(context)?;
         let id = self.ranges.next_id();

@@ -12,7 +12,7 @@ use crate::memory::moving::Uses;
 
 /// Returns whether `bytes` bytes (if that many are one stretch) at `address` may be set without waiting: always in stream
 /// order, and without a stream where the program does not see the memory.
-fn may_post(api: Api, (address, bytes): (u64, Option<usize>), stream: Option<u64>, shared: bool) -> bool {
+fn may_post(api: Api, address: u64, bytes: Option<usize>, stream: Option<u64>, shared: bool) -> bool {
     let ordered = match stream {
         Some(stream) => api.may_post(stream),
         None => api.may_post(0) && !shared,
@@ -20,14 +20,22 @@ fn may_post(api: Api, (address, bytes): (u64, Option<usize>), stream: Option<u64
     ordered && bytes.is_some_and(|bytes| api.owns(address, bytes as u64))
 }
 
+/// The length of a fill.
+struct Length {
+    elements: usize,
+    /// `None`: it is not one stretch.
+    bytes: Option<usize>,
+}
+
 /// Fills with `row`, which gets the call, the GPU's address and the stream.
 fn set(
     api: Api,
     dst: u64,
     stream: Option<u64>,
-    (elements, bytes): (usize, Option<usize>),
+    length: Length,
     row: impl FnOnce(&mut Call<'_>, DevicePtr, StreamId) -> Result<(), CudaError>,
 ) -> Result<(), CudaError> {
+    let Length { elements, bytes } = length;
     let mut call = api.in_context()?;
     if elements == 0 {
         return Ok(());
@@ -41,7 +49,7 @@ fn set(
     if shared && api.driver.memory.ranges.host(dst).is_some_and(|range| !api.is_reached(&range)) {
         return Err(CudaError::INVALID_VALUE);
     }
-    if may_post(api, (address, bytes), stream, shared) {
+    if may_post(api, address, bytes, stream, shared) {
         call = call.posted();
     }
     if stream.is_none() {
@@ -70,23 +78,23 @@ macro_rules! set_entry_points {
             $(
                 /// Sets `N` values.
                 call $name / $name_ptds (api, dstDevice: u64, value: $value, N: usize) {
-                    set(api, dstDevice, None, (N, bytes_of::<$value>(dstDevice, N)), |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
+                    set(api, dstDevice, None, Length { elements: N, bytes: bytes_of::<$value>(dstDevice, N) }, |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
                 }
                 /// Sets `N` values in stream order.
                 call $name_async / $name_async_ptsz (api, dstDevice: u64, value: $value, N: usize, hStream: u64) {
-                    set(api, dstDevice, Some(hStream), (N, bytes_of::<$value>(dstDevice, N)), |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
+                    set(api, dstDevice, Some(hStream), Length { elements: N, bytes: bytes_of::<$value>(dstDevice, N) }, |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
                 }
             )*
             $(
                 /// Sets a pitched rectangle of values.
                 call $name2 / $name2_ptds (api, dstDevice: u64, dstPitch: usize, value: $value2, Width: usize, Height: usize) {
-                    set(api, dstDevice, None, (Width.saturating_mul(Height), None), |call, dst, stream| {
+                    set(api, dstDevice, None, Length { elements: Width.saturating_mul(Height), bytes: None }, |call, dst, stream| {
                         calls::$row2(call, dst, dstPitch as u64, value, Width as u64, Height as u64, stream)
                     })
                 }
                 /// Sets a pitched rectangle of values in stream order.
                 call $name2_async / $name2_async_ptsz (api, dstDevice: u64, dstPitch: usize, value: $value2, Width: usize, Height: usize, hStream: u64) {
-                    set(api, dstDevice, Some(hStream), (Width.saturating_mul(Height), None), |call, dst, stream| {
+                    set(api, dstDevice, Some(hStream), Length { elements: Width.saturating_mul(Height), bytes: None }, |call, dst, stream| {
                         calls::$row2(call, dst, dstPitch as u64, value, Width as u64, Height as u64, stream)
                     })
                 }

@@ -18,6 +18,7 @@ use crate::entry::Api;
 use crate::memory::crew::{Crew, Patience};
 use crate::memory::pieces::HELPERS;
 use crate::memory::routes::{LONG_BYTES, Route};
+use crate::memory::staging::Piece;
 use crate::memory::table::staging::{Queue, Size, Staging};
 use crate::memory::timing::Timing;
 
@@ -86,7 +87,7 @@ fn is_there(memory: UserMemory, advice: libc::c_int) -> bool {
 }
 
 impl Plan {
-    fn new(host: UserMemory, (device, to_device): (u64, bool), stream: StreamId) -> Option<Self> {
+    fn new(host: UserMemory, device: u64, to_device: bool, stream: StreamId) -> Option<Self> {
         let bytes = host.bytes;
         let least = if to_device { INLINE_BYTES } else { LEAST_FROM_DEVICE };
         let [most, few] = threads();
@@ -165,9 +166,9 @@ impl Plan {
         let (offset, _) = self.piece(pieces.start);
         let bytes = (count * self.piece_bytes).min(self.bytes - offset);
         let (device, slot_at) = (DevicePtr(self.device + offset as u64), staging.device(slot));
-        let (to, from) = if self.to_device { (device, slot_at) } else { (slot_at, device) };
+        let (dst, src) = if self.to_device { (device, slot_at) } else { (slot_at, device) };
         let last = pieces.start + count == self.count();
-        staging.start(api, (slot..slot + count, last), (to, from, bytes), Queue::new(self.stream))?;
+        staging.start(api, slot..slot + count, last, Piece { dst, src, bytes }, Queue::new(self.stream))?;
         Ok(count)
     }
 
@@ -242,8 +243,8 @@ impl Plan {
         let work = |number: usize| self.move_piece(number, slots[number % slots.len()] as *mut u8);
         if self.count() == 1 && !self.to_device {
             staging.settle(api, 0)?;
-            let (to, from) = (staging.device(0), DevicePtr(self.device));
-            calls::memcpy_wait(&mut api.in_context()?, to, from, self.bytes as u64, self.stream)?;
+            let (dst, src) = (staging.device(0), DevicePtr(self.device));
+            calls::memcpy_wait(&mut api.in_context()?, dst, src, self.bytes as u64, self.stream)?;
             work(0);
             return Ok(());
         }
@@ -268,10 +269,12 @@ impl Api {
     pub fn by_staging(
         &self,
         host: UserMemory,
-        (device, to_device): (u64, bool),
-        (timing, stream): (Timing, StreamId),
+        device: u64,
+        to_device: bool,
+        timing: Timing,
+        stream: StreamId,
     ) -> Result<bool, CudaError> {
-        let Some(mut plan) = Plan::new(host, (device, to_device), stream) else { return Ok(false) };
+        let Some(mut plan) = Plan::new(host, device, to_device, stream) else { return Ok(false) };
         let broken = virtio_cuda_client::call::is_broken();
         if broken || !self.may_post(stream.0) || !self.owns(device, host.bytes as u64) {
             return Ok(false);

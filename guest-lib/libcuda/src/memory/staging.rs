@@ -20,6 +20,16 @@ const PORTABLE_MAPPED: u32 = 1 | 2;
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: u32 = 2;
 
+/// A copy of the GPU's.
+pub struct Piece {
+    /// Its destination.
+    pub dst: DevicePtr,
+    /// Its source.
+    pub src: DevicePtr,
+    /// Its length.
+    pub bytes: usize,
+}
+
 impl Staging {
     fn new(api: Api, size: Size) -> Result<Self, CudaError> {
         let context = api.context()?.0;
@@ -49,12 +59,14 @@ impl Staging {
     pub fn start(
         &mut self,
         api: Api,
-        (slots, last): (Range<usize>, bool),
-        (to, from, bytes): (DevicePtr, DevicePtr, usize),
+        slots: Range<usize>,
+        last: bool,
+        piece: Piece,
         queue: Queue,
     ) -> Result<(), CudaError> {
+        let Piece { dst, src, bytes } = piece;
         let stream = queue.stream;
-        calls::cuMemcpyAsync(&mut api.in_context()?.posted(), to, from, bytes as u64, stream)?;
+        calls::cuMemcpyAsync(&mut api.in_context()?.posted(), dst, src, bytes as u64, stream)?;
         self.started += 1;
         let Some(slot) = slots.clone().last() else { return Ok(()) };
         self.uses[slots.clone()].fill(self.started);

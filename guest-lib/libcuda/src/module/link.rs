@@ -3,6 +3,7 @@
 //! The linker: it runs at the device; the linked image is kept here for the program.
 
 use virtio_cuda_client::protocol::LinkId;
+use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::answer;
@@ -30,18 +31,15 @@ fn create(api: Api, count: u32, options: In<u32>, values: HostPtr, out: Out<u64>
 }
 
 /// The program's options of one call.
-type Options = (u32, In<u32>, HostPtr);
+struct Options {
+    count: u32,
+    options: In<u32>,
+    values: HostPtr,
+}
 
-fn add(
-    api: Api,
-    link: u64,
-    kind: u32,
-    name: &[u8],
-    data: &[u8],
-    (count, options, values): Options,
-) -> Result<(), CudaError> {
+fn add(api: Api, link: u64, kind: u32, name: &[u8], data: &[u8], options: Options) -> Result<(), CudaError> {
     let sinks = api.driver.links.sinks(link)?;
-    let (options, _) = JitSinks::parse(options, values, count)?;
+    let (options, _) = JitSinks::parse(options.options, options.values, options.count)?;
     let input = [name, data].concat();
     let mut call = api.call().input(&input);
     let added = calls::cuLinkAddData_v2(&mut call, LinkId(link), kind, name.len() as u32, options);
@@ -53,15 +51,15 @@ fn add_data(
     api: Api,
     link: u64,
     kind: u32,
-    (data, size): (HostPtr, usize),
+    data: UserMemory,
     name: Option<Name>,
     options: Options,
 ) -> Result<(), CudaError> {
-    if data.address() == 0 || size == 0 || size > MAX_INPUT_BYTES {
+    if data.address == 0 || data.bytes == 0 || data.bytes > MAX_INPUT_BYTES {
         return Err(CudaError::INVALID_VALUE);
     }
-    // SAFETY: the program promised `size` bytes there.
-    let data = unsafe { std::slice::from_raw_parts(data.address() as *const u8, size) };
+    // SAFETY: the program promised as many bytes there.
+    let data = unsafe { std::slice::from_raw_parts(data.address as *const u8, data.bytes) };
     let name = match &name {
         Some(name) => name.get()?.to_bytes(),
         None => &[],
@@ -110,23 +108,25 @@ entry_points! {
     /// Adds device code from memory.
     call cuLinkAddData_v2(api, state: u64, r#type: u32, data: HostPtr, size: usize, name: Name,
         numOptions: u32, options: In<u32>, optionValues: HostPtr) {
-        add_data(api, state, r#type, (data, size), optional(name), (numOptions, options, optionValues))
+        let data = UserMemory { address: data.address(), bytes: size };
+        add_data(api, state, r#type, data, optional(name), Options { count: numOptions, options, values: optionValues })
     }
 
     /// Adds device code from memory.
     call cuLinkAddData(api, state: u64, r#type: u32, data: HostPtr, size: usize, name: Name,
         numOptions: u32, options: In<u32>, optionValues: HostPtr) {
-        add_data(api, state, r#type, (data, size), optional(name), (numOptions, options, optionValues))
+        let data = UserMemory { address: data.address(), bytes: size };
+        add_data(api, state, r#type, data, optional(name), Options { count: numOptions, options, values: optionValues })
     }
 
     /// Adds a file of the guest.
     call cuLinkAddFile_v2(api, state: u64, r#type: u32, path: Name, numOptions: u32, options: In<u32>, optionValues: HostPtr) {
-        add_file(api, state, r#type, path, (numOptions, options, optionValues))
+        add_file(api, state, r#type, path, Options { count: numOptions, options, values: optionValues })
     }
 
     /// Adds a file of the guest.
     call cuLinkAddFile(api, state: u64, r#type: u32, path: Name, numOptions: u32, options: In<u32>, optionValues: HostPtr) {
-        add_file(api, state, r#type, path, (numOptions, options, optionValues))
+        add_file(api, state, r#type, path, Options { count: numOptions, options, values: optionValues })
     }
 
     /// Links; the image is the link's and ends with it.

@@ -95,7 +95,8 @@ fn load_with_options(
     api: Api,
     module: Out<u64>,
     image: UserMemory,
-    (options, sinks): (JitOptions, JitSinks),
+    options: JitOptions,
+    sinks: JitSinks,
 ) -> Result<(), CudaError> {
     if options.count == 0 {
         return load(api, module, image);
@@ -233,7 +234,9 @@ entry_points! {
 
     /// Loads an image into the current context, with options for the compiler.
     call cuModuleLoadDataEx(api, module: Out<u64>, image: HostPtr, numOptions: u32, options: In<u32>, optionValues: HostPtr) {
-        load_with_options(api, module, image::of(api, image)?.memory(), JitSinks::parse(options, optionValues, numOptions)?)
+        let image = image::of(api, image)?.memory();
+        let (options, sinks) = JitSinks::parse(options, optionValues, numOptions)?;
+        load_with_options(api, module, image, options, sinks)
     }
 
     /// Loads a fat binary into the current context.

@@ -104,13 +104,19 @@ fn info(api: Api, stream: u64) -> Result<Info, CudaError> {
     Ok(Info { status, id, graph: graph.0, links })
 }
 
+/// The pointers of `cuStreamGetCaptureInfo_v2` and `_v3`.
+struct InfoPlaces {
+    status: Out<i32>,
+    id: Out<u64>,
+    graph: Out<u64>,
+    nodes: Out<usize>,
+    edges: Option<Out<usize>>,
+    count: Out<usize>,
+}
+
 /// Answers through the pointers of `cuStreamGetCaptureInfo_v2` and, with `edges`, of `_v3`.
-fn answer(
-    api: Api,
-    stream: u64,
-    (status, id, graph): (Out<i32>, Out<u64>, Out<u64>),
-    (nodes, edges, count): (Out<usize>, Option<Out<usize>>, Out<usize>),
-) -> Result<(), CudaError> {
+fn answer(api: Api, stream: u64, places: InfoPlaces) -> Result<(), CudaError> {
+    let InfoPlaces { status, id, graph, nodes, edges, count } = places;
     status.check()?;
     let info = info(api, stream)?;
     if info.status == ACTIVE {
@@ -201,13 +207,19 @@ entry_points! {
     /// Returns the state of the stream's capture. The nodes are valid until the thread's next such call.
     call cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz (api, hStream: u64, captureStatus_out: Out<i32>,
         id_out: Out<u64>, graph_out: Out<u64>, dependencies_out: Out<usize>, numDependencies_out: Out<usize>) {
-        answer(api, hStream, (captureStatus_out, id_out, graph_out), (dependencies_out, None, numDependencies_out))
+        let places = InfoPlaces {
+            status: captureStatus_out, id: id_out, graph: graph_out, nodes: dependencies_out, edges: None, count: numDependencies_out,
+        };
+        answer(api, hStream, places)
     }
 
     /// Returns the state of the stream's capture. Nodes and edges are valid until the thread's next such call.
     call cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz (api, hStream: u64, captureStatus_out: Out<i32>,
         id_out: Out<u64>, graph_out: Out<u64>, dependencies_out: Out<usize>, edgeData_out: Out<usize>, numDependencies_out: Out<usize>) {
-        answer(api, hStream, (captureStatus_out, id_out, graph_out), (dependencies_out, Some(edgeData_out), numDependencies_out))
+        let places = InfoPlaces {
+            status: captureStatus_out, id: id_out, graph: graph_out, nodes: dependencies_out, edges: Some(edgeData_out), count: numDependencies_out,
+        };
+        answer(api, hStream, places)
     }
 
     /// Changes what the stream's next work depends on.

@@ -85,7 +85,8 @@ pub fn put_node(
 pub fn params_of_node(
     api: Api,
     node: u64,
-    (head, rest): &(BatchMemOpNode, Vec<u8>),
+    head: &BatchMemOpNode,
+    rest: &[u8],
 ) -> Result<CUDA_BATCH_MEM_OP_NODE_PARAMS, CudaError> {
     let mut reader = Reader::new(rest);
     let mut operations = Vec::new();
@@ -115,12 +116,7 @@ fn run(api: Api, stream: u64, operations: &[CUstreamBatchMemOpParams], flags: u3
     Ok(())
 }
 
-fn one(
-    api: Api,
-    stream: u64,
-    operation: u32,
-    (address, value, flags): (u64, u64, u32),
-) -> Result<(), CudaError> {
+fn one(api: Api, stream: u64, operation: u32, address: u64, value: u64, flags: u32) -> Result<(), CudaError> {
     // Which memory it is does not matter in a batch, which this becomes.
     if matches!(operation, WRITE_VALUE_32 | WRITE_VALUE_64) && api.driver.memory.is_managed(address) {
         return Err(CudaError::INVALID_VALUE);
@@ -154,7 +150,7 @@ macro_rules! value_entry_points {
                 }
                 /// Waits for or writes one value in stream order.
                 call $name_v2 / $name_v2_ptsz (api, stream: u64, addr: u64, value: $t, flags: u32) {
-                    one(api, stream, $operation, (addr, u64::from(value), flags))
+                    one(api, stream, $operation, addr, u64::from(value), flags)
                 }
             )*
 

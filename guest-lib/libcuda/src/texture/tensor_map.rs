@@ -26,18 +26,25 @@ fn device_address(api: Api, address: HostPtr) -> u64 {
     api.device_place(address).device().unwrap_or(address)
 }
 
-/// The parameters that all kinds have first: type, rank, address, sizes, strides.
-type Tensor = (i32, u32, HostPtr, In<u64>, In<u64>);
+/// The parameters that all kinds have first.
+struct Tensor {
+    data_type: i32,
+    rank: u32,
+    address: HostPtr,
+    dims: In<u64>,
+    strides: In<u64>,
+}
 
 /// The parameters that all kinds have last: interleave, swizzle, promotion in L2, fill.
 type Modes = [i32; 4];
 
 fn describe(
     api: Api,
-    (data_type, rank, address, dims, strides): Tensor,
+    tensor: Tensor,
     element_strides: In<u32>,
     [interleave, swizzle, l2_promotion, oob_fill]: Modes,
 ) -> Result<TensorDescriptor, CudaError> {
+    let Tensor { data_type, rank, address, dims, strides } = tensor;
     let count = rank as usize;
     if !(1..=MAX_RANK).contains(&count) {
         return Err(CudaError::INVALID_VALUE);
@@ -62,7 +69,7 @@ entry_points! {
         globalDim: In<u64>, globalStrides: In<u64>, boxDim: In<u32>, elementStrides: In<u32>,
         interleave: i32, swizzle: i32, l2Promotion: i32, oobFill: i32) {
         tensorMap.check()?;
-        let tensor = (tensorDataType, tensorRank, globalAddress, globalDim, globalStrides);
+        let tensor = Tensor { data_type: tensorDataType, rank: tensorRank, address: globalAddress, dims: globalDim, strides: globalStrides };
         let tensor = describe(api, tensor, elementStrides, [interleave, swizzle, l2Promotion, oobFill])?;
         let sizes = elements(boxDim, tensor.rank as usize)?;
         tensorMap.set(calls::cuTensorMapEncodeTiled(&mut api.call(), tensor, sizes)?)
@@ -74,7 +81,7 @@ entry_points! {
         channelsPerPixel: u32, pixelsPerColumn: u32, elementStrides: In<u32>,
         interleave: i32, swizzle: i32, l2Promotion: i32, oobFill: i32) {
         tensorMap.check()?;
-        let tensor = (tensorDataType, tensorRank, globalAddress, globalDim, globalStrides);
+        let tensor = Tensor { data_type: tensorDataType, rank: tensorRank, address: globalAddress, dims: globalDim, strides: globalStrides };
         let tensor = describe(api, tensor, elementStrides, [interleave, swizzle, l2Promotion, oobFill])?;
         let count = (tensor.rank as usize).checked_sub(2).ok_or(CudaError::INVALID_VALUE)?;
         let (lower, upper) = (elements(pixelBoxLowerCorner, count)?, elements(pixelBoxUpperCorner, count)?);
@@ -88,7 +95,7 @@ entry_points! {
         channelsPerPixel: u32, pixelsPerColumn: u32, elementStrides: In<u32>,
         interleave: i32, mode: i32, swizzle: i32, l2Promotion: i32, oobFill: i32) {
         tensorMap.check()?;
-        let tensor = (tensorDataType, tensorRank, globalAddress, globalDim, globalStrides);
+        let tensor = Tensor { data_type: tensorDataType, rank: tensorRank, address: globalAddress, dims: globalDim, strides: globalStrides };
         let tensor = describe(api, tensor, elementStrides, [interleave, swizzle, l2Promotion, oobFill])?;
         let (lower, upper) = (pixelBoxLowerCornerWidth, pixelBoxUpperCornerWidth);
         let call = &mut api.call();

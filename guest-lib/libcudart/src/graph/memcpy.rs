@@ -23,26 +23,26 @@ api! {
 
     fn cudaGraphAddMemcpyNode1D(
         node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
-        target: *mut c_void, source: *const c_void, size: usize, kind: c_uint,
+        dst: *mut c_void, src: *const c_void, size: usize, kind: c_uint,
     ) {
         state::context()?;
-        let copy = row(target, source, size, kind)?;
+        let copy = row(dst, src, size, kind)?;
     } => driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?);
 
     fn cudaGraphAddMemcpyNodeToSymbol(
         node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
-        symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
+        symbol: *const c_void, src: *const c_void, size: usize, offset: usize, kind: c_uint,
     ) {
         state::context()?;
-        let copy = row_to_symbol(symbol, source, size, offset, kind)?;
+        let copy = row_to_symbol(symbol, src, size, offset, kind)?;
     } => driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?);
 
     fn cudaGraphAddMemcpyNodeFromSymbol(
         node: *mut cudaGraphNode_t, graph: cudaGraph_t, dependencies: *const cudaGraphNode_t, count: usize,
-        target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
+        dst: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
     ) {
         state::context()?;
-        let copy = row_from_symbol(target, symbol, size, offset, kind)?;
+        let copy = row_from_symbol(dst, symbol, size, offset, kind)?;
     } => driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?);
 
     fn cudaGraphMemcpyNodeGetParams(node: cudaGraphNode_t, parameters: Out<cudaMemcpy3DParms>) {
@@ -59,24 +59,24 @@ api! {
     } => driver::cuGraphMemcpyNodeSetParams(node, &to_driver(&parameters.get()?)?);
 
     fn cudaGraphMemcpyNodeSetParams1D(
-        node: cudaGraphNode_t, target: *mut c_void, source: *const c_void, size: usize, kind: c_uint,
+        node: cudaGraphNode_t, dst: *mut c_void, src: *const c_void, size: usize, kind: c_uint,
     ) {
         state::context()?;
-    } => driver::cuGraphMemcpyNodeSetParams(node, &row(target, source, size, kind)?);
+    } => driver::cuGraphMemcpyNodeSetParams(node, &row(dst, src, size, kind)?);
 
     fn cudaGraphMemcpyNodeSetParamsToSymbol(
-        node: cudaGraphNode_t, symbol: *const c_void, source: *const c_void, size: usize, offset: usize,
+        node: cudaGraphNode_t, symbol: *const c_void, src: *const c_void, size: usize, offset: usize,
         kind: c_uint,
     ) {
         state::context()?;
-    } => driver::cuGraphMemcpyNodeSetParams(node, &row_to_symbol(symbol, source, size, offset, kind)?);
+    } => driver::cuGraphMemcpyNodeSetParams(node, &row_to_symbol(symbol, src, size, offset, kind)?);
 
     fn cudaGraphMemcpyNodeSetParamsFromSymbol(
-        node: cudaGraphNode_t, target: *mut c_void, symbol: *const c_void, size: usize, offset: usize,
+        node: cudaGraphNode_t, dst: *mut c_void, symbol: *const c_void, size: usize, offset: usize,
         kind: c_uint,
     ) {
         state::context()?;
-    } => driver::cuGraphMemcpyNodeSetParams(node, &row_from_symbol(target, symbol, size, offset, kind)?);
+    } => driver::cuGraphMemcpyNodeSetParams(node, &row_from_symbol(dst, symbol, size, offset, kind)?);
 
     fn cudaGraphExecMemcpyNodeSetParams(
         exec: cudaGraphExec_t, node: cudaGraphNode_t, parameters: In<cudaMemcpy3DParms>,
@@ -85,25 +85,25 @@ api! {
     } => set_in_exec(exec, node, &to_driver(&parameters.get()?)?);
 
     fn cudaGraphExecMemcpyNodeSetParams1D(
-        exec: cudaGraphExec_t, node: cudaGraphNode_t, target: *mut c_void, source: *const c_void,
+        exec: cudaGraphExec_t, node: cudaGraphNode_t, dst: *mut c_void, src: *const c_void,
         size: usize, kind: c_uint,
     ) {
         state::context()?;
-    } => set_in_exec(exec, node, &row(target, source, size, kind)?);
+    } => set_in_exec(exec, node, &row(dst, src, size, kind)?);
 
     fn cudaGraphExecMemcpyNodeSetParamsToSymbol(
         exec: cudaGraphExec_t, node: cudaGraphNode_t,
-        symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
+        symbol: *const c_void, src: *const c_void, size: usize, offset: usize, kind: c_uint,
     ) {
         state::context()?;
-    } => set_in_exec(exec, node, &row_to_symbol(symbol, source, size, offset, kind)?);
+    } => set_in_exec(exec, node, &row_to_symbol(symbol, src, size, offset, kind)?);
 
     fn cudaGraphExecMemcpyNodeSetParamsFromSymbol(
         exec: cudaGraphExec_t, node: cudaGraphNode_t,
-        target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
+        dst: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
     ) {
         state::context()?;
-    } => set_in_exec(exec, node, &row_from_symbol(target, symbol, size, offset, kind)?);
+    } => set_in_exec(exec, node, &row_from_symbol(dst, symbol, size, offset, kind)?);
 }
 
 /// # Safety
@@ -114,15 +114,15 @@ unsafe fn set_in_exec(exec: cudaGraphExec_t, node: cudaGraphNode_t, copy: &CUDA_
 }
 
 /// `size` consecutive bytes as a box of one row.
-fn row(target: *mut c_void, source: *const c_void, size: usize, kind: c_uint) -> Result<CUDA_MEMCPY3D> {
+fn row(dst: *mut c_void, src: *const c_void, size: usize, kind: c_uint) -> Result<CUDA_MEMCPY3D> {
     let memory = |ptr| cudaPitchedPtr { ptr, pitch: 0, xsize: 0, ysize: 0 };
     to_driver(&cudaMemcpy3DParms {
         srcArray: ptr::null_mut(),
         srcPos: cudaPos::default(),
-        srcPtr: memory(source.cast_mut()),
+        srcPtr: memory(src.cast_mut()),
         dstArray: ptr::null_mut(),
         dstPos: cudaPos::default(),
-        dstPtr: memory(target),
+        dstPtr: memory(dst),
         extent: cudaExtent { width: size, height: 1, depth: 1 },
         kind,
     })
@@ -130,18 +130,18 @@ fn row(target: *mut c_void, source: *const c_void, size: usize, kind: c_uint) ->
 
 fn row_to_symbol(
     symbol: *const c_void,
-    source: *const c_void,
+    src: *const c_void,
     size: usize,
     offset: usize,
     kind: c_uint,
 ) -> Result<CUDA_MEMCPY3D> {
     let part = symbol_part(symbol, size, offset)?;
     write_direction(kind)?;
-    row(part, source, size, kind)
+    row(part, src, size, kind)
 }
 
 fn row_from_symbol(
-    target: *mut c_void,
+    dst: *mut c_void,
     symbol: *const c_void,
     size: usize,
     offset: usize,
@@ -149,5 +149,5 @@ fn row_from_symbol(
 ) -> Result<CUDA_MEMCPY3D> {
     let part = symbol_part(symbol, size, offset)?;
     read_direction(kind)?;
-    row(target, part, size, kind)
+    row(dst, part, size, kind)
 }

@@ -56,8 +56,8 @@ impl Direction {
     }
 
     /// The `cudaMemcpyKind` of two `CU_MEMORYTYPE_*`; arrays are device memory.
-    pub fn between(source: c_uint, destination: c_uint) -> c_uint {
-        match (source, destination) {
+    pub fn between(src: c_uint, dst: c_uint) -> c_uint {
+        match (src, dst) {
             (CU_MEMORYTYPE_UNIFIED, _) | (_, CU_MEMORYTYPE_UNIFIED) => cudaMemcpyDefault,
             (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_HOST) => cudaMemcpyHostToHost,
             (CU_MEMORYTYPE_HOST, _) => cudaMemcpyHostToDevice,
@@ -100,29 +100,23 @@ impl Order {
 
 api! {
     fn cudaMemcpy, cudaMemcpy_ptds(
-        target: *mut c_void, source: *const c_void, size: usize, kind: c_uint,
-    ) on stream {} => checked(target, source, size, kind, Order::Blocking(stream));
+        dst: *mut c_void, src: *const c_void, size: usize, kind: c_uint,
+    ) on stream {} => checked(dst, src, size, kind, Order::Blocking(stream));
 
     fn cudaMemcpyAsync, cudaMemcpyAsync_ptsz(
-        target: *mut c_void, source: *const c_void, size: usize, kind: c_uint, stream: cudaStream_t,
-    ) per_thread stream {} => checked(target, source, size, kind, Order::Queued(stream));
+        dst: *mut c_void, src: *const c_void, size: usize, kind: c_uint, stream: cudaStream_t,
+    ) per_thread stream {} => checked(dst, src, size, kind, Order::Queued(stream));
 }
 
 /// # Safety
 /// As for [`linear`].
-unsafe fn checked(
-    target: *mut c_void,
-    source: *const c_void,
-    size: usize,
-    kind: c_uint,
-    order: Order,
-) -> Result {
+unsafe fn checked(dst: *mut c_void, src: *const c_void, size: usize, kind: c_uint, order: Order) -> Result {
     state::context()?;
     if size == 0 {
         return Ok(());
     }
     // SAFETY: both sides are valid for `size` bytes by this function's contract.
-    unsafe { linear(target, source, size, Direction::of(kind)?, order) }
+    unsafe { linear(dst, src, size, Direction::of(kind)?, order) }
 }
 
 /// Copies `size` bytes. Needs a context.
@@ -130,8 +124,8 @@ unsafe fn checked(
 /// # Safety
 /// Both pointers are valid for `size` bytes on the side that `direction` says, until the copy is done.
 pub unsafe fn linear(
-    target: *mut c_void,
-    source: *const c_void,
+    dst: *mut c_void,
+    src: *const c_void,
     size: usize,
     direction: Direction,
     order: Order,
@@ -139,29 +133,33 @@ pub unsafe fn linear(
     if size == 0 {
         return Ok(());
     }
-    let (to, from) = (address(target), address(source));
+    let (dst_address, src_address) = (address(dst), address(src));
     // SAFETY: both sides are valid for `size` bytes by this function's contract, which is all that each call here demands.
     unsafe {
         match (order.queue(), direction) {
             (_, Direction::HostToHost) => {
-                let target = Area::bytes(target, size, CU_MEMORYTYPE_HOST);
-                return copy_area(target, Area::bytes(source, size, CU_MEMORYTYPE_HOST), size, 1, order);
+                let dst = Area::bytes(dst, size, CU_MEMORYTYPE_HOST);
+                return copy_area(dst, Area::bytes(src, size, CU_MEMORYTYPE_HOST), size, 1, order);
             }
-            (None, Direction::HostToDevice) => return driver::cuMemcpyHtoD_v2(to, source, size),
-            (None, Direction::DeviceToHost) => return driver::cuMemcpyDtoH_v2(target, from, size),
-            (None, Direction::DeviceToDevice) => return driver::cuMemcpyDtoD_v2(to, from, size),
-            (None, Direction::Default) => return driver::cuMemcpy(to, from, size),
+            (None, Direction::HostToDevice) => return driver::cuMemcpyHtoD_v2(dst_address, src, size),
+            (None, Direction::DeviceToHost) => return driver::cuMemcpyDtoH_v2(dst, src_address, size),
+            (None, Direction::DeviceToDevice) => {
+                return driver::cuMemcpyDtoD_v2(dst_address, src_address, size);
+            }
+            (None, Direction::Default) => return driver::cuMemcpy(dst_address, src_address, size),
             (Some(stream), Direction::HostToDevice) => {
-                driver::cuMemcpyHtoDAsync_v2(to, source, size, stream)?
+                driver::cuMemcpyHtoDAsync_v2(dst_address, src, size, stream)?
             }
             (Some(stream), Direction::DeviceToHost) => {
-                driver::cuMemcpyDtoHAsync_v2(target, from, size, stream)?
+                driver::cuMemcpyDtoHAsync_v2(dst, src_address, size, stream)?
             }
             // The host need not wait for a copy that it cannot see.
             (Some(stream), Direction::DeviceToDevice) => {
-                return driver::cuMemcpyDtoDAsync_v2(to, from, size, stream);
+                return driver::cuMemcpyDtoDAsync_v2(dst_address, src_address, size, stream);
             }
-            (Some(stream), Direction::Default) => driver::cuMemcpyAsync(to, from, size, stream)?,
+            (Some(stream), Direction::Default) => {
+                driver::cuMemcpyAsync(dst_address, src_address, size, stream)?
+            }
         }
     }
     order.finish()

@@ -31,6 +31,12 @@ pub struct Area {
     pub y: usize,
 }
 
+/// A rectangle's bytes per row, and rows.
+struct Size {
+    width: usize,
+    height: usize,
+}
+
 impl Area {
     /// Memory at a pointer.
     pub fn pitched(pointer: *const c_void, pitch: usize, memory_type: c_uint) -> Self {
@@ -50,73 +56,73 @@ impl Area {
 
 api! {
     fn cudaMemcpy2D, cudaMemcpy2D_ptds(
-        target: *mut c_void, target_pitch: usize, source: *const c_void, source_pitch: usize, width: usize,
+        dst: *mut c_void, dst_pitch: usize, src: *const c_void, src_pitch: usize, width: usize,
         height: usize, kind: c_uint,
-    ) on stream {} => pitched(target, target_pitch, source, source_pitch, (width, height), kind, Order::Blocking(stream));
+    ) on stream {} => pitched(dst, dst_pitch, src, src_pitch, Size { width, height }, kind, Order::Blocking(stream));
 
     fn cudaMemcpy2DAsync, cudaMemcpy2DAsync_ptsz(
-        target: *mut c_void, target_pitch: usize, source: *const c_void, source_pitch: usize, width: usize,
+        dst: *mut c_void, dst_pitch: usize, src: *const c_void, src_pitch: usize, width: usize,
         height: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => pitched(target, target_pitch, source, source_pitch, (width, height), kind, Order::Queued(stream));
+    ) per_thread stream {} => pitched(dst, dst_pitch, src, src_pitch, Size { width, height }, kind, Order::Queued(stream));
 
     fn cudaMemcpy2DToArray, cudaMemcpy2DToArray_ptds(
-        target: cudaArray_t, x: usize, y: usize, source: *const c_void, pitch: usize, width: usize,
+        dst: cudaArray_t, x: usize, y: usize, src: *const c_void, pitch: usize, width: usize,
         height: usize, kind: c_uint,
-    ) on stream {} => to_array(Area::array(target, x, y), source, pitch, (width, height), kind, Order::Blocking(stream));
+    ) on stream {} => to_array(Area::array(dst, x, y), src, pitch, Size { width, height }, kind, Order::Blocking(stream));
 
     fn cudaMemcpy2DToArrayAsync, cudaMemcpy2DToArrayAsync_ptsz(
-        target: cudaArray_t, x: usize, y: usize, source: *const c_void, pitch: usize, width: usize,
+        dst: cudaArray_t, x: usize, y: usize, src: *const c_void, pitch: usize, width: usize,
         height: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => to_array(Area::array(target, x, y), source, pitch, (width, height), kind, Order::Queued(stream));
+    ) per_thread stream {} => to_array(Area::array(dst, x, y), src, pitch, Size { width, height }, kind, Order::Queued(stream));
 
     fn cudaMemcpy2DFromArray, cudaMemcpy2DFromArray_ptds(
-        target: *mut c_void, pitch: usize, source: cudaArray_t, x: usize, y: usize, width: usize,
+        dst: *mut c_void, pitch: usize, src: cudaArray_t, x: usize, y: usize, width: usize,
         height: usize, kind: c_uint,
-    ) on stream {} => from_array(target, pitch, Area::array(source, x, y), (width, height), kind, Order::Blocking(stream));
+    ) on stream {} => from_array(dst, pitch, Area::array(src, x, y), Size { width, height }, kind, Order::Blocking(stream));
 
     fn cudaMemcpy2DFromArrayAsync, cudaMemcpy2DFromArrayAsync_ptsz(
-        target: *mut c_void, pitch: usize, source: cudaArray_t, x: usize, y: usize, width: usize,
+        dst: *mut c_void, pitch: usize, src: cudaArray_t, x: usize, y: usize, width: usize,
         height: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => from_array(target, pitch, Area::array(source, x, y), (width, height), kind, Order::Queued(stream));
+    ) per_thread stream {} => from_array(dst, pitch, Area::array(src, x, y), Size { width, height }, kind, Order::Queued(stream));
 
     fn cudaMemcpy2DArrayToArray, cudaMemcpy2DArrayToArray_ptds(
-        target: cudaArray_t, target_x: usize, target_y: usize, source: cudaArray_t, source_x: usize,
-        source_y: usize,
+        dst: cudaArray_t, dst_x: usize, dst_y: usize, src: cudaArray_t, src_x: usize,
+        src_y: usize,
         width: usize, height: usize, kind: c_uint,
     ) on stream {
         state::context()?;
-        if target.is_null() {
+        if dst.is_null() {
             return Err(cudaErrorInvalidValue);
         }
         array_side(Direction::of(kind)?.source())?;
         array_side(Direction::of(kind)?.destination())?;
-        let (target, source) = (Area::array(target, target_x, target_y), Area::array(source, source_x, source_y));
-    } => copy_area(target, source, width, height, Order::Blocking(stream));
+        let (dst, src) = (Area::array(dst, dst_x, dst_y), Area::array(src, src_x, src_y));
+    } => copy_area(dst, src, width, height, Order::Blocking(stream));
 
     fn cudaMemcpyToArray, cudaMemcpyToArray_ptds(
-        target: cudaArray_t, x: usize, y: usize, source: *const c_void, size: usize, kind: c_uint,
-    ) on stream {} => runs_to_array(Area::array(target, x, y), source, size, known(kind), Order::Blocking(stream));
+        dst: cudaArray_t, x: usize, y: usize, src: *const c_void, size: usize, kind: c_uint,
+    ) on stream {} => runs_to_array(Area::array(dst, x, y), src, size, known(kind), Order::Blocking(stream));
 
     fn cudaMemcpyToArrayAsync, cudaMemcpyToArrayAsync_ptsz(
-        target: cudaArray_t, x: usize, y: usize, source: *const c_void, size: usize, kind: c_uint,
+        dst: cudaArray_t, x: usize, y: usize, src: *const c_void, size: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => runs_to_array(Area::array(target, x, y), source, size, known(kind), Order::Queued(stream));
+    ) per_thread stream {} => runs_to_array(Area::array(dst, x, y), src, size, known(kind), Order::Queued(stream));
 
     fn cudaMemcpyFromArray, cudaMemcpyFromArray_ptds(
-        target: *mut c_void, source: cudaArray_t, x: usize, y: usize, size: usize, kind: c_uint,
-    ) on stream {} => runs_from_array(target, Area::array(source, x, y), size, known(kind), Order::Blocking(stream));
+        dst: *mut c_void, src: cudaArray_t, x: usize, y: usize, size: usize, kind: c_uint,
+    ) on stream {} => runs_from_array(dst, Area::array(src, x, y), size, known(kind), Order::Blocking(stream));
 
     fn cudaMemcpyFromArrayAsync, cudaMemcpyFromArrayAsync_ptsz(
-        target: *mut c_void, source: cudaArray_t, x: usize, y: usize, size: usize, kind: c_uint,
+        dst: *mut c_void, src: cudaArray_t, x: usize, y: usize, size: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => runs_from_array(target, Area::array(source, x, y), size, known(kind), Order::Queued(stream));
+    ) per_thread stream {} => runs_from_array(dst, Area::array(src, x, y), size, known(kind), Order::Queued(stream));
 
     fn cudaMemcpyArrayToArray, cudaMemcpyArrayToArray_ptds(
-        target: cudaArray_t, target_x: usize, target_y: usize, source: cudaArray_t, source_x: usize,
-        source_y: usize,
+        dst: cudaArray_t, dst_x: usize, dst_y: usize, src: cudaArray_t, src_x: usize,
+        src_y: usize,
         size: usize, kind: c_uint,
     ) on stream {
         state::context()?;
@@ -125,15 +131,15 @@ api! {
         if size > MAX_RUN {
             return Err(cudaErrorMemoryAllocation);
         }
-        let (target_row, source_row) = (array::row_size(target)?, array::row_size(source)?);
+        let (dst_row, src_row) = (array::row_size(dst)?, array::row_size(src)?);
         let mut done = 0;
         while done < size {
-            let (to, from) = (target_x + done, source_x + done);
-            let left = (target_row - to % target_row).min(source_row - from % source_row).min(size - done);
-            let target = Area::array(target, to % target_row, target_y + to / target_row);
-            let source = Area::array(source, from % source_row, source_y + from / source_row);
+            let (to, from) = (dst_x + done, src_x + done);
+            let left = (dst_row - to % dst_row).min(src_row - from % src_row).min(size - done);
+            let dst = Area::array(dst, to % dst_row, dst_y + to / dst_row);
+            let src = Area::array(src, from % src_row, src_y + from / src_row);
             // SAFETY: the run lies in a row of both arrays, which the program promises to be live.
-            unsafe { copy_area(target, source, left, 1, Order::Blocking(stream)) }?;
+            unsafe { copy_area(dst, src, left, 1, Order::Blocking(stream)) }?;
             done += left;
         }
         Ok(())
@@ -152,41 +158,41 @@ fn known(kind: c_uint) -> c_uint {
 /// # Safety
 /// As for [`copy_area`].
 unsafe fn pitched(
-    target: *mut c_void,
-    target_pitch: usize,
-    source: *const c_void,
-    source_pitch: usize,
-    (width, height): (usize, usize),
+    dst: *mut c_void,
+    dst_pitch: usize,
+    src: *const c_void,
+    src_pitch: usize,
+    size: Size,
     kind: c_uint,
     order: Order,
 ) -> Result {
     state::context()?;
+    let Size { width, height } = size;
     if width == 0 || height == 0 {
         return Ok(());
     }
     let direction = Direction::of(kind)?;
     // With one row no pitch is used; the driver has its own view of that.
-    if height > 1 && (width > target_pitch || width > source_pitch) {
+    if height > 1 && (width > dst_pitch || width > src_pitch) {
         return Err(cudaErrorInvalidPitchValue);
     }
-    let target = Area::pitched(target, target_pitch, direction.destination());
+    let dst = Area::pitched(dst, dst_pitch, direction.destination());
     // SAFETY: both areas hold the rectangle by this function's contract.
-    unsafe {
-        copy_area(target, Area::pitched(source, source_pitch, direction.source()), width, height, order)
-    }
+    unsafe { copy_area(dst, Area::pitched(src, src_pitch, direction.source()), width, height, order) }
 }
 
 /// # Safety
 /// As for [`copy_area`].
 unsafe fn to_array(
-    target: Area,
-    source: *const c_void,
+    dst: Area,
+    src: *const c_void,
     pitch: usize,
-    (width, height): (usize, usize),
+    size: Size,
     kind: c_uint,
     order: Order,
 ) -> Result {
     state::context()?;
+    let Size { width, height } = size;
     if width == 0 || height == 0 {
         return Ok(());
     }
@@ -196,20 +202,21 @@ unsafe fn to_array(
         return Err(cudaErrorInvalidPitchValue);
     }
     // SAFETY: both areas hold the rectangle by this function's contract.
-    unsafe { copy_area(target, Area::pitched(source, pitch, direction.source()), width, height, order) }
+    unsafe { copy_area(dst, Area::pitched(src, pitch, direction.source()), width, height, order) }
 }
 
 /// # Safety
 /// As for [`copy_area`].
 unsafe fn from_array(
-    target: *mut c_void,
+    dst: *mut c_void,
     pitch: usize,
-    source: Area,
-    (width, height): (usize, usize),
+    src: Area,
+    size: Size,
     kind: c_uint,
     order: Order,
 ) -> Result {
     state::context()?;
+    let Size { width, height } = size;
     if width == 0 || height == 0 {
         return Ok(());
     }
@@ -219,47 +226,35 @@ unsafe fn from_array(
         return Err(cudaErrorInvalidPitchValue);
     }
     // SAFETY: both areas hold the rectangle by this function's contract.
-    unsafe { copy_area(Area::pitched(target, pitch, direction.destination()), source, width, height, order) }
+    unsafe { copy_area(Area::pitched(dst, pitch, direction.destination()), src, width, height, order) }
 }
 
 /// # Safety
 /// As for [`copy_area`].
-unsafe fn runs_to_array(
-    target: Area,
-    source: *const c_void,
-    size: usize,
-    kind: c_uint,
-    order: Order,
-) -> Result {
+unsafe fn runs_to_array(dst: Area, src: *const c_void, size: usize, kind: c_uint, order: Order) -> Result {
     state::context()?;
     let direction = Direction::of(kind)?;
     array_side(direction.destination())?;
-    let row = row_inside(&target, size)?;
-    for run in runs(target.x, target.y, row, size) {
-        let source = Area::pitched(source.wrapping_byte_add(run.offset), row, direction.source());
+    let row = row_inside(&dst, size)?;
+    for run in runs(dst.x, dst.y, row, size) {
+        let src = Area::pitched(src.wrapping_byte_add(run.offset), row, direction.source());
         // SAFETY: the linear memory has `size` bytes by this function's contract, and each run lies inside of them.
-        unsafe { copy_area(Area { x: run.x, y: run.y, ..target }, source, run.width, run.height, order) }?;
+        unsafe { copy_area(Area { x: run.x, y: run.y, ..dst }, src, run.width, run.height, order) }?;
     }
     Ok(())
 }
 
 /// # Safety
 /// As for [`copy_area`].
-unsafe fn runs_from_array(
-    target: *mut c_void,
-    source: Area,
-    size: usize,
-    kind: c_uint,
-    order: Order,
-) -> Result {
+unsafe fn runs_from_array(dst: *mut c_void, src: Area, size: usize, kind: c_uint, order: Order) -> Result {
     state::context()?;
     let direction = Direction::of(kind)?;
     array_side(direction.source())?;
-    let row = row_inside(&source, size)?;
-    for run in runs(source.x, source.y, row, size) {
-        let target = Area::pitched(target.wrapping_byte_add(run.offset), row, direction.destination());
+    let row = row_inside(&src, size)?;
+    for run in runs(src.x, src.y, row, size) {
+        let dst = Area::pitched(dst.wrapping_byte_add(run.offset), row, direction.destination());
         // SAFETY: the linear memory has `size` bytes by this function's contract, and each run lies inside of them.
-        unsafe { copy_area(target, Area { x: run.x, y: run.y, ..source }, run.width, run.height, order) }?;
+        unsafe { copy_area(dst, Area { x: run.x, y: run.y, ..src }, run.width, run.height, order) }?;
     }
     Ok(())
 }
@@ -309,8 +304,8 @@ fn runs(x: usize, y: usize, row: usize, size: usize) -> impl Iterator<Item = Run
 ///
 /// # Safety
 /// Both areas hold the rectangle, until the copy is done.
-pub unsafe fn copy_area(target: Area, source: Area, width: usize, height: usize, order: Order) -> Result {
-    if [&target, &source].iter().any(|area| area.memory_type == CU_MEMORYTYPE_ARRAY && area.array.is_null()) {
+pub unsafe fn copy_area(dst: Area, src: Area, width: usize, height: usize, order: Order) -> Result {
+    if [&dst, &src].iter().any(|area| area.memory_type == CU_MEMORYTYPE_ARRAY && area.array.is_null()) {
         return Err(cudaErrorInvalidResourceHandle);
     }
     let end = |area: Area| CopyEnd2D {
@@ -323,7 +318,7 @@ pub unsafe fn copy_area(target: Area, source: Area, width: usize, height: usize,
         array: address(area.array),
         pitch: area.pitch,
     };
-    let parameters = CUDA_MEMCPY2D { src: end(source), dst: end(target), width, height };
+    let parameters = CUDA_MEMCPY2D { src: end(src), dst: end(dst), width, height };
     match order.queue() {
         // SAFETY: both areas hold the rectangle by this function's contract.
         None => unsafe { driver::cuMemcpy2DUnaligned_v2(&parameters) },

@@ -140,13 +140,13 @@ pub fn from_driver(p: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParms> {
 }
 
 /// Returns the unit in which extents and positions count.
-fn unit(source: cudaArray_t, target: cudaArray_t) -> Result<Unit> {
-    match (source.is_null(), target.is_null()) {
+fn unit(src: cudaArray_t, dst: cudaArray_t) -> Result<Unit> {
+    match (src.is_null(), dst.is_null()) {
         (true, true) => Ok(Unit::BYTE),
-        (false, true) => array::unit(source),
-        (true, false) => array::unit(target),
-        (false, false) => match (array::unit(source)?, array::unit(target)?) {
-            (source, target) if source == target => Ok(source),
+        (false, true) => array::unit(src),
+        (true, false) => array::unit(dst),
+        (false, false) => match (array::unit(src)?, array::unit(dst)?) {
+            (src, dst) if src == dst => Ok(src),
             _ => Err(cudaErrorInvalidValue),
         },
     }

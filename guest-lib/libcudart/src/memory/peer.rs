@@ -14,21 +14,21 @@ use crate::{driver, state};
 
 api! {
     fn cudaMemcpyPeer(
-        target: *mut c_void, target_device: c_int, source: *const c_void, source_device: c_int, size: usize,
+        dst: *mut c_void, dst_device: c_int, src: *const c_void, src_device: c_int, size: usize,
     ) {
         let runtime = state::context()?;
-        let to = runtime.device(target_device)?.primary_context()?;
-        let from = runtime.device(source_device)?.primary_context()?;
-    } => driver::cuMemcpyPeer(address(target), to, address(source), from, size);
+        let to = runtime.device(dst_device)?.primary_context()?;
+        let from = runtime.device(src_device)?.primary_context()?;
+    } => driver::cuMemcpyPeer(address(dst), to, address(src), from, size);
 
     fn cudaMemcpyPeerAsync(
-        target: *mut c_void, target_device: c_int, source: *const c_void, source_device: c_int, size: usize,
+        dst: *mut c_void, dst_device: c_int, src: *const c_void, src_device: c_int, size: usize,
         stream: cudaStream_t,
     ) {
         let runtime = state::context()?;
-        let to = runtime.device(target_device)?.primary_context()?;
-        let from = runtime.device(source_device)?.primary_context()?;
-    } => driver::cuMemcpyPeerAsync(address(target), to, address(source), from, size, stream);
+        let to = runtime.device(dst_device)?.primary_context()?;
+        let from = runtime.device(src_device)?.primary_context()?;
+    } => driver::cuMemcpyPeerAsync(address(dst), to, address(src), from, size, stream);
 
     fn cudaMemcpy3DPeer, cudaMemcpy3DPeer_ptds(parameters: In<cudaMemcpy3DPeerParms>) on stream {} => copy(parameters, Order::Blocking(stream));
 
@@ -42,8 +42,8 @@ api! {
 unsafe fn copy(parameters: In<cudaMemcpy3DPeerParms>, order: Order) -> Result {
     let p = parameters.get()?;
     let runtime = state::context()?;
-    let source = runtime.device(p.srcDevice)?.primary_context()?;
-    let target = runtime.device(p.dstDevice)?.primary_context()?;
+    let src = runtime.device(p.srcDevice)?.primary_context()?;
+    let dst = runtime.device(p.dstDevice)?.primary_context()?;
     if is_empty(&p.extent) {
         return state::whole_context().map(drop);
     }
@@ -59,8 +59,8 @@ unsafe fn copy(parameters: In<cudaMemcpy3DPeerParms>, order: Order) -> Result {
     };
     check(&on_device)?;
     let mut parameters = to_driver(&on_device)?;
-    parameters.src.context = address(source);
-    parameters.dst.context = address(target);
+    parameters.src.context = address(src);
+    parameters.dst.context = address(dst);
     match order.queue() {
         // SAFETY: the memory is valid by this function's contract.
         None => unsafe { driver::cuMemcpy3DPeer(&parameters) },

@@ -19,11 +19,11 @@ api! {
 
     fn cudaMemset2D, cudaMemset2D_ptds(
         memory: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize,
-    ) on stream {} => rectangle(memory, pitch, value, (width, height), Order::Blocking(stream));
+    ) on stream {} => rectangle(memory, pitch, value, width, height, Order::Blocking(stream));
 
     fn cudaMemset2DAsync, cudaMemset2DAsync_ptsz(
         memory: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, stream: cudaStream_t,
-    ) per_thread stream {} => rectangle(memory, pitch, value, (width, height), Order::Queued(stream));
+    ) per_thread stream {} => rectangle(memory, pitch, value, width, height, Order::Queued(stream));
 
     fn cudaMemset3D, cudaMemset3D_ptds(memory: cudaPitchedPtr, value: c_int, extent: cudaExtent) on stream {} => volume(&memory, value, &extent, Order::Blocking(stream));
 
@@ -59,7 +59,8 @@ unsafe fn rectangle(
     memory: *mut c_void,
     pitch: usize,
     value: c_int,
-    (width, height): (usize, usize),
+    width: usize,
+    height: usize,
     order: Order,
 ) -> Result {
     state::context()?;
@@ -96,7 +97,7 @@ unsafe fn volume(memory: &cudaPitchedPtr, value: c_int, extent: &cudaExtent, ord
         let offset = slice_size.checked_mul(slice).ok_or(cudaErrorInvalidValue)?;
         let start = memory.ptr.wrapping_byte_add(offset);
         // SAFETY: the box is valid memory by this function's contract, and each slice lies in it.
-        unsafe { rectangle(start, memory.pitch, value, (extent.width, rows), order) }?;
+        unsafe { rectangle(start, memory.pitch, value, extent.width, rows, order) }?;
     }
     Ok(())
 }

@@ -28,30 +28,31 @@ api! {
     }
 
     fn cudaMemcpyToSymbol, cudaMemcpyToSymbol_ptds(
-        symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
-    ) on stream {} => to_symbol(symbol, source, (size, offset), kind, Order::Blocking(stream));
+        symbol: *const c_void, src: *const c_void, size: usize, offset: usize, kind: c_uint,
+    ) on stream {} => to_symbol(symbol, src, size, offset, kind, Order::Blocking(stream));
 
     fn cudaMemcpyToSymbolAsync, cudaMemcpyToSymbolAsync_ptsz(
-        symbol: *const c_void, source: *const c_void, size: usize, offset: usize, kind: c_uint,
+        symbol: *const c_void, src: *const c_void, size: usize, offset: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => to_symbol(symbol, source, (size, offset), kind, Order::Queued(stream));
+    ) per_thread stream {} => to_symbol(symbol, src, size, offset, kind, Order::Queued(stream));
 
     fn cudaMemcpyFromSymbol, cudaMemcpyFromSymbol_ptds(
-        target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
-    ) on stream {} => from_symbol(target, symbol, (size, offset), kind, Order::Blocking(stream));
+        dst: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
+    ) on stream {} => from_symbol(dst, symbol, size, offset, kind, Order::Blocking(stream));
 
     fn cudaMemcpyFromSymbolAsync, cudaMemcpyFromSymbolAsync_ptsz(
-        target: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
+        dst: *mut c_void, symbol: *const c_void, size: usize, offset: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => from_symbol(target, symbol, (size, offset), kind, Order::Queued(stream));
+    ) per_thread stream {} => from_symbol(dst, symbol, size, offset, kind, Order::Queued(stream));
 }
 
 /// # Safety
 /// As for [`linear`].
 unsafe fn to_symbol(
     symbol: *const c_void,
-    source: *const c_void,
-    (size, offset): (usize, usize),
+    src: *const c_void,
+    size: usize,
+    offset: usize,
     kind: c_uint,
     order: Order,
 ) -> Result {
@@ -59,18 +60,19 @@ unsafe fn to_symbol(
     if size == 0 {
         return Ok(());
     }
-    let target = part(symbol, size, offset)?;
+    let dst = part(symbol, size, offset)?;
     let direction = write_direction(kind)?;
     // SAFETY: the program's memory has `size` bytes by this function's contract; `part` checked the variable's range.
-    unsafe { linear(target, source, size, direction, order) }
+    unsafe { linear(dst, src, size, direction, order) }
 }
 
 /// # Safety
 /// As for [`linear`].
 unsafe fn from_symbol(
-    target: *mut c_void,
+    dst: *mut c_void,
     symbol: *const c_void,
-    (size, offset): (usize, usize),
+    size: usize,
+    offset: usize,
     kind: c_uint,
     order: Order,
 ) -> Result {
@@ -78,10 +80,10 @@ unsafe fn from_symbol(
     if size == 0 {
         return Ok(());
     }
-    let source = part(symbol, size, offset)?;
+    let src = part(symbol, size, offset)?;
     let direction = read_direction(kind)?;
     // SAFETY: the program's memory has `size` bytes by this function's contract; `part` checked the variable's range.
-    unsafe { linear(target, source, size, direction, order) }
+    unsafe { linear(dst, src, size, direction, order) }
 }
 
 /// A direction that ends on the device.

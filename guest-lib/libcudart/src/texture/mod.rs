@@ -123,13 +123,13 @@ fn resource_to_driver(resource: &cudaResourceDesc) -> Result<CUDA_RESOURCE_DESC>
             RESOURCE_LINEAR => {
                 let LinearResource { devPtr, desc, sizeInBytes } = resource.res.linear;
                 let Format { code, channels } = Format::of(&desc)?;
-                CUDA_RESOURCE_DESC::linear(address(devPtr), (code, channels), sizeInBytes as u64)
+                CUDA_RESOURCE_DESC::linear(address(devPtr), code, channels, sizeInBytes as u64)
             }
             RESOURCE_PITCH_2D => {
                 let Pitch2DResource { devPtr, desc, width, height, pitchInBytes } = resource.res.pitch2D;
                 let Format { code, channels } = Format::of(&desc)?;
                 let size = [width, height, pitchInBytes].map(|size| size as u64);
-                CUDA_RESOURCE_DESC::pitched(address(devPtr), (code, channels), size)
+                CUDA_RESOURCE_DESC::pitched(address(devPtr), code, channels, size)
             }
             _ => return Err(cudaErrorInvalidValue),
         }

@@ -87,7 +87,7 @@ c_structs! {
         channel_type: u32,
         /// Blocks of a cluster.
         cluster: [u32; 3],
-        /// How clusters are scheduled.
+        /// The scheduling policy of clusters.
         cluster_scheduling: u32,
         /// Bytes.
         local_total_64: u64,
@@ -95,7 +95,7 @@ c_structs! {
         max_potential_cluster: u32,
         /// Clusters.
         max_active_clusters: u32,
-        /// Whether device code launched it, and what newer releases add.
+        /// 1 if device code launched it, and fields of newer releases.
         later: [u64; 5],
     }
 
@@ -133,11 +133,11 @@ c_structs! {
         channel: u32,
         /// `CUpti_ChannelType`
         channel_type: u32,
-        /// Whether device code started it.
+        /// 1 if device code started it.
         device_launched: u32,
         /// Copies in this record.
         copies: u64,
-        /// What newer releases add.
+        /// Fields of newer releases.
         later: [u64; 2],
     }
 
@@ -215,9 +215,9 @@ c_structs! {
         channel: u32,
         /// `CUpti_ChannelType`
         channel_type: u32,
-        /// Whether device code started it.
+        /// 1 if device code started it.
         device_launched: u32,
-        /// What newer releases add.
+        /// Fields of newer releases.
         later: [u64; 2],
     }
 
@@ -237,7 +237,7 @@ c_structs! {
         thread: u32,
         /// The number of this call.
         correlation: u32,
-        /// What it returned.
+        /// Its result.
         result: u32,
     }
 
@@ -247,7 +247,7 @@ c_structs! {
         kind: u32,
         /// `CUpti_ExternalCorrelationKind`
         external_kind: u32,
-        /// What the program pushed.
+        /// The id that the program pushed.
         external: u64,
         /// The call's number.
         correlation: u32,

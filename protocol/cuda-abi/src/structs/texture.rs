@@ -94,12 +94,12 @@ impl CUDA_RESOURCE_DESC {
     }
 
     /// `bytes` bytes at `dptr`, of elements of `format` with `channels` channels.
-    pub fn linear(dptr: u64, (format, channels): (u32, u32), bytes: u64) -> Self {
+    pub fn linear(dptr: u64, format: u32, channels: u32, bytes: u64) -> Self {
         Self::new(LINEAR, [dptr, pair(format, channels), bytes])
     }
 
     /// Rows at `dptr`: `size` is elements per row, rows, and bytes from row to row.
-    pub fn pitched(dptr: u64, (format, channels): (u32, u32), size: [u64; 3]) -> Self {
+    pub fn pitched(dptr: u64, format: u32, channels: u32, size: [u64; 3]) -> Self {
         let [width, height, pitch] = size;
         Self::new(PITCH_2D, [dptr, pair(format, channels), width, height, pitch])
     }

@@ -29,10 +29,10 @@ macro_rules! nvml_calls {
             /// A field (`NVML_FI_DEV_*`) of the card in a scope (`NVML_POWER_SCOPE_*`): its `nvmlValueType_t` and the bytes
             /// of its value. The host tells those that describe the card and not who uses it.
             0x0e05 card nvml_field(device: DeviceOrdinal, field: u32, scope: u32) -> (kind: u32, value: u64);
-            /// What the card's link carries: 0 to the host and 1 from it (KB/s, measured for 20 ms), 2 how often it said
+            /// The traffic of the card's link: 0 to the host and 1 from it (KB/s, measured for 20 ms), 2 how often it said
             /// something again; 3 by how many degrees Celsius the GPU may get warmer (an `i32`).
             0x0e06 card nvml_value(device: DeviceOrdinal, which: u32) -> (value: u32);
-            /// What the function of that number in [`crate::cuda::getter`] tells; inputs that it does not have are 0.
+            /// The answer of the function of that number in [`crate::cuda::getter`]; inputs that it does not have are 0.
             /// The code is its `nvmlReturn_t`. Bulk output: its results, each where [`crate::cuda::Getter::places`] says.
             0x0e07 custom nvml_get(device: DeviceOrdinal, getter: u32, inputs: [u64; 3]) -> (code: u32);
         } }

@@ -17,11 +17,11 @@ use super::{limit, says_hello, starved};
 use crate::kills::in_session;
 use crate::{Target, attack, attack_with};
 
-/// What is left of the daemon's address space, in KiB: nothing; less than a stack; a stack, but nothing beside it; several.
+/// The rest of the daemon's address space, in KiB: nothing; less than a stack; a stack, but nothing beside it; several.
 const LEFT_KIB: [u64; 6] = [0, 1024, 2060, 2072, 4132, 20_000];
 /// Folders with the controllers of version 1 of control groups, and that of version 2.
 const GROUPS: &str = "/sys/fs/cgroup";
-/// What a worker may have more than it has, and what its session then asks for.
+/// The memory that a worker may still take, and the memory that its session then asks for.
 const WORKER_ROOM: u64 = 64 << 20;
 const TOO_MUCH: u64 = 1 << 30;
 

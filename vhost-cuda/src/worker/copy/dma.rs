@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the copy engine wants of the GPU: asynchronous copies of pinned memory in one stream's order, and marks
+//! The copy engine's interface to the GPU: asynchronous copies of pinned memory in one stream's order, and marks
 //! in that order. A trait, so that tests can put something in its place that finishes late or fails.
 
 use super::super::gpu::{

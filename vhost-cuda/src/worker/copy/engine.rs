@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the copies of a session share.
+//! State that the copies of a session share.
 
 use super::staging::Staging;
 use super::threads::CopyThreads;
 
-/// What the copies of a session share.
+/// State that the copies of a session share.
 #[derive(Debug)]
 pub struct Engine {
     pub staging: Staging,

@@ -14,7 +14,9 @@ const STAGED_BYTES: usize = 16 << 10;
 /// Copies to the device in stream order, without waiting for the device.
 pub fn send(
     engine: &Engine,
-    (gpu, context, stream): (&Driver, u64, CUstream),
+    gpu: &Driver,
+    context: u64,
+    stream: CUstream,
     dst: CUdeviceptr,
     bytes: &[u8],
 ) -> CuResult<()> {
@@ -57,18 +59,20 @@ fn send_through(
 /// it may be waited for by that.
 pub fn fetch(
     engine: &Engine,
-    (gpu, context, stream): (&Driver, u64, CUstream),
+    context: u64,
+    dma: Stream<'_>,
     src: CUdeviceptr,
-    (bytes, room): (&mut Vec<u8>, usize),
+    bytes: &mut Vec<u8>,
+    room: usize,
     signal: Option<(&mut Signal, u64)>,
 ) -> CuResult<()> {
-    let dma = Stream { gpu, stream };
+    let Stream { gpu, stream } = dma;
     let mut share = engine.staging.share(context, 1);
     if room <= BUFFER_BYTES
         && let Some(buffer) = share.take(&dma)?
     {
         // SAFETY: the buffer has that room, is this copy's, and is read after the wait; the caller checked `src`.
-        let fetched = unsafe { fetch_to(gpu, (stream, signal), buffer.as_ptr(), src, room) };
+        let fetched = unsafe { fetch_to(gpu, stream, signal, buffer.as_ptr(), src, room) };
         if let Err(error) = fetched {
             share.abandon(buffer);
             return Err(error);
@@ -81,7 +85,7 @@ pub fn fetch(
     let before = bytes.len();
     bytes.resize(before + room, 0);
     // SAFETY: `bytes` has that room and stays until the copy is complete; the caller checked `src`.
-    unsafe { fetch_to(gpu, (stream, None), bytes[before..].as_mut_ptr(), src, room) }
+    unsafe { fetch_to(gpu, stream, None, bytes[before..].as_mut_ptr(), src, room) }
 }
 
 /// Copies from the device and waits for it.
@@ -91,7 +95,8 @@ pub fn fetch(
 /// `dst` must be good for `room` bytes, and the range at `src` the session's.
 unsafe fn fetch_to(
     gpu: &Driver,
-    (stream, signal): (CUstream, Option<(&mut Signal, u64)>),
+    stream: CUstream,
+    signal: Option<(&mut Signal, u64)>,
     dst: *mut u8,
     src: CUdeviceptr,
     room: usize,

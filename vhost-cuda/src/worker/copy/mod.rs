@@ -35,10 +35,10 @@ pub fn to_device(
     stream: CUstream,
 ) -> CuResult<()> {
     match bulk {
-        BulkIn::Inline(bytes) => inline::send(&session.copies, (&session.gpu, context.0, stream), dst, bytes),
+        BulkIn::Inline(bytes) => inline::send(&session.copies, &session.gpu, context.0, stream, dst, bytes),
         BulkIn::Pages(pages) => {
             let dma = Stream { gpu: &session.gpu, stream };
-            Pipeline::new(&session.copies, context.0, &dma, (pages, Direction::Gather), dst)
+            Pipeline::new(&session.copies, context.0, &dma, pages, Direction::Gather, dst)
                 .gather(stream == STREAM_LEGACY)
         }
     }
@@ -51,16 +51,18 @@ pub fn from_device(
     context: ContextId,
     src: CUdeviceptr,
     bulk: &mut BulkOut,
-    (stream, signal): (CUstream, Option<&mut Signal>),
+    stream: CUstream,
+    signal: Option<&mut Signal>,
 ) -> CuResult<()> {
     match bulk {
         BulkOut::Inline { room, bytes } => {
             let signal = signal.map(|signal| (signal, session.contexts.epoch()));
-            inline::fetch(&session.copies, (&session.gpu, context.0, stream), src, (bytes, *room), signal)
+            let dma = Stream { gpu: &session.gpu, stream };
+            inline::fetch(&session.copies, context.0, dma, src, bytes, *room, signal)
         }
         BulkOut::Pages(pages) => {
             let dma = Stream { gpu: &session.gpu, stream };
-            Pipeline::new(&session.copies, context.0, &dma, (pages, Direction::Scatter), src).scatter()
+            Pipeline::new(&session.copies, context.0, &dma, pages, Direction::Scatter, src).scatter()
         }
     }
 }

@@ -50,7 +50,8 @@ impl<'a, D: Dma> Pipeline<'a, D> {
         engine: &'a Engine,
         context: u64,
         dma: &'a D,
-        (pages, direction): (&PageList, Direction),
+        pages: &PageList,
+        direction: Direction,
         device: CUdeviceptr,
     ) -> Self {
         let threads = engine.threads.limit();

@@ -200,11 +200,11 @@ fn noise(bytes: usize, seed: u64) -> Vec<u8> {
 }
 
 fn gather(engine: &Engine, stream: &FakeStream, guest: &Guest, wait: bool) -> CuResult<()> {
-    Pipeline::new(engine, CONTEXT, stream, (&guest.pages, Direction::Gather), DEVICE).gather(wait)
+    Pipeline::new(engine, CONTEXT, stream, &guest.pages, Direction::Gather, DEVICE).gather(wait)
 }
 
 fn scatter(engine: &Engine, stream: &FakeStream, guest: &Guest) -> CuResult<()> {
-    Pipeline::new(engine, CONTEXT, stream, (&guest.pages, Direction::Scatter), DEVICE).scatter()
+    Pipeline::new(engine, CONTEXT, stream, &guest.pages, Direction::Scatter, DEVICE).scatter()
 }
 
 /// There, overwritten, and back elsewhere.

@@ -65,8 +65,9 @@ impl FuzzSession {
         };
         static OUTPUT: Mutex<Option<Output>> = Mutex::new(None);
         let output = OUTPUT.lock().get_or_insert_with(Output::fixture).again();
-        let parts = (IMAGES.clone(), Sharing::new(dead_socket()));
-        let session = SessionState::new(Driver::null(), parts, output, window, null::DEVICES, limits);
+        let (images, sharing) = (IMAGES.clone(), Sharing::new(dead_socket()));
+        let session =
+            SessionState::new(Driver::null(), images, sharing, output, window, null::DEVICES, limits);
         open(&session.vendor);
         session.trace.open_none();
         let region = Region { guest_addr: MEMORY_BASE, bytes: MEMORY_BYTES, file_offset: 0 };

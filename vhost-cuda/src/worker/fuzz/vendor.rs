@@ -165,7 +165,7 @@ pub fn run(data: &[u8]) {
         if !choices.more() {
             break;
         }
-        handles = call(&session, &mut thread, (number, rows), handles, &mut choices);
+        handles = call(&session, &mut thread, number, rows, handles, &mut choices);
     }
     thread.held.release();
 }
@@ -174,7 +174,8 @@ pub fn run(data: &[u8]) {
 fn call(
     session: &FuzzSession,
     thread: &mut ThreadState,
-    (number, rows): (usize, &'static Library),
+    number: usize,
+    rows: &'static Library,
     handles: u64,
     choices: &mut Choices<'_>,
 ) -> u64 {

@@ -59,7 +59,7 @@ pub fn cuImportExternalMemory(
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
     })?;
-    reservations.import(memory.0, raw, (token, offer.bytes), place);
+    reservations.import(memory.0, raw, token, offer.bytes, place);
     Ok(())
 }
 
@@ -136,8 +136,8 @@ pub fn cuExternalMemoryGetMappedMipmappedArray(
     // SAFETY: the description lives across the call.
     let (made,) = unsafe { cx.gpu().cuExternalMemoryGetMappedMipmappedArray(raw, &part) }?;
     reservations.externals.map_array(memory.0, mipmap.0);
-    let name = (mipmap.0, &cx.session.objects.mipmaps);
-    cx.fill(reserved, counted(cx, Some(home), name, made, Driver::cuMipmappedArrayDestroy))
+    let table = &cx.session.objects.mipmaps;
+    cx.fill(reserved, counted(cx, Some(home), mipmap.0, table, made, Driver::cuMipmappedArrayDestroy))
 }
 
 impl Destroy for ExternalMemoryId {

@@ -27,7 +27,8 @@ const TYPE_DEVICE: u32 = 2;
 /// Charges `charged` bytes, and allocates as many as `bytes`.
 pub(super) fn allocate(
     cx: &CallContext<'_>,
-    (bytes, charged): (u64, u64),
+    bytes: u64,
+    charged: u64,
     origin: Origin,
     driver: impl FnOnce(usize) -> CuResult<u64>,
 ) -> CuResult<u64> {
@@ -54,7 +55,7 @@ pub(super) fn allocate_async(
     pool: usize,
     driver: impl FnOnce(usize) -> CuResult<u64>,
 ) -> CuResult<DevicePtr> {
-    let dptr = allocate(cx, (bytes, quota::in_pool(bytes)), Origin::AllocatedAsync(pool), driver)?;
+    let dptr = allocate(cx, bytes, quota::in_pool(bytes), Origin::AllocatedAsync(pool), driver)?;
     pools::grown(cx.session, pool);
     Ok(DevicePtr(dptr))
 }
@@ -118,7 +119,7 @@ pub fn cuMemAllocAsync(cx: &mut CallContext<'_>, bytesize: u64, stream: StreamId
     let stream = cx.resolve(stream)?;
     let made = |bytes| Ok(cx.gpu().cuMemAllocAsync(bytes, stream)?.0);
     if captures(cx, stream) {
-        let dptr = allocate(cx, (bytesize, quota::rounded(bytesize)), Origin::GraphNode, made)?;
+        let dptr = allocate(cx, bytesize, quota::rounded(bytesize), Origin::GraphNode, made)?;
         let graph = cx.session.graphs.name_graph(cx.gpu().capture_info(stream)?.graph, None);
         cx.session.graphs.add_lease(graph, Lease::new(dptr));
         return Ok((DevicePtr(dptr),));
@@ -225,7 +226,7 @@ pub fn cuMemHostRegister_v2(
     check_register_flags(flags)?;
     let mut window = cx.session.window();
     let area = map_kept(cx, &mut window, address, bytesize)?;
-    let registered = register(cx, &mut window, (area.base, area.bytes), bytesize, place);
+    let registered = register(cx, &mut window, area.base, area.bytes, bytesize, place);
     registered.inspect_err(|_| window.unmap(area.base))
 }
 
@@ -246,7 +247,7 @@ pub fn window_register(
     check_register_flags(flags)?;
     let mut window = cx.session.window();
     window.check_unregistered(base, bytesize)?;
-    register(cx, &mut window, (base, bytesize), bytesize, place)
+    register(cx, &mut window, base, bytesize, bytesize, place)
 }
 
 fn check_register_flags(flags: u32) -> CuResult<()> {
@@ -266,7 +267,8 @@ fn map_kept(cx: &mut CallContext<'_>, window: &mut Window, address: u64, bytesiz
 fn register(
     cx: &CallContext<'_>,
     window: &mut Window,
-    (base, bytes): (u64, u64),
+    base: u64,
+    bytes: u64,
     used: u64,
     place: (u64, i32),
 ) -> CuResult<(DevicePtr,)> {
@@ -302,7 +304,7 @@ pub fn download(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) -> C
     cx.session.check(src.0, bytes)?;
     let context = ContextId(cx.home());
     let signal = if cx.may_signal(bytes) { Some(&mut cx.thread.signal) } else { None };
-    copy::from_device(cx.session, context, src.0, &mut cx.bulk_out, (stream, signal))
+    copy::from_device(cx.session, context, src.0, &mut cx.bulk_out, stream, signal)
 }
 
 /// Copies between any two ranges of the session, in stream order, and waits for it. Windows that adjoin count as one

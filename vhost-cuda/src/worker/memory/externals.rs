@@ -85,7 +85,9 @@ impl Externals {
         &mut self,
         name: u64,
         raw: CUexternalMemory,
-        (token, bytes, own): (Token, u64, Option<u64>),
+        token: Token,
+        bytes: u64,
+        own: Option<u64>,
         place: (u64, i32),
     ) -> bool {
         self.imports.insert(name, Import { raw: raw as usize, token, place });
@@ -181,7 +183,7 @@ mod tests {
 
     fn import(externals: &mut Externals, name: u64, own: Option<u64>) -> bool {
         externals.check_new(name).expect("a free name");
-        externals.import(name, std::ptr::without_provenance_mut(1), (TOKEN, 4096, own), (3, 0))
+        externals.import(name, std::ptr::without_provenance_mut(1), TOKEN, 4096, own, (3, 0))
     }
 
     #[test]

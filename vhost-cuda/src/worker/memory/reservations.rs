@@ -253,15 +253,9 @@ impl Reservations {
     }
 
     /// Enters an import of external memory, made in a context of a device.
-    pub fn import(
-        &mut self,
-        name: u64,
-        raw: CUexternalMemory,
-        (token, bytes): (Token, u64),
-        place: (u64, i32),
-    ) {
+    pub fn import(&mut self, name: u64, raw: CUexternalMemory, token: Token, bytes: u64, place: (u64, i32)) {
         let own = self.offered.get(&token).copied();
-        if self.externals.import(name, raw, (token, bytes, own), place)
+        if self.externals.import(name, raw, token, bytes, own, place)
             && let Some(allocation) = own.and_then(|name| self.allocations.get_mut(&name))
         {
             allocation.mapped += 1;
@@ -382,8 +376,8 @@ mod tests {
         vmm.offer(NAME, mine);
         assert_eq!((vmm.offered_as(NAME), vmm.offered_as(NAME + 1)), (Some(mine), None));
         assert_eq!((vmm.charge_of(&mine, 0x1000), vmm.charge_of(&other, 0x1000)), (0, 0x1000));
-        vmm.import(NAME + 1, raw, (mine, 0x1000), (3, 0));
-        vmm.import(NAME + 2, raw, (other, 0x1000), (3, 0));
+        vmm.import(NAME + 1, raw, mine, 0x1000, (3, 0));
+        vmm.import(NAME + 2, raw, other, 0x1000, (3, 0));
         assert_eq!(vmm.charge_of(&other, 0x1000), 0, "counts already");
         assert_eq!(vmm.release(NAME), 0, "imported");
         let unused = vmm.externals.destroy(NAME + 2);

@@ -91,8 +91,8 @@ macro_rules! call {
         call!(part $cx $name ($of, $new) $results as $function ($($arg),*))
     };
     (variable $cx:ident $name:ident ($owner:ident) ($dptr:ident: $pt:ty, $bytes:ident: $bt:ty)) => {{
-        let found = $cx.session.gpu.$name($cx.resolve($owner)?, $cx.bulk_in.name()?)?;
-        variable::found($cx, $owner, found)
+        let (dptr, bytes) = $cx.session.gpu.$name($cx.resolve($owner)?, $cx.bulk_in.name()?)?;
+        variable::found($cx, $owner, dptr, bytes)
     }};
     (variable $cx:ident $name:ident ($owner:ident) ($dptr:ident: $pt:ty, $bytes:ident: $bt:ty, $managed:ident: $mt:ty)) => {{
         let ($dptr, $bytes) = call!(variable $cx $name ($owner) ($dptr: $pt, $bytes: $bt))?;

@@ -146,7 +146,7 @@ impl Mark {
         self.completion(gpu, None).is_some()
     }
 
-    /// Whether all work before it has completed (`None`: it has not), and its GPU time since `begin` in nanoseconds, if
+    /// Returns, once all work before it has completed (`None`: it has not), its GPU time since `begin` in nanoseconds, if
     /// events say so. After an error, and after the context's end, nothing runs any more.
     pub fn completion(&self, gpu: &Driver, begin: Option<&Self>) -> Option<Option<u64>> {
         let Some(context) = self.events.context.upgrade() else { return Some(None) };

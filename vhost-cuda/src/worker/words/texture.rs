@@ -62,7 +62,6 @@ impl Resolve<'_, Ref<RawResource>> for Shown {
         if is_surface && from.kind != ARRAY {
             return Err(CudaError::INVALID_VALUE);
         }
-        let format = (from.format, from.channels);
         let memory = |bytes| memory(DevicePtr(from.dptr), bytes).resolve(cx);
         Ok(Ref(match from.kind {
             ARRAY => RawResource::array(cx.resolve(ArrayId(from.object))? as u64),
@@ -71,12 +70,13 @@ impl Resolve<'_, Ref<RawResource>> for Shown {
             }
             LINEAR => {
                 let _: Checked = memory(Some(from.width))?;
-                RawResource::linear(from.dptr, format, from.width)
+                RawResource::linear(from.dptr, from.format, from.channels, from.width)
             }
             PITCH_2D => {
                 let _: Checked =
                     memory(pitched([from.width, from.height], from.format, from.channels, from.pitch))?;
-                RawResource::pitched(from.dptr, format, [from.width, from.height, from.pitch])
+                let size = [from.width, from.height, from.pitch];
+                RawResource::pitched(from.dptr, from.format, from.channels, size)
             }
             _ => return Err(CudaError::INVALID_VALUE),
         }))

@@ -30,7 +30,7 @@ pub struct ArrayEnd {
 
 impl ArrayEnd {
     /// For the device: the array from a row of the box on.
-    fn on_wire(&self, (y, z): (u64, u64)) -> CopyEnd {
+    fn on_wire(&self, y: u64, z: u64) -> CopyEnd {
         let ArrayOrigin { x, y: first_row, z: first_slice } = self.origin;
         let (kind, address) = (COPY_ARRAY, DevicePtr(self.array.0));
         CopyEnd { kind, address, x, y: first_row + y, z: first_slice + z, pitch: 0, height: 0 }
@@ -140,7 +140,7 @@ impl BoxCopy {
             (End::Memory(dst), End::Array(src)) => self.array_to_memory(api, dst, src, stream)?,
             (End::Array(dst), End::Array(src)) => {
                 let call = &mut api.in_context()?;
-                calls::memcpy_box(call, dst.on_wire((0, 0)), src.on_wire((0, 0)), self.size, stream)?;
+                calls::memcpy_box(call, dst.on_wire(0, 0), src.on_wire(0, 0), self.size, stream)?;
                 true
             }
         };
@@ -168,12 +168,12 @@ impl BoxCopy {
             src.pack(from, self.size, limit, |memory, part| {
                 // SAFETY: `pack` passes rows of the program's, which it promises, or a buffer that outlives the call.
                 let mut call = unsafe { api.in_context()?.input_at(memory) };
-                calls::memcpy_box(&mut call, dst.on_wire((part.y, part.z)), BULK, part.size, stream)
+                calls::memcpy_box(&mut call, dst.on_wire(part.y, part.z), BULK, part.size, stream)
             })?;
             return Ok(false);
         }
         let call = &mut api.in_context()?;
-        calls::memcpy_box(call, dst.on_wire((0, 0)), src.on_wire((0, 0))?, self.size, stream)?;
+        calls::memcpy_box(call, dst.on_wire(0, 0), src.on_wire(0, 0)?, self.size, stream)?;
         Ok(true)
     }
 
@@ -190,12 +190,12 @@ impl BoxCopy {
             dst.unpack(to, self.size, limit, |memory, part| {
                 // SAFETY: `unpack` passes rows of the program's, which it promises, or a buffer that outlives the call.
                 let mut call = unsafe { api.in_context()?.output_at(memory) };
-                calls::memcpy_box(&mut call, BULK, src.on_wire((part.y, part.z)), part.size, stream)
+                calls::memcpy_box(&mut call, BULK, src.on_wire(part.y, part.z), part.size, stream)
             })?;
             return Ok(false);
         }
         let call = &mut api.in_context()?;
-        calls::memcpy_box(call, dst.on_wire((0, 0))?, src.on_wire((0, 0)), self.size, stream)?;
+        calls::memcpy_box(call, dst.on_wire(0, 0)?, src.on_wire(0, 0), self.size, stream)?;
         Ok(true)
     }
 }
@@ -223,7 +223,7 @@ impl MemoryCopy {
     }
 
     fn by_gpu(&self, api: Api, stream: StreamId) -> Result<(), CudaError> {
-        let (dst, src) = (self.dst.on_wire((0, 0))?, self.src.on_wire((0, 0))?);
+        let (dst, src) = (self.dst.on_wire(0, 0)?, self.src.on_wire(0, 0)?);
         calls::memcpy_box(&mut api.in_context()?, dst, src, self.size, stream)
     }
 
@@ -236,7 +236,7 @@ impl MemoryCopy {
         self.src.pack(from, self.size, limit, |memory, part| {
             // SAFETY: `pack` passes rows of the program's, which it promises, or a buffer that outlives the call.
             let mut call = unsafe { api.in_context()?.input_at(memory) };
-            calls::memcpy_box(&mut call, self.dst.on_wire((part.y, part.z))?, BULK, part.size, stream)
+            calls::memcpy_box(&mut call, self.dst.on_wire(part.y, part.z)?, BULK, part.size, stream)
         })
     }
 
@@ -249,7 +249,7 @@ impl MemoryCopy {
         self.dst.unpack(to, self.size, limit, |memory, part| {
             // SAFETY: `unpack` passes rows of the program's, which it promises, or a buffer that outlives the call.
             let mut call = unsafe { api.in_context()?.output_at(memory) };
-            calls::memcpy_box(&mut call, BULK, self.src.on_wire((part.y, part.z))?, part.size, stream)
+            calls::memcpy_box(&mut call, BULK, self.src.on_wire(part.y, part.z)?, part.size, stream)
         })
     }
 

@@ -75,7 +75,7 @@ impl MemoryEnd {
     }
 
     /// For the device: the memory from a row of the box on.
-    pub fn on_wire(&self, (y, z): (u64, u64)) -> Result<CopyEnd, CudaError> {
+    pub fn on_wire(&self, y: u64, z: u64) -> Result<CopyEnd, CudaError> {
         let address = self.place.device().map(DevicePtr).ok_or(CudaError::INVALID_VALUE)?;
         let Extent64 { pitch, height, .. } = self.extent;
         Ok(CopyEnd { kind: COPY_DEVICE, address, x: self.extent.row(y, z), y: 0, z: 0, pitch, height })

@@ -28,7 +28,7 @@ const FEATURES: u32 = UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_MISSING_SHMEM | UF
 /// A touch of a page that is not mapped. The thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
-    /// What was touched.
+    /// The address that was touched.
     pub address: u64,
     /// The thread, as gettid(2) has it.
     pub thread: i32,

@@ -69,7 +69,8 @@ fn map(
     at: u64,
     bytes: u64,
     file: Option<(&Store, u64)>,
-    (protection, flags): (libc::c_int, libc::c_int),
+    protection: libc::c_int,
+    flags: libc::c_int,
 ) -> io::Result<u64> {
     let (descriptor, offset) = file.map_or((-1, 0), |(store, offset)| (store.0.as_raw_fd(), offset));
     // SAFETY: with MAP_FIXED the callers pass addresses of this library's own; without it nothing is replaced.
@@ -82,12 +83,12 @@ fn map(
 impl Pages {
     /// Maps `bytes` bytes of zeros at `address`, which this library has reserved, from `offset` of the store on. A forked
     /// child has none of them.
-    pub fn new(store: &'static Store, (address, offset, bytes): (u64, u64, u64)) -> io::Result<Self> {
+    pub fn new(store: &'static Store, address: u64, offset: u64, bytes: u64) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let shared = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        let alias = map(0, bytes, Some((store, offset)), (access, shared))?;
+        let alias = map(0, bytes, Some((store, offset)), access, shared)?;
         let pages = Self { store, offset, address, alias, bytes };
-        map(address, bytes, Some((store, offset)), (access, shared | libc::MAP_FIXED))?;
+        map(address, bytes, Some((store, offset)), access, shared | libc::MAP_FIXED)?;
         for start in [address, alias] {
             pages.advise(start, bytes, libc::MADV_DONTFORK)?;
             // Where the kernel has none, there are small ones.
@@ -121,7 +122,7 @@ impl Drop for Pages {
     fn drop(&mut self) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         // Whoever still touches the allocation ends, as natively.
-        if let Err(error) = map(self.address, self.bytes, None, (libc::PROT_NONE, flags)) {
+        if let Err(error) = map(self.address, self.bytes, None, libc::PROT_NONE, flags) {
             log::error!("Memory at {:#x} stays mapped: {error}", self.address);
         }
         // SAFETY: a mapping of this library (invariant), which nobody uses any more.
@@ -142,7 +143,7 @@ mod tests {
 
     fn reserve() -> u64 {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        map(0, BYTES, None, (libc::PROT_NONE, flags)).unwrap()
+        map(0, BYTES, None, libc::PROT_NONE, flags).unwrap()
     }
 
     fn store() -> &'static Store {
@@ -152,7 +153,7 @@ mod tests {
     #[test]
     fn what_the_program_writes_is_seen_and_survives_without_the_mapping() {
         let address = reserve();
-        let pages = Pages::new(store(), (address, BYTES, BYTES)).unwrap();
+        let pages = Pages::new(store(), address, BYTES, BYTES).unwrap();
         let alias = pages.alias(4096..8192);
         // SAFETY: both are mapped for as long as `pages` lives.
         let (own, other) = unsafe { (&*((address + 4096) as *const [u8; 4096]), alias.address as *mut u8) };
@@ -183,7 +184,7 @@ mod tests {
     fn pages_are_zeros_again_after_their_end() {
         let (store, address) = (store(), reserve());
         for _ in 0..2 {
-            let pages = Pages::new(store, (address, 0, BYTES)).unwrap();
+            let pages = Pages::new(store, address, 0, BYTES).unwrap();
             let first = pages.alias(0..4096).address as *mut u8;
             // SAFETY: the alias is mapped for as long as `pages` lives.
             unsafe {
@@ -197,7 +198,7 @@ mod tests {
     fn a_touch_is_told_and_waits_until_the_page_is_mapped() {
         let Ok(faults) = Faults::open() else { return };
         let address = reserve();
-        let pages = Pages::new(store(), (address, BYTES, BYTES)).unwrap();
+        let pages = Pages::new(store(), address, BYTES, BYTES).unwrap();
         faults.watch(address..address + BYTES).unwrap();
         let toucher = std::thread::spawn(move || {
             // SAFETY: mapped until the thread has ended.

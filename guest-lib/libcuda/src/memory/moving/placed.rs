@@ -100,7 +100,7 @@ impl Api {
             CudaError::OUT_OF_MEMORY
         };
         let offset = address - MovingWindow::START;
-        let pages = Pages::new(&means.store, (address, offset, bytes)).map_err(no_memory)?;
+        let pages = Pages::new(&means.store, address, offset, bytes).map_err(no_memory)?;
         means.faults.watch(address..address + bytes).map_err(no_memory)?;
         undo.0.clear();
         let state = State { blocks: Blocks::new(bytes), pages: Some(pages) };

@@ -103,7 +103,7 @@ impl Api {
         let mut state = moving.state();
         let State { blocks, pages: Some(pages) } = &mut *state else { return Ok(()) };
         for (owner, run) in blocks.not_in_the_program(blocks.holding(offset, bytes)) {
-            self.bring(moving, pages, (owner, run.clone()))?;
+            self.bring(moving, pages, owner, run.clone())?;
             blocks.set(run, Owner::Program);
         }
         Ok(())
@@ -119,7 +119,7 @@ impl Api {
         let owner = blocks.owner(block);
         let run = if idle || owner != Owner::Gpu { blocks.touched(block) } else { block..block + 1 };
         // Also if it fails: what the GPU has cannot be had any more, and the program is to get the error, not to wait.
-        let brought = self.bring(moving, pages, (owner, run.clone()));
+        let brought = self.bring(moving, pages, owner, run.clone());
         blocks.set(run, Owner::Program);
         brought
     }
@@ -130,12 +130,7 @@ impl Api {
     }
 
     /// Fills the pages of a run and maps them.
-    fn bring(
-        self,
-        moving: &Moving,
-        pages: &Pages,
-        (owner, run): (Owner, Range<usize>),
-    ) -> Result<(), CudaError> {
+    fn bring(self, moving: &Moving, pages: &Pages, owner: Owner, run: Range<usize>) -> Result<(), CudaError> {
         let bytes = bytes_of(&run);
         if let Err(error) = pages.make(bytes.clone()) {
             log::error!("No memory for {} bytes of managed memory: {error}", bytes.end - bytes.start);

@@ -154,7 +154,7 @@ impl HostPool {
                 Err(error) => state.take_from_others(api, taken, stream).ok_or(error)?,
             },
         };
-        let range = state.range(api, (start, bytes), stream.context, self)?;
+        let range = state.range(api, start, bytes, stream.context, self)?;
         state.used.add(bytes);
         drop(state);
         let memory = &api.driver.memory;
@@ -269,7 +269,8 @@ impl State {
     fn range(
         &self,
         api: Api,
-        (start, bytes): (u64, u64),
+        start: u64,
+        bytes: u64,
         context: u64,
         pool: &Arc<HostPool>,
     ) -> Result<HostRange, CudaError> {

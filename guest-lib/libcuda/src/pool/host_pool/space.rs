@@ -36,7 +36,7 @@ struct Parked<M> {
 ///
 /// # Invariants
 ///
-/// What is parked lies in a chunk and is not free there.
+/// Parked bytes lie in a chunk and are not free there.
 #[derive(Debug)]
 pub struct Space<M> {
     /// The chunks by first address.

@@ -56,7 +56,8 @@ fn discharge(session: &SessionState, name: u64) {
 pub(super) fn counted<T: 'static>(
     cx: &CallContext<'_>,
     context: Option<(u64, Arc<Object>)>,
-    (name, table): (u64, &'static Table),
+    name: u64,
+    table: &'static Table,
     raw: *mut T,
     end: fn(&Driver, *mut T) -> CuResult<()>,
 ) -> Object {
@@ -82,8 +83,10 @@ pub fn cuArray3DCreate_v2(
     charge(cx, array.0, bytes)?;
     let made = create(cx, &raw);
     let (raw, actual) = made.inspect_err(|_| let_go(cx, array.0))?;
-    let name = (array.0, &cx.session.objects.arrays);
-    cx.fill(reserved, counted(cx, cx.home_of(), name, raw, Driver::cuArrayDestroy))?;
+    cx.fill(
+        reserved,
+        counted(cx, cx.home_of(), array.0, &cx.session.objects.arrays, raw, Driver::cuArrayDestroy),
+    )?;
     Ok((actual,))
 }
 
@@ -103,6 +106,15 @@ pub fn cuMipmappedArrayCreate(
     // SAFETY: the description lives across the call.
     let made = unsafe { cx.gpu().cuMipmappedArrayCreate(&raw, levels.min(MAX_LEVELS)) };
     let (raw,) = made.inspect_err(|_| let_go(cx, mipmap.0))?;
-    let name = (mipmap.0, &cx.session.objects.mipmaps);
-    cx.fill(reserved, counted(cx, cx.home_of(), name, raw, Driver::cuMipmappedArrayDestroy))
+    cx.fill(
+        reserved,
+        counted(
+            cx,
+            cx.home_of(),
+            mipmap.0,
+            &cx.session.objects.mipmaps,
+            raw,
+            Driver::cuMipmappedArrayDestroy,
+        ),
+    )
 }

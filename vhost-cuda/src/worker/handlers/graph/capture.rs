@@ -41,7 +41,8 @@ pub fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
 /// Has `begin` begin a capture, so that no other call uses the stream without noticing.
 fn begin_capture(
     cx: &CallContext<'_>,
-    (id, stream): (StreamId, CUstream),
+    id: StreamId,
+    stream: CUstream,
     begin: impl FnOnce() -> CuResult<()>,
 ) -> CuResult<()> {
     let graphs = &cx.session.graphs;
@@ -58,7 +59,7 @@ fn begin_capture(
 pub fn cuStreamBeginCapture_v2(cx: &mut CallContext<'_>, stream: StreamId, mode: u32) -> CuResult<()> {
     let raw = cx.resolve(stream)?;
     cx.held().lock_captures(cx.session.graphs.captures());
-    begin_capture(cx, (stream, raw), || cx.gpu().cuStreamBeginCapture_v2(raw, mode))?;
+    begin_capture(cx, stream, raw, || cx.gpu().cuStreamBeginCapture_v2(raw, mode))?;
     let info = cx.gpu().capture_info(raw)?;
     if info.status == ACTIVE {
         let graph = cx.session.graphs.name_graph(info.graph, None);
@@ -107,7 +108,7 @@ pub fn cuStreamBeginCaptureToGraph(
     cx.held().lock_captures(cx.session.graphs.captures());
     let graph = cx.graph(graph)?;
     let links = all_links(cx)?;
-    begin_capture(cx, (stream, raw), || cx.gpu().begin_capture_to(raw, graph, &links, mode))
+    begin_capture(cx, stream, raw, || cx.gpu().begin_capture_to(raw, graph, &links, mode))
 }
 
 /// Captures a copy of memory that the GPU does not reach.

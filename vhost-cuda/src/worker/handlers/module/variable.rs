@@ -26,11 +26,7 @@ impl Owner for LibraryId {
 }
 
 /// Enters a variable into the session's memory.
-pub fn found(
-    cx: &CallContext<'_>,
-    owner: impl Owner,
-    (dptr, bytes): (u64, usize),
-) -> CuResult<(DevicePtr, u64)> {
+pub fn found(cx: &CallContext<'_>, owner: impl Owner, dptr: u64, bytes: usize) -> CuResult<(DevicePtr, u64)> {
     let place = cx.place().unwrap_or((0, 0));
     let mut allocations = cx.session.allocations();
     // Asked for again it stays the same range.
