@@ -5,6 +5,7 @@
 
 mod alone;
 mod balloon;
+mod changes;
 mod crash;
 mod driver;
 mod guest;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         life::collect(suite, &shared);
         alone::collect(suite);
         balloon::collect(suite);
+        changes::collect(suite);
         crash::collect(suite);
         driver::collect(suite);
         Ok(())
