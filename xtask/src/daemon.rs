@@ -15,6 +15,9 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// Time limit for the daemon to end.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
+/// Further arguments of all daemons that tests and other commands start, as `--guest-pages named`.
+pub const ARGUMENTS_VARIABLE: &str = "VHOST_CUDA_DAEMON_ARGUMENTS";
+
 /// Which GPU executes the calls: `auto`, `emulated` or the path of a libcuda.so.1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device(pub String);
@@ -45,9 +48,11 @@ pub struct DaemonConfig {
 }
 
 impl DaemonConfig {
-    /// A daemon with 2 request queues.
+    /// A daemon with 2 request queues, and the arguments of [`ARGUMENTS_VARIABLE`].
     pub fn new(device: Device) -> Self {
-        Self { device, queues: 2, arguments: Vec::new(), environment: Vec::new() }
+        let arguments = std::env::var(ARGUMENTS_VARIABLE).unwrap_or_default();
+        let arguments = arguments.split_whitespace().map(str::to_owned).collect();
+        Self { device, queues: 2, arguments, environment: Vec::new() }
     }
 }
 

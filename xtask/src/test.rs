@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
-use crate::build::Stack;
+use crate::build::{Sanitized, Stack};
 use crate::paths::Paths;
 use crate::progress::duration;
 use crate::setup::kernel::{Flavour, Kernel};
@@ -51,9 +51,36 @@ pub struct TestArguments {
     /// The guest's kernel, for level vm
     #[arg(long, value_enum, default_value_t)]
     kernel: Flavour,
+    /// Build the daemon, the workers and the emulator with a sanitizer; for levels hostile, integration and conformance
+    #[arg(long, value_enum)]
+    sanitize: Option<Sanitizer>,
     /// For the test programs: a part of a test's name, --nocapture …
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
+}
+
+/// A sanitizer of the compiler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Sanitizer {
+    /// AddressSanitizer.
+    Address,
+}
+
+impl TestArguments {
+    /// Levels whose daemons can run with a sanitizer.
+    fn check_sanitizer(&self, paths: &Paths) -> Result<()> {
+        if self.sanitize.is_none() {
+            return Ok(());
+        }
+        if paths.bundle.is_some() {
+            bail!("--sanitize compiles: it needs the repository, not a bundle");
+        }
+        let allowed = [Level::Hostile, Level::Integration, Level::Conformance];
+        if self.level.is_empty() || self.level.iter().any(|level| !allowed.contains(level)) {
+            bail!("--sanitize needs --level hostile, integration or conformance");
+        }
+        Ok(())
+    }
 }
 
 enum Outcome {
@@ -74,6 +101,7 @@ impl fmt::Display for Outcome {
 
 /// Sets up, builds and runs the levels; the exit status is 1 if one of them failed.
 pub fn run(paths: &Paths, arguments: &TestArguments) -> Result<u8> {
+    arguments.check_sanitizer(paths)?;
     setup::run(paths, &[])?;
     if let Some(part) = setup::kernel_part(arguments.kernel) {
         setup::run(paths, &[part])?;
@@ -83,13 +111,17 @@ pub fn run(paths: &Paths, arguments: &TestArguments) -> Result<u8> {
         eprintln!("without programs of CUDA 12: {error:#}");
     }
     let stack = build::run(paths, &[], arguments.kernel)?;
+    let sanitized = arguments.sanitize.map(|_| Sanitized::build(paths, &stack)).transpose()?;
     let all = Level::value_variants();
     let levels = if arguments.level.is_empty() { all } else { &arguments.level };
     let mut outcomes: Vec<(Level, Outcome, Duration)> = Vec::new();
     for level in levels {
         eprintln!("\n==== {} ====", level.name());
         let started = Instant::now();
-        let outcome = run_level(paths, &stack, *level, arguments)?;
+        let outcome = match &sanitized {
+            Some(sanitized) => run_sanitized(paths, sanitized, *level, arguments)?,
+            None => run_level(paths, &stack, *level, arguments)?,
+        };
         outcomes.push((*level, outcome, started.elapsed()));
     }
     println!();
@@ -108,7 +140,7 @@ fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArgumen
         let crates = ["--workspace", "--exclude", PACKAGE];
         let helpers = ["--package", PACKAGE, "--lib"];
         let passed =
-            [&crates[..], &helpers[..]].map(|selection| cargo_test(paths, stack, selection, arguments));
+            [&crates[..], &helpers[..]].map(|selection| cargo_test(paths, stack, selection, arguments, None));
         let [crates, helpers] = passed;
         let passed = crates? && helpers? && check_model(paths, arguments)?;
         return Ok(if passed { Outcome::Passed } else { Outcome::Failed });
@@ -117,12 +149,31 @@ fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArgumen
     if !source.is_dir() && !source.with_extension("rs").exists() {
         return Ok(Outcome::Skipped("nobody has written it yet".to_owned()));
     }
-    let passed = cargo_test(paths, stack, &["--package", PACKAGE, "--test", &name], arguments)?;
+    let passed = cargo_test(paths, stack, &["--package", PACKAGE, "--test", &name], arguments, None)?;
+    Ok(if passed { Outcome::Passed } else { Outcome::Failed })
+}
+
+fn run_sanitized(
+    paths: &Paths,
+    sanitized: &Sanitized,
+    level: Level,
+    arguments: &TestArguments,
+) -> Result<Outcome> {
+    let name = level.name();
+    let selection = ["--package", PACKAGE, "--test", &name];
+    let passed = cargo_test(paths, &sanitized.stack, &selection, arguments, Some(sanitized))?;
+    sanitized.check()?;
     Ok(if passed { Outcome::Passed } else { Outcome::Failed })
 }
 
 /// Runs `cargo test`, with the places of everything in the environment.
-fn cargo_test(paths: &Paths, stack: &Stack, selection: &[&str], arguments: &TestArguments) -> Result<bool> {
+fn cargo_test(
+    paths: &Paths,
+    stack: &Stack,
+    selection: &[&str],
+    arguments: &TestArguments,
+    sanitized: Option<&Sanitized>,
+) -> Result<bool> {
     let nvcc = Nvcc::find(paths)?;
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--release"]).args(selection).arg("--");
@@ -132,6 +183,9 @@ fn cargo_test(paths: &Paths, stack: &Stack, selection: &[&str], arguments: &Test
         cargo.env("VHOST_CUDA_NVCC_12", nvcc_12);
     }
     tell_places(&mut cargo, paths, stack, arguments.kernel)?;
+    if let Some(sanitized) = sanitized {
+        sanitized.tell(&mut cargo);
+    }
     Ok(cargo.args(&arguments.arguments).status().context("Cannot start cargo")?.success())
 }
 

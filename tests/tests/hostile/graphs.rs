@@ -7,7 +7,8 @@ use vhost_cuda_tests::frontend::CallParts;
 use vhost_cuda_tests::suite::Suite;
 use virtio_cuda_protocol::cuda::{
     Box3, COPY_ARRAY, COPY_DEVICE, COPY_HOST, CopyEnd, DevicePtr, MemcpyNode, MemsetNode, NODE_CONDITIONAL,
-    NODE_GRAPH, NODE_KERNEL, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET, Opcode, WINDOW_BASE, Wire, Writer,
+    NODE_EMPTY, NODE_GRAPH, NODE_KERNEL, NODE_MEM_FREE, NODE_MEMCPY, NODE_MEMSET, Opcode, WINDOW_BASE, Wire,
+    Writer,
 };
 
 use crate::calls::{CONTEXT, INVALID_VALUE, Session, in_context};
@@ -24,6 +25,7 @@ pub fn collect(suite: &mut Suite) {
     attack(suite, "graphs::memory_of_others", memory_of_others);
     attack(suite, "graphs::lists_that_end_early", lists_that_end_early);
     attack(suite, "graphs::values_elsewhere", values_elsewhere);
+    attack(suite, "graphs::a_graph_stays_while_a_stream_captures_into_it", captured_graphs_stay);
 }
 
 fn bytes<T: Wire>(value: &T) -> Vec<u8> {
@@ -165,5 +167,57 @@ fn values_elsewhere(target: &mut Target) -> Result<()> {
     }
     let many: Vec<u8> = (0..300).flat_map(|_| operation(2, own)).collect();
     session.expect(&words(Opcode::cuStreamBatchMemOp_v2, &[0], &[0]).bulk(&many), &[INVALID_VALUE])?;
+    session.greet()
+}
+
+/// The driver would go on to add nodes to a graph that it has freed, behind a node that it has freed.
+fn captured_graphs_stay(target: &mut Target) -> Result<()> {
+    const STREAM: u64 = 0xa000;
+    const RELAXED: u32 = 2;
+    let mut session = with_graph(target)?;
+    session.expect(&words(Opcode::cuStreamCreateWithPriority, &[STREAM], &[1, 0]), &[0])?;
+    session.expect(&add(NODE_EMPTY, &[]), &[0])?;
+    let fill = words(Opcode::cuMemcpyAsync, &[session.memory, session.memory + 64, 64, STREAM], &[]);
+    let refused = |session: &mut Session, graph: u64| -> Result<()> {
+        session.expect(&fill, &[0])?;
+        let nodes = session.expect(&words(Opcode::graph_nodes, &[graph], &[0]).wants(256), &[0])?;
+        let count = u32::from_le_bytes(nodes.results[..].try_into()?) as usize;
+        ensure!(count > 0 && nodes.bulk.len() >= 8 * count, "{count} nodes in {:02x?}", nodes.bulk);
+        for node in nodes.bulk.chunks_exact(8).take(count) {
+            let node = u64::from_le_bytes(node.try_into()?);
+            session.expect(&in_context(Opcode::cuGraphDestroyNode, &[node]), &[INVALID_VALUE])?;
+        }
+        session.expect(&in_context(Opcode::cuGraphDestroy, &[graph]), &[INVALID_VALUE])?;
+        session.expect(&fill, &[0])?;
+        Ok(())
+    };
+    session.expect(&words(Opcode::cuStreamBeginCapture_v2, &[STREAM], &[RELAXED]), &[0])?;
+    let info = session.expect(&words(Opcode::cuStreamGetCaptureInfo_v3, &[STREAM], &[]).wants(256), &[0])?;
+    let graph = u64::from_le_bytes(info.results[12..20].try_into()?);
+    refused(&mut session, graph)?;
+    session.expect(&in_context(Opcode::cuStreamEndCapture, &[STREAM]), &[0])?;
+    session.expect(&in_context(Opcode::cuGraphDestroy, &[graph]), &[0])?;
+
+    session.expect(&words(Opcode::cuStreamBeginCaptureToGraph, &[STREAM, GRAPH], &[RELAXED]), &[0])?;
+    refused(&mut session, GRAPH)?;
+    session.expect(&in_context(Opcode::cuStreamEndCapture, &[STREAM]), &[0])?;
+    session.expect(&in_context(Opcode::cuGraphDestroyNode, &[NODE]), &[0])?;
+
+    // The graph in a node, which goes with the node and with the graph around.
+    let (outer, around) = (GRAPH + 16, NODE + 16);
+    session.expect(&words(Opcode::cuGraphCreate, &[outer], &[0]), &[0])?;
+    let child = words(Opcode::graph_add_node, &[outer, around], &[NODE_GRAPH, 0]).bulk(&GRAPH.to_le_bytes());
+    session.expect(&child, &[0])?;
+    let inner = session.expect(&in_context(Opcode::cuGraphChildGraphNodeGetGraph, &[around]), &[0])?;
+    let inner = u64::from_le_bytes(inner.results[..].try_into()?);
+    session.expect(&words(Opcode::cuStreamBeginCaptureToGraph, &[STREAM, inner], &[RELAXED]), &[0])?;
+    session.expect(&fill, &[0])?;
+    let replace = words(Opcode::cuGraphNodeSetParams, &[around], &[NODE_GRAPH]).bulk(&GRAPH.to_le_bytes());
+    session.expect(&replace, &[INVALID_VALUE])?;
+    session.expect(&in_context(Opcode::cuGraphDestroyNode, &[around]), &[INVALID_VALUE])?;
+    session.expect(&in_context(Opcode::cuGraphDestroy, &[outer]), &[INVALID_VALUE])?;
+    session.expect(&fill, &[0])?;
+    session.expect(&in_context(Opcode::cuStreamEndCapture, &[STREAM]), &[0])?;
+    session.expect(&in_context(Opcode::cuGraphDestroy, &[outer]), &[0])?;
     session.greet()
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! Rounds in each of which a process is killed at a random moment: a program, its worker, a warm worker or the daemon.
-//! Nothing is left behind, no request is answered twice, and neighbours hardly notice.
+//! Nothing is left behind, no request is answered twice, and neighbours hardly notice. On a GPU, nothing else may use it.
 //!
 //! `VHOST_CUDA_KILL_ROUNDS` and `VHOST_CUDA_KILL_SEED` choose the number of rounds and what happens in them.
 
@@ -22,6 +22,7 @@ use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
 use virtio_cuda_protocol::transport::{OP_CALL, REPLY_OK, RequestHeader};
 use zerocopy::IntoBytes;
 
+use crate::calls::{Session, in_context};
 use crate::faults::STALL;
 
 const ROUNDS: &str = "VHOST_CUDA_KILL_ROUNDS";
@@ -40,6 +41,8 @@ const WORKERS: usize = 2;
 const SPARE_FILES: usize = 12;
 /// Growth of the daemon over all rounds with one daemon, in KiB.
 const GROWTH: u64 = 24 << 10;
+/// Device memory that a GPU's driver may keep, in bytes. A context that is left behind has several times as much.
+const KEPT_BY_DRIVER: u64 = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
@@ -54,6 +57,7 @@ struct Baseline {
     files: usize,
     shared: usize,
     resident: u64,
+    free: u64,
 }
 
 pub fn collect(suite: &mut Suite) {
@@ -70,7 +74,6 @@ fn kills_at_random_moments(kit: &Kit) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let program = kit.programs.get("copy_until_error")?;
     let options = DaemonOptions {
-        device: "emulated".into(),
         arguments: ["--log-level", "info"].map(str::to_owned).to_vec(),
         ..DaemonOptions::default()
     };
@@ -115,10 +118,13 @@ fn one_round(
     baseline: &mut Option<Baseline>,
 ) -> Result<Duration> {
     let daemon = route.daemon.as_ref().context("no daemon")?;
-    let neighbour = Neighbour::open(daemon)?;
+    let mut neighbour = Neighbour::open(daemon)?;
     settle(daemon, WORKERS)?;
     let (before, neighbours) = (daemon.workers(), in_session(daemon));
-    let expected = baseline.get_or_insert_with(|| Baseline::of(daemon));
+    let expected = match baseline {
+        Some(baseline) => baseline,
+        None => baseline.insert(Baseline::of(daemon, &mut neighbour)?),
+    };
     let running = Running::start(route.command(program).args(work), "")?;
     running.wait_for_stdout("copying", PATIENCE)?;
     let all = daemon.workers();
@@ -134,7 +140,7 @@ fn one_round(
         stop.store(true, Ordering::Relaxed);
         (ended, waiting.join())
     });
-    let (neighbour, slowest) = slowest.map_err(|_| anyhow::anyhow!("the neighbour panicked"))?;
+    let (mut neighbour, slowest) = slowest.map_err(|_| anyhow::anyhow!("the neighbour panicked"))?;
     let ended = ended?;
     let right = match victim {
         Victim::Program => [Ended::Signal(libc::SIGKILL)].contains(&ended.ended),
@@ -160,7 +166,7 @@ fn one_round(
     } else {
         let slowest = slowest?;
         settle(daemon, WORKERS)?;
-        expected.check(daemon)?;
+        expected.check(daemon, &mut neighbour)?;
         neighbour.close()?;
         slowest
     };
@@ -212,7 +218,7 @@ fn kill(pid: u32) {
 }
 
 /// Waits until there are as many workers, and none that starts.
-fn settle(daemon: &Daemon, workers: usize) -> Result<()> {
+pub fn settle(daemon: &Daemon, workers: usize) -> Result<()> {
     daemon.wait_until("workers settle", PATIENCE, |daemon| {
         let starts = |pid: &u32| {
             fs::read_to_string(format!("/proc/{pid}/comm"))
@@ -224,11 +230,18 @@ fn settle(daemon: &Daemon, workers: usize) -> Result<()> {
 }
 
 impl Baseline {
-    fn of(daemon: &Daemon) -> Self {
-        Self { files: daemon.open_files(), shared: shared_memory(), resident: resident(daemon.pid()) }
+    fn of(daemon: &Daemon, neighbour: &mut Neighbour) -> Result<Self> {
+        let free = free_memory(&mut neighbour.session)?;
+        Ok(Self {
+            files: daemon.open_files(),
+            shared: shared_memory(),
+            resident: resident(daemon.pid()),
+            free,
+        })
     }
 
-    fn check(&self, daemon: &Daemon) -> Result<()> {
+    fn check(&self, daemon: &Daemon, neighbour: &mut Neighbour) -> Result<()> {
+        wait_for_memory(&mut neighbour.session, self.free)?;
         daemon.wait_until("the daemon's descriptors go", PATIENCE, |daemon| {
             daemon.open_files() <= self.files + SPARE_FILES
         })?;
@@ -257,17 +270,39 @@ pub fn resident(pid: u32) -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
+/// Bytes of the device's memory that nobody has.
+pub fn free_memory(session: &mut Session) -> Result<u64> {
+    let answer = session.expect(&in_context(Opcode::cuMemGetInfo_v2, &[]), &[0])?;
+    Ok(u64::from_le_bytes(*answer.results.first_chunk().context("the free bytes")?))
+}
+
+/// Waits until as much of the device's memory is free as before.
+pub fn wait_for_memory(session: &mut Session, before: u64) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let free = free_memory(session)?;
+        if free + KEPT_BY_DRIVER >= before {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "{} MiB of device memory are not free again (does anything else use the GPU?)",
+            (before - free) >> 20
+        );
+        thread::sleep(LOOK);
+    }
+}
+
 /// A machine that calls all the time.
 struct Neighbour {
-    frontend: FakeFrontend,
-    session: u64,
+    session: Session,
 }
 
 impl Neighbour {
     fn open(daemon: &Daemon) -> Result<Self> {
         let mut frontend = FakeFrontend::connect(&daemon.socket())?;
-        let session = frontend.open_session()?;
-        let mut neighbour = Self { frontend, session };
+        let id = frontend.open_session()?;
+        let mut neighbour = Self { session: Session::on(frontend, id)? };
         neighbour.call()?;
         Ok(neighbour)
     }
@@ -275,15 +310,16 @@ impl Neighbour {
     fn call(&mut self) -> Result<()> {
         let hello = CallParts::new(Opcode::session_hello, &CALL_TABLE_VERSION.to_le_bytes());
         let payload = hello.payload(&hello.header());
-        let (session, payload_bytes) = (self.session, payload.len() as u32);
-        let header = RequestHeader { op: OP_CALL, session, payload_bytes, ..Default::default() };
-        self.frontend.submit(0, 0, &[header.as_bytes(), &payload].concat(), ROOM)?;
+        let Session { frontend, id, .. } = &mut self.session;
+        let payload_bytes = payload.len() as u32;
+        let header = RequestHeader { op: OP_CALL, session: *id, payload_bytes, ..Default::default() };
+        frontend.submit(0, 0, &[header.as_bytes(), &payload].concat(), ROOM)?;
         let deadline = Instant::now() + PATIENCE;
         let reply = loop {
-            if let Some(reply) = self.frontend.reply(0, LOOK)? {
+            if let Some(reply) = frontend.reply(0, LOOK)? {
                 break reply;
             }
-            ensure!(!self.frontend.is_disconnected(), "a neighbour has lost its device");
+            ensure!(!frontend.is_disconnected(), "a neighbour has lost its device");
             ensure!(Instant::now() < deadline, "a neighbour's call was not answered");
         };
         ensure!(reply.status == REPLY_OK, "a neighbour's call was answered with {}", reply.status);
@@ -306,7 +342,8 @@ impl Neighbour {
     }
 
     fn close(mut self) -> Result<()> {
-        ensure!(self.frontend.reply(0, Duration::ZERO)?.is_none(), "a request was answered twice");
-        self.frontend.close(self.session).map(drop)
+        let Session { frontend, id, .. } = &mut self.session;
+        ensure!(frontend.reply(0, Duration::ZERO)?.is_none(), "a request was answered twice");
+        frontend.close(*id).map(drop)
     }
 }

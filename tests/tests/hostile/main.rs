@@ -68,7 +68,12 @@ fn attack(suite: &mut Suite, name: &str, body: fn(&mut Target) -> Result<()>) {
     attack_with(suite, name, DaemonOptions::default(), body);
 }
 
-fn attack_with(suite: &mut Suite, name: &str, options: DaemonOptions, body: fn(&mut Target) -> Result<()>) {
+fn attack_with(
+    suite: &mut Suite,
+    name: &str,
+    options: DaemonOptions,
+    body: impl FnOnce(&mut Target) -> Result<()> + Send + 'static,
+) {
     suite.test(name, move |kit: &Kit| {
         let mut target = Target { daemon: Daemon::start(&kit.stack, &options)? };
         let result = body(&mut target);

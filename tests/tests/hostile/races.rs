@@ -8,6 +8,8 @@
 
 mod graphs;
 mod kinds;
+mod others;
+mod rows;
 mod vendor;
 
 use std::time::Instant;
@@ -31,10 +33,20 @@ const DEFAULT_ROUNDS: u32 = 24;
 const USERS: usize = 2;
 /// Stands in arguments for the 64-bit answer of the last call that made the object.
 const ANSWER: u64 = 0xa55a_a55a_a55a_a55a;
+/// Stand in arguments and bulk data for the first 8 or 16 bytes of the last answer of [`Kind::once`].
+const FIRST: u64 = 0xc33c_c33c_c33c_c33c;
+const TOKEN: [u8; 16] = [0xc7; 16];
+
+/// Makes objects of a kind.
+type Make = fn(&Session) -> Kind;
+/// A test's name, and the kind of which it is.
+type Test = (&'static str, Make);
 
 /// Objects of one kind.
 #[derive(Default)]
 struct Kind {
+    /// The types of its handles in the call table.
+    handles: &'static [&'static str],
     /// Calls that make what stays.
     once: Vec<CallParts>,
     /// Calls that make an object, and succeed.
@@ -58,10 +70,21 @@ pub fn collect(suite: &mut Suite) {
     for (name, why) in vendor::ALL.iter().zip(&missing).map(|((name, _), why)| (name, why)) {
         suite.skip(format!("races::{name}"), why);
     }
-    for (name, body) in kinds::ALL.iter().chain(graphs::ALL).chain(libraries) {
+    for &(name, kind) in own_kinds().chain(libraries) {
         let options = DaemonOptions { environment: environment.clone(), ..DaemonOptions::default() };
-        attack_with(suite, &format!("races::{name}"), options, *body);
+        attack_with(suite, &format!("races::{name}"), options, move |target| race(target, kind));
     }
+    attack_with(
+        suite,
+        "races::every_use_of_a_handle_is_there",
+        DaemonOptions::default(),
+        rows::all_are_there,
+    );
+}
+
+/// The kinds of CUDA itself.
+fn own_kinds() -> impl Iterator<Item = &'static Test> {
+    kinds::ALL.iter().chain(others::ALL).chain(graphs::ALL)
 }
 
 fn rounds() -> u32 {
@@ -69,11 +92,16 @@ fn rounds() -> u32 {
 }
 
 /// Lets every use of a kind, and its destruction itself, meet its destruction.
-fn race(target: &Target, kind: fn(&Session) -> Kind) -> Result<()> {
+fn race(target: &Target, kind: Make) -> Result<()> {
     let mut session = Session::open(target)?;
-    let kind = kind(&session);
+    let mut kind = kind(&session);
+    let mut first = Vec::new();
     for parts in &kind.once {
-        session.expect(parts, &[0])?;
+        let made = session.expect(&with_first(parts, &first), &[0])?.results;
+        first = if made.is_empty() { first } else { made };
+    }
+    for parts in kind.make.iter_mut().chain(&mut kind.uses).chain(&mut kind.clean) {
+        *parts = with_first(parts, &first);
     }
     for parts in &kind.uses {
         alone(&mut session, &kind, parts).with_context(|| format!("{} alone", name(parts)))?;
@@ -154,11 +182,25 @@ fn meet(session: &mut Session, kind: &Kind, parts: &CallParts) -> Result<()> {
 
 fn filled(parts: &CallParts, answer: u64) -> CallParts {
     let mut parts = parts.clone();
-    let mark = ANSWER.to_le_bytes();
-    if let Some(at) = parts.args.windows(mark.len()).position(|bytes| bytes == mark) {
-        parts.args[at..at + mark.len()].copy_from_slice(&answer.to_le_bytes());
+    put(&mut parts.args, &ANSWER.to_le_bytes(), &answer.to_le_bytes());
+    parts
+}
+
+fn with_first(parts: &CallParts, first: &[u8]) -> CallParts {
+    let mut parts = parts.clone();
+    for bytes in [&mut parts.args, &mut parts.bulk] {
+        put(bytes, &TOKEN, first);
+        put(bytes, &FIRST.to_le_bytes(), first);
     }
     parts
+}
+
+/// Puts the beginning of `value`, if that is long enough, in the place of a mark.
+fn put(bytes: &mut [u8], mark: &[u8], value: &[u8]) {
+    let at = bytes.windows(mark.len()).position(|bytes| bytes == mark);
+    if let (Some(at), Some(value)) = (at, value.get(..mark.len())) {
+        bytes[at..at + mark.len()].copy_from_slice(value);
+    }
 }
 
 /// Makes calls of several threads at once; answers their results.

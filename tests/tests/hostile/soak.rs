@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! Eight mixed programs, again and again, beside one that runs all the time: the memory of the daemon and of that one's
-//! worker stays flat. `VHOST_CUDA_SOAK_SECONDS` says how long.
+//! worker stays flat, and at the end all device memory is free again (on a GPU, nothing else may use it).
+//! `VHOST_CUDA_SOAK_SECONDS` says how long.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,8 @@ use vhost_cuda_tests::running::{Ended, Running};
 use vhost_cuda_tests::stack::Route;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
-use crate::kills::{in_session, resident};
+use crate::calls::Session;
+use crate::kills::{free_memory, in_session, resident, settle, wait_for_memory};
 
 const SECONDS: &str = "VHOST_CUDA_SOAK_SECONDS";
 const USUAL_SECONDS: u64 = 20;
@@ -30,6 +32,8 @@ const PROGRAMS: [&str; 8] = [
     "managed_memory",
     "pools",
 ];
+/// The observer's, and a warm one.
+const WORKERS: usize = 2;
 const EACH: Duration = Duration::from_millis(100);
 /// One program may take as long.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -47,15 +51,20 @@ fn memory_stays_flat(kit: &Kit) -> Result<()> {
     let seconds = if text.is_empty() { USUAL_SECONDS } else { text.parse().context(SECONDS)? };
     let programs: Vec<PathBuf> = PROGRAMS.iter().map(|name| kit.programs.get(name)).collect::<Result<_>>()?;
     let options = DaemonOptions {
-        device: "emulated".into(),
         arguments: ["--log-level", "info"].map(str::to_owned).to_vec(),
         ..DaemonOptions::default()
     };
     let route = Route::through(&kit.stack, Daemon::start(&kit.stack, &options)?);
     let daemon = route.daemon.as_ref().context("no daemon")?;
+    let mut frontend = FakeFrontend::connect(&daemon.socket())?;
+    let id = frontend.open_session()?;
+    let mut observer = Session::on(frontend, id)?;
+    settle(daemon, WORKERS)?;
+    let (free, observers) = (free_memory(&mut observer)?, in_session(daemon));
     let constant = Running::start(route.command(&kit.programs.get("copy_until_error")?).arg("1000000"), "")?;
     constant.wait_for_stdout("copying", PATIENCE)?;
-    let worker = in_session(daemon).first().copied().context("no worker has a session")?;
+    let worker = in_session(daemon).into_iter().find(|pid| !observers.contains(pid));
+    let worker = worker.context("no worker has the program's session")?;
     let (stop, runs) = (AtomicBool::new(false), AtomicU64::new(0));
     let samples = thread::scope(|scope| {
         let loops: Vec<_> =
@@ -69,6 +78,9 @@ fn memory_stays_flat(kit: &Kit) -> Result<()> {
     })?;
     constant.signal(libc::SIGKILL);
     constant.finish(PATIENCE)?;
+    settle(daemon, WORKERS)?;
+    wait_for_memory(&mut observer, free)?;
+    drop(observer);
     FakeFrontend::behave(&daemon.socket()).context("the daemon does not serve any more")?;
     ensure!(runs.load(Ordering::Relaxed) >= PROGRAMS.len() as u64, "the programs hardly ran");
     let mut result = Ok(());

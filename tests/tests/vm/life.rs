@@ -128,6 +128,20 @@ impl Copying {
         Ok(outcome)
     }
 
+    /// It must not have ended.
+    pub fn expect_running(&self) -> Result<()> {
+        ensure!(!self.ended.is_finished(), "the program has ended");
+        Ok(())
+    }
+
+    /// Ends it by a signal.
+    pub fn terminate(self) -> Result<()> {
+        (self.signal)(libc::SIGTERM)?;
+        let outcome = self.finish(SETTLE)?;
+        ensure!(outcome.ended == Ended::Signal(libc::SIGTERM), "{outcome}");
+        Ok(())
+    }
+
     /// It must have seen an error, and no later call may have succeeded.
     fn finish_with_error(self) -> Result<Outcome> {
         let outcome = self.finish(LOSS)?;
@@ -180,10 +194,7 @@ fn interrupted_by_signals(kit: &Kit, vm: &Vm) -> Result<()> {
         thread::sleep(Duration::from_millis(5));
     }
     ensure!(!copying.ended.is_finished(), "it ended\n{}", copying.finish(SETTLE)?);
-    (copying.signal)(libc::SIGTERM)?;
-    let outcome = copying.finish(SETTLE)?;
-    ensure!(outcome.ended == Ended::Signal(libc::SIGTERM), "{outcome}");
-    Ok(())
+    copying.terminate()
 }
 
 fn worker_killed(kit: &Kit, vm: &Vm) -> Result<()> {
@@ -215,10 +226,8 @@ fn rmmod_is_refused_while_open(kit: &Kit, vm: &Vm) -> Result<()> {
     let copying = Copying::start(kit, vm)?;
     let said = shell_fails(vm, "rmmod virtio_cuda")?;
     ensure!(said.to_lowercase().contains("unavailable") || said.to_lowercase().contains("in use"), "{said}");
-    ensure!(!copying.ended.is_finished(), "rmmod ended the program");
-    (copying.signal)(libc::SIGTERM)?;
-    copying.finish(SETTLE)?;
-    Ok(())
+    copying.expect_running().context("after rmmod")?;
+    copying.terminate()
 }
 
 fn insmod_and_rmmod_ten_times(kit: &Kit, vm: &Vm) -> Result<()> {

@@ -5,6 +5,7 @@
 
 mod alone;
 mod balloon;
+mod changes;
 mod crash;
 mod driver;
 mod guest;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         alone::collect(suite);
         balloon::collect(suite);
         shares::collect(suite);
+        changes::collect(suite);
         crash::collect(suite);
         driver::collect(suite);
         Ok(())

@@ -17,6 +17,8 @@ pub enum Linkage {
     Shared,
     /// Without shared libraries: for the initramfs, and for any C library.
     Static,
+    /// With AddressSanitizer. Programs export its functions to the libraries that they load.
+    Sanitized,
 }
 
 /// The files of packages that were built together.
@@ -60,6 +62,11 @@ pub fn static_library(paths: &Paths, package: &str) -> Result<PathBuf> {
     build(paths, package, Linkage::Shared)?.static_library(package)
 }
 
+/// The static library of `package`, with AddressSanitizer.
+pub fn sanitized_library(paths: &Paths, package: &str) -> Result<PathBuf> {
+    build(paths, package, Linkage::Sanitized)?.static_library(package)
+}
+
 /// Builds one package. Cargo's messages go to stderr.
 fn build(paths: &Paths, package: &str, linkage: Linkage) -> Result<Artifacts> {
     let mut cargo = command(paths, &[package], linkage);
@@ -80,10 +87,19 @@ fn command(paths: &Paths, packages: &[&str], linkage: Linkage) -> Command {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--profile", paths.profile, "--message-format=json-render-diagnostics"]);
     cargo.args(packages.iter().flat_map(|package| ["--package", package]));
-    if linkage == Linkage::Static {
-        cargo
-            .args(["--target", "x86_64-unknown-linux-gnu"])
-            .env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols");
+    // Build scripts and macros are not compiled with the flags where a target is named.
+    let flags = match linkage {
+        Linkage::Shared => None,
+        Linkage::Static => Some("-C target-feature=+crt-static -C strip=symbols"),
+        Linkage::Sanitized => {
+            // The stable compiler has the sanitizer's runtime, but not its flag.
+            cargo.env("RUSTC_BOOTSTRAP", "1");
+            Some("-Zsanitizer=address -Cdebug-assertions -Coverflow-checks -Clink-arg=-rdynamic")
+        }
+    };
+    if let Some(flags) = flags {
+        cargo.args(["--target", "x86_64-unknown-linux-gnu"]).env("RUSTFLAGS", flags);
+        cargo.env_remove("CARGO_ENCODED_RUSTFLAGS");
     }
     cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
     cargo

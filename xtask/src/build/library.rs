@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -34,6 +34,8 @@ pub struct Library {
 pub enum Place {
     /// On a machine like this one.
     Host,
+    /// The same, in a program with AddressSanitizer, which has the functions that the library calls.
+    Sanitized,
     /// In guests and their containers, with a C library as old as [`OLDEST_GLIBC`].
     Guest,
 }
@@ -50,8 +52,8 @@ enum Unwinder {
 impl Unwinder {
     fn argument(self, place: Place) -> Result<String> {
         Ok(match (self, place) {
-            (Self::Shared, Place::Host) => "-lgcc_s".to_owned(),
-            (Self::Own, Place::Host) => "-lgcc_eh".to_owned(),
+            (Self::Shared, Place::Host | Place::Sanitized) => "-lgcc_s".to_owned(),
+            (Self::Own, Place::Host | Place::Sanitized) => "-lgcc_eh".to_owned(),
             // The path is needed: zig has an unwinder of its own for this name. The interface is as old as it gets.
             (Self::Shared, Place::Guest) => {
                 output_of(Command::new("cc").arg("-print-file-name=libgcc_s.so.1"))?
@@ -163,9 +165,23 @@ const fn compiler(version_script: &'static str, soname: &'static str) -> Library
     }
 }
 
+impl Library {
+    /// The library for programs with AddressSanitizer.
+    pub fn sanitized(self) -> Self {
+        Self { place: Place::Sanitized, ..self }
+    }
+}
+
 /// Builds `library` into `folder`.
 pub fn link(paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
-    link_archive(paths, folder, library, &cargo::static_library(paths, library.package)?)
+    link_archive(paths, folder, library, &archive(paths, library.place, library.package)?)
+}
+
+fn archive(paths: &Paths, place: Place, package: &str) -> Result<PathBuf> {
+    match place {
+        Place::Sanitized => cargo::sanitized_library(paths, package),
+        Place::Host | Place::Guest => cargo::static_library(paths, package),
+    }
 }
 
 /// Links `library` from its compiled package into `folder`.
@@ -190,9 +206,9 @@ const EMULATOR_VENDOR: &str = "cuda-emulator-libraries";
 pub fn link_vendor(paths: &Paths, place: Place, folder: &Path, scripts: &Path) -> Result<()> {
     let package = match place {
         Place::Guest => GUEST_VENDOR,
-        Place::Host => EMULATOR_VENDOR,
+        Place::Host | Place::Sanitized => EMULATOR_VENDOR,
     };
-    let archive = cargo::static_library(paths, package)?;
+    let archive = archive(paths, place, package)?;
     fs::create_dir_all(scripts)?;
     for library in cuda_library_rows::libraries() {
         for soname in &library.sonames {
@@ -242,19 +258,23 @@ fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, scri
     let target = folder.join(file.soname);
     let oldest = paths.root.join("guest-lib/oldest_libc.c");
     // One that was linked for a newer C library is linked again.
-    let suits = || file.place == Place::Host || symbol_versions::check(&target).is_ok();
+    let suits = || file.place != Place::Guest || symbol_versions::check(&target).is_ok();
     if is_newer(&target, &[archive, script, &oldest]) && suits() {
         return Ok(());
     }
     let new = tempfile::NamedTempFile::new_in(folder)?;
     let mut cc = match file.place {
-        Place::Host => Command::new("cc"),
+        Place::Host | Place::Sanitized => Command::new("cc"),
         Place::Guest => zig::cc(paths, OLDEST_GLIBC)?,
     };
     cc.args(["-shared", "-Wl,--whole-archive"]).arg(archive).arg("-Wl,--no-whole-archive");
     cc.arg(format!("-Wl,--version-script={}", script.display()));
     cc.arg(format!("-Wl,-soname,{}", file.soname));
-    cc.args(["-Wl,--gc-sections", "-Wl,--strip-debug", "-Wl,-z,defs", "-Wl,-z,relro,-z,now,-z,nodelete"]);
+    cc.args(["-Wl,--gc-sections", "-Wl,-z,relro,-z,now,-z,nodelete"]);
+    // Reports of the sanitizer name lines.
+    if file.place != Place::Sanitized {
+        cc.args(["-Wl,--strip-debug", "-Wl,-z,defs"]);
+    }
     if file.place == Place::Guest {
         cc.arg(&oldest);
     }

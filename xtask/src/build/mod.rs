@@ -6,6 +6,7 @@ mod core;
 mod library;
 mod module;
 pub mod quick;
+mod sanitized;
 mod stack;
 mod symbol_versions;
 
@@ -23,6 +24,7 @@ use crate::paths::Paths;
 use crate::progress::{duration, output_of};
 use crate::setup::{self, kernel::Flavour};
 use cargo::Linkage;
+pub use sanitized::Sanitized;
 use stack::install;
 pub use stack::{AUDITOR, AUDITORS_VARIABLE, Stack};
 pub use symbol_versions::OLDEST_GLIBC;

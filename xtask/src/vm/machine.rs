@@ -134,6 +134,20 @@ impl Vm {
         self.qmp("balloon", json!({ "value": bytes })).map(drop)
     }
 
+    /// Plugs memory in, as a DIMM of that number.
+    pub fn plug_memory(&self, dimm: usize, bytes: u64) -> Result<()> {
+        let (memory, device) = (format!("memory{dimm}"), format!("dimm{dimm}"));
+        let backend =
+            json!({ "qom-type": "memory-backend-memfd", "id": memory, "size": bytes, "share": true });
+        self.qmp("object-add", backend)?;
+        self.qmp("device_add", json!({ "driver": "pc-dimm", "id": device, "memdev": memory })).map(drop)
+    }
+
+    /// Asks the guest's kernel to give a DIMM back, which it need not do.
+    pub fn ask_for_dimm(&self, dimm: usize) -> Result<()> {
+        self.qmp("device_del", json!({ "id": format!("dimm{dimm}") })).map(drop)
+    }
+
     /// Takes our device out, as a person who unplugs it; waits until the guest has let go of it.
     pub fn unplug(&self) -> Result<()> {
         let mut qmp = lock(&self.qmp);
@@ -156,6 +170,11 @@ impl Vm {
     /// Pauses the guest: its processors, and the device's queues.
     pub fn pause(&self) -> Result<()> {
         self.qmp("stop", json!({})).map(drop)
+    }
+
+    /// Lets a paused guest go on.
+    pub fn resume(&self) -> Result<()> {
+        self.qmp("cont", json!({})).map(drop)
     }
 
     /// Resets the machine, as its reset button does. A paused guest does not boot before [`Vm::resume_reset`].

@@ -2,55 +2,61 @@
 
 //! Objects that are destroyed by themselves or with their module, library, array or context.
 
-use anyhow::Result;
 use vhost_cuda_tests::frontend::CallParts;
 use virtio_cuda_protocol::cuda::{
-    AllocationProperties, ArrayDescriptor, Box3, COPY_ARRAY, CopyEnd, DevicePtr, LaunchShape, Location,
-    Opcode, PoolProperties, ResourceDescriptor, TextureDescriptor, ViewDescriptor, Wire,
+    AllocationProperties, ArrayDescriptor, Box3, COPY_ARRAY, COPY_DEVICE, CopyEnd, DevicePtr, LaunchShape,
+    Location, MemoryOperation, Opcode, PoolProperties, ResourceDescriptor, TextureDescriptor, ViewDescriptor,
+    Wire,
 };
 
-use super::{ANSWER, Kind, pieces, race, words};
-use crate::Target;
+use super::{ANSWER, FIRST, Kind, Test, pieces, words};
 use crate::calls::{CONTEXT, Session, encoded};
 
-/// A test and its name.
-type Test = (&'static str, fn(&mut Target) -> Result<()>);
-
 pub const ALL: &[Test] = &[
-    ("streams", |target| race(target, streams)),
-    ("events", |target| race(target, events)),
-    ("modules", |target| race(target, modules)),
-    ("functions", |target| race(target, functions)),
-    ("libraries", |target| race(target, libraries)),
-    ("kernels", |target| race(target, kernels)),
-    ("arrays", |target| race(target, arrays)),
-    ("sparse_arrays", |target| race(target, sparse_arrays)),
-    ("mipmaps", |target| race(target, mipmaps)),
-    ("levels", |target| race(target, levels)),
-    ("textures", |target| race(target, textures)),
-    ("texture_references", |target| race(target, texture_references)),
-    ("pools", |target| race(target, pools)),
-    ("allocations", |target| race(target, allocations)),
-    ("links", |target| race(target, links)),
-    ("contexts", |target| race(target, contexts)),
-    ("streams_of_contexts", |target| race(target, streams_of_contexts)),
-    ("primary_context", |target| race(target, primary_context)),
+    ("streams", streams),
+    ("events", events),
+    ("modules", modules),
+    ("functions", functions),
+    ("libraries", libraries),
+    ("managed_libraries", managed_libraries),
+    ("kernels", kernels),
+    ("arrays", arrays),
+    ("sparse_arrays", sparse_arrays),
+    ("mipmaps", mipmaps),
+    ("levels", levels),
+    ("textures", textures),
+    ("texture_references", texture_references),
+    ("references_to_memory", references_to_memory),
+    ("references_to_mipmaps", references_to_mipmaps),
+    ("pools", pools),
+    ("allocations", allocations),
+    ("links", links),
+    ("links_with_input", links_with_input),
+    ("completed_links", completed_links),
+    ("contexts", contexts),
+    ("streams_of_contexts", streams_of_contexts),
+    ("primary_context", primary_context),
 ];
 
 /// Names that the tests give: objects that come and go, and those that stay.
 pub const IT: u64 = 0x10_0000;
-const OTHER: u64 = 0x10_0010;
-const STREAM: u64 = 0x10_0020;
-const EVENT: u64 = 0x10_0030;
-const MODULE: u64 = 0x10_0040;
+pub const OTHER: u64 = 0x10_0010;
+pub const STREAM: u64 = 0x10_0020;
+pub const EVENT: u64 = 0x10_0030;
+pub const MODULE: u64 = 0x10_0040;
 pub const FUNCTION: u64 = 0x10_0050;
 const CREATED: u64 = 0x10_0060;
 /// `CU_STREAM_LEGACY`.
-const LEGACY: u64 = 1;
-const CODE: &[u8] = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .texref line;\n\
-    .visible .global .u32 variable;\n.visible .entry k()\n{\nret;\n}\n";
+pub const LEGACY: u64 = 1;
+pub const CODE: &[u8] = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .texref line;\n\
+    .visible .global .surfref image;\n.visible .global .u32 variable;\n.visible .entry k()\n{\nret;\n}\n";
+/// With a managed variable.
+const MANAGED: &[u8] = b".version 8.0\n.target sm_80\n.address_size 64\n\
+    .visible .global .attribute(.managed) .u32 shared;\n.visible .entry k()\n{\nret;\n}\n";
+/// `CU_AD_FORMAT_FLOAT`.
+const FLOAT: u32 = 0x20;
 
-fn of<T: Wire>(value: &T) -> Vec<u8> {
+pub fn of<T: Wire>(value: &T) -> Vec<u8> {
     encoded(value).expect("a short structure")
 }
 
@@ -74,6 +80,7 @@ fn streams(session: &Session) -> Kind {
     once.push(words(Opcode::cuStreamCreateWithPriority, &[STREAM], &[1, 0]));
     let memory = session.memory;
     Kind {
+        handles: &["StreamId"],
         once,
         make: vec![words(Opcode::cuStreamCreateWithPriority, &[IT], &[1, 0])],
         uses: vec![
@@ -93,14 +100,59 @@ fn streams(session: &Session) -> Kind {
             words(Opcode::cuMemcpyAsync, &[memory, memory + 64, 64, IT], &[]),
             words(Opcode::memcpy_wait, &[memory, memory + 64, 64, IT], &[]),
             pieces(Opcode::cuMemsetD8Async, &[&of(&memory), &[1], &of(&64u64), &of(&IT)]),
+            pieces(Opcode::cuMemsetD16Async, &[&of(&memory), &of(&1u16), &of(&64u64), &of(&IT)]),
+            pieces(Opcode::cuMemsetD32Async, &[&of(&memory), &of(&1u32), &of(&64u64), &of(&IT)]),
+            fill_box(Opcode::cuMemsetD2D8Async, memory, &[1]),
+            fill_box(Opcode::cuMemsetD2D16Async, memory, &of(&1u16)),
+            fill_box(Opcode::cuMemsetD2D32Async, memory, &of(&1u32)),
+            words(Opcode::cuMemAllocAsync, &[64, IT], &[]),
+            pieces(Opcode::cuStreamSetAttribute, &[&of(&IT), &of(&SYNCHRONIZATION), &AUTOMATIC]),
+            words(Opcode::cuStreamBatchMemOp_v2, &[IT], &[0]).bulk(&of(&written(memory))),
+            launch_with_attributes(Opcode::cuLaunchKernelEx, FUNCTION, IT),
+            pieces(
+                Opcode::memcpy_box,
+                &[&of(&end_of(memory)), &of(&end_of(memory + 64)), &of(&ROW), &of(&IT)],
+            ),
         ],
         destroy: words(Opcode::cuStreamDestroy_v2, &[IT], &[]),
         ..Kind::default()
     }
 }
 
+/// `CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY`, and `CU_SYNC_POLICY_AUTO` as the value of an attribute.
+const SYNCHRONIZATION: i32 = 3;
+const AUTOMATIC: [u8; 64] = {
+    let mut value = [0; 64];
+    value[0] = 1;
+    value
+};
+const ROW: Box3 = Box3 { width: 16, height: 1, depth: 1 };
+
+fn end_of(memory: u64) -> CopyEnd {
+    CopyEnd { kind: COPY_DEVICE, address: DevicePtr(memory), ..CopyEnd::default() }
+}
+
+/// Fills two rows of two elements.
+fn fill_box(opcode: Opcode, memory: u64, value: &[u8]) -> CallParts {
+    let sizes = [of(&2u64), of(&2u64)].concat();
+    pieces(opcode, &[&of(&memory), &of(&64u64), value, &sizes, &of(&IT)])
+}
+
+/// Writes a value of 32 bits.
+fn written(memory: u64) -> MemoryOperation {
+    const WRITE_VALUE_32: u32 = 2;
+    MemoryOperation { operation: WRITE_VALUE_32, address: DevicePtr(memory), ..MemoryOperation::default() }
+}
+
+/// A launch of one thread with no attributes.
+fn launch_with_attributes(opcode: Opcode, function: u64, stream: u64) -> CallParts {
+    let shape = LaunchShape { grid: [1; 3], block: [1; 3], ..LaunchShape::default() };
+    pieces(opcode, &[&of(&function), &of(&stream), &of(&shape), &of(&0u32)])
+}
+
 fn events(_: &Session) -> Kind {
     Kind {
+        handles: &["EventId"],
         once: vec![words(Opcode::cuStreamCreateWithPriority, &[STREAM], &[1, 0])],
         make: vec![
             words(Opcode::cuEventCreate, &[IT], &[0]),
@@ -113,6 +165,8 @@ fn events(_: &Session) -> Kind {
             words(Opcode::cuEventRecordWithFlags, &[IT, STREAM], &[0]),
             words(Opcode::cuStreamWaitEvent, &[STREAM, IT], &[0]),
             words(Opcode::cuEventElapsedTime_v2, &[IT, IT], &[]),
+            words(Opcode::cuCtxRecordEvent, &[CONTEXT, IT], &[]),
+            words(Opcode::cuCtxWaitEvent, &[CONTEXT, IT], &[]),
         ],
         destroy: words(Opcode::cuEventDestroy_v2, &[IT], &[]),
         ..Kind::default()
@@ -121,11 +175,13 @@ fn events(_: &Session) -> Kind {
 
 fn modules(_: &Session) -> Kind {
     Kind {
+        handles: &["ModuleId"],
         make: vec![words(Opcode::cuModuleLoadData, &[IT], &[]).bulk(CODE)],
         uses: vec![
             words(Opcode::cuModuleGetFunction, &[IT, OTHER], &[]).bulk(b"k"),
             words(Opcode::cuModuleGetGlobal_v2, &[IT], &[]).bulk(b"variable"),
             words(Opcode::cuModuleGetTexRef, &[IT, OTHER], &[]).bulk(b"line"),
+            words(Opcode::cuModuleGetSurfRef, &[IT, OTHER], &[]).bulk(b"image"),
             words(Opcode::module_function_names, &[IT], &[]).wants(64),
         ],
         destroy: words(Opcode::cuModuleUnload, &[IT], &[]),
@@ -134,16 +190,43 @@ fn modules(_: &Session) -> Kind {
     }
 }
 
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+const DYNAMIC_SHARED: i32 = 8;
+/// A texture reference that stays.
+const REFERENCE: u64 = 0x10_0070;
+
+fn clusters(opcode: Opcode) -> CallParts {
+    let shape = LaunchShape { grid: [1; 3], block: [1; 3], ..LaunchShape::default() };
+    pieces(opcode, &[&of(&OTHER), &of(&shape), &of(&0u32)])
+}
+
 fn functions(_: &Session) -> Kind {
     Kind {
+        once: vec![words(Opcode::cuTexRefCreate, &[REFERENCE], &[])],
+        handles: &["FunctionId"],
         make: vec![
             words(Opcode::cuModuleLoadData, &[IT], &[]).bulk(CODE),
             words(Opcode::cuModuleGetFunction, &[IT, OTHER], &[]).bulk(b"k"),
         ],
         uses: vec![
             launch(OTHER, LEGACY),
+            launch_with_attributes(Opcode::cuLaunchKernelEx, OTHER, LEGACY),
             pieces(Opcode::cuFuncGetAttribute, &[&of(&0i32), &of(&OTHER)]),
+            pieces(Opcode::cuFuncSetAttribute, &[&of(&OTHER), &of(&DYNAMIC_SHARED), &of(&1024i32)]),
+            words(Opcode::cuFuncSetCacheConfig, &[OTHER], &[1]),
             words(Opcode::function_layout, &[OTHER], &[]).wants(64),
+            pieces(
+                Opcode::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+                &[&of(&OTHER), &of(&32i32), &of(&0u64), &of(&0u32)],
+            ),
+            pieces(
+                Opcode::cuOccupancyMaxPotentialBlockSizeWithFlags,
+                &[&of(&OTHER), &of(&0u64), &of(&0i32), &of(&0u32)],
+            ),
+            words(Opcode::cuOccupancyAvailableDynamicSMemPerBlock, &[OTHER], &[1, 32]),
+            clusters(Opcode::cuOccupancyMaxActiveClusters),
+            clusters(Opcode::cuOccupancyMaxPotentialClusterSize),
+            pieces(Opcode::cuParamSetTexRef, &[&of(&OTHER), &of(&-1i32), &of(&REFERENCE)]),
         ],
         destroy: words(Opcode::cuModuleUnload, &[IT], &[]),
         every: 8,
@@ -153,6 +236,7 @@ fn functions(_: &Session) -> Kind {
 
 fn libraries(_: &Session) -> Kind {
     Kind {
+        handles: &["LibraryId"],
         make: vec![words(Opcode::cuLibraryLoadData, &[IT], &[]).bulk(CODE)],
         uses: vec![
             words(Opcode::cuLibraryGetKernelCount, &[IT], &[]),
@@ -167,8 +251,20 @@ fn libraries(_: &Session) -> Kind {
     }
 }
 
+fn managed_libraries(_: &Session) -> Kind {
+    Kind {
+        handles: &["LibraryId"],
+        make: vec![words(Opcode::cuLibraryLoadData, &[IT], &[]).bulk(MANAGED)],
+        uses: vec![words(Opcode::cuLibraryGetManaged, &[IT], &[]).bulk(b"shared")],
+        destroy: words(Opcode::cuLibraryUnload, &[IT], &[]),
+        every: 8,
+        ..Kind::default()
+    }
+}
+
 fn kernels(_: &Session) -> Kind {
     Kind {
+        handles: &["FunctionId", "ModuleId"],
         make: vec![
             words(Opcode::cuLibraryLoadData, &[IT], &[]).bulk(CODE),
             words(Opcode::cuLibraryGetKernel, &[IT, OTHER], &[]).bulk(b"k"),
@@ -177,6 +273,12 @@ fn kernels(_: &Session) -> Kind {
         uses: vec![
             launch(OTHER, LEGACY),
             words(Opcode::cuKernelGetFunction, &[OTHER, FUNCTION], &[]),
+            pieces(Opcode::cuKernelGetAttribute, &[&of(&0i32), &of(&OTHER), &of(&0u32)]),
+            pieces(
+                Opcode::cuKernelSetAttribute,
+                &[&of(&DYNAMIC_SHARED), &of(&1024i32), &of(&OTHER), &of(&0u32)],
+            ),
+            words(Opcode::cuKernelSetCacheConfig, &[OTHER], &[1, 0]),
             words(Opcode::cuModuleGetFunction, &[MODULE, FUNCTION], &[]).bulk(b"k"),
             words(Opcode::function_layout, &[OTHER], &[]).wants(64),
         ],
@@ -186,8 +288,8 @@ fn kernels(_: &Session) -> Kind {
     }
 }
 
-fn array(name: u64, depth: u64, flags: u32) -> CallParts {
-    let descriptor = ArrayDescriptor { width: 256, height: 256, depth, format: 0x20, channels: 1, flags };
+pub fn array(name: u64, depth: u64, flags: u32) -> CallParts {
+    let descriptor = ArrayDescriptor { width: 256, height: 256, depth, format: FLOAT, channels: 1, flags };
     pieces(Opcode::cuArray3DCreate_v2, &[&of(&name), &of(&descriptor)])
 }
 
@@ -207,6 +309,7 @@ fn texture(name: u64, kind: u32) -> CallParts {
 
 fn arrays(_: &Session) -> Kind {
     Kind {
+        handles: &["ArrayId"],
         once: vec![words(Opcode::cuTexRefCreate, &[OTHER], &[])],
         make: vec![array(IT, 0, 0)],
         uses: vec![fill(IT), words(Opcode::cuTexRefSetArray, &[OTHER, IT], &[1]), texture(IT, 0)],
@@ -217,6 +320,7 @@ fn arrays(_: &Session) -> Kind {
 
 fn sparse_arrays(_: &Session) -> Kind {
     Kind {
+        handles: &["ArrayId"],
         make: vec![array(IT, 0, 0x40)],
         uses: vec![words(Opcode::cuArrayGetSparseProperties, &[IT], &[])],
         destroy: words(Opcode::cuArrayDestroy, &[IT], &[]),
@@ -224,8 +328,8 @@ fn sparse_arrays(_: &Session) -> Kind {
     }
 }
 
-fn mipmap(name: u64) -> CallParts {
-    let descriptor = ArrayDescriptor { width: 64, height: 64, depth: 0, format: 0x20, channels: 1, flags: 0 };
+pub fn mipmap(name: u64, flags: u32) -> CallParts {
+    let descriptor = ArrayDescriptor { width: 64, height: 64, depth: 0, format: FLOAT, channels: 1, flags };
     pieces(Opcode::cuMipmappedArrayCreate, &[&of(&name), &of(&descriptor), &of(&2u32)])
 }
 
@@ -235,8 +339,10 @@ fn level(of_mipmap: u64, name: u64) -> CallParts {
 
 fn mipmaps(_: &Session) -> Kind {
     Kind {
-        make: vec![mipmap(IT)],
-        uses: vec![level(IT, OTHER)],
+        handles: &["MipmappedArrayId"],
+        once: vec![words(Opcode::cuTexRefCreate, &[REFERENCE], &[])],
+        make: vec![mipmap(IT, 0)],
+        uses: vec![level(IT, OTHER), words(Opcode::cuTexRefSetMipmappedArray, &[REFERENCE, IT], &[1])],
         destroy: words(Opcode::cuMipmappedArrayDestroy, &[IT], &[]),
         ..Kind::default()
     }
@@ -244,7 +350,8 @@ fn mipmaps(_: &Session) -> Kind {
 
 fn levels(_: &Session) -> Kind {
     Kind {
-        make: vec![mipmap(IT), level(IT, OTHER)],
+        handles: &["ArrayId"],
+        make: vec![mipmap(IT, 0), level(IT, OTHER)],
         uses: vec![fill(OTHER), texture(OTHER, 0)],
         destroy: words(Opcode::cuMipmappedArrayDestroy, &[IT], &[]),
         ..Kind::default()
@@ -262,13 +369,71 @@ fn textures(_: &Session) -> Kind {
 
 fn texture_references(_: &Session) -> Kind {
     Kind {
-        once: vec![array(OTHER, 0, 0)],
-        make: vec![words(Opcode::cuTexRefCreate, &[IT], &[])],
+        handles: &["TexRefId"],
+        once: [with_function(), vec![array(OTHER, 0, 0)]].concat(),
+        make: vec![
+            words(Opcode::cuTexRefCreate, &[IT], &[]),
+            words(Opcode::cuTexRefSetArray, &[IT, OTHER], &[1]),
+        ],
         uses: vec![
             words(Opcode::cuTexRefGetFlags, &[IT], &[]),
             words(Opcode::cuTexRefSetFlags, &[IT], &[1]),
             words(Opcode::cuTexRefSetArray, &[IT, OTHER], &[1]),
+            words(Opcode::cuTexRefSetFormat, &[IT], &[FLOAT, 1]),
+            words(Opcode::cuTexRefSetAddressMode, &[IT], &[0, 1]),
+            words(Opcode::cuTexRefSetFilterMode, &[IT], &[0]),
+            words(Opcode::cuTexRefSetMipmapFilterMode, &[IT], &[0]),
+            words(Opcode::cuTexRefSetMipmapLevelBias, &[IT], &[0]),
+            words(Opcode::cuTexRefSetMipmapLevelClamp, &[IT], &[0, 0]),
+            words(Opcode::cuTexRefSetMaxAnisotropy, &[IT], &[1]),
+            words(Opcode::cuTexRefSetBorderColor, &[IT], &[0; 4]),
+            words(Opcode::cuTexRefGetArray, &[IT], &[]),
+            words(Opcode::cuTexRefGetAddressMode, &[IT], &[0]),
+            words(Opcode::cuTexRefGetFilterMode, &[IT], &[]),
+            words(Opcode::cuTexRefGetFormat, &[IT], &[]),
+            words(Opcode::cuTexRefGetMipmapFilterMode, &[IT], &[]),
+            words(Opcode::cuTexRefGetMipmapLevelBias, &[IT], &[]),
+            words(Opcode::cuTexRefGetMipmapLevelClamp, &[IT], &[]),
+            words(Opcode::cuTexRefGetMaxAnisotropy, &[IT], &[]),
+            words(Opcode::cuTexRefGetBorderColor, &[IT], &[]),
+            pieces(Opcode::cuParamSetTexRef, &[&of(&FUNCTION), &of(&-1i32), &of(&IT)]),
         ],
+        destroy: words(Opcode::cuTexRefDestroy, &[IT], &[]),
+        ..Kind::default()
+    }
+}
+
+fn references_to_memory(session: &Session) -> Kind {
+    let memory = session.memory;
+    let set = pieces(Opcode::cuTexRefSetAddress_v2, &[&of(&IT), &of(&memory), &of(&1024u64), &of(&1u32)]);
+    let sizes = [of(&16u64), of(&16u64)].concat();
+    Kind {
+        handles: &["TexRefId"],
+        make: vec![
+            words(Opcode::cuTexRefCreate, &[IT], &[]),
+            words(Opcode::cuTexRefSetFormat, &[IT], &[FLOAT, 1]),
+            set.clone(),
+        ],
+        uses: vec![
+            set,
+            pieces(
+                Opcode::cuTexRefSetAddress2D_v3,
+                &[&of(&IT), &sizes, &of(&FLOAT), &of(&1u32), &of(&memory), &of(&64u64)],
+            ),
+            words(Opcode::cuTexRefGetAddress_v2, &[IT], &[]),
+        ],
+        destroy: words(Opcode::cuTexRefDestroy, &[IT], &[]),
+        ..Kind::default()
+    }
+}
+
+fn references_to_mipmaps(_: &Session) -> Kind {
+    let set = words(Opcode::cuTexRefSetMipmappedArray, &[IT, OTHER], &[1]);
+    Kind {
+        handles: &["TexRefId"],
+        once: vec![mipmap(OTHER, 0)],
+        make: vec![words(Opcode::cuTexRefCreate, &[IT], &[]), set.clone()],
+        uses: vec![set, words(Opcode::cuTexRefGetMipmappedArray, &[IT], &[])],
         destroy: words(Opcode::cuTexRefDestroy, &[IT], &[]),
         ..Kind::default()
     }
@@ -278,23 +443,42 @@ fn pools(_: &Session) -> Kind {
     let device = Location { kind: 1, id: 0 };
     let properties = PoolProperties { kind: 1, location: device, max_bytes: 0, usage: 0 };
     Kind {
+        handles: &["MemoryPoolId"],
         make: vec![pieces(Opcode::cuMemPoolCreate, &[&of(&IT), &of(&properties)])],
         uses: vec![
             words(Opcode::cuMemPoolGetAttribute, &[IT], &[5]),
             words(Opcode::cuMemPoolTrimTo, &[IT, 0], &[]),
             pieces(Opcode::cuMemPoolGetAccess, &[&of(&IT), &of(&device)]),
+            pieces(Opcode::cuMemPoolSetAccess, &[&of(&IT), &of(&device), &of(&3u32)]),
+            pieces(Opcode::cuMemPoolSetAttribute, &[&of(&IT), &of(&4i32), &of(&0u64)]),
+            pieces(Opcode::cuDeviceSetMemPool, &[&of(&0u32), &of(&IT)]),
         ],
         destroy: words(Opcode::cuMemPoolDestroy, &[IT], &[]),
         ..Kind::default()
     }
 }
 
+/// The granularity of allocations.
+pub const UNIT: u64 = 2 << 20;
+
 fn allocations(_: &Session) -> Kind {
     let device = Location { kind: 1, id: 0 };
-    let properties = AllocationProperties { kind: 1, location: device, ..AllocationProperties::default() };
+    let properties = AllocationProperties {
+        kind: 1,
+        handle_types: 1,
+        location: device,
+        ..AllocationProperties::default()
+    };
     Kind {
-        make: vec![pieces(Opcode::cuMemCreate, &[&of(&IT), &of(&(2u64 << 20)), &of(&properties), &[0; 8]])],
-        uses: vec![words(Opcode::cuMemGetAllocationPropertiesFromHandle, &[IT], &[])],
+        handles: &["AllocationId"],
+        once: vec![words(Opcode::cuMemAddressReserve, &[UNIT, 0, 0, 0], &[])],
+        make: vec![pieces(Opcode::cuMemCreate, &[&of(&IT), &of(&UNIT), &of(&properties), &[0; 8]])],
+        uses: vec![
+            words(Opcode::cuMemGetAllocationPropertiesFromHandle, &[IT], &[]),
+            words(Opcode::cuMemExportToShareableHandle, &[IT], &[]),
+            words(Opcode::cuMemMap, &[FIRST, UNIT, 0, IT, 0], &[]),
+        ],
+        clean: vec![words(Opcode::cuMemUnmap, &[FIRST, UNIT], &[])],
         destroy: words(Opcode::cuMemRelease, &[IT], &[]),
         every: 2,
         ..Kind::default()
@@ -305,23 +489,43 @@ fn links(_: &Session) -> Kind {
     let options = [0; 196];
     let input = pieces(Opcode::cuLinkAddData_v2, &[&of(&IT), &of(&1u32), &of(&0u32), &options]).bulk(CODE);
     Kind {
-        make: vec![pieces(Opcode::cuLinkCreate_v2, &[&of(&IT), &options]), input.clone()],
-        uses: vec![words(Opcode::cuLinkComplete, &[IT], &[])],
+        handles: &["LinkId"],
+        make: vec![pieces(Opcode::cuLinkCreate_v2, &[&of(&IT), &options])],
+        uses: vec![input],
         destroy: words(Opcode::cuLinkDestroy, &[IT], &[]),
         every: 4,
         ..Kind::default()
     }
 }
 
+fn links_with_input(session: &Session) -> Kind {
+    let links = links(session);
+    let uses = vec![words(Opcode::cuLinkComplete, &[IT], &[])];
+    Kind { make: [links.make, links.uses].concat(), uses, ..links }
+}
+
+fn completed_links(session: &Session) -> Kind {
+    let links = links_with_input(session);
+    let uses = vec![words(Opcode::link_image, &[IT, 0], &[]).wants(256)];
+    Kind { make: [links.make, links.uses].concat(), uses, ..links }
+}
+
 fn context(name: u64) -> CallParts {
     pieces(Opcode::cuCtxCreate_v2, &[&of(&name), &of(&0u32), &of(&0u32)])
 }
 
+/// `CU_DEV_RESOURCE_TYPE_SM`.
+pub const SM_RESOURCE: u32 = 1;
+
 fn contexts(_: &Session) -> Kind {
     Kind {
-        make: vec![context(CREATED)],
+        handles: &["ContextId"],
+        make: vec![context(CREATED), words(Opcode::cuEventCreate, &[EVENT], &[0]).context(CREATED)],
         uses: vec![
             words(Opcode::cuCtxGetApiVersion, &[CREATED], &[]),
+            words(Opcode::cuCtxGetDevResource, &[CREATED], &[SM_RESOURCE]),
+            words(Opcode::cuCtxRecordEvent, &[CREATED, EVENT], &[]),
+            words(Opcode::cuCtxWaitEvent, &[CREATED, EVENT], &[]),
             words(Opcode::cuCtxGetStreamPriorityRange, &[], &[]).context(CREATED),
             words(Opcode::cuEventCreate, &[IT], &[0]).context(CREATED),
             words(Opcode::cuModuleLoadData, &[IT], &[]).bulk(CODE).context(CREATED),

@@ -2,19 +2,14 @@
 
 //! Handles of NVIDIA's libraries.
 
-use anyhow::Result;
 use cuda_library_rows::block::PRESENT;
 
 use super::kinds::IT;
-use super::{Kind, race};
-use crate::Target;
+use super::{Kind, Test};
 use crate::calls::Session;
 use crate::vendor::{call, open};
 
-/// A test and its name.
-type Test = (&'static str, fn(&mut Target) -> Result<()>);
-
-pub const ALL: &[Test] = &[("handles_of_libraries", |target| race(target, handles))];
+pub const ALL: &[Test] = &[("handles_of_libraries", handles)];
 
 fn handles(session: &Session) -> Kind {
     let memory = session.memory;

@@ -150,14 +150,18 @@ pub fn cuMemFree_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<()> {
     if dptr.0 == 0 {
         return Ok(());
     }
-    let range = cx.session.allocations().allocated_at(dptr.0)?;
     // SAFETY: the address is an allocation of this session.
     let free = || unsafe { cx.gpu().cuMemFree_v2(dptr.0) };
+    let mut allocations = cx.session.allocations();
+    let range = allocations.allocated_at(dptr.0)?;
     if range.origin == Origin::External {
+        drop(allocations);
         return free_buffer(cx, &range, free);
     }
+    let range = allocations.end(dptr.0)?;
+    drop(allocations);
     end_offers(cx, dptr);
-    free()?;
+    free().inspect_err(|_| cx.session.allocations().not_freed(&range))?;
     pools::freed(cx.session, &range, None);
     Ok(())
 }
@@ -165,13 +169,16 @@ pub fn cuMemFree_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<()> {
 /// Frees in stream order.
 pub fn cuMemFreeAsync(cx: &mut CallContext<'_>, dptr: DevicePtr, stream: StreamId) -> CuResult<()> {
     let stream = cx.resolve(stream)?;
-    let range = cx.session.allocations().allocated_at(dptr.0)?;
-    if range.origin == Origin::External {
+    let mut allocations = cx.session.allocations();
+    if allocations.allocated_at(dptr.0)?.origin == Origin::External {
         return Err(CudaError::NOT_SUPPORTED);
     }
+    let range = allocations.end(dptr.0)?;
+    drop(allocations);
     end_offers(cx, dptr);
     // SAFETY: the address is an allocation of this session.
-    unsafe { cx.gpu().cuMemFreeAsync(dptr.0, stream) }?;
+    let freed = unsafe { cx.gpu().cuMemFreeAsync(dptr.0, stream) };
+    freed.inspect_err(|_| cx.session.allocations().not_freed(&range))?;
     pools::freed(cx.session, &range, Some(stream));
     Ok(())
 }

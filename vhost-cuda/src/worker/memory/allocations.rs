@@ -4,7 +4,7 @@
 //! The driver would take any address of this process for a copy (unified addressing), the worker's own memory
 //! included: so every range that it is to copy or set is looked up here first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::quota::{self, Quota};
 use crate::worker::gpu::{CuResult, CudaError};
@@ -56,6 +56,8 @@ pub struct Range {
 #[derive(Debug, Default)]
 pub struct Allocations {
     ranges: BTreeMap<u64, Range>,
+    /// Numbers of the ranges that the driver is being asked to free.
+    ending: HashSet<u64>,
     serial: u64,
     /// Bytes that are allocated from each pool of the driver's.
     live: HashMap<usize, u64>,
@@ -135,6 +137,9 @@ impl Allocations {
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn check(&self, address: u64, bytes: u64) -> CuResult<&Range> {
         let range = self.find(address).ok_or(CudaError::INVALID_VALUE)?;
+        if self.is_ending(range) {
+            return Err(CudaError::INVALID_VALUE);
+        }
         let end = address.checked_add(bytes).ok_or(CudaError::INVALID_VALUE)?;
         let mut last = range;
         while end > last.base.saturating_add(last.bytes) {
@@ -177,15 +182,37 @@ impl Allocations {
     pub fn allocated_at(&self, base: u64) -> CuResult<Range> {
         let range = self.ranges.get(&base).ok_or(CudaError::INVALID_VALUE)?;
         match range.origin {
-            Origin::Allocated | Origin::AllocatedAsync(_) | Origin::GraphNode | Origin::External => {
+            Origin::Allocated | Origin::AllocatedAsync(_) | Origin::GraphNode | Origin::External
+                if !self.is_ending(range) =>
+            {
                 Ok(*range)
             }
             _ => Err(CudaError::INVALID_VALUE),
         }
     }
 
+    /// As [`Self::allocated_at`], for the one call that may free the range: until that says how it went, no other call may use
+    /// or free it. The driver may give the address to another allocation, which a second call would free by mistake.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn end(&mut self, base: u64) -> CuResult<Range> {
+        let range = self.allocated_at(base)?;
+        self.ending.insert(range.serial);
+        Ok(range)
+    }
+
+    /// The driver has not freed the range.
+    pub fn not_freed(&mut self, range: &Range) {
+        self.ending.remove(&range.serial);
+    }
+
+    fn is_ending(&self, range: &Range) -> bool {
+        !self.ending.is_empty() && self.ending.contains(&range.serial)
+    }
+
     /// The program has freed a range. What a graph allocates it can allocate again.
     pub fn freed(&mut self, range: &Range) {
+        self.ending.remove(&range.serial);
         if range.origin == Origin::GraphNode {
             return;
         }
@@ -245,6 +272,22 @@ mod tests {
         let mut allocations = Allocations::new(Some(LIMIT));
         allocations.enter(base, bytes, 0, (9, 0)).unwrap();
         allocations
+    }
+
+    #[test]
+    fn one_call_frees_a_range() {
+        let mut allocations = one(0x1000, 4096);
+        let range = allocations.end(0x1000).unwrap();
+        assert!(allocations.end(0x1000).is_err() && allocations.allocated_at(0x1000).is_err());
+        assert!(allocations.check(0x1000, 1).is_err(), "it may be gone already");
+        allocations.not_freed(&range);
+        assert!(allocations.check(0x1000, 4096).is_ok());
+        let range = allocations.end(0x1000).unwrap();
+        // The driver gives the address to another thread before the first one has said that it is free.
+        allocations.enter(0x1000, 4096, 0, (9, 0)).unwrap();
+        assert!(allocations.check(0x1000, 4096).is_ok(), "another allocation");
+        allocations.freed(&range);
+        assert!(allocations.allocated_at(0x1000).is_ok());
     }
 
     /// Two ranges of every place and kind in a few bytes, and every range that a call may name there.

@@ -32,19 +32,24 @@ pub struct NamedFile {
 enum Order {
     /// Take the next file from the daemon.
     Receive(SyncSender<io::Result<RawFd>>),
-    /// Map a piece of a file.
-    Map(Mapping, SyncSender<io::Result<usize>>),
+    /// Map pieces of a file, all or none.
+    Map(RawFd, Vec<Mapping>, SyncSender<io::Result<Vec<usize>>>),
     /// The file is not used any more.
     Close(RawFd),
 }
 
+/// The pieces in one order at most: others wait for the thread meanwhile.
+const MAX_PIECES: usize = 256;
+
+/// A piece of a file that is to be mapped.
 #[derive(Clone, Copy, Debug)]
-struct Mapping {
+pub struct Mapping {
     /// Where; `None`: anywhere.
-    at: Option<usize>,
-    bytes: usize,
-    file: RawFd,
-    offset: u64,
+    pub at: Option<usize>,
+    /// Its bytes, whole pages.
+    pub bytes: usize,
+    /// Its place in the file.
+    pub offset: u64,
 }
 
 impl Mapper {
@@ -78,14 +83,20 @@ impl Mapper {
 }
 
 impl NamedFile {
-    /// Maps pages of the file that the guest's process has named, at `at` or anywhere.
+    /// Maps pages of the file that the guest's process has named, and hands each piece with its address to `mapped`. An order
+    /// to the thread costs as much as a mapping, so that pieces go together.
+    ///
+    /// Errors: pieces that were not handed over are not mapped, unless they have an address: then they may be.
     ///
     /// # Safety
     ///
-    /// Nothing else may use the memory at `at`.
-    pub unsafe fn map(&self, at: Option<usize>, bytes: usize, offset: u64) -> io::Result<usize> {
-        let mapping = Mapping { at, bytes, file: self.number, offset };
-        self.mapper.ask(|answer| Order::Map(mapping, answer))
+    /// Nothing else may use the memory at the addresses.
+    pub unsafe fn map(&self, pieces: &[Mapping], mut mapped: impl FnMut(&Mapping, usize)) -> io::Result<()> {
+        for pieces in pieces.chunks(MAX_PIECES) {
+            let addresses = self.mapper.ask(|answer| Order::Map(self.number, pieces.to_vec(), answer))?;
+            pieces.iter().zip(addresses).for_each(|(piece, address)| mapped(piece, address));
+        }
+        Ok(())
     }
 }
 
@@ -120,9 +131,9 @@ fn serve(socket: &UnixStream, orders: &Receiver<Order>) {
     for order in orders {
         match order {
             Order::Receive(answer) => drop(answer.send(receive(socket))),
-            Order::Map(Mapping { at, bytes, file, offset }, answer) => {
-                // SAFETY: the caller of `NamedFile::map` promises that nothing else uses the memory at `at`.
-                drop(answer.send(unsafe { map_shared(file, at, bytes, offset) }));
+            Order::Map(file, pieces, answer) => {
+                // SAFETY: the caller of `NamedFile::map` promises that nothing else uses the memory at the addresses.
+                drop(answer.send(unsafe { map_all(file, &pieces) }));
             }
             // SAFETY: the descriptor came from `receive`, and its owner has just been dropped.
             Order::Close(file) => drop(unsafe { OwnedFd::from_raw_fd(file) }),
@@ -141,6 +152,30 @@ fn receive(socket: &UnixStream) -> io::Result<RawFd> {
             Err(error) => return Err(io::Error::from_raw_os_error(error.errno())),
         }
     }
+}
+
+/// Maps pieces of a file; returns their addresses.
+///
+/// # Safety
+///
+/// Nothing else may use the memory at the addresses that are asked for.
+unsafe fn map_all(file: RawFd, pieces: &[Mapping]) -> io::Result<Vec<usize>> {
+    let mut addresses = Vec::with_capacity(pieces.len());
+    for &Mapping { at, bytes, offset } in pieces {
+        // SAFETY: by this function's contract.
+        match unsafe { map_shared(file, at, bytes, offset) } {
+            Ok(address) => addresses.push(address),
+            Err(error) => {
+                let anywhere = pieces.iter().zip(addresses).filter(|(piece, _)| piece.at.is_none());
+                for (piece, address) in anywhere {
+                    // SAFETY: mapped above, and nobody has its address yet.
+                    unsafe { libc::munmap(address as *mut _, piece.bytes) };
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(addresses)
 }
 
 /// Maps `bytes` bytes of a file for reading and writing, from `offset` on, at `at` or anywhere. Returns the address.

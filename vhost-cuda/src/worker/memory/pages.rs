@@ -12,7 +12,7 @@ use vm_memory::{FileOffset, MmapRegion};
 
 use crate::sessions::link::Region;
 use crate::worker::gpu::{CuResult, CudaError};
-use crate::worker::memory::mapper::{NamedFile, map_shared};
+use crate::worker::memory::mapper::{Mapping, NamedFile, map_shared};
 use virtio_cuda_ring::streaming;
 
 /// Guest memory as the daemon described it last.
@@ -39,24 +39,36 @@ pub enum GuestFile {
     Named(Arc<NamedFile>),
 }
 
-impl GuestFile {
-    /// Maps whole pages of the file at `at`.
-    ///
-    /// # Safety
-    ///
-    /// Nothing else may use the memory at `at`.
-    pub unsafe fn map(&self, at: u64, bytes: u64, offset: u64) -> io::Result<()> {
-        let file = match self {
-            Self::Named(file) => {
-                // SAFETY: by this function's contract nothing else uses the memory at `at`.
-                return unsafe { file.map(Some(at as usize), bytes as usize, offset) }.map(drop);
-            }
-            Self::Whole(file) => file,
+/// Maps pieces of whole pages side by side, from `base` on. After an error some of them may be mapped.
+///
+/// # Safety
+///
+/// Nothing else may use the memory there.
+pub unsafe fn map_side_by_side(pieces: &[FilePiece], base: u64) -> io::Result<()> {
+    let mut at = base;
+    for together in pieces.chunk_by(|one, next| one.file.is(&next.file)) {
+        let mapping = |piece: &FilePiece| {
+            let mapping =
+                Mapping { at: Some(at as usize), bytes: piece.bytes as usize, offset: piece.offset };
+            at += piece.bytes;
+            mapping
         };
-        // SAFETY: by this function's contract nothing else uses the memory at `at`.
-        unsafe { map_shared(file.as_raw_fd(), Some(at as usize), bytes as usize, offset) }.map(drop)
+        let mappings: Vec<Mapping> = together.iter().map(mapping).collect();
+        match &together[0].file {
+            // SAFETY: by this function's contract.
+            GuestFile::Named(file) => unsafe { file.map(&mappings, |_, _| {}) }?,
+            GuestFile::Whole(file) => {
+                for &Mapping { at, bytes, offset } in &mappings {
+                    // SAFETY: by this function's contract.
+                    unsafe { map_shared(file.as_raw_fd(), at, bytes, offset) }?;
+                }
+            }
+        }
     }
+    Ok(())
+}
 
+impl GuestFile {
     fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Whole(one), Self::Whole(other)) => Arc::ptr_eq(one, other),
@@ -383,17 +395,27 @@ impl GuestPages {
                 _ => pieces.push(piece),
             }
         }
-        for piece in pieces {
-            let before = piece.offset % PAGE_BYTES;
-            let bytes = (before + piece.bytes).next_multiple_of(PAGE_BYTES) as usize;
-            let GuestFile::Named(file) = &piece.file else { return Err(CudaError::INVALID_VALUE) };
+        for together in pieces.chunk_by(|one, next| one.file.is(&next.file)) {
+            let GuestFile::Named(file) = &together[0].file else { return Err(CudaError::INVALID_VALUE) };
+            let pages = |piece: &FilePiece| {
+                let before = piece.offset % PAGE_BYTES;
+                let bytes = (before + piece.bytes).next_multiple_of(PAGE_BYTES) as usize;
+                Mapping { at: None, bytes, offset: piece.offset - before }
+            };
+            let mappings: Vec<Mapping> = together.iter().map(pages).collect();
+            let mut pieces = together.iter();
+            let mapped = |mapping: &Mapping, address: usize| {
+                own.push(OwnMapping { address, bytes: mapping.bytes });
+                runs.extend(pieces.next().map(|piece| Run {
+                    address: address + (piece.offset - mapping.offset) as usize,
+                    bytes: piece.bytes as usize,
+                }));
+            };
             // SAFETY: no address is asked for.
-            let address = unsafe { file.map(None, bytes, piece.offset - before) }.map_err(|error| {
+            unsafe { file.map(&mappings, mapped) }.map_err(|error| {
                 debug!("pages of the guest cannot be mapped: {error}");
                 CudaError::OUT_OF_MEMORY
             })?;
-            own.push(OwnMapping { address, bytes });
-            runs.push(Run { address: address + before as usize, bytes: piece.bytes as usize });
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use log::debug;
 use virtio_cuda_protocol::cuda::{WINDOW_BASE, WINDOW_BYTES};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
-use super::pages::FilePiece;
+use super::pages::{FilePiece, map_side_by_side};
 use crate::worker::gpu::{CuResult, CudaError};
 
 /// Mappings that Linux gives a process unless the administrator says otherwise (`vm.max_map_count`).
@@ -98,14 +98,12 @@ impl Window {
         let base = if self.is_free(wanted, bytes) { Some(wanted) } else { self.choose(bytes) };
         let base = base.ok_or(CudaError::OUT_OF_MEMORY)?;
         let area = Area { base, bytes, tag, shared, pieces: pieces.len() };
-        let mut at = base;
-        for piece in pieces {
-            if let Err(error) = map_piece(at, piece) {
-                debug!("pages of the guest cannot be mapped: {error}");
-                close_range(base, at - base);
-                return Err(CudaError::OUT_OF_MEMORY);
-            }
-            at += piece.bytes;
+        // SAFETY: the range is free: it lies in the reserved window and in no area, so that nothing but the reservation is
+        // replaced.
+        if let Err(error) = unsafe { map_side_by_side(pieces, base) } {
+            debug!("pages of the guest cannot be mapped: {error}");
+            close_range(base, bytes);
+            return Err(CudaError::OUT_OF_MEMORY);
         }
         self.pieces += pieces.len();
         self.areas.insert(base, area);
@@ -188,12 +186,6 @@ fn most_pieces() -> usize {
         text.trim().parse().unwrap_or(USUAL_MAPPINGS) / 4 * 3
     });
     *MOST
-}
-
-fn map_piece(at: u64, piece: &FilePiece) -> io::Result<()> {
-    // SAFETY: `map` found the range free: it lies in the reserved window and in no area, so that nothing but the
-    // reservation is replaced.
-    unsafe { piece.file.map(at, piece.bytes, piece.offset) }
 }
 
 /// Makes a range of the window inaccessible again. If that fails the process ends: the guest may use the

@@ -60,6 +60,15 @@ struct Exec {
     lock: Exclusive,
 }
 
+/// A stream's capture.
+#[derive(Clone, Copy, Debug, Default)]
+struct Capture {
+    /// The graph that it adds to, once that has a name.
+    graph: Option<u64>,
+    /// The graph dies if the capture does: it began with the capture.
+    ends_with_it: bool,
+}
+
 #[derive(Debug, Default)]
 struct Tables {
     graphs: HashMap<u64, Graph>,
@@ -67,8 +76,8 @@ struct Tables {
     nodes: HashMap<u64, Node>,
     node_names: HashMap<usize, u64>,
     execs: HashMap<u64, Exec>,
-    /// Streams that capture, each with the graph that dies if the capture does.
-    captures: HashMap<usize, Option<u64>>,
+    /// Streams that capture.
+    captures: HashMap<usize, Capture>,
     /// Handles of conditional nodes.
     handles: HashSet<u64>,
     /// Names for what is being made.
@@ -144,6 +153,21 @@ impl Tables {
             self.node_names.remove(&node.raw);
         }
         self.remove_inside(name)
+    }
+
+    /// The graphs into which streams capture, and all graphs that contain these, each with the node in between. The driver
+    /// goes on to use these graphs, and the nodes that were captured last.
+    fn captured(&self) -> Vec<(u64, Option<u64>)> {
+        let mut places = Vec::new();
+        for graph in self.captures.values().filter_map(|capture| capture.graph) {
+            let mut place = Some((graph, None));
+            while let Some((graph, node)) = place {
+                places.push((graph, node));
+                let parent = self.graphs.get(&graph).and_then(|graph| graph.parent);
+                place = parent.and_then(|node| Some((self.nodes.get(&node)?.graph, Some(node))));
+            }
+        }
+        places
     }
 
     /// Forgets the graphs in a node.
@@ -438,12 +462,36 @@ impl Graphs {
         in_graph.filter_map(|node| Some((node.raw as CUgraphNode, node.copy?))).collect()
     }
 
-    /// Takes out a graph that the guest may destroy: one that lies in no node.
+    /// Takes out a graph that the guest may destroy: one that lies in no node, and into which no stream captures.
     pub fn remove_graph(&self, id: GraphId) -> CuResult<(CUgraph, Vec<Lease>)> {
         let mut tables = self.tables.lock();
         let graph = tables.graphs.get(&id.0).filter(|graph| graph.parent.is_none());
         let raw = graph.map(|graph| graph.raw as CUgraph).ok_or(CudaError::INVALID_VALUE)?;
+        if tables.captured().iter().any(|&(graph, _)| graph == id.0) {
+            return Err(CudaError::INVALID_VALUE);
+        }
         Ok((raw, tables.remove_graph(id.0)))
+    }
+
+    /// Refuses to remove a node of a graph into which a stream captures, or one that contains such a graph.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn check_removable(&self, id: GraphNodeId) -> CuResult<()> {
+        let tables = self.tables.lock();
+        let of = tables.nodes.get(&id.0).map(|node| node.graph);
+        let used = |&(graph, node): &(u64, Option<u64>)| match node {
+            Some(node) => node == id.0,
+            None => Some(graph) == of,
+        };
+        if tables.captured().iter().any(used) { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+    }
+
+    /// Refuses to replace the graph in a node while a stream captures into it, or into one in it.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn check_replaceable(&self, id: GraphNodeId) -> CuResult<()> {
+        let used = self.tables.lock().captured().iter().any(|&(_, node)| node == Some(id.0));
+        if used { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
     }
 
     /// Takes out a node.
@@ -539,17 +587,19 @@ impl Graphs {
         of_threads.into_iter().for_each(|stream| self.capture_ended(stream, true));
     }
 
-    /// Notes the graph that a stream captures: it dies if the capture does.
-    pub fn capture_begun(&self, stream: usize, graph: GraphId) {
-        self.tables.lock().captures.insert(stream, Some(graph.0));
+    /// Notes the graph into which a stream captures. `ends_with_it`: it dies if the capture does.
+    pub fn capture_begun(&self, stream: usize, graph: GraphId, ends_with_it: bool) {
+        self.tables.lock().captures.insert(stream, Capture { graph: Some(graph.0), ends_with_it });
     }
 
     /// A capture is over; with an error the driver has destroyed its graph.
     pub fn capture_ended(&self, stream: usize, failed: bool) {
         let mut tables = self.tables.lock();
-        let graph = tables.captures.remove(&stream);
+        let capture = tables.captures.remove(&stream);
         self.capturing.store(tables.captures.len(), Ordering::Release);
-        if let (Some(Some(graph)), true) = (graph, failed) {
+        if let Some(Capture { graph: Some(graph), ends_with_it: true }) = capture
+            && failed
+        {
             tables.remove_graph(graph);
         }
     }
@@ -624,10 +674,29 @@ mod tests {
         let graphs = Graphs::default();
         let graph = graphs.name_graph(raw(8), None);
         assert!(graphs.capture_begins(5) && !graphs.capture_begins(5));
-        graphs.capture_begun(5, graph);
+        graphs.capture_begun(5, graph, true);
         assert!(graphs.is_capturing());
         graphs.capture_ended(5, true);
         assert!(!graphs.is_capturing() && graphs.graph(&Held::default(), graph).is_err());
+    }
+
+    #[test]
+    fn nothing_is_taken_from_a_graph_into_which_a_stream_captures() {
+        let graphs = Graphs::default();
+        let outer = graphs.name_graph(raw(8), None);
+        let (around, beside) = (graphs.name_node(raw(16), outer), graphs.name_node(raw(24), outer));
+        let inner = graphs.name_graph(raw(32), Some(around));
+        let leaf = graphs.name_node(raw(40), inner);
+        graphs.capture_begins(5);
+        graphs.capture_begun(5, inner, false);
+        assert!(graphs.remove_graph(outer).is_err(), "it contains the graph");
+        assert!(graphs.check_removable(leaf).is_err() && graphs.check_removable(around).is_err());
+        assert!(graphs.check_replaceable(around).is_err());
+        assert!(graphs.check_removable(beside).is_ok() && graphs.check_replaceable(beside).is_ok());
+        graphs.capture_ended(5, true);
+        assert!(graphs.graph(&Held::default(), inner).is_ok(), "it was there before the capture");
+        assert!(graphs.check_removable(leaf).is_ok() && graphs.check_replaceable(around).is_ok());
+        assert!(graphs.remove_graph(outer).is_ok());
     }
 
     #[test]
@@ -636,7 +705,7 @@ mod tests {
         let (ours, other) = (graphs.name_graph(raw(8), None), graphs.name_graph(raw(16), None));
         for (stream, graph) in [(OF_THREAD | 7, ours), (7, other)] {
             graphs.capture_begins(stream);
-            graphs.capture_begun(stream, graph);
+            graphs.capture_begun(stream, graph, true);
         }
         graphs.default_captures_ended();
         assert!(graphs.graph(&Held::default(), ours).is_err());

@@ -581,7 +581,7 @@ impl<'a> Attempt<'a> {
             if self.call.direction(index).is_some_and(Direction::writes) {
                 let bytes = self.call.memory_bytes(self.loaded.rows, index, slots)?;
                 let start = answers.len();
-                answers.resize(start + padded(bytes), 0);
+                append_zeros(&mut answers, padded(bytes));
                 let place = &mut answers[start..start + bytes];
                 match &self.call.parameters[index].kind {
                     Kind::Table(_) => {
@@ -625,6 +625,18 @@ impl<'a> Attempt<'a> {
     fn name_of(&self, kind: usize, raw: u64) -> u64 {
         let table = self.handles().kind(kind).ok().filter(|_| raw != 0);
         table.and_then(|table| table.find(|object| object.is(raw as *mut u8))).unwrap_or(0)
+    }
+}
+
+/// Appends zeros by the page: `resize` goes byte by byte, and a table has millions.
+fn append_zeros(answers: &mut Answers, bytes: usize) {
+    static ZEROS: [u8; 4096] = [0; 4096];
+    answers.reserve(bytes);
+    let mut left = bytes;
+    while left > 0 {
+        let some = left.min(ZEROS.len());
+        answers.extend_from_slice(&ZEROS[..some]);
+        left -= some;
     }
 }
 

@@ -63,7 +63,7 @@ pub fn cuStreamBeginCapture_v2(cx: &mut CallContext<'_>, stream: StreamId, mode:
     let info = cx.gpu().capture_info(raw)?;
     if info.status == ACTIVE {
         let graph = cx.session.graphs.name_graph(info.graph, None);
-        cx.session.graphs.capture_begun(key(stream, raw), graph);
+        cx.session.graphs.capture_begun(key(stream, raw), graph, true);
     }
     Ok(())
 }
@@ -106,9 +106,11 @@ pub fn cuStreamBeginCaptureToGraph(
 ) -> CuResult<()> {
     let raw = cx.resolve(stream)?;
     cx.held().lock_captures(cx.session.graphs.captures());
-    let graph = cx.graph(graph)?;
+    let raw_graph = cx.graph(graph)?;
     let links = all_links(cx)?;
-    begin_capture(cx, stream, raw, || cx.gpu().begin_capture_to(raw, graph, &links, mode))
+    begin_capture(cx, stream, raw, || cx.gpu().begin_capture_to(raw, raw_graph, &links, mode))?;
+    cx.session.graphs.capture_begun(key(stream, raw), graph, false);
+    Ok(())
 }
 
 /// Captures a copy of memory that the GPU does not reach.

@@ -122,6 +122,7 @@ impl Destroy for GraphNodeId {
         let raw = cx.node(self)?;
         // The driver may refuse: nodes that allocate cannot be removed.
         let graph = cx.session.graphs.graph_of(cx.held(), self)?;
+        cx.session.graphs.check_removable(self)?;
         cx.gpu().cuGraphDestroyNode(raw)?;
         replace_function(cx, graph, self, None);
         let (_, leases) = cx.session.graphs.remove_node(self)?;

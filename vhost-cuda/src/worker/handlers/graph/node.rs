@@ -309,6 +309,7 @@ fn replace(
 ) -> CuResult<()> {
     let graphs = &cx.session.graphs;
     let (old, graph, name) = (cx.node(node)?, graphs.graph_of(cx.held(), node)?, graphs.graph_name_of(node)?);
+    graphs.check_removable(node)?;
     let before = cx.gpu().node_links(old, false)?;
     let after = cx.gpu().node_links(old, true)?;
     let (new, copy) = add(graph, &before)?;
@@ -349,6 +350,9 @@ pub fn cuGraphNodeSetParams(cx: &mut CallContext<'_>, node: GraphNodeId, kind: u
             // SAFETY: `parameters` has checked the memory that they name.
             Ok((unsafe { cx.gpu().add_node(graph, links, &mut wanted) }?.0, None))
         });
+    }
+    if kind == NODE_GRAPH {
+        graphs.check_replaceable(node)?;
     }
     // SAFETY: `parameters` has checked the memory that they name.
     unsafe { cx.gpu().set_node(raw, &mut wanted) }?;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The machine changes under a program that copies: memory comes and goes, and the processors stop.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use vhost_cuda_tests::suite::{Kit, Suite};
+use xtask::vm::Vm;
+
+use crate::boot;
+use crate::life::{Copying, expect_good, kernel_log_is_clean, wait_until};
+
+/// Memory that is plugged, in MiB: the section size of x86-64, in which Linux takes it.
+const DIMM_MIB: u64 = 128;
+const DIMMS: usize = 4;
+/// The time for which processors stand still.
+const STOPPED: Duration = Duration::from_secs(2);
+
+pub fn collect(suite: &mut Suite) {
+    suite.test("changes::memory_in_a_copy", memory_in_a_copy);
+    suite.test("changes::stopped_in_a_copy", stopped_in_a_copy);
+}
+
+/// Each DIMM is a change of the memory table while requests are under way.
+fn memory_in_a_copy(kit: &Kit) -> Result<()> {
+    let vm = boot("hotplug", |config| {
+        config.memory = "1G".into();
+        config.qemu_arguments.extend(["-m", "size=1G,slots=8,maxmem=4G"].map(String::from));
+    })?;
+    let copying = Copying::start(kit, &vm)?;
+    let before = files_of_memory(&vm)?;
+    for dimm in 0..DIMMS {
+        vm.plug_memory(dimm, DIMM_MIB << 20).with_context(|| format!("DIMM {dimm}"))?;
+        wait_until("the daemon has the new memory", || Ok(files_of_memory(&vm)? == before + dimm + 1))?;
+        copying.expect_running()?;
+        expect_good(kit, &vm, "copies").with_context(|| format!("after DIMM {dimm}"))?;
+    }
+    // A kernel without memory hot-plug has no such folder, and keeps what was plugged.
+    if vm.shell("test -e /sys/devices/system/memory/auto_online_blocks").is_ok() {
+        use_and_return_memory(kit, &vm, &copying)?;
+    }
+    copying.terminate()?;
+    expect_good(kit, &vm, "vector_add")?;
+    kernel_log_is_clean(kit, &vm)?;
+    vm.shut_down()
+}
+
+/// The memory files that the daemon has mapped.
+fn files_of_memory(vm: &Vm) -> Result<usize> {
+    let daemon = vm.daemon().id().context("the daemon has ended")?;
+    let maps = fs::read_to_string(format!("/proc/{daemon}/maps"))?;
+    let files = maps.lines().filter(|line| line.contains("/memfd:memory-backend"));
+    let numbers: BTreeSet<&str> = files.filter_map(|line| line.split_whitespace().nth(4)).collect();
+    Ok(numbers.len())
+}
+
+/// The guest's kernel uses the new memory, and gives it back.
+fn use_and_return_memory(kit: &Kit, vm: &Vm, copying: &Copying) -> Result<()> {
+    let total = || {
+        let line = vm.shell("grep MemTotal /proc/meminfo")?;
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).context(line)
+    };
+    let small = total()?;
+    vm.shell("for one in /sys/devices/system/memory/memory*/state; do echo online_movable > $one 2>/dev/null || true; done")?;
+    let added = DIMM_MIB * DIMMS as u64 * 1024;
+    wait_until("the guest uses the new memory", || Ok(total()? >= small + added / 2))?;
+    for program in ["copies", "pinned_memory"] {
+        expect_good(kit, vm, program)?;
+    }
+    for dimm in 0..DIMMS {
+        vm.ask_for_dimm(dimm)?;
+    }
+    // The kernel may keep memory that it cannot empty: nothing of it may be wrong either way.
+    thread::sleep(Duration::from_secs(3));
+    copying.expect_running()?;
+    expect_good(kit, vm, "copies")
+}
+
+fn stopped_in_a_copy(kit: &Kit) -> Result<()> {
+    let vm = boot("stopped", |_| {})?;
+    let copying = Copying::start(kit, &vm)?;
+    for _ in 0..3 {
+        vm.pause()?;
+        thread::sleep(STOPPED);
+        vm.resume()?;
+        copying.expect_running()?;
+        expect_good(kit, &vm, "add_one")?;
+    }
+    copying.terminate()?;
+    kernel_log_is_clean(kit, &vm)?;
+    vm.shut_down()
+}
