@@ -126,7 +126,7 @@ impl Bench<'_> {
         let steps = self.calibrate(has_gpu)?;
         eprintln!("{steps} steps take a millisecond");
         if has_gpu {
-            eprint!(
+            eprintln!(
                 "{}",
                 output_of(self.native()?.args(["--events", "--steps", &(steps / 10).to_string()]))?
             );

@@ -123,3 +123,31 @@ impl Flights {
         landed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_not_gpu_time() {
+        let flight = |start: Option<Mark>, since| Flight {
+            start: start.map(Arc::new),
+            end: Arc::new(Mark::of_nothing()),
+            since,
+            is_fence: false,
+        };
+        let (none, us) = (None, 1000);
+        let alone = flight(Some(Mark::of_nothing()), 500 * us);
+        assert_eq!(alone.time(Some(100 * us), 0, 650 * us), 100 * us - EVENTS);
+        assert_eq!(alone.time(Some(EVENTS), 0, 650 * us), EVENTS / 2, "of very short work a half stays");
+        let follows = flight(none, 500 * us);
+        assert_eq!(
+            follows.time(Some(100 * us), 450 * us, 650 * us),
+            100 * us,
+            "it waited for the one before"
+        );
+        assert_eq!(follows.time(Some(400 * us), 450 * us, 650 * us), 150 * us, "it came after a pause");
+        assert_eq!(follows.time(None, 540 * us, 650 * us), 110 * us);
+        assert_eq!(follows.time(None, 40 * us, 650 * us), 150 * us);
+    }
+}

@@ -136,6 +136,12 @@ impl Mark {
         self.raw as CUevent
     }
 
+    /// A mark of a context that has ended.
+    #[cfg(test)]
+    pub fn of_nothing() -> Self {
+        Self { raw: 0, events: Arc::new(Events { context: Weak::new(), flags: 0, spare: Mutex::default() }) }
+    }
+
     /// The events that it belongs to.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
