@@ -70,6 +70,11 @@ impl Held {
         self.exec.borrow().is_some()
     }
 
+    /// Returns whether the call holds the lock of captures.
+    pub fn has_captures(&self) -> bool {
+        self.captures.borrow().is_some()
+    }
+
     /// Locks captures, for the rest of the call. Not if that is out of order and another call has them.
     pub fn lock_captures(&self, captures: &Exclusive) {
         let mut held = self.captures.borrow_mut();
@@ -77,6 +82,11 @@ impl Held {
             let late = self.has_family() || self.has_exec();
             *held = if late { captures.try_lock_arc() } else { Some(captures.lock_arc()) };
         }
+    }
+
+    /// Gives captures back, which the call does not need.
+    pub fn unlock_captures(&self) {
+        *self.captures.borrow_mut() = None;
     }
 
     /// Locks families of graphs for the rest of the call, which holds none yet.
@@ -181,7 +191,9 @@ mod tests {
         drop(other);
         held.release();
         held.lock_captures(&captures);
-        assert!(captures.try_lock().is_none());
+        assert!(captures.try_lock().is_none() && held.has_captures());
+        held.unlock_captures();
+        assert!(captures.try_lock().is_some() && !held.has_captures());
     }
 
     #[test]

@@ -150,12 +150,22 @@ impl<'c> CallContext<'c> {
     pub fn enter(&self, graphs: &[GraphId], nodes: &[GraphNodeId]) {
         self.session.graphs.enter(self.held(), graphs, nodes);
     }
-    /// Locks captures if the stream captures: then the call changes a graph.
-    pub fn note_capture(&self, stream: CUstream) {
-        let graphs = &self.session.graphs;
-        if graphs.is_capturing() && self.gpu().cuStreamIsCapturing(stream) != Ok((0,)) {
-            self.held().lock_captures(graphs.captures());
+    /// Locks captures if the stream captures: then the call changes a graph. Returns whether it does.
+    ///
+    /// The question, too, is asked with the lock: what the driver has told another call of a capture is good until the next
+    /// call on the stream only.
+    pub fn note_capture(&self, stream: CUstream) -> bool {
+        let (graphs, held) = (&self.session.graphs, self.held());
+        if !graphs.is_capturing() {
+            return false;
         }
+        let before = held.has_captures();
+        held.lock_captures(graphs.captures());
+        let captures = held.has_captures() && self.gpu().cuStreamIsCapturing(stream) != Ok((0,));
+        if !captures && !before {
+            held.unlock_captures();
+        }
+        captures
     }
     /// An object that was made in the current context, and that `end` destroys.
     pub fn made<T: 'static>(&self, raw: *mut T, end: fn(&Driver, *mut T) -> CuResult<()>) -> Object {

@@ -47,7 +47,7 @@ pub fn key(stream: CUstream) -> Stream {
 
 /// Returns whether the stream captures: what is put there is not work.
 pub fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
-    cx.session.graphs.is_capturing() && cx.gpu().cuStreamIsCapturing(stream) != Ok((0,))
+    cx.note_capture(stream)
 }
 
 /// The calling thread looks at events: that must not break a capture of another thread.

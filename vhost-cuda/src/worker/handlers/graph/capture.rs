@@ -30,12 +30,8 @@ fn key(stream: StreamId, raw: CUstream) -> usize {
 /// Returns whether work for the stream is captured. What the driver has against the question it will also have against
 /// the work.
 pub fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
-    let active = || matches!(cx.gpu().cuStreamIsCapturing(stream), Ok((ACTIVE,)));
-    active() && {
-        // It may have begun after the call has looked the stream up.
-        cx.note_capture(stream);
-        active()
-    }
+    // It may have begun after the call has looked the stream up.
+    cx.note_capture(stream) && matches!(cx.gpu().cuStreamIsCapturing(stream), Ok((ACTIVE,)))
 }
 
 /// Has `begin` begin a capture, so that no other call uses the stream without noticing.

@@ -16,11 +16,11 @@ const PER_THREAD: u64 = 2;
 /// Launches an executable graph.
 pub fn launch(cx: &mut CallContext<'_>, exec: GraphExecId, stream: StreamId) -> CuResult<()> {
     let raw_stream = cx.resolve(stream)?;
+    let captured = cx.note_capture(raw_stream);
     let raw = cx.resolve(exec)?;
     let own = &cx.session.exec_callbacks;
     if own.has(exec) {
         // Also if the launch fails: it may have begun.
-        let captured = !matches!(cx.gpu().cuStreamIsCapturing(raw_stream), Ok((0,)));
         own.launched(exec, Launch { stream, context: cx.context, thread: thread::current().id() }, captured);
     }
     cx.gpu().cuGraphLaunch(raw, raw_stream)
@@ -64,7 +64,7 @@ fn after_launch(cx: &mut CallContext<'_>, launch: Launch, callbacks: Vec<Callbac
 
 fn in_stream(cx: &CallContext<'_>, stream: CUstream, callbacks: Vec<CallbackId>) -> CuResult<()> {
     // The other questions would end a capture.
-    if cx.gpu().cuStreamIsCapturing(stream)? != (0,) {
+    if cx.note_capture(stream) {
         return Err(CudaError::ILLEGAL_STATE);
     }
     if cx.gpu().cuStreamQuery(stream).is_ok() {
