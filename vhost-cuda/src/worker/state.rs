@@ -173,6 +173,7 @@ impl SessionState {
         devices: u32,
         limits: SessionLimits,
     ) -> Self {
+        let signals = signal::is_wanted(limits.emulated);
         Self {
             gpu,
             images,
@@ -184,8 +185,8 @@ impl SessionState {
             copies: Engine::new(limits.copy_threads),
             copy_time: CopyTime::default(),
             emulated: limits.emulated,
-            signals: signal::is_wanted(limits.emulated),
-            work: Work::default(),
+            signals,
+            work: Work::new(!signals),
             holds: Holds::default(),
             graphs: Graphs::default(),
             exec_callbacks: ExecCallbacks::default(),
