@@ -212,6 +212,7 @@ pub const CASES: &[Case] = &[
     rules_of_library("rules_runtime_per_thread", OF_RUNTIME, &["per_thread"]),
     Case::new("host_functions"),
     Case::new("stream_values"),
+    Case::new("short_waits"),
     Case::new("graph_values"),
     Case::new("green_contexts"),
     Case::new("old_launches"),

@@ -525,6 +525,12 @@ fn short_copies_are_waited_for_by_a_word(kit: &Kit) -> Result<()> {
         "capture",
         "forks",
         "copies_in_streams",
+        "short_waits",
+        "host_functions",
+        "threads_share",
+        "per_thread_stream",
+        "managed_moves",
+        "device_assert",
     ] {
         let case = case(name);
         let outcome = finish(kit, &route, case.program, case.args)?;

@@ -176,6 +176,7 @@ impl SessionState {
         devices: u32,
         limits: SessionLimits,
     ) -> Self {
+        let signals = signal::is_wanted(limits.emulated);
         Self {
             gpu,
             images,
@@ -187,8 +188,8 @@ impl SessionState {
             copies: Engine::new(limits.copy_threads),
             copy_time: CopyTime::default(),
             emulated: limits.emulated,
-            signals: signal::is_wanted(limits.emulated),
-            work: Work::default(),
+            signals,
+            work: Work::new(!signals),
             holds: Holds::default(),
             graphs: Graphs::default(),
             exec_callbacks: ExecCallbacks::default(),

@@ -39,21 +39,40 @@ pub fn device_bytes(image: &[u8], target: Target) -> CuResult<u64> {
     })
 }
 
-/// Containers that are linked lie one behind the other, at multiples of 8.
+/// Containers that are linked lie one behind the other, at multiples of 8. `None`: one that is cut off.
+pub fn containers(image: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
+    let mut rest = image;
+    std::iter::from_fn(move || {
+        let header = rest.first_chunk::<HEADER_BYTES>()?;
+        if !header.starts_with(&CONTAINER_MAGIC.to_le_bytes()) {
+            return None;
+        }
+        let container = container_bytes(header).ok().and_then(|bytes| rest.get(..bytes));
+        let next = container.and_then(|container| container.len().checked_next_multiple_of(8));
+        rest = next.and_then(|next| rest.get(next..)).unwrap_or(&[]);
+        Some(container)
+    })
+}
+
 fn of_containers(image: &[u8], target: Target) -> Option<u64> {
-    let (mut rest, mut sum) = (image, 0u64);
-    while let Some(header) = rest.first_chunk::<HEADER_BYTES>()
-        && header.starts_with(&CONTAINER_MAGIC.to_le_bytes())
-    {
-        let bytes = container_bytes(header).ok()?;
-        sum = sum.checked_add(of_container(rest.get(..bytes)?, target)?)?;
-        rest = bytes.checked_next_multiple_of(8).and_then(|next| rest.get(next..)).unwrap_or(&[]);
+    let mut sum = 0u64;
+    for container in containers(image) {
+        sum = sum.checked_add(of_container(container?, target)?)?;
     }
     Some(sum)
 }
 
 /// The largest that the driver may choose.
 fn of_container(container: &[u8], target: Target) -> Option<u64> {
+    let mut most = Some(0);
+    each_used(container, target, |bytes| {
+        most = most.zip(of_code(bytes)).map(|(most, bytes)| most.max(bytes));
+    })?;
+    most
+}
+
+/// Passes `visit` the code of a container among which the driver may choose, unpacked. `None`: it is damaged.
+pub fn each_used(container: &[u8], target: Target, mut visit: impl FnMut(&[u8])) -> Option<()> {
     let own = target.architecture;
     let accepted = Accepted { architecture: own, newer: target.ptx_only };
     // Machine code comes before PTX, later architectures before earlier ones.
@@ -70,10 +89,7 @@ fn of_container(container: &[u8], target: Target) -> Option<u64> {
         }
     };
     kinds(container, seen)?;
-    let mut most = Some(0);
-    let visit = |_, bytes: &[u8]| most = most.zip(of_code(bytes)).map(|(most, bytes)| most.max(bytes));
-    each_code(container, |code| Some(code) == best, visit).ok()?;
-    most
+    each_code(container, |code| Some(code) == best, |_, bytes| visit(bytes)).ok()
 }
 
 /// Calls `see` for each kind of code in a container, without unpacking anything.
@@ -238,7 +254,7 @@ fn without_comments(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     const TARGET: Target = Target { architecture: 90, ptx_only: false };
@@ -291,7 +307,8 @@ mod tests {
         assert_eq!(device_bytes(b"\xff\xfe", TARGET), Err(CudaError::INVALID_IMAGE));
     }
 
-    fn container(entries: &[(u16, u32, &[u8])]) -> Vec<u8> {
+    /// A container of these entries: kind, architecture and contents.
+    pub fn container(entries: &[(u16, u32, &[u8])]) -> Vec<u8> {
         let mut body = Vec::new();
         for &(kind, architecture, payload) in entries {
             let mut entry = vec![0u8; 64];

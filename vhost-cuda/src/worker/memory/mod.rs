@@ -14,6 +14,7 @@ pub(super) mod mapper;
 pub(super) mod pageable;
 pub(super) mod pages;
 pub(super) mod pools;
+pub(super) mod prints;
 pub(super) mod quota;
 pub(super) mod reservations;
 pub(super) mod window;

@@ -118,7 +118,11 @@ impl<'c> CallContext<'c> {
     }
     /// Returns whether a copy of `bytes` bytes may be waited for by [`Signal`].
     pub fn may_signal(&self, bytes: u64) -> bool {
-        self.session.signals && bytes <= signal::MOST_BYTES && self.session.work.has_ended()
+        let session = self.session;
+        session.signals
+            && bytes <= signal::MOST_BYTES
+            && session.work.has_ended()
+            && !session.graphs.is_capturing()
     }
     /// Turns a guest value into the driver's, which is good until the call is done.
     pub fn resolve<Host>(&self, value: impl Resolve<'c, Host>) -> CuResult<Host> {

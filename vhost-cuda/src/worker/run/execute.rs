@@ -36,8 +36,7 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
         || opcode == Some(Opcode::memcpy_wait);
     let copying = copies.then(Instant::now);
     let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
-    session.output.count(opcode);
-    session.work.count(opcode);
+    count(session, opcode);
     if let Some(begun) = copying {
         cx.thread.copied = begun.elapsed();
         session.copy_time.add(cx.thread.copied);
@@ -52,8 +51,11 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
     };
     let result = outcome.err().map_or(0, |error| error.0);
     trace!("thread {}: {} -> {result}", header.thread, opcode.map_or("?", Opcode::name));
-    let flags =
-        if opcode.is_some_and(|opcode| opcode.facts().prints()) { session.output.flags(printed) } else { 0 };
+    let failed = outcome.is_err_and(|error| error != CudaError::NOT_READY);
+    let flags = match opcode {
+        Some(opcode) if opcode.facts().prints() => session.output.flags(printed, failed),
+        _ => 0,
+    };
     let head =
         ResultHeader { result, results_bytes: used as u32, flags, bulk_out_bytes: inline.len() as u32 };
     let mut payload = Vec::with_capacity(size_of::<ResultHeader>() + used + inline.len());
@@ -79,10 +81,17 @@ pub fn execute_posted(
     let mut writer = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut writer);
     let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
-    session.output.count(opcode);
-    session.work.count(opcode);
+    count(session, opcode);
     trace!("thread {}: {} -> {outcome:?}, posted", header.thread, opcode.map_or("?", Opcode::name));
     outcome
+}
+
+/// Notes what a call may have left to be printed or waited for.
+fn count(session: &SessionState, opcode: Option<Opcode>) {
+    if opcode.is_none_or(|opcode| session.work.may_print(opcode)) {
+        session.output.count(opcode);
+    }
+    session.work.count(opcode);
 }
 
 fn run(

@@ -51,8 +51,8 @@ impl Output {
         if opcode == Some(Opcode::cuCtxSynchronize) { self.causes.load(Ordering::SeqCst) } else { 0 }
     }
 
-    /// To be called after a call: counts it, if work or code came with it. Not before: a call of another thread that
-    /// waits meanwhile would settle it.
+    /// To be called after a call that may print, by itself or by what it starts: counts it, if work or code came with it.
+    /// Not before: a call of another thread that waits meanwhile would settle it.
     pub fn count(&self, opcode: Option<Opcode>) {
         if opcode != Some(Opcode::cuCtxSynchronize) && opcode.is_none_or(|opcode| opcode.facts().runs_code())
         {
@@ -61,9 +61,9 @@ impl Output {
     }
 
     /// `RESULT_*` flags of the streams that hold unfetched bytes, after a call for which [`Self::so_far`] said
-    /// `settled`.
-    pub fn flags(&self, settled: u64) -> u32 {
-        if self.looked.load(Ordering::SeqCst) == self.causes.load(Ordering::SeqCst) {
+    /// `settled`. One that `failed` may have found work that says so: an assertion of device code.
+    pub fn flags(&self, settled: u64, failed: bool) -> u32 {
+        if !failed && self.looked.load(Ordering::SeqCst) == self.causes.load(Ordering::SeqCst) {
             return 0;
         }
         let flags = self.look();

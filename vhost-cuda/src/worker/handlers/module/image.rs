@@ -14,9 +14,9 @@ use crate::worker::handlers::module::linked;
 use crate::worker::host_memory::CopyCharge;
 use crate::worker::images::Mapped;
 use crate::worker::objects::Object;
-use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
 use crate::worker::state::SessionState;
+use crate::worker::{pools, prints};
 
 /// First word of a fat binary container, and its bytes before the entries.
 const FATBIN_MAGIC: u32 = 0xBA55_ED50;
@@ -80,6 +80,9 @@ pub(super) fn charge_image<'a>(
     let session = cx.session;
     session.host_memory.loaded(holder, image.len(), context)?;
     let charged = Charged { session, holder: Some(holder) };
+    if !session.work.prints() && targets(cx).map_or(true, |targets| prints::may_print(image, &targets)) {
+        session.work.code_prints();
+    }
     if session.is_limited() {
         let target = Target { architecture: architecture(cx)?, ptx_only: session.emulated };
         let bytes = quota::rounded(footprint::device_bytes(image, target)?);
@@ -130,8 +133,23 @@ fn architecture(cx: &CallContext<'_>) -> CuResult<u32> {
         // Libraries belong to no context.
         Err(_) => cx.session.device(0)?,
     };
+    architecture_of(cx, device)
+}
+
+fn architecture_of(cx: &CallContext<'_>, device: i32) -> CuResult<u32> {
     let number = |attribute| Ok(cx.gpu().cuDeviceGetAttribute(attribute, device)?.0.unsigned_abs());
     Ok(number(COMPUTE_CAPABILITY_MAJOR)? * 10 + number(COMPUTE_CAPABILITY_MINOR)?)
+}
+
+/// The kinds of devices of the session.
+fn targets(cx: &CallContext<'_>) -> CuResult<Vec<Target>> {
+    let mut architectures = (0..cx.session.devices.len() as u32)
+        .map(|ordinal| architecture_of(cx, cx.session.device(ordinal)?))
+        .collect::<CuResult<Vec<_>>>()?;
+    architectures.sort_unstable();
+    architectures.dedup();
+    let ptx_only = cx.session.emulated;
+    Ok(architectures.into_iter().map(|architecture| Target { architecture, ptx_only }).collect())
 }
 
 /// The image that the daemon kept, with its NUL, if it has it.
