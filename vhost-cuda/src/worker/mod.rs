@@ -33,8 +33,7 @@ use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
 // The names by which `handlers` uses the parts.
 use memory::{
-    allocations, array_maps, bulk, footprint, formats, host_memory, pools, prints, quota, reservations,
-    window,
+    allocations, array_maps, bulk, footprint, formats, host_memory, pools, quota, reservations, window,
 };
 use objects::{contexts, graphs, images, jit, linker};
 use run::executor::{Executors, Replies};

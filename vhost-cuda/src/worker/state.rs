@@ -19,6 +19,7 @@ use super::memory::host_memory::HostMemory;
 use super::memory::mapper::Mapper;
 use super::memory::pages::GuestPages;
 use super::memory::pools::Pools;
+use super::memory::prints::LoadedCode;
 use super::memory::reservations::Reservations;
 use super::memory::window::Window;
 use super::objects::Objects;
@@ -67,6 +68,8 @@ pub struct SessionState {
     pub signals: bool,
     /// The work that keeps copies from being waited for in that way.
     pub work: Work,
+    /// Whether the code that was loaded may print.
+    pub code: LoadedCode,
     /// Windows that calls use.
     pub holds: Holds,
     /// Graphs and what is in them.
@@ -189,7 +192,8 @@ impl SessionState {
             copy_time: CopyTime::default(),
             emulated: limits.emulated,
             signals,
-            work: Work::new(!signals),
+            work: Work::default(),
+            code: LoadedCode::new(!signals),
             holds: Holds::default(),
             graphs: Graphs::default(),
             exec_callbacks: ExecCallbacks::default(),

@@ -2,16 +2,76 @@
 //! Whether device code may print. The driver hands out what was printed only when it waits itself, so that work of such
 //! code cannot be waited for by a word that the GPU writes.
 
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
 use cuda_fatbin::CONTAINER_MAGIC;
+use log::debug;
 use memchr::memmem::Finder;
 
 use super::footprint::{Target, containers, each_used};
 
+/// Bytes of images that wait to be read. Calls that load more read them themselves.
+const MAX_UNREAD_BYTES: usize = 64 << 20;
+
 /// The function that device code prints with, as machine code and PTX name it.
 const PRINTS: &[u8] = b"vprintf";
 
+/// What is known of the code that was loaded.
+#[derive(Debug)]
+pub struct LoadedCode {
+    prints: AtomicBool,
+    /// Bytes of images that nobody has read yet.
+    unread: AtomicUsize,
+}
+
+impl LoadedCode {
+    /// None yet. `prints`: nobody reads it, so that it may always print.
+    pub fn new(prints: bool) -> Self {
+        Self { prints: AtomicBool::new(prints), unread: AtomicUsize::new(0) }
+    }
+
+    /// Returns whether code that was loaded may print, as far as is known.
+    pub fn may_print(&self) -> bool {
+        // In this order: what was found is there before an image counts as read.
+        self.unread.load(Ordering::SeqCst) > 0 || self.prints.load(Ordering::SeqCst)
+    }
+
+    /// Reads an image that has just been loaded, for devices of `targets` (without any it may print), and passes it to `then`. A thread does so
+    /// after this returns, because unpacking takes as long as loading does.
+    pub fn read<I: Deref<Target = [u8]> + Send + 'static>(
+        &'static self,
+        image: I,
+        targets: Vec<Target>,
+        then: impl FnOnce(I) + Send + 'static,
+    ) {
+        let bytes = image.len();
+        if self.prints.load(Ordering::SeqCst) {
+            return then(image);
+        }
+        let read = move || {
+            if may_print(&image, &targets) {
+                self.prints.store(true, Ordering::SeqCst);
+            }
+            self.unread.fetch_sub(bytes, Ordering::SeqCst);
+            then(image);
+        };
+        if self.unread.fetch_add(bytes, Ordering::SeqCst) >= MAX_UNREAD_BYTES {
+            return read();
+        }
+        if let Err(error) = thread::Builder::new().name("read-image".into()).spawn(read) {
+            debug!("no thread to read an image: {error}");
+            self.prints.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
 /// Returns whether code of `image` that a device of one of `targets` uses may print.
 pub fn may_print(image: &[u8], targets: &[Target]) -> bool {
+    if targets.is_empty() {
+        return true;
+    }
     let finder = Finder::new(PRINTS);
     if !image.starts_with(&CONTAINER_MAGIC.to_le_bytes()) {
         return finder.find(image).is_some();
@@ -47,5 +107,36 @@ mod tests {
         let linked = [container(&[]), later.clone(), both].concat();
         assert!(may_print(&linked, &TARGETS));
         assert!(may_print(&later[..later.len() - 1], &TARGETS[..1]), "it cannot be read");
+    }
+
+    #[test]
+    fn code_may_print_until_it_was_read() {
+        let code: &'static LoadedCode = Box::leak(Box::new(LoadedCode::new(false)));
+        assert!(!code.may_print());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (started, start) = std::sync::mpsc::channel::<()>();
+        /// An image that somebody is slow to hand out.
+        struct Slow(std::sync::Mutex<std::sync::mpsc::Receiver<()>>, &'static [u8], AtomicBool);
+        impl Deref for Slow {
+            type Target = [u8];
+            fn deref(&self) -> &[u8] {
+                // First its length is asked for.
+                if self.2.swap(true, Ordering::SeqCst) {
+                    let _ = self.0.lock().unwrap().recv();
+                }
+                self.1
+            }
+        }
+        let slow = Slow(std::sync::Mutex::new(start), b"silent", AtomicBool::new(false));
+        code.read(slow, TARGETS.to_vec(), move |_| sender.send(()).unwrap());
+        assert!(code.may_print(), "nobody has read it");
+        drop(started);
+        receiver.recv().unwrap();
+        assert!(!code.may_print());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        code.read(b"vprintf".to_vec(), TARGETS.to_vec(), move |_| sender.send(()).unwrap());
+        receiver.recv().unwrap();
+        assert!(code.may_print());
+        assert!(LoadedCode::new(true).may_print());
     }
 }

@@ -36,6 +36,9 @@ pub struct Mapped {
     bytes: usize,
 }
 
+// SAFETY: the mapping belongs to no thread, and is only read until it goes.
+unsafe impl Send for Mapped {}
+
 impl Images {
     /// The cache at the other end of `socket`.
     pub fn new(socket: UnixStream) -> Arc<Self> {

@@ -36,7 +36,8 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
         || opcode == Some(Opcode::memcpy_wait);
     let copying = copies.then(Instant::now);
     let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
-    count(session, opcode);
+    session.output.count(opcode);
+    session.work.count(opcode);
     if let Some(begun) = copying {
         cx.thread.copied = begun.elapsed();
         session.copy_time.add(cx.thread.copied);
@@ -53,7 +54,9 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
     trace!("thread {}: {} -> {result}", header.thread, opcode.map_or("?", Opcode::name));
     let failed = outcome.is_err_and(|error| error != CudaError::NOT_READY);
     let flags = match opcode {
-        Some(opcode) if opcode.facts().prints() => session.output.flags(printed, failed),
+        Some(opcode) if opcode.facts().prints() => {
+            session.output.flags(printed, failed, session.code.may_print())
+        }
         _ => 0,
     };
     let head =
@@ -81,17 +84,10 @@ pub fn execute_posted(
     let mut writer = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut writer);
     let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
-    count(session, opcode);
+    session.output.count(opcode);
+    session.work.count(opcode);
     trace!("thread {}: {} -> {outcome:?}, posted", header.thread, opcode.map_or("?", Opcode::name));
     outcome
-}
-
-/// Notes what a call may have left to be printed or waited for.
-fn count(session: &SessionState, opcode: Option<Opcode>) {
-    if opcode.is_none_or(|opcode| session.work.may_print(opcode)) {
-        session.output.count(opcode);
-    }
-    session.work.count(opcode);
 }
 
 fn run(

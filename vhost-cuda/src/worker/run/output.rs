@@ -6,12 +6,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use log::debug;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, OFlags, fallocate, fcntl_setfl, memfd_create};
 use virtio_cuda_protocol::cuda::{Opcode, RESULT_STDERR, RESULT_STDOUT};
+use virtio_cuda_ring::Outstanding;
 
 /// Bytes of one stream that are kept for a guest that does not fetch them; older ones are dropped.
 const MAX_UNREAD: u64 = 64 << 20;
@@ -22,9 +22,17 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub struct Output {
     streams: [Captured; 2],
-    /// Calls after which something could be printed, and how many of them were done when it was last looked.
-    causes: AtomicU64,
-    looked: AtomicU64,
+    /// Calls after which something could be printed: those of code that was loaded, if that prints, and others. They end
+    /// when it was looked after them.
+    code: Outstanding,
+    others: Outstanding,
+}
+
+/// Causes that are settled by a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settled {
+    code: u64,
+    others: u64,
 }
 
 #[derive(Debug)]
@@ -40,36 +48,45 @@ impl Output {
     pub fn capture() -> io::Result<Self> {
         Ok(Self {
             streams: [Captured::over(1)?, Captured::over(2)?],
-            causes: AtomicU64::new(0),
-            looked: AtomicU64::new(0),
+            code: Outstanding::new(),
+            others: Outstanding::new(),
         })
     }
 
     /// To be called before a call. What is printed so far is complete when the call has waited for everything: then that
     /// many causes are settled, else none.
-    pub fn so_far(&self, opcode: Option<Opcode>) -> u64 {
-        if opcode == Some(Opcode::cuCtxSynchronize) { self.causes.load(Ordering::SeqCst) } else { 0 }
+    pub fn so_far(&self, opcode: Option<Opcode>) -> Settled {
+        if opcode == Some(Opcode::cuCtxSynchronize) {
+            Settled { code: self.code.so_far(), others: self.others.so_far() }
+        } else {
+            Settled::default()
+        }
     }
 
-    /// To be called after a call that may print, by itself or by what it starts: counts it, if work or code came with it.
-    /// Not before: a call of another thread that waits meanwhile would settle it.
+    /// To be called after a call: counts it, if work or code came with it. Not before: a call of another thread that
+    /// waits meanwhile would settle it.
     pub fn count(&self, opcode: Option<Opcode>) {
-        if opcode != Some(Opcode::cuCtxSynchronize) && opcode.is_none_or(|opcode| opcode.facts().runs_code())
-        {
-            self.causes.fetch_add(1, Ordering::SeqCst);
+        match opcode {
+            Some(Opcode::cuCtxSynchronize) => {}
+            // NVIDIA's libraries bring code of their own.
+            None | Some(Opcode::vendor_call) => drop(self.others.begin()),
+            Some(opcode) if opcode.facts().runs_code() => drop(self.code.begin()),
+            Some(_) => {}
         }
     }
 
     /// `RESULT_*` flags of the streams that hold unfetched bytes, after a call for which [`Self::so_far`] said
-    /// `settled`. One that `failed` may have found work that says so: an assertion of device code.
-    pub fn flags(&self, settled: u64, failed: bool) -> u32 {
-        if !failed && self.looked.load(Ordering::SeqCst) == self.causes.load(Ordering::SeqCst) {
+    /// `settled`. One that `failed` may have found work that says so: an assertion of device code. `code_prints`: code that
+    /// was loaded may print otherwise, too.
+    pub fn flags(&self, settled: Settled, failed: bool, code_prints: bool) -> u32 {
+        if !failed && self.others.is_none() && (!code_prints || self.code.is_none()) {
             return 0;
         }
         let flags = self.look();
         // Nothing more can come of what is settled, and nothing is left of it.
         if flags == 0 {
-            self.looked.fetch_max(settled, Ordering::SeqCst);
+            self.code.end(settled.code);
+            self.others.end(settled.others);
         }
         flags
     }
@@ -100,7 +117,7 @@ impl Output {
             let file = crate::cache::memory_file(c"device-output").expect("a file in memory");
             Captured { file, fetched: Mutex::new(0) }
         };
-        Self { streams: [captured(), captured()], causes: AtomicU64::new(0), looked: AtomicU64::new(0) }
+        Self { streams: [captured(), captured()], code: Outstanding::new(), others: Outstanding::new() }
     }
 
     /// The same streams once more.
@@ -110,7 +127,7 @@ impl Output {
             fetched: Mutex::new(0),
         };
         let streams = [captured(&self.streams[0]), captured(&self.streams[1])];
-        Self { streams, causes: AtomicU64::new(0), looked: AtomicU64::new(0) }
+        Self { streams, code: Outstanding::new(), others: Outstanding::new() }
     }
 }
 

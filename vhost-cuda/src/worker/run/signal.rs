@@ -2,7 +2,7 @@
 //! A word of this process that the GPU writes once a stream has come so far. To watch it is quicker than to let the
 //! driver wait, by half a microsecond to one.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use log::debug;
@@ -36,64 +36,50 @@ pub fn is_wanted(emulated: bool) -> bool {
 
 /// Work that only the driver's own waiting ends: it prints what device code has left to be printed, and finds that a
 /// capture forbids waiting.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Work {
-    calls: Outstanding,
-    /// Code was loaded that may print.
-    prints: AtomicBool,
+    /// Calls of code that was loaded, which matter if that prints.
+    code: Outstanding,
+    /// Captures, and calls of NVIDIA's libraries, which bring code of their own.
+    others: Outstanding,
+}
+
+/// Work so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun {
+    code: u64,
+    others: u64,
 }
 
 impl Work {
-    /// None yet. `prints`: nobody looks whether code may print.
-    pub fn new(prints: bool) -> Self {
-        Self { calls: Outstanding::new(), prints: AtomicBool::new(prints) }
-    }
-
     /// To be called before each call: what [`Self::end`] gets if the call waits for everything.
-    pub fn so_far(&self) -> u64 {
-        self.calls.so_far()
-    }
-
-    /// Returns whether code that was loaded may print.
-    pub fn prints(&self) -> bool {
-        self.prints.load(Ordering::SeqCst)
-    }
-
-    /// Code is about to be loaded that may print.
-    pub fn code_prints(&self) {
-        self.prints.store(true, Ordering::SeqCst);
-    }
-
-    /// Returns whether calls of number `opcode` may print, or what they start.
-    pub fn may_print(&self, opcode: Opcode) -> bool {
-        // NVIDIA's libraries bring code of their own.
-        opcode == Opcode::vendor_call || self.prints()
+    pub fn so_far(&self) -> Begun {
+        Begun { code: self.code.so_far(), others: self.others.so_far() }
     }
 
     /// To be called after each call: it may have begun work. Not before: a call of another thread that waits meanwhile
     /// would end it.
     pub fn count(&self, opcode: Option<Opcode>) {
-        let begins =
-            |opcode: Opcode| opcode.facts().is_work() && (captures(opcode) || self.may_print(opcode));
-        if opcode.is_none_or(begins) {
-            self.calls.begin();
+        match opcode {
+            None
+            | Some(
+                Opcode::vendor_call | Opcode::cuStreamBeginCapture_v2 | Opcode::cuStreamBeginCaptureToGraph,
+            ) => drop(self.others.begin()),
+            Some(opcode) if opcode.facts().is_work() => drop(self.code.begin()),
+            Some(_) => {}
         }
     }
 
     /// Everything up to then has ended.
-    pub fn end(&self, begun: u64) {
-        self.calls.end(begun);
+    pub fn end(&self, begun: Begun) {
+        self.code.end(begun.code);
+        self.others.end(begun.others);
     }
 
-    /// Returns whether everything has ended.
-    pub fn has_ended(&self) -> bool {
-        self.calls.is_none()
+    /// Returns whether everything has ended. `code_prints`: code that was loaded may print.
+    pub fn has_ended(&self, code_prints: bool) -> bool {
+        self.others.is_none() && (!code_prints || self.code.is_none())
     }
-}
-
-/// Returns whether a capture begins with a call of number `opcode`.
-fn captures(opcode: Opcode) -> bool {
-    matches!(opcode, Opcode::cuStreamBeginCapture_v2 | Opcode::cuStreamBeginCaptureToGraph)
 }
 
 /// The signal by which a thread waits.
@@ -239,24 +225,36 @@ mod tests {
 
     #[test]
     fn work_has_ended_when_all_was_waited_for() {
-        let work = Work::new(false);
-        assert!(work.has_ended());
+        let work = Work::default();
+        let has_ended = || work.has_ended(true);
+        assert!(has_ended());
         work.count(Some(Opcode::cuMemcpyAsync));
         work.count(Some(Opcode::cuModuleLoadData));
-        assert!(work.has_ended(), "neither runs code");
-        work.count(Some(Opcode::cuLaunchKernel));
-        assert!(work.has_ended(), "no code prints");
-        work.code_prints();
+        assert!(has_ended(), "neither runs code");
         for opcode in [Opcode::cuLaunchKernel, Opcode::cuGraphLaunch, Opcode::cuStreamBeginCapture_v2] {
             work.count(Some(opcode));
-            assert!(!work.has_ended());
+            assert!(!has_ended());
             let so_far = work.so_far();
             work.end(so_far);
-            assert!(work.has_ended());
+            assert!(has_ended());
         }
         let so_far = work.so_far();
         work.count(Some(Opcode::cuLaunchKernelEx));
         work.end(so_far);
-        assert!(!work.has_ended(), "this came later");
+        assert!(!has_ended(), "this came later");
+    }
+
+    #[test]
+    fn only_captures_and_libraries_count_where_no_code_prints() {
+        let work = Work::default();
+        work.count(Some(Opcode::cuLaunchKernel));
+        assert!(work.has_ended(false));
+        assert!(!work.has_ended(true), "when it is found that it prints");
+        for opcode in [Opcode::cuStreamBeginCapture_v2, Opcode::vendor_call] {
+            work.count(Some(opcode));
+            assert!(!work.has_ended(false));
+            work.end(work.so_far());
+            assert!(work.has_ended(false));
+        }
     }
 }

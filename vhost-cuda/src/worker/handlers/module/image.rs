@@ -14,9 +14,9 @@ use crate::worker::handlers::module::linked;
 use crate::worker::host_memory::CopyCharge;
 use crate::worker::images::Mapped;
 use crate::worker::objects::Object;
+use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
 use crate::worker::state::SessionState;
-use crate::worker::{pools, prints};
 
 /// First word of a fat binary container, and its bytes before the entries.
 const FATBIN_MAGIC: u32 = 0xBA55_ED50;
@@ -80,9 +80,6 @@ pub(super) fn charge_image<'a>(
     let session = cx.session;
     session.host_memory.loaded(holder, image.len(), context)?;
     let charged = Charged { session, holder: Some(holder) };
-    if !session.work.prints() && targets(cx).map_or(true, |targets| prints::may_print(image, &targets)) {
-        session.work.code_prints();
-    }
     if session.is_limited() {
         let target = Target { architecture: architecture(cx)?, ptx_only: session.emulated };
         let bytes = quota::rounded(footprint::device_bytes(image, target)?);
@@ -161,11 +158,20 @@ fn known(cx: &CallContext<'_>, digest: [u8; DIGEST_BYTES], bytes: u64) -> CuResu
     Ok(Some(image))
 }
 
-/// Has the daemon keep an image that has just been loaded.
-fn keep(cx: &CallContext<'_>, mut image: Image) {
+/// Has an image read that has just been loaded, and then passed to `then`.
+pub(super) fn read<I: Deref<Target = [u8]> + Send + 'static>(
+    cx: &CallContext<'_>,
+    image: I,
+    then: impl FnOnce(I) + Send + 'static,
+) {
+    cx.session.code.read(image, targets(cx).unwrap_or_default(), then);
+}
+
+/// Has the daemon keep an image.
+fn keep(session: &SessionState, mut image: Image) {
     image.bytes.pop();
     if image.len() as u64 >= MIN_KNOWN_IMAGE_BYTES {
-        cx.session.images.keep(image.bytes, image.charge);
+        session.images.keep(image.bytes, image.charge);
     }
 }
 
@@ -200,7 +206,8 @@ pub trait Load: Copy {
 pub fn load(cx: &CallContext<'_>, name: impl Load) -> CuResult<()> {
     let image = image(cx)?;
     name.load(cx, &image)?;
-    keep(cx, image);
+    let session = cx.session;
+    read(cx, image, |image| keep(session, image));
     Ok(())
 }
 
@@ -213,6 +220,7 @@ pub fn load_known(
 ) -> CuResult<(u32,)> {
     let Some(image) = known(cx, digest, bytes)? else { return Ok((0,)) };
     name.load(cx, &image)?;
+    read(cx, image, drop);
     Ok((1,))
 }
 

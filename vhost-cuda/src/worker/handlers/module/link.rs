@@ -8,7 +8,7 @@ use virtio_cuda_protocol::cuda::{JitOptions, LinkId, ModuleId};
 
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
-use crate::worker::handlers::module::image::{charge_image, image, loaded_module};
+use crate::worker::handlers::module::image::{charge_image, image, loaded_module, read};
 use crate::worker::jit::JitArguments;
 use crate::worker::linker::Link;
 use crate::worker::objects::lifecycle::Destroy;
@@ -32,7 +32,9 @@ pub fn cuModuleLoadDataEx(cx: &mut CallContext<'_>, module: ModuleId, options: J
     cx.thread.jit = arguments.logs();
     let (raw,) = loaded?;
     charged.keep();
-    cx.fill(reserved, loaded_module(cx, module, raw))
+    cx.fill(reserved, loaded_module(cx, module, raw))?;
+    read(cx, image, drop);
+    Ok(())
 }
 
 /// Hands out what the compiler said last to this thread.
