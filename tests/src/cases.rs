@@ -213,6 +213,7 @@ pub const CASES: &[Case] = &[
     Case::new("host_functions"),
     Case::new("stream_values"),
     Case::new("short_waits"),
+    Case::new("captured_graphs"),
     Case::new("graph_values"),
     Case::new("green_contexts"),
     Case::new("old_launches"),

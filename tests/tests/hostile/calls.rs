@@ -16,6 +16,8 @@ use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_OK};
 use crate::{Target, attack};
 
 pub const INVALID_VALUE: i32 = 1;
+/// `CUDA_ERROR_ILLEGAL_STATE`
+pub const ILLEGAL_STATE: i32 = 401;
 const INVALID_CONTEXT: i32 = 201;
 const INVALID_HANDLE: i32 = 400;
 const NOT_FOUND: i32 = 500;

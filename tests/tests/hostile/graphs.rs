@@ -11,7 +11,7 @@ use virtio_cuda_protocol::cuda::{
     Writer,
 };
 
-use crate::calls::{CONTEXT, INVALID_VALUE, Session, in_context};
+use crate::calls::{CONTEXT, ILLEGAL_STATE, INVALID_VALUE, Session, in_context};
 use crate::{Target, attack};
 
 const INVALID_HANDLE: i32 = 400;
@@ -185,9 +185,9 @@ fn captured_graphs_stay(target: &mut Target) -> Result<()> {
         ensure!(count > 0 && nodes.bulk.len() >= 8 * count, "{count} nodes in {:02x?}", nodes.bulk);
         for node in nodes.bulk.chunks_exact(8).take(count) {
             let node = u64::from_le_bytes(node.try_into()?);
-            session.expect(&in_context(Opcode::cuGraphDestroyNode, &[node]), &[INVALID_VALUE])?;
+            session.expect(&in_context(Opcode::cuGraphDestroyNode, &[node]), &[ILLEGAL_STATE])?;
         }
-        session.expect(&in_context(Opcode::cuGraphDestroy, &[graph]), &[INVALID_VALUE])?;
+        session.expect(&in_context(Opcode::cuGraphDestroy, &[graph]), &[ILLEGAL_STATE])?;
         session.expect(&fill, &[0])?;
         Ok(())
     };
@@ -214,8 +214,8 @@ fn captured_graphs_stay(target: &mut Target) -> Result<()> {
     session.expect(&fill, &[0])?;
     let replace = words(Opcode::cuGraphNodeSetParams, &[around], &[NODE_GRAPH]).bulk(&GRAPH.to_le_bytes());
     session.expect(&replace, &[INVALID_VALUE])?;
-    session.expect(&in_context(Opcode::cuGraphDestroyNode, &[around]), &[INVALID_VALUE])?;
-    session.expect(&in_context(Opcode::cuGraphDestroy, &[outer]), &[INVALID_VALUE])?;
+    session.expect(&in_context(Opcode::cuGraphDestroyNode, &[around]), &[ILLEGAL_STATE])?;
+    session.expect(&in_context(Opcode::cuGraphDestroy, &[outer]), &[ILLEGAL_STATE])?;
     session.expect(&fill, &[0])?;
     session.expect(&in_context(Opcode::cuStreamEndCapture, &[STREAM]), &[0])?;
     session.expect(&in_context(Opcode::cuGraphDestroy, &[outer]), &[0])?;

@@ -67,6 +67,7 @@ impl Capture {
         active.retain(|capture| capture.id != self.id);
         COUNT.store(active.len(), Ordering::Release);
         drop(active);
+        self.graph.capture_ends();
         if self.is_invalidated() {
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         }
@@ -103,6 +104,7 @@ pub(super) fn begin(
     if branch.get().is_some() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
+    graph.capture_begins();
     let capture = Arc::new(Capture {
         id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
         graph,

@@ -2,6 +2,7 @@
 //! Graphs: nodes, and what each of them waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::user_object::References;
@@ -74,6 +75,8 @@ pub struct Graph {
     parent: Mutex<Option<Weak<Graph>>>,
     /// The conditions that its kernels can set.
     conditions: Mutex<Vec<Arc<Condition>>>,
+    /// Number of captures into it that go on.
+    captures: AtomicUsize,
 }
 
 impl Drop for Graph {
@@ -93,7 +96,26 @@ impl Graph {
             references: References::default(),
             parent: Mutex::default(),
             conditions: Mutex::default(),
+            captures: AtomicUsize::new(0),
         })
+    }
+
+    /// A stream begins to capture into it.
+    pub(in super::super) fn capture_begins(&self) {
+        self.captures.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A capture that began has ended.
+    pub(in super::super) fn capture_ends(&self) {
+        self.captures.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Refuses to destroy the graph or its nodes while a stream captures into it.
+    fn check_not_captured(&self) -> CuResult<()> {
+        match self.captures.load(Ordering::Acquire) {
+            0 => Ok(()),
+            _ => Err(CUresult::CUDA_ERROR_ILLEGAL_STATE),
+        }
     }
 
     /// Makes the handle known.
@@ -296,9 +318,11 @@ pub(super) fn forget(handle: CUgraph) {
 
 /// cuGraphDestroy
 pub(super) fn destroy(handle: CUgraph) -> CuResult<()> {
-    if find(handle)?.is_child() {
+    let graph = find(handle)?;
+    if graph.is_child() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    graph.check_not_captured()?;
     GRAPHS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
@@ -334,6 +358,7 @@ pub(super) fn set_work(node: CUgraphNode, work: Work) -> CuResult<()> {
 /// cuGraphDestroyNode
 pub(super) fn destroy_node(handle: CUgraphNode) -> CuResult<()> {
     let graph = graph_of(handle)?;
+    graph.check_not_captured()?;
     let mut nodes = graph.lock();
     let stays = |node: &Node| match &node.work {
         Work::Alloc(_) | Work::Free(..) => true,

@@ -468,14 +468,14 @@ impl Graphs {
         let graph = tables.graphs.get(&id.0).filter(|graph| graph.parent.is_none());
         let raw = graph.map(|graph| graph.raw as CUgraph).ok_or(CudaError::INVALID_VALUE)?;
         if tables.captured().iter().any(|&(graph, _)| graph == id.0) {
-            return Err(CudaError::INVALID_VALUE);
+            return Err(CudaError::ILLEGAL_STATE);
         }
         Ok((raw, tables.remove_graph(id.0)))
     }
 
     /// Refuses to remove a node of a graph into which a stream captures, or one that contains such a graph.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    /// Errors: `CUDA_ERROR_ILLEGAL_STATE`.
     pub fn check_removable(&self, id: GraphNodeId) -> CuResult<()> {
         let tables = self.tables.lock();
         let of = tables.nodes.get(&id.0).map(|node| node.graph);
@@ -483,7 +483,7 @@ impl Graphs {
             Some(node) => node == id.0,
             None => Some(graph) == of,
         };
-        if tables.captured().iter().any(used) { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+        if tables.captured().iter().any(used) { Err(CudaError::ILLEGAL_STATE) } else { Ok(()) }
     }
 
     /// Refuses to replace the graph in a node while a stream captures into it, or into one in it.
