@@ -246,19 +246,22 @@ impl Arbiter {
 
     /// Looks at all pages, and sets all gates.
     fn step(&mut self, now: u64) {
-        // With a single machine nobody need announce anything.
-        let several = self.machines.len() > 1;
-        let announce = several && now.saturating_sub(self.announced) >= ANNOUNCEMENTS;
-        if announce {
-            self.announced = now;
-        }
+        let mut is_new = false;
         for (&id, machine) in &mut self.machines {
             let Some(weight) = machine.weight else { continue };
+            is_new |= machine.name();
             for gpu in machine.gpus() {
                 if self.gpus.len() < MAX_GPUS || self.gpus.contains_key(&gpu) {
                     self.gpus.entry(gpu).or_default().policy.join(id, weight);
                 }
             }
+        }
+        // With a single machine nobody need announce anything. A worker whose GPUs have just become known has an open gate, and
+        // nothing wakes the arbiter again when it begins to work.
+        let several = self.machines.len() > 1;
+        let announce = several && (is_new || now.saturating_sub(self.announced) >= ANNOUNCEMENTS);
+        if announce {
+            self.announced = now;
         }
         let mut active = false;
         for (&gpu, Arbitration { policy, epoch }) in &mut self.gpus {

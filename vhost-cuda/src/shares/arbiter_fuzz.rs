@@ -128,3 +128,29 @@ fn obey(arbiter: &mut Arbiter, id: Id, message: &Message, files: Vec<File>) {
         arbiter.forget(id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shares::page::ANNOUNCE;
+
+    #[test]
+    fn workers_that_name_their_gpus_late_will_announce_themselves() {
+        let (mut arbiter, mut pages, mut daemons) = (arbiter().unwrap(), Vec::new(), Vec::new());
+        for id in [1, 2] {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            arbiter.machines.insert(id, Machine::new(ours));
+            daemons.push(theirs);
+            let hello = Message { kind: HELLO, value: VERSION, number: 1, ..Message::default() };
+            arbiter.obey(id, &hello, Vec::new()).unwrap();
+            let worker = Message { kind: WORKER, ..Message::default() };
+            arbiter.obey(id, &worker, files(0, &mut pages)).unwrap();
+        }
+        let now = 1 << 40;
+        arbiter.step(now);
+        pages.iter().for_each(|page| page.slots()[0].set_uuid([7; 16]));
+        arbiter.step(now + TICK);
+        // Nothing else wakes the arbiter before they work.
+        assert!(pages.iter().all(|page| page.slots()[0].gate.load(Relaxed) == ANNOUNCE && !page.is_open()));
+    }
+}

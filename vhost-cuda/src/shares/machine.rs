@@ -48,15 +48,18 @@ impl Worker {
         Self { page, bell, gpus: [None; MAX_GPUS] }
     }
 
-    /// Reads the names of GPUs that are new.
-    fn name(&mut self) {
+    /// Reads the names of GPUs. Returns whether one is new.
+    fn name(&mut self) -> bool {
+        let mut is_new = false;
         for (place, slot) in self.gpus.iter_mut().zip(self.page.slots()) {
             if place.is_none() {
                 let reported = slot.reported.load(Ordering::Relaxed);
                 let pieces = slot.pieces.load(Ordering::Relaxed);
                 *place = slot.uuid().map(|gpu| Place { gpu, reported, pieces });
+                is_new |= place.is_some();
             }
         }
+        is_new
     }
 
     fn slot(&self, gpu: Gpu) -> Option<(usize, &Slot)> {
@@ -119,11 +122,19 @@ impl Machine {
         Self { socket, weight: None, workers: HashMap::new(), told: HashMap::new() }
     }
 
-    /// The GPUs that its workers have.
-    pub fn gpus(&mut self) -> Vec<Gpu> {
-        let mut gpus: Vec<Gpu> = Vec::new();
+    /// Reads the names of its workers' GPUs. Returns whether one is new.
+    pub fn name(&mut self) -> bool {
+        let mut is_new = false;
         for worker in self.workers.values_mut() {
-            worker.name();
+            is_new |= worker.name();
+        }
+        is_new
+    }
+
+    /// The GPUs that its workers have.
+    pub fn gpus(&self) -> Vec<Gpu> {
+        let mut gpus: Vec<Gpu> = Vec::new();
+        for worker in self.workers.values() {
             gpus.extend(worker.gpus.iter().flatten().map(|place| place.gpu));
         }
         gpus.sort_unstable();
