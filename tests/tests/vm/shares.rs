@@ -41,7 +41,7 @@ fn machine(arbiter: &Arbiter, folder: &TempDir, weight: u32) -> Result<Vm> {
     })
 }
 
-/// What a machine has had of the GPU.
+/// The GPU time of a machine.
 fn had(socket: &Path, metric: &str) -> Result<f64> {
     Ok(values(&page(socket, "/metrics")?, metric).iter().sum())
 }

@@ -101,7 +101,7 @@ pub enum Grant {
     },
 }
 
-/// What a machine has had while machines competed, in nanoseconds.
+/// The GPU time and waits of a machine while machines competed, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// GPU time that was charged.

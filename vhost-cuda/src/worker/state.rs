@@ -68,7 +68,7 @@ pub struct SessionState {
     pub signals: bool,
     /// The work that keeps copies from being waited for in that way.
     pub work: Work,
-    /// Whether the code that was loaded may print.
+    /// Records whether the loaded code may print.
     pub code: LoadedCode,
     /// Windows that calls use.
     pub holds: Holds,

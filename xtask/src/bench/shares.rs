@@ -111,7 +111,7 @@ pub struct Bench<'a> {
     pub logs: PathBuf,
     /// Where to measure.
     pub places: &'a [Place],
-    /// Only cases whose names contain one of these texts; all, if there are none.
+    /// Runs only the cases whose names contain one of these texts. An empty list runs all cases.
     pub rows: &'a [String],
     /// Shorter runs.
     pub quick: bool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether device code may print. The driver hands out what was printed only when it waits itself, so that work of such
-//! code cannot be waited for by a word that the GPU writes.
+//! Finds device code that may print. The driver hands out printed text only when it waits itself. A word that the GPU
+//! writes can therefore not replace the wait for such code.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ const MAX_UNREAD_BYTES: usize = 64 << 20;
 /// The function that device code prints with, as machine code and PTX name it.
 const PRINTS: &[u8] = b"vprintf";
 
-/// What is known of the code that was loaded.
+/// Records whether the loaded code may print.
 #[derive(Debug)]
 pub struct LoadedCode {
     prints: AtomicBool,
@@ -38,8 +38,8 @@ impl LoadedCode {
         self.unread.load(Ordering::SeqCst) > 0 || self.prints.load(Ordering::SeqCst)
     }
 
-    /// Reads an image that has just been loaded, for devices of `targets` (without any it may print), and passes it to `then`. A thread does so
-    /// after this returns, because unpacking takes as long as loading does.
+    /// Reads an image that has just been loaded, for devices of `targets`, and passes it to `then`. Without targets the image
+    /// counts as one that prints. A thread reads it, because unpacking takes as long as loading does.
     pub fn read<I: Deref<Target = [u8]> + Send + 'static>(
         &'static self,
         image: I,
@@ -82,7 +82,7 @@ pub fn may_print(image: &[u8], targets: &[Target]) -> bool {
             let used = container.and_then(|container| {
                 each_used(container, target, |bytes| found |= finder.find(bytes).is_some())
             });
-            // What cannot be read may do anything.
+            // Damaged code counts as code that prints.
             found || used.is_none()
         })
     })
