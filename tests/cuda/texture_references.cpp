@@ -394,6 +394,7 @@ static void answers() {
     ANSWER(cuParamSetTexRef(function, CU_PARAM_TR_DEFAULT, image));
     ANSWER(cuParamSetTexRef(function, 0, image));
     CHECK_DRIVER(cuTexRefCreate(&made));
+    ANSWER(cuParamSetTexRef(function, CU_PARAM_TR_DEFAULT, made)); // nothing is bound to it
     CUarray_format format = (CUarray_format)0;
     int channels = 0;
     unsigned flags = 77;

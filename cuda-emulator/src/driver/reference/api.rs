@@ -283,9 +283,8 @@ fn get_surface_array(out: Out<CUarray>, handle: CUsurfref) -> CuResult<()> {
 fn set_parameter(function: CUfunction, _unit: c_int, handle: CUtexref) -> CuResult<()> {
     context::current()?;
     function::find(function)?;
-    reference::find(handle)?;
-    // References are bound by name, whatever the unit.
-    Ok(())
+    // Kernels find references by name, whatever the unit.
+    reference::find(handle)?.state().bound.map(drop).ok_or(INVALID)
 }
 
 crate::driver::ffi::entries! { after_init

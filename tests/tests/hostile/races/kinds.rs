@@ -200,9 +200,13 @@ fn clusters(opcode: Opcode) -> CallParts {
     pieces(opcode, &[&of(&OTHER), &of(&shape), &of(&0u32)])
 }
 
-fn functions(_: &Session) -> Kind {
+fn functions(session: &Session) -> Kind {
     Kind {
-        once: vec![words(Opcode::cuTexRefCreate, &[REFERENCE], &[])],
+        once: vec![
+            words(Opcode::cuTexRefCreate, &[REFERENCE], &[]),
+            words(Opcode::cuTexRefSetFormat, &[REFERENCE], &[FLOAT, 1]),
+            reads_memory(REFERENCE, session.memory),
+        ],
         handles: &["FunctionId"],
         make: vec![
             words(Opcode::cuModuleLoadData, &[IT], &[]).bulk(CODE),
@@ -403,9 +407,14 @@ fn texture_references(_: &Session) -> Kind {
     }
 }
 
+/// Binds memory to a texture reference.
+fn reads_memory(reference: u64, memory: u64) -> CallParts {
+    pieces(Opcode::cuTexRefSetAddress_v2, &[&of(&reference), &of(&memory), &of(&1024u64), &of(&1u32)])
+}
+
 fn references_to_memory(session: &Session) -> Kind {
     let memory = session.memory;
-    let set = pieces(Opcode::cuTexRefSetAddress_v2, &[&of(&IT), &of(&memory), &of(&1024u64), &of(&1u32)]);
+    let set = reads_memory(IT, memory);
     let sizes = [of(&16u64), of(&16u64)].concat();
     Kind {
         handles: &["TexRefId"],
