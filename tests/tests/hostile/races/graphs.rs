@@ -321,7 +321,6 @@ fn user_objects(_: &Session) -> Kind {
         ],
         destroy: words(Opcode::cuUserObjectRelease, &[USER_OBJECT], &[1]),
         clean: vec![
-            // One by one: NVIDIA's driver refuses to release more than there are.
             words(Opcode::cuGraphReleaseUserObject, &[IT, USER_OBJECT], &[1]),
             words(Opcode::cuGraphReleaseUserObject, &[IT, USER_OBJECT], &[1]),
             words(Opcode::cuUserObjectRelease, &[USER_OBJECT], &[1]),

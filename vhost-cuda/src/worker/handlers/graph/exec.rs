@@ -220,7 +220,10 @@ pub fn cuGraphRetainUserObject(
     })
 }
 
-/// Takes references from a graph.
+/// Takes references from a graph, as many as it has at most: NVIDIA's driver does not look, and would destroy the object under
+/// those who have references.
+///
+/// Errors: `CUDA_ERROR_INVALID_VALUE` for a graph that the program gave no reference.
 pub fn cuGraphReleaseUserObject(
     cx: &mut CallContext<'_>,
     graph: GraphId,
@@ -229,8 +232,11 @@ pub fn cuGraphReleaseUserObject(
 ) -> CuResult<()> {
     let (raw_graph, gpu, graphs) = (cx.graph(graph)?, cx.gpu(), &cx.session.graphs);
     let of_graph = graphs.user_objects(graph, object);
-    cx.session.objects.user_objects.change(object.0, of_graph > 0, |raw, own| {
-        let count = if of_graph > 0 { within(count, of_graph) } else { count };
+    if of_graph == 0 {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    cx.session.objects.user_objects.change(object.0, true, |raw, own| {
+        let count = within(count, of_graph);
         gpu.cuGraphReleaseUserObject(raw_graph, raw, count)?;
         graphs.set_user_objects(graph, object, of_graph.saturating_sub(count.into()));
         Ok(own)
