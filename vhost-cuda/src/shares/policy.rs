@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Length of a round in which each machine has one turn, in nanoseconds. Longer rounds waste less time on switches between
-/// machines; shorter ones keep shares exact in short windows.
-pub const ROUND: u64 = 16_000_000;
+/// machines; shorter ones keep shares exact in short windows. A turn lasts until the kernel ends that passes its end, and then
+/// the hardware switches: with kernels of 1 ms a round of two machines takes 20 ms, so that 100 ms are whole rounds.
+pub const ROUND: u64 = 18_000_000;
 /// The same for three and more machines, whose turns follow each other less evenly.
 const ROUND_OF_MANY: u64 = 9_000_000;
 /// Minimum length of a turn, in nanoseconds.
