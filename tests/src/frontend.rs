@@ -3,13 +3,17 @@
 //! A front-end and driver in one, with its own guest memory, that says whatever a test wants.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use vhost::VhostBackend;
-use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserProtocolFeatures,
+    VhostUserVirtioFeatures,
+};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostUserMemoryRegionInfo, VringConfigData};
 use virtio_cuda_protocol::cuda::{
@@ -170,6 +174,7 @@ impl FakeFrontend {
         let wanted = VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::DEVICE_STATE
             | VhostUserProtocolFeatures::RESET_DEVICE;
         let protocol_features = vhost.get_protocol_features()? & wanted;
         vhost.set_protocol_features(protocol_features)?;
@@ -183,7 +188,7 @@ impl FakeFrontend {
         }
         let mut frontend = Self { vhost, memory, rings, config };
         for queue in 0..frontend.rings.len() {
-            frontend.start_queue(queue)?;
+            frontend.start_queue(queue, 0)?;
         }
         Ok(frontend)
     }
@@ -193,7 +198,8 @@ impl FakeFrontend {
         Self::connect_with(socket, 0)
     }
 
-    fn start_queue(&mut self, queue: usize) -> Result<()> {
+    /// Starts a queue whose next entry of the available ring has that index.
+    fn start_queue(&mut self, queue: usize, base: u16) -> Result<()> {
         let ring = &self.rings[queue];
         let host =
             |address| -> Result<u64> { Ok(self.memory.get_host_address(GuestAddress(address))? as u64) };
@@ -208,7 +214,7 @@ impl FakeFrontend {
         };
         self.vhost.set_vring_num(queue, QUEUE_SIZE)?;
         self.vhost.set_vring_addr(queue, &config)?;
-        self.vhost.set_vring_base(queue, 0)?;
+        self.vhost.set_vring_base(queue, base)?;
         self.vhost.set_vring_call(queue, &ring.call)?;
         self.vhost.set_vring_kick(queue, &ring.kick)?;
         self.vhost.set_vring_enable(queue, true)?;
@@ -233,6 +239,27 @@ impl FakeFrontend {
         self.vhost.reset_device()?;
         self.vhost.get_vring_base(0)?;
         Ok(())
+    }
+
+    /// Saves the device's state as a VMM does that stops the machine for it, and lets it go on. An error: the device refuses.
+    pub fn save(&mut self) -> Result<Vec<u8>> {
+        let queues = 0..self.rings.len();
+        let bases = queues.map(|queue| Ok(self.vhost.get_vring_base(queue)?)).collect::<Result<Vec<_>>>()?;
+        let saved = self.saved();
+        for (queue, base) in bases.into_iter().enumerate() {
+            self.start_queue(queue, u16::try_from(base)?)?;
+        }
+        saved
+    }
+
+    fn saved(&self) -> Result<Vec<u8>> {
+        let (mut reader, writer) = std::io::pipe()?;
+        let (direction, phase) = (VhostTransferStateDirection::SAVE, VhostTransferStatePhase::STOPPED);
+        self.vhost.set_device_state_fd(direction, phase, writer.into())?;
+        let mut state = Vec::new();
+        reader.read_to_end(&mut state)?;
+        self.vhost.check_device_state()?;
+        Ok(state)
     }
 
     /// Cuts the memory's first file short.

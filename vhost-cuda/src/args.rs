@@ -168,6 +168,11 @@ pub struct DaemonArgs {
     #[arg(long)]
     pub allow_pageable_access: bool,
 
+    /// Let a machine be saved or migrated while its programs use the GPU. Their sessions do not move with it: programs of the
+    /// saved machine lose them. Otherwise such a machine is not saved.
+    #[arg(long)]
+    pub lose_sessions: bool,
+
     /// Serve figures in Prometheus' text format, at `/metrics`: on this unix socket, or on a port of the loopback interface.
     #[arg(long, value_name = "PATH|127.0.0.1:PORT")]
     pub metrics: Option<Address>,

@@ -119,6 +119,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         cgroups,
         max_user_sessions: args.max_user_sessions.unwrap_or((args.max_sessions / 2).max(1)),
         named_pages: args.guest_pages == GuestPages::Named,
+        lose_sessions: args.lose_sessions,
         images,
         exchange,
         endings: Endings::default(),

@@ -52,6 +52,13 @@ pub fn collect(suite: &mut Suite) {
         emulated(&["--log-level", "info"]),
         repeated_messages,
     );
+    attack_with(suite, "faults::saving_with_sessions", emulated(&[]), saving_with_sessions);
+    attack_with(
+        suite,
+        "faults::saving_that_loses_sessions",
+        emulated(&["--lose-sessions"]),
+        saving_that_loses_sessions,
+    );
     let few_files = DaemonOptions { open_files: Some(512), ..emulated(&["--max-sessions", "16"]) };
     attack_with(suite, "faults::descriptors_run_out", few_files, descriptors_run_out);
     suite.test("faults::options_that_do_not_fit", |kit: &Kit| options_that_do_not_fit(kit));
@@ -342,5 +349,29 @@ fn options_that_do_not_fit(kit: &Kit) -> Result<()> {
     };
     let error = Daemon::start(&kit.stack, &options).err().context("it starts")?.to_string();
     ensure!(error.contains("--max-sessions 1024") && error.contains("the limit is 1024"), "{error}");
+    Ok(())
+}
+
+/// A snapshot would lose the sessions of running programs.
+fn saving_with_sessions(target: &mut Target) -> Result<()> {
+    let mut frontend = target.connect()?;
+    let session = frontend.open_session()?;
+    ensure!(frontend.save().is_err(), "a machine with an open session was saved");
+    target.daemon.wait_until("the reason is in the log", PATIENCE, |daemon| {
+        daemon.log().contains("1 sessions are open and would be lost")
+    })?;
+    let closed = frontend.close(session)?;
+    ensure!(closed.status == REPLY_OK, "close was answered with status {} after the refusal", closed.status);
+    ensure!(!frontend.save()?.is_empty(), "nothing was saved");
+    Ok(())
+}
+
+fn saving_that_loses_sessions(target: &mut Target) -> Result<()> {
+    let mut frontend = target.connect()?;
+    let session = frontend.open_session()?;
+    let state = frontend.save()?;
+    ensure!(state.ends_with(&session.to_le_bytes()), "the state does not name session {session}");
+    let closed = frontend.close(session)?;
+    ensure!(closed.status == REPLY_OK, "close was answered with status {} after saving", closed.status);
     Ok(())
 }

@@ -247,7 +247,7 @@ impl VhostUserBackend for Backend {
         let device = self.device.clone();
         // The transfer may block, this call may not.
         let transfer = thread::Builder::new().name("device-state".into()).spawn(move || match direction {
-            VhostTransferStateDirection::SAVE => State::of(&device).save(file),
+            VhostTransferStateDirection::SAVE => State::of(&device)?.save(file),
             VhostTransferStateDirection::LOAD => State::load(file)?.restore(&device),
         })?;
         *self.transfer.lock() = Some(transfer);

@@ -76,6 +76,8 @@ pub struct Settings {
     pub exchange: Arc<Exchange>,
     /// Workers map only what their processes have named.
     pub named_pages: bool,
+    /// A machine with open sessions may be saved.
+    pub lose_sessions: bool,
     /// Sessions that are ending, and who waits for them.
     pub endings: Endings,
     /// The daemon's descriptors.

@@ -19,6 +19,7 @@ fn device(max_sessions: u32) -> Arc<Device> {
             memory: None,
             cgroups: None,
             named_pages: false,
+            lose_sessions: false,
             max_user_sessions: (max_sessions / 2).max(1),
             images: ImageCache::new(0),
             exchange: Exchange::new(),

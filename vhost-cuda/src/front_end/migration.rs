@@ -31,9 +31,19 @@ pub struct State {
 
 impl State {
     /// The state of `device`, whose queues are stopped.
-    pub fn of(device: &Device) -> Self {
+    ///
+    /// Errors: sessions are open, and must not be lost.
+    pub fn of(device: &Device) -> io::Result<Self> {
         let queues = device.rings.iter().map(|ring| ring.unanswered()).collect();
-        Self { queues, sessions: device.open_sessions() }
+        let sessions = device.open_sessions();
+        if !sessions.is_empty() && !device.settings.lose_sessions {
+            return Err(io::Error::other(format!(
+                "{} sessions are open and would be lost: end the programs that use CUDA in the guest, or start the daemon \
+                 with --lose-sessions",
+                sessions.len()
+            )));
+        }
+        Ok(Self { queues, sessions })
     }
 
     /// Makes `device` answer what the source left open.
