@@ -68,6 +68,21 @@ static void calls(const Effort &effort) {
         for (void *block : blocks) CHECK(cudaFree(block));
         blocks.clear();
     });
+    latency("cudaMalloc_cudaFree_1MiB", 10, budget, [] {
+        void *block;
+        CHECK(cudaMalloc(&block, 1 << 20));
+        CHECK(cudaFree(block));
+    });
+    latency("cudaMallocAsync_cudaFreeAsync_1MiB", 10, budget, [&] {
+        void *block;
+        CHECK(cudaMallocAsync(&block, 1 << 20, stream));
+        CHECK(cudaFreeAsync(block, stream));
+    }, synchronize);
+    latency("cudaMallocHost_cudaFreeHost_4MiB", 1, budget, [] {
+        void *block;
+        CHECK(cudaMallocHost(&block, 4 << 20));
+        CHECK(cudaFreeHost(block));
+    });
     latency("cudaMalloc_cudaFree_64MiB", 1, budget, [] {
         void *block;
         CHECK(cudaMalloc(&block, 64 << 20));

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Small allocations ahead of need: who allocates many of one size gets most of them without asking the device.
+//! Short allocations ahead of need: who allocates many of one size gets most of them without asking the device.
 //!
 //! They are allocations of the driver like all others, made in the context that they are for. What is freed of such
-//! sizes lies ready, too, if the device leaves it to us. What lies ready is given back when memory runs out.
+//! sizes lies ready, too, if the device leaves it to us. What lies ready is given back when memory runs out, and where
+//! cuMemGetInfo would see it.
+
+use std::sync::atomic::Ordering;
 
 use virtio_cuda_client::protocol::DevicePtr;
 use virtio_cuda_client::{CudaError, calls};
@@ -20,7 +23,7 @@ impl Api {
     pub fn allocate(&self, bytes: u64) -> Result<u64, CudaError> {
         let outcome = self.allocate_once(bytes);
         match outcome {
-            Err(CudaError::OUT_OF_MEMORY) if self.give_back_ready() => self.allocate_once(bytes),
+            Err(CudaError::OUT_OF_MEMORY) if self.give_back_ready(true) => self.allocate_once(bytes),
             outcome => outcome,
         }
     }
@@ -73,16 +76,19 @@ impl Api {
         if !may || virtio_cuda_client::call::is_broken() || !ahead.wants(context, bytes) {
             return calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));
         }
-        if calls::memory_free_or_keep(&mut self.in_context()?, DevicePtr(address))? != 0 {
+        // The call waits for the context's work. Where there is none, nothing is left for the device to do.
+        let keeps = ahead.ours.load(Ordering::Relaxed) && self.is_idle()
+            || calls::memory_free_or_keep(&mut self.in_context()?, DevicePtr(address))? != 0;
+        if keeps {
+            ahead.ours.store(true, Ordering::Relaxed);
             ahead.stocks().entry((context, bytes)).or_default().ready.push(address);
         }
         Ok(())
     }
 
-    /// Frees what lies ready; whether there was anything.
-    fn give_back_ready(&self) -> bool {
-        let stocks = std::mem::take(&mut *self.driver.memory.ahead.stocks());
-        let ready: Vec<u64> = stocks.into_values().flat_map(|stock| stock.ready).collect();
+    /// Frees what lies ready, all of it or what cuMemGetInfo would see. Returns whether there was anything.
+    pub fn give_back_ready(&self, all: bool) -> bool {
+        let ready = self.driver.memory.ahead.take_ready(all);
         for &address in &ready {
             // A context that is gone took its memory with it.
             let _ = calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));

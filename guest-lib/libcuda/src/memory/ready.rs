@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Small allocations that lie ready (`ahead`).
+//! Short allocations that lie ready (`ahead`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Longer allocations are rarely many.
-pub const MAX_BYTES: u64 = 64 << 10;
-/// Most bytes of one size that lie ready.
-const MAX_READY_BYTES: u64 = 1 << 20;
+/// Maximum bytes of one size that lie ready. Longer allocations never do.
+pub const MAX_BYTES: u64 = 1 << 20;
+/// Up to this length, many allocations share what the driver takes of the device at once, and cuMemGetInfo rarely sees a single one.
+const UNSEEN_BYTES: u64 = 64 << 10;
 /// Allocations of a size that are made one by one before more are made at once: twice as many each time, …
 const ONE_BY_ONE: u32 = 4;
 /// … up to this.
@@ -22,6 +22,8 @@ pub struct Ahead {
     pub(super) stocks: Mutex<HashMap<(u64, u64), Stock>>,
     /// Other processes may have some of what is allocated: nothing is kept.
     pub(super) shared: AtomicBool,
+    /// The device leaves it to us to keep what is freed: it has done so before.
+    pub(super) ours: AtomicBool,
 }
 
 /// Allocations of one size.
@@ -36,7 +38,7 @@ impl Stock {
     /// Returns the number of allocations to request now.
     pub(super) fn count(&self, bytes: u64) -> u64 {
         let doubled = 1_u64 << self.asked.saturating_sub(ONE_BY_ONE - 1).min(10);
-        doubled.min(MOST_AT_ONCE).min(MAX_READY_BYTES / bytes).max(1)
+        doubled.min(MOST_AT_ONCE).min(MAX_BYTES / bytes).max(1)
     }
 }
 
@@ -54,9 +56,16 @@ impl Ahead {
     pub(super) fn wants(&self, context: u64, bytes: u64) -> bool {
         let stocks = self.stocks();
         let stock = stocks.get(&(context, bytes));
-        let room = |stock: &Stock| (stock.ready.len() as u64) < MAX_READY_BYTES / bytes;
+        let room = |stock: &Stock| (stock.ready.len() as u64) < MAX_BYTES / bytes;
         !self.shared.load(Ordering::Relaxed)
             && stock.is_some_and(|stock| stock.asked >= ONE_BY_ONE && room(stock))
+    }
+
+    /// Takes out what lies ready, all of it or what cuMemGetInfo would see.
+    pub(super) fn take_ready(&self, all: bool) -> Vec<u64> {
+        let mut stocks = self.stocks();
+        let wanted = stocks.iter_mut().filter(|((_, bytes), _)| all || *bytes > UNSEEN_BYTES);
+        wanted.flat_map(|(_, stock)| std::mem::take(&mut stock.ready)).collect()
     }
 
     /// Forgets what was made in a context that is gone.
@@ -80,6 +89,11 @@ mod tests {
         assert!(ahead.wants(1, 4096) && !ahead.wants(2, 4096) && !ahead.wants(1, 8192));
         ahead.stocks().insert((1, 4096), stock(ONE_BY_ONE, 256));
         assert!(!ahead.wants(1, 4096), "a mebibyte lies ready");
+        ahead.stocks().insert((1, MAX_BYTES), stock(ONE_BY_ONE, 0));
+        assert!(ahead.wants(1, MAX_BYTES));
+        ahead.stocks().insert((1, MAX_BYTES), stock(ONE_BY_ONE, 1));
+        assert!(!ahead.wants(1, MAX_BYTES), "one");
+        assert_eq!((ahead.take_ready(false).len(), ahead.take_ready(true).len()), (1, 256));
         ahead.stocks().insert((1, 4096), stock(ONE_BY_ONE, 0));
         ahead.share();
         assert!(!ahead.wants(1, 4096));
@@ -91,6 +105,7 @@ mod tests {
             (1..13).map(|asked| Stock { asked, ..Stock::default() }.count(bytes)).collect()
         };
         assert_eq!(counts(4096), [1, 1, 1, 2, 4, 8, 16, 32, 64, 64, 64, 64]);
-        assert_eq!(counts(MAX_BYTES), [1, 1, 1, 2, 4, 8, 16, 16, 16, 16, 16, 16]);
+        assert_eq!(counts(UNSEEN_BYTES), [1, 1, 1, 2, 4, 8, 16, 16, 16, 16, 16, 16]);
+        assert_eq!(counts(MAX_BYTES), [1; 12]);
     }
 }
