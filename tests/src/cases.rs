@@ -233,6 +233,7 @@ pub const CASES: &[Case] = &[
     Case::new("textures"),
     Case::new("texture_references"),
     Case::new("pools"),
+    Case::new("stream_allocations"),
     Case::new("host_pools"),
     Case::new("virtual_memory"),
     Case::new("external_memory"),

@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::touched::Touched;
 use crate::transport::{Request, UserMemory};
-use crate::{ClientError, CudaError, Session, idle, lane, output, process, thread, trace};
+use crate::{ClientError, CudaError, Session, idle, lane, output, parked, process, thread, trace};
 
 /// Bulk up to this many bytes travels in the payload of a request: copying it is cheaper than pinning its pages.
 pub const INLINE_BYTES: usize = 32 << 10;
@@ -252,6 +252,9 @@ impl<'s> Call<'s> {
     ) -> Result<T, CudaError> {
         process::check()?;
         debug_assert!(!self.posted || opcode.facts().is_postable(), "{} may not be posted", opcode.name());
+        if self.way == Way::Any {
+            parked::before(self.session, opcode);
+        }
         let mut buffers = take_buffers();
         let outcome = self.exchange(&mut buffers, opcode, touched, put, take);
         put_back_buffers(buffers);

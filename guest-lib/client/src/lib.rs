@@ -18,6 +18,7 @@ pub mod logging;
 pub mod output;
 pub mod outstanding;
 mod pace;
+pub mod parked;
 pub mod process;
 pub mod result;
 pub mod ring;

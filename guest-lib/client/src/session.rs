@@ -169,7 +169,11 @@ impl Session {
 
     /// Returns whether the device has no work for this process, and no error to report to it.
     pub fn is_idle(&self) -> bool {
-        idle::is_idle() && !call::is_broken() && process::check().is_ok() && self.check().is_ok()
+        idle::is_idle()
+            && !crate::parked::any()
+            && !call::is_broken()
+            && process::check().is_ok()
+            && self.check().is_ok()
     }
 
     /// The lanes of its threads.

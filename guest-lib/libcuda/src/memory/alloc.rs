@@ -2,6 +2,7 @@
 
 //! Device memory.
 
+use virtio_cuda_client::parked::{self, Parked};
 use virtio_cuda_client::protocol::{DevicePtr, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
@@ -10,10 +11,12 @@ use crate::entry_points;
 use crate::external::EXTERNAL;
 use crate::ffi::Out;
 use crate::memory::host;
-use crate::memory::ranges::HostKind;
+use crate::memory::ranges::{DEFAULT_POOL, HostKind};
 use crate::pool::host_pool;
 use crate::pool::pool_in_use;
 
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD_STREAM: u64 = 2;
 /// Owner of what a captured allocation gives: no object, but not the program either.
 const IN_GRAPH: u64 = 1;
 
@@ -57,6 +60,11 @@ fn not_found(error: CudaError) -> CudaError {
     if error == CudaError::INVALID_VALUE { CudaError::NOT_FOUND } else { error }
 }
 
+/// Returns whether memory of that pool that is freed in the stream may stay there for the next allocation.
+fn may_park(api: Api, stream: StreamId, pool: u64) -> bool {
+    pool == DEFAULT_POOL && stream.0 != PER_THREAD_STREAM && api.may_post(stream.0)
+}
+
 entry_points! {
     /// Allocates device memory.
     call cuMemAlloc_v2(api, dptr: Out<u64>, bytesize: usize) {
@@ -96,8 +104,13 @@ entry_points! {
         if api.captures(stream) {
             return dptr.set(capture_allocation(api, bytesize as u64, stream)?);
         }
-        let address = calls::cuMemAllocAsync(&mut api.in_context()?, bytesize as u64, stream)?.0;
-        api.driver.memory.add_pooled(api, address, bytesize as u64, pool_in_use(api)?)?;
+        let (bytes, pool, context) = (bytesize as u64, pool_in_use(api)?, api.context()?);
+        let parked = may_park(api, stream, pool).then(|| parked::take(context, stream, bytes)).flatten();
+        let address = match parked {
+            Some(address) => address.0,
+            None => calls::cuMemAllocAsync(&mut api.in_context()?, bytes, stream)?.0,
+        };
+        api.driver.memory.add_pooled(api, address, bytes, pool)?;
         dptr.set(address)
     }
 
@@ -120,7 +133,16 @@ entry_points! {
             return Err(CudaError::NOT_SUPPORTED);
         }
         let known = ranges.take_device(dptr, |range| range.owner == 0);
-        calls::cuMemFreeAsync(&mut api.in_context()?, DevicePtr(dptr), api.stream(hStream)).inspect_err(|_| {
+        let stream = api.stream(hStream);
+        let context = api.context();
+        if let (Some(range), Ok(context)) = (&known, context)
+            && range.context == context.0
+            && may_park(api, stream, range.pool)
+            && parked::park(Parked { context, stream, bytes: range.bytes, address: DevicePtr(dptr) })
+        {
+            return Ok(());
+        }
+        calls::cuMemFreeAsync(&mut api.in_context()?, DevicePtr(dptr), stream).inspect_err(|_| {
             if let Some(range) = known {
                 ranges.add_device(range);
             }
