@@ -4,7 +4,7 @@
 
 use std::env;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -21,6 +21,9 @@ pub struct Kit {
     pub programs: Programs,
 }
 
+/// Held by each test while it runs.
+static PROCESSORS: RwLock<()> = RwLock::new(());
+
 /// Collects the trials of a level.
 #[derive(Debug)]
 pub struct Suite {
@@ -33,6 +36,25 @@ pub struct Suite {
 impl Suite {
     /// Adds a test.
     pub fn test(&mut self, name: impl Into<String>, body: impl FnOnce(&Kit) -> Result<()> + Send + 'static) {
+        self.add(name, move |kit| {
+            let _with_others = PROCESSORS.read();
+            body(kit)
+        });
+    }
+
+    /// Adds a test that compares speeds: no other test of the level runs beside it.
+    pub fn test_alone(
+        &mut self,
+        name: impl Into<String>,
+        body: impl FnOnce(&Kit) -> Result<()> + Send + 'static,
+    ) {
+        self.add(name, move |kit| {
+            let _alone = PROCESSORS.write();
+            body(kit)
+        });
+    }
+
+    fn add(&mut self, name: impl Into<String>, body: impl FnOnce(&Kit) -> Result<()> + Send + 'static) {
         let kit = self.kit.clone();
         self.trials
             .push(Trial::test(name, move || body(&kit).map_err(|error| Failed::from(format!("{error:#}")))));
