@@ -10,7 +10,7 @@ use crate::entry_points;
 use crate::external::EXTERNAL;
 use crate::ffi::Out;
 use crate::memory::host;
-use crate::memory::ranges::HostKind;
+use crate::memory::table::ranges::HostKind;
 use crate::pool::host_pool;
 use crate::pool::pool_in_use;
 

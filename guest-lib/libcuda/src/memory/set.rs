@@ -7,7 +7,7 @@ use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
-use crate::memory::copy::Place;
+use crate::memory::copy::run::Place;
 use crate::memory::moving::Uses;
 
 /// Returns whether `bytes` bytes (if that many are one stretch) at `address` may be set without waiting: always in stream

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! State of copies, without the calls that use it: what [`crate::memory::Memory`] holds of it.
+//! The state of [`crate::memory::Memory`], without the calls that use it.
 
 pub mod cache;
+pub mod claims;
 pub mod pinned;
+pub mod ranges;
+pub mod ready;
+pub mod routes;
 pub mod shadow;
+pub mod slabs;
 pub mod staging;
+pub mod window;

@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::transport::{Itinerary, MOST_AT_ONCE};
 
-use crate::memory::helpers::Helpers;
+use crate::memory::copy::helpers::Helpers;
 
 /// The helpers of the process.
 pub static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new(MOST_AT_ONCE - 1));

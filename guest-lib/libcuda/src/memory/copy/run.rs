@@ -13,11 +13,11 @@ use crate::entry::{Api, DefaultStream};
 use crate::entry_points;
 use crate::ffi::HostPtr;
 use crate::graph::copy_params::EndPlace;
+use crate::memory::copy::pieces::each_piece;
+use crate::memory::copy::timing::Timing;
 use crate::memory::moving::Uses;
-use crate::memory::pieces::each_piece;
-use crate::memory::ranges::HostKind;
-use crate::memory::routes::Route;
-use crate::memory::timing::Timing;
+use crate::memory::table::ranges::HostKind;
+use crate::memory::table::routes::Route;
 
 /// Pinned memory up to this size is copied to the device like pageable memory by calls that wait: they need not
 /// wait for the device then.

@@ -15,12 +15,12 @@ use virtio_cuda_client::{CudaError, calls};
 use virtio_cuda_ring::streaming;
 
 use crate::entry::Api;
-use crate::memory::crew::{Crew, Patience};
-use crate::memory::pieces::HELPERS;
-use crate::memory::routes::{LONG_BYTES, Route};
-use crate::memory::staging::Piece;
+use crate::memory::copy::crew::{Crew, Patience};
+use crate::memory::copy::pieces::HELPERS;
+use crate::memory::copy::staging::Piece;
+use crate::memory::copy::timing::Timing;
+use crate::memory::table::routes::{LONG_BYTES, Route};
 use crate::memory::table::staging::{Queue, Size, Staging};
-use crate::memory::timing::Timing;
 
 /// Threads that move the bytes of a copy, at most [`MOST_THREADS`]; 0 turns these copies off.
 const VARIABLE: &str = "VIRTIO_CUDA_STAGING";

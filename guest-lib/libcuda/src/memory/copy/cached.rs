@@ -14,8 +14,8 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::attach::attach_tracked;
+use crate::memory::copy::timing::Timing;
 use crate::memory::table::cache::{Cache, Entry, MOST_PATIENCE, Pages, USES};
-use crate::memory::timing::Timing;
 
 /// Copies before a buffer is kept, instead of [`USES`]; 0 turns the cache off.
 const CACHE_VARIABLE: &str = "VIRTIO_CUDA_CACHE";
