@@ -65,7 +65,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         local::logs::ENTRY_POINTS,
         memory::alloc::ENTRY_POINTS,
         memory::copy::batch::ENTRY_POINTS,
-        memory::copy::run::ENTRY_POINTS,
+        memory::copy::api::ENTRY_POINTS,
         memory::boxes::array_api::ENTRY_POINTS,
         memory::boxes::api::ENTRY_POINTS,
         memory::host::ENTRY_POINTS,

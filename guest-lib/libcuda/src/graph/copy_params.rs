@@ -10,7 +10,7 @@ use virtio_cuda_client::protocol::{
 
 use crate::entry::Api;
 use crate::graph::pageable_table::PageableCopy;
-use crate::memory::copy::run::Place;
+use crate::memory::place::Place;
 use crate::stream::callback_table::Callback;
 
 /// `CU_MEMORYTYPE_*`.

@@ -10,7 +10,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::memory::attach::{attach, attach_pages};
-use crate::memory::copy::run::HIGHEST_ADDRESS;
+use crate::memory::place::HIGHEST_ADDRESS;
 use crate::memory::table::ranges::{HostKind, HostRange};
 use crate::memory::table::slabs::{MOST_BYTES, Pages, SLAB_BYTES};
 use crate::memory::table::window::{PAGE_BYTES, round_up};

@@ -11,6 +11,7 @@ pub mod copy;
 pub mod host;
 pub mod managed;
 pub mod moving;
+pub mod place;
 pub mod pointer;
 pub mod set;
 pub mod shadow;

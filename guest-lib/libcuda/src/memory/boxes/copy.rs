@@ -11,9 +11,9 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::graph::copy_params::EndPlace;
 use crate::memory::boxes::layout::{ARRAY, MemoryEnd, Part, for_each_row};
-use crate::memory::copy::run::Place;
 use crate::memory::copy::timing::Timing;
 use crate::memory::moving::Uses;
+use crate::memory::place::Place;
 
 /// Packed rows that go with the call.
 const BULK: CopyEnd =

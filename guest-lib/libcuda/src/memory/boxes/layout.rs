@@ -8,7 +8,7 @@ use virtio_cuda_client::protocol::{Box3, COPY_DEVICE, CopyEnd, DevicePtr};
 use virtio_cuda_client::transport::UserMemory;
 
 use crate::entry::Api;
-use crate::memory::copy::run::Place;
+use crate::memory::place::Place;
 
 /// `CU_MEMORYTYPE_*`.
 pub const HOST: u32 = 1;

@@ -2,6 +2,7 @@
 
 //! Copies of contiguous memory.
 
+pub mod api;
 pub mod batch;
 pub mod cached;
 pub mod crew;

@@ -10,130 +10,18 @@ use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::api::PER_THREAD;
 use crate::entry::{Api, DefaultStream};
-use crate::entry_points;
-use crate::ffi::HostPtr;
 use crate::graph::copy_params::EndPlace;
 use crate::memory::copy::pieces::each_piece;
 use crate::memory::copy::timing::Timing;
 use crate::memory::moving::Uses;
-use crate::memory::table::ranges::HostKind;
+use crate::memory::place::Place;
 use crate::memory::table::routes::Route;
 
 /// Pinned memory up to this size is copied to the device like pageable memory by calls that wait: they need not
 /// wait for the device then.
 const SMALL_BYTES: usize = 16 << 10;
 
-/// No program has memory below; Linux keeps it free so that null pointers, also with an offset, are noticed.
-const LOWEST_ADDRESS: u64 = 64 << 10;
-/// The end of a program's addresses.
-pub const HIGHEST_ADDRESS: u64 = 1 << 47;
-
-/// The place of one end of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Device memory.
-    Device(u64),
-    /// Host memory that the GPU reaches at another or the same address.
-    Pinned {
-        /// The program's address.
-        host: u64,
-        /// The GPU's address.
-        device: u64,
-    },
-    /// Other host memory.
-    Pageable(u64),
-}
-
-impl Place {
-    /// The program's address, of host memory.
-    pub fn host(self) -> Option<u64> {
-        match self {
-            Self::Device(_) => None,
-            Self::Pinned { host, .. } | Self::Pageable(host) => Some(host),
-        }
-    }
-
-    /// The GPU's address, of memory that it reaches.
-    pub fn device(self) -> Option<u64> {
-        match self {
-            Self::Device(device) | Self::Pinned { device, .. } => Some(device),
-            Self::Pageable(_) => None,
-        }
-    }
-
-    /// Refuses what cannot be memory, before the program's own CPU would look at it.
-    pub fn check(self, bytes: u64) -> Result<(), CudaError> {
-        let (first, lowest) = match self {
-            Self::Device(device) => (device, 1),
-            Self::Pinned { host, .. } | Self::Pageable(host) => (host, LOWEST_ADDRESS),
-        };
-        let end = first.checked_add(bytes);
-        if first >= lowest && end.is_some_and(|end| end <= HIGHEST_ADDRESS) {
-            Ok(())
-        } else {
-            Err(CudaError::INVALID_VALUE)
-        }
-    }
-}
-
 impl Api {
-    /// Host memory by an address that the program passes as such.
-    pub fn host_place(&self, address: u64, bytes: u64) -> Place {
-        match self.driver.memory.ranges.host_of(address, bytes) {
-            Some(range) if range.moving.is_some() => Place::Device(address),
-            Some(range) if range.kind != HostKind::ManagedVariable => {
-                Place::Pinned { host: address, device: range.device_address_of(address) }
-            }
-            _ => self.ordinary_place(address),
-        }
-    }
-
-    /// What no range of host memory holds: device memory where the address can be no other, whatever the program
-    /// calls it (NVIDIA's driver goes by the address, too), else pageable memory.
-    fn ordinary_place(&self, address: u64) -> Place {
-        if self.driver.memory.claims.owns(address, 1) {
-            Place::Device(address)
-        } else {
-            Place::Pageable(address)
-        }
-    }
-
-    /// Device memory by an address that the program passes as such: the GPU's, or the program's address of
-    /// memory that both reach.
-    pub fn device_place(&self, address: u64) -> Place {
-        match self.driver.memory.ranges.host(address) {
-            Some(range) if range.kind == HostKind::ManagedVariable || range.moving.is_some() => {
-                Place::Device(range.device_address_of(address))
-            }
-            Some(range) => Place::Pinned { host: address, device: range.device_address_of(address) },
-            None => match self.driver.memory.ranges.alias(address) {
-                Some(range) if range.kind != HostKind::ManagedVariable => {
-                    Place::Pinned { host: range.start + (address - range.device_address), device: address }
-                }
-                _ => Place::Device(address),
-            },
-        }
-    }
-
-    /// As [`Self::device_place`], where a call says that the memory is a device's: of a pool of the host it is not.
-    fn place_of_device(&self, address: u64) -> Place {
-        match self.device_place(address) {
-            Place::Pinned { host, .. } if self.driver.memory.is_of_host_pool(host) => Place::Device(0),
-            place => place,
-        }
-    }
-
-    /// Memory by an address of either kind: what it is follows from the address alone.
-    pub fn unified_place(&self, address: u64) -> Place {
-        let ranges = &self.driver.memory.ranges;
-        let known = ranges.host(address).is_some() || ranges.alias(address).is_some();
-        if known || ranges.device(address).is_some() {
-            self.device_place(address)
-        } else {
-            self.ordinary_place(address)
-        }
-    }
-
     /// Waits for the default stream, where a copy of host memory has to come after the GPU's work.
     pub fn wait_for_stream(&self, stream: StreamId) -> Result<(), CudaError> {
         calls::cuStreamSynchronize(&mut self.in_context()?, stream)
@@ -346,17 +234,6 @@ impl Api {
         if timing == Timing::Wait { self.wait_for_stream(stream) } else { Ok(()) }
     }
 
-    /// Refuses pinned memory that ends before `bytes` do. The program may have meant memory of the device: that its address is
-    /// also that of pinned memory is what the worker said, who may lie.
-    pub fn check_pinned(&self, place: Place, bytes: u64) -> Result<(), CudaError> {
-        match place {
-            Place::Pinned { host, .. } if self.driver.memory.ranges.host_of(host, bytes).is_none() => {
-                Err(CudaError::INVALID_VALUE)
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Between host memory, one end of it pageable: the program's own CPU does it, after the stream's work if
     /// that could touch the pinned end.
     fn by_program(&self, dst: Place, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
@@ -385,71 +262,5 @@ impl Api {
             (Timing::Wait, DefaultStream::PerThread) => Some(self.default_stream()),
             (Timing::Wait, DefaultStream::Legacy) => None,
         }
-    }
-}
-
-/// Contexts of copies between two; none is the current one.
-fn check_contexts(api: Api, contexts: [u64; 2]) -> Result<(), CudaError> {
-    let known = |&context: &u64| api.driver.contexts.device_of(context).map(|_| ());
-    contexts.iter().filter(|&&context| context != 0).try_for_each(known)
-}
-
-entry_points! {
-    /// Copies between any two kinds of memory.
-    call cuMemcpy / cuMemcpy_ptds (api, dst: u64, src: u64, ByteCount: usize) {
-        api.copy(api.unified_place(dst), api.unified_place(src), ByteCount, Timing::Wait)
-    }
-
-    /// Copies between any two kinds of memory in stream order.
-    call cuMemcpyAsync / cuMemcpyAsync_ptsz (api, dst: u64, src: u64, ByteCount: usize, hStream: u64) {
-        api.copy(api.unified_place(dst), api.unified_place(src), ByteCount, Timing::Stream(api.stream(hStream)))
-    }
-
-    /// Host to device.
-    call cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds (api, dstDevice: u64, srcHost: HostPtr, ByteCount: usize) {
-        let src = api.host_place(srcHost.address() as u64, ByteCount as u64);
-        api.copy(api.place_of_device(dstDevice), src, ByteCount, Timing::Wait)
-    }
-
-    /// Host to device in stream order.
-    call cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz (api, dstDevice: u64, srcHost: HostPtr, ByteCount: usize, hStream: u64) {
-        let src = api.host_place(srcHost.address() as u64, ByteCount as u64);
-        api.copy(api.place_of_device(dstDevice), src, ByteCount, Timing::Stream(api.stream(hStream)))
-    }
-
-    /// Device to host.
-    call cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds (api, dstHost: HostPtr, srcDevice: u64, ByteCount: usize) {
-        let dst = api.host_place(dstHost.address() as u64, ByteCount as u64);
-        api.copy(dst, api.place_of_device(srcDevice), ByteCount, Timing::Wait)
-    }
-
-    /// Device to host in stream order.
-    call cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz (api, dstHost: HostPtr, srcDevice: u64, ByteCount: usize, hStream: u64) {
-        let dst = api.host_place(dstHost.address() as u64, ByteCount as u64);
-        api.copy(dst, api.place_of_device(srcDevice), ByteCount, Timing::Stream(api.stream(hStream)))
-    }
-
-    /// Inside the device.
-    call cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds (api, dstDevice: u64, srcDevice: u64, ByteCount: usize) {
-        api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, Timing::Wait)
-    }
-
-    /// Inside the device in stream order.
-    call cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz (api, dstDevice: u64, srcDevice: u64, ByteCount: usize, hStream: u64) {
-        let timing = Timing::Stream(api.stream(hStream));
-        api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, timing)
-    }
-
-    /// Between contexts, which share the device's address space.
-    call cuMemcpyPeer / cuMemcpyPeer_ptds (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize) {
-        check_contexts(api, [dstContext, srcContext])?;
-        api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, Timing::Wait)
-    }
-
-    /// Between contexts in stream order.
-    call cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize, hStream: u64) {
-        check_contexts(api, [dstContext, srcContext])?;
-        let timing = Timing::Stream(api.stream(hStream));
-        api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, timing)
     }
 }

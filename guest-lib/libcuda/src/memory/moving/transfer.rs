@@ -15,11 +15,11 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::context::table::{pop, push};
 use crate::entry::Api;
 use crate::handles::mint;
-use crate::memory::copy::run::Place;
 use crate::memory::copy::timing::Timing;
 use crate::memory::moving::blocks::{BLOCK_BYTES, Owner};
 use crate::memory::moving::pages::Pages;
 use crate::memory::moving::{Moving, Sent, State, Uses};
+use crate::memory::place::Place;
 use crate::stream::table::Stream;
 
 /// `CU_STREAM_NON_BLOCKING`.
