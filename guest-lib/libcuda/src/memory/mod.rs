@@ -29,9 +29,9 @@ use crate::memory::table::claims::Claims;
 use crate::memory::table::pinned::Pinned;
 use crate::memory::table::ranges::{DeviceRange, HostKind, HostRange, Ranges};
 use crate::memory::table::ready::Ahead;
-use crate::memory::table::routes::Routes;
 use crate::memory::table::shadow::Shadows;
 use crate::memory::table::slabs::Slabs;
+use crate::memory::table::speeds::Speeds;
 use crate::memory::table::staging::Stagings;
 use crate::memory::table::window::Window;
 use crate::module::table::Variable;
@@ -48,7 +48,7 @@ pub struct Memory {
     /// Pageable buffers that are copied repeatedly.
     pub cache: Cache,
     /// The measured speed of copies of pageable buffers.
-    pub routes: Routes,
+    pub speeds: Speeds,
     /// Pinned memory for copies of pageable buffers.
     pub stagings: Stagings,
     /// `__managed__` variables.
@@ -109,6 +109,11 @@ impl Memory {
         for range in self.ranges.take_host_where(|range| range.owner == owner) {
             self.shadows.remove(range.start);
         }
+    }
+
+    /// Returns whether the program may see the GPU's outstanding work in memory that both reach.
+    pub fn shows_work(&self) -> bool {
+        !self.visible.is_none() && self.ranges.any_host()
     }
 
     /// Returns whether an address lies in memory from a pool of the host.

@@ -45,6 +45,15 @@ impl Place {
         }
     }
 
+    /// The place that lies `offset` bytes further on in the same memory.
+    pub fn at(self, offset: u64) -> Self {
+        match self {
+            Self::Device(device) => Self::Device(device + offset),
+            Self::Pinned { host, device } => Self::Pinned { host: host + offset, device: device + offset },
+            Self::Pageable(host) => Self::Pageable(host + offset),
+        }
+    }
+
     /// Refuses what cannot be memory, before the program's own CPU would look at it.
     pub fn check(self, bytes: u64) -> Result<(), CudaError> {
         let (first, lowest) = match self {

@@ -12,7 +12,7 @@ use crate::ffi::{HostPtr, In, Out};
 use crate::memory::boxes::copy::BoxCopy;
 use crate::memory::boxes::layout::{ARRAY, DEVICE, HOST, UNIFIED};
 use crate::memory::copy::batch::{check_batch, check_hints};
-use crate::memory::copy::timing::Timing;
+use crate::memory::copy::plan::Timing;
 
 /// Nothing yet.
 const END: CopyEnd3D = CopyEnd3D::ZERO;

@@ -7,7 +7,7 @@ use virtio_cuda_client::CudaError;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::HostPtr;
-use crate::memory::copy::timing::Timing;
+use crate::memory::copy::plan::Timing;
 
 /// Contexts of copies between two; none is the current one.
 fn check_contexts(api: Api, contexts: [u64; 2]) -> Result<(), CudaError> {

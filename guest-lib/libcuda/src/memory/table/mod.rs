@@ -7,8 +7,9 @@ pub mod claims;
 pub mod pinned;
 pub mod ranges;
 pub mod ready;
-pub mod routes;
+
 pub mod shadow;
 pub mod slabs;
+pub mod speeds;
 pub mod staging;
 pub mod window;
