@@ -45,7 +45,7 @@ pub struct LinearCopy {
     pub waits: bool,
 }
 
-/// The way of a copy.
+/// The mechanism that moves the bytes of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// The GPU copies inside its memory (`cuMemcpyDtoD`, of the legacy default stream).

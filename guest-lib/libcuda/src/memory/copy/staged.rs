@@ -12,9 +12,9 @@ use virtio_cuda_client::{CudaError, calls};
 use virtio_cuda_ring::streaming;
 
 use crate::entry::Api;
-use crate::memory::copy::crew::{Crew, Patience};
 use crate::memory::copy::division::{Division, PAGE_BYTES};
 use crate::memory::copy::pieces::HELPERS;
+use crate::memory::copy::pipeline::{Backoff, Pipeline};
 use crate::memory::copy::plan::LinearCopy;
 use crate::memory::copy::staging::Piece;
 use crate::memory::copy::transfer::Transfer;
@@ -36,7 +36,7 @@ const MOST_SENT_TOGETHER: usize = 4;
 const FETCHED_TOGETHER: usize = 2;
 const FETCHED_TOGETHER_LONG: usize = 4;
 
-/// One copy.
+/// A copy in its pieces.
 struct StagedCopy<'a> {
     copy: &'a LinearCopy,
     transfer: Transfer,
@@ -73,7 +73,7 @@ pub fn is_mapped(transfer: Transfer) -> bool {
 }
 
 impl StagedCopy<'_> {
-    /// A staging for it: a smaller one, where there is none of its size.
+    /// Takes a staging of the planned size or, if there is none, a smaller one.
     fn take(&mut self, api: Api) -> Option<Staging> {
         static LONGEST: AtomicU32 = AtomicU32::new(0);
         let (stagings, queue) = (&api.driver.memory.stagings, Queue::new(self.copy.stream));
@@ -147,68 +147,68 @@ impl StagedCopy<'_> {
     }
 
     /// To the device, by the thread whose copy it is. Returns when all pieces are under way.
-    fn send(&self, api: Api, staging: &mut Staging, crew: &Crew<'_>) -> Result<(), CudaError> {
+    fn send(&self, api: Api, staging: &mut Staging, pipeline: &Pipeline<'_>) -> Result<(), CudaError> {
         let (mut opened, mut started) = (0, 0);
-        let mut patience = Patience::default();
-        while started < crew.count() {
+        let mut backoff = Backoff::default();
+        while started < pipeline.count() {
             let most = opened.min(started + MOST_SENT_TOGETHER);
-            let ready = (started..most).take_while(|&number| crew.is_finished(number)).count();
+            let ready = (started..most).take_while(|&number| pipeline.is_finished(number)).count();
             if ready > 0 {
                 started += self.start(api, staging, started..started + ready)?;
-                patience = Patience::default();
+                backoff = Backoff::default();
                 continue;
             }
-            while opened < crew.count().min(started + crew.slots()) {
-                let slot = opened % crew.slots();
+            while opened < pipeline.count().min(started + pipeline.slots()) {
+                let slot = opened % pipeline.slots();
                 if staging.is_pending(slot) {
-                    if crew.waiting() >= self.division.threads || !staging.can_settle(slot) {
+                    if pipeline.waiting() >= self.division.threads || !staging.can_settle(slot) {
                         break;
                     }
                     staging.settle(api, slot)?;
                 }
                 opened += 1;
-                crew.open(opened);
+                pipeline.open(opened);
             }
-            if !crew.help_once() {
-                patience.pass();
+            if !pipeline.help_once() {
+                backoff.pass();
             }
         }
         Ok(())
     }
 
     /// From the device, by the thread whose copy it is. Returns when the program has all bytes.
-    fn fetch(&self, api: Api, staging: &mut Staging, crew: &Crew<'_>) -> Result<(), CudaError> {
+    fn fetch(&self, api: Api, staging: &mut Staging, pipeline: &Pipeline<'_>) -> Result<(), CudaError> {
         let (mut started, mut arrived, mut finished) = (0, 0, 0);
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         let many = if self.division.size == Size::Long { FETCHED_TOGETHER_LONG } else { FETCHED_TOGETHER };
         // Where there are threads enough, this one sees to the next pieces, unless they are there and nobody takes them.
-        let helps = |arrived, crew: &Crew<'_>| {
+        let helps = |arrived, pipeline: &Pipeline<'_>| {
             self.division.threads <= USUAL_THREADS
-                || arrived == crew.count()
-                || crew.waiting() >= self.division.threads
+                || arrived == pipeline.count()
+                || pipeline.waiting() >= self.division.threads
         };
-        while finished < crew.count() {
-            if crew.is_finished(finished) {
+        while finished < pipeline.count() {
+            if pipeline.is_finished(finished) {
                 finished += 1;
-                patience = Patience::default();
+                backoff = Backoff::default();
                 continue;
             }
             loop {
-                let together = crew.count().min(started + many);
-                if started == together || together > finished + crew.slots() {
+                let together = pipeline.count().min(started + many);
+                if started == together || together > finished + pipeline.slots() {
                     break;
                 }
                 // Of an earlier copy.
-                staging.settle(api, started % crew.slots())?;
+                staging.settle(api, started % pipeline.slots())?;
                 started += self.start(api, staging, started..together)?;
             }
-            let slot = arrived % crew.slots();
-            if arrived < started && crew.waiting() < self.division.threads && staging.can_settle(slot) {
+            let slot = arrived % pipeline.slots();
+            if arrived < started && pipeline.waiting() < self.division.threads && staging.can_settle(slot) {
                 staging.settle(api, slot)?;
                 arrived += 1;
-                crew.open(arrived);
-            } else if !(helps(arrived, crew) && crew.help_once()) {
-                patience.pass();
+                pipeline.open(arrived);
+            } else if !(helps(arrived, pipeline) && pipeline.help_once()) {
+                backoff.pass();
             }
         }
         Ok(())
@@ -227,15 +227,15 @@ impl StagedCopy<'_> {
             work(0);
             return Ok(());
         }
-        let crew = Crew::new(self.count(), slots, &work);
+        let pipeline = Pipeline::new(self.count(), slots, &work);
         let helpers = self.division.threads.min(self.count()) - 1;
-        HELPERS.run_beside(helpers, &|| crew.help(), || {
+        HELPERS.run_beside(helpers, &|| pipeline.help(), || {
             let outcome = if self.transfer.is_to_device() {
-                self.send(api, staging, &crew)
+                self.send(api, staging, &pipeline)
             } else {
-                self.fetch(api, staging, &crew)
+                self.fetch(api, staging, &pipeline)
             };
-            crew.end();
+            pipeline.end();
             outcome
         })?;
         if self.transfer.is_to_device() && self.copy.waits {
