@@ -16,7 +16,7 @@ use virtio_cuda_protocol::uapi::{
 };
 
 use crate::ClientError;
-use crate::transport::{Itinerary, Limits, Reply, Request, Transport, UserMemory};
+use crate::transport::{Limits, Pieces, Reply, Request, Transport, UserMemory};
 
 /// Maximum length of a piece of a copy: long enough for the device's copy threads, short enough not to pin all of a
 /// small guest's memory at once.
@@ -114,8 +114,8 @@ impl Transport for DeviceNode {
         ioctl(&self.file, VIRTIO_CUDA_FRESH, &mut Unpin { tag }).is_ok()
     }
 
-    fn itinerary(&self, _memory: UserMemory) -> Itinerary {
-        Itinerary::in_place(self.limits.copy_bytes)
+    fn pieces(&self, _memory: UserMemory) -> Pieces {
+        Pieces::in_place(self.limits.copy_bytes)
     }
 
     unsafe fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {

@@ -9,7 +9,7 @@ use crate::ClientError;
 /// Memory of the program that a request names: an address and a length in bytes.
 ///
 /// It may be dangling, as a raw pointer may: the program chose it. What looks at it is unsafe to call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserMemory {
     /// First byte.
     pub address: usize,
@@ -109,14 +109,14 @@ pub struct Limits {
 
 /// The division of a long copy into calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Itinerary {
+pub struct Pieces {
     /// Bytes of the pieces, each a call of its own.
     pub piece_bytes: usize,
     /// Pieces that are worth having under way at the same time.
     pub at_once: usize,
 }
 
-impl Itinerary {
+impl Pieces {
     /// For memory that the device reads and writes where it lies, in pieces of at most `most` bytes: while one
     /// piece is copied, the list of the next one's pages is on its way.
     pub fn in_place(most: usize) -> Self {
@@ -136,7 +136,7 @@ pub trait Transport: Send + Sync {
     fn limits(&self) -> Limits;
 
     /// The best division of a long copy of `memory` into calls.
-    fn itinerary(&self, memory: UserMemory) -> Itinerary;
+    fn pieces(&self, memory: UserMemory) -> Pieces;
 
     /// Returns whether other processors than this process's execute the calls.
     fn has_other_processors(&self) -> bool {

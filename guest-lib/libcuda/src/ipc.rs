@@ -16,7 +16,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::handles::mint;
-use crate::memory::ranges::DeviceRange;
+use crate::memory::table::ranges::DeviceRange;
 use crate::stream::table::Stream;
 use crate::vmm::of_allocation;
 

@@ -14,7 +14,7 @@ use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::StreamId;
 
 use crate::entry::Api;
-use crate::memory::ranges::DeviceRange;
+use crate::memory::table::ranges::DeviceRange;
 
 /// Handles up to this one are CUDA's own default streams.
 const LAST_DEFAULT_STREAM: u64 = 2;

@@ -12,7 +12,7 @@ use crate::entry_points;
 use crate::external::EXTERNAL;
 use crate::ffi::{HostPtr, In, Out};
 use crate::handles::mint;
-use crate::memory::ranges::DeviceRange;
+use crate::memory::table::ranges::DeviceRange;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;

@@ -18,7 +18,7 @@ use super::pages::{SharedPages, entries_of};
 use super::queue::{Message, RequestQueue, SLOT_ENTRIES, SLOTS};
 use super::staging::{BUFFER_BYTES, Buffer, KEPT_BUFFERS, Staging};
 use crate::ClientError;
-use crate::transport::{Itinerary, Limits, Reply, Request, Transport, UserMemory};
+use crate::transport::{Limits, Pieces, Reply, Request, Transport, UserMemory};
 
 /// Maximum bulk bytes per call, which limits images and names. Copies are divided into smaller pieces.
 const MAX_BULK_BYTES: u64 = 1 << 30;
@@ -184,12 +184,12 @@ impl Transport for VirtioUser {
         self.pages.scattered.is_fresh(tag)
     }
 
-    fn itinerary(&self, memory: UserMemory) -> Itinerary {
+    fn pieces(&self, memory: UserMemory) -> Pieces {
         if self.pages.hold(memory) {
-            return Itinerary::in_place(self.limits.bulk_bytes);
+            return Pieces::in_place(self.limits.bulk_bytes);
         }
         // Other memory is first copied by the calling thread, which is slower than all that follows.
-        Itinerary { piece_bytes: self.limits.copy_bytes, at_once: KEPT_BUFFERS }
+        Pieces { piece_bytes: self.limits.copy_bytes, at_once: KEPT_BUFFERS }
     }
 
     unsafe fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {

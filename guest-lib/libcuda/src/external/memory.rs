@@ -15,7 +15,7 @@ use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::handles::mint;
 use crate::ipc::token_in;
-use crate::memory::ranges::DeviceRange;
+use crate::memory::table::ranges::DeviceRange;
 
 /// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD` and `CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD`.
 const OPAQUE_FD: u32 = 1;

@@ -10,7 +10,7 @@ use virtio_cuda_client::protocol::{
 
 use crate::entry::Api;
 use crate::graph::pageable_table::PageableCopy;
-use crate::memory::copy::Place;
+use crate::memory::place::Place;
 use crate::stream::callback_table::Callback;
 
 /// `CU_MEMORYTYPE_*`.
@@ -30,9 +30,9 @@ pub fn copies(copy: &CUDA_MEMCPY3D) -> bool {
     is_kind(&copy.src) && is_kind(&copy.dst) && copy.width > 0 && copy.height > 0 && copy.depth > 0
 }
 
-/// One end, understood: the first byte of the box, and how the program got there.
+/// One end of a copy for a node: the first byte of the box, and its place in what the program named.
 #[derive(Clone, Copy, Debug)]
-pub struct EndPlace {
+pub struct NodeEnd {
     /// The first byte.
     pub place: Place,
     /// An array; then the place means nothing.
@@ -58,7 +58,7 @@ pub struct NodeCopy {
 
 impl NodeCopy {
     /// A copy between two places.
-    pub fn new(api: Api, dst: EndPlace, src: EndPlace, size: Box3) -> Result<Self, CudaError> {
+    pub fn new(api: Api, dst: NodeEnd, src: NodeEnd, size: Box3) -> Result<Self, CudaError> {
         let mut copy = Self { node: MemcpyNode { size, ..MemcpyNode::default() } };
         (copy.node.src, copy.node.before) = src.on_wire(api, size, false)?;
         let dst = dst.on_wire(api, size, true).inspect_err(|_| copy.forget(api))?;
@@ -73,7 +73,7 @@ impl NodeCopy {
         if width == 0 || height == 0 || depth == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        Self::new(api, EndPlace::new(api, &params.dst, size)?, EndPlace::new(api, &params.src, size)?, size)
+        Self::new(api, NodeEnd::new(api, &params.dst, size)?, NodeEnd::new(api, &params.src, size)?, size)
     }
 
     /// The node was not made.
@@ -84,7 +84,7 @@ impl NodeCopy {
     }
 }
 
-impl EndPlace {
+impl NodeEnd {
     /// Memory without gaps.
     pub fn row(place: Place, size: Box3) -> Self {
         Self::memory(place, size.width, size.height)

@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::graph::pageable_table::{Buffer, Buffers, PageableCopy};
 use crate::memory::host;
-use crate::memory::ranges::HostKind;
+use crate::memory::table::ranges::HostKind;
 
 /// A buffer is reused for copies that fill at least this part of it.
 const WASTE: u64 = 4;

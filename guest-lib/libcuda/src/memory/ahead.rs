@@ -13,7 +13,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::context::table::current;
 use crate::entry::Api;
-use crate::memory::ready::MAX_BYTES;
+use crate::memory::table::ready::MAX_BYTES;
 
 /// Sizes that are remembered.
 const MAX_SIZES: usize = 16;

@@ -11,7 +11,7 @@ use crate::entry_points;
 use crate::external::EXTERNAL;
 use crate::ffi::Out;
 use crate::memory::host;
-use crate::memory::ranges::{DEFAULT_POOL, HostKind};
+use crate::memory::table::ranges::{DEFAULT_POOL, HostKind};
 use crate::pool::host_pool;
 use crate::pool::pool_in_use;
 

@@ -10,10 +10,10 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::memory::attach::{attach, attach_pages};
-use crate::memory::copy::HIGHEST_ADDRESS;
-use crate::memory::ranges::{HostKind, HostRange};
-use crate::memory::slabs::{MOST_BYTES, Pages, SLAB_BYTES};
-use crate::memory::window::{PAGE_BYTES, round_up};
+use crate::memory::place::HIGHEST_ADDRESS;
+use crate::memory::table::ranges::{HostKind, HostRange};
+use crate::memory::table::slabs::{MOST_BYTES, Pages, SLAB_BYTES};
+use crate::memory::table::window::{PAGE_BYTES, round_up};
 
 /// `CU_MEMHOSTALLOC_*` and `CU_MEMHOSTREGISTER_*`.
 const PORTABLE: u32 = 1;

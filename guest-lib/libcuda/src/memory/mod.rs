@@ -6,29 +6,16 @@ pub mod advice;
 pub mod ahead;
 pub mod alloc;
 pub mod attach;
-pub mod batch;
 pub mod boxes;
-pub mod cache;
-pub mod claims;
 pub mod copy;
-pub mod crew;
-pub mod helpers;
 pub mod host;
 pub mod managed;
 pub mod moving;
-pub mod pieces;
+pub mod place;
 pub mod pointer;
-pub mod ranges;
-pub mod ready;
-pub mod routes;
 pub mod set;
 pub mod shadow;
-pub mod slabs;
-pub mod staged;
-pub mod staging;
 pub mod table;
-pub mod timing;
-pub mod window;
 
 use virtio_cuda_client::CudaError;
 use virtio_cuda_ring::Outstanding;
@@ -36,17 +23,17 @@ use virtio_cuda_ring::Outstanding;
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::advice::Advice;
-use crate::memory::claims::Claims;
 use crate::memory::moving::Movings;
-use crate::memory::ranges::{DeviceRange, HostKind, Ranges};
-use crate::memory::ready::Ahead;
-use crate::memory::routes::Routes;
-use crate::memory::slabs::Slabs;
 use crate::memory::table::cache::Cache;
+use crate::memory::table::claims::Claims;
 use crate::memory::table::pinned::Pinned;
+use crate::memory::table::ranges::{DeviceRange, HostKind, HostRange, Ranges};
+use crate::memory::table::ready::Ahead;
 use crate::memory::table::shadow::Shadows;
+use crate::memory::table::slabs::Slabs;
+use crate::memory::table::speeds::Speeds;
 use crate::memory::table::staging::Stagings;
-use crate::memory::window::Window;
+use crate::memory::table::window::Window;
 use crate::module::table::Variable;
 
 /// All that the library knows about memory.
@@ -61,7 +48,7 @@ pub struct Memory {
     /// Pageable buffers that are copied repeatedly.
     pub cache: Cache,
     /// The measured speed of copies of pageable buffers.
-    pub routes: Routes,
+    pub speeds: Speeds,
     /// Pinned memory for copies of pageable buffers.
     pub stagings: Stagings,
     /// `__managed__` variables.
@@ -124,6 +111,11 @@ impl Memory {
         }
     }
 
+    /// Returns whether the program may see the GPU's outstanding work in memory that both reach.
+    pub fn shows_work(&self) -> bool {
+        !self.visible.is_none() && self.ranges.any_host()
+    }
+
     /// Returns whether an address lies in memory from a pool of the host.
     pub fn is_of_host_pool(&self, address: u64) -> bool {
         self.ranges.host(address).is_some_and(|range| range.kind == HostKind::Pooled)
@@ -154,7 +146,7 @@ impl Driver {
         self.memory.ranges.remove_device_where(|range| range.context == context);
         self.host_pools.forget_context(self, context);
         let of_context =
-            |range: &ranges::HostRange| range.context == context && range.kind != HostKind::ManagedVariable;
+            |range: &HostRange| range.context == context && range.kind != HostKind::ManagedVariable;
         for range in self.memory.ranges.take_host_where(of_context) {
             self.detach(&range);
         }

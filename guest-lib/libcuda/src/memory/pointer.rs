@@ -12,7 +12,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::external::EXTERNAL;
 use crate::ffi::{HostPtr, In};
-use crate::memory::ranges::{DEFAULT_POOL, DeviceRange, HostKind};
+use crate::memory::table::ranges::{DEFAULT_POOL, DeviceRange, HostKind};
 use crate::pool::default_pool;
 
 /// `CU_MEMORYTYPE_*`.

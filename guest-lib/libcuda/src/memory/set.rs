@@ -7,8 +7,8 @@ use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
-use crate::memory::copy::Place;
 use crate::memory::moving::Uses;
+use crate::memory::place::Place;
 
 /// Returns whether `bytes` bytes (if that many are one stretch) at `address` may be set without waiting: always in stream
 /// order, and without a stream where the program does not see the memory.

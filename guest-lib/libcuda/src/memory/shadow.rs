@@ -17,7 +17,7 @@ use crate::context::table::current;
 use crate::entry::Api;
 use crate::memory::Memory;
 use crate::memory::moving::{Sent, Uses};
-use crate::memory::ranges::{HostKind, HostRange};
+use crate::memory::table::ranges::{HostKind, HostRange};
 use crate::memory::table::shadow::Shadow;
 use crate::module::table::Variable;
 

@@ -17,7 +17,7 @@ use crate::ffi::{HostPtr, In, Out};
 use crate::handles::mint;
 use crate::ipc::{HANDLE_TYPE_FILE, Handle, file_of, token_in};
 use crate::memory::alloc::capture_allocation;
-use crate::memory::ranges::DEFAULT_POOL;
+use crate::memory::table::ranges::DEFAULT_POOL;
 use crate::pool::host_pool::Home;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
@@ -36,7 +36,7 @@ const HANDLE_TYPE_FABRIC: u32 = 8;
 /// No device has more memory.
 const MAX_POOL: usize = 1 << 47;
 
-/// The pool that `cuMemAllocAsync` takes memory from, as [`crate::memory::ranges::DeviceRange::pool`] has it.
+/// The pool that `cuMemAllocAsync` takes memory from, as [`crate::memory::table::ranges::DeviceRange::pool`] has it.
 pub fn pool_in_use(api: Api) -> Result<u64, CudaError> {
     let device = api.driver.contexts.device_of(api.context()?.0)?;
     Ok(api.driver.pools.lock().current.get(&device).copied().unwrap_or(DEFAULT_POOL))

@@ -14,7 +14,7 @@ use crate::answer;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::graph::copy_params::{EndPlace, NodeCopy};
+use crate::graph::copy_params::{NodeCopy, NodeEnd};
 use crate::graph::wire::{links_in, put};
 
 /// `CU_STREAM_CAPTURE_STATUS_*`.
@@ -68,8 +68,8 @@ impl Api {
     /// Captures a copy with an end that the GPU does not reach.
     pub fn capture_copy(
         &self,
-        dst: EndPlace,
-        src: EndPlace,
+        dst: NodeEnd,
+        src: NodeEnd,
         size: Box3,
         stream: StreamId,
     ) -> Result<(), CudaError> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::ClientError;
 use virtio_cuda_client::protocol::*;
-use virtio_cuda_client::transport::{Itinerary, Limits, Reply, Request, Transport, UserMemory};
+use virtio_cuda_client::transport::{Limits, Pieces, Reply, Request, Transport, UserMemory};
 use virtio_cuda_ring::layout::{Header, REPLY_OFFSET};
 use virtio_cuda_ring::{Consumer, Kind, LANE_BYTES, LaneMemory, MAX_REPLY_BYTES};
 use zerocopy::{FromBytes, IntoBytes};
@@ -291,8 +291,8 @@ impl Transport for Way {
         }
     }
 
-    fn itinerary(&self, _: UserMemory) -> Itinerary {
-        Itinerary { piece_bytes: BULK_BYTES, at_once: 1 }
+    fn pieces(&self, _: UserMemory) -> Pieces {
+        Pieces { piece_bytes: BULK_BYTES, at_once: 1 }
     }
 
     unsafe fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {

@@ -9,7 +9,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::In;
 use crate::memory::boxes::copy::BoxCopy;
-use crate::memory::timing::Timing;
+use crate::memory::copy::plan::Timing;
 
 fn solid(end: CopyEnd2D) -> CopyEnd3D {
     let CopyEnd2D { x, y, memory_type, host, device, array, pitch, .. } = end;

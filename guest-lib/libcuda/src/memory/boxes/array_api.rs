@@ -9,10 +9,10 @@ use virtio_cuda_client::protocol::element_bytes;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::memory::batch::{check_batch, check_hints};
 use crate::memory::boxes::copy::BoxCopy;
 use crate::memory::boxes::layout::{ARRAY, DEVICE, HOST, UNIFIED};
-use crate::memory::timing::Timing;
+use crate::memory::copy::batch::{check_batch, check_hints};
+use crate::memory::copy::plan::Timing;
 
 /// Nothing yet.
 const END: CopyEnd3D = CopyEnd3D::ZERO;

@@ -9,11 +9,11 @@ use virtio_cuda_client::protocol::{
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
-use crate::graph::copy_params::EndPlace;
+use crate::graph::copy_params::NodeEnd;
 use crate::memory::boxes::layout::{ARRAY, MemoryEnd, Part, for_each_row};
-use crate::memory::copy::Place;
+use crate::memory::copy::plan::Timing;
 use crate::memory::moving::Uses;
-use crate::memory::timing::Timing;
+use crate::memory::place::Place;
 
 /// Packed rows that go with the call.
 const BULK: CopyEnd =
@@ -74,10 +74,10 @@ impl End {
         matches!(self, Self::Memory(end) if end.place.device().is_none())
     }
 
-    fn in_graph(&self) -> EndPlace {
+    fn in_graph(&self) -> NodeEnd {
         match self {
-            Self::Memory(end) => EndPlace::memory(end.place, end.extent.pitch, end.extent.height),
-            Self::Array(ArrayEnd { array, origin }) => EndPlace {
+            Self::Memory(end) => NodeEnd::memory(end.place, end.extent.pitch, end.extent.height),
+            Self::Array(ArrayEnd { array, origin }) => NodeEnd {
                 place: Place::Device(0),
                 array: Some(array.0),
                 x: origin.x,
@@ -163,9 +163,9 @@ impl BoxCopy {
         src: MemoryEnd,
         stream: StreamId,
     ) -> Result<bool, CudaError> {
-        if let Place::Pageable(from) = src.place {
+        if let Place::Pageable(address) = src.place {
             let limit = api.driver.session.limits().copy_bytes as u64;
-            src.pack(from, self.size, limit, |memory, part| {
+            src.pack(address, self.size, limit, |memory, part| {
                 // SAFETY: `pack` passes rows of the program's, which it promises, or a buffer that outlives the call.
                 let mut call = unsafe { api.in_context()?.input_at(memory) };
                 calls::memcpy_box(&mut call, dst.on_wire(part.y, part.z), BULK, part.size, stream)
@@ -185,9 +185,9 @@ impl BoxCopy {
         src: ArrayEnd,
         stream: StreamId,
     ) -> Result<bool, CudaError> {
-        if let Place::Pageable(to) = dst.place {
+        if let Place::Pageable(address) = dst.place {
             let limit = api.driver.session.limits().copy_bytes as u64;
-            dst.unpack(to, self.size, limit, |memory, part| {
+            dst.unpack(address, self.size, limit, |memory, part| {
                 // SAFETY: `unpack` passes rows of the program's, which it promises, or a buffer that outlives the call.
                 let mut call = unsafe { api.in_context()?.output_at(memory) };
                 calls::memcpy_box(&mut call, BULK, src.on_wire(part.y, part.z), part.size, stream)
@@ -211,8 +211,8 @@ impl MemoryCopy {
     /// Returns whether the GPU does it on its own, in stream order.
     fn run(&self, api: Api, stream: StreamId) -> Result<bool, CudaError> {
         match (self.dst.place, self.src.place) {
-            (Place::Pageable(to), Place::Device(_)) => self.to_host(api, to, stream)?,
-            (Place::Device(_), Place::Pageable(from)) => self.to_device(api, from, stream)?,
+            (Place::Pageable(dst), Place::Device(_)) => self.to_host(api, dst, stream)?,
+            (Place::Device(_), Place::Pageable(src)) => self.to_device(api, src, stream)?,
             (dst, src) if dst.device().is_some() && src.device().is_some() => {
                 self.by_gpu(api, stream)?;
                 return Ok(true);
@@ -228,12 +228,12 @@ impl MemoryCopy {
     }
 
     /// From pageable rows: packed, unless they lie packed already.
-    fn to_device(&self, api: Api, from: u64, stream: StreamId) -> Result<(), CudaError> {
+    fn to_device(&self, api: Api, src: u64, stream: StreamId) -> Result<(), CudaError> {
         let limit = api.driver.session.limits().copy_bytes as u64;
         if self.size.width > limit {
             return self.row_by_row(api, stream);
         }
-        self.src.pack(from, self.size, limit, |memory, part| {
+        self.src.pack(src, self.size, limit, |memory, part| {
             // SAFETY: `pack` passes rows of the program's, which it promises, or a buffer that outlives the call.
             let mut call = unsafe { api.in_context()?.input_at(memory) };
             calls::memcpy_box(&mut call, self.dst.on_wire(part.y, part.z)?, BULK, part.size, stream)
@@ -241,12 +241,12 @@ impl MemoryCopy {
     }
 
     /// To pageable rows.
-    fn to_host(&self, api: Api, to: u64, stream: StreamId) -> Result<(), CudaError> {
+    fn to_host(&self, api: Api, dst: u64, stream: StreamId) -> Result<(), CudaError> {
         let limit = api.driver.session.limits().copy_bytes as u64;
         if self.size.width > limit {
             return self.row_by_row(api, stream);
         }
-        self.dst.unpack(to, self.size, limit, |memory, part| {
+        self.dst.unpack(dst, self.size, limit, |memory, part| {
             // SAFETY: `unpack` passes rows of the program's, which it promises, or a buffer that outlives the call.
             let mut call = unsafe { api.in_context()?.output_at(memory) };
             calls::memcpy_box(&mut call, BULK, self.src.on_wire(part.y, part.z)?, part.size, stream)
@@ -255,16 +255,7 @@ impl MemoryCopy {
 
     /// Rows that are too long for one request.
     fn row_by_row(&self, api: Api, stream: StreamId) -> Result<(), CudaError> {
-        let at = |end: &MemoryEnd, y, z| {
-            let offset = end.extent.row(y, z);
-            match end.place {
-                Place::Device(base) => Place::Device(base + offset),
-                Place::Pinned { host, device } => {
-                    Place::Pinned { host: host + offset, device: device + offset }
-                }
-                Place::Pageable(base) => Place::Pageable(base + offset),
-            }
-        };
+        let at = |end: &MemoryEnd, y, z| end.place.at(end.extent.row(y, z));
         for z in 0..self.size.depth {
             for y in 0..self.size.height {
                 let (dst, src) = (at(&self.dst, y, z), at(&self.src, y, z));
@@ -276,7 +267,7 @@ impl MemoryCopy {
 
     /// Between host memory: the program's own CPU does it, after the stream's work if an end is pinned.
     fn by_program(&self, api: Api, stream: StreamId) -> Result<(), CudaError> {
-        let (Some(to), Some(from)) = (self.dst.place.host(), self.src.place.host()) else {
+        let (Some(dst), Some(src)) = (self.dst.place.host(), self.src.place.host()) else {
             return Err(CudaError::INVALID_VALUE);
         };
         let last = (self.size.height.saturating_sub(1), self.size.depth.saturating_sub(1));
@@ -287,9 +278,9 @@ impl MemoryCopy {
             api.wait_for_stream(stream)?;
         }
         for_each_row(&Part { y: 0, z: 0, size: self.size }, |y, z| {
-            let (to, from) = (to + self.dst.extent.row(y, z), from + self.src.extent.row(y, z));
+            let (dst, src) = (dst + self.dst.extent.row(y, z), src + self.src.extent.row(y, z));
             // SAFETY: the program promises that both boxes are its memory; rows may overlap.
-            unsafe { std::ptr::copy(from as *const u8, to as *mut u8, self.size.width as usize) };
+            unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, self.size.width as usize) };
         });
         Ok(())
     }

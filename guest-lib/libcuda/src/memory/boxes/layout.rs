@@ -8,7 +8,7 @@ use virtio_cuda_client::protocol::{Box3, COPY_DEVICE, CopyEnd, DevicePtr};
 use virtio_cuda_client::transport::UserMemory;
 
 use crate::entry::Api;
-use crate::memory::copy::Place;
+use crate::memory::place::Place;
 
 /// `CU_MEMORYTYPE_*`.
 pub const HOST: u32 = 1;
@@ -91,23 +91,23 @@ impl MemoryEnd {
         })
     }
 
-    /// Hands out pageable rows part by part, packed.
+    /// Hands out the pageable rows at `src` part by part, packed.
     pub fn pack(
         &self,
-        from: u64,
+        src: u64,
         size: Box3,
         limit: u64,
         mut send: impl FnMut(UserMemory, &Part) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let mut packed = Vec::new();
         for part in parts(size, limit) {
-            if let Some(memory) = self.packed_in_place(from, size, &part) {
+            if let Some(memory) = self.packed_in_place(src, size, &part) {
                 send(memory, &part)?;
                 continue;
             }
             packed.clear();
             for_each_row(&part, |y, z| {
-                let at = from + self.extent.row(y, z);
+                let at = src + self.extent.row(y, z);
                 let row = UserMemory { address: at as usize, bytes: size.width as usize };
                 // SAFETY: the program promises that the box is its memory.
                 unsafe { row.append_to(&mut packed) };
@@ -117,17 +117,17 @@ impl MemoryEnd {
         Ok(())
     }
 
-    /// Has pageable rows filled part by part, from packed ones.
+    /// Has the pageable rows at `dst` filled part by part, from packed ones.
     pub fn unpack(
         &self,
-        to: u64,
+        dst: u64,
         size: Box3,
         limit: u64,
         mut fetch: impl FnMut(UserMemory, &Part) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let mut packed = Vec::new();
         for part in parts(size, limit) {
-            if let Some(memory) = self.packed_in_place(to, size, &part) {
+            if let Some(memory) = self.packed_in_place(dst, size, &part) {
                 fetch(memory, &part)?;
                 continue;
             }
@@ -136,7 +136,7 @@ impl MemoryEnd {
             let mut rows = packed.chunks_exact(size.width as usize);
             for_each_row(&part, |y, z| {
                 let Some(row) = rows.next() else { return };
-                let at = to + self.extent.row(y, z);
+                let at = dst + self.extent.row(y, z);
                 // SAFETY: the program promises that the box is its memory; `packed` is another.
                 unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), at as *mut u8, row.len()) };
             });

@@ -19,7 +19,7 @@ use crate::memory::moving::blocks::Owner;
 use crate::memory::moving::faults::{Faults, Touch};
 use crate::memory::moving::pages::Store;
 use crate::memory::moving::placed;
-use crate::memory::window::PAGE_BYTES;
+use crate::memory::table::window::PAGE_BYTES;
 use crate::stream::in_callback;
 
 /// Longest wait for the GPU's work. A program that is correct has waited for it before.

@@ -16,7 +16,7 @@ use linux_raw_sys::general::{
 };
 use linux_raw_sys::ioctl::{UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_REGISTER, UFFDIO_WAKE};
 
-use crate::memory::window::PAGE_BYTES;
+use crate::memory::table::window::PAGE_BYTES;
 
 /// The device that gives descriptors to users without privileges, since Linux 6.1.
 const DEVICE: &str = "/dev/userfaultfd";

@@ -25,7 +25,7 @@ use virtio_cuda_ring::Outstanding;
 use crate::memory::moving::blocks::Blocks;
 use crate::memory::moving::faults::Faults;
 use crate::memory::moving::pages::{Pages, Store};
-use crate::memory::window::MovingWindow;
+use crate::memory::table::window::MovingWindow;
 
 /// The size in bytes from which managed allocations move; 0 turns moving off.
 const VARIABLE: &str = "VIRTIO_CUDA_MANAGED";

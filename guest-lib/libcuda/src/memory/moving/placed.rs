@@ -18,7 +18,7 @@ use crate::memory::moving::attend;
 use crate::memory::moving::blocks::Blocks;
 use crate::memory::moving::pages::Pages;
 use crate::memory::moving::{Means, Moving, State};
-use crate::memory::window::MovingWindow;
+use crate::memory::table::window::MovingWindow;
 
 /// The granularity of device memory, which is a multiple of that of pages and blocks.
 const GRANULARITY: u64 = 2 << 20;

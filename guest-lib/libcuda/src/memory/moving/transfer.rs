@@ -15,24 +15,17 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::context::table::{pop, push};
 use crate::entry::Api;
 use crate::handles::mint;
-use crate::memory::copy::Place;
+use crate::memory::copy::plan::Timing;
 use crate::memory::moving::blocks::{BLOCK_BYTES, Owner};
 use crate::memory::moving::pages::Pages;
 use crate::memory::moving::{Moving, Sent, State, Uses};
-use crate::memory::timing::Timing;
+use crate::memory::place::Place;
 use crate::stream::table::Stream;
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
 /// Between looks at the gate.
 const LOOK: Duration = Duration::from_micros(20);
-
-/// Which way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    ToDevice,
-    ToHost,
-}
 
 fn bytes_of(blocks: &Range<usize>) -> Range<u64> {
     blocks.start as u64 * BLOCK_BYTES..blocks.end as u64 * BLOCK_BYTES
@@ -89,7 +82,7 @@ impl Api {
             .filter(|(owner, _)| *owner == Owner::Nobody)
             .for_each(|(_, run)| blocks.set(run.clone(), Owner::Gpu));
         runs.retain(|(owner, _)| *owner == Owner::Program);
-        self.copy_runs(moving, pages, runs.iter().map(|(_, run)| run), Way::ToDevice)?;
+        self.copy_runs(moving, pages, runs.iter().map(|(_, run)| run), Owner::Gpu)?;
         runs.into_iter().for_each(|(_, run)| blocks.set(run, Owner::Gpu));
         Ok(())
     }
@@ -137,7 +130,7 @@ impl Api {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         let copied =
-            if owner == Owner::Gpu { self.copy_runs(moving, pages, [&run], Way::ToHost) } else { Ok(()) };
+            if owner == Owner::Gpu { self.copy_runs(moving, pages, [&run], Owner::Program) } else { Ok(()) };
         let movings = &self.driver.memory.moving;
         // Before the program can write.
         movings.to_send.begin();
@@ -151,13 +144,13 @@ impl Api {
         copied
     }
 
-    /// Copies runs of blocks between the program's pages and the device, in a stream of their own.
+    /// Copies runs of blocks to the pages or the device memory of their new owner, in a stream of their own.
     fn copy_runs<'a>(
         self,
         moving: &Moving,
         pages: &Pages,
         runs: impl IntoIterator<Item = &'a Range<usize>>,
-        way: Way,
+        new_owner: Owner,
     ) -> Result<(), CudaError> {
         let mut runs = runs.into_iter().peekable();
         if runs.peek().is_none() {
@@ -170,7 +163,7 @@ impl Api {
                 let alias = pages.alias(bytes.clone());
                 let (device, host) =
                     (Place::Device(moving.address + bytes.start), Place::Pageable(alias.address as u64));
-                let (dst, src) = if way == Way::ToDevice { (device, host) } else { (host, device) };
+                let (dst, src) = if new_owner == Owner::Gpu { (device, host) } else { (host, device) };
                 self.copy_at_once(dst, src, alias.bytes, Timing::Stream(stream))?;
             }
             self.wait_for_stream(stream)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The buffers that the cache ([`crate::memory::cache`]) keeps, and those that it may keep.
+//! The buffers that the cache ([`crate::memory::copy::cached`]) keeps, and those that it may keep.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::memory::table::pinned::Attached;
-use crate::memory::window::{PAGE_BYTES, round_up};
+use crate::memory::table::window::{PAGE_BYTES, round_up};
 
 /// Registering costs as much as dozens of copies: a buffer has to have been copied so often before …
 pub(in crate::memory) const USES: i32 = 12;

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! State of copies, without the calls that use it: what [`crate::memory::Memory`] holds of it.
+//! The state of [`crate::memory::Memory`], without the calls that use it.
 
 pub mod cache;
+pub mod claims;
 pub mod pinned;
+pub mod ranges;
+pub mod ready;
+
 pub mod shadow;
+pub mod slabs;
+pub mod speeds;
 pub mod staging;
+pub mod window;

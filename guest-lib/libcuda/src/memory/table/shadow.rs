@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::CudaError;
 
-use crate::memory::claims::{Claims, LOWEST};
-use crate::memory::window::PAGE_BYTES;
+use crate::memory::table::claims::{Claims, LOWEST};
+use crate::memory::table::window::PAGE_BYTES;
 
 /// Bytes of a variable that are compared at a time.
 const COMPARED_BYTES: usize = 4096;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Pinned memory in slots ([`crate::memory::staging`]): which slots are free, and the stagings of each context.
+//! Pinned memory in slots ([`crate::memory::copy::staging`]): which slots are free, and the stagings of each context.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -11,7 +11,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::ffi::HostPtr;
-use crate::memory::ranges::HostRange;
+use crate::memory::table::ranges::HostRange;
 use crate::pool::default_pool;
 use crate::pool::host_pool::mark::Mark;
 use crate::pool::host_pool::space::StreamKey;

@@ -7,22 +7,20 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use virtio_cuda_client::protocol::{DevicePtr, StreamId};
+use virtio_cuda_client::protocol::DevicePtr;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::attach::attach_tracked;
+use crate::memory::copy::plan::LinearCopy;
+use crate::memory::copy::transfer::Transfer;
 use crate::memory::table::cache::{Cache, Entry, MOST_PATIENCE, Pages, USES};
-use crate::memory::timing::Timing;
 
 /// Copies before a buffer is kept, instead of [`USES`]; 0 turns the cache off.
 const CACHE_VARIABLE: &str = "VIRTIO_CUDA_CACHE";
-/// Shorter copies gain nothing.
-const MIN_BYTES: usize = 1 << 20;
-/// A copy from the cache waits for its stream. Up to this size a copy in stream order does not, natively.
-const MIN_STREAM_BYTES: usize = 8 << 20;
+
 impl Drop for Entry {
     fn drop(&mut self) {
         if let Some(driver) = Driver::get() {
@@ -126,41 +124,30 @@ impl Api {
             outcome => outcome,
         }
     }
+}
 
-    /// The cache's entry for a copy of pageable memory, if it is to be used.
-    ///
-    /// Errors: that of an earlier call which nobody has been told of.
-    pub fn cached(&self, memory: UserMemory, timing: Timing) -> Result<Option<Arc<Entry>>, CudaError> {
-        let least = if timing == Timing::Wait { MIN_BYTES } else { MIN_STREAM_BYTES };
-        if memory.bytes < least {
-            return Ok(None);
-        }
-        let most = limit(*self);
-        if most == 0 || !self.driver.session.transport().can_track(memory) {
-            return Ok(None);
-        }
-        // Errors of what follows here are not the program's business.
-        self.driver.session.order()?;
-        Ok(self.driver.memory.cache.look_up(*self, memory.address as u64, memory.bytes, most))
-    }
+/// Returns whether the device can keep the pages of pageable memory.
+pub fn can_keep(api: Api, host: UserMemory) -> bool {
+    limit(api) != 0 && api.driver.session.transport().can_track(host)
+}
 
-    /// Copies between device memory and a buffer of the cache, and waits for it: until then the buffer is the
-    /// program's only in name. False: the driver has taken the pages back meanwhile (the kernel moved them, or
-    /// another thread changed the mapping), so that the copy has to go the usual way.
-    pub fn by_cache(
-        &self,
-        entry: &Entry,
-        memory: UserMemory,
-        device: u64,
-        to_device: bool,
-        stream: StreamId,
-    ) -> Result<bool, CudaError> {
-        let host = entry.attached.device_address + (memory.address as u64 - entry.pages.start);
-        let (dst, src) = if to_device { (device, host) } else { (host, device) };
-        let mut call = self.in_context()?;
-        match calls::memcpy_wait(&mut call, DevicePtr(dst), DevicePtr(src), memory.bytes as u64, stream) {
-            Err(CudaError::INVALID_VALUE) if !entry.is_fresh(*self) => Ok(false),
-            outcome => outcome.map(|()| true),
-        }
+/// Copies between device memory and a buffer of the cache, and waits for it: until then the buffer is the program's
+/// only in name. False: nothing was done. The buffer is not kept, or the driver has taken its pages back meanwhile (the
+/// kernel moved them, or another thread changed the mapping).
+///
+/// Errors: also that of an earlier call which nobody has been told of.
+pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer) -> Result<bool, CudaError> {
+    // Errors of what follows here are not the program's business.
+    api.driver.session.order()?;
+    let host = transfer.host();
+    let cache = &api.driver.memory.cache;
+    let Some(entry) = cache.look_up(api, host.address as u64, host.bytes, limit(api)) else {
+        return Ok(false);
+    };
+    let on_gpu = DevicePtr(entry.attached.device_address + (host.address as u64 - entry.pages.start));
+    let (dst, src) = transfer.on_gpu(on_gpu);
+    match calls::memcpy_wait(&mut api.in_context()?, dst, src, host.bytes as u64, copy.stream) {
+        Err(CudaError::INVALID_VALUE) if !entry.is_fresh(api) => Ok(false),
+        outcome => outcome.map(|()| true),
     }
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use virtio_cuda_client::CudaError;
-use virtio_cuda_client::transport::{Itinerary, MOST_AT_ONCE};
+use virtio_cuda_client::transport::{MOST_AT_ONCE, Pieces};
 
-use crate::memory::helpers::Helpers;
+use crate::memory::copy::helpers::Helpers;
 
 /// The helpers of the process.
 pub static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new(MOST_AT_ONCE - 1));
@@ -18,10 +18,10 @@ pub static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new(MOST_AT_ON
 /// Errors: the first one; pieces that were not begun by then never are.
 pub fn each_piece(
     bytes: usize,
-    itinerary: Itinerary,
+    pieces: Pieces,
     copy: impl Fn(usize, usize) -> Result<(), CudaError> + Sync,
 ) -> Result<(), CudaError> {
-    let length = itinerary.piece_bytes.max(1);
+    let length = pieces.piece_bytes.max(1);
     let count = bytes.div_ceil(length);
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
     let work = || {
@@ -38,7 +38,7 @@ pub fn each_piece(
             }
         }
     };
-    let wanted = itinerary.at_once.min(count).saturating_sub(1);
+    let wanted = pieces.at_once.min(count).saturating_sub(1);
     if wanted > 0 {
         HELPERS.run(wanted, &work);
     } else {
@@ -57,7 +57,7 @@ mod tests {
         fail_at: Option<usize>,
     ) -> (Vec<(usize, usize)>, Result<(), CudaError>) {
         let seen = Mutex::new(Vec::new());
-        let outcome = each_piece(bytes, Itinerary { piece_bytes: 10, at_once }, |offset, length| {
+        let outcome = each_piece(bytes, Pieces { piece_bytes: 10, at_once }, |offset, length| {
             seen.lock().expect("not poisoned").push((offset, length));
             if Some(offset) == fail_at { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
         });

@@ -10,7 +10,7 @@ use virtio_cuda_client::CudaError;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::memory::timing::Timing;
+use crate::memory::copy::plan::Timing;
 
 /// The default streams are this one and 0.
 const LEGACY: u64 = 1;

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Looks at what another thread changes soon before the processor is offered to others, and before this one sleeps.
+/// Number of looks at what another thread changes soon, before this thread yields, and before it sleeps.
 const LOOKS: u32 = 200;
 const YIELDS: u32 = 2000;
 const NAP: Duration = Duration::from_micros(20);
 
 /// See the head of this file.
-pub struct Crew<'a> {
+pub struct Pipeline<'a> {
     count: usize,
     /// The piece to be taken next.
     next: AtomicUsize,
@@ -25,7 +25,7 @@ pub struct Crew<'a> {
     work: &'a (dyn Fn(usize) + Sync),
 }
 
-impl<'a> Crew<'a> {
+impl<'a> Pipeline<'a> {
     /// `count` pieces in `slots` slots; `work` does the piece of a number.
     pub fn new(count: usize, slots: usize, work: &'a (dyn Fn(usize) + Sync)) -> Self {
         let finished = (0..slots).map(|_| AtomicUsize::new(0)).collect();
@@ -62,12 +62,12 @@ impl<'a> Crew<'a> {
     pub fn help(&self) {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let mut patience = Patience::default();
+            let mut backoff = Backoff::default();
             while number < self.count && self.open.load(Ordering::Acquire) <= number {
                 if self.ended.load(Ordering::Relaxed) {
                     return;
                 }
-                patience.pass();
+                backoff.pass();
             }
             if number >= self.count {
                 return;
@@ -76,7 +76,7 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// Does a piece, if one is open. False: there is none.
+    /// Does a piece if one is open. Returns false if there is none.
     pub fn help_once(&self) -> bool {
         let open = self.open.load(Ordering::Acquire).min(self.count);
         let taken = self
@@ -88,7 +88,7 @@ impl<'a> Crew<'a> {
         })
     }
 
-    /// Lets everyone go who waits for a piece.
+    /// Ends the threads that wait for a piece.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -99,11 +99,11 @@ impl<'a> Crew<'a> {
     }
 }
 
-/// Waiting for another thread, which takes microseconds if it runs.
+/// A wait for another thread, which takes microseconds if that thread runs.
 #[derive(Debug, Default)]
-pub struct Patience(u32);
+pub struct Backoff(u32);
 
-impl Patience {
+impl Backoff {
     /// One more look was in vain.
     pub fn pass(&mut self) {
         self.0 = self.0.saturating_add(1);
@@ -129,18 +129,18 @@ mod tests {
             assert!(!held[number % SLOTS].swap(true, Ordering::SeqCst), "the slot of {number} was free");
             order.lock().unwrap().push(number);
         };
-        let crew = Crew::new(50, SLOTS, &work);
+        let pipeline = Pipeline::new(50, SLOTS, &work);
         thread::scope(|scope| {
-            (0..2).for_each(|_| drop(scope.spawn(|| crew.help())));
+            (0..2).for_each(|_| drop(scope.spawn(|| pipeline.help())));
             let (mut opened, mut taken) = (0, 0);
-            while taken < crew.count() {
-                if crew.is_finished(taken) {
+            while taken < pipeline.count() {
+                if pipeline.is_finished(taken) {
                     held[taken % SLOTS].store(false, Ordering::SeqCst);
                     taken += 1;
-                } else if opened < taken + SLOTS && opened < crew.count() {
+                } else if opened < taken + SLOTS && opened < pipeline.count() {
                     opened += 1;
-                    crew.open(opened);
-                } else if !crew.help_once() {
+                    pipeline.open(opened);
+                } else if !pipeline.help_once() {
                     thread::yield_now();
                 }
             }
@@ -152,16 +152,16 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_what_is_never_opened() {
-        let crew = Crew::new(10, 2, &|number| assert!(number < 1));
-        crew.open(1);
+        let pipeline = Pipeline::new(10, 2, &|number| assert!(number < 1));
+        pipeline.open(1);
         thread::scope(|scope| {
-            scope.spawn(|| crew.help());
-            scope.spawn(|| crew.help());
-            while !crew.is_finished(0) {
+            scope.spawn(|| pipeline.help());
+            scope.spawn(|| pipeline.help());
+            while !pipeline.is_finished(0) {
                 thread::yield_now();
             }
-            crew.end();
+            pipeline.end();
         });
-        assert!(!crew.is_finished(1) && !crew.help_once() && crew.waiting() == 0);
+        assert!(!pipeline.is_finished(1) && !pipeline.help_once() && pipeline.waiting() == 0);
     }
 }

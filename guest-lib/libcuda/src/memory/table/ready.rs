@@ -19,31 +19,31 @@ const MOST_AT_ONCE: u64 = 64;
 #[derive(Debug, Default)]
 pub struct Ahead {
     /// The stocks by context and size.
-    pub(super) stocks: Mutex<HashMap<(u64, u64), Stock>>,
+    pub(in crate::memory) stocks: Mutex<HashMap<(u64, u64), Stock>>,
     /// Other processes may have some of what is allocated: nothing is kept.
-    pub(super) shared: AtomicBool,
+    pub(in crate::memory) shared: AtomicBool,
     /// The device leaves it to us to keep what is freed: it has done so before.
-    pub(super) ours: AtomicBool,
+    pub(in crate::memory) ours: AtomicBool,
 }
 
 /// Allocations of one size.
 #[derive(Debug, Default)]
-pub(super) struct Stock {
-    pub(super) ready: Vec<u64>,
+pub(in crate::memory) struct Stock {
+    pub(in crate::memory) ready: Vec<u64>,
     /// Times that the device was asked.
-    pub(super) asked: u32,
+    pub(in crate::memory) asked: u32,
 }
 
 impl Stock {
     /// Returns the number of allocations to request now.
-    pub(super) fn count(&self, bytes: u64) -> u64 {
+    pub(in crate::memory) fn count(&self, bytes: u64) -> u64 {
         let doubled = 1_u64 << self.asked.saturating_sub(ONE_BY_ONE - 1).min(10);
         doubled.min(MOST_AT_ONCE).min(MAX_BYTES / bytes).max(1)
     }
 }
 
 impl Ahead {
-    pub(super) fn stocks(&self) -> MutexGuard<'_, HashMap<(u64, u64), Stock>> {
+    pub(in crate::memory) fn stocks(&self) -> MutexGuard<'_, HashMap<(u64, u64), Stock>> {
         self.stocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -53,7 +53,7 @@ impl Ahead {
     }
 
     /// Returns whether an allocation of that size is worth keeping.
-    pub(super) fn wants(&self, context: u64, bytes: u64) -> bool {
+    pub(in crate::memory) fn wants(&self, context: u64, bytes: u64) -> bool {
         let stocks = self.stocks();
         let stock = stocks.get(&(context, bytes));
         let room = |stock: &Stock| (stock.ready.len() as u64) < MAX_BYTES / bytes;
@@ -62,7 +62,7 @@ impl Ahead {
     }
 
     /// Takes out what lies ready, all of it or what cuMemGetInfo would see.
-    pub(super) fn take_ready(&self, all: bool) -> Vec<u64> {
+    pub(in crate::memory) fn take_ready(&self, all: bool) -> Vec<u64> {
         let mut stocks = self.stocks();
         let wanted = stocks.iter_mut().filter(|((_, bytes), _)| all || *bytes > UNSEEN_BYTES);
         wanted.flat_map(|(_, stock)| std::mem::take(&mut stock.ready)).collect()

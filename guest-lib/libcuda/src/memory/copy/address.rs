@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Copies by the GPU between its own addresses.
+
+use virtio_cuda_client::protocol::DevicePtr;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::memory::copy::plan::LinearCopy;
+
+/// Carries out [`Plan::DeviceToDevice`](super::plan::Plan::DeviceToDevice).
+#[inline(always)]
+pub fn device_to_device(
+    api: Api,
+    copy: &LinearCopy,
+    dst: DevicePtr,
+    src: DevicePtr,
+    posted: bool,
+) -> Result<(), CudaError> {
+    let mut call = api.in_context()?;
+    if posted {
+        call = call.posted();
+    }
+    calls::cuMemcpyDtoD_v2(&mut call, dst, src, copy.bytes as u64)
+}
+
+/// Carries out [`Plan::Address`](super::plan::Plan::Address).
+#[inline(always)]
+pub fn run(
+    api: Api,
+    copy: &LinearCopy,
+    dst: DevicePtr,
+    src: DevicePtr,
+    posted: bool,
+) -> Result<(), CudaError> {
+    let mut call = api.in_context()?;
+    // What fails of it is reported by the call that waits.
+    if posted {
+        call = call.posted();
+    }
+    calls::cuMemcpyAsync(&mut call, dst, src, copy.bytes as u64, copy.stream)?;
+    if copy.waits { api.wait_for_stream(copy.stream) } else { Ok(()) }
+}
+
+/// Carries out [`Plan::AddressAndWait`](super::plan::Plan::AddressAndWait).
+#[inline(always)]
+pub fn run_and_wait(api: Api, copy: &LinearCopy, dst: DevicePtr, src: DevicePtr) -> Result<(), CudaError> {
+    calls::memcpy_wait(&mut api.in_context()?, dst, src, copy.bytes as u64, copy.stream)
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The division of a staged copy into pieces and among threads.
+
+use crate::memory::copy::transfer::Transfer;
+use crate::memory::table::speeds::LONG_BYTES;
+use crate::memory::table::staging::Size;
+
+/// Copies to the device from here on are shared by threads, and those from it from half of that on.
+const SHARED_BYTES: usize = 2 << 20;
+/// Copies from here on have the longest stagings.
+const LONGEST_BYTES: usize = 32 << 20;
+/// Shortest piece.
+const MIN_PIECE: usize = 64 << 10;
+/// Pieces are whole pages.
+pub const PAGE_BYTES: usize = 4096;
+
+/// See the head of this file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Division {
+    /// Bytes of each piece but the last.
+    pub piece_bytes: usize,
+    /// The number of threads.
+    pub threads: usize,
+    /// The size of the staging.
+    pub size: Size,
+}
+
+impl Division {
+    /// The division of a transfer; `None` if there are no threads. `threads` is the maximum number of them, and that for a
+    /// staging with few slots from the device.
+    pub fn of(transfer: Transfer, threads: [usize; 2]) -> Option<Self> {
+        let (bytes, to_device) = (transfer.host().bytes, transfer.is_to_device());
+        let [most, few] = threads;
+        if most == 0 {
+            return None;
+        }
+        let size = match bytes {
+            ..LONG_BYTES => Size::Small,
+            LONGEST_BYTES.. => Size::Long,
+            _ => Size::Large,
+        };
+        let threads = match bytes >= if to_device { SHARED_BYTES } else { SHARED_BYTES / 2 } {
+            false => 1,
+            true if to_device || size == Size::Long => most,
+            true => few,
+        };
+        let even = (bytes / (2 * threads)).next_multiple_of(PAGE_BYTES);
+        let piece_bytes = even.clamp(MIN_PIECE, size.slot_bytes());
+        Some(Self { piece_bytes, threads, size })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THREADS: [usize; 2] = [6, 4];
+
+    fn to_device(bytes: usize) -> Option<Division> {
+        Division::of(Transfer::to_device(1 << 20, 1 << 20, bytes), THREADS)
+    }
+
+    fn from_device(bytes: usize) -> Option<Division> {
+        Division::of(Transfer::from_device(1 << 20, 1 << 20, bytes), THREADS)
+    }
+
+    fn parts(division: Option<Division>) -> Option<(usize, usize, Size)> {
+        division.map(|division| (division.piece_bytes, division.threads, division.size))
+    }
+
+    #[test]
+    fn lengths_decide_about_pieces_and_threads() {
+        assert_eq!(parts(to_device((64 << 10) + 1)), Some((64 << 10, 1, Size::Small)));
+        assert_eq!(parts(from_device((16 << 10) + 1)), Some((64 << 10, 1, Size::Small)));
+        assert_eq!(parts(to_device((2 << 20) - 1)), Some((128 << 10, 1, Size::Small)));
+        assert_eq!(parts(to_device(2 << 20)), Some((128 << 10, 6, Size::Small)));
+        assert_eq!(parts(from_device(1 << 20)), Some((128 << 10, 4, Size::Small)));
+        assert_eq!(parts(to_device(4 << 20)), Some((344 << 10, 6, Size::Large)));
+        assert_eq!(parts(from_device(4 << 20)), Some((512 << 10, 4, Size::Large)));
+        assert_eq!(parts(from_device(32 << 20)), Some((512 << 10, 6, Size::Long)));
+    }
+
+    #[test]
+    fn without_threads_no_copy_is_staged() {
+        assert_eq!(Division::of(Transfer::to_device(1 << 20, 1 << 20, 4 << 20), [0, 0]), None);
+    }
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Copies of contiguous memory: [`plan`] decides, and [`run`] has one of these carry the plan out:
+//!
+//! - [`address`]: the GPU copies between its own addresses.
+//! - [`cached`]: the GPU copies from or to pageable pages that the device keeps.
+//! - [`staged`]: threads of this process copy to or from pinned memory ([`staging`]), as a [`pipeline`] of pieces.
+//! - [`pages`]: the calls carry the memory, inside their record or as pages.
+//! - [`program`]: the calling thread copies.
+
+pub mod address;
+pub mod api;
+pub mod batch;
+pub mod cached;
+pub mod division;
+pub mod helpers;
+pub mod pages;
+pub mod pieces;
+pub mod pipeline;
+pub mod plan;
+pub mod program;
+pub mod run;
+pub mod staged;
+pub mod staging;
+pub mod transfer;

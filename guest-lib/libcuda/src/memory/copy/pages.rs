@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Copies whose calls carry the host memory: short ones inside their record or request, longer ones as pages that the
+//! worker reads and writes where they lie.
+
+use virtio_cuda_client::protocol::StreamId;
+use virtio_cuda_client::transport::Pieces;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::api::PER_THREAD;
+use crate::entry::Api;
+use crate::memory::copy::pieces::each_piece;
+use crate::memory::copy::plan::LinearCopy;
+use crate::memory::copy::transfer::Transfer;
+
+/// Copies. Returns once the source may be reused, or the bytes are in the destination.
+pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer, posted: bool) -> Result<(), CudaError> {
+    let context = api.context()?;
+    // `None` for the rows that mean the legacy default stream.
+    let stream = (!copy.waits || copy.stream == StreamId(PER_THREAD)).then_some(copy.stream);
+    let pieces = divide(api, copy, transfer)?;
+    each_piece(copy.bytes, pieces, |offset, bytes| {
+        let piece = transfer.piece(offset, bytes);
+        api.with_room(|| {
+            let mut call = api.driver.session.call().context(context);
+            // Threads that live for one copy are not worth a lane.
+            if pieces.at_once > 1 {
+                call = call.direct();
+            }
+            match piece {
+                Transfer::ToDevice { dst, src } => {
+                    // SAFETY: a piece of the source, which the program promises to be readable until the copy returns.
+                    let mut call = unsafe { call.input_at(src) };
+                    if posted {
+                        call = call.posted();
+                    }
+                    if copy.waits {
+                        call = call.immediate();
+                    }
+                    match stream {
+                        None => calls::cuMemcpyHtoD_v2(&mut call, dst),
+                        Some(stream) => calls::cuMemcpyHtoDAsync_v2(&mut call, dst, stream),
+                    }
+                }
+                Transfer::FromDevice { dst, src } => {
+                    // SAFETY: a piece of the destination, which the program promises to be writable until the copy
+                    // returns.
+                    let mut call = unsafe { call.output_at(dst) };
+                    match stream {
+                        None => calls::cuMemcpyDtoH_v2(&mut call, src),
+                        Some(stream) => calls::cuMemcpyDtoHAsync_v2(&mut call, src, stream),
+                    }
+                }
+            }
+        })
+    })
+}
+
+/// The pieces of a copy. If there are several at once, they come after all that was called before.
+fn divide(api: Api, copy: &LinearCopy, transfer: Transfer) -> Result<Pieces, CudaError> {
+    let pieces = api.driver.session.transport().pieces(transfer.host());
+    // This thread's own stream is no other thread's.
+    if copy.bytes <= pieces.piece_bytes || copy.stream == StreamId(PER_THREAD) {
+        return Ok(Pieces { at_once: 1, ..pieces });
+    }
+    // Whichever thread sends them.
+    api.driver.session.order_copy(api.context()?, copy.stream)?;
+    Ok(pieces)
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The decision how contiguous memory is copied. [`plan`] makes it, and the files with the names of the plans carry
+//! it out.
+
+use virtio_cuda_client::lane::INLINE_BYTES;
+use virtio_cuda_client::protocol::{DevicePtr, StreamId};
+
+use crate::memory::copy::division::Division;
+use crate::memory::copy::transfer::Transfer;
+use crate::memory::place::Place;
+
+/// Pinned memory up to this size travels with a call that waits. The call need not wait for the device then.
+const SMALL_PINNED_BYTES: usize = 16 << 10;
+/// Shorter copies gain nothing from pages that the device keeps, …
+const MIN_CACHED_BYTES: usize = 1 << 20;
+/// … nor do those in stream order, up to this size. Natively they do not wait for their stream, but a copy between kept
+/// pages and the device does.
+const MIN_CACHED_STREAM_BYTES: usize = 8 << 20;
+
+/// Shorter copies from the device travel in the reply, as those to the device travel in the call up to [`INLINE_BYTES`].
+const MIN_STAGED_FROM_DEVICE: usize = 16 << 10;
+
+/// The time of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// The call waits as `cuMemcpy` does.
+    Wait,
+    /// In the order of a stream.
+    Stream(StreamId),
+}
+
+/// A copy of contiguous memory.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearCopy {
+    /// The destination.
+    pub dst: Place,
+    /// The source.
+    pub src: Place,
+    /// The length.
+    pub bytes: usize,
+    /// The stream whose order it keeps.
+    pub stream: StreamId,
+    /// The call waits as `cuMemcpy` does. Then `stream` is the default stream.
+    pub waits: bool,
+}
+
+/// The mechanism that moves the bytes of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// The GPU copies inside its memory (`cuMemcpyDtoD`, of the legacy default stream).
+    DeviceToDevice {
+        /// The destination.
+        dst: DevicePtr,
+        /// The source.
+        src: DevicePtr,
+        /// The call is posted.
+        posted: bool,
+    },
+    /// The GPU copies between its addresses of both ends, in stream order.
+    Address {
+        /// The destination.
+        dst: DevicePtr,
+        /// The source.
+        src: DevicePtr,
+        /// The call is posted.
+        posted: bool,
+    },
+    /// As `Address`, and the call itself waits for the copy: pinned memory is an end.
+    AddressAndWait {
+        /// The destination.
+        dst: DevicePtr,
+        /// The source.
+        src: DevicePtr,
+    },
+    /// This process copies between host memory.
+    Program {
+        /// The destination.
+        dst: u64,
+        /// The source.
+        src: u64,
+    },
+    /// The bytes travel with the call, mostly inside the record of a lane.
+    Inline {
+        /// The ends.
+        transfer: Transfer,
+        /// The call is posted.
+        posted: bool,
+    },
+    /// The GPU copies from or to pageable pages that the device keeps.
+    Cached(Transfer),
+    /// Threads of this process copy between pageable and pinned memory, and the GPU the rest.
+    Staged {
+        /// The ends.
+        transfer: Transfer,
+        /// The pieces.
+        division: Division,
+    },
+    /// The worker reads or writes each page where it lies.
+    Pages(Transfer),
+}
+
+/// The state of the process that [`plan`] asks for. It asks for no more than it needs, and for the expensive parts last.
+pub trait Facts {
+    /// Returns whether work for the stream may be posted.
+    fn may_post(&self, stream: StreamId) -> bool;
+    /// Returns whether device memory is the program's for certain.
+    fn owns(&self, address: DevicePtr, bytes: usize) -> bool;
+    /// Returns whether the program may see the GPU's outstanding work in memory that both reach.
+    fn shows_work(&self) -> bool;
+    /// Returns whether an error has broken the context.
+    fn is_broken(&self) -> bool;
+    /// Returns whether the device can keep the pages of the transfer.
+    fn can_keep(&self, transfer: Transfer) -> bool;
+    /// The maximum number of threads of a staged copy, and of one from the device with few slots; 0 for no such copies.
+    fn threads(&self) -> [usize; 2];
+    /// Returns whether the ends of the pageable memory are mapped as the transfer needs them.
+    fn is_mapped(&self, transfer: Transfer) -> bool;
+    /// Returns whether a staged copy is to be preferred to one of pages.
+    fn prefers_staged(&self, bytes: usize) -> bool;
+}
+
+/// Plans a copy. `refused` is the plan that could not be carried out, and had no effect: the next one is asked for.
+///
+/// Inlined with what carries the plan out, so that a short copy keeps its plan in registers.
+#[inline(always)]
+pub fn plan(copy: &LinearCopy, refused: Option<&Plan>, facts: &impl Facts) -> Plan {
+    let LinearCopy { dst, src, bytes, stream, waits } = *copy;
+    let transfer = match (dst, src) {
+        (Place::Pageable(dst), Place::Device(src)) => Transfer::from_device(dst, src, bytes),
+        (Place::Device(dst), Place::Pageable(src)) => Transfer::to_device(dst, src, bytes),
+        (Place::Device(dst), Place::Pinned { host: src, .. }) if waits && bytes <= SMALL_PINNED_BYTES => {
+            Transfer::to_device(dst, src, bytes)
+        }
+        (
+            Place::Device(dst) | Place::Pinned { device: dst, .. },
+            Place::Device(src) | Place::Pinned { device: src, .. },
+        ) => {
+            let (dst, src) = (DevicePtr(dst), DevicePtr(src));
+            if waits && (copy.dst.host().is_some() || copy.src.host().is_some()) {
+                return Plan::AddressAndWait { dst, src };
+            }
+            let posted = facts.may_post(stream) && facts.owns(dst, bytes) && facts.owns(src, bytes);
+            if waits && stream == StreamId::default() {
+                return Plan::DeviceToDevice { dst, src, posted };
+            }
+            return Plan::Address { dst, src, posted };
+        }
+        (
+            Place::Pageable(dst) | Place::Pinned { host: dst, .. },
+            Place::Pageable(src) | Place::Pinned { host: src, .. },
+        ) => return Plan::Program { dst, src },
+    };
+    plan_transfer(copy, transfer, refused, facts)
+}
+
+/// Plans a copy between the device and memory that it does not reach.
+#[inline(always)]
+fn plan_transfer(copy: &LinearCopy, transfer: Transfer, refused: Option<&Plan>, facts: &impl Facts) -> Plan {
+    let LinearCopy { bytes, stream, waits, .. } = *copy;
+    let min_cached = if waits { MIN_CACHED_BYTES } else { MIN_CACHED_STREAM_BYTES };
+    if bytes >= min_cached && refused.is_none() && facts.can_keep(transfer) {
+        return Plan::Cached(transfer);
+    }
+    let to_device = transfer.is_to_device();
+    let device = transfer.device();
+    if bytes > if to_device { INLINE_BYTES } else { MIN_STAGED_FROM_DEVICE }
+        && !matches!(refused, Some(Plan::Staged { .. }))
+        && let Some(division) = Division::of(transfer, facts.threads())
+        && !facts.is_broken()
+        && facts.may_post(stream)
+        && facts.owns(device, bytes)
+        && facts.is_mapped(transfer)
+        && facts.prefers_staged(bytes)
+    {
+        return Plan::Staged { transfer, division };
+    }
+    if bytes > INLINE_BYTES {
+        return Plan::Pages(transfer);
+    }
+    // A copy that waits first waits for the stream. A program can only notice that by memory that it shares with the GPU.
+    let posted =
+        to_device && facts.may_post(stream) && !(waits && facts.shows_work()) && facts.owns(device, bytes);
+    Plan::Inline { transfer, posted }
+}
+
+#[cfg(test)]
+#[path = "plan_test.rs"]
+mod tests;

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What happens around a copy of contiguous memory, and the execution of its plan.
+
+use virtio_cuda_client::protocol::{Box3, DevicePtr, StreamId};
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::graph::copy_params::NodeEnd;
+use crate::memory::copy::plan::{Facts, LinearCopy, Plan, Timing, plan};
+use crate::memory::copy::transfer::Transfer;
+use crate::memory::copy::{address, cached, pages, program, staged};
+use crate::memory::moving::Uses;
+use crate::memory::place::Place;
+
+impl Facts for Api {
+    fn may_post(&self, stream: StreamId) -> bool {
+        Self::may_post(self, stream.0)
+    }
+
+    fn owns(&self, address: DevicePtr, bytes: usize) -> bool {
+        Self::owns(self, address.0, bytes as u64)
+    }
+
+    fn shows_work(&self) -> bool {
+        self.driver.memory.shows_work()
+    }
+
+    fn is_broken(&self) -> bool {
+        virtio_cuda_client::call::is_broken()
+    }
+
+    fn can_keep(&self, transfer: Transfer) -> bool {
+        cached::can_keep(*self, transfer.host())
+    }
+
+    fn threads(&self) -> [usize; 2] {
+        staged::threads()
+    }
+
+    fn is_mapped(&self, transfer: Transfer) -> bool {
+        staged::is_mapped(transfer)
+    }
+
+    fn prefers_staged(&self, bytes: usize) -> bool {
+        self.driver.memory.speeds.prefers_staged(bytes)
+    }
+}
+
+impl Api {
+    /// Waits for the default stream, where a copy of host memory has to come after the GPU's work.
+    pub fn wait_for_stream(&self, stream: StreamId) -> Result<(), CudaError> {
+        calls::cuStreamSynchronize(&mut self.in_context()?, stream)
+    }
+
+    /// Copies `bytes` bytes.
+    pub fn copy(&self, dst: Place, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
+        self.context()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        dst.check(bytes as u64)?;
+        src.check(bytes as u64)?;
+        if let (Timing::Stream(stream), true) = (timing, dst.device().and(src.device()).is_none())
+            && self.captures(stream)
+        {
+            let size = Box3 { width: bytes as u64, height: 1, depth: 1 };
+            return self.capture_copy(NodeEnd::row(dst, size), NodeEnd::row(src, size), size, stream);
+        }
+        let uses = [dst, src].map(|place| (place.device().unwrap_or(0), bytes as u64));
+        let _sent = self.before_work(Uses::Memory(uses))?;
+        self.copy_at_once(dst, src, bytes, timing)?;
+        let moves = || dst.device().is_some_and(|device| self.driver.memory.moving.at(device).is_some());
+        if dst.host().is_some() || moves() {
+            self.work_queued()
+        } else {
+            self.device_work_queued()
+        }
+        match timing {
+            Timing::Wait => {
+                self.synchronized();
+                Ok(())
+            }
+            Timing::Stream(stream) => self.end_asynchronous(stream),
+        }
+    }
+
+    /// Copies. Managed memory has been sent before.
+    pub fn copy_at_once(
+        &self,
+        dst: Place,
+        src: Place,
+        bytes: usize,
+        timing: Timing,
+    ) -> Result<(), CudaError> {
+        let (stream, waits) = match timing {
+            Timing::Wait => (self.default_stream(), true),
+            Timing::Stream(stream) => (stream, false),
+        };
+        let copy = LinearCopy { dst, src, bytes, stream, waits };
+        let first = plan(&copy, None, self);
+        if carry_out(*self, &copy, &first)? { Ok(()) } else { carry_out_next(*self, &copy, first) }
+    }
+}
+
+/// Copies by the plans that follow a refused one.
+#[cold]
+fn carry_out_next(api: Api, copy: &LinearCopy, mut refused: Plan) -> Result<(), CudaError> {
+    loop {
+        let next = plan(copy, Some(&refused), &api);
+        if carry_out(api, copy, &next)? {
+            return Ok(());
+        }
+        refused = next;
+    }
+}
+
+/// Copies as planned. False: nothing was done, another plan is needed.
+#[inline(always)]
+fn carry_out(api: Api, copy: &LinearCopy, plan: &Plan) -> Result<bool, CudaError> {
+    match *plan {
+        Plan::DeviceToDevice { dst, src, posted } => address::device_to_device(api, copy, dst, src, posted)?,
+        Plan::Address { dst, src, posted } => address::run(api, copy, dst, src, posted)?,
+        Plan::AddressAndWait { dst, src } => address::run_and_wait(api, copy, dst, src)?,
+        Plan::Program { dst, src } => program::run(api, copy, dst, src)?,
+        Plan::Inline { transfer, posted } => {
+            api.check_pinned(copy.src, copy.bytes as u64)?;
+            pages::run(api, copy, transfer, posted)?;
+        }
+        Plan::Cached(transfer) => return cached::run(api, copy, transfer),
+        Plan::Staged { transfer, division } => return staged::run(api, copy, transfer, division),
+        Plan::Pages(transfer) => {
+            let speeds = &api.driver.memory.speeds;
+            speeds.measure_pages(copy.bytes, || pages::run(api, copy, transfer, false))?;
+        }
+    }
+    Ok(true)
+}

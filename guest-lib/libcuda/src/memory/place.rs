@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The kind of memory at an address, and the program's and the GPU's address of it.
+
+use virtio_cuda_client::CudaError;
+
+use crate::entry::Api;
+use crate::memory::table::ranges::HostKind;
+
+/// No program has memory below; Linux keeps it free so that null pointers, also with an offset, are noticed.
+const LOWEST_ADDRESS: u64 = 64 << 10;
+/// The end of a program's addresses.
+pub const HIGHEST_ADDRESS: u64 = 1 << 47;
+
+/// The place of one end of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Device memory.
+    Device(u64),
+    /// Host memory that the GPU reaches at another or the same address.
+    Pinned {
+        /// The program's address.
+        host: u64,
+        /// The GPU's address.
+        device: u64,
+    },
+    /// Other host memory.
+    Pageable(u64),
+}
+
+impl Place {
+    /// The program's address, of host memory.
+    pub fn host(self) -> Option<u64> {
+        match self {
+            Self::Device(_) => None,
+            Self::Pinned { host, .. } | Self::Pageable(host) => Some(host),
+        }
+    }
+
+    /// The GPU's address, of memory that it reaches.
+    pub fn device(self) -> Option<u64> {
+        match self {
+            Self::Device(device) | Self::Pinned { device, .. } => Some(device),
+            Self::Pageable(_) => None,
+        }
+    }
+
+    /// The place that lies `offset` bytes further on in the same memory.
+    pub fn at(self, offset: u64) -> Self {
+        match self {
+            Self::Device(device) => Self::Device(device + offset),
+            Self::Pinned { host, device } => Self::Pinned { host: host + offset, device: device + offset },
+            Self::Pageable(host) => Self::Pageable(host + offset),
+        }
+    }
+
+    /// Refuses what cannot be memory, before the program's own CPU would look at it.
+    pub fn check(self, bytes: u64) -> Result<(), CudaError> {
+        let (first, lowest) = match self {
+            Self::Device(device) => (device, 1),
+            Self::Pinned { host, .. } | Self::Pageable(host) => (host, LOWEST_ADDRESS),
+        };
+        let end = first.checked_add(bytes);
+        if first >= lowest && end.is_some_and(|end| end <= HIGHEST_ADDRESS) {
+            Ok(())
+        } else {
+            Err(CudaError::INVALID_VALUE)
+        }
+    }
+}
+
+impl Api {
+    /// Host memory by an address that the program passes as such.
+    pub fn host_place(&self, address: u64, bytes: u64) -> Place {
+        match self.driver.memory.ranges.host_of(address, bytes) {
+            Some(range) if range.moving.is_some() => Place::Device(address),
+            Some(range) if range.kind != HostKind::ManagedVariable => {
+                Place::Pinned { host: address, device: range.device_address_of(address) }
+            }
+            _ => self.pageable_place(address),
+        }
+    }
+
+    /// Memory at an address that no range of host memory holds. An address that this library reserved is device
+    /// memory, whatever the program calls it: NVIDIA's driver goes by the address, too. All else is pageable.
+    fn pageable_place(&self, address: u64) -> Place {
+        if self.driver.memory.claims.owns(address, 1) {
+            Place::Device(address)
+        } else {
+            Place::Pageable(address)
+        }
+    }
+
+    /// Device memory by an address that the program passes as such: the GPU's, or the program's address of
+    /// memory that both reach.
+    pub fn device_place(&self, address: u64) -> Place {
+        match self.driver.memory.ranges.host(address) {
+            Some(range) if range.kind == HostKind::ManagedVariable || range.moving.is_some() => {
+                Place::Device(range.device_address_of(address))
+            }
+            Some(range) => Place::Pinned { host: address, device: range.device_address_of(address) },
+            None => match self.driver.memory.ranges.alias(address) {
+                Some(range) if range.kind != HostKind::ManagedVariable => {
+                    Place::Pinned { host: range.start + (address - range.device_address), device: address }
+                }
+                _ => Place::Device(address),
+            },
+        }
+    }
+
+    /// As [`Self::device_place`], where a call says that the memory is a device's: of a pool of the host it is not.
+    pub fn place_of_device(&self, address: u64) -> Place {
+        match self.device_place(address) {
+            Place::Pinned { host, .. } if self.driver.memory.is_of_host_pool(host) => Place::Device(0),
+            place => place,
+        }
+    }
+
+    /// Memory by an address of either kind: what it is follows from the address alone.
+    pub fn unified_place(&self, address: u64) -> Place {
+        let ranges = &self.driver.memory.ranges;
+        let known = ranges.host(address).is_some() || ranges.alias(address).is_some();
+        if known || ranges.device(address).is_some() {
+            self.device_place(address)
+        } else {
+            self.pageable_place(address)
+        }
+    }
+
+    /// Refuses pinned memory that ends before `bytes` do. The program may have meant memory of the device: that its address is
+    /// also that of pinned memory is what the worker said, who may lie.
+    pub fn check_pinned(&self, place: Place, bytes: u64) -> Result<(), CudaError> {
+        match place {
+            Place::Pinned { host, .. } if self.driver.memory.ranges.host_of(host, bytes).is_none() => {
+                Err(CudaError::INVALID_VALUE)
+            }
+            _ => Ok(()),
+        }
+    }
+}
