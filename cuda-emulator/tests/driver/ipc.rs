@@ -5,6 +5,8 @@ use std::ffi::{c_int, c_uint};
 use std::process::Command;
 use std::ptr::null_mut;
 
+use cuda_abi::CUipcMemHandle;
+
 use crate::cu::{self, Opaque, cu};
 
 const INVALID_VALUE: i32 = 1;
@@ -18,16 +20,12 @@ const COUNT: usize = 3000;
 /// Tells the second process that it is one.
 const HANDLES: &str = "CUDA_EMULATOR_TEST_HANDLES";
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Handle([u8; 64]);
-
 unsafe extern "C" {
-    fn cuIpcGetMemHandle(handle: *mut Handle, ptr: u64) -> c_int;
-    fn cuIpcOpenMemHandle_v2(ptr: *mut u64, handle: Handle, flags: c_uint) -> c_int;
+    fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, ptr: u64) -> c_int;
+    fn cuIpcOpenMemHandle_v2(ptr: *mut u64, handle: CUipcMemHandle, flags: c_uint) -> c_int;
     fn cuIpcCloseMemHandle(ptr: u64) -> c_int;
-    fn cuIpcGetEventHandle(handle: *mut Handle, event: Opaque) -> c_int;
-    fn cuIpcOpenEventHandle(event: *mut Opaque, handle: Handle) -> c_int;
+    fn cuIpcGetEventHandle(handle: *mut CUipcMemHandle, event: Opaque) -> c_int;
+    fn cuIpcOpenEventHandle(event: *mut Opaque, handle: CUipcMemHandle) -> c_int;
     fn cuEventQuery(event: Opaque) -> c_int;
     fn cuEventSynchronize(event: Opaque) -> c_int;
     fn cuStreamWaitEvent(stream: Opaque, event: Opaque, flags: c_uint) -> c_int;
@@ -43,13 +41,13 @@ macro_rules! ipc {
     };
 }
 
-fn text(handle: Handle) -> String {
-    handle.0.iter().map(|byte| format!("{byte:02x}")).collect()
+fn text(handle: CUipcMemHandle) -> String {
+    handle.reserved.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn handle(text: &str) -> Handle {
+fn handle(text: &str) -> CUipcMemHandle {
     let byte = |index: usize| u8::from_str_radix(&text[2 * index..][..2], 16).unwrap();
-    Handle(std::array::from_fn(byte))
+    CUipcMemHandle { reserved: std::array::from_fn(byte) }
 }
 
 fn values(base: u32) -> Vec<u32> {
@@ -60,7 +58,7 @@ fn values(base: u32) -> Vec<u32> {
 #[test]
 fn second_process() {
     let Ok(handles) = std::env::var(HANDLES) else { return };
-    let handles: Vec<Handle> = handles.split(' ').map(handle).collect();
+    let handles: Vec<CUipcMemHandle> = handles.split(' ').map(handle).collect();
     cu::use_primary_context();
     let (mut ptr, mut again) = (0, 0);
     assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut ptr, handles[0], 1)), 0);
@@ -70,11 +68,11 @@ fn second_process() {
     // Freed by the first process, or never offered.
     assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut again, handles[2], 1)), MAP_FAILED);
     let mut forged = handles[0];
-    forged.0[30] ^= 1;
+    forged.reserved[30] ^= 1;
     assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut again, forged, 1)), MAP_FAILED);
     // The bytes behind it, or more of them, are not the second process's.
     let mut longer = handles[0];
-    longer.0[40..48].copy_from_slice(&(1_u64 << 20).to_ne_bytes());
+    longer.reserved[40..48].copy_from_slice(&(1_u64 << 20).to_ne_bytes());
     assert_eq!(cu!(cuMemFree_v2(ptr)), INVALID_VALUE);
     let mut one = 0_u32;
     let out = std::ptr::from_mut(&mut one).cast();
@@ -104,7 +102,7 @@ fn second_process() {
 #[test]
 fn two_processes_share_memory_and_events() {
     cu::use_primary_context();
-    let (mut memory, mut gone) = (Handle([0; 64]), Handle([0; 64]));
+    let (mut memory, mut gone) = (CUipcMemHandle { reserved: [0; 64] }, CUipcMemHandle { reserved: [0; 64] });
     let ptr = cu::upload(&values(7));
     let freed = cu::upload(&values(0));
     assert_eq!(ipc!(cuIpcGetMemHandle(&mut memory, ptr)), 0);
@@ -112,7 +110,7 @@ fn two_processes_share_memory_and_events() {
     assert_eq!(cu!(cuMemFree_v2(freed)), 0);
     assert_eq!(cu::download::<u32>(ptr, COUNT), values(7));
 
-    let (mut event, mut plain, mut shared) = (null_mut(), null_mut(), Handle([0; 64]));
+    let (mut event, mut plain, mut shared) = (null_mut(), null_mut(), CUipcMemHandle { reserved: [0; 64] });
     assert_eq!(cu!(cuEventCreate(&mut event, 4)), INVALID_VALUE);
     assert_eq!(cu!(cuEventCreate(&mut event, SHARED_EVENT)), 0);
     assert_eq!(cu!(cuEventCreate(&mut plain, 2)), 0);
@@ -122,8 +120,11 @@ fn two_processes_share_memory_and_events() {
     // A process does not open its own handles, and no others than handles.
     let (mut other, mut nothing) = (0, null_mut());
     assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut other, memory, 1)), INVALID_CONTEXT);
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut other, Handle([3; 64]), 1)), INVALID_VALUE);
-    assert_eq!(ipc!(cuIpcOpenEventHandle(&mut nothing, Handle([3; 64]))), MAP_FAILED);
+    assert_eq!(
+        ipc!(cuIpcOpenMemHandle_v2(&mut other, CUipcMemHandle { reserved: [3; 64] }, 1)),
+        INVALID_VALUE
+    );
+    assert_eq!(ipc!(cuIpcOpenEventHandle(&mut nothing, CUipcMemHandle { reserved: [3; 64] })), MAP_FAILED);
     assert_eq!(ipc!(cuIpcGetMemHandle(&mut gone, 0x1234)), INVALID_VALUE);
 
     let mut stream = null_mut();

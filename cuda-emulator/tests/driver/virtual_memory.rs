@@ -4,6 +4,8 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
 
+use cuda_abi::{CUmemAccessDesc, CUmemAllocationProp, CUmemLocation};
+
 use crate::cu::{self, Opaque, cu, download, function, launch, params, upload};
 
 const INVALID_VALUE: i32 = 1;
@@ -11,32 +13,19 @@ const OUT_OF_MEMORY: i32 = 2;
 const INVALID_PTX: i32 = 218;
 const PIECE: usize = 2 << 20;
 
-/// CUmemAllocationProp
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Prop {
-    kind: c_uint,
-    handle_types: c_uint,
-    location: [c_int; 2],
-    rest: [u64; 2],
-}
-
-/// CUmemAccessDesc
-#[repr(C)]
-struct Access {
-    location: [c_int; 2],
-    flags: c_uint,
-}
-
 unsafe extern "C" {
-    fn cuMemCreate(handle: *mut u64, bytes: usize, prop: *const Prop, flags: u64) -> c_int;
+    fn cuMemCreate(handle: *mut u64, bytes: usize, prop: *const CUmemAllocationProp, flags: u64) -> c_int;
     fn cuMemRelease(handle: u64) -> c_int;
     fn cuMemAddressReserve(ptr: *mut u64, bytes: usize, align: usize, hint: u64, flags: u64) -> c_int;
     fn cuMemAddressFree(ptr: u64, bytes: usize) -> c_int;
     fn cuMemMap(ptr: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> c_int;
     fn cuMemUnmap(ptr: u64, bytes: usize) -> c_int;
-    fn cuMemSetAccess(ptr: u64, bytes: usize, access: *const Access, count: usize) -> c_int;
-    fn cuMemGetAllocationGranularity(bytes: *mut usize, prop: *const Prop, option: c_uint) -> c_int;
+    fn cuMemSetAccess(ptr: u64, bytes: usize, access: *const CUmemAccessDesc, count: usize) -> c_int;
+    fn cuMemGetAllocationGranularity(
+        bytes: *mut usize,
+        prop: *const CUmemAllocationProp,
+        option: c_uint,
+    ) -> c_int;
     fn cuMemExportToShareableHandle(out: *mut c_void, handle: u64, kind: c_uint, flags: u64) -> c_int;
     fn cuMemImportFromShareableHandle(handle: *mut u64, shared: *mut c_void, kind: c_uint) -> c_int;
     fn cuLinkCreate_v2(
@@ -67,8 +56,10 @@ macro_rules! call {
     };
 }
 
-const PROP: Prop = Prop { kind: 1, handle_types: 1, location: [1, 0], rest: [0; 2] };
-const READ_WRITE: Access = Access { location: [1, 0], flags: 3 };
+const DEVICE: CUmemLocation = CUmemLocation { kind: 1, id: 0 };
+const PROP: CUmemAllocationProp =
+    CUmemAllocationProp { kind: 1, handle_types: 1, location: DEVICE, ..CUmemAllocationProp::ZERO };
+const READ_WRITE: CUmemAccessDesc = CUmemAccessDesc { location: DEVICE, flags: 3 };
 
 #[test]
 fn pieces_make_one_range_that_can_grow() {
@@ -116,7 +107,7 @@ fn physical_memory_is_counted_and_can_be_shared() {
     let (mut handle, mut other, mut base, mut file) = (0, 0, 0, -1);
     assert_eq!(call!(cuMemCreate(&mut handle, 1 << 40, &PROP, 0)), OUT_OF_MEMORY);
     assert_eq!(call!(cuMemCreate(&mut handle, 4096, &PROP, 0)), INVALID_VALUE);
-    let elsewhere = Prop { location: [1, 9], ..PROP };
+    let elsewhere = CUmemAllocationProp { location: CUmemLocation { id: 9, ..DEVICE }, ..PROP };
     assert_eq!(call!(cuMemCreate(&mut handle, PIECE, &elsewhere, 0)), 101);
     assert_eq!(call!(cuMemCreate(&mut handle, PIECE, &PROP, 0)), 0);
     assert_eq!(call!(cuMemExportToShareableHandle((&raw mut file).cast(), handle, 1, 0)), 0);

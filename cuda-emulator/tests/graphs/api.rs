@@ -3,86 +3,12 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use cuda_abi::{
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
+    CUgraphExecUpdateResultInfo, CUgraphNodeParams,
+};
+
 use crate::driver_cu::Opaque;
-
-/// CUDA_KERNEL_NODE_PARAMS_v2
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct KernelParams {
-    pub function: Opaque,
-    pub grid: [c_uint; 3],
-    pub block: [c_uint; 3],
-    pub shared: c_uint,
-    pub params: *mut *mut c_void,
-    pub extra: *mut *mut c_void,
-    pub kernel: Opaque,
-    pub context: Opaque,
-}
-
-/// CUDA_MEMSET_NODE_PARAMS
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct MemsetParams {
-    pub to: u64,
-    pub pitch: usize,
-    pub value: c_uint,
-    pub element: c_uint,
-    pub width: usize,
-    pub height: usize,
-}
-
-/// One side of CUDA_MEMCPY3D
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct Place {
-    pub x: usize,
-    pub y: usize,
-    pub z: usize,
-    pub level: usize,
-    pub memory_type: c_uint,
-    pub host: u64,
-    pub device: u64,
-    pub array: u64,
-    pub reserved: u64,
-    pub pitch: usize,
-    pub height: usize,
-}
-
-/// CUDA_MEMCPY3D
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct Memcpy3D {
-    pub from: Place,
-    pub to: Place,
-    pub width: usize,
-    pub height: usize,
-    pub depth: usize,
-}
-
-/// CUDA_HOST_NODE_PARAMS
-#[repr(C)]
-pub struct HostParams {
-    pub function: unsafe extern "C" fn(*mut c_void),
-    pub data: *mut c_void,
-}
-
-/// CUgraphNodeParams
-#[repr(C)]
-pub struct NodeParams {
-    pub kind: c_uint,
-    pub reserved: [c_int; 3],
-    pub body: [u64; 29],
-    pub reserved2: u64,
-}
-
-/// CUgraphExecUpdateResultInfo
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct UpdateResult {
-    pub result: c_uint,
-    pub node: Opaque,
-    pub from: Opaque,
-}
 
 /// The addresses of kernel arguments, as an array that must outlive its use.
 macro_rules! pointers {
@@ -152,34 +78,34 @@ unsafe extern "C" {
         graph: Opaque,
         nodes: Nodes,
         count: usize,
-        params: *const KernelParams,
+        params: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> c_int;
-    pub fn cuGraphKernelNodeGetParams_v2(node: Opaque, params: *mut KernelParams) -> c_int;
-    pub fn cuGraphKernelNodeSetParams_v2(node: Opaque, params: *const KernelParams) -> c_int;
+    pub fn cuGraphKernelNodeGetParams_v2(node: Opaque, params: *mut CUDA_KERNEL_NODE_PARAMS) -> c_int;
+    pub fn cuGraphKernelNodeSetParams_v2(node: Opaque, params: *const CUDA_KERNEL_NODE_PARAMS) -> c_int;
     pub fn cuGraphAddMemcpyNode(
         node: Node,
         graph: Opaque,
         nodes: Nodes,
         count: usize,
-        params: *const Memcpy3D,
+        params: *const CUDA_MEMCPY3D,
         context: Opaque,
     ) -> c_int;
-    pub fn cuGraphMemcpyNodeGetParams(node: Opaque, params: *mut Memcpy3D) -> c_int;
+    pub fn cuGraphMemcpyNodeGetParams(node: Opaque, params: *mut CUDA_MEMCPY3D) -> c_int;
     pub fn cuGraphAddMemsetNode(
         node: Node,
         graph: Opaque,
         nodes: Nodes,
         count: usize,
-        params: *const MemsetParams,
+        params: *const CUDA_MEMSET_NODE_PARAMS,
         context: Opaque,
     ) -> c_int;
-    pub fn cuGraphMemsetNodeGetParams(node: Opaque, params: *mut MemsetParams) -> c_int;
+    pub fn cuGraphMemsetNodeGetParams(node: Opaque, params: *mut CUDA_MEMSET_NODE_PARAMS) -> c_int;
     pub fn cuGraphAddHostNode(
         node: Node,
         graph: Opaque,
         nodes: Nodes,
         count: usize,
-        params: *const HostParams,
+        params: *const CUDA_HOST_NODE_PARAMS,
     ) -> c_int;
     pub fn cuGraphAddEmptyNode(node: Node, graph: Opaque, nodes: Nodes, count: usize) -> c_int;
     pub fn cuGraphAddChildGraphNode(
@@ -203,16 +129,17 @@ unsafe extern "C" {
         nodes: Nodes,
         edges: *const u64,
         count: usize,
-        params: *mut NodeParams,
+        params: *mut CUgraphNodeParams,
     ) -> c_int;
     pub fn cuGraphInstantiateWithFlags(exec: *mut Opaque, graph: Opaque, flags: u64) -> c_int;
     pub fn cuGraphExecDestroy(exec: Opaque) -> c_int;
     pub fn cuGraphExecKernelNodeSetParams_v2(
         exec: Opaque,
         node: Opaque,
-        params: *const KernelParams,
+        params: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> c_int;
-    pub fn cuGraphExecUpdate_v2(exec: Opaque, graph: Opaque, info: *mut UpdateResult) -> c_int;
+    pub fn cuGraphExecUpdate_v2(exec: Opaque, graph: Opaque, info: *mut CUgraphExecUpdateResultInfo)
+    -> c_int;
     pub fn cuGraphNodeSetEnabled(exec: Opaque, node: Opaque, enabled: c_uint) -> c_int;
     pub fn cuGraphLaunch(exec: Opaque, stream: Opaque) -> c_int;
     pub fn cuUserObjectCreate(

@@ -7,6 +7,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
 use std::sync::OnceLock;
 
+use cuda_abi::CUDA_MEMCPY2D;
+
 /// `CUDA_SUCCESS`
 const SUCCESS: c_int = 0;
 /// `CUDA_ERROR_NOT_INITIALIZED`
@@ -47,46 +49,6 @@ pub struct Arguments {
     pub output_bytes: usize,
 }
 
-/// `CUDA_MEMCPY2D`
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copy2d {
-    /// The side that is read.
-    pub source: Side,
-    /// The side that is written.
-    pub destination: Side,
-    /// Bytes of a line.
-    pub width: usize,
-    /// Lines.
-    pub height: usize,
-}
-
-/// One half of a `CUDA_MEMCPY2D`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Side {
-    x: usize,
-    y: usize,
-    memory_type: c_int,
-    host: u64,
-    device: u64,
-    array: u64,
-    /// Bytes from line to line.
-    pub pitch: usize,
-}
-
-impl Side {
-    /// Host memory (`CU_MEMORYTYPE_HOST`).
-    pub fn host(address: u64, pitch: usize) -> Self {
-        Self { memory_type: 1, host: address, pitch, ..Self::default() }
-    }
-
-    /// Device memory (`CU_MEMORYTYPE_DEVICE`).
-    pub fn device(address: u64, pitch: usize) -> Self {
-        Self { memory_type: 2, device: address, pitch, ..Self::default() }
-    }
-}
-
 /// The functions of libcuda that are used, with their types and names.
 macro_rules! functions {
     ($($field:ident: $type:ty = $name:literal;)*) => {
@@ -116,8 +78,8 @@ functions! {
     host_alloc: unsafe extern "C" fn(*mut usize, usize, u32) -> c_int = c"cuMemHostAlloc";
     alloc: unsafe extern "C" fn(*mut u64, usize) -> c_int = c"cuMemAlloc_v2";
     free: unsafe extern "C" fn(u64) -> c_int = c"cuMemFree_v2";
-    copy: unsafe extern "C" fn(*const Copy2d) -> c_int = c"cuMemcpy2D_v2";
-    copy_in_stream: unsafe extern "C" fn(*const Copy2d, u64) -> c_int = c"cuMemcpy2DAsync_v2";
+    copy: unsafe extern "C" fn(*const CUDA_MEMCPY2D) -> c_int = c"cuMemcpy2D_v2";
+    copy_in_stream: unsafe extern "C" fn(*const CUDA_MEMCPY2D, u64) -> c_int = c"cuMemcpy2DAsync_v2";
     attribute: unsafe extern "C" fn(*mut c_void, c_int, u64) -> c_int = c"cuPointerGetAttribute";
 }
 
@@ -226,7 +188,7 @@ pub fn is_known(address: u64) -> bool {
 /// # Safety
 ///
 /// Host memory of `copy` is valid until the copy is done.
-pub unsafe fn copy(copy: &Copy2d, stream: Option<u64>) -> Result<(), c_int> {
+pub unsafe fn copy(copy: &CUDA_MEMCPY2D, stream: Option<u64>) -> Result<(), c_int> {
     let bridge = bridge().ok_or(NOT_FOUND)?;
     // SAFETY: functions of libcuda with these parameters; the host memory is valid until the copy is done by this
     // function's contract.

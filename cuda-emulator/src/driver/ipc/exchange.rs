@@ -32,7 +32,7 @@ const HERE: u32 = 1;
 /// 128 random bits.
 pub(super) type Token = [u8; 16];
 
-/// CUipcMemHandle and CUipcEventHandle.
+/// The contents of a CUipcMemHandle or CUipcEventHandle.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct IpcHandle {
@@ -48,7 +48,7 @@ pub struct IpcHandle {
     reserved: [u8; 8],
 }
 
-const _: () = assert!(size_of::<IpcHandle>() == 64);
+const _: () = assert!(size_of::<IpcHandle>() == size_of::<cuda_abi::CUipcMemHandle>());
 
 /// A process's socket, and what it offers.
 struct Server {

@@ -33,8 +33,8 @@ plain!(
     CUipcEventHandle = CUipcEventHandle { reserved: [0; 64] },
     CUmemPoolPtrExportData = CUmemPoolPtrExportData { reserved: [0; 64] }
 );
-plain!([f32; 4] = [0.0; 4], RawDevResource = RawDevResource::NONE);
-plain!(RawAffinity = RawAffinity::ZERO, RawTensorMap = RawTensorMap([0; 128]));
+plain!([f32; 4] = [0.0; 4], RawDevResource = RawDevResource::ZERO);
+plain!(RawAffinity = RawAffinity::ZERO, RawTensorMap = RawTensorMap { opaque: [0; 128] });
 plain!(TextureObject = TextureObject(0), SurfaceObject = SurfaceObject(0));
 plain!(c_int = 0, c_uint = 0, c_ulonglong = 0, usize = 0, f32 = 0.0, CUuuid = CUuuid { bytes: [0; 16] });
 impl<T> Plain for *mut T {

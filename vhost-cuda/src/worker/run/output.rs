@@ -38,10 +38,7 @@ struct Captured {
 impl Output {
     /// Redirects file descriptors 1 and 2 of this process.
     pub fn capture() -> io::Result<Self> {
-        Ok(Self {
-            streams: [Captured::over(1)?, Captured::over(2)?],
-            causes: OutstandingCalls::default(),
-        })
+        Ok(Self { streams: [Captured::over(1)?, Captured::over(2)?], causes: OutstandingCalls::default() })
     }
 
     /// To be called before a call. Returns the calls whose text is complete after it: all so far if the call waits for

@@ -40,9 +40,9 @@ pub fn runs(opcode: Option<Opcode>) -> Option<Runs> {
     match opcode {
         // NVIDIA's libraries bring code of their own.
         None
-        | Some(
-            Opcode::vendor_call | Opcode::cuStreamBeginCapture_v2 | Opcode::cuStreamBeginCaptureToGraph,
-        ) => Some(Runs::Other),
+        | Some(Opcode::vendor_call | Opcode::cuStreamBeginCapture_v2 | Opcode::cuStreamBeginCaptureToGraph) => {
+            Some(Runs::Other)
+        }
         Some(opcode) => opcode.facts().is_work().then_some(Runs::LoadedCode),
     }
 }
