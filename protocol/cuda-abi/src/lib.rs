@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! CUDA's C structures and rules, each defined once for the guest's libraries, the worker and the emulator.
+//! CUDA's C structures and prototypes, each defined once for the guest's libraries, the worker and the emulator.
 //!
 //! Types have CUDA's names, fields have Rust's. Enums are plain integers: programs and newer drivers use values that
 //! `cuda.h` 13.0 does not list. Handles and host pointers are integers, too, so that each user converts them to its own
@@ -8,6 +8,7 @@
 
 #![allow(non_camel_case_types, clippy::upper_case_acronyms)]
 
+pub mod prototypes;
 mod structs;
 #[cfg(feature = "wire")]
 mod wire;

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use cuda_abi::prototypes::{Parameter, Shape};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use crate::driver::result::{CUresult, CuResult};
@@ -49,6 +50,10 @@ pub struct IpcHandle {
 }
 
 const _: () = assert!(size_of::<IpcHandle>() == size_of::<cuda_abi::CUipcMemHandle>());
+
+impl Parameter for IpcHandle {
+    const SHAPE: Shape = Shape::Struct(size_of::<Self>());
+}
 
 /// A process's socket, and what it offers.
 struct Server {

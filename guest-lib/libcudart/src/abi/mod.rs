@@ -102,7 +102,6 @@ pub type CUsurfObject = u64;
 pub type cudaTextureObject_t = CUtexObject;
 pub type cudaSurfaceObject_t = CUsurfObject;
 pub type cudaGraphConditionalHandle = u64;
-pub type cudaLogIterator = c_uint;
 
 pub type cudaHostFn_t = Option<unsafe extern "C" fn(*mut c_void)>;
 /// `cudaError_t` and `CUresult` are both 32-bit integers with the same values, so one type serves both APIs.

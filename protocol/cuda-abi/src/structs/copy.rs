@@ -140,6 +140,9 @@ c_structs! {
     }
 }
 
+/// `CUDA_MEMCPY3D_PEER`.
+pub type CUDA_MEMCPY3D_PEER = CUDA_MEMCPY3D;
+
 /// `CU_MEMORYTYPE_*`.
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;

@@ -56,3 +56,7 @@ c_structs! {
 
 /// `CUlaunchAttributeValue`.
 pub type CUlaunchAttributeValue = [u32; 16];
+/// `CUkernelNodeAttrValue`.
+pub type CUkernelNodeAttrValue = CUlaunchAttributeValue;
+/// `CUstreamAttrValue`.
+pub type CUstreamAttrValue = CUlaunchAttributeValue;

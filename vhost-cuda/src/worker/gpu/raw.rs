@@ -16,7 +16,7 @@ pub use cuda_abi::{
     CUDA_RESOURCE_VIEW_DESC as RawView, CUDA_TEXTURE_DESC as RawTexture, CUarrayMapInfo as RawArrayMap,
     CUdevResource as RawDevResource, CUexecAffinityParam as RawAffinity,
     CUgraphExecUpdateResultInfo as RawUpdate, CUgraphNodeParams as RawNodeParameters,
-    CUlaunchAttribute as RawLaunchAttribute, CUmemAccessDesc as RawAccess,
+    CUipcMemHandle as RawIpcHandle, CUlaunchAttribute as RawLaunchAttribute, CUmemAccessDesc as RawAccess,
     CUmemAllocationProp as RawAllocation, CUmemLocation as RawLocation, CUmemPoolProps as RawPool,
     CUstreamBatchMemOpParams as RawMemoryOperation, CUtensorMap as RawTensorMap, CopyEnd3D as RawCopyEnd,
 };
@@ -53,3 +53,6 @@ const _: () = assert!(size_of::<RawTensorMap>() == size_of::<sys::CUtensorMap>()
 const _: () = assert!(align_of::<RawTensorMap>() == align_of::<sys::CUtensorMap>());
 const _: () = assert!(size_of::<RawDevResource>() == size_of::<sys::CUdevResource>());
 const _: () = assert!(size_of::<RawLaunchAttribute>() == size_of::<sys::CUlaunchAttribute>());
+const _: () = assert!(size_of::<RawIpcHandle>() == size_of::<sys::CUipcMemHandle>());
+const _: () = assert!(size_of::<RawIpcHandle>() == size_of::<sys::CUipcEventHandle>());
+const _: () = assert!(size_of::<RawIpcHandle>() == size_of::<sys::CUmemPoolPtrExportData>());
