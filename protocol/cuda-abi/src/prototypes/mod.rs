@@ -11,7 +11,8 @@
 //! `CUresult`. A row names its types, and means those that the caller has in scope: the types of [`types`], or types of its
 //! own with the same names.
 //!
-//! Whoever exports the API compares each entry point with the constant of the same name in this module ([`Prototype`]).
+//! Libraries that export the API compare each entry point with the constant of the same name in this module
+//! ([`check_prototype!`](crate::check_prototype)).
 
 mod array;
 mod context;

@@ -3,8 +3,10 @@
 //!
 //! cudarc gives types and prototypes. Its loader is not used: it takes the first `libcuda*.so` of a list that
 //! the dynamic linker finds (never a file that we name), panics when a symbol is missing, and returns a Rust
-//! enum, which a newer driver's result would make undefined. So the table below spells each prototype once
-//! more, with plain integers for enums, and the compiler compares it with cudarc's.
+//! enum, which a newer driver's result would make undefined. So each row of the table below is a method: it says
+//! which arguments are results and whether the driver follows others, which no prototype says. The compiler compares a
+//! row with the list of prototypes (`cuda_abi::prototypes`), and with cudarc's prototype, which distinguishes the types of
+//! handles and structures, too.
 //!
 //! # Invariants
 //!
