@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory and events that two processes share: the second one is this program once more.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 use std::process::Command;
 use std::ptr::null_mut;
 
 use cuda_abi::CUipcMemHandle;
 
-use crate::cu::{self, Opaque, cu};
+use crate::cu::{self, cu};
 
 const INVALID_VALUE: i32 = 1;
 const INVALID_CONTEXT: i32 = 201;
@@ -19,27 +19,6 @@ const SHARED_EVENT: c_uint = 6;
 const COUNT: usize = 3000;
 /// Tells the second process that it is one.
 const HANDLES: &str = "CUDA_EMULATOR_TEST_HANDLES";
-
-unsafe extern "C" {
-    fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, ptr: u64) -> c_int;
-    fn cuIpcOpenMemHandle_v2(ptr: *mut u64, handle: CUipcMemHandle, flags: c_uint) -> c_int;
-    fn cuIpcCloseMemHandle(ptr: u64) -> c_int;
-    fn cuIpcGetEventHandle(handle: *mut CUipcMemHandle, event: Opaque) -> c_int;
-    fn cuIpcOpenEventHandle(event: *mut Opaque, handle: CUipcMemHandle) -> c_int;
-    fn cuEventQuery(event: Opaque) -> c_int;
-    fn cuEventSynchronize(event: Opaque) -> c_int;
-    fn cuStreamWaitEvent(stream: Opaque, event: Opaque, flags: c_uint) -> c_int;
-    fn cuMemsetD32Async(ptr: u64, value: c_uint, count: usize, stream: Opaque) -> c_int;
-    fn cuStreamWaitValue32_v2(stream: Opaque, ptr: u64, value: c_uint, flags: c_uint) -> c_int;
-}
-
-/// Calls an API function of this file with the test's own arguments.
-macro_rules! ipc {
-    ($function:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: all pointers are to variables of the calling test that outlive the work.
-        unsafe { $function($($arg),*) }
-    };
-}
 
 fn text(handle: CUipcMemHandle) -> String {
     handle.reserved.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -61,15 +40,15 @@ fn second_process() {
     let handles: Vec<CUipcMemHandle> = handles.split(' ').map(handle).collect();
     cu::use_primary_context();
     let (mut ptr, mut again) = (0, 0);
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut ptr, handles[0], 1)), 0);
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut again, handles[0], 1)), 0);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut ptr, handles[0], 1)), 0);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut again, handles[0], 1)), 0);
     assert_eq!(ptr, again);
     assert_eq!(cu::download::<u32>(ptr, COUNT), values(7));
     // Freed by the first process, or never offered.
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut again, handles[2], 1)), MAP_FAILED);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut again, handles[2], 1)), MAP_FAILED);
     let mut forged = handles[0];
     forged.reserved[30] ^= 1;
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut again, forged, 1)), MAP_FAILED);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut again, forged, 1)), MAP_FAILED);
     // The bytes behind it, or more of them, are not the second process's.
     let mut longer = handles[0];
     longer.reserved[40..48].copy_from_slice(&(1_u64 << 20).to_ne_bytes());
@@ -79,24 +58,24 @@ fn second_process() {
     assert_eq!(cu!(cuMemcpyDtoH_v2(out, ptr + 4 * COUNT as u64, 4)), INVALID_VALUE);
 
     let (mut event, mut stream) = (null_mut(), null_mut());
-    assert_eq!(ipc!(cuIpcOpenEventHandle(&mut event, handles[1])), 0);
+    assert_eq!(cu!(cuIpcOpenEventHandle(&mut event, handles[1])), 0);
     assert_eq!(cu!(cuStreamCreate(&mut stream, 1)), 0);
     // Recorded by the first process behind a wait that has not ended.
-    assert_eq!(ipc!(cuEventQuery(event)), NOT_READY);
-    assert_eq!(ipc!(cuStreamWaitEvent(stream, event, 0)), 0);
-    assert_eq!(ipc!(cuMemsetD32Async(ptr + 8, 5, 1, stream)), 0);
+    assert_eq!(cu!(cuEventQuery(event)), NOT_READY);
+    assert_eq!(cu!(cuStreamWaitEvent(stream, event, 0)), 0);
+    assert_eq!(cu!(cuMemsetD32Async(ptr + 8, 5, 1, stream)), 0);
     assert_eq!(cu!(cuStreamQuery(stream)), NOT_READY);
     // The first process waits for this word.
     assert_eq!(cu!(cuMemcpyHtoD_v2(ptr + 4, std::ptr::from_ref(&1_u32).cast(), 4)), 0);
     assert_eq!(cu!(cuStreamSynchronize(stream)), 0);
     assert_eq!(cu::download::<u32>(ptr, 3), [7, 1, 5]);
     assert_eq!(cu!(cuEventRecord(event, stream)), 0);
-    assert_eq!(ipc!(cuEventSynchronize(event)), 0);
-    assert_eq!(ipc!(cuIpcCloseMemHandle(ptr)), 0);
+    assert_eq!(cu!(cuEventSynchronize(event)), 0);
+    assert_eq!(cu!(cuIpcCloseMemHandle(ptr)), 0);
     assert_eq!(cu::download::<u32>(ptr, 1), [7]);
-    assert_eq!(ipc!(cuIpcCloseMemHandle(ptr)), 0);
-    assert_eq!(ipc!(cuIpcCloseMemHandle(ptr)), INVALID_VALUE);
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut again, longer, 1)), MAP_FAILED);
+    assert_eq!(cu!(cuIpcCloseMemHandle(ptr)), 0);
+    assert_eq!(cu!(cuIpcCloseMemHandle(ptr)), INVALID_VALUE);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut again, longer, 1)), MAP_FAILED);
 }
 
 #[test]
@@ -105,8 +84,8 @@ fn two_processes_share_memory_and_events() {
     let (mut memory, mut gone) = (CUipcMemHandle { reserved: [0; 64] }, CUipcMemHandle { reserved: [0; 64] });
     let ptr = cu::upload(&values(7));
     let freed = cu::upload(&values(0));
-    assert_eq!(ipc!(cuIpcGetMemHandle(&mut memory, ptr)), 0);
-    assert_eq!(ipc!(cuIpcGetMemHandle(&mut gone, freed)), 0);
+    assert_eq!(cu!(cuIpcGetMemHandle(&mut memory, ptr)), 0);
+    assert_eq!(cu!(cuIpcGetMemHandle(&mut gone, freed)), 0);
     assert_eq!(cu!(cuMemFree_v2(freed)), 0);
     assert_eq!(cu::download::<u32>(ptr, COUNT), values(7));
 
@@ -114,23 +93,23 @@ fn two_processes_share_memory_and_events() {
     assert_eq!(cu!(cuEventCreate(&mut event, 4)), INVALID_VALUE);
     assert_eq!(cu!(cuEventCreate(&mut event, SHARED_EVENT)), 0);
     assert_eq!(cu!(cuEventCreate(&mut plain, 2)), 0);
-    assert_eq!(ipc!(cuIpcGetEventHandle(&mut shared, plain)), INVALID_HANDLE);
-    assert_eq!(ipc!(cuIpcGetEventHandle(&mut shared, event)), 0);
+    assert_eq!(cu!(cuIpcGetEventHandle(&mut shared, plain)), INVALID_HANDLE);
+    assert_eq!(cu!(cuIpcGetEventHandle(&mut shared, event)), 0);
 
     // A process does not open its own handles, and no others than handles.
     let (mut other, mut nothing) = (0, null_mut());
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut other, memory, 1)), INVALID_CONTEXT);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut other, memory, 1)), INVALID_CONTEXT);
     assert_eq!(
-        ipc!(cuIpcOpenMemHandle_v2(&mut other, CUipcMemHandle { reserved: [3; 64] }, 1)),
+        cu!(cuIpcOpenMemHandle_v2(&mut other, CUipcMemHandle { reserved: [3; 64] }, 1)),
         INVALID_VALUE
     );
-    assert_eq!(ipc!(cuIpcOpenEventHandle(&mut nothing, CUipcMemHandle { reserved: [3; 64] })), MAP_FAILED);
-    assert_eq!(ipc!(cuIpcGetMemHandle(&mut gone, 0x1234)), INVALID_VALUE);
+    assert_eq!(cu!(cuIpcOpenEventHandle(&mut nothing, CUipcMemHandle { reserved: [3; 64] })), MAP_FAILED);
+    assert_eq!(cu!(cuIpcGetMemHandle(&mut gone, 0x1234)), INVALID_VALUE);
 
     let mut stream = null_mut();
     assert_eq!(cu!(cuStreamCreate(&mut stream, 1)), 0);
     // CU_STREAM_WAIT_VALUE_EQ: the second process writes a 1 there.
-    assert_eq!(ipc!(cuStreamWaitValue32_v2(stream, ptr + 4, 1, 1)), 0);
+    assert_eq!(cu!(cuStreamWaitValue32_v2(stream, ptr + 4, 1, 1)), 0);
     assert_eq!(cu!(cuEventRecord(event, stream)), 0);
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "ipc::second_process", "--nocapture"])
@@ -138,7 +117,7 @@ fn two_processes_share_memory_and_events() {
         .status()
         .unwrap();
     assert!(status.success());
-    assert_eq!(ipc!(cuEventSynchronize(event)), 0);
+    assert_eq!(cu!(cuEventSynchronize(event)), 0);
     assert_eq!(cu::download::<u32>(ptr, 4), [7, 1, 5, 10]);
     assert_eq!(cu!(cuMemFree_v2(ptr)), 0);
 }

@@ -94,8 +94,8 @@ fn user_objects_live_as_long_as_somebody_refers_to_them() {
     let _alone = alone();
     cu::use_primary_context();
     let (graph, mut object) = (graph(), null_mut());
-    assert_eq!(cu!(cuUserObjectCreate(&mut object, null_mut(), destroy, 1, 0)), INVALID_VALUE);
-    assert_eq!(cu!(cuUserObjectCreate(&mut object, null_mut(), destroy, 1, 1)), 0);
+    assert_eq!(cu!(cuUserObjectCreate(&mut object, null_mut(), Some(destroy), 1, 0)), INVALID_VALUE);
+    assert_eq!(cu!(cuUserObjectCreate(&mut object, null_mut(), Some(destroy), 1, 1)), 0);
     // CU_GRAPH_USER_OBJECT_MOVE
     assert_eq!(cu!(cuGraphRetainUserObject(graph, object, 1, 1)), 0);
     let exec = instantiate(graph);
