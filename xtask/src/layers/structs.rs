@@ -32,7 +32,8 @@ pub fn defined_twice(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> {
 /// The names of CUDA's structures that a file of the owner defines.
 fn owned_in(text: &str) -> Vec<String> {
     let defined =
-        Regex::new(r"(?m)^(?:    |pub struct |pub type )(CU\w+)(?:: \d+ .*\{| \{| = )").expect("a pattern");
+        Regex::new(r"(?m)^(?:    |pub struct |pub type )((?:CU|nvml|__fat)\w+)(?:: \d+ .*\{| \{| = )")
+            .expect("a pattern");
     defined.captures_iter(text).map(|found| found[1].to_owned()).collect()
 }
 
