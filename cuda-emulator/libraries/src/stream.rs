@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use cuda_abi::prototypes::functions::{cuLaunchHostFunc, cuStreamIsCapturing, cuStreamSynchronize};
+
 /// `CUDA_ERROR_NOT_INITIALIZED`
 const NOT_INITIALIZED: c_int = 3;
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`
@@ -24,21 +26,15 @@ pub struct Fault;
 /// The result of work in a stream.
 pub type Done = Result<(), Fault>;
 
-/// `cuLaunchHostFunc`.
-type Launch = unsafe extern "C" fn(Stream, extern "C" fn(*mut c_void), *mut c_void) -> c_int;
-/// `cuStreamSynchronize`.
-type Synchronize = unsafe extern "C" fn(Stream) -> c_int;
-/// `cuStreamIsCapturing`.
-type IsCapturing = unsafe extern "C" fn(Stream, *mut c_int) -> c_int;
 /// `cuda_emulator_reaches` (`cuda-emulator/src/driver/companion.rs`).
 type Reaches = extern "C" fn(u64, u64) -> u32;
 /// `cuda_emulator_report_illegal_address`.
 type Report = extern "C" fn();
 
 struct Driver {
-    launch: Launch,
-    synchronize: Synchronize,
-    is_capturing: IsCapturing,
+    launch: cuLaunchHostFunc,
+    synchronize: cuStreamSynchronize,
+    is_capturing: cuStreamIsCapturing,
     reaches: Reaches,
     report: Report,
 }
@@ -64,12 +60,12 @@ fn driver() -> Option<&'static Driver> {
             return None;
         }
         let [launch, synchronize, is_capturing, reaches, report] = found;
-        // SAFETY: functions of these names have these types (cuda.h, and the emulator's own).
+        // SAFETY: functions of these names have these types (their prototypes, and the emulator's own).
         unsafe {
             Some(Driver {
-                launch: std::mem::transmute::<*mut c_void, Launch>(launch),
-                synchronize: std::mem::transmute::<*mut c_void, Synchronize>(synchronize),
-                is_capturing: std::mem::transmute::<*mut c_void, IsCapturing>(is_capturing),
+                launch: std::mem::transmute::<*mut c_void, cuLaunchHostFunc>(launch),
+                synchronize: std::mem::transmute::<*mut c_void, cuStreamSynchronize>(synchronize),
+                is_capturing: std::mem::transmute::<*mut c_void, cuStreamIsCapturing>(is_capturing),
                 reaches: std::mem::transmute::<*mut c_void, Reaches>(reaches),
                 report: std::mem::transmute::<*mut c_void, Report>(report),
             })
@@ -124,7 +120,7 @@ extern "C" fn run(number: *mut c_void) {
 fn captures(driver: &Driver, stream: Stream) -> Result<bool, c_int> {
     let mut status = 0;
     // SAFETY: the driver checks the stream, and the place is a number's.
-    match unsafe { (driver.is_capturing)(stream, &raw mut status) } {
+    match unsafe { (driver.is_capturing)(stream as u64, &raw mut status) } {
         0 => Ok(status != 0),
         error => Err(error),
     }
@@ -140,7 +136,7 @@ fn launch(driver: &Driver, stream: Stream, work: Work, runs_once: bool) -> Resul
         number
     };
     // SAFETY: `run` takes a number, which is good whether there is work of it or not.
-    match unsafe { (driver.launch)(stream, run, number as *mut c_void) } {
+    match unsafe { (driver.launch)(stream as u64, Some(run), number as *mut c_void) } {
         0 => Ok(number),
         error => {
             pending().work.remove(&number);
@@ -175,7 +171,7 @@ pub fn queue_and_wait(stream: Stream, work: impl Fn() -> Done + Send + Sync + 's
     };
     let number = launch(driver, stream, Arc::new(work), true)?;
     // SAFETY: a stream of the driver's.
-    match unsafe { (driver.synchronize)(stream) } {
+    match unsafe { (driver.synchronize)(stream as u64) } {
         0 => Ok(()),
         error => {
             // Another thread may have taken it already.

@@ -7,10 +7,13 @@ use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cuda_abi::prototypes::{Parameter, Shape};
+
 use super::result::{CUresult, CuResult};
 
 /// Defines exported functions. A row is `cuName => function(arguments);` or `cuName + cuName_ptsz => function(arguments);`
-/// where the second name is the variant whose default stream is the per-thread one. The build script reads these rows.
+/// where the second name is the variant whose default stream is the per-thread one. Arguments are compared with the function's
+/// prototype. The build script reads these rows.
 macro_rules! entries {
     ($stage:ident $($name:ident $(+ $variant:ident)? => $function:ident $args:tt;)*) => { $(
         $crate::driver::ffi::entry! { $name $stage $function $args }
@@ -22,6 +25,7 @@ pub(super) use entries;
 /// One exported function.
 macro_rules! entry {
     ($name:ident $stage:ident $function:ident ($($arg:ident: $type:ty),* $(,)?)) => {
+        ::cuda_abi::check_prototype! { $name($($type),*) }
         $crate::driver::ffi::entry! { @ $name ($($arg: $type),*) $crate::driver::ffi::$stage(|| $function($($arg),*)) }
     };
     ($name:ident $stage:ident per_thread $function:ident ($($arg:ident: $type:ty),* $(,)?)) => {
@@ -213,6 +217,13 @@ impl<T: Copy> In<T> {
     pub(super) fn from_raw(pointer: *const T) -> In<T> {
         In(pointer)
     }
+}
+
+impl<T> Parameter for Out<T> {
+    const SHAPE: Shape = Shape::Pointer(size_of::<T>());
+}
+impl<T> Parameter for In<T> {
+    const SHAPE: Shape = Shape::Pointer(size_of::<T>());
 }
 
 /// A C string that a call reads.

@@ -8,11 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use cuda_abi::prototypes::{Parameter, Shape};
+
 use crate::checks::checks;
 
 /// A C handle for a `T`, as big as a pointer.
 #[repr(transparent)]
 pub struct Handle<T>(pub usize, PhantomData<fn() -> T>);
+
+impl<T> Parameter for Handle<T> {
+    const SHAPE: Shape = Shape::Integer(size_of::<usize>());
+}
 
 impl<T> Clone for Handle<T> {
     fn clone(&self) -> Self {

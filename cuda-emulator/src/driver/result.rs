@@ -3,12 +3,18 @@
 
 use std::ffi::{CStr, c_char};
 
+use cuda_abi::prototypes::{Parameter, Shape};
+
 use super::ffi::Out;
 
 /// An error code of the driver API.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CUresult(pub u32);
+
+impl Parameter for CUresult {
+    const SHAPE: Shape = Shape::Integer(size_of::<u32>());
+}
 
 /// The result of the body of an entry point.
 pub type CuResult<T> = Result<T, CUresult>;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arrays, textures and surfaces from their making to what kernels read.
 
-use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
+
+use cuda_abi::{CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY2D, CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CopyEnd2D};
 
 use crate::cu::{self, Opaque, cu, download, function, launch, params, upload};
 
@@ -14,92 +15,6 @@ const SURFACE_LDST: u32 = 2;
 const HOST: u32 = 1;
 const ARRAY: u32 = 3;
 
-/// CUDA_ARRAY3D_DESCRIPTOR
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct Descriptor {
-    pub size: [usize; 3],
-    pub format: c_uint,
-    pub channels: c_uint,
-    pub flags: c_uint,
-}
-
-/// One side of CUDA_MEMCPY2D
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Place {
-    x: usize,
-    y: usize,
-    memory_type: c_uint,
-    host: u64,
-    device: u64,
-    array: u64,
-    pitch: usize,
-}
-
-/// CUDA_MEMCPY2D
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Memcpy2D {
-    from: Place,
-    to: Place,
-    width: usize,
-    height: usize,
-}
-
-/// CUDA_RESOURCE_DESC
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Resource {
-    kind: c_uint,
-    body: [u64; 16],
-    flags: c_uint,
-}
-
-/// CUDA_TEXTURE_DESC
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Sampler {
-    address: [c_uint; 3],
-    filter: c_uint,
-    flags: c_uint,
-    max_anisotropy: c_uint,
-    mipmap_filter: c_uint,
-    levels: [f32; 3],
-    border: [f32; 4],
-    reserved: [c_int; 12],
-}
-
-unsafe extern "C" {
-    fn cuArray3DCreate_v2(array: *mut Opaque, descriptor: *const Descriptor) -> c_int;
-    fn cuArray3DGetDescriptor_v2(descriptor: *mut Descriptor, array: Opaque) -> c_int;
-    fn cuArrayDestroy(array: Opaque) -> c_int;
-    fn cuMipmappedArrayCreate(array: *mut Opaque, descriptor: *const Descriptor, levels: c_uint) -> c_int;
-    fn cuMipmappedArrayGetLevel(level: *mut Opaque, array: Opaque, number: c_uint) -> c_int;
-    fn cuMipmappedArrayDestroy(array: Opaque) -> c_int;
-    fn cuMemcpy2D_v2(copy: *const Memcpy2D) -> c_int;
-    fn cuMemcpyHtoA_v2(array: Opaque, offset: usize, from: *const c_void, bytes: usize) -> c_int;
-    fn cuMemcpyAtoH_v2(to: *mut c_void, array: Opaque, offset: usize, bytes: usize) -> c_int;
-    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int;
-    fn cuTexObjectCreate(
-        texture: *mut u64,
-        resource: *const Resource,
-        sampler: *const Sampler,
-        view: *const c_void,
-    ) -> c_int;
-    fn cuTexObjectDestroy(texture: u64) -> c_int;
-    fn cuSurfObjectCreate(surface: *mut u64, resource: *const Resource) -> c_int;
-    fn cuSurfObjectDestroy(surface: u64) -> c_int;
-}
-
-/// Calls a function of this file's.
-macro_rules! call {
-    ($function:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: all pointers are to variables of the calling test that outlive the work.
-        unsafe { $function($($arg),*) }
-    };
-}
-
 const PTX: &str = concat!(include_str!("../data/texture.ptx"), "\0");
 
 fn load_module() -> Opaque {
@@ -109,28 +24,30 @@ fn load_module() -> Opaque {
     module
 }
 
-fn array(descriptor: Descriptor) -> Opaque {
+fn array(descriptor: CUDA_ARRAY3D_DESCRIPTOR) -> Opaque {
     let mut array = null_mut();
-    assert_eq!(call!(cuArray3DCreate_v2(&mut array, &descriptor)), 0);
+    assert_eq!(cu!(cuArray3DCreate_v2(&mut array, &descriptor)), 0);
     array
 }
 
-fn floats(width: usize, height: usize) -> Descriptor {
-    Descriptor { size: [width, height, 0], format: FLOAT, channels: 1, flags: SURFACE_LDST }
+fn described(size: [usize; 3], format: u32, channels: u32, flags: u32) -> CUDA_ARRAY3D_DESCRIPTOR {
+    CUDA_ARRAY3D_DESCRIPTOR { format, channels, flags, ..CUDA_ARRAY3D_DESCRIPTOR::ZERO.with_size(size) }
+}
+
+fn floats(width: usize, height: usize) -> CUDA_ARRAY3D_DESCRIPTOR {
+    described([width, height, 0], FLOAT, 1, SURFACE_LDST)
 }
 
 /// A copy of a whole plane of floats between an array and host memory.
 fn plane(array: Opaque, host: *mut f32, width: usize, height: usize, in_array: bool) -> i32 {
-    let array = Place { memory_type: ARRAY, array: array as u64, ..Place::default() };
-    let host = Place { memory_type: HOST, host: host as u64, pitch: width * 4, ..Place::default() };
-    let (from, to) = if in_array { (array, host) } else { (host, array) };
-    call!(cuMemcpy2D_v2(&Memcpy2D { from, to, width: width * 4, height }))
+    let array = CopyEnd2D { memory_type: ARRAY, array: array as u64, ..CopyEnd2D::ZERO };
+    let host = CopyEnd2D { memory_type: HOST, host: host as u64, pitch: width * 4, ..CopyEnd2D::ZERO };
+    let (src, dst) = if in_array { (array, host) } else { (host, array) };
+    cu!(cuMemcpy2D_v2(&CUDA_MEMCPY2D { src, dst, width: width * 4, height }))
 }
 
-fn resource(array: Opaque) -> Resource {
-    let mut body = [0; 16];
-    body[0] = array as u64;
-    Resource { kind: 0, body, flags: 0 }
+fn resource(array: Opaque) -> CUDA_RESOURCE_DESC {
+    CUDA_RESOURCE_DESC::array(array as u64)
 }
 
 #[test]
@@ -140,13 +57,13 @@ fn a_texture_is_filtered_and_a_surface_written() {
     let (array, mut texture, mut surface) = (array(floats(4, 3)), 0, 0);
     assert_eq!(plane(array, values.as_mut_ptr(), 4, 3, false), 0);
     let clamp = [1; 3];
-    let linear = Sampler { address: clamp, filter: 1, ..Sampler::default() };
-    assert_eq!(call!(cuTexObjectCreate(&mut texture, &resource(array), &linear, null())), 0);
+    let linear = CUDA_TEXTURE_DESC { address_modes: clamp, filter_mode: 1, ..CUDA_TEXTURE_DESC::ZERO };
+    assert_eq!(cu!(cuTexObjectCreate(&mut texture, &resource(array), &linear, null())), 0);
     let at = upload(&[[0.5f32, 0.5], [1.0, 0.5], [1.0, 1.0], [-3.0, 9.0]]);
     let (out, count) = (upload(&[0f32; 4]), 4i32);
     assert_eq!(launch(function(module, "sample"), 1, 32, 0, params![texture, at, out, count]), 0);
     assert_eq!(download::<f32>(out, 4), [0.0, 0.5, 2.5, 8.0]);
-    assert_eq!(call!(cuSurfObjectCreate(&mut surface, &resource(array))), 0);
+    assert_eq!(cu!(cuSurfObjectCreate(&mut surface, &resource(array))), 0);
     let (twice, width, height) = (function(module, "twice"), 4i32, 3i32);
     let (none, extra) = (null_mut(), null_mut());
     let launched =
@@ -155,14 +72,14 @@ fn a_texture_is_filtered_and_a_surface_written() {
     assert_eq!(plane(array, values.as_mut_ptr(), 4, 3, true), 0);
     assert_eq!(values, (0..12).map(|i| i as f32 * 2.0).collect::<Vec<_>>());
     // The texture keeps the memory.
-    assert_eq!(call!(cuArrayDestroy(array)), 0);
+    assert_eq!(cu!(cuArrayDestroy(array)), 0);
     assert_eq!(launch(function(module, "sample"), 1, 32, 0, params![texture, at, out, count]), 0);
     assert_eq!(download::<f32>(out, 1), [0.0]);
-    assert_eq!(call!(cuTexObjectDestroy(texture)), 0);
+    assert_eq!(cu!(cuTexObjectDestroy(texture)), 0);
     // What is no object is as good as destroyed.
-    assert_eq!(call!(cuTexObjectDestroy(texture)), 0);
-    assert_eq!(call!(cuSurfObjectDestroy(surface)), 0);
-    assert_eq!(call!(cuSurfObjectDestroy(texture)), 0);
+    assert_eq!(cu!(cuTexObjectDestroy(texture)), 0);
+    assert_eq!(cu!(cuSurfObjectDestroy(surface)), 0);
+    assert_eq!(cu!(cuSurfObjectDestroy(texture)), 0);
 }
 
 const FORMATTED: &str = "\
@@ -200,17 +117,18 @@ fn surfaces_are_written_in_their_format_and_reduced() {
     assert_eq!(cu!(cuModuleLoadData(&mut module, FORMATTED.as_ptr().cast())), 0);
     let surface_of = |array| {
         let mut surface = 0;
-        assert_eq!(call!(cuSurfObjectCreate(&mut surface, &resource(array))), 0);
+        assert_eq!(cu!(cuSurfObjectCreate(&mut surface, &resource(array))), 0);
         surface
     };
     // Normalised bytes, two channels, 4 by 3.
     const UNORM8X2: u32 = 0xc1;
-    let unorm = Descriptor { size: [4, 3, 0], format: UNORM8X2, channels: 2, flags: SURFACE_LDST };
+    let unorm = described([4, 3, 0], UNORM8X2, 2, SURFACE_LDST);
     let bytes_of = |array: Opaque, row: usize| {
         let mut bytes = [0_u8; 8];
-        let from = Place { memory_type: ARRAY, array: array as u64, y: row, ..Place::default() };
-        let to = Place { memory_type: HOST, host: bytes.as_mut_ptr() as u64, pitch: 8, ..Place::default() };
-        assert_eq!(call!(cuMemcpy2D_v2(&Memcpy2D { from, to, width: 8, height: 1 })), 0);
+        let src = CopyEnd2D { memory_type: ARRAY, array: array as u64, y: row, ..CopyEnd2D::ZERO };
+        let dst =
+            CopyEnd2D { memory_type: HOST, host: bytes.as_mut_ptr() as u64, pitch: 8, ..CopyEnd2D::ZERO };
+        assert_eq!(cu!(cuMemcpy2D_v2(&CUDA_MEMCPY2D { src, dst, width: 8, height: 1 })), 0);
         bytes
     };
     let plane = array(unorm);
@@ -222,13 +140,13 @@ fn surfaces_are_written_in_their_format_and_reduced() {
     assert_eq!(bytes_of(plane, 2)[..6], [0, 0, 64, 0, 128, 0]);
     assert_eq!(bytes_of(plane, 2)[7], 0);
 
-    let words = Descriptor { size: [6, 0, 0], format: SIGNED_INT32, channels: 1, flags: SURFACE_LDST };
+    let words = described([6, 0, 0], SIGNED_INT32, 1, SURFACE_LDST);
     let row = array(words);
     let mut values = [100_i32, 100, 100, 64, 100, 100];
-    assert_eq!(call!(cuMemcpyHtoA_v2(row, 0, values.as_ptr().cast(), 24)), 0);
+    assert_eq!(cu!(cuMemcpyHtoA_v2(row, 0, values.as_ptr().cast(), 24)), 0);
     assert_eq!(launch(function(module, "reduced"), 1, 32, 0, params![surface_of(row)]), 0);
     assert_eq!(cu!(cuCtxSynchronize()), 0);
-    assert_eq!(call!(cuMemcpyAtoH_v2(values.as_mut_ptr().cast(), row, 0, 24)), 0);
+    assert_eq!(cu!(cuMemcpyAtoH_v2(values.as_mut_ptr().cast(), row, 0, 24)), 0);
     assert_eq!(values, [100 + 31 * 16, -3, -1, 64 | 31, -3, 132]);
 }
 
@@ -236,80 +154,78 @@ fn surfaces_are_written_in_their_format_and_reduced() {
 fn linear_memory_is_a_texture_and_ends_in_zeros() {
     let module = load_module();
     let values = upload(&(1..=100).collect::<Vec<i32>>());
-    let mut body = [0; 16];
-    body[..3].copy_from_slice(&[values, u64::from(SIGNED_INT32) | 1 << 32, 400]);
-    let buffer = Resource { kind: 2, body, flags: 0 };
-    let integers = Sampler { flags: 1, ..Sampler::default() };
+    let buffer = CUDA_RESOURCE_DESC::linear(values, SIGNED_INT32, 1, 400);
+    let integers = CUDA_TEXTURE_DESC { flags: 1, ..CUDA_TEXTURE_DESC::ZERO };
     let mut texture = 0;
-    assert_eq!(call!(cuTexObjectCreate(&mut texture, &buffer, &integers, null())), 0);
+    assert_eq!(cu!(cuTexObjectCreate(&mut texture, &buffer, &integers, null())), 0);
     let (out, count) = (upload(&[-1i32; 128]), 128i32);
     assert_eq!(launch(function(module, "fetch"), 1, 128, 0, params![texture, out, count]), 0);
     let read = download::<i32>(out, 128);
     assert_eq!((&read[..3], &read[99..102]), (&[1, 2, 3][..], &[100, 0, 0][..]));
-    assert_eq!(call!(cuTexObjectDestroy(texture)), 0);
+    assert_eq!(cu!(cuTexObjectDestroy(texture)), 0);
     for (place, value) in [(0, values + 4), (2, 404), (0, 0), (1, 7 | 1 << 32), (1, 10 | 3 << 32)] {
         let mut wrong = buffer;
-        wrong.body[place] = value;
-        let answer = call!(cuTexObjectCreate(&mut texture, &wrong, &integers, null()));
+        wrong.words[place] = value;
+        let answer = cu!(cuTexObjectCreate(&mut texture, &wrong, &integers, null()));
         assert_eq!(answer, INVALID_VALUE, "{place} {value}");
     }
-    let filtered = Sampler { filter: 1, ..integers };
-    assert_eq!(call!(cuTexObjectCreate(&mut texture, &buffer, &filtered, null())), INVALID_VALUE);
+    let filtered = CUDA_TEXTURE_DESC { filter_mode: 1, ..integers };
+    assert_eq!(cu!(cuTexObjectCreate(&mut texture, &buffer, &filtered, null())), INVALID_VALUE);
 }
 
 #[test]
 fn arrays_say_what_they_are_and_refuse_what_they_cannot_be() {
     cu::use_primary_context();
-    let given = Descriptor { size: [5, 0, 7], format: 1, channels: 4, flags: 1 };
-    let (layered, mut shown) = (array(given), Descriptor::default());
-    assert_eq!(call!(cuArray3DGetDescriptor_v2(&mut shown, layered)), 0);
+    let given = described([5, 0, 7], 1, 4, 1);
+    let (layered, mut shown) = (array(given), CUDA_ARRAY3D_DESCRIPTOR::ZERO);
+    assert_eq!(cu!(cuArray3DGetDescriptor_v2(&mut shown, layered)), 0);
     assert_eq!(shown, given);
     let mut none = null_mut();
     let wrong = [
-        Descriptor { channels: 3, ..given },
-        Descriptor { format: 4, ..given },
-        Descriptor { size: [0, 0, 7], ..given },
-        Descriptor { size: [5, 0, 0], ..given },
-        Descriptor { size: [1 << 20, 0, 7], ..given },
-        Descriptor { size: [4, 5, 6], flags: 4, ..given },
-        Descriptor { size: [usize::MAX, usize::MAX, 7], ..given },
+        CUDA_ARRAY3D_DESCRIPTOR { channels: 3, ..given },
+        CUDA_ARRAY3D_DESCRIPTOR { format: 4, ..given },
+        given.with_size([0, 0, 7]),
+        given.with_size([5, 0, 0]),
+        given.with_size([1 << 20, 0, 7]),
+        CUDA_ARRAY3D_DESCRIPTOR { flags: 4, ..given.with_size([4, 5, 6]) },
+        given.with_size([usize::MAX, usize::MAX, 7]),
     ];
     for descriptor in wrong {
-        assert_eq!(call!(cuArray3DCreate_v2(&mut none, &descriptor)), INVALID_VALUE, "{descriptor:?}");
+        assert_eq!(cu!(cuArray3DCreate_v2(&mut none, &descriptor)), INVALID_VALUE, "{descriptor:?}");
     }
     let mut bytes = [7u8; 20];
-    assert_eq!(call!(cuMemcpyHtoA_v2(layered, 0, bytes.as_ptr().cast(), 20)), 0);
-    assert_eq!(call!(cuMemcpyHtoA_v2(layered, 1, bytes.as_ptr().cast(), 20)), INVALID_VALUE);
-    assert_eq!(call!(cuMemcpyHtoA_v2(layered, usize::MAX, bytes.as_ptr().cast(), 20)), INVALID_VALUE);
-    assert_eq!(call!(cuMemcpyAtoH_v2(bytes.as_mut_ptr().cast(), layered, 16, 4)), 0);
-    assert_eq!(call!(cuArrayDestroy(layered)), 0);
-    assert_eq!(call!(cuArrayDestroy(layered)), INVALID_HANDLE);
-    assert_eq!(call!(cuMemcpyHtoA_v2(layered, 0, bytes.as_ptr().cast(), 20)), INVALID_HANDLE);
+    assert_eq!(cu!(cuMemcpyHtoA_v2(layered, 0, bytes.as_ptr().cast(), 20)), 0);
+    assert_eq!(cu!(cuMemcpyHtoA_v2(layered, 1, bytes.as_ptr().cast(), 20)), INVALID_VALUE);
+    assert_eq!(cu!(cuMemcpyHtoA_v2(layered, usize::MAX, bytes.as_ptr().cast(), 20)), INVALID_VALUE);
+    assert_eq!(cu!(cuMemcpyAtoH_v2(bytes.as_mut_ptr().cast(), layered, 16, 4)), 0);
+    assert_eq!(cu!(cuArrayDestroy(layered)), 0);
+    assert_eq!(cu!(cuArrayDestroy(layered)), INVALID_HANDLE);
+    assert_eq!(cu!(cuMemcpyHtoA_v2(layered, 0, bytes.as_ptr().cast(), 20)), INVALID_HANDLE);
 }
 
 #[test]
 fn mipmapped_arrays_have_levels_that_end_with_them() {
     cu::use_primary_context();
     let (mut mipmapped, mut level, mut same, mut shown) =
-        (null_mut(), null_mut(), null_mut(), Descriptor::default());
-    assert_eq!(call!(cuMipmappedArrayCreate(&mut mipmapped, &floats(8, 4), 3)), 0);
-    assert_eq!(call!(cuMipmappedArrayGetLevel(&mut level, mipmapped, 2)), 0);
-    assert_eq!(call!(cuMipmappedArrayGetLevel(&mut same, mipmapped, 2)), 0);
+        (null_mut(), null_mut(), null_mut(), CUDA_ARRAY3D_DESCRIPTOR::ZERO);
+    assert_eq!(cu!(cuMipmappedArrayCreate(&mut mipmapped, &floats(8, 4), 3)), 0);
+    assert_eq!(cu!(cuMipmappedArrayGetLevel(&mut level, mipmapped, 2)), 0);
+    assert_eq!(cu!(cuMipmappedArrayGetLevel(&mut same, mipmapped, 2)), 0);
     assert_eq!(level, same);
-    assert_eq!(call!(cuArray3DGetDescriptor_v2(&mut shown, level)), 0);
-    assert_eq!(shown.size, [2, 1, 0]);
-    assert_eq!(call!(cuMipmappedArrayGetLevel(&mut same, mipmapped, 3)), INVALID_VALUE);
+    assert_eq!(cu!(cuArray3DGetDescriptor_v2(&mut shown, level)), 0);
+    assert_eq!(shown.size(), [2, 1, 0]);
+    assert_eq!(cu!(cuMipmappedArrayGetLevel(&mut same, mipmapped, 3)), INVALID_VALUE);
     // As an H200 answers; nothing happens to the level.
-    assert_eq!(call!(cuArrayDestroy(level)), 0);
-    assert_eq!(call!(cuArray3DGetDescriptor_v2(&mut shown, level)), 0);
-    assert_eq!(call!(cuMipmappedArrayDestroy(mipmapped)), 0);
-    assert_eq!(call!(cuArray3DGetDescriptor_v2(&mut shown, level)), INVALID_HANDLE);
+    assert_eq!(cu!(cuArrayDestroy(level)), 0);
+    assert_eq!(cu!(cuArray3DGetDescriptor_v2(&mut shown, level)), 0);
+    assert_eq!(cu!(cuMipmappedArrayDestroy(mipmapped)), 0);
+    assert_eq!(cu!(cuArray3DGetDescriptor_v2(&mut shown, level)), INVALID_HANDLE);
     let (mut free, mut total) = (0, 0);
-    assert_eq!(call!(cuMemGetInfo_v2(&mut free, &mut total)), 0);
-    let huge = Descriptor { size: [16_384; 3], format: FLOAT, channels: 4, flags: 0 };
+    assert_eq!(cu!(cuMemGetInfo_v2(&mut free, &mut total)), 0);
+    let huge = described([16_384; 3], FLOAT, 4, 0);
     let mut none = null_mut();
     assert!(total < 16 << 42);
-    assert_eq!(call!(cuArray3DCreate_v2(&mut none, &huge)), 2);
+    assert_eq!(cu!(cuArray3DCreate_v2(&mut none, &huge)), 2);
 }
 
 #[test]

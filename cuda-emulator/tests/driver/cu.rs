@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The C prototypes that the tests use, as in cuda.h, and a program's usual first steps.
+//! The driver API for the tests, and a program's usual first steps.
 
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
 
 use cuda_emulator as _;
@@ -9,88 +9,29 @@ use cuda_emulator as _;
 /// Any handle of the API.
 pub type Opaque = *mut c_void;
 
-unsafe extern "C" {
-    pub fn cuInit(flags: c_uint) -> c_int;
-    pub fn cuDevicePrimaryCtxRetain(context: *mut Opaque, device: c_int) -> c_int;
-    pub fn cuDevicePrimaryCtxReset_v2(device: c_int) -> c_int;
-    pub fn cuCtxSetCurrent(context: Opaque) -> c_int;
-    pub fn cuCtxCreate_v2(context: *mut Opaque, flags: c_uint, device: c_int) -> c_int;
-    pub fn cuCtxSynchronize() -> c_int;
-    pub fn cuModuleLoadData(module: *mut Opaque, image: *const c_void) -> c_int;
-    pub fn cuModuleUnload(module: Opaque) -> c_int;
-    pub fn cuModuleGetFunction(function: *mut Opaque, module: Opaque, name: *const c_char) -> c_int;
-    pub fn cuModuleGetGlobal_v2(
-        ptr: *mut u64,
-        bytes: *mut usize,
-        module: Opaque,
-        name: *const c_char,
-    ) -> c_int;
-    pub fn cuLibraryLoadData(
-        library: *mut Opaque,
-        image: *const c_void,
-        jit: *mut c_uint,
-        jit_values: *mut *mut c_void,
-        jit_count: c_uint,
-        options: *mut c_uint,
-        values: *mut *mut c_void,
-        count: c_uint,
-    ) -> c_int;
-    pub fn cuLibraryUnload(library: Opaque) -> c_int;
-    pub fn cuLibraryGetModule(module: *mut Opaque, library: Opaque) -> c_int;
-    pub fn cuLibraryGetKernel(kernel: *mut Opaque, library: Opaque, name: *const c_char) -> c_int;
-    pub fn cuLibraryGetGlobal(
-        ptr: *mut u64,
-        bytes: *mut usize,
-        library: Opaque,
-        name: *const c_char,
-    ) -> c_int;
-    pub fn cuLibraryGetManaged(
-        ptr: *mut u64,
-        bytes: *mut usize,
-        library: Opaque,
-        name: *const c_char,
-    ) -> c_int;
-    pub fn cuKernelGetFunction(function: *mut Opaque, kernel: Opaque) -> c_int;
-    pub fn cuKernelGetParamInfo(kernel: Opaque, index: usize, offset: *mut usize, size: *mut usize) -> c_int;
-    pub fn cuKernelSetAttribute(attribute: c_int, value: c_int, kernel: Opaque, device: c_int) -> c_int;
-    pub fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: Opaque) -> c_int;
-    pub fn cuFuncSetAttribute(function: Opaque, attribute: c_int, value: c_int) -> c_int;
-    pub fn cuMemAlloc_v2(ptr: *mut u64, bytes: usize) -> c_int;
-    pub fn cuMemAllocManaged(ptr: *mut u64, bytes: usize, flags: c_uint) -> c_int;
-    pub fn cuMemFree_v2(ptr: u64) -> c_int;
-    pub fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> c_int;
-    pub fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> c_int;
-    pub fn cuStreamCreate(stream: *mut Opaque, flags: c_uint) -> c_int;
-    pub fn cuStreamQuery(stream: Opaque) -> c_int;
-    pub fn cuStreamSynchronize(stream: Opaque) -> c_int;
-    pub fn cuEventCreate(event: *mut Opaque, flags: c_uint) -> c_int;
-    pub fn cuEventRecord(event: Opaque, stream: Opaque) -> c_int;
-    pub fn cuLaunchKernel(
-        function: Opaque,
-        grid_x: c_uint,
-        grid_y: c_uint,
-        grid_z: c_uint,
-        block_x: c_uint,
-        block_y: c_uint,
-        block_z: c_uint,
-        shared: c_uint,
-        stream: Opaque,
-        params: *mut *mut c_void,
-        extra: *mut *mut c_void,
-    ) -> c_int;
-    pub fn cuLaunchCooperativeKernel(
-        function: Opaque,
-        grid_x: c_uint,
-        grid_y: c_uint,
-        grid_z: c_uint,
-        block_x: c_uint,
-        block_y: c_uint,
-        block_z: c_uint,
-        shared: c_uint,
-        stream: Opaque,
-        params: *mut *mut c_void,
-    ) -> c_int;
+/// The driver API.
+#[allow(dead_code, reason = "the tests do without some functions")]
+mod declared {
+    use cuda_abi::prototypes::types::*;
+
+    use super::Opaque;
+
+    macro_rules! handles {
+        ($($name:ident)*) => { $(type $name = Opaque;)* };
+    }
+    handles! {
+        CUarray CUcontext CUevent CUfunction CUgraph CUgraphExec CUgraphNode CUkernel CUlibrary CUlinkState
+        CUmemoryPool CUmipmappedArray CUmodule CUstream CUuserObject
+    }
+
+    macro_rules! declare {
+        ($(fn $name:ident($($parameter:ident: $t:ty),* $(,)?);)*) => {
+            unsafe extern "C" { $(pub fn $name($($parameter: $t),*) -> CUresult;)* }
+        };
+    }
+    cuda_abi::prototypes!(declare);
 }
+pub use declared::*;
 
 /// Calls an API function with the test's own arguments.
 macro_rules! cu {

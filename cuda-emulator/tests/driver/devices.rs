@@ -2,7 +2,7 @@
 //! Several emulated devices, as the environment describes them. Each test runs as a process of its own.
 
 use std::env;
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::CStr;
 use std::process::{Command, Output};
 use std::ptr::null_mut;
 
@@ -10,25 +10,6 @@ use crate::cu::{self, Opaque, cu, download, function, launch, params, upload};
 
 const CHILD: &str = "CUDA_EMULATOR_TEST_CHILD";
 const ILLEGAL_ADDRESS: i32 = 700;
-
-unsafe extern "C" {
-    fn cuDeviceGetCount(count: *mut c_int) -> c_int;
-    fn cuDeviceGetName(name: *mut c_char, capacity: c_int, device: c_int) -> c_int;
-    fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int;
-    fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> c_int;
-    fn cuDeviceCanAccessPeer(can: *mut c_int, one: c_int, other: c_int) -> c_int;
-    fn cuCtxEnablePeerAccess(peer: Opaque, flags: c_uint) -> c_int;
-    fn cuCtxDisablePeerAccess(peer: Opaque) -> c_int;
-    fn cuMemcpyPeer(to: u64, to_context: Opaque, from: u64, from_context: Opaque, bytes: usize) -> c_int;
-}
-
-/// Calls a function of this file's.
-macro_rules! call {
-    ($function:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: all pointers are to variables of the calling test.
-        unsafe { $function($($arg),*) }
-    };
-}
 
 fn run(test: &str) -> Output {
     let settings = [
@@ -64,20 +45,20 @@ fn each_device_is_as_described() {
     }
     let mut count = 0;
     assert_eq!(cu!(cuInit(0)), 0);
-    assert_eq!(call!(cuDeviceGetCount(&mut count)), 0);
+    assert_eq!(cu!(cuDeviceGetCount(&mut count)), 0);
     assert_eq!(count, 2);
     for (device, name, gigabytes, attributes) in
         [(0, c"Old", 1, [7, 5, 4, 1024, 64 << 10]), (1, c"New", 3, [8, 6, 84, 1536, 99 << 10])]
     {
         let (mut text, mut bytes) = ([0; 16], 0);
-        assert_eq!(call!(cuDeviceGetName(text.as_mut_ptr(), 16, device)), 0);
+        assert_eq!(cu!(cuDeviceGetName(text.as_mut_ptr(), 16, device)), 0);
         // SAFETY: the call ended it with NUL.
         assert_eq!(unsafe { CStr::from_ptr(text.as_ptr()) }, name);
-        assert_eq!(call!(cuDeviceTotalMem_v2(&mut bytes, device)), 0);
+        assert_eq!(cu!(cuDeviceTotalMem_v2(&mut bytes, device)), 0);
         assert_eq!(bytes, gigabytes << 30);
         for (number, expected) in [75, 76, 16, 39, 97].into_iter().zip(attributes) {
             let mut value = 0;
-            assert_eq!(call!(cuDeviceGetAttribute(&mut value, number, device)), 0);
+            assert_eq!(cu!(cuDeviceGetAttribute(&mut value, number, device)), 0);
             assert_eq!(value, expected, "attribute {number} of device {device}");
         }
         let (mut ptr, context) = (0, use_device(device));
@@ -109,24 +90,24 @@ fn peers_reach_each_other_when_they_may() {
     let there = upload(&[0i32; 4]);
     let first = use_device(0);
     let here = upload(&[7i32; 4]);
-    assert_eq!(call!(cuDeviceCanAccessPeer(&mut can, 0, 1)), 0);
+    assert_eq!(cu!(cuDeviceCanAccessPeer(&mut can, 0, 1)), 0);
     assert_eq!(can, 1);
-    assert_eq!(call!(cuDeviceCanAccessPeer(&mut can, 1, 1)), 0);
+    assert_eq!(cu!(cuDeviceCanAccessPeer(&mut can, 1, 1)), 0);
     assert_eq!(can, 0);
-    assert_eq!(call!(cuMemcpyPeer(there, second, here, first, 16)), 0);
+    assert_eq!(cu!(cuMemcpyPeer(there, second, here, first, 16)), 0);
     assert_eq!(download::<i32>(there, 4), [7; 4]);
     let mut module = null_mut();
     assert_eq!(cu!(cuModuleLoadData(&mut module, cu::PTX.as_ptr().cast())), 0);
     let store = function(module, "store");
-    assert_eq!(call!(cuCtxDisablePeerAccess(second)), 705);
-    assert_eq!(call!(cuCtxEnablePeerAccess(first, 0)), 101);
-    assert_eq!(call!(cuCtxEnablePeerAccess(second, 1)), 1);
-    assert_eq!(call!(cuCtxEnablePeerAccess(second, 0)), 0);
-    assert_eq!(call!(cuCtxEnablePeerAccess(second, 0)), 704);
+    assert_eq!(cu!(cuCtxDisablePeerAccess(second)), 705);
+    assert_eq!(cu!(cuCtxEnablePeerAccess(first, 0)), 101);
+    assert_eq!(cu!(cuCtxEnablePeerAccess(second, 1)), 1);
+    assert_eq!(cu!(cuCtxEnablePeerAccess(second, 0)), 0);
+    assert_eq!(cu!(cuCtxEnablePeerAccess(second, 0)), 704);
     assert_eq!(launch(store, 1, 1, 0, params![there]), 0);
     assert_eq!(cu!(cuCtxSynchronize()), 0);
     assert_eq!(download::<i32>(there, 2), [1, 7]);
-    assert_eq!(call!(cuCtxDisablePeerAccess(second)), 0);
+    assert_eq!(cu!(cuCtxDisablePeerAccess(second)), 0);
     assert_eq!(launch(store, 1, 1, 0, params![there]), 0);
     assert_eq!(cu!(cuCtxSynchronize()), ILLEGAL_ADDRESS);
     // The other device is as well as before.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory and events that two processes share: the second one is this program once more.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 use std::process::Command;
 use std::ptr::null_mut;
 
-use crate::cu::{self, Opaque, cu};
+use cuda_abi::CUipcMemHandle;
+
+use crate::cu::{self, cu};
 
 const INVALID_VALUE: i32 = 1;
 const INVALID_CONTEXT: i32 = 201;
@@ -18,38 +20,13 @@ const COUNT: usize = 3000;
 /// Tells the second process that it is one.
 const HANDLES: &str = "CUDA_EMULATOR_TEST_HANDLES";
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Handle([u8; 64]);
-
-unsafe extern "C" {
-    fn cuIpcGetMemHandle(handle: *mut Handle, ptr: u64) -> c_int;
-    fn cuIpcOpenMemHandle_v2(ptr: *mut u64, handle: Handle, flags: c_uint) -> c_int;
-    fn cuIpcCloseMemHandle(ptr: u64) -> c_int;
-    fn cuIpcGetEventHandle(handle: *mut Handle, event: Opaque) -> c_int;
-    fn cuIpcOpenEventHandle(event: *mut Opaque, handle: Handle) -> c_int;
-    fn cuEventQuery(event: Opaque) -> c_int;
-    fn cuEventSynchronize(event: Opaque) -> c_int;
-    fn cuStreamWaitEvent(stream: Opaque, event: Opaque, flags: c_uint) -> c_int;
-    fn cuMemsetD32Async(ptr: u64, value: c_uint, count: usize, stream: Opaque) -> c_int;
-    fn cuStreamWaitValue32_v2(stream: Opaque, ptr: u64, value: c_uint, flags: c_uint) -> c_int;
+fn text(handle: CUipcMemHandle) -> String {
+    handle.reserved.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Calls an API function of this file with the test's own arguments.
-macro_rules! ipc {
-    ($function:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: all pointers are to variables of the calling test that outlive the work.
-        unsafe { $function($($arg),*) }
-    };
-}
-
-fn text(handle: Handle) -> String {
-    handle.0.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn handle(text: &str) -> Handle {
+fn handle(text: &str) -> CUipcMemHandle {
     let byte = |index: usize| u8::from_str_radix(&text[2 * index..][..2], 16).unwrap();
-    Handle(std::array::from_fn(byte))
+    CUipcMemHandle { reserved: std::array::from_fn(byte) }
 }
 
 fn values(base: u32) -> Vec<u32> {
@@ -60,76 +37,79 @@ fn values(base: u32) -> Vec<u32> {
 #[test]
 fn second_process() {
     let Ok(handles) = std::env::var(HANDLES) else { return };
-    let handles: Vec<Handle> = handles.split(' ').map(handle).collect();
+    let handles: Vec<CUipcMemHandle> = handles.split(' ').map(handle).collect();
     cu::use_primary_context();
     let (mut ptr, mut again) = (0, 0);
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut ptr, handles[0], 1)), 0);
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut again, handles[0], 1)), 0);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut ptr, handles[0], 1)), 0);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut again, handles[0], 1)), 0);
     assert_eq!(ptr, again);
     assert_eq!(cu::download::<u32>(ptr, COUNT), values(7));
     // Freed by the first process, or never offered.
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut again, handles[2], 1)), MAP_FAILED);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut again, handles[2], 1)), MAP_FAILED);
     let mut forged = handles[0];
-    forged.0[30] ^= 1;
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut again, forged, 1)), MAP_FAILED);
+    forged.reserved[30] ^= 1;
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut again, forged, 1)), MAP_FAILED);
     // The bytes behind it, or more of them, are not the second process's.
     let mut longer = handles[0];
-    longer.0[40..48].copy_from_slice(&(1_u64 << 20).to_ne_bytes());
+    longer.reserved[40..48].copy_from_slice(&(1_u64 << 20).to_ne_bytes());
     assert_eq!(cu!(cuMemFree_v2(ptr)), INVALID_VALUE);
     let mut one = 0_u32;
     let out = std::ptr::from_mut(&mut one).cast();
     assert_eq!(cu!(cuMemcpyDtoH_v2(out, ptr + 4 * COUNT as u64, 4)), INVALID_VALUE);
 
     let (mut event, mut stream) = (null_mut(), null_mut());
-    assert_eq!(ipc!(cuIpcOpenEventHandle(&mut event, handles[1])), 0);
+    assert_eq!(cu!(cuIpcOpenEventHandle(&mut event, handles[1])), 0);
     assert_eq!(cu!(cuStreamCreate(&mut stream, 1)), 0);
     // Recorded by the first process behind a wait that has not ended.
-    assert_eq!(ipc!(cuEventQuery(event)), NOT_READY);
-    assert_eq!(ipc!(cuStreamWaitEvent(stream, event, 0)), 0);
-    assert_eq!(ipc!(cuMemsetD32Async(ptr + 8, 5, 1, stream)), 0);
+    assert_eq!(cu!(cuEventQuery(event)), NOT_READY);
+    assert_eq!(cu!(cuStreamWaitEvent(stream, event, 0)), 0);
+    assert_eq!(cu!(cuMemsetD32Async(ptr + 8, 5, 1, stream)), 0);
     assert_eq!(cu!(cuStreamQuery(stream)), NOT_READY);
     // The first process waits for this word.
     assert_eq!(cu!(cuMemcpyHtoD_v2(ptr + 4, std::ptr::from_ref(&1_u32).cast(), 4)), 0);
     assert_eq!(cu!(cuStreamSynchronize(stream)), 0);
     assert_eq!(cu::download::<u32>(ptr, 3), [7, 1, 5]);
     assert_eq!(cu!(cuEventRecord(event, stream)), 0);
-    assert_eq!(ipc!(cuEventSynchronize(event)), 0);
-    assert_eq!(ipc!(cuIpcCloseMemHandle(ptr)), 0);
+    assert_eq!(cu!(cuEventSynchronize(event)), 0);
+    assert_eq!(cu!(cuIpcCloseMemHandle(ptr)), 0);
     assert_eq!(cu::download::<u32>(ptr, 1), [7]);
-    assert_eq!(ipc!(cuIpcCloseMemHandle(ptr)), 0);
-    assert_eq!(ipc!(cuIpcCloseMemHandle(ptr)), INVALID_VALUE);
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut again, longer, 1)), MAP_FAILED);
+    assert_eq!(cu!(cuIpcCloseMemHandle(ptr)), 0);
+    assert_eq!(cu!(cuIpcCloseMemHandle(ptr)), INVALID_VALUE);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut again, longer, 1)), MAP_FAILED);
 }
 
 #[test]
 fn two_processes_share_memory_and_events() {
     cu::use_primary_context();
-    let (mut memory, mut gone) = (Handle([0; 64]), Handle([0; 64]));
+    let (mut memory, mut gone) = (CUipcMemHandle { reserved: [0; 64] }, CUipcMemHandle { reserved: [0; 64] });
     let ptr = cu::upload(&values(7));
     let freed = cu::upload(&values(0));
-    assert_eq!(ipc!(cuIpcGetMemHandle(&mut memory, ptr)), 0);
-    assert_eq!(ipc!(cuIpcGetMemHandle(&mut gone, freed)), 0);
+    assert_eq!(cu!(cuIpcGetMemHandle(&mut memory, ptr)), 0);
+    assert_eq!(cu!(cuIpcGetMemHandle(&mut gone, freed)), 0);
     assert_eq!(cu!(cuMemFree_v2(freed)), 0);
     assert_eq!(cu::download::<u32>(ptr, COUNT), values(7));
 
-    let (mut event, mut plain, mut shared) = (null_mut(), null_mut(), Handle([0; 64]));
+    let (mut event, mut plain, mut shared) = (null_mut(), null_mut(), CUipcMemHandle { reserved: [0; 64] });
     assert_eq!(cu!(cuEventCreate(&mut event, 4)), INVALID_VALUE);
     assert_eq!(cu!(cuEventCreate(&mut event, SHARED_EVENT)), 0);
     assert_eq!(cu!(cuEventCreate(&mut plain, 2)), 0);
-    assert_eq!(ipc!(cuIpcGetEventHandle(&mut shared, plain)), INVALID_HANDLE);
-    assert_eq!(ipc!(cuIpcGetEventHandle(&mut shared, event)), 0);
+    assert_eq!(cu!(cuIpcGetEventHandle(&mut shared, plain)), INVALID_HANDLE);
+    assert_eq!(cu!(cuIpcGetEventHandle(&mut shared, event)), 0);
 
     // A process does not open its own handles, and no others than handles.
     let (mut other, mut nothing) = (0, null_mut());
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut other, memory, 1)), INVALID_CONTEXT);
-    assert_eq!(ipc!(cuIpcOpenMemHandle_v2(&mut other, Handle([3; 64]), 1)), INVALID_VALUE);
-    assert_eq!(ipc!(cuIpcOpenEventHandle(&mut nothing, Handle([3; 64]))), MAP_FAILED);
-    assert_eq!(ipc!(cuIpcGetMemHandle(&mut gone, 0x1234)), INVALID_VALUE);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut other, memory, 1)), INVALID_CONTEXT);
+    assert_eq!(
+        cu!(cuIpcOpenMemHandle_v2(&mut other, CUipcMemHandle { reserved: [3; 64] }, 1)),
+        INVALID_VALUE
+    );
+    assert_eq!(cu!(cuIpcOpenEventHandle(&mut nothing, CUipcMemHandle { reserved: [3; 64] })), MAP_FAILED);
+    assert_eq!(cu!(cuIpcGetMemHandle(&mut gone, 0x1234)), INVALID_VALUE);
 
     let mut stream = null_mut();
     assert_eq!(cu!(cuStreamCreate(&mut stream, 1)), 0);
     // CU_STREAM_WAIT_VALUE_EQ: the second process writes a 1 there.
-    assert_eq!(ipc!(cuStreamWaitValue32_v2(stream, ptr + 4, 1, 1)), 0);
+    assert_eq!(cu!(cuStreamWaitValue32_v2(stream, ptr + 4, 1, 1)), 0);
     assert_eq!(cu!(cuEventRecord(event, stream)), 0);
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "ipc::second_process", "--nocapture"])
@@ -137,7 +117,7 @@ fn two_processes_share_memory_and_events() {
         .status()
         .unwrap();
     assert!(status.success());
-    assert_eq!(ipc!(cuEventSynchronize(event)), 0);
+    assert_eq!(cu!(cuEventSynchronize(event)), 0);
     assert_eq!(cu::download::<u32>(ptr, 4), [7, 1, 5, 10]);
     assert_eq!(cu!(cuMemFree_v2(ptr)), 0);
 }

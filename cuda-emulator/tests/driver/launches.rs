@@ -11,7 +11,7 @@ const INVALID_VALUE: i32 = 1;
 const INVALID_HANDLE: i32 = 400;
 const NOT_READY: i32 = 600;
 const COOPERATIVE_LAUNCH_TOO_LARGE: i32 = 720;
-const MAX_DYNAMIC_SHARED_SIZE_BYTES: i32 = 8;
+const MAX_DYNAMIC_SHARED_SIZE_BYTES: u32 = 8;
 
 #[test]
 fn a_grid_computes_all_elements() {

@@ -118,10 +118,10 @@ fn host_functions_are_captured_and_see_the_order() {
     assert_eq!(cu!(cuMemAllocManaged(&mut place, 4, 1)), 0);
     assert_eq!(cu!(cuStreamBeginCapture_v2(stream, GLOBAL)), 0);
     assert_eq!(cu!(cuMemsetD32Async(place, 5, 1, stream)), 0);
-    assert_eq!(cu!(cuLaunchHostFunc(stream, look, place as *mut c_void)), 0);
+    assert_eq!(cu!(cuLaunchHostFunc(stream, Some(look), place as *mut c_void)), 0);
     assert_eq!(cu!(cuStreamWriteValue32_v2(stream, place, 11, 0)), 0);
     assert_eq!(cu!(cuStreamWaitValue32_v2(stream, place, 11, 1)), 0);
-    assert_eq!(cu!(cuLaunchHostFunc(stream, look, place as *mut c_void)), 0);
+    assert_eq!(cu!(cuLaunchHostFunc(stream, Some(look), place as *mut c_void)), 0);
     assert_eq!(cu!(cuStreamEndCapture(stream, &mut graph)), 0);
     assert_eq!(SEEN.load(Ordering::SeqCst), 0);
     launch_graph(graph, stream);
@@ -140,7 +140,7 @@ fn a_capture_can_add_to_a_graph_and_its_dependencies_can_change() {
     assert_eq!(cu!(cuGraphAddEmptyNode(&mut first, graph, std::ptr::null(), 0)), 0);
     assert_eq!(cu!(cuStreamBeginCaptureToGraph(stream, graph, &first, std::ptr::null(), 1, GLOBAL)), 0);
     assert_eq!(cu!(cuMemsetD32Async(target, 1, 1, stream)), 0);
-    assert_eq!(cu!(cuStreamUpdateCaptureDependencies(stream, &first, 1, 1)), 0);
+    assert_eq!(cu!(cuStreamUpdateCaptureDependencies(stream, &mut first, 1, 1)), 0);
     assert_eq!(cu!(cuMemsetD32Async(target + 4, 2, 1, stream)), 0);
     assert_eq!(cu!(cuStreamEndCapture(stream, &mut ended)), 0);
     assert_eq!((ended, count_nodes(graph)), (graph, 3));
@@ -162,7 +162,7 @@ fn host_functions_must_not_call_the_api() {
     let _alone = alone();
     cu::use_primary_context();
     let stream = stream();
-    assert_eq!(cu!(cuLaunchHostFunc(stream, call, null_mut())), 0);
+    assert_eq!(cu!(cuLaunchHostFunc(stream, Some(call), null_mut())), 0);
     assert_eq!(cu!(cuStreamSynchronize(stream)), 0);
     assert_eq!(ANSWER.load(Ordering::SeqCst), 800);
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::alone;
 use crate::capture::stream;
-use crate::cu::{self, Opaque, UpdateResult, cu, download, function, pointers, upload};
+use cuda_abi::CUgraphExecUpdateResultInfo;
+
+use crate::cu::{self, Opaque, cu, download, function, pointers, upload};
 use crate::nodes::{add_memset, graph, kernel_params, memset};
 
 const INVALID_VALUE: i32 = 1;
@@ -39,7 +41,7 @@ fn single_nodes_change_without_a_new_graph() {
     launch(exec, stream);
     assert_eq!(download::<f32>(target, 2), [3.0, 7.0]);
     let mut values = pointers![target, source, both];
-    given.params = values.as_mut_ptr();
+    given.v1.params = values.as_mut_ptr() as usize;
     assert_eq!(cu!(cuGraphExecKernelNodeSetParams_v2(exec, node, &given)), 0);
     assert_eq!(cu!(cuGraphExecKernelNodeSetParams_v2(exec, fill, &given)), INVALID_VALUE);
     launch(exec, stream);
@@ -65,16 +67,16 @@ fn a_graph_of_the_same_shape_can_take_over() {
     add_memset(third, &[], &memset(target, 5, 2));
     let odd = add_memset(third, &[], &memset(target, 6, 1));
     let exec = instantiate(first);
-    let mut info = UpdateResult { result: 9, node: null_mut(), from: null_mut() };
+    let mut info = CUgraphExecUpdateResultInfo { result: 9, ..CUgraphExecUpdateResultInfo::ZERO };
     assert_eq!(cu!(cuGraphExecUpdate_v2(exec, second, &mut info)), 0);
     assert_eq!(info.result, 0);
     assert_eq!(cu!(cuGraphExecUpdate_v2(exec, third, &mut info)), UPDATE_FAILURE);
-    assert_eq!((info.result, info.node), (2, odd));
+    assert_eq!((info.result, info.error_node), (2, odd as u64));
     let mut empty = null_mut();
     assert_eq!(cu!(cuGraphDestroyNode(odd)), 0);
     assert_eq!(cu!(cuGraphAddEmptyNode(&mut empty, third, null(), 0)), 0);
     assert_eq!(cu!(cuGraphExecUpdate_v2(exec, third, &mut info)), UPDATE_FAILURE);
-    assert_eq!((info.result, info.node), (3, empty));
+    assert_eq!((info.result, info.error_node), (3, empty as u64));
     launch(exec, stream);
     assert_eq!(download::<u32>(target, 2), [4, 3]);
     for graph in [first, second, third] {
@@ -92,8 +94,8 @@ fn user_objects_live_as_long_as_somebody_refers_to_them() {
     let _alone = alone();
     cu::use_primary_context();
     let (graph, mut object) = (graph(), null_mut());
-    assert_eq!(cu!(cuUserObjectCreate(&mut object, null_mut(), destroy, 1, 0)), INVALID_VALUE);
-    assert_eq!(cu!(cuUserObjectCreate(&mut object, null_mut(), destroy, 1, 1)), 0);
+    assert_eq!(cu!(cuUserObjectCreate(&mut object, null_mut(), Some(destroy), 1, 0)), INVALID_VALUE);
+    assert_eq!(cu!(cuUserObjectCreate(&mut object, null_mut(), Some(destroy), 1, 1)), 0);
     // CU_GRAPH_USER_OBJECT_MOVE
     assert_eq!(cu!(cuGraphRetainUserObject(graph, object, 1, 1)), 0);
     let exec = instantiate(graph);

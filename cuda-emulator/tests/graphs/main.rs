@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Stream capture and graphs. A program of its own, one test at a time: a capture forbids calls to all threads.
 
-mod api;
 mod capture;
 #[path = "../driver/cu.rs"]
 #[allow(dead_code, reason = "shared with the tests of the driver API")]
@@ -11,10 +10,17 @@ mod memory;
 mod nodes;
 mod rules;
 
-/// The prototypes, and what tests begin with.
+/// The driver API, and what tests begin with.
 mod cu {
-    pub use crate::api::*;
     pub use crate::driver_cu::*;
+
+    /// The addresses of kernel arguments, as an array that must outlive its use.
+    macro_rules! pointers {
+        ($($arg:expr),* $(,)?) => {
+            [$(std::ptr::from_ref(&$arg).cast_mut().cast::<std::ffi::c_void>()),*]
+        };
+    }
+    pub(crate) use pointers;
 }
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -3,11 +3,17 @@
 
 use std::ptr::null_mut;
 
+use cuda_abi::{CUDA_MEM_ALLOC_NODE_PARAMS, CUmemLocation, CUmemPoolProps};
+
 use crate::alone;
 use crate::capture::stream;
 use crate::cu::{self, cu, upload};
 
 const INVALID_VALUE: i32 = 1;
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const PINNED: u32 = 1;
+/// Device 0.
+const DEVICE: CUmemLocation = CUmemLocation { kind: 1, id: 0 };
 
 fn used() -> u64 {
     let mut used = 0u64;
@@ -128,44 +134,22 @@ fn memory_that_the_graph_frees_is_free_again() {
     assert_eq!(cu!(cuGraphDestroy(graph)), 0);
 }
 
-unsafe extern "C" {
-    fn cuGraphAddMemAllocNode(
-        node: *mut cu::Opaque,
-        graph: cu::Opaque,
-        dependencies: *const cu::Opaque,
-        count: usize,
-        params: *mut [u64; 15],
-    ) -> i32;
-    fn cuGraphAddMemFreeNode(
-        node: *mut cu::Opaque,
-        graph: cu::Opaque,
-        dependencies: *const cu::Opaque,
-        count: usize,
-        ptr: u64,
-    ) -> i32;
-}
-
 #[test]
 fn what_a_graph_frees_it_allocates_again() {
     let _alone = alone();
     cu::use_primary_context();
     let mut graph = null_mut();
     assert_eq!(cu!(cuGraphCreate(&mut graph, 0)), 0);
-    // CUDA_MEM_ALLOC_NODE_PARAMS: pinned memory of device 0; bytes; the address.
-    let allocate = |behind: &[cu::Opaque], bytes: u64| {
-        let (mut node, mut params) = (null_mut(), [0_u64; 15]);
-        (params[0], params[1], params[13]) = (1, 1, bytes);
-        let (first, count) = (behind.as_ptr(), behind.len());
-        // SAFETY: all pointers are to variables of this test.
-        let status = unsafe { cuGraphAddMemAllocNode(&mut node, graph, first, count, &mut params) };
-        assert_eq!(status, 0);
-        (node, params[14])
+    let allocate = |behind: &[cu::Opaque], bytes: usize| {
+        let pool = CUmemPoolProps { kind: PINNED, location: DEVICE, ..CUmemPoolProps::ZERO };
+        let mut params = CUDA_MEM_ALLOC_NODE_PARAMS { pool, bytes, ..CUDA_MEM_ALLOC_NODE_PARAMS::ZERO };
+        let (mut node, first, count) = (null_mut(), behind.as_ptr(), behind.len());
+        assert_eq!(cu!(cuGraphAddMemAllocNode(&mut node, graph, first, count, &mut params)), 0);
+        (node, params.dptr)
     };
     let free = |behind: &[cu::Opaque], ptr: u64| {
         let mut node = null_mut();
-        // SAFETY: all pointers are to variables of this test.
-        let status = unsafe { cuGraphAddMemFreeNode(&mut node, graph, behind.as_ptr(), behind.len(), ptr) };
-        assert_eq!(status, 0);
+        assert_eq!(cu!(cuGraphAddMemFreeNode(&mut node, graph, behind.as_ptr(), behind.len(), ptr)), 0);
         node
     };
     let (first, one) = allocate(&[], 4096);

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::alone;
 use crate::capture::{count_nodes, event, launch_graph, stream};
-use crate::cu::{
-    self, HostParams, KernelParams, Memcpy3D, MemsetParams, NodeParams, Opaque, Place, cu, download,
-    function, pointers, upload,
+use cuda_abi::{
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D,
+    CUDA_MEMSET_NODE_PARAMS, CUgraphNodeParams, CopyEnd3D,
 };
+
+use crate::cu::{self, Opaque, cu, download, function, pointers, upload};
 
 const INVALID_VALUE: i32 = 1;
 
@@ -20,29 +22,30 @@ pub fn graph() -> Opaque {
     graph
 }
 
-pub fn kernel_params(function: Opaque, block: u32, params: *mut *mut c_void) -> KernelParams {
+pub fn kernel_params(function: Opaque, block: u32, params: *mut *mut c_void) -> CUDA_KERNEL_NODE_PARAMS {
     let (grid, block) = ([1, 1, 1], [block, 1, 1]);
-    let (extra, kernel, context) = (null_mut(), null_mut(), null_mut());
-    KernelParams { function, grid, block, shared: 0, params, extra, kernel, context }
+    let (function, params) = (function as u64, params as usize);
+    let v1 = CUDA_KERNEL_NODE_PARAMS_v1 { function, grid, block, params, ..CUDA_KERNEL_NODE_PARAMS_v1::ZERO };
+    CUDA_KERNEL_NODE_PARAMS { v1, kernel: 0, context: 0 }
 }
 
-pub fn memset(to: u64, value: u32, width: usize) -> MemsetParams {
-    MemsetParams { to, pitch: 0, value, element: 4, width, height: 1 }
+pub fn memset(to: u64, value: u32, width: usize) -> CUDA_MEMSET_NODE_PARAMS {
+    CUDA_MEMSET_NODE_PARAMS { dst: to, pitch: 0, value, element_bytes: 4, width, height: 1 }
 }
 
-pub fn add_memset(graph: Opaque, after: &[Opaque], params: &MemsetParams) -> Opaque {
+pub fn add_memset(graph: Opaque, after: &[Opaque], params: &CUDA_MEMSET_NODE_PARAMS) -> Opaque {
     let mut node = null_mut();
     let context = cu::use_primary_context();
     assert_eq!(cu!(cuGraphAddMemsetNode(&mut node, graph, after.as_ptr(), after.len(), params, context)), 0);
     node
 }
 
-fn linear(to: (u32, u64), from: (u32, u64), bytes: usize) -> Memcpy3D {
+fn linear(to: (u32, u64), from: (u32, u64), bytes: usize) -> CUDA_MEMCPY3D {
     let place = |(memory_type, address)| {
         let (host, device) = if memory_type == 1 { (address, 0) } else { (0, address) };
-        Place { memory_type, host, device, ..Place::default() }
+        CopyEnd3D { memory_type, host, device, ..CopyEnd3D::ZERO }
     };
-    Memcpy3D { from: place(from), to: place(to), width: bytes, height: 1, depth: 1 }
+    CUDA_MEMCPY3D { src: place(from), dst: place(to), width: bytes, height: 1, depth: 1 }
 }
 
 #[test]
@@ -61,7 +64,7 @@ fn nodes_run_after_those_that_they_wait_for() {
     let mut back = [0f32; 4];
     // Made in the opposite order.
     let (mut host, mut copy, mut kernel) = (null_mut(), null_mut(), null_mut());
-    let summing = HostParams { function: add, data: back.as_mut_ptr().cast() };
+    let summing = CUDA_HOST_NODE_PARAMS { function: Some(add), argument: back.as_mut_ptr() as usize };
     assert_eq!(cu!(cuGraphAddHostNode(&mut host, graph, null(), 0, &summing)), 0);
     let box_params = linear((1, back.as_mut_ptr() as u64), (2, target), 16);
     assert_eq!(cu!(cuGraphAddMemcpyNode(&mut copy, graph, null(), 0, &box_params, context)), 0);
@@ -103,18 +106,20 @@ fn parameters_can_be_read_and_set() {
     assert_eq!(cu!(cuGraphAddKernelNode_v2(&mut kernel, graph, null(), 0, &given)), 0);
     let mut shown = given;
     assert_eq!(cu!(cuGraphKernelNodeGetParams_v2(kernel, &mut shown)), 0);
-    assert_eq!((shown.function, shown.grid, shown.block), (given.function, given.grid, given.block));
+    let shape = |params: &CUDA_KERNEL_NODE_PARAMS| (params.v1.function, params.v1.grid, params.v1.block);
+    assert_eq!(shape(&shown), shape(&given));
+    let shown = shown.v1.params as *const *const i32;
     // SAFETY: the node keeps its parameters until it changes: the third is an int.
-    assert_eq!(unsafe { *(*shown.params.add(2)).cast::<i32>() }, 2);
+    assert_eq!(unsafe { **shown.add(2) }, 2);
     launch_graph(graph, stream);
     assert_eq!(download::<f32>(target, 4), [3.0, 3.0, 0.0, 0.0]);
     let mut values = pointers![target, source, 4i32];
-    given.params = values.as_mut_ptr();
+    given.v1.params = values.as_mut_ptr() as usize;
     assert_eq!(cu!(cuGraphKernelNodeSetParams_v2(kernel, &given)), 0);
     launch_graph(graph, stream);
     assert_eq!(download::<f32>(target, 4), [3.0; 4]);
     let node = add_memset(graph, &[kernel], &memset(target, 9, 4));
-    let mut shown = MemsetParams::default();
+    let mut shown = CUDA_MEMSET_NODE_PARAMS::ZERO;
     assert_eq!(cu!(cuGraphMemsetNodeGetParams(node, &mut shown)), 0);
     assert_eq!(shown, memset(target, 9, 4));
     assert_eq!(cu!(cuGraphKernelNodeSetParams_v2(node, &given)), INVALID_VALUE);
@@ -143,7 +148,7 @@ fn children_clones_and_any_node() {
     assert_eq!(cu!(cuGraphDestroy(own)), INVALID_VALUE);
     let mut body = [0u64; 29];
     body[..5].copy_from_slice(&[target, 0, 4 << 32 | 3, 1, 1]);
-    let mut any = NodeParams { kind: 2, reserved: [0; 3], body, reserved2: 0 };
+    let mut any = CUgraphNodeParams { kind: 2, payload: body, ..CUgraphNodeParams::ZERO };
     let mut last = null_mut();
     assert_eq!(cu!(cuGraphAddNode_v2(&mut last, parent, &node, null(), 1, &mut any)), 0);
     any.kind = 77;
@@ -168,9 +173,9 @@ fn copies_show_what_they_copy_and_events_are_recorded() {
     let (mut copy, mut record) = (null_mut(), null_mut());
     let given = linear((2, to), (2, from), 8);
     assert_eq!(cu!(cuGraphAddMemcpyNode(&mut copy, graph, null(), 0, &given, context)), 0);
-    let mut shown = Memcpy3D::default();
+    let mut shown = CUDA_MEMCPY3D::ZERO;
     assert_eq!(cu!(cuGraphMemcpyNodeGetParams(copy, &mut shown)), 0);
-    assert_eq!((shown.to.device, shown.from.device, shown.width), (to, from, 8));
+    assert_eq!((shown.dst.device, shown.src.device, shown.width), (to, from, 8));
     assert_eq!(cu!(cuGraphAddEventRecordNode(&mut record, graph, &copy, 1, event)), 0);
     let beyond = linear((2, to), (2, from), 12);
     assert_eq!(cu!(cuGraphAddMemcpyNode(&mut copy, graph, null(), 0, &beyond, context)), INVALID_VALUE);

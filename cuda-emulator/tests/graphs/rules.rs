@@ -55,7 +55,7 @@ fn waiting_for_a_capturing_stream_ends_the_capture() {
         assert_eq!(status, 2);
         assert_eq!(cu!(cuMemsetD32Async(0, 0, 0, stream)), 0);
         let target = 0u64;
-        assert_eq!(cu!(cuLaunchHostFunc(stream, nothing, target as *mut _)), INVALIDATED);
+        assert_eq!(cu!(cuLaunchHostFunc(stream, Some(nothing), target as *mut _)), INVALIDATED);
         end(stream, INVALIDATED);
     }
     assert_eq!(cu!(cuStreamSynchronize(stream)), 0);

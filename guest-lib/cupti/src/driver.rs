@@ -7,6 +7,7 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use cuda_abi::prototypes::functions::{cuCtxGetCurrent, cuInit};
 use cuda_abi::{PROVIDER_NAMES, RUNTIME_NAME, TRACE_VERSION, TraceHooks, TraceProvider};
 
 use crate::result::{NOT_INITIALIZED, NOT_SUPPORTED, Result};
@@ -20,16 +21,11 @@ const NOT_SERVED: [c_int; 2] = [500, 801];
 /// Runtimes that report calls.
 const RUNTIMES: [&CStr; 2] = [c"libcudart.so.13", c"libcudart.so.12"];
 
-/// `cuInit`
-type Init = unsafe extern "C" fn(u32) -> c_int;
-/// `cuCtxGetCurrent`
-type Current = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
-
 /// Functions of libcuda.
 struct Driver {
     provider: &'static TraceProvider,
-    init: Init,
-    current: Current,
+    init: cuInit,
+    current: cuCtxGetCurrent,
 }
 
 /// The work of GPUs was measured at some time: some may be left.
@@ -69,12 +65,12 @@ fn driver() -> Option<&'static Driver> {
         let provider =
             unsafe { transmute::<usize, extern "C" fn() -> *const TraceProvider>(address)().as_ref() };
         let provider = provider.filter(|provider| provider.version == TRACE_VERSION)?;
-        // SAFETY: functions of the driver API, which have these signatures.
+        // SAFETY: functions of the driver API, with their prototypes.
         unsafe {
             Some(Driver {
                 provider,
-                init: transmute::<usize, Init>(init),
-                current: transmute::<usize, Current>(current),
+                init: transmute::<usize, cuInit>(init),
+                current: transmute::<usize, cuCtxGetCurrent>(current),
             })
         }
     };
@@ -99,7 +95,7 @@ pub fn now(provider: &TraceProvider) -> Option<u64> {
 
 /// The calling thread's current context.
 pub fn current_context() -> *mut c_void {
-    let mut context = null_mut();
+    let mut context = 0;
     if let Some(driver) = driver() {
         // SAFETY: `context` is a local.
         let result = unsafe { (driver.current)(&raw mut context) };
@@ -107,7 +103,7 @@ pub fn current_context() -> *mut c_void {
             return null_mut();
         }
     }
-    context
+    context as *mut c_void
 }
 
 /// Sets the functions that the loaded runtimes report calls to. NULL: none.

@@ -156,9 +156,11 @@ macro_rules! entry_points {
         $($crate::entry_points!(@one [$(#[$doc])*] $kind [$name $($per_thread)?] ($($parameters)*) $body);)*
     };
     (@one [$($doc:tt)*] $kind:ident [$name:ident] ($api:pat $(, $p:ident: $t:ty)*) $body:block) => {
+        ::cuda_abi::check_prototype!($name($($t),*));
         $crate::entry_points!(@function [$($doc)*] $kind $name Legacy ($api $(, $p: $t)*) $body);
     };
     (@one [$($doc:tt)*] $kind:ident [$name:ident $per_thread:ident] ($api:pat $(, $p:ident: $t:ty)*) $body:block) => {
+        ::cuda_abi::check_prototype!($name($($t),*));
         $crate::entry_points!(@function [$($doc)*] $kind $name Legacy ($api $(, $p: $t)*) $body);
         $crate::entry_points!(@function [$($doc)*] $kind $per_thread PerThread ($api $(, $p: $t)*) $body);
     };

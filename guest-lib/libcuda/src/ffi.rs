@@ -11,6 +11,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use cuda_abi::prototypes::{Parameter, Shape};
 use virtio_cuda_client::CudaError;
 
 /// The place in which the caller wants a `T`.
@@ -189,4 +190,20 @@ impl HostPtr {
     pub unsafe fn as_in<T: Copy>(&self) -> In<T> {
         In(self.0.cast())
     }
+}
+
+impl<T> Parameter for Out<T> {
+    const SHAPE: Shape = Shape::Pointer(size_of::<T>());
+}
+impl<T> Parameter for In<T> {
+    const SHAPE: Shape = Shape::Pointer(size_of::<T>());
+}
+impl Parameter for Name {
+    const SHAPE: Shape = Shape::Pointer(size_of::<c_char>());
+}
+impl Parameter for OutName {
+    const SHAPE: Shape = Shape::Pointer(size_of::<c_char>());
+}
+impl Parameter for HostPtr {
+    const SHAPE: Shape = Shape::Pointer(0);
 }

@@ -9,6 +9,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, IntoRawFd};
 use std::os::unix::fs::FileExt;
 
+use cuda_abi::CUipcMemHandle;
 use virtio_cuda_client::protocol::{AllocationId, DevicePtr, EventId};
 use virtio_cuda_client::{CudaError, calls};
 
@@ -31,24 +32,17 @@ const IPC_OWNER: u64 = 1;
 
 type Token = [u8; TOKEN_BYTES];
 
-/// `CUipcMemHandle`, `CUipcEventHandle` and `CUmemPoolPtrExportData`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Handle([u8; 64]);
+/// The handle for a token: a `CUipcMemHandle`, `CUipcEventHandle` or `CUmemPoolPtrExportData`.
+pub fn handle_of(token: Token) -> CUipcMemHandle {
+    let mut reserved = [0; 64];
+    reserved[..MAGIC.len()].copy_from_slice(&MAGIC);
+    reserved[MAGIC.len()..TOKEN_END].copy_from_slice(&token);
+    CUipcMemHandle { reserved }
+}
 
-impl Handle {
-    /// The handle for a token.
-    pub fn new(token: Token) -> Self {
-        let mut bytes = [0; 64];
-        bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
-        bytes[MAGIC.len()..TOKEN_END].copy_from_slice(&token);
-        Self(bytes)
-    }
-
-    /// The token in a handle of this library.
-    pub fn token(&self) -> Result<Token, CudaError> {
-        token_of(&self.0[..TOKEN_END])
-    }
+/// The token in a handle of this library.
+pub fn token_of_handle(handle: &CUipcMemHandle) -> Result<Token, CudaError> {
+    token_of(&handle.reserved[..TOKEN_END])
 }
 
 fn token_of(bytes: &[u8]) -> Result<Token, CudaError> {
@@ -82,10 +76,10 @@ pub fn token_in(descriptor: i32) -> Result<Token, CudaError> {
     token_of(&bytes)
 }
 
-fn open_memory(api: Api, out: Out<u64>, handle: Handle, flags: u32) -> Result<(), CudaError> {
+fn open_memory(api: Api, out: Out<u64>, handle: CUipcMemHandle, flags: u32) -> Result<(), CudaError> {
     out.check()?;
     let context = api.context()?.0;
-    let (dptr, bytes) = calls::cuIpcOpenMemHandle_v2(&mut api.call(), handle.token()?, flags)?;
+    let (dptr, bytes) = calls::cuIpcOpenMemHandle_v2(&mut api.call(), token_of_handle(&handle)?, flags)?;
     let memory = &api.driver.memory;
     memory.claims.claim(dptr.0, bytes);
     memory.ranges.add_device(DeviceRange {
@@ -104,19 +98,19 @@ fn open_memory(api: Api, out: Out<u64>, handle: Handle, flags: u32) -> Result<()
 
 entry_points! {
     /// Offers memory of `cuMemAlloc` to other processes: all of the allocation that `dptr` lies in.
-    call cuIpcGetMemHandle(api, pHandle: Out<Handle>, dptr: u64) {
+    call cuIpcGetMemHandle(api, pHandle: Out<CUipcMemHandle>, dptr: u64) {
         pHandle.check()?;
         api.driver.memory.ahead.share();
-        pHandle.set(Handle::new(calls::cuIpcGetMemHandle(&mut api.in_context()?, DevicePtr(dptr))?))
+        pHandle.set(handle_of(calls::cuIpcGetMemHandle(&mut api.in_context()?, DevicePtr(dptr))?))
     }
 
     /// Opens memory that another process has offered.
-    call cuIpcOpenMemHandle(api, pdptr: Out<u64>, handle: Handle, Flags: u32) {
+    call cuIpcOpenMemHandle(api, pdptr: Out<u64>, handle: CUipcMemHandle, Flags: u32) {
         open_memory(api, pdptr, handle, Flags)
     }
 
     /// Opens memory that another process has offered.
-    call cuIpcOpenMemHandle_v2(api, pdptr: Out<u64>, handle: Handle, Flags: u32) {
+    call cuIpcOpenMemHandle_v2(api, pdptr: Out<u64>, handle: CUipcMemHandle, Flags: u32) {
         open_memory(api, pdptr, handle, Flags)
     }
 
@@ -129,20 +123,20 @@ entry_points! {
     }
 
     /// Offers an event to other processes.
-    call cuIpcGetEventHandle(api, pHandle: Out<Handle>, event: u64) {
+    call cuIpcGetEventHandle(api, pHandle: Out<CUipcMemHandle>, event: u64) {
         pHandle.check()?;
         if event == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        pHandle.set(Handle::new(calls::cuIpcGetEventHandle(&mut api.in_context_of(event)?, EventId(event))?))
+        pHandle.set(handle_of(calls::cuIpcGetEventHandle(&mut api.in_context_of(event)?, EventId(event))?))
     }
 
     /// Opens an event that another process has offered.
-    call cuIpcOpenEventHandle(api, phEvent: Out<u64>, handle: Handle) {
+    call cuIpcOpenEventHandle(api, phEvent: Out<u64>, handle: CUipcMemHandle) {
         phEvent.check()?;
         let context = api.context()?.0;
         let event = mint();
-        let token = handle.token().map_err(|_| CudaError::MAP_FAILED)?;
+        let token = token_of_handle(&handle).map_err(|_| CudaError::MAP_FAILED)?;
         calls::cuIpcOpenEventHandle(&mut api.call(), EventId(event), token)?;
         api.driver.streams.add(event, Stream { context, flags: 0 });
         phEvent.set(event)
@@ -196,8 +190,8 @@ mod tests {
     #[test]
     fn tokens_survive_both_forms_and_nothing_else_is_one() {
         let token = *b"0123456789abcdef";
-        assert_eq!(Handle::new(token).token(), Ok(token));
-        assert_eq!(Handle([7; 64]).token(), Err(CudaError::INVALID_VALUE));
+        assert_eq!(token_of_handle(&handle_of(token)), Ok(token));
+        assert_eq!(token_of_handle(&CUipcMemHandle { reserved: [7; 64] }), Err(CudaError::INVALID_VALUE));
         let file = file_of(token).expect("memory for a file");
         assert_eq!(token_in(file.as_raw_fd()), Ok(token));
         let other = File::open("/proc/self/exe").expect("exists");

@@ -220,6 +220,7 @@ macro_rules! entry {
         entry!([$($doc)*] {$order} $name $per_thread PerThread $inputs $results);
     };
     ([$($doc:tt)*] $name:ident $function:ident $default:ident ($($c:ident: $ct:ty,)*) ($($p:ident: $pt:ty),*) ($($r:ident),*)) => {
+        ::cuda_abi::check_prototype!($name($($ct),*));
         entry_points!(@function [$($doc)*] call $function $default (api $(, $c: $ct)*) {
             begin!(check api $($p: $pt),*);
             $($r.check()?;)*

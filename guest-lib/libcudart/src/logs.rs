@@ -3,7 +3,9 @@
 
 use core::ffi::{c_char, c_uint, c_void};
 
-use crate::abi::{cudaLogIterator, cudaLogsCallback_t, cudaLogsCallbackHandle};
+use cuda_abi::prototypes::types::CUlogIterator as cudaLogIterator;
+
+use crate::abi::{cudaLogsCallback_t, cudaLogsCallbackHandle};
 use crate::{driver, state};
 
 api! {

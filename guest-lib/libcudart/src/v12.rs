@@ -9,8 +9,8 @@ use core::mem::offset_of;
 use core::ptr;
 
 use crate::abi::driver::{CU_POINTER_ATTRIBUTE_IS_MANAGED, CUDA_LAUNCH_PARAMS};
-use crate::abi::shared::{cudaLaunchParams, cudaMemLocation};
-use crate::abi::version::{cudaDeviceProp, cudaGraphNodeParams};
+use crate::abi::shared::{cudaGraphNodeParams, cudaLaunchParams, cudaMemLocation};
+use crate::abi::version::cudaDeviceProp;
 use crate::abi::{
     CUdeviceptr, CUgraph, CUstream, cudaEvent_t, cudaGraph_t, cudaGraphNode_t, cudaMemcpy3DBatchOp,
     cudaMemcpyAttributes, cudaStream_t,
@@ -191,10 +191,10 @@ api! {
 /// A device of 12's managed memory calls: an ordinal, or the CPU.
 fn location(device: c_int) -> Result<cudaMemLocation> {
     if device == CPU_DEVICE {
-        return Ok(cudaMemLocation { type_: LOCATION_HOST, id: 0 });
+        return Ok(cudaMemLocation { kind: LOCATION_HOST, id: 0 });
     }
     let id = state::runtime()?.device(device).map_err(|_| cudaErrorInvalidDevice)?.handle;
-    Ok(cudaMemLocation { type_: LOCATION_DEVICE, id })
+    Ok(cudaMemLocation { kind: LOCATION_DEVICE, id })
 }
 
 /// Returns whether it is managed memory.
@@ -230,15 +230,12 @@ unsafe fn capture_info(
 
 fn driver_launch(launch: &cudaLaunchParams) -> Result<CUDA_LAUNCH_PARAMS> {
     Ok(CUDA_LAUNCH_PARAMS {
-        function: module::function_of(launch.func)?,
-        gridDimX: launch.gridDim.x,
-        gridDimY: launch.gridDim.y,
-        gridDimZ: launch.gridDim.z,
-        blockDimX: launch.blockDim.x,
-        blockDimY: launch.blockDim.y,
-        blockDimZ: launch.blockDim.z,
-        sharedMemBytes: c_uint::try_from(launch.sharedMem).map_err(|_| cudaErrorInvalidValue)?,
-        hStream: launch.stream,
-        kernelParams: launch.args,
+        function: module::function_of(launch.func)? as u64,
+        grid: [launch.gridDim.x, launch.gridDim.y, launch.gridDim.z],
+        block: [launch.blockDim.x, launch.blockDim.y, launch.blockDim.z],
+        shared_bytes: c_uint::try_from(launch.sharedMem).map_err(|_| cudaErrorInvalidValue)?,
+        pad: 0,
+        stream: launch.stream as u64,
+        params: launch.args as usize,
     })
 }

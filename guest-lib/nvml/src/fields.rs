@@ -6,12 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use virtio_cuda_client::calls;
 
 use crate::error::{
-    NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INVALID_ARGUMENT, NVML_SUCCESS, Result, nvmlReturn_t,
-    of_call,
+    NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INVALID_ARGUMENT, NVML_SUCCESS, Result, of_call,
 };
 use crate::pointers::Out;
 use crate::sensors::{TEMPERATURE, sensor};
 use crate::state::{self, nvmlDevice_t};
+use cuda_abi::{nvmlFieldValue_t, nvmlMarginTemperature_v1_t};
 
 /// `NVML_VALUE_TYPE_UNSIGNED_INT`.
 const UNSIGNED_INT: u32 = 1;
@@ -25,28 +25,10 @@ const REPLAYS: u32 = 2;
 const MARGIN: u32 = 3;
 
 #[repr(C)]
-pub struct nvmlFieldValue_t {
-    fieldId: u32,
-    scopeId: u32,
-    timestamp: i64,
-    latencyUsec: i64,
-    valueType: u32,
-    nvmlReturn: nvmlReturn_t,
-    value: u64,
-}
-const _: () = assert!(size_of::<nvmlFieldValue_t>() == 40);
-
-#[repr(C)]
 pub struct nvmlTemperature_v1_t {
     version: u32,
     sensorType: u32,
     temperature: i32,
-}
-
-#[repr(C)]
-pub struct nvmlMarginTemperature_v1_t {
-    version: u32,
-    marginTemperature: i32,
 }
 
 /// `NVML_STRUCT_VERSION` of a structure's first version.
@@ -77,12 +59,12 @@ api! {
         }
         // SAFETY: not null, so the program promises `count` values there.
         for value in unsafe { core::slice::from_raw_parts_mut(values, count as usize) } {
-            let found = field_value(device, value.fieldId, value.scopeId);
+            let found = field_value(device, value.field, value.scope);
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            value.timestamp = now.map_or(0, |now| now.as_micros() as i64);
-            value.latencyUsec = 0;
-            value.nvmlReturn = found.err().unwrap_or(NVML_SUCCESS);
-            (value.valueType, value.value) = found.unwrap_or((UNSIGNED_INT, 0));
+            value.time = now.map_or(0, |now| now.as_micros() as i64);
+            value.latency = 0;
+            value.result = found.err().unwrap_or(NVML_SUCCESS).0;
+            (value.kind, value.value) = found.unwrap_or((UNSIGNED_INT, 0));
         }
         Ok(())
     }
@@ -118,7 +100,7 @@ api! {
         if margin.version != version::<nvmlMarginTemperature_v1_t>() {
             return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
         }
-        margin.marginTemperature = single(device, MARGIN)?.cast_signed();
+        margin.degrees = single(device, MARGIN)?.cast_signed();
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 use core::mem::size_of;
 
+use cuda_abi::nvmlMemory_t;
 use virtio_cuda_client::calls;
 
 use crate::error::{NVML_ERROR_FUNCTION_NOT_FOUND, Result, of_call};
@@ -11,13 +12,6 @@ use crate::state::{self, nvmlDevice_t};
 
 /// `NVML_STRUCT_VERSION(Memory, 2)`.
 const MEMORY_V2: u32 = size_of::<nvmlMemory_v2_t>() as u32 | 2 << 24;
-
-#[repr(C)]
-pub struct nvmlMemory_t {
-    total: u64,
-    free: u64,
-    used: u64,
-}
 
 #[repr(C)]
 pub struct nvmlMemory_v2_t {

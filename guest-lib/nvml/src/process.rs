@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::Path;
 
+use cuda_abi::nvmlProcessInfo_v2_t;
+
 use crate::error::{
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, Result,
 };
@@ -21,16 +23,6 @@ const NOT_AVAILABLE: u64 = u64::MAX;
 pub struct ProcessInfoV1 {
     pid: u32,
     usedGpuMemory: u64,
-}
-
-/// `nvmlProcessInfo_v2_t`, of `_v2` and `_v3` functions.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ProcessInfoV2 {
-    pid: u32,
-    usedGpuMemory: u64,
-    gpuInstanceId: u32,
-    computeInstanceId: u32,
 }
 
 /// `nvmlProcessDetail_v1_t`.
@@ -101,9 +93,15 @@ fn v1(pid: u32) -> ProcessInfoV1 {
     ProcessInfoV1 { pid, usedGpuMemory: NOT_AVAILABLE }
 }
 
-fn v2(pid: u32) -> ProcessInfoV2 {
+fn v2(pid: u32) -> nvmlProcessInfo_v2_t {
     // No MIG instances.
-    ProcessInfoV2 { pid, usedGpuMemory: NOT_AVAILABLE, gpuInstanceId: u32::MAX, computeInstanceId: u32::MAX }
+    nvmlProcessInfo_v2_t {
+        pid,
+        pad: 0,
+        used: NOT_AVAILABLE,
+        gpu_instance: u32::MAX,
+        compute_instance: u32::MAX,
+    }
 }
 
 fn detail(pid: u32) -> ProcessDetail {
@@ -129,7 +127,7 @@ api! {
     }
 
     fn nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses_v3(
-        device: nvmlDevice_t, count: Out<u32>, list: *mut ProcessInfoV2,
+        device: nvmlDevice_t, count: Out<u32>, list: *mut nvmlProcessInfo_v2_t,
     ) {
         // SAFETY: the program promises room for as many entries as it says, or null.
         unsafe { list_processes(device, count, list, v2) }
@@ -140,7 +138,7 @@ api! {
     }
 
     fn nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3(
-        device: nvmlDevice_t, count: Out<u32>, _list: *mut ProcessInfoV2,
+        device: nvmlDevice_t, count: Out<u32>, _list: *mut nvmlProcessInfo_v2_t,
     ) {
         nobody(device, count)
     }
@@ -150,7 +148,7 @@ api! {
     }
 
     fn nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDeviceGetMPSComputeRunningProcesses_v3(
-        device: nvmlDevice_t, count: Out<u32>, _list: *mut ProcessInfoV2,
+        device: nvmlDevice_t, count: Out<u32>, _list: *mut nvmlProcessInfo_v2_t,
     ) {
         nobody(device, count)
     }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Detects an emulated GPU.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_void};
+use std::mem::transmute;
 use std::sync::OnceLock;
+
+use cuda_abi::CUuuid;
+use cuda_abi::prototypes::functions::{cuDeviceGet, cuDeviceGetUuid_v2, cuInit};
 
 /// Prefix of the emulator's UUIDs, in the process and through the stack (`cuda-emulator/src/driver/device/mod.rs`).
 const EMULATOR: &[u8] = b"CUDA-Emulator";
@@ -35,18 +39,17 @@ fn uuid() -> Option<[u8; 16]> {
     let initialise = function(c"cuInit")?;
     let get = function(c"cuDeviceGet")?;
     let get_uuid = function(c"cuDeviceGetUuid_v2").or_else(|| function(c"cuDeviceGetUuid"))?;
-    // SAFETY: the driver API's signature of the function of this name.
-    let initialise: unsafe extern "C" fn(c_uint) -> c_int = unsafe { std::mem::transmute(initialise) };
-    // SAFETY: the driver API's signature of `cuDeviceGet`.
-    let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int = unsafe { std::mem::transmute(get) };
-    type GetUuid = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
-    // SAFETY: the driver API's signature of `cuDeviceGetUuid`, which its second version shares.
-    let get_uuid: GetUuid = unsafe { std::mem::transmute(get_uuid) };
-    let (mut device, mut uuid) = (0, [0_u8; 16]);
+    // SAFETY: the function of this prototype.
+    let initialise = unsafe { transmute::<*mut c_void, cuInit>(initialise) };
+    // SAFETY: the function of this prototype.
+    let get = unsafe { transmute::<*mut c_void, cuDeviceGet>(get) };
+    // SAFETY: the function of this prototype, which both versions have.
+    let get_uuid = unsafe { transmute::<*mut c_void, cuDeviceGetUuid_v2>(get_uuid) };
+    let (mut device, mut uuid) = (0, CUuuid::ZERO);
     // SAFETY: the flags must be 0, and a second call has no effect.
     let initialised = unsafe { initialise(0) } == 0;
     // SAFETY: `device` is an int that may be written.
     let found = initialised && unsafe { get(&mut device, 0) } == 0;
-    // SAFETY: a CUuuid is 16 bytes.
-    (found && unsafe { get_uuid(uuid.as_mut_ptr().cast(), device) } == 0).then_some(uuid)
+    // SAFETY: `uuid` may be written.
+    (found && unsafe { get_uuid(&mut uuid, device) } == 0).then_some(uuid.bytes)
 }

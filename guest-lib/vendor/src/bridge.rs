@@ -7,6 +7,9 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
 use std::sync::OnceLock;
 
+use cuda_abi::CUDA_MEMCPY2D;
+use cuda_abi::prototypes::functions;
+
 /// `CUDA_SUCCESS`
 const SUCCESS: c_int = 0;
 /// `CUDA_ERROR_NOT_INITIALIZED`
@@ -16,7 +19,7 @@ const INVALID_CONTEXT: c_int = 201;
 /// `CU_MEMHOSTALLOC_PORTABLE`
 const HOST_PORTABLE: u32 = 1;
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`
-const MEMORY_TYPE: c_int = 2;
+const MEMORY_TYPE: u32 = 2;
 /// `CUDA_ERROR_NOT_FOUND`
 pub const NOT_FOUND: c_int = 500;
 /// `CUDA_ERROR_OUT_OF_MEMORY`
@@ -47,46 +50,6 @@ pub struct Arguments {
     pub output_bytes: usize,
 }
 
-/// `CUDA_MEMCPY2D`
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copy2d {
-    /// The side that is read.
-    pub source: Side,
-    /// The side that is written.
-    pub destination: Side,
-    /// Bytes of a line.
-    pub width: usize,
-    /// Lines.
-    pub height: usize,
-}
-
-/// One half of a `CUDA_MEMCPY2D`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Side {
-    x: usize,
-    y: usize,
-    memory_type: c_int,
-    host: u64,
-    device: u64,
-    array: u64,
-    /// Bytes from line to line.
-    pub pitch: usize,
-}
-
-impl Side {
-    /// Host memory (`CU_MEMORYTYPE_HOST`).
-    pub fn host(address: u64, pitch: usize) -> Self {
-        Self { memory_type: 1, host: address, pitch, ..Self::default() }
-    }
-
-    /// Device memory (`CU_MEMORYTYPE_DEVICE`).
-    pub fn device(address: u64, pitch: usize) -> Self {
-        Self { memory_type: 2, device: address, pitch, ..Self::default() }
-    }
-}
-
 /// The functions of libcuda that are used, with their types and names.
 macro_rules! functions {
     ($($field:ident: $type:ty = $name:literal;)*) => {
@@ -98,7 +61,7 @@ macro_rules! functions {
         impl Bridge {
             /// All of them, if `find` has the address of each.
             fn of(find: impl Fn(&CStr) -> Option<*mut c_void>) -> Option<Self> {
-                // SAFETY: the types are those of the definitions in libcuda/src/names/vendor.rs and of cuda.h.
+                // SAFETY: the types are those of the definitions in libcuda/src/names/vendor.rs, and prototypes of the driver API.
                 Some(unsafe { Self { $($field: transmute::<*mut c_void, $type>(find($name)?),)* } })
             }
         }
@@ -108,17 +71,17 @@ macro_rules! functions {
 functions! {
     open: Open = c"virtio_cuda_vendor_open";
     call: Call = c"virtio_cuda_vendor_call";
-    init: unsafe extern "C" fn(u32) -> c_int = c"cuInit";
-    retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int = c"cuDevicePrimaryCtxRetain";
-    set_current: unsafe extern "C" fn(*mut c_void) -> c_int = c"cuCtxSetCurrent";
-    get_current: unsafe extern "C" fn(*mut *mut c_void) -> c_int = c"cuCtxGetCurrent";
-    device: unsafe extern "C" fn(*mut c_int) -> c_int = c"cuCtxGetDevice";
-    host_alloc: unsafe extern "C" fn(*mut usize, usize, u32) -> c_int = c"cuMemHostAlloc";
-    alloc: unsafe extern "C" fn(*mut u64, usize) -> c_int = c"cuMemAlloc_v2";
-    free: unsafe extern "C" fn(u64) -> c_int = c"cuMemFree_v2";
-    copy: unsafe extern "C" fn(*const Copy2d) -> c_int = c"cuMemcpy2D_v2";
-    copy_in_stream: unsafe extern "C" fn(*const Copy2d, u64) -> c_int = c"cuMemcpy2DAsync_v2";
-    attribute: unsafe extern "C" fn(*mut c_void, c_int, u64) -> c_int = c"cuPointerGetAttribute";
+    init: functions::cuInit = c"cuInit";
+    retain: functions::cuDevicePrimaryCtxRetain = c"cuDevicePrimaryCtxRetain";
+    set_current: functions::cuCtxSetCurrent = c"cuCtxSetCurrent";
+    get_current: functions::cuCtxGetCurrent = c"cuCtxGetCurrent";
+    device: functions::cuCtxGetDevice = c"cuCtxGetDevice";
+    host_alloc: functions::cuMemHostAlloc = c"cuMemHostAlloc";
+    alloc: functions::cuMemAlloc_v2 = c"cuMemAlloc_v2";
+    free: functions::cuMemFree_v2 = c"cuMemFree_v2";
+    copy: functions::cuMemcpy2D_v2 = c"cuMemcpy2D_v2";
+    copy_in_stream: functions::cuMemcpy2DAsync_v2 = c"cuMemcpy2DAsync_v2";
+    attribute: functions::cuPointerGetAttribute = c"cuPointerGetAttribute";
 }
 
 static BRIDGE: OnceLock<Option<Bridge>> = OnceLock::new();
@@ -151,7 +114,7 @@ impl Bridge {
 
     /// Gives the calling thread the primary context of a device.
     fn make_context(&self, device: c_int) -> c_int {
-        let mut context = std::ptr::null_mut();
+        let mut context = 0;
         // SAFETY: `context` is a local; the functions have these types.
         unsafe {
             match (self.retain)(&raw mut context, device) {
@@ -202,10 +165,10 @@ pub fn call(arguments: &Arguments) -> Result<(), c_int> {
 
 /// Pinned memory, which stays. None if there is no more.
 pub fn pinned(bytes: usize) -> Option<usize> {
-    let (bridge, mut address) = (bridge()?, 0);
+    let (bridge, mut address) = (bridge()?, std::ptr::null_mut());
     // SAFETY: `address` is a local.
     let result = bridge.prepared(|| unsafe { (bridge.host_alloc)(&raw mut address, bytes, HOST_PORTABLE) });
-    (result == SUCCESS).then_some(address)
+    (result == SUCCESS).then_some(address as usize)
 }
 
 /// Returns whether CUDA knows the memory at an address: that of a device, or pinned.
@@ -226,7 +189,7 @@ pub fn is_known(address: u64) -> bool {
 /// # Safety
 ///
 /// Host memory of `copy` is valid until the copy is done.
-pub unsafe fn copy(copy: &Copy2d, stream: Option<u64>) -> Result<(), c_int> {
+pub unsafe fn copy(copy: &CUDA_MEMCPY2D, stream: Option<u64>) -> Result<(), c_int> {
     let bridge = bridge().ok_or(NOT_FOUND)?;
     // SAFETY: functions of libcuda with these parameters; the host memory is valid until the copy is done by this
     // function's contract.
@@ -269,7 +232,7 @@ pub fn current_device() -> Result<c_int, c_int> {
 ///
 /// Errors: a `CUresult`, if there is no such device.
 pub fn on_device<T>(device: c_int, body: impl FnOnce() -> T) -> Result<T, c_int> {
-    let (bridge, mut before) = (bridge().ok_or(NOT_FOUND)?, std::ptr::null_mut());
+    let (bridge, mut before) = (bridge().ok_or(NOT_FOUND)?, 0);
     // SAFETY: `before` is a local.
     check(bridge.prepared(|| unsafe { (bridge.get_current)(&raw mut before) }))?;
     check(bridge.make_context(device))?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! CUDA's C structures and rules, each defined once for the guest's libraries, the worker and the emulator.
+//! C structures of CUDA and NVML and prototypes of the driver API, each defined once for the guest's libraries, the worker
+//! and the emulator.
 //!
 //! Types have CUDA's names, fields have Rust's. Enums are plain integers: programs and newer drivers use values that
 //! `cuda.h` 13.0 does not list. Handles and host pointers are integers, too, so that each user converts them to its own
@@ -8,6 +9,7 @@
 
 #![allow(non_camel_case_types, clippy::upper_case_acronyms)]
 
+pub mod prototypes;
 mod structs;
 #[cfg(feature = "wire")]
 mod wire;
@@ -26,7 +28,7 @@ pub type CUhostFn = Option<unsafe extern "C" fn(*mut core::ffi::c_void)>;
 macro_rules! zero {
     ($($t:ty = $zero:expr),*) => { $(impl Zero for $t { const ZERO: Self = $zero; })* };
 }
-zero!(u8 = 0, u16 = 0, u32 = 0, i32 = 0, u64 = 0, usize = 0, f32 = 0.0);
+zero!(u8 = 0, u16 = 0, u32 = 0, i32 = 0, i64 = 0, u64 = 0, usize = 0, f32 = 0.0);
 
 impl<T: Zero, const N: usize> Zero for [T; N] {
     const ZERO: Self = [T::ZERO; N];

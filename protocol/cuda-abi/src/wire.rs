@@ -4,14 +4,14 @@
 //! devices) is converted by the caller.
 
 use virtio_cuda_protocol::cuda::{
-    AllocationProperties, ArrayDescriptor, ArrayMapInfo, Location, MemoryRequirements, PoolProperties,
-    SparseProperties, TextureDescriptor, ViewDescriptor,
+    AllocationProperties, ArrayDescriptor, ArrayMapInfo, DeviceResource, Location, MemoryRequirements,
+    PoolProperties, SparseProperties, TextureDescriptor, ViewDescriptor,
 };
 
 use crate::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES,
-    CUDA_ARRAY3D_DESCRIPTOR, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarrayMapInfo, CUmemAllocationProp,
-    CUmemLocation, CUmemPoolProps,
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarrayMapInfo, CUdevResource,
+    CUmemAllocationProp, CUmemLocation, CUmemPoolProps,
 };
 
 impl From<CUDA_ARRAY_DESCRIPTOR> for ArrayDescriptor {
@@ -34,6 +34,22 @@ impl From<&ArrayDescriptor> for CUDA_ARRAY3D_DESCRIPTOR {
         let ArrayDescriptor { width, height, depth, format, channels, flags } = *from;
         let (width, height, depth) = (width as usize, height as usize, depth as usize);
         Self { width, height, depth, format, channels, flags }
+    }
+}
+
+impl CUdevResource {
+    /// The resource on the wire, where it has a name.
+    pub fn on_wire(&self, name: u64) -> DeviceResource {
+        let sm = [self.sm_count, self.min_sm_count, self.sm_alignment, self.sm_flags];
+        DeviceResource { name, kind: self.kind, sm }
+    }
+}
+
+impl From<&DeviceResource> for CUdevResource {
+    /// The public part of a resource.
+    fn from(from: &DeviceResource) -> Self {
+        let [sm_count, min_sm_count, sm_alignment, sm_flags] = from.sm;
+        Self { kind: from.kind, sm_count, min_sm_count, sm_alignment, sm_flags, ..Self::ZERO }
     }
 }
 

@@ -9,24 +9,13 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 
+use cuda_abi::{nvmlMemory_t, nvmlProcessInfo_v2_t};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 
 use super::gpu::Driver;
 
 /// Room for a PCI address, as cuDeviceGetPCIBusId asks for.
 const PCI_BYTES: usize = 16;
-
-/// `nvmlMemory_t`, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct Memory {
-    /// All.
-    pub total: u64,
-    /// Not in use.
-    pub free: u64,
-    /// In use, by whomever.
-    pub used: u64,
-}
 
 /// Room for the driver's release (`NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE`).
 pub const DRIVER_VERSION_BYTES: usize = 80;
@@ -42,16 +31,6 @@ const MAX_PROCESSES: usize = 1024;
 const NVML_ERROR_NOT_FOUND: c_int = 6;
 /// More GPUs than a host has.
 const MAX_DEVICES: u32 = 64;
-
-/// `nvmlProcessInfo_v2_t`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-struct ProcessInfo {
-    pid: u32,
-    used: u64,
-    gpu_instance: u32,
-    compute_instance: u32,
-}
 
 /// `nvmlProcessUtilizationSample_t`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,7 +50,7 @@ pub struct ProcessSample {
     pub decoder: u32,
 }
 
-type Get = unsafe extern "C" fn(*mut c_void, *mut Memory) -> c_int;
+type Get = unsafe extern "C" fn(*mut c_void, *mut nvmlMemory_t) -> c_int;
 
 /// A device of the library.
 ///
@@ -131,8 +110,8 @@ impl Nvml {
     }
 
     /// Its memory now.
-    pub fn memory(&self) -> Option<Memory> {
-        let mut memory = Memory::default();
+    pub fn memory(&self) -> Option<nvmlMemory_t> {
+        let mut memory = nvmlMemory_t::default();
         // SAFETY: by the invariant; `memory` is a local of the right layout.
         let result = unsafe { (self.get)(self.device, &raw mut memory) };
         (result == 0).then_some(memory)
@@ -158,11 +137,11 @@ impl Nvml {
 
     /// The processes that compute on the device, and the bytes of its memory that each one uses.
     pub fn processes(&self) -> Option<Vec<(u32, u64)>> {
-        let mut list = [ProcessInfo::default(); MAX_PROCESSES];
+        let mut list = [nvmlProcessInfo_v2_t::default(); MAX_PROCESSES];
         let mut count = MAX_PROCESSES as u32;
         // SAFETY: the prototype is nvml.h's; the library writes at most `count` entries.
         let result = unsafe {
-            let get: Symbol<unsafe extern "C" fn(*mut c_void, *mut u32, *mut ProcessInfo) -> c_int> =
+            let get: Symbol<unsafe extern "C" fn(*mut c_void, *mut u32, *mut nvmlProcessInfo_v2_t) -> c_int> =
                 symbol(&self.library, c"nvmlDeviceGetComputeRunningProcesses_v3")?;
             get(self.device, &raw mut count, list.as_mut_ptr())
         };

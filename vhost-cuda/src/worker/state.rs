@@ -31,7 +31,8 @@ use super::objects::resources::DevResources;
 use super::run::exec_callbacks::ExecCallbacks;
 use super::run::order::Order;
 use super::run::output::Output;
-use super::run::signal::{self, Work};
+use super::run::outstanding::OutstandingCalls;
+use super::run::signal;
 use super::run::time_limit::TimeLimit;
 use super::run::turns::Turns;
 use super::sharing::Sharing;
@@ -66,8 +67,8 @@ pub struct SessionState {
     pub emulated: bool,
     /// See [`super::run::signal`].
     pub signals: bool,
-    /// The work that keeps copies from being waited for in that way.
-    pub work: Work,
+    /// Calls that keep copies from being waited for in that way ([`signal::runs`]).
+    pub unwaited: OutstandingCalls,
     /// Records whether the loaded code may print.
     pub code: LoadedCode,
     /// Windows that calls use.
@@ -192,7 +193,7 @@ impl SessionState {
             copy_time: CopyTime::default(),
             emulated: limits.emulated,
             signals,
-            work: Work::default(),
+            unwaited: OutstandingCalls::default(),
             code: LoadedCode::new(!signals),
             holds: Holds::default(),
             graphs: Graphs::default(),

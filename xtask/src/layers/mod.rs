@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo xtask layers`: circles between source files, and folders with too many of them.
+//! `cargo xtask layers`: circles between source files, folders with too many of them, and C structures that are defined
+//! twice.
 //!
 //! A file depends on the files that define what its paths name: paths that begin with `crate`, `super`, `self` or a
 //! child module. Re-exports are followed to the definition. Tests do not count. Nor does the root of a crate, because
@@ -8,6 +9,7 @@
 mod files;
 mod graph;
 mod names;
+mod structs;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -30,7 +32,8 @@ pub struct LayersArguments {
     files: bool,
 }
 
-/// Prints the largest circle of each crate. An error if a crate or a folder is over its limit.
+/// Prints the largest circle of each crate. An error if a crate or a folder is over its limit, or a structure
+/// is defined twice.
 pub fn run(paths: &Paths, arguments: &LayersArguments) -> Result<()> {
     let sources = files::sources(&paths.root)?;
     let mut broken = Vec::new();
@@ -59,6 +62,7 @@ pub fn run(paths: &Paths, arguments: &LayersArguments) -> Result<()> {
             ));
         }
     }
+    broken.extend(structs::defined_twice(&paths.root, &sources)?);
     if broken.is_empty() { Ok(()) } else { bail!("{}", broken.join("\n")) }
 }
 

@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
+use cuda_abi::CUgraphEdgeData;
+
 use super::branch::lock;
 use crate::driver::capture::{self, MODE, RELAXED};
 use crate::driver::ffi::{In, Out};
-use crate::driver::graph::{self, CUgraph, CUgraphNode, Edge, Graph};
+use crate::driver::graph::{self, CUgraph, CUgraphNode, Graph};
 use crate::driver::handle::Handle;
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::{self, CUstream, Stream};
@@ -34,7 +36,7 @@ fn begin_capture_to_graph(
     handle: CUstream,
     graph: CUgraph,
     nodes: In<CUgraphNode>,
-    edges: In<Edge>,
+    edges: In<CUgraphEdgeData>,
     count: usize,
     mode: u32,
 ) -> CuResult<()> {
@@ -83,7 +85,7 @@ fn is_capturing(handle: CUstream, status: Out<u32>) -> CuResult<()> {
 }
 
 /// The places for the graph, the dependencies and their number of a capture.
-type Show<'a> = &'a mut dyn FnMut(CUgraph, *const CUgraphNode, *const Edge, usize);
+type Show<'a> = &'a mut dyn FnMut(CUgraph, *const CUgraphNode, *const CUgraphEdgeData, usize);
 
 fn capture_info(handle: CUstream, status: Out<u32>, id: Out<u64>, show: Show<'_>) -> CuResult<()> {
     status.check()?;
@@ -129,7 +131,7 @@ fn capture_info_v3(
     id: Out<u64>,
     graph: Out<CUgraph>,
     nodes: Out<*const CUgraphNode>,
-    edges: Out<*const Edge>,
+    edges: Out<*const CUgraphEdgeData>,
     count: Out<usize>,
 ) -> CuResult<()> {
     let mut result = Ok(());
@@ -153,7 +155,7 @@ fn update_dependencies(handle: CUstream, nodes: In<CUgraphNode>, count: usize, f
 fn update_dependencies_v2(
     handle: CUstream,
     nodes: In<CUgraphNode>,
-    edges: In<Edge>,
+    edges: In<CUgraphEdgeData>,
     count: usize,
     flags: u32,
 ) -> CuResult<()> {
@@ -191,7 +193,7 @@ crate::driver::ffi::entries! { after_init
     cuStreamBeginCapture + cuStreamBeginCapture_ptsz => begin_capture_v1(stream: CUstream);
     cuStreamBeginCapture_v2 + cuStreamBeginCapture_v2_ptsz => begin_capture(stream: CUstream, mode: u32);
     cuStreamBeginCaptureToGraph + cuStreamBeginCaptureToGraph_ptsz => begin_capture_to_graph(
-        stream: CUstream, graph: CUgraph, nodes: In<CUgraphNode>, edges: In<Edge>, count: usize, mode: u32);
+        stream: CUstream, graph: CUgraph, nodes: In<CUgraphNode>, edges: In<CUgraphEdgeData>, count: usize, mode: u32);
     cuStreamEndCapture + cuStreamEndCapture_ptsz => end_capture(stream: CUstream, graph: Out<CUgraph>);
     cuStreamIsCapturing + cuStreamIsCapturing_ptsz => is_capturing(stream: CUstream, status: Out<u32>);
     cuStreamGetCaptureInfo + cuStreamGetCaptureInfo_ptsz => capture_info_v1(
@@ -201,10 +203,10 @@ crate::driver::ffi::entries! { after_init
         count: Out<usize>);
     cuStreamGetCaptureInfo_v3 + cuStreamGetCaptureInfo_v3_ptsz => capture_info_v3(
         stream: CUstream, status: Out<u32>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
-        edges: Out<*const Edge>, count: Out<usize>);
+        edges: Out<*const CUgraphEdgeData>, count: Out<usize>);
     cuStreamUpdateCaptureDependencies + cuStreamUpdateCaptureDependencies_ptsz => update_dependencies(
         stream: CUstream, nodes: In<CUgraphNode>, count: usize, flags: u32);
     cuStreamUpdateCaptureDependencies_v2 + cuStreamUpdateCaptureDependencies_v2_ptsz => update_dependencies_v2(
-        stream: CUstream, nodes: In<CUgraphNode>, edges: In<Edge>, count: usize, flags: u32);
+        stream: CUstream, nodes: In<CUgraphNode>, edges: In<CUgraphEdgeData>, count: usize, flags: u32);
     cuThreadExchangeStreamCaptureMode => exchange_stream_capture_mode(mode: *mut u32);
 }

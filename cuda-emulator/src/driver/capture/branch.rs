@@ -4,8 +4,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+use cuda_abi::CUgraphEdgeData;
+
 use super::Capture;
-use crate::driver::graph::{CUgraphNode, Edge};
+use crate::driver::graph::CUgraphNode;
 
 /// A stream's part in a capture.
 pub(super) struct Branch {
@@ -13,9 +15,9 @@ pub(super) struct Branch {
     /// The capture began here.
     pub(super) origin: bool,
     /// The nodes that the next node depends on.
-    pub(super) dependencies: Vec<(CUgraphNode, Edge)>,
+    pub(super) dependencies: Vec<(CUgraphNode, CUgraphEdgeData)>,
     /// The same for cuStreamGetCaptureInfo, whose caller may look at it until its next call.
-    pub(super) shown: (Vec<CUgraphNode>, Vec<Edge>),
+    pub(super) shown: (Vec<CUgraphNode>, Vec<CUgraphEdgeData>),
 }
 
 /// All branches by the streams' ids, which are never used again.

@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
+use cuda_abi::CUgraphEdgeData;
+
 use super::context::{self, Context};
 use super::event::Captured;
-use super::graph::{CUgraphNode, Edge, Graph, Node, Work};
+use super::graph::{CUgraphNode, Graph, Node, Work};
 use super::result::{CUresult, CuResult};
 use super::stream::{self, CUstream, Stream};
 use branch::{Branch, lock};
@@ -94,7 +96,7 @@ pub(super) fn begin(
     stream: &Arc<Stream>,
     mode: u32,
     graph: Arc<Graph>,
-    dependencies: Vec<(CUgraphNode, Edge)>,
+    dependencies: Vec<(CUgraphNode, CUgraphEdgeData)>,
 ) -> CuResult<()> {
     static NEXT_ID: AtomicU64 = AtomicU64::new(1);
     if stream.is_legacy() {
@@ -137,7 +139,7 @@ pub(super) fn add(stream: &Stream, work: impl FnOnce() -> CuResult<Work>) -> CuR
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     }
     let node = branch.capture.graph.add(Node::new(work()?, branch.dependencies.clone()))?;
-    branch.dependencies = vec![(node, Edge::default())];
+    branch.dependencies = vec![(node, CUgraphEdgeData::default())];
     Ok(true)
 }
 
@@ -180,7 +182,7 @@ pub(super) fn join(stream: &Stream, captured: &Captured) -> CuResult<()> {
         capture.invalidate();
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     }
-    let nodes = captured.nodes.iter().map(|node| (CUgraphNode::new(*node), Edge::default()));
+    let nodes = captured.nodes.iter().map(|node| (CUgraphNode::new(*node), CUgraphEdgeData::default()));
     match branch.get_mut() {
         Some(branch) if branch.capture.id != capture.id => {
             branch.capture.invalidate();

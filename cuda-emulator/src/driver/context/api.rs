@@ -5,6 +5,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use cuda_abi::{CUctxCreateParams, CUexecAffinityParam};
+
 use super::{end, green};
 use crate::driver::capture;
 use crate::driver::context::{self, CUcontext, Context};
@@ -61,35 +63,18 @@ fn ctx_create_v3(
 /// CU_EXEC_AFFINITY_TYPE_SM_COUNT
 const SM_COUNT: u32 = 0;
 
-/// CUexecAffinityParam
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ExecAffinity {
-    kind: u32,
-    count: u32,
-}
-
-/// CUctxCreateParams
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct CtxCreateParams {
-    exec_affinity: *const c_void,
-    exec_affinities: c_int,
-    cig: *const c_void,
-}
-
 fn ctx_create_v4(
     out: Out<CUcontext>,
-    params: In<CtxCreateParams>,
+    params: In<CUctxCreateParams>,
     flags: u32,
     ordinal: CUdevice,
 ) -> CuResult<()> {
     if !params.is_null() {
         let params = params.get()?;
-        if params.exec_affinities != 0 {
+        if params.affinity_count != 0 {
             return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
         }
-        if !params.cig.is_null() {
+        if params.cig != 0 {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
     }
@@ -117,14 +102,14 @@ fn ctx_detach(handle: CUcontext) -> CuResult<()> {
     end::detach(handle)
 }
 
-fn ctx_get_exec_affinity(out: Out<ExecAffinity>, kind: u32) -> CuResult<()> {
+fn ctx_get_exec_affinity(out: Out<CUexecAffinityParam>, kind: u32) -> CuResult<()> {
     let context = context::current()?;
     out.check()?;
     if kind != SM_COUNT {
         return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     }
     let count = green::multiprocessors_of(context::current_handle().unwrap_or(Handle::NULL));
-    out.set(ExecAffinity { kind, count: count.unwrap_or(context.device.model.multiprocessors) });
+    out.set(CUexecAffinityParam { kind, sm_count: count.unwrap_or(context.device.model.multiprocessors) });
     Ok(())
 }
 
@@ -304,12 +289,12 @@ crate::driver::ffi::entries! { after_init
     cuCtxCreate_v2 => ctx_create(out: Out<CUcontext>, flags: u32, device: CUdevice);
     cuCtxCreate_v3 => ctx_create_v3(
         out: Out<CUcontext>, affinity: *const c_void, affinities: c_int, flags: u32, device: CUdevice);
-    cuCtxCreate_v4 => ctx_create_v4(out: Out<CUcontext>, params: In<CtxCreateParams>, flags: u32, device: CUdevice);
+    cuCtxCreate_v4 => ctx_create_v4(out: Out<CUcontext>, params: In<CUctxCreateParams>, flags: u32, device: CUdevice);
     cuCtxDestroy => ctx_destroy(context: CUcontext);
     cuCtxDestroy_v2 => ctx_destroy(context: CUcontext);
     cuCtxAttach => ctx_attach(out: Out<CUcontext>, flags: u32);
     cuCtxDetach => ctx_detach(context: CUcontext);
-    cuCtxGetExecAffinity => ctx_get_exec_affinity(out: Out<ExecAffinity>, kind: u32);
+    cuCtxGetExecAffinity => ctx_get_exec_affinity(out: Out<CUexecAffinityParam>, kind: u32);
     cuCtxPushCurrent => ctx_push_current(context: CUcontext);
     cuCtxPushCurrent_v2 => ctx_push_current(context: CUcontext);
     cuCtxPopCurrent => ctx_pop_current(out: Out<CUcontext>);

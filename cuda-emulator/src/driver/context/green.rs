@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use cuda_abi::CUdevResource;
+
 use super::events::{record, wait};
 use crate::driver::context::{self, CUcontext};
 use crate::driver::device::{CUdevice, Device, device};
@@ -29,58 +31,57 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// A green context's handle.
 pub type CUgreenCtx = Handle<Green>;
 /// The handle of resources that go into a green context.
-pub type CUdevResourceDesc = Handle<DevResource>;
+pub type CUdevResourceDesc = Handle<CUdevResource>;
 
 static GREENS: Registry<Green> = Registry::new();
-static DESCRIPTIONS: Registry<DevResource> = Registry::new();
+static DESCRIPTIONS: Registry<CUdevResource> = Registry::new();
 
-/// CUdevResource. The part that the header calls padding says where the resource comes from.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct DevResource {
-    kind: u32,
-    device: CUdevice,
-    /// The split that it comes from; 0 for none.
-    split: u32,
-    inside: [u32; 21],
-    count: u32,
-    least: u32,
-    step: u32,
-    rest: [u32; 9],
-}
-
-const _: () = assert!(size_of::<DevResource>() == 144);
+/// The words of `CUdevResource::inside` that hold the resource's origin: its device, and the split that it comes from, which
+/// is 0 for none.
+const DEVICE: usize = 0;
+const SPLIT: usize = 1;
 
 /// A part of a device's multiprocessors.
 pub struct Green {
     /// As a context that can be current.
     context: CUcontext,
     device: &'static Device,
-    resource: DevResource,
+    resource: CUdevResource,
 }
 
-impl DevResource {
-    /// All multiprocessors of a device.
-    fn whole(of: &Device) -> DevResource {
-        let count = of.model.multiprocessors;
-        // As on devices of compute capability 9.0, unless that would leave nothing to split.
-        let step = if count < 16 { count.min(2) } else { 8 };
-        let (device, inside, rest) = (of.ordinal, [0; 21], [0; 9]);
-        DevResource { kind: TYPE_SM, device, split: 0, inside, count, least: step, step, rest }
-    }
+/// All multiprocessors of a device.
+fn whole(of: &Device) -> CUdevResource {
+    let count = of.model.multiprocessors;
+    // As on devices of compute capability 9.0, unless that would leave nothing to split.
+    let step = if count < 16 { count.min(2) } else { 8 };
+    let mut whole = CUdevResource {
+        kind: TYPE_SM,
+        sm_count: count,
+        min_sm_count: step,
+        sm_alignment: step,
+        ..CUdevResource::ZERO
+    };
+    whole.inside[DEVICE] = of.ordinal.cast_unsigned();
+    whole
+}
 
-    fn check(&self) -> CuResult<()> {
-        if self.kind != TYPE_SM {
-            return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
-        }
-        let most = device(self.device).map_err(|_| INVALID)?.model.multiprocessors;
-        if (1..=most).contains(&self.count) { Ok(()) } else { Err(INVALID) }
-    }
+fn device_of(resource: &CUdevResource) -> CUdevice {
+    resource.inside[DEVICE].cast_signed()
+}
 
-    fn part(&self, split: u32, count: u32) -> DevResource {
-        let kind = if count == 0 { 0 } else { TYPE_SM };
-        DevResource { kind, split, count, ..*self }
+fn check(resource: &CUdevResource) -> CuResult<()> {
+    if resource.kind != TYPE_SM {
+        return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
     }
+    let most = device(device_of(resource)).map_err(|_| INVALID)?.model.multiprocessors;
+    if (1..=most).contains(&resource.sm_count) { Ok(()) } else { Err(INVALID) }
+}
+
+fn part(of: &CUdevResource, split: u32, sm_count: u32) -> CUdevResource {
+    let kind = if sm_count == 0 { 0 } else { TYPE_SM };
+    let mut part = CUdevResource { kind, sm_count, ..*of };
+    part.inside[SPLIT] = split;
+    part
 }
 
 fn check_type(kind: u32) -> CuResult<()> {
@@ -98,18 +99,18 @@ pub(crate) fn of_context(handle: CUcontext) -> CUgreenCtx {
 
 /// Returns the number of multiprocessors of the green context that `handle` stands for.
 pub(crate) fn multiprocessors_of(handle: CUcontext) -> Option<u32> {
-    GREENS.get(of_context(handle)).map(|green| green.resource.count)
+    GREENS.get(of_context(handle)).map(|green| green.resource.sm_count)
 }
 
-fn device_resource(ordinal: CUdevice, out: Out<DevResource>, kind: u32) -> CuResult<()> {
+fn device_resource(ordinal: CUdevice, out: Out<CUdevResource>, kind: u32) -> CuResult<()> {
     let device = device(ordinal)?;
     out.check()?;
     check_type(kind)?;
-    out.set(DevResource::whole(device));
+    out.set(whole(device));
     Ok(())
 }
 
-fn context_resource(handle: CUcontext, out: Out<DevResource>, kind: u32) -> CuResult<()> {
+fn context_resource(handle: CUcontext, out: Out<CUdevResource>, kind: u32) -> CuResult<()> {
     out.check()?;
     check_type(kind)?;
     if handle == Handle::NULL {
@@ -117,11 +118,11 @@ fn context_resource(handle: CUcontext, out: Out<DevResource>, kind: u32) -> CuRe
     }
     let device = context::find_given(handle)?.device;
     let green = GREENS.get(of_context(handle));
-    out.set(green.map_or_else(|| DevResource::whole(device), |green| green.resource));
+    out.set(green.map_or_else(|| whole(device), |green| green.resource));
     Ok(())
 }
 
-fn green_resource(handle: CUgreenCtx, out: Out<DevResource>, kind: u32) -> CuResult<()> {
+fn green_resource(handle: CUgreenCtx, out: Out<CUdevResource>, kind: u32) -> CuResult<()> {
     out.check()?;
     check_type(kind)?;
     out.set(find(handle)?.resource);
@@ -129,10 +130,10 @@ fn green_resource(handle: CUgreenCtx, out: Out<DevResource>, kind: u32) -> CuRes
 }
 
 fn split(
-    result: Out<DevResource>,
+    result: Out<CUdevResource>,
     groups: *mut u32,
-    input: In<DevResource>,
-    remaining: Out<DevResource>,
+    input: In<CUdevResource>,
+    remaining: Out<CUdevResource>,
     flags: u32,
     min_count: u32,
 ) -> CuResult<()> {
@@ -142,46 +143,47 @@ fn split(
     if !result.is_null() && wanted == 0 {
         return Err(INVALID);
     }
-    input.check()?;
+    check(&input)?;
     if flags & !SPLIT_FLAGS != 0 {
         return Err(INVALID);
     }
-    if input.split != 0 || min_count > input.count {
+    if input.inside[SPLIT] != 0 || min_count > input.sm_count {
         // Only a green context's parts can be split again, and nothing has more than there is.
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
-    let step = if flags & SPLIT_SINGLY != 0 { (input.step / 4).max(1) } else { input.step.max(1) };
+    let step =
+        if flags & SPLIT_SINGLY != 0 { (input.sm_alignment / 4).max(1) } else { input.sm_alignment.max(1) };
     let each = min_count.max(1).next_multiple_of(step);
-    let possible = input.count / each;
+    let possible = input.sm_count / each;
     let made = if result.is_null() { possible } else { possible.min(wanted) };
     let number = SPLITS.fetch_add(1, Ordering::Relaxed);
     if !result.is_null() {
         for index in 0..made as usize {
-            result.element(index).set(input.part(number, each));
+            result.element(index).set(part(&input, number, each));
         }
     }
-    remaining.set(input.part(number, input.count - made * each));
+    remaining.set(part(&input, number, input.sm_count - made * each));
     Out::from_raw(groups).set(made);
     Ok(())
 }
 
-fn describe(out: Out<CUdevResourceDesc>, resources: In<DevResource>, count: u32) -> CuResult<()> {
+fn describe(out: Out<CUdevResourceDesc>, resources: In<CUdevResource>, count: u32) -> CuResult<()> {
     out.check()?;
     if count == 0 {
         return Err(INVALID);
     }
     let mut all = resources.get()?;
-    all.check()?;
+    check(&all)?;
     for index in 1..count as usize {
         let other = resources.at(index)?;
-        other.check()?;
+        check(&other)?;
         // Of one split, or else they may overlap.
-        if other.device != all.device || other.split != all.split || all.split == 0 {
+        if other.inside[..=SPLIT] != all.inside[..=SPLIT] || all.inside[SPLIT] == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         }
-        all.count = all.count.saturating_add(other.count);
+        all.sm_count = all.sm_count.saturating_add(other.sm_count);
     }
-    all.check()?;
+    check(&all)?;
     let handle = Handle::mint();
     DESCRIPTIONS.insert(handle, Arc::new(all));
     out.set(handle);
@@ -197,14 +199,14 @@ fn create(
     let device = device(ordinal)?;
     out.check()?;
     let resource = DESCRIPTIONS.get(description).ok_or(INVALID)?;
-    if flags != DEFAULT_STREAM || resource.device != ordinal {
+    if flags != DEFAULT_STREAM || device_of(&resource) != ordinal {
         return Err(INVALID);
     }
     let context = Handle::mint();
     context::add_alias(context, device.primary.retain(ordinal)?)?;
     let handle = Handle::mint();
     // Its parts can be split in their turn.
-    let resource = DevResource { split: 0, ..*resource };
+    let resource = part(&resource, 0, resource.sm_count);
     GREENS.insert(handle, Arc::new(Green { context, device, resource }));
     out.set(handle);
     Ok(())
@@ -256,13 +258,13 @@ fn of_stream(handle: CUstream, out: Out<CUgreenCtx>) -> CuResult<()> {
 }
 
 crate::driver::ffi::entries! { after_init
-    cuDeviceGetDevResource => device_resource(device: CUdevice, out: Out<DevResource>, kind: u32);
-    cuCtxGetDevResource => context_resource(context: CUcontext, out: Out<DevResource>, kind: u32);
-    cuGreenCtxGetDevResource => green_resource(green: CUgreenCtx, out: Out<DevResource>, kind: u32);
+    cuDeviceGetDevResource => device_resource(device: CUdevice, out: Out<CUdevResource>, kind: u32);
+    cuCtxGetDevResource => context_resource(context: CUcontext, out: Out<CUdevResource>, kind: u32);
+    cuGreenCtxGetDevResource => green_resource(green: CUgreenCtx, out: Out<CUdevResource>, kind: u32);
     cuDevSmResourceSplitByCount => split(
-        result: Out<DevResource>, groups: *mut u32, input: In<DevResource>, remaining: Out<DevResource>, flags: u32,
+        result: Out<CUdevResource>, groups: *mut u32, input: In<CUdevResource>, remaining: Out<CUdevResource>, flags: u32,
         min_count: u32);
-    cuDevResourceGenerateDesc => describe(out: Out<CUdevResourceDesc>, resources: In<DevResource>, count: u32);
+    cuDevResourceGenerateDesc => describe(out: Out<CUdevResourceDesc>, resources: In<CUdevResource>, count: u32);
     cuGreenCtxCreate => create(
         out: Out<CUgreenCtx>, description: CUdevResourceDesc, device: CUdevice, flags: u32);
     cuGreenCtxDestroy => destroy(green: CUgreenCtx);

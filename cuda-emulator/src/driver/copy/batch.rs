@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cuda_abi::CUmemcpyAttributes;
+use cuda_abi::{CUDA_MEMCPY3D_BATCH_OP, CUmemcpy3DOperand, CUmemcpyAttributes};
 
 use super::submit::copy_async;
 use super::{Given, Side, Transfer};
@@ -21,29 +21,6 @@ const ORDERS: std::ops::RangeInclusive<u32> = 1..=3;
 /// CUmemcpy3DOperandType
 const POINTER: u32 = 1;
 const ARRAY: u32 = 2;
-
-/// CUmemcpy3DOperand
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Operand {
-    kind: u32,
-    pad: u32,
-    /// A union: address, row length, layer height, hint; or array and offset.
-    body: [u64; 4],
-}
-
-/// CUDA_MEMCPY3D_BATCH_OP
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct BatchOperation {
-    from: Operand,
-    to: Operand,
-    extent: [usize; 3],
-    order: u32,
-    flags: u32,
-}
-
-const _: () = assert!(size_of::<BatchOperation>() == 112);
 
 fn check_stream(stream: CUstream) -> CuResult<()> {
     let legacy = stream.0 == LEGACY || stream.0 == 0 && !crate::driver::ffi::default_stream_is_per_thread();
@@ -104,39 +81,42 @@ fn batch_v1(
     result.inspect_err(|_| failed.set(usize::MAX))
 }
 
-impl Operand {
-    /// The side, whose extent is counted in elements: those of the array, or bytes.
-    fn side(&self, extent: [usize; 3], element: u64) -> CuResult<Side> {
-        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-        let [first, second, third, fourth] = self.body;
-        match self.kind {
-            POINTER => {
-                let row = if second == 0 { extent[0] as u64 } else { second };
-                let height = if third == 0 { extent[1] as u64 } else { third };
-                let pitch = row.checked_mul(element).ok_or(invalid)?;
-                // As in `Place3D`.
-                Side::new(first, Given::Unified, pitch, pitch.saturating_mul(height))
-            }
-            ARRAY => {
-                let array = array::find(CUarray::new(first as usize))?;
-                let x = second.checked_mul(element).ok_or(invalid)?;
-                Side::in_array(Arc::clone(&array.array), [x, third, fourth])
-            }
-            _ => Err(invalid),
+/// The side, whose extent is counted in elements: those of the array, or bytes.
+fn operand_side(operand: &CUmemcpy3DOperand, extent: [usize; 3], element: u64) -> CuResult<Side> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let [first, second, third, fourth] = operand.words;
+    match operand.kind {
+        POINTER => {
+            let row = if second == 0 { extent[0] as u64 } else { second };
+            let height = if third == 0 { extent[1] as u64 } else { third };
+            let pitch = row.checked_mul(element).ok_or(invalid)?;
+            // As in `Place3D`.
+            Side::new(first, Given::Unified, pitch, pitch.saturating_mul(height))
         }
-    }
-
-    /// The bytes of an element, when it is an array that says so.
-    fn element(&self) -> CuResult<Option<u64>> {
-        if self.kind != ARRAY {
-            return Ok(None);
+        ARRAY => {
+            let array = array::find(CUarray::new(first as usize))?;
+            let x = second.checked_mul(element).ok_or(invalid)?;
+            Side::in_array(Arc::clone(&array.array), [x, third, fourth])
         }
-        let array = array::find(CUarray::new(self.body[0] as usize))?;
-        Ok(Some(array.array.unit().bytes.into()))
+        _ => Err(invalid),
     }
 }
 
-fn batch_3d(count: usize, operations: In<BatchOperation>, flags: u64, stream: CUstream) -> CuResult<()> {
+/// The bytes of an element, when it is an array that says so.
+fn operand_element(operand: &CUmemcpy3DOperand) -> CuResult<Option<u64>> {
+    if operand.kind != ARRAY {
+        return Ok(None);
+    }
+    let array = array::find(CUarray::new(operand.words[0] as usize))?;
+    Ok(Some(array.array.unit().bytes.into()))
+}
+
+fn batch_3d(
+    count: usize,
+    operations: In<CUDA_MEMCPY3D_BATCH_OP>,
+    flags: u64,
+    stream: CUstream,
+) -> CuResult<()> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     check_stream(stream)?;
     context::current()?;
@@ -146,18 +126,18 @@ fn batch_3d(count: usize, operations: In<BatchOperation>, flags: u64, stream: CU
     let mut copies = Vec::new();
     for index in 0..count {
         let operation = operations.at(index)?;
-        if !ORDERS.contains(&operation.order) || operation.flags > 1 {
+        if !ORDERS.contains(&operation.access_order) || operation.flags > 1 {
             return Err(invalid);
         }
-        let (from, to) = (operation.from.element()?, operation.to.element()?);
+        let (from, to) = (operand_element(&operation.src)?, operand_element(&operation.dst)?);
         if from.zip(to).is_some_and(|(from, to)| from != to) {
             return Err(invalid);
         }
         let element = from.or(to).unwrap_or(1);
         let [width, height, depth] = operation.extent;
         let width = (width as u64).checked_mul(element).ok_or(invalid)?;
-        let to = operation.to.side(operation.extent, element)?;
-        let from = operation.from.side(operation.extent, element)?;
+        let to = operand_side(&operation.dst, operation.extent, element)?;
+        let from = operand_side(&operation.src, operation.extent, element)?;
         copies.push(Transfer::new(to, from, [width, height as u64, depth as u64])?);
     }
     copies.into_iter().try_for_each(|copy| copy_async(copy, stream))
@@ -165,7 +145,7 @@ fn batch_3d(count: usize, operations: In<BatchOperation>, flags: u64, stream: CU
 
 fn batch_3d_v1(
     count: usize,
-    operations: In<BatchOperation>,
+    operations: In<CUDA_MEMCPY3D_BATCH_OP>,
     failed: Out<usize>,
     flags: u64,
     stream: CUstream,
@@ -181,7 +161,7 @@ crate::driver::ffi::entries! { after_init
         targets: In<CUdeviceptr>, sources: In<CUdeviceptr>, sizes: In<usize>, count: usize,
         attributes: In<CUmemcpyAttributes>, first: In<usize>, number: usize, stream: CUstream);
     cuMemcpy3DBatchAsync + cuMemcpy3DBatchAsync_ptsz => batch_3d_v1(
-        count: usize, operations: In<BatchOperation>, failed: Out<usize>, flags: u64, stream: CUstream);
+        count: usize, operations: In<CUDA_MEMCPY3D_BATCH_OP>, failed: Out<usize>, flags: u64, stream: CUstream);
     cuMemcpy3DBatchAsync_v2 + cuMemcpy3DBatchAsync_v2_ptsz => batch_3d(
-        count: usize, operations: In<BatchOperation>, flags: u64, stream: CUstream);
+        count: usize, operations: In<CUDA_MEMCPY3D_BATCH_OP>, flags: u64, stream: CUstream);
 }

@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use cuda_abi::{
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
-    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
 };
 
 use crate::driver::array::CUmipmappedArray;
@@ -21,24 +21,6 @@ const OPAQUE_FD: u32 = 1;
 const DMABUF_FD: u32 = 9;
 /// CUDA_EXTERNAL_MEMORY_DEDICATED
 const DEDICATED: u32 = 1;
-
-/// CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct SemaphoreDescriptor {
-    kind: u32,
-    /// A file descriptor, or pointers.
-    handle: [u64; 2],
-    flags: u32,
-    reserved: [u32; 16],
-}
-
-const _: () =
-    assert!(size_of::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>() == 104 && size_of::<SemaphoreDescriptor>() == 96);
-const _: () = assert!(
-    size_of::<CUDA_EXTERNAL_MEMORY_BUFFER_DESC>() == 88
-        && size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>() == 120
-);
 
 fn import(out: Out<CUexternalMemory>, descriptor: In<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>) -> CuResult<()> {
     out.check()?;
@@ -106,7 +88,7 @@ fn destroy(memory: CUexternalMemory) -> CuResult<()> {
 }
 
 /// Vulkan, Direct3D and NvSci make semaphores, none of which is here: each handle is refused as NVIDIA's driver refuses it.
-fn import_semaphore(out: Out<usize>, descriptor: In<SemaphoreDescriptor>) -> CuResult<()> {
+fn import_semaphore(out: Out<usize>, descriptor: In<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>) -> CuResult<()> {
     out.check()?;
     let from = descriptor.get()?;
     context::current()?;
@@ -122,7 +104,7 @@ fn import_semaphore(out: Out<usize>, descriptor: In<SemaphoreDescriptor>) -> CuR
 }
 
 crate::driver::ffi::entries! { after_init
-    cuImportExternalSemaphore => import_semaphore(out: Out<usize>, descriptor: In<SemaphoreDescriptor>);
+    cuImportExternalSemaphore => import_semaphore(out: Out<usize>, descriptor: In<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>);
     cuImportExternalMemory => import(out: Out<CUexternalMemory>, descriptor: In<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>);
     cuExternalMemoryGetMappedBuffer => get_buffer(
         out: Out<CUdeviceptr>, memory: CUexternalMemory, descriptor: In<CUDA_EXTERNAL_MEMORY_BUFFER_DESC>);

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use cuda_abi::CUgraphEdgeData;
+
 use super::user_object::References;
 use super::work::Work;
 use crate::conditions::Condition;
@@ -23,43 +25,29 @@ static NODES: Registry<Place> = Registry::new();
 /// The graph that a node is in.
 pub struct Place(Weak<Graph>);
 
-/// CUgraphEdgeData
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Edge {
-    from_port: u8,
-    to_port: u8,
-    kind: u8,
-    reserved: [u8; 5],
-}
-
-const _: () = assert!(size_of::<Edge>() == 8);
-
-impl Edge {
-    /// Ports exist for programmatic launches only, which wait for the whole kernel here.
-    pub(super) fn check(self) -> CuResult<Edge> {
-        let known = self.from_port <= 2 && self.to_port == 0 && self.kind <= 1 && self.reserved == [0; 5];
-        if known { Ok(self) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
-    }
+/// Ports exist for programmatic launches only, which wait for the whole kernel here.
+pub(super) fn check_edge(edge: CUgraphEdgeData) -> CuResult<CUgraphEdgeData> {
+    let known = edge.from_port <= 2 && edge.to_port == 0 && edge.kind <= 1 && edge.reserved == [0; 5];
+    if known { Ok(edge) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
 /// Returns whether any of `count` edges says more than that one node waits for another: the older calls cannot show that.
-pub(in super::super) fn loses_edges(edges: *const Edge, count: usize) -> bool {
+pub(in super::super) fn loses_edges(edges: *const CUgraphEdgeData, count: usize) -> bool {
     let edges = In::from_raw(edges);
-    (0..count).any(|index| edges.at(index).is_ok_and(|edge| edge != Edge::default()))
+    (0..count).any(|index| edges.at(index).is_ok_and(|edge| edge != CUgraphEdgeData::default()))
 }
 
 /// A node: what it does and what it waits for.
 #[derive(Clone)]
 pub(in super::super) struct Node {
     pub(super) work: Work,
-    pub(super) dependencies: Vec<(CUgraphNode, Edge)>,
+    pub(super) dependencies: Vec<(CUgraphNode, CUgraphEdgeData)>,
     /// The node that it was cloned from.
     pub(super) original: Option<CUgraphNode>,
 }
 
 impl Node {
-    pub(in super::super) fn new(work: Work, dependencies: Vec<(CUgraphNode, Edge)>) -> Node {
+    pub(in super::super) fn new(work: Work, dependencies: Vec<(CUgraphNode, CUgraphEdgeData)>) -> Node {
         Node { work, dependencies, original: None }
     }
 }
@@ -166,9 +154,9 @@ impl Graph {
     pub(in super::super) fn read_dependencies(
         &self,
         nodes: In<CUgraphNode>,
-        edges: In<Edge>,
+        edges: In<CUgraphEdgeData>,
         count: usize,
-    ) -> CuResult<Vec<(CUgraphNode, Edge)>> {
+    ) -> CuResult<Vec<(CUgraphNode, CUgraphEdgeData)>> {
         let known = self.lock();
         // More than the graph has would repeat one.
         if count > known.len() {
@@ -177,7 +165,8 @@ impl Graph {
         let mut found = Vec::with_capacity(count);
         for index in 0..count {
             let node = nodes.at(index)?;
-            let edge = if edges.is_null() { Edge::default() } else { edges.at(index)?.check()? };
+            let edge =
+                if edges.is_null() { CUgraphEdgeData::default() } else { check_edge(edges.at(index)?)? };
             if !known.contains_key(&node.0) {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
@@ -268,7 +257,7 @@ impl Graph {
         }
         // Afterwards: edges may lead from younger nodes to older ones.
         for (old, node) in nodes {
-            let rename = |(from, edge): (CUgraphNode, Edge)| Some((*renamed.get(&from.0)?, edge));
+            let rename = |(from, edge): (CUgraphNode, CUgraphEdgeData)| Some((*renamed.get(&from.0)?, edge));
             if let Some(new) = copy.lock().get_mut(&renamed[&old].0) {
                 new.dependencies = node.dependencies.into_iter().filter_map(rename).collect();
             }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The calls that make graphs, and change and show their shape.
 
-use super::body::{self, CUgraph, CUgraphNode, Edge, Graph, Node};
+use cuda_abi::CUgraphEdgeData;
+
+use super::body::{self, CUgraph, CUgraphNode, Graph, Node};
 use super::work::Work;
 use crate::driver::ffi::{In, Out};
 use crate::driver::result::{CUresult, CuResult};
@@ -53,7 +55,7 @@ pub(super) fn add(
     out: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: In<CUgraphNode>,
-    edges: In<Edge>,
+    edges: In<CUgraphEdgeData>,
     count: usize,
     work: Work,
 ) -> CuResult<()> {
@@ -65,7 +67,7 @@ pub(super) fn add(
 }
 
 /// No edge data.
-pub(super) fn plain() -> In<Edge> {
+pub(super) fn plain() -> In<CUgraphEdgeData> {
     In::from_raw(std::ptr::null())
 }
 
@@ -98,16 +100,18 @@ fn get_root_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: *mut usize) -> C
 }
 
 /// An edge with its ends.
-type Ends = (CUgraphNode, CUgraphNode, Edge);
+type Ends = (CUgraphNode, CUgraphNode, CUgraphEdgeData);
 
 fn show_edges(
     list: &[Ends],
     from: Out<CUgraphNode>,
     to: Out<CUgraphNode>,
-    edges: Out<Edge>,
+    edges: Out<CUgraphEdgeData>,
     count: *mut usize,
 ) -> CuResult<()> {
-    if edges.is_null() && !(from.is_null() && to.is_null()) && list.iter().any(|end| end.2 != Edge::default())
+    if edges.is_null()
+        && !(from.is_null() && to.is_null())
+        && list.iter().any(|end| end.2 != CUgraphEdgeData::default())
     {
         return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
     }
@@ -143,7 +147,7 @@ fn get_edges_v2(
     graph: CUgraph,
     from: Out<CUgraphNode>,
     to: Out<CUgraphNode>,
-    edges: Out<Edge>,
+    edges: Out<CUgraphEdgeData>,
     count: *mut usize,
 ) -> CuResult<()> {
     if from.is_null() != to.is_null() {
@@ -164,7 +168,7 @@ fn get_edges(
 fn get_dependencies_v2(
     node: CUgraphNode,
     out: Out<CUgraphNode>,
-    edges: Out<Edge>,
+    edges: Out<CUgraphEdgeData>,
     count: *mut usize,
 ) -> CuResult<()> {
     let mut ends = all_edges(&*body::graph_of(node)?);
@@ -179,7 +183,7 @@ fn get_dependencies(node: CUgraphNode, out: Out<CUgraphNode>, count: *mut usize)
 fn get_dependents_v2(
     node: CUgraphNode,
     out: Out<CUgraphNode>,
-    edges: Out<Edge>,
+    edges: Out<CUgraphEdgeData>,
     count: *mut usize,
 ) -> CuResult<()> {
     let mut ends = all_edges(&*body::graph_of(node)?);
@@ -195,7 +199,7 @@ fn add_dependencies_v2(
     graph: CUgraph,
     from: In<CUgraphNode>,
     to: In<CUgraphNode>,
-    edges: In<Edge>,
+    edges: In<CUgraphEdgeData>,
     count: usize,
 ) -> CuResult<()> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -205,7 +209,8 @@ fn add_dependencies_v2(
     let mut changed = nodes.clone();
     for index in 0..count {
         let (from, to) = (from.at(index)?, to.at(index)?);
-        let edge = if edges.is_null() { Edge::default() } else { edges.at(index)?.check()? };
+        let edge =
+            if edges.is_null() { CUgraphEdgeData::default() } else { body::check_edge(edges.at(index)?)? };
         if from == to || !changed.contains_key(&from.0) {
             return Err(invalid);
         }
@@ -232,7 +237,7 @@ fn remove_dependencies_v2(
     graph: CUgraph,
     from: In<CUgraphNode>,
     to: In<CUgraphNode>,
-    edges: In<Edge>,
+    edges: In<CUgraphEdgeData>,
     count: usize,
 ) -> CuResult<()> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -242,7 +247,7 @@ fn remove_dependencies_v2(
     let mut changed = nodes.clone();
     for index in 0..count {
         let (from, to) = (from.at(index)?, to.at(index)?);
-        let edge = if edges.is_null() { Edge::default() } else { edges.at(index)? };
+        let edge = if edges.is_null() { CUgraphEdgeData::default() } else { edges.at(index)? };
         nodes.get(&from.0).ok_or(invalid)?;
         let target = changed.get_mut(&to.0).ok_or(invalid)?;
         if allocates {
@@ -275,19 +280,19 @@ crate::driver::ffi::entries! { after_init
     cuGraphGetRootNodes => get_root_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: *mut usize);
     cuGraphGetEdges => get_edges(graph: CUgraph, from: Out<CUgraphNode>, to: Out<CUgraphNode>, count: *mut usize);
     cuGraphGetEdges_v2 => get_edges_v2(
-        graph: CUgraph, from: Out<CUgraphNode>, to: Out<CUgraphNode>, edges: Out<Edge>, count: *mut usize);
+        graph: CUgraph, from: Out<CUgraphNode>, to: Out<CUgraphNode>, edges: Out<CUgraphEdgeData>, count: *mut usize);
     cuGraphNodeGetDependencies => get_dependencies(node: CUgraphNode, out: Out<CUgraphNode>, count: *mut usize);
     cuGraphNodeGetDependencies_v2 => get_dependencies_v2(
-        node: CUgraphNode, out: Out<CUgraphNode>, edges: Out<Edge>, count: *mut usize);
+        node: CUgraphNode, out: Out<CUgraphNode>, edges: Out<CUgraphEdgeData>, count: *mut usize);
     cuGraphNodeGetDependentNodes => get_dependents(node: CUgraphNode, out: Out<CUgraphNode>, count: *mut usize);
     cuGraphNodeGetDependentNodes_v2 => get_dependents_v2(
-        node: CUgraphNode, out: Out<CUgraphNode>, edges: Out<Edge>, count: *mut usize);
+        node: CUgraphNode, out: Out<CUgraphNode>, edges: Out<CUgraphEdgeData>, count: *mut usize);
     cuGraphAddDependencies => add_dependencies(
         graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, count: usize);
     cuGraphAddDependencies_v2 => add_dependencies_v2(
-        graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, edges: In<Edge>, count: usize);
+        graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, edges: In<CUgraphEdgeData>, count: usize);
     cuGraphRemoveDependencies => remove_dependencies(
         graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, count: usize);
     cuGraphRemoveDependencies_v2 => remove_dependencies_v2(
-        graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, edges: In<Edge>, count: usize);
+        graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, edges: In<CUgraphEdgeData>, count: usize);
 }

@@ -3,9 +3,9 @@
 
 use std::ffi::c_void;
 
-use cuda_abi::{CUDA_MEM_ALLOC_NODE_PARAMS, CUmemPoolProps};
+use cuda_abi::{CUDA_MEM_ALLOC_NODE_PARAMS, CUgraphEdgeData, CUmemPoolProps};
 
-use super::body::{self, CUgraph, CUgraphNode, Edge, Graph};
+use super::body::{self, CUgraph, CUgraphNode, Graph};
 use super::edit_api::{add, plain};
 use super::footprint;
 use super::memory::{self, GraphMemory};
@@ -31,7 +31,7 @@ pub(super) fn allocation_of(place: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> CuResult<
 pub(super) fn place_in(
     work: Work,
     graph: &Graph,
-    dependencies: Vec<(CUgraphNode, Edge)>,
+    dependencies: Vec<(CUgraphNode, CUgraphEdgeData)>,
     description: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> Work {
     let Work::Alloc(memory) = &work else { return work };

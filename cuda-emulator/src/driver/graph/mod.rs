@@ -22,7 +22,7 @@ mod user_object;
 mod user_object_api;
 mod work;
 
-pub use body::{CUgraph, CUgraphNode, Edge, Graph};
+pub use body::{CUgraph, CUgraphNode, Graph};
 pub(super) use body::{Node, find, loses_edges};
 pub(super) use memory::free_outside;
 pub(super) use memory_api::{capture_allocation, free_of};

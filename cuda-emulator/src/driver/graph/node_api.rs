@@ -4,10 +4,10 @@
 use cuda_abi::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_EXT_SEM_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
     CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2,
-    CUgraphNodeParams, CopyEnd3D,
+    CUgraphEdgeData, CUgraphNodeParams, CopyEnd3D,
 };
 
-use super::body::{self, CUgraph, CUgraphNode, Edge};
+use super::body::{self, CUgraph, CUgraphNode};
 use super::edit_api::{add, plain};
 use super::kernel_api::kernel_of;
 use super::params;
@@ -137,7 +137,7 @@ fn add_node_v2(
     out: Out<CUgraphNode>,
     graph: CUgraph,
     nodes: In<CUgraphNode>,
-    edges: In<Edge>,
+    edges: In<CUgraphEdgeData>,
     count: usize,
     params: *mut CUgraphNodeParams,
 ) -> CuResult<()> {
@@ -319,7 +319,7 @@ crate::driver::ffi::entries! { after_init
     cuGraphAddNode => add_node(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: *mut CUgraphNodeParams);
     cuGraphAddNode_v2 => add_node_v2(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, edges: In<Edge>, count: usize,
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, edges: In<CUgraphEdgeData>, count: usize,
         params: *mut CUgraphNodeParams);
     cuGraphNodeSetParams => set_params(node: CUgraphNode, params: *mut CUgraphNodeParams);
     cuGraphAddMemcpyNode => add_memcpy_node(

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use cuda_abi::prototypes::{Parameter, Shape};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use crate::driver::result::{CUresult, CuResult};
@@ -32,7 +33,7 @@ const HERE: u32 = 1;
 /// 128 random bits.
 pub(super) type Token = [u8; 16];
 
-/// CUipcMemHandle and CUipcEventHandle.
+/// The contents of a CUipcMemHandle or CUipcEventHandle.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct IpcHandle {
@@ -48,7 +49,11 @@ pub struct IpcHandle {
     reserved: [u8; 8],
 }
 
-const _: () = assert!(size_of::<IpcHandle>() == 64);
+const _: () = assert!(size_of::<IpcHandle>() == size_of::<cuda_abi::CUipcMemHandle>());
+
+impl Parameter for IpcHandle {
+    const SHAPE: Shape = Shape::Struct(size_of::<Self>());
+}
 
 /// A process's socket, and what it offers.
 struct Server {

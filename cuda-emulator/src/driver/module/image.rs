@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
 
+use cuda_abi::__fatBinC_Wrapper_t;
+
 use super::function::KernelSettings;
 use crate::driver::device;
 use crate::driver::ffi::{In, Out, copy_text};
@@ -25,17 +27,6 @@ const MAX_PRELINKED: usize = 4096;
 
 /// Stands between the texts of a linked image: a comment, so that the whole stays text.
 pub(crate) const LINK_SEPARATOR: &str = "\n// next module of a linked image\n";
-
-/// `__fatBinC_Wrapper_t`
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Wrapper {
-    magic: u32,
-    version: u32,
-    data: *const c_void,
-    /// Version 2: a NULL-terminated array of the containers that were linked into `data`.
-    prelinked: *const *const c_void,
-}
 
 /// A loaded program and what was set for its kernels. A library's modules share it.
 pub(crate) struct Image {
@@ -180,7 +171,7 @@ fn first_word(image: *const c_void) -> u32 {
 /// The PTX texts to link.
 fn texts(image: *const c_void, accepted: Accepted) -> Result<Vec<String>, FatbinError> {
     match first_word(image) {
-        WRAPPER_MAGIC => wrapped(In::from_raw(image.cast::<Wrapper>()), accepted),
+        WRAPPER_MAGIC => wrapped(In::from_raw(image.cast::<__fatBinC_Wrapper_t>()), accepted),
         CONTAINER_MAGIC => Ok(vec![fatbin::ptx(container(image)?, accepted)?]),
         ELF_MAGIC => {
             Err(FatbinError::NoPtx { wanted: accepted.architecture, found: "machine code (a cubin)".into() })
@@ -199,17 +190,17 @@ fn texts(image: *const c_void, accepted: Accepted) -> Result<Vec<String>, Fatbin
     }
 }
 
-fn wrapped(wrapper: In<Wrapper>, accepted: Accepted) -> Result<Vec<String>, FatbinError> {
+fn wrapped(wrapper: In<__fatBinC_Wrapper_t>, accepted: Accepted) -> Result<Vec<String>, FatbinError> {
     let wrapper = wrapper.get().map_err(|_| FatbinError::Invalid("no wrapper"))?;
-    if wrapper.data.is_null() {
+    if wrapper.data == 0 {
         return Err(FatbinError::Invalid("an empty wrapper"));
     }
-    let linked = fatbin::ptx(container(wrapper.data)?, accepted);
-    if linked.is_ok() || wrapper.version < 2 || wrapper.prelinked.is_null() {
+    let linked = fatbin::ptx(container(wrapper.data as *const c_void)?, accepted);
+    if linked.is_ok() || wrapper.version < 2 || wrapper.parts == 0 {
         return Ok(vec![linked?]);
     }
     // Compiled with -rdc=true: the container has only linked machine code, its parts have the PTX.
-    let parts = In::from_raw(wrapper.prelinked);
+    let parts = In::from_raw(wrapper.parts as *const *const c_void);
     let (mut texts, mut missing) = (Vec::new(), None);
     for index in 0..MAX_PRELINKED {
         let part = parts.at(index).unwrap_or(std::ptr::null());

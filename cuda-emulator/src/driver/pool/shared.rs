@@ -17,7 +17,7 @@ const PAGE: u64 = 4096;
 /// The first word of the data of an exported pointer.
 const MAGIC: u64 = u64::from_le_bytes(*b"emupool\0");
 
-/// CUmemPoolPtrExportData
+/// The contents of a CUmemPoolPtrExportData.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PointerData {
@@ -29,7 +29,7 @@ pub struct PointerData {
     reserved: [u64; 4],
 }
 
-const _: () = assert!(size_of::<PointerData>() == 64);
+const _: () = assert!(size_of::<PointerData>() == size_of::<cuda_abi::CUmemPoolPtrExportData>());
 
 /// The position of an allocation in the file.
 #[derive(Clone, Copy)]

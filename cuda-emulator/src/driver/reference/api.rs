@@ -159,9 +159,9 @@ fn set_max_anisotropy(handle: CUtexref, most: u32) -> CuResult<()> {
     set(handle, true, |state| state.texture.max_anisotropy = most)
 }
 
-fn set_border_color(handle: CUtexref, color: In<f32>) -> CuResult<()> {
+fn set_border_color(handle: CUtexref, color: In<[f32; 4]>) -> CuResult<()> {
     let reference = reference::find(handle)?;
-    let color = [color.at(0)?, color.at(1)?, color.at(2)?, color.at(3)?];
+    let color = color.get()?;
     reference.change(|state| {
         state.texture.border_color = color;
         Ok(())
@@ -228,11 +228,8 @@ fn get_max_anisotropy(out: Out<u32>, handle: CUtexref) -> CuResult<()> {
     get(out, handle, |state| Some(state.texture.max_anisotropy))
 }
 
-fn get_border_color(out: Out<f32>, handle: CUtexref) -> CuResult<()> {
-    let border = reference::find(handle)?.state().texture.border_color;
-    out.check()?;
-    border.iter().enumerate().for_each(|(index, channel)| out.element(index).set(*channel));
-    Ok(())
+fn get_border_color(out: Out<[f32; 4]>, handle: CUtexref) -> CuResult<()> {
+    get(out, handle, |state| Some(state.texture.border_color))
 }
 
 fn get_flags(out: Out<u32>, handle: CUtexref) -> CuResult<()> {
@@ -305,7 +302,7 @@ crate::driver::ffi::entries! { after_init
     cuTexRefSetMipmapLevelBias => set_level_bias(reference: CUtexref, bias: f32);
     cuTexRefSetMipmapLevelClamp => set_level_clamp(reference: CUtexref, least: f32, greatest: f32);
     cuTexRefSetMaxAnisotropy => set_max_anisotropy(reference: CUtexref, most: u32);
-    cuTexRefSetBorderColor => set_border_color(reference: CUtexref, color: In<f32>);
+    cuTexRefSetBorderColor => set_border_color(reference: CUtexref, color: In<[f32; 4]>);
     cuTexRefSetFlags => set_flags(reference: CUtexref, flags: u32);
     cuTexRefGetAddress_v2 => get_address(out: Out<CUdeviceptr>, reference: CUtexref);
     cuTexRefGetArray => get_array(out: Out<CUarray>, reference: CUtexref);
@@ -317,7 +314,7 @@ crate::driver::ffi::entries! { after_init
     cuTexRefGetMipmapLevelBias => get_level_bias(out: Out<f32>, reference: CUtexref);
     cuTexRefGetMipmapLevelClamp => get_level_clamp(least: Out<f32>, greatest: Out<f32>, reference: CUtexref);
     cuTexRefGetMaxAnisotropy => get_max_anisotropy(out: Out<u32>, reference: CUtexref);
-    cuTexRefGetBorderColor => get_border_color(out: Out<f32>, reference: CUtexref);
+    cuTexRefGetBorderColor => get_border_color(out: Out<[f32; 4]>, reference: CUtexref);
     cuTexRefGetFlags => get_flags(out: Out<u32>, reference: CUtexref);
     cuSurfRefSetArray => bind_surface(reference: CUsurfref, array: CUarray, flags: u32);
     cuSurfRefGetArray => get_surface_array(out: Out<CUarray>, reference: CUsurfref);

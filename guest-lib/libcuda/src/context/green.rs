@@ -5,6 +5,7 @@
 
 use std::sync::PoisonError;
 
+use cuda_abi::CUdevResource;
 use virtio_cuda_client::protocol::{ContextId, DeviceResource, Reader, ResourceDescId};
 use virtio_cuda_client::{CudaError, calls};
 
@@ -29,30 +30,22 @@ const RESOURCE_BYTES: usize = 28;
 /// `CUDA_ERROR_INVALID_RESOURCE_TYPE`.
 const INVALID_RESOURCE_TYPE: i32 = 914;
 
-/// `CUdevResource`; what is the driver's own in it holds its name in the device.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Resource {
-    kind: u32,
-    reserved: u32,
-    name: [u32; 2],
-    inside: [u32; 20],
-    sm: [u32; 4],
-    rest: [u32; 8],
+/// The words of `CUdevResource::inside` that hold the resource's name in the device.
+const NAME: [usize; 2] = [1, 2];
+
+/// A resource for the program.
+fn for_program(resource: &DeviceResource) -> CUdevResource {
+    let mut answer = CUdevResource::from(resource);
+    answer.inside[NAME[0]] = resource.name as u32;
+    answer.inside[NAME[1]] = (resource.name >> 32) as u32;
+    answer
 }
-const _: () = assert!(size_of::<Resource>() == 144);
 
-impl Resource {
-    fn new(told: &DeviceResource) -> Self {
-        let name = [told.name as u32, (told.name >> 32) as u32];
-        Self { kind: told.kind, reserved: 0, name, inside: [0; 20], sm: told.sm, rest: [0; 8] }
-    }
-
-    /// Its name, if it is one of multiprocessors.
-    fn name(&self) -> Result<u64, CudaError> {
-        check_type(self.kind)?;
-        Ok(u64::from(self.name[0]) | u64::from(self.name[1]) << 32)
-    }
+/// The name of a resource of the program, if it is one of multiprocessors.
+fn name_of(resource: &CUdevResource) -> Result<u64, CudaError> {
+    check_type(resource.kind)?;
+    let [low, high] = NAME.map(|at| u64::from(resource.inside[at]));
+    Ok(low | high << 32)
 }
 
 fn check_type(kind: u32) -> Result<(), CudaError> {
@@ -61,10 +54,10 @@ fn check_type(kind: u32) -> Result<(), CudaError> {
 
 fn split(
     api: Api,
-    result: Out<Resource>,
+    result: Out<CUdevResource>,
     groups: Out<u32>,
-    input: In<Resource>,
-    remaining: Out<Resource>,
+    input: In<CUdevResource>,
+    remaining: Out<CUdevResource>,
     flags: u32,
     min_count: u32,
 ) -> Result<(), CudaError> {
@@ -73,7 +66,7 @@ fn split(
     if !result.is_null() && wanted == 0 {
         return Err(CudaError::INVALID_VALUE);
     }
-    let (name, wanted) = (input.name()?, wanted.min(MAX_GROUPS));
+    let (name, wanted) = (name_of(&input)?, wanted.min(MAX_GROUPS));
     let mut room = vec![0u8; if wanted == 0 { 0 } else { (wanted as usize + 1) * RESOURCE_BYTES }];
     let mut call = api.call();
     if wanted > 0 {
@@ -83,22 +76,22 @@ fn split(
     if wanted > 0 {
         let mut reader = Reader::new(&room);
         for index in 0..made.min(wanted) as usize {
-            result.set_at(index, Resource::new(&take(&mut reader)?))?;
+            result.set_at(index, for_program(&take(&mut reader)?))?;
         }
-        remaining.set_if_wanted(Resource::new(&take(&mut reader)?));
+        remaining.set_if_wanted(for_program(&take(&mut reader)?));
     }
     // The program reads as many groups as this says.
     groups.set(if wanted > 0 { made.min(wanted) } else { made })
 }
 
-fn describe(api: Api, out: Out<u64>, resources: In<Resource>, count: u32) -> Result<(), CudaError> {
+fn describe(api: Api, out: Out<u64>, resources: In<CUdevResource>, count: u32) -> Result<(), CudaError> {
     out.check()?;
     if count == 0 || count > MAX_GROUPS {
         return Err(CudaError::INVALID_VALUE);
     }
     let mut bytes = Vec::new();
     for index in 0..count as usize {
-        put(&resources.at(index)?.name()?, &mut bytes)?;
+        put(&name_of(&resources.at(index)?)?, &mut bytes)?;
     }
     let description = mint();
     calls::cuDevResourceGenerateDesc(&mut api.call().input(&bytes), ResourceDescId(description))?;
@@ -141,9 +134,9 @@ fn create_stream(api: Api, out: Out<u64>, green: u64, flags: u32, priority: i32)
     stream::create_in(api, context, out, flags, priority)
 }
 
-fn resource_of(api: Api, context: u64, resource: Out<Resource>, kind: u32) -> Result<(), CudaError> {
+fn resource_of(api: Api, context: u64, resource: Out<CUdevResource>, kind: u32) -> Result<(), CudaError> {
     let told = calls::cuCtxGetDevResource(&mut api.call(), ContextId(context), kind)?;
-    resource.set(Resource::new(&told))
+    resource.set(for_program(&told))
 }
 
 impl Api {
@@ -156,15 +149,15 @@ impl Api {
 
 entry_points! {
     /// Returns a resource of a device.
-    call cuDeviceGetDevResource(api, device: i32, resource: Out<Resource>, kind: u32) {
+    call cuDeviceGetDevResource(api, device: i32, resource: Out<CUdevResource>, kind: u32) {
         let device = api.driver.devices.check(device)?.on_wire();
         resource.check()?;
         check_type(kind)?;
-        resource.set(Resource::new(&calls::cuDeviceGetDevResource(&mut api.call(), device, kind)?))
+        resource.set(for_program(&calls::cuDeviceGetDevResource(&mut api.call(), device, kind)?))
     }
 
     /// Returns a resource of a context.
-    call cuCtxGetDevResource(api, hCtx: u64, resource: Out<Resource>, kind: u32) {
+    call cuCtxGetDevResource(api, hCtx: u64, resource: Out<CUdevResource>, kind: u32) {
         resource.check()?;
         check_type(kind)?;
         api.driver.contexts.device_of(hCtx)?;
@@ -172,19 +165,19 @@ entry_points! {
     }
 
     /// Returns a resource of a green context.
-    call cuGreenCtxGetDevResource(api, hCtx: u64, resource: Out<Resource>, kind: u32) {
+    call cuGreenCtxGetDevResource(api, hCtx: u64, resource: Out<CUdevResource>, kind: u32) {
         resource.check()?;
         check_type(kind)?;
         resource_of(api, api.driver.greens.get(hCtx)?.context, resource, kind)
     }
 
     /// Splits multiprocessors into equal parts and a rest.
-    call cuDevSmResourceSplitByCount(api, result: Out<Resource>, nbGroups: Out<u32>, input: In<Resource>, remaining: Out<Resource>, useFlags: u32, minCount: u32) {
+    call cuDevSmResourceSplitByCount(api, result: Out<CUdevResource>, nbGroups: Out<u32>, input: In<CUdevResource>, remaining: Out<CUdevResource>, useFlags: u32, minCount: u32) {
         split(api, result, nbGroups, input, remaining, useFlags, minCount)
     }
 
     /// Describes resources for a green context.
-    call cuDevResourceGenerateDesc(api, phDesc: Out<u64>, resources: In<Resource>, nbResources: u32) {
+    call cuDevResourceGenerateDesc(api, phDesc: Out<u64>, resources: In<CUdevResource>, nbResources: u32) {
         describe(api, phDesc, resources, nbResources)
     }
 

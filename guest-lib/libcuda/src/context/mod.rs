@@ -10,6 +10,7 @@ pub mod green_table;
 pub mod peer;
 pub mod table;
 
+use cuda_abi::{CUctxCreateParams, CUexecAffinityParam};
 use virtio_cuda_client::protocol::{ContextId, EventId};
 use virtio_cuda_client::{Call, CudaError, calls, idle};
 
@@ -269,11 +270,10 @@ entry_points! {
     }
 
     /// Creates a context; execution affinity and CIG are not served.
-    call cuCtxCreate_v4(api, pctx: Out<u64>, ctxCreateParams: In<[usize; 3]>, flags: u32, dev: i32) {
+    call cuCtxCreate_v4(api, pctx: Out<u64>, ctxCreateParams: In<CUctxCreateParams>, flags: u32, dev: i32) {
         if !ctxCreateParams.is_null() {
-            // CUctxCreateParams: execAffinityParams, numExecAffinityParams (int), cigParams.
             let params = ctxCreateParams.get()?;
-            if params[1] as u32 != 0 || params[2] != 0 {
+            if params.affinity_count != 0 || params.cig != 0 {
                 return Err(CudaError::NOT_SUPPORTED);
             }
         }
@@ -329,12 +329,13 @@ entry_points! {
     }
 
     /// Returns the number of multiprocessors of the current context.
-    call cuCtxGetExecAffinity(api, pExecAffinity: Out<[u32; 2]>, r#type: i32) {
+    call cuCtxGetExecAffinity(api, pExecAffinity: Out<CUexecAffinityParam>, r#type: i32) {
         pExecAffinity.check()?;
         if r#type != SM_COUNT {
             return CudaError::check(UNSUPPORTED_EXEC_AFFINITY);
         }
-        pExecAffinity.set([0, calls::cuCtxGetExecAffinity(&mut api.in_context()?, r#type)?])
+        let sm_count = calls::cuCtxGetExecAffinity(&mut api.in_context()?, r#type)?;
+        pExecAffinity.set(CUexecAffinityParam { kind: 0, sm_count })
     }
 
     /// Makes writes of other devices to the GPU's memory visible.

@@ -2,26 +2,14 @@
 
 //! Access of one device to the memory of another.
 
+use cuda_abi::CUDA_LAUNCH_PARAMS;
 use virtio_cuda_client::protocol::{ContextId, LAUNCH_COOPERATIVE, LaunchShape};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
-use crate::ffi::{HostPtr, In};
+use crate::ffi::In;
 use crate::launch::launch;
-
-/// `CUDA_LAUNCH_PARAMS`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct LaunchParams {
-    function: u64,
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared_bytes: u32,
-    stream: u64,
-    parameters: In<HostPtr>,
-}
-const _: () = assert!(size_of::<LaunchParams>() == 56);
 
 /// `CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_*`: both say what need not be waited for.
 const LAUNCH_FLAGS: u32 = 3;
@@ -35,14 +23,16 @@ fn is_elsewhere(api: Api, peer: u64) -> Result<bool, CudaError> {
 entry_points! {
     /// One device's launch with all blocks resident at once; more devices than one are not served, which
     /// `COOPERATIVE_MULTI_DEVICE_LAUNCH` says where there are more.
-    call cuLaunchCooperativeKernelMultiDevice(api, launchParamsList: In<LaunchParams>, numDevices: u32, flags: u32) {
+    call cuLaunchCooperativeKernelMultiDevice(api, launchParamsList: In<CUDA_LAUNCH_PARAMS>, numDevices: u32, flags: u32) {
         if numDevices == 0 || numDevices as i32 > api.driver.devices.count() || flags & !LAUNCH_FLAGS != 0 {
             return Err(CudaError::INVALID_VALUE);
         }
         if numDevices > 1 {
             return Err(CudaError::NOT_SUPPORTED);
         }
-        let LaunchParams { function, grid, block, shared_bytes, stream, parameters } = launchParamsList.get()?;
+        let CUDA_LAUNCH_PARAMS { function, grid, block, shared_bytes, stream, params, .. } = launchParamsList.get()?;
+        // SAFETY: the program promises for `kernelParams` what it promises for a parameter of that name.
+        let parameters = unsafe { In::at_address(params) };
         let shape = LaunchShape { grid, block, shared_bytes, flags: LAUNCH_COOPERATIVE, ..Default::default() };
         launch(api, function, stream, shape, parameters, None)
     }

@@ -3,6 +3,7 @@
 //! External semaphores. Vulkan, Direct3D and NvSci make them, none of which is in a guest: each call answers what NVIDIA's
 //! driver answers where there is none.
 
+use cuda_abi::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC;
 use virtio_cuda_client::CudaError;
 
 use crate::entry_points;
@@ -12,38 +13,25 @@ use crate::ffi::{In, Out};
 const OPAQUE_FD: u32 = 1;
 const TIMELINE_FD: u32 = 9;
 
-/// `CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct HandleDesc {
-    kind: u32,
-    handle: [u64; 2],
-    flags: u32,
-    reserved: [u32; 16],
-}
-const _: () = assert!(size_of::<HandleDesc>() == 96);
-
-impl HandleDesc {
-    /// Returns the error for something that is not a semaphore.
-    fn refusal(&self) -> CudaError {
-        if self.flags != 0 || self.reserved != [0; 16] {
-            return CudaError::INVALID_VALUE;
-        }
-        match self.kind {
-            TIMELINE_FD if (self.handle[0] as i32) < 0 => CudaError::INVALID_VALUE,
-            OPAQUE_FD | TIMELINE_FD => CudaError::UNKNOWN,
-            // Handles of Windows, and NvSciSync.
-            2..=8 | 10 if self.handle != [0; 2] => CudaError::NOT_SUPPORTED,
-            _ => CudaError::INVALID_VALUE,
-        }
+/// Returns the error for something that is not a semaphore.
+fn refusal(desc: &CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC) -> CudaError {
+    if desc.flags != 0 || desc.reserved != [0; 16] {
+        return CudaError::INVALID_VALUE;
+    }
+    match desc.kind {
+        TIMELINE_FD if (desc.handle[0] as i32) < 0 => CudaError::INVALID_VALUE,
+        OPAQUE_FD | TIMELINE_FD => CudaError::UNKNOWN,
+        // Handles of Windows, and NvSciSync.
+        2..=8 | 10 if desc.handle != [0; 2] => CudaError::NOT_SUPPORTED,
+        _ => CudaError::INVALID_VALUE,
     }
 }
 
 entry_points! {
     /// Refuses all that a program may hand over; the file descriptor stays the program's.
-    call cuImportExternalSemaphore(_api, extSem_out: Out<u64>, semHandleDesc: In<HandleDesc>) {
+    call cuImportExternalSemaphore(_api, extSem_out: Out<u64>, semHandleDesc: In<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>) {
         extSem_out.check()?;
-        Err(semHandleDesc.get()?.refusal())
+        Err(refusal(&semHandleDesc.get()?))
     }
 }
 
@@ -53,7 +41,13 @@ mod tests {
 
     #[test]
     fn refusals_are_those_of_an_h200() {
-        let desc = |kind, handle: [u64; 2], flags| HandleDesc { kind, handle, flags, reserved: [0; 16] };
+        let none_of = CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC::ZERO;
+        let desc = |kind, handle: [u64; 2], flags| CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
+            kind,
+            handle,
+            flags,
+            ..none_of
+        };
         let none = u64::from(u32::MAX);
         for (kind, handle, flags, code) in [
             (OPAQUE_FD, [5, 0], 0, CudaError::UNKNOWN),
@@ -67,9 +61,10 @@ mod tests {
             (0, [5, 0], 0, CudaError::INVALID_VALUE),
             (11, [5, 0], 0, CudaError::INVALID_VALUE),
         ] {
-            assert_eq!(desc(kind, handle, flags).refusal(), code, "{kind} {handle:?} {flags}");
+            assert_eq!(refusal(&desc(kind, handle, flags)), code, "{kind} {handle:?} {flags}");
         }
-        let reserved = HandleDesc { reserved: [1; 16], ..desc(OPAQUE_FD, [5, 0], 0) };
-        assert_eq!(reserved.refusal(), CudaError::INVALID_VALUE);
+        let reserved =
+            CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC { reserved: [1; 16], ..desc(OPAQUE_FD, [5, 0], 0) };
+        assert_eq!(refusal(&reserved), CudaError::INVALID_VALUE);
     }
 }

@@ -7,7 +7,7 @@ pub mod table;
 
 use std::os::fd::IntoRawFd;
 
-use cuda_abi::{CUmemAccessDesc, CUmemLocation, CUmemPoolProps};
+use cuda_abi::{CUmemAccessDesc, CUmemLocation, CUmemPoolProps, CUmemPoolPtrExportData};
 use virtio_cuda_client::protocol::{DevicePtr, MemoryPoolId, PoolProperties};
 use virtio_cuda_client::{CudaError, calls};
 
@@ -15,7 +15,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::handles::mint;
-use crate::ipc::{HANDLE_TYPE_FILE, Handle, file_of, token_in};
+use crate::ipc::{HANDLE_TYPE_FILE, file_of, handle_of, token_in, token_of_handle};
 use crate::memory::alloc::capture_allocation;
 use crate::memory::table::ranges::DEFAULT_POOL;
 use crate::pool::host_pool::Home;
@@ -148,16 +148,16 @@ entry_points! {
     }
 
     /// Offers an allocation of a pool that is offered.
-    call cuMemPoolExportPointer(api, shareData_out: Out<Handle>, ptr: u64) {
+    call cuMemPoolExportPointer(api, shareData_out: Out<CUmemPoolPtrExportData>, ptr: u64) {
         shareData_out.check()?;
-        shareData_out.set(Handle::new(calls::cuMemPoolExportPointer(&mut api.in_context()?, DevicePtr(ptr))?))
+        shareData_out.set(handle_of(calls::cuMemPoolExportPointer(&mut api.in_context()?, DevicePtr(ptr))?))
     }
 
     /// Opens an allocation of a pool that another process has offered.
-    call cuMemPoolImportPointer(api, ptr_out: Out<u64>, pool: u64, shareData: In<Handle>) {
+    call cuMemPoolImportPointer(api, ptr_out: Out<u64>, pool: u64, shareData: In<CUmemPoolPtrExportData>) {
         ptr_out.check()?;
         let id = api.driver.pools.check(pool)?;
-        let token = shareData.get()?.token()?;
+        let token = token_of_handle(&shareData.get()?)?;
         let (dptr, bytes) = calls::cuMemPoolImportPointer(&mut api.in_context()?, id, token)?;
         api.driver.memory.add_pooled(api, dptr.0, bytes, pool)?;
         ptr_out.set(dptr.0)

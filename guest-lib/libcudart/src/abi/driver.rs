@@ -3,18 +3,16 @@
 //! offsets as in the 13.0 `cuda.h`.
 
 use core::ffi::c_uint;
-#[cfg(cuda_major = "12")]
-use core::ffi::c_void;
 use core::ptr;
 
 pub use cuda_abi::{
     CUDA_ARRAY3D_DESCRIPTOR, CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, CUDA_KERNEL_NODE_PARAMS,
-    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_RESOURCE_DESC,
-    CUDA_TEXTURE_DESC, CUgraphNodeParams, CUlaunchConfig, CopyEnd2D, CopyEnd3D,
+    CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC,
+    CUgraphNodeParams, CUlaunchConfig, CopyEnd2D, CopyEnd3D,
 };
-
 #[cfg(cuda_major = "12")]
-use super::{CUfunction, CUstream};
+pub use cuda_abi::{CUDA_EXTERNAL_SEMAPHORE_PARAMS, CUDA_LAUNCH_PARAMS};
+
 use crate::error::Result;
 use crate::pointers::not_null;
 
@@ -76,20 +74,3 @@ impl<const SIZE: usize> Extended<SIZE> {
         self.0.as_mut_ptr().cast()
     }
 }
-
-#[cfg(cuda_major = "12")]
-#[repr(C)]
-pub struct CUDA_LAUNCH_PARAMS {
-    pub function: CUfunction,
-    pub gridDimX: c_uint,
-    pub gridDimY: c_uint,
-    pub gridDimZ: c_uint,
-    pub blockDimX: c_uint,
-    pub blockDimY: c_uint,
-    pub blockDimZ: c_uint,
-    pub sharedMemBytes: c_uint,
-    pub hStream: CUstream,
-    pub kernelParams: *mut *mut c_void,
-}
-#[cfg(cuda_major = "12")]
-const _: () = assert!(size_of::<CUDA_LAUNCH_PARAMS>() == 56);

@@ -57,29 +57,40 @@ handles! {
 #[cfg(cuda_major = "13")]
 pub type cudaLogsCallbackHandle = CUlogsCallbackHandle;
 
-/// Structs that have one layout in both APIs and that pass through unread.
+/// The runtime's names of the driver's structs, which pass through unread.
 macro_rules! passed_through {
-    ($($name:ident)*) => { $(
-        #[repr(C)]
-        pub struct $name {
-            private: [u8; 0],
-        }
-    )* };
+    ($($name:ident = $of:ident;)*) => { $(pub use cuda_abi::$of as $name;)* };
 }
 
 passed_through! {
-    cudaMemPoolProps cudaMemAccessDesc cudaMemPoolPtrExportData cudaMemcpyAttributes cudaMemcpy3DBatchOp
-    cudaArrayMemoryRequirements cudaArraySparseProperties cudaResourceViewDesc
-    cudaExternalMemoryHandleDesc cudaExternalMemoryBufferDesc cudaExternalSemaphoreHandleDesc
-    cudaExternalSemaphoreSignalParams cudaExternalSemaphoreWaitParams
-    cudaExternalSemaphoreSignalNodeParams cudaExternalSemaphoreWaitNodeParams
-    cudaMemAllocNodeParams cudaHostNodeParams cudaMemsetParams cudaGraphEdgeData
-    cudaGraphInstantiateParams cudaGraphExecUpdateResultInfo cudaLaunchAttributeValue
+    cudaMemPoolProps = CUmemPoolProps;
+    cudaMemAccessDesc = CUmemAccessDesc;
+    cudaMemPoolPtrExportData = CUmemPoolPtrExportData;
+    cudaMemcpyAttributes = CUmemcpyAttributes;
+    cudaMemcpy3DBatchOp = CUDA_MEMCPY3D_BATCH_OP;
+    cudaArrayMemoryRequirements = CUDA_ARRAY_MEMORY_REQUIREMENTS;
+    cudaArraySparseProperties = CUDA_ARRAY_SPARSE_PROPERTIES;
+    cudaResourceViewDesc = CUDA_RESOURCE_VIEW_DESC;
+    cudaExternalMemoryHandleDesc = CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
+    cudaExternalMemoryBufferDesc = CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
+    cudaExternalSemaphoreHandleDesc = CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC;
+    cudaExternalSemaphoreSignalParams = CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
+    cudaExternalSemaphoreWaitParams = CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
+    cudaExternalSemaphoreSignalNodeParams = CUDA_EXT_SEM_SIGNAL_NODE_PARAMS;
+    cudaExternalSemaphoreWaitNodeParams = CUDA_EXT_SEM_WAIT_NODE_PARAMS;
+    cudaMemAllocNodeParams = CUDA_MEM_ALLOC_NODE_PARAMS;
+    cudaHostNodeParams = CUDA_HOST_NODE_PARAMS;
+    cudaMemsetParams = CUDA_MEMSET_NODE_PARAMS;
+    cudaGraphEdgeData = CUgraphEdgeData;
+    cudaGraphInstantiateParams = CUDA_GRAPH_INSTANTIATE_PARAMS;
+    cudaGraphExecUpdateResultInfo = CUgraphExecUpdateResultInfo;
+    cudaLaunchAttributeValue = CUlaunchAttributeValue;
 }
 
 #[cfg(cuda_major = "13")]
 passed_through! {
-    cudaDevResource cudaDevSmResourceGroupParams
+    cudaDevResource = CUdevResource;
+    cudaDevSmResourceGroupParams = CUdevSmResourceGroupParams;
 }
 
 /// An address in the GPU's address space.
@@ -91,7 +102,6 @@ pub type CUsurfObject = u64;
 pub type cudaTextureObject_t = CUtexObject;
 pub type cudaSurfaceObject_t = CUsurfObject;
 pub type cudaGraphConditionalHandle = u64;
-pub type cudaLogIterator = c_uint;
 
 pub type cudaHostFn_t = Option<unsafe extern "C" fn(*mut c_void)>;
 /// `cudaError_t` and `CUresult` are both 32-bit integers with the same values, so one type serves both APIs.

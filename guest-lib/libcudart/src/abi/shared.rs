@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Structs and constants that are the same in every runtime since 12.0.
 
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 use core::mem::{offset_of, size_of};
 
 use super::{CUarray, CUstream};
@@ -172,43 +172,12 @@ pub struct cudaLaunchConfig_t {
 const _: () =
     assert!(size_of::<cudaLaunchConfig_t>() == 56 && offset_of!(cudaLaunchConfig_t, numAttrs) == 48);
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct cudaKernelNodeParams {
-    pub func: *mut c_void,
-    pub gridDim: dim3,
-    pub blockDim: dim3,
-    pub sharedMemBytes: c_uint,
-    pub kernelParams: *mut *mut c_void,
-    pub extra: *mut *mut c_void,
-}
-const _: () =
-    assert!(size_of::<cudaKernelNodeParams>() == 56 && offset_of!(cudaKernelNodeParams, kernelParams) == 40);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct cudaMemLocation {
-    pub type_: c_uint,
-    pub id: c_int,
-}
-
-/// 64 bytes that mean something only to the driver; passed by value.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct cudaIpcMemHandle_t {
-    pub reserved: [c_char; 64],
-}
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct cudaIpcEventHandle_t {
-    pub reserved: [c_char; 64],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct cudaUUID_t {
-    pub bytes: [u8; 16],
-}
+/// The runtime's names of structs that both APIs have.
+pub use cuda_abi::{
+    CUDA_KERNEL_NODE_PARAMS_v1 as cudaKernelNodeParams, CUgraphNodeParams as cudaGraphNodeParams,
+    CUipcMemHandle as cudaIpcMemHandle_t, CUipcMemHandle as cudaIpcEventHandle_t,
+    CUmemLocation as cudaMemLocation, CUuuid as cudaUUID_t,
+};
 
 /// A texture's linear memory.
 #[repr(C)]

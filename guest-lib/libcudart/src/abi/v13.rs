@@ -72,18 +72,6 @@ pub struct cudaExternalMemoryMipmappedArrayDesc {
 }
 const _: () = assert!(size_of::<cudaExternalMemoryMipmappedArrayDesc>() == 128);
 
-/// The parameters of any graph node: a kind and its own struct.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct cudaGraphNodeParams {
-    pub type_: c_uint,
-    pub reserved0: [c_int; 3],
-    pub payload: [u64; 29],
-    pub reserved2: i64,
-}
-const _: () =
-    assert!(size_of::<cudaGraphNodeParams>() == 256 && offset_of!(cudaGraphNodeParams, payload) == 16);
-
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct cudaDeviceProp {

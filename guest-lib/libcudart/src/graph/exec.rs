@@ -3,6 +3,7 @@
 
 use core::ffi::c_uint;
 
+use crate::abi::shared::or_per_thread;
 use crate::abi::{
     cudaGraph_t, cudaGraphExec_t, cudaGraphExecUpdateResultInfo, cudaGraphInstantiateParams, cudaGraphNode_t,
     cudaStream_t,
@@ -34,9 +35,9 @@ api! {
         not_null(exec)?;
         not_null(parameters)?;
         state::context()?;
-        // SAFETY: not null, so the program promises parameters, which begin like this and which the call may change.
-        let upload_stream = unsafe { &mut (*parameters.cast::<InstantiateStart>()).upload_stream };
-        *upload_stream = crate::abi::shared::or_per_thread(*upload_stream);
+        // SAFETY: not null, so the program promises parameters, which the call may change.
+        let upload_stream = unsafe { &mut (*parameters).upload_stream };
+        *upload_stream = or_per_thread(*upload_stream as cudaStream_t) as u64;
     } => driver::cuGraphInstantiateWithParams(exec, graph, parameters);
 
     fn cudaGraphExecGetFlags(exec: cudaGraphExec_t, flags: *mut u64) {
@@ -68,11 +69,4 @@ api! {
     fn cudaGraphNodeGetEnabled(exec: cudaGraphExec_t, node: cudaGraphNode_t, enabled: *mut c_uint) {
         state::context()?;
     } => driver::cuGraphNodeGetEnabled(exec, node, enabled);
-}
-
-/// The start of `cudaGraphInstantiateParams`.
-#[repr(C)]
-struct InstantiateStart {
-    flags: u64,
-    upload_stream: cudaStream_t,
 }

@@ -9,8 +9,7 @@ use core::mem::size_of;
 use core::ptr;
 
 use crate::abi::driver::{CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY_NODE_PARAMS, CUgraphNodeParams};
-use crate::abi::shared::{cudaKernelNodeParams, cudaMemcpy3DParms};
-use crate::abi::version::cudaGraphNodeParams;
+use crate::abi::shared::{cudaGraphNodeParams, cudaKernelNodeParams, cudaMemcpy3DParms};
 use crate::abi::{CUcontext, cudaGraph_t, cudaGraphEdgeData, cudaGraphExec_t, cudaGraphNode_t};
 use crate::error::{Result, cudaErrorInvalidValue};
 use crate::graph::kernel;
@@ -48,8 +47,8 @@ api! {
         // SAFETY: `translated` is a local; for the other arguments the driver's function has this function's contract.
         unsafe { driver::cuGraphAddNode_v2(node, graph, dependencies, edges, count, &mut translated) }?;
         // Allocations and conditional nodes answer in their parameters.
-        if let MEM_ALLOC | CONDITIONAL = given.type_ {
-            let words = shared_size(given.type_)? / size_of::<u64>();
+        if let MEM_ALLOC | CONDITIONAL = given.kind {
+            let words = shared_size(given.kind)? / size_of::<u64>();
             given.payload[..words].copy_from_slice(&translated.payload[..words]);
             parameters.set(given)?;
         }
@@ -82,14 +81,9 @@ fn shared_size(kind: c_uint) -> Result<usize> {
 
 /// Needs a context.
 fn to_driver(given: &cudaGraphNodeParams) -> Result<CUgraphNodeParams> {
-    let mut answer = CUgraphNodeParams {
-        kind: given.type_,
-        reserved0: given.reserved0.map(|word| word as u32),
-        payload: [0; 29],
-        reserved2: given.reserved2 as u64,
-    };
+    let mut answer = CUgraphNodeParams { payload: [0; 29], ..*given };
     let context = state::current_context()?;
-    match given.type_ {
+    match given.kind {
         KERNEL => {
             // SAFETY: the payload of this kind begins with these parameters; it is aligned for pointers and
             // larger than they are.

@@ -3,8 +3,8 @@
 
 use core::ffi::{c_uint, c_void};
 
-use crate::abi::driver::{CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1};
-use crate::abi::shared::{cudaKernelNodeParams, dim3};
+use crate::abi::driver::CUDA_KERNEL_NODE_PARAMS;
+use crate::abi::shared::cudaKernelNodeParams;
 use crate::abi::{cudaGraph_t, cudaGraphExec_t, cudaGraphNode_t, cudaLaunchAttributeValue};
 use crate::error::{Result, cudaErrorInvalidDeviceFunction};
 use crate::pointers::{In, Out};
@@ -59,30 +59,15 @@ api! {
 
 /// Needs a context.
 pub fn to_driver(p: &cudaKernelNodeParams) -> Result<CUDA_KERNEL_NODE_PARAMS> {
-    if p.func.is_null() {
+    let stub = p.function as *const c_void;
+    if stub.is_null() {
         return Err(cudaErrorInvalidDeviceFunction);
     }
-    let v1 = CUDA_KERNEL_NODE_PARAMS_v1 {
-        function: module::function_for_node(p.func)? as u64,
-        grid: [p.gridDim.x, p.gridDim.y, p.gridDim.z],
-        block: [p.blockDim.x, p.blockDim.y, p.blockDim.z],
-        shared_bytes: p.sharedMemBytes,
-        pad: 0,
-        params: p.kernelParams as usize,
-        extra: p.extra as usize,
-    };
+    let v1 = cudaKernelNodeParams { function: module::function_for_node(stub)? as u64, ..*p };
     Ok(CUDA_KERNEL_NODE_PARAMS { v1, kernel: 0, context: state::current_context()? as u64 })
 }
 
 fn from_driver(p: &CUDA_KERNEL_NODE_PARAMS) -> cudaKernelNodeParams {
     let handle = if p.v1.function == 0 { p.kernel } else { p.v1.function } as *const c_void;
-    let ([gx, gy, gz], [bx, by, bz]) = (p.v1.grid, p.v1.block);
-    cudaKernelNodeParams {
-        func: module::stub_of(handle).unwrap_or(handle).cast_mut(),
-        gridDim: dim3 { x: gx, y: gy, z: gz },
-        blockDim: dim3 { x: bx, y: by, z: bz },
-        sharedMemBytes: p.v1.shared_bytes,
-        kernelParams: p.v1.params as *mut *mut c_void,
-        extra: p.v1.extra as *mut *mut c_void,
-    }
+    cudaKernelNodeParams { function: module::stub_of(handle).unwrap_or(handle) as u64, ..p.v1 }
 }

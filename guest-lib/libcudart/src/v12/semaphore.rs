@@ -4,6 +4,7 @@
 use core::ffi::c_uint;
 use core::mem::size_of;
 
+use crate::abi::driver::CUDA_EXTERNAL_SEMAPHORE_PARAMS;
 use crate::abi::{cudaExternalSemaphore_t, cudaStream_t};
 use crate::error::Result;
 use crate::pointers::not_null;
@@ -29,18 +30,6 @@ pub struct WaitParams {
 }
 const _: () = assert!(size_of::<WaitParams>() == 40);
 
-/// The driver's parameters of both kinds.
-#[repr(C)]
-pub struct DriverParams {
-    params: [u64; 3],
-    /// The timeout of a wait; reserved for a signal.
-    timeout: c_uint,
-    reserved_params: [c_uint; 11],
-    flags: c_uint,
-    reserved: [c_uint; 16],
-}
-const _: () = assert!(size_of::<DriverParams>() == 144);
-
 api! {
     fn cudaSignalExternalSemaphoresAsync, cudaSignalExternalSemaphoresAsync_ptsz(
         semaphores: *const cudaExternalSemaphore_t, parameters: *const SignalParams, count: c_uint,
@@ -62,8 +51,8 @@ api! {
     } => driver::cuWaitExternalSemaphoresAsync(semaphores, parameters.as_ptr().cast(), count, stream);
 }
 
-fn driver_params(params: [u64; 3], timeout: c_uint, flags: c_uint) -> DriverParams {
-    DriverParams { params, timeout, reserved_params: [0; 11], flags, reserved: [0; 16] }
+fn driver_params(params: [u64; 3], timeout: c_uint, flags: c_uint) -> CUDA_EXTERNAL_SEMAPHORE_PARAMS {
+    CUDA_EXTERNAL_SEMAPHORE_PARAMS { params, timeout, flags, ..CUDA_EXTERNAL_SEMAPHORE_PARAMS::ZERO }
 }
 
 /// # Safety
@@ -71,8 +60,8 @@ fn driver_params(params: [u64; 3], timeout: c_uint, flags: c_uint) -> DriverPara
 unsafe fn translated<T: Copy>(
     given: *const T,
     count: c_uint,
-    form: impl Fn(T) -> DriverParams,
-) -> Result<Vec<DriverParams>> {
+    form: impl Fn(T) -> CUDA_EXTERNAL_SEMAPHORE_PARAMS,
+) -> Result<Vec<CUDA_EXTERNAL_SEMAPHORE_PARAMS>> {
     not_null(given)?;
     // SAFETY: not null, so `count` elements by this function's contract.
     Ok((0..count as usize).map(|index| form(unsafe { given.add(index).read() })).collect())

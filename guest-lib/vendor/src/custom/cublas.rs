@@ -5,7 +5,8 @@
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::bridge::{self, Copy2d, Side};
+use crate::bridge;
+use cuda_abi::{CUDA_MEMCPY2D, CopyEnd2D};
 
 /// `cublasStatus_t`
 type Status = i32;
@@ -41,7 +42,7 @@ impl Shape {
     /// The copy between two addresses; `None` if there is nothing to copy.
     ///
     /// Errors: a size below 0, a stride below 1, or more bytes than there are addresses.
-    fn copy(self, to: To, source: u64, destination: u64) -> Result<Option<Copy2d>, Status> {
+    fn copy(self, to: To, source: u64, destination: u64) -> Result<Option<CUDA_MEMCPY2D>, Status> {
         let Self { elements, lines, element_bytes, source_step, destination_step } = self;
         if elements < 0 || lines < 0 || element_bytes < 1 || source_step < 1 || destination_step < 1 {
             return Err(INVALID_VALUE);
@@ -60,11 +61,15 @@ impl Shape {
             true => (bytes(elements)?, bytes(elements)?),
             false => (bytes(source_step)?, bytes(destination_step)?),
         };
-        let (source, destination) = match to {
-            To::Device => (Side::host(source, source_pitch), Side::device(destination, destination_pitch)),
-            To::Host => (Side::device(source, source_pitch), Side::host(destination, destination_pitch)),
+        let (src, dst) = match to {
+            To::Device => {
+                (CopyEnd2D::host(source, source_pitch), CopyEnd2D::device(destination, destination_pitch))
+            }
+            To::Host => {
+                (CopyEnd2D::device(source, source_pitch), CopyEnd2D::host(destination, destination_pitch))
+            }
         };
-        Ok(Some(Copy2d { source, destination, width: bytes(elements)?, height: lines as usize }))
+        Ok(Some(CUDA_MEMCPY2D { src, dst, width: bytes(elements)?, height: lines as usize }))
     }
 
     /// Copies.
@@ -206,18 +211,18 @@ mod tests {
         let copy =
             Shape::vector(5, 8, 3, 2).copy(To::Device, 0x1000, 0x7000).expect("valid").expect("not empty");
         assert_eq!((copy.width, copy.height), (8, 5));
-        assert_eq!((copy.source, copy.destination), (Side::host(0x1000, 24), Side::device(0x7000, 16)));
+        assert_eq!((copy.src, copy.dst), (CopyEnd2D::host(0x1000, 24), CopyEnd2D::device(0x7000, 16)));
         let copy =
             Shape::vector(5, 8, 1, 1).copy(To::Host, 0x7000, 0x1000).expect("valid").expect("not empty");
         assert_eq!((copy.width, copy.height), (40, 1), "without gaps it is one line");
-        assert_eq!((copy.source, copy.destination), (Side::device(0x7000, 40), Side::host(0x1000, 40)));
+        assert_eq!((copy.src, copy.dst), (CopyEnd2D::device(0x7000, 40), CopyEnd2D::host(0x1000, 40)));
     }
 
     #[test]
     fn a_matrix_has_leading_dimensions() {
         let shape = Shape { elements: 3, lines: 4, element_bytes: 4, source_step: 3, destination_step: 10 };
         let copy = shape.copy(To::Device, 1, 2).expect("valid").expect("not empty");
-        assert_eq!((copy.width, copy.height, copy.source.pitch, copy.destination.pitch), (12, 4, 12, 40));
+        assert_eq!((copy.width, copy.height, copy.src.pitch, copy.dst.pitch), (12, 4, 12, 40));
     }
 
     #[test]

@@ -114,4 +114,47 @@ c_structs! {
         /// Unused: the union is longer.
         rest: u64,
     }
+
+    /// `CUmemcpy3DOperand`.
+    CUmemcpy3DOperand: 40 {
+        /// `CU_MEMCPY_OPERAND_TYPE_*`.
+        kind: u32,
+        /// Padding.
+        pad: u32,
+        /// The union: address, elements per row, rows per slice and a `CUmemLocation`; or array and offset.
+        words: [u64; 4],
+    }
+
+    /// `CUDA_MEMCPY3D_BATCH_OP`.
+    CUDA_MEMCPY3D_BATCH_OP: 112 {
+        /// Source.
+        src: CUmemcpy3DOperand,
+        /// Destination.
+        dst: CUmemcpy3DOperand,
+        /// Elements per row, rows and slices.
+        extent: [usize; 3],
+        /// `CU_MEMCPY_SRC_ACCESS_ORDER_*`.
+        access_order: u32,
+        /// `CU_MEMCPY_FLAG_*` bits.
+        flags: u32,
+    }
+}
+
+/// `CUDA_MEMCPY3D_PEER`.
+pub type CUDA_MEMCPY3D_PEER = CUDA_MEMCPY3D;
+
+/// `CU_MEMORYTYPE_*`.
+const HOST: u32 = 1;
+const DEVICE: u32 = 2;
+
+impl CopyEnd2D {
+    /// Rows of host memory.
+    pub fn host(address: u64, pitch: usize) -> Self {
+        Self { memory_type: HOST, host: address, pitch, ..Self::ZERO }
+    }
+
+    /// Rows of device memory.
+    pub fn device(address: u64, pitch: usize) -> Self {
+        Self { memory_type: DEVICE, device: address, pitch, ..Self::ZERO }
+    }
 }

@@ -54,7 +54,44 @@ c_structs! {
         /// Padding.
         tail_pad: u32,
     }
+
+    /// `CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC`.
+    CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC: 96 {
+        /// `CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_*`.
+        kind: u32,
+        /// Padding.
+        pad: u32,
+        /// The union: a file descriptor is the first half of the first word.
+        handle: [u64; 2],
+        /// Zero.
+        flags: u32,
+        /// Zero.
+        reserved: [u32; 16],
+        /// Padding.
+        tail_pad: u32,
+    }
+
+    /// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS` and `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS`.
+    CUDA_EXTERNAL_SEMAPHORE_PARAMS: 144 {
+        /// Fence, NvSci's object and key.
+        params: [u64; 3],
+        /// The timeout of a wait in milliseconds.
+        timeout: u32,
+        /// Zero.
+        reserved_params: [u32; 11],
+        /// `CUDA_EXTERNAL_SEMAPHORE_*_SKIP_NVSCIBUF_MEMSYNC`.
+        flags: u32,
+        /// Zero.
+        reserved: [u32; 16],
+        /// Padding.
+        tail_pad: u32,
+    }
 }
+
+/// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS`.
+pub type CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS = CUDA_EXTERNAL_SEMAPHORE_PARAMS;
+/// `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS`.
+pub type CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS = CUDA_EXTERNAL_SEMAPHORE_PARAMS;
 
 impl CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
     /// The file descriptor of the kinds that have one.

@@ -30,4 +30,16 @@ c_structs! {
         /// The node that the edge to it comes from.
         error_from_node: u64,
     }
+
+    /// `CUgraphEdgeData`.
+    CUgraphEdgeData: 8 (Eq, Default) {
+        /// `CU_GRAPH_KERNEL_NODE_PORT_*`.
+        from_port: u8,
+        /// Zero.
+        to_port: u8,
+        /// `CUgraphDependencyType`.
+        kind: u8,
+        /// Zero.
+        reserved: [u8; 5],
+    }
 }

@@ -32,6 +32,31 @@ c_structs! {
         /// Padding.
         pad: u32,
         /// The value of the attribute with this id.
-        value: [u32; 16],
+        value: CUlaunchAttributeValue,
+    }
+
+    /// `CUDA_LAUNCH_PARAMS`.
+    CUDA_LAUNCH_PARAMS: 56 {
+        /// The function.
+        function: u64,
+        /// Blocks.
+        grid: [u32; 3],
+        /// Threads of a block.
+        block: [u32; 3],
+        /// Bytes of dynamic shared memory.
+        shared_bytes: u32,
+        /// Padding.
+        pad: u32,
+        /// The stream.
+        stream: u64,
+        /// Addresses of the parameters' values.
+        params: usize,
     }
 }
+
+/// `CUlaunchAttributeValue`.
+pub type CUlaunchAttributeValue = [u32; 16];
+/// `CUkernelNodeAttrValue`.
+pub type CUkernelNodeAttrValue = CUlaunchAttributeValue;
+/// `CUstreamAttrValue`.
+pub type CUstreamAttrValue = CUlaunchAttributeValue;

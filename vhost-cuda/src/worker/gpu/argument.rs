@@ -7,12 +7,10 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 use cudarc::driver::sys::{CUhostFn, CUoccupancyB2DSize, CUsurfObject, CUtexObject};
 
 use super::raw::{
-    RawAffinity, RawAllocation, RawArray, RawDevResource, RawRequirements, RawSparse, RawTensorMap,
+    RawAffinity, RawAllocation, RawArray, RawDevResource, RawIpcHandle, RawRequirements, RawSparse,
+    RawTensorMap,
 };
-use super::{
-    CUdeviceptr, CUipcEventHandle, CUipcMemHandle, CUmemPoolPtrExportData, CUstream, CUuuid, CuResult,
-    CudaError,
-};
+use super::{CUdeviceptr, CUstream, CUuuid, CuResult, CudaError};
 
 /// A function that the driver calls on a thread of its own for `cuStreamAddCallback`, with the `CUresult`.
 pub type StreamFunction = unsafe extern "C" fn(CUstream, c_int, *mut c_void);
@@ -29,12 +27,10 @@ plain!(
     RawRequirements = RawRequirements::ZERO,
     RawSparse = RawSparse::ZERO,
     RawAllocation = RawAllocation::ZERO,
-    CUipcMemHandle = CUipcMemHandle { reserved: [0; 64] },
-    CUipcEventHandle = CUipcEventHandle { reserved: [0; 64] },
-    CUmemPoolPtrExportData = CUmemPoolPtrExportData { reserved: [0; 64] }
+    RawIpcHandle = RawIpcHandle::ZERO
 );
-plain!([f32; 4] = [0.0; 4], RawDevResource = RawDevResource::NONE);
-plain!(RawAffinity = RawAffinity::ZERO, RawTensorMap = RawTensorMap([0; 128]));
+plain!([f32; 4] = [0.0; 4], RawDevResource = RawDevResource::ZERO);
+plain!(RawAffinity = RawAffinity::ZERO, RawTensorMap = RawTensorMap { opaque: [0; 128] });
 plain!(TextureObject = TextureObject(0), SurfaceObject = SurfaceObject(0));
 plain!(c_int = 0, c_uint = 0, c_ulonglong = 0, usize = 0, f32 = 0.0, CUuuid = CUuuid { bytes: [0; 16] });
 impl<T> Plain for *mut T {
@@ -68,7 +64,7 @@ macro_rules! by_value {
 }
 by_value!(
     [] u8, [] u16, [] c_int, [] c_uint, [] c_ulonglong, [] usize, [] f32, [T] *const T, [T] *mut T, [] CUhostFn,
-    [] Option<StreamFunction>, [] CUipcMemHandle, [] CUipcEventHandle
+    [] Option<StreamFunction>, [] RawIpcHandle
 );
 impl<T> Argument for Ref<T> {
     type C = *const T;

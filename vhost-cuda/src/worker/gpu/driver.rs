@@ -3,8 +3,10 @@
 //!
 //! cudarc gives types and prototypes. Its loader is not used: it takes the first `libcuda*.so` of a list that
 //! the dynamic linker finds (never a file that we name), panics when a symbol is missing, and returns a Rust
-//! enum, which a newer driver's result would make undefined. So the table below spells each prototype once
-//! more, with plain integers for enums, and the compiler compares it with cudarc's.
+//! enum, which a newer driver's result would make undefined. So each row of the table below is a method: it says
+//! which arguments are results and whether the driver follows others, which no prototype says. The compiler compares a
+//! row with the list of prototypes (`cuda_abi::prototypes`), and with cudarc's prototype, which distinguishes the types of
+//! handles and structures, too.
 //!
 //! # Invariants
 //!
@@ -49,8 +51,8 @@ use super::argument::{
 use super::error::{CuResult, CudaError};
 use super::raw::{
     RawAccess, RawAffinity, RawAllocation, RawArray, RawArrayMap, RawDevResource, RawExternal,
-    RawExternalArray, RawExternalBuffer, RawLocation, RawPool, RawRequirements, RawResource, RawRows,
-    RawSparse, RawTensorMap, RawTexture, RawView,
+    RawExternalArray, RawExternalBuffer, RawIpcHandle, RawLocation, RawPool, RawRequirements, RawResource,
+    RawRows, RawSparse, RawTensorMap, RawTexture, RawView,
 };
 
 /// The type that cudarc's prototype has: what follows `as`, else the type itself.
@@ -99,6 +101,9 @@ macro_rules! driver_functions {
             $(*mut checked!($ft; $($fc)?),)* $(checked!(<$t as Argument>::C; $($c)?),)*
             $(*mut checked!($lt; $($lc)?),)* $($(checked!(<$at as Argument>::C; $($ac)?)),*)?
         ) -> sys::CUresult = sys::$name;)*
+        $(cuda_abi::check_prototype!($name(
+            $(*mut $ft,)* $(<$t as Argument>::C,)* $(*mut $lt,)* $($(<$at as Argument>::C),*)?
+        ));)*
 
         impl Driver {
             fn from_library(library: &Library) -> Self {
@@ -427,8 +432,8 @@ driver_functions! {
     safe cuMemPoolSetAccess [] (pool: CUmemoryPool, map: Ref<RawAccess> as *const CUmemAccessDesc, count: One) [];
     unsafe cuMemPoolExportToShareableHandle [] (shareable: *mut c_void, pool: CUmemoryPool, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
     unsafe cuMemPoolImportFromShareableHandle [pool: CUmemoryPool] (shareable: *mut c_void, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
-    safe cuMemPoolExportPointer [data: CUmemPoolPtrExportData] (dptr: CUdeviceptr) [];
-    unsafe cuMemPoolImportPointer [dptr: CUdeviceptr] (pool: CUmemoryPool, data: *mut CUmemPoolPtrExportData) [];
+    safe cuMemPoolExportPointer [data: RawIpcHandle as CUmemPoolPtrExportData] (dptr: CUdeviceptr) [];
+    unsafe cuMemPoolImportPointer [dptr: CUdeviceptr] (pool: CUmemoryPool, data: *mut RawIpcHandle as *mut CUmemPoolPtrExportData) [];
     safe cuMemPoolTrimTo [] (pool: CUmemoryPool, keep: usize) [];
     safe cuMemAllocFromPoolAsync [dptr: CUdeviceptr] (bytesize: usize, pool: CUmemoryPool, stream: CUstream) [];
 
@@ -451,11 +456,11 @@ driver_functions! {
     unsafe cuLinkComplete [] (state: CUlinkState) [image: *mut c_void, bytes: usize];
     safe cuLinkDestroy [] (state: CUlinkState) [];
 
-    safe cuIpcGetMemHandle [handle: CUipcMemHandle] (dptr: CUdeviceptr) [];
-    safe cuIpcOpenMemHandle_v2 [dptr: CUdeviceptr] (handle: CUipcMemHandle, flags: c_uint) [];
+    safe cuIpcGetMemHandle [handle: RawIpcHandle as CUipcMemHandle] (dptr: CUdeviceptr) [];
+    safe cuIpcOpenMemHandle_v2 [dptr: CUdeviceptr] (handle: RawIpcHandle as CUipcMemHandle, flags: c_uint) [];
     unsafe cuIpcCloseMemHandle [] (dptr: CUdeviceptr) [];
-    safe cuIpcGetEventHandle [handle: CUipcEventHandle] (event: CUevent) [];
-    safe cuIpcOpenEventHandle [event: CUevent] (handle: CUipcEventHandle) [];
+    safe cuIpcGetEventHandle [handle: RawIpcHandle as CUipcEventHandle] (event: CUevent) [];
+    safe cuIpcOpenEventHandle [event: CUevent] (handle: RawIpcHandle as CUipcEventHandle) [];
     unsafe cuMemExportToShareableHandle [] (shareable: *mut c_void, handle: CUmemGenericAllocationHandle, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
     unsafe cuMemImportFromShareableHandle [handle: CUmemGenericAllocationHandle] (shareable: *mut c_void, kind: c_int as CUmemAllocationHandleType) [];
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Functions of CUDA 13, of which cudarc's prototypes for CUDA 12.9 know nothing: spelled from cuda.h 13.0.
+//! Functions of CUDA 13, of which cudarc's prototypes for CUDA 12.9 know nothing.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 
+use cuda_abi::prototypes::functions::{cuDeviceGetHostAtomicCapabilities, cuDeviceGetP2PAtomicCapabilities};
 use libloading::os::unix::Library;
 
 use super::{CUdevice, CuResult, CudaError, Driver};
@@ -10,14 +11,11 @@ use super::{CUdevice, CuResult, CudaError, Driver};
 /// `CU_ATOMIC_OPERATION_MAX`.
 const ATOMIC_OPERATIONS: usize = 13;
 
-type HostAtomics = unsafe extern "C" fn(*mut c_uint, *const c_int, c_uint, CUdevice) -> c_int;
-type PeerAtomics = unsafe extern "C" fn(*mut c_uint, *const c_int, c_uint, CUdevice, CUdevice) -> c_int;
-
 /// Each absent if this libcuda does not have it.
 #[derive(Debug)]
 pub(super) struct Later {
-    host_atomics: Option<HostAtomics>,
-    peer_atomics: Option<PeerAtomics>,
+    host_atomics: Option<cuDeviceGetHostAtomicCapabilities>,
+    peer_atomics: Option<cuDeviceGetP2PAtomicCapabilities>,
 }
 
 impl Later {
@@ -29,7 +27,7 @@ impl Later {
 
     /// Finds them in a library that stays loaded.
     pub(super) fn from_library(library: &Library) -> Self {
-        // SAFETY: the types are those of cuda.h 13.0 with C enums as `int`, which is how C passes them.
+        // SAFETY: the types are those of the functions' prototypes.
         unsafe {
             Self {
                 host_atomics: library.get(b"cuDeviceGetHostAtomicCapabilities\0").ok().map(|f| *f),
@@ -48,7 +46,7 @@ impl Driver {
         peer: Option<CUdevice>,
     ) -> CuResult<([c_uint; ATOMIC_OPERATIONS],)> {
         let mut capabilities = [0; ATOMIC_OPERATIONS];
-        let operations: [c_int; ATOMIC_OPERATIONS] = std::array::from_fn(|operation| operation as c_int);
+        let operations: [c_uint; ATOMIC_OPERATIONS] = std::array::from_fn(|operation| operation as c_uint);
         let (to, from, count) = (capabilities.as_mut_ptr(), operations.as_ptr(), ATOMIC_OPERATIONS as c_uint);
         let code = match peer {
             // SAFETY: both arrays have `count` elements and live across the call.

@@ -8,6 +8,7 @@ use cudarc::driver::sys::CUlaunchAttributeID;
 use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
 
 use super::graph::{self, AttributeValue};
+use super::raw::RawLaunchAttribute;
 use super::{CUfunction, CUlaunchConfig, CUstream, CuResult, Driver};
 
 impl Driver {
@@ -71,7 +72,7 @@ impl Driver {
         }?;
         let own = attributes.len() - more.len();
         for ((_, value), attribute) in more.iter_mut().zip(&attributes[own..]) {
-            *value = attribute.value();
+            *value = graph::value_of(attribute);
         }
         Ok(())
     }
@@ -110,7 +111,7 @@ pub struct Launch<'c> {
 fn launch_config(
     shape: &LaunchShape,
     stream: CUstream,
-    attributes: &mut [graph::RawLaunchAttribute],
+    attributes: &mut [RawLaunchAttribute],
 ) -> CUlaunchConfig {
     CUlaunchConfig {
         gridDimX: shape.grid[0],
@@ -126,7 +127,7 @@ fn launch_config(
     }
 }
 
-fn launch_attributes(shape: &LaunchShape, more: &[(u32, AttributeValue)]) -> Vec<graph::RawLaunchAttribute> {
+fn launch_attributes(shape: &LaunchShape, more: &[(u32, AttributeValue)]) -> Vec<RawLaunchAttribute> {
     let attribute = |id: CUlaunchAttributeID, words: &[u32]| {
         // The union is larger than its members: the rest of it must be zero too.
         let mut value = [0; 64];

@@ -22,9 +22,9 @@ pub use box_copy::{BoxCopy, BoxEnd};
 use cudarc::driver::sys;
 pub use cudarc::driver::sys::{
     CUarray, CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUexternalMemory, CUfunction,
-    CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUipcEventHandle, CUipcMemHandle, CUkernel,
-    CUlaunchConfig, CUlibrary, CUlinkState, CUmemGenericAllocationHandle, CUmemPoolPtrExportData,
-    CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfref, CUtexref, CUuserObject, CUuuid,
+    CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUkernel, CUlaunchConfig, CUlibrary, CUlinkState,
+    CUmemGenericAllocationHandle, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfref, CUtexref,
+    CUuserObject, CUuuid,
 };
 pub use driver::Driver;
 pub use error::{CuResult, CudaError};
@@ -35,8 +35,8 @@ pub use graph::{
 pub use launch::Launch;
 pub use raw::{
     RawAccess, RawAffinity, RawAllocation, RawArray, RawArrayMap, RawDevResource, RawExternal,
-    RawExternalArray, RawExternalBuffer, RawLocation, RawPool, RawRequirements, RawResource, RawRows,
-    RawSparse, RawTensorMap, RawTexture, RawView,
+    RawExternalArray, RawExternalBuffer, RawIpcHandle, RawLocation, RawPool, RawRequirements, RawResource,
+    RawRows, RawSparse, RawTensorMap, RawTexture, RawView,
 };
 pub use shared::{HANDLE_TYPE_FILE, SharedEvent, StreamCallback};
 

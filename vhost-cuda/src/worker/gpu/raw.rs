@@ -2,8 +2,6 @@
 //! The driver's structures with plain integers for enums: what the guest or a newer driver puts there need not
 //! be one of the values that cudarc knows. Sizes are compared with cudarc's.
 
-use std::ffi::{c_int, c_uint};
-
 pub use cuda_abi::{
     CUDA_ARRAY_DESCRIPTOR as RawRows, CUDA_ARRAY_MEMORY_REQUIREMENTS as RawRequirements,
     CUDA_ARRAY_SPARSE_PROPERTIES as RawSparse, CUDA_ARRAY3D_DESCRIPTOR as RawArray,
@@ -16,12 +14,13 @@ pub use cuda_abi::{
     CUDA_MEMCPY3D as RawCopy, CUDA_MEMSET_NODE_PARAMS as RawMemset,
     CUDA_MEMSET_NODE_PARAMS_v2 as RawMemsetNode, CUDA_RESOURCE_DESC as RawResource,
     CUDA_RESOURCE_VIEW_DESC as RawView, CUDA_TEXTURE_DESC as RawTexture, CUarrayMapInfo as RawArrayMap,
+    CUdevResource as RawDevResource, CUexecAffinityParam as RawAffinity,
     CUgraphExecUpdateResultInfo as RawUpdate, CUgraphNodeParams as RawNodeParameters,
-    CUmemAccessDesc as RawAccess, CUmemAllocationProp as RawAllocation, CUmemLocation as RawLocation,
-    CUmemPoolProps as RawPool, CUstreamBatchMemOpParams as RawMemoryOperation, CopyEnd3D as RawCopyEnd,
+    CUipcMemHandle as RawIpcHandle, CUlaunchAttribute as RawLaunchAttribute, CUmemAccessDesc as RawAccess,
+    CUmemAllocationProp as RawAllocation, CUmemLocation as RawLocation, CUmemPoolProps as RawPool,
+    CUstreamBatchMemOpParams as RawMemoryOperation, CUtensorMap as RawTensorMap, CopyEnd3D as RawCopyEnd,
 };
 use cudarc::driver::sys;
-use virtio_cuda_protocol::cuda::DeviceResource;
 
 const _: () = assert!(size_of::<RawArray>() == size_of::<sys::CUDA_ARRAY3D_DESCRIPTOR>());
 const _: () = assert!(size_of::<RawRequirements>() == size_of::<sys::CUDA_ARRAY_MEMORY_REQUIREMENTS>());
@@ -49,44 +48,11 @@ const _: () = assert!(size_of::<RawMemAlloc>() == size_of::<sys::CUDA_MEM_ALLOC_
 const _: () = assert!(size_of::<RawBatch>() == size_of::<sys::CUDA_BATCH_MEM_OP_NODE_PARAMS>());
 const _: () = assert!(size_of::<RawUpdate>() == size_of::<sys::CUgraphExecUpdateResultInfo>());
 
-/// `CUexecAffinityParam` of `CU_EXEC_AFFINITY_TYPE_SM_COUNT`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct RawAffinity {
-    kind: c_int,
-    /// Multiprocessors.
-    pub count: c_uint,
-}
 const _: () = assert!(size_of::<RawAffinity>() == size_of::<sys::CUexecAffinityParam>());
-
-/// `CUtensorMap`: opaque.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub struct RawTensorMap(pub [u8; 128]);
 const _: () = assert!(size_of::<RawTensorMap>() == size_of::<sys::CUtensorMap>());
-
-/// `CUdevResource`. Of its inside, which is the driver's own, only what describes multiprocessors is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(C)]
-pub struct RawDevResource {
-    kind: c_uint,
-    inside: [c_uint; 23],
-    sm: [c_uint; 4],
-    rest: [c_uint; 8],
-}
+const _: () = assert!(align_of::<RawTensorMap>() == align_of::<sys::CUtensorMap>());
 const _: () = assert!(size_of::<RawDevResource>() == size_of::<sys::CUdevResource>());
-
-impl RawAffinity {
-    /// Before the driver has answered.
-    pub const ZERO: Self = Self { kind: 0, count: 0 };
-}
-
-impl RawDevResource {
-    /// No resource.
-    pub const NONE: Self = Self { kind: 0, inside: [0; 23], sm: [0; 4], rest: [0; 8] };
-
-    /// Returns the description for the guest, under a name.
-    pub fn for_guest(&self, name: u64) -> DeviceResource {
-        DeviceResource { name, kind: self.kind, sm: self.sm }
-    }
-}
+const _: () = assert!(size_of::<RawLaunchAttribute>() == size_of::<sys::CUlaunchAttribute>());
+const _: () = assert!(size_of::<RawIpcHandle>() == size_of::<sys::CUipcMemHandle>());
+const _: () = assert!(size_of::<RawIpcHandle>() == size_of::<sys::CUipcEventHandle>());
+const _: () = assert!(size_of::<RawIpcHandle>() == size_of::<sys::CUmemPoolPtrExportData>());

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use super::argument::StreamFunction;
-use super::{CUevent, CUipcEventHandle, CUmemoryPool, CUstream, CuResult, Driver};
+use super::{CUevent, CUmemoryPool, CUstream, CuResult, Driver, RawIpcHandle};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub const HANDLE_TYPE_FILE: u32 = 1;
@@ -15,7 +15,7 @@ pub const HANDLE_TYPE_FILE: u32 = 1;
 #[derive(Debug)]
 pub struct SharedEvent {
     /// The handle.
-    pub handle: CUipcEventHandle,
+    pub handle: RawIpcHandle,
     /// The file that the emulator's handle names, open until the event is.
     pub file: Option<File>,
 }

@@ -21,8 +21,8 @@ pub fn cuDevSmResourceSplitByCount(
 ) -> CuResult<(u32,)> {
     let input = cx.session.resources.get(input)?;
     let room = groups.min(MAX_GROUPS);
-    let mut parts = vec![RawDevResource::NONE; room as usize];
-    let (mut rest, mut made) = (RawDevResource::NONE, room);
+    let mut parts = vec![RawDevResource::ZERO; room as usize];
+    let (mut rest, mut made) = (RawDevResource::ZERO, room);
     let result = if room == 0 { std::ptr::null_mut() } else { parts.as_mut_ptr() };
     // SAFETY: there is room for as many parts as said; the other pointers are to locals.
     unsafe {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sharing between processes of a guest. libcuda's own handles go to the daemon's exchange, never to a guest.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 
@@ -10,7 +10,7 @@ use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
 use crate::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, TOKEN_BYTES};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CUipcMemHandle, CuResult, CudaError, HANDLE_TYPE_FILE};
+use crate::worker::gpu::{CuResult, CudaError, HANDLE_TYPE_FILE, RawIpcHandle};
 use crate::worker::pools;
 use crate::worker::quota;
 use crate::worker::words::{EMULATED, EMULATED_DESCRIPTOR, handle_with};
@@ -35,10 +35,6 @@ fn file_behind(handle: &[u8; HANDLE_BYTES]) -> CuResult<Option<File>> {
     Ok(Some(file.try_clone_to_owned().map_err(|_| CudaError::OUT_OF_MEMORY)?.into()))
 }
 
-fn bytes_of(handle: [c_char; HANDLE_BYTES]) -> [u8; HANDLE_BYTES] {
-    handle.map(|byte| byte as u8)
-}
-
 /// Offers the whole allocation that an address lies in.
 pub fn cuIpcGetMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(Token,)> {
     let range = *cx.session.allocations().find(dptr.0).ok_or(CudaError::INVALID_VALUE)?;
@@ -46,7 +42,7 @@ pub fn cuIpcGetMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<
         return Err(CudaError::INVALID_VALUE);
     }
     let (handle,) = cx.gpu().cuIpcGetMemHandle(range.base)?;
-    let handle = bytes_of(handle.reserved);
+    let handle = handle.reserved;
     let file = file_behind(&handle)?;
     let offer = Offer { what: MEMORY, device: 0, bytes: range.bytes, handle };
     Ok((cx.session.sharing.offer_named(range.base, range.context, offer, file.as_ref())?,))
@@ -65,7 +61,7 @@ pub fn cuIpcOpenMemHandle_v2(
     let (offer, file) = cx.session.sharing.look_up(token, MEMORY)?;
     let charged = quota::rounded(offer.bytes);
     pools::charge(cx.session, |allocations| allocations.charge(charged))?;
-    let handle = CUipcMemHandle { reserved: handle_with(offer.handle, file.as_ref()) };
+    let handle = RawIpcHandle { reserved: handle_with(offer.handle, file.as_ref()) };
     let opened = cx.gpu().cuIpcOpenMemHandle_v2(handle, flags);
     let mut allocations = cx.session.allocations();
     let (dptr,) = opened.inspect_err(|_| allocations.discharge(charged))?;
@@ -92,7 +88,7 @@ pub fn cuIpcCloseMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResul
 /// Offers an event.
 pub fn cuIpcGetEventHandle(cx: &mut CallContext<'_>, event: EventId) -> CuResult<(Token,)> {
     let (handle,) = cx.gpu().cuIpcGetEventHandle(cx.resolve(event)?)?;
-    let handle = bytes_of(handle.reserved);
+    let handle = handle.reserved;
     let file = file_behind(&handle)?;
     let offer = Offer { what: EVENT, device: 0, bytes: 0, handle };
     Ok((cx.session.sharing.offer_named(event.0, cx.home(), offer, file.as_ref())?,))

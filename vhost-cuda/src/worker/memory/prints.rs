@@ -3,12 +3,14 @@
 //! writes can therefore not replace the wait for such code.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use cuda_fatbin::CONTAINER_MAGIC;
 use log::debug;
 use memchr::memmem::Finder;
+use parking_lot::Mutex;
 
 use super::footprint::{Target, containers, each_used};
 
@@ -46,10 +48,10 @@ impl LoadedCode {
         targets: Vec<Target>,
         then: impl FnOnce(I) + Send + 'static,
     ) {
-        let bytes = image.len();
         if self.prints.load(Ordering::SeqCst) {
             return then(image);
         }
+        let bytes = image.len();
         let read = move || {
             if may_print(&image, &targets) {
                 self.prints.store(true, Ordering::SeqCst);
@@ -60,9 +62,26 @@ impl LoadedCode {
         if self.unread.fetch_add(bytes, Ordering::SeqCst) >= MAX_UNREAD_BYTES {
             return read();
         }
-        if let Err(error) = thread::Builder::new().name("read-image".into()).spawn(read) {
-            debug!("no thread to read an image: {error}");
-            self.prints.store(true, Ordering::SeqCst);
+        run_in_thread(thread::Builder::new().name("read-image".into()), read);
+    }
+}
+
+/// Runs `work` in a thread, or in place if the host's limits allow no thread.
+fn run_in_thread(thread: thread::Builder, work: impl FnOnce() + Send + 'static) {
+    let work = Arc::new(Mutex::new(Some(work)));
+    let taken = Arc::clone(&work);
+    let run = move || {
+        // Taken in a statement of its own, so that the lock is free while the work runs.
+        let work = taken.lock().take();
+        if let Some(work) = work {
+            work();
+        }
+    };
+    if let Err(error) = thread.spawn(run) {
+        debug!("no thread to read an image: {error}");
+        let work = work.lock().take();
+        if let Some(work) = work {
+            work();
         }
     }
 }
@@ -138,5 +157,12 @@ mod tests {
         receiver.recv().unwrap();
         assert!(code.may_print());
         assert!(LoadedCode::new(true).may_print());
+    }
+    #[test]
+    fn work_runs_in_place_without_a_thread() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let too_large = thread::Builder::new().stack_size(1 << 62);
+        run_in_thread(too_large, move || sender.send(thread::current().id()).unwrap());
+        assert_eq!(receiver.recv().unwrap(), thread::current().id());
     }
 }

@@ -3,29 +3,10 @@
 
 use std::ffi::{c_int, c_void};
 
+use cuda_abi::{nvmlFieldValue_t, nvmlMarginTemperature_v1_t};
 use libloading::os::unix::Symbol;
 
 use super::{Nvml, symbol};
-
-/// `nvmlFieldValue_t`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-struct FieldValue {
-    field: u32,
-    scope: u32,
-    time: i64,
-    latency: i64,
-    kind: u32,
-    result: c_int,
-    value: u64,
-}
-
-/// `nvmlMarginTemperature_v1_t`.
-#[repr(C)]
-struct MarginTemperature {
-    version: u32,
-    degrees: i32,
-}
 
 /// `NVML_POWER_SCOPE_MEMORY`, the last one.
 const LAST_SCOPE: u32 = 2;
@@ -54,10 +35,10 @@ impl Nvml {
         if !is_told(field) || scope > LAST_SCOPE {
             return None;
         }
-        let mut value = FieldValue { field, scope, ..FieldValue::default() };
+        let mut value = nvmlFieldValue_t { field, scope, ..nvmlFieldValue_t::default() };
         // SAFETY: the prototype is nvml.h's; the library fills one entry, a local.
         let result = unsafe {
-            let get: Symbol<unsafe extern "C" fn(*mut c_void, c_int, *mut FieldValue) -> c_int> =
+            let get: Symbol<unsafe extern "C" fn(*mut c_void, c_int, *mut nvmlFieldValue_t) -> c_int> =
                 symbol(&self.library, c"nvmlDeviceGetFieldValues")?;
             get(self.device, 1, &raw mut value)
         };
@@ -75,11 +56,11 @@ impl Nvml {
     }
 
     fn margin(&self) -> Option<u32> {
-        let version = size_of::<MarginTemperature>() as u32 | 1 << 24;
-        let mut margin = MarginTemperature { version, degrees: 0 };
+        let version = size_of::<nvmlMarginTemperature_v1_t>() as u32 | 1 << 24;
+        let mut margin = nvmlMarginTemperature_v1_t { version, degrees: 0 };
         // SAFETY: the prototype is nvml.h's; the place is a local, and `version` says its size.
         let result = unsafe {
-            let get: Symbol<unsafe extern "C" fn(*mut c_void, *mut MarginTemperature) -> c_int> =
+            let get: Symbol<unsafe extern "C" fn(*mut c_void, *mut nvmlMarginTemperature_v1_t) -> c_int> =
                 symbol(&self.library, c"nvmlDeviceGetMarginTemperature")?;
             get(self.device, &raw mut margin)
         };

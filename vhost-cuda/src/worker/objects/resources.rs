@@ -31,7 +31,7 @@ impl DevResources {
     pub fn name(&self, resource: RawDevResource) -> DeviceResource {
         let mut state = self.0.lock();
         if let Some(&name) = state.names.get(&resource) {
-            return resource.for_guest(name);
+            return resource.on_wire(name);
         }
         if state.oldest_first.len() >= MAX_RESOURCES
             && let Some(oldest) = state.oldest_first.pop_front()
@@ -44,7 +44,7 @@ impl DevResources {
         state.by_name.insert(name, resource);
         state.names.insert(resource, name);
         state.oldest_first.push_back(name);
-        resource.for_guest(name)
+        resource.on_wire(name)
     }
 
     /// The resource of that name.
@@ -63,9 +63,9 @@ mod tests {
     #[test]
     fn equal_resources_have_one_name_and_unknown_ones_none() {
         let resources = DevResources::default();
-        let first = resources.name(RawDevResource::NONE);
-        assert_eq!(resources.name(RawDevResource::NONE).name, first.name);
-        assert_eq!(resources.get(first.name), Ok(RawDevResource::NONE));
+        let first = resources.name(RawDevResource::ZERO);
+        assert_eq!(resources.name(RawDevResource::ZERO).name, first.name);
+        assert_eq!(resources.get(first.name), Ok(RawDevResource::ZERO));
         assert_eq!(resources.get(first.name + 1), Err(INVALID_RESOURCE_TYPE));
     }
 }

@@ -121,7 +121,7 @@ impl<'c> CallContext<'c> {
         let session = self.session;
         session.signals
             && bytes <= signal::MOST_BYTES
-            && session.work.has_ended(session.code.may_print())
+            && session.unwaited.is_none(session.code.may_print())
             && !session.graphs.is_capturing()
     }
     /// Turns a guest value into the driver's, which is good until the call is done.

@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::call::{CallContext, Kept, Reply, ThreadState};
 use super::dispatch::dispatch;
+use super::signal;
 use crate::sessions::link::Frame;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
@@ -30,20 +31,19 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
     let mut results = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut results);
     let opcode = Opcode::from_u32(header.opcode);
-    let (printed, begun) = (session.output.so_far(opcode), session.work.so_far());
+    let (printed, begun) = (session.output.so_far(opcode), session.unwaited.so_far());
     let copies = matches!(cx.bulk_in, BulkIn::Pages(_))
         || matches!(cx.bulk_out, BulkOut::Pages(_))
         || opcode == Some(Opcode::memcpy_wait);
     let copying = copies.then(Instant::now);
     let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
-    session.output.count(opcode);
-    session.work.count(opcode);
+    count(session, opcode);
     if let Some(begun) = copying {
         cx.thread.copied = begun.elapsed();
         session.copy_time.add(cx.thread.copied);
     }
     if opcode == Some(Opcode::cuCtxSynchronize) && outcome.is_ok() && session.contexts.is_only_one() {
-        session.work.end(begun);
+        session.unwaited.end(begun);
     }
     let used = if outcome.is_ok() { writer.used() } else { 0 };
     let inline = match &cx.bulk_out {
@@ -84,10 +84,17 @@ pub fn execute_posted(
     let mut writer = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut writer);
     let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
-    session.output.count(opcode);
-    session.work.count(opcode);
+    count(session, opcode);
     trace!("thread {}: {} -> {outcome:?}, posted", header.thread, opcode.map_or("?", Opcode::name));
     outcome
+}
+
+/// Counts a call that was made.
+fn count(session: &SessionState, opcode: Option<Opcode>) {
+    session.output.count(opcode);
+    if let Some(runs) = signal::runs(opcode) {
+        session.unwaited.count(runs);
+    }
 }
 
 fn run(

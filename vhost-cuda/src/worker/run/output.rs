@@ -11,7 +11,8 @@ use log::debug;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, OFlags, fallocate, fcntl_setfl, memfd_create};
 use virtio_cuda_protocol::cuda::{Opcode, RESULT_STDERR, RESULT_STDOUT};
-use virtio_cuda_ring::Outstanding;
+
+use super::outstanding::{OutstandingCalls, Runs, SoFar};
 
 /// Bytes of one stream that are kept for a guest that does not fetch them; older ones are dropped.
 const MAX_UNREAD: u64 = 64 << 20;
@@ -22,17 +23,8 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub struct Output {
     streams: [Captured; 2],
-    /// Calls after which something could be printed: those of code that was loaded, if that prints, and others. They end
-    /// when it was looked after them.
-    code: Outstanding,
-    others: Outstanding,
-}
-
-/// Causes that are settled by a call.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Settled {
-    code: u64,
-    others: u64,
+    /// Calls that may have printed text. They end when the streams are found empty after them.
+    causes: OutstandingCalls,
 }
 
 #[derive(Debug)]
@@ -46,47 +38,37 @@ struct Captured {
 impl Output {
     /// Redirects file descriptors 1 and 2 of this process.
     pub fn capture() -> io::Result<Self> {
-        Ok(Self {
-            streams: [Captured::over(1)?, Captured::over(2)?],
-            code: Outstanding::new(),
-            others: Outstanding::new(),
-        })
+        Ok(Self { streams: [Captured::over(1)?, Captured::over(2)?], causes: OutstandingCalls::default() })
     }
 
-    /// To be called before a call. What is printed so far is complete when the call has waited for everything: then that
-    /// many causes are settled, else none.
-    pub fn so_far(&self, opcode: Option<Opcode>) -> Settled {
-        if opcode == Some(Opcode::cuCtxSynchronize) {
-            Settled { code: self.code.so_far(), others: self.others.so_far() }
-        } else {
-            Settled::default()
-        }
+    /// To be called before a call. Returns the calls whose text is complete after it: all so far if the call waits for
+    /// everything, else none.
+    pub fn so_far(&self, opcode: Option<Opcode>) -> SoFar {
+        if opcode == Some(Opcode::cuCtxSynchronize) { self.causes.so_far() } else { SoFar::default() }
     }
 
-    /// To be called after a call: counts it, if work or code came with it. Not before: a call of another thread that
-    /// waits meanwhile would settle it.
+    /// To be called after a call: counts it if it brought work or code ([`OutstandingCalls::count`]).
     pub fn count(&self, opcode: Option<Opcode>) {
         match opcode {
             Some(Opcode::cuCtxSynchronize) => {}
             // NVIDIA's libraries bring code of their own.
-            None | Some(Opcode::vendor_call) => drop(self.others.begin()),
-            Some(opcode) if opcode.facts().runs_code() => drop(self.code.begin()),
+            None | Some(Opcode::vendor_call) => self.causes.count(Runs::Other),
+            Some(opcode) if opcode.facts().runs_code() => self.causes.count(Runs::LoadedCode),
             Some(_) => {}
         }
     }
 
-    /// `RESULT_*` flags of the streams that hold unfetched bytes, after a call for which [`Self::so_far`] said
-    /// `settled`. One that `failed` may have found work that says so: an assertion of device code. `code_prints`: code that
-    /// was loaded may print otherwise, too.
-    pub fn flags(&self, settled: Settled, failed: bool, code_prints: bool) -> u32 {
-        if !failed && self.others.is_none() && (!code_prints || self.code.is_none()) {
+    /// `RESULT_*` flags of the streams that hold unfetched bytes, after a call for which [`Self::so_far`] returned
+    /// `complete`. A call that `failed` may have found work that printed the reason: an assertion of device code.
+    /// `code_prints`: loaded code may print otherwise, too.
+    pub fn flags(&self, complete: SoFar, failed: bool, code_prints: bool) -> u32 {
+        if !failed && self.causes.is_none(code_prints) {
             return 0;
         }
         let flags = self.look();
-        // Nothing more can come of what is settled, and nothing is left of it.
+        // Calls whose text is complete print nothing more, and no text of theirs is left.
         if flags == 0 {
-            self.code.end(settled.code);
-            self.others.end(settled.others);
+            self.causes.end(complete);
         }
         flags
     }
@@ -117,7 +99,7 @@ impl Output {
             let file = crate::cache::memory_file(c"device-output").expect("a file in memory");
             Captured { file, fetched: Mutex::new(0) }
         };
-        Self { streams: [captured(), captured()], code: Outstanding::new(), others: Outstanding::new() }
+        Self { streams: [captured(), captured()], causes: OutstandingCalls::default() }
     }
 
     /// The same streams once more.
@@ -127,7 +109,7 @@ impl Output {
             fetched: Mutex::new(0),
         };
         let streams = [captured(&self.streams[0]), captured(&self.streams[1])];
-        Self { streams, code: Outstanding::new(), others: Outstanding::new() }
+        Self { streams, causes: OutstandingCalls::default() }
     }
 }
 

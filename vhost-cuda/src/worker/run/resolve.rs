@@ -295,13 +295,13 @@ impl Answer<SparseProperties> for RawSparse {
 
 impl Answer<u32> for RawAffinity {
     fn answer(self, _cx: &CallContext<'_>) -> CuResult<u32> {
-        Ok(self.count)
+        Ok(self.sm_count)
     }
 }
 
 impl Answer<[u8; 128]> for RawTensorMap {
     fn answer(self, _cx: &CallContext<'_>) -> CuResult<[u8; 128]> {
-        Ok(self.0)
+        Ok(self.opaque)
     }
 }
 

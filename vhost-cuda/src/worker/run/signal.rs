@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use log::debug;
 use virtio_cuda_protocol::cuda::Opcode;
-use virtio_cuda_ring::Outstanding;
 
 use super::cores;
+use super::outstanding::Runs;
 use crate::worker::gpu::{CUdeviceptr, CUstream, CuResult, CudaError, Driver, HOST_PORTABLE_MAPPED};
 
 /// 0 or 1: never, or with the emulator, too.
@@ -34,51 +34,16 @@ pub fn is_wanted(emulated: bool) -> bool {
     std::env::var(VARIABLE).map_or(!emulated, |value| value != "0")
 }
 
-/// Work that only the driver's own waiting ends: it prints what device code has left to be printed, and finds that a
-/// capture forbids waiting.
-#[derive(Debug, Default)]
-pub struct Work {
-    /// Calls of code that was loaded, which matter if that prints.
-    code: Outstanding,
-    /// Captures, and calls of NVIDIA's libraries, which bring code of their own.
-    others: Outstanding,
-}
-
-/// Work so far.
-#[derive(Clone, Copy, Debug)]
-pub struct Begun {
-    code: u64,
-    others: u64,
-}
-
-impl Work {
-    /// To be called before each call: what [`Self::end`] gets if the call waits for everything.
-    pub fn so_far(&self) -> Begun {
-        Begun { code: self.code.so_far(), others: self.others.so_far() }
-    }
-
-    /// To be called after each call: it may have begun work. Not before: a call of another thread that waits meanwhile
-    /// would end it.
-    pub fn count(&self, opcode: Option<Opcode>) {
-        match opcode {
-            None
-            | Some(
-                Opcode::vendor_call | Opcode::cuStreamBeginCapture_v2 | Opcode::cuStreamBeginCaptureToGraph,
-            ) => drop(self.others.begin()),
-            Some(opcode) if opcode.facts().is_work() => drop(self.code.begin()),
-            Some(_) => {}
+/// Returns what a call runs if only the driver's own waiting ends it: the driver prints the text that device code has left,
+/// and finds that a capture forbids waiting.
+pub fn runs(opcode: Option<Opcode>) -> Option<Runs> {
+    match opcode {
+        // NVIDIA's libraries bring code of their own.
+        None
+        | Some(Opcode::vendor_call | Opcode::cuStreamBeginCapture_v2 | Opcode::cuStreamBeginCaptureToGraph) => {
+            Some(Runs::Other)
         }
-    }
-
-    /// Everything up to then has ended.
-    pub fn end(&self, begun: Begun) {
-        self.code.end(begun.code);
-        self.others.end(begun.others);
-    }
-
-    /// Returns whether everything has ended. `code_prints`: code that was loaded may print.
-    pub fn has_ended(&self, code_prints: bool) -> bool {
-        self.others.is_none() && (!code_prints || self.code.is_none())
+        Some(opcode) => opcode.facts().is_work().then_some(Runs::LoadedCode),
     }
 }
 
@@ -224,37 +189,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_has_ended_when_all_was_waited_for() {
-        let work = Work::default();
-        let has_ended = || work.has_ended(true);
-        assert!(has_ended());
-        work.count(Some(Opcode::cuMemcpyAsync));
-        work.count(Some(Opcode::cuModuleLoadData));
-        assert!(has_ended(), "neither runs code");
-        for opcode in [Opcode::cuLaunchKernel, Opcode::cuGraphLaunch, Opcode::cuStreamBeginCapture_v2] {
-            work.count(Some(opcode));
-            assert!(!has_ended());
-            let so_far = work.so_far();
-            work.end(so_far);
-            assert!(has_ended());
+    fn captures_and_libraries_count_even_where_no_code_prints() {
+        for opcode in [Opcode::cuMemcpyAsync, Opcode::cuModuleLoadData] {
+            assert_eq!(runs(Some(opcode)), None, "neither runs code");
         }
-        let so_far = work.so_far();
-        work.count(Some(Opcode::cuLaunchKernelEx));
-        work.end(so_far);
-        assert!(!has_ended(), "this came later");
-    }
-
-    #[test]
-    fn only_captures_and_libraries_count_where_no_code_prints() {
-        let work = Work::default();
-        work.count(Some(Opcode::cuLaunchKernel));
-        assert!(work.has_ended(false));
-        assert!(!work.has_ended(true), "when it is found that it prints");
+        for opcode in [Opcode::cuLaunchKernel, Opcode::cuLaunchKernelEx, Opcode::cuGraphLaunch] {
+            assert_eq!(runs(Some(opcode)), Some(Runs::LoadedCode));
+        }
         for opcode in [Opcode::cuStreamBeginCapture_v2, Opcode::vendor_call] {
-            work.count(Some(opcode));
-            assert!(!work.has_ended(false));
-            work.end(work.so_far());
-            assert!(work.has_ended(false));
+            assert_eq!(runs(Some(opcode)), Some(Runs::Other));
         }
     }
 }

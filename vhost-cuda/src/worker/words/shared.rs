@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Words for objects that another process of the guest has offered, and for functions of the program.
 
-use std::ffi::c_char;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
@@ -10,7 +9,7 @@ use virtio_cuda_protocol::cuda::CallbackId;
 use crate::exchange::{EVENT, HANDLE_BYTES, POOL, TOKEN_BYTES};
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::run_stream_callback;
-use crate::worker::gpu::{CUipcEventHandle, CuResult, CudaError, SharedEvent, StreamCallback};
+use crate::worker::gpu::{CuResult, CudaError, RawIpcHandle, SharedEvent, StreamCallback};
 use crate::worker::resolve::Resolve;
 
 /// The first bytes of the emulator's handles. Workers may not make sockets, over which the emulator shares otherwise.
@@ -23,12 +22,12 @@ const EMULATED_PLACE: usize = 52;
 const EMULATED_HERE: u32 = 1;
 
 /// A handle for this process, where a file came along.
-pub fn handle_with(mut handle: [u8; HANDLE_BYTES], file: Option<&File>) -> [c_char; HANDLE_BYTES] {
+pub fn handle_with(mut handle: [u8; HANDLE_BYTES], file: Option<&File>) -> [u8; HANDLE_BYTES] {
     if let Some(file) = file {
         handle[EMULATED_DESCRIPTOR..][..4].copy_from_slice(&file.as_raw_fd().to_ne_bytes());
         handle[EMULATED_PLACE..][..4].copy_from_slice(&EMULATED_HERE.to_ne_bytes());
     }
-    handle.map(|byte| byte as c_char)
+    handle
 }
 
 /// The event behind a token.
@@ -42,7 +41,7 @@ pub fn shared_event(token: [u8; TOKEN_BYTES]) -> EventToken {
 impl Resolve<'_, SharedEvent> for EventToken {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<SharedEvent> {
         let (offer, file) = cx.session.sharing.look_up(self.0, EVENT)?;
-        let handle = CUipcEventHandle { reserved: handle_with(offer.handle, file.as_ref()) };
+        let handle = RawIpcHandle { reserved: handle_with(offer.handle, file.as_ref()) };
         Ok(SharedEvent { handle, file })
     }
 }

@@ -2,7 +2,7 @@
 
 //! Copies of contiguous bytes of a row of an array, and batches of boxes.
 
-use cuda_abi::{CUDA_MEMCPY3D, CopyEnd3D};
+use cuda_abi::{CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUmemcpy3DOperand, CopyEnd3D};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::element_bytes;
 
@@ -51,52 +51,32 @@ fn copy(
 const OPERAND_POINTER: u32 = 1;
 const OPERAND_ARRAY: u32 = 2;
 
-/// `CUmemcpy3DOperand`: a pointer, row length and layer height (in elements), or an array and an offset.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Operand {
-    kind: u32,
-    words: [u64; 4],
-}
-
-/// `CUDA_MEMCPY3D_BATCH_OP`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct BatchOp {
-    src: Operand,
-    dst: Operand,
-    extent: [usize; 3],
-    access_order: u32,
-    flags: u32,
-}
-const _: () = assert!(size_of::<BatchOp>() == 112);
-
-impl Operand {
-    fn element_bytes(&self, api: Api) -> Result<Option<u64>, CudaError> {
-        if self.kind != OPERAND_ARRAY {
-            return Ok(None);
-        }
-        let descriptor = api.driver.arrays.get(self.words[0])?.descriptor;
-        Ok(element_bytes(descriptor.format, descriptor.channels))
+/// Bytes per element of an operand that is an array.
+fn operand_element(operand: &CUmemcpy3DOperand, api: Api) -> Result<Option<u64>, CudaError> {
+    if operand.kind != OPERAND_ARRAY {
+        return Ok(None);
     }
+    let descriptor = api.driver.arrays.get(operand.words[0])?.descriptor;
+    Ok(element_bytes(descriptor.format, descriptor.channels))
+}
 
-    fn end(&self, element: u64) -> Result<CopyEnd3D, CudaError> {
-        let bytes = |elements: u64| {
-            let bytes = elements.checked_mul(element).ok_or(CudaError::INVALID_VALUE)?;
-            Ok(bytes as usize)
-        };
-        let [first, second, third, fourth] = self.words;
-        match self.kind {
-            OPERAND_POINTER => {
-                let (pitch, height) = (bytes(second)?, third as usize);
-                Ok(CopyEnd3D { memory_type: UNIFIED, device: first, pitch, height, ..END })
-            }
-            OPERAND_ARRAY => {
-                let (x, y, z) = (bytes(second)?, third as usize, fourth as usize);
-                Ok(CopyEnd3D { memory_type: ARRAY, array: first, x, y, z, ..END })
-            }
-            _ => Err(CudaError::INVALID_VALUE),
+/// The end of a copy that an operand describes.
+fn operand_end(operand: &CUmemcpy3DOperand, element: u64) -> Result<CopyEnd3D, CudaError> {
+    let bytes = |elements: u64| {
+        let bytes = elements.checked_mul(element).ok_or(CudaError::INVALID_VALUE)?;
+        Ok(bytes as usize)
+    };
+    let [first, second, third, fourth] = operand.words;
+    match operand.kind {
+        OPERAND_POINTER => {
+            let (pitch, height) = (bytes(second)?, third as usize);
+            Ok(CopyEnd3D { memory_type: UNIFIED, device: first, pitch, height, ..END })
         }
+        OPERAND_ARRAY => {
+            let (x, y, z) = (bytes(second)?, third as usize, fourth as usize);
+            Ok(CopyEnd3D { memory_type: ARRAY, array: first, x, y, z, ..END })
+        }
+        _ => Err(CudaError::INVALID_VALUE),
     }
 }
 
@@ -105,7 +85,7 @@ impl Operand {
 fn batch(
     api: Api,
     count: usize,
-    ops: In<BatchOp>,
+    ops: In<CUDA_MEMCPY3D_BATCH_OP>,
     flags: u64,
     stream: u64,
 ) -> Result<(), (usize, CudaError)> {
@@ -119,13 +99,13 @@ fn batch(
         let one = || {
             let op = ops.at(index)?;
             check_hints(op.access_order, op.flags)?;
-            let element = match (op.src.element_bytes(api)?, op.dst.element_bytes(api)?) {
+            let element = match (operand_element(&op.src, api)?, operand_element(&op.dst, api)?) {
                 (Some(src), Some(dst)) if src != dst => return Err(CudaError::INVALID_VALUE),
                 (src, dst) => src.or(dst).unwrap_or(1),
             };
             let [width, height, depth] = op.extent;
             let width = (width as u64).checked_mul(element).ok_or(CudaError::INVALID_VALUE)? as usize;
-            let (src, dst) = (op.src.end(element)?, op.dst.end(element)?);
+            let (src, dst) = (operand_end(&op.src, element)?, operand_end(&op.dst, element)?);
             match BoxCopy::new(api, &CUDA_MEMCPY3D { src, dst, width, height, depth })? {
                 Some(copy) => copy.run(api, timing),
                 // An empty box is an error here.
@@ -174,7 +154,7 @@ entry_points! {
     }
 
     /// Many boxes in stream order, as CUDA 12.8 had them: the index of a bad one is told.
-    call cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz (api, numOps: usize, opList: In<BatchOp>, failIdx: Out<usize>, flags: u64, hStream: u64) {
+    call cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz (api, numOps: usize, opList: In<CUDA_MEMCPY3D_BATCH_OP>, failIdx: Out<usize>, flags: u64, hStream: u64) {
         batch(api, numOps, opList, flags, hStream).map_err(|(index, error)| {
             failIdx.set_if_wanted(index);
             error
@@ -182,7 +162,7 @@ entry_points! {
     }
 
     /// Many boxes in stream order.
-    call cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz (api, numOps: usize, opList: In<BatchOp>, flags: u64, hStream: u64) {
+    call cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz (api, numOps: usize, opList: In<CUDA_MEMCPY3D_BATCH_OP>, flags: u64, hStream: u64) {
         batch(api, numOps, opList, flags, hStream).map_err(|(_, error)| error)
     }
 }

@@ -1,36 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Attributes of launches, streams and kernel nodes.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_int;
 
-use cudarc::driver::sys::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue};
+use cudarc::driver::sys::{CUlaunchAttributeID, CUlaunchAttributeValue};
+use zerocopy::transmute;
 
+use super::super::raw::RawLaunchAttribute;
 use super::super::{CUgraphNode, CUstream, CuResult, Driver};
 
 /// `CUlaunchAttributeValue`.
 pub type AttributeValue = [u8; 64];
 
-/// `CUlaunchAttribute` with an id that may be newer than cudarc.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct RawLaunchAttribute {
-    id: c_uint,
-    pad: c_uint,
-    value: AttributeValue,
-}
-const _: () = assert!(size_of::<RawLaunchAttribute>() == size_of::<CUlaunchAttribute>());
 const _: () = assert!(size_of::<AttributeValue>() == size_of::<CUlaunchAttributeValue>());
 
-impl RawLaunchAttribute {
-    /// Its value, as it is now.
-    pub fn value(&self) -> AttributeValue {
-        self.value
-    }
+/// An attribute as the driver takes it. Its id may be newer than cudarc.
+pub fn launch_attribute(id: u32, value: &AttributeValue) -> RawLaunchAttribute {
+    RawLaunchAttribute { id, pad: 0, value: transmute!(*value) }
 }
 
-/// An attribute as the driver takes it.
-pub fn launch_attribute(id: u32, value: &AttributeValue) -> RawLaunchAttribute {
-    RawLaunchAttribute { id, pad: 0, value: *value }
+/// The value of an attribute.
+pub fn value_of(attribute: &RawLaunchAttribute) -> AttributeValue {
+    transmute!(attribute.value)
 }
 
 /// Attributes whose values have handles of events in them.

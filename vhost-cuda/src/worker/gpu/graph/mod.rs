@@ -16,7 +16,7 @@ mod structure;
 use std::ffi::c_void;
 
 pub use attribute::{AttributeValue, EVENT_ATTRIBUTES};
-pub(super) use attribute::{RawLaunchAttribute, launch_attribute};
+pub(super) use attribute::{launch_attribute, value_of};
 pub use capture::{CheckedOperations, while_current, with_capture_relaxed};
 pub use parameters::NodeParameters;
 pub use structure::{Edges, Links};

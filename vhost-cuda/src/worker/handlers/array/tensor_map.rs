@@ -10,10 +10,10 @@ type Map = [u8; 128];
 
 /// Puts another address into a map.
 pub fn cuTensorMapReplaceAddress(cx: &mut CallContext<'_>, map: Map, address: DevicePtr) -> CuResult<(Map,)> {
-    let mut map = RawTensorMap(map);
+    let mut map = RawTensorMap { opaque: map };
     // SAFETY: the map has its size and alignment; the address is only put into it.
     unsafe {
         cx.gpu().cuTensorMapReplaceAddress(&mut map, std::ptr::without_provenance_mut(address.0 as usize))
     }?;
-    Ok((map.0,))
+    Ok((map.opaque,))
 }

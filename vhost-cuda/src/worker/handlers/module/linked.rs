@@ -4,6 +4,8 @@
 
 use std::ffi::c_void;
 
+use cuda_abi::__fatBinC_Wrapper_t;
+
 use crate::worker::gpu::{CuResult, CudaError};
 
 /// First words of `__fatBinC_Wrapper_t` and of a container.
@@ -12,16 +14,6 @@ const CONTAINER_MAGIC: [u8; 4] = 0xBA55_ED50u32.to_le_bytes();
 /// `FATBINC_LINK_VERSION`
 const LINKED: u32 = 2;
 const HEADER_BYTES: usize = 16;
-
-/// `__fatBinC_Wrapper_t`
-#[repr(C)]
-struct Wrapper {
-    magic: u32,
-    version: u32,
-    data: *const u8,
-    /// Ends with a null.
-    parts: *const *const u8,
-}
 
 /// Loads an image with its NUL; where that has nothing for the device, the parts behind it.
 pub fn load<T>(image: &[u8], load: impl Fn(*const c_void) -> CuResult<T>) -> CuResult<T> {
@@ -34,8 +26,8 @@ pub fn load<T>(image: &[u8], load: impl Fn(*const c_void) -> CuResult<T>) -> CuR
         return loaded;
     }
     parts.push(std::ptr::null());
-    let wrapper =
-        Wrapper { magic: WRAPPER_MAGIC, version: LINKED, data: image.as_ptr(), parts: parts.as_ptr() };
+    let (data, parts) = (image.as_ptr() as usize, parts.as_ptr() as usize);
+    let wrapper = __fatBinC_Wrapper_t { magic: WRAPPER_MAGIC, version: LINKED, data, parts };
     load((&raw const wrapper).cast())
 }
 

@@ -10,7 +10,7 @@ use virtio_cuda_protocol::cuda::{DevicePtr, MemoryPoolId};
 use crate::exchange::{HANDLE_BYTES, Offer, POINTER, POOL, TOKEN_BYTES};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CUmemPoolPtrExportData, CuResult, CudaError, HANDLE_TYPE_FILE};
+use crate::worker::gpu::{CuResult, CudaError, HANDLE_TYPE_FILE, RawIpcHandle};
 use crate::worker::pools;
 use crate::worker::quota;
 
@@ -51,7 +51,7 @@ pub fn cuMemPoolImportPointer(
     let (offer, _) = cx.session.sharing.look_up(token, POINTER)?;
     let charged = quota::in_pool(offer.bytes);
     pools::charge(cx.session, |allocations| allocations.charge(charged))?;
-    let mut data = CUmemPoolPtrExportData { reserved: offer.handle };
+    let mut data = RawIpcHandle { reserved: offer.handle };
     // SAFETY: the data lives across the call, and came from the driver.
     let opened = unsafe { cx.gpu().cuMemPoolImportPointer(raw, &mut data) };
     let mut allocations = cx.session.allocations();

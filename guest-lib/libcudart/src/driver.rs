@@ -3,33 +3,25 @@
 //!
 //! `libcuda.so.1` is opened at first use and never closed. Each row of the table finds its function with
 //! `dlsym` when it is first called and keeps the address; a name that the library lacks makes that one call
-//! answer cudaErrorCallRequiresNewerDriver. Names are the versioned ones of the 13.0 `cuda.h`, so that each
-//! has exactly one signature.
+//! answer cudaErrorCallRequiresNewerDriver. The functions are those of `cuda_abi::prototypes!`, with this library's
+//! types of handles.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::CStr;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::OnceLock;
 
+use cuda_abi::prototypes::types::*;
+
+use crate::abi::{
+    CUarray, CUasyncCallbackHandle, CUcontext, CUevent, CUexternalMemory, CUexternalSemaphore, CUfunction,
+    CUgraph, CUgraphExec, CUgraphNode, CUgraphicsResource, CUkernel, CUlibrary, CUlogsCallbackHandle,
+    CUmemoryPool, CUmipmappedArray, CUstream, CUuserObject, cudaAsyncCallback as CUasyncCallback,
+    cudaLogsCallback_t as CUlogsCallback, cudaStreamCallback_t as CUstreamCallback,
+};
+#[cfg(cuda_major = "13")]
+use crate::abi::{CUdevResourceDesc, CUgreenCtx};
 use crate::error::{Result, cudaError_t, cudaErrorCallRequiresNewerDriver, cudaErrorInsufficientDriver};
-
-mod copies;
-mod core_api;
-mod graphics;
-mod graphs;
-#[cfg(cuda_major = "13")]
-mod later;
-mod memory;
-mod modules;
-
-pub use copies::*;
-pub use core_api::*;
-pub use graphics::*;
-pub use graphs::*;
-#[cfg(cuda_major = "13")]
-pub use later::*;
-pub use memory::*;
-pub use modules::*;
 
 /// The address of one driver function, once it is known.
 pub struct Slot {
@@ -84,10 +76,9 @@ pub fn is_present() -> bool {
     library().is_some()
 }
 
-/// Declares driver functions: `fn name(arguments)`, each giving a `Result`.
+/// Defines a function per prototype, which gives a `Result`.
 macro_rules! driver {
-    ($( $(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?); )*) => { $(
-        $(#[$meta])*
+    ($( fn $name:ident($($arg:ident: $ty:ty),* $(,)?); )*) => { $(
         #[doc = concat!("The driver's `", stringify!($name), "`.")]
         ///
         /// # Safety
@@ -95,6 +86,7 @@ macro_rules! driver {
         /// and writes there, handles are live.
         #[inline]
         #[allow(clippy::too_many_arguments)]
+        #[allow(dead_code, reason = "the runtime does without some of the driver's functions")]
         pub unsafe fn $name($($arg: $ty),*) -> Result {
             static SLOT: Slot = Slot::new(
                 const { match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
@@ -103,12 +95,11 @@ macro_rules! driver {
                 } },
             );
             let address = SLOT.address()?;
-            // SAFETY: the address belongs to the function of this name, whose C signature is the one declared
-            // here.
+            // SAFETY: the address belongs to the function of this name, whose C signature is this one.
             let function = unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> cudaError_t>(address) };
             // SAFETY: the arguments fulfil NVIDIA's contract by this function's own.
             unsafe { function($($arg),*) }.check()
         }
     )* };
 }
-use driver;
+cuda_abi::prototypes!(driver);

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! The prototypes of the driver API, each once: `prototypes!` passes them all to a macro of the caller as
+//!
+//! ```text
+//! fn cuStreamGetFlags(hStream: CUstream, flags: *mut c_uint);
+//! ```
+//!
+//! Names are the versioned ones of `cuda.h` 13.0, so that each has exactly one signature; some are of later versions. A
+//! variant for the per-thread default stream (`_ptsz`, `_ptds`) has the prototype of the plain name. All functions return a
+//! `CUresult`. A row names its types, and means those that the caller has in scope: the types of [`types`], or types of its
+//! own with the same names.
+//!
+//! Libraries that export the API compare each entry point with the constant of the same name in this module
+//! ([`check_prototype!`](crate::check_prototype)).
+
+mod array;
+mod context;
+mod copy;
+mod external;
+mod graph;
+mod graphics;
+mod memory;
+mod module;
+mod shape;
+mod stream;
+pub mod types;
+
+pub use shape::{Parameter, Prototype, Shape};
+
+use types::*;
+
+/// Passes all prototypes to a macro, area by area.
+#[macro_export]
+macro_rules! prototypes {
+    ($callback:ident) => {
+        $crate::array_prototypes!($callback);
+        $crate::context_prototypes!($callback);
+        $crate::copy_prototypes!($callback);
+        $crate::external_prototypes!($callback);
+        $crate::graph_prototypes!($callback);
+        $crate::graphics_prototypes!($callback);
+        $crate::memory_prototypes!($callback);
+        $crate::module_prototypes!($callback);
+        $crate::stream_prototypes!($callback);
+    };
+}
+
+macro_rules! constants {
+    ($(fn $name:ident($($parameter:ident: $t:ty),* $(,)?);)*) => { $(
+        #[doc = concat!("`", stringify!($name), "`.")]
+        #[allow(non_upper_case_globals, reason = "CUDA's names")]
+        pub const $name: Prototype = Prototype(&[$(<$t as Parameter>::SHAPE),*]);
+    )* };
+}
+crate::prototypes!(constants);
+
+/// Types of pointers to the functions.
+pub mod functions {
+    use super::types::*;
+
+    macro_rules! pointers {
+        ($(fn $name:ident($($parameter:ident: $t:ty),* $(,)?);)*) => { $(
+            #[doc = concat!("The type of `", stringify!($name), "`.")]
+            pub type $name = unsafe extern "C" fn($($t),*) -> CUresult;
+        )* };
+    }
+    crate::prototypes!(pointers);
+}
