@@ -14,9 +14,10 @@ use virtio_cuda_protocol::cuda::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::parked::Parked;
 use crate::touched::Touched;
 use crate::transport::{Request, UserMemory};
-use crate::{ClientError, CudaError, Session, idle, lane, output, parked, process, thread, trace};
+use crate::{ClientError, CudaError, Session, calls, idle, lane, output, parked, process, thread, trace};
 
 /// Bulk up to this many bytes travels in the payload of a request: copying it is cheaper than pinning its pages.
 pub const INLINE_BYTES: usize = 32 << 10;
@@ -253,7 +254,7 @@ impl<'s> Call<'s> {
         process::check()?;
         debug_assert!(!self.posted || opcode.facts().is_postable(), "{} may not be posted", opcode.name());
         if self.way == Way::Any {
-            parked::before(self.session, opcode);
+            self.free_parked(opcode);
         }
         let mut buffers = take_buffers();
         let outcome = self.exchange(&mut buffers, opcode, touched, put, take);
@@ -270,6 +271,16 @@ impl<'s> Call<'s> {
                 result
             }
             Err(error) => Err(self.session.failed(opcode, error)),
+        }
+    }
+
+    /// Frees memory that the program has freed in stream order, if the call of number `opcode` could tell that it is not free.
+    fn free_parked(&self, opcode: Opcode) {
+        for Parked { context, stream, address, .. } in parked::before(opcode) {
+            let call = &mut self.session.call().context(context);
+            if let Err(error) = calls::cuMemFreeAsync(call, address, stream) {
+                log::debug!("cuMemFreeAsync of parked memory: {error}");
+            }
         }
     }
 

@@ -10,8 +10,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, Opcode, StreamId};
 
-use crate::{Session, calls};
-
 /// Maximum number of allocations that are parked.
 const MAX_PARKED: usize = 16;
 
@@ -78,22 +76,14 @@ fn is_only_work(opcode: Opcode) -> bool {
     )
 }
 
-/// Frees what is parked, unless it may stay so beside the call.
-pub(crate) fn before(session: &Session, opcode: Opcode) {
+/// Takes what must be freed before that call.
+pub(crate) fn before(opcode: Opcode) -> Vec<Parked> {
     if !any() || is_only_work(opcode) {
-        return;
+        return Vec::new();
     }
-    let parked = {
-        let mut parked = lock();
-        // The calls below come here, too.
-        ANY.store(false, Ordering::Release);
-        std::mem::take(&mut *parked)
-    };
-    for Parked { context, stream, address, .. } in parked {
-        if let Err(error) = calls::cuMemFreeAsync(&mut session.call().context(context), address, stream) {
-            log::debug!("cuMemFreeAsync of parked memory: {error}");
-        }
-    }
+    let mut parked = lock();
+    ANY.store(false, Ordering::Release);
+    std::mem::take(&mut *parked)
 }
 
 #[cfg(test)]
