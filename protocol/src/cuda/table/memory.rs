@@ -48,7 +48,7 @@ macro_rules! memory_calls {
             0x031a custom memory_alloc_many(bytesize: u64) -> (count: u32) [no_code may_print];
             /// Frees memory of `cuMemAlloc` or, if `kept` is not 0, waits for the context's work as that does and leaves
             /// the memory to the guest library, which has use for it soon.
-            0x031b custom memory_free_or_keep(dptr: DevicePtr) -> (kept: u32) [no_code may_print];
+            0x031b custom memory_free_or_keep(dptr: DevicePtr) -> (kept: u32) [no_code may_print leaves_idle];
             /// Maps the request's kept pages as `cuMemHostRegister_v2` does, and leaves registering them to
             /// `window_register`: a request has room for so many pages only. `base` is where they are in the worker.
             0x031c custom window_map(address: u64, bytesize: u64) -> (base: u64) [no_code may_print];
