@@ -151,7 +151,10 @@ entry_points! {
 
     /// Free and total device memory.
     call cuMemGetInfo_v2(api, free: Out<usize>, total: Out<usize>) {
-        api.give_back_ready(false);
+        // To free memory would end a capture.
+        if !api.driver.captures.any() {
+            api.give_back_ready(false);
+        }
         let (free_bytes, total_bytes) = calls::cuMemGetInfo_v2(&mut api.in_context()?)?;
         free.set_if_wanted(free_bytes as usize);
         total.set_if_wanted(total_bytes as usize);
