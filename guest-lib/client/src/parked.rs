@@ -61,24 +61,9 @@ pub(crate) fn any() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
-/// Returns whether the call neither waits for anything nor asks for memory.
-fn is_only_work(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::cuLaunchKernel
-            | Opcode::cuLaunchKernelEx
-            | Opcode::cuGraphLaunch
-            | Opcode::cuMemcpyAsync
-            | Opcode::cuMemcpyHtoDAsync_v2
-            | Opcode::cuMemsetD8Async
-            | Opcode::cuMemsetD16Async
-            | Opcode::cuMemsetD32Async
-    )
-}
-
 /// Takes what must be freed before that call.
 pub(crate) fn before(opcode: Opcode) -> Vec<Parked> {
-    if !any() || is_only_work(opcode) {
+    if !any() || opcode.facts().is_only_queued() {
         return Vec::new();
     }
     let mut parked = lock();

@@ -5,7 +5,7 @@
 
 /// The facts of one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts(u8);
+pub struct Facts(u16);
 
 macro_rules! facts {
     ($($(#[$doc:meta])* $word:ident = $bit:literal, $(#[$query_doc:meta])* $query:ident = $set:literal;)*) => {
@@ -63,4 +63,9 @@ facts! {
     gpu_work = 7,
     /// Puts work on the GPU's processors.
     is_gpu_work = true;
+    /// Only queues work: neither waits, nor asks for memory, nor ends an object. Memory that the program has freed in stream
+    /// order may stay with the guest library meanwhile.
+    only_queues = 8,
+    /// Only queues work.
+    is_only_queued = true;
 }

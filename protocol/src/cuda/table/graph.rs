@@ -56,7 +56,7 @@ macro_rules! graph_calls {
             /// Destroys an executable graph.
             0x0821 destroy cuGraphExecDestroy(exec: GraphExecId) -> () [starts_work];
             /// Executes a graph in stream order.
-            0x0822 custom cuGraphLaunch(exec: GraphExecId, stream: StreamId) -> () [gpu_work may_print starts_work may_post];
+            0x0822 custom cuGraphLaunch(exec: GraphExecId, stream: StreamId) -> () [gpu_work may_print starts_work may_post only_queues];
             /// Uploads an executable graph in stream order.
             0x0823 forward cuGraphUpload(exec: GraphExecId, stream: StreamId) -> () [starts_work];
             /// Flags that an executable graph was made with.

@@ -36,11 +36,11 @@ macro_rules! memory_calls {
             /// Copies inside the device (also between contexts).
             0x0312 forward cuMemcpyDtoD_v2(dst: DevicePtr, src: DevicePtr, bytes: u64) -> () [gpu_work no_code may_print may_post] where dst: Some(bytes), src: Some(bytes);
             /// Bulk in: the source, in stream order.
-            0x0313 upload cuMemcpyHtoDAsync_v2(dst: DevicePtr, stream: StreamId) -> () [no_code may_print may_post];
+            0x0313 upload cuMemcpyHtoDAsync_v2(dst: DevicePtr, stream: StreamId) -> () [no_code may_print may_post only_queues];
             /// Bulk out: the destination, in stream order; answers when the bytes are there.
             0x0314 download cuMemcpyDtoHAsync_v2(src: DevicePtr, stream: StreamId) -> () [no_code may_print];
             /// Copies between any two addresses the device can reach (device or registered host memory).
-            0x0315 forward cuMemcpyAsync(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> () [no_code may_print may_post] where dst: Some(bytes), src: Some(bytes);
+            0x0315 forward cuMemcpyAsync(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> () [no_code may_print may_post only_queues] where dst: Some(bytes), src: Some(bytes);
             /// Copies as `cuMemcpyAsync` and answers when that is done, if registered host memory is at one end.
             0x0319 custom memcpy_wait(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> () [no_code may_print leaves_idle];
             /// Makes allocations of `bytesize` bytes each, as many as addresses (64 bits each) fit the room, at
@@ -59,11 +59,11 @@ macro_rules! memory_calls {
             /// there is at most one.
             0x031e custom memcpy_box(dst: CopyEnd, src: CopyEnd, size: Box3, stream: StreamId) -> () [no_code may_print];
             /// Sets `n` bytes, in stream order.
-            0x0320 forward cuMemsetD8Async(dst: DevicePtr, uc: u8, n: u64, stream: StreamId) -> () [gpu_work no_code may_print may_post] where dst: elements(n, 1);
+            0x0320 forward cuMemsetD8Async(dst: DevicePtr, uc: u8, n: u64, stream: StreamId) -> () [gpu_work no_code may_print may_post only_queues] where dst: elements(n, 1);
             /// Sets `n` 16-bit values, in stream order.
-            0x0321 forward cuMemsetD16Async(dst: DevicePtr, us: u16, n: u64, stream: StreamId) -> () [gpu_work no_code may_print may_post] where dst: elements(n, 2);
+            0x0321 forward cuMemsetD16Async(dst: DevicePtr, us: u16, n: u64, stream: StreamId) -> () [gpu_work no_code may_print may_post only_queues] where dst: elements(n, 2);
             /// Sets `n` 32-bit values, in stream order.
-            0x0322 forward cuMemsetD32Async(dst: DevicePtr, ui: u32, n: u64, stream: StreamId) -> () [gpu_work no_code may_print may_post] where dst: elements(n, 4);
+            0x0322 forward cuMemsetD32Async(dst: DevicePtr, ui: u32, n: u64, stream: StreamId) -> () [gpu_work no_code may_print may_post only_queues] where dst: elements(n, 4);
             /// Sets a pitched rectangle of bytes, in stream order.
             0x0323 forward cuMemsetD2D8Async(dst: DevicePtr, pitch: u64, uc: u8, width: u64, height: u64, stream: StreamId) -> () [gpu_work no_code may_print may_post] where dst: rows(width, 1, pitch, height);
             /// Sets a pitched rectangle of 16-bit values, in stream order.
