@@ -76,7 +76,7 @@ impl Api {
         if !may || virtio_cuda_client::call::is_broken() || !ahead.wants(context, bytes) {
             return calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));
         }
-        // The call waits for the context's work. Where there is none, nothing is left for the device to do.
+        // The call only waits for the context's work. If the device is idle, no call is needed.
         let keeps = ahead.ours.load(Ordering::Relaxed) && self.is_idle()
             || calls::memory_free_or_keep(&mut self.in_context()?, DevicePtr(address))? != 0;
         if keeps {

@@ -19,7 +19,7 @@ pub struct OutstandingCalls {
     others: Outstanding,
 }
 
-/// Calls that were counted up to a point in time. The default is none.
+/// The calls that had been counted at some moment. By default, no calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoFar {
     code: u64,

@@ -76,7 +76,7 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Does a piece if one is open. Returns false if there is none.
+    /// Copies the next piece that no thread has taken. Returns false if all are taken.
     pub fn help_once(&self) -> bool {
         let open = self.open.load(Ordering::Acquire).min(self.count);
         let taken = self

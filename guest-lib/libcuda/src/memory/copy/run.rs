@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What happens around a copy of contiguous memory, and the execution of its plan.
+//! Copies contiguous memory: checks the ends, has the copy planned, carries the plan out, and notes the work.
 
 use virtio_cuda_client::protocol::{Box3, DevicePtr, StreamId};
 use virtio_cuda_client::{CudaError, calls};

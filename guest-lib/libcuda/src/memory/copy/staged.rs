@@ -73,7 +73,7 @@ pub fn is_mapped(transfer: Transfer) -> bool {
 }
 
 impl StagedCopy<'_> {
-    /// Takes a staging of the planned size or, if there is none, a smaller one.
+    /// Takes staging memory of the planned size. If all of that size is in use, takes a smaller one.
     fn take(&mut self, api: Api) -> Option<Staging> {
         static LONGEST: AtomicU32 = AtomicU32::new(0);
         let (stagings, queue) = (&api.driver.memory.stagings, Queue::new(self.copy.stream));
@@ -252,7 +252,7 @@ pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer, division: Division) 
         return Ok(false);
     };
     let memory = &api.driver.memory;
-    // What the GPU does before may change the source, where both reach it.
+    // The GPU may reach the source, too: work that it has queued may change it before the copy.
     let outcome = if copy.waits && transfer.is_to_device() && memory.shows_work() {
         api.wait_for_stream(copy.stream)
     } else {
