@@ -203,6 +203,12 @@ impl<'s> Call<'s> {
         self
     }
 
+    /// As [`Self::posted`], if `may_post`.
+    pub fn posted_if(mut self, may_post: bool) -> Self {
+        self.posted |= may_post;
+        self
+    }
+
     /// The program may count the call as done when it returns: whatever is called then comes after it, in any stream.
     pub fn immediate(mut self) -> Self {
         self.immediate = true;

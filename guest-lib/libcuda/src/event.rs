@@ -30,20 +30,16 @@ fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError
     if let Some(known) = &known {
         known.record();
     }
-    let mut call = api.in_context_of(event)?;
-    if flags == 0 && known.is_some() && api.may_post(stream) && api.may_post(event) {
-        call = call.posted();
-    }
+    let mut call = api
+        .in_context_of(event)?
+        .posted_if(flags == 0 && known.is_some() && api.may_post(stream) && api.may_post(event));
     calls::cuEventRecordWithFlags(&mut call, EventId(event), api.stream(stream), flags)
 }
 
 fn destroy(api: Api, event: u64) -> Result<(), CudaError> {
     // Before it is posted: nobody would hear of it.
     api.driver.streams.get(event)?;
-    let mut call = api.in_context_of(event)?;
-    if api.may_post(event) {
-        call = call.posted();
-    }
+    let mut call = api.in_context_of(event)?.posted_if(api.may_post(event));
     calls::cuEventDestroy_v2(&mut call, EventId(event))?;
     api.driver.streams.remove(event);
     api.driver.events.remove(event);
@@ -84,10 +80,7 @@ entry_points! {
         phEvent.check()?;
         let handle = mint();
         let context = api.context()?.0;
-        let mut call = api.call();
-        if Flags & !(BLOCKING_SYNC | DISABLE_TIMING) == 0 {
-            call = call.posted();
-        }
+        let mut call = api.call().posted_if(Flags & !(BLOCKING_SYNC | DISABLE_TIMING) == 0);
         calls::cuEventCreate(&mut call, EventId(handle), Flags)?;
         api.driver.streams.add(handle, Stream { context, flags: 0 });
         if Flags & INTERPROCESS == 0 {

@@ -236,9 +236,7 @@ pub fn launch(
         let _sent = api.before_work(Uses::Anything)?;
         let mut call = block.put_into(api.in_context()?);
         let post = api.may_post(stream) && proven.is_some_and(|proven| proven.contains(shape));
-        if post {
-            call = call.posted();
-        }
+        call = call.posted_if(post);
         calls::cuLaunchKernel(&mut call, FunctionId(function), api.stream(stream), shape)?;
         if let (Some(proven), false) = (proven, post) {
             proven.add(shape);

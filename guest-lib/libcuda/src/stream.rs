@@ -33,10 +33,8 @@ fn create(api: Api, out: Out<u64>, flags: u32, priority: i32) -> Result<(), Cuda
 /// Creates a stream in a context.
 pub fn create_in(api: Api, context: u64, out: Out<u64>, flags: u32, priority: i32) -> Result<(), CudaError> {
     let handle = if flags & NON_BLOCKING == 0 { mint() } else { mint() | NON_BLOCKING_STREAM };
-    let mut call = api.driver.session.call().context(ContextId(context));
-    if flags & !NON_BLOCKING == 0 {
-        call = call.posted();
-    }
+    let mut call =
+        api.driver.session.call().context(ContextId(context)).posted_if(flags & !NON_BLOCKING == 0);
     calls::cuStreamCreateWithPriority(&mut call, StreamId(handle), flags, priority)?;
     api.driver.streams.add(handle, Stream { context, flags });
     out.set(handle)
@@ -46,10 +44,7 @@ fn destroy(api: Api, handle: u64) -> Result<(), CudaError> {
     if handle <= PER_THREAD {
         return Err(CudaError::INVALID_HANDLE);
     }
-    let mut call = api.in_context_of(handle)?;
-    if api.may_post(handle) {
-        call = call.posted();
-    }
+    let mut call = api.in_context_of(handle)?.posted_if(api.may_post(handle));
     calls::cuStreamDestroy_v2(&mut call, StreamId(handle))?;
     api.driver.streams.remove(handle);
     Ok(())
@@ -110,10 +105,9 @@ entry_points! {
             // It may become a node of a graph.
             graphs_use_events();
         }
-        let mut call = api.in_context_of(hStream)?;
-        if Flags == 0 && api.may_post(hStream) && api.driver.events.get(hEvent).is_some() {
-            call = call.posted();
-        }
+        let mut call = api
+            .in_context_of(hStream)?
+            .posted_if(Flags == 0 && api.may_post(hStream) && api.driver.events.get(hEvent).is_some());
         calls::cuStreamWaitEvent(&mut call, api.stream(hStream), EventId(hEvent), Flags)
     }
 

@@ -139,9 +139,7 @@ entry_points! {
         let _sent = api.before_work(Uses::Anything)?;
         let mut call = api.in_context_of(hStream)?;
         let kept = &api.driver.kept;
-        if api.may_post(hStream) && kept.is_proven(hGraphExec, current()) {
-            call = call.posted();
-        }
+        call = call.posted_if(api.may_post(hStream) && kept.is_proven(hGraphExec, current()));
         // Its nodes may record events.
         api.driver.events.record_all();
         calls::cuGraphLaunch(&mut call, GraphExecId(hGraphExec), api.stream(hStream))?;

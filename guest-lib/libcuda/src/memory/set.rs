@@ -49,9 +49,7 @@ fn set(
     if shared && api.driver.memory.ranges.host(dst).is_some_and(|range| !api.is_reached(&range)) {
         return Err(CudaError::INVALID_VALUE);
     }
-    if may_post(api, address, bytes, stream, shared) {
-        call = call.posted();
-    }
+    call = call.posted_if(may_post(api, address, bytes, stream, shared));
     if stream.is_none() {
         call = call.immediate();
     }

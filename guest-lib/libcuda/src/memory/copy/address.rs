@@ -17,10 +17,7 @@ pub fn device_to_device(
     src: DevicePtr,
     posted: bool,
 ) -> Result<(), CudaError> {
-    let mut call = api.in_context()?;
-    if posted {
-        call = call.posted();
-    }
+    let mut call = api.in_context()?.posted_if(posted);
     calls::cuMemcpyDtoD_v2(&mut call, dst, src, copy.bytes as u64)
 }
 
@@ -33,11 +30,8 @@ pub fn run(
     src: DevicePtr,
     posted: bool,
 ) -> Result<(), CudaError> {
-    let mut call = api.in_context()?;
-    // What fails of it is reported by the call that waits.
-    if posted {
-        call = call.posted();
-    }
+    // If a posted copy fails, the next call that waits returns the error.
+    let mut call = api.in_context()?.posted_if(posted);
     calls::cuMemcpyAsync(&mut call, dst, src, copy.bytes as u64, copy.stream)?;
     if copy.waits { api.wait_for_stream(copy.stream) } else { Ok(()) }
 }

@@ -30,10 +30,7 @@ pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer, posted: bool) -> Res
             match piece {
                 Transfer::ToDevice { dst, src } => {
                     // SAFETY: a piece of the source, which the program promises to be readable until the copy returns.
-                    let mut call = unsafe { call.input_at(src) };
-                    if posted {
-                        call = call.posted();
-                    }
+                    let mut call = unsafe { call.input_at(src) }.posted_if(posted);
                     if copy.waits {
                         call = call.immediate();
                     }
