@@ -154,9 +154,16 @@ pub struct DaemonArgs {
     )]
     pub namespaces: Namespaces,
 
-    /// Which memory of its virtual machine a worker can map. `all`: all of it, once; `named`: only pages that the session's
-    /// own process has named, each time by leave of the daemon. That makes large copies of pageable memory slower.
-    #[arg(long, value_enum, value_name = "all|named", default_value = "all", hide_possible_values = true)]
+    /// Which memory of its virtual machine a worker can map. `named`: only pages that the session's own process has named,
+    /// each time by leave of the daemon; `all`: all of it, once; `auto`: `named` where this host and the machine's memory
+    /// allow it (not with hugetlbfs, nor with `--sandbox off`).
+    #[arg(
+        long,
+        value_enum,
+        value_name = "auto|named|all",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
     pub guest_pages: GuestPages,
 
     /// Run as root of the host. Workers give up root's privileges in any case, but not its user number.
@@ -190,10 +197,12 @@ pub struct DaemonArgs {
 /// Which guest memory a worker can map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GuestPages {
-    /// All of its virtual machine.
-    All,
+    /// As `Named` where that is possible, else as `All`.
+    Auto,
     /// The pages that the session's process has named.
     Named,
+    /// All of its virtual machine.
+    All,
 }
 
 /// The filter of the workers' system calls.

@@ -41,7 +41,7 @@ use crate::sessions::predecessor::WorkerLock;
 use crate::sessions::process::WorkerSpec;
 use crate::shares::client::Client;
 use crate::socket::remove_stale;
-use crate::worker::sandbox;
+use crate::worker::{mappings_can_be_guarded, sandbox};
 
 /// Pause after a failed accept, as when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
@@ -91,6 +91,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let libraries = library::vendor_folders(&args.libraries, emulated)?;
     let shares = args.arbiter.as_ref().map(|path| Client::start(path.clone(), args.share));
     let shares = shares.transpose().context("Cannot start the thread for shares")?;
+    let guest_pages = guest_pages_of(args)?;
     let spec = WorkerSpec {
         libraries,
         nccl: args.nccl,
@@ -105,7 +106,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         messages: Messages::start().context("Cannot read the messages of workers")?,
         allow_pageable_access: args.allow_pageable_access,
         namespaces: wanted,
-        guest_pages: args.guest_pages,
+        named_pages: guest_pages != GuestPages::All,
         time_limit: args.time_limit,
         shares: shares.clone(),
     };
@@ -118,7 +119,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         memory: args.memory,
         cgroups,
         max_user_sessions: args.max_user_sessions.unwrap_or((args.max_sessions / 2).max(1)),
-        named_pages: args.guest_pages == GuestPages::Named,
+        guest_pages,
         lose_sessions: args.lose_sessions,
         images,
         exchange,
@@ -176,6 +177,23 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         Ok(())
     } else {
         bail!("Workers are left behind: the next daemon on this socket waits for them")
+    }
+}
+
+/// The guest pages that workers can map on this host; says what is missing.
+fn guest_pages_of(args: &DaemonArgs) -> anyhow::Result<GuestPages> {
+    match (args.guest_pages, mappings_can_be_guarded()) {
+        (GuestPages::Auto, _) if args.sandbox == Sandbox::Off => Ok(GuestPages::All),
+        (GuestPages::Auto, Err(error)) => {
+            warn!(
+                "this host does not let the daemon decide over a worker's mappings ({error}): a worker that a guest has                  taken over reaches all memory of its virtual machine"
+            );
+            Ok(GuestPages::All)
+        }
+        (GuestPages::Named, Err(error)) => {
+            Err(error).context("This host does not let the daemon decide over mappings (--guest-pages named)")
+        }
+        (pages, _) => Ok(pages),
     }
 }
 

@@ -16,7 +16,7 @@ use virtio_queue::mock::MockSplitQueue;
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::args::{GuestPages, Sandbox};
+use crate::args::Sandbox;
 use crate::front_end::memory::{Memory, SharedMemory, Snapshot};
 use crate::front_end::request::{self, Malformed, Request};
 use crate::front_end::ring::{Chain, Ring, Vring};
@@ -41,7 +41,7 @@ pub fn worker_spec() -> WorkerSpec {
         messages: Messages::start().unwrap(),
         allow_pageable_access: false,
         namespaces: false,
-        guest_pages: GuestPages::All,
+        named_pages: false,
         time_limit: None,
         shares: None,
     }

@@ -53,6 +53,8 @@ pub fn collect(suite: &mut Suite) {
     let none = ["--namespaces", "off"];
     suite.test("takeover::taken_over", move |kit| taken_over(kit, List::Strict, &namespaces, &[]));
     suite.test("takeover::taken_over_with_a_gpu", move |kit| taken_over(kit, List::Gpu, &namespaces, &[]));
+    let all = ["--namespaces", "require", "--guest-pages", "all"];
+    suite.test("takeover::taken_over_with_all_pages", move |kit| taken_over(kit, List::Strict, &all, &[]));
     suite.test("takeover::taken_over_without_namespaces", move |kit| {
         taken_over(kit, List::Strict, &none, &[])
     });

@@ -18,11 +18,12 @@ use virtio_cuda_protocol::transport::{
 use vm_memory::GuestAddressSpace;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::args::GuestPages;
 use crate::cache::ImageCache;
 use crate::exchange::{Exchange, FileBudgets};
 use crate::front_end::events::EventQueue;
 use crate::front_end::memory::{
-    FileId, MemoryTable, SharedMemory, Snapshot, files_of, mark_all_written, protect,
+    FileId, MemoryTable, SharedMemory, Snapshot, files_of, has_huge_pages_only, mark_all_written, protect,
 };
 use crate::front_end::request::{Malformed, Request};
 use crate::front_end::ring::{Chain, Ring};
@@ -48,6 +49,8 @@ pub const END_PATIENCE: Duration = Duration::from_secs(5);
 const MAX_MEMORY_FILES: usize = 4096;
 /// Messages about shortages that a guest can bring about.
 static SHORTAGES: Throttle = Throttle::new(5, Duration::from_secs(60));
+/// Messages about memory of huge pages.
+static HUGE: Throttle = Throttle::new(5, Duration::from_secs(60));
 /// Messages about memory files that cannot be sealed.
 static UNSEALED: Throttle = Throttle::new(5, Duration::from_secs(60));
 /// The greatest `oom_score_adj` (proc_pid_oom_score_adj(5)).
@@ -74,8 +77,8 @@ pub struct Settings {
     pub images: Arc<ImageCache>,
     /// The objects that sessions share with each other.
     pub exchange: Arc<Exchange>,
-    /// Workers map only what their processes have named.
-    pub named_pages: bool,
+    /// Which guest memory workers map. Not `Auto` where this host does not allow `Named`.
+    pub guest_pages: GuestPages,
     /// A machine with open sessions may be saved.
     pub lose_sessions: bool,
     /// Sessions that are ending, and who waits for them.
@@ -245,7 +248,21 @@ impl Device {
 
     /// The front-end has changed guest memory: every worker learns of it.
     pub fn update_memory(&self, memory: SharedMemory) {
-        if let Err(error) = protect(&memory.memory(), self.settings.named_pages) {
+        let pages = self.settings.guest_pages;
+        if has_huge_pages_only(&memory.memory()) {
+            let costs = match pages {
+                GuestPages::Named => "copies fail, too (--guest-pages named)",
+                _ => "workers map all of it, also what other programs of the guest use",
+            };
+            log!(
+                HUGE.level(Level::Warn),
+                "connection {}: this machine's memory is of hugetlbfs, of which single pages cannot be mapped: pinned memory \
+                 (cudaMallocHost, cudaHostRegister) is refused, and {costs}. Use memory without huge pages, or with \
+                 transparent ones (docs/operations.md)",
+                self.connection
+            );
+        }
+        if let Err(error) = protect(&memory.memory(), pages) {
             log!(
                 UNSEALED.level(Level::Info),
                 "connection {}: a worker that is taken over can cut this machine's memory short or open it, because its \
@@ -454,7 +471,12 @@ impl Device {
     /// Returns the tables of guest memory for a session's writer.
     fn tables(self: &Arc<Self>) -> Tables {
         let device = self.clone();
-        Box::new(move || device.memory().map(|memory| MemoryTable::of(&memory)).unwrap_or_default())
+        Box::new(move || {
+            device
+                .memory()
+                .map(|memory| MemoryTable::of(&memory, device.settings.guest_pages))
+                .unwrap_or_default()
+        })
     }
 
     /// Has the kernel choose a worker before others, the VMM above all, when the host is out of memory, and puts it into

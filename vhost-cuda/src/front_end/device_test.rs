@@ -18,7 +18,7 @@ fn device(max_sessions: u32) -> Arc<Device> {
             max_sessions,
             memory: None,
             cgroups: None,
-            named_pages: false,
+            guest_pages: GuestPages::All,
             lose_sessions: false,
             max_user_sessions: (max_sessions / 2).max(1),
             images: ImageCache::new(0),

@@ -7,16 +7,20 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 
-use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals};
+use rustix::fs::{FsWord, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatfs};
 use vhost_user_backend::bitmap::BitmapMmapRegion;
-use virtio_cuda_protocol::transport::MemEntry;
+use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
 use vm_memory::bitmap::Bitmap;
 use vm_memory::{
     FileOffset, GuestAddress, GuestAddressSpace, GuestMemoryAtomic, GuestMemoryBackend, GuestMemoryMmap,
     GuestMemoryRegion,
 };
 
+use crate::args::GuestPages;
 use crate::sessions::link::Region;
+
+/// `HUGETLBFS_MAGIC`.
+const HUGETLBFS: FsWord = 0x9584_58f6;
 
 /// One state of guest memory.
 pub type Memory = GuestMemoryMmap<BitmapMmapRegion>;
@@ -35,13 +39,13 @@ pub fn files_of(memory: &Memory) -> HashSet<FileId> {
 }
 
 /// Makes the files of `memory` fit to be shared with workers: no one of them can make a file shorter, which would end the
-/// VMM. `named`: nor open a file that only one of its threads has (through `/proc`), so that it maps only what that may.
+/// VMM, nor, unless `pages` says that it gets all of them, open a file that only one of its threads has (through `/proc`).
 /// Returns what cannot be had; files on a file system keep their rights and have no seals.
-pub fn protect(memory: &Memory, named: bool) -> io::Result<()> {
+pub fn protect(memory: &Memory, pages: GuestPages) -> io::Result<()> {
     let mut result = Ok(());
     for backing in memory.iter().filter_map(GuestMemoryRegion::file_offset) {
         result = result.and(seal(backing.file()));
-        if named {
+        if pages != GuestPages::All {
             result = result.and(close_to_others(backing.file()));
         }
     }
@@ -62,26 +66,61 @@ fn close_to_others(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// The regions as a worker gets them: where each lies, and the file that it maps.
+/// Returns true if the memory has a file of which only huge pages can be mapped, and not the pages that a process names.
+pub fn has_huge_pages_only(memory: &Memory) -> bool {
+    memory
+        .iter()
+        .filter_map(GuestMemoryRegion::file_offset)
+        .any(|backing| page_bytes_of(backing.file()) > PAGE_BYTES)
+}
+
+/// The bytes of a page of a file: of what can be mapped by itself.
+fn page_bytes_of(file: &File) -> u64 {
+    let about = fstatfs(file).ok().filter(|about| about.f_type == HUGETLBFS);
+    about.map_or(PAGE_BYTES, |about| about.f_bsize as u64)
+}
+
+/// The regions as a worker gets them.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryTable {
-    /// Each region and its file.
-    pub regions: Vec<(Region, FileOffset)>,
+    /// Each region.
+    pub regions: Vec<SharedRegion>,
+}
+
+/// A region as a worker gets it.
+#[derive(Clone, Debug)]
+pub struct SharedRegion {
+    /// Where it lies.
+    pub region: Region,
+    /// The file that backs it.
+    pub file: FileOffset,
+    /// The worker gets the file, and maps all of the region; else it maps pages that its process names.
+    pub whole: bool,
 }
 
 impl MemoryTable {
-    /// The table of `memory`. Regions that no file backs cannot be shared and are left out.
-    pub fn of(memory: &Memory) -> Arc<Self> {
+    /// The table of `memory`. Left out are regions that no file backs, and those of huge pages where workers get only what is
+    /// named.
+    pub fn of(memory: &Memory, pages: GuestPages) -> Arc<Self> {
         let regions = memory
             .iter()
             .filter_map(|region| {
                 let file = region.file_offset()?.clone();
-                let place = Region {
+                let page_bytes = page_bytes_of(file.file());
+                let whole = match pages {
+                    GuestPages::Auto => page_bytes > PAGE_BYTES,
+                    // A mapping of one page would be one of all around it, too.
+                    GuestPages::Named if page_bytes > PAGE_BYTES => return None,
+                    GuestPages::Named => false,
+                    GuestPages::All => true,
+                };
+                let region = Region {
                     guest_addr: region.start_addr().0,
                     bytes: region.len(),
                     file_offset: file.start(),
+                    page_bytes,
                 };
-                Some((place, file))
+                Some(SharedRegion { region, file, whole })
             })
             .collect();
         Arc::new(Self { regions })
@@ -125,19 +164,42 @@ mod tests {
     #[test]
     fn memory_is_sealed_against_being_cut() {
         let (memory, file) = memory_of(MemfdFlags::ALLOW_SEALING);
-        protect(&memory, false).unwrap();
-        protect(&memory, false).unwrap();
+        protect(&memory, GuestPages::All).unwrap();
+        protect(&memory, GuestPages::All).unwrap();
         assert!(file.set_len(4096).is_err());
         file.set_len(8192 * 2).unwrap();
         let (memory, file) = memory_of(MemfdFlags::empty());
-        assert!(protect(&memory, false).is_err(), "a file that cannot be sealed is reported");
+        assert!(protect(&memory, GuestPages::All).is_err(), "a file that cannot be sealed is reported");
         file.set_len(4096).unwrap();
+    }
+
+    #[test]
+    fn files_of_huge_pages_are_shared_whole_or_not_at_all() {
+        let whole = |memory: &Memory, pages| -> Vec<bool> {
+            MemoryTable::of(memory, pages).regions.iter().map(|shared| shared.whole).collect()
+        };
+        let (memory, _file) = memory_of(MemfdFlags::empty());
+        assert!(!has_huge_pages_only(&memory));
+        assert_eq!(whole(&memory, GuestPages::Auto), [false]);
+        assert_eq!(whole(&memory, GuestPages::Named), [false]);
+        assert_eq!(whole(&memory, GuestPages::All), [true]);
+        let file = File::from(memfd_create("guest", MemfdFlags::HUGETLB).unwrap());
+        let bytes = page_bytes_of(&file);
+        assert!(bytes > PAGE_BYTES);
+        file.set_len(bytes).unwrap();
+        let ranges = [(GuestAddress(0), bytes as usize, Some(FileOffset::new(file, 0)))];
+        // Without huge pages of this host nothing can be mapped.
+        let Ok(memory) = Memory::from_ranges_with_files(ranges) else { return };
+        assert!(has_huge_pages_only(&memory));
+        assert_eq!(whole(&memory, GuestPages::Auto), [true]);
+        assert_eq!(whole(&memory, GuestPages::Named), []);
+        assert_eq!(whole(&memory, GuestPages::All), [true]);
     }
 
     #[test]
     fn memory_of_which_pages_are_named_has_no_rights() {
         let (memory, file) = memory_of(MemfdFlags::ALLOW_SEALING);
-        protect(&memory, true).unwrap();
+        protect(&memory, GuestPages::Auto).unwrap();
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0);
     }
 }

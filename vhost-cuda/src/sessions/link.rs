@@ -110,6 +110,8 @@ pub struct Region {
     pub bytes: u64,
     /// Offset of its first byte in the file.
     pub file_offset: u64,
+    /// The bytes of a page of the file: what can be mapped of it by itself.
+    pub page_bytes: u64,
 }
 
 /// One frame to the worker, as bytes.
@@ -289,7 +291,7 @@ mod tests {
         let (daemon, worker) = UnixStream::pair().unwrap();
         let file = tempfile();
         file.write_all_at(b"guest memory", 0).unwrap();
-        let sent = Region { guest_addr: 0x1000, bytes: 12, file_offset: 0 };
+        let sent = Region { guest_addr: 0x1000, bytes: 12, file_offset: 0, page_bytes: 4096 };
         send_region(&daemon, &sent, &file).unwrap();
         let entry = MemEntry { addr: 0x2000, bytes: 7, reserved: 0 };
         let header = ToWorker { kind: TO_CALL, id: 9, reply_room: 100, ..ToWorker::default() };

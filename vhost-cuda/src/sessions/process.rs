@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::FromBytes;
 
-use crate::args::{GuestPages, Sandbox};
+use crate::args::Sandbox;
 use crate::confine;
 use crate::metrics::statistics::Statistics;
 use crate::sessions::environment;
@@ -63,8 +63,8 @@ pub struct WorkerSpec {
     pub allow_pageable_access: bool,
     /// The thread that starts workers has namespaces for them.
     pub namespaces: bool,
-    /// Which guest memory they can map.
-    pub guest_pages: GuestPages,
+    /// They map only guest pages that their sessions' processes have named.
+    pub named_pages: bool,
     /// The maximum time that work on a GPU may take.
     pub time_limit: Option<Duration>,
     /// The arbiter of GPU time.
@@ -157,7 +157,7 @@ impl Worker {
         let files =
             [theirs.as_raw_fd(), their_images.as_raw_fd(), their_exchange.as_raw_fd(), counters.as_raw_fd()];
         let [fd, images_fd, exchange_fd, statistics_fd] = files;
-        let named = (spec.guest_pages == GuestPages::Named).then(UnixStream::pair);
+        let named = spec.named_pages.then(UnixStream::pair);
         let (pages, their_pages) = named.transpose().map_err(WorkerError::Spawn)?.unzip();
         let lock = spec.lock.as_ref().map(WorkerLock::hold).transpose().map_err(WorkerError::Spawn)?;
         let pages_fd = their_pages.as_ref().map(AsRawFd::as_raw_fd);

@@ -25,7 +25,7 @@ use virtio_cuda_protocol::transport::{
     REPLY_SESSION_LOST,
 };
 
-use crate::front_end::memory::{MemoryTable, mark_written};
+use crate::front_end::memory::{MemoryTable, SharedRegion, mark_written};
 use crate::front_end::request::Request;
 use crate::front_end::ring::Chain;
 use crate::limits::request_budget::RequestCharge;
@@ -401,10 +401,12 @@ impl Session {
             Outgoing::Memory => {
                 // In this order: a change after this is sent once more.
                 self.memory_changed.store(false, Ordering::SeqCst);
-                for (region, file) in &(self.tables)().regions {
+                for SharedRegion { region, file, whole } in &(self.tables)().regions {
                     match &self.worker.sockets.pages {
-                        None => link::send_region(stream, region, file.file())?,
-                        Some(pages) => link::send_region_apart(stream, region, pages, file.file())?,
+                        Some(pages) if !whole => {
+                            link::send_region_apart(stream, region, pages, file.file())?;
+                        }
+                        _ => link::send_region(stream, region, file.file())?,
                     }
                 }
                 let header = ToWorker { kind: TO_MEMORY, ..ToWorker::default() };

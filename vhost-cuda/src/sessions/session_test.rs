@@ -272,8 +272,11 @@ fn memory_that_changes_while_a_session_begins_is_sent() {
     let session = Session::new(7, 1, &open, worker, Box::new(move || now.lock().clone()));
     // Before the session has a writer.
     let file = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
-    let region =
-        (link::Region { bytes: 4096, ..link::Region::default() }, vm_memory::FileOffset::new(file, 0));
+    let region = SharedRegion {
+        region: link::Region { bytes: 4096, ..link::Region::default() },
+        file: vm_memory::FileOffset::new(file, 0),
+        whole: true,
+    };
     *table.lock() = Arc::new(MemoryTable { regions: vec![region] });
     session.update_memory();
     let runner = session.clone();

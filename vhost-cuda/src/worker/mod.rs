@@ -26,12 +26,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use log::{debug, error};
+use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use crate::args::WorkerArgs;
 use crate::sessions::link::{self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_MEMORY, TO_REGION, TO_SHARE, TO_UNPIN};
 use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
 // The names by which `handlers` uses the parts.
+pub use memory::mapper::can_be_guarded as mappings_can_be_guarded;
 use memory::{
     allocations, array_maps, bulk, footprint, formats, host_memory, pools, quota, reservations, window,
 };
@@ -68,6 +70,9 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
             TO_REGION => {
                 let region = link::region_of(&frame.payload)?;
                 let file = match (frame.file, &session.mapper) {
+                    (Some(file), _) if region.page_bytes > PAGE_BYTES => {
+                        Some(GuestFile::Huge(Arc::new(file)))
+                    }
                     (Some(file), _) => Some(GuestFile::Whole(Arc::new(file))),
                     (None, Some(mapper)) => Some(GuestFile::Named(Arc::new(mapper.receive()?))),
                     (None, None) => None,

@@ -31,7 +31,7 @@ static IMAGES: LazyLock<Arc<Images>> = LazyLock::new(|| Images::new(dead_socket(
 pub fn memory() -> &'static File {
     match &*MEMORY {
         GuestFile::Whole(file) => file,
-        GuestFile::Named(_) => unreachable!("it is made above"),
+        GuestFile::Huge(_) | GuestFile::Named(_) => unreachable!("it is made above"),
     }
 }
 
@@ -70,9 +70,15 @@ impl FuzzSession {
             SessionState::new(Driver::null(), images, sharing, output, window, null::DEVICES, limits);
         open(&session.vendor);
         session.trace.open_none();
-        let region = Region { guest_addr: MEMORY_BASE, bytes: MEMORY_BYTES, file_offset: 0 };
+        let region =
+            Region { guest_addr: MEMORY_BASE, bytes: MEMORY_BYTES, file_offset: 0, page_bytes: 1 << 12 };
         // Side by side, so that an entry can lie in both.
-        let again = Region { guest_addr: MEMORY_BASE + MEMORY_BYTES, bytes: 16 << 12, file_offset: 1 << 12 };
+        let again = Region {
+            guest_addr: MEMORY_BASE + MEMORY_BYTES,
+            bytes: 16 << 12,
+            file_offset: 1 << 12,
+            page_bytes: 1 << 12,
+        };
         let regions = [region, again].map(|region| (region, MEMORY.clone()));
         session.set_memory(GuestPages::map(regions.into()).expect("they do not overlap"));
         Self { state: Box::leak(Box::new(session)), _window: lock }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
+use rustix::thread::set_no_new_privs;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 /// The thread, from the outside.
@@ -80,6 +81,18 @@ impl Mapper {
         self.orders.send(order(answer)).map_err(io::Error::other)?;
         answered.recv().map_err(io::Error::other)?
     }
+}
+
+/// Tries in a thread of its own whether this host lets another process decide over mappings.
+///
+/// Errors: the kernel has no such filters (before Linux 5.5), or whoever started this process has one (a container's runtime):
+/// there can be one only.
+pub fn can_be_guarded() -> io::Result<()> {
+    let attempt = thread::Builder::new().name("guard-attempt".into()).spawn(|| {
+        set_no_new_privs(true)?;
+        filter::guarded().map(drop)
+    })?;
+    attempt.join().unwrap_or_else(|_| Err(io::Error::other("the attempt failed")))
 }
 
 impl NamedFile {

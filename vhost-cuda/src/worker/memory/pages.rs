@@ -35,16 +35,28 @@ struct Mapped {
 pub enum GuestFile {
     /// This process has its descriptor, and maps all of it (`--guest-pages all`).
     Whole(Arc<File>),
+    /// As `Whole`, but single pages of it cannot be mapped elsewhere (hugetlbfs).
+    Huge(Arc<File>),
     /// One thread has its descriptor, and maps what the guest's process has named (`--guest-pages named`).
     Named(Arc<NamedFile>),
 }
 
+/// What a read of memory that was just mapped makes usable at once, for writes, too (`fault_around_bytes`). A write would do
+/// so for its page alone.
+const AROUND: usize = 64 << 10;
+
 /// Maps pieces of whole pages side by side, from `base` on. After an error some of them may be mapped.
+///
+/// Errors: a file has huge pages only (nothing is mapped then), or the kernel refuses.
 ///
 /// # Safety
 ///
 /// Nothing else may use the memory there.
 pub unsafe fn map_side_by_side(pieces: &[FilePiece], base: u64) -> io::Result<()> {
+    // The kernel would map whole huge pages, over what lies beside.
+    if pieces.iter().any(|piece| matches!(piece.file, GuestFile::Huge(_))) {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "memory of hugetlbfs has no single pages"));
+    }
     let mut at = base;
     for together in pieces.chunk_by(|one, next| one.file.is(&next.file)) {
         let mapping = |piece: &FilePiece| {
@@ -63,6 +75,7 @@ pub unsafe fn map_side_by_side(pieces: &[FilePiece], base: u64) -> io::Result<()
                     unsafe { map_shared(file.as_raw_fd(), at, bytes, offset) }?;
                 }
             }
+            GuestFile::Huge(_) => unreachable!("refused above"),
         }
     }
     Ok(())
@@ -71,7 +84,9 @@ pub unsafe fn map_side_by_side(pieces: &[FilePiece], base: u64) -> io::Result<()
 impl GuestFile {
     fn is(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Whole(one), Self::Whole(other)) => Arc::ptr_eq(one, other),
+            (Self::Whole(one), Self::Whole(other)) | (Self::Huge(one), Self::Huge(other)) => {
+                Arc::ptr_eq(one, other)
+            }
             (Self::Named(one), Self::Named(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
@@ -87,6 +102,8 @@ pub struct FilePiece {
     pub offset: u64,
     /// Its bytes.
     pub bytes: u64,
+    /// Where this process has it, if all of its region is mapped.
+    pub address: Option<usize>,
 }
 
 impl GuestPages {
@@ -104,7 +121,7 @@ impl GuestPages {
             }
             free = end.ok_or_else(|| io::Error::other("a region wraps around"))?;
             let whole = match &file {
-                GuestFile::Whole(file) => {
+                GuestFile::Whole(file) | GuestFile::Huge(file) => {
                     let bytes = usize::try_from(region.bytes).map_err(io::Error::other)?;
                     let backing = FileOffset::from_arc(file.clone(), region.file_offset);
                     Some(MmapRegion::from_file(backing, bytes).map_err(io::Error::other)?)
@@ -241,7 +258,7 @@ impl PageList {
         }
         let bytes = runs.iter().map(|run| run.bytes as u64).sum();
         let mut own = Vec::new();
-        if pages.regions.iter().any(|mapped| mapped.whole.is_none()) {
+        if runs.iter().any(|run| run.address == 0) {
             runs.clear();
             if purpose == Purpose::Copies {
                 pages.map_named(&entries, &mut runs, &mut own)?;
@@ -317,12 +334,22 @@ impl PageList {
     pub unsafe fn write_from(&self, to: Cursor, from: *const u8, bytes: usize) {
         let mut from = from;
         for (piece, length) in self.pieces(to, bytes) {
-            // SAFETY: the piece is mapped while `self` lives (invariant of `Listed`). The guest may read it at the
-            // same time. `from` is good for `bytes` bytes by this function's contract, and the pieces are no longer
-            // in total.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from, piece, length);
-                from = from.add(length);
+            let end = piece.wrapping_add(length);
+            let mut at = piece;
+            while at < end {
+                let part = AROUND - at as usize % AROUND;
+                let part = part.min(end as usize - at as usize);
+                // SAFETY: the piece is mapped while `self` lives (invariant of `Listed`). The guest may use it at the
+                // same time. `from` is good for `bytes` bytes by this function's contract, and the parts of all pieces are
+                // no longer in total.
+                unsafe {
+                    if part > PAGE_BYTES as usize {
+                        at.read_volatile();
+                    }
+                    std::ptr::copy_nonoverlapping(from, at, part);
+                    from = from.add(part);
+                }
+                at = at.wrapping_add(part);
             }
         }
     }
@@ -346,7 +373,7 @@ impl PageList {
         let mut pieces: Vec<FilePiece> = Vec::new();
         let Some(listed) = &self.0 else { return Ok(pieces) };
         for piece in listed.pages.pieces(&listed.entries).ok_or(CudaError::INVALID_VALUE)? {
-            let FilePiece { file, offset, bytes } = &piece;
+            let FilePiece { file, offset, bytes, .. } = &piece;
             if !(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES)) {
                 return Err(CudaError::INVALID_VALUE);
             }
@@ -371,7 +398,8 @@ impl GuestPages {
                 let (found, start) = self.find(addr)?;
                 let bytes = left.min(found.region.bytes - start);
                 let offset = found.region.file_offset + start;
-                pieces.push(FilePiece { file: found.file.clone(), offset, bytes });
+                let address = found.whole.as_ref().map(|whole| whole.as_ptr() as usize + start as usize);
+                pieces.push(FilePiece { file: found.file.clone(), offset, bytes, address });
                 left -= bytes;
                 addr = if left > 0 { addr.checked_add(bytes)? } else { addr };
             }
@@ -389,14 +417,22 @@ impl GuestPages {
         let mut pieces: Vec<FilePiece> = Vec::new();
         for piece in self.pieces(entries).ok_or(CudaError::INVALID_VALUE)? {
             match pieces.last_mut() {
-                Some(last) if last.file.is(&piece.file) && last.offset + last.bytes == piece.offset => {
+                Some(last)
+                    if last.file.is(&piece.file)
+                        && last.offset + last.bytes == piece.offset
+                        && last.address.map(|address| address + last.bytes as usize) == piece.address =>
+                {
                     last.bytes += piece.bytes;
                 }
                 _ => pieces.push(piece),
             }
         }
         for together in pieces.chunk_by(|one, next| one.file.is(&next.file)) {
-            let GuestFile::Named(file) = &together[0].file else { return Err(CudaError::INVALID_VALUE) };
+            let GuestFile::Named(file) = &together[0].file else {
+                let mapped = together.iter().filter_map(|piece| Some((piece.address?, piece.bytes as usize)));
+                runs.extend(mapped.map(|(address, bytes)| Run { address, bytes }));
+                continue;
+            };
             let pages = |piece: &FilePiece| {
                 let before = piece.offset % PAGE_BYTES;
                 let bytes = (before + piece.bytes).next_multiple_of(PAGE_BYTES) as usize;
@@ -454,7 +490,8 @@ pub mod fixture {
     pub fn fixture_memory(pages: u64) -> (Arc<GuestPages>, File) {
         let file = TempFile::new().unwrap().into_file();
         file.set_len(pages * PAGE_BYTES).unwrap();
-        let region = Region { guest_addr: 0x10000, bytes: pages * PAGE_BYTES, file_offset: 0 };
+        let region =
+            Region { guest_addr: 0x10000, bytes: pages * PAGE_BYTES, file_offset: 0, page_bytes: PAGE_BYTES };
         (
             Arc::new(
                 GuestPages::map(vec![(region, GuestFile::Whole(Arc::new(file.try_clone().unwrap())))])
@@ -476,7 +513,10 @@ mod tests {
         file.set_len(32 * PAGE_BYTES).unwrap();
         let shared = GuestFile::Whole(Arc::new(file.try_clone().unwrap()));
         let region = |guest_addr, file_offset| {
-            (Region { guest_addr, bytes: 4 * PAGE_BYTES, file_offset }, shared.clone())
+            (
+                Region { guest_addr, bytes: 4 * PAGE_BYTES, file_offset, page_bytes: PAGE_BYTES },
+                shared.clone(),
+            )
         };
         let pages = GuestPages::map(vec![region(0x10000, 0), region(0x14000, 16 * PAGE_BYTES)]).unwrap();
         (Arc::new(pages), file)

@@ -221,8 +221,12 @@ mod tests {
         }
         let file = Arc::new(file);
         let shared = GuestFile::Whole(file.clone());
-        let piece =
-            |&page: &u64| FilePiece { file: shared.clone(), offset: page * PAGE_BYTES, bytes: PAGE_BYTES };
+        let piece = |&page: &u64| FilePiece {
+            file: shared.clone(),
+            offset: page * PAGE_BYTES,
+            bytes: PAGE_BYTES,
+            address: None,
+        };
         (pages.iter().map(piece).collect(), file)
     }
 
@@ -247,6 +251,12 @@ mod tests {
         let mut byte = [0];
         file.read_exact_at(&mut byte, 3 * PAGE_BYTES).unwrap();
         assert_eq!(byte, [77]);
+
+        // The kernel would map a whole huge page for each.
+        let huge = GuestFile::Huge(file.clone());
+        let huge = scattered.iter().map(|piece| FilePiece { file: huge.clone(), ..piece.clone() });
+        let refused = window.map(&huge.collect::<Vec<_>>(), wanted + 16 * PAGE_BYTES, 9, false);
+        assert_eq!(refused.unwrap_err(), CudaError::OUT_OF_MEMORY);
 
         // A used place, one outside and an unaligned one give way to a chosen one; tags are unique by kind.
         let (one, _file) = pieces(&[1]);
