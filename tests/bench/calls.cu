@@ -94,6 +94,7 @@ static void calls(const Effort &effort) {
         empty<<<1, 1>>>();
         synchronize();
     });
+    handed_over(budget);
     sustained("launch_loop", 0, effort.loop / 2, effort.limit, [] { empty<<<1, 1>>>(); }, synchronize);
     latency("cudaEventRecord", 100, budget, [&] { CHECK(cudaEventRecord(event, stream)); }, synchronize);
     latency("cudaEventQuery", 100, budget, [&] { CHECK(cudaEventQuery(event)); });

@@ -55,6 +55,45 @@ inline void by_threads(const std::string &name, int threads, int devices, long m
     metric.report("us");
 }
 
+// A launch and a wait for it, which another thread of the program executes. Both threads watch a word of memory: as quick as
+// a program and its worker can be that are different processes, whatever they send each other.
+inline void handed_over(double budget) {
+    const char *name = "launch_synchronize_handed_over";
+    if (!is_wanted(name)) return;
+    if (std::thread::hardware_concurrency() < 4) return skip(name, "two threads that watch need processors of their own");
+    alignas(64) std::atomic<long> asked{0};
+    alignas(64) std::atomic<long> done{0};
+    std::atomic<bool> over{false};
+    int device;
+    CHECK(cudaGetDevice(&device));
+    std::thread executor([&] {
+        cudaStream_t stream;
+        CHECK(cudaSetDevice(device));
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        for (long next = 1; !over; ) {
+            if (asked.load(std::memory_order_acquire) < next) continue;
+            // Launches have odd numbers, waits even ones.
+            if (next % 2) {
+                nothing<<<1, 1, 0, stream>>>();
+            } else {
+                CHECK(cudaStreamSynchronize(stream));
+                done.store(next, std::memory_order_release);
+            }
+            next++;
+        }
+        CHECK(cudaStreamDestroy(stream));
+    });
+    long number = 0;
+    latency(name, 10, budget, [&] {
+        asked.store(++number, std::memory_order_release);
+        asked.store(++number, std::memory_order_release);
+        while (done.load(std::memory_order_acquire) < number) {
+        }
+    });
+    over = true;
+    executor.join();
+}
+
 inline void threads(long most, double limit) {
     auto launch = [](cudaStream_t stream) { nothing<<<1, 1, 0, stream>>>(); };
     auto wait = [&](cudaStream_t stream) {

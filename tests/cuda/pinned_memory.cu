@@ -95,6 +95,19 @@ int main() {
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaFreeHost(allocated));
     CHECK(cudaFreeHost(portable));
+
+    // What was freed is pinned memory no more, wherever the next one lies.
+    CHECK(cudaPointerGetAttributes(&attributes, allocated));
+    std::printf("freed memory: type %d, freed twice: %d\n", (int)attributes.type, (int)cudaFreeHost(allocated));
+    (void)cudaGetLastError();
+    for (int round = 0; round < 3; round++) {
+        int *again, zeros = 0;
+        CHECK(cudaMallocHost((void **)&again, kBytes));
+        for (int i = 0; i < kElements; i++) zeros += again[i] == 0;
+        std::printf("new memory: %s\n", zeros == kElements ? "zeros" : "other bytes");
+        zero_copy("new memory", again, again);
+        CHECK(cudaFreeHost(again));
+    }
     std::printf("free of pageable memory: %d\n", (int)cudaFreeHost(&pageable));
     return 0;
 }

@@ -48,16 +48,26 @@ pub fn attach_pages(
     if page_bytes > api.driver.session.limits().kept_bytes || !has_room(page_bytes) {
         return Err(CudaError::OUT_OF_MEMORY);
     }
+    api.with_room(|| attach_new(api, context, page_bytes, one_address))
+}
+
+/// As [`attach_pages`], of whole pages, once.
+fn attach_new(
+    api: Api,
+    context: ContextId,
+    page_bytes: u64,
+    one_address: bool,
+) -> Result<(UserMemory, Attached), CudaError> {
     let window = &api.driver.memory.window;
     let address = window.take(page_bytes)?;
     let pages = UserMemory { address: address as usize, bytes: page_bytes as usize };
     let transport = api.driver.session.transport();
     if let Err(error) = transport.map(pages) {
-        log::debug!("Host memory of {bytes} bytes: {error}");
+        log::debug!("Host memory of {page_bytes} bytes: {error}");
         window.give_back(address, page_bytes);
         return Err(CudaError::OUT_OF_MEMORY);
     }
-    let attached = attach_window(api, context, pages).and_then(|attached| {
+    let attached = keep(api, context, pages, address, PORTABLE | DEVICEMAP, false).and_then(|attached| {
         if one_address && attached.device_address != address {
             log::error!("Managed memory has another address in the worker: its window is not free");
             api.driver.unpin(&attached.pinned);

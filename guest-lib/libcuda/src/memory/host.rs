@@ -2,6 +2,7 @@
 
 //! Pinned host memory: allocated in the address window, or registered where the program has it.
 
+use virtio_cuda_client::call::is_broken;
 use virtio_cuda_client::protocol::ContextId;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
@@ -11,8 +12,10 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::memory::attach::{attach, attach_pages};
 use crate::memory::place::HIGHEST_ADDRESS;
+use crate::memory::table::pinned::Attached;
 use crate::memory::table::ranges::{HostKind, HostRange};
 use crate::memory::table::slabs::{MOST_BYTES, Pages, SLAB_BYTES};
+use crate::memory::table::spares::{self, Spare};
 use crate::memory::table::window::{PAGE_BYTES, round_up};
 
 /// `CU_MEMHOSTALLOC_*` and `CU_MEMHOSTREGISTER_*`.
@@ -67,8 +70,13 @@ pub fn allocate(api: Api, bytes: usize, kind: HostKind, flags: u32) -> Result<u6
     let context = api.context()?.0;
     let device = api.driver.contexts.device_of(context)?;
     let memory = &api.driver.memory;
-    // Managed memory is one address for all; pinned memory can do with two.
-    let (pages, attached) = attach_pages(api, ContextId(context), bytes as u64, kind == HostKind::Managed)?;
+    // Managed memory is one address for all; pinned memory can do with two, and may lie ready.
+    let one_address = kind == HostKind::Managed;
+    let spare = if kind == HostKind::Allocated { take_spare(api, context, bytes as u64) } else { None };
+    let (pages, attached) = match spare {
+        Some(ready) => ready,
+        None => attach_pages(api, ContextId(context), bytes as u64, one_address)?,
+    };
     let address = pages.address as u64;
     log::debug!("Host memory of {bytes} bytes at {address:#x}");
     let range = HostRange {
@@ -92,18 +100,37 @@ pub fn allocate(api: Api, bytes: usize, kind: HostKind, flags: u32) -> Result<u6
     Ok(address)
 }
 
+/// Pinned memory that lies ready, unless the call may have to be refused: while a stream captures, or in a context that is
+/// broken.
+fn take_spare(api: Api, context: u64, bytes: u64) -> Option<(UserMemory, Attached)> {
+    if bytes > spares::MOST_BYTES || !api.may_post(0) || is_broken() {
+        return None;
+    }
+    let spare = api.driver.memory.spares.take(context, round_up(bytes).ok()?)?;
+    Some((spare.pages, Attached { device_address: spare.device_address, pinned: spare.pinned }))
+}
+
 /// Frees memory of [`allocate`]. The GPU's work on it is over first, as CUDA promises.
 pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
     if api.driver.memory.ranges.host(address).is_none_or(|range| range.start != address || range.kind != kind)
     {
         return Err(CudaError::INVALID_VALUE);
     }
-    if let Ok(mut call) = api.in_context() {
+    let nothing_to_wait_for = api.may_post(0) && !is_broken() && api.is_idle();
+    if !nothing_to_wait_for && let Ok(mut call) = api.in_context() {
         calls::cuCtxSynchronize(&mut call)?;
         api.synchronized();
     }
     let range = api.driver.memory.ranges.take_host(address, kind).ok_or(CudaError::INVALID_VALUE)?;
-    api.driver.detach(&range);
+    if kind != HostKind::Allocated {
+        api.driver.detach(&range);
+        return Ok(());
+    }
+    let HostRange { pages, device_address, context, .. } = *range;
+    let spare = Spare { pages, device_address, pinned: range.pinned.clone(), context };
+    for gone in api.driver.memory.spares.keep(spare) {
+        api.driver.detach_pages(gone.pages, &gone.pinned);
+    }
     Ok(())
 }
 

@@ -31,6 +31,7 @@ use crate::memory::table::ranges::{DeviceRange, HostKind, HostRange, Ranges};
 use crate::memory::table::ready::Ahead;
 use crate::memory::table::shadow::Shadows;
 use crate::memory::table::slabs::Slabs;
+use crate::memory::table::spares::Spares;
 use crate::memory::table::speeds::Speeds;
 use crate::memory::table::staging::Stagings;
 use crate::memory::table::window::Window;
@@ -57,6 +58,8 @@ pub struct Memory {
     pub moving: Movings,
     /// Short managed memory.
     pub slabs: Slabs<Pinned>,
+    /// Pinned memory that lies ready.
+    pub spares: Spares<Pinned>,
     /// The programs' advice for managed memory.
     pub advice: Advice,
     /// Small allocations that are made already.
@@ -149,6 +152,9 @@ impl Driver {
             |range: &HostRange| range.context == context && range.kind != HostKind::ManagedVariable;
         for range in self.memory.ranges.take_host_where(of_context) {
             self.detach(&range);
+        }
+        for spare in self.memory.spares.forget_context(context) {
+            self.detach_pages(spare.pages, &spare.pinned);
         }
         for pages in self.memory.slabs.forget_context(context) {
             self.detach_pages(pages.memory, &pages.pinned);

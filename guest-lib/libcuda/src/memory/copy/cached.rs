@@ -117,12 +117,22 @@ fn limit(api: Api) -> u64 {
 }
 
 impl Api {
-    /// Does what needs pinned pages: if there is no room for them, once more without the cache.
+    /// Does what needs pinned pages: if there is no room for them, once more without the cache and what lies ready.
     pub fn with_room<T>(&self, body: impl Fn() -> Result<T, CudaError>) -> Result<T, CudaError> {
         match body() {
-            Err(CudaError::OUT_OF_MEMORY) if self.driver.memory.cache.clear() => body(),
+            Err(CudaError::OUT_OF_MEMORY) if self.make_room() => body(),
             outcome => outcome,
         }
+    }
+
+    /// Gives back pinned pages that the program has not asked for. Returns whether there were any.
+    fn make_room(&self) -> bool {
+        let cached = self.driver.memory.cache.clear();
+        let spares = self.driver.memory.spares.take_all();
+        for spare in &spares {
+            self.driver.detach_pages(spare.pages, &spare.pinned);
+        }
+        cached || !spares.is_empty()
     }
 }
 

@@ -10,6 +10,7 @@ pub mod ready;
 
 pub mod shadow;
 pub mod slabs;
+pub mod spares;
 pub mod speeds;
 pub mod staging;
 pub mod window;
