@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 pub use parts::{Global, Kernel, LoadError, LoadErrorKind, Param, Reference, Relocation, Space, Target};
 
-use crate::lower::code::Code;
+use crate::code::Code;
 
 /// One PTX module, lowered and ready to run. Immutable: launches share it.
 #[derive(Debug)]

@@ -4,10 +4,10 @@
 
 use super::device_runtime;
 use super::format::{Arguments, format};
-use super::machine::{Flow, Machine, lanes_of};
+use super::state::{Flow, Machine};
+use crate::code::{Call, Handler, Instr, frame, lanes_of, window};
 use crate::conditions::Condition;
 use crate::launch::FaultKind;
-use crate::lower::code::{Call, Handler, Instr, frame, window};
 
 /// Longest string that printf and assert read.
 const MAX_STRING: u64 = 64 << 10;

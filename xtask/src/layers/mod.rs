@@ -19,10 +19,8 @@ use graph::{Graph, Knot, Module};
 
 /// Most source files that a folder may have side by side.
 const MOST_SIDE_BY_SIDE: usize = 25;
-/// Most files of a circle, in a crate that [`LIMITS`] does not name.
+/// Most files of a circle.
 const LARGEST_KNOT: usize = 8;
-/// Crates with larger circles. A limit is lowered when the circle gets smaller, and never raised.
-const LIMITS: [(&str, usize); 1] = [("cuda-emulator", 23)];
 
 /// The kind of output.
 #[derive(Debug, Args)]
@@ -40,18 +38,14 @@ pub fn run(paths: &Paths, arguments: &LayersArguments) -> Result<()> {
     for (name, modules) in files::crates(&sources) {
         let knots = Graph::read(&paths.root, &modules)?.knots();
         let largest = knots.first().map_or(0, Knot::len);
-        let limit = LIMITS.iter().find(|(of, _)| *of == name).map_or(LARGEST_KNOT, |(_, limit)| *limit);
-        println!("{name:24} {:4} files, largest circle {largest:3}, limit {limit:3}", modules.len());
+        println!("{name:24} {:4} files, largest circle {largest:3}", modules.len());
         if arguments.files {
             knots.iter().for_each(print);
         }
-        if largest > limit {
+        if largest > LARGEST_KNOT {
             broken.push(format!(
-                "{name}: {largest} files depend on each other, {limit} may (--files names them)"
+                "{name}: {largest} files depend on each other, {LARGEST_KNOT} may (--files names them)"
             ));
-        } else if largest.max(LARGEST_KNOT) < limit {
-            broken
-                .push(format!("{name}: the limit in xtask/src/layers can be {}", largest.max(LARGEST_KNOT)));
         }
     }
     for (folder, count) in files::side_by_side(&sources) {

@@ -2,8 +2,8 @@
 //! Launches: a parameter buffer is made, filled by the kernel, and launched.
 
 use super::{Caller, End, for_each_thread, with_status};
-use crate::execute::machine::{Flow, Machine};
-use crate::lower::code::{Handler, Instr};
+use crate::code::{Handler, Instr};
+use crate::execute::state::{Flow, Machine};
 use crate::nested::error::RuntimeError;
 use crate::nested::{KernelTask, Prepared, Slot, Task};
 

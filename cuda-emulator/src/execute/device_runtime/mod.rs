@@ -9,8 +9,8 @@ mod streams;
 mod transfers;
 
 use super::builtin::{answer, argument};
-use super::machine::{Flow, Machine, lanes_of};
-use crate::lower::code::{Call, Handler, Instr};
+use super::state::{Flow, Machine};
+use crate::code::{Call, Handler, Instr, lanes_of};
 use crate::nested::error::RuntimeError;
 
 /// The handler for a function of the device runtime; how many arguments it takes.
@@ -92,7 +92,7 @@ impl Caller<'_, '_> {
     /// The index of the kernel whose address a program has.
     fn kernel(&self, address: u64) -> Result<usize, RuntimeError> {
         let grid = self.machine.grid;
-        let index = crate::lower::code::function_at(address).filter(|index| {
+        let index = crate::code::function_at(address).filter(|index| {
             let function = grid.code.functions.get(*index);
             let entry = function.and_then(|function| grid.code.entries.get(&function.name));
             entry.is_some_and(|entry| entry.function == *index)

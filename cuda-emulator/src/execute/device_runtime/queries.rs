@@ -2,9 +2,9 @@
 //! Queries of kernels about the device, and their memory.
 
 use super::{Caller, End, for_each_thread, with_status};
+use crate::code::{Handler, Instr};
 use crate::execute::builtin::release;
-use crate::execute::machine::{Flow, Machine};
-use crate::lower::code::{Handler, Instr};
+use crate::execute::state::{Flow, Machine};
 use crate::nested::error::RuntimeError;
 use crate::program::Kernel;
 

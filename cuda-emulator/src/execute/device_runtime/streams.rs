@@ -3,8 +3,8 @@
 //! that all of them allow: what remains is that their handles are good.
 
 use super::{Caller, End, with_status};
-use crate::execute::machine::{Flow, Machine};
-use crate::lower::code::{Handler, Instr};
+use crate::code::{Handler, Instr};
+use crate::execute::state::{Flow, Machine};
 use crate::nested::error::RuntimeError;
 
 /// cudaStreamNonBlocking, cudaEventDisableTiming: kernels can make no others.

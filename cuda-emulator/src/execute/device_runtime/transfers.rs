@@ -2,8 +2,8 @@
 //! cudaMemcpyAsync and cudaMemsetAsync in their forms: between places in global memory only.
 
 use super::{Caller, End, with_status};
-use crate::execute::machine::{Flow, Machine};
-use crate::lower::code::{Handler, Instr, window};
+use crate::code::{Handler, Instr, window};
+use crate::execute::state::{Flow, Machine};
 use crate::nested::Task;
 use crate::nested::error::RuntimeError;
 use crate::nested::transfer::{Box3, Source, Transfer};
