@@ -4,6 +4,7 @@
 //! `state` is the state of a running kernel; `run` makes it go, from a launch to the instructions of a warp. Handlers (`arithmetic`, `data` and others), one family a file: a function of such
 //! a file picks the handler for an instruction and a type, and says which operands it works on.
 
+mod argument;
 mod arithmetic;
 pub(crate) mod barrier;
 pub(crate) mod builtin;
@@ -13,6 +14,7 @@ pub(crate) mod control;
 mod data;
 mod device_runtime;
 mod format;
+mod heap;
 mod lanes;
 pub(crate) mod matrix_memory;
 pub(crate) mod mbarrier;

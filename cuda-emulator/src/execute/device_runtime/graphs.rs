@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Kernels that launch graphs, and change nodes of graphs.
 
-use super::{Caller, End, with_status};
+use super::caller::{Caller, End, with_status};
 use crate::code::{Handler, Instr};
 use crate::execute::state::{Flow, Machine};
 use crate::launch::FaultKind;
