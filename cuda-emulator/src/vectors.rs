@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The choice between the two versions of code that works on vectors.
+//! The choice between the two versions of vector code.
 
 use std::sync::OnceLock;
 
-/// Returns whether programs get the second version of the handlers: when the CPU can run it, unless the environment variable
-/// `CUDA_EMULATOR_VECTORS` is `base` (for tests of the first).
+/// Returns whether programs get the version with wide vectors. They do if the CPU can run it, unless the environment variable
+/// `CUDA_EMULATOR_VECTORS` is `base`, which tests of the other version set.
 pub(crate) fn has_wide_vectors() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {

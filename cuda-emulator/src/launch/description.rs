@@ -19,13 +19,13 @@ pub struct Launch<'a> {
     pub global_addresses: &'a [u64],
     /// Blocks in each dimension, each at least 1.
     pub grid: [u32; 3],
-    /// Threads of a block in each dimension, each at least 1, at most 1024 together.
+    /// Threads of a block in each dimension, each at least 1. Their product is at most 1024.
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
     /// The parameter buffer, `kernel.param_bytes` long.
     pub params: &'a [u8],
-    /// Blocks of a cluster in each dimension, when the launch says so; else the kernel's own.
+    /// Blocks of a cluster in each dimension. `None` stands for those that the kernel declares.
     pub cluster: Option<[u32; 3]>,
     /// The device's memory.
     pub memory: &'a Memory,
@@ -33,13 +33,13 @@ pub struct Launch<'a> {
     pub printf: &'a Printf,
     /// cuLaunchCooperativeKernel: all blocks run side by side and may wait for each other.
     pub cooperative: bool,
-    /// Set by another thread to end the launch early; checked every few milliseconds.
+    /// Another thread sets it to end the launch early. It is checked every few milliseconds.
     pub cancel: &'a AtomicBool,
     /// The maximum number of host threads that work on it, at least 1.
     pub workers: usize,
     /// The value of `%nsmid`, at least 1.
     pub multiprocessors: u32,
-    /// Most bytes of local memory a thread may use for its call stack; cudaLimitStackSize is a lower bound for it.
+    /// The maximum number of bytes of local memory that a thread may use for its call stack, at least cudaLimitStackSize.
     pub stack_bytes: u32,
     /// A number for `%gridid`.
     pub grid_id: u64,

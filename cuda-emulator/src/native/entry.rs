@@ -54,7 +54,7 @@ pub(crate) struct Exit {
     pub(crate) code: Code,
     pub(crate) pc: u32,
     pub(crate) items: Vec<Item>,
-    /// Lanes that are elsewhere: where, and which scratch word says which. Later ones count.
+    /// The positions of other lanes, each with the scratch word that has their mask. A later entry overrides an earlier one.
     pub(crate) parts: Vec<(u32, usize)>,
 }
 

@@ -10,9 +10,9 @@ use super::place::{Place, Table};
 use super::shape::Shape;
 use crate::code::{Code, Function};
 
-/// Warps and loops that the interpreter starts in a function before it is translated.
+/// The number of warps and loops that the interpreter starts in a function before the function is translated.
 const HOT: u32 = 2000;
-/// Bytes of translated code that a program may have: beyond, functions stay with the interpreter.
+/// The maximum number of bytes of a program's translated code. Further functions stay with the interpreter.
 const MAX_BYTES: usize = 64 << 20;
 
 /// The mode of translation.
@@ -24,7 +24,7 @@ pub(crate) enum Mode {
     Always,
 }
 
-/// As the environment variable `CUDA_EMULATOR_JIT` says: `0`, `always`, or nothing.
+/// The mode that the environment variable `CUDA_EMULATOR_JIT` selects: `0`, `always`, or not set.
 pub(crate) fn mode() -> Mode {
     static MODE: OnceLock<Mode> = OnceLock::new();
     *MODE.get_or_init(|| match std::env::var("CUDA_EMULATOR_JIT").as_deref() {
@@ -64,7 +64,7 @@ impl fmt::Debug for Native {
 }
 
 impl Native {
-    /// None yet; hot ones are translated by `compile`.
+    /// No functions yet. `compile` translates those that become hot.
     pub(crate) fn new(compile: Compile) -> Native {
         Native { compile: Some(compile), ..Native::default() }
     }
@@ -78,7 +78,8 @@ impl Native {
         self.variants[Native::index(shape, partial)].table.get().map(|table| &**table)
     }
 
-    /// The interpreter has started `count` warps or loops at places like `pc`; whether there may be new places now.
+    /// Counts `count` warps or loops that the interpreter has started in the function of `pc`. Returns whether there may be
+    /// new places.
     pub(crate) fn warm(&self, code: &Code, pc: u32, count: u32, (shape, partial): (Shape, bool)) -> bool {
         let by_end = self.by_end.get_or_init(|| {
             let functions = code.functions.iter().enumerate();

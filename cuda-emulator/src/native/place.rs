@@ -92,7 +92,8 @@ impl Place {
         self.entry.items.last().map_or(0, |item| item.word + item.count(self.groups))
     }
 
-    /// Executes the warp from here on; `parked` says that the scratch words are what it left. `None` when its registers are not as the translation expects: nothing has happened then.
+    /// Executes the warp from this place on. `parked`: its scalars are still in the scratch words. Returns `None`, and does
+    /// nothing, if its registers are not as the translation expects.
     ///
     /// # Safety
     /// `view` is complete: its pointers are valid for the running function, whose lanes in `view.active` (not 0) are at this

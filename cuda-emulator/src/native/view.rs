@@ -40,8 +40,8 @@ pub(crate) struct View {
     pub(crate) scratch: [u64; SCRATCH],
 }
 
-/// Translated code: enters at an entry by its number; the result is the number of an exit, and above 32 bits what the last
-/// handler returned.
+/// Translated code, entered at the entry with a number. The lower 32 bits of the result are the number of an exit, the upper
+/// ones the last handler's result.
 pub(crate) type NativeCode = unsafe extern "C" fn(*mut View, u32) -> u64;
 
 /// The results of calling a handler from translated code.

@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::error::RuntimeError;
 use super::family::{Family, Slot, Task};
 
-/// Grids below a grid that the host launches.
+/// The maximum depth of grids below a grid that the host launches.
 pub(super) const MAX_DEPTH: u32 = 24;
-/// Handles of streams and events that kernels make: far from every handle of the host's and from every address.
+/// The first handle of the streams and events that kernels create. No handle of the host and no address is near it.
 const NAMES: u64 = 0x0d15_0000_0000_0000;
 /// cudaStreamLegacy, cudaStreamPerThread
 const LEGACY: u64 = 1;
@@ -36,7 +36,7 @@ pub(crate) struct Children<'f> {
     pub(super) depth: u32,
     pub(super) waiting: Mutex<VecDeque<Task>>,
     pub(super) tail: Mutex<VecDeque<Task>>,
-    /// Held by the thread that runs what waits: one at a time, so that the order is kept.
+    /// Held by the thread that runs the waiting tasks. One thread at a time does, which keeps their order.
     pub(super) runner: Mutex<()>,
     pub(super) prepared: Mutex<HashMap<u64, Prepared>>,
     /// The number of streams and events that were made.
@@ -80,8 +80,8 @@ impl<'f> Children<'f> {
         self.family.leave(prepared.slot);
     }
 
-    /// Returns the tasks that come when all else is complete, once the grid has ended. Buffers that were never launched
-    /// are freed.
+    /// Called after the grid has ended. Returns the tasks that run after everything else, and frees the buffers that were
+    /// never launched.
     pub(super) fn finish(&self) -> VecDeque<Task> {
         for (buffer, prepared) in std::mem::take(&mut *lock(&self.prepared)) {
             self.discard(buffer, &prepared);
@@ -94,12 +94,12 @@ impl<'f> Children<'f> {
         NAMES + self.names.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns whether it is a stream or event that a thread of this grid has made; not, whether it was destroyed since.
+    /// Returns whether a thread of this grid has created the stream or event. It may have been destroyed since.
     pub(crate) fn is_name(&self, handle: u64) -> bool {
         handle.checked_sub(NAMES).is_some_and(|number| number < self.names.load(Ordering::Relaxed))
     }
 
-    /// Returns whether work can be put there.
+    /// Returns whether the stream exists.
     pub(crate) fn is_stream(&self, stream: u64) -> bool {
         matches!(stream, 0 | LEGACY | PER_THREAD | TAIL | FIRE_AND_FORGET) || self.is_name(stream)
     }
@@ -110,7 +110,7 @@ impl<'f> Children<'f> {
         self.has_errors.store(true, Ordering::Relaxed);
     }
 
-    /// A thread's last error, 0 when there is none; `clear` forgets it.
+    /// A thread's last error, or 0. `clear` resets it.
     pub(crate) fn error(&self, block: [u32; 3], thread: u32, clear: bool) -> u32 {
         if !self.has_errors.load(Ordering::Relaxed) {
             return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The device runtime for kernels, as the driver answers it.
+//! The questions that the device runtime of kernels asks the driver.
 
 use super::error::RuntimeError;
 use crate::program::Kernel;
@@ -9,7 +9,7 @@ use crate::program::Kernel;
 pub enum Refusal {
     /// The call returns an error.
     Error(RuntimeError),
-    /// The kernel is stopped: the device follows handles without a look, and this one leads nowhere.
+    /// The kernel is stopped. A device does not check handles, and this one is invalid.
     NoHandle,
 }
 

@@ -10,19 +10,19 @@ use super::parameters::Parameters;
 use super::transfer::Transfer;
 use crate::memory::Memory;
 
-/// Most launches that may be pending, whatever cudaLimitDevRuntimePendingLaunchCount says.
+/// The maximum number of pending launches, also if cudaLimitDevRuntimePendingLaunchCount is larger: limits the host's memory.
 const MAX_PENDING: usize = 1 << 16;
 
-/// The counter of a pending launch.
+/// Where a launch is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
-    /// As one of cudaLimitDevRuntimePendingLaunchCount.
+    /// Among the cudaLimitDevRuntimePendingLaunchCount pending launches.
     Counted,
     /// Nowhere: it runs as soon as it is launched.
     AtOnce,
 }
 
-/// A kernel's launch that waits.
+/// A waiting launch of a kernel.
 #[derive(Debug)]
 pub(crate) struct KernelTask {
     /// Index of the kernel's function.
@@ -46,7 +46,7 @@ pub(crate) struct Family {
     limit: usize,
     pending: AtomicUsize,
     parameters: Mutex<Parameters>,
-    /// The addresses of the texts of errors in device memory, by code; the name's first.
+    /// The addresses in device memory of each error's name and text, by code.
     texts: Mutex<HashMap<u32, [u64; 2]>>,
 }
 

@@ -10,7 +10,7 @@ use super::transfer::Transfer;
 use crate::execute::run_grid;
 use crate::launch::{Fault, FaultKind, Launch};
 
-/// Runs a launch and everything that it launches; returns when all is complete, or at the first fault.
+/// Runs a launch and everything that it launches. Returns when all of it is complete, or after the first fault.
 pub(crate) fn run_launch(launch: &Launch<'_>) -> Result<(), Fault> {
     let family = Family::new(launch.device.pending_launches());
     let result = family.run_grid(launch, 0);
@@ -28,7 +28,7 @@ impl Family {
     }
 
     fn run_grid(&self, launch: &Launch<'_>, depth: u32) -> Result<(), Fault> {
-        // Tails of tails are run here too, and no empty one is kept: a kernel may launch itself there without end.
+        // Tails of tails run here, too. Empty ones are dropped: a kernel that launches itself in its tail must not use up memory.
         let mut tails: Vec<VecDeque<Task>> = Vec::new();
         let mut tail = self.run_one(launch, depth)?;
         loop {
@@ -49,7 +49,7 @@ impl Family {
         }
     }
 
-    /// Runs a grid and what it launches, but for the tail, which it returns.
+    /// Runs a grid and what it launches, except its tail. Returns the tail.
     fn run_one(&self, launch: &Launch<'_>, depth: u32) -> Result<VecDeque<Task>, Fault> {
         let children = Children::new(self, depth);
         run_grid(launch, &children)?;
@@ -59,7 +59,7 @@ impl Family {
 }
 
 impl Children<'_> {
-    /// Makes a parameter buffer; its launch has a slot from now on.
+    /// Creates a parameter buffer, and takes a slot for its launch.
     pub(crate) fn prepare(
         &self,
         launch: &Launch<'_>,
@@ -85,7 +85,7 @@ impl Children<'_> {
         Ok(Ok(buffer))
     }
 
-    /// A slot for one more launch. When there is none, what this grid has launched so far runs now.
+    /// Takes a slot for one more launch. If there is none, the tasks that this grid has launched so far run first.
     pub(crate) fn slot(&self, launch: &Launch<'_>) -> Result<Slot, Fault> {
         if self.family.enter() {
             return Ok(Slot::Counted);
@@ -96,7 +96,7 @@ impl Children<'_> {
         Ok(if self.family.enter() { Slot::Counted } else { Slot::AtOnce })
     }
 
-    /// Launches into a stream; gives the slot back if that fails.
+    /// Puts a task into a stream. Gives the slot back if that fails.
     pub(crate) fn submit(
         &self,
         launch: &Launch<'_>,
@@ -129,7 +129,7 @@ impl Children<'_> {
         Ok(Ok(()))
     }
 
-    /// Runs what the grid has launched, but for the tail; the caller holds `runner`, or the grid has ended.
+    /// Runs the tasks that the grid has launched, except its tail. The caller holds `runner`, or the grid has ended.
     fn run_waiting(&self, launch: &Launch<'_>) -> Result<(), Fault> {
         loop {
             let Some(task) = lock(&self.waiting).pop_front() else { return Ok(()) };

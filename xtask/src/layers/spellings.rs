@@ -14,12 +14,13 @@ const ROW: &str = r"(?ms)^ *0x[0-9a-f]{4} (\w+) (\w+)\((.*?); *$";
 const ENTRY: &str = " entry ";
 
 /// Lists that spell functions of the driver API: title, folders or files, and the pattern of one name.
-const LISTS: [(&str, &[&str], &str); 6] = [
+const LISTS: [(&str, &[&str], &str); 7] = [
     ("prototypes", &["protocol/cuda-abi/src/prototypes"], r"\bfn (cu[A-Z]\w*)\b"),
     ("rows", &["protocol/src/cuda/table"], r"\b0x[0-9a-f]{4} \w+ (cu[A-Z]\w*)\("),
     ("worker's functions", &["vhost-cuda/src/worker/gpu"], r"(?m)^ *(?:un)?safe (cu[A-Z]\w*) \["),
     ("worker's handlers", &["vhost-cuda/src/worker/handlers"], r"\bfn (cu[A-Z]\w*)\b"),
     ("libcuda", &["guest-lib/libcuda/src"], r"(?m)^ *\w+ (cu[A-Z]\w*)(?: / \w+)? *\("),
+    ("libcudart", &["guest-lib/libcudart/src"], r"\bfn (cu[A-Z]\w*)\b"),
     ("emulator", &["cuda-emulator/src/driver"], r"(?m)^ *(cu[A-Z]\w*)(?: \+ \w+)* =>"),
 ];
 
@@ -137,7 +138,8 @@ mod tests {
             found(4, "    call cuOne / cuOne_ptsz (api, a: u32) {\n        calls::cuTwo(&mut call)?"),
             ["cuOne"]
         );
-        assert_eq!(found(5, "    cuOne + cuOne_ptsz => one(a: u32);"), ["cuOne"]);
+        assert_eq!(found(5, "fn cuOne(a: c_uint);"), ["cuOne"]);
+        assert_eq!(found(6, "    cuOne + cuOne_ptsz => one(a: u32);"), ["cuOne"]);
     }
 
     #[test]

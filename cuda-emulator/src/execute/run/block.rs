@@ -6,7 +6,7 @@ use crate::code::{LANES, Line, frame};
 use crate::execute::state::{Block, Grid, Machine, Shadow, Warp, shared_spare};
 
 impl Block {
-    /// An empty block of the grid's shape; [`Self::start`] makes it a certain one.
+    /// An empty block of the grid's shape. [`Self::start`] gives it an index.
     pub(super) fn new(grid: &Grid<'_>) -> Block {
         let shape = grid.launch.block;
         let warps = grid.threads.div_ceil(LANES as u32);
@@ -74,7 +74,7 @@ impl Machine<'_> {
         self.run_warps(0, false, false)
     }
 
-    /// Gives the warps from `first` on a turn; `ran` and `polled` are of those before.
+    /// Gives the warps from `first` on a turn. `ran` and `polled` describe the turns of the warps before it.
     pub(super) fn run_warps(&mut self, first: usize, mut ran: bool, mut polled: bool) -> Progress {
         for index in first..self.block.warps.len() {
             self.current = index;

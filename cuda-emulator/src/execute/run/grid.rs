@@ -5,13 +5,13 @@ use super::workers;
 use crate::launch::{Fault, Launch};
 use crate::nested::Children;
 
-/// Bytes of shared memory beyond which no device goes.
+/// The maximum number of bytes of dynamic shared memory: no device has more.
 const MAX_SHARED_BYTES: u32 = 1 << 20;
 
-/// Blocks of a cluster that hardware allows at most.
+/// The maximum number of blocks of a cluster on hardware.
 const MAX_CLUSTER_BLOCKS: u32 = 16;
 
-/// Blocks in each dimension that every compute capability allows.
+/// The maximum number of blocks in each dimension, the same for all compute capabilities.
 const MAX_GRID: [u32; 3] = [(1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1];
 
 /// Executes one grid; what it launches goes to `children`.

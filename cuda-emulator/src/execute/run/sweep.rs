@@ -10,11 +10,11 @@ use crate::code::Line;
 use crate::execute::state::{Block, Machine};
 use crate::native::{Place, place_at};
 
-/// Blocks that a worker takes at once, when they are short.
+/// The maximum number of blocks that a worker takes at once.
 const MAX_BATCH: u64 = 64;
-/// Batches that each worker gets at least: who has taken the last one must not keep all others waiting.
+/// The minimum number of batches per worker: the worker with the last batch must not keep all others waiting for long.
 const SHARES: u64 = 8;
-/// Sweeps that may end early, more than do not, before a launch goes on without.
+/// A launch stops sweeping when the sweeps that ended early outnumber the others by this.
 const MAX_FAILURES: u32 = 4;
 
 /// The sweeps of a worker.

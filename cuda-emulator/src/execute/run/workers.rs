@@ -17,11 +17,12 @@ use crate::launch::{Fault, FaultKind, Launch};
 use crate::nested::Children;
 use crate::vectors::has_wide_vectors;
 
-/// Blocks that one worker keeps side by side when they seem to wait for each other.
+/// The maximum number of blocks that one worker runs in turns if they seem to wait for each other.
 const MAX_RESIDENT: usize = 64;
 /// Turns of polling after which one more block becomes resident.
 const PATIENCE: u32 = 256;
-/// Bytes of what `%envreg1`/`%envreg2` point to in a cooperative launch: the grid barrier's counter is in it.
+/// Bytes of the workspace of a cooperative launch, with the counter of the grid's barrier. `%envreg1` and `%envreg2` have
+/// its address.
 const WORKSPACE_BYTES: u64 = 256;
 /// Bytes that the system keeps for itself in the shared memory of every block: cooperative_groups uses them.
 const RESERVED_SHARED_BYTES: u32 = 1024;
@@ -67,7 +68,7 @@ pub(super) fn run<'l>(
     let workers = launch.workers.max(1).min(usize::try_from(grid.blocks).unwrap_or(usize::MAX));
     std::thread::scope(|scope| {
         for _ in 1..workers {
-            // A thread that cannot be had leaves its work to the others.
+            // If a thread cannot be started, the others do its work.
             let builder = std::thread::Builder::new().name("cuda-emulator".into());
             if builder.spawn_scoped(scope, || Machine::new(&grid).work(workers)).is_err() {
                 break;

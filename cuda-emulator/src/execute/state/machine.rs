@@ -9,7 +9,7 @@ use super::warp::Warp;
 use crate::code::{CONSTANT, FULL, Instr, LANES, lanes_of};
 use crate::launch::{Fault, FaultKind};
 
-/// The next step of the main loop after an instruction.
+/// A handler's result: the next step of the main loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// Go on with the next instruction.
@@ -36,11 +36,11 @@ pub(crate) struct Machine<'l> {
     pub(in crate::execute) pc: u32,
     /// Offset of `frame` in the warp's registers.
     pub(in crate::execute) base: u32,
-    /// The least pc at which other lanes of the same frame wait, or `u32::MAX`.
+    /// The lowest pc at which other lanes of the same frame wait, or `u32::MAX`.
     pub(in crate::execute) merge_pc: u32,
-    /// Execute a warp-synchronous instruction although lanes are missing: they can never come.
+    /// Execute a warp-synchronous instruction without its missing lanes, which can never arrive.
     pub(in crate::execute) force: bool,
-    /// Backward jumps and calls left before others get their turn.
+    /// The number of backward jumps and calls that are left in this turn.
     pub(in crate::execute) budget: u32,
     /// Which warp of the block runs.
     pub(in crate::execute) current: usize,

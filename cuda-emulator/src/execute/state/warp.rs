@@ -4,7 +4,7 @@
 use super::native::Parked;
 use crate::code::{LANES, Line, lanes_of};
 
-/// Bytes of registers that the call stack of one warp may use: stops runaway recursion.
+/// The maximum number of bytes of registers of a warp's call stack: stops runaway recursion.
 const MAX_REGISTER_BYTES: usize = 16 << 20;
 
 /// One warp. `lane_pc` and `lane_base` are valid for the living lanes while the warp does not run, and for the lanes that are
@@ -86,7 +86,7 @@ impl Warp {
         [self.tid[0][lane], self.tid[1][lane], self.tid[2][lane]]
     }
 
-    /// Makes the registers reach up to `bytes`; false when that is too much. Moves them.
+    /// Makes room for `bytes` bytes of registers, which may move them. Returns false if that is too much.
     pub(in crate::execute) fn ensure_registers(&mut self, bytes: usize) -> bool {
         let lines = bytes.div_ceil(size_of::<Line>());
         if lines > self.registers.len() {
@@ -100,7 +100,7 @@ impl Warp {
         true
     }
 
-    /// Gives every lane at least `bytes` of local memory; false when that is more than `limit`. Moves it.
+    /// Gives every lane at least `bytes` bytes of local memory, which may move it. Returns false if that is more than `limit`.
     pub(in crate::execute) fn ensure_local(&mut self, bytes: u32, limit: u32) -> bool {
         if bytes <= self.local_stride {
             return true;
