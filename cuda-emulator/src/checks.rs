@@ -6,13 +6,16 @@ use std::sync::OnceLock;
 /// The enabled checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Checks {
+    /// Conflicting accesses of a kernel without a barrier or an atomic operation between them.
     pub(crate) race: bool,
+    /// Reads of memory that was never written, by a kernel.
     pub(crate) init: bool,
-    /// Handles that are used after they were destroyed; kernels are not concerned.
+    /// Calls of the driver that use a handle after its object was destroyed.
     pub(crate) handles: bool,
 }
 
 impl Checks {
+    /// Returns whether the accesses of kernels to memory are checked.
     pub(crate) fn any(self) -> bool {
         self.race || self.init
     }

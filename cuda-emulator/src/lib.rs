@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A CUDA device made of host code: PTX is parsed (`ptx`), lowered to a flat register program (`lower`), and executed by
-//! host threads (`execute`) on an address space of its own (`memory`).
+//! A CUDA device made of host code: PTX is parsed (`ptx`), lowered (`lower`) to a flat register program (`code`), and executed
+//! by host threads (`execute`) on an address space of its own (`memory`). Hot functions are translated (`jit`) and then
+//! entered by the executor (`native`).
 
 mod checks;
+mod code;
 pub mod conditions;
 pub mod driver;
 pub mod execute;
@@ -11,7 +13,9 @@ mod jit;
 pub mod launch;
 mod lower;
 pub mod memory;
+mod native;
 pub mod nested;
 pub mod program;
 mod ptx;
 pub mod texture;
+mod vectors;

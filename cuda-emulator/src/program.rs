@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A loaded PTX module: what the driver API needs to know of it, and the code that [`crate::launch`] executes.
+//! A loaded PTX module: its description for the driver API, and the code that [`crate::launch`] executes.
 
 mod parts;
 
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 pub use parts::{Global, Kernel, LoadError, LoadErrorKind, Param, Reference, Relocation, Space, Target};
 
-use crate::lower::code::Code;
+use crate::code::Code;
 
 /// One PTX module, lowered and ready to run. Immutable: launches share it.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// The bytes that variable `index` starts with once variable `i` of [`Self::globals`] lives at `addresses[i]`;
-    /// as long as the variable is, except for a tail of zeros.
+    /// The initial bytes of variable `index` if variable `i` of [`Self::globals`] has the address `addresses[i]`. The
+    /// vector is shorter than the variable if the rest is zero.
     pub fn image(&self, index: usize, addresses: &[u64]) -> Vec<u8> {
         let Some(global) = self.globals.get(index) else { return Vec::new() };
         let mut bytes = global.init.clone();

@@ -2,12 +2,13 @@
 //! The functions that the driver provides to kernels: vprintf, __assertfail, malloc, free, and the device runtime's, of
 //! which `device_runtime` has most.
 
-use super::device_runtime;
+use super::argument::{answer, argument};
 use super::format::{Arguments, format};
-use super::machine::{Flow, Machine, lanes_of};
+use super::state::{Flow, Machine};
+use super::{device_runtime, heap};
+use crate::code::{Handler, Instr, lanes_of, window};
 use crate::conditions::Condition;
 use crate::launch::FaultKind;
-use crate::lower::code::{Call, Handler, Instr, frame, window};
 
 /// Longest string that printf and assert read.
 const MAX_STRING: u64 = 64 << 10;
@@ -17,57 +18,11 @@ pub(crate) fn select(name: &str) -> Option<(Handler, usize)> {
     Some(match name {
         "vprintf" => (vprintf, 2),
         "__assertfail" => (assert_fail, 5),
-        "malloc" => (allocate, 1),
-        "free" => (release, 1),
+        "malloc" => (heap::allocate, 1),
+        "free" => (heap::release, 1),
         "cudaGraphSetConditional" => (set_conditional, 2),
         _ => return device_runtime::select(name),
     })
-}
-
-/// Argument `index` of a call, zero-extended.
-pub(super) fn argument(machine: &mut Machine<'_>, call: &Call, lane: usize, index: usize) -> u64 {
-    u64::from_le_bytes(argument_bytes(machine, call, lane, index))
-}
-
-/// The first bytes of argument `index` of a call, and zeros if it is shorter.
-pub(super) fn argument_bytes<const N: usize>(
-    machine: &mut Machine<'_>,
-    call: &Call,
-    lane: usize,
-    index: usize,
-) -> [u8; N] {
-    let mut bytes = [0; N];
-    let Some(piece) = call.args.get(index) else { return bytes };
-    let count = (piece.bytes as usize).min(N);
-    // SAFETY: the piece lies in the local memory of the running function (lowering), which is `count` bytes at least.
-    unsafe {
-        let start = local_start(machine, lane).add(piece.offset as usize);
-        std::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), count);
-    }
-    bytes
-}
-
-/// Writes the return value.
-pub(super) fn answer(machine: &mut Machine<'_>, call: &Call, lane: usize, value: u64) {
-    let Some(piece) = call.returns.first() else { return };
-    let count = piece.bytes.min(8) as usize;
-    // SAFETY: the piece lies in the local memory of the running function (lowering), which is `count` bytes at least.
-    unsafe {
-        let start = local_start(machine, lane).add(piece.offset as usize);
-        std::ptr::copy_nonoverlapping(value.to_le_bytes().as_ptr(), start, count);
-    }
-}
-
-/// # Safety
-/// A function runs.
-unsafe fn local_start(machine: &mut Machine<'_>, lane: usize) -> *mut u8 {
-    // SAFETY: the frame header is valid, and LOCAL_BASE lies inside the lane's local memory.
-    unsafe {
-        let base = *machine.source::<u32>(frame::LOCAL_BASE).add(lane) as usize;
-        let warp = machine.warp();
-        let stride = warp.local_stride as usize;
-        warp.local_ptr().add(lane * stride + base)
-    }
 }
 
 /// The string at a generic address, up to its NUL.
@@ -190,30 +145,6 @@ unsafe fn assert_fail(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     }
     let first = machine.mask.trailing_zeros() as usize % 32;
     machine.fail(instr, first, FaultKind::Assert, 0, &lines.join("\n"))
-}
-
-/// `void *malloc(size_t)`
-unsafe fn allocate(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-    let call = &machine.grid.code.calls[instr.imm as usize];
-    for lane in lanes_of(machine.mask) {
-        let bytes = argument(machine, call, lane, 0);
-        let base = machine.grid.launch.memory.heap_allocate(bytes).unwrap_or(0);
-        answer(machine, call, lane, base);
-    }
-    Flow::Next
-}
-
-/// `void free(void *)`
-pub(super) unsafe fn release(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-    let call = &machine.grid.code.calls[instr.imm as usize];
-    for lane in lanes_of(machine.mask) {
-        let base = argument(machine, call, lane, 0);
-        if base != 0 && !machine.grid.launch.memory.heap_free(base) {
-            let what = format!("free of {base:#x}, which malloc did not return");
-            return machine.fail(instr, lane, FaultKind::IllegalAddress, base, &what);
-        }
-    }
-    Flow::Next
 }
 
 /// `void cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned int value)`

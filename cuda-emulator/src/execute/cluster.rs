@@ -4,85 +4,16 @@
 //! An address in `shared::cluster` has the rank of its block plus one in the bits from [`RANK_SHIFT`] on; without them it
 //! means the block's own shared memory.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
-
-use super::block::Block;
 use super::lanes::{map2, map3_imm};
-use super::machine::{Flow, Machine, lanes_of};
-use crate::lower::code::{Handler, Instr, window};
+use super::state::{Block, Flow, Machine};
+use crate::code::{Handler, Instr, lanes_of, window};
 
 /// Shared memory is smaller than this.
 pub(super) const RANK_SHIFT: u32 = 24;
 const OFFSET: u64 = (1 << RANK_SHIFT) - 1;
 const RANKS: u64 = 0xff;
 
-/// The state that the blocks of a cluster share.
-#[derive(Debug, Default)]
-pub(super) struct Cluster {
-    /// The shared memory of each block, by rank.
-    pub(super) shared: RefCell<Vec<u64>>,
-    /// Threads that have not exited.
-    pub(super) live: Cell<u32>,
-    /// Threads that have arrived at the barrier.
-    arrived: Cell<u32>,
-    /// The number of times that the barrier was complete.
-    phase: Cell<u32>,
-    /// Turns of blocks in which nothing ran.
-    idle: Cell<u32>,
-}
-
-impl Cluster {
-    fn check(&self) {
-        if self.arrived.get() > 0 && self.arrived.get() >= self.live.get() {
-            self.arrived.set(0);
-            self.phase.set(self.phase.get().wrapping_add(1));
-        }
-    }
-
-    /// Threads have exited.
-    pub(super) fn leave(&self, count: u32) {
-        self.live.set(self.live.get().saturating_sub(count));
-        self.check();
-    }
-}
-
 impl Block {
-    /// Lets the lanes go on that waited for a phase that is over.
-    pub(super) fn release_from_cluster(&mut self) {
-        let Some(cluster) = &self.cluster else { return };
-        if cluster.phase.get() == self.cluster_phase {
-            return;
-        }
-        self.cluster_phase = cluster.phase.get();
-        if let Some(shadow) = &mut self.shadow {
-            shadow.next_epoch();
-        }
-        for warp in &mut self.warps {
-            warp.at_barrier &= !std::mem::take(&mut warp.at_cluster);
-        }
-    }
-
-    /// Returns whether the block, in which nothing can run, may still be freed by the others of its cluster.
-    pub(super) fn waits_for_cluster(&self, ran: bool) -> bool {
-        let Some(cluster) = &self.cluster else { return false };
-        if ran {
-            cluster.idle.set(0);
-            return true;
-        }
-        cluster.idle.set(cluster.idle.get() + 1);
-        let patience = 4 * cluster.shared.borrow().len() as u32 + 4;
-        self.warps.iter().any(|warp| warp.at_cluster != 0) && cluster.idle.get() < patience
-    }
-
-    /// Makes the block rank `shared.len()` of a cluster.
-    pub(super) fn join(&mut self, cluster: &Rc<Cluster>, threads: u32) {
-        cluster.shared.borrow_mut().push(self.shared.as_mut_ptr() as u64);
-        cluster.live.set(cluster.live.get() + threads);
-        self.cluster_phase = 0;
-        self.cluster = Some(Rc::clone(cluster));
-    }
-
     /// The host address of `bytes` bytes at an offset that has a rank in it.
     pub(super) fn peer(&mut self, offset: u64, bytes: u64) -> Option<u64> {
         let rank = (offset >> RANK_SHIFT).checked_sub(1)?;

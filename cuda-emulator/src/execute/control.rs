@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Branches, calls, returns and ends.
 
-use super::machine::{FULL, Flow, Machine, lanes_of};
+use super::state::{Flow, Machine};
+use crate::code::{Call, FULL, Function, Handler, Instr, LANES, Piece, frame, lanes_of, window};
 use crate::launch::FaultKind;
-use crate::lower::code::{Call, Function, Handler, Instr, LANES, Piece, frame, window};
 
 /// Local memory that each call takes at least: bounds recursion of functions that have no variables.
 const CALL_BYTES: u32 = 16;

@@ -4,10 +4,8 @@
 //! Each constructor takes a closure that captures nothing; the handler is an instance for that closure's type. It exists
 //! twice, for any x86-64 and for one with AVX2 and FMA, and the CPU decides which one the program gets.
 
-use std::sync::OnceLock;
-
-use super::machine::{FULL, Flow, Machine, lanes_of};
-use crate::lower::code::{Handler, Instr, LANES};
+use super::state::{Flow, Machine};
+use crate::code::{FULL, Handler, Instr, LANES, lanes_of};
 
 /// Lanes that are loaded before the first of them is stored: a destination may be one of the sources.
 const CHUNK: usize = 8;
@@ -18,28 +16,6 @@ pub(super) fn instance<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "handlers are made from closures that capture nothing") };
     // SAFETY: `F` has no bytes, and a value of it existed: the constructors take one (and `Copy` keeps it alive).
     unsafe { std::mem::zeroed() }
-}
-
-/// Returns whether programs get the second version of the handlers: when the CPU can run it, unless the environment variable
-/// `CUDA_EMULATOR_VECTORS` is `base` (for tests of the first).
-pub(crate) fn has_wide_vectors() -> bool {
-    static FOUND: OnceLock<bool> = OnceLock::new();
-    *FOUND.get_or_init(|| {
-        if std::env::var_os("CUDA_EMULATOR_VECTORS").is_some_and(|wanted| wanted == "base") {
-            return false;
-        }
-        #[cfg(target_arch = "x86_64")]
-        {
-            is_x86_feature_detected!("avx2")
-                && is_x86_feature_detected!("fma")
-                && is_x86_feature_detected!("bmi1")
-                && is_x86_feature_detected!("bmi2")
-                && is_x86_feature_detected!("lzcnt")
-                && is_x86_feature_detected!("popcnt")
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        false
-    })
 }
 
 /// Defines a handler constructor: `fn name<Generics>(closure) -> Handler` around an inlined body. With `plain`, there is
@@ -71,7 +47,7 @@ macro_rules! handler {
                 unsafe { $body::<$($t,)* Op>(machine, instr) }
             }
             #[cfg(target_arch = "x86_64")]
-            if $crate::execute::lanes::has_wide_vectors() {
+            if $crate::vectors::has_wide_vectors() {
                 return wide::<$($t,)* Op>;
             }
             base::<$($t,)* Op>

@@ -2,10 +2,10 @@
 //! Matrices between memory and registers: `wmma.load`, `wmma.store`, `ldmatrix`, `stmatrix`; and `movmatrix`.
 
 use super::data::access::{Access, aux};
-use super::fragment::{Element, Fragment, Role};
-use super::machine::{FULL, Flow, Machine, lanes_of};
+use super::state::{Flow, Machine};
+use crate::code::fragment::{Element, Fragment, Role};
+use crate::code::{FULL, Handler, Instr, LANES, lanes_of};
 use crate::launch::FaultKind;
-use crate::lower::code::{Handler, Instr, LANES};
 
 /// In [`Instr::aux`]: the matrix lies column after column; else row after row.
 pub(crate) const BY_COLUMN: u32 = 1 << 12;

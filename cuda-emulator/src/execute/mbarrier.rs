@@ -4,8 +4,8 @@
 //! that are still to come in bits 40 to 61 (two's complement), and the phase in bit 63.
 
 use super::data::access::{Access, aux};
-use super::machine::{Flow, Machine, lanes_of};
-use crate::lower::code::{Handler, Instr, LANES};
+use super::state::{Flow, Machine};
+use crate::code::{Handler, Instr, LANES, lanes_of};
 
 const FIELD: u64 = (1 << 20) - 1;
 const EXPECTED_SHIFT: u32 = 20;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Executes lowered code on host threads.
 //!
-//! Launch and scheduling: `grid` hands blocks to workers, `block` gives its warps turns, `schedule` runs a warp,
-//! `machine` is what a handler sees. Handlers (`arithmetic`, `data` and others), one family a file: a function of such
+//! `state` is the state of a running kernel; `run` makes it go, from a launch to the instructions of a warp. Handlers (`arithmetic`, `data` and others), one family a file: a function of such
 //! a file picks the handler for an instruction and a type, and says which operands it works on.
 
+mod argument;
 mod arithmetic;
 pub(crate) mod barrier;
-mod block;
 pub(crate) mod builtin;
 mod by_type;
 pub(crate) mod cluster;
@@ -15,28 +14,23 @@ pub(crate) mod control;
 mod data;
 mod device_runtime;
 mod format;
-pub(crate) mod fragment;
-pub(crate) mod grid;
+mod heap;
 mod lanes;
-mod machine;
 pub(crate) mod matrix_memory;
 pub(crate) mod mbarrier;
-mod native;
 mod printf;
 pub(crate) mod quad_tensor;
+mod run;
 pub(crate) mod scalar_video;
-mod schedule;
 pub(crate) mod special;
-mod sweep;
+mod state;
 pub(crate) mod tensor;
 pub(crate) mod video;
-mod warp;
 pub(crate) mod warp_ops;
 
 // The names by which `lower` and `jit` use the families.
 pub(crate) use arithmetic::{bits, carry, compare, convert, float, half, integer, round, tiny_float};
-pub(crate) use data::{access, atomic, bulk, load_store, moves, ranges, texture_ops};
-pub(crate) use lanes::has_wide_vectors;
-pub(crate) use machine::{Flow, Machine};
+pub(crate) use data::{access, atomic, bulk, load_store, moves, texture_ops};
 pub use printf::Printf;
-pub(crate) use schedule::POLL_COST;
+pub(crate) use run::{BarrierKind, POLL_COST, run_grid};
+pub(crate) use state::{Flow, Known, Machine};

@@ -3,10 +3,10 @@
 //! on. Rounded as other products of f16 (`tensor`).
 
 use super::arithmetic::tiny_float::to_f16;
-use super::fragment::Element;
-use super::machine::{FULL, Flow, Machine};
+use super::state::{Flow, Machine};
 use super::tensor::{float, truncated};
-use crate::lower::code::{Handler, Instr, LANES};
+use crate::code::fragment::Element;
+use crate::code::{FULL, Handler, Instr, LANES};
 
 pub(crate) const A_BY_COLUMN: u32 = 1;
 pub(crate) const B_BY_COLUMN: u32 = 2;

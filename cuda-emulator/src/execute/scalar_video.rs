@@ -4,7 +4,7 @@
 
 use super::arithmetic::compare::orders;
 use super::lanes::each3_imm;
-use crate::lower::code::Handler;
+use crate::code::Handler;
 
 /// The layout of the parameter of [`select`].
 pub(crate) mod imm {

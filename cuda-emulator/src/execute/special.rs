@@ -2,8 +2,8 @@
 //! Special registers.
 
 use super::lanes::instance;
-use super::machine::{Flow, Machine, lanes_of};
-use crate::lower::code::{Handler, Instr};
+use super::state::{Flow, Machine};
+use crate::code::{Handler, Instr, lanes_of};
 
 /// Cycles a nanosecond: what `%clock` counts in.
 const CLOCK_GIGAHERTZ: f64 = 1.5;

@@ -4,9 +4,9 @@
 //! are exact.
 
 use super::arithmetic::tiny_float;
-use super::fragment::{BitOperation, Element, MAX_DEPTH, MAX_SIDE, Matrices, Role, Shape};
-use super::machine::{FULL, Flow, Machine};
-use crate::lower::code::{Handler, Instr, LANES};
+use super::state::{Flow, Machine};
+use crate::code::fragment::{BitOperation, Element, MAX_DEPTH, MAX_SIDE, Matrices, Role, Shape};
+use crate::code::{FULL, Handler, Instr, LANES};
 
 /// `D = A * B + C`: `operands[ops[7]..]` are the registers of D, A, B and C as [`Shape::registers`] counts them;
 /// `aux` is the index of the matrices.
@@ -19,7 +19,7 @@ pub(crate) fn multiply(shape: &Shape) -> Handler {
     }
     let integers = shape.a.is_integer();
     #[cfg(target_arch = "x86_64")]
-    if super::lanes::has_wide_vectors() {
+    if crate::vectors::has_wide_vectors() {
         return if integers { integers_wide } else { floats_wide };
     }
     if integers { integers_base } else { floats_base }

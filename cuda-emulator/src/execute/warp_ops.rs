@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Instructions in which the lanes of a warp work together.
 
-use super::machine::{Flow, Machine, lanes_of};
-use crate::lower::code::{Handler, Instr, LANES};
+use super::state::{Flow, Machine};
+use crate::code::{Handler, Instr, LANES, lanes_of};
 use crate::ptx::types::Type;
 
 /// Waits until the lanes that the member masks in `ops[operand]` name are here; the forms without `.sync` (`aux` 0) name none.

@@ -7,9 +7,9 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::meaning::{Scalar, Test};
 use super::nodes::Node;
-use super::shape::Kind;
 use super::translate::{Done, Held, Translator, Untranslatable};
-use crate::lower::code::LANES;
+use crate::code::LANES;
+use crate::native::shape::Kind;
 
 impl Translator<'_, '_, '_> {
     /// A comparison.

@@ -16,13 +16,13 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::Module;
 
-use super::compiled::{Compiled, Variant};
 use super::flow::Flow;
 use super::kinds;
-use super::place::Native;
 use super::translate::{Signatures, Translator};
-use super::view::NativeCode;
-use crate::lower::code::{Code, Function};
+use crate::code::{Code, Function};
+use crate::native::Native;
+use crate::native::compiled::{Compiled, Variant};
+use crate::native::view::NativeCode;
 
 /// Stack that translated code may use: values that do not fit the registers of the machine.
 const MAX_STACK_BYTES: u32 = 256 << 10;
@@ -39,7 +39,7 @@ fn target() -> Option<&'static OwnedTargetIsa> {
             flags.set("unwind_info", "false").ok()?;
             flags.set("enable_probestack", "true").ok()?;
             flags.set("probestack_strategy", "inline").ok()?;
-            let verify = super::mode() == super::Mode::Always;
+            let verify = crate::native::mode() == crate::native::Mode::Always;
             flags.set("enable_verifier", if verify { "true" } else { "false" }).ok()?;
             cranelift_native::builder().ok()?.finish(settings::Flags::new(flags)).ok()
         })

@@ -7,7 +7,7 @@ use cranelift_frontend::Variable;
 
 use super::nodes::Node;
 use super::translate::{Done, Held, Translator, Untranslatable};
-use crate::lower::code::Next;
+use crate::code::Next;
 
 impl Translator<'_, '_, '_> {
     fn arrivals(&mut self, block: usize) -> Variable {

@@ -8,8 +8,8 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use super::flow::Set;
 use super::nodes::{CHUNK_LANES, CHUNKS, NodeId};
 use super::translate::{Done, Held, Translator};
+use crate::code::{CONSTANT, LANES};
 use crate::execute::warp_ops::shuffle_source;
-use crate::lower::code::{CONSTANT, LANES};
 
 impl Translator<'_, '_, '_> {
     /// A shuffle; `mode` as [`shuffle_source`] has it.

@@ -5,12 +5,12 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{Block as Label, InstBuilder, MemFlagsData, Value};
 
-use super::entry::{Code, Exit, Item};
 use super::flow::Set;
 use super::nodes::NodeId;
-use super::shape::Kind;
 use super::translate::{Done, Held, Translator, Untranslatable};
-use super::view::{SCRATCH, View};
+use crate::native::entry::{Code, Exit, Item};
+use crate::native::shape::Kind;
+use crate::native::view::{SCRATCH, View};
 
 /// The translator's knowledge at a point of the hot path, to return to after a cold block.
 pub(super) struct Mark {

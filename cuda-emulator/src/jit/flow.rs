@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::meaning::{Meaning, meaning};
-use crate::lower::code::{Code, Function, GUARD_NOT, Instr, NO_GUARD, Next};
+use crate::code::{Code, Function, GUARD_NOT, Instr, NO_GUARD, Next};
 
 /// Instructions of a function beyond which it is not translated: translation takes some 50 µs an instruction.
 const MAX_INSTRUCTIONS: usize = 6000;

@@ -5,16 +5,17 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 
-use super::entry::Code;
+use super::calls;
 use super::flow::{Register, Set};
 use super::kinds;
 use super::meaning::{Logic, Meaning, Op, Special};
 use super::nodes::{Node, NodeId};
-use super::shape::Kind;
 use super::translate::{Done, Held, Translator, Untranslatable};
-use super::view::{self, View};
+use crate::code::LANES;
 use crate::execute::moves::Symbol;
-use crate::lower::code::LANES;
+use crate::native::entry::Code;
+use crate::native::shape::Kind;
+use crate::native::view::View;
 
 impl Translator<'_, '_, '_> {
     /// One instruction; `before` are the registers that are alive then.
@@ -347,7 +348,7 @@ impl Translator<'_, '_, '_> {
         let flags = MemFlagsData::trusted();
         let index = instr.aux as i32;
         let value = if symbol == Symbol::Shared {
-            let known = |entry: &crate::lower::code::Entry| entry.shared_offsets.len() > index as usize;
+            let known = |entry: &crate::code::Entry| entry.shared_offsets.len() > index as usize;
             if index < 0 || !self.flow.code.entries.values().all(known) {
                 return Err(Untranslatable("shared variable"));
             }
@@ -412,9 +413,9 @@ impl Translator<'_, '_, '_> {
         lanes: usize,
     ) {
         let (function, signature, kind) = if bytes == 8 {
-            (view::write_long_words as *const () as i64, self.signatures.long_words, I64)
+            (calls::write_long_words as *const () as i64, self.signatures.long_words, I64)
         } else {
-            (view::write_words as *const () as i64, self.signatures.words, I32)
+            (calls::write_words as *const () as i64, self.signatures.words, I32)
         };
         let function = self.builder.ins().iconst(I64, function);
         let target = self.builder.ins().iadd_imm_s(self.frame, offset as i64);
@@ -431,7 +432,7 @@ impl Translator<'_, '_, '_> {
 
     /// Executes an instruction by its handler, for the lanes in `mask`.
     pub(super) fn call_handler(&mut self, pc: u32, mask: Value) -> Value {
-        let function = self.builder.ins().iconst(I64, view::call_handler as *const () as i64);
+        let function = self.builder.ins().iconst(I64, calls::call_handler as *const () as i64);
         let machine = self.view_field(I64, std::mem::offset_of!(View, machine));
         let pc = self.builder.ins().iconst(I32, i64::from(pc));
         let call = self.builder.ins().call_indirect(self.signatures.handler, function, &[machine, pc, mask]);

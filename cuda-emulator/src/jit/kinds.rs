@@ -7,9 +7,9 @@
 
 use super::flow::Flow;
 use super::meaning::{Meaning, Op, Special};
-use super::shape::{Kind, Shape};
+use crate::code::{CONSTANT, Instr};
 use crate::execute::access::{Place, aux};
-use crate::lower::code::{CONSTANT, Instr};
+use crate::native::shape::{Kind, Shape};
 
 /// The kinds of all registers at one place.
 pub(super) type State = Vec<Kind>;

@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use crate::code::{Handler, Instr};
 use crate::execute::compare::{combine, compare, select};
 use crate::execute::float::{self, Extremum, Modifiers};
 use crate::execute::load_store::{Transfer, select_load, select_store};
 use crate::execute::moves::{self, Symbol};
 use crate::execute::round::Rounding;
 use crate::execute::{bits, control, convert, integer, special, warp_ops};
-use crate::lower::code::{Handler, Instr};
 use crate::ptx::types::Type;
 
 /// The instructions that are translated.

@@ -15,12 +15,12 @@ use super::flow::Set;
 use super::kinds;
 use super::meaning::{Element, Meaning};
 use super::nodes::{CHUNK_LANES, CHUNKS, Node, NodeId};
-use super::shape::Kind;
 use super::translate::{Done, Held, Translator, Untranslatable};
-use super::view::View;
+use crate::code::{CONSTANT, Instr, LANES};
+use crate::execute::Known;
 use crate::execute::access::{Place, aux};
-use crate::execute::ranges::Known;
-use crate::lower::code::{CONSTANT, Instr, LANES};
+use crate::native::shape::Kind;
+use crate::native::view::View;
 
 pub(super) fn count(instr: &Instr) -> usize {
     (instr.aux >> aux::COUNT_SHIFT & 3) as usize + 1
@@ -539,7 +539,7 @@ impl Translator<'_, '_, '_> {
         self.builder.ins().brif(result, fault, &[], label, &[]);
         self.go_on_in(fault);
         self.builder.set_cold_block(fault);
-        self.leave(super::entry::Code::Handler, pc, &Set::default(), Some(result))?;
+        self.leave(crate::native::entry::Code::Handler, pc, &Set::default(), Some(result))?;
         self.go_on_in(label);
         Ok(())
     }

@@ -7,7 +7,7 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 
 use super::meaning::{Field, Op, Scalar, Test};
 use super::translate::Translator;
-use crate::lower::code::LANES;
+use crate::code::LANES;
 
 /// Lanes of a chunk: a vector of 128 bits has so many of 32.
 pub(super) const CHUNK_LANES: usize = 4;

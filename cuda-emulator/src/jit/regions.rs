@@ -6,8 +6,8 @@
 use super::flow::Flow;
 use super::kinds::{self, State};
 use super::meaning::Meaning;
-use super::shape::{Kind, Shape};
-use crate::lower::code::Next;
+use crate::code::Next;
+use crate::native::shape::{Kind, Shape};
 
 /// Blocks of a region beyond which the lanes rather part.
 const MAX_BLOCKS: usize = 24;

@@ -11,11 +11,11 @@ use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value};
 use super::meaning::Element;
 use super::memory::{address_bytes, count};
 use super::nodes::{CHUNK_LANES, CHUNKS, Chunk, Node, NodeId};
-use super::shape::Kind;
 use super::translate::{Done, Held, Translator};
-use super::view::View;
+use crate::code::{Instr, LANES};
 use crate::execute::access::{Place, aux};
-use crate::lower::code::{Instr, LANES};
+use crate::native::shape::Kind;
+use crate::native::view::View;
 
 /// The farthest that lanes with a common step may lie apart.
 const MAX_SPAN: i64 = 1 << 20;

@@ -41,7 +41,7 @@ impl List {
         self.fields();
     }
 
-    fn field(&mut self, handler: Option<crate::lower::code::Handler>, field: Field) {
+    fn field(&mut self, handler: Option<crate::code::Handler>, field: Field) {
         self.lane(handler, Op::Field(field));
     }
 

@@ -11,17 +11,17 @@ use cranelift_codegen::ir::{
 };
 use cranelift_frontend::{FunctionBuilder, Variable};
 
-use super::compiled::Variant;
-use super::entry::{Entry, Exit, Item};
 use super::flow::{Flow, Register, Set};
 use super::kinds::{self, State};
 use super::lanes::Lanes;
 use super::meaning::Meaning;
 use super::memory::Checked;
 use super::nodes::{self, CHUNKS, Node, NodeId};
-use super::shape::{Kind, Shape};
-use super::view::{SCRATCH, View};
-use crate::lower::code::{CONSTANT, LANES, Next};
+use crate::code::{CONSTANT, LANES, Next};
+use crate::native::compiled::Variant;
+use crate::native::entry::{Entry, Exit, Item};
+use crate::native::shape::{Kind, Shape};
+use crate::native::view::{SCRATCH, View};
 
 /// The signatures of the functions in `view` that translated code calls.
 #[derive(Debug, Clone, Copy)]

@@ -3,20 +3,20 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::code::{Code, Entry, GUARD_NOT, Instr, Mention, NO_GUARD, Next, Shape};
 use super::draft::{After, Arg, Draft, Register, Width};
 use super::families::control::leave;
 use super::families::memory::load_piece;
 use super::function::{Function, Name};
 use super::linker::{Linker, ModuleId, Shared};
 use super::registers::{self, Assignment};
+use crate::code::{Code, Entry, GUARD_NOT, Instr, Mention, NO_GUARD, Next, Shape};
 use crate::program::{Kernel, LoadError, Param, Program};
 use crate::ptx::ast::{self, Module};
 use crate::ptx::unsupported;
 
 /// Bytes that the registers of one warp may take in one function.
 const MAX_FRAME_BYTES: u64 = 8 << 20;
-/// Bytes of constants of a program: offsets must stay below [`super::code::CONSTANT`].
+/// Bytes of constants of a program: offsets must stay below [`crate::code::CONSTANT`].
 const MAX_POOL_BYTES: usize = 1 << 30;
 /// Threads of a block, when the kernel does not say less.
 const MAX_THREADS: u64 = 1024;
@@ -248,7 +248,7 @@ fn place_shared(variables: &[Shared], used: &BTreeSet<usize>) -> (Vec<u32>, u64)
     }
     for index in used.iter().filter(|index| variables[**index].bytes == 0) {
         let start = u32::try_from(next).unwrap_or(u32::MAX);
-        offsets[*index] = crate::execute::grid::dynamic_start(start);
+        offsets[*index] = crate::code::dynamic_start(start);
     }
     (offsets, next)
 }

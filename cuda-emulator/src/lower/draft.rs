@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::code::{CONSTANT, Handler, Line};
+use crate::code::{CONSTANT, Handler, Line};
 use crate::ptx::types::Type;
 
 /// The width of a register.
@@ -79,7 +79,7 @@ pub(super) struct Draft {
     pub(super) run: Handler,
     pub(super) imm: u64,
     pub(super) ops: [Arg; 8],
-    /// Operands beyond those: `ops[7]` becomes the place of the first in [`super::code::Code::operands`].
+    /// Operands beyond those: `ops[7]` becomes the place of the first in [`crate::code::Code::operands`].
     pub(super) more: Vec<Arg>,
     /// The guard predicate, and whether it is negated.
     pub(super) guard: Option<(Register, bool)>,
@@ -88,7 +88,7 @@ pub(super) struct Draft {
     /// It accesses memory and wants a range cache.
     pub(super) cached: bool,
     pub(super) after: After,
-    /// See [`super::code::Shape::stays`].
+    /// See [`crate::code::Shape::stays`].
     pub(super) stays: bool,
 }
 

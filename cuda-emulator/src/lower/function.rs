@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::code::{Handler, Piece};
 use super::draft::{After, Arg, Draft, Label, Register, Width};
 use super::linker::{Linker, ModuleId, SymbolRef};
+use crate::code::{Handler, Piece};
 use crate::program::LoadError;
 use crate::ptx::ast::{RegisterNames, Variable};
 use crate::ptx::types::{StateSpace, Type};

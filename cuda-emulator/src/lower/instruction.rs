@@ -55,7 +55,7 @@ pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'
     }
 }
 
-/// Opcodes that stay (see [`super::code::Shape::stays`]).
+/// Opcodes that stay (see [`crate::code::Shape::stays`]).
 const STAYS: [&str; 97] = [
     "add",
     "sub",
@@ -156,7 +156,7 @@ const STAYS: [&str; 97] = [
     "fence",
 ];
 
-/// See [`super::code::Shape::stays`]: true for those opcodes only that are known to be so.
+/// See [`crate::code::Shape::stays`]: true for those opcodes only that are known to be so.
 pub(super) fn stays(opcode: &str) -> bool {
     STAYS.contains(&opcode.split('.').next().unwrap_or(opcode))
 }

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::code::{Call, Function as CodeFunction, Piece, window};
 use super::draft::Pool;
 use super::image;
+use crate::code::{Call, Function as CodeFunction, Piece, window};
 use crate::program::{Global, LoadError, LoadErrorKind, Space};
 use crate::ptx::ast::{Alias, Function, Linkage, Signature, Variable};
 use crate::ptx::types::StateSpace;
@@ -51,7 +51,7 @@ pub(super) struct Linker<'a> {
     pub(super) is_entry: Vec<bool>,
     pub(super) pool: Pool,
     pub(super) calls: Vec<Call>,
-    pub(super) matrices: Vec<crate::execute::fragment::Matrices>,
+    pub(super) matrices: Vec<crate::code::fragment::Matrices>,
     pub(super) uses_reserved_shared: bool,
 }
 

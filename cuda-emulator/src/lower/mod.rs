@@ -4,7 +4,6 @@
 
 mod assemble;
 mod body;
-pub(crate) mod code;
 mod draft;
 mod families;
 mod function;

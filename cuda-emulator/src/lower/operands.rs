@@ -130,7 +130,7 @@ impl<'a> Function<'_, 'a> {
     }
 
     /// Reads a special register that is a predicate: its handler writes 0 or 1.
-    fn special_predicate(&mut self, handler: super::code::Handler) -> Result<Arg, LoadError> {
+    fn special_predicate(&mut self, handler: crate::code::Handler) -> Result<Arg, LoadError> {
         let register = self.temporary(Width::B32);
         self.emit(handler, &[Arg::Def(register)]);
         let compare = crate::execute::compare::compare("ne", Type::B32, false)
@@ -142,7 +142,7 @@ impl<'a> Function<'_, 'a> {
     }
 
     /// Reads a special register of `bytes` bytes as one of another width.
-    fn special(&mut self, handler: super::code::Handler, bytes: u32, width: Width) -> Result<Arg, LoadError> {
+    fn special(&mut self, handler: crate::code::Handler, bytes: u32, width: Width) -> Result<Arg, LoadError> {
         let own = if bytes == 8 { Width::B64 } else { Width::B32 };
         let register = self.temporary(own);
         self.emit(handler, &[Arg::Def(register)]);

@@ -5,8 +5,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::code::frame;
 use super::draft::{After, Arg, Draft, Label, Width};
+use crate::code::frame;
 
 /// Bits of the liveness sets beyond which every register gets a place of its own.
 const MAX_LIVENESS_BITS: usize = 1 << 29;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Common shapes of instructions: a destination and sources.
 
-use super::code::Handler;
 use super::draft::Arg;
 use super::function::Function;
 use super::operands::Inst;
+use crate::code::Handler;
 use crate::program::LoadError;
 use crate::ptx::types::Type;
 

@@ -6,28 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::RuntimeError;
-use super::family::{Family, Task};
-use crate::launch::{Fault, Launch};
+use super::family::{Family, Slot, Task};
 
-/// Grids below a grid that the host launches.
-pub(crate) const MAX_DEPTH: u32 = 24;
-/// Handles of streams and events that kernels make: far from every handle of the host's and from every address.
+/// The maximum depth of grids below a grid that the host launches.
+pub(super) const MAX_DEPTH: u32 = 24;
+/// The first handle of the streams and events that kernels create. No handle of the host and no address is near it.
 const NAMES: u64 = 0x0d15_0000_0000_0000;
 /// cudaStreamLegacy, cudaStreamPerThread
 const LEGACY: u64 = 1;
 const PER_THREAD: u64 = 2;
 /// cudaStreamTailLaunch, cudaStreamFireAndForget
-const TAIL: u64 = 3;
+pub(super) const TAIL: u64 = 3;
 const FIRE_AND_FORGET: u64 = 4;
-
-/// The counter of a pending launch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Slot {
-    /// As one of cudaLimitDevRuntimePendingLaunchCount.
-    Counted,
-    /// Nowhere: it runs as soon as it is launched.
-    AtOnce,
-}
 
 /// A parameter buffer that waits for its launch.
 #[derive(Debug)]
@@ -41,14 +31,14 @@ pub(crate) struct Prepared {
 
 /// See the module's description.
 pub(crate) struct Children<'f> {
-    family: &'f Family,
+    pub(super) family: &'f Family,
     /// The grid's depth below the host's.
-    depth: u32,
-    waiting: Mutex<VecDeque<Task>>,
-    tail: Mutex<VecDeque<Task>>,
-    /// Held by the thread that runs what waits: one at a time, so that the order is kept.
-    runner: Mutex<()>,
-    prepared: Mutex<HashMap<u64, Prepared>>,
+    pub(super) depth: u32,
+    pub(super) waiting: Mutex<VecDeque<Task>>,
+    pub(super) tail: Mutex<VecDeque<Task>>,
+    /// Held by the thread that runs the waiting tasks. One thread at a time does, which keeps their order.
+    pub(super) runner: Mutex<()>,
+    pub(super) prepared: Mutex<HashMap<u64, Prepared>>,
     /// The number of streams and events that were made.
     names: AtomicU64,
     /// The last errors of threads, by block, for blocks that run.
@@ -56,7 +46,7 @@ pub(crate) struct Children<'f> {
     has_errors: AtomicBool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -79,43 +69,6 @@ impl<'f> Children<'f> {
         self.family
     }
 
-    /// Makes a parameter buffer; its launch has a slot from now on.
-    pub(crate) fn prepare(
-        &self,
-        launch: &Launch<'_>,
-        bytes: u64,
-        shape: Option<(usize, [u32; 3], [u32; 3], u32)>,
-    ) -> Result<Result<u64, RuntimeError>, Fault> {
-        if self.depth >= MAX_DEPTH {
-            return Ok(Err(RuntimeError::LAUNCH_MAX_DEPTH_EXCEEDED));
-        }
-        if bytes > super::parameters::MOST {
-            return Ok(Err(RuntimeError::INVALID_VALUE));
-        }
-        let slot = self.slot(launch)?;
-        let mut prepared = lock(&self.prepared);
-        let full = slot == Slot::AtOnce && prepared.len() >= launch.device.pending_launches();
-        let buffer = if full { None } else { self.family.buffer(launch.memory, bytes) };
-        let Some(buffer) = buffer else {
-            drop(prepared);
-            self.family.leave(slot);
-            return Ok(Err(RuntimeError::LAUNCH_PENDING_COUNT_EXCEEDED));
-        };
-        prepared.insert(buffer, Prepared { slot, bytes, shape });
-        Ok(Ok(buffer))
-    }
-
-    /// A slot for one more launch. When there is none, what this grid has launched so far runs now.
-    pub(crate) fn slot(&self, launch: &Launch<'_>) -> Result<Slot, Fault> {
-        if self.family.enter() {
-            return Ok(Slot::Counted);
-        }
-        let running = lock(&self.runner);
-        self.run_waiting(launch)?;
-        drop(running);
-        Ok(if self.family.enter() { Slot::Counted } else { Slot::AtOnce })
-    }
-
     /// Takes a prepared buffer for its launch.
     pub(crate) fn take_prepared(&self, buffer: u64) -> Option<Prepared> {
         lock(&self.prepared).remove(&buffer)
@@ -127,50 +80,8 @@ impl<'f> Children<'f> {
         self.family.leave(prepared.slot);
     }
 
-    /// Launches into a stream; gives the slot back if that fails.
-    pub(crate) fn submit(
-        &self,
-        launch: &Launch<'_>,
-        task: Task,
-        slot: Slot,
-        stream: u64,
-    ) -> Result<Result<(), RuntimeError>, Fault> {
-        let refused = if !self.is_stream(stream) {
-            Some(RuntimeError::INVALID_RESOURCE_HANDLE)
-        } else if self.depth >= MAX_DEPTH {
-            Some(RuntimeError::LAUNCH_MAX_DEPTH_EXCEEDED)
-        } else if stream == TAIL && slot == Slot::AtOnce {
-            Some(RuntimeError::LAUNCH_PENDING_COUNT_EXCEEDED)
-        } else {
-            None
-        };
-        if let Some(error) = refused {
-            self.family.leave(slot);
-            return Ok(Err(error));
-        }
-        match (stream, slot) {
-            (TAIL, _) => lock(&self.tail).push_back(task),
-            (_, Slot::Counted) => lock(&self.waiting).push_back(task),
-            (_, Slot::AtOnce) => {
-                let _running = lock(&self.runner);
-                self.run_waiting(launch)?;
-                self.family.run(launch, task, self.depth + 1)?;
-            }
-        }
-        Ok(Ok(()))
-    }
-
-    /// Runs what the grid has launched, but for the tail; the caller holds `runner`, or the grid has ended.
-    pub(super) fn run_waiting(&self, launch: &Launch<'_>) -> Result<(), Fault> {
-        loop {
-            let Some(task) = lock(&self.waiting).pop_front() else { return Ok(()) };
-            self.family.leave(Slot::Counted);
-            self.family.run(launch, task, self.depth + 1)?;
-        }
-    }
-
-    /// Returns the tasks that come when all else is complete, once the grid has ended. Buffers that were never launched
-    /// are freed.
+    /// Called after the grid has ended. Returns the tasks that run after everything else, and frees the buffers that were
+    /// never launched.
     pub(super) fn finish(&self) -> VecDeque<Task> {
         for (buffer, prepared) in std::mem::take(&mut *lock(&self.prepared)) {
             self.discard(buffer, &prepared);
@@ -183,12 +94,12 @@ impl<'f> Children<'f> {
         NAMES + self.names.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns whether it is a stream or event that a thread of this grid has made; not, whether it was destroyed since.
+    /// Returns whether a thread of this grid has created the stream or event. It may have been destroyed since.
     pub(crate) fn is_name(&self, handle: u64) -> bool {
         handle.checked_sub(NAMES).is_some_and(|number| number < self.names.load(Ordering::Relaxed))
     }
 
-    /// Returns whether work can be put there.
+    /// Returns whether the stream exists.
     pub(crate) fn is_stream(&self, stream: u64) -> bool {
         matches!(stream, 0 | LEGACY | PER_THREAD | TAIL | FIRE_AND_FORGET) || self.is_name(stream)
     }
@@ -199,7 +110,7 @@ impl<'f> Children<'f> {
         self.has_errors.store(true, Ordering::Relaxed);
     }
 
-    /// A thread's last error, 0 when there is none; `clear` forgets it.
+    /// A thread's last error, or 0. `clear` resets it.
     pub(crate) fn error(&self, block: [u32; 3], thread: u32, clear: bool) -> u32 {
         if !self.has_errors.load(Ordering::Relaxed) {
             return 0;

@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A launch of the host, and all launches that come of it.
+//! A launch of the host, and the state that all launches which come of it share.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::children::{Children, Slot};
 use super::error::texts;
 use super::parameters::Parameters;
 use super::transfer::Transfer;
-use crate::execute::grid::shapeless;
-use crate::launch::{Fault, FaultKind, Launch, once};
 use crate::memory::Memory;
 
-/// Most launches that may be pending, whatever cudaLimitDevRuntimePendingLaunchCount says.
+/// The maximum number of pending launches, also if cudaLimitDevRuntimePendingLaunchCount is larger: limits the host's memory.
 const MAX_PENDING: usize = 1 << 16;
 
-/// A kernel's launch that waits.
+/// Where a launch is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// Among the cudaLimitDevRuntimePendingLaunchCount pending launches.
+    Counted,
+    /// Nowhere: it runs as soon as it is launched.
+    AtOnce,
+}
+
+/// A waiting launch of a kernel.
 #[derive(Debug)]
 pub(crate) struct KernelTask {
     /// Index of the kernel's function.
@@ -40,63 +46,27 @@ pub(crate) struct Family {
     limit: usize,
     pending: AtomicUsize,
     parameters: Mutex<Parameters>,
-    /// The addresses of the texts of errors in device memory, by code; the name's first.
+    /// The addresses in device memory of each error's name and text, by code.
     texts: Mutex<HashMap<u32, [u64; 2]>>,
 }
 
 impl Family {
-    /// Runs a launch and everything that it launches; returns when all is complete, or at the first fault.
-    pub(crate) fn launch(launch: &Launch<'_>) -> Result<(), Fault> {
-        let family = Family {
-            limit: launch.device.pending_launches().min(MAX_PENDING),
+    /// The state of a launch of the host.
+    pub(super) fn new(limit: usize) -> Family {
+        Family {
+            limit: limit.min(MAX_PENDING),
             pending: AtomicUsize::new(0),
             parameters: Mutex::default(),
             texts: Mutex::default(),
-        };
-        let result = family.run_grid(launch, 0);
-        family.parameters.lock().unwrap_or_else(PoisonError::into_inner).release(launch.memory);
-        for text in family.texts.lock().unwrap_or_else(PoisonError::into_inner).values().flatten() {
-            launch.memory.free(*text);
-        }
-        result
-    }
-
-    /// Runs a task of a grid of `launch`, `depth` levels below the host's, and what it launches.
-    pub(super) fn run(&self, launch: &Launch<'_>, task: Task, depth: u32) -> Result<(), Fault> {
-        match task {
-            Task::Transfer(transfer) => carry_out(launch, &transfer),
-            Task::Kernel(task) => self.run_grid(&launch_of(launch, &task)?, depth),
         }
     }
 
-    fn run_grid(&self, launch: &Launch<'_>, depth: u32) -> Result<(), Fault> {
-        // Tails of tails are run here too, and no empty one is kept: a kernel may launch itself there without end.
-        let mut tails: Vec<VecDeque<Task>> = Vec::new();
-        let mut tail = self.run_one(launch, depth)?;
-        loop {
-            if !tail.is_empty() {
-                tails.push(std::mem::take(&mut tail));
-            }
-            let Some(last) = tails.last_mut() else { return Ok(()) };
-            let next = last.pop_front();
-            if last.is_empty() {
-                tails.pop();
-            }
-            let Some(task) = next else { continue };
-            self.leave(Slot::Counted);
-            match task {
-                Task::Transfer(transfer) => carry_out(launch, &transfer)?,
-                Task::Kernel(task) => tail = self.run_one(&launch_of(launch, &task)?, depth)?,
-            }
+    /// Frees the device memory of the family.
+    pub(super) fn release(&self, memory: &Memory) {
+        self.parameters.lock().unwrap_or_else(PoisonError::into_inner).release(memory);
+        for text in self.texts.lock().unwrap_or_else(PoisonError::into_inner).values().flatten() {
+            memory.free(*text);
         }
-    }
-
-    /// Runs a grid and what it launches, but for the tail, which it returns.
-    fn run_one(&self, launch: &Launch<'_>, depth: u32) -> Result<VecDeque<Task>, Fault> {
-        let children = Children::new(self, depth);
-        once(launch, &children)?;
-        children.run_waiting(launch)?;
-        Ok(children.finish())
     }
 
     /// Takes one of the slots for pending launches, if one is free.
@@ -142,30 +112,4 @@ impl Family {
         known.insert(code, stored);
         stored
     }
-}
-
-/// The launch that a grid of `launch` asks for.
-fn launch_of<'t>(launch: &Launch<'t>, task: &'t KernelTask) -> Result<Launch<'t>, Fault> {
-    let name = &launch.program.code.functions[task.function].name;
-    let kernel = launch.program.kernels.get(name);
-    let kernel = kernel.ok_or_else(|| shapeless(launch, format!("`{name}` is not a kernel")))?;
-    Ok(Launch {
-        kernel,
-        grid: task.grid,
-        block: task.block,
-        dynamic_shared: task.shared,
-        params: &task.params,
-        cooperative: false,
-        cluster: None,
-        grid_id: launch.device.next_grid_id(),
-        ..*launch
-    })
-}
-
-fn carry_out(launch: &Launch<'_>, transfer: &Transfer) -> Result<(), Fault> {
-    transfer.run(launch.memory).map_err(|error| Fault {
-        address: error.address,
-        kind: FaultKind::IllegalAddress,
-        ..shapeless(launch, format!("copy or fill by kernel `{}`: {error}", launch.kernel.name))
-    })
 }

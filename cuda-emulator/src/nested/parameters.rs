@@ -10,9 +10,10 @@ use crate::memory::Memory;
 const CHUNK: u64 = 64 << 10;
 /// The smallest piece, and the alignment of all: cudaGetParameterBuffer promises 64 bytes.
 const LEAST: u64 = 64;
-/// Most bytes of parameters that a kernel can have.
+/// The maximum number of bytes of a kernel's parameters.
 pub(super) const MOST: u64 = 32 << 10;
-/// Bytes of all allocations of a family: what hostile kernels can make pending.
+/// The maximum number of bytes of all allocations of a family. Limits the memory that hostile kernels can take by pending
+/// launches.
 const MAX_BYTES: u64 = 256 << 20;
 
 /// The allocations, and the pieces of each size that are free.

@@ -65,12 +65,12 @@ pub struct Global {
     pub align: u64,
     /// The initial bytes, shorter than `bytes` when the rest is zero. Use [`super::Program::image`], which applies relocations.
     pub init: Vec<u8>,
-    /// Initial values that are addresses.
+    /// The parts of the initial value that are addresses.
     pub relocations: Vec<Relocation>,
-    /// `.attribute(.managed)`: the host reads and writes it too.
+    /// True for `.attribute(.managed)`: the host reads and writes the variable, too.
     pub managed: bool,
-    /// `.texref` or `.surfref`: no variable for the host, but a name for what it binds. Bound textures and surfaces are
-    /// published under the variable's address ([`crate::texture`]).
+    /// The kind of a `.texref` or `.surfref`. Such a variable is not visible to the host. It names the texture or surface
+    /// that the host binds to it, which kernels find by the variable's address ([`crate::texture`]).
     pub reference: Option<Reference>,
 }
 
@@ -83,7 +83,7 @@ pub enum Reference {
     Surface,
 }
 
-/// An initialiser that is an address, known only when the variables have memory.
+/// An initial value that is an address. It is known only after the variables have got memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relocation {
     /// The offset in the variable, in bytes.
@@ -103,7 +103,7 @@ pub struct Relocation {
 pub enum Target {
     /// An entry of [`super::Program::globals`].
     Global(usize),
-    /// A function, as the value of its address.
+    /// A function with this address.
     Function(u64),
 }
 
@@ -111,7 +111,7 @@ pub enum Target {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {message}")]
 pub struct LoadError {
-    /// The line of the PTX text, from 1; 0 when it is about the whole module.
+    /// The line of the PTX text, from 1; 0 if the error concerns the whole module.
     pub line: u32,
     /// The fault, with the name of the instruction or symbol.
     pub message: String,
@@ -126,6 +126,6 @@ pub enum LoadErrorKind {
     Syntax,
     /// PTX that this device does not execute (CUDA_ERROR_INVALID_PTX or CUDA_ERROR_NOT_SUPPORTED).
     Unsupported,
-    /// A symbol without definition (CUDA_ERROR_INVALID_PTX, as the driver's linker).
+    /// A symbol without definition (CUDA_ERROR_INVALID_PTX, the error of the driver's linker).
     Unresolved,
 }

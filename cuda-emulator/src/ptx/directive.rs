@@ -4,6 +4,7 @@
 use super::ast::{Linkage, RegisterNames, Signature, Statement, Variable};
 use super::cursor::Cursor;
 use super::initializer::initializer;
+use super::lexer::TokenKind;
 use super::types::{StateSpace, Type};
 use super::{syntax, unsupported};
 use crate::program::{LoadError, Reference};
@@ -195,4 +196,17 @@ fn attribute(cursor: &mut Cursor<'_, '_>) -> Result<bool, LoadError> {
         cursor.advance();
     }
     Ok(managed)
+}
+
+/// `.pragma "…", "…";`
+pub(super) fn pragma(cursor: &mut Cursor<'_, '_>) -> Result<(), LoadError> {
+    loop {
+        match cursor.peek() {
+            TokenKind::Text(_) => cursor.advance(),
+            _ => return Err(cursor.unexpected("a string")),
+        }
+        if !cursor.take(b',') {
+            return cursor.expect(b';');
+        }
+    }
 }

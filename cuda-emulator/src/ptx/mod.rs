@@ -4,6 +4,7 @@
 pub(crate) mod ast;
 mod cursor;
 mod directive;
+mod error;
 mod initializer;
 mod lexer;
 mod module;
@@ -13,20 +14,11 @@ mod parser_test;
 mod statement;
 pub(crate) mod types;
 
-use crate::program::{LoadError, LoadErrorKind};
+use crate::program::LoadError;
+pub(crate) use error::{syntax, unsupported};
 
 /// Parses one module.
 pub(crate) fn parse(text: &str) -> Result<ast::Module<'_>, LoadError> {
     let tokens = lexer::tokenize(text.trim_end_matches('\0'))?;
     module::module(&mut cursor::Cursor::new(&tokens))
-}
-
-/// An error in the text itself.
-pub(crate) fn syntax(line: u32, message: impl Into<String>) -> LoadError {
-    LoadError { line, message: message.into(), kind: LoadErrorKind::Syntax }
-}
-
-/// Correct PTX, as far as one can tell, that this device does not execute.
-pub(crate) fn unsupported(line: u32, message: impl Into<String>) -> LoadError {
-    LoadError { line, message: message.into(), kind: LoadErrorKind::Unsupported }
 }

@@ -3,7 +3,7 @@
 
 use super::ast::{Alias, Function, Immediate, Linkage, Module};
 use super::cursor::Cursor;
-use super::directive::{signature, variables};
+use super::directive::{pragma, signature, variables};
 use super::lexer::TokenKind;
 use super::statement::statements;
 use super::types::StateSpace;
@@ -85,19 +85,6 @@ fn address_size(cursor: &mut Cursor<'_, '_>) -> Result<(), LoadError> {
     match cursor.integer("an address size")? {
         64 => Ok(()),
         size => Err(unsupported(line, format!("unsupported address size {size}"))),
-    }
-}
-
-/// `.pragma "…", "…";`
-pub(super) fn pragma(cursor: &mut Cursor<'_, '_>) -> Result<(), LoadError> {
-    loop {
-        match cursor.peek() {
-            TokenKind::Text(_) => cursor.advance(),
-            _ => return Err(cursor.unexpected("a string")),
-        }
-        if !cursor.take(b',') {
-            return cursor.expect(b';');
-        }
     }
 }
 

@@ -3,8 +3,7 @@
 
 use super::ast::{Guard, Instruction, Linkage, Operand, Statement};
 use super::cursor::Cursor;
-use super::directive::{registers, signature, variables};
-use super::module::pragma;
+use super::directive::{pragma, registers, signature, variables};
 use super::operand::operand;
 use super::types::StateSpace;
 use super::unsupported;

@@ -58,7 +58,7 @@ impl Texture {
             linear.check().ok()?;
         }
         #[cfg(target_arch = "x86_64")]
-        if crate::execute::has_wide_vectors() {
+        if crate::vectors::has_wide_vectors() {
             // SAFETY: the CPU has what the function is compiled for.
             return Some(unsafe { self.fetch_wide(places, filters, buffer) });
         }

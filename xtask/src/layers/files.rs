@@ -2,6 +2,7 @@
 //! The source files of the repository, by crate and by folder.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,6 +34,12 @@ pub fn crates(sources: &[PathBuf]) -> BTreeMap<String, Modules> {
         }
     }
     crates
+}
+
+/// The number of lines of a crate, tests in its files included.
+pub fn lines(root: &Path, modules: &Modules) -> Result<usize> {
+    let count = |file: &PathBuf| Ok(fs::read_to_string(root.join(file))?.lines().count());
+    modules.values().map(count).sum()
 }
 
 /// The folders of `sources` with the number of files in each.

@@ -11,22 +11,30 @@ use regex::Regex;
 /// The folder of the owned definitions.
 const OWNER: &str = "protocol/cuda-abi/src/structs";
 
-/// Definitions of structures that the crate `cuda-abi` owns in other files: under the same name, or under another one with a
-/// first line of documentation that says which structure it is.
-pub fn defined_twice(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> {
+/// The structures that the crate `cuda-abi` owns.
+pub struct Structures {
+    /// Their number.
+    pub owned: usize,
+    /// Definitions of them in other files: under the same name, or under another one with a first line of documentation
+    /// that says which structure it is.
+    pub copies: Vec<String>,
+}
+
+/// Looks for structures in all sources.
+pub fn structures(root: &Path, sources: &[PathBuf]) -> Result<Structures> {
     let read = |file: &PathBuf| fs::read_to_string(root.join(file));
     let mut owned = BTreeSet::new();
     for file in sources.iter().filter(|file| file.starts_with(OWNER)) {
         owned.extend(owned_in(&read(file)?));
     }
-    let mut twice = Vec::new();
+    let mut copies = Vec::new();
     for file in sources.iter().filter(|file| !file.starts_with(OWNER)) {
         let text = read(file)?;
-        twice.extend(copies_in(&text, &owned).into_iter().map(|name| {
+        copies.extend(copies_in(&text, &owned).into_iter().map(|name| {
             format!("{}: {name} is defined in {OWNER}, and should be used from there", file.display())
         }));
     }
-    Ok(twice)
+    Ok(Structures { owned: owned.len(), copies })
 }
 
 /// The names of CUDA's structures that a file of the owner defines.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Logic, shifts and bit fields.
 
+use crate::code::Handler;
 use crate::execute::by_type::by_width;
 use crate::execute::lanes::{each2, each3, logic2, map1, map2, map3};
-use crate::lower::code::Handler;
 use crate::ptx::types::Type;
 
 /// and, or, xor of a type, `.pred` included.

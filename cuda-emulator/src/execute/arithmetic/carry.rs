@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Extended-precision arithmetic through the carry flag of each lane.
 
+use crate::code::{Handler, Instr, frame, lanes_of};
 use crate::execute::lanes::handler;
-use crate::execute::machine::{Flow, Machine, lanes_of};
-use crate::lower::code::{Handler, Instr, frame};
+use crate::execute::state::{Flow, Machine};
 use crate::ptx::types::Type;
 
 /// In [`Instr::aux`]: the flag goes in.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Handlers that look again at results in which hardware may differ from the host.
 
+use crate::code::{Handler, Instr, LANES, lanes_of};
 use crate::execute::lanes::instance;
-use crate::execute::machine::{Flow, Machine, lanes_of};
-use crate::lower::code::{Handler, Instr, LANES};
+use crate::execute::state::{Flow, Machine};
 
 /// `ops[0] = fast(ops[1], ops[2], ops[3])`, except that a lane whose result is `doubtful` gets `exact(…)`: for operations
 /// in which hardware differs from the host in rare cases. The closures capture nothing.
@@ -67,7 +67,7 @@ where
         unsafe { body::<T, Fast, Doubtful, Exact>(machine, instr) }
     }
     #[cfg(target_arch = "x86_64")]
-    if crate::execute::lanes::has_wide_vectors() {
+    if crate::vectors::has_wide_vectors() {
         return wide::<T, Fast, Doubtful, Exact>;
     }
     base::<T, Fast, Doubtful, Exact>

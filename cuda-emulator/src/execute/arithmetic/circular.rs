@@ -3,8 +3,8 @@
 //! Others are the library's.
 
 use super::float::{canonical, flush};
-use crate::execute::machine::{Flow, Machine};
-use crate::lower::code::{Handler, Instr, LANES};
+use crate::code::{Handler, Instr, LANES};
+use crate::execute::state::{Flow, Machine};
 
 /// Arguments up to here are done for all lanes together.
 const MOST: f32 = 1e6;
@@ -112,7 +112,7 @@ pub(crate) fn circular(cosine: bool, flushed: bool) -> Handler {
         unsafe { body::<C, F>(machine, instr) }
     }
     #[cfg(target_arch = "x86_64")]
-    if crate::execute::lanes::has_wide_vectors() {
+    if crate::vectors::has_wide_vectors() {
         return match (cosine, flushed) {
             (false, false) => wide::<false, false>,
             (false, true) => wide::<false, true>,

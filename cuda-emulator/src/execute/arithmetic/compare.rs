@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 
 use super::float::flush;
 use super::half::to_f32;
+use crate::code::Handler;
 use crate::execute::lanes::{choose, logic2, map3, test1, test2, test2_imm};
-use crate::lower::code::Handler;
 use crate::ptx::types::Type;
 
 /// The predicate `ops[0] = ops[1] cmp ops[2]`; `imm` must be [`operator_imm`] where there is one.

@@ -5,8 +5,8 @@
 use super::float::{canonical, flush, saturate};
 use super::half::{Bf16, F16, decode, encode};
 use super::round::{self, Rounding, round_to_odd};
+use crate::code::Handler;
 use crate::execute::lanes::{each1, each2, each3_imm, map1};
-use crate::lower::code::Handler;
 use crate::ptx::types::Type;
 
 const FLUSH: u64 = 4;
@@ -25,7 +25,7 @@ pub(crate) struct Conversion {
 }
 
 impl Conversion {
-    /// [`crate::lower::code::Instr::imm`] of the handlers.
+    /// [`crate::code::Instr::imm`] of the handlers.
     pub(crate) fn imm(self) -> u64 {
         self.rounding as u64
             | if self.flush { FLUSH } else { 0 }

@@ -2,8 +2,8 @@
 //! Double precision with the rounding modes other than to nearest: the CPU rounds, all lanes in one go.
 
 use super::round::{self, Rounding};
-use crate::execute::machine::{Flow, Machine};
-use crate::lower::code::{Handler, Instr, LANES};
+use crate::code::{Handler, Instr, LANES};
+use crate::execute::state::{Flow, Machine};
 
 /// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ type Doubles = [f64; LANES];
 
 /// `ops[0] = operation(ops[1], ops[2], ops[3])`, rounded as `imm` says. `None` where the CPU cannot.
 pub(crate) fn handler(operation: Operation) -> Option<Handler> {
-    if !crate::execute::lanes::has_wide_vectors() {
+    if !crate::vectors::has_wide_vectors() {
         return None;
     }
     #[cfg(target_arch = "x86_64")]
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn the_cpu_rounds_as_the_exact_arithmetic() {
-        if !crate::execute::lanes::has_wide_vectors() {
+        if !crate::vectors::has_wide_vectors() {
             return;
         }
         let edges = [0.0, -0.0, 1.0, -1.0, f64::MIN_POSITIVE, 5e-324, f64::MAX, f64::INFINITY, 1e-200, 3.0];

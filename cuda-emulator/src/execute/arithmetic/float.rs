@@ -9,8 +9,8 @@ use super::circular::circular;
 use super::directed::{self, Operation};
 use super::exponential::{exp2, log2};
 use super::round::{self, Rounding};
+use crate::code::Handler;
 use crate::execute::lanes::{each1, each3_imm, map1, map2, map3};
-use crate::lower::code::Handler;
 use crate::ptx::types::Type;
 
 /// The modifiers of an arithmetic instruction.
@@ -27,7 +27,7 @@ const FLUSH: u64 = 4;
 const SATURATE: u64 = 8;
 
 impl Modifiers {
-    /// [`crate::lower::code::Instr::imm`] of the handlers of this file.
+    /// [`crate::code::Instr::imm`] of the handlers of this file.
     pub(crate) fn imm(self) -> u64 {
         let flags = if self.flush { FLUSH } else { 0 } | if self.saturate { SATURATE } else { 0 };
         self.rounding as u64 | flags
@@ -315,7 +315,7 @@ pub(crate) struct Extremum {
 }
 
 impl Extremum {
-    /// [`crate::lower::code::Instr::imm`] of [`extremum`].
+    /// [`crate::code::Instr::imm`] of [`extremum`].
     pub(crate) fn imm(self) -> u64 {
         u64::from(self.max)
             | u64::from(self.propagate) << 1

@@ -3,8 +3,8 @@
 //! kept, then rounds once.
 
 use super::round::{Rounding, round_to_odd, two_sum};
+use crate::code::Handler;
 use crate::execute::lanes::{each1, each3_imm};
-use crate::lower::code::Handler;
 use crate::ptx::types::Type;
 
 /// A 16-bit floating-point format.
@@ -186,7 +186,7 @@ pub(crate) struct HalfModifiers {
 }
 
 impl HalfModifiers {
-    /// [`crate::lower::code::Instr::imm`] of [`binary`] and [`multiply_add`].
+    /// [`crate::code::Instr::imm`] of [`binary`] and [`multiply_add`].
     pub(crate) fn imm(self) -> u64 {
         let bit = |set: bool, bit: u64| if set { bit } else { 0 };
         bit(self.flush, FLUSH)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Integer arithmetic. Each function returns the handler for a type, or `None` when the instruction has no such form.
 
+use crate::code::Handler;
 use crate::execute::by_type::{by_sign, by_width};
 use crate::execute::lanes::{each2, map1, map2, map3, map3_imm};
-use crate::lower::code::Handler;
 use crate::ptx::types::Type;
 
 /// add, sub, mul.lo, mul.hi, div, rem, min, max: `ops[0] = ops[1] op ops[2]`.

@@ -3,8 +3,8 @@
 
 use super::half::{self, F16, decode, encode};
 use super::round::Rounding;
+use crate::code::Handler;
 use crate::execute::lanes::{each1, each3_imm, map1};
-use crate::lower::code::Handler;
 
 /// In the parameter of [`pack`]: `.relu`.
 pub(crate) const RELU: u64 = 1;

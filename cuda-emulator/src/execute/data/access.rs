@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the addresses of a memory instruction to checked host addresses.
 
-use crate::execute::machine::{FULL, Flow, Machine, lanes_of};
+use crate::code::{FULL, Instr, LANES, frame, lanes_of, window};
+use crate::execute::state::{Flow, Machine};
 use crate::launch::FaultKind;
-use crate::lower::code::{Instr, LANES, frame, window};
 
 /// The state space of an access, as in [`Instr::aux`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

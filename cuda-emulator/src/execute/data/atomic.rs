@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::access::{Access, aux};
+use crate::code::{Handler, Instr, LANES, lanes_of};
 use crate::execute::arithmetic::float::{canonical, flush};
 use crate::execute::arithmetic::half::{self, Format, decode, encode};
 use crate::execute::arithmetic::round::Rounding;
 use crate::execute::lanes::{handler, instance};
-use crate::execute::machine::{Flow, Machine, lanes_of};
-use crate::lower::code::{Handler, Instr, LANES};
+use crate::execute::state::{Flow, Machine};
 use crate::ptx::types::Type;
 
 handler! {

@@ -3,11 +3,11 @@
 
 use super::access::{Access, Place, aux};
 use super::atomic;
+use crate::code::{Handler, Instr, lanes_of};
 use crate::execute::cluster::with_rank;
-use crate::execute::machine::{Flow, Machine, lanes_of};
 use crate::execute::mbarrier::complete_bytes;
+use crate::execute::state::{Flow, Machine};
 use crate::launch::FaultKind;
-use crate::lower::code::{Handler, Instr};
 
 /// In [`Instr::aux`], where the source's place starts; the destination's is in the lowest bits.
 pub(crate) const SOURCE_SHIFT: u32 = 3;

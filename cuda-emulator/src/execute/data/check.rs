@@ -3,78 +3,18 @@
 //! global memory by different blocks without atomics between them, and reads of what nobody has written. Kernels go on; each
 //! finding is a line of the log.
 
-use std::collections::HashMap;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::access::{Access, aux};
 use crate::checks::checks;
-use crate::execute::block::Block;
-use crate::execute::machine::Machine;
-use crate::lower::code::Instr;
+use crate::code::Instr;
+use crate::execute::state::{Machine, SEVERAL};
 
 /// Lines that one process writes at most.
 const MAX_REPORTS: u32 = 100;
 /// Words of global memory that one launch remembers at most.
 const MAX_WORDS: usize = 16 << 20;
-/// In [`Access`] records: more than one warp or block has read.
-const SEVERAL: u32 = u32::MAX;
-
-/// The last access to a byte of shared memory. Epoch 0 means none; each barrier begins a new epoch.
-#[derive(Debug, Clone, Copy, Default)]
-struct Cell {
-    write_epoch: u32,
-    read_epoch: u32,
-    writer: u32,
-    reader: u32,
-    line: u32,
-    atomic: bool,
-}
-
-/// The history of a block's shared memory.
-#[derive(Debug)]
-pub(crate) struct Shadow {
-    cells: Vec<Cell>,
-    epoch: u32,
-    /// The block has done an atomic operation or a volatile read: it may know what others did.
-    synchronised: bool,
-}
-
-impl Shadow {
-    /// For a block with `bytes` bytes of shared memory, if anything is to be checked.
-    pub(crate) fn new(bytes: u32) -> Option<Box<Shadow>> {
-        let shadow = || {
-            Box::new(Shadow { cells: vec![Cell::default(); bytes as usize], epoch: 1, synchronised: false })
-        };
-        checks().any().then(shadow)
-    }
-
-    /// For the next block.
-    pub(crate) fn reset(&mut self) {
-        self.cells.fill(Cell::default());
-        self.epoch = 1;
-        self.synchronised = false;
-    }
-
-    /// A barrier: what follows comes after what was before.
-    pub(crate) fn next_epoch(&mut self) {
-        self.epoch = self.epoch.saturating_add(1);
-    }
-}
-
-/// The accesses to a word of global memory.
-#[derive(Debug, Clone, Copy, Default)]
-struct Word {
-    /// The number of the block that wrote it, plus 1.
-    writer: u32,
-    reader: u32,
-    line: u32,
-}
-
-/// The history of global memory during a launch.
-#[derive(Debug, Default)]
-pub(crate) struct History(Mutex<HashMap<u64, Word>>);
-
 impl Machine<'_> {
     /// Looks at an access of one lane to `bytes` checked bytes at the host address `host`.
     #[cold]
@@ -226,14 +166,5 @@ impl Machine<'_> {
         log::error!(
             "{what}, in kernel `{kernel}`, block ({bx},{by},{bz}), thread ({tx},{ty},{tz}), PTX line {line}"
         );
-    }
-}
-
-impl Block {
-    /// A barrier of some kind is complete.
-    pub(crate) fn synchronise(&mut self) {
-        if let Some(shadow) = &mut self.shadow {
-            shadow.next_epoch();
-        }
     }
 }

@@ -8,9 +8,9 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::access::{Access, aux};
 use super::pattern::{HALF, Pattern};
+use crate::code::{FULL, Handler, Instr, LANES, frame, lanes_of};
 use crate::execute::lanes::handler;
-use crate::execute::machine::{FULL, Flow, Machine, lanes_of};
-use crate::lower::code::{Handler, Instr, LANES, frame};
+use crate::execute::state::{Flow, Machine};
 
 handler! {
     /// `ops[0..n] = operation([ops[4] + imm])`: loads `n` elements of `S` (as `aux` says), widened to the registers `D`.

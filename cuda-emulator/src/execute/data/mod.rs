@@ -8,5 +8,4 @@ pub(crate) mod check;
 pub(crate) mod load_store;
 pub(crate) mod moves;
 mod pattern;
-pub(crate) mod ranges;
 pub(crate) mod texture_ops;

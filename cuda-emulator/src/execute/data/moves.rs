@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! mov: registers, parts of registers, and addresses of symbols.
 
+use crate::code::{Handler, Instr, LANES, frame, window};
 use crate::execute::lanes::{logic2, map1, map2};
-use crate::execute::machine::{Flow, Machine};
-use crate::lower::code::{Handler, Instr, LANES, frame, window};
+use crate::execute::state::{Flow, Machine};
 
 /// Copies a register of `bytes` bytes.
 pub(crate) fn copy(bytes: u32) -> Option<Handler> {

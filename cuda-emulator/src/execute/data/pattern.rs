@@ -2,8 +2,8 @@
 //! The addresses that most loads and stores have: one after the other, or all the same. They need one check for all lanes.
 
 use super::access::{Place, aux};
-use crate::execute::machine::{FULL, Machine};
-use crate::lower::code::{Instr, LANES};
+use crate::code::{FULL, Instr, LANES};
+use crate::execute::state::Machine;
 
 /// Lanes whose addresses are looked at together: blocks of 16 by 16 threads have two rows in a warp.
 pub(crate) const HALF: usize = LANES / 2;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::code::{Handler, Instr, LANES, lanes_of};
 use crate::execute::arithmetic::tiny_float::to_f16;
-use crate::execute::machine::{Flow, Machine, lanes_of};
+use crate::execute::state::{Flow, Machine};
 use crate::launch::FaultKind;
-use crate::lower::code::{Handler, Instr, LANES};
 use crate::texture::{self, Channel, Coordinates, Detail, Dimension, Point, Surface, Texture};
 
 /// The layout of [`Instr::aux`] of these instructions.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Kernels that launch graphs, and change nodes of graphs.
 
-use super::{Caller, End, with_status};
-use crate::execute::machine::{Flow, Machine};
+use super::caller::{Caller, End, with_status};
+use crate::code::{Handler, Instr};
+use crate::execute::state::{Flow, Machine};
 use crate::launch::FaultKind;
-use crate::lower::code::{Handler, Instr};
 use crate::nested::error::RuntimeError;
 use crate::nested::{NodeChange, Refusal};
 

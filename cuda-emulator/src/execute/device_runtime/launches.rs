@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Launches: a parameter buffer is made, filled by the kernel, and launched.
 
-use super::{Caller, End, for_each_thread, with_status};
-use crate::execute::machine::{Flow, Machine};
-use crate::lower::code::{Handler, Instr};
+use super::caller::{Caller, End, for_each_thread, with_status};
+use crate::code::{Handler, Instr};
+use crate::execute::state::{Flow, Machine};
 use crate::nested::error::RuntimeError;
 use crate::nested::{KernelTask, Prepared, Slot, Task};
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Queries of kernels about the device, and their memory.
 
-use super::{Caller, End, for_each_thread, with_status};
-use crate::execute::builtin::release;
-use crate::execute::machine::{Flow, Machine};
-use crate::lower::code::{Handler, Instr};
+use super::caller::{Caller, End, for_each_thread, with_status};
+use crate::code::{Handler, Instr};
+use crate::execute::heap::release;
+use crate::execute::state::{Flow, Machine};
 use crate::nested::error::RuntimeError;
 use crate::program::Kernel;
 

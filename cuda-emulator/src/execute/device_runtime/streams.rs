@@ -2,9 +2,9 @@
 //! Streams and events of kernels. Everything that a grid launches is run in the order of the launches, which is an order
 //! that all of them allow: what remains is that their handles are good.
 
-use super::{Caller, End, with_status};
-use crate::execute::machine::{Flow, Machine};
-use crate::lower::code::{Handler, Instr};
+use super::caller::{Caller, End, with_status};
+use crate::code::{Handler, Instr};
+use crate::execute::state::{Flow, Machine};
 use crate::nested::error::RuntimeError;
 
 /// cudaStreamNonBlocking, cudaEventDisableTiming: kernels can make no others.

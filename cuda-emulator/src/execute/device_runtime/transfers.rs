@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! cudaMemcpyAsync and cudaMemsetAsync in their forms: between places in global memory only.
 
-use super::{Caller, End, with_status};
-use crate::execute::machine::{Flow, Machine};
-use crate::lower::code::{Handler, Instr, window};
+use super::caller::{Caller, End, with_status};
+use crate::code::{Handler, Instr, window};
+use crate::execute::state::{Flow, Machine};
 use crate::nested::Task;
 use crate::nested::error::RuntimeError;
 use crate::nested::transfer::{Box3, Source, Transfer};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Branches, calls, returns, the stack.
 
+use crate::code::{Call, Piece};
 use crate::execute::{builtin, control};
-use crate::lower::code::{Call, Piece};
 use crate::lower::draft::{After, Arg, Register, Width};
 use crate::lower::function::{Function, Name};
 use crate::lower::linker::SymbolRef;

@@ -2,9 +2,9 @@
 //! mbarrier.
 
 use super::memory::{Address, address, place};
+use crate::code::Handler;
 use crate::execute::access::aux;
 use crate::execute::{control, mbarrier};
-use crate::lower::code::Handler;
 use crate::lower::draft::{Arg, Draft, Width};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! ld, st, cp.async and the cache hints.
 
+use crate::code::Piece;
 use crate::execute::access::{Place, aux};
 use crate::execute::load_store::{self, Transfer};
 use crate::execute::{bits, compare, control, moves};
-use crate::lower::code::Piece;
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::{Function, Name};
 use crate::lower::modifiers::Modifiers;
@@ -98,7 +98,7 @@ pub(super) fn address<'a>(
     Ok(Address::Register { register, wide: true, offset: 0 })
 }
 
-/// The part of [`crate::lower::code::Instr::aux`] that says where an access goes.
+/// The part of [`crate::code::Instr::aux`] that says where an access goes.
 pub(super) fn place(f: &Function<'_, '_>, space: StateSpace) -> u32 {
     let place = match space {
         StateSpace::Generic => Place::Generic,
@@ -293,7 +293,7 @@ fn destination(
 
 fn finish(
     f: &mut Function<'_, '_>,
-    handler: crate::lower::code::Handler,
+    handler: crate::code::Handler,
     ops: &[Arg; 5],
     imm: u64,
     aux: u32,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! mov, cvta, isspacep, mapa, getctarank.
 
+use crate::code::window;
 use crate::execute::{cluster, moves, special};
-use crate::lower::code::window;
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;

@@ -2,8 +2,8 @@
 //! mma, wmma, ldmatrix, stmatrix, movmatrix.
 
 use super::memory::{Address, address, place};
+use crate::code::fragment::{BitOperation, Element, Matrices, Role, Shape};
 use crate::execute::access::aux;
-use crate::execute::fragment::{BitOperation, Element, Matrices, Role, Shape};
 use crate::execute::{matrix_memory, quad_tensor, tensor};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;

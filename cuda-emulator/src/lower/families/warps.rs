@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Barriers, fences, and what the lanes of a warp do together.
 
-use crate::execute::barrier::{self, BarrierKind};
-use crate::execute::{cluster, control, warp_ops};
+use crate::execute::{BarrierKind, barrier, cluster, control, warp_ops};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The executor's state that translated code reads, and the functions that it calls.
+//! The executor's state that translated code reads.
 
 use std::ffi::c_void;
 
-use crate::execute::{Flow, Machine};
-use crate::lower::code::LANES;
-
 /// Words for scalar values on the way into and out of translated code.
-pub(super) const SCRATCH: usize = 1024;
+pub(crate) const SCRATCH: usize = 1024;
 
 /// The executor, as translated code sees it. Pointers are valid while the code runs.
 #[repr(C)]
@@ -43,11 +40,11 @@ pub(crate) struct View {
     pub(crate) scratch: [u64; SCRATCH],
 }
 
-/// Translated code: enters at an entry by its number; the result is the number of an exit, and above 32 bits what the last
-/// handler returned.
-pub(super) type NativeCode = unsafe extern "C" fn(*mut View, u32) -> u64;
+/// Translated code, entered at the entry with a number. The lower 32 bits of the result are the number of an exit, the upper
+/// ones the last handler's result.
+pub(crate) type NativeCode = unsafe extern "C" fn(*mut View, u32) -> u64;
 
-/// The results of [`call_handler`].
+/// The results of calling a handler from translated code.
 pub(crate) mod called {
     /// Go on.
     pub(crate) const NEXT: u32 = 0;
@@ -55,56 +52,6 @@ pub(crate) mod called {
     pub(crate) const FAULT: u32 = 2;
     /// Go on with the next instruction, but other lanes are active now.
     pub(crate) const CHANGED: u32 = 3;
-}
-
-/// Executes instruction `pc` for the lanes in `mask` (not 0) by its handler.
-///
-/// # Safety
-/// Called by translated code of the function that `machine` runs, whose frame holds the operands.
-pub(super) unsafe extern "C" fn call_handler(machine: *mut c_void, pc: u32, mask: u32) -> u32 {
-    // SAFETY: `View::machine` is the machine that entered translated code, which waits for its return; handlers fit their
-    // instructions (lowering).
-    unsafe {
-        let machine = &mut *machine.cast::<Machine<'_>>();
-        match machine.execute(pc, mask) {
-            (Flow::Next, true) => called::NEXT,
-            (Flow::Next, false) => called::CHANGED,
-            (Flow::Fault, _) => called::FAULT,
-            (Flow::Jump | Flow::Switch, _) => called::SWITCH,
-        }
-    }
-}
-
-/// Writes `base + stride * lane` to those of the first `count` lanes that are in `mask`.
-///
-/// # Safety
-/// `target` is a register of 32-bit lanes, or its part from some lane on.
-pub(super) unsafe extern "C" fn write_words(target: *mut u32, count: u32, base: u32, stride: u32, mask: u32) {
-    for lane in 0..(count as usize).min(LANES) {
-        if mask >> lane & 1 != 0 {
-            // SAFETY: `target` is a register with at least `count` lanes by this function's contract.
-            unsafe { *target.add(lane) = base.wrapping_add(stride.wrapping_mul(lane as u32)) };
-        }
-    }
-}
-
-/// As [`write_words`], of 64 bits.
-///
-/// # Safety
-/// As there.
-pub(super) unsafe extern "C" fn write_long_words(
-    target: *mut u64,
-    count: u32,
-    base: u64,
-    stride: u64,
-    mask: u32,
-) {
-    for lane in 0..(count as usize).min(LANES) {
-        if mask >> lane & 1 != 0 {
-            // SAFETY: `target` is a register with at least `count` lanes by this function's contract.
-            unsafe { *target.add(lane) = base.wrapping_add(stride.wrapping_mul(lane as u64)) };
-        }
-    }
 }
 
 impl View {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of a warp while it does not run, and its memory.
 
-use super::machine::lanes_of;
-use crate::lower::code::{LANES, Line};
+use super::native::Parked;
+use crate::code::{LANES, Line, lanes_of};
 
-/// Bytes of registers that the call stack of one warp may use: stops runaway recursion.
+/// The maximum number of bytes of registers of a warp's call stack: stops runaway recursion.
 const MAX_REGISTER_BYTES: usize = 16 << 20;
 
 /// One warp. `lane_pc` and `lane_base` are valid for the living lanes while the warp does not run, and for the lanes that are
@@ -13,45 +13,45 @@ const MAX_REGISTER_BYTES: usize = 16 << 20;
 pub(crate) struct Warp {
     /// Its number in the block.
     pub(crate) index: u32,
-    pub(super) registers: Vec<Line>,
+    pub(in crate::execute) registers: Vec<Line>,
     local: Vec<Line>,
     /// Bytes of local memory that each lane has; lane `n` has those from `n * stride` on.
-    pub(super) local_stride: u32,
-    pub(super) lane_pc: [u32; LANES],
-    pub(super) lane_base: [u32; LANES],
+    pub(in crate::execute) local_stride: u32,
+    pub(in crate::execute) lane_pc: [u32; LANES],
+    pub(in crate::execute) lane_base: [u32; LANES],
     /// Lanes that exist and have not exited.
     pub(crate) alive: u32,
     /// Lanes that wait at a block barrier.
-    pub(super) at_barrier: u32,
+    pub(in crate::execute) at_barrier: u32,
     /// Lanes that wait for others at a warp-synchronous instruction.
-    pub(super) at_sync: u32,
+    pub(in crate::execute) at_sync: u32,
     /// Lanes of `at_barrier` that wait for the other blocks of the cluster.
-    pub(super) at_cluster: u32,
+    pub(in crate::execute) at_cluster: u32,
     /// The phase of the cluster's barrier in which each lane arrived last.
-    pub(super) arrived_phase: [u32; LANES],
+    pub(in crate::execute) arrived_phase: [u32; LANES],
     /// threadIdx.x, .y and .z.
-    pub(super) tid: [[u32; LANES]; 3],
+    pub(in crate::execute) tid: [[u32; LANES]; 3],
     /// The lane that went on last when all had to take turns.
-    pub(super) favoured: u32,
+    pub(in crate::execute) favoured: u32,
     /// The lanes that were active at the end of its last turn.
-    pub(super) last: u32,
+    pub(in crate::execute) last: u32,
     /// It polled memory in its last turn, perhaps for a lane that waits for its own turn.
-    pub(super) polled: bool,
+    pub(in crate::execute) polled: bool,
     /// It has not run yet: all its lanes are at the first instruction, and `lane_pc` and `lane_base` do not say so.
-    pub(super) fresh: bool,
+    pub(in crate::execute) fresh: bool,
     /// The position of all its living lanes while they wait at a barrier. `lane_pc` and `lane_base` do not have it
     /// then.
-    pub(super) together: Option<(u32, u32)>,
+    pub(in crate::execute) together: Option<(u32, u32)>,
     /// LOCAL_BASE and LOCAL_TOP of the kernel's frame are as at its start.
-    pub(super) prepared: bool,
+    pub(in crate::execute) prepared: bool,
     /// Registers that are not in the frame.
-    pub(super) parked: Option<super::native::Parked>,
-    pub(super) parked_words: Vec<u64>,
+    pub(in crate::execute) parked: Option<Parked>,
+    pub(in crate::execute) parked_words: Vec<u64>,
 }
 
 impl Warp {
     /// Warp `index` of a block of that shape.
-    pub(super) fn new(index: u32, shape: [u32; 3]) -> Warp {
+    pub(in crate::execute) fn new(index: u32, shape: [u32; 3]) -> Warp {
         let threads = shape[0] * shape[1] * shape[2];
         let first = index * LANES as u32;
         let tid = [(1, shape[0]), (shape[0], shape[1]), (shape[0] * shape[1], u32::MAX)]
@@ -82,12 +82,12 @@ impl Warp {
     }
 
     /// threadIdx of a lane.
-    pub(super) fn thread_of(&self, lane: usize) -> [u32; 3] {
+    pub(in crate::execute) fn thread_of(&self, lane: usize) -> [u32; 3] {
         [self.tid[0][lane], self.tid[1][lane], self.tid[2][lane]]
     }
 
-    /// Makes the registers reach up to `bytes`; false when that is too much. Moves them.
-    pub(super) fn ensure_registers(&mut self, bytes: usize) -> bool {
+    /// Makes room for `bytes` bytes of registers, which may move them. Returns false if that is too much.
+    pub(in crate::execute) fn ensure_registers(&mut self, bytes: usize) -> bool {
         let lines = bytes.div_ceil(size_of::<Line>());
         if lines > self.registers.len() {
             if bytes > MAX_REGISTER_BYTES && !self.registers.is_empty() {
@@ -100,8 +100,8 @@ impl Warp {
         true
     }
 
-    /// Gives every lane at least `bytes` of local memory; false when that is more than `limit`. Moves it.
-    pub(super) fn ensure_local(&mut self, bytes: u32, limit: u32) -> bool {
+    /// Gives every lane at least `bytes` bytes of local memory, which may move it. Returns false if that is more than `limit`.
+    pub(in crate::execute) fn ensure_local(&mut self, bytes: u32, limit: u32) -> bool {
         if bytes <= self.local_stride {
             return true;
         }
@@ -123,12 +123,12 @@ impl Warp {
     }
 
     /// The frame at an offset of the registers.
-    pub(super) fn frame_at(&mut self, base: u32) -> *mut u8 {
+    pub(in crate::execute) fn frame_at(&mut self, base: u32) -> *mut u8 {
         self.registers.as_mut_ptr().cast::<u8>().wrapping_add(base as usize)
     }
 
     /// The local memory of all lanes.
-    pub(super) fn local_ptr(&mut self) -> *mut u8 {
+    pub(in crate::execute) fn local_ptr(&mut self) -> *mut u8 {
         self.local.as_mut_ptr().cast()
     }
 }
@@ -136,7 +136,7 @@ impl Warp {
 /// Registers of a warp that does not run; `place` is the byte offset of the register.
 impl Warp {
     /// Writes one lane of a 32-bit register.
-    pub(super) fn write_register(&mut self, place: usize, lane: usize, value: u32) {
+    pub(in crate::execute) fn write_register(&mut self, place: usize, lane: usize, value: u32) {
         let at = place + lane * 4;
         if let Some(Line(bytes)) = self.registers.get_mut(at / 64) {
             bytes[at % 64..at % 64 + 4].copy_from_slice(&value.to_ne_bytes());
@@ -144,7 +144,7 @@ impl Warp {
     }
 
     /// Writes all lanes of a 32-bit register, which begins a line.
-    pub(super) fn fill_register(&mut self, place: usize, value: u32) {
+    pub(in crate::execute) fn fill_register(&mut self, place: usize, value: u32) {
         let first = place / size_of::<Line>();
         let bytes = value.to_ne_bytes();
         let line = Line(std::array::from_fn(|index| bytes[index % 4]));
@@ -155,7 +155,7 @@ impl Warp {
     }
 
     /// Writes one lane of a predicate.
-    pub(super) fn write_predicate(&mut self, place: usize, lane: usize, value: bool) {
+    pub(in crate::execute) fn write_predicate(&mut self, place: usize, lane: usize, value: bool) {
         if let Some(Line(bytes)) = self.registers.get_mut(place / 64) {
             let word = &mut bytes[place % 64..place % 64 + 4];
             let old = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);

@@ -3,32 +3,32 @@
 //! way round.
 
 use super::shape::Kind;
-use crate::lower::code::LANES;
+use crate::code::LANES;
 
 /// A register that is scalars in translated code.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Item {
+pub(crate) struct Item {
     /// Its offset in the frame.
-    pub(super) place: u32,
+    pub(crate) place: u32,
     /// Bytes of a lane, 0 for predicates.
-    pub(super) bytes: u8,
-    pub(super) kind: Kind,
+    pub(crate) bytes: u8,
+    pub(crate) kind: Kind,
     /// The first of its scratch words.
-    pub(super) word: usize,
+    pub(crate) word: usize,
 }
 
 impl Item {
     /// The number of its scratch words.
-    pub(super) fn count(&self, groups: usize) -> usize {
+    pub(crate) fn count(&self, groups: usize) -> usize {
         if self.bytes == 0 || self.kind == Kind::Uniform { 1 } else { groups }
     }
 }
 
 /// An entry into translated code.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) pc: u32,
-    pub(super) items: Vec<Item>,
+pub(crate) struct Entry {
+    pub(crate) pc: u32,
+    pub(crate) items: Vec<Item>,
 }
 
 /// The reason for which translated code ended.
@@ -50,12 +50,12 @@ pub(crate) enum Code {
 
 /// A way out.
 #[derive(Debug, Clone)]
-pub(super) struct Exit {
-    pub(super) code: Code,
-    pub(super) pc: u32,
-    pub(super) items: Vec<Item>,
-    /// Lanes that are elsewhere: where, and which scratch word says which. Later ones count.
-    pub(super) parts: Vec<(u32, usize)>,
+pub(crate) struct Exit {
+    pub(crate) code: Code,
+    pub(crate) pc: u32,
+    pub(crate) items: Vec<Item>,
+    /// The positions of other lanes, each with the scratch word that has their mask. A later entry overrides an earlier one.
+    pub(crate) parts: Vec<(u32, usize)>,
 }
 
 /// Reads scalars out of a frame into `words`; false when the lanes in `active` (not 0) are not what the items say.
@@ -63,7 +63,7 @@ pub(super) struct Exit {
 /// # Safety
 /// The frame has the registers that the items name.
 #[inline(always)]
-pub(super) unsafe fn read_items(
+pub(crate) unsafe fn read_items(
     items: &[Item],
     frame: *const u8,
     groups: usize,
@@ -113,7 +113,7 @@ pub(super) unsafe fn read_items(
 /// # Safety
 /// As [`read_items`].
 #[inline(always)]
-pub(super) unsafe fn write_items(items: &[Item], frame: *mut u8, groups: usize, lanes: u32, words: &[u64]) {
+pub(crate) unsafe fn write_items(items: &[Item], frame: *mut u8, groups: usize, lanes: u32, words: &[u64]) {
     for item in items {
         // SAFETY: the frame has the registers that the items name by this function's contract.
         let place = unsafe { frame.add(item.place as usize) };

@@ -2,7 +2,7 @@
 //! The matrices of `mma` and `wmma` in the lanes of a warp: the layouts that the PTX manual draws for `mma`. Those of
 //! `wmma` are left open by the manual; here they are the same, for larger matrices block after block.
 
-use crate::lower::code::LANES;
+use super::lanes::LANES;
 
 /// Rows or columns of a matrix: no shape has more.
 pub(crate) const MAX_SIDE: usize = 32;

@@ -6,25 +6,24 @@ use cranelift_jit::JITModule;
 use super::entry::{Entry, Exit};
 use super::shape::Shape;
 use super::view::NativeCode;
-use crate::lower::code::{Code, Function};
 
 /// The kinds of lanes and code that a translation is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Variant {
-    pub(super) shape: Shape,
+pub(crate) struct Variant {
+    pub(crate) shape: Shape,
     /// Other lanes of the warp may be elsewhere: the frame holds their registers, too.
-    pub(super) partial: bool,
+    pub(crate) partial: bool,
 }
 
 /// A translated function.
-pub(super) struct Compiled {
+pub(crate) struct Compiled {
     /// `None` only while it is dropped.
-    pub(super) module: Option<JITModule>,
-    pub(super) code: NativeCode,
-    pub(super) entries: Vec<Entry>,
-    pub(super) exits: Vec<Exit>,
+    pub(crate) module: Option<JITModule>,
+    pub(crate) code: NativeCode,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) exits: Vec<Exit>,
     /// Bytes of its instructions.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 // SAFETY: the module is only kept to be freed; executable memory is the same for all threads.
@@ -40,6 +39,3 @@ impl Drop for Compiled {
         }
     }
 }
-
-/// Translates a function; `None` when it stays with the interpreter.
-pub(super) type Compile = fn(&Code, &Function, Variant) -> Option<Compiled>;

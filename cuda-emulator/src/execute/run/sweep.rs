@@ -4,17 +4,17 @@
 
 use std::ops::Range;
 
-use super::block::{Block, Progress};
-use super::machine::Machine;
-use super::schedule::{Stop, TURN};
-use crate::jit::{Native, Place};
-use crate::lower::code::Line;
+use super::outcome::{Progress, Stop};
+use super::schedule::TURN;
+use crate::code::Line;
+use crate::execute::state::{Block, Machine};
+use crate::native::{Place, place_at};
 
-/// Blocks that a worker takes at once, when they are short.
+/// The maximum number of blocks that a worker takes at once.
 const MAX_BATCH: u64 = 64;
-/// Batches that each worker gets at least: who has taken the last one must not keep all others waiting.
+/// The minimum number of batches per worker: the worker with the last batch must not keep all others waiting for long.
 const SHARES: u64 = 8;
-/// Sweeps that may end early, more than do not, before a launch goes on without.
+/// A launch stops sweeping when the sweeps that ended early outnumber the others by this.
 const MAX_FAILURES: u32 = 4;
 
 /// The sweeps of a worker.
@@ -39,7 +39,7 @@ impl Machine<'_> {
     fn start_place(&self) -> Option<&'_ Place> {
         let state = self.native.as_ref()?;
         let function = &self.grid.code.functions[self.grid.entry.function];
-        let place = Native::place(state.tables[0]?, function.entry_pc)?;
+        let place = place_at(state.tables[0]?, function.entry_pc)?;
         place.is_start().then_some(place)
     }
 
@@ -108,7 +108,7 @@ impl Machine<'_> {
         self.mask = warp.alive;
         self.frame = warp.frame_at(0);
         let state = self.native.as_mut()?;
-        let place = Native::place(state.tables[0]?, entry)?;
+        let place = place_at(state.tables[0]?, entry)?;
         let view = &mut *state.view;
         view.frame = self.frame;
         view.polled = &raw mut warp.polled;

@@ -5,14 +5,14 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Parts of a warp in each of which threadIdx.x counts up and threadIdx.y and .z stay: 1, 2 or 4.
-    pub(super) groups: usize,
+    pub(crate) groups: usize,
     /// threadIdx follows that rule.
-    pub(super) regular: bool,
+    pub(crate) regular: bool,
 }
 
 impl Shape {
     /// The number of different shapes.
-    pub(super) const COUNT: usize = 4;
+    pub(crate) const COUNT: usize = 4;
 
     /// Returns the shape of blocks of these dimensions.
     pub(crate) fn of(block: [u32; 3]) -> Shape {
@@ -26,14 +26,14 @@ impl Shape {
     }
 
     /// A number below [`Self::COUNT`].
-    pub(super) fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         if self.regular { self.groups.ilog2() as usize } else { 3 }
     }
 }
 
 /// The known facts about the lanes of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Nothing; they lie in the frame.
     Vector,
     /// All are equal.
@@ -44,7 +44,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// The facts that hold for both.
-    pub(super) fn join(self, other: Kind) -> Kind {
+    pub(crate) fn join(self, other: Kind) -> Kind {
         match (self, other) {
             (a, b) if a == b => a,
             (Kind::Uniform, Kind::Affine(0)) | (Kind::Affine(0), Kind::Uniform) => Kind::Affine(0),
@@ -53,7 +53,7 @@ impl Kind {
     }
 
     /// The step from lane to lane.
-    pub(super) fn stride(self) -> Option<i64> {
+    pub(crate) fn stride(self) -> Option<i64> {
         match self {
             Kind::Vector => None,
             Kind::Uniform => Some(0),

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Lowered code: what `lower` makes and `execute` runs.
+//! Lowered code, below both sides: `lower` makes it, and `execute` runs it.
 //!
 //! A warp's registers lie side by side, 32 lanes each: a 32-bit register is `[u32; 32]`, a predicate one bit mask. An
 //! operand is the byte offset of a register in the frame of the running function, or with [`CONSTANT`] set the offset of
 //! 32 equal lanes in [`Code::constants`].
 
+pub(crate) mod fragment;
+mod lanes;
+mod layout;
+
 use std::collections::HashMap;
 
 use crate::execute::{Flow, Machine};
+use crate::native::Native;
+use fragment::Matrices;
+pub(crate) use lanes::{FULL, LANES, lanes_of};
+pub(crate) use layout::{Line, dynamic_start, frame, function_at, window};
 
-/// Lanes of a warp.
-pub(crate) const LANES: usize = 32;
 /// Set in an operand that lies in the constant pool.
 pub(crate) const CONSTANT: u32 = 1 << 31;
 /// [`Instr::guard`] of an unconditional instruction.
@@ -44,11 +50,6 @@ pub(crate) struct Instr {
     pub(crate) aux: u32,
 }
 
-/// 32 lanes of 16 bits: the unit of register memory, so that every register is aligned for vector instructions.
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(64))]
-pub(crate) struct Line(pub(crate) [u8; 64]);
-
 /// The code of a whole program.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
@@ -60,7 +61,7 @@ pub(crate) struct Code {
     /// The operands of instructions that have more than [`Instr::ops`] holds: register offsets, or constants.
     pub(crate) operands: Vec<u32>,
     /// The matrices of matrix instructions.
-    pub(crate) matrices: Vec<crate::execute::fragment::Matrices>,
+    pub(crate) matrices: Vec<Matrices>,
     /// The targets of `brx.idx`.
     pub(crate) tables: Vec<Vec<u32>>,
     /// The handlers' knowledge of their operands, for the translator: entry `n` says where those of instruction `n` are
@@ -68,7 +69,7 @@ pub(crate) struct Code {
     pub(crate) shapes: Vec<Shape>,
     pub(crate) mentions: Vec<Mention>,
     /// The code of hot functions as instructions of this machine.
-    pub(crate) native: crate::jit::Native,
+    pub(crate) native: Native,
     /// The number of range caches that a worker needs.
     pub(crate) slots: u32,
     /// Some kernel asks where the reserved shared memory is.
@@ -153,41 +154,4 @@ pub(crate) struct Call {
     /// Arguments and return values in the caller's local memory.
     pub(crate) args: Vec<Piece>,
     pub(crate) returns: Vec<Piece>,
-}
-
-/// Hidden registers at the start of each frame: `[u32; 32]` each.
-pub(crate) mod frame {
-    /// The offset of the instruction at which `ret` continues.
-    pub(crate) const RETURN_PC: u32 = 0;
-    /// The frame of the caller.
-    pub(crate) const RETURN_BASE: u32 = 128;
-    /// The offset of the start of the function's local memory.
-    pub(crate) const LOCAL_BASE: u32 = 256;
-    /// The offset of its end, `alloca` included.
-    pub(crate) const LOCAL_TOP: u32 = 384;
-    /// The carry flag CC.CF, a predicate.
-    pub(crate) const CARRY: u32 = 512;
-    /// Bytes of all of these.
-    pub(crate) const HEADER: u32 = 576;
-}
-
-/// The address windows that are not host memory. Generic addresses of shared, local and parameter memory lie there.
-pub(crate) mod window {
-    /// `.param` of a kernel.
-    pub(crate) const PARAM: u64 = 0x0400_0000_0000;
-    /// `.local`
-    pub(crate) const LOCAL: u64 = 0x0500_0000_0000;
-    /// `.shared`
-    pub(crate) const SHARED: u64 = 0x0600_0000_0000;
-    /// Addresses of functions: this plus 16 times the index.
-    pub(crate) const FUNCTION: u64 = 0x0300_0000_0000;
-    /// Bytes of each window.
-    pub(crate) const BYTES: u64 = 1 << 32;
-}
-
-/// The index of the function whose address this is, if it is one at all.
-pub(crate) fn function_at(address: u64) -> Option<usize> {
-    let offset =
-        address.checked_sub(window::FUNCTION).filter(|offset| *offset < window::BYTES && offset % 16 == 0)?;
-    Some((offset / 16) as usize)
 }

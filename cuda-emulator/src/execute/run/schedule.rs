@@ -2,27 +2,16 @@
 //! Which lanes of a warp go on. Among the lanes that are deepest in calls, those with the lowest pc: the others wait
 //! until these catch up, so that lanes which went different ways meet again at the end of an `if` or loop by themselves.
 
-use super::machine::{FULL, Flow, Machine, lanes_of};
-use super::native::Resume;
+use super::outcome::{Resume, Stop};
+use crate::code::{FULL, GUARD_NOT, Instr, LANES, NO_GUARD, frame, lanes_of};
+use crate::execute::state::{Flow, Machine};
 use crate::launch::FaultKind;
-use crate::lower::code::{GUARD_NOT, Instr, LANES, NO_GUARD, frame};
 
 /// Backward jumps and calls until a warp makes room for the next one.
 pub(super) const TURN: u32 = 256;
 
 /// Backward jumps that reading volatile memory and atomics count as.
 pub(crate) const POLL_COST: u32 = 7;
-
-/// The reason for which a warp stopped running.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// Its turn is over.
-    Turn,
-    /// All its living lanes wait at barriers, or it has none left.
-    Blocked,
-    /// `machine.fault` is set.
-    Fault,
-}
 
 impl Machine<'_> {
     /// Runs warp `current` until it stops.
@@ -135,7 +124,7 @@ impl Machine<'_> {
 
     /// The current instruction reads what others may be about to write: its turn becomes shorter, and others follow.
     #[inline(always)]
-    pub(super) fn polls(&mut self) {
+    pub(in crate::execute) fn polls(&mut self) {
         self.budget = self.budget.saturating_sub(POLL_COST).max(1);
         self.warp().polled = true;
     }
@@ -153,7 +142,7 @@ impl Machine<'_> {
     }
 
     /// Writes down that the lanes in `mask` go on at `target` and the other active ones at the next instruction.
-    pub(super) fn split(&mut self, target: u32) {
+    pub(in crate::execute) fn split(&mut self, target: u32) {
         let (mask, next) = (self.mask, self.pc + 1);
         self.save();
         let active = self.active;
@@ -245,7 +234,7 @@ impl Machine<'_> {
     }
 
     /// Moves to the frame at `base`, which lies inside the registers.
-    pub(super) fn set_base(&mut self, base: u32) {
+    pub(in crate::execute) fn set_base(&mut self, base: u32) {
         let registers = &mut self.warp().registers;
         debug_assert!(base as usize + frame::HEADER as usize <= registers.len() * 64);
         let start = registers.as_mut_ptr().cast::<u8>();
@@ -255,7 +244,7 @@ impl Machine<'_> {
     }
 
     /// Ends the lanes in `mask`.
-    pub(super) fn end_lanes(&mut self) -> Flow {
+    pub(in crate::execute) fn end_lanes(&mut self) -> Flow {
         let (mask, next) = (self.mask, self.pc + 1);
         if mask != self.active {
             self.split(next);
@@ -275,7 +264,7 @@ impl Machine<'_> {
     /// For a warp-synchronous instruction that names the lanes `members`: `None` when all of them that live are here,
     /// otherwise what the handler must return.
     #[inline(always)]
-    pub(super) fn gather(&mut self, members: u32) -> Option<Flow> {
+    pub(in crate::execute) fn gather(&mut self, members: u32) -> Option<Flow> {
         if self.mask == FULL || members & !self.mask == 0 || std::mem::take(&mut self.force) {
             return None;
         }

@@ -1,60 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A block: its warps, its shared memory and its barriers.
+//! Blocks start, and their warps get turns.
 
-use std::rc::Rc;
-
-use super::barrier::Barrier;
-use super::cluster::Cluster;
-use super::data::check::Shadow;
-use super::grid::Grid;
-use super::machine::Machine;
-use super::schedule::Stop;
-use super::warp::Warp;
-use crate::lower::code::{LANES, Line, frame};
-
-/// Barriers of a block.
-pub(super) const BARRIERS: usize = 16;
-
-/// The offset in shared memory of a line that belongs to nobody, for a block with `bytes` bytes.
-pub(super) fn shared_spare(bytes: u32) -> u64 {
-    u64::from(bytes).next_multiple_of(64)
-}
-
-/// One resident block.
-#[derive(Debug)]
-pub(crate) struct Block {
-    /// blockIdx
-    pub(crate) index: [u32; 3],
-    /// Shared memory, and one line more (see [`shared_spare`]).
-    pub(super) shared: Vec<Line>,
-    /// Valid bytes of `shared`.
-    pub(super) shared_bytes: u32,
-    pub(super) warps: Vec<Warp>,
-    pub(super) barriers: [Barrier; BARRIERS],
-    /// Arrivals at barriers that are not complete.
-    pub(super) barrier_waiters: u32,
-    /// Threads that have not exited.
-    pub(crate) live: u32,
-    /// The cluster it belongs to, if clusters have more than one block, and the phase of its barrier that was seen last.
-    pub(super) cluster: Option<Rc<Cluster>>,
-    pub(super) cluster_phase: u32,
-    /// The record of accesses to its shared memory, when they are checked.
-    pub(super) shadow: Option<Box<Shadow>>,
-}
-
-/// The state of a block that ran for a while.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Progress {
-    Done,
-    /// All its warps have had a turn; `polled` when one of them seems to wait for memory to change.
-    Turn {
-        polled: bool,
-    },
-    Fault,
-}
+use super::outcome::{Progress, Stop};
+use crate::code::{LANES, Line, frame};
+use crate::execute::state::{Block, Grid, Machine, Shadow, Warp, shared_spare};
 
 impl Block {
-    /// An empty block of the grid's shape; [`Self::start`] makes it a certain one.
+    /// An empty block of the grid's shape. [`Self::start`] gives it an index.
     pub(super) fn new(grid: &Grid<'_>) -> Block {
         let shape = grid.launch.block;
         let warps = grid.threads.div_ceil(LANES as u32);
@@ -122,7 +74,7 @@ impl Machine<'_> {
         self.run_warps(0, false, false)
     }
 
-    /// Gives the warps from `first` on a turn; `ran` and `polled` are of those before.
+    /// Gives the warps from `first` on a turn. `ran` and `polled` describe the turns of the warps before it.
     pub(super) fn run_warps(&mut self, first: usize, mut ran: bool, mut polled: bool) -> Progress {
         for index in first..self.block.warps.len() {
             self.current = index;

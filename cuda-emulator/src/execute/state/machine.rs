@@ -2,16 +2,14 @@
 //! One worker's view of the warp that it runs: registers, active lanes, and how it got there.
 
 use super::block::Block;
-use super::data::ranges::RangeCache;
 use super::grid::Grid;
+use super::native::NativeState;
+use super::ranges::RangeCache;
 use super::warp::Warp;
+use crate::code::{CONSTANT, FULL, Instr, LANES, lanes_of};
 use crate::launch::{Fault, FaultKind};
-use crate::lower::code::{CONSTANT, Instr, LANES};
 
-/// All lanes.
-pub(crate) const FULL: u32 = u32::MAX;
-
-/// The next step of the main loop after an instruction.
+/// A handler's result: the next step of the main loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// Go on with the next instruction.
@@ -29,33 +27,33 @@ pub(crate) enum Flow {
 /// it; `constants` to the program's pool. Both hold while a handler runs. `mask` is a subset of `active`, which is a subset
 /// of the warp's living lanes.
 pub(crate) struct Machine<'l> {
-    pub(super) frame: *mut u8,
-    pub(super) constants: *const u8,
+    pub(in crate::execute) frame: *mut u8,
+    pub(in crate::execute) constants: *const u8,
     /// The lanes that execute the current instruction.
     pub(crate) mask: u32,
     /// The lanes that are at `pc`.
-    pub(super) active: u32,
-    pub(super) pc: u32,
+    pub(in crate::execute) active: u32,
+    pub(in crate::execute) pc: u32,
     /// Offset of `frame` in the warp's registers.
-    pub(super) base: u32,
-    /// The least pc at which other lanes of the same frame wait, or `u32::MAX`.
-    pub(super) merge_pc: u32,
-    /// Execute a warp-synchronous instruction although lanes are missing: they can never come.
-    pub(super) force: bool,
-    /// Backward jumps and calls left before others get their turn.
-    pub(super) budget: u32,
+    pub(in crate::execute) base: u32,
+    /// The lowest pc at which other lanes of the same frame wait, or `u32::MAX`.
+    pub(in crate::execute) merge_pc: u32,
+    /// Execute a warp-synchronous instruction without its missing lanes, which can never arrive.
+    pub(in crate::execute) force: bool,
+    /// The number of backward jumps and calls that are left in this turn.
+    pub(in crate::execute) budget: u32,
     /// Which warp of the block runs.
-    pub(super) current: usize,
-    pub(super) block: Box<Block>,
-    pub(super) grid: &'l Grid<'l>,
-    pub(super) ranges: RangeCache,
+    pub(in crate::execute) current: usize,
+    pub(in crate::execute) block: Box<Block>,
+    pub(in crate::execute) grid: &'l Grid<'l>,
+    pub(in crate::execute) ranges: RangeCache,
     /// The CPU has the wide vectors of `lanes`.
-    pub(super) wide: bool,
+    pub(in crate::execute) wide: bool,
     /// Every access is inspected.
-    pub(super) checks: bool,
-    pub(super) fault: Option<Box<Fault>>,
+    pub(in crate::execute) checks: bool,
+    pub(in crate::execute) fault: Option<Box<Fault>>,
     /// Translated code; `None` when everything is interpreted.
-    pub(super) native: Option<Box<super::native::NativeState<'l>>>,
+    pub(in crate::execute) native: Option<Box<NativeState<'l>>>,
 }
 
 /// A register or constant as lanes of `T`, whose size is the register's width.
@@ -166,29 +164,5 @@ impl Machine<'_> {
         let fault = Fault { kind, kernel: kernel.clone(), block, thread, address, ptx_line: line, message };
         self.fault = Some(Box::new(fault));
         Flow::Fault
-    }
-}
-
-/// The lanes of a mask, ascending.
-#[inline(always)]
-pub(crate) fn lanes_of(mask: u32) -> LaneIter {
-    LaneIter(mask)
-}
-
-/// See [`lanes_of`].
-pub(crate) struct LaneIter(u32);
-
-impl Iterator for LaneIter {
-    type Item = usize;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<usize> {
-        if self.0 == 0 {
-            return None;
-        }
-        let lane = self.0.trailing_zeros() as usize;
-        self.0 &= self.0 - 1;
-        // The mask says so to the optimiser: no bounds checks on `[T; 32]`.
-        Some(lane & (LANES - 1))
     }
 }

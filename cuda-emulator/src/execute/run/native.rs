@@ -1,62 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interpreter's side of translated code (`jit`): when it is entered, and what follows.
 
-use super::machine::{Flow, Machine, lanes_of};
-use super::schedule::Stop;
-use crate::jit::{ExitCode, Left, Mode, Native, Place, Shape, Table, View, called, mode};
+use super::barrier::whole_block;
+use super::outcome::{Resume, Stop};
+use crate::code::lanes_of;
+use crate::execute::state::{Flow, Machine, NativeState, Parked, shared_spare};
+use crate::native::{ExitCode, Left, Mode, Place, Shape, View, called, mode, place_at};
 
 /// Arrivals of a worker between two looks at the counters that all workers share.
 const SAMPLE: u32 = 16;
 
-/// A worker's way into translated code.
-pub(super) struct NativeState<'l> {
-    pub(super) shape: Shape,
-    /// The places for warps that are complete, and for parts of warps.
-    pub(super) tables: [Option<&'l Table>; 2],
-    /// Arrivals since the last look.
-    arrivals: [u32; 2],
-    pub(super) view: Box<View>,
-    /// The addresses of all variables, when the launch does not give that many.
-    globals: Vec<u64>,
-}
-
-/// A warp that left translated code at a barrier: some of its registers are in `Warp::parked_words` rather than in the
-/// frame.
-#[derive(Debug)]
-pub(super) struct Parked {
-    /// The place at which it continues, if the same lanes do.
-    place: *const Place,
-    active: u32,
-    base: u32,
-}
-
-/// The next step of the main loop.
-pub(super) enum Resume {
-    /// With the instruction at `pc`.
-    Interpret,
-    /// At `pc`, perhaps in translated code again.
-    Arrive,
-    Stop(Stop),
-}
-
-impl<'l> NativeState<'l> {
-    /// For a launch; `None` when it is interpreted.
-    pub(super) fn new(machine: &Machine<'l>) -> Option<Box<NativeState<'l>>> {
-        if mode() == Mode::Never || !machine.wide || machine.checks {
-            return None;
-        }
-        let launch = machine.grid.launch;
-        let native = &machine.grid.code.native;
-        let shape = Shape::of(launch.block);
-        let mut globals = Vec::new();
-        if launch.global_addresses.len() < launch.program.globals.len() {
-            globals = launch.global_addresses.to_vec();
-            globals.resize(launch.program.globals.len(), 0);
-        }
-        let tables = [false, true].map(|partial| native.table(shape, partial));
-        let view = View::new(launch.block, launch.grid);
-        Some(Box::new(NativeState { shape, tables, arrivals: [0; 2], view, globals }))
+/// A worker's state for a launch; `None` when it is interpreted.
+pub(super) fn native_state<'l>(machine: &Machine<'l>) -> Option<Box<NativeState<'l>>> {
+    if mode() == Mode::Never || !machine.wide || machine.checks {
+        return None;
     }
+    let launch = machine.grid.launch;
+    let native = &machine.grid.code.native;
+    let shape = Shape::of(launch.block);
+    let mut globals = Vec::new();
+    if launch.global_addresses.len() < launch.program.globals.len() {
+        globals = launch.global_addresses.to_vec();
+        globals.resize(launch.program.globals.len(), 0);
+    }
+    let tables = [false, true].map(|partial| native.table(shape, partial));
+    let view = View::new(launch.block, launch.grid);
+    Some(Box::new(NativeState { shape, tables, arrivals: [0; 2], view, globals }))
 }
 
 impl Machine<'_> {
@@ -81,7 +50,7 @@ impl Machine<'_> {
         let Some(state) = &mut self.native else { return Resume::Interpret };
         let active = self.active;
         let partial = active != self.block.warps[self.current].alive;
-        let place = state.tables[usize::from(partial)].and_then(|table| Native::place(table, self.pc));
+        let place = state.tables[usize::from(partial)].and_then(|table| place_at(table, self.pc));
         match place {
             Some(place) => self.enter(place),
             None => {
@@ -93,7 +62,7 @@ impl Machine<'_> {
                     if mode() == Mode::Always {
                         let state = self.native.as_ref();
                         let table = state.and_then(|state| state.tables[usize::from(partial)]);
-                        if let Some(place) = table.and_then(|table| Native::place(table, self.pc)) {
+                        if let Some(place) = table.and_then(|table| place_at(table, self.pc)) {
                             return self.enter(place);
                         }
                     }
@@ -130,7 +99,7 @@ impl Machine<'_> {
         view.globals = globals.as_ptr();
         view.shared_offsets = self.grid.entry.shared_offsets.as_ptr();
         view.shared_bytes = u64::from(self.grid.shared_bytes);
-        view.shared_spare = super::block::shared_spare(self.grid.shared_bytes);
+        view.shared_spare = shared_spare(self.grid.shared_bytes);
         self.native = Some(state);
     }
 
@@ -210,7 +179,7 @@ impl Machine<'_> {
         let (pc, active, base) = (self.pc, self.active, self.base);
         let partial = active != self.block.warps[self.current].alive;
         let Some(state) = &self.native else { return Resume::Interpret };
-        let place = state.tables[usize::from(partial)].and_then(|table| Native::place(table, pc + 1));
+        let place = state.tables[usize::from(partial)].and_then(|table| place_at(table, pc + 1));
         if let Some(place) = place {
             let warp = &mut self.block.warps[self.current];
             warp.parked_words.clear();
@@ -224,7 +193,7 @@ impl Machine<'_> {
         let code = &self.grid.code.instrs;
         if !partial
             && self.block.cluster.is_none()
-            && let Some(name) = super::barrier::whole_block(self, &code[pc as usize])
+            && let Some(name) = whole_block(self, &code[pc as usize])
         {
             self.warp().together = Some((pc, base));
             self.block.arrive_together(name, self.current, code);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A launch: blocks handed out to worker threads.
+//! The worker threads of a grid, which take its blocks.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -7,55 +7,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::block::{Block, Progress};
-use super::cluster::Cluster;
-use super::data::check::History;
-use super::data::ranges::RangeCache;
-use super::machine::Machine;
+use super::native::native_state;
+use super::outcome::Progress;
 use super::sweep::Sweep;
 use crate::checks::checks;
+use crate::code::{Code, Entry, dynamic_start};
+use crate::execute::state::{Block, Cluster, Grid, History, Machine, RangeCache};
 use crate::launch::{Fault, FaultKind, Launch};
-use crate::lower::code::{Code, Entry};
 use crate::nested::Children;
+use crate::vectors::has_wide_vectors;
 
-/// Blocks that one worker keeps side by side when they seem to wait for each other.
+/// The maximum number of blocks that one worker runs in turns if they seem to wait for each other.
 const MAX_RESIDENT: usize = 64;
 /// Turns of polling after which one more block becomes resident.
 const PATIENCE: u32 = 256;
-/// Bytes of what `%envreg1`/`%envreg2` point to in a cooperative launch: the grid barrier's counter is in it.
+/// Bytes of the workspace of a cooperative launch, with the counter of the grid's barrier. `%envreg1` and `%envreg2` have
+/// its address.
 const WORKSPACE_BYTES: u64 = 256;
-
-/// The state that all workers of a launch share.
-pub(crate) struct Grid<'l> {
-    pub(crate) launch: &'l Launch<'l>,
-    pub(crate) code: &'l Code,
-    pub(crate) entry: &'l Entry,
-    /// The launches by the grid itself.
-    pub(crate) children: &'l Children<'l>,
-    /// The parameter buffer, padded with zeros.
-    pub(crate) params: Vec<u8>,
-    /// Static and dynamic shared memory of a block, and the reserved one behind them.
-    pub(crate) shared_bytes: u32,
-    /// The start of the reserved shared memory, which has no bytes when the program does not ask for it.
-    pub(crate) reserved_start: u32,
-    /// Threads of a block.
-    pub(crate) threads: u32,
-    /// Device address of the workspace of a cooperative launch, else 0.
-    pub(crate) workspace: u64,
-    pub(crate) started: Instant,
-    /// Blocks of a cluster in each dimension; 1 without clusters.
-    pub(crate) cluster: [u32; 3],
-    blocks: u64,
-    /// The next cluster (block, without clusters) that nobody has taken.
-    next: AtomicU64,
-    stop: AtomicBool,
-    fault: Mutex<Option<Fault>>,
-    /// The record of accesses to global memory, when they are checked.
-    pub(super) history: History,
-}
+/// Bytes that the system keeps for itself in the shared memory of every block: cooperative_groups uses them.
+const RESERVED_SHARED_BYTES: u32 = 1024;
 
 /// Runs the launch; the checks of its shape are done.
-pub(crate) fn run<'l>(
+pub(super) fn run<'l>(
     launch: &'l Launch<'l>,
     code: &'l Code,
     entry: &'l Entry,
@@ -64,7 +37,7 @@ pub(crate) fn run<'l>(
     let mut params = launch.params.to_vec();
     params.resize(launch.kernel.param_bytes as usize, 0);
     let workspace = if launch.cooperative {
-        launch.memory.allocate(WORKSPACE_BYTES, 1).map_err(|error| shapeless(launch, error.to_string()))?
+        launch.memory.allocate(WORKSPACE_BYTES, 1).map_err(|error| launch.failure(error.to_string()))?
     } else {
         0
     };
@@ -95,7 +68,7 @@ pub(crate) fn run<'l>(
     let workers = launch.workers.max(1).min(usize::try_from(grid.blocks).unwrap_or(usize::MAX));
     std::thread::scope(|scope| {
         for _ in 1..workers {
-            // A thread that cannot be had leaves its work to the others.
+            // If a thread cannot be started, the others do its work.
             let builder = std::thread::Builder::new().name("cuda-emulator".into());
             if builder.spawn_scoped(scope, || Machine::new(&grid).work(workers)).is_err() {
                 break;
@@ -112,47 +85,10 @@ pub(crate) fn run<'l>(
     if launch.cancel.load(Ordering::Relaxed) && grid.stop.load(Ordering::Relaxed) {
         return Err(Fault {
             kind: FaultKind::Cancelled,
-            ..shapeless(launch, format!("kernel `{}` was cancelled", launch.kernel.name))
+            ..launch.failure(format!("kernel `{}` was cancelled", launch.kernel.name))
         });
     }
     Ok(())
-}
-
-/// Bytes that the system keeps for itself in the shared memory of every block: cooperative_groups uses them.
-const RESERVED_SHARED_BYTES: u32 = 1024;
-
-/// Dynamic shared memory starts behind the static one.
-pub(crate) fn dynamic_start(static_shared: u32) -> u32 {
-    static_shared.next_multiple_of(16)
-}
-
-/// A failure of the launch as a whole.
-pub(crate) fn shapeless(launch: &Launch<'_>, message: String) -> Fault {
-    Fault {
-        kind: FaultKind::LaunchFailed,
-        kernel: launch.kernel.name.clone(),
-        block: [0; 3],
-        thread: [0; 3],
-        address: 0,
-        ptx_line: 0,
-        message,
-    }
-}
-
-impl Grid<'_> {
-    /// Block `rank` of cluster `number`.
-    pub(super) fn block_index(&self, number: u64, rank: u32) -> [u32; 3] {
-        if self.cluster == [1; 3] && number < u64::from(self.launch.grid[0]) {
-            return [number as u32, 0, 0];
-        }
-        let [cx, cy, _] = self.cluster;
-        let inner = [rank % cx, rank / cx % cy, rank / (cx * cy)];
-        let clusters: [u64; 3] =
-            std::array::from_fn(|axis| u64::from(self.launch.grid[axis] / self.cluster[axis]));
-        let [x, y, _] = clusters;
-        let outer = [number % x, number / x % y, number / (x * y)];
-        std::array::from_fn(|axis| outer[axis] as u32 * self.cluster[axis] + inner[axis])
-    }
 }
 
 impl<'l> Machine<'l> {
@@ -171,18 +107,18 @@ impl<'l> Machine<'l> {
             block: Box::new(Block::new(grid)),
             grid,
             ranges: RangeCache::new(grid.code.slots as usize),
-            wide: super::lanes::has_wide_vectors(),
+            wide: has_wide_vectors(),
             checks: checks().any(),
             fault: None,
             native: None,
         };
-        machine.native = super::native::NativeState::new(&machine);
+        machine.native = native_state(&machine);
         machine
     }
 
     /// Takes blocks until none is left.
     fn work(&mut self, workers: usize) {
-        // All blocks of a cooperative launch must be resident; of others, one a worker until they wait for each other.
+        // All blocks of a cooperative launch must be resident; of others, one per worker until they wait for each other.
         let share = usize::try_from(self.grid.blocks.div_ceil(workers as u64)).unwrap_or(usize::MAX);
         let cooperative = self.grid.launch.cooperative;
         let (mut wanted, limit) = if cooperative { (share, usize::MAX) } else { (1, MAX_RESIDENT) };

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How often the functions of the driver API are spelled: what a new call costs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use regex::Regex;
+
+/// A row of the call table: its kind, its name, and the rest.
+const ROW: &str = r"(?ms)^ *0x[0-9a-f]{4} (\w+) (\w+)\((.*?); *$";
+/// Rows that the guest library derives its entry point from as well.
+const ENTRY: &str = " entry ";
+
+/// Lists that spell functions of the driver API: title, folders or files, and the pattern of one name.
+const LISTS: [(&str, &[&str], &str); 7] = [
+    ("prototypes", &["protocol/cuda-abi/src/prototypes"], r"\bfn (cu[A-Z]\w*)\b"),
+    ("rows", &["protocol/src/cuda/table"], r"\b0x[0-9a-f]{4} \w+ (cu[A-Z]\w*)\("),
+    ("worker's functions", &["vhost-cuda/src/worker/gpu"], r"(?m)^ *(?:un)?safe (cu[A-Z]\w*) \["),
+    ("worker's handlers", &["vhost-cuda/src/worker/handlers"], r"\bfn (cu[A-Z]\w*)\b"),
+    ("libcuda", &["guest-lib/libcuda/src"], r"(?m)^ *\w+ (cu[A-Z]\w*)(?: / \w+)? *\("),
+    ("libcudart", &["guest-lib/libcudart/src"], r"\bfn (cu[A-Z]\w*)\b"),
+    ("emulator", &["cuda-emulator/src/driver"], r"(?m)^ *(cu[A-Z]\w*)(?: \+ \w+)* =>"),
+];
+
+/// Prints the counts.
+pub fn print(root: &Path, sources: &[PathBuf]) -> Result<()> {
+    let texts = sources
+        .iter()
+        .filter(|file| !file.starts_with("tests"))
+        .map(|file| Ok((file.as_path(), without_comments(&fs::read_to_string(root.join(file))?))))
+        .collect::<Result<Vec<_>>>()?;
+    let table: Vec<_> = below(&texts, &["protocol/src/cuda/table"]).collect();
+    let (kinds, plain) = rows(&table);
+    let total: usize = kinds.values().sum();
+    let each: Vec<_> = kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    println!("call table: {total} rows: {}", each.join(", "));
+    let mut spelled = BTreeMap::<String, usize>::new();
+    for (title, folders, pattern) in LISTS {
+        let names = names(below(&texts, folders), &Regex::new(pattern)?);
+        println!("driver functions in {title}: {}", names.len());
+        names.into_iter().for_each(|name| *spelled.entry(name).or_default() += 1);
+    }
+    let spellings: usize = spelled.values().sum();
+    println!(
+        "driver functions: {}, spelled {spellings} times, {:.1} each",
+        spelled.len(),
+        spellings as f64 / spelled.len().max(1) as f64
+    );
+    let mut counts: Vec<_> = plain.iter().map(|name| files_with(&texts, name)).collect();
+    counts.sort_unstable();
+    if let (Some(median), Some(most)) = (counts.get(counts.len() / 2), counts.last()) {
+        println!(
+            "source files that name a plain call: {median} (median of {}), at most {most}",
+            counts.len()
+        );
+    }
+    Ok(())
+}
+
+/// The number of rows by kind, and the names of plain calls: `forward`, with an `entry` clause.
+fn rows<'t>(table: &[&'t str]) -> (BTreeMap<&'t str, usize>, Vec<&'t str>) {
+    let row = Regex::new(ROW).expect("a pattern");
+    let mut kinds = BTreeMap::new();
+    let mut plain = Vec::new();
+    for found in table.iter().flat_map(|text| row.captures_iter(text)) {
+        let (_, [kind, name, rest]) = found.extract();
+        *kinds.entry(kind).or_default() += 1;
+        if kind == "forward" && rest.contains(ENTRY) {
+            plain.push(name);
+        }
+    }
+    (kinds, plain)
+}
+
+/// The texts of the files below `folders`.
+fn below<'t>(texts: &'t [(&Path, String)], folders: &[&str]) -> impl Iterator<Item = &'t str> {
+    let inside = |file: &Path| folders.iter().any(|folder| file.starts_with(folder));
+    texts.iter().filter(move |(file, _)| inside(file)).map(|(_, text)| text.as_str())
+}
+
+fn names<'t>(texts: impl Iterator<Item = &'t str>, pattern: &Regex) -> BTreeSet<String> {
+    texts.flat_map(|text| pattern.captures_iter(text)).map(|found| found[1].to_owned()).collect()
+}
+
+/// The number of files that have `name` as a word.
+fn files_with(texts: &[(&Path, String)], name: &str) -> usize {
+    let word = Regex::new(&format!(r"\b{}\b", regex::escape(name))).expect("a pattern");
+    texts.iter().filter(|(_, text)| word.is_match(text)).count()
+}
+
+fn without_comments(text: &str) -> String {
+    text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code)).fold(
+        String::with_capacity(text.len()),
+        |mut all, line| {
+            all.push_str(line);
+            all.push('\n');
+            all
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "
+        0x0101 forward cuOne(a: u32) -> (b: u32) [no_code] entry last / cuOne_ptsz;
+        0x0102 forward cuTwo(a: u32) -> ()
+            as two(a);
+        0x0105 forward cuThree(a: [u8; 64]) -> () entry first;
+        0x0103 custom own_call() -> (); // 0x0104 custom cuGone() -> ();
+    ";
+
+    #[test]
+    fn rows_by_kind() {
+        let table = without_comments(TABLE);
+        let (kinds, plain) = rows(&[&table]);
+        assert_eq!(kinds.into_iter().collect::<Vec<_>>(), [("custom", 1), ("forward", 3)]);
+        assert_eq!(plain, ["cuOne", "cuThree"]);
+    }
+
+    #[test]
+    fn spellings_by_list() {
+        let found = |list: usize, text: &str| -> Vec<String> {
+            let pattern = Regex::new(LISTS[list].2).unwrap();
+            names(std::iter::once(text), &pattern).into_iter().collect()
+        };
+        assert_eq!(found(0, "fn cuOne(a: c_uint);"), ["cuOne"]);
+        assert_eq!(found(1, TABLE), ["cuGone", "cuOne", "cuThree", "cuTwo"]);
+        assert_eq!(
+            found(2, "    safe cuOne [] (a: c_uint) [];\n    unsafe cuTwo [] () [];"),
+            ["cuOne", "cuTwo"]
+        );
+        assert_eq!(found(3, "pub fn cuOne(\n    cx: &mut CallContext<'_>,\n"), ["cuOne"]);
+        assert_eq!(
+            found(4, "    call cuOne / cuOne_ptsz (api, a: u32) {\n        calls::cuTwo(&mut call)?"),
+            ["cuOne"]
+        );
+        assert_eq!(found(5, "fn cuOne(a: c_uint);"), ["cuOne"]);
+        assert_eq!(found(6, "    cuOne + cuOne_ptsz => one(a: u32);"), ["cuOne"]);
+    }
+
+    #[test]
+    fn files_that_name_a_call() {
+        let texts =
+            [(Path::new("a.rs"), "cuOne(1)".to_owned()), (Path::new("b.rs"), "cuOne_ptsz".to_owned())];
+        assert_eq!(files_with(&texts, "cuOne"), 1);
+    }
+}
