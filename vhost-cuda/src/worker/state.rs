@@ -260,7 +260,7 @@ impl SessionState {
         self.allocations().check(address, bytes).map(drop)
     }
 
-    /// Checks both of a copy's ranges (address, bytes), and keeps what windows they lie in until it is done.
+    /// Checks both of a copy's ranges (address, bytes), the destination first, and keeps what windows they lie in until it is done.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn hold(&self, ranges: [(u64, u64); 2]) -> CuResult<Held<'_>> {

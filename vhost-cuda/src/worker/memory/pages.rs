@@ -48,9 +48,9 @@ pub unsafe fn map_side_by_side(pieces: &[FilePiece], base: u64) -> io::Result<()
     let mut at = base;
     for together in pieces.chunk_by(|one, next| one.file.is(&next.file)) {
         let mapping = |piece: &FilePiece| {
-            let mapping =
-                Mapping { at: Some(at as usize), bytes: piece.bytes as usize, offset: piece.offset };
-            at += piece.bytes;
+            let &FilePiece { bytes, offset, writable, .. } = piece;
+            let mapping = Mapping { at: Some(at as usize), bytes: bytes as usize, offset, writable };
+            at += bytes;
             mapping
         };
         let mappings: Vec<Mapping> = together.iter().map(mapping).collect();
@@ -58,9 +58,9 @@ pub unsafe fn map_side_by_side(pieces: &[FilePiece], base: u64) -> io::Result<()
             // SAFETY: by this function's contract.
             GuestFile::Named(file) => unsafe { file.map(&mappings, |_, _| {}) }?,
             GuestFile::Whole(file) => {
-                for &Mapping { at, bytes, offset } in &mappings {
+                for mapping in &mappings {
                     // SAFETY: by this function's contract.
-                    unsafe { map_shared(file.as_raw_fd(), at, bytes, offset) }?;
+                    unsafe { map_shared(file.as_raw_fd(), mapping) }?;
                 }
             }
         }
@@ -87,6 +87,8 @@ pub struct FilePiece {
     pub offset: u64,
     /// Its bytes.
     pub bytes: u64,
+    /// It may be written.
+    pub writable: bool,
 }
 
 impl GuestPages {
@@ -346,7 +348,7 @@ impl PageList {
         let mut pieces: Vec<FilePiece> = Vec::new();
         let Some(listed) = &self.0 else { return Ok(pieces) };
         for piece in listed.pages.pieces(&listed.entries).ok_or(CudaError::INVALID_VALUE)? {
-            let FilePiece { file, offset, bytes } = &piece;
+            let FilePiece { file, offset, bytes, .. } = &piece;
             if !(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES)) {
                 return Err(CudaError::INVALID_VALUE);
             }
@@ -371,7 +373,7 @@ impl GuestPages {
                 let (found, start) = self.find(addr)?;
                 let bytes = left.min(found.region.bytes - start);
                 let offset = found.region.file_offset + start;
-                pieces.push(FilePiece { file: found.file.clone(), offset, bytes });
+                pieces.push(FilePiece { file: found.file.clone(), offset, bytes, writable: true });
                 left -= bytes;
                 addr = if left > 0 { addr.checked_add(bytes)? } else { addr };
             }
@@ -400,7 +402,7 @@ impl GuestPages {
             let pages = |piece: &FilePiece| {
                 let before = piece.offset % PAGE_BYTES;
                 let bytes = (before + piece.bytes).next_multiple_of(PAGE_BYTES) as usize;
-                Mapping { at: None, bytes, offset: piece.offset - before }
+                Mapping { at: None, bytes, offset: piece.offset - before, writable: piece.writable }
             };
             let mappings: Vec<Mapping> = together.iter().map(pages).collect();
             let mut pieces = together.iter();

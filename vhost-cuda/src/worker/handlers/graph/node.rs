@@ -488,7 +488,7 @@ pub fn graph_node_get_params(cx: &mut CallContext<'_>, node: GraphNodeId, kind: 
                 }
                 end.address = guest_address(cx, end.address);
                 if let Some(range) = cx.session.allocations().find(end.address.0)
-                    && range.origin == Origin::HostWindow
+                    && range.origin.is_window()
                 {
                     end.kind = COPY_HOST;
                 }
