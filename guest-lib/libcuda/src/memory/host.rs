@@ -119,9 +119,8 @@ fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), Cu
         return Err(CudaError::NOT_SUPPORTED);
     }
     let is_of_a_device = flags & IO_MEMORY != 0;
-    // For memory that the program may write, it is a hint.
     let read_only = flags & READ_ONLY != 0;
-    let flags = flags & (PORTABLE | DEVICEMAP) | DEVICEMAP;
+    let flags = flags & (PORTABLE | DEVICEMAP | READ_ONLY) | DEVICEMAP;
     let context = api.context()?.0;
     let device = api.driver.contexts.device_of(context)?;
     let memory = &api.driver.memory;
@@ -147,18 +146,13 @@ fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), Cu
     }
     let window = memory.window.take(page_bytes)?;
     let transport = api.driver.session.transport();
-    let adopted = transport.adopt(pages).map_err(|error| {
+    let adopted = transport.adopt(pages, read_only).map_err(|error| {
         log::debug!("Registering {bytes} bytes at {first:#x}: {error}");
         error.result()
     });
     let attached =
         adopted.and_then(|()| attach(api, pages, window, flags).inspect_err(|_| transport.release(pages)));
-    let attached = attached.map_err(|error| {
-        memory.window.give_back(window, page_bytes);
-        // `READ_ONLY_HOST_REGISTER_SUPPORTED` is 0: the device maps kept pages for writing, so mappings that the program
-        // may only read are not kept, nor are shared mappings of files.
-        if read_only && error == CudaError::INVALID_VALUE { CudaError::NOT_SUPPORTED } else { error }
-    })?;
+    let attached = attached.inspect_err(|_| memory.window.give_back(window, page_bytes))?;
     let range = HostRange {
         start: first,
         bytes: bytes as u64,
