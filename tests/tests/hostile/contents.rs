@@ -198,6 +198,7 @@ fn kept_memory(target: &mut Target) -> Result<()> {
         let copy = in_context(Opcode::memcpy_wait, &[dst, src, 4096, 0]);
         let answer = session.frontend.call(id, &copy)?;
         ensure!(answer.result == INVALID_VALUE, "a copy to memory to be read: {answer:?}");
+        session.expect(&in_context(Opcode::cuMemcpyDtoD_v2, &[dst, src, 4096]), &[INVALID_VALUE])?;
     }
     session.greet()
 }

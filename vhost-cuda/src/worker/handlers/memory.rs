@@ -309,7 +309,7 @@ pub fn upload(cx: &CallContext<'_>, dst: DevicePtr, stream: CUstream) -> CuResul
     if bytes == 0 {
         return Ok(());
     }
-    cx.session.check(dst.0, bytes)?;
+    cx.session.check_written(dst.0, bytes)?;
     copy::to_device(cx.session, ContextId(cx.home()), dst.0, &cx.bulk_in, stream)
 }
 
