@@ -27,6 +27,7 @@ use crate::{
     },
     transport::{
         FLAG_KEEP,
+        FLAG_READ,
         OP_CALL,
         OP_SHARE,
         OP_UNPIN,
@@ -35,6 +36,7 @@ use crate::{
     uapi::{
         Call,
         CALL_KEEP,
+        CALL_READ,
         CALL_TRACK, //
     }, //
 };
@@ -77,8 +79,8 @@ pub(crate) fn call(session: &Arc<Session>, call: &mut Call) -> Result {
 fn check(session: &Session, call: &Call) -> Result {
     let limits = &session.device.limits;
     let keep = call.flags & CALL_KEEP != 0;
-    let sane = call.flags & !(CALL_KEEP | CALL_TRACK) == 0
-        && (keep || call.flags & CALL_TRACK == 0)
+    let known = [0, CALL_KEEP, CALL_KEEP | CALL_TRACK, CALL_KEEP | CALL_READ];
+    let sane = known.contains(&call.flags)
         && call.reserved == 0
         && call.payload_bytes <= limits.payload_bytes
         && call.reply_bytes <= limits.payload_bytes
@@ -98,7 +100,7 @@ fn pin(session: &Session, addr: u64, bytes: u64, access: Access) -> Result<Optio
         return Ok(None);
     }
     let span = Span::new(addr, bytes).ok_or(EFAULT)?;
-    if access == Access::Keep && !span.is_page_aligned() {
+    if access.keeps() && !span.is_page_aligned() {
         return Err(EINVAL);
     }
     Ok(Some(Pinned::new(span, access, &session.ledger)?))
@@ -122,7 +124,12 @@ fn pin_watched(session: &Arc<Session>, call: &Call, tag: u64) -> Result<Option<P
 
 fn submit(session: &Arc<Session>, call: &mut Call) -> Result<(u64, crate::request::Pending)> {
     let keep = call.flags & CALL_KEEP != 0;
-    let access = if keep { Access::Keep } else { Access::Write };
+    let read = call.flags & CALL_READ != 0;
+    let access = match (keep, read) {
+        (false, _) => Access::Write,
+        (true, false) => Access::Keep,
+        (true, true) => Access::KeepRead,
+    };
     let input = pin(session, call.in_addr, call.in_bytes, Access::Read)?;
     let tag = if keep { session.new_tag() } else { 0 };
     let output = if call.flags & CALL_TRACK != 0 {
@@ -136,7 +143,7 @@ fn submit(session: &Arc<Session>, call: &mut Call) -> Result<(u64, crate::reques
     );
     let mut header = session.header(OP_CALL);
     let purpose = if keep {
-        header.flags = FLAG_KEEP;
+        header.flags = FLAG_KEEP | if read { FLAG_READ } else { 0 };
         header.tag = tag;
         Purpose::Keep(session.clone(), header.tag)
     } else {

@@ -74,6 +74,7 @@ enum virtio_cuda_access {
 	VIRTIO_CUDA_READ,
 	VIRTIO_CUDA_WRITE,
 	VIRTIO_CUDA_KEEP,
+	VIRTIO_CUDA_KEEP_READ,
 };
 
 int virtio_cuda_pin_pages(unsigned long start, int count,

@@ -41,9 +41,9 @@ int virtio_cuda_pin_pages(unsigned long start, int count,
 {
 	unsigned int flags = 0;
 
-	if (access != VIRTIO_CUDA_READ)
+	if (access == VIRTIO_CUDA_WRITE || access == VIRTIO_CUDA_KEEP)
 		flags |= FOLL_WRITE;
-	if (access == VIRTIO_CUDA_KEEP)
+	if (access == VIRTIO_CUDA_KEEP || access == VIRTIO_CUDA_KEEP_READ)
 		flags |= FOLL_LONGTERM;
 	return pin_user_pages_fast(start, count, flags, pages);
 }

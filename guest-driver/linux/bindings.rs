@@ -73,6 +73,7 @@ pub(crate) struct virtio_cuda_params {
 pub(crate) const VIRTIO_CUDA_READ: c_uint = 0;
 pub(crate) const VIRTIO_CUDA_WRITE: c_uint = 1;
 pub(crate) const VIRTIO_CUDA_KEEP: c_uint = 2;
+pub(crate) const VIRTIO_CUDA_KEEP_READ: c_uint = 3;
 pub(crate) const VIRTIO_CUDA_READABLE: u32 = 1;
 pub(crate) const VIRTIO_CUDA_HUNG_UP: u32 = 2;
 

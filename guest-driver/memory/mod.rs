@@ -65,6 +65,8 @@ pub(crate) enum Access {
     Write,
     /// Maps them for reading and writing until they are taken back.
     Keep,
+    /// Maps them for reading until they are taken back.
+    KeepRead,
 }
 
 impl Access {
@@ -73,7 +75,17 @@ impl Access {
             Self::Read => glue::VIRTIO_CUDA_READ,
             Self::Write => glue::VIRTIO_CUDA_WRITE,
             Self::Keep => glue::VIRTIO_CUDA_KEEP,
+            Self::KeepRead => glue::VIRTIO_CUDA_KEEP_READ,
         }
+    }
+
+    /// Returns whether the pages stay pinned after the request.
+    pub(crate) fn keeps(self) -> bool {
+        matches!(self, Self::Keep | Self::KeepRead)
+    }
+
+    fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Keep)
     }
 }
 
@@ -128,7 +140,9 @@ impl Pinned {
         let started = Stopwatch::start();
         let bytes = span.pages.checked_mul(PAGE_BYTES).ok_or(EINVAL)?;
         let (charges, count) = match access {
-            Access::Keep => (ledger.keep(bytes)?, Some(PinCount::new(span.pages)?)),
+            Access::Keep | Access::KeepRead => {
+                (ledger.keep(bytes)?, Some(PinCount::new(span.pages)?))
+            }
             Access::Read | Access::Write => (ledger.pass(bytes)?, None),
         };
         // INVARIANT: No frame yet.
@@ -185,7 +199,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let started = Stopwatch::start();
-        let dirty = self.access != Access::Read;
+        let dirty = self.access.writes();
         for run in &self.runs {
             // SAFETY: By the invariant these frames have page structs and a pin of ours each, which ends here.
             unsafe {

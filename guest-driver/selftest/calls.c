@@ -70,6 +70,9 @@ void arguments(void)
 	BAD(EINVAL, .reply_bytes = i.max_payload_bytes + 1);
 	BAD(EINVAL, .in_addr = PTR(page), .in_bytes = i.max_bulk_bytes + 1);
 	BAD(EINVAL, .out_addr = PTR(page), .out_bytes = ~0ull);
+	BAD(EINVAL, .flags = CALL_READ);
+	BAD(EINVAL, .flags = 8);
+	BAD(EINVAL, .flags = CALL_KEEP | CALL_TRACK | CALL_READ, .out_addr = PTR(page), .out_bytes = 4096);
 	BAD(EINVAL, .flags = CALL_KEEP);
 	BAD(EINVAL, .flags = CALL_KEEP, .out_addr = PTR(page), .out_bytes = 100);
 	BAD(EINVAL, .flags = CALL_KEEP, .out_addr = PTR(page) + 8, .out_bytes = 4088);

@@ -14,7 +14,8 @@ int failures;
 static const struct test tests[] = {
 	{ "info", info, 1 }, { "echo", echo, 1 }, { "arguments", arguments, 1 }, { "bulk", bulk, 1 },
 	{ "scattered", scattered, 1 }, { "file_mappings", file_mappings, 1 }, { "threads", threads, 1 },
-	{ "quota", quota, 1 }, { "keep", keep, 1 }, { "track", track, 1 }, { "pin_quota", pin_quota, 1 },
+	{ "quota", quota, 1 }, { "keep", keep, 1 }, { "keep_to_read", keep_to_read, 1 }, { "track", track, 1 },
+	{ "pin_quota", pin_quota, 1 },
 	{ "shared_area", shared_area, 1 }, { "events", events, 1 }, { "replies", replies, 1 },
 	{ "signals", signals, 1 }, { "killed", killed, 1 }, { "forked", forked, 1 },
 	{ "many_files", many_files, 1 }, { "latency", latency, 1 }, { "full_rings", full_rings, 0 },

@@ -38,6 +38,7 @@ struct cuda_call {
 #define CUDA_FRESH _IOW(0xC7, 3, uint64_t)
 #define CALL_KEEP 1
 #define CALL_TRACK 2
+#define CALL_READ 4
 enum { REPLY_OK, REPLY_INVALID, REPLY_SESSION_LOST, REPLY_NO_RESOURCES, REPLY_VERSION };
 enum { EVENT_SESSION_LOST = 1, EVENT_WAKE = 2 };
 
@@ -184,6 +185,7 @@ void file_mappings(void);
 void huge_pages(void);
 /* kept.c */
 void keep(void);
+void keep_to_read(void);
 void track(void);
 void pin_quota(void);
 void shared_area(void);

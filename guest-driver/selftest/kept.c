@@ -2,6 +2,7 @@
 /* Memory that the device keeps after a call, and shared areas. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -52,6 +53,52 @@ void keep(void)
 		CHECK_OK(ioctl_call(fd, &c));
 	}
 	munmap(p, BYTES);
+	close(fd);
+}
+
+/* The device keeps what the process may not write, and the file stays as it is. */
+void keep_to_read(void)
+{
+	static const int kinds[] = { MAP_PRIVATE, MAP_SHARED };
+	const size_t BYTES = 1 * MIB;
+	const char *path = "/tmp/driver_test.read";
+	int fd = open_device(), file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	unsigned char *q = map(BYTES);
+	unsigned long long answer[2];
+	unsigned long long sum;
+
+	for (size_t i = 0; i < BYTES; i++)
+		q[i] = i * 7 % 241;
+	sum = checksum(q, BYTES);
+	CHECK(file >= 0 && write(file, q, BYTES) == (ssize_t)BYTES);
+	for (unsigned int i = 0; i < 2; i++) {
+		unsigned char *p = mmap(NULL, BYTES, PROT_READ, kinds[i], file, 0);
+		struct cuda_call c = op_call(OP_SUM_FILL, 3, 0, answer, sizeof(answer));
+
+		CHECK(p != MAP_FAILED);
+		if (p == MAP_FAILED)
+			continue;
+		c.out_addr = PTR(p);
+		c.out_bytes = BYTES;
+		c.flags = CALL_KEEP;
+		CHECK_ERR(ioctl_call(fd, &c), EFAULT);
+		c.flags = CALL_KEEP | CALL_READ;
+		CHECK_OK(ioctl_call(fd, &c));
+		munmap(p, BYTES);
+		for (int again = 0; again < 2; again++) {
+			struct cuda_call d = op_call(OP_KEPT, c.tag, 9, answer, sizeof(answer));
+
+			CHECK_OK(ioctl_call(fd, &d));
+			CHECK(answer[0] == sum);
+		}
+		CHECK_OK(unpin(fd, c.tag));
+		CHECK_ERR(unpin(fd, c.tag), ENOENT);
+		memset(q, 0, BYTES);
+		CHECK(pread(file, q, BYTES, 0) == (ssize_t)BYTES && checksum(q, BYTES) == sum);
+	}
+	unlink(path);
+	close(file);
+	munmap(q, BYTES);
 	close(fd);
 }
 

@@ -70,6 +70,8 @@ pub const OP_SHARE: u32 = 6;
 
 /// [`RequestHeader::flags`]: the out entries are kept under [`RequestHeader::tag`] after the reply.
 pub const FLAG_KEEP: u32 = 1 << 0;
+/// [`RequestHeader::flags`], with [`FLAG_KEEP`]: the device only reads the kept memory.
+pub const FLAG_READ: u32 = 1 << 1;
 
 /// Head of the device-readable part. It is followed by `payload_bytes` of payload, then `in_entries` and
 /// `out_entries` of [`MemEntry`].

@@ -46,6 +46,9 @@ pub const CALL_KEEP: u32 = 1 << 0;
 /// With [`CALL_KEEP`]: the memory is pageable, and the process may unmap or replace it at any time. When it does,
 /// the driver takes the pages back by itself, soon, and [`VIRTIO_CUDA_FRESH`] reports it at once.
 pub const CALL_TRACK: u32 = 1 << 1;
+/// With [`CALL_KEEP`], without [`CALL_TRACK`]: the device only reads the out buffer, so the process need not be able to
+/// write it. A driver that does not know the flag answers `EINVAL`, and a device `EPROTO`.
+pub const CALL_READ: u32 = 1 << 2;
 
 /// Limits that a process has to respect.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]

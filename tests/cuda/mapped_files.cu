@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Copies of memory that is mapped from a file, as programs map weights: private and shared, with and without the right to
-// write. With the argument `register` it prints what cudaHostRegister answers for each instead.
+// write. The program registered_files registers them, too.
 #include "check.h"
 
 #include <cstring>
@@ -51,20 +51,7 @@ static void copy(const char *mapped) {
     CHECK(cudaFree(device));
 }
 
-static void try_to_register(const char *name, char *mapped) {
-    CHECK(cudaFree(nullptr));
-    for (const unsigned flags : {cudaHostRegisterDefault, cudaHostRegisterReadOnly}) {
-        const cudaError_t error = cudaHostRegister(mapped, BYTES, flags);
-        std::printf("%s, flags %u: %d\n", name, flags, (int)error);
-        cudaGetLastError();
-        if (error == cudaSuccess) {
-            copy(mapped);
-            CHECK(cudaHostUnregister(mapped));
-        }
-    }
-}
-
-int main(int argc, char **argv) {
+int main() {
     char path[] = "/tmp/mapped_files.XXXXXX";
     const int file = mkstemp(path);
     REQUIRE(file >= 0 && unlink(path) == 0);
@@ -74,12 +61,8 @@ int main(int argc, char **argv) {
     for (const Kind &kind : KINDS) {
         void *const mapped = mmap(nullptr, BYTES, kind.protection, kind.flags, file, 0);
         REQUIRE(mapped != MAP_FAILED);
-        if (argc > 1 && std::strcmp(argv[1], "register") == 0) {
-            try_to_register(kind.name, static_cast<char *>(mapped));
-        } else {
-            copy(static_cast<const char *>(mapped));
-            std::printf("%s: right\n", kind.name);
-        }
+        copy(static_cast<const char *>(mapped));
+        std::printf("%s: right\n", kind.name);
         REQUIRE(std::memcmp(mapped, contents.data(), BYTES) == 0);
         REQUIRE(munmap(mapped, BYTES) == 0);
     }

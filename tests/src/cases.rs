@@ -222,6 +222,7 @@ pub const CASES: &[Case] = &[
     Case::new("long_host_memory"),
     Case::new("registered_memory"),
     Case::new("mapped_files"),
+    Case::new("registered_files"),
     Case::new("host_pointers"),
     Case::new("reused_buffers"),
     Case::new("copies_in_streams"),

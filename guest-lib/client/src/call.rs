@@ -106,6 +106,7 @@ pub struct Call<'s> {
     output: UserMemory,
     keep: bool,
     track: bool,
+    read_only: bool,
     posted: bool,
     immediate: bool,
     way: Way,
@@ -126,6 +127,7 @@ impl<'s> Call<'s> {
             output: UserMemory::NONE,
             keep: false,
             track: false,
+            read_only: false,
             posted: false,
             immediate: false,
             way: Way::Any,
@@ -192,6 +194,12 @@ impl<'s> Call<'s> {
     /// With [`Call::keep`]: the pages may go at any time; [`crate::transport::Transport::is_fresh`] reports it.
     pub fn tracked(mut self) -> Self {
         self.track = true;
+        self
+    }
+
+    /// With [`Call::keep`]: the device only reads the pages, so that the program need not be able to write them.
+    pub fn to_read(mut self) -> Self {
+        self.read_only = true;
         self
     }
 
@@ -378,6 +386,7 @@ impl<'s> Call<'s> {
             output: if out_inline { UserMemory::NONE } else { self.output },
             keep: self.keep,
             track: self.track,
+            read_only: self.read_only,
             thread,
             delivers_output: |reply| {
                 ResultHeader::read_from_prefix(reply).is_ok_and(|(header, _)| header.result == 0)

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use virtio_cuda_protocol::transport::{PAGE_BYTES, PROTOCOL_VERSION};
 use virtio_cuda_protocol::uapi::{
-    CALL_KEEP, CALL_TRACK, Call, DEVICE_PATH, Info, Unpin, VIRTIO_CUDA_CALL, VIRTIO_CUDA_FRESH,
+    CALL_KEEP, CALL_READ, CALL_TRACK, Call, DEVICE_PATH, Info, Unpin, VIRTIO_CUDA_CALL, VIRTIO_CUDA_FRESH,
     VIRTIO_CUDA_INFO, VIRTIO_CUDA_UNPIN,
 };
 
@@ -119,6 +119,8 @@ impl Transport for DeviceNode {
     }
 
     unsafe fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {
+        let flags = [(request.keep, CALL_KEEP), (request.track, CALL_TRACK), (request.read_only, CALL_READ)];
+        let flags = flags.iter().filter(|(wanted, _)| *wanted).fold(0, |all, (_, flag)| all | flag);
         let mut call = Call {
             payload: request.payload.as_ptr() as u64,
             reply: request.reply.as_mut_ptr() as u64,
@@ -128,7 +130,7 @@ impl Transport for DeviceNode {
             in_bytes: request.input.bytes as u64,
             out_addr: request.output.address as u64,
             out_bytes: request.output.bytes as u64,
-            flags: if request.keep { CALL_KEEP } else { 0 } | if request.track { CALL_TRACK } else { 0 },
+            flags,
             ..Default::default()
         };
         loop {
@@ -226,7 +228,7 @@ impl Transport for DeviceNode {
     }
 
     /// The kernel pins any page of the process, and gives a forked child copies of pinned ones.
-    fn adopt(&self, _memory: UserMemory) -> Result<(), ClientError> {
+    fn adopt(&self, _memory: UserMemory, _read_only: bool) -> Result<(), ClientError> {
         Ok(())
     }
 

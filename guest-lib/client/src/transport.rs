@@ -77,6 +77,8 @@ pub struct Request<'a> {
     /// With `keep`: the pages are pageable, and the program may unmap them at any time; [`Transport::is_fresh`]
     /// reports that.
     pub track: bool,
+    /// With `keep`, without `track`: the device only reads the pages, so that the program need not be able to write them.
+    pub read_only: bool,
     /// Number of the calling thread, from 1: calls of different threads may travel apart.
     pub thread: u32,
     /// Returns whether a reply means that the device wrote `output`; otherwise the program's memory stays unchanged.
@@ -180,8 +182,9 @@ pub trait Transport: Send + Sync {
     /// Gives the pages of [`Transport::map`] back and leaves the addresses reserved and inaccessible.
     fn unmap(&self, memory: UserMemory);
 
-    /// Makes pages that the program already uses (page aligned) fit for keeping, contents unchanged.
-    fn adopt(&self, memory: UserMemory) -> Result<(), ClientError>;
+    /// Makes pages that the program already uses (page aligned) fit for keeping, contents unchanged. `read_only`: for
+    /// [`Request::read_only`].
+    fn adopt(&self, memory: UserMemory, read_only: bool) -> Result<(), ClientError>;
 
     /// Undoes one [`Transport::adopt`].
     fn release(&self, memory: UserMemory);

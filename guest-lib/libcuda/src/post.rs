@@ -10,8 +10,8 @@
 
 use std::sync::atomic::Ordering;
 
-use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::StreamId;
+use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::memory::table::ranges::DeviceRange;
@@ -37,6 +37,21 @@ impl Api {
             self.synchronized();
         }
         Ok(())
+    }
+
+    /// Waits for the current context's work, before host memory that it may use goes. Returns false if it must not: the wait
+    /// would end a capture. Then the driver waits, when it unregisters the memory.
+    ///
+    /// Errors: those of the work.
+    pub fn wait_for_work(&self) -> Result<bool, CudaError> {
+        if self.driver.captures.any() {
+            return Ok(false);
+        }
+        if let Ok(mut call) = self.in_context() {
+            calls::cuCtxSynchronize(&mut call)?;
+            self.synchronized();
+        }
+        Ok(true)
     }
 
     /// Returns whether nothing is there to be waited for.

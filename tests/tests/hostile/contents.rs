@@ -7,7 +7,7 @@ use vhost_cuda_tests::frontend::{CallParts, HIGH, parse_result};
 use vhost_cuda_tests::suite::Suite;
 use virtio_cuda_protocol::cuda::{CALL_IN_INLINE, CallHeader, Opcode, WINDOW_BASE};
 use virtio_cuda_protocol::transport::{
-    FLAG_KEEP, MemEntry, OP_CALL, OP_UNPIN, REPLY_INVALID, REPLY_OK, RequestHeader,
+    FLAG_KEEP, FLAG_READ, MemEntry, OP_CALL, OP_UNPIN, REPLY_INVALID, REPLY_OK, RequestHeader,
 };
 use zerocopy::IntoBytes;
 
@@ -187,5 +187,18 @@ fn kept_memory(target: &mut Target) -> Result<()> {
     ensure!(session.frontend.exchange(unpin.as_bytes(), 64)?.status == REPLY_OK, "unpin");
     // Nothing is mapped under that name, which is all that the reply says.
     ensure!(session.frontend.exchange(unpin.as_bytes(), 64)?.status == REPLY_OK, "unpinned twice");
+    // The driver says that it is only read; the process says nothing of it, and asks for a copy to it.
+    let read = RequestHeader { flags: FLAG_KEEP | FLAG_READ, ..keep(3) };
+    let at = WINDOW_BASE + (3 << 30);
+    let reply = session.frontend.request(read, &register(at, 8192), [&[], &pages])?;
+    let answer = parse_result(&reply.payload)?;
+    ensure!(reply.status == REPLY_OK && answer.result == 0, "memory to be read: {reply:?}");
+    let on_gpu = u64::from_le_bytes(answer.results[..].try_into().context("An address")?);
+    for (dst, src) in [(on_gpu, on_gpu + 4096), (on_gpu + 4096, on_gpu)] {
+        let copy = in_context(Opcode::memcpy_wait, &[dst, src, 4096, 0]);
+        let answer = session.frontend.call(id, &copy)?;
+        ensure!(answer.result == INVALID_VALUE, "a copy to memory to be read: {answer:?}");
+        session.expect(&in_context(Opcode::cuMemcpyDtoD_v2, &[dst, src, 4096]), &[INVALID_VALUE])?;
+    }
     session.greet()
 }

@@ -8,7 +8,7 @@ use vhost_cuda_tests::frontend::{BUFFER_BYTES, CallParts, FakeFrontend, HIGH, HI
 use vhost_cuda_tests::suite::Suite;
 use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
 use virtio_cuda_protocol::transport::{
-    FLAG_KEEP, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN, Open,
+    FLAG_KEEP, FLAG_READ, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN, Open,
     PROTOCOL_VERSION, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST, REPLY_VERSION,
     RequestHeader,
 };
@@ -60,7 +60,8 @@ fn headers(target: &mut Target) -> Result<()> {
         ("operation 0", RequestHeader { op: 0, ..call }),
         ("operation 7", RequestHeader { op: OP_SHARE + 1, ..call }),
         ("operation 2^32 - 1", RequestHeader { op: u32::MAX, ..call }),
-        ("unknown flags", RequestHeader { flags: 2, ..call }),
+        ("unknown flags", RequestHeader { flags: FLAG_KEEP | 4, tag: 1, ..call }),
+        ("read without keep", RequestHeader { flags: FLAG_READ, ..call }),
         ("all flags", RequestHeader { flags: u32::MAX, ..call }),
         ("a reserved field", RequestHeader { reserved: 1, ..call }),
         ("keep in a close", RequestHeader { op: OP_CLOSE, flags: FLAG_KEEP, ..call }),

@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use virtio_cuda_protocol::transport::{
-    FLAG_KEEP, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN, Open, PAGE_BYTES,
-    ReplyHeader, RequestHeader,
+    FLAG_KEEP, FLAG_READ, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN, Open,
+    PAGE_BYTES, ReplyHeader, RequestHeader,
 };
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
@@ -303,7 +303,8 @@ fn check_header(header: &RequestHeader) -> Result<(), Malformed> {
         OP_SHARE => header.payload_bytes == 0 && header.in_entries == 0 && header.out_entries > 0,
         _ => false,
     };
-    let flags_fit = header.flags & !FLAG_KEEP == 0 && (!keep || header.op == OP_CALL) && header.reserved == 0;
+    let flags_known = header.flags & !(FLAG_KEEP | FLAG_READ) == 0 && (keep || header.flags == 0);
+    let flags_fit = flags_known && (!keep || header.op == OP_CALL) && header.reserved == 0;
     let session_fits = (header.session == 0) == matches!(header.op, OP_HELLO | OP_OPEN);
     let tag_fits = header.tag == 0 || keep || matches!(header.op, OP_UNPIN | OP_SHARE);
     // A session of 0 in another operation is an unknown session, not a malformed request.

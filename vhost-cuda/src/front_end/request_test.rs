@@ -88,7 +88,8 @@ fn headers_that_do_not_fit_are_refused() {
     let bad = [
         RequestHeader { op: 0, ..good },
         RequestHeader { op: 99, ..good },
-        RequestHeader { flags: 2, ..good },
+        RequestHeader { flags: FLAG_READ, ..good },
+        RequestHeader { flags: FLAG_KEEP | 4, ..good },
         RequestHeader { reserved: 1, ..good },
         RequestHeader { tag: 1, ..good },
         RequestHeader { op: OP_HELLO, ..good },
@@ -151,6 +152,10 @@ fn kept_entries_are_whole_pages() {
     let outs = [entry(0x1000, 8192)];
     let (request, chain) = guest.request(keep(&outs), &[], &[], &outs, ROOM);
     assert_eq!(request.unwrap().header.tag, 3);
+    chain.complete(REPLY_OK, &[]);
+    let read = RequestHeader { flags: FLAG_KEEP | FLAG_READ, ..keep(&outs) };
+    let (request, chain) = guest.request(read, &[], &[], &outs, ROOM);
+    assert_eq!(request.unwrap().header.flags, FLAG_KEEP | FLAG_READ);
     chain.complete(REPLY_OK, &[]);
 }
 

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use vhost_user_backend::{VringRwLock, VringT};
-use virtio_cuda_protocol::transport::{FLAG_KEEP, OP_CALL, OP_SHARE, PAGE_BYTES, REPLY_OK, RequestHeader};
+use virtio_cuda_protocol::transport::{
+    FLAG_KEEP, FLAG_READ, OP_CALL, OP_SHARE, PAGE_BYTES, REPLY_OK, RequestHeader,
+};
 use virtio_queue::{QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace, GuestMemoryBackend};
 use zerocopy::IntoBytes;
@@ -118,7 +120,7 @@ fn request(choices: &mut Choices<'_>) -> Vec<u8> {
     let keep = choices.byte();
     let mut header = RequestHeader {
         op,
-        flags: if keep & 1 != 0 { FLAG_KEEP } else { 0 },
+        flags: if keep & 1 != 0 { FLAG_KEEP } else { 0 } | if keep & 8 != 0 { FLAG_READ } else { 0 },
         session: u64::from(keep & 2),
         tag: u64::from(keep & 4),
         payload_bytes: payload.into(),
@@ -184,6 +186,7 @@ fn check(memory: &Memory, request: &Request) {
     assert_eq!(request.payload.len(), request.header.payload_bytes as usize);
     let kept = request.header.op == OP_SHARE || request.header.flags & FLAG_KEEP != 0;
     assert!(!kept || matches!(request.header.op, OP_CALL | OP_SHARE));
+    assert!(request.header.flags & FLAG_READ == 0 || request.header.flags & FLAG_KEEP != 0);
     for entries in [&request.in_entries, &request.out_entries] {
         assert!(entries.len() <= MAX_ENTRIES as usize);
         assert!(entries.iter().map(|entry| u64::from(entry.bytes)).sum::<u64>() <= MAX_BULK_BYTES);

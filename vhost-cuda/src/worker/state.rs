@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use super::copy::Engine;
 use super::devices::DeviceFacts;
 use super::gpu::{CuResult, CudaError, Driver};
-use super::memory::allocations::Allocations;
+use super::memory::allocations::{Allocations, Origin};
 use super::memory::holds::{Held, Holds};
 use super::memory::host_memory::HostMemory;
 use super::memory::mapper::Mapper;
@@ -260,7 +260,17 @@ impl SessionState {
         self.allocations().check(address, bytes).map(drop)
     }
 
-    /// Checks both of a copy's ranges (address, bytes), and keeps what windows they lie in until it is done.
+    /// As [`Self::check`], of memory that is written.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, also for memory that the guest's process may only read.
+    pub fn check_written(&self, address: u64, bytes: u64) -> CuResult<()> {
+        match self.allocations().check(address, bytes)?.origin {
+            Origin::ReadOnlyWindow => Err(CudaError::INVALID_VALUE),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks both of a copy's ranges (address, bytes), the destination first, and keeps what windows they lie in until it is done.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn hold(&self, ranges: [(u64, u64); 2]) -> CuResult<Held<'_>> {

@@ -2,31 +2,40 @@
 
 //! The vhost-user front-end's side of setting the device up.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use range_alloc::RangeAllocator;
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
 };
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
-use virtio_cuda_protocol::transport::{CONFIG_MAGIC, Config, MAX_REQUEST_QUEUES, PROTOCOL_VERSION};
+use virtio_cuda_protocol::transport::{
+    CONFIG_MAGIC, Config, MAX_REQUEST_QUEUES, PAGE_BYTES, PROTOCOL_VERSION,
+};
 use vmm_sys_util::eventfd::EventFd;
 use zerocopy::FromBytes;
 
-use super::memory::{RAM_BASE, SharedRam};
+use super::memory::{MAX_RAM_BYTES, RAM_BASE, RamRange, SharedRam};
+use super::pages::{FileRegion, FileRegions};
 use super::queue::RequestQueue;
 use crate::ClientError;
 use crate::ring::Layout;
+use crate::transport::UserMemory;
 
 /// Time limit for one step of a daemon. A daemon that serves another process answers only after that process has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Request queues to set up at most: threads spread over them.
 const MAX_QUEUES: u32 = 4;
+/// The bytes of guest memory, the part without memory included: addresses have 46 bits on the oldest machines.
+const GUEST_BYTES: u64 = 1 << 45;
 
 /// A connected daemon and what it offers.
 pub struct Connection {
@@ -35,6 +44,8 @@ pub struct Connection {
     pub config: Config,
     /// Request queues to set up.
     pub queues: u32,
+    /// Pages of guest memory behind the memfd.
+    behind: Mutex<RangeAllocator<u64>>,
 }
 
 /// Sets up a failure's message.
@@ -62,7 +73,7 @@ impl Connection {
                 "{offered:?} offered, {needed:?} needed"
             )));
         }
-        let wanted = needed | VhostUserProtocolFeatures::MQ;
+        let wanted = needed | VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
         frontend.set_protocol_features(offered & wanted).map_err(refused(path, "protocol features"))?;
         frontend.set_owner().map_err(refused(path, "ownership"))?;
         frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
@@ -81,7 +92,8 @@ impl Connection {
         let features = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() | 1 << VIRTIO_F_VERSION_1;
         frontend.set_features(features).map_err(refused(path, "features"))?;
         let queues = config.num_request_queues.clamp(1, MAX_QUEUES);
-        Ok(Self { frontend, config, queues })
+        let behind = Mutex::new(RangeAllocator::new(MAX_RAM_BYTES / PAGE_BYTES..GUEST_BYTES / PAGE_BYTES));
+        Ok(Self { frontend, config, queues, behind })
     }
 
     /// Shows the daemon the memory and starts the queues.
@@ -126,6 +138,57 @@ impl Connection {
         self.frontend.set_vring_call(index, call)?;
         self.frontend.set_vring_kick(index, kick)?;
         self.frontend.set_vring_enable(index, true)
+    }
+}
+
+impl Connection {
+    fn behind(&self) -> MutexGuard<'_, RangeAllocator<u64>> {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The description of a stretch of a file for the daemon.
+fn region_info(range: RamRange, address: u64, mmap_offset: u64, file: RawFd) -> VhostUserMemoryRegionInfo {
+    VhostUserMemoryRegionInfo {
+        guest_phys_addr: range.guest_address(),
+        memory_size: range.bytes,
+        userspace_addr: address,
+        mmap_offset,
+        mmap_handle: file,
+    }
+}
+
+impl FileRegions for Connection {
+    fn add(&self, file: &File, offset: u64, memory: UserMemory) -> Result<FileRegion, ClientError> {
+        let pages = memory.bytes as u64 / PAGE_BYTES;
+        let range = self.behind().allocate_range(pages).map_err(|_| ClientError::Limit)?;
+        let region = FileRegion {
+            range: RamRange { offset: range.start * PAGE_BYTES, bytes: pages * PAGE_BYTES },
+            address: memory.address as u64,
+            file_offset: offset,
+        };
+        let info = region_info(region.range, region.address, offset, file.as_raw_fd());
+        match self.frontend.clone().add_mem_region(&info) {
+            Ok(_) => Ok(region),
+            Err(error) => {
+                log::debug!("The daemon does not take a file as memory: {error}");
+                self.behind().free_range(range);
+                Err(ClientError::Fault)
+            }
+        }
+    }
+
+    fn remove(&self, region: FileRegion) {
+        let FileRegion { range, address, file_offset } = region;
+        // The message carries no file.
+        match self.frontend.clone().remove_mem_region(&region_info(range, address, file_offset, -1)) {
+            Ok(()) => {
+                let first = range.offset / PAGE_BYTES;
+                self.behind().free_range(first..first + range.bytes / PAGE_BYTES);
+            }
+            // Its addresses are not used again.
+            Err(error) => log::debug!("The daemon does not give a file back: {error}"),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 use crate::ClientError;
 
 /// Bytes of the memfd. It is sparse: only what is in use takes memory. Bounds the pinned memory of a process.
-const RAM_BYTES: u64 = 64 << 30;
+pub const MAX_RAM_BYTES: u64 = 64 << 30;
 /// The least that is worth starting with, where address space is limited (`ulimit -v`).
 const MIN_RAM_BYTES: u64 = 1 << 30;
 /// Guest-physical address of its first byte. Not 0, so that a mistaken offset is no valid address; by it the daemon tells
@@ -63,7 +63,7 @@ impl RamRange {
 impl SharedRam {
     /// Makes and maps the memfd, as large as the limits of the process allow.
     pub fn new() -> io::Result<Self> {
-        let mut bytes = RAM_BYTES;
+        let mut bytes = MAX_RAM_BYTES;
         loop {
             match Self::with_bytes(bytes) {
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && bytes > MIN_RAM_BYTES => {
@@ -185,6 +185,6 @@ mod tests {
     #[test]
     fn too_much_is_a_limit() {
         let ram = SharedRam::new().expect("memfd");
-        assert!(matches!(ram.allocate(RAM_BYTES as usize + 1), Err(ClientError::Limit)));
+        assert!(matches!(ram.allocate(MAX_RAM_BYTES as usize + 1), Err(ClientError::Limit)));
     }
 }

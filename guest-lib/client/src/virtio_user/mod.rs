@@ -4,6 +4,7 @@
 //! virtio-user). One process is one "machine" with one session; its "RAM" is a memfd.
 
 mod handshake;
+mod mappings;
 mod memory;
 mod pages;
 mod queue;

@@ -1,26 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Which of the program's pages lie in the shared memfd, so that the worker can map the very same ones.
+//! Which of the program's pages the worker can map: those that lie in the shared memfd, and shared mappings of files that the
+//! daemon has been given.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_protocol::transport::MemEntry;
 
+use super::mappings::{Backing, Part, parts};
 use super::memory::{RamRange, SharedRam};
 use super::scattered::Scattered;
 use crate::ClientError;
 use crate::transport::UserMemory;
 
-/// A stretch of the program's addresses that maps a stretch of the memfd.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A stretch of the program's addresses that maps a stretch of guest memory.
+#[derive(Clone, Debug)]
 struct Run {
     bytes: usize,
+    /// Offset in guest memory: in the memfd, or behind it for [`Kind::File`].
     offset: u64,
     /// Number of adoptions; 0 for pages of [`SharedPages::map`].
     users: u32,
+    kind: Kind,
+    /// The program may write there.
+    writable: bool,
+}
+
+/// The relation of a run to the mapping that the program made.
+#[derive(Clone, Debug)]
+enum Kind {
+    /// The memfd's pages have taken the place of private ones, whose contents they have.
+    Moved,
+    /// The memfd's pages have taken the place of a read-only mapping of the file, from the offset on. They have the contents that
+    /// the file had then.
+    Copied(Arc<File>, u64),
+    /// The program's own mapping. The daemon has the file.
+    File(Arc<FileRegion>),
+}
+
+/// A stretch of a file that is guest memory.
+#[derive(Debug)]
+pub struct FileRegion {
+    /// Its place in guest memory, behind the memfd.
+    pub range: RamRange,
+    /// The address of a mapping of it in this process.
+    pub address: u64,
+    /// Its place in the file.
+    pub file_offset: u64,
+}
+
+/// The daemon, as far as it takes files for guest memory.
+pub trait FileRegions {
+    /// Makes a stretch of a file guest memory; the process has it mapped at `memory`.
+    fn add(&self, file: &File, offset: u64, memory: UserMemory) -> Result<FileRegion, ClientError>;
+
+    /// Undoes [`FileRegions::add`].
+    fn remove(&self, region: FileRegion);
+}
+
+/// Memory that a forked child has to part from its parent.
+#[derive(Clone, Copy, Debug)]
+struct Adopted {
+    memory: UserMemory,
+    writable: bool,
 }
 
 /// The runs by address; they do not overlap.
@@ -35,7 +82,10 @@ impl Runs {
         if head >= run.bytes {
             return;
         }
-        let tail = Run { bytes: run.bytes - head, offset: run.offset + head as u64, users: run.users };
+        let mut tail = Run { bytes: run.bytes - head, offset: run.offset + head as u64, ..run.clone() };
+        if let Kind::Copied(_, offset) = &mut tail.kind {
+            *offset += head as u64;
+        }
         run.bytes = head;
         self.0.insert(address, tail);
     }
@@ -60,11 +110,11 @@ impl Runs {
         gaps
     }
 
-    /// The memfd's stretches behind `memory`, if all of it lies there.
-    fn locate(&self, memory: UserMemory) -> Option<Vec<RamRange>> {
+    /// The stretches of guest memory behind `memory`, if all of it lies there, and whether all may be written.
+    fn locate(&self, memory: UserMemory) -> Option<(Vec<RamRange>, bool)> {
         let end = memory.address.checked_add(memory.bytes)?;
         let mut at = memory.address;
-        let mut found = Vec::new();
+        let (mut found, mut writable) = (Vec::new(), true);
         while at < end {
             let (&start, run) = self.0.range(..=at).next_back()?;
             let skip = at - start;
@@ -73,13 +123,14 @@ impl Runs {
             }
             let bytes = (run.bytes - skip).min(end - at);
             found.push(RamRange { offset: run.offset + skip as u64, bytes: bytes as u64 });
+            writable &= run.writable;
             at += bytes;
         }
-        Some(found)
+        Some((found, writable))
     }
 }
 
-/// The program's pages that are pages of the memfd.
+/// The program's pages that the worker can map.
 #[derive(Debug, Default)]
 pub struct SharedPages {
     /// Buffers of benchmarks.
@@ -88,7 +139,7 @@ pub struct SharedPages {
     /// The adopted stretches, for [`SharedPages::part_from_parent`], which cannot take the lock.
     ///
     /// Invariant: null, or a box that `publish` made; it is freed only after another took its place.
-    adopted: AtomicPtr<Vec<UserMemory>>,
+    adopted: AtomicPtr<Vec<Adopted>>,
 }
 
 impl SharedPages {
@@ -98,8 +149,12 @@ impl SharedPages {
 
     /// Tells a later child what is adopted.
     fn publish(&self, runs: &Runs) {
-        let adopted = runs.0.iter().filter(|(_, run)| run.users > 0);
-        let list: Vec<_> = adopted.map(|(&address, run)| UserMemory { address, bytes: run.bytes }).collect();
+        let adopted = runs.0.iter().filter(|(_, run)| run.users > 0 && !matches!(run.kind, Kind::File(_)));
+        let of_run = |(&address, run): (&usize, &Run)| Adopted {
+            memory: UserMemory { address, bytes: run.bytes },
+            writable: run.writable,
+        };
+        let list: Vec<_> = adopted.map(of_run).collect();
         let old = self.adopted.swap(Box::into_raw(Box::new(list)), Ordering::AcqRel);
         if !old.is_null() {
             // SAFETY: by the invariant it is a box; this thread, holding the lock, was the only one that
@@ -113,9 +168,9 @@ impl SharedPages {
     pub fn part_from_parent(&self) {
         // SAFETY: by the invariant it is null or a box, of which the child has its own copy.
         let Some(list) = (unsafe { self.adopted.load(Ordering::Acquire).as_ref() }) else { return };
-        for &memory in list {
+        for &Adopted { memory, writable } in list {
             // The error has no receiver: such a page stays shared.
-            let _ = make_private(memory);
+            let _ = make_private(memory, writable);
         }
     }
 
@@ -129,7 +184,9 @@ impl SharedPages {
         // A forked child must not share the pages: the GPU writes to them for the parent. A hint only.
         // SAFETY: the range was mapped just above.
         unsafe { libc::madvise(memory.address as *mut _, memory.bytes, libc::MADV_DONTFORK) };
-        self.runs().0.insert(memory.address, Run { bytes: memory.bytes, offset: range.offset, users: 0 });
+        let run =
+            Run { bytes: memory.bytes, offset: range.offset, users: 0, kind: Kind::Moved, writable: true };
+        self.runs().0.insert(memory.address, run);
         Ok(())
     }
 
@@ -145,38 +202,48 @@ impl SharedPages {
         }
     }
 
-    /// Moves the pages of `memory` into the memfd, contents unchanged; pages that are there already stay.
+    /// Lets the worker map the pages of `memory`; those that it can map already stay. `read_only`: for reading only.
     ///
-    /// Writes of other threads to such a page while it moves are lost: a program that registers memory while other
-    /// threads write to it must use the device node. Pages of the caller's own stack that are in use are refused.
-    pub fn adopt(&self, ram: &SharedRam, memory: UserMemory) -> Result<(), ClientError> {
-        if near_stack_pointer(memory) || !all_private_and_writable(memory)? {
+    /// Private pages move into the memfd, contents unchanged. Writes of other threads to such a page while it moves are lost: a
+    /// program that registers memory while other threads write to it must use the device node. Pages of the caller's own
+    /// stack that are in use are refused. The daemon is given the file of a shared mapping, if the process has it open for
+    /// reading and writing. If it does not, a copy takes the place of a mapping of a file on a disk that may only be read.
+    pub fn adopt(
+        &self,
+        ram: &SharedRam,
+        files: &dyn FileRegions,
+        memory: UserMemory,
+        read_only: bool,
+    ) -> Result<(), ClientError> {
+        let parts = parts(memory)?.ok_or(ClientError::Fault)?;
+        if parts.iter().any(|part| !part.writable && !read_only) {
             return Err(ClientError::Fault);
         }
         let mut runs = self.runs();
         runs.split(memory.address);
         runs.split(memory.address + memory.bytes);
-        for gap in runs.gaps(memory) {
-            let range = ram.allocate(gap.bytes)?;
-            // SAFETY: `gap` is readable, private memory of the program; the range is new and ours.
-            unsafe {
-                std::ptr::copy_nonoverlapping(gap.address as *const u8, ram.at(range.offset), gap.bytes);
+        let mut new = Vec::new();
+        let adopted = parts.iter().try_for_each(|part| {
+            runs.gaps(part.memory).into_iter().try_for_each(|gap| {
+                let run = adopt_part(ram, files, &part.of(gap))?;
+                runs.0.insert(gap.address, run);
+                new.push(gap.address);
+                Ok(())
+            })
+        });
+        match adopted {
+            Ok(()) => {
+                let inside = memory.address..memory.address + memory.bytes;
+                runs.0.range_mut(inside).for_each(|(_, run)| run.users += 1);
             }
-            if let Err(error) = map_shared(ram, gap, range.offset) {
-                ram.give_back(range);
-                return Err(error.into());
-            }
-            runs.0.insert(gap.address, Run { bytes: gap.bytes, offset: range.offset, users: 0 });
-        }
-        for (_, run) in runs.0.range_mut(memory.address..memory.address + memory.bytes) {
-            run.users += 1;
+            Err(_) => give_back(&mut runs, ram, files, new),
         }
         self.publish(&runs);
-        Ok(())
+        adopted
     }
 
-    /// Undoes one [`SharedPages::adopt`]: pages without a user become private again.
-    pub fn release(&self, ram: &SharedRam, memory: UserMemory) {
+    /// Undoes one [`SharedPages::adopt`]: mappings without a user become the program's own again.
+    pub fn release(&self, ram: &SharedRam, files: &dyn FileRegions, memory: UserMemory) {
         let mut runs = self.runs();
         runs.split(memory.address);
         runs.split(memory.address + memory.bytes);
@@ -184,34 +251,88 @@ impl SharedPages {
         for (&address, run) in runs.0.range_mut(memory.address..memory.address + memory.bytes) {
             run.users = run.users.saturating_sub(1);
             if run.users == 0 {
-                unused.push((address, *run));
+                unused.push(address);
             }
         }
-        for (address, run) in unused {
-            match make_private(UserMemory { address, bytes: run.bytes }) {
-                Ok(()) => {
-                    runs.0.remove(&address);
-                    ram.give_back(RamRange { offset: run.offset, bytes: run.bytes as u64 });
-                }
-                // Harmless: it stays shared, with no other process.
-                Err(error) => log::debug!("Cannot make memory private again: {error}"),
-            }
-        }
+        give_back(&mut runs, ram, files, unused);
         self.publish(&runs);
     }
 
-    /// Returns whether all of `memory` is in the memfd.
+    /// Returns whether the worker can map all of `memory`.
     pub fn hold(&self, memory: UserMemory) -> bool {
         self.scattered.hold(memory) || self.runs().locate(memory).is_some()
     }
 
-    /// The entries of `memory` for the device, if all of it is in the memfd.
-    pub fn entries(&self, memory: UserMemory) -> Option<Vec<MemEntry>> {
+    /// The entries of `memory` for the device, if the worker can map all of it, and whether the program may write all of it.
+    pub fn entries(&self, memory: UserMemory) -> Option<(Vec<MemEntry>, bool)> {
         if let Some(entries) = self.scattered.entries(memory) {
-            return Some(entries);
+            return Some((entries, true));
         }
-        let ranges = self.runs().locate(memory)?;
-        Some(ranges.into_iter().flat_map(|range| entries_of(range.guest_address(), range.bytes)).collect())
+        let (ranges, writable) = self.runs().locate(memory)?;
+        let entries = ranges.into_iter().flat_map(|range| entries_of(range.guest_address(), range.bytes));
+        Some((entries.collect(), writable))
+    }
+}
+
+/// Lets the worker map a part of a mapping, of which it can map nothing yet.
+fn adopt_part(ram: &SharedRam, files: &dyn FileRegions, part: &Part) -> Result<Run, ClientError> {
+    let Part { memory, writable, offset, .. } = *part;
+    if !part.shared || part.own {
+        return move_pages(ram, part, Kind::Moved);
+    }
+    match part.backing().ok_or(ClientError::Fault)? {
+        Backing::Writable(file) => {
+            let region = files.add(&file, offset, memory)?;
+            let offset = region.range.offset;
+            Ok(Run { bytes: memory.bytes, offset, users: 0, kind: Kind::File(Arc::new(region)), writable })
+        }
+        Backing::ReadOnly(file) => move_pages(ram, part, Kind::Copied(Arc::new(file), offset)),
+    }
+}
+
+/// Puts pages of the memfd in the place of a part, contents unchanged.
+fn move_pages(ram: &SharedRam, part: &Part, kind: Kind) -> Result<Run, ClientError> {
+    let Part { memory, writable, .. } = *part;
+    if near_stack_pointer(memory) {
+        return Err(ClientError::Fault);
+    }
+    let range = ram.allocate(memory.bytes)?;
+    // SAFETY: the memory is readable (`parts`), and the program's; the range is new and ours.
+    unsafe {
+        std::ptr::copy_nonoverlapping(memory.address as *const u8, ram.at(range.offset), memory.bytes);
+    }
+    if let Err(error) = map_over(memory, ram.fd(), range.offset, writable) {
+        ram.give_back(range);
+        return Err(error.into());
+    }
+    Ok(Run { bytes: memory.bytes, offset: range.offset, users: 0, kind, writable })
+}
+
+/// Ends the runs at `addresses`.
+fn give_back(runs: &mut Runs, ram: &SharedRam, files: &dyn FileRegions, addresses: Vec<usize>) {
+    for address in addresses {
+        let Some(run) = runs.0.remove(&address) else { continue };
+        if let Err(error) = restore(UserMemory { address, bytes: run.bytes }, &run) {
+            // Harmless: it stays shared, with no other process.
+            log::debug!("Cannot make memory the program's own again: {error}");
+            runs.0.insert(address, run);
+            continue;
+        }
+        match run.kind {
+            Kind::File(region) => {
+                Arc::into_inner(region).into_iter().for_each(|region| files.remove(region));
+            }
+            _ => ram.give_back(RamRange { offset: run.offset, bytes: run.bytes as u64 }),
+        }
+    }
+}
+
+/// Gives the program a mapping of its own again, with the same contents.
+fn restore(memory: UserMemory, run: &Run) -> io::Result<()> {
+    match &run.kind {
+        Kind::Moved => make_private(memory, run.writable),
+        Kind::Copied(file, offset) => map_over(memory, file.as_raw_fd(), *offset, false),
+        Kind::File(_) => Ok(()),
     }
 }
 
@@ -225,25 +346,22 @@ pub fn entries_of(address: u64, bytes: u64) -> impl Iterator<Item = MemEntry> {
     })
 }
 
-/// Maps the stretch of the memfd at `offset` over `memory`.
+/// Maps the stretch of the memfd at `offset` over `memory`, which the caller has reserved.
 pub fn map_shared(ram: &SharedRam, memory: UserMemory, offset: u64) -> io::Result<()> {
-    // SAFETY: the caller owns the addresses (a reservation, or private memory whose contents were copied to
-    // `offset`); the offset lies within the memfd.
-    let at = unsafe {
-        libc::mmap(
-            memory.address as *mut _,
-            memory.bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_FIXED,
-            ram.fd(),
-            offset as libc::off_t,
-        )
-    };
+    map_over(memory, ram.fd(), offset, true)
+}
+
+/// Maps the stretch of a file at `offset` over `memory`.
+fn map_over(memory: UserMemory, file: RawFd, offset: u64, writable: bool) -> io::Result<()> {
+    let (at, flags) = (memory.address as *mut libc::c_void, libc::MAP_SHARED | libc::MAP_FIXED);
+    let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+    // SAFETY: the callers own the addresses: a reservation, or memory of the program whose contents the file has.
+    let at = unsafe { libc::mmap(at, memory.bytes, protection, flags, file, offset as libc::off_t) };
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Replaces shared pages by private ones with the same contents, in one step.
-fn make_private(memory: UserMemory) -> io::Result<()> {
+fn make_private(memory: UserMemory, writable: bool) -> io::Result<()> {
     // SAFETY: a new mapping; then its pages replace those of `memory`, which the program goes on using and
     // which hold the same bytes.
     unsafe {
@@ -259,6 +377,11 @@ fn make_private(memory: UserMemory) -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
         std::ptr::copy_nonoverlapping(memory.address as *const u8, copy.cast(), memory.bytes);
+        if !writable && libc::mprotect(copy, memory.bytes, libc::PROT_READ) != 0 {
+            let error = io::Error::last_os_error();
+            libc::munmap(copy, memory.bytes);
+            return Err(error);
+        }
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let to = memory.address as *mut libc::c_void;
         if libc::mremap(copy, memory.bytes, memory.bytes, flags, to) == libc::MAP_FAILED {
@@ -278,108 +401,6 @@ fn near_stack_pointer(memory: UserMemory) -> bool {
     memory.address < pointer + 1024 && memory.address + memory.bytes > pointer.saturating_sub(DEPTH)
 }
 
-/// Returns whether all of `memory` is mapped readable, writable and private: moving shared memory would separate it
-/// from the processes that share it.
-fn all_private_and_writable(memory: UserMemory) -> io::Result<bool> {
-    let maps = std::fs::read_to_string("/proc/self/maps")?;
-    let end = memory.address + memory.bytes;
-    let mut at = memory.address;
-    for line in maps.lines() {
-        let mut words = line.split_whitespace();
-        let (Some(range), Some(permissions)) = (words.next(), words.next()) else { continue };
-        let Some((low, high)) = range.split_once('-') else { continue };
-        let (Ok(low), Ok(high)) = (usize::from_str_radix(low, 16), usize::from_str_radix(high, 16)) else {
-            continue;
-        };
-        if high <= at {
-            continue;
-        }
-        let ours = line.contains("/memfd:virtio-cuda");
-        if low > at || !permissions.starts_with("rw") || !(permissions.ends_with('p') || ours) {
-            return Ok(false);
-        }
-        at = high;
-        if at >= end {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PAGE: usize = 4096;
-
-    fn anonymous(pages: usize) -> UserMemory {
-        // SAFETY: a new mapping.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                pages * PAGE,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(at, libc::MAP_FAILED);
-        UserMemory { address: at as usize, bytes: pages * PAGE }
-    }
-
-    fn part(memory: UserMemory, first: usize, pages: usize) -> UserMemory {
-        UserMemory { address: memory.address + first * PAGE, bytes: pages * PAGE }
-    }
-
-    #[test]
-    fn adopted_pages_keep_their_contents_and_are_shared() {
-        let (ram, pages) = (SharedRam::new().expect("memfd"), SharedPages::default());
-        let memory = anonymous(4);
-        let first = memory.address as *mut u8;
-        // SAFETY: the test's own memory.
-        unsafe { first.add(PAGE).write(42) };
-        pages.adopt(&ram, memory).expect("adopted");
-        let entries = pages.entries(part(memory, 1, 2)).expect("located");
-        let offset: u64 = entries[0].addr - super::super::memory::RAM_BASE;
-        // SAFETY: `first` is the test's own memory; the offset was allocated for its pages.
-        unsafe {
-            assert_eq!(ram.at(offset).read(), 42);
-            ram.at(offset).write(43);
-            assert_eq!(first.add(PAGE).read_volatile(), 43, "both see the same page");
-        }
-        pages.release(&ram, memory);
-        assert!(pages.entries(memory).is_none());
-        // SAFETY: the test's own memory: `release` leaves private pages there.
-        assert_eq!(unsafe { first.add(PAGE).read_volatile() }, 43, "contents stay");
-    }
-
-    #[test]
-    fn overlapping_adoptions_are_counted_page_by_page() {
-        let (ram, pages) = (SharedRam::new().expect("memfd"), SharedPages::default());
-        let memory = anonymous(6);
-        pages.adopt(&ram, part(memory, 0, 3)).expect("adopted");
-        pages.adopt(&ram, part(memory, 2, 3)).expect("adopted");
-        assert!(pages.entries(part(memory, 0, 5)).is_some());
-        pages.release(&ram, part(memory, 0, 3));
-        assert!(pages.entries(part(memory, 0, 1)).is_none());
-        assert!(pages.entries(part(memory, 2, 3)).is_some(), "the second one still holds page 2");
-        pages.release(&ram, part(memory, 2, 3));
-        assert!(pages.entries(part(memory, 2, 1)).is_none());
-    }
-
-    #[test]
-    fn shared_and_missing_memory_is_refused() {
-        let (ram, pages) = (SharedRam::new().expect("memfd"), SharedPages::default());
-        assert!(pages.adopt(&ram, UserMemory { address: 0x1000, bytes: PAGE }).is_err());
-        let on_stack = 0u8;
-        let address = (&raw const on_stack as usize) & !(PAGE - 1);
-        assert!(pages.adopt(&ram, UserMemory { address, bytes: PAGE }).is_err());
-    }
-
-    #[test]
-    fn long_memory_becomes_several_entries() {
-        let entries: Vec<_> = entries_of(0x1000, (2 << 30) + 5).map(|e| (e.addr, e.bytes)).collect();
-        assert_eq!(entries, [(0x1000, 1 << 30), (0x4000_1000, 1 << 30), (0x8000_1000, 5)]);
-    }
-}
+#[path = "pages_test.rs"]
+mod tests;

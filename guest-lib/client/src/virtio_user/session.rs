@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use virtio_cuda_protocol::transport::{
-    FLAG_KEEP, Hello, MemEntry, OP_CALL, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN, Open, Opened,
+    FLAG_KEEP, FLAG_READ, Hello, MemEntry, OP_CALL, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN, Open, Opened,
     PROTOCOL_VERSION, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST, REPLY_VERSION, RequestHeader,
 };
 use zerocopy::{FromBytes, IntoBytes};
@@ -25,8 +25,8 @@ const MAX_BULK_BYTES: u64 = 1 << 30;
 
 /// A session over a vhost-user connection.
 pub struct VirtioUser {
-    /// Kept for its socket, whose end is the session's.
-    _connection: Connection,
+    /// The end of its socket is the session's.
+    connection: Connection,
     peer: RawFd,
     ram: SharedRam,
     queues: Vec<RequestQueue>,
@@ -60,7 +60,7 @@ impl VirtioUser {
         };
         let mut this = Self {
             peer: connection.as_raw_fd(),
-            _connection: connection,
+            connection,
             ram,
             queues,
             pages: SharedPages::default(),
@@ -149,16 +149,20 @@ impl VirtioUser {
         }
     }
 
-    /// The entries of `memory` for the device: its own addresses if it is in the memfd, else those of a staging buffer.
-    fn place(&self, memory: UserMemory) -> Result<(Vec<MemEntry>, Option<Buffer<'_>>), ClientError> {
+    /// The entries of `memory` for the device: its own addresses if the worker can map it, else those of a staging buffer.
+    fn place(
+        &self,
+        memory: UserMemory,
+        writes: bool,
+    ) -> Result<(Vec<MemEntry>, Option<Buffer<'_>>), ClientError> {
         if memory.bytes == 0 {
             return Ok((Vec::new(), None));
         }
         if memory.bytes > self.limits.bulk_bytes {
             return Err(ClientError::Limit);
         }
-        if let Some(entries) = self.pages.entries(memory) {
-            return Ok((entries, None));
+        if let Some((entries, writable)) = self.pages.entries(memory) {
+            return if writable || !writes { Ok((entries, None)) } else { Err(ClientError::Fault) };
         }
         let buffer = self.staging.take(&self.ram, memory.bytes)?;
         let entries = entries_of(buffer.range.guest_address(), memory.bytes as u64).collect();
@@ -193,7 +197,7 @@ impl Transport for VirtioUser {
     }
 
     unsafe fn call(&self, request: Request<'_>) -> Result<Reply, ClientError> {
-        let (input, input_buffer) = self.place(request.input)?;
+        let (input, input_buffer) = self.place(request.input, false)?;
         if let Some(buffer) = &input_buffer {
             let from = request.input.address as *const u8;
             // SAFETY: the input is readable by the contract of `Transport::call`; the buffer is at least as long and ours
@@ -201,9 +205,13 @@ impl Transport for VirtioUser {
             unsafe { from.copy_to_nonoverlapping(self.ram.at(buffer.range.offset), request.input.bytes) };
         }
         let (output, output_buffer) = if request.keep {
-            (self.pages.entries(request.output).ok_or(ClientError::Fault)?, None)
+            let (entries, writable) = self.pages.entries(request.output).ok_or(ClientError::Fault)?;
+            if !writable && !request.read_only {
+                return Err(ClientError::Fault);
+            }
+            (entries, None)
         } else {
-            self.place(request.output)?
+            self.place(request.output, true)?
         };
         let tag = if request.keep { self.next_tag.fetch_add(1, Ordering::Relaxed) } else { 0 };
         if request.track && !self.pages.scattered.track(tag, request.output) {
@@ -211,7 +219,7 @@ impl Transport for VirtioUser {
         }
         let header = RequestHeader {
             op: OP_CALL,
-            flags: if request.keep { FLAG_KEEP } else { 0 },
+            flags: if request.keep { FLAG_KEEP } else { 0 } | if request.read_only { FLAG_READ } else { 0 },
             session: self.session,
             tag,
             ..Default::default()
@@ -255,12 +263,12 @@ impl Transport for VirtioUser {
         self.pages.unmap(&self.ram, memory);
     }
 
-    fn adopt(&self, memory: UserMemory) -> Result<(), ClientError> {
-        self.pages.adopt(&self.ram, memory)
+    fn adopt(&self, memory: UserMemory, read_only: bool) -> Result<(), ClientError> {
+        self.pages.adopt(&self.ram, &self.connection, memory, read_only)
     }
 
     fn release(&self, memory: UserMemory) {
-        self.pages.release(&self.ram, memory);
+        self.pages.release(&self.ram, &self.connection, memory);
     }
 
     fn map_scattered(&self, bytes: usize) -> Option<UserMemory> {

@@ -76,8 +76,12 @@ impl Api {
         if !may || virtio_cuda_client::call::is_broken() || !ahead.wants(context, bytes) {
             return calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));
         }
-        // The call only waits for the context's work. If the device is idle, no call is needed.
-        let keeps = ahead.ours.load(Ordering::Relaxed) && self.is_idle()
+        // The driver would wait for the context's work, which this library must not do in its place: a wait for a context ends
+        // captures that another thread has begun meanwhile, and freeing memory does not.
+        if !self.is_idle() {
+            return calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));
+        }
+        let keeps = ahead.ours.load(Ordering::Relaxed)
             || calls::memory_free_or_keep(&mut self.in_context()?, DevicePtr(address))? != 0;
         if keeps {
             ahead.ours.store(true, Ordering::Relaxed);

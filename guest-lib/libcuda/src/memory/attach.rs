@@ -14,9 +14,10 @@ use crate::memory::table::pinned::{Attached, Pinned};
 use crate::memory::table::ranges::{HostKind, HostRange};
 use crate::memory::table::window::{PAGE_BYTES, round_up};
 
-/// `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_DEVICEMAP`.
+/// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP` and `CU_MEMHOSTREGISTER_READ_ONLY`.
 const PORTABLE: u32 = 1;
 const DEVICEMAP: u32 = 2;
+const READ_ONLY: u32 = 8;
 /// For less it is not asked what the machine has.
 const LARGE_BYTES: u64 = 64 << 20;
 
@@ -67,14 +68,15 @@ fn attach_new(
         window.give_back(address, page_bytes);
         return Err(CudaError::OUT_OF_MEMORY);
     }
-    let attached = keep(api, context, pages, address, PORTABLE | DEVICEMAP, false).and_then(|attached| {
-        if one_address && attached.device_address != address {
-            log::error!("Managed memory has another address in the worker: its window is not free");
-            api.driver.unpin(&attached.pinned);
-            return Err(CudaError::OUT_OF_MEMORY);
-        }
-        Ok(attached)
-    });
+    let attached =
+        keep(api, context, pages, address, PORTABLE | DEVICEMAP, Pages::Own).and_then(|attached| {
+            if one_address && attached.device_address != address {
+                log::error!("Managed memory has another address in the worker: its window is not free");
+                api.driver.unpin(&attached.pinned);
+                return Err(CudaError::OUT_OF_MEMORY);
+            }
+            Ok(attached)
+        });
     let attached = attached.inspect_err(|_| {
         transport.unmap(pages);
         window.give_back(address, page_bytes);
@@ -84,18 +86,39 @@ fn attach_new(
 
 /// Makes the device keep pages of the window that are mapped here.
 pub fn attach_window(api: Api, context: ContextId, pages: UserMemory) -> Result<Attached, CudaError> {
-    api.with_room(|| keep(api, context, pages, pages.address as u64, PORTABLE | DEVICEMAP, false))
+    api.with_room(|| keep(api, context, pages, pages.address as u64, PORTABLE | DEVICEMAP, Pages::Own))
 }
 
-/// Makes the device keep `pages`, mapped at `window` if it can.
+/// Makes the device keep `pages` of the program, mapped at `window` if it can. With `CU_MEMHOSTREGISTER_READ_ONLY` among
+/// the flags, the program need not be able to write them.
 pub fn attach(api: Api, pages: UserMemory, window: u64, flags: u32) -> Result<Attached, CudaError> {
     let context = api.context()?;
-    api.with_room(|| keep(api, context, pages, window, flags, false))
+    let writable = api.with_room(|| keep(api, context, pages, window, flags, Pages::Own));
+    match writable {
+        Err(CudaError::INVALID_VALUE) if flags & READ_ONLY != 0 => {}
+        outcome => return outcome,
+    }
+    match api.with_room(|| keep(api, context, pages, window, flags, Pages::ToRead)) {
+        // A kernel module or a daemon that does not know such calls.
+        Err(CudaError::UNKNOWN) => Err(CudaError::NOT_SUPPORTED),
+        outcome => outcome,
+    }
 }
 
 /// As [`attach`], of pages that the program may unmap at any time: the transport tells when they are others.
 pub fn attach_tracked(api: Api, pages: UserMemory, window: u64) -> Result<Attached, CudaError> {
-    keep(api, api.context()?, pages, window, 0, true)
+    keep(api, api.context()?, pages, window, 0, Pages::Tracked)
+}
+
+/// Pages that the device keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pages {
+    /// The program leaves them mapped, and can write them.
+    Own,
+    /// As `Own`. The device only reads them.
+    ToRead,
+    /// The program may unmap them at any time.
+    Tracked,
 }
 
 fn keep(
@@ -104,7 +127,7 @@ fn keep(
     pages: UserMemory,
     window: u64,
     flags: u32,
-    tracked: bool,
+    kind: Pages,
 ) -> Result<Attached, CudaError> {
     let limit = api.driver.session.limits().bulk_bytes as u64;
     let piece_bytes = (limit / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
@@ -113,7 +136,11 @@ fn keep(
         let call = api.driver.session.call().context(context);
         // SAFETY: pages of the program or of the window; this library makes no reference to either.
         let call = unsafe { call.keep(piece) };
-        if tracked { call.tracked() } else { call }
+        match kind {
+            Pages::Own => call,
+            Pages::ToRead => call.to_read(),
+            Pages::Tracked => call.tracked(),
+        }
     };
     if bytes <= piece_bytes {
         let mut call = call_keeping(pages);

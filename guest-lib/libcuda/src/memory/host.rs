@@ -2,10 +2,10 @@
 
 //! Pinned host memory: allocated in the address window, or registered where the program has it.
 
+use virtio_cuda_client::CudaError;
 use virtio_cuda_client::call::is_broken;
 use virtio_cuda_client::protocol::ContextId;
 use virtio_cuda_client::transport::UserMemory;
-use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
@@ -117,12 +117,9 @@ pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
         return Err(CudaError::INVALID_VALUE);
     }
     let nothing_to_wait_for = api.may_post(0) && !is_broken() && api.is_idle();
-    if !nothing_to_wait_for && let Ok(mut call) = api.in_context() {
-        calls::cuCtxSynchronize(&mut call)?;
-        api.synchronized();
-    }
+    let is_unused = nothing_to_wait_for || api.wait_for_work()?;
     let range = api.driver.memory.ranges.take_host(address, kind).ok_or(CudaError::INVALID_VALUE)?;
-    if kind != HostKind::Allocated {
+    if kind != HostKind::Allocated || !is_unused {
         api.driver.detach(&range);
         return Ok(());
     }
@@ -146,9 +143,8 @@ fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), Cu
         return Err(CudaError::NOT_SUPPORTED);
     }
     let is_of_a_device = flags & IO_MEMORY != 0;
-    // For memory that the program may write, it is a hint.
     let read_only = flags & READ_ONLY != 0;
-    let flags = flags & (PORTABLE | DEVICEMAP) | DEVICEMAP;
+    let flags = flags & (PORTABLE | DEVICEMAP | READ_ONLY) | DEVICEMAP;
     let context = api.context()?.0;
     let device = api.driver.contexts.device_of(context)?;
     let memory = &api.driver.memory;
@@ -174,18 +170,13 @@ fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), Cu
     }
     let window = memory.window.take(page_bytes)?;
     let transport = api.driver.session.transport();
-    let adopted = transport.adopt(pages).map_err(|error| {
+    let adopted = transport.adopt(pages, read_only).map_err(|error| {
         log::debug!("Registering {bytes} bytes at {first:#x}: {error}");
         error.result()
     });
     let attached =
         adopted.and_then(|()| attach(api, pages, window, flags).inspect_err(|_| transport.release(pages)));
-    let attached = attached.map_err(|error| {
-        memory.window.give_back(window, page_bytes);
-        // `READ_ONLY_HOST_REGISTER_SUPPORTED` is 0: the device maps kept pages for writing, so mappings that the program
-        // may only read are not kept, nor are shared mappings of files.
-        if read_only && error == CudaError::INVALID_VALUE { CudaError::NOT_SUPPORTED } else { error }
-    })?;
+    let attached = attached.inspect_err(|_| memory.window.give_back(window, page_bytes))?;
     let range = HostRange {
         start: first,
         bytes: bytes as u64,
@@ -215,10 +206,7 @@ fn unregister(api: Api, start: HostPtr) -> Result<(), CudaError> {
         _ if api.driver.memory.claims.owns(address, 1) => return Err(CudaError::INVALID_VALUE),
         _ => return Err(CudaError::HOST_MEMORY_NOT_REGISTERED),
     }
-    if let Ok(mut call) = api.in_context() {
-        calls::cuCtxSynchronize(&mut call)?;
-        api.synchronized();
-    }
+    api.wait_for_work()?;
     let range = api.driver.memory.ranges.take_host(address, HostKind::Registered);
     api.driver.detach(&*range.ok_or(CudaError::HOST_MEMORY_NOT_REGISTERED)?);
     Ok(())

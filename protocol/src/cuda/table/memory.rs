@@ -46,8 +46,8 @@ macro_rules! memory_calls {
             /// Makes allocations of `bytesize` bytes each, as many as addresses (64 bits each) fit the room, at
             /// most 64. Bulk out: the addresses. Fewer if memory runs out; an error if there is none at all.
             0x031a custom memory_alloc_many(bytesize: u64) -> (count: u32) [no_code may_print];
-            /// Frees memory of `cuMemAlloc` or, if `kept` is not 0, waits for the context's work as that does and leaves
-            /// the memory to the guest library, which has use for it soon.
+            /// Frees memory of `cuMemAlloc` or, if `kept` is not 0, leaves it to the guest library, which has use for it soon.
+            /// To be called where there is nothing that `cuMemFree` would wait for.
             0x031b custom memory_free_or_keep(dptr: DevicePtr) -> (kept: u32) [no_code may_print leaves_idle];
             /// Maps the request's kept pages as `cuMemHostRegister_v2` does, and leaves registering them to
             /// `window_register`: a request has room for so many pages only. `base` is where they are in the worker.

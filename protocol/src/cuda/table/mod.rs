@@ -11,8 +11,8 @@
 //!
 //! - `forward`: the device's handler is derived. Each input is resolved and handed to the driver function of that name in
 //!   the same order; each result of the driver is converted to the row's type. Addresses need a clause
-//!   `where dst: elements(n, 4)`, which states the bytes that the driver uses there; they must be the session's, and
-//!   nothing happens if there are none.
+//!   `where dst: elements(n, 4)`, which states the bytes that the driver uses there, and writes if the name is `dst`; they
+//!   must be the session's, and nothing happens if there are none.
 //! - `create`: derived, too. The first input is the name that the guest chose for the object that the driver makes of the
 //!   other ones.
 //! - `destroy`: derived, too. Destroys the object of that name, by the rules of its type.

@@ -328,7 +328,7 @@ impl Transport for Way {
         unsafe { libc::mprotect(memory.address as *mut _, memory.bytes, libc::PROT_NONE) };
     }
 
-    fn adopt(&self, _: UserMemory) -> Result<(), ClientError> {
+    fn adopt(&self, _: UserMemory, _: bool) -> Result<(), ClientError> {
         Ok(())
     }
 

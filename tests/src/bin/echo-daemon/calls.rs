@@ -36,7 +36,7 @@ pub fn execute(session: &mut Session, request: Request, chain: Chain) -> (Outcom
         SUM_FILL => {
             let sum = request.input.checksum(&chain.memory);
             request.output.fill(&chain.memory, first);
-            let pieces = request.input.0.len().max(request.output.0.len()) as u64;
+            let pieces = request.input.entries.len().max(request.output.entries.len()) as u64;
             chain.answer(REPLY_OK, &words(&[sum, pieces]));
             goes_on()
         }
@@ -59,7 +59,7 @@ pub fn execute(session: &mut Session, request: Request, chain: Chain) -> (Outcom
                 Some(pages) => {
                     let sum = pages.checksum(&chain.memory);
                     pages.fill(&chain.memory, second);
-                    chain.answer(REPLY_OK, &words(&[sum, pages.0.len() as u64]));
+                    chain.answer(REPLY_OK, &words(&[sum, pages.entries.len() as u64]));
                 }
             }
             goes_on()

@@ -12,7 +12,12 @@ const CHUNK: usize = 64 << 10;
 
 /// Pieces of guest memory.
 #[derive(Clone, Default)]
-pub struct Pages(pub Vec<MemEntry>);
+pub struct Pages {
+    /// In order.
+    pub entries: Vec<MemEntry>,
+    /// They may only be read.
+    pub read_only: bool,
+}
 
 impl Pages {
     /// Calls `look` with all bytes in order, and the position of the first one.
@@ -27,7 +32,7 @@ impl Pages {
 
     fn each_chunk(&self, mut visit: impl FnMut(usize, GuestAddress, usize)) {
         let mut position = 0;
-        for entry in &self.0 {
+        for entry in &self.entries {
             let mut done = 0;
             while done < entry.bytes as usize {
                 let bytes = CHUNK.min(entry.bytes as usize - done);
@@ -56,8 +61,11 @@ impl Pages {
         sum
     }
 
-    /// Writes the pattern that `is_filled()` checks.
+    /// Writes the pattern that `is_filled()` checks, where it may.
     pub fn fill(&self, memory: &Snapshot, seed: u64) {
+        if self.read_only {
+            return;
+        }
         let mut chunk = vec![0; CHUNK];
         self.each_chunk(|position, at, bytes| {
             for (byte, index) in chunk[..bytes].iter_mut().zip(position as u64..) {

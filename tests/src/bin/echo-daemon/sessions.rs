@@ -5,8 +5,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use virtio_cuda_protocol::transport::{
-    Event, FLAG_KEEP, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN, Open,
-    Opened, PROTOCOL_VERSION, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST, RequestHeader,
+    Event, FLAG_KEEP, FLAG_READ, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN,
+    Open, Opened, PROTOCOL_VERSION, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST,
+    RequestHeader,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -68,8 +69,8 @@ fn parse(bytes: &[u8]) -> Option<Request> {
     Some(Request {
         header,
         payload: payload.to_vec(),
-        input: Pages(entries(ins)?),
-        output: Pages(entries(outs)?),
+        input: Pages { entries: entries(ins)?, read_only: true },
+        output: Pages { entries: entries(outs)?, read_only: header.flags & FLAG_READ != 0 },
     })
 }
 

@@ -8,7 +8,9 @@ use crate::exchange::{MEMORY, POINTER};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::copy;
-use crate::worker::gpu::{CUstream, CuResult, CudaError, HOST_PORTABLE_MAPPED, STREAM_LEGACY};
+use crate::worker::gpu::{
+    CUstream, CuResult, CudaError, HOST_PORTABLE_MAPPED, HOST_READ_ONLY, STREAM_LEGACY,
+};
 use crate::worker::graphs::Lease;
 use crate::worker::handlers::external::free_buffer;
 use crate::worker::handlers::graph::capture::captures;
@@ -16,9 +18,9 @@ use crate::worker::pools;
 use crate::worker::quota;
 use crate::worker::window::{Area, Registration, Window};
 
-/// `CU_MEMHOSTREGISTER_*` bits that the guest may give: PORTABLE, DEVICEMAP (both always on) and READ_ONLY,
-/// which is a hint. Not IOMEMORY: the guest has no device memory to register.
-const REGISTER_FLAGS: u32 = 1 | 2 | 8;
+/// `CU_MEMHOSTREGISTER_*` bits that the guest may give: PORTABLE and DEVICEMAP (both always on), and READ_ONLY. Not
+/// IOMEMORY: the guest has no device memory to register.
+const REGISTER_FLAGS: u32 = HOST_PORTABLE_MAPPED | HOST_READ_ONLY;
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`: nothing known, host memory, device memory.
 const TYPE_UNKNOWN: u32 = 0;
 const TYPE_HOST: u32 = 1;
@@ -110,7 +112,6 @@ pub fn memory_free_or_keep(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResul
         cuMemFree_v2(cx, dptr)?;
         return Ok((0,));
     }
-    cx.gpu().cuCtxSynchronize()?;
     Ok((1,))
 }
 
@@ -218,7 +219,7 @@ pub fn cuPointerGetAttributes(
     let Some(range) = allocations.find(ptr.0) else {
         return Ok((TYPE_UNKNOWN, DevicePtr(0), 0, ContextId(0), -1, 0));
     };
-    let kind = if range.origin == Origin::HostWindow { TYPE_HOST } else { TYPE_DEVICE };
+    let kind = if range.origin.is_window() { TYPE_HOST } else { TYPE_DEVICE };
     Ok((kind, DevicePtr(range.base), range.bytes, ContextId(range.context), range.device, range.serial))
 }
 
@@ -233,7 +234,7 @@ pub fn cuMemHostRegister_v2(
     check_register_flags(flags)?;
     let mut window = cx.session.window();
     let area = map_kept(cx, &mut window, address, bytesize)?;
-    let registered = register(cx, &mut window, area.base, area.bytes, bytesize, place);
+    let registered = register(cx, &mut window, area.base, area.bytes, bytesize, flags, place);
     registered.inspect_err(|_| window.unmap(area.base))
 }
 
@@ -254,7 +255,7 @@ pub fn window_register(
     check_register_flags(flags)?;
     let mut window = cx.session.window();
     window.check_unregistered(base, bytesize)?;
-    register(cx, &mut window, base, bytesize, bytesize, place)
+    register(cx, &mut window, base, bytesize, bytesize, flags, place)
 }
 
 fn check_register_flags(flags: u32) -> CuResult<()> {
@@ -267,28 +268,37 @@ fn map_kept(cx: &mut CallContext<'_>, window: &mut Window, address: u64, bytesiz
     if bytesize == 0 || whole != kept.pages.bytes() {
         return Err(CudaError::INVALID_VALUE);
     }
-    window.map(&kept.pages.file_pieces()?, address, kept.tag, false)
+    let mut pieces = kept.pages.file_pieces()?;
+    pieces.iter_mut().for_each(|piece| piece.writable = kept.writable);
+    window.map(&pieces, address, kept.tag, false)
 }
 
-/// Registers areas side by side, none of which is registered: a range of `used` bytes.
+/// Registers areas side by side, none of which is registered: a range of `used` bytes. The GPU must not write what the guest's
+/// process may not, whatever `flags` that process has passed.
 fn register(
     cx: &CallContext<'_>,
     window: &mut Window,
     base: u64,
     bytes: u64,
     used: u64,
+    flags: u32,
     place: (u64, i32),
 ) -> CuResult<(DevicePtr,)> {
     let address = base as *mut std::ffi::c_void;
+    let read_only = flags & HOST_READ_ONLY != 0 || !window.is_writable(base, bytes);
+    let (flags, origin) = match read_only {
+        true => (HOST_PORTABLE_MAPPED | HOST_READ_ONLY, Origin::ReadOnlyWindow),
+        false => (HOST_PORTABLE_MAPPED, Origin::HostWindow),
+    };
     // SAFETY: the areas are mapped, and stay so until they are unregistered (`control::unpin`) or their context ends.
     let (dptr,) = unsafe {
-        cx.gpu().cuMemHostRegister_v2(address, bytes as usize, HOST_PORTABLE_MAPPED)?;
+        cx.gpu().cuMemHostRegister_v2(address, bytes as usize, flags)?;
         cx.gpu().cuMemHostGetDevicePointer_v2(address, 0).inspect_err(|_| {
             let _ = cx.gpu().cuMemHostUnregister(address);
         })
     }?;
     window.set_registered(Registration { base, bytes, context: cx.home(), dptr });
-    cx.session.allocations().insert(dptr, used, Origin::HostWindow, place);
+    cx.session.allocations().insert(dptr, used, origin, place);
     Ok((DevicePtr(dptr),))
 }
 
@@ -298,7 +308,7 @@ pub fn upload(cx: &CallContext<'_>, dst: DevicePtr, stream: CUstream) -> CuResul
     if bytes == 0 {
         return Ok(());
     }
-    cx.session.check(dst.0, bytes)?;
+    cx.session.check_written(dst.0, bytes)?;
     copy::to_device(cx.session, ContextId(cx.home()), dst.0, &cx.bulk_in, stream)
 }
 

@@ -36,17 +36,25 @@ fn packed(size: &Box3) -> CuResult<u64> {
 }
 
 /// An end of a copy in the driver's numbers, with bytes per row and rows per slice.
-fn end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3) -> CuResult<(BoxEnd, usize, usize)> {
+fn end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3, writes: bool) -> CuResult<(BoxEnd, usize, usize)> {
     match end.kind {
-        COPY_DEVICE => device_end(cx, end, size),
+        COPY_DEVICE => device_end(cx, end, size, writes),
         COPY_ARRAY => array_end(cx, end, size),
         _ => Err(CudaError::INVALID_VALUE),
     }
 }
 
-fn device_end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3) -> CuResult<(BoxEnd, usize, usize)> {
+fn device_end(
+    cx: &CallContext<'_>,
+    end: &CopyEnd,
+    size: &Box3,
+    writes: bool,
+) -> CuResult<(BoxEnd, usize, usize)> {
     let (start, length) = place(end, size)?;
-    cx.session.check(start, length)?;
+    match writes {
+        true => cx.session.check_written(start, length)?,
+        false => cx.session.check(start, length)?,
+    }
     // The driver wants pitches that fit even where it has no use for them.
     let pitch = end.pitch.max(size.width) as usize;
     Ok((BoxEnd::Device(start), pitch, end.height.max(size.height) as usize))
@@ -125,12 +133,16 @@ pub fn memcpy_box(
         return arrays.try_for_each(|end| array_end(cx, &end, &size).map(|_| ()));
     }
     if from_bulk {
-        return send_rows(cx, end(cx, &dst, &size)?, &size, stream);
+        return send_rows(cx, end(cx, &dst, &size, true)?, &size, stream);
     }
     if to_bulk {
-        return fetch_rows(cx, end(cx, &src, &size)?, &size, stream);
+        return fetch_rows(cx, end(cx, &src, &size, false)?, &size, stream);
     }
-    let copy = BoxCopy { src: end(cx, &src, &size)?, dst: end(cx, &dst, &size)?, size: dimensions(&size) };
+    let copy = BoxCopy {
+        src: end(cx, &src, &size, false)?,
+        dst: end(cx, &dst, &size, true)?,
+        size: dimensions(&size),
+    };
     // SAFETY: both ends were checked to belong to the session and to hold the box.
     unsafe { cx.gpu().copy_box(&copy, stream) }
 }

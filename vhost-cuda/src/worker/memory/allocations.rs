@@ -27,12 +27,21 @@ pub enum Origin {
     LibraryGlobal(u64),
     /// Pages of the guest process, registered with the GPU.
     HostWindow,
+    /// As `HostWindow`, only to be read.
+    ReadOnlyWindow,
     /// Memory that another process allocated and shares (`cuIpcOpenMemHandle`).
     Opened,
     /// An allocation of `cuMemCreate` at reserved addresses; [`super::reservations`] counts its bytes.
     Mapped,
     /// A part of external memory; [`super::externals`] counts its bytes.
     External,
+}
+
+impl Origin {
+    /// Returns whether it is memory of the guest process.
+    pub fn is_window(self) -> bool {
+        matches!(self, Self::HostWindow | Self::ReadOnlyWindow)
+    }
 }
 
 /// A range of memory.
@@ -152,15 +161,22 @@ impl Allocations {
         Ok(range)
     }
 
-    /// As [`Self::check`], of windows that may adjoin. Adds each one's first address and the one behind its last to
-    /// `windows`.
+    /// As [`Self::check`], of windows that may adjoin, and that `writes` does not only read. Adds each one's first address and
+    /// the one behind its last to `windows`.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
-    pub fn check_windows(&self, address: u64, bytes: u64, windows: &mut Vec<(u64, u64)>) -> CuResult<()> {
+    pub fn check_windows(
+        &self,
+        address: u64,
+        bytes: u64,
+        writes: bool,
+        windows: &mut Vec<(u64, u64)>,
+    ) -> CuResult<()> {
         let end = address.checked_add(bytes).ok_or(CudaError::INVALID_VALUE)?;
         let mut at = address;
         loop {
-            let window = self.find(at).filter(|range| range.origin == Origin::HostWindow);
+            let fits = |origin| origin == Origin::HostWindow || origin == Origin::ReadOnlyWindow && !writes;
+            let window = self.find(at).filter(|range| fits(range.origin));
             let window = window.ok_or(CudaError::INVALID_VALUE)?;
             at = window.base.saturating_add(window.bytes);
             windows.push((window.base, at));

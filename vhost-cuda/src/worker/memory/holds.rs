@@ -5,7 +5,7 @@
 
 use parking_lot::{Condvar, Mutex};
 
-use super::allocations::{Allocations, Origin};
+use super::allocations::Allocations;
 use crate::worker::gpu::CuResult;
 
 /// The number of calls that use each window.
@@ -38,16 +38,16 @@ pub struct Held<'a> {
 }
 
 impl Holds {
-    /// Checks that each of `ranges` (address, bytes) is the session's, as [`Allocations::check`] does, where windows
+    /// Checks that each of `ranges` (address, bytes), of which the first is written, is the session's, as [`Allocations::check`] does, where windows
     /// that adjoin count as one range; and keeps the windows among them until the result is dropped. A window that
     /// is taken out of `allocations` first cannot be held any more.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn hold(&self, allocations: &Allocations, ranges: [(u64, u64); 2]) -> CuResult<Held<'_>> {
         let mut windows = Vec::new();
-        for (address, bytes) in ranges {
-            if allocations.find(address).is_some_and(|range| range.origin == Origin::HostWindow) {
-                allocations.check_windows(address, bytes, &mut windows)?;
+        for ((address, bytes), writes) in ranges.into_iter().zip([true, false]) {
+            if allocations.find(address).is_some_and(|range| range.origin.is_window()) {
+                allocations.check_windows(address, bytes, writes, &mut windows)?;
             } else {
                 allocations.check(address, bytes)?;
             }
@@ -110,6 +110,7 @@ impl Drop for Held<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::memory::allocations::Origin;
     use std::thread;
 
     const WINDOW: u64 = 0x10_0000;
@@ -135,6 +136,16 @@ mod tests {
         assert!(beyond.is_err(), "behind the last window is nothing");
         assert!(holds.hold(&allocations, [(DEVICE + 0xffff, 2), (WINDOW, 2)]).is_err());
         assert!(holds.hold(&allocations, [(DEVICE, u64::MAX), (WINDOW, u64::MAX)]).is_err());
+    }
+
+    #[test]
+    fn windows_to_be_read_are_no_destinations() {
+        let (holds, mut allocations) = (Holds::default(), fixture_allocations());
+        allocations.insert(WINDOW + 0x2000, 0x1000, Origin::ReadOnlyWindow, (1, 0));
+        let (both, device) = ((WINDOW + 0x1800, 0x1000), (DEVICE, 0x1000));
+        assert!(holds.hold(&allocations, [device, both]).is_ok());
+        assert!(holds.hold(&allocations, [both, device]).is_err(), "its end may not be written");
+        assert!(holds.hold(&allocations, [(WINDOW, 0x2000), (WINDOW + 0x2000, 0x1000)]).is_ok());
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub struct Mapping {
     pub bytes: usize,
     /// Its place in the file.
     pub offset: u64,
+    /// For writing, too.
+    pub writable: bool,
 }
 
 impl Mapper {
@@ -174,9 +176,9 @@ fn receive(socket: &UnixStream) -> io::Result<RawFd> {
 /// Nothing else may use the memory at the addresses that are asked for.
 unsafe fn map_all(file: RawFd, pieces: &[Mapping]) -> io::Result<Vec<usize>> {
     let mut addresses = Vec::with_capacity(pieces.len());
-    for &Mapping { at, bytes, offset } in pieces {
+    for piece in pieces {
         // SAFETY: by this function's contract.
-        match unsafe { map_shared(file, at, bytes, offset) } {
+        match unsafe { map_shared(file, piece) } {
             Ok(address) => addresses.push(address),
             Err(error) => {
                 let anywhere = pieces.iter().zip(addresses).filter(|(piece, _)| piece.at.is_none());
@@ -191,19 +193,19 @@ unsafe fn map_all(file: RawFd, pieces: &[Mapping]) -> io::Result<Vec<usize>> {
     Ok(addresses)
 }
 
-/// Maps `bytes` bytes of a file for reading and writing, from `offset` on, at `at` or anywhere. Returns the address.
+/// Maps a piece of a file, at its address or anywhere. Returns the address.
 ///
 /// # Safety
 ///
-/// Nothing else may use the memory at `at`.
-pub unsafe fn map_shared(file: RawFd, at: Option<usize>, bytes: usize, offset: u64) -> io::Result<usize> {
-    let (protection, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-    let (at, flags) = match at {
-        Some(at) => (at, shared | libc::MAP_FIXED),
-        None => (0, shared),
+/// Nothing else may use the memory at the address.
+pub unsafe fn map_shared(file: RawFd, piece: &Mapping) -> io::Result<usize> {
+    let protection = libc::PROT_READ | if piece.writable { libc::PROT_WRITE } else { 0 };
+    let offset = libc::off_t::try_from(piece.offset).map_err(io::Error::other)?;
+    let (at, flags) = match piece.at {
+        Some(at) => (at, libc::MAP_SHARED | libc::MAP_FIXED),
+        None => (0, libc::MAP_SHARED),
     };
     // SAFETY: without an address nothing is replaced; nothing else uses the memory at one that was given.
-    let mapped = unsafe { libc::mmap(at as *mut _, bytes, protection, flags, file, offset) };
+    let mapped = unsafe { libc::mmap(at as *mut _, piece.bytes, protection, flags, file, offset) };
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped as usize) }
 }

@@ -60,9 +60,9 @@ pub unsafe fn map_side_by_side(pieces: &[FilePiece], base: u64) -> io::Result<()
     let mut at = base;
     for together in pieces.chunk_by(|one, next| one.file.is(&next.file)) {
         let mapping = |piece: &FilePiece| {
-            let mapping =
-                Mapping { at: Some(at as usize), bytes: piece.bytes as usize, offset: piece.offset };
-            at += piece.bytes;
+            let &FilePiece { bytes, offset, writable, .. } = piece;
+            let mapping = Mapping { at: Some(at as usize), bytes: bytes as usize, offset, writable };
+            at += bytes;
             mapping
         };
         let mappings: Vec<Mapping> = together.iter().map(mapping).collect();
@@ -70,9 +70,9 @@ pub unsafe fn map_side_by_side(pieces: &[FilePiece], base: u64) -> io::Result<()
             // SAFETY: by this function's contract.
             GuestFile::Named(file) => unsafe { file.map(&mappings, |_, _| {}) }?,
             GuestFile::Whole(file) => {
-                for &Mapping { at, bytes, offset } in &mappings {
+                for mapping in &mappings {
                     // SAFETY: by this function's contract.
-                    unsafe { map_shared(file.as_raw_fd(), at, bytes, offset) }?;
+                    unsafe { map_shared(file.as_raw_fd(), mapping) }?;
                 }
             }
             GuestFile::Huge(_) => unreachable!("refused above"),
@@ -104,6 +104,8 @@ pub struct FilePiece {
     pub bytes: u64,
     /// Where this process has it, if all of its region is mapped.
     pub address: Option<usize>,
+    /// It may be written.
+    pub writable: bool,
 }
 
 impl GuestPages {
@@ -398,8 +400,9 @@ impl GuestPages {
                 let (found, start) = self.find(addr)?;
                 let bytes = left.min(found.region.bytes - start);
                 let offset = found.region.file_offset + start;
+
                 let address = found.whole.as_ref().map(|whole| whole.as_ptr() as usize + start as usize);
-                pieces.push(FilePiece { file: found.file.clone(), offset, bytes, address });
+                pieces.push(FilePiece { file: found.file.clone(), offset, bytes, address, writable: true });
                 left -= bytes;
                 addr = if left > 0 { addr.checked_add(bytes)? } else { addr };
             }
@@ -436,7 +439,7 @@ impl GuestPages {
             let pages = |piece: &FilePiece| {
                 let before = piece.offset % PAGE_BYTES;
                 let bytes = (before + piece.bytes).next_multiple_of(PAGE_BYTES) as usize;
-                Mapping { at: None, bytes, offset: piece.offset - before }
+                Mapping { at: None, bytes, offset: piece.offset - before, writable: piece.writable }
             };
             let mappings: Vec<Mapping> = together.iter().map(pages).collect();
             let mut pieces = together.iter();

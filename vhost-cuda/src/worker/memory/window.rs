@@ -41,6 +41,8 @@ pub struct Area {
     pub tag: u64,
     /// Shared by `OP_SHARE`; else kept by a call.
     pub shared: bool,
+    /// The guest's process may write all of them.
+    pub writable: bool,
     pieces: usize,
 }
 
@@ -97,7 +99,8 @@ impl Window {
         }
         let base = if self.is_free(wanted, bytes) { Some(wanted) } else { self.choose(bytes) };
         let base = base.ok_or(CudaError::OUT_OF_MEMORY)?;
-        let area = Area { base, bytes, tag, shared, pieces: pieces.len() };
+        let writable = pieces.iter().all(|piece| piece.writable);
+        let area = Area { base, bytes, tag, shared, writable, pieces: pieces.len() };
         // SAFETY: the range is free: it lies in the reserved window and in no area, so that nothing but the reservation is
         // replaced.
         if let Err(error) = unsafe { map_side_by_side(pieces, base) } {
@@ -121,6 +124,11 @@ impl Window {
             at += area.ok_or(CudaError::INVALID_VALUE)?.bytes;
         }
         if at == end { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
+    }
+
+    /// Returns whether all areas in `bytes` bytes at `base` may be written.
+    pub fn is_writable(&self, base: u64, bytes: u64) -> bool {
+        self.areas.range(base..base.saturating_add(bytes)).all(|(_, area)| area.writable)
     }
 
     /// Notes what was found by [`Self::check_unregistered`] as registered.
@@ -226,6 +234,7 @@ mod tests {
             offset: page * PAGE_BYTES,
             bytes: PAGE_BYTES,
             address: None,
+            writable: true,
         };
         (pages.iter().map(piece).collect(), file)
     }
@@ -265,6 +274,19 @@ mod tests {
         assert_eq!(window.map(&one, WINDOW_END, 4, false).unwrap().base, CHOSEN_BASE + 2 * PAGE_BYTES);
         assert_eq!(window.map(&one, wanted + 1, 3, true).unwrap().base, CHOSEN_BASE + 3 * PAGE_BYTES);
         assert_eq!(window.map(&one, 0, 2, false).unwrap_err(), CudaError::INVALID_VALUE);
+
+        let to_read: Vec<_> =
+            one.iter().map(|piece| FilePiece { writable: false, ..piece.clone() }).collect();
+        let to_read = window.map(&to_read, 0, 7, false).unwrap();
+        assert_eq!(read(to_read.base), 1);
+        // SAFETY: populating changes no contents.
+        let populate = |base: u64| unsafe {
+            libc::madvise(base as *mut _, PAGE_BYTES as usize, libc::MADV_POPULATE_WRITE) == 0
+        };
+        assert_eq!([wanted, to_read.base].map(populate), [true, false]);
+        let writable = |base, pages| window.is_writable(base, pages * PAGE_BYTES);
+        assert!(writable(wanted, 3) && !writable(to_read.base, 1) && !writable(to_read.base - PAGE_BYTES, 2));
+        window.unmap(to_read.base);
 
         // What is registered as one is so to its last page, until its context ends.
         let behind = wanted + 3 * PAGE_BYTES;

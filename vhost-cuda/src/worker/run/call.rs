@@ -92,6 +92,8 @@ pub struct Kept {
     pub tag: u64,
     /// The pages.
     pub pages: PageList,
+    /// The guest's process may write them.
+    pub writable: bool,
 }
 
 /// The arguments of a handler.

@@ -59,7 +59,7 @@ macro_rules! call {
     }};
     (forward $cx:ident $name:ident ($($p:ident),*) () where $($range:ident: $bytes:expr),*) => {
         'empty: {
-            $(let $range = Region { start: $range, bytes: $bytes };)*
+            $(let $range = Region { start: $range, bytes: $bytes, written: stringify!($range) == "dst" };)*
             $(let $p = Resolve::resolve($p, $cx)?;)*
             $(let Some($range) = $range.checked($cx)? else { break 'empty Ok(()) };)*
             // SAFETY: the row's `where` clause states the bytes that the driver uses at each address; they are the

@@ -9,7 +9,7 @@ use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
 use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, Opcode, Reader, ResultHeader, Writer,
 };
-use virtio_cuda_protocol::transport::{FLAG_KEEP, REPLY_INVALID, REPLY_OK};
+use virtio_cuda_protocol::transport::{FLAG_KEEP, FLAG_READ, REPLY_INVALID, REPLY_OK};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::call::{CallContext, Kept, Reply, ThreadState};
@@ -152,7 +152,10 @@ fn open<'a>(
     let room = usize::try_from(header.bulk_out_bytes).ok()?;
     let (bulk_out, kept) = match (keep, inline, bytes_of(&outs)) {
         // Kept pages are no bulk output, though a guest library may count them as such.
-        (true, false, _) => (BulkOut::inline(0), Some(Kept { tag: frame.header.tag, pages: outs? })),
+        (true, false, _) => {
+            let writable = frame.header.flags & FLAG_READ == 0;
+            (BulkOut::inline(0), Some(Kept { tag: frame.header.tag, pages: outs?, writable }))
+        }
         (false, true, 0) => {
             let fits = room.checked_add(size_of::<ResultHeader>())? <= frame.header.reply_room as usize;
             (BulkOut::inline(if fits { room } else { return None }), None)

@@ -228,6 +228,8 @@ pub struct Region {
     pub start: DevicePtr,
     /// Bytes.
     pub bytes: Option<u64>,
+    /// The call writes there.
+    pub written: bool,
 }
 
 impl Region {
@@ -237,6 +239,9 @@ impl Region {
     pub fn checked(self, cx: &CallContext<'_>) -> CuResult<Option<u64>> {
         match self.bytes.ok_or(CudaError::INVALID_VALUE)? {
             0 => Ok(None),
+            bytes if self.written => {
+                cx.session.check_written(self.start.0, bytes).map(|()| Some(self.start.0))
+            }
             bytes => cx.session.check(self.start.0, bytes).map(|()| Some(self.start.0)),
         }
     }

@@ -49,8 +49,10 @@ pub fn memory_operations(cx: &CallContext<'_>, bytes: &[u8]) -> CuResult<Vec<Mem
     for _ in 0..count {
         let one: MemoryOperation = take(&mut reader)?;
         match one.operation {
-            WAIT_VALUE_32 | WRITE_VALUE_32 => cx.session.check(one.address.0, 4)?,
-            WAIT_VALUE_64 | WRITE_VALUE_64 => cx.session.check(one.address.0, 8)?,
+            WAIT_VALUE_32 => cx.session.check(one.address.0, 4)?,
+            WAIT_VALUE_64 => cx.session.check(one.address.0, 8)?,
+            WRITE_VALUE_32 => cx.session.check_written(one.address.0, 4)?,
+            WRITE_VALUE_64 => cx.session.check_written(one.address.0, 8)?,
             FLUSH_REMOTE_WRITES | BARRIER => {}
             _ => return Err(CudaError::INVALID_VALUE),
         }

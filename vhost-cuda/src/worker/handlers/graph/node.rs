@@ -67,7 +67,7 @@ pub fn replace_function(
 }
 
 /// Checks that one end of a copy lies in the session's memory.
-fn check_end(cx: &CallContext<'_>, end: &CopyEnd, node: &MemcpyNode) -> CuResult<()> {
+fn check_end(cx: &CallContext<'_>, end: &CopyEnd, node: &MemcpyNode, writes: bool) -> CuResult<()> {
     let size = &node.size;
     let span = || {
         let (width, rows) = (end.x.checked_add(size.width)?, end.y.checked_add(size.height)?);
@@ -85,20 +85,23 @@ fn check_end(cx: &CallContext<'_>, end: &CopyEnd, node: &MemcpyNode) -> CuResult
         Some((end.address.0.checked_add(start)?, stop.checked_sub(start)?))
     };
     let (address, bytes) = span().ok_or(CudaError::INVALID_VALUE)?;
-    cx.session.check(address, bytes)
+    match writes {
+        true => cx.session.check_written(address, bytes),
+        false => cx.session.check(address, bytes),
+    }
 }
 
 /// Checks a copy; answers it with the driver's handles of arrays.
 fn check_copy(cx: &CallContext<'_>, node: &MemcpyNode) -> CuResult<MemcpyNode> {
     let mut answer = *node;
     let empty = node.size.width == 0 || node.size.height == 0 || node.size.depth == 0;
-    for end in [&mut answer.src, &mut answer.dst] {
+    for (end, writes) in [(&mut answer.src, false), (&mut answer.dst, true)] {
         if end.kind == COPY_ARRAY {
             // The driver checks the box against the array.
             end.address = DevicePtr(cx.resolve(ArrayId(end.address.0))? as u64);
         } else if !empty {
             // Where nothing is copied the driver may judge.
-            check_end(cx, end, node)?;
+            check_end(cx, end, node, writes)?;
         }
     }
     Ok(answer)
@@ -110,7 +113,7 @@ fn check_memset(cx: &CallContext<'_>, node: &MemsetNode) -> CuResult<()> {
     }
     let row = node.width.checked_mul(u64::from(node.element_bytes));
     let length = || (node.height - 1).checked_mul(node.pitch)?.checked_add(row?);
-    cx.session.check(node.dst.0, length().ok_or(CudaError::INVALID_VALUE)?)
+    cx.session.check_written(node.dst.0, length().ok_or(CudaError::INVALID_VALUE)?)
 }
 
 /// Takes the parameters of `kind`, but of copies with callbacks.
@@ -488,7 +491,7 @@ pub fn graph_node_get_params(cx: &mut CallContext<'_>, node: GraphNodeId, kind: 
                 }
                 end.address = guest_address(cx, end.address);
                 if let Some(range) = cx.session.allocations().find(end.address.0)
-                    && range.origin == Origin::HostWindow
+                    && range.origin.is_window()
                 {
                     end.kind = COPY_HOST;
                 }
