@@ -57,9 +57,7 @@ impl Runner {
         let found =
             if plan.libraries.is_empty() { libraries_of(plan.python)? } else { plan.libraries.to_vec() };
         let mut daemon = DaemonConfig::new(Device(plan.device.to_owned()));
-        for folder in &found {
-            daemon.arguments.extend(["--libraries".to_owned(), folder.display().to_string()]);
-        }
+        daemon.add_libraries(&found);
         let beside = ways.contains(&Way::VirtioUser).then(|| VirtioUser::start(paths, daemon.clone(), logs));
         let vm = ways.contains(&Way::Vm).then(|| {
             let mut config = VmConfig::new(Device(plan.device.to_owned()));
