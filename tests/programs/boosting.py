@@ -63,7 +63,8 @@ def quantile():
 
 
 def samples():
-    for more in ({"subsample": 0.5}, {"sampling_method": "gradient_based", "subsample": 0.3}, {"grow_policy": "lossguide", "max_leaves": 40}):
+    gradients = {"sampling_method": "gradient_based", "subsample": 0.3}
+    for more in ({"subsample": 0.5}, gradients, {"grow_policy": "lossguide", "max_leaves": 40}):
         _, _, loss = trained("reg:squarederror", "cuda", **more)
         assert loss[-1] < 0.6 * loss[0], f"{more}: {loss}"
 
