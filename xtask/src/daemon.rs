@@ -32,6 +32,16 @@ impl Device {
     pub fn emulated() -> Self {
         Self("emulated".to_owned())
     }
+
+    /// Returns whether the emulator executes the calls.
+    pub fn is_emulated(&self) -> bool {
+        self.0 == "emulated" || (self.0 == "auto" && !has_gpu())
+    }
+}
+
+/// Returns whether NVIDIA's driver is installed.
+pub fn has_gpu() -> bool {
+    Path::new("/dev/nvidiactl").exists()
 }
 
 /// Options of a daemon.
@@ -53,6 +63,16 @@ impl DaemonConfig {
         let arguments = std::env::var(ARGUMENTS_VARIABLE).unwrap_or_default();
         let arguments = arguments.split_whitespace().map(str::to_owned).collect();
         Self { device, queues: 2, arguments, environment: Vec::new() }
+    }
+
+    /// Names folders of NVIDIA's libraries. With the emulator they would be taken for those of the CPU's versions.
+    pub fn add_libraries(&mut self, folders: &[PathBuf]) {
+        if self.device.is_emulated() {
+            return;
+        }
+        for folder in folders {
+            self.arguments.extend(["--libraries".to_owned(), folder.display().to_string()]);
+        }
     }
 }
 
@@ -136,5 +156,22 @@ impl Daemon {
     /// All that it has written, over restarts.
     pub fn log(&self) -> Result<String> {
         read_lossy(&self.log)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emulator_keeps_its_own_libraries() {
+        let folders = [PathBuf::from("/cuda/lib64")];
+        let mut emulated = DaemonConfig::new(Device::emulated());
+        let before = emulated.arguments.clone();
+        emulated.add_libraries(&folders);
+        assert_eq!(emulated.arguments, before);
+        let mut other = DaemonConfig::new(Device("/usr/lib/libcuda.so.1".to_owned()));
+        other.add_libraries(&folders);
+        assert_eq!(other.arguments[before.len()..], ["--libraries", "/cuda/lib64"]);
     }
 }

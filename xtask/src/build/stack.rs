@@ -61,6 +61,11 @@ impl Stack {
         self.folder.join("emulator/libcuda.so.1")
     }
 
+    /// The folder of the CPU versions of NVIDIA's libraries.
+    pub fn emulator_libraries(&self) -> PathBuf {
+        self.folder.join("emulator/libraries")
+    }
+
     /// The folder of the libraries in front of NVIDIA's compilers at run time, for programs on an emulated GPU.
     pub fn compilers(&self) -> PathBuf {
         self.folder.join("nvrtc")

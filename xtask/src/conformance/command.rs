@@ -17,6 +17,7 @@ use super::table::Table;
 use super::toolkit::{Cudart, Toolkit};
 use super::ways::{self, Ready, Way};
 use super::{compile, discover};
+use crate::daemon::Device;
 use crate::paths::Paths;
 use crate::run::new_log_folder;
 use crate::setup::kernel::Flavour;
@@ -87,8 +88,8 @@ pub fn run(paths: &Paths, arguments: &ConformanceArguments) -> Result<u8> {
             (folder, list)
         }
         None => {
-            let toolkit = Toolkit::find(paths, arguments.cudart)?;
-            libraries.extend_from_slice(toolkit.libraries());
+            let toolkit = Toolkit::find(paths, arguments.cudart, &libraries)?;
+            libraries = toolkit.libraries().to_vec();
             let list = compile_all(&toolkit, &table, arguments, &output)?;
             (output.clone(), list)
         }
@@ -108,7 +109,7 @@ pub fn run(paths: &Paths, arguments: &ConformanceArguments) -> Result<u8> {
         programs: &programs,
         output: &output,
         ways: &ways,
-        emulated: arguments.device == "emulated" || (arguments.device == "auto" && !ways::has_gpu()),
+        emulated: Device(arguments.device.clone()).is_emulated(),
         reference: reference.as_ref(),
         known,
         limit: Duration::from_secs(arguments.timeout),

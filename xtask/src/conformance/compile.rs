@@ -52,7 +52,7 @@ fn build(toolkit: &Toolkit, found: &Found, folder: &Path) -> Result<()> {
     // Last, for options of the linker come in order.
     command.args(&found.suite.flags).args(&found.program.flags);
     run(command.current_dir(&found.folder))?;
-    run(Command::new("strip").arg("--strip-unneeded").arg(&program))?;
+    run(Command::new("strip").arg(toolkit.strip_option()).arg(&program))?;
     for (name, source) in &found.program.side {
         let kind = name.rsplit('.').next().unwrap_or_default();
         let mut command = toolkit.device_compiler(kind);

@@ -12,8 +12,18 @@ use crate::paths::Paths;
 use crate::progress::output_of;
 use crate::setup::nvcc::{self, Nvcc};
 
-/// Linked if a program uses them: NVRTC, libNVVM and cuRAND embed no static runtime.
-const LIBRARIES: [&str; 4] = ["libnvrtc.so.13", "libnvvm.so.4", "libcurand.so.10", "libnvJitLink.so.13"];
+/// Linked if a program uses them.
+const LIBRARIES: [&str; 3] = ["libnvrtc.so.13", "libnvvm.so.4", "libnvJitLink.so.13"];
+/// The same, of our stack: they have the names of NVIDIA's, need none of these, and are on every machine.
+const OURS: [&str; 7] = [
+    "libcuda.so.1",
+    "libcublas.so.13",
+    "libcublasLt.so.13",
+    "libcufft.so.12",
+    "libcurand.so.10",
+    "libcusolver.so.12",
+    "libcusparse.so.12",
+];
 /// Code for the GPU, and PTX for the emulator.
 const ARCHITECTURE: &str = "arch=compute_90,code=[sm_90,compute_90]";
 
@@ -26,6 +36,16 @@ pub enum Cudart {
     Static,
 }
 
+impl Cudart {
+    /// The option of `strip` for programs: the auditor recognises a static runtime by its symbols.
+    fn strip_option(self) -> &'static str {
+        match self {
+            Self::Shared => "--strip-unneeded",
+            Self::Static => "--strip-debug",
+        }
+    }
+}
+
 /// The compiler and libraries of programs.
 #[derive(Debug, Clone)]
 pub struct Toolkit {
@@ -36,30 +56,36 @@ pub struct Toolkit {
     homes: Vec<PathBuf>,
     include: Vec<PathBuf>,
     libraries: Vec<PathBuf>,
-    libcuda: PathBuf,
+    ours: PathBuf,
 }
 
 impl Toolkit {
-    /// Fetches what is missing.
-    pub fn find(paths: &Paths, cudart: Cudart) -> Result<Self> {
+    /// Fetches what is missing, which a bundle cannot. `more` are further folders with libraries.
+    pub fn find(paths: &Paths, cudart: Cudart, more: &[PathBuf]) -> Result<Self> {
         let nvcc = Nvcc::find(paths)?;
         let version = output_of(Command::new(nvcc.program()).arg("--version"))?;
         let mut homes = vec![nvcc.home.clone()];
         let mut include = vec![nvcc.home.join("include")];
-        let mut libraries = vec![nvcc.libraries()];
-        if !include[0].join("nvrtc.h").exists() || !include[0].join("curand_kernel.h").exists() {
+        let mut libraries: Vec<PathBuf> = more.iter().cloned().chain([nvcc.libraries()]).collect();
+        let is_whole = include[0].join("nvrtc.h").exists() && include[0].join("curand_kernel.h").exists();
+        if !is_whole && paths.bundle.is_none() {
             let extras = nvcc::setup_extras(paths)?;
             include.push(extras.join("include"));
             libraries.push(extras.join("lib"));
             homes.push(extras);
         }
-        let libcuda = Stack::new(paths).guest_libraries().join("libcuda.so.1");
-        Ok(Self { nvcc, cudart, version, homes, include, libraries, libcuda })
+        let ours = Stack::new(paths).guest_libraries();
+        Ok(Self { nvcc, cudart, version, homes, include, libraries, ours })
     }
 
     /// A text that changes when the compiler or its libraries change.
     pub fn version(&self) -> String {
-        format!("{}{:?}", self.version, self.cudart)
+        format!("{}{:?}{}", self.version, self.cudart, self.strip_option())
+    }
+
+    /// The option of `strip` for programs.
+    pub fn strip_option(&self) -> &'static str {
+        self.cudart.strip_option()
     }
 
     /// The folders that programs need beside those with our libraries.
@@ -90,12 +116,13 @@ impl Toolkit {
     pub fn link(&self, command: &mut Command) {
         command.arg("-L").arg(self.nvcc.libraries());
         command.args(["-Xlinker", "--as-needed"]);
-        // Any libcuda.so.1 has the names; the one that runs is found by the loader. nvcc wants libraries whose names
-        // end in a version to go straight to the linker.
+        // Any library of a name has the functions; the one that runs is found by the loader. nvcc wants libraries whose
+        // names end in a version to go straight to the linker.
+        let ours = OURS.map(|library| self.ours.join(library));
         let libraries = LIBRARIES.iter().filter_map(|library| {
             self.libraries.iter().map(|folder| folder.join(library)).find(|file| file.exists())
         });
-        for library in [self.libcuda.clone()].into_iter().chain(libraries) {
+        for library in ours.into_iter().chain(libraries) {
             command.arg("-Xlinker").arg(library);
         }
         command.args(["-lpthread", "-lrt", "-ldl", "-lm"]);
@@ -115,6 +142,28 @@ impl Toolkit {
                 command.env("CUDA_HOME", &self.nvcc.home);
                 command
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_static_runtime_keeps_its_symbols() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, program) = (folder.path().join("a.c"), folder.path().join("a"));
+        fs::write(&source, "int libcudart_static_ab(void) { return 1; }\nint main(void) { return 0; }\n")
+            .unwrap();
+        for (cudart, kept) in [(Cudart::Static, true), (Cudart::Shared, false)] {
+            output_of(Command::new("cc").arg("-g").arg(&source).arg("-o").arg(&program)).unwrap();
+            output_of(Command::new("strip").arg(cudart.strip_option()).arg(&program)).unwrap();
+            let symbols =
+                output_of(Command::new("readelf").args(["--wide", "--symbols"]).arg(&program)).unwrap();
+            assert_eq!(symbols.contains("libcudart_static_ab"), kept, "{cudart:?}");
         }
     }
 }

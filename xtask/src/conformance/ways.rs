@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::execute::{Outcome, execute};
 use crate::build::{AUDITOR, AUDITORS_VARIABLE, Stack};
-use crate::daemon::{DaemonConfig, Device};
+use crate::daemon::{DaemonConfig, Device, has_gpu};
 use crate::paths::Paths;
 use crate::run::passed_environment;
 use crate::virtio_user::VirtioUser;
@@ -59,11 +59,6 @@ impl Way {
         let own = [Self::Emulator, Self::VirtioUser];
         if has_gpu() { [Self::Native, Self::Runtime].into_iter().chain(own).collect() } else { own.to_vec() }
     }
-}
-
-/// Returns whether NVIDIA's driver is installed.
-pub fn has_gpu() -> bool {
-    Path::new("/dev/nvidiactl").exists()
 }
 
 /// One run of a program.
@@ -122,13 +117,21 @@ impl Ready {
             fs::create_dir_all(&folder)?;
             symlink(file, folder.join(name))?;
         }
-        let config = DaemonConfig::new(Device(device.to_owned()));
+        let versions = stack.emulator_libraries();
+        for library in fs::read_dir(&versions).into_iter().flatten() {
+            let library = library?;
+            symlink(library.path(), libraries.path().join("emulator").join(library.file_name()))?;
+        }
+        let mut config = DaemonConfig::new(Device(device.to_owned()));
+        config.add_libraries(&extras);
+        let for_daemon = config.arguments.clone();
         let beside = ways.contains(&Way::VirtioUser).then(|| VirtioUser::start(paths, config, logs));
         let vm = ways.contains(&Way::Vm).then(|| {
             let mut config = VmConfig::new(Device(device.to_owned()));
             config.cpus = jobs.clamp(2, MAX_CPUS) as u32;
             config.daemon.queues = config.cpus;
             config.memory = format!("{}G", config.cpus.max(4));
+            config.daemon.arguments = for_daemon;
             Vm::boot(paths, config, logs)
         });
         let (beside, vm) = (beside.transpose()?, vm.transpose()?);

@@ -10,10 +10,11 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::results::{Printed, Results};
-use super::running::{Plan, Runner};
+use super::running::{Plan, Runner, leave_out};
 use super::table::{programs, unpack};
 use crate::build;
-use crate::conformance::{Way, has_gpu};
+use crate::conformance::Way;
+use crate::daemon::has_gpu;
 use crate::paths::Paths;
 use crate::run::new_log_folder;
 use crate::setup::kernel::Flavour;
@@ -30,7 +31,7 @@ pub struct ProgramsArguments {
     /// The GPU of virtio-user and vm: `auto` (a real one if there is one), or the path of a libcuda.so.1
     #[arg(long, default_value = "auto")]
     device: String,
-    /// The Python that has PyTorch and transformers
+    /// The Python that has PyTorch and transformers; programs of packages that it lacks are left out unless they are named
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
     /// Folders with NVIDIA's libraries for the daemon; else those that were installed with pip
@@ -55,7 +56,10 @@ pub struct ProgramsArguments {
 
 /// Runs the programs. 1 if one was not as on the first way.
 pub fn run(paths: &Paths, arguments: &ProgramsArguments) -> Result<u8> {
-    let programs = programs(&arguments.only)?;
+    let mut programs = programs(&arguments.only)?;
+    if arguments.only.is_empty() {
+        leave_out(&mut programs, &arguments.python)?;
+    }
     let ways = &arguments.ways;
     if ways.is_empty() || (ways.contains(&Way::Native) && !has_gpu()) {
         bail!("There is no GPU here for the way native; name others with --ways");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs the programs.
 
+use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,10 @@ use crate::vm::{GuestCommand, Vm, VmConfig};
 const FIND_LIBRARIES: &str = "import glob, os\ntry:\n    import nvidia\n    for path in nvidia.__path__:\n        \
                               print('\\n'.join(sorted(glob.glob(os.path.join(path, '*', 'lib')))))\n\
                               except ImportError:\n    pass";
+
+/// Prints those of some modules that Python has.
+const FIND_MODULES: &str = "import importlib.util, sys\n\
+                            for name in sys.argv[1:]:\n    if importlib.util.find_spec(name): print(name)";
 
 /// Daemon and guest, ready for programs.
 pub struct Runner {
@@ -57,9 +62,7 @@ impl Runner {
         let found =
             if plan.libraries.is_empty() { libraries_of(plan.python)? } else { plan.libraries.to_vec() };
         let mut daemon = DaemonConfig::new(Device(plan.device.to_owned()));
-        for folder in &found {
-            daemon.arguments.extend(["--libraries".to_owned(), folder.display().to_string()]);
-        }
+        daemon.add_libraries(&found);
         let beside = ways.contains(&Way::VirtioUser).then(|| VirtioUser::start(paths, daemon.clone(), logs));
         let vm = ways.contains(&Way::Vm).then(|| {
             let mut config = VmConfig::new(Device(plan.device.to_owned()));
@@ -132,10 +135,55 @@ impl Runner {
     }
 }
 
+/// Removes the programs whose module or variable is not there, and says so.
+pub fn leave_out(programs: &mut Vec<Program>, python: &Path) -> Result<()> {
+    let modules = programs.iter().map(|program| program.module.as_str());
+    let output = Command::new(python).args(["-c", FIND_MODULES]).args(modules).output();
+    let output = output.with_context(|| format!("Cannot start {}", python.display()))?;
+    let output = String::from_utf8_lossy(&output.stdout);
+    let found: Vec<&str> = output.lines().collect();
+    programs.retain(|Program { name, module, variable, .. }| {
+        let unset = variable.as_ref().filter(|variable| env::var_os(variable).is_none());
+        if !found.contains(&module.as_str()) {
+            eprintln!("{name} is left out: {} has no module {module}", python.display());
+        } else if let Some(variable) = unset {
+            eprintln!("{name} is left out: {variable} is not set");
+        }
+        found.contains(&module.as_str()) && unset.is_none()
+    });
+    Ok(())
+}
+
 /// The folders of NVIDIA's libraries that were installed with pip.
 fn libraries_of(python: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new(python).args(["-c", FIND_LIBRARIES]).output();
     let output = output.with_context(|| format!("Cannot start {}", python.display()))?;
     let output = String::from_utf8_lossy(&output.stdout);
     Ok(output.lines().filter(|line| !line.is_empty()).map(PathBuf::from).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_of_absent_packages_are_left_out() {
+        let program = |name: &str, module: &str, variable: Option<&str>| Program {
+            name: name.to_owned(),
+            file: String::new(),
+            what: String::new(),
+            module: module.to_owned(),
+            variable: variable.map(str::to_owned),
+            reference: false,
+        };
+        let mut programs = vec![
+            program("there", "json", None),
+            program("set", "json", Some("PATH")),
+            program("unset", "json", Some("NEVER_SET_BY_ANYBODY")),
+            program("absent", "vhost_cuda_no_such_module", None),
+        ];
+        leave_out(&mut programs, Path::new("python3")).unwrap();
+        let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
+        assert_eq!(names, ["there", "set"]);
+    }
 }

@@ -9,11 +9,16 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 const TABLE: &str = include_str!("../../../tests/programs/programs.toml");
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 9] = [
     ("operators.py", include_str!("../../../tests/programs/operators.py")),
     ("libraries.py", include_str!("../../../tests/programs/libraries.py")),
     ("training.py", include_str!("../../../tests/programs/training.py")),
     ("decoding.py", include_str!("../../../tests/programs/decoding.py")),
+    ("cupy_suite.py", include_str!("../../../tests/programs/cupy_suite.py")),
+    ("quantised.py", include_str!("../../../tests/programs/quantised.py")),
+    ("boosting.py", include_str!("../../../tests/programs/boosting.py")),
+    ("neighbours.py", include_str!("../../../tests/programs/neighbours.py")),
+    ("translation.py", include_str!("../../../tests/programs/translation.py")),
 ];
 
 #[derive(Debug, Deserialize)]
@@ -32,6 +37,10 @@ pub struct Program {
     pub file: String,
     /// A description.
     pub what: String,
+    /// The Python module that it tests. Without it, the program is left out unless it is named.
+    pub module: String,
+    /// An environment variable that it needs, likewise.
+    pub variable: Option<String>,
     /// It takes `--write FILE` on the first way and `--compare FILE` on the others.
     #[serde(default)]
     pub reference: bool,

@@ -15,7 +15,8 @@ use super::prepare::Prepared;
 use super::running::{self, Plan};
 use super::table::{Suite, suites};
 use super::verdicts::{Verdict, Verdicts};
-use crate::conformance::{Cudart, Ready, Toolkit, Way, has_gpu, native_runtime};
+use crate::conformance::{Cudart, Ready, Toolkit, Way, native_runtime};
+use crate::daemon::{Device, has_gpu};
 use crate::paths::Paths;
 use crate::run::new_log_folder;
 use crate::setup::kernel::Flavour;
@@ -64,7 +65,7 @@ pub fn run(paths: &Paths, arguments: &SuitesArguments) -> Result<u8> {
     if ways.contains(&Way::Native) && !has_gpu() {
         bail!("There is no GPU here for the way native");
     }
-    let emulated = arguments.device == "emulated" || (arguments.device == "auto" && !has_gpu());
+    let emulated = Device(arguments.device.clone()).is_emulated();
     let mut libraries = stack(paths, &ways, &arguments.libraries)?;
     if emulated {
         libraries = vec![without_linker(&folder.join("libraries"), &libraries)?];
@@ -101,7 +102,7 @@ fn stack(paths: &Paths, ways: &[Way], more: &[PathBuf]) -> Result<Vec<PathBuf>> 
     let mut libraries = given.collect::<Result<Vec<_>>>()?;
     if paths.bundle.is_none() {
         setup::run(paths, &[setup::Part::Nvcc])?;
-        libraries.extend_from_slice(Toolkit::find(paths, Cudart::Shared)?.libraries());
+        libraries.extend_from_slice(Toolkit::find(paths, Cudart::Shared, &[])?.libraries());
     }
     Ok(libraries)
 }

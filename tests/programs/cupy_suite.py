@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""A share of CuPy's own tests. Prints `same TEST: passed` (or failed, skipped, …) for each.
+
+`CUPY_TESTS` is the folder `tests` of CuPy's sources, of the version that is installed. Optional:
+
+    CUPY_TESTS_ONLY     files and folders below it, with a space between them
+    CUPY_TESTS_SHARE    N (default: 50): of each test function, the first of every N values of its parameters, in the order
+                        of a digest of their names
+    CUPY_TESTS_LIST     a file with names of tests as they are printed, a line for each: only these, whatever the share
+    CUPY_TESTS_SKIP     tests that are left out: a regular expression
+    CUPY_TESTS_WORKERS  processes (default: 8)
+    CUPY_TESTS_SECONDS  after the first test in which no more test is begun (default: 240)
+
+This file is also the plugin of pytest that chooses the tests and prints their results.
+"""
+
+import collections
+import os
+import re
+import sys
+import time
+import zlib
+
+USUAL = """
+cupy_tests/binary_tests cupy_tests/core_tests cupy_tests/creation_tests cupy_tests/fft_tests cupy_tests/functional_tests
+cupy_tests/indexing_tests cupy_tests/linalg_tests cupy_tests/logic_tests cupy_tests/manipulation_tests
+cupy_tests/math_tests cupy_tests/misc_tests cupy_tests/padding_tests cupy_tests/polynomial_tests cupy_tests/random_tests
+cupy_tests/sorting_tests cupy_tests/statistics_tests cupy_tests/cuda_tests cupy_tests/test_cublas.py
+cupyx_tests/jit_tests cupyx_tests/linalg_tests cupyx_tests/scipy_tests/fft_tests cupyx_tests/scipy_tests/linalg_tests
+cupyx_tests/scipy_tests/ndimage_tests cupyx_tests/scipy_tests/sparse_tests cupyx_tests/scipy_tests/special_tests
+cupyx_tests/test_cusolver.py cupyx_tests/test_cusparse.py cupyx_tests/test_lapack.py
+"""
+# Tests that run other programs, or that need several GPUs.
+UNUSUAL = r"test_compiler.py|test_nccl|test_cutensor|multi_?gpu|MultiGPU|test_hip"
+LATE = "no time was left"
+SHARE = max(1, int(os.environ.get("CUPY_TESTS_SHARE", "50")))
+# A phase of a test that did not pass replaces the phases before it.
+verdicts = {}
+deadline = None
+
+
+def function_of(test):
+    """The name of a test without the values of its parameters."""
+    return re.sub(r"_param_\d+_\{.*\}(?=::|$)", "", test).partition("[")[0]
+
+
+def printed(test):
+    """The name of a test in a line: it may have line ends, and colons, which end the name of a result."""
+    return test.encode("unicode_escape").decode().replace(": ", ":")
+
+
+def pytest_collection_modifyitems(items):
+    names = os.environ.get("CUPY_TESTS_LIST")
+    if names:
+        with open(names, encoding="utf-8") as file:
+            wanted = set(file.read().splitlines())
+        items[:] = [item for item in items if printed(item.nodeid) in wanted]
+        return
+    skipped = re.compile(os.environ.get("CUPY_TESTS_SKIP") or UNUSUAL)
+    positions, chosen = collections.Counter(), set()
+    for item in sorted(items, key=lambda item: (zlib.crc32(item.nodeid.encode()), item.nodeid)):
+        if skipped.search(item.nodeid) or any(mark in item.keywords for mark in ("slow", "multi_gpu")):
+            continue
+        function = function_of(item.nodeid)
+        if positions[function] % SHARE == 0:
+            chosen.add(item)
+        positions[function] += 1
+    # CuPy's order: tests of a class stay together.
+    items[:] = [item for item in items if item in chosen]
+
+
+def pytest_collectreport(report):
+    if report.failed:
+        verdicts[report.nodeid] = "cannot be imported"
+
+
+def pytest_runtest_setup(item):
+    import pytest
+
+    global deadline
+    deadline = deadline or time.time() + float(os.environ.get("CUPY_TESTS_SECONDS", "240"))
+    if time.time() > deadline:
+        pytest.skip(LATE)
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" or report.outcome != "passed":
+        late = report.skipped and LATE in str(report.longrepr)
+        expected = "as expected" if hasattr(report, "wasxfail") else ""
+        verdicts[report.nodeid] = LATE if late else f"{report.outcome} {expected}".strip()
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workerinput"):
+        return
+    print()
+    for test, verdict in sorted(verdicts.items()):
+        if verdict != LATE:
+            print(f"same {printed(test)}: {verdict}")
+    for verdict, count in sorted(collections.Counter(verdicts.values()).items()):
+        print(f"{count} tests: {verdict}")
+
+
+def main():
+    import cupy
+    import pytest
+
+    tests = os.environ.get("CUPY_TESTS")
+    if not tests or not os.path.isdir(os.path.join(tests, "cupy_tests")):
+        sys.exit(f"CUPY_TESTS names no folder `tests` of CuPy {cupy.__version__}'s sources")
+    here = os.path.dirname(os.path.abspath(__file__))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    # All processes must find the same tests.
+    os.environ["PYTHONHASHSEED"] = "0"
+    sys.path.insert(0, here)
+    names = (os.environ.get("CUPY_TESTS_ONLY") or USUAL).split()
+    arguments = ["-q", "-p", "cupy_suite", "-p", "no:cacheprovider", "--tb=line", "--no-header", "-W", "ignore"]
+    arguments += ["--rootdir", os.path.dirname(os.path.abspath(tests)), "--max-worker-restart=50"]
+    # A test that hangs outside of Python ends its process; the others of the process are run by another one.
+    arguments += ["--timeout=60", "--timeout-method=thread", "--continue-on-collection-errors"]
+    arguments += ["-n", os.environ.get("CUPY_TESTS_WORKERS", "8"), "--dist", "worksteal"]
+    os.chdir(tests)
+    status = pytest.main(arguments + names)
+    # Failed tests are results; the first way decides which ones are right.
+    sys.exit(0 if status in (0, 1) else int(status))
+
+
+if __name__ == "__main__":
+    main()
