@@ -181,6 +181,7 @@ pub const CASES: &[Case] = &[
     Case::new("events_streams"),
     Case::new("graphs"),
     Case::new("capture"),
+    Case::new("capture_beside_frees"),
     Case::new("graph_objects"),
     Case::new("exec_functions"),
     Case::new("conditional_nodes"),
