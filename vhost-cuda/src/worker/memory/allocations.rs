@@ -130,12 +130,20 @@ impl Allocations {
         of_it.map(|range| quota::rounded(range.bytes)).sum()
     }
 
-    /// Enters a range; an older one at the same base is replaced.
+    /// Enters a range; an older one at the same base is replaced. So are those in it that the driver is being asked to free: it
+    /// has done so, or it would not have given their addresses to another thread.
     pub fn insert(&mut self, base: u64, bytes: u64, origin: Origin, place: (u64, i32)) {
         self.serial += 1;
         let (context, device) = place;
         if let Origin::AllocatedAsync(pool) = origin {
             *self.live.entry(pool).or_default() += quota::in_pool(bytes);
+        }
+        if !self.ending.is_empty() && bytes > 1 {
+            let inside = self.ranges.range(base.saturating_add(1)..base.saturating_add(bytes));
+            let ended = inside.filter(|(_, range)| self.is_ending(range)).map(|(&base, _)| base);
+            for base in ended.collect::<Vec<_>>() {
+                self.remove(base);
+            }
         }
         self.ranges.insert(base, Range { base, bytes, origin, context, device, serial: self.serial });
     }
@@ -304,6 +312,24 @@ mod tests {
         assert!(allocations.check(0x1000, 4096).is_ok(), "another allocation");
         allocations.freed(&range);
         assert!(allocations.allocated_at(0x1000).is_ok());
+    }
+
+    #[test]
+    fn memory_that_is_being_freed_does_not_hide_what_the_driver_gives_out_there() {
+        let mut allocations = Allocations::new(Some(8 * BLOCK));
+        for base in [3 * BLOCK, 4 * BLOCK] {
+            allocations.charge(BLOCK).unwrap();
+            allocations.enter(base, BLOCK, BLOCK, (9, 0)).unwrap();
+        }
+        let range = allocations.end(3 * BLOCK).unwrap();
+        // The driver has freed it, and another thread gets memory around it before that is noted.
+        allocations.charge(2 * BLOCK).unwrap();
+        allocations.enter(2 * BLOCK, 2 * BLOCK, 2 * BLOCK, (9, 0)).unwrap();
+        assert!(allocations.check(3 * BLOCK, BLOCK).is_ok());
+        assert_eq!(allocations.quota.used(), 3 * BLOCK);
+        allocations.freed(&range);
+        assert!(allocations.check(2 * BLOCK, 2 * BLOCK).is_ok() && allocations.check(4 * BLOCK, 1).is_ok());
+        assert_eq!(allocations.quota.used(), 3 * BLOCK);
     }
 
     /// Two ranges of every place and kind in a few bytes, and every range that a call may name there.
