@@ -65,12 +65,12 @@ impl DaemonConfig {
         Self { device, queues: 2, arguments, environment: Vec::new() }
     }
 
-    /// Names folders of NVIDIA's libraries. With the emulator they would be taken for those of the CPU's versions.
+    /// Names folders of NVIDIA's libraries, of those that are there. With the emulator they would be taken for those of the CPU's versions.
     pub fn add_libraries(&mut self, folders: &[PathBuf]) {
         if self.device.is_emulated() {
             return;
         }
-        for folder in folders {
+        for folder in folders.iter().filter(|folder| folder.is_dir()) {
             self.arguments.extend(["--libraries".to_owned(), folder.display().to_string()]);
         }
     }

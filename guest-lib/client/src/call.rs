@@ -290,12 +290,16 @@ impl<'s> Call<'s> {
 
     /// Frees memory that the program has freed in stream order, if the call of number `opcode` could tell that it is not free.
     fn free_parked(&self, opcode: Opcode) {
-        for Parked { context, stream, address, .. } in parked::before(opcode) {
+        // In a fork's child the lock of the thread that was freeing stays locked.
+        if !parked::any() || process::check().is_err() {
+            return;
+        }
+        parked::free_before(opcode, |Parked { context, stream, address, .. }| {
             let call = &mut self.session.call().context(context);
             if let Err(error) = calls::cuMemFreeAsync(call, address, stream) {
                 log::debug!("cuMemFreeAsync of parked memory: {error}");
             }
-        }
+        });
     }
 
     fn exchange<T>(

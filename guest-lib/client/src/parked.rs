@@ -5,6 +5,7 @@
 //! The next allocation of that size in the same stream takes it over without a call: the device's default pool, too, would give
 //! it that memory. Before any call that could tell the difference, the memory is freed.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,8 +14,29 @@ use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, Opcode, StreamId};
 /// Maximum number of allocations that are parked.
 const MAX_PARKED: usize = 16;
 
+/// Something is parked, or is being freed.
 static ANY: AtomicBool = AtomicBool::new(false);
-static PARKED: Mutex<Vec<Parked>> = Mutex::new(Vec::new());
+static PARKED: Mutex<List> = Mutex::new(List { parked: Vec::new(), being_freed: false });
+/// Held by the thread that frees what was parked. Others wait for it before calls that could tell the difference, such as the
+/// end of a stream in which it frees.
+static FREEING: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// This thread frees what was parked: the calls that do so have nothing to wait for.
+    static FREES: Cell<bool> = const { Cell::new(false) };
+}
+
+struct List {
+    parked: Vec<Parked>,
+    being_freed: bool,
+}
+
+impl List {
+    /// To be called after each change.
+    fn changed(&self) {
+        ANY.store(self.being_freed || !self.parked.is_empty(), Ordering::Release);
+    }
+}
 
 /// An allocation of a device's default pool, freed in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,17 +51,17 @@ pub struct Parked {
     pub address: DevicePtr,
 }
 
-fn lock() -> MutexGuard<'static, Vec<Parked>> {
+fn lock() -> MutexGuard<'static, List> {
     PARKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Parks an allocation. `false`: there are too many, and it must be freed.
 pub fn park(free: Parked) -> bool {
-    let mut parked = lock();
-    let has_room = parked.len() < MAX_PARKED;
+    let mut list = lock();
+    let has_room = list.parked.len() < MAX_PARKED;
     if has_room {
-        parked.push(free);
-        ANY.store(true, Ordering::Release);
+        list.parked.push(free);
+        list.changed();
     }
     has_room
 }
@@ -49,26 +71,35 @@ pub fn take(context: ContextId, stream: StreamId, bytes: u64) -> Option<DevicePt
     if !any() {
         return None;
     }
-    let mut parked = lock();
+    let mut list = lock();
     let fits = |free: &Parked| (free.context, free.stream, free.bytes) == (context, stream, bytes);
-    let found = parked.iter().rposition(fits).map(|index| parked.remove(index).address);
-    ANY.store(!parked.is_empty(), Ordering::Release);
+    let found = list.parked.iter().rposition(fits).map(|index| list.parked.remove(index).address);
+    list.changed();
     found
 }
 
-/// Returns whether anything is parked.
+/// Returns whether anything is parked, or is being freed.
 pub(crate) fn any() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
-/// Takes what must be freed before that call.
-pub(crate) fn before(opcode: Opcode) -> Vec<Parked> {
-    if !any() || opcode.facts().is_only_queued() {
-        return Vec::new();
+/// Frees by `free` what must be free before the call of number `opcode`. When this returns, no other thread is freeing any of it.
+pub(crate) fn free_before(opcode: Opcode, free: impl Fn(Parked)) {
+    if !any() || opcode.facts().is_only_queued() || FREES.get() {
+        return;
     }
-    let mut parked = lock();
-    ANY.store(false, Ordering::Release);
-    std::mem::take(&mut *parked)
+    let _freeing = FREEING.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = {
+        let mut list = lock();
+        list.being_freed = true;
+        std::mem::take(&mut list.parked)
+    };
+    FREES.set(true);
+    all.into_iter().for_each(free);
+    FREES.set(false);
+    let mut list = lock();
+    list.being_freed = false;
+    list.changed();
 }
 
 #[cfg(test)]
@@ -93,7 +124,22 @@ mod tests {
         assert_eq!(take(1, 1, 64), Some(DevicePtr(0x1000)));
         assert!(!any());
         assert!((0..MAX_PARKED as u64).all(|address| park(free(1, 8, address))) && !park(free(1, 8, 99)));
-        lock().clear();
-        ANY.store(false, Ordering::Release);
+        // Who comes while another thread frees waits for it.
+        let (begun, freed) = (std::sync::Barrier::new(2), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                free_before(Opcode::cuStreamDestroy_v2, |free| {
+                    if free.address.0 == 0 {
+                        assert!(take(1, 1, 8).is_none() && any());
+                        begun.wait();
+                        std::thread::sleep(std::time::Duration::from_millis(50));
+                    }
+                    freed.store(free.address.0 == MAX_PARKED as u64 - 1, Ordering::Release);
+                });
+            });
+            begun.wait();
+            free_before(Opcode::cuStreamDestroy_v2, |_| panic!("all is taken"));
+            assert!(freed.load(Ordering::Acquire) && !any());
+        });
     }
 }
