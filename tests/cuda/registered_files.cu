@@ -170,11 +170,14 @@ static void in_a_process(const Kind &kind, unsigned flags, int file) {
     std::printf("%s, flags %u: not done within %u s\n", kind.name, flags, LIMIT_SECONDS);
 }
 
-int main() {
+// With an argument also what NVIDIA's driver 580 does not return from: private mappings that are only to be read.
+int main(int argc, char **) {
+    const bool all = argc > 1;
     std::vector<char> contents(BYTES);
     Random(7).fill(contents.data(), BYTES);
     for (const Kind &kind : KINDS) {
         for (const unsigned flags : {cudaHostRegisterDefault, cudaHostRegisterReadOnly}) {
+            if (!all && kind.flags == MAP_PRIVATE && flags == cudaHostRegisterReadOnly) continue;
             char path[] = "/tmp/registered_files.XXXXXX";
             const int file = kind.of == Kind::PROGRAM          ? open("/proc/self/exe", O_RDONLY)
                              : kind.of == Kind::FILE_IN_MEMORY ? memfd_create("registered_files", 0)

@@ -54,6 +54,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("the_operator_chooses_devices", the_operator_chooses_devices);
     suite.test("priorities_of_nodes_are_chosen", priorities_of_nodes_are_chosen);
     suite.test("failed_calls_are_logged", failed_calls_are_logged);
+    suite.test("private_mappings_are_registered_to_be_read", private_mappings_are_registered_to_be_read);
 }
 
 fn emulated(variables: &[(&str, &str)]) -> DaemonOptions {
@@ -65,6 +66,17 @@ fn command(kit: &Kit, route: &Route, program: &str, arguments: &[&str]) -> Resul
     let mut command = route.command(&kit.programs.get(program)?);
     command.args(arguments);
     Ok(command)
+}
+
+/// What NVIDIA's driver does not return from, so that no other way can be compared.
+fn private_mappings_are_registered_to_be_read(kit: &Kit) -> Result<()> {
+    let route = route(kit, &emulated(&[]))?;
+    let outcome = run(&mut command(kit, &route, "registered_files", &["all"])?, "", LIMIT)?;
+    outcome.expect_exit(0)?;
+    for line in ["private, read-only, flags 8: 0", "private, writable, flags 8: 0"] {
+        ensure!(outcome.stdout.lines().any(|found| found == line), "{outcome}");
+    }
+    Ok(())
 }
 
 fn list(devices: &[u32]) -> String {
