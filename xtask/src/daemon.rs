@@ -164,14 +164,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_emulator_keeps_its_own_libraries() {
-        let folders = [PathBuf::from("/cuda/lib64")];
+    fn folders_that_are_there_are_named_but_to_the_emulator() {
+        let folders = ["/usr", "/no/such/folder"].map(PathBuf::from);
         let mut emulated = DaemonConfig::new(Device::emulated());
         let before = emulated.arguments.clone();
         emulated.add_libraries(&folders);
         assert_eq!(emulated.arguments, before);
         let mut other = DaemonConfig::new(Device("/usr/lib/libcuda.so.1".to_owned()));
         other.add_libraries(&folders);
-        assert_eq!(other.arguments[before.len()..], ["--libraries", "/cuda/lib64"]);
+        assert_eq!(other.arguments[before.len()..], ["--libraries", "/usr"]);
     }
 }
