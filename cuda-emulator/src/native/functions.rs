@@ -73,7 +73,7 @@ impl Native {
         shape.index() * 2 + usize::from(partial)
     }
 
-    /// The places for a variant; `None` as long as there are none.
+    /// The places for a variant. `None`: there are none yet.
     pub(crate) fn table(&self, shape: Shape, partial: bool) -> Option<&Table> {
         self.variants[Native::index(shape, partial)].table.get().map(|table| &**table)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What translated code (`jit`) and the executor (`execute`) know of each other.
+//! The interface between translated code (`jit`) and the executor (`execute`).
 //!
 //! `shape`: the cases that a translation distinguishes. `view`: the executor's state that translated code reads. `entry`: how
 //! registers get into translated code and out of it. `compiled`: a translated function. `place`: its entries by position in the

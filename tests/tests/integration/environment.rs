@@ -68,7 +68,7 @@ fn command(kit: &Kit, route: &Route, program: &str, arguments: &[&str]) -> Resul
     Ok(command)
 }
 
-/// What NVIDIA's driver does not return from, so that no other way can be compared.
+/// NVIDIA's driver does not return from these calls, so that there is no native answer to compare with.
 fn private_mappings_are_registered_to_be_read(kit: &Kit) -> Result<()> {
     let route = route(kit, &emulated(&[]))?;
     let outcome = run(&mut command(kit, &route, "registered_files", &["all"])?, "", LIMIT)?;

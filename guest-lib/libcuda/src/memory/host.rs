@@ -131,10 +131,10 @@ pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// Registers memory of the program, page by page where it lies.
 /// No process has more memory.
 const MAX_REGISTERED: usize = 1 << 47;
 
+/// Registers memory of the program, page by page where it lies.
 fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), CudaError> {
     if start.address() == 0 || bytes == 0 || flags & !(PORTABLE | DEVICEMAP | IO_MEMORY | READ_ONLY) != 0 {
         return Err(CudaError::INVALID_VALUE);

@@ -104,7 +104,7 @@ pub fn memory_alloc_many(cx: &mut CallContext<'_>, bytesize: u64) -> CuResult<(u
     Ok(((addresses.len() / size_of::<u64>()) as u32,))
 }
 
-/// Frees memory, or leaves it to the guest library once the context's work is done.
+/// Frees memory, or leaves it to the guest library.
 pub fn memory_free_or_keep(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(u32,)> {
     let range = cx.session.allocations().find(dptr.0).map(|range| (range.base, range.origin, range.context));
     let ours = range == Some((dptr.0, Origin::Allocated, cx.context.0));

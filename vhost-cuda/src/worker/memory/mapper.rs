@@ -87,8 +87,8 @@ impl Mapper {
 
 /// Tries in a thread of its own whether this host lets another process decide over mappings.
 ///
-/// Errors: the kernel has no such filters (before Linux 5.5), or whoever started this process has one (a container's runtime):
-/// there can be one only.
+/// Errors: the kernel has no such filters (before Linux 5.5), or the process that started this one, such as a container's
+/// runtime, has installed one: there can be one only.
 pub fn can_be_guarded() -> io::Result<()> {
     let attempt = thread::Builder::new().name("guard-attempt".into()).spawn(|| {
         set_no_new_privs(true)?;

@@ -41,8 +41,8 @@ pub enum GuestFile {
     Named(Arc<NamedFile>),
 }
 
-/// What a read of memory that was just mapped makes usable at once, for writes, too (`fault_around_bytes`). A write would do
-/// so for its page alone.
+/// The bytes that the kernel maps when memory that was just mapped is read for the first time (`fault_around_bytes`), for writes,
+/// too. A write has it map one page.
 const AROUND: usize = 64 << 10;
 
 /// Maps pieces of whole pages side by side, from `base` on. After an error some of them may be mapped.
@@ -106,6 +106,20 @@ pub struct FilePiece {
     pub address: Option<usize>,
     /// It may be written.
     pub writable: bool,
+}
+
+/// Appends a piece, to the last one if it goes on there.
+fn push_joined(pieces: &mut Vec<FilePiece>, piece: FilePiece) {
+    match pieces.last_mut() {
+        Some(last)
+            if last.file.is(&piece.file)
+                && last.offset + last.bytes == piece.offset
+                && last.address.map(|address| address + last.bytes as usize) == piece.address =>
+        {
+            last.bytes += piece.bytes;
+        }
+        _ => pieces.push(piece),
+    }
 }
 
 impl GuestPages {
@@ -375,16 +389,11 @@ impl PageList {
         let mut pieces: Vec<FilePiece> = Vec::new();
         let Some(listed) = &self.0 else { return Ok(pieces) };
         for piece in listed.pages.pieces(&listed.entries).ok_or(CudaError::INVALID_VALUE)? {
-            let FilePiece { file, offset, bytes, .. } = &piece;
+            let FilePiece { offset, bytes, .. } = &piece;
             if !(offset.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES)) {
                 return Err(CudaError::INVALID_VALUE);
             }
-            match pieces.last_mut() {
-                Some(last) if last.file.is(file) && last.offset + last.bytes == *offset => {
-                    last.bytes += bytes
-                }
-                _ => pieces.push(piece),
-            }
+            push_joined(&mut pieces, piece);
         }
         Ok(pieces)
     }
@@ -419,16 +428,7 @@ impl GuestPages {
     ) -> CuResult<()> {
         let mut pieces: Vec<FilePiece> = Vec::new();
         for piece in self.pieces(entries).ok_or(CudaError::INVALID_VALUE)? {
-            match pieces.last_mut() {
-                Some(last)
-                    if last.file.is(&piece.file)
-                        && last.offset + last.bytes == piece.offset
-                        && last.address.map(|address| address + last.bytes as usize) == piece.address =>
-                {
-                    last.bytes += piece.bytes;
-                }
-                _ => pieces.push(piece),
-            }
+            push_joined(&mut pieces, piece);
         }
         for together in pieces.chunk_by(|one, next| one.file.is(&next.file)) {
             let GuestFile::Named(file) = &together[0].file else {

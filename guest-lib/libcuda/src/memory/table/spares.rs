@@ -25,7 +25,7 @@ pub struct Spare<N> {
     pub context: u64,
 }
 
-/// What lies ready in a process, the oldest first. Pages are kept under names of the type `N`.
+/// The pinned memory that lies ready in a process, the oldest first. Pages are kept under names of the type `N`.
 #[derive(Debug)]
 pub struct Spares<N>(Mutex<Vec<Spare<N>>>);
 
