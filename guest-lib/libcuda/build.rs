@@ -29,12 +29,13 @@ fn read(path: &str) -> String {
 }
 
 /// Each is its own small C function, and weak: the linker prefers the real one where there is one. Functions may have
-/// fewer arguments than these: no check names the others.
+/// fewer arguments than these: no check names the others. Their table is for `cuGetProcAddress`, which finds them all.
 fn unsupported_calls(names: &str, refused: &str, states: &[State], out: &Path) {
     let mut source = String::from(
         "extern int virtio_cuda_refuse(const char *name, int code, int before, unsigned bits);\nextern int virtio_cuda_is_device(int device);\n",
     );
     let refused: HashMap<_, _> = refused.lines().filter_map(|line| line.split_once(' ')).collect();
+    let mut table = String::new();
     for name in names.lines().filter(|line| !line.is_empty()) {
         let (checks, code) = match refused.get(name) {
             Some(rule) => rule.rsplit_once(' ').unwrap_or(("", rule)),
@@ -49,7 +50,14 @@ fn unsupported_calls(names: &str, refused: &str, states: &[State], out: &Path) {
              \treturn virtio_cuda_refuse(\"{name}\", {code}, {state});\n}}"
         )
         .expect("writing to a string");
+        writeln!(table, "\t{{\"{name}\", {name}}},").expect("writing to a string");
     }
+    writeln!(
+        source,
+        "const struct {{ const char *name; int (*address)(long, long, long, long, long, long); }} virtio_cuda_functions[] = \
+         {{\n{table}\t{{0, 0}},\n}};"
+    )
+    .expect("writing to a string");
     let file = out.join("unsupported.c");
     fs::write(&file, source).expect("OUT_DIR is writable");
     cc::Build::new().file(file).pic(true).cargo_warnings(false).compile("virtio_cuda_unsupported");

@@ -266,7 +266,9 @@ static void proc_addresses() {
         int version;
         cuuint64_t flags;
     } all[] = {{"cuMemAlloc", 12000, 0}, {"cuMemAlloc", 12000, 4},      {"cuMissing", 12000, 0},
-               {"", 12000, 0},           {"cuMemAllocAsync", 10000, 0}, {"cuMemcpyHtoD", 12000, 2}};
+               {"", 12000, 0},           {"cuMemAllocAsync", 10000, 0}, {"cuMemcpyHtoD", 12000, 2},
+               // Refused on most cards, and found all the same: XGBoost asks for it at its first kernel.
+               {"cuMemBatchDecompressAsync", 12080, 0}};
     for (const auto &one : all) {
         void *function = nullptr;
         CUdriverProcAddressQueryResult status = (CUdriverProcAddressQueryResult)9;

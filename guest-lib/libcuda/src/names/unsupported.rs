@@ -41,3 +41,28 @@ unsafe extern "C" fn virtio_cuda_refuse(
 extern "C" fn virtio_cuda_is_device(device: i32) -> i32 {
     Driver::get().is_none_or(|driver| driver.devices.check(device).is_ok()).into()
 }
+
+/// An entry of the table that the build script makes.
+#[repr(C)]
+struct Function {
+    name: *const c_char,
+    address: *const (),
+}
+
+unsafe extern "C" {
+    /// One for each exported name, and then one without a name.
+    static virtio_cuda_functions: Function;
+}
+
+/// Every exported name of the driver API, with the address of this library's function or of the one that refuses the call.
+pub fn functions() -> impl Iterator<Item = (&'static str, usize)> {
+    let first = &raw const virtio_cuda_functions;
+    // SAFETY: the build script writes the table as an array of constants that ends with an entry without a name; `take_while`
+    // stops there, so that `add` and the reference stay inside.
+    let entries = (0..).map(move |index| unsafe { &*first.add(index) });
+    entries.take_while(|entry| !entry.name.is_null()).map(|entry| {
+        // SAFETY: the names are string literals of the build script.
+        let name = unsafe { CStr::from_ptr(entry.name) };
+        (name.to_str().unwrap_or_default(), entry.address as usize)
+    })
+}
