@@ -4,16 +4,16 @@
 import time
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+from transformers import StaticCache
+
+from models import llama
 
 DEVICE = "cuda"
 PROMPT, LENGTH, COUNT = 16, 160, 60
 
 torch.manual_seed(0)
-config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32,
-                     num_key_value_heads=4, vocab_size=32000, max_position_embeddings=512)
-model = LlamaForCausalLM(config).to(DEVICE, torch.bfloat16).eval()
-cache = StaticCache(config=config, max_cache_len=LENGTH)
+model = llama().to(DEVICE, torch.bfloat16).eval()
+cache = StaticCache(config=model.config, max_cache_len=LENGTH)
 
 
 def forward(ids, position):

@@ -9,11 +9,13 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 const TABLE: &str = include_str!("../../../tests/programs/programs.toml");
-const SOURCES: [(&str, &str); 9] = [
+const SOURCES: [(&str, &str); 11] = [
     ("operators.py", include_str!("../../../tests/programs/operators.py")),
     ("libraries.py", include_str!("../../../tests/programs/libraries.py")),
     ("training.py", include_str!("../../../tests/programs/training.py")),
     ("decoding.py", include_str!("../../../tests/programs/decoding.py")),
+    ("models.py", include_str!("../../../tests/programs/models.py")),
+    ("inductor.py", include_str!("../../../tests/programs/inductor.py")),
     ("cupy_suite.py", include_str!("../../../tests/programs/cupy_suite.py")),
     ("quantised.py", include_str!("../../../tests/programs/quantised.py")),
     ("boosting.py", include_str!("../../../tests/programs/boosting.py")),
