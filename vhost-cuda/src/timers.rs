@@ -9,12 +9,10 @@
 
 use std::num::NonZeroU64;
 
-use rustix::thread::set_current_timer_slack;
+use rustix::thread::{current_timer_slack, set_current_timer_slack};
 
 /// The slack of the timers of threads that the driver starts, in nanoseconds.
 const SLACK_NS: u64 = 10_000_000_000;
-/// The kernel takes this for a thread's own usual slack.
-const USUAL: u64 = 0;
 
 /// Calls `start`, in which NVIDIA's driver may start threads. The emulator, which has no such thread, is left alone: a
 /// worker of it may not ask for this once its sandbox is closed.
@@ -22,9 +20,11 @@ pub fn late_in_threads_of<T>(emulated: bool, start: impl FnOnce() -> T) -> T {
     if emulated {
         return start();
     }
+    let before = current_timer_slack();
     set_slack(SLACK_NS);
     let started = start();
-    set_slack(USUAL);
+    // 0 is for the kernel the slack that the thread began with.
+    set_slack(before.unwrap_or(0));
     started
 }
 
@@ -54,6 +54,13 @@ mod tests {
         // `PR_GET_TIMERSLACK` answers in an int.
         assert_eq!(late_in_threads_of(false, of_thread), SLACK_NS as i32);
         assert_eq!((slack(), of_thread()), (before, before));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                exact();
+                assert_eq!(late_in_threads_of(false, of_thread), SLACK_NS as i32);
+                assert_eq!(slack(), 1, "a thread that looks around often still does");
+            });
+        });
         assert_eq!(late_in_threads_of(true, of_thread), before);
     }
 }

@@ -20,6 +20,7 @@ use super::control;
 use super::execute::execute;
 use super::lane::{Lane, Waits};
 use crate::sessions::link::{self, FROM_REPLY, Frame, FromWorker, TO_CALL, TO_UNPIN};
+use crate::timers;
 use crate::worker::state::SessionState;
 
 /// The executors of a session.
@@ -158,6 +159,10 @@ fn run(
     (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
     work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
 ) {
+    if !session.emulated {
+        // For its naps; a worker of the emulator may not ask for it.
+        timers::exact();
+    }
     let mut thread = ThreadState::default();
     serve(session, &mut thread, (inbox, waits, replies), work);
     thread.signal.end(&session.gpu);

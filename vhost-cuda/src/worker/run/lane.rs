@@ -30,9 +30,12 @@ const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const COPY_SHARE: u32 = 4;
 const MOST_WATCH: Duration = Duration::from_millis(2);
 /// Then it naps, a share of what has passed at a time, before it sleeps until it is woken up: that goes through the
-/// request queue, the daemon and the worker's main thread, which all sleep then, too.
+/// request queue, the daemon and the worker's main thread, which all sleep then, too. So the first call after a pause waits
+/// for less than 2 % of it. Naps have a shortest length, because others may need the processor.
 const NAPS: Duration = Duration::from_millis(100);
-const NAP_SHARE: u32 = 16;
+const NAP_SHARE: u32 = 64;
+const SHORTEST_NAP: Duration = Duration::from_micros(8);
+const SHORTEST_NAP_FEW_CORES: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_micros(200);
 /// Looks at the lane between two at the clock and at the messages.
 const LOOKS: u32 = 16;
@@ -47,15 +50,19 @@ pub struct Lane {
     /// Number of the record that was answered last.
     replied: u64,
     watch: Duration,
+    shortest_nap: Duration,
     place: Place,
 }
 
 impl Lane {
     /// A lane that a thread has just got.
     pub fn new(new: NewLane) -> Self {
-        let watch = if cores::are_few() { WATCH_FEW_CORES } else { WATCH };
+        let (watch, shortest_nap) = match cores::are_few() {
+            true => (WATCH_FEW_CORES, SHORTEST_NAP_FEW_CORES),
+            false => (WATCH, SHORTEST_NAP),
+        };
         let NewLane { consumer, place, .. } = new;
-        Self { consumer, contents: Vec::new(), replied: 0, watch, place }
+        Self { consumer, contents: Vec::new(), replied: 0, watch, shortest_nap, place }
     }
 
     /// Executes records until there is a message for the executor. `None`: there will be no more.
@@ -129,7 +136,7 @@ impl Lane {
         let begun = Instant::now();
         loop {
             let passed = begun.elapsed();
-            let nap = ((self.watch + passed) / NAP_SHARE).min(LONGEST_NAP);
+            let nap = ((self.watch + passed) / NAP_SHARE).clamp(self.shortest_nap, LONGEST_NAP);
             match inbox.recv_timeout(nap) {
                 Err(RecvTimeoutError::Timeout) if passed < NAPS && !self.consumer.has_more() => {}
                 outcome => return outcome,
