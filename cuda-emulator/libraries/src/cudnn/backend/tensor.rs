@@ -5,6 +5,7 @@
 use super::super::layout::{Layout, data_type};
 use super::super::{BAD_PARAM, NOT_SUPPORTED, Status};
 use super::descriptor::Attributes;
+use crate::numbers::Type;
 
 /// Maximum number of elements of a virtual tensor. Limits what a graph allocates: no memory of the program's bounds it.
 const MAX_VIRTUAL: usize = 1 << 28;
@@ -29,7 +30,9 @@ impl Tensor {
         if attributes.integer_or(904, 1)? != 1 || attributes.integer_or(909, 0)? != 0 {
             return Err(NOT_SUPPORTED);
         }
-        let layout = Layout::new(data_type(kind)?, &attributes.integers(902)?, &attributes.integers(903)?)?;
+        // A truth value (`CUDNN_DATA_BOOLEAN`) is a byte: 0 or 1.
+        let kind = if kind == 11 { Type::I8 } else { data_type(kind)? };
+        let layout = Layout::new(kind, &attributes.integers(902)?, &attributes.integers(903)?)?;
         let tensor = Self {
             uid: attributes.integer(906)?,
             layout,
