@@ -134,3 +134,5 @@ graphs! { cudnnBackendPopulateCudaGraph cudnnBackendUpdateCudaGraph }
 mod attention_test;
 #[cfg(test)]
 mod backend_test;
+#[cfg(test)]
+mod operations_test;
