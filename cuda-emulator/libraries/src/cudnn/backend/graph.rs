@@ -2,6 +2,7 @@
 
 //! Graphs of operations.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -117,8 +118,8 @@ impl Graph {
     ) -> Done {
         for (index, node) in self.nodes.iter().enumerate() {
             for input in node.inputs() {
-                if !values.contains_key(&input.uid) {
-                    values.insert(input.uid, load(input)?);
+                if let Entry::Vacant(place) = values.entry(input.uid) {
+                    place.insert(load(input)?);
                 }
             }
             let elements =

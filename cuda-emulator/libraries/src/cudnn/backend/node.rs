@@ -70,6 +70,9 @@ fn have(tensors: &[&Option<Tensor>], dims: &[usize]) -> bool {
     tensors.iter().all(|tensor| tensor.as_ref().is_none_or(|tensor| tensor.dims() == dims))
 }
 
+/// An attention, its queries, keys, values and output; and its statistics, scale and lengths, which may be absent.
+type AttentionParts = (Attention, [Tensor; 4], [Option<Tensor>; 4]);
+
 impl Node {
     /// An operation with one result.
     fn single(operation: Operation, inputs: Vec<Tensor>, output: Tensor) -> Self {
@@ -314,13 +317,12 @@ impl Node {
         Ok(Self::several(Operation::NormBackward(shape), inputs, vec![Some(dx), dscale, dbias]))
     }
 
-    /// An attention, the tensors that both directions read, and the scale and lengths, which may be absent. The names are those
-    /// of queries, keys, values, output and statistics; and of the scale and both lengths.
+    /// The parts of an attention by their names: queries, keys, values, output and statistics; the scale and both lengths.
     fn attention(
         attributes: &Attributes,
         names: [c_int; 5],
         optional: [c_int; 3],
-    ) -> Result<(Attention, [Tensor; 4], [Option<Tensor>; 4]), Status> {
+    ) -> Result<AttentionParts, Status> {
         let [q, k, v, o] = [names[0], names[1], names[2], names[3]].map(|name| attributes.tensor(name));
         let (q, k, v, o) = (q?, k?, v?, o?);
         let attention = Attention::new(q.dims(), k.dims(), v.dims(), o.dims()).ok_or(BAD_PARAM)?;
