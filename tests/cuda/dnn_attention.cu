@@ -7,6 +7,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <map>
 #include <string>
 
 // Heads of queries share heads of keys and values by two. Head by head, position by position.
@@ -29,12 +30,20 @@ static Sizes packed(const Sizes &dims) {
 struct Builder {
     int type;
     std::vector<Handle> operations;
+    std::map<int64_t, Handle> known = {};
     int64_t next = 1000;
 
-    Handle memory(int64_t uid, int64_t heads) const { return tensor(uid, {B, heads, S, D}, packed({B, heads, S, D}), type); }
-    Handle transposed(int64_t uid, int64_t heads) const { return tensor(uid, {B, heads, D, S}, {heads * S * D, S * D, 1, D}, type); }
-    Handle rows(int64_t uid) const { return tensor(uid, ROWS, packed(ROWS), DATA_FLOAT); }
-    Handle number(int64_t uid) const { return tensor(uid, {1, 1, 1, 1}, {1, 1, 1, 1}, DATA_FLOAT, false, true); }
+    // A tensor that several operations may use has one descriptor.
+    Handle shared(int64_t uid, const Sizes &dims, const Sizes &strides, int of, bool by_value = false) {
+        Handle &found = known[uid];
+        if (!found) found = tensor(uid, dims, strides, of, false, by_value);
+        return found;
+    }
+
+    Handle memory(int64_t uid, int64_t heads) { return shared(uid, {B, heads, S, D}, packed({B, heads, S, D}), type); }
+    Handle transposed(int64_t uid, int64_t heads) { return shared(uid, {B, heads, D, S}, {heads * S * D, S * D, 1, D}, type); }
+    Handle rows(int64_t uid) { return shared(uid, ROWS, packed(ROWS), DATA_FLOAT); }
+    Handle number(int64_t uid) { return shared(uid, {1, 1, 1, 1}, {1, 1, 1, 1}, DATA_FLOAT, true); }
     Handle between(const Sizes &dims, const Sizes &strides, int of = DATA_FLOAT) { return tensor(next++, dims, strides, of, true); }
     Handle between(const Sizes &dims, int of = DATA_FLOAT) { return between(dims, packed(dims), of); }
 
@@ -191,7 +200,7 @@ template <class T> static void attention(const char *name, double tolerance) {
 }
 
 // Layer and RMS normalisation of rows of C elements, in training.
-static const int64_t N = 64, C = 256;
+static const int64_t N = 64, C = 128;
 
 template <class T> static void normalisation(const char *name, bool is_centred, double tolerance) {
     const auto hx = rounded<T>(numbers(N * C, 1), 0.5f), hg = rounded<T>(numbers(N * C, 2), 0.25f);

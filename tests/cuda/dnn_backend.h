@@ -65,28 +65,34 @@ static Handle pointwise(int mode, std::initializer_list<std::pair<int, Handle>> 
 
 // The first plan of the graph of these operations, if the library has one.
 static Handle find_plan(const std::vector<Handle> &operations) {
-    Handle graph = create(GRAPH), heuristics = create(HEURISTICS);
+    Handle graph = create(GRAPH), found = nullptr;
     CHECK(set<Handle>(graph, 800, HANDLE, {handle}));
     CHECK(set(graph, 801, DESCRIPTOR, operations));
     if (call("cudnnBackendFinalize", graph) != 0) return nullptr;
-    refer(heuristics, 201, graph);
-    CHECK(set<int>(heuristics, 200, HEURISTIC, {0}));
-    int64_t count = 0;
-    if (call("cudnnBackendFinalize", heuristics) != 0) return nullptr;
-    CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, (int64_t)0, &count, (void *)nullptr));
-    std::vector<Handle> configs(count);
-    for (auto &config : configs) config = create(ENGINE_CONFIG);
-    CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, count, &count, (void *)configs.data()));
-    CHECK(call("cudnnBackendDestroyDescriptor", heuristics));
-    CHECK(call("cudnnBackendDestroyDescriptor", graph));
-    for (int64_t i = 0; i < count; i++) {
-        Handle made = create(PLAN);
-        CHECK(set<Handle>(made, 400, HANDLE, {handle}));
-        refer(made, 401, configs[i]);
-        if (call("cudnnBackendFinalize", made) == 0) return made;
-        CHECK(call("cudnnBackendDestroyDescriptor", made));
+    // CUDNN_HEUR_MODE_A and CUDNN_HEUR_MODE_FALLBACK
+    for (int mode : {3, 2}) {
+        Handle heuristics = create(HEURISTICS);
+        refer(heuristics, 201, graph);
+        CHECK(set<int>(heuristics, 200, HEURISTIC, {mode}));
+        int64_t count = 0;
+        if (call("cudnnBackendFinalize", heuristics) == 0) CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, (int64_t)0, &count, (void *)nullptr));
+        std::vector<Handle> configs(count);
+        for (auto &config : configs) config = create(ENGINE_CONFIG);
+        if (count) CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, count, &count, (void *)configs.data()));
+        CHECK(call("cudnnBackendDestroyDescriptor", heuristics));
+        for (int64_t i = 0; i < count && !found; i++) {
+            Handle made = create(PLAN);
+            CHECK(set<Handle>(made, 400, HANDLE, {handle}));
+            refer(made, 401, configs[i]);
+            if (call("cudnnBackendFinalize", made) == 0)
+                found = made;
+            else
+                CHECK(call("cudnnBackendDestroyDescriptor", made));
+        }
+        if (found) break;
     }
-    return nullptr;
+    CHECK(call("cudnnBackendDestroyDescriptor", graph));
+    return found;
 }
 
 static Handle plan(const std::vector<Handle> &operations) {
