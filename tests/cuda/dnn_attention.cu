@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// cuDNN's backend API: causal attention and its gradients as the graphs that cudnn-frontend makes for cuDNN 9.0 to 9.20, and
-// normalisations with their gradients.
+// cuDNN's backend API: causal attention and its gradients as the graphs that cudnn-frontend makes for cuDNN 9.0 to 9.20, the
+// same of batches of different lengths, and normalisations with their gradients.
 
 #include "dnn_backend.h"
 
@@ -29,7 +29,9 @@ static Sizes packed(const Sizes &dims) {
 // The operations of a graph that grows.
 struct Builder {
     int type;
-    std::vector<Handle> operations;
+    // Batches have lengths of their own and follow each other, position by position.
+    bool ragged = false;
+    std::vector<Handle> operations = {};
     std::map<int64_t, Handle> known = {};
     int64_t next = 1000;
 
@@ -38,6 +40,14 @@ struct Builder {
         Handle &found = known[uid];
         if (!found) found = tensor(uid, dims, strides, of, false, by_value);
         return found;
+    }
+
+    Handle lengths() { return shared('n', {B, 1, 1, 1}, {1, 1, 1, 1}, DATA_INT32); }
+
+    // A tensor of batches that follow each other. Its offsets have a tensor of the capital letter.
+    Handle following(int64_t uid, const Sizes &dims, const Sizes &strides) {
+        Handle offsets = shared(uid - 'a' + 'A', {B + 1, 1, 1, 1}, {1, 1, 1, 1}, DATA_INT32);
+        return tensor(uid, dims, strides, type, false, false, offsets);
     }
 
     Handle memory(int64_t uid, int64_t heads) { return shared(uid, {B, heads, S, D}, packed({B, heads, S, D}), type); }
@@ -55,13 +65,16 @@ struct Builder {
         return y;
     }
 
-    Handle product(Handle a, Handle b, Handle c) {
+    // Lengths override the dimensions of these attributes.
+    Handle product(Handle a, Handle b, Handle c, std::initializer_list<int> overridden = {}) {
         Handle what = create(PRODUCT), made = create(OPERATION_PRODUCT);
         CHECK(set<int>(what, 1500, DATA_TYPE, {DATA_FLOAT}));
+        if (overridden.size() && !operations.size()) CHECK(set<double>(what, 1503, DOUBLE, {0}));
         refer(made, 1523, finalized(what));
         refer(made, 1520, a);
         refer(made, 1521, b);
         refer(made, 1522, c);
+        for (int name : overridden) refer(made, name, lengths());
         operations.push_back(finalized(made));
         return c;
     }
@@ -95,13 +108,36 @@ struct Builder {
         return to;
     }
 
+    // Scores outside of the batch become minus infinity.
+    Handle inside(Handle scores) {
+        Handle is_inside[2];
+        for (int axis : {2, 3}) {
+            Handle index = between(SCORES, DATA_INT32);
+            operations.push_back(pointwise(INDEX, {{751, scores}, {753, index}}, DATA_INT32, axis));
+            is_inside[axis - 2] = between(SCORES, DATA_BOOLEAN);
+            operations.push_back(pointwise(LESS, {{751, index}, {752, lengths()}, {753, is_inside[axis - 2]}}, DATA_BOOLEAN));
+        }
+        Handle both = between(SCORES, DATA_BOOLEAN), to = between(SCORES);
+        operations.push_back(pointwise(AND, {{751, is_inside[0]}, {752, is_inside[1]}, {753, both}}, DATA_BOOLEAN));
+        operations.push_back(pointwise(SELECT, {{751, scores}, {752, number('i')}, {758, both}, {753, to}}));
+        return to;
+    }
+
     Handle scaled_scores() {
-        Handle raw = product(memory('q', H), transposed('k', SHARED), between(SCORES));
+        Handle raw;
+        if (ragged) {
+            Handle q = following('q', {B, H, S, D}, {H * S * D, D, H * D, 1}), k = following('k', {B, SHARED, D, S}, {SHARED * S * D, D, 1, SHARED * D});
+            raw = product(q, k, between(SCORES), {1525, 1526});
+        } else {
+            raw = product(memory('q', H), transposed('k', SHARED), between(SCORES));
+        }
         return apply(MULTIPLY, raw, number('s'), between(SCORES));
     }
 
     Handle forward() {
-        Handle scores = mask(scaled_scores(), between(SCORES));
+        Handle scores = scaled_scores();
+        if (ragged) scores = inside(scores);
+        scores = mask(scores, between(SCORES));
         Handle largest = reduce(LARGEST, scores, between(ROWS));
         Handle shifted = apply(SUBTRACT, scores, largest, between(SCORES));
         Handle exponentials = apply(EXP, shifted, nullptr, between(SCORES));
@@ -109,7 +145,12 @@ struct Builder {
         Handle logarithm = apply(LOG, sum, nullptr, between(ROWS));
         apply(ADD, largest, logarithm, rows('l'));
         Handle weights = apply(DIVIDE, exponentials, sum, between(SCORES, type));
-        product(weights, memory('v', SHARED), memory('o', H));
+        if (ragged) {
+            Handle v = following('v', {B, SHARED, S, D}, {SHARED * S * D, D, SHARED * D, 1}), o = following('o', {B, H, S, D}, {H * S * D, D, H * D, 1});
+            product(weights, v, o, {1525, 1527});
+        } else {
+            product(weights, memory('v', SHARED), memory('o', H));
+        }
         return find_plan(operations);
     }
 
@@ -199,6 +240,44 @@ template <class T> static void attention(const char *name, double tolerance) {
     for (void *memory : {(void *)q, (void *)k, (void *)v, (void *)g, (void *)o, (void *)dq, (void *)dk, (void *)dv, (void *)l, (void *)along, (void *)sums}) CHECK(cudaFree(memory));
 }
 
+// Batches of different lengths, without memory for what they lack.
+static void lengths() {
+    const std::vector<int> counts = {(int)S, 80};
+    std::vector<int> of_queries = {0}, of_keys = {0};
+    int positions = 0;
+    for (int count : counts) {
+        positions += count;
+        of_queries.push_back(positions * H * D);
+        of_keys.push_back(positions * SHARED * D);
+    }
+    const auto hq = rounded<__half>(numbers(positions * H * D, 1), 0.2f), hk = rounded<__half>(numbers(positions * SHARED * D, 2), 0.2f), hv = rounded<__half>(numbers(positions * SHARED * D, 3), 0.2f);
+    std::vector<float> ho(hq.size());
+    for (int64_t batch = 0, first = 0; batch < B; first += counts[batch++])
+        for (int64_t head = 0; head < H; head++)
+            for (int64_t row = 0; row < counts[batch]; row++) {
+                const int64_t query = ((first + row) * H + head) * D;
+                const auto key = [&](int64_t at) { return ((first + at) * SHARED + head / (H / SHARED)) * D; };
+                std::vector<double> p(row + 1);
+                double sum = 0;
+                for (int64_t at = 0; at <= row; at++) {
+                    double score = 0;
+                    for (int64_t d = 0; d < D; d++) score += (double)hq[query + d] * hk[key(at) + d];
+                    sum += p[at] = exp(score * SCALE);
+                }
+                for (int64_t at = 0; at <= row; at++)
+                    for (int64_t d = 0; d < D; d++) ho[query + d] += p[at] / sum * hv[key(at) + d];
+            }
+    __half *q = on_device(narrow<__half>(hq)), *k = on_device(narrow<__half>(hk)), *v = on_device(narrow<__half>(hv)), *o = on_device(std::vector<__half>(ho.size()));
+    float *l = on_device(std::vector<float>(B * H * S));
+    int *n = on_device(counts), *queries = on_device(of_queries), *keys = on_device(of_keys);
+    float scale = SCALE, infinity = -INFINITY;
+    Handle forward = Builder{DATA_HALF, true}.forward();
+    if (!forward) return (void)printf("attention of different lengths: no plan\n");
+    execute(forward, {'q', 'k', 'v', 'o', 'l', 's', 'i', 'n', 'Q', 'K', 'V', 'O'}, {q, k, v, o, l, &scale, &infinity, n, queries, keys, keys, queries});
+    compare("attention of different lengths", wide(o, ho.size()), ho, 4e-3);
+    for (void *memory : {(void *)q, (void *)k, (void *)v, (void *)o, (void *)l, (void *)n, (void *)queries, (void *)keys}) CHECK(cudaFree(memory));
+}
+
 // Layer and RMS normalisation of rows of C elements, in training.
 static const int64_t N = 64, C = 128;
 
@@ -282,6 +361,7 @@ int main() {
     CHECK(call("cudnnSetStream", handle, stream));
     attention<__half>("attention of f16", 4e-3);
     attention<__nv_bfloat16>("attention of bf16", 3e-2);
+    lengths();
     normalisation<__half>("layer normalisation", true, 4e-3);
     normalisation<__nv_bfloat16>("RMS normalisation", false, 2e-2);
     CHECK(call("cudnnDestroy", handle));

@@ -10,7 +10,7 @@
 enum Type { HANDLE = 0, DATA_TYPE = 1, BOOLEAN = 2, INT64 = 3, FLOAT = 4, DOUBLE = 5, POINTER = 6, CONVOLUTION_MODE = 7, HEURISTIC = 8, POINTWISE_MODE = 14, DESCRIPTOR = 15, REDUCTION_OPERATOR = 18, NORM_MODE = 27, NORM_PHASE = 28 };
 enum Kind { POINTWISE = 0, CONVOLUTION = 1, ENGINE_CONFIG = 3, HEURISTICS = 4, PLAN = 5, FORWARD = 10, FILTER_GRADIENT = 11, DATA_GRADIENT = 12, OPERATION_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17, PRODUCT = 18, OPERATION_PRODUCT = 19, REDUCTION = 21, OPERATION_REDUCTION = 22, NORM_FORWARD = 29, NORM_BACKWARD = 30, RESHAPE = 31 };
 enum { DATA_FLOAT = 0, DATA_HALF = 2, DATA_INT32 = 4, DATA_BFLOAT16 = 9, DATA_BOOLEAN = 11 };
-enum { ADD = 0, MULTIPLY = 1, DIVIDE = 6, SUBTRACT = 9, EXP = 13, LOG = 15, IDENTITY = 21, RELU = 100, GREATER_EQUAL = 303, INDEX = 501, SELECT = 601 };
+enum { ADD = 0, MULTIPLY = 1, DIVIDE = 6, SUBTRACT = 9, EXP = 13, LOG = 15, IDENTITY = 21, RELU = 100, GREATER_EQUAL = 303, LESS = 304, AND = 400, INDEX = 501, SELECT = 601 };
 enum { SUM = 0, LARGEST = 3 };
 
 typedef std::vector<int64_t> Sizes;
@@ -35,8 +35,8 @@ static Handle finalized(Handle descriptor) {
     return descriptor;
 }
 
-// A tensor; of one number in host memory by value.
-static Handle tensor(int64_t uid, const Sizes &dims, const Sizes &strides, int type, bool is_virtual = false, bool by_value = false) {
+// A tensor; of one number in host memory by value; ragged with offsets.
+static Handle tensor(int64_t uid, const Sizes &dims, const Sizes &strides, int type, bool is_virtual = false, bool by_value = false, Handle offsets = nullptr) {
     Handle made = create(TENSOR);
     CHECK(set<int>(made, 901, DATA_TYPE, {type}));
     CHECK(set(made, 902, INT64, dims));
@@ -45,6 +45,7 @@ static Handle tensor(int64_t uid, const Sizes &dims, const Sizes &strides, int t
     CHECK(set<int64_t>(made, 900, INT64, {by_value ? 4 : 16}));
     CHECK(set<char>(made, 907, BOOLEAN, {is_virtual}));
     CHECK(set<char>(made, 908, BOOLEAN, {by_value}));
+    if (offsets) refer(made, 913, offsets);
     return finalized(made);
 }
 

@@ -223,7 +223,7 @@ fn mistakes_are_refused() {
     assert_eq!(set(operation, 750, DESCRIPTOR, &[x]), BAD_PARAM, "another kind");
     assert_eq!(set(operation, 801, DESCRIPTOR, &[x]), BAD_PARAM, "no operation");
     assert_eq!(set(operation, 751, DESCRIPTOR, &[5_u64]), BAD_PARAM, "no handle");
-    assert_eq!(set(open, 913, DESCRIPTOR, &[x]), NOT_SUPPORTED, "ragged tensors");
+    assert_eq!(set(open, 805, DESCRIPTOR, &[x]), NOT_SUPPORTED, "an attribute that is none");
     assert_eq!(get::<i64>(open, 906, INT64, 1).0, NOT_FINALIZED);
     assert_eq!(get::<i64>(x, 906, 5, 1).0, BAD_PARAM, "another type");
     assert_eq!(get::<i64>(x, 905, INT64, 1).0, NOT_SUPPORTED, "not set");
@@ -237,6 +237,19 @@ fn mistakes_are_refused() {
     }
     // SAFETY: null is allowed.
     assert_eq!(unsafe { cudnnBackendSetAttribute(open, 902, INT64, 1, std::ptr::null()) }, BAD_PARAM);
+    // Ragged tensors by one that is ragged.
+    let ragged = |offsets| {
+        let made = create(17);
+        assert_eq!(set(made, 901, 1, &[0_i32]), SUCCESS);
+        numbers(made, 902, &[1, 4]);
+        numbers(made, 903, &[4, 1]);
+        numbers(made, 906, &[8]);
+        refer(made, 913, offsets);
+        (cudnnBackendFinalize(made), made)
+    };
+    let (status, made) = ragged(x);
+    assert_eq!((status, ragged(made).0), (SUCCESS, BAD_PARAM));
+    assert_eq!(ragged(tensor(9, &[2], true)).0, BAD_PARAM, "offsets in no memory");
     let large = create(17);
     assert_eq!(set(large, 901, 1, &[0_i32]), SUCCESS);
     numbers(large, 902, &[1 << 40]);

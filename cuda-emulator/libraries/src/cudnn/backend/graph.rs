@@ -10,6 +10,7 @@ use super::super::{BAD_PARAM, Blend, NOT_SUPPORTED, Operand, Status};
 use super::descriptor::{Attributes, Made};
 use super::node::Node;
 use super::pack::{Pack, by_value};
+use super::ragged::Ragged;
 use super::tensor::Tensor;
 use crate::stream::{Done, Fault};
 
@@ -30,6 +31,7 @@ pub struct Graph {
 pub struct Bound {
     values: HashMap<i64, Vec<f64>>,
     operands: HashMap<i64, Operand>,
+    ragged: HashMap<i64, Ragged>,
 }
 
 impl Graph {
@@ -92,6 +94,10 @@ impl Graph {
             let address = pack.address(tensor.uid)?;
             if tensor.is_by_value {
                 bound.values.insert(tensor.uid, vec![by_value(tensor.layout.kind, address)?]);
+            } else if let Some((uid, layout)) = &tensor.offsets {
+                let offsets = Operand::new(layout.clone(), pack.address(*uid)?)?;
+                let ragged = Ragged::new(tensor.layout.clone(), address, offsets)?;
+                bound.ragged.insert(tensor.uid, ragged);
             } else {
                 bound.operands.insert(tensor.uid, Operand::new(tensor.layout.clone(), address)?);
             }
@@ -104,8 +110,14 @@ impl Graph {
         bound.operands.values().try_for_each(Operand::check)?;
         self.run(
             bound.values.clone(),
-            |tensor| bound.operands[&tensor.uid].load(),
-            |tensor, elements, blend| bound.operands[&tensor.uid].store(elements, blend),
+            |tensor| match bound.ragged.get(&tensor.uid) {
+                Some(ragged) => ragged.load(),
+                None => bound.operands[&tensor.uid].load(),
+            },
+            |tensor, elements, blend| match bound.ragged.get(&tensor.uid) {
+                Some(ragged) => ragged.store(elements),
+                None => bound.operands[&tensor.uid].store(elements, blend),
+            },
         )
     }
 

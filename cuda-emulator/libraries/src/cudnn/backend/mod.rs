@@ -15,6 +15,7 @@ mod norm;
 mod pack;
 mod pointwise;
 mod product;
+mod ragged;
 mod random;
 mod tensor;
 

@@ -132,7 +132,7 @@ impl Node {
         };
         let geometry = Geometry::new(parameters, x.dims(), w.dims(), y.dims())?;
         let is_real = |tensor: &Tensor| !matches!(tensor.layout.kind, Type::I8 | Type::I32 | Type::I64);
-        if ![&x, &w, &y].into_iter().all(is_real) {
+        if ![&x, &w, &y].into_iter().all(|tensor| is_real(tensor) && tensor.offsets.is_none()) {
             return Err(NOT_SUPPORTED);
         }
         let blend =
