@@ -2,49 +2,9 @@
 // cuDNN's backend API: convolutions and their gradients as graphs of one operation, a graph of several operations with a number
 // in host memory, and mistakes.
 
-#include "library.h"
+#include "dnn_backend.h"
 
 #include <cuda_fp16.h>
-
-#include <cstdint>
-
-// cudnn_graph.h
-enum Type { HANDLE = 0, DATA_TYPE = 1, BOOLEAN = 2, INT64 = 3, FLOAT = 4, DOUBLE = 5, POINTER = 6, CONVOLUTION_MODE = 7, HEURISTIC = 8, POINTWISE_MODE = 14, DESCRIPTOR = 15 };
-enum Kind { POINTWISE = 0, CONVOLUTION = 1, ENGINE_CONFIG = 3, HEURISTICS = 4, PLAN = 5, FORWARD = 10, FILTER_GRADIENT = 11, DATA_GRADIENT = 12, OPERATION_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17 };
-enum { DATA_FLOAT = 0, DATA_HALF = 2, ADD = 0, MULTIPLY = 1, RELU = 100 };
-
-static Handle handle;
-static cudaStream_t stream;
-
-static Handle create(Kind kind) {
-    Handle made;
-    CHECK(call("cudnnBackendCreateDescriptor", (int)kind, &made));
-    return made;
-}
-
-template <class T> static int set(Handle descriptor, int name, Type type, const std::vector<T> &values) {
-    return call("cudnnBackendSetAttribute", descriptor, name, (int)type, (int64_t)values.size(), (const void *)values.data());
-}
-
-static void refer(Handle descriptor, int name, Handle other) { CHECK(set<Handle>(descriptor, name, DESCRIPTOR, {other})); }
-
-static Handle finalized(Handle descriptor) {
-    CHECK(call("cudnnBackendFinalize", descriptor));
-    return descriptor;
-}
-
-// A tensor of N, C, H, W whose channels lie side by side.
-static Handle tensor(int64_t uid, std::vector<int64_t> dims, int type, bool is_virtual = false, bool by_value = false) {
-    Handle made = create(TENSOR);
-    CHECK(set<int>(made, 901, DATA_TYPE, {type}));
-    CHECK(set(made, 902, INT64, dims));
-    CHECK(set<int64_t>(made, 903, INT64, {dims[1] * dims[2] * dims[3], 1, dims[1] * dims[3], dims[1]}));
-    CHECK(set<int64_t>(made, 906, INT64, {uid}));
-    CHECK(set<int64_t>(made, 900, INT64, {by_value ? 4 : 16}));
-    CHECK(set<char>(made, 907, BOOLEAN, {is_virtual}));
-    CHECK(set<char>(made, 908, BOOLEAN, {by_value}));
-    return finalized(made);
-}
 
 static Handle convolution() {
     Handle made = create(CONVOLUTION);
@@ -56,60 +16,6 @@ static Handle convolution() {
     CHECK(set<int64_t>(made, 105, INT64, {1, 1}));
     CHECK(set<int64_t>(made, 106, INT64, {2}));
     return finalized(made);
-}
-
-static Handle pointwise(int mode, std::initializer_list<std::pair<int, Handle>> tensors) {
-    Handle what = create(POINTWISE), made = create(OPERATION_POINTWISE);
-    CHECK(set<int>(what, 0, POINTWISE_MODE, {mode}));
-    CHECK(set<int>(what, 1, DATA_TYPE, {DATA_FLOAT}));
-    refer(made, 750, finalized(what));
-    for (const auto &[name, tensor] : tensors) refer(made, name, tensor);
-    return finalized(made);
-}
-
-// The first plan of the graph of these operations.
-static Handle plan(const std::vector<Handle> &operations) {
-    Handle graph = create(GRAPH), heuristics = create(HEURISTICS);
-    CHECK(set<Handle>(graph, 800, HANDLE, {handle}));
-    CHECK(set(graph, 801, DESCRIPTOR, operations));
-    refer(heuristics, 201, finalized(graph));
-    CHECK(set<int>(heuristics, 200, HEURISTIC, {0}));
-    finalized(heuristics);
-    int64_t count = 0;
-    CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, (int64_t)0, &count, (void *)nullptr));
-    std::vector<Handle> configs(count);
-    for (auto &config : configs) config = create(ENGINE_CONFIG);
-    CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, count, &count, (void *)configs.data()));
-    CHECK(call("cudnnBackendDestroyDescriptor", heuristics));
-    CHECK(call("cudnnBackendDestroyDescriptor", graph));
-    for (int64_t i = 0; i < count; i++) {
-        Handle made = create(PLAN);
-        CHECK(set<Handle>(made, 400, HANDLE, {handle}));
-        refer(made, 401, configs[i]);
-        if (call("cudnnBackendFinalize", made) == 0) return made;
-        CHECK(call("cudnnBackendDestroyDescriptor", made));
-    }
-    printf("no plan\n");
-    exit(1);
-}
-
-static Handle pack(const std::vector<int64_t> &uids, const std::vector<void *> &addresses, void *workspace) {
-    Handle made = create(PACK);
-    CHECK(set(made, 1000, INT64, uids));
-    CHECK(set(made, 1001, POINTER, addresses));
-    CHECK(set<void *>(made, 1003, POINTER, {workspace}));
-    return finalized(made);
-}
-
-static void execute(Handle plan, const std::vector<int64_t> &uids, const std::vector<void *> &addresses) {
-    int64_t bytes = 0, count = 0;
-    CHECK(call("cudnnBackendGetAttribute", plan, 402, (int)INT64, (int64_t)1, &count, (void *)&bytes));
-    void *workspace = nullptr;
-    if (bytes) CHECK(cudaMalloc(&workspace, bytes));
-    Handle made = pack(uids, addresses, workspace);
-    CHECK(call("cudnnBackendExecute", handle, plan, made));
-    CHECK(call("cudnnBackendDestroyDescriptor", made));
-    CHECK(cudaStreamSynchronize(stream));
 }
 
 static const int N = 2, C = 8, H = 6, W = 5, K = 16, R = 3, P = 3, Q = 5;
@@ -128,22 +34,10 @@ template <class F> static void products(F body) {
                     }
 }
 
-static std::vector<__half> narrow(const std::vector<float> &values) {
-    std::vector<__half> made;
-    for (float value : values) made.push_back(__float2half(value));
-    return made;
-}
-
-static std::vector<float> wide(const __half *memory, size_t count) {
-    std::vector<float> made;
-    for (__half value : back(memory, count)) made.push_back(__half2float(value));
-    return made;
-}
-
 static const auto hx = numbers(N *C *H *W, 1), hw = numbers(K *C *R *R, 2), hy = numbers(N *P *Q *K, 3);
 
 static void single() {
-    __half *x = on_device(narrow(hx)), *w = on_device(narrow(hw)), *y = on_device(narrow(hy));
+    __half *x = on_device(narrow<__half>(hx)), *w = on_device(narrow<__half>(hw)), *y = on_device(narrow<__half>(hy));
     std::vector<float> wanted_x(hx.size()), wanted_w(hw.size()), wanted_y(hy.size());
     products([&](int i, int j, int o) {
         wanted_y[o] += hx[i] * hw[j];
@@ -194,7 +88,7 @@ static void several() {
     Handle plus = pointwise(ADD, {{751, scaled}, {752, tensor('b', {1, K, 1, 1}, DATA_HALF)}, {753, shifted}});
     Handle relu = pointwise(RELU, {{751, shifted}, {753, tensor('y', {N, K, P, Q}, DATA_HALF)}});
     Handle made = plan({finalized(operation), times, plus, relu});
-    __half *x = on_device(narrow(hx)), *w = on_device(narrow(hw)), *b = on_device(narrow(bias)), *y = on_device(narrow(hy));
+    __half *x = on_device(narrow<__half>(hx)), *w = on_device(narrow<__half>(hw)), *b = on_device(narrow<__half>(bias)), *y = on_device(narrow<__half>(hy));
     float scale = 0.5;
     execute(made, {'x', 'w', 's', 'b', 'y'}, {x, w, &scale, b, y});
     compare("four operations", wide(y, wanted.size()), wanted, 1e-3);

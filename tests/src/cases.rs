@@ -292,6 +292,7 @@ pub const CASES: &[Case] = &[
     with_library("blas_lt", &["libcublasLt.so.13", "libcublasLt.so.12"]),
     with_library("dnn", &["libcudnn.so.9"]),
     with_library("dnn_graph", &["libcudnn.so.9"]),
+    with_library("dnn_attention", &["libcudnn.so.9"]),
     with_library("fft", &["libcufft.so.12", "libcufft.so.11"]),
     with_library("solver", &["libcusolver.so.12", "libcusolver.so.11"]),
     with_library("random", &["libcurand.so.10"]),

@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 const TABLE: &str = include_str!("../../../tests/programs/programs.toml");
-const SOURCES: [(&str, &str); 11] = [
+const SOURCES: &[(&str, &str)] = &[
     ("operators.py", include_str!("../../../tests/programs/operators.py")),
+    ("compiled.py", include_str!("../../../tests/programs/compiled.py")),
     ("libraries.py", include_str!("../../../tests/programs/libraries.py")),
     ("training.py", include_str!("../../../tests/programs/training.py")),
     ("decoding.py", include_str!("../../../tests/programs/decoding.py")),

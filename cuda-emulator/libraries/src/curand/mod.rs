@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use crate::handles::{self, Handle};
 use crate::memory::pointer;
 use crate::stream::{self, Stream};
-use philox::Philox;
+pub use philox::Philox;
 
 /// `curandStatus_t`
 type Status = i32;

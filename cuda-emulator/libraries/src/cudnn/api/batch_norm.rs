@@ -5,7 +5,7 @@
 use std::ffi::{c_double, c_int, c_void};
 
 use super::super::layout::Layout;
-use super::super::normalisation::{Statistics, backward, forward};
+use super::super::normalisation::{Shape, Statistics, backward, forward};
 use super::super::{BAD_PARAM, Blend, NOT_SUPPORTED, Operand, Status, give, queue, status, stream_of};
 use super::{blend, described, operand, set};
 use crate::handles::Handle;
@@ -75,7 +75,8 @@ pub unsafe extern "C" fn cudnnBatchNormalizationForwardInference(
             let known = Statistics { mean: mean.load()?, variance: variance.load()?, count: 1.0 };
             let statistics = [&known.mean[..], &known.inverse(epsilon)];
             let affine = [&scale.load()?[..], &bias.load()?];
-            y.store(&forward(&x.load()?, x.dims(), mean.dims(), statistics, affine), blend)
+            let shape = Shape::of_batch(x.dims(), mean.dims());
+            y.store(&forward(&x.load()?, &shape, statistics, affine), blend)
         })
     };
     status(body())
@@ -117,10 +118,11 @@ pub unsafe extern "C" fn cudnnBatchNormalizationForwardTraining(
         let blend = unsafe { blend(alpha, beta, &y.layout)? };
         queue(stream_of(handle)?, move || {
             let values = x.load()?;
-            let statistics = Statistics::new(&values, x.dims(), &layout.dims);
+            let shape = Shape::of_batch(x.dims(), &layout.dims);
+            let statistics = Statistics::new(&values, &shape);
             let inverse = statistics.inverse(epsilon);
             let affine = [&scale.load()?[..], &bias.load()?];
-            let normalised = forward(&values, x.dims(), &layout.dims, [&statistics.mean, &inverse], affine);
+            let normalised = forward(&values, &shape, [&statistics.mean, &inverse], affine);
             let average = Blend { alpha: factor, beta: 1.0 - factor };
             for (place, value) in running.iter().zip([&statistics.mean, &statistics.unbiased()]) {
                 place.as_ref().map_or(Ok(()), |place| place.store(value, average))?;
@@ -173,16 +175,17 @@ pub unsafe extern "C" fn cudnnBatchNormalizationBackward(
         };
         queue(stream_of(handle)?, move || {
             let values = x.load()?;
+            let shape = Shape::of_batch(x.dims(), &layout.dims);
             let (mean, inverse) = match &saved {
                 Some((mean, inverse)) => (mean.load()?, inverse.load()?),
                 None => {
-                    let statistics = Statistics::new(&values, x.dims(), &layout.dims);
+                    let statistics = Statistics::new(&values, &shape);
                     let inverse = statistics.inverse(epsilon);
                     (statistics.mean, inverse)
                 }
             };
             let [input, scales, biases] =
-                backward([&values, &dy.load()?], x.dims(), &layout.dims, [&mean, &inverse], &scale.load()?);
+                backward([&values, &dy.load()?], &shape, [&mean, &inverse], &scale.load()?);
             dscale.store(&scales, parameter)?;
             dbias.store(&biases, parameter)?;
             dx.store(&input, data)

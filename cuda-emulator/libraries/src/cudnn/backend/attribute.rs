@@ -30,7 +30,7 @@ pub enum Attribute {
 }
 
 /// The kind of descriptor that an attribute refers to. Since a descriptor refers to one of a later kind only, references never
-/// form a chain that is longer than the kinds.
+/// form a chain that is longer than the kinds. A ragged tensor refers to another tensor, which is not ragged.
 fn referred(name: c_int) -> Result<Option<Kind>, Status> {
     Ok(Some(match name {
         201 | 1300 => Kind::OperationGraph,
@@ -38,10 +38,15 @@ fn referred(name: c_int) -> Result<Option<Kind>, Status> {
         302 => Kind::KnobChoice,
         401 => Kind::EngineConfig,
         702 | 708 | 714 => Kind::Convolution,
-        703..=705 | 709..=711 | 715..=717 | 751..=753 | 756..=758 | 1520..=1522 | 1610 | 1611 => Kind::Tensor,
+        703..=705 | 709..=711 | 715..=717 | 751..=753 | 756..=758 => Kind::Tensor,
+        1520..=1522 | 1525..=1527 | 1610 | 1611 | 1801 | 1803 => Kind::Tensor,
+        2002..=2014 | 2101..=2110 | 2200 | 2201 | 2310 | 2311 | 2313 => Kind::Tensor,
+        2800..=2810 | 2851..=2862 => Kind::Tensor,
+        913 => Kind::Tensor,
         750 => Kind::Pointwise,
         1523 => Kind::MatMul,
         1612 => Kind::Reduction,
+        2312 => Kind::Rng,
         // Operations are of several kinds.
         801 => return Ok(None),
         _ => return Err(NOT_SUPPORTED),

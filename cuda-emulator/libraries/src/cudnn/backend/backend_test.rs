@@ -12,48 +12,58 @@ use super::*;
 use crate::cudnn::NOT_FINALIZED;
 use crate::numbers::Type;
 
-const INT64: c_int = 3;
-const DESCRIPTOR: c_int = 15;
+pub const INT64: c_int = 3;
+pub const DESCRIPTOR: c_int = 15;
 
-fn create(kind: c_int) -> Handle {
+pub fn create(kind: c_int) -> Handle {
     let mut made = 0;
     // SAFETY: the place is a local.
     assert_eq!(unsafe { cudnnBackendCreateDescriptor(kind, &raw mut made) }, SUCCESS);
     made
 }
 
-fn set<T>(descriptor: Handle, name: c_int, kind: c_int, values: &[T]) -> Status {
+pub fn set<T>(descriptor: Handle, name: c_int, kind: c_int, values: &[T]) -> Status {
     let count = values.len() as i64;
     // SAFETY: the elements are a slice's; the tests give elements of the size of their type.
     unsafe { cudnnBackendSetAttribute(descriptor, name, kind, count, values.as_ptr().cast()) }
 }
 
-fn numbers(descriptor: Handle, name: c_int, values: &[i64]) {
+pub fn numbers(descriptor: Handle, name: c_int, values: &[i64]) {
     assert_eq!(set(descriptor, name, INT64, values), SUCCESS, "{name}");
 }
 
-fn refer(descriptor: Handle, name: c_int, other: Handle) {
+pub fn refer(descriptor: Handle, name: c_int, other: Handle) {
     assert_eq!(set(descriptor, name, DESCRIPTOR, &[other]), SUCCESS, "{name}");
 }
 
-fn finalized(descriptor: Handle) -> Handle {
+pub fn finalized(descriptor: Handle) -> Handle {
     assert_eq!(cudnnBackendFinalize(descriptor), SUCCESS);
     descriptor
 }
 
-fn tensor(uid: i64, dims: &[i64], is_virtual: bool) -> Handle {
-    let made = create(17);
+/// The strides of a packed tensor.
+pub fn packed(dims: &[i64]) -> Vec<i64> {
     let mut strides = vec![1; dims.len()];
     (0..dims.len() - 1).rev().for_each(|dim| strides[dim] = strides[dim + 1] * dims[dim + 1]);
-    assert_eq!(set(made, 901, 1, &[1_i32]), SUCCESS);
+    strides
+}
+
+fn tensor(uid: i64, dims: &[i64], is_virtual: bool) -> Handle {
+    strided(uid, 1, dims, &packed(dims), is_virtual)
+}
+
+/// A tensor of a `cudnnDataType_t`.
+pub fn strided(uid: i64, kind: i32, dims: &[i64], strides: &[i64], is_virtual: bool) -> Handle {
+    let made = create(17);
+    assert_eq!(set(made, 901, 1, &[kind]), SUCCESS);
     numbers(made, 902, dims);
-    numbers(made, 903, &strides);
+    numbers(made, 903, strides);
     numbers(made, 906, &[uid]);
     assert_eq!(set(made, 907, 2, &[is_virtual]), SUCCESS);
     finalized(made)
 }
 
-fn pointwise(mode: i32, tensors: &[(c_int, Handle)]) -> Handle {
+pub fn pointwise(mode: i32, tensors: &[(c_int, Handle)]) -> Handle {
     let (what, operation) = (create(0), create(13));
     assert_eq!(set(what, 0, 14, &[mode]), SUCCESS);
     refer(operation, 750, finalized(what));
@@ -61,14 +71,15 @@ fn pointwise(mode: i32, tensors: &[(c_int, Handle)]) -> Handle {
     finalized(operation)
 }
 
-fn node(operation: Handle) -> Arc<Node> {
+pub fn node(operation: Handle) -> Arc<Node> {
     let found = with(operation, |found| found.finalized(found.kind())).expect("finalised");
     let Made::Operation(node) = &found.made else { panic!("an operation") };
     node.clone()
 }
 
 fn compute(operation: Handle, inputs: &[&[f64]]) -> Vec<f64> {
-    node(operation).compute(inputs)
+    let [result] = node(operation).compute(inputs).try_into().expect("one result");
+    result
 }
 
 /// conv(x, w) + bias, then relu; with the operations in the wrong order.
@@ -204,7 +215,7 @@ fn mistakes_are_refused() {
     }
     assert_eq!(cudnnBackendFinalize(3), BAD_PARAM, "no handle");
     assert_eq!(cudnnBackendFinalize(create(17)), BAD_PARAM, "nothing is set");
-    assert_eq!(cudnnBackendFinalize(create(29)), NOT_SUPPORTED, "a kind without an implementation");
+    assert_eq!(cudnnBackendFinalize(create(25)), NOT_SUPPORTED, "a kind without an implementation");
     assert_eq!(set(x, 906, INT64, &[2_i64]), 1001, "it is finalised");
     let (open, operation) = (create(17), create(13));
     assert_eq!(set(operation, 750, DESCRIPTOR, &[create(0)]), SUCCESS, "NVIDIA's library accepts it");
@@ -212,7 +223,7 @@ fn mistakes_are_refused() {
     assert_eq!(set(operation, 750, DESCRIPTOR, &[x]), BAD_PARAM, "another kind");
     assert_eq!(set(operation, 801, DESCRIPTOR, &[x]), BAD_PARAM, "no operation");
     assert_eq!(set(operation, 751, DESCRIPTOR, &[5_u64]), BAD_PARAM, "no handle");
-    assert_eq!(set(open, 913, DESCRIPTOR, &[x]), NOT_SUPPORTED, "ragged tensors");
+    assert_eq!(set(open, 805, DESCRIPTOR, &[x]), NOT_SUPPORTED, "an attribute that is none");
     assert_eq!(get::<i64>(open, 906, INT64, 1).0, NOT_FINALIZED);
     assert_eq!(get::<i64>(x, 906, 5, 1).0, BAD_PARAM, "another type");
     assert_eq!(get::<i64>(x, 905, INT64, 1).0, NOT_SUPPORTED, "not set");
@@ -226,6 +237,19 @@ fn mistakes_are_refused() {
     }
     // SAFETY: null is allowed.
     assert_eq!(unsafe { cudnnBackendSetAttribute(open, 902, INT64, 1, std::ptr::null()) }, BAD_PARAM);
+    // Ragged tensors by one that is ragged.
+    let ragged = |offsets| {
+        let made = create(17);
+        assert_eq!(set(made, 901, 1, &[0_i32]), SUCCESS);
+        numbers(made, 902, &[1, 4]);
+        numbers(made, 903, &[4, 1]);
+        numbers(made, 906, &[8]);
+        refer(made, 913, offsets);
+        (cudnnBackendFinalize(made), made)
+    };
+    let (status, made) = ragged(x);
+    assert_eq!((status, ragged(made).0), (SUCCESS, BAD_PARAM));
+    assert_eq!(ragged(tensor(9, &[2], true)).0, BAD_PARAM, "offsets in no memory");
     let large = create(17);
     assert_eq!(set(large, 901, 1, &[0_i32]), SUCCESS);
     numbers(large, 902, &[1 << 40]);

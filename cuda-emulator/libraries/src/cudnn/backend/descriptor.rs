@@ -35,6 +35,14 @@ pub enum Kind {
     OperationMatMul,
     Reduction,
     OperationReduction,
+    OperationConcatenation,
+    OperationNormForward,
+    OperationNormBackward,
+    OperationReshape,
+    Rng,
+    OperationRng,
+    OperationAttentionForward,
+    OperationAttentionBackward,
     Other(c_int),
 }
 
@@ -63,6 +71,14 @@ impl Kind {
             19 => Self::OperationMatMul,
             21 => Self::Reduction,
             22 => Self::OperationReduction,
+            27 => Self::OperationConcatenation,
+            29 => Self::OperationNormForward,
+            30 => Self::OperationNormBackward,
+            31 => Self::OperationReshape,
+            32 => Self::Rng,
+            33 => Self::OperationRng,
+            41 => Self::OperationAttentionForward,
+            43 => Self::OperationAttentionBackward,
             other @ 0..=LAST_KIND => Self::Other(other),
             _ => return None,
         })
@@ -78,6 +94,13 @@ impl Kind {
                 | Self::OperationPointwise
                 | Self::OperationMatMul
                 | Self::OperationReduction
+                | Self::OperationConcatenation
+                | Self::OperationNormForward
+                | Self::OperationNormBackward
+                | Self::OperationReshape
+                | Self::OperationRng
+                | Self::OperationAttentionForward
+                | Self::OperationAttentionBackward
         )
     }
 }
@@ -156,9 +179,20 @@ impl Attributes {
 
     /// The tensor of an attribute, which must be set.
     pub fn tensor(&self, name: c_int) -> Result<Tensor, Status> {
-        match &self.descriptor(name)?.made {
-            Made::Tensor(tensor) => Ok(tensor.clone()),
-            _ => Err(BAD_PARAM),
+        self.descriptor(name)?.tensor()
+    }
+
+    /// The tensors of an attribute, which must be set.
+    pub fn tensors(&self, name: c_int) -> Result<Vec<Tensor>, Status> {
+        self.descriptors(name)?.iter().map(|found| found.tensor()).collect()
+    }
+
+    /// An attribute is set, and not to an empty list.
+    pub fn has(&self, name: c_int) -> bool {
+        match self.0.get(&name) {
+            None => false,
+            Some(Attribute::Descriptors(found)) => !found.is_empty(),
+            Some(_) => true,
         }
     }
 
@@ -176,7 +210,7 @@ impl Attributes {
         match kind {
             Kind::Tensor => Tensor::new(self).map(Made::Tensor),
             Kind::Convolution => super::node::parameters(self).map(Made::Convolution),
-            Kind::Pointwise | Kind::MatMul | Kind::Reduction => Ok(Made::Plain),
+            Kind::Pointwise | Kind::MatMul | Kind::Reduction | Kind::Rng => Ok(Made::Plain),
             kind if kind.is_operation() => Node::new(kind, self).map(Arc::new).map(Made::Operation),
             Kind::OperationGraph => Graph::new(self).map(Arc::new).map(Made::Graph),
             Kind::EngineHeuristics => graph_of(201),
@@ -202,6 +236,13 @@ impl Finalized {
     /// A descriptor of what these attributes describe.
     pub fn new(kind: Kind, attributes: Attributes) -> Result<Self, Status> {
         Ok(Self { kind, made: attributes.made(kind)?, attributes })
+    }
+
+    fn tensor(&self) -> Result<Tensor, Status> {
+        match &self.made {
+            Made::Tensor(tensor) => Ok(tensor.clone()),
+            _ => Err(BAD_PARAM),
+        }
     }
 
     /// The attributes that were set.

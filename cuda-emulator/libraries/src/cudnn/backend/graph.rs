@@ -2,15 +2,17 @@
 
 //! Graphs of operations.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::super::{BAD_PARAM, NOT_SUPPORTED, Operand, Status};
+use super::super::{BAD_PARAM, Blend, NOT_SUPPORTED, Operand, Status};
 use super::descriptor::{Attributes, Made};
 use super::node::Node;
 use super::pack::{Pack, by_value};
+use super::ragged::Ragged;
 use super::tensor::Tensor;
-use crate::stream::Done;
+use crate::stream::{Done, Fault};
 
 /// Operations in an order in which each follows those that it depends on.
 ///
@@ -20,6 +22,8 @@ use crate::stream::Done;
 #[derive(Debug)]
 pub struct Graph {
     nodes: Vec<Arc<Node>>,
+    /// The last operation that uses a tensor.
+    last: HashMap<i64, usize>,
 }
 
 /// The addresses of the tensors of an execution.
@@ -27,6 +31,7 @@ pub struct Graph {
 pub struct Bound {
     values: HashMap<i64, Vec<f64>>,
     operands: HashMap<i64, Operand>,
+    ragged: HashMap<i64, Ragged>,
 }
 
 impl Graph {
@@ -49,41 +54,50 @@ impl Graph {
             return Err(BAD_PARAM);
         }
         let mut known: HashMap<i64, Tensor> = HashMap::new();
-        for tensor in waiting.iter().flat_map(|node| node.inputs.iter().chain([&node.output])) {
+        for tensor in waiting.iter().flat_map(|node| node.tensors()) {
             if known.entry(tensor.uid).or_insert_with(|| tensor.clone()) != tensor {
                 return Err(BAD_PARAM);
             }
         }
-        let outputs: HashSet<i64> = waiting.iter().map(|node| node.output.uid).collect();
-        let is_output_by_value = waiting.iter().any(|node| node.output.is_by_value);
-        if outputs.len() != waiting.len() || is_output_by_value {
-            return Err(BAD_PARAM);
+        let mut outputs = HashSet::new();
+        for output in waiting.iter().flat_map(|node| node.outputs()) {
+            if !outputs.insert(output.uid) || output.is_by_value {
+                return Err(BAD_PARAM);
+            }
         }
         let (mut nodes, mut done) = (Vec::new(), HashSet::new());
         while !waiting.is_empty() {
             let is_ready = |input: &Tensor| done.contains(&input.uid) || !outputs.contains(&input.uid);
-            let ready = waiting.iter().position(|node| node.inputs.iter().all(is_ready));
+            let ready = waiting.iter().position(|node| node.inputs().all(is_ready));
             // None is ready: they depend on each other in a circle.
             let node = waiting.remove(ready.ok_or(BAD_PARAM)?);
-            if node.inputs.iter().any(|input| input.is_virtual && !done.contains(&input.uid)) {
+            if node.inputs().any(|input| input.is_virtual && !done.contains(&input.uid)) {
                 return Err(NOT_SUPPORTED);
             }
-            done.insert(node.output.uid);
+            done.extend(node.outputs().map(|output| output.uid));
             nodes.push(node);
         }
-        Ok(Self { nodes })
+        let uses = |(index, node): (usize, &Arc<Node>)| -> Vec<(i64, usize)> {
+            node.tensors().map(|tensor| (tensor.uid, index)).collect()
+        };
+        let last = nodes.iter().enumerate().flat_map(uses).collect();
+        Ok(Self { nodes, last })
     }
 
     /// Finds the tensors of an execution. Numbers in host memory are read now.
     pub fn bind(&self, pack: &Pack) -> Result<Bound, Status> {
         let mut bound = Bound::default();
-        for tensor in self.nodes.iter().flat_map(|node| node.inputs.iter().chain([&node.output])) {
+        for tensor in self.nodes.iter().flat_map(|node| node.tensors()) {
             if tensor.is_virtual {
                 continue;
             }
             let address = pack.address(tensor.uid)?;
             if tensor.is_by_value {
                 bound.values.insert(tensor.uid, vec![by_value(tensor.layout.kind, address)?]);
+            } else if let Some((uid, layout)) = &tensor.offsets {
+                let offsets = Operand::new(layout.clone(), pack.address(*uid)?)?;
+                let ragged = Ragged::new(tensor.layout.clone(), address, offsets)?;
+                bound.ragged.insert(tensor.uid, ragged);
             } else {
                 bound.operands.insert(tensor.uid, Operand::new(tensor.layout.clone(), address)?);
             }
@@ -94,24 +108,50 @@ impl Graph {
     /// Computes all outputs.
     pub fn execute(&self, bound: &Bound) -> Done {
         bound.operands.values().try_for_each(Operand::check)?;
-        let mut values = bound.values.clone();
-        for node in &self.nodes {
-            for input in &node.inputs {
-                if let (Some(operand), false) =
-                    (bound.operands.get(&input.uid), values.contains_key(&input.uid))
-                {
-                    values.insert(input.uid, operand.load()?);
+        self.run(
+            bound.values.clone(),
+            |tensor| match bound.ragged.get(&tensor.uid) {
+                Some(ragged) => ragged.load(),
+                None => bound.operands[&tensor.uid].load(),
+            },
+            |tensor, elements, blend| match bound.ragged.get(&tensor.uid) {
+                Some(ragged) => ragged.store(elements),
+                None => bound.operands[&tensor.uid].store(elements, blend),
+            },
+        )
+    }
+
+    /// Computes all outputs, of `values` and of tensors in memory.
+    pub fn run(
+        &self,
+        mut values: HashMap<i64, Vec<f64>>,
+        load: impl Fn(&Tensor) -> Result<Vec<f64>, Fault>,
+        mut store: impl FnMut(&Tensor, &[f64], Blend) -> Done,
+    ) -> Done {
+        for (index, node) in self.nodes.iter().enumerate() {
+            for input in node.inputs() {
+                if let Entry::Vacant(place) = values.entry(input.uid) {
+                    place.insert(load(input)?);
                 }
             }
-            let inputs: Vec<&[f64]> = node.inputs.iter().map(|input| &values[&input.uid][..]).collect();
-            let result = node.compute(&inputs);
-            match bound.operands.get(&node.output.uid) {
-                // A later operation reads the rounded elements.
-                Some(operand) => operand.store(&result, node.blend)?,
-                None => {
-                    let scaled = result.into_iter().map(|value| node.blend.alpha * value).collect();
-                    values.insert(node.output.uid, scaled);
+            let elements =
+                |input: &Option<Tensor>| input.as_ref().map_or(&[][..], |input| &values[&input.uid]);
+            let inputs: Vec<&[f64]> = node.inputs.iter().map(elements).collect();
+            let results = node.compute(&inputs);
+            for (output, mut result) in node.outputs.iter().zip(results) {
+                match output {
+                    Some(output) if output.is_virtual => {
+                        result.iter_mut().for_each(|value| *value *= node.blend.alpha);
+                        values.insert(output.uid, result);
+                    }
+                    // A later operation reads the rounded elements.
+                    Some(output) => store(output, &result, node.blend)?,
+                    None => {}
                 }
+            }
+            // The matrices of an attention are much larger than what goes in and comes out.
+            for tensor in node.tensors().filter(|tensor| self.last[&tensor.uid] == index) {
+                values.remove(&tensor.uid);
             }
         }
         Ok(())

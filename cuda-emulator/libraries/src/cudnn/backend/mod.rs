@@ -4,12 +4,19 @@
 //! finalised they are checked and become what the descriptor describes ([`descriptor`]). There is one engine, which computes the
 //! operations of a [`graph`] one after the other ([`node`]).
 
+mod arrangement;
+mod attention;
 mod attribute;
 mod descriptor;
 mod graph;
+mod groups;
 mod node;
+mod norm;
 mod pack;
 mod pointwise;
+mod product;
+mod ragged;
+mod random;
 mod tensor;
 
 use std::ffi::{c_int, c_void};
@@ -125,4 +132,8 @@ macro_rules! graphs {
 graphs! { cudnnBackendPopulateCudaGraph cudnnBackendUpdateCudaGraph }
 
 #[cfg(test)]
+mod attention_test;
+#[cfg(test)]
 mod backend_test;
+#[cfg(test)]
+mod operations_test;

@@ -5,11 +5,18 @@
 use std::ffi::c_int;
 
 use super::super::convolution::{Direction, Geometry, Parameters};
-use super::super::layout::{places, spread, spreads};
+use super::super::layout::{spread, spreads};
+use super::super::normalisation::Shape;
 use super::super::reduction::Reduction;
 use super::super::{BAD_PARAM, Blend, NOT_SUPPORTED, Status};
+use super::arrangement::{Concatenation, View};
+use super::attention::{Attention, Inputs};
 use super::descriptor::{Attributes, Kind, Made};
+use super::groups::split;
+use super::norm;
 use super::pointwise::Pointwise;
+use super::product::Product;
+use super::random::Distribution;
 use super::tensor::Tensor;
 use crate::numbers::Type;
 
@@ -17,10 +24,11 @@ use crate::numbers::Type;
 #[derive(Debug)]
 pub struct Node {
     operation: Operation,
-    /// In the order in which the operation takes them.
-    pub inputs: Vec<Tensor>,
-    pub output: Tensor,
-    /// For the result, and for what the output was before.
+    /// In the order in which the operation takes them. Some may be absent.
+    pub inputs: Vec<Option<Tensor>>,
+    /// In the order in which the operation computes them. Some may be absent.
+    pub outputs: Vec<Option<Tensor>>,
+    /// For the results, and for what the outputs were before.
     pub blend: Blend,
 }
 
@@ -29,9 +37,17 @@ enum Operation {
     Convolution(Direction, Geometry),
     /// And the factors of the first and second element.
     Pointwise(Pointwise, [f64; 2]),
-    /// Rows, columns, and products that are added up.
-    MatMul([usize; 3]),
-    Reduction(Reduction),
+    MatMul(Product),
+    /// And the sizes, which split grouped dimensions.
+    Reduction(Reduction, [Vec<usize>; 2]),
+    View(View),
+    Concatenation(Concatenation),
+    /// And the seed, unless it is a tensor.
+    Random(Distribution, Option<i64>),
+    NormForward(Shape),
+    NormBackward(Shape),
+    AttentionForward(Attention),
+    AttentionBackward(Attention),
 }
 
 /// The parameters of a convolution descriptor.
@@ -49,7 +65,39 @@ pub fn parameters(attributes: &Attributes) -> Result<Parameters, Status> {
     Parameters::new([&before, &after], &strides, &dilations, is_reversed)
 }
 
+/// The tensors are present where there are any, and have these sizes.
+fn have(tensors: &[&Option<Tensor>], dims: &[usize]) -> bool {
+    tensors.iter().all(|tensor| tensor.as_ref().is_none_or(|tensor| tensor.dims() == dims))
+}
+
+/// An attention, its queries, keys, values and output; and its statistics, scale and lengths, which may be absent.
+type AttentionParts = (Attention, [Tensor; 4], [Option<Tensor>; 4]);
+
 impl Node {
+    /// An operation with one result.
+    fn single(operation: Operation, inputs: Vec<Tensor>, output: Tensor) -> Self {
+        Self::several(operation, inputs.into_iter().map(Some).collect(), vec![Some(output)])
+    }
+
+    fn several(operation: Operation, inputs: Vec<Option<Tensor>>, outputs: Vec<Option<Tensor>>) -> Self {
+        Self { operation, inputs, outputs, blend: Blend::REPLACE }
+    }
+
+    /// The inputs that are there.
+    pub fn inputs(&self) -> impl Iterator<Item = &Tensor> {
+        self.inputs.iter().flatten()
+    }
+
+    /// The outputs that are there.
+    pub fn outputs(&self) -> impl Iterator<Item = &Tensor> {
+        self.outputs.iter().flatten()
+    }
+
+    /// All tensors.
+    pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        self.inputs().chain(self.outputs())
+    }
+
     /// The operation of a descriptor.
     pub fn new(kind: Kind, attributes: &Attributes) -> Result<Self, Status> {
         match kind {
@@ -59,6 +107,13 @@ impl Node {
             Kind::OperationPointwise => Self::pointwise(attributes),
             Kind::OperationMatMul => Self::product(attributes),
             Kind::OperationReduction => Self::reduction(attributes),
+            Kind::OperationReshape => Self::view(attributes),
+            Kind::OperationConcatenation => Self::concatenation(attributes),
+            Kind::OperationRng => Self::random(attributes),
+            Kind::OperationNormForward => Self::norm_forward(attributes),
+            Kind::OperationNormBackward => Self::norm_backward(attributes),
+            Kind::OperationAttentionForward => Self::attention_forward(attributes),
+            Kind::OperationAttentionBackward => Self::attention_backward(attributes),
             _ => Err(NOT_SUPPORTED),
         }
     }
@@ -77,7 +132,7 @@ impl Node {
         };
         let geometry = Geometry::new(parameters, x.dims(), w.dims(), y.dims())?;
         let is_real = |tensor: &Tensor| !matches!(tensor.layout.kind, Type::I8 | Type::I32 | Type::I64);
-        if ![&x, &w, &y].into_iter().all(is_real) {
+        if ![&x, &w, &y].into_iter().all(|tensor| is_real(tensor) && tensor.offsets.is_none()) {
             return Err(NOT_SUPPORTED);
         }
         let blend =
@@ -87,7 +142,7 @@ impl Node {
             Direction::Data => (vec![w, y], x),
             Direction::Filter => (vec![x, y], w),
         };
-        Ok(Self { operation: Operation::Convolution(direction, geometry), inputs, output, blend })
+        Ok(Self { blend, ..Self::single(Operation::Convolution(direction, geometry), inputs, output) })
     }
 
     fn pointwise(attributes: &Attributes) -> Result<Self, Status> {
@@ -99,7 +154,7 @@ impl Node {
                 let x = attributes.optional_tensor(751)?.ok_or(NOT_SUPPORTED)?;
                 (vec![x, attributes.tensor(757)?], attributes.tensor(756)?)
             }
-            Pointwise::Unary(_) | Pointwise::Forward(_) => {
+            Pointwise::Unary(_) | Pointwise::Forward(_) | Pointwise::Index(_) => {
                 (vec![attributes.tensor(751)?], attributes.tensor(753)?)
             }
             Pointwise::Binary(_) => {
@@ -110,111 +165,281 @@ impl Node {
                 (inputs.into_iter().collect::<Result<_, _>>()?, attributes.tensor(753)?)
             }
         };
-        if !inputs.iter().all(|input: &Tensor| spreads(input.dims(), output.dims())) {
+        let is_outside = matches!(pointwise, Pointwise::Index(axis) if axis >= output.dims().len());
+        if is_outside || !inputs.iter().all(|input: &Tensor| spreads(input.dims(), output.dims())) {
             return Err(BAD_PARAM);
         }
-        Ok(Self {
-            operation: Operation::Pointwise(pointwise, factors),
-            inputs,
-            output,
-            blend: Blend::REPLACE,
-        })
+        Ok(Self::single(Operation::Pointwise(pointwise, factors), inputs, output))
     }
 
     fn product(attributes: &Attributes) -> Result<Self, Status> {
         let [a, b, c] = [1520, 1521, 1522].map(|name| attributes.tensor(name));
         let (a, b, c) = (a?, b?, c?);
-        attributes.descriptor(1523)?;
-        // Sizes that are known only when the plan is executed.
-        for name in 1525..=1527 {
-            if attributes.optional_tensor(name)?.is_some() {
-                return Err(NOT_SUPPORTED);
+        let padding = attributes.descriptor(1523)?.attributes().real_or(1503, 0.0)?;
+        let mut product = Product::new(a.dims(), b.dims(), c.dims()).ok_or(BAD_PARAM)?;
+        product.padding = padding;
+        // Numbers of rows, of columns and of products that are added up, per batch.
+        let overrides = [1525, 1526, 1527].map(|name| attributes.optional_tensor(name));
+        let mut each = c.dims().to_vec();
+        each.iter_mut().rev().take(2).for_each(|dim| *dim = 1);
+        let mut inputs = vec![Some(a), Some(b)];
+        for sizes in overrides {
+            let sizes = sizes?;
+            if sizes.as_ref().is_some_and(|sizes: &Tensor| !spreads(sizes.dims(), &each)) {
+                return Err(BAD_PARAM);
             }
+            inputs.push(sizes);
         }
-        let outer = c.dims().len().checked_sub(2).ok_or(BAD_PARAM)?;
-        let [m, n] = c.dims()[outer..] else { return Err(BAD_PARAM) };
-        let k = a.dims().last().copied().unwrap_or_default();
-        let fits = |tensor: &Tensor, inner: [usize; 2]| {
-            tensor.dims().len() == outer + 2
-                && tensor.dims()[outer..] == inner
-                && spreads(&tensor.dims()[..outer], &c.dims()[..outer])
-        };
-        if !fits(&a, [m, k]) || !fits(&b, [k, n]) {
-            return Err(BAD_PARAM);
-        }
-        let operation = Operation::MatMul([m, n, k]);
-        Ok(Self { operation, inputs: vec![a, b], output: c, blend: Blend::REPLACE })
+        let operation = Operation::MatMul(product);
+        Ok(Self::several(operation, inputs, vec![Some(c)]))
     }
 
     fn reduction(attributes: &Attributes) -> Result<Self, Status> {
         let (x, y) = (attributes.tensor(1610)?, attributes.tensor(1611)?);
         let number = attributes.descriptor(1612)?.attributes().integer(1600)?;
         let reduction = Reduction::new(i32::try_from(number).map_err(|_| BAD_PARAM)?)?;
-        if !spreads(y.dims(), x.dims()) {
-            return Err(BAD_PARAM);
-        }
-        let operation = Operation::Reduction(reduction);
-        Ok(Self { operation, inputs: vec![x], output: y, blend: Blend::REPLACE })
+        let sizes = split(y.dims(), x.dims()).ok_or(BAD_PARAM)?;
+        Ok(Self::single(Operation::Reduction(reduction, sizes), vec![x], y))
     }
 
-    /// The elements of the output, of those of the inputs.
-    pub fn compute(&self, values: &[&[f64]]) -> Vec<f64> {
-        let to = self.output.dims();
-        // Spread over the output.
-        let input = |index: usize| spread(values[index], self.inputs[index].dims(), to);
+    fn view(attributes: &Attributes) -> Result<Self, Status> {
+        let (x, y) = (attributes.tensor(2200)?, attributes.tensor(2201)?);
+        if x.layout.count() != y.layout.count() {
+            return Err(BAD_PARAM);
+        }
+        let view = View::new(&x.layout, &y.layout).ok_or(NOT_SUPPORTED)?;
+        Ok(Self::single(Operation::View(view), vec![x], y))
+    }
+
+    fn concatenation(attributes: &Attributes) -> Result<Self, Status> {
+        let (inputs, output) = (attributes.tensors(1801)?, attributes.tensor(1803)?);
+        // An input that lies in the output already.
+        if attributes.integer_or(1802, -1)? >= 0 {
+            return Err(NOT_SUPPORTED);
+        }
+        let axis = usize::try_from(attributes.integer(1800)?).map_err(|_| BAD_PARAM)?;
+        let sizes: Vec<&[usize]> = inputs.iter().map(Tensor::dims).collect();
+        let concatenation = Concatenation::new(axis, &sizes, output.dims()).ok_or(BAD_PARAM)?;
+        Ok(Self::single(Operation::Concatenation(concatenation), inputs, output))
+    }
+
+    fn random(attributes: &Attributes) -> Result<Self, Status> {
+        let what = attributes.descriptor(2312)?.attributes();
+        let distribution = match what.integer_or(2300, 0)? {
+            0 => Distribution::Bernoulli(what.real_or(2305, 0.5)?),
+            1 => Distribution::Uniform([what.real_or(2304, 0.0)?, what.real_or(2303, 1.0)?]),
+            2 => Distribution::Normal([what.real_or(2301, 0.0)?, what.real_or(2302, 1.0)?]),
+            _ => return Err(BAD_PARAM),
+        };
+        // The seed is a number or a tensor.
+        let seed = attributes.integer_or(2311, 0).ok();
+        let tensor = if seed.is_none() { attributes.optional_tensor(2311)? } else { None };
+        let inputs = vec![tensor, attributes.optional_tensor(2313)?];
+        if inputs.iter().flatten().any(|input| input.layout.count() != 1) {
+            return Err(BAD_PARAM);
+        }
+        let output = vec![Some(attributes.tensor(2310)?)];
+        Ok(Self::several(Operation::Random(distribution, seed), inputs, output))
+    }
+
+    fn norm_forward(attributes: &Attributes) -> Result<Self, Status> {
+        let (x, y) = (attributes.tensor(2002)?, attributes.tensor(2013)?);
+        let (scale, mode) = (attributes.tensor(2005)?, attributes.integer(2000)?);
+        let shape = norm::shape(mode, x.dims(), scale.dims())?;
+        let optional = |name| attributes.optional_tensor(name);
+        let (mean, inverse, bias, epsilon) =
+            (optional(2003)?, optional(2004)?, optional(2006)?, optional(2007)?);
+        let (factor, old_mean, old_variance) = (optional(2008)?, optional(2009)?, optional(2010)?);
+        let (new_mean, new_variance) = (optional(2011)?, optional(2012)?);
+        let is_training = match attributes.integer(2001)? {
+            0 => false,
+            1 => true,
+            _ => return Err(BAD_PARAM),
+        };
+        // Statistics of several devices.
+        if attributes.has(2014) {
+            return Err(NOT_SUPPORTED);
+        }
+        let running = [&old_mean, &old_variance, &new_mean, &new_variance];
+        let fits = x.dims() == y.dims()
+            && have(&[&bias], &shape.parameters)
+            && have(&[&mean, &inverse], &shape.groups)
+            && have(&running, &shape.groups)
+            && have(&[&epsilon, &factor], &vec![1; x.dims().len()]);
+        let is_averaged = running.iter().all(|tensor| tensor.is_some()) && factor.is_some();
+        let is_plain = running.iter().all(|tensor| tensor.is_none());
+        // Batch normalisation is by known statistics in inference, and all else by those of the input.
+        let is_known = mode == 2 && !is_training;
+        let is_complete = if is_known { mean.is_some() && inverse.is_some() } else { epsilon.is_some() };
+        if !fits || !is_complete || !(is_plain || is_averaged && mode == 2 && is_training) {
+            return Err(BAD_PARAM);
+        }
+        let (known, saved) =
+            if is_known { ([mean, inverse], [None, None]) } else { ([None, None], [mean, inverse]) };
+        let ([known_mean, known_inverse], [mean, inverse]) = (known, saved);
+        let inputs = vec![
+            Some(x),
+            Some(scale),
+            bias,
+            epsilon,
+            known_mean,
+            known_inverse,
+            factor,
+            old_mean,
+            old_variance,
+        ];
+        let outputs = vec![Some(y), mean, inverse, new_mean, new_variance];
+        Ok(Self::several(Operation::NormForward(shape), inputs, outputs))
+    }
+
+    fn norm_backward(attributes: &Attributes) -> Result<Self, Status> {
+        let [x, dy, scale, dx] = [2101, 2104, 2105, 2109].map(|name| attributes.tensor(name));
+        let (x, dy, scale, dx) = (x?, dy?, scale?, dx?);
+        let shape = norm::shape(attributes.integer(2100)?, x.dims(), scale.dims())?;
+        let optional = |name| attributes.optional_tensor(name);
+        let (mean, inverse, epsilon) = (optional(2102)?, optional(2103)?, optional(2106)?);
+        let (dscale, dbias) = (optional(2107)?, optional(2108)?);
+        if attributes.has(2110) {
+            return Err(NOT_SUPPORTED);
+        }
+        let fits = x.dims() == dy.dims()
+            && x.dims() == dx.dims()
+            && have(&[&mean, &inverse], &shape.groups)
+            && have(&[&dscale, &dbias], &shape.parameters)
+            && have(&[&epsilon], &vec![1; x.dims().len()]);
+        // Statistics were saved, or are computed again.
+        let is_complete =
+            if inverse.is_some() { mean.is_some() || !shape.is_centred } else { epsilon.is_some() };
+        if !fits || !is_complete {
+            return Err(BAD_PARAM);
+        }
+        let inputs = vec![Some(x), Some(dy), Some(scale), mean, inverse, epsilon];
+        Ok(Self::several(Operation::NormBackward(shape), inputs, vec![Some(dx), dscale, dbias]))
+    }
+
+    /// The parts of an attention by their names: queries, keys, values, output and statistics; the scale and both lengths.
+    fn attention(
+        attributes: &Attributes,
+        names: [c_int; 5],
+        optional: [c_int; 3],
+    ) -> Result<AttentionParts, Status> {
+        let [q, k, v, o] = [names[0], names[1], names[2], names[3]].map(|name| attributes.tensor(name));
+        let (q, k, v, o) = (q?, k?, v?, o?);
+        let attention = Attention::new(q.dims(), k.dims(), v.dims(), o.dims()).ok_or(BAD_PARAM)?;
+        let statistics = attributes.optional_tensor(names[4])?;
+        let [scale, queries, keys] = optional.map(|name| attributes.optional_tensor(name));
+        let (scale, queries, keys) = (scale?, queries?, keys?);
+        let [per_query, per_batch] = attention.numbers();
+        let fits = have(&[&statistics], &per_query) && have(&[&queries, &keys], &per_batch);
+        if !fits || scale.as_ref().is_some_and(|scale| scale.layout.count() != 1) {
+            return Err(BAD_PARAM);
+        }
+        Ok((attention, [q, k, v, o], [statistics, scale, queries, keys]))
+    }
+
+    fn attention_forward(attributes: &Attributes) -> Result<Self, Status> {
+        // Masks of blocks, and keys and values in pages.
+        if (2806..=2808).any(|name| attributes.has(name)) {
+            return Err(NOT_SUPPORTED);
+        }
+        let (attention, [q, k, v, o], [statistics, scale, queries, keys]) =
+            Self::attention(attributes, [2800, 2801, 2802, 2803, 2804], [2805, 2809, 2810])?;
+        let inputs = vec![Some(q), Some(k), Some(v), scale, queries, keys];
+        Ok(Self::several(Operation::AttentionForward(attention), inputs, vec![Some(o), statistics]))
+    }
+
+    fn attention_backward(attributes: &Attributes) -> Result<Self, Status> {
+        let (attention, [q, k, v, o], [statistics, scale, queries, keys]) =
+            Self::attention(attributes, [2851, 2852, 2853, 2854, 2855], [2856, 2857, 2858])?;
+        let [dq, dk, dv, gradient] = [2859, 2860, 2861, 2862].map(|name| attributes.tensor(name));
+        let (dq, dk, dv, gradient) = (dq?, dk?, dv?, gradient?);
+        let pairs = [(&dq, &q), (&dk, &k), (&dv, &v), (&gradient, &o)];
+        if statistics.is_none() || pairs.iter().any(|(gradient, of)| gradient.dims() != of.dims()) {
+            return Err(BAD_PARAM);
+        }
+        let inputs =
+            vec![Some(q), Some(k), Some(v), scale, queries, keys, Some(o), statistics, Some(gradient)];
+        let outputs = vec![Some(dq), Some(dk), Some(dv)];
+        Ok(Self::several(Operation::AttentionBackward(attention), inputs, outputs))
+    }
+
+    /// The elements of all results, of those of the inputs. Absent inputs have none.
+    pub fn compute(&self, values: &[&[f64]]) -> Vec<Vec<f64>> {
+        let value = |index: usize| values.get(index).copied().unwrap_or_default();
         match &self.operation {
             Operation::Convolution(direction, geometry) => {
-                let is_double =
-                    self.inputs.iter().chain([&self.output]).any(|tensor| tensor.layout.kind == Type::F64);
+                let is_double = self.tensors().any(|tensor| tensor.layout.kind == Type::F64);
                 let kind = if is_double { Type::F64 } else { Type::F32 };
-                geometry.compute(*direction, kind, values[0], values[1])
+                vec![geometry.compute(*direction, kind, value(0), value(1))]
             }
-            Operation::Pointwise(pointwise, factors) => {
-                let mut first = input(0);
-                first.iter_mut().for_each(|value| *value *= factors[0]);
-                let mut join = |second: Vec<f64>, of: &dyn Fn(f64, f64) -> f64| {
-                    first.iter_mut().zip(second).for_each(|(value, other)| *value = of(*value, other));
-                };
-                match pointwise {
-                    Pointwise::Unary(of) => first.iter_mut().for_each(|value| *value = of(*value)),
-                    Pointwise::Forward(activation) => {
-                        first.iter_mut().for_each(|value| *value = activation.at(*value));
-                    }
-                    Pointwise::Binary(of) => join(input(1), &|a, b| of(a, factors[1] * b)),
-                    Pointwise::Backward(activation) => join(input(1), &|x, dy| activation.slope(x) * dy),
-                    Pointwise::Select => {
-                        let others: Vec<f64> = input(1).into_iter().map(|value| factors[1] * value).collect();
-                        for ((value, other), choice) in first.iter_mut().zip(others).zip(input(2)) {
-                            if choice == 0.0 {
-                                *value = other;
-                            }
-                        }
+            Operation::Pointwise(pointwise, factors) => vec![self.elements(*pointwise, *factors, values)],
+            Operation::MatMul(product) => {
+                let sizes = [2, 3, 4].map(|index| self.per_batch(index, value(index)));
+                vec![product.multiply(value(0), value(1), sizes)]
+            }
+            Operation::Reduction(reduction, [to, from]) => vec![reduction.reduce(value(0), from, to)],
+            Operation::View(view) => vec![view.of(value(0))],
+            Operation::Concatenation(concatenation) => vec![concatenation.join(values)],
+            Operation::Random(distribution, seed) => {
+                let number = |index: usize| value(index).first().copied().unwrap_or(0.0);
+                let seed = seed.map_or_else(|| number(0), |seed| seed as f64);
+                let count = self.outputs().map(|output| output.layout.count()).sum();
+                vec![distribution.numbers(count, seed, number(1))]
+            }
+            Operation::NormForward(shape) => norm::outputs(shape, std::array::from_fn(value)),
+            Operation::NormBackward(shape) => norm::gradients(shape, std::array::from_fn(value)),
+            Operation::AttentionForward(attention) => attention.forward(attention_inputs(value)).into(),
+            Operation::AttentionBackward(attention) => {
+                attention.backward(attention_inputs(value), [value(6), value(7), value(8)]).into()
+            }
+        }
+    }
+
+    /// Numbers of each matrix of the first output, if there are any.
+    fn per_batch(&self, index: usize, values: &[f64]) -> Option<Vec<f64>> {
+        let (sizes, output) = (self.inputs.get(index)?.as_ref()?, self.outputs().next()?);
+        let mut each = output.dims().to_vec();
+        each.iter_mut().rev().take(2).for_each(|dim| *dim = 1);
+        Some(spread(values, sizes.dims(), &each))
+    }
+
+    fn elements(&self, pointwise: Pointwise, factors: [f64; 2], values: &[&[f64]]) -> Vec<f64> {
+        let to = self.outputs().next().map_or(&[][..], Tensor::dims);
+        // Spread over the output.
+        let input = |index: usize| {
+            let from = self.inputs[index].as_ref().map_or(to, Tensor::dims);
+            spread(values[index], from, to)
+        };
+        let mut first = input(0);
+        first.iter_mut().for_each(|value| *value *= factors[0]);
+        let mut join = |second: Vec<f64>, of: &dyn Fn(f64, f64) -> f64| {
+            first.iter_mut().zip(second).for_each(|(value, other)| *value = of(*value, other));
+        };
+        match pointwise {
+            Pointwise::Unary(of) => first.iter_mut().for_each(|value| *value = of(*value)),
+            Pointwise::Forward(activation) => {
+                first.iter_mut().for_each(|value| *value = activation.at(*value));
+            }
+            Pointwise::Binary(of) => join(input(1), &|a, b| of(a, factors[1] * b)),
+            Pointwise::Backward(activation) => join(input(1), &|x, dy| activation.slope(x) * dy),
+            Pointwise::Select => {
+                let others: Vec<f64> = input(1).into_iter().map(|value| factors[1] * value).collect();
+                for ((value, other), choice) in first.iter_mut().zip(others).zip(input(2)) {
+                    if choice == 0.0 {
+                        *value = other;
                     }
                 }
-                first
             }
-            Operation::MatMul([m, n, k]) => {
-                // The matrices of each batch, which may be the same for several.
-                let matrices = |index: usize, size: usize| {
-                    let (from, outer) = (self.inputs[index].dims(), to.len() - 2);
-                    let batches = places(&from[..outer], &to[..outer]);
-                    batches.map(move |batch| &values[index][batch * size..][..size])
-                };
-                let pairs = matrices(0, m * k).zip(matrices(1, k * n));
-                pairs.flat_map(|(a, b)| multiply(a, b, [*m, *n, *k])).collect()
+            Pointwise::Index(axis) => {
+                let inner: usize = to[axis + 1..].iter().product();
+                let index = |at: usize| (at / inner % to[axis]) as f64;
+                first.iter_mut().enumerate().for_each(|(at, value)| *value = index(at));
             }
-            Operation::Reduction(reduction) => reduction.reduce(values[0], self.inputs[0].dims(), to),
         }
+        first
     }
 }
 
-/// The product of two matrices, stored by rows.
-fn multiply(a: &[f64], b: &[f64], [m, n, k]: [usize; 3]) -> Vec<f64> {
-    let mut c = vec![0.0; m * n];
-    for (row, sums) in a.chunks_exact(k).zip(c.chunks_exact_mut(n)) {
-        for (factor, line) in row.iter().zip(b.chunks_exact(n)) {
-            sums.iter_mut().zip(line).for_each(|(sum, value)| *sum += factor * value);
-        }
-    }
-    c
+fn attention_inputs<'a>(value: impl Fn(usize) -> &'a [f64]) -> Inputs<'a> {
+    Inputs { q: value(0), k: value(1), v: value(2), scale: value(3), lengths: [value(4), value(5)] }
 }

@@ -3,7 +3,7 @@
 //! Operations on single elements (`cudnnPointwiseMode_t`).
 
 use super::super::activation::{Activation, erf};
-use super::super::{BAD_PARAM, NOT_SUPPORTED, Status};
+use super::super::{BAD_PARAM, Status};
 use super::descriptor::Attributes;
 
 /// An operation.
@@ -19,6 +19,8 @@ pub enum Pointwise {
     Backward(Activation),
     /// The first or the second element, by a third one.
     Select,
+    /// An element's index along a dimension.
+    Index(usize),
 }
 
 fn truth(value: bool) -> f64 {
@@ -50,6 +52,7 @@ impl Pointwise {
             21 => |a| a,
             22 => f64::recip,
             402 => |a| truth(a == 0.0),
+            501 => return usize::try_from(attributes.integer(9)?).map(Self::Index).map_err(|_| BAD_PARAM),
             _ => return Self::binary(number),
         };
         Ok(Self::Unary(unary))
@@ -76,7 +79,6 @@ impl Pointwise {
             400 => |a, b| truth(a != 0.0 && b != 0.0),
             401 => |a, b| truth(a != 0.0 || b != 0.0),
             601 => return Ok(Self::Select),
-            501 => return Err(NOT_SUPPORTED),
             _ => return Err(BAD_PARAM),
         };
         Ok(Self::Binary(binary))

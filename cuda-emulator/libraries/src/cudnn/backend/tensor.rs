@@ -5,8 +5,9 @@
 use super::super::layout::{Layout, data_type};
 use super::super::{BAD_PARAM, NOT_SUPPORTED, Status};
 use super::descriptor::Attributes;
+use crate::numbers::Type;
 
-/// Maximum number of elements of a virtual tensor. Limits what a graph allocates: no memory of the program's bounds it.
+/// Maximum number of elements of a virtual or ragged tensor. Limits what a graph allocates: no memory of the program's bounds it.
 const MAX_VIRTUAL: usize = 1 << 28;
 
 /// A tensor.
@@ -19,6 +20,8 @@ pub struct Tensor {
     pub is_virtual: bool,
     /// It is one number in host memory.
     pub is_by_value: bool,
+    /// The number and the layout of the tensor of its batches' offsets, if it is ragged.
+    pub offsets: Option<(i64, Layout)>,
 }
 
 impl Tensor {
@@ -29,17 +32,27 @@ impl Tensor {
         if attributes.integer_or(904, 1)? != 1 || attributes.integer_or(909, 0)? != 0 {
             return Err(NOT_SUPPORTED);
         }
-        let layout = Layout::new(data_type(kind)?, &attributes.integers(902)?, &attributes.integers(903)?)?;
+        // A truth value (`CUDNN_DATA_BOOLEAN`) is a byte: 0 or 1.
+        let kind = if kind == 11 { Type::I8 } else { data_type(kind)? };
+        let layout = Layout::new(kind, &attributes.integers(902)?, &attributes.integers(903)?)?;
+        let offsets = attributes.optional_tensor(913)?;
         let tensor = Self {
             uid: attributes.integer(906)?,
             layout,
             is_virtual: attributes.integer_or(907, 0)? != 0,
             is_by_value: attributes.integer_or(908, 0)? != 0,
+            offsets: offsets.as_ref().map(|offsets| (offsets.uid, offsets.layout.clone())),
         };
         if tensor.is_by_value && (tensor.is_virtual || tensor.layout.count() != 1) {
             return Err(BAD_PARAM);
         }
-        if tensor.is_virtual && tensor.layout.count() > MAX_VIRTUAL {
+        // Also keeps tensors from forming a chain.
+        let is_plain =
+            |offsets: &Self| !offsets.is_virtual && !offsets.is_by_value && offsets.offsets.is_none();
+        if !offsets.as_ref().is_none_or(is_plain) || tensor.is_by_value && offsets.is_some() {
+            return Err(BAD_PARAM);
+        }
+        if (tensor.is_virtual || offsets.is_some()) && tensor.layout.count() > MAX_VIRTUAL {
             return Err(NOT_SUPPORTED);
         }
         Ok(tensor)
