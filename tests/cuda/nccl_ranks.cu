@@ -122,6 +122,21 @@ static void collectives(Comm comm, int ranks, int rank, cudaStream_t stream, con
     CHECK(reduce(in, out, COUNT, FLOAT32, MAX, 0, comm, stream));
     CHECK(cudaStreamSynchronize(stream));
     if (rank == 0) expect(out, ranks);
+    // A group in two streams, each of which waits for both operations.
+    cudaStream_t second;
+    float *other;
+    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    CHECK(cudaMalloc(&other, COUNT * sizeof(float)));
+    CHECK(group_start());
+    CHECK(broadcast(in, other, COUNT, FLOAT32, 0, comm, second));
+    CHECK(all_reduce(in, out, COUNT, FLOAT32, SUM, comm, stream));
+    CHECK(group_end());
+    CHECK(cudaStreamSynchronize(stream));
+    expect(other, 1);
+    CHECK(cudaStreamSynchronize(second));
+    expect(out, sum);
+    CHECK(cudaFree(other));
+    CHECK(cudaStreamDestroy(second));
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));

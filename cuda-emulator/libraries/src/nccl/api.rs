@@ -387,6 +387,12 @@ exported! {
 
     /// Ends a group.
     ncclGroupEnd pncclGroupEnd () group::end();
+
+    /// Ends a group. How long it would take on a GPU is not known here.
+    ncclGroupSimulateEnd pncclGroupSimulateEnd (_information: *mut u8) {
+        group::discard();
+        Err(INVALID_USAGE)
+    };
 }
 
 /// An id by value, as C passes a structure of its size: in memory of the caller's.

@@ -54,10 +54,14 @@ impl Communicator {
         if !segment.agree(ranks) {
             return Err(INVALID_ARGUMENT);
         }
+        if !segment.occupy(place.device) {
+            return Err(INVALID_USAGE);
+        }
         let state = &segment.slot(rank).state;
-        state
-            .compare_exchange(ABSENT, CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
-            .map_err(|_| INVALID_USAGE)?;
+        if state.compare_exchange(ABSENT, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            segment.vacate(place.device);
+            return Err(INVALID_USAGE);
+        }
         peers::show(&segment, rank);
         state.store(JOINED, Ordering::Release);
         segment.ring_all(ranks);
@@ -243,6 +247,7 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         identity::close(&self.id);
+        self.segment.vacate(self.place.device);
         let state = &self.segment.slot(self.rank).state;
         let _ = state.compare_exchange(JOINED, LEFT, Ordering::AcqRel, Ordering::Relaxed);
         self.segment.ring_all(self.ranks);

@@ -103,9 +103,11 @@ pub struct Place {
 }
 
 impl Place {
-    /// No device, for tests.
+    /// A device that does not exist, for tests.
     #[cfg(test)]
-    pub const NOWHERE: Self = Self { device: 0, context: 0 };
+    pub const fn imagined(device: c_int) -> Self {
+        Self { device, context: 0 }
+    }
 
     /// That of the calling thread; a thread without one uses device 0.
     pub fn current() -> Result<Self, Status> {

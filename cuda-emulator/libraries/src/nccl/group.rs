@@ -47,6 +47,14 @@ pub fn end() -> Result<(), Status> {
     group.map_or(Ok(()), Group::run)
 }
 
+/// Ends a group without doing anything.
+pub fn discard() {
+    GROUP.with_borrow_mut(|group| match group.depth {
+        0 | 1 => *group = Group::default(),
+        _ => group.depth -= 1,
+    });
+}
+
 /// Notes an error of a call.
 pub fn note(error: Status) -> Status {
     GROUP.with_borrow_mut(|group| {

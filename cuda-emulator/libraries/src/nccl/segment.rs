@@ -5,8 +5,8 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -83,6 +83,10 @@ struct Head {
     ends: [[Ends; MAX_RANKS]; MAX_RANKS],
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A mapping of that memory.
 ///
 /// # Invariants
@@ -91,6 +95,8 @@ pub struct Segment {
     base: *mut u8,
     /// The captures that have operations of ranks of this process: the number of the capture, and the rank.
     captures: Mutex<Vec<(u64, usize)>>,
+    /// The devices of ranks of this process.
+    devices: Mutex<Vec<i32>>,
 }
 
 // SAFETY: the head is atomic, the rings are only accessed by raw copies, and the mapping belongs to no thread.
@@ -116,7 +122,7 @@ impl Segment {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at a place that nothing uses.
         let base = unsafe { mmap(std::ptr::null_mut(), BYTES, access, MapFlags::SHARED, file, 0) }?;
-        Ok(Self { base: base.cast(), captures: Mutex::default() })
+        Ok(Self { base: base.cast(), captures: Mutex::default(), devices: Mutex::default() })
     }
 
     fn head(&self) -> &Head {
@@ -176,10 +182,25 @@ impl Segment {
         let _ = futex::wait(&self.slot(rank).bell, futex::Flags::empty(), bell, Some(&time));
     }
 
+    /// A rank of this process has that device. False: another one has it. In one stream they would wait for each other for ever.
+    pub fn occupy(&self, device: i32) -> bool {
+        let mut devices = locked(&self.devices);
+        let is_free = !devices.contains(&device);
+        if is_free {
+            devices.push(device);
+        }
+        is_free
+    }
+
+    /// The rank with that device is no more.
+    pub fn vacate(&self, device: i32) {
+        locked(&self.devices).retain(|known| *known != device);
+    }
+
     /// Notes that a capture has an operation of a rank. False: it has one of another rank of this process. The nodes of a graph
     /// run one after the other, so the first one would wait for the second one.
     pub fn capture(&self, capture: u64, rank: usize) -> bool {
-        let mut captures = self.captures.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut captures = locked(&self.captures);
         if captures.iter().any(|(known, of)| *known == capture && *of != rank) {
             return false;
         }

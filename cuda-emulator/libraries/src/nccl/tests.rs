@@ -118,7 +118,7 @@ fn run(communicator: &Communicator, operations: &[Operation]) {
 }
 
 fn join(id: &Id, rank: usize, ranks: usize) -> Arc<Communicator> {
-    let communicator = Communicator::join(id, rank, ranks, Place::NOWHERE).unwrap();
+    let communicator = Communicator::join(id, rank, ranks, Place::imagined(rank as i32)).unwrap();
     communicator.wait_complete().unwrap();
     communicator
 }
@@ -303,9 +303,11 @@ fn a_split_makes_communicators_by_colour_and_key() {
 #[test]
 fn ids_and_ranks_are_checked() {
     let id = identity::create().unwrap();
-    let join = |id, rank, ranks| Communicator::join(id, rank, ranks, Place::NOWHERE);
-    let first = join(&id, 0, 2).unwrap();
+    let on = |id, rank, ranks, device| Communicator::join(id, rank, ranks, Place::imagined(device));
+    let join = |id, rank, ranks| on(id, rank, ranks, 1);
+    let first = on(&id, 0, 2, 0).unwrap();
     assert!(!first.is_complete());
+    assert_eq!(on(&id, 1, 2, 0).err(), Some(INVALID_USAGE), "the device is a rank's");
     assert_eq!(join(&id, 0, 2).err(), Some(INVALID_USAGE), "there is one");
     assert_eq!(join(&id, 1, 3).err(), Some(INVALID_ARGUMENT), "others say two");
     assert_eq!(join(&id, 2, 2).err(), Some(INVALID_ARGUMENT));
@@ -317,7 +319,7 @@ fn ids_and_ranks_are_checked() {
     let second = join(&id, 1, 2).unwrap();
     assert!(first.is_complete() && second.is_complete());
     drop(first);
-    assert_eq!(join(&id, 0, 2).err(), Some(INVALID_USAGE), "an id is good once");
+    assert_eq!(on(&id, 0, 2, 0).err(), Some(INVALID_USAGE), "an id is good once");
 }
 
 #[test]
