@@ -79,6 +79,10 @@ pub struct Watch {
 impl Watch {
     /// Returns whether nothing more comes from a rank.
     pub fn is_gone(&mut self, segment: &Segment, rank: usize) -> bool {
+        self.is_gone_at(segment, rank, Instant::now())
+    }
+
+    fn is_gone_at(&mut self, segment: &Segment, rank: usize, now: Instant) -> bool {
         let slot = segment.slot(rank);
         let patience = match slot.state.load(Ordering::Acquire) {
             LEFT | FAILED => return true,
@@ -89,11 +93,11 @@ impl Watch {
             return true;
         }
         let beat = slot.beat.load(Ordering::Relaxed);
-        let (known, since) = self.beats.entry(rank).or_insert_with(|| (beat, Instant::now()));
+        let (known, since) = self.beats.entry(rank).or_insert((beat, now));
         if *known != beat {
-            (*known, *since) = (beat, Instant::now());
+            (*known, *since) = (beat, now);
         }
-        since.elapsed() > patience
+        now.duration_since(*since) > patience
     }
 }
 
@@ -140,4 +144,35 @@ pub fn wait_until(
 /// Returns whether a rank has joined.
 pub fn has_joined(segment: &Segment, rank: usize) -> bool {
     !matches!(segment.slot(rank).state.load(Ordering::Acquire), ABSENT | CLAIMED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::segment::JOINED;
+    use super::*;
+
+    #[test]
+    fn a_rank_without_a_sign_of_life_is_gone() {
+        let (segment, _) = Segment::create().unwrap();
+        let (mut watch, start) = (Watch::default(), Instant::now());
+        let mut is_gone = |after: Duration| watch.is_gone_at(&segment, 5, start + after);
+        assert!(!is_gone(Duration::ZERO), "nobody is there yet");
+        assert!(!is_gone(PATIENCE * 2) && is_gone(JOIN_LIMIT * 2));
+        // In a PID namespace that is not known.
+        segment.slot(5).state.store(JOINED, Ordering::Relaxed);
+        segment.slot(5).beat.store(1, Ordering::Relaxed);
+        assert!(!is_gone(JOIN_LIMIT * 2));
+        assert!(is_gone(JOIN_LIMIT * 2 + PATIENCE + BEAT));
+        segment.slot(5).beat.store(2, Ordering::Relaxed);
+        assert!(!is_gone(JOIN_LIMIT * 2 + PATIENCE + BEAT));
+    }
+
+    #[test]
+    fn the_thread_shows_that_this_process_lives() {
+        let segment = Arc::new(Segment::create().unwrap().0);
+        show(&segment, 3);
+        thread::sleep(2 * BEAT);
+        assert!(segment.slot(3).beat.load(Ordering::Relaxed) > 0);
+        assert!(!has_ended(&segment.slot(3).process, &segment.slot(3).namespace));
+    }
 }
