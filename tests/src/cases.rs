@@ -32,6 +32,8 @@ pub struct Case {
     pub weight: Weight,
     /// Names of a library of NVIDIA's, of which a GPU needs one; the emulator has its own.
     pub library: &'static [&'static str],
+    /// Why no GPU can run it, if so.
+    pub not_on_gpus: Option<&'static str>,
 }
 
 /// The reference of a case's standard output.
@@ -73,6 +75,7 @@ impl Case {
             at_once: 1,
             weight: Weight::Light,
             library: &[],
+            not_on_gpus: None,
         }
     }
 
@@ -111,6 +114,12 @@ const fn rules_of_library(name: &'static str, tables: &'static str, args: &'stat
 /// A program that uses a library of NVIDIA's.
 const fn with_library(name: &'static str, library: &'static [&'static str]) -> Case {
     Case { library, ..Case::new(name) }
+}
+
+/// Ranks of NCCL, of which a GPU can be one only, and not without `--nccl`.
+const fn ranks(name: &'static str, args: &'static [&'static str]) -> Case {
+    let why = Some("NCCL needs a GPU for each rank, and --nccl");
+    Case { not_on_gpus: why, library: &["libnccl.so.2"], ..Case::of(name, "nccl_ranks", args) }
 }
 
 /// Tables of `tests/rules`, one after the other.
@@ -297,6 +306,10 @@ pub const CASES: &[Case] = &[
     with_library("solver", &["libcusolver.so.12", "libcusolver.so.11"]),
     with_library("random", &["libcurand.so.10"]),
     with_library("sparse", &["libcusparse.so.12"]),
+    ranks("nccl_one", &["one"]),
+    ranks("nccl_two_processes", &["processes", "2"]),
+    ranks("nccl_three_processes", &["processes", "3"]),
+    ranks("nccl_lost_process", &["lost"]),
     with_library("activities", &["libcupti.so.13", "libcupti.so.12"]),
     Case { stdin: "1 2 40000 -5", exit: 7, stderr_has: &["4 values"], ..Case::new("stdin_exit") },
 ];

@@ -46,6 +46,9 @@ fn collect(suite: &mut Suite, way: Way) {
 
 /// The rules were written from the answers of NVIDIA's driver. Some depend on calls before them.
 fn not_ours(way: Way, case: &Case) -> Option<String> {
+    if let Some(why) = case.not_on_gpus.filter(|_| way.device() == Device::Native) {
+        return Some(why.to_owned());
+    }
     let nvidias = matches!(way, Way::Native | Way::RuntimeOnNative);
     let rules = matches!(case.stdout, Stdout::Rules | Stdout::RulesOfLibrary);
     (nvidias && rules).then(|| "the rules are for this project's libraries".to_owned())

@@ -60,11 +60,14 @@ pub const POOL: u32 = 4;
 /// [`Offer::what`]: an allocation of such a pool (`CUmemPoolPtrExportData`).
 pub const POINTER: u32 = 5;
 
+/// [`Offer::what`]: the memory of the emulator's NCCL that the ranks of a communicator share, whose file comes along.
+pub const COMMUNICATOR: u32 = 6;
+
 /// A shared object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Offer {
-    /// [`MEMORY`], [`EVENT`], [`ALLOCATION`], [`POOL`] or [`POINTER`].
+    /// [`MEMORY`], [`EVENT`], [`ALLOCATION`], [`POOL`], [`POINTER`] or [`COMMUNICATOR`].
     pub what: u32,
     /// The guest's number of its device.
     pub device: u32,

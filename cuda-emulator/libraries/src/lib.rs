@@ -16,6 +16,7 @@ pub mod cusparse;
 mod handles;
 mod lapack;
 mod memory;
+pub mod nccl;
 mod numbers;
 mod stream;
 

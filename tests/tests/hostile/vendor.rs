@@ -29,6 +29,9 @@ const MAX_BLOCK: usize = 60_000;
 const RANDOM_ROUNDS: usize = 4;
 /// `CUBLAS_STATUS_NOT_INITIALIZED`
 const NOT_INITIALIZED: u64 = 1;
+/// `ncclSystemError`, `ncclInvalidArgument`
+const NCCL_SYSTEM_ERROR: u64 = 2;
+const NCCL_INVALID_ARGUMENT: u64 = 4;
 
 /// A test and its name.
 type Test = (&'static str, fn(&mut Target) -> Result<()>);
@@ -51,11 +54,14 @@ pub fn collect(suite: &mut Suite) {
             None => attack(suite, &name, *body),
         }
     }
-    let name = "vendor::random_blocks";
-    if is_emulated() {
-        attack(suite, name, random_blocks);
-    } else {
-        suite.skip(name, "NVIDIA's libraries may crash at arguments that make no sense");
+    let of_emulator: &[Test] = &[("random_blocks", random_blocks), ("forged_ids", forged_ids)];
+    for (name, body) in of_emulator {
+        let name = format!("vendor::{name}");
+        if is_emulated() {
+            attack(suite, &name, *body);
+        } else {
+            suite.skip(name, "NVIDIA's libraries may crash at arguments that make no sense");
+        }
     }
 }
 
@@ -118,6 +124,27 @@ fn expect_status(session: &mut Session, parts: CallParts, wanted: u64) -> Result
     let got = status(&answer)?;
     ensure!(got == wanted, "status {got}, not {wanted}");
     Ok(())
+}
+
+/// Ids of communicators that name descriptors of the worker, as the emulator's handles for memory do, or nothing.
+fn forged_ids(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    session.expect(&open("nccl"), &[0])?;
+    let mut id = [0_u8; 128];
+    let join = |id: &[u8; 128]| {
+        let words: Vec<u64> =
+            id.as_chunks::<SLOT>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        call("nccl", "ncclCommInitRank", &[FIRST, 1, PRESENT, 0], &words)
+    };
+    expect_status(&mut session, join(&id), NCCL_INVALID_ARGUMENT)?;
+    id[..8].copy_from_slice(b"cudanccl");
+    expect_status(&mut session, join(&id), NCCL_SYSTEM_ERROR)?;
+    id[8..16].copy_from_slice(b"cudaemu\x01");
+    for descriptor in 0..64_u8 {
+        (id[56], id[60]) = (descriptor, 1);
+        expect_status(&mut session, join(&id), NCCL_SYSTEM_ERROR)?;
+    }
+    session.greet()
 }
 
 fn unknown_numbers(target: &mut Target) -> Result<()> {

@@ -7,6 +7,7 @@ mod environment;
 mod library_variables;
 mod managed;
 mod metrics;
+mod nccl;
 mod old_root;
 mod profilers;
 mod shares;
@@ -82,6 +83,7 @@ fn collect(suite: &mut Suite) {
     library_variables::collect(suite);
     managed::collect(suite);
     metrics::collect(suite);
+    nccl::collect(suite);
     old_root::collect(suite);
     profilers::collect(suite);
     shares::collect(suite);

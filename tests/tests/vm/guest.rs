@@ -32,8 +32,11 @@ pub fn collect(suite: &mut Suite, shared: &SharedVm) {
             suite.skip(name, "needs 12 GiB of free memory");
             continue;
         }
-        let no_library = || if is_emulated() { None } else { missing_library(case.library) };
-        if let Some(why) = suite.kit().programs.missing(case.program).or_else(no_library) {
+        let on_gpu = || {
+            let why = || case.not_on_gpus.map(str::to_owned);
+            if is_emulated() { None } else { why().or_else(|| missing_library(case.library)) }
+        };
+        if let Some(why) = suite.kit().programs.missing(case.program).or_else(on_gpu) {
             suite.skip(name, &why);
             continue;
         }

@@ -2,6 +2,7 @@
 //! The worker: one process that executes the CUDA calls of one guest process.
 
 mod copy;
+mod courier;
 mod devices;
 mod ending;
 mod family;
@@ -46,7 +47,9 @@ use state::SessionState;
 pub fn run(args: &WorkerArgs) -> ExitCode {
     let Some((link, session)) = start::start(args) else { return ExitCode::FAILURE };
     // Objects that end at any time refer to it, and the process ends with it.
-    match serve(&link, Box::leak(Box::new(session))) {
+    let session: &'static SessionState = Box::leak(Box::new(session));
+    courier::start(&session.gpu, &session.sharing);
+    match serve(&link, session) {
         Ok(()) => debug!("the session is closed"),
         Err(error) => error!("worker: the daemon's socket: {error}"),
     }

@@ -162,6 +162,17 @@ impl IpcHandle {
         if self.magic == MAGIC { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 
+    /// A handle for a file that a courier ([`super::files`]) passes on.
+    pub(super) fn by_courier(token: Token) -> Self {
+        let (bytes, descriptor, place, reserved) = ([0; 8], [0; 4], [0; 4], [0; 8]);
+        IpcHandle { magic: MAGIC, server: Token::default(), token, bytes, descriptor, place, reserved }
+    }
+
+    /// As [`Self::fetch`], but never a descriptor of this process.
+    pub(super) fn fetch_from_other(&self) -> io::Result<File> {
+        self.ask()
+    }
+
     /// Returns whether this process made it.
     pub(super) fn is_own(&self) -> bool {
         SERVER.get().and_then(|server| server.as_ref().ok()).is_some_and(|server| server.name == self.server)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Functions of CUDA 13, of which cudarc's prototypes for CUDA 12.9 know nothing.
+//! Functions of which cudarc's prototypes for CUDA 12.9 know nothing: those of CUDA 13, and one of the emulator's own.
 
 use std::ffi::c_uint;
 
 use cuda_abi::prototypes::functions::{cuDeviceGetHostAtomicCapabilities, cuDeviceGetP2PAtomicCapabilities};
 use libloading::os::unix::Library;
 
-use super::{CUdevice, CuResult, CudaError, Driver};
+use super::{CUdevice, Courier, CuResult, CudaError, Driver};
 
 /// `CU_ATOMIC_OPERATION_MAX`.
 const ATOMIC_OPERATIONS: usize = 13;
@@ -16,28 +16,39 @@ const ATOMIC_OPERATIONS: usize = 13;
 pub(super) struct Later {
     host_atomics: Option<cuDeviceGetHostAtomicCapabilities>,
     peer_atomics: Option<cuDeviceGetP2PAtomicCapabilities>,
+    set_courier: Option<unsafe extern "C" fn(*const Courier)>,
 }
 
 impl Later {
     /// A driver that has none of them.
     #[cfg(any(test, fuzzing))]
     pub(super) fn none() -> Self {
-        Self { host_atomics: None, peer_atomics: None }
+        Self { host_atomics: None, peer_atomics: None, set_courier: None }
     }
 
     /// Finds them in a library that stays loaded.
     pub(super) fn from_library(library: &Library) -> Self {
-        // SAFETY: the types are those of the functions' prototypes.
+        // SAFETY: the types are those of the functions' prototypes, and the emulator's (`cuda-emulator/src/driver/ipc/files.rs`).
         unsafe {
             Self {
                 host_atomics: library.get(b"cuDeviceGetHostAtomicCapabilities\0").ok().map(|f| *f),
                 peer_atomics: library.get(b"cuDeviceGetP2PAtomicCapabilities\0").ok().map(|f| *f),
+                set_courier: library.get(b"cuda_emulator_set_courier\0").ok().map(|f| *f),
             }
         }
     }
 }
 
 impl Driver {
+    /// Has the emulator pass files to other processes by these functions. NVIDIA's driver has its own means.
+    pub fn set_courier(&self, courier: Courier) {
+        if let Some(set) = self.later.set_courier {
+            // SAFETY: the courier is a local, which is copied; its functions may be called from any thread with its context,
+            // which is `'static`.
+            unsafe { set(&raw const courier) };
+        }
+    }
+
     /// `cuDeviceGetHostAtomicCapabilities`, or with a peer `cuDeviceGetP2PAtomicCapabilities`, for every
     /// `CUatomicOperation`.
     pub fn atomic_capabilities(

@@ -3,6 +3,7 @@
 
 mod argument;
 mod box_copy;
+mod courier;
 mod driver;
 mod error;
 mod graph;
@@ -19,6 +20,7 @@ pub use argument::{
     Checked, Elements, Mut, NoFunction, One, Opaque, Rank, Ref, SurfaceObject, TextureObject,
 };
 pub use box_copy::{BoxCopy, BoxEnd};
+pub use courier::Courier;
 use cudarc::driver::sys;
 pub use cudarc::driver::sys::{
     CUarray, CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUexternalMemory, CUfunction,

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The exported functions. Each has a second name, which profilers call from their wrappers.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::communicator::Communicator;
+use super::driver::{Place, allocate, free};
+use super::element::Kind;
+use super::identity::{self, Id};
+use super::operation::{Function, Operation, Scalar};
+use super::split::{Late, NO_COLOR, begin};
+use super::{
+    IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR, SUCCESS, SYSTEM_ERROR, Status, group, status,
+};
+use crate::handles::{self, Handle};
+use crate::stream::Stream;
+
+/// `NCCL_VERSION_CODE` of the release that the rows were made against.
+const VERSION: c_int = 22803;
+/// `ncclScalarDevice`
+const IN_DEVICE_MEMORY: c_int = 0;
+/// Offset and value of `ncclConfig_t.blocking` for functions that return at once.
+const BLOCKING_OFFSET: usize = 16;
+const NOT_BLOCKING: c_int = 0;
+
+/// The last error of a function, for `ncclGetLastError`.
+static LAST: AtomicI32 = AtomicI32::new(SUCCESS);
+
+/// A buffer that `ncclCommRegister` was told of. The CPU needs no such thing.
+struct Registration;
+
+/// The end of an exported function.
+fn answer(result: Result<(), Status>) -> Status {
+    let status = status(result);
+    if status != SUCCESS && status != IN_PROGRESS {
+        LAST.store(status, Ordering::Relaxed);
+        group::note(status);
+    }
+    status
+}
+
+fn text(status: Status) -> &'static CStr {
+    match status {
+        SUCCESS => c"no error",
+        1 => c"unhandled cuda error",
+        SYSTEM_ERROR => c"unhandled system error",
+        3 => c"internal error",
+        INVALID_ARGUMENT => c"invalid argument",
+        INVALID_USAGE => c"invalid usage, or not supported by the emulated GPU",
+        REMOTE_ERROR => c"remote process exited, or has ended the communicator",
+        IN_PROGRESS => c"in progress",
+        _ => c"unknown result code",
+    }
+}
+
+fn find(handle: Handle) -> Result<Arc<Communicator>, Status> {
+    let late = handles::with(handle, |late: &mut Late| late.clone());
+    late.and_then(|late| late.get().cloned()).ok_or(INVALID_ARGUMENT)
+}
+
+/// # Safety
+///
+/// `place` is null or has room for the value.
+unsafe fn put<T>(place: *mut T, value: T) -> Result<(), Status> {
+    if place.is_null() {
+        return Err(INVALID_ARGUMENT);
+    }
+    // SAFETY: not null, so there is room by this function's contract.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// # Safety
+///
+/// `config` is null or an `ncclConfig_t`.
+unsafe fn returns_at_once(config: *const u8) -> bool {
+    if config.is_null() {
+        return false;
+    }
+    // SAFETY: not null, so the structure begins with its length by this function's contract.
+    let bytes = unsafe { config.cast::<usize>().read_unaligned() };
+    let end = BLOCKING_OFFSET + size_of::<c_int>();
+    // SAFETY: the structure is long enough for the field.
+    bytes >= end && unsafe { config.add(BLOCKING_OFFSET).cast::<c_int>().read_unaligned() } == NOT_BLOCKING
+}
+
+/// # Safety
+///
+/// As `ncclCommInitRankConfig`.
+unsafe fn init_rank(
+    comm: *mut Handle,
+    ranks: c_int,
+    id: &Id,
+    rank: c_int,
+    config: *const u8,
+) -> Result<(), Status> {
+    if comm.is_null() {
+        return Err(INVALID_ARGUMENT);
+    }
+    let number = |number: c_int| usize::try_from(number).map_err(|_| INVALID_ARGUMENT);
+    let new = Communicator::join(id, number(rank)?, number(ranks)?, Place::current()?)?;
+    // SAFETY: not null, so there is room by this function's contract.
+    unsafe { put(comm, handles::make::<Late>(Arc::new(OnceLock::from(new.clone())))) }?;
+    // SAFETY: by this function's contract.
+    if !unsafe { returns_at_once(config) } {
+        return group::complete(new);
+    }
+    if new.is_complete() { Ok(()) } else { Err(IN_PROGRESS) }
+}
+
+/// # Safety
+///
+/// As `ncclCommInitAll`.
+unsafe fn init_all(comms: *mut Handle, count: c_int, devices: *const c_int) -> Result<(), Status> {
+    let ranks = usize::try_from(count).ok().filter(|ranks| *ranks > 0).ok_or(INVALID_ARGUMENT)?;
+    if comms.is_null() {
+        return Err(INVALID_ARGUMENT);
+    }
+    let id = identity::create()?;
+    group::start();
+    let made = (0..ranks).try_for_each(|rank| {
+        // SAFETY: not null, so a device for each rank by this function's contract.
+        let device = if devices.is_null() { rank as c_int } else { unsafe { devices.add(rank).read() } };
+        let new = Communicator::join(&id, rank, ranks, Place::of(device)?)?;
+        // SAFETY: a place for each rank by this function's contract.
+        unsafe { put(comms.add(rank), handles::make::<Late>(Arc::new(OnceLock::from(new.clone())))) }?;
+        group::complete(new)
+    });
+    if let Err(error) = made {
+        group::note(error);
+    }
+    group::end()
+}
+
+/// # Safety
+///
+/// As `ncclCommSplit`.
+unsafe fn split(comm: Handle, color: c_int, key: c_int, place: *mut Handle) -> Result<(), Status> {
+    let old = find(comm)?;
+    if place.is_null() {
+        return Err(INVALID_ARGUMENT);
+    }
+    let late = Late::default();
+    let begun = begin(&old, color, key, late.clone())?;
+    let handle = if color == NO_COLOR { 0 } else { handles::make::<Late>(late) };
+    // SAFETY: not null, so there is room by this function's contract.
+    unsafe { put(place, handle) }?;
+    group::split(begun)
+}
+
+fn operate(
+    function: Function,
+    (send, receive): (usize, usize),
+    (count, kind): (usize, c_int),
+    (operator, peer): (Option<c_int>, c_int),
+    comm: Handle,
+    stream: Stream,
+) -> Result<(), Status> {
+    let communicator = find(comm)?;
+    let kind = Kind::new(kind).ok_or(INVALID_ARGUMENT)?;
+    let reduction = operator.map(|operator| communicator.reduction(kind, operator)).transpose()?;
+    let peer = usize::try_from(peer).map_err(|_| INVALID_ARGUMENT)?;
+    let operation = Operation { function, send, receive, count, kind, reduction, peer };
+    operation.check(communicator.rank, communicator.ranks)?;
+    group::operate(communicator, stream, operation)
+}
+
+/// Functions by both of their names.
+macro_rules! exported {
+    ($($(#[$doc:meta])* $name:ident $other:ident ($($argument:ident: $type:ty),*) $body:expr;)*) => { $(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> Status {
+            answer($body)
+        }
+
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $other($($argument: $type),*) -> Status {
+            answer($body)
+        }
+    )* };
+}
+
+// SAFETY (of all blocks below): places, ids and configurations are as NCCL demands of its caller.
+exported! {
+    /// The version of NCCL that this stands for.
+    ncclGetVersion pncclGetVersion (version: *mut c_int) {
+        // SAFETY: see above.
+        unsafe { put(version, VERSION) }
+    };
+
+    /// Makes an id.
+    ncclGetUniqueId pncclGetUniqueId (id: *mut Id) {
+        // SAFETY: see above.
+        identity::create().and_then(|new| unsafe { put(id, new) })
+    };
+
+    /// Makes a communicator.
+    ncclCommInitRank pncclCommInitRank (comm: *mut Handle, ranks: c_int, id: Id128, rank: c_int) {
+        // SAFETY: see above.
+        unsafe { init_rank(comm, ranks, &id.0, rank, std::ptr::null()) }
+    };
+
+    /// Makes a communicator, perhaps without waiting for the others.
+    ncclCommInitRankConfig pncclCommInitRankConfig (
+        comm: *mut Handle, ranks: c_int, id: Id128, rank: c_int, config: *const u8
+    ) {
+        // SAFETY: see above.
+        unsafe { init_rank(comm, ranks, &id.0, rank, config) }
+    };
+
+    /// Makes a communicator; the first one of several ids is enough.
+    ncclCommInitRankScalable pncclCommInitRankScalable (
+        comm: *mut Handle, ranks: c_int, rank: c_int, count: c_int, ids: *const Id, config: *const u8
+    ) {
+        if ids.is_null() || count < 1 {
+            Err(INVALID_ARGUMENT)
+        } else {
+            // SAFETY: see above.
+            unsafe { init_rank(comm, ranks, &*ids, rank, config) }
+        }
+    };
+
+    /// Makes a communicator of each of some devices.
+    ncclCommInitAll pncclCommInitAll (comms: *mut Handle, count: c_int, devices: *const c_int) {
+        // SAFETY: see above.
+        unsafe { init_all(comms, count, devices) }
+    };
+
+    /// Makes communicators of the ranks of the same colour.
+    ncclCommSplit pncclCommSplit (
+        comm: Handle, color: c_int, key: c_int, new: *mut Handle, _config: *const u8
+    ) {
+        // SAFETY: see above.
+        unsafe { split(comm, color, key, new) }
+    };
+
+    /// What was queued goes on by itself.
+    ncclCommFinalize pncclCommFinalize (comm: Handle) find(comm).map(drop);
+
+    /// Ends a communicator when its operations have ended.
+    ncclCommDestroy pncclCommDestroy (comm: Handle) end(comm, None);
+
+    /// Ends a communicator and all its operations.
+    ncclCommAbort pncclCommAbort (comm: Handle) end(comm, Some(SYSTEM_ERROR));
+
+    /// The first error of an operation.
+    ncclCommGetAsyncError pncclCommGetAsyncError (comm: Handle, error: *mut Status) {
+        find(comm).and_then(|communicator| {
+            let known = match communicator.error() {
+                SUCCESS if !communicator.is_complete() => IN_PROGRESS,
+                error => error,
+            };
+            // SAFETY: see above.
+            unsafe { put(error, known) }
+        })
+    };
+
+    /// The number of ranks.
+    ncclCommCount pncclCommCount (comm: Handle, count: *mut c_int) {
+        // SAFETY: see above.
+        find(comm).and_then(|communicator| unsafe { put(count, communicator.ranks as c_int) })
+    };
+
+    /// The device of a rank.
+    ncclCommCuDevice pncclCommCuDevice (comm: Handle, device: *mut c_int) {
+        // SAFETY: see above.
+        find(comm).and_then(|communicator| unsafe { put(device, communicator.place.device) })
+    };
+
+    /// The rank.
+    ncclCommUserRank pncclCommUserRank (comm: Handle, rank: *mut c_int) {
+        // SAFETY: see above.
+        find(comm).and_then(|communicator| unsafe { put(rank, communicator.rank as c_int) })
+    };
+
+    /// Device memory.
+    ncclMemAlloc pncclMemAlloc (place: *mut u64, bytes: usize) {
+        if place.is_null() || bytes == 0 {
+            Err(INVALID_ARGUMENT)
+        } else {
+            // SAFETY: see above.
+            allocate(bytes).and_then(|address| unsafe { put(place, address) })
+        }
+    };
+
+    /// Frees device memory.
+    ncclMemFree pncclMemFree (address: u64) if address == 0 { Ok(()) } else { free(address) };
+
+    /// Accepts a buffer.
+    ncclCommRegister pncclCommRegister (comm: Handle, _buffer: usize, _bytes: usize, handle: *mut Handle) {
+        // SAFETY: see above.
+        find(comm).and_then(|_| unsafe { put(handle, handles::make(Registration)) })
+    };
+
+    /// Takes that back.
+    ncclCommDeregister pncclCommDeregister (comm: Handle, handle: Handle) {
+        find(comm).and_then(|_| handles::end::<Registration>(handle).then_some(()).ok_or(INVALID_ARGUMENT))
+    };
+
+    /// There are no windows here, which null says.
+    ncclCommWindowRegister pncclCommWindowRegister (
+        comm: Handle, _buffer: usize, _bytes: usize, window: *mut usize, _flags: c_int
+    ) {
+        // SAFETY: see above.
+        find(comm).and_then(|_| unsafe { put(window, 0) })
+    };
+
+    /// The end of such a window.
+    ncclCommWindowDeregister pncclCommWindowDeregister (comm: Handle, _window: usize) find(comm).map(drop);
+
+    /// Makes an operator that multiplies by a scalar before it adds.
+    ncclRedOpCreatePreMulSum pncclRedOpCreatePreMulSum (
+        operator: *mut c_int, scalar: *const u8, kind: c_int, residence: c_int, comm: Handle
+    ) {
+        // SAFETY: see above.
+        unsafe { make_operator(operator, scalar, kind, residence, comm) }
+    };
+
+    /// Ends such an operator.
+    ncclRedOpDestroy pncclRedOpDestroy (operator: c_int, comm: Handle) {
+        find(comm).and_then(|communicator| communicator.end_operator(operator))
+    };
+
+    /// Each rank gets the reduced elements.
+    ncclAllReduce pncclAllReduce (
+        send: usize, receive: usize, count: usize, kind: c_int, operator: c_int, comm: Handle, stream: Stream
+    ) operate(Function::AllReduce, (send, receive), (count, kind), (Some(operator), 0), comm, stream);
+
+    /// Each rank gets the elements of the root.
+    ncclBroadcast pncclBroadcast (
+        send: usize, receive: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream
+    ) operate(Function::Broadcast, (send, receive), (count, kind), (None, root), comm, stream);
+
+    /// The same in one buffer.
+    ncclBcast pncclBcast (buffer: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream)
+        operate(Function::Broadcast, (buffer, buffer), (count, kind), (None, root), comm, stream);
+
+    /// The root gets the reduced elements.
+    ncclReduce pncclReduce (
+        send: usize, receive: usize, count: usize, kind: c_int, operator: c_int, root: c_int, comm: Handle,
+        stream: Stream
+    ) operate(Function::Reduce, (send, receive), (count, kind), (Some(operator), root), comm, stream);
+
+    /// Each rank gets the elements of all.
+    ncclAllGather pncclAllGather (
+        send: usize, receive: usize, count: usize, kind: c_int, comm: Handle, stream: Stream
+    ) operate(Function::AllGather, (send, receive), (count, kind), (None, 0), comm, stream);
+
+    /// Each rank gets its part of the reduced elements.
+    ncclReduceScatter pncclReduceScatter (
+        send: usize, receive: usize, count: usize, kind: c_int, operator: c_int, comm: Handle, stream: Stream
+    ) operate(Function::ReduceScatter, (send, receive), (count, kind), (Some(operator), 0), comm, stream);
+
+    /// Each rank gets a part of each one.
+    ncclAlltoAll pncclAlltoAll (
+        send: usize, receive: usize, count: usize, kind: c_int, comm: Handle, stream: Stream
+    ) operate(Function::AllToAll, (send, receive), (count, kind), (None, 0), comm, stream);
+
+    /// The root gets the elements of all.
+    ncclGather pncclGather (
+        send: usize, receive: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream
+    ) operate(Function::Gather, (send, receive), (count, kind), (None, root), comm, stream);
+
+    /// Each rank gets a part of the root's.
+    ncclScatter pncclScatter (
+        send: usize, receive: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream
+    ) operate(Function::Scatter, (send, receive), (count, kind), (None, root), comm, stream);
+
+    /// Sends to another rank.
+    ncclSend pncclSend (send: usize, count: usize, kind: c_int, peer: c_int, comm: Handle, stream: Stream)
+        operate(Function::Send, (send, 0), (count, kind), (None, peer), comm, stream);
+
+    /// Receives from another rank.
+    ncclRecv pncclRecv (receive: usize, count: usize, kind: c_int, peer: c_int, comm: Handle, stream: Stream)
+        operate(Function::Receive, (0, receive), (count, kind), (None, peer), comm, stream);
+
+    /// Begins a group.
+    ncclGroupStart pncclGroupStart () {
+        group::start();
+        Ok(())
+    };
+
+    /// Ends a group.
+    ncclGroupEnd pncclGroupEnd () group::end();
+
+    /// Ends a group. How long it would take on a GPU is not known here.
+    ncclGroupSimulateEnd pncclGroupSimulateEnd (_information: *mut u8) {
+        group::discard();
+        Err(INVALID_USAGE)
+    };
+}
+
+/// An id by value, as C passes a structure of its size: in memory of the caller's.
+#[repr(C)]
+pub struct Id128(Id);
+
+fn end(comm: Handle, error: Option<Status>) -> Result<(), Status> {
+    if comm == 0 {
+        return Ok(());
+    }
+    if let Ok(communicator) = find(comm) {
+        communicator.release();
+        if let Some(error) = error {
+            communicator.fail(error);
+        }
+    }
+    handles::end::<Late>(comm).then_some(()).ok_or(INVALID_ARGUMENT)
+}
+
+/// # Safety
+///
+/// As `ncclRedOpCreatePreMulSum`.
+unsafe fn make_operator(
+    operator: *mut c_int,
+    scalar: *const u8,
+    kind: c_int,
+    residence: c_int,
+    comm: Handle,
+) -> Result<(), Status> {
+    let communicator = find(comm)?;
+    let kind = Kind::new(kind).filter(|kind| *kind != Kind::F8).ok_or(INVALID_ARGUMENT)?;
+    if operator.is_null() || scalar.is_null() {
+        return Err(INVALID_ARGUMENT);
+    }
+    let scalar = if residence == IN_DEVICE_MEMORY {
+        Scalar::At(scalar as usize)
+    } else {
+        let mut bytes = [0; 8];
+        // SAFETY: not null, so an element of the type by this function's contract.
+        unsafe { std::ptr::copy_nonoverlapping(scalar, bytes.as_mut_ptr(), kind.bytes()) };
+        Scalar::Known(bytes)
+    };
+    // SAFETY: not null, so there is room by this function's contract.
+    unsafe { put(operator, communicator.make_operator(kind, scalar)) }
+}
+
+/// The text of an error, and that of the last one.
+macro_rules! texts {
+    ($($of:ident $last:ident $reset:ident;)*) => { $(
+        /// The text of an error.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $of(result: Status) -> *const c_char {
+            text(result).as_ptr()
+        }
+
+        /// The text of the last error.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $last(_comm: Handle) -> *const c_char {
+            match LAST.load(Ordering::Relaxed) {
+                SUCCESS => c"".as_ptr(),
+                error => text(error).as_ptr(),
+            }
+        }
+
+        /// There is no debug output.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $reset() {}
+    )* };
+}
+texts! {
+    ncclGetErrorString ncclGetLastError ncclResetDebugInit;
+    pncclGetErrorString pncclGetLastError pncclResetDebugInit;
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The other ranks of a communicator: whether their processes still live, and waiting for them. Each process has a thread that
+//! shows every second that it lives. One whose number is that of no process has ended, if both are of one PID namespace.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::linux::fs::MetadataExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::segment::{ABSENT, CLAIMED, FAILED, LEFT, Segment};
+use super::{REMOTE_ERROR, SYSTEM_ERROR, Status};
+
+/// The time without a sign of life after which a process counts as ended. A process that a debugger stops for longer does, too.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest time without a look at the other ranks.
+pub const PAUSE: Duration = Duration::from_millis(100);
+/// The time limit for ranks that never say anything, when a communicator is made.
+const JOIN_LIMIT: Duration = Duration::from_secs(600);
+/// Between two signs of life.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// This process's PID namespace; 0 if that cannot be known.
+fn namespace() -> u64 {
+    static NAMESPACE: LazyLock<u64> =
+        LazyLock::new(|| std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.st_ino()));
+    *NAMESPACE
+}
+
+/// A rank of this process that shows that it lives.
+struct Living {
+    segment: Weak<Segment>,
+    rank: usize,
+}
+
+static LIVING: Mutex<Vec<Living>> = Mutex::new(Vec::new());
+
+/// Shows whose a rank is, and from now on that its process lives.
+pub fn show(segment: &Arc<Segment>, rank: usize) {
+    let slot = segment.slot(rank);
+    slot.process.store(u64::from(std::process::id()), Ordering::Relaxed);
+    slot.namespace.store(namespace(), Ordering::Relaxed);
+    let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_first = living.is_empty();
+    living.push(Living { segment: Arc::downgrade(segment), rank });
+    drop(living);
+    if is_first {
+        // Without the thread others may think after a while that this process has ended, and say so.
+        let _ = thread::Builder::new().name("cuda-nccl".into()).spawn(beat);
+    }
+}
+
+fn beat() {
+    loop {
+        thread::sleep(BEAT);
+        let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
+        living.retain(|Living { segment, rank }| {
+            let segment = segment.upgrade();
+            segment.is_some_and(|segment| {
+                segment.slot(*rank).beat.fetch_add(1, Ordering::Relaxed);
+                true
+            })
+        });
+        if living.is_empty() {
+            return;
+        }
+    }
+}
+
+/// What was seen of the processes of other ranks during one wait.
+#[derive(Default)]
+pub struct Watch {
+    beats: HashMap<usize, (u64, Instant)>,
+}
+
+impl Watch {
+    /// Returns whether nothing more comes from a rank.
+    pub fn is_gone(&mut self, segment: &Segment, rank: usize) -> bool {
+        self.is_gone_at(segment, rank, Instant::now())
+    }
+
+    fn is_gone_at(&mut self, segment: &Segment, rank: usize, now: Instant) -> bool {
+        let slot = segment.slot(rank);
+        let patience = match slot.state.load(Ordering::Acquire) {
+            LEFT | FAILED => return true,
+            ABSENT => JOIN_LIMIT,
+            _ => PATIENCE,
+        };
+        if has_ended(&slot.process, &slot.namespace) {
+            return true;
+        }
+        let beat = slot.beat.load(Ordering::Relaxed);
+        let (known, since) = self.beats.entry(rank).or_insert((beat, now));
+        if *known != beat {
+            (*known, *since) = (beat, now);
+        }
+        now.duration_since(*since) > patience
+    }
+}
+
+fn has_ended(process: &AtomicU64, namespace_of: &AtomicU64) -> bool {
+    let Ok(process) = i32::try_from(process.load(Ordering::Relaxed)) else { return false };
+    if process <= 0 || namespace() == 0 || namespace_of.load(Ordering::Relaxed) != namespace() {
+        return false;
+    }
+    // What cannot be looked at is taken to be alive.
+    let found = std::fs::metadata(format!("/proc/{process}"));
+    found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// Waits on behalf of a rank until `is_ready` returns that it waits for no other rank any more.
+///
+/// Errors: one that it waits for has ended or failed, `SYSTEM_ERROR` after ten minutes.
+pub fn wait_until(
+    segment: &Segment,
+    (rank, ranks): (usize, usize),
+    is_ready: impl Fn(usize) -> bool,
+) -> Result<(), Status> {
+    let (mut watch, start) = (Watch::default(), Instant::now());
+    let mut doubted = None;
+    loop {
+        let bell = segment.bell(rank);
+        let waiting: Vec<usize> = (0..ranks).filter(|other| !is_ready(*other)).collect();
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        // It might have done its part before it ended, so it was looked at once more.
+        if doubted.is_some_and(|gone| waiting.contains(&gone)) {
+            return Err(REMOTE_ERROR);
+        }
+        if start.elapsed() > JOIN_LIMIT {
+            return Err(SYSTEM_ERROR);
+        }
+        doubted = waiting.into_iter().find(|other| watch.is_gone(segment, *other));
+        if doubted.is_none() {
+            segment.wait(rank, bell, PAUSE);
+        }
+    }
+}
+
+/// Returns whether a rank has joined.
+pub fn has_joined(segment: &Segment, rank: usize) -> bool {
+    !matches!(segment.slot(rank).state.load(Ordering::Acquire), ABSENT | CLAIMED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::segment::JOINED;
+    use super::*;
+
+    #[test]
+    fn a_rank_without_a_sign_of_life_is_gone() {
+        let (segment, _) = Segment::create().unwrap();
+        let (mut watch, start) = (Watch::default(), Instant::now());
+        let mut is_gone = |after: Duration| watch.is_gone_at(&segment, 5, start + after);
+        assert!(!is_gone(Duration::ZERO), "nobody is there yet");
+        assert!(!is_gone(PATIENCE * 2) && is_gone(JOIN_LIMIT * 2));
+        // In a PID namespace that is not known.
+        segment.slot(5).state.store(JOINED, Ordering::Relaxed);
+        segment.slot(5).beat.store(1, Ordering::Relaxed);
+        assert!(!is_gone(JOIN_LIMIT * 2));
+        assert!(is_gone(JOIN_LIMIT * 2 + PATIENCE + BEAT));
+        segment.slot(5).beat.store(2, Ordering::Relaxed);
+        assert!(!is_gone(JOIN_LIMIT * 2 + PATIENCE + BEAT));
+    }
+
+    #[test]
+    fn the_thread_shows_that_this_process_lives() {
+        let segment = Arc::new(Segment::create().unwrap().0);
+        show(&segment, 3);
+        thread::sleep(2 * BEAT);
+        assert!(segment.slot(3).beat.load(Ordering::Relaxed) > 0);
+        assert!(!has_ended(&segment.slot(3).process, &segment.slot(3).namespace));
+    }
+}

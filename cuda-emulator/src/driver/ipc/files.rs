@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory files that the CPU version of NCCL hands to other processes (`cuda-emulator/libraries`, `nccl`). They go over the
+//! sockets of [`super::exchange`], or through a courier: the daemon's workers may make no sockets, but the daemon passes files
+//! between those that it serves. No part of CUDA.
+
+use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::sync::{Arc, OnceLock};
+
+use super::exchange::{self, IpcHandle, Token};
+
+/// Functions of the program that has loaded this library, by which it passes files to other processes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Courier {
+    /// The first argument of the functions.
+    context: *const c_void,
+    /// Offers a file and writes its token; 0 if that worked.
+    offer: unsafe extern "C" fn(*const c_void, c_int, *mut Token) -> c_int,
+    /// A new descriptor for the file of a token, or -1.
+    fetch: unsafe extern "C" fn(*const c_void, *const Token) -> c_int,
+    /// Ends an offer.
+    withdraw: unsafe extern "C" fn(*const c_void, *const Token),
+}
+
+// SAFETY: whoever gives a courier promises that its functions may be called from any thread.
+unsafe impl Send for Courier {}
+// SAFETY: as above.
+unsafe impl Sync for Courier {}
+
+static COURIER: OnceLock<Courier> = OnceLock::new();
+
+/// Has files go through a courier from now on. The first one stays.
+///
+/// # Safety
+/// `courier` points to one whose functions may be called from any thread, with its context, until the process ends.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuda_emulator_set_courier(courier: *const Courier) {
+    // SAFETY: by this function's contract.
+    let _ = COURIER.set(unsafe { courier.read() });
+}
+
+/// Offers a file; its handle is for other processes. 0: that worked.
+///
+/// # Safety
+/// `descriptor` is open, and `handle` has room for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuda_emulator_offer_file(descriptor: c_int, handle: *mut IpcHandle) -> c_int {
+    let offered = match COURIER.get() {
+        Some(courier) => {
+            let mut token = Token::default();
+            // SAFETY: its functions may be called (`cuda_emulator_set_courier`), with room for a token.
+            let result = unsafe { (courier.offer)(courier.context, descriptor, &raw mut token) };
+            (result == 0).then(|| IpcHandle::by_courier(token))
+        }
+        None => {
+            // SAFETY: open by this function's contract.
+            let file = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned().map(File::from);
+            file.ok().and_then(|file| exchange::offer(Arc::new(file), 0).ok())
+        }
+    };
+    let Some(offered) = offered else { return -1 };
+    // SAFETY: there is room by this function's contract.
+    unsafe { handle.write(offered) };
+    0
+}
+
+/// A new descriptor for the file that a handle stands for, or -1. Nothing is known of the file.
+///
+/// # Safety
+/// `handle` points to as many bytes as a handle has; they may be any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuda_emulator_fetch_file(handle: *const IpcHandle) -> c_int {
+    // SAFETY: by this function's contract; any bytes are a handle.
+    let handle = unsafe { handle.read_unaligned() };
+    if handle.check().is_err() {
+        return -1;
+    }
+    match COURIER.get() {
+        // SAFETY: its functions may be called (`cuda_emulator_set_courier`).
+        Some(courier) => unsafe { (courier.fetch)(courier.context, &raw const handle.token) },
+        None => handle.fetch_from_other().map_or(-1, File::into_raw_fd),
+    }
+}
+
+/// Ends an offer. Processes that have the file keep it.
+///
+/// # Safety
+/// As [`cuda_emulator_fetch_file`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuda_emulator_withdraw_file(handle: *const IpcHandle) {
+    // SAFETY: by this function's contract; any bytes are a handle.
+    let handle = unsafe { handle.read_unaligned() };
+    match COURIER.get() {
+        // SAFETY: its functions may be called (`cuda_emulator_set_courier`).
+        Some(courier) => unsafe { (courier.withdraw)(courier.context, &raw const handle.token) },
+        None => exchange::withdraw(handle.token),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek, Write};
+    use std::os::fd::{AsRawFd, FromRawFd};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_fetched_until_it_is_withdrawn() {
+        let mut file = crate::memory::memory_file(4096).unwrap();
+        let mut handle = IpcHandle::by_courier(Token::default());
+        // SAFETY: the file is open, and the handle is a local; what is fetched is a new descriptor.
+        unsafe {
+            assert_eq!(cuda_emulator_offer_file(file.as_raw_fd(), &raw mut handle), 0);
+            file.write_all(b"shared").unwrap();
+            let mut fetched = File::from_raw_fd(cuda_emulator_fetch_file(&raw const handle));
+            let mut bytes = [0; 6];
+            fetched.rewind().unwrap();
+            fetched.read_exact(&mut bytes).unwrap();
+            assert_eq!(&bytes, b"shared");
+            cuda_emulator_withdraw_file(&raw const handle);
+            assert_eq!(cuda_emulator_fetch_file(&raw const handle), -1);
+            handle = std::mem::zeroed();
+            assert_eq!(cuda_emulator_fetch_file(&raw const handle), -1, "no handle at all");
+        }
+    }
+}
