@@ -12,6 +12,7 @@ use crate::fronts::CURAND;
 type Status = i32;
 
 const SUCCESS: Status = 0;
+const NOT_INITIALIZED: Status = 101;
 const INTERNAL_ERROR: Status = 999;
 
 /// Bytes that one call answers at most; fewer than a block of answers may have.
@@ -89,6 +90,9 @@ unsafe fn forward(row: usize, slots: &[u64]) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn curandCreateGeneratorHost(place: *mut u64, kind: i32) -> Status {
     let Some(row) = CURAND.index(stringify!(curandCreateGeneratorHost)) else { return INTERNAL_ERROR };
+    if place.is_null() {
+        return NOT_INITIALIZED;
+    }
     // SAFETY: these are the arguments of the row's function.
     let status = unsafe { forward(row, &[place as u64, kind as u64]) };
     // SAFETY: null or a place for a handle, as NVIDIA's function demands.
