@@ -125,6 +125,11 @@ impl Front {
         self.handles.state(handle)
     }
 
+    /// Changes what is remembered of a handle: calls that a library has accepted of a handle with another birth prove nothing.
+    pub fn set_birth(&self, handle: u64, birth: u64) {
+        self.handles.change(handle, |state| state.birth = birth);
+    }
+
     /// The number of a function.
     pub fn index(&self, name: &str) -> Option<usize> {
         self.rows()?.1.functions.iter().position(|function| function.name == name)

@@ -12,7 +12,8 @@ use crate::{Answer, Body, Call, Kind, Library, Number};
 /// the library there.
 pub fn entry_points(library: &Library, front: &str, is_written: &dyn Fn(&str) -> bool) -> String {
     let mut source = String::new();
-    for (index, function) in library.functions.iter().enumerate() {
+    for (index, function) in library.functions.iter().enumerate().filter(|(_, function)| !function.is_form())
+    {
         let name = &function.name;
         // Writing to a string does not fail.
         let _ = match &function.body {
@@ -39,7 +40,8 @@ pub fn words(source: &str) -> HashSet<&str> {
 /// Rust source of a library without its functions: those that `is_written` does not know answer `not_supported`, and those
 /// that answer no status are left out.
 pub fn stubs(library: &Library, is_written: &dyn Fn(&str) -> bool) -> String {
-    let missing = library.functions.iter().filter(|function| match &function.body {
+    let exported = library.functions.iter().filter(|function| !function.is_form());
+    let missing = exported.filter(|function| match &function.body {
         Body::Forward(call) => call.answer == Answer::Status && !is_written(&function.name),
         _ => !is_written(&function.name),
     });
@@ -144,19 +146,20 @@ mod tests {
 
     #[test]
     fn a_stub_answers_a_status_only() {
-        let rows = "status success=0 not_supported=15\nf(n: i32)\nname(n: i32) -> string\ng(n: i32)\n";
+        let rows = "status success=0 not_supported=15\nf(n: i32)\nname(n: i32) -> string\ng(n: i32)\nf@Other(n: i32)\n";
         let source = stubs(&library("x", rows, "").expect("valid"), &|name| name == "g");
         assert!(source.contains("fn f() -> i32 { 15 }"), "{source}");
         assert!(!source.contains("fn name(") && !source.contains("fn g("), "{source}");
+        assert_eq!(source.matches("fn ").count(), 1, "{source}");
     }
 
     #[test]
     fn entry_points_have_the_types_of_c() {
-        let rows = "handle H\nf(h: H, n: i32, x: f32, p: ptr)\ng refuse \"no\"\nh custom\n";
+        let rows = "handle H\nf(h: H, n: i32, x: f32, p: ptr)\ng refuse \"no\"\nh custom\nf@Other(h: H)\n";
         let source = entry_points(&library("x", rows, "").expect("valid"), "&X", &|name| name == "h");
         assert!(source.contains("fn f(a0: u64, a1: i32, a2: f32, a3: u64, ) -> i32"), "{source}");
         assert!(source.contains("&[a0, a1 as u64, u64::from(a2.to_bits()), a3, ]"), "{source}");
         assert!(source.contains("fn g() -> i32 { crate::refuse(&X, 1) }"), "{source}");
-        assert!(!source.contains("fn h("), "{source}");
+        assert!(!source.contains("fn h(") && !source.contains("Other"), "{source}");
     }
 }

@@ -16,7 +16,11 @@
 //! cublasGetStatusName(status: i32) -> text
 //! cublasXtCreate refuse "several GPUs behind one handle"
 //! cublasSetVector custom
+//! curandGenerate@Host(generator: HostGenerator, outputPtr: out u32[num], num: u64)
 //! ```
+//!
+//! A row with `@` is a further form of the function in front of it, which treats another kind of handle differently. The guest's
+//! function is written by hand and chooses the row.
 //!
 //! Kinds of parameters:
 //!
@@ -97,7 +101,7 @@ fn digest(text: &str) -> u64 {
 }
 
 fn read(library: &mut Library, line: &str) -> Result<(), String> {
-    if let Some((name, rest)) = line.split_once('(').filter(|(name, _)| is_name(name)) {
+    if let Some((name, rest)) = line.split_once('(').filter(|(name, _)| is_name_or_form(name)) {
         let body = Body::Forward(call(library, rest)?);
         library.functions.push(Function { name: name.to_owned(), body });
         return Ok(());
@@ -141,6 +145,10 @@ fn read(library: &mut Library, line: &str) -> Result<(), String> {
 
 fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+fn is_name_or_form(text: &str) -> bool {
+    text.split_once('@').map_or_else(|| is_name(text), |(name, form)| is_name(name) && is_name(form))
 }
 
 fn statuses(text: &str) -> Result<Statuses, String> {
@@ -463,6 +471,15 @@ mod tests {
         assert!(matches!(one("f custom").unwrap().body, Body::Custom));
         let Body::Refuse(reason) = one("f refuse \"for reasons\"").unwrap().body else { panic!() };
         assert_eq!(reason, "for reasons");
+    }
+
+    #[test]
+    fn a_function_has_further_forms() {
+        let function = one("fill@Host(h: Handle, n: i32)").expect("valid");
+        assert!(function.is_form() && function.symbol() == "fill", "{function:?}");
+        let function = one("fill(h: Handle)").expect("valid");
+        assert!(!function.is_form() && function.symbol() == "fill", "{function:?}");
+        assert!(one("fill@(h: Handle)").is_err() && one("@Host(h: Handle)").is_err());
     }
 
     #[test]

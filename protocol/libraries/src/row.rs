@@ -72,10 +72,22 @@ impl Statuses {
 /// A function.
 #[derive(Debug)]
 pub struct Function {
-    /// Its exported name.
+    /// Its exported name. A further form of a function has `@` and a word of its own behind that.
     pub name: String,
     /// The way in which it is served.
     pub body: Body,
+}
+
+impl Function {
+    /// The name of the function in the host's library.
+    pub fn symbol(&self) -> &str {
+        self.name.split('@').next().unwrap_or_default()
+    }
+
+    /// Returns whether this is a further form of a function that has another row, and is not exported by itself.
+    pub fn is_form(&self) -> bool {
+        self.name.contains('@')
+    }
 }
 
 /// The way in which a function is served.

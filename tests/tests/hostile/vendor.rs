@@ -32,6 +32,8 @@ const NOT_INITIALIZED: u64 = 1;
 /// `ncclSystemError`, `ncclInvalidArgument`
 const NCCL_SYSTEM_ERROR: u64 = 2;
 const NCCL_INVALID_ARGUMENT: u64 = 4;
+/// `CURAND_STATUS_NOT_INITIALIZED`
+const GENERATOR_NOT_INITIALIZED: u64 = 101;
 
 /// A test and its name.
 type Test = (&'static str, fn(&mut Target) -> Result<()>);
@@ -46,6 +48,12 @@ pub fn collect(suite: &mut Suite) {
         ("slots_that_no_kind_admits", odd_slots),
     ];
     attack(suite, "vendor::forged_variables", forged_variables);
+    let missing = if is_emulated() { None } else { missing_library(&["libcurand.so.10"]) };
+    let name = "vendor::generators_of_host_memory";
+    match &missing {
+        Some(why) => suite.skip(name, why),
+        None => attack(suite, name, generators_of_host_memory),
+    }
     let missing = if is_emulated() { None } else { missing_library(&["libcublas.so.13", "libcublas.so.12"]) };
     for (name, body) in TESTS {
         let name = format!("vendor::{name}");
@@ -331,6 +339,40 @@ fn scalars_against_the_mode(target: &mut Target) -> Result<()> {
     let wrong = session.expect(&mode(7).wants(ROOM), &[0])?;
     ensure!(status(&wrong)? != 0, "a pointer mode of 7");
     expect_status(&mut session, scale(memory, &[]), 0)?;
+    session.greet()
+}
+
+/// A generator of host memory never gets an address of the guest's, and results have a limit.
+fn generators_of_host_memory(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let memory = session.memory;
+    let [device, host] = [FIRST, FIRST + 16];
+    let of = |name: &str, slots: &[u64]| call("curand", name, slots, &[]);
+    session.expect(&open("curand"), &[0])?;
+    expect_status(&mut session, of("curandCreateGeneratorHost", &[host, 101]), 0)?;
+    expect_status(&mut session, of("curandGenerate@Host", &[host, PRESENT, 16]), 0)?;
+    // Rows of the other kind, which would have the worker write to the address.
+    for address in [memory, 0x1000, PRESENT, u64::MAX] {
+        let fill = of("curandGenerate", &[host, address, 16]);
+        expect_status(&mut session, fill, GENERATOR_NOT_INITIALIZED)?;
+    }
+    expect_status(&mut session, of("curandDestroyGenerator", &[host]), GENERATOR_NOT_INITIALIZED)?;
+    for address in [memory, 2, u64::MAX] {
+        session.expect(&of("curandGenerate@Host", &[host, address, 16]).wants(ROOM), &[INVALID_VALUE])?;
+    }
+    for count in [1 << 24, 1 << 32, 1 << 61, 1 << 62, u64::MAX] {
+        let fill = of("curandGenerateUniform@Host", &[host, PRESENT, count]);
+        session.expect(&fill.wants(ROOM), &[INVALID_VALUE])?;
+    }
+    // NVIDIA's library makes the other kind of generator on its own GPUs only.
+    if is_emulated() {
+        expect_status(&mut session, of("curandCreateGenerator", &[device, 101]), 0)?;
+        let fill = of("curandGenerate@Host", &[device, PRESENT, 16]);
+        expect_status(&mut session, fill, GENERATOR_NOT_INITIALIZED)?;
+        expect_status(&mut session, of("curandDestroyGenerator@Host", &[device]), GENERATOR_NOT_INITIALIZED)?;
+    }
+    expect_status(&mut session, of("curandDestroyGenerator@Host", &[host]), 0)?;
+    expect_status(&mut session, of("curandGenerate@Host", &[host, PRESENT, 16]), GENERATOR_NOT_INITIALIZED)?;
     session.greet()
 }
 

@@ -229,7 +229,8 @@ pub fn link_vendor(paths: &Paths, place: Place, folder: &Path, scripts: &Path) -
 }
 
 fn version_script(library: &cuda_library_rows::Library, soname: &str) -> String {
-    let names: Vec<&str> = library.functions.iter().map(|function| function.name.as_str()).collect();
+    let exported = library.functions.iter().filter(|function| !function.is_form());
+    let names: Vec<&str> = exported.map(|function| function.name.as_str()).collect();
     format!(
         "{soname} {{\n  global:\n    vhost_cuda_in_front;\n    {};\n  local: *;\n}};\n",
         names.join(";\n    ")

@@ -1,16 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! cuRAND's generators on the host's side. All types use one generator, Philox4x32-10: numbers are reproducible and have the
-//! right distributions, but are not those of NVIDIA's library.
+//! cuRAND's generators of its host API, for device and host memory. XORWOW, MRG32k3a, Philox and Sobol's sequences have the numbers
+//! and the order of NVIDIA's library; the Mersenne twisters and the Poisson distribution have others.
 
-mod philox;
+mod generator;
+mod interleaved;
+mod mrg32k3a;
+#[cfg(test)]
+mod numbers_test;
+pub mod philox;
+mod poisson;
+mod sobol;
+mod source;
+pub mod values;
+mod xorwow;
 
 use std::ffi::c_int;
+use std::sync::OnceLock;
 
 use crate::handles::{self, Handle};
-use crate::memory::pointer;
-use crate::stream::{self, Stream};
-pub use philox::Philox;
+use crate::stream::Stream;
+use generator::{Generator, Kind};
+use poisson::Poisson;
+use source::{Real, Source, Value};
 
 /// `curandStatus_t`
 type Status = i32;
@@ -19,39 +31,46 @@ const SUCCESS: Status = 0;
 const NOT_INITIALIZED: Status = 101;
 const TYPE_ERROR: Status = 103;
 const OUT_OF_RANGE: Status = 104;
+const LENGTH_NOT_MULTIPLE: Status = 105;
 const LAUNCH_FAILURE: Status = 201;
+/// `CURAND_STATUS_ARCH_MISMATCH`: it is not served here.
+const NOT_SUPPORTED: Status = 204;
 
 /// The version that `curandGetVersion` answers: 10.4.0.
 const VERSION: c_int = 10_400;
-/// `CURAND_RNG_PSEUDO_DEFAULT`, and the last of the pseudo-random types.
-const PSEUDO: std::ops::RangeInclusive<c_int> = 100..=161;
-
-/// A `curandGenerator_t`.
-struct Generator {
-    seed: u64,
-    /// Numbers of 32 bits that have been given out.
-    position: u64,
-    stream: Stream,
-}
+/// The largest mean of a Poisson distribution.
+const MAX_MEAN: f64 = 400_000.0;
 
 fn with<R>(generator: Handle, body: impl FnOnce(&mut Generator) -> R) -> Result<R, Status> {
     handles::with(generator, body).ok_or(NOT_INITIALIZED)
 }
 
-fn status(result: Result<(), Status>) -> Status {
-    result.err().unwrap_or(SUCCESS)
+fn status(result: Result<Result<(), Status>, Status>) -> Status {
+    result.flatten().err().unwrap_or(SUCCESS)
 }
 
-/// Makes a generator of pseudo-random numbers.
+fn create(place: *mut Handle, kind: c_int, is_host: bool) -> Status {
+    // SAFETY: the caller gives a place for a handle, or null.
+    let Some(place) = (unsafe { place.as_mut() }) else { return NOT_INITIALIZED };
+    match Kind::of(kind) {
+        Ok(kind) => {
+            *place = handles::make(Generator::new(kind, is_host));
+            SUCCESS
+        }
+        Err(status) => status,
+    }
+}
+
+/// Makes a generator that fills device memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn curandCreateGenerator(place: *mut Handle, kind: c_int) -> Status {
-    // SAFETY: the caller gives a place for a handle, or null.
-    let Some(place) = (unsafe { place.as_mut() }) else { return OUT_OF_RANGE };
-    if !PSEUDO.contains(&kind) {
-        return TYPE_ERROR;
-    }
-    *place = handles::make(Generator { seed: 0, position: 0, stream: 0 });
-    SUCCESS
+    create(place, kind, false)
+}
+
+/// Makes a generator that fills the program's memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn curandCreateGeneratorHost(place: *mut Handle, kind: c_int) -> Status {
+    create(place, kind, true)
 }
 
 /// Ends a generator.
@@ -72,94 +91,93 @@ pub unsafe extern "C" fn curandGetVersion(version: *mut c_int) -> Status {
 /// Sets the stream of a generator.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandSetStream(generator: Handle, stream: Stream) -> Status {
-    status(with(generator, |generator| generator.stream = stream))
+    status(with(generator, |generator| {
+        generator.stream = stream;
+        Ok(())
+    }))
 }
 
-/// Sets the seed of a generator, which begins again.
+/// Sets the seed of a generator.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandSetPseudoRandomGeneratorSeed(generator: Handle, seed: u64) -> Status {
-    status(with(generator, |generator| (generator.seed, generator.position) = (seed, 0)))
+    status(with(generator, |generator| generator.set_seed(seed)))
 }
 
-/// Sets how many numbers are skipped from the beginning.
+/// Sets how many results are left out from the beginning.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandSetGeneratorOffset(generator: Handle, offset: u64) -> Status {
-    status(with(generator, |generator| generator.position = offset))
+    status(with(generator, |generator| generator.set_offset(offset)))
 }
 
-/// Takes an order of results; there is one.
+/// Takes an order of results.
 #[unsafe(no_mangle)]
-pub extern "C" fn curandSetGeneratorOrdering(generator: Handle, _order: c_int) -> Status {
-    status(with(generator, |_| ()))
+pub extern "C" fn curandSetGeneratorOrdering(generator: Handle, order: c_int) -> Status {
+    status(with(generator, |generator| generator.set_order(order)))
 }
 
-/// Makes what depends on the seed: here nothing does.
+/// Sets the number of dimensions.
+#[unsafe(no_mangle)]
+pub extern "C" fn curandSetQuasiRandomGeneratorDimensions(generator: Handle, dimensions: u32) -> Status {
+    status(with(generator, |generator| generator.set_dimensions(dimensions as usize)))
+}
+
+/// Makes the state of the streams anew.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandGenerateSeeds(generator: Handle) -> Status {
-    status(with(generator, |_| ()))
-}
-
-/// Fills `count` places with values, each of which takes `words` numbers of 32 bits.
-fn fill<T: Copy + 'static>(
-    generator: Handle,
-    output: usize,
-    count: usize,
-    words: u64,
-    value: impl Fn(&Philox, u64) -> T + Send + Sync + 'static,
-) -> Result<(), Status> {
-    let taken = u64::try_from(count).ok().and_then(|count| count.checked_mul(words)).ok_or(OUT_OF_RANGE)?;
-    let (philox, start, stream) = with(generator, |generator| {
-        let start = generator.position;
-        generator.position = start.wrapping_add(taken);
-        (Philox::new(generator.seed), start, generator.stream)
-    })?;
-    let work = move || {
-        let place = pointer::<T>(output, count)?;
-        for index in 0..count {
-            let at = start.wrapping_add(index as u64 * words);
-            // SAFETY: `pointer` has checked that many.
-            unsafe { place.add(index).write(value(&philox, at)) };
-        }
+    status(with(generator, |generator| {
+        generator.begin();
         Ok(())
-    };
-    stream::queue(stream, work).map_err(|_| LAUNCH_FAILURE)
+    }))
 }
 
-/// The same for a normal distribution: values are made in pairs.
-fn fill_normal<T: Copy + 'static>(
-    generator: Handle,
-    output: usize,
-    count: usize,
-    value: impl Fn(f64) -> T + Send + Sync + 'static,
-) -> Result<(), Status> {
-    fill(generator, output, count, 2, move |philox, at| value(philox.normal(at)))
+/// Fills places with random bits, or with uniform numbers.
+fn plain<T: Value>(generator: Handle, output: usize, count: usize) -> Status {
+    status(with(generator, |generator| generator.fill(output, count, false, T::plain)))
 }
 
 /// 32 random bits each.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandGenerate(generator: Handle, output: usize, count: usize) -> Status {
-    status(fill(generator, output, count, 1, |philox, at| philox.word(at)))
+    match with(generator, |generator| generator.kind()) {
+        Ok(Kind::Sobol64) => TYPE_ERROR,
+        _ => plain::<u32>(generator, output, count),
+    }
 }
 
 /// 64 random bits each.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandGenerateLongLong(generator: Handle, output: usize, count: usize) -> Status {
-    status(fill(generator, output, count, 2, |philox, at| philox.wide(at)))
+    match with(generator, |generator| generator.kind()) {
+        Ok(Kind::Sobol64) => plain::<u64>(generator, output, count),
+        Ok(_) => TYPE_ERROR,
+        Err(status) => status,
+    }
 }
 
 /// Numbers above 0, up to 1.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandGenerateUniform(generator: Handle, output: usize, count: usize) -> Status {
-    status(fill(generator, output, count, 1, |philox, at| {
-        // 24 bits are exact in a float.
-        ((philox.word(at) >> 8) + 1) as f32 / (1 << 24) as f32
-    }))
+    plain::<f32>(generator, output, count)
 }
 
 /// Numbers above 0, up to 1.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandGenerateUniformDouble(generator: Handle, output: usize, count: usize) -> Status {
-    status(fill(generator, output, count, 2, |philox, at| philox.uniform(at)))
+    plain::<f64>(generator, output, count)
+}
+
+/// Fills places with normal numbers, changed by `value`.
+fn normal<T: Real>(
+    generator: Handle,
+    output: usize,
+    count: usize,
+    value: impl Fn(T) -> T + Send + Sync + 'static,
+) -> Status {
+    let fill = move |source: &mut dyn Source, places: &mut [T]| {
+        T::normal(source, places);
+        places.iter_mut().for_each(|place| *place = value(*place));
+    };
+    status(with(generator, |generator| generator.fill(output, count, true, fill)))
 }
 
 macro_rules! normal {
@@ -169,13 +187,13 @@ macro_rules! normal {
         pub extern "C" fn $normal(
             generator: Handle, output: usize, count: usize, mean: $type, deviation: $type,
         ) -> Status {
-            status(fill_normal(generator, output, count, move |value| mean + deviation * value as $type))
+            normal(generator, output, count, move |number: $type| mean + deviation * number)
         }
 
         /// A distribution whose logarithm is normal.
         #[unsafe(no_mangle)]
         pub extern "C" fn $log(generator: Handle, output: usize, count: usize, mean: $type, deviation: $type) -> Status {
-            status(fill_normal(generator, output, count, move |value| (mean + deviation * value as $type).exp()))
+            normal(generator, output, count, move |number: $type| (mean + deviation * number).exp())
         }
     )* };
 }
@@ -183,9 +201,6 @@ normal! {
     f32: curandGenerateNormal curandGenerateLogNormal;
     f64: curandGenerateNormalDouble curandGenerateLogNormalDouble;
 }
-
-/// Most steps of a Poisson distribution's inversion: above, it is normal as far as one can see.
-const MAX_POISSON: f64 = 500.0;
 
 /// A Poisson distribution.
 #[unsafe(no_mangle)]
@@ -196,20 +211,41 @@ pub extern "C" fn curandGeneratePoisson(
     lambda: f64,
 ) -> Status {
     // Also for a NaN.
-    if !(lambda > 0.0 && lambda <= 400_000.0) {
+    if !(lambda > 0.0 && lambda <= MAX_MEAN) {
         return OUT_OF_RANGE;
     }
-    status(fill(generator, output, count, 2, move |philox, at| {
-        if lambda > MAX_POISSON {
-            return (lambda + lambda.sqrt() * philox.normal(at)).round().max(0.0) as u32;
-        }
-        let (wanted, mut term, mut steps) = (philox.uniform(at), (-lambda).exp(), 0_u32);
-        let mut sum = term;
-        while sum < wanted && f64::from(steps) < 4.0 * MAX_POISSON {
-            steps += 1;
-            term *= lambda / f64::from(steps);
-            sum += term;
-        }
-        steps
-    }))
+    let poisson = Poisson::new(lambda);
+    let fill = move |source: &mut dyn Source, places: &mut [u32]| {
+        source.words(places);
+        places.iter_mut().for_each(|place| *place = poisson.number(*place));
+    };
+    status(with(generator, |generator| generator.fill(output, count, false, fill)))
 }
+
+/// A table of direction numbers that stays for ever.
+macro_rules! directions {
+    ($name:ident: $type:ty, $bits:literal, $set:literal) => {
+        /// Tells the direction numbers of Sobol's sequences, without the scrambled ones.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(place: *mut *const $type, set: c_int) -> Status {
+            static TABLE: OnceLock<Vec<$type>> = OnceLock::new();
+            // SAFETY: the caller gives a place for an address, or null.
+            let Some(place) = (unsafe { place.as_mut() }) else { return OUT_OF_RANGE };
+            match set {
+                $set => {}
+                // The numbers of scrambled sequences are NVIDIA's own.
+                102 | 104 if set == $set + 1 => return NOT_SUPPORTED,
+                _ => return OUT_OF_RANGE,
+            }
+            let table = TABLE.get_or_init(|| {
+                let dimensions = sobol::directions(sobol::MAX_DIMENSIONS);
+                let numbers = dimensions.iter().flat_map(|directions| &directions[..$bits]);
+                numbers.map(|number| (number >> (64 - $bits)) as $type).collect()
+            });
+            *place = table.as_ptr();
+            SUCCESS
+        }
+    };
+}
+directions!(curandGetDirectionVectors32: u32, 32, 101);
+directions!(curandGetDirectionVectors64: u64, 64, 103);

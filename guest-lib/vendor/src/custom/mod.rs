@@ -6,5 +6,6 @@
 
 mod cublas;
 mod cudnn;
+mod curand;
 mod cusparse;
 mod nccl;

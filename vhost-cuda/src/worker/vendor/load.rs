@@ -65,7 +65,8 @@ impl Loaded {
             let symbol = unsafe { file.get::<*mut c_void>(format!("{name}\0").as_bytes()) };
             symbol.map_or(0, |symbol| symbol.into_raw() as usize)
         };
-        let addresses: Vec<usize> = rows.functions.iter().map(|function| address(&function.name)).collect();
+        let addresses: Vec<usize> =
+            rows.functions.iter().map(|function| address(function.symbol())).collect();
         let missing = addresses.iter().filter(|address| **address == 0).count();
         info!(
             "loaded {}, which has {} of {} functions",
@@ -84,7 +85,7 @@ impl Loaded {
     /// A library of which the functions have these addresses: see `Vendor::open_fake`.
     #[cfg(any(test, fuzzing))]
     pub fn fake(rows: &'static Library, address: impl Fn(Option<&str>) -> usize) -> Self {
-        let addresses = rows.functions.iter().map(|function| address(Some(&function.name))).collect();
+        let addresses = rows.functions.iter().map(|function| address(Some(function.symbol()))).collect();
         let numbers = rows.functions.iter().enumerate().filter(|_| !rows.descriptors.is_empty());
         let by_name = numbers.map(|(number, function)| (function.name.as_str(), number)).collect();
         let ends = rows.handles.iter().map(|_| Some(address(None))).collect();

@@ -2,7 +2,8 @@
 
 //! Random tensors. The numbers of a seed and an offset are always the same, and are not NVIDIA's.
 
-use crate::curand::Philox;
+use crate::curand::philox::{block, halves};
+use crate::curand::values::{normal_double, uniform_double};
 
 /// A distribution (`cudnnRngDistribution_t`).
 #[derive(Clone, Copy, Debug)]
@@ -18,14 +19,15 @@ pub enum Distribution {
 impl Distribution {
     /// As many numbers. Seed and offset are whole numbers.
     pub fn numbers(self, count: usize, seed: f64, offset: f64) -> Vec<f64> {
-        let (philox, offset) = (Philox::new(seed as i64 as u64), offset as u64);
+        let (seed, offset) = (seed as i64 as u64, offset as u64);
         let number = |at: u64| {
-            // Two words of the sequence for each element.
-            let position = offset.wrapping_add(at).wrapping_mul(2);
+            // A block of the generator for each element.
+            let [low, high] = halves(offset.wrapping_add(at));
+            let words @ [a, b, ..] = block(seed, [low, high, 0, 0]);
             match self {
-                Self::Bernoulli(probability) => f64::from(philox.uniform(position) <= probability),
-                Self::Uniform([low, high]) => low + (high - low) * philox.uniform(position),
-                Self::Normal([mean, deviation]) => mean + deviation * philox.normal(position),
+                Self::Bernoulli(probability) => f64::from(uniform_double([a, b]) <= probability),
+                Self::Uniform([low, high]) => low + (high - low) * uniform_double([a, b]),
+                Self::Normal([mean, deviation]) => mean + deviation * normal_double(words)[0],
             }
         };
         (0..count as u64).map(number).collect()

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Sobol's sequences in Gray code order (Antonov and Saleev), with the direction numbers of Joe and Kuo ("Constructing Sobol
+//! sequences with better two-dimensional projections", 2008), which cuRAND has, too.
+
+use std::sync::LazyLock;
+
+use sobol::params::JoeKuoD6;
+
+use super::source::Source;
+use super::values::{normal_quantile, uniform};
+
+/// The most dimensions that cuRAND has.
+pub const MAX_DIMENSIONS: usize = 20_000;
+
+/// What the bits of a position stand for. The upper halves of the first 32 are those of sequences of 32 bits.
+type Directions = [u64; 64];
+
+/// The sequences of a generator, one for each dimension.
+pub struct Sobol {
+    directions: Vec<Directions>,
+    /// The numbers have 64 bits.
+    is_wide: bool,
+    /// The position up to which all dimensions have had their numbers.
+    position: u64,
+    /// Dimension, position and bits of the next number.
+    dimension: usize,
+    at: u64,
+    point: u64,
+}
+
+impl Sobol {
+    /// Sequences of 32 or 64 bits, behind as many numbers.
+    pub fn new(dimensions: usize, is_wide: bool, position: u64) -> Self {
+        let directions = directions(dimensions);
+        Self { directions, is_wide, position, dimension: 0, at: position, point: 0 }
+    }
+
+    fn each<T>(&mut self, places: &mut [T], value: impl Fn(u64) -> T) {
+        let directions = &self.directions[self.dimension];
+        for place in places {
+            *place = value(self.point);
+            self.at = self.at.wrapping_add(1);
+            self.point ^= directions.get(self.at.trailing_zeros() as usize).copied().unwrap_or(0);
+        }
+    }
+}
+
+/// The direction numbers of as many dimensions, at most [`MAX_DIMENSIONS`].
+pub fn directions(dimensions: usize) -> Vec<Directions> {
+    let mut first = [0; 64];
+    first.iter_mut().enumerate().for_each(|(bit, direction)| *direction = 1 << (63 - bit));
+    static FEW: LazyLock<JoeKuoD6> = LazyLock::new(JoeKuoD6::minimal);
+    static MORE: LazyLock<JoeKuoD6> = LazyLock::new(JoeKuoD6::standard);
+    static ALL: LazyLock<JoeKuoD6> = LazyLock::new(JoeKuoD6::extended);
+    let parameters: &JoeKuoD6 = match dimensions {
+        0..=1 => return vec![first],
+        2..=100 => &FEW,
+        101..=1000 => &MORE,
+        _ => &ALL,
+    };
+    let others = parameters.dim_params.iter().take(dimensions - 1);
+    let others = others.map(|dimension| recurrence(dimension.a, &dimension.m));
+    std::iter::once(first).chain(others).collect()
+}
+
+/// The direction numbers of a primitive polynomial with the inner factors `polynomial`, of the first ones.
+fn recurrence(polynomial: u32, first: &[u32]) -> Directions {
+    let (degree, mut directions) = (first.len(), [0; 64]);
+    for bit in 0..directions.len() {
+        directions[bit] = match first.get(bit) {
+            Some(number) => u64::from(*number) << (63 - bit),
+            None => (1..degree)
+                .filter(|factor| polynomial >> (degree - 1 - factor) & 1 == 1)
+                .fold(directions[bit - degree] ^ directions[bit - degree] >> degree, |sum, factor| {
+                    sum ^ directions[bit - factor]
+                }),
+        };
+    }
+    directions
+}
+
+/// 32 bits of a point.
+fn high(point: u64) -> u32 {
+    (point >> 32) as u32
+}
+
+fn unit_wide(point: u64) -> f64 {
+    ((point >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+}
+
+/// A normal number of 32 bits. Those of the upper half are the negative ones of the lower half.
+fn normal(word: u32) -> f32 {
+    if word > 1 << 31 {
+        -normal_quantile(f64::from(uniform(!word))) as f32
+    } else {
+        normal_quantile(f64::from(uniform(word))) as f32
+    }
+}
+
+impl Source for Sobol {
+    fn words(&mut self, places: &mut [u32]) {
+        self.each(places, high);
+    }
+
+    fn long_words(&mut self, places: &mut [u64]) {
+        self.each(places, |point| point);
+    }
+
+    fn uniform(&mut self, places: &mut [f32]) {
+        self.each(places, |point| uniform(high(point)));
+    }
+
+    fn uniform_double(&mut self, places: &mut [f64]) {
+        if self.is_wide {
+            self.each(places, unit_wide);
+        } else {
+            self.each(places, |point| (f64::from(high(point)) + 1.0) / (1_u64 << 32) as f64);
+        }
+    }
+
+    fn normal(&mut self, places: &mut [f32]) {
+        self.each(places, |point| normal(high(point)));
+    }
+
+    fn normal_double(&mut self, places: &mut [f64]) {
+        if self.is_wide {
+            self.each(places, |point| normal_quantile(unit_wide(point)));
+        } else {
+            self.each(places, |point| normal_quantile((f64::from(high(point)) + 0.5) / (1_u64 << 32) as f64));
+        }
+    }
+
+    fn begin_dimension(&mut self, dimension: usize) {
+        (self.dimension, self.at) = (dimension, self.position);
+        let (gray, directions) = (self.at ^ self.at >> 1, &self.directions[dimension]);
+        let is_set = |bit: &usize| gray >> bit & 1 == 1;
+        self.point = (0..64).filter(is_set).fold(0, |point, bit| point ^ directions[bit]);
+    }
+
+    fn end_dimensions(&mut self, each: u64) {
+        self.position = self.position.wrapping_add(each);
+    }
+}

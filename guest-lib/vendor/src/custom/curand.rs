@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! cuRAND: generators of host memory have rows of their own, because the worker must never write to an address of the guest's. Their
+//! results cross as answers. One that is longer than an answer may be is made in pieces: the library goes on in the sequence
+//! where the last call has ended, so all pieces together are what one call would give.
+
+use std::sync::LazyLock;
+
+use crate::fronts::CURAND;
+
+/// `curandStatus_t`
+type Status = i32;
+
+const SUCCESS: Status = 0;
+const NOT_INITIALIZED: Status = 101;
+const INTERNAL_ERROR: Status = 999;
+
+/// Bytes that one call answers at most; fewer than a block of answers may have.
+const PIECE_BYTES: usize = 16 << 20;
+
+/// What is remembered of a generator, as the birth of its handle: its `curandRngType_t`, a bit for host memory, and from bit 32
+/// the number of dimensions, 0 until it is set. Calls that the library accepts of one such generator it accepts of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Birth(u64);
+
+impl Birth {
+    const HOST: u64 = 1 << 16;
+
+    fn of(generator: u64) -> Self {
+        Self(CURAND.state(generator).birth)
+    }
+
+    fn is_host(self) -> bool {
+        self.0 & Self::HOST != 0
+    }
+
+    fn with_dimensions(self, dimensions: u32) -> Self {
+        Self(self.0 & u64::from(u32::MAX) | u64::from(dimensions) << 32)
+    }
+
+    /// The number of sequences that fill a result, one behind the other.
+    fn lines(self) -> usize {
+        (self.0 >> 32).max(1) as usize
+    }
+
+    /// XORWOW and MRG32k3a make normal numbers in pairs only (`CURAND_RNG_PSEUDO_DEFAULT`, `_XORWOW`, `_MRG32K3A`).
+    fn needs_pairs(self) -> bool {
+        matches!(self.0 as u16, 100 | 101 | 121)
+    }
+}
+
+/// The rows of a function, for generators of device and of host memory.
+#[derive(Clone, Copy, Debug)]
+struct Rows {
+    device: usize,
+    host: usize,
+}
+
+impl Rows {
+    fn find(device: &str, host: &str) -> Option<Self> {
+        Some(Self { device: CURAND.index(device)?, host: CURAND.index(host)? })
+    }
+}
+
+/// The rows of a function, looked up once.
+macro_rules! rows {
+    ($name:ident) => {{
+        static ROWS: LazyLock<Option<Rows>> =
+            LazyLock::new(|| Rows::find(stringify!($name), concat!(stringify!($name), "@Host")));
+        match *ROWS {
+            Some(rows) => rows,
+            None => return INTERNAL_ERROR,
+        }
+    }};
+}
+
+/// # Safety
+///
+/// The slots are the arguments of the function of that row, as [`crate::forward`] wants them.
+unsafe fn forward(row: usize, slots: &[u64]) -> Status {
+    // SAFETY: by this function's contract.
+    unsafe { crate::forward(&CURAND, row, slots) as Status }
+}
+
+/// Makes a generator that fills host memory.
+///
+/// # Safety
+///
+/// As NVIDIA's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn curandCreateGeneratorHost(place: *mut u64, kind: i32) -> Status {
+    let Some(row) = CURAND.index(stringify!(curandCreateGeneratorHost)) else { return INTERNAL_ERROR };
+    if place.is_null() {
+        return NOT_INITIALIZED;
+    }
+    // SAFETY: these are the arguments of the row's function.
+    let status = unsafe { forward(row, &[place as u64, kind as u64]) };
+    // SAFETY: null or a place for a handle, as NVIDIA's function demands.
+    if let (SUCCESS, Some(generator)) = (status, unsafe { place.as_ref() }) {
+        CURAND.set_birth(*generator, Birth::of(*generator).0 | Birth::HOST);
+    }
+    status
+}
+
+/// Sets the stream of a generator. One of host memory has no use for it.
+///
+/// # Safety
+///
+/// As NVIDIA's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn curandSetStream(generator: u64, stream: u64) -> Status {
+    if Birth::of(generator).is_host() {
+        return SUCCESS;
+    }
+    let Some(row) = CURAND.index(stringify!(curandSetStream)) else { return INTERNAL_ERROR };
+    // SAFETY: these are the arguments of the row's function.
+    unsafe { forward(row, &[generator, stream]) }
+}
+
+/// Functions that take a generator and a number, or nothing else.
+macro_rules! settings {
+    ($($name:ident($($value:ident: $type:ty)?);)*) => { $(
+        /// As NVIDIA's, of generators of both kinds.
+        ///
+        /// # Safety
+        ///
+        /// As NVIDIA's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(generator: u64 $(, $value: $type)?) -> Status {
+            let rows = rows!($name);
+            let row = if Birth::of(generator).is_host() { rows.host } else { rows.device };
+            // SAFETY: these are the arguments of the function of both rows.
+            unsafe { forward(row, &[generator $(, $value as u64)?]) }
+        }
+    )* };
+}
+settings! {
+    curandDestroyGenerator();
+    curandGenerateSeeds();
+    curandSetPseudoRandomGeneratorSeed(seed: u64);
+    curandSetGeneratorOffset(offset: u64);
+    curandSetGeneratorOrdering(order: i32);
+}
+
+/// Sets the number of dimensions of a quasi-random generator.
+///
+/// # Safety
+///
+/// As NVIDIA's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn curandSetQuasiRandomGeneratorDimensions(generator: u64, dimensions: u32) -> Status {
+    let rows = rows!(curandSetQuasiRandomGeneratorDimensions);
+    let birth = Birth::of(generator);
+    let row = if birth.is_host() { rows.host } else { rows.device };
+    // SAFETY: these are the arguments of the function of both rows.
+    let status = unsafe { forward(row, &[generator, u64::from(dimensions)]) };
+    if status == SUCCESS {
+        CURAND.set_birth(generator, birth.with_dimensions(dimensions).0);
+    }
+    status
+}
+
+/// The calls that make a long result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calls {
+    /// One of that many elements. The library refuses it if that is not the length of the result.
+    One(usize),
+    /// Some of at most `longest` elements of each line, of which there are `lines` with `each` elements.
+    Pieces { lines: usize, each: usize, longest: usize },
+}
+
+impl Calls {
+    /// The calls for `count` elements; `in_pairs`: the numbers are normal ones.
+    fn of(birth: Birth, count: usize, element_bytes: usize, in_pairs: bool) -> Self {
+        let lines = birth.lines();
+        // Even, because normal numbers are made in pairs.
+        let longest = (PIECE_BYTES / element_bytes / lines).max(2) & !1;
+        if count / lines < longest {
+            return Self::One(count);
+        }
+        if !count.is_multiple_of(lines) {
+            return Self::One(count % lines);
+        }
+        if in_pairs && birth.needs_pairs() && !count.is_multiple_of(2) {
+            return Self::One(1);
+        }
+        Self::Pieces { lines, each: count / lines, longest }
+    }
+}
+
+/// Fills `count` places at `output` with elements of so many bytes. `more`: the arguments behind them.
+///
+/// # Safety
+///
+/// The arguments are those of the function of these rows.
+unsafe fn fill(
+    rows: Rows,
+    generator: u64,
+    output: u64,
+    count: usize,
+    (element_bytes, in_pairs): (usize, bool),
+    more: &[u64],
+) -> Status {
+    let birth = Birth::of(generator);
+    let make = |row: usize, output: u64, count: usize| {
+        let mut slots = [generator, output, count as u64, 0, 0];
+        slots[3..][..more.len()].copy_from_slice(more);
+        // SAFETY: the arguments of the function of the row by the contract of `fill`. Host memory is as long as `count` says:
+        // it is the program's, or a vector.
+        unsafe { forward(row, &slots[..3 + more.len()]) }
+    };
+    if !birth.is_host() {
+        return make(rows.device, output, count);
+    }
+    let is_possible = output != 0 && count.checked_mul(element_bytes).is_some();
+    match Calls::of(birth, count, element_bytes, in_pairs) {
+        Calls::Pieces { lines, each, longest } if is_possible => {
+            let mut piece = vec![0_u8; if lines > 1 { lines * longest * element_bytes } else { 0 }];
+            for start in (0..each).step_by(longest) {
+                let length = longest.min(each - start);
+                let place = |line: usize| output + ((line * each + start) * element_bytes) as u64;
+                let target = if lines > 1 { piece.as_mut_ptr() as u64 } else { place(0) };
+                let status = make(rows.host, target, lines * length);
+                if status != SUCCESS {
+                    return status;
+                }
+                if lines > 1 {
+                    for (line, bytes) in piece.chunks_exact(length * element_bytes).take(lines).enumerate() {
+                        // SAFETY: the program has room for `count` elements at `output`, which are `lines` times `each`.
+                        unsafe {
+                            std::ptr::copy_nonoverlapping(bytes.as_ptr(), place(line) as *mut u8, bytes.len())
+                        };
+                    }
+                }
+            }
+            SUCCESS
+        }
+        Calls::One(count) => make(rows.host, output, count),
+        Calls::Pieces { .. } => make(rows.host, output, count),
+    }
+}
+
+/// Functions that fill memory: their elements, whether these are normal numbers, and the parameters behind the length.
+macro_rules! fills {
+    ($($name:ident($element:ty, $in_pairs:literal $(, $value:ident: $type:ident)*);)*) => { $(
+        /// As NVIDIA's, of generators of both kinds.
+        ///
+        /// # Safety
+        ///
+        /// As NVIDIA's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(generator: u64, output: u64, count: usize $(, $value: $type)*) -> Status {
+            let (rows, element) = (rows!($name), (size_of::<$element>(), $in_pairs));
+            // SAFETY: these are the arguments of the function of both rows.
+            unsafe { fill(rows, generator, output, count, element, &[$(fills!(@slot $value $type)),*]) }
+        }
+    )* };
+    (@slot $value:ident i32) => { $value as u64 };
+    (@slot $value:ident f32) => { u64::from($value.to_bits()) };
+    (@slot $value:ident f64) => { $value.to_bits() };
+}
+fills! {
+    curandGenerate(u32, false);
+    curandGenerateLongLong(u64, false);
+    curandGenerateUniform(f32, false);
+    curandGenerateUniformDouble(f64, false);
+    curandGenerateNormal(f32, true, mean: f32, deviation: f32);
+    curandGenerateNormalDouble(f64, true, mean: f64, deviation: f64);
+    curandGenerateLogNormal(f32, true, mean: f32, deviation: f32);
+    curandGenerateLogNormalDouble(f64, true, mean: f64, deviation: f64);
+    curandGeneratePoisson(u32, false, lambda: f64);
+    curandGeneratePoissonMethod(u32, false, lambda: f64, method: i32);
+}
+
+#[cfg(test)]
+mod tests {
+    use cuda_library_rows::{Body, Kind, library};
+
+    use super::*;
+
+    const XORWOW: Birth = Birth(101 | Birth::HOST);
+    const PHILOX: Birth = Birth(161 | Birth::HOST);
+    const SOBOL: Birth = Birth(201 | Birth::HOST);
+
+    #[test]
+    fn short_results_are_one_call() {
+        for birth in [XORWOW, PHILOX, SOBOL, SOBOL.with_dimensions(7)] {
+            for count in [0, 1, 7, 1000, 1_000_001] {
+                assert_eq!(Calls::of(birth, count, 8, true), Calls::One(count), "{birth:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_fit_an_answer_and_are_even() {
+        for birth in [XORWOW, SOBOL.with_dimensions(3), SOBOL.with_dimensions(20_000)] {
+            let count = 60_000_000;
+            let Calls::Pieces { lines, each, longest } = Calls::of(birth, count, 8, true) else {
+                panic!("{birth:?}")
+            };
+            assert!(lines * each == count && longest.is_multiple_of(2), "{birth:?}");
+            assert!(lines * longest * 8 <= PIECE_BYTES.max(2 * 8 * lines), "{birth:?}");
+        }
+    }
+
+    #[test]
+    fn lengths_that_the_library_refuses_are_left_to_it() {
+        assert_eq!(Calls::of(XORWOW, 50_000_001, 4, true), Calls::One(1));
+        assert!(matches!(Calls::of(XORWOW, 50_000_001, 4, false), Calls::Pieces { .. }));
+        assert!(matches!(Calls::of(PHILOX, 50_000_001, 4, true), Calls::Pieces { .. }));
+        assert_eq!(Calls::of(SOBOL.with_dimensions(3), 60_000_002, 4, false), Calls::One(2));
+    }
+
+    #[test]
+    fn no_row_gives_a_host_generator_an_address() {
+        let (_, rows) = library("curand").expect("known");
+        let host = rows.handles.iter().position(|kind| kind.name == "HostGenerator").expect("a kind");
+        let mut found = 0;
+        for function in &rows.functions {
+            let Body::Forward(call) = &function.body else { continue };
+            let takes = |kind: &Kind| matches!(kind, Kind::Handle { kind, .. } if *kind == host);
+            if call.parameters.iter().any(|parameter| takes(&parameter.kind)) {
+                let is_address = |kind: &Kind| matches!(kind, Kind::Pointer | Kind::Stream);
+                assert!(!call.parameters.iter().any(|parameter| is_address(&parameter.kind)), "{function:?}");
+                found += 1;
+            }
+        }
+        assert_eq!(found, 15);
+    }
+}
