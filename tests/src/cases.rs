@@ -296,6 +296,7 @@ pub const CASES: &[Case] = &[
     with_library("solver", &["libcusolver.so.12", "libcusolver.so.11"]),
     with_library("random", &["libcurand.so.10"]),
     with_library("sparse", &["libcusparse.so.12"]),
+    with_library("sparse_lt", &["libcusparseLt.so.0"]),
     with_library("activities", &["libcupti.so.13", "libcupti.so.12"]),
     Case { stdin: "1 2 40000 -5", exit: 7, stderr_has: &["4 values"], ..Case::new("stdin_exit") },
 ];

@@ -5,6 +5,7 @@
 //! * [`handles`] has what a library has given out, by the guest's numbers.
 //! * [`call`] checks a block of arguments against the function's row, and puts the answers together.
 //! * [`environment`] sets the variables of the guest's process that libraries read.
+//! * [`objects`] has objects that the library keeps in its caller's memory, by their contents.
 //! * [`invoke`] calls a C function whose parameters are known by their row only.
 
 pub mod call;
@@ -12,6 +13,7 @@ mod environment;
 mod handles;
 mod invoke;
 mod load;
+mod objects;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

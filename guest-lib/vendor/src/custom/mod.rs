@@ -7,4 +7,5 @@
 mod cublas;
 mod cudnn;
 mod cusparse;
+mod cusparselt;
 mod nccl;
