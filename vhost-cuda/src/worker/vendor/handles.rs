@@ -132,10 +132,13 @@ impl Handles {
             table.take(|object| object.context() == context).into_iter().for_each(Object::end_with_parent);
         }
         let mut gone = Vec::new();
-        for known in self.states.read().values() {
+        for ((kind, id), known) in self.states.read().iter() {
             // A call that has it locked uses the stream anyway.
-            if let Some(mut state) = known.state.try_lock() {
-                gone.extend(state.stream.take_if(|stream| stream.context() == context));
+            let Some(mut state) = known.state.try_lock() else { continue };
+            gone.extend(state.stream.take_if(|stream| stream.context() == context));
+            if self.kinds.get(*kind).is_some_and(|table| table.get(*id).is_err()) {
+                // They end as their handle does.
+                state.objects = Objects::default();
             }
         }
     }

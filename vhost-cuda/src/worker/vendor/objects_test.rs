@@ -191,6 +191,22 @@ fn a_plan_is_made_as_the_program_has_made_it() {
 }
 
 #[test]
+fn objects_go_without_their_context() {
+    let loaded = fake::loaded();
+    loaded.handles.made(0, 32);
+    let make = || {
+        let (_, state) = &mut loaded.handles.lock(&[(0, 32)])[0];
+        state.objects.of(&loaded, HANDLE, kind("mat"), &matrix(16)).expect("made");
+        names()
+    };
+    assert_eq!((make(), make()), (vec!["DenseDescriptorInit"], vec![]));
+    loaded.handles.close_context(1);
+    assert_eq!(make(), ["DenseDescriptorInit"], "and nothing was destroyed");
+    loaded.handles.ended(0, 32, 0);
+    assert_eq!(names(), ["MatDescriptorDestroy"]);
+}
+
+#[test]
 fn what_cannot_be_made_is_refused_with_the_librarys_status() {
     let (loaded, mut objects) = (fake::loaded(), Objects::default());
     let dense = matrix(16);
