@@ -15,6 +15,7 @@ use cuda_library_rows::{
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::{GraphId, StreamId};
 
+use super::describe::{ALIGNMENT, describe, described_bytes};
 use super::handles::{Handles, Locked};
 use super::invoke::Arguments;
 use super::load::Loaded;
@@ -22,9 +23,6 @@ use super::objects::{self, Block, Objects};
 use crate::worker::gpu::{CuResult, CudaError, STREAM_LEGACY};
 use crate::worker::objects::{Object, Reserved};
 use crate::worker::run::call::CallContext;
-
-/// Host memory of a call is aligned to this, and at least as much lies between two pieces.
-const ALIGNMENT: usize = size_of::<u128>();
 
 /// Most calls need no allocation: these hold what they have.
 type Slots = SmallVec<[u64; 24]>;
@@ -176,11 +174,7 @@ impl Memory {
                 // The address of an object.
                 Kind::Described { kind, .. } if library.descriptors[kind].is_object => SLOT,
                 // The library's own structure, made of what has crossed, and one that it points to.
-                Kind::Described { kind, .. } => {
-                    let other = library.descriptors[kind].other();
-                    let other = other.map_or(0, |(_, other)| library.descriptors[other].public_bytes);
-                    library.descriptors[kind].public_bytes.next_multiple_of(ALIGNMENT) + other
-                }
+                Kind::Described { kind, .. } => described_bytes(library, kind),
                 _ => call.memory_bytes(library, index, slots)?,
             };
             pieces.push((end, bytes));
@@ -237,7 +231,7 @@ impl<'a> Attempt<'a> {
                         if rows.descriptors[kind].is_object {
                             described_objects.push((index, kind, contents));
                         } else {
-                            self.describe(kind, contents, memory.piece(index))?;
+                            describe(self.loaded, kind, contents, memory.piece(index))?;
                         }
                     }
                     _ => memory.piece(index)[..bytes].copy_from_slice(&piece[..bytes]),
@@ -528,58 +522,6 @@ impl<'a> Attempt<'a> {
         let handle = self.handle(kind, id, false)?;
         let state = locked.iter_mut().find(|(key, _)| *key == (kind, id));
         state.map(|(_, state)| (handle, &mut state.objects)).ok_or(not_initialized)
-    }
-
-    /// Has the library make a descriptor in `place` of the contents that have crossed, and one behind it that it points to.
-    fn describe(&self, kind: usize, contents: &[u8], place: &mut [u8]) -> Result<(), Refusal> {
-        let descriptors = &self.loaded.rows.descriptors;
-        let descriptor = &descriptors[kind];
-        let (place, behind) = match descriptor.other() {
-            Some(_) => place
-                .split_at_mut_checked(descriptor.public_bytes.next_multiple_of(ALIGNMENT))
-                .ok_or(CudaError::INVALID_VALUE)?,
-            None => (place, &mut [][..]),
-        };
-        let mut other_address = 0;
-        if let Some((index, other)) = descriptor.other()
-            && descriptor.value(index, contents).is_some_and(|address| address != 0)
-        {
-            let contents = contents.get(descriptor.bytes..).ok_or(CudaError::INVALID_VALUE)?;
-            self.describe(other, contents, behind)?;
-            other_address = behind.as_mut_ptr() as u64;
-        }
-        let call = |name: &str, values: &[u64]| -> Result<(), Refusal> {
-            let function = self.loaded.named(name).ok_or(CudaError::NOT_FOUND)?;
-            let mut arguments = Arguments::new();
-            for value in values {
-                arguments.integer(*value).ok_or(CudaError::INVALID_VALUE)?;
-            }
-            // SAFETY: functions that make and change descriptors take these (see `cuda_library_rows::attributes`); the addresses
-            // are of memory as long as they are told.
-            match unsafe { arguments.call(function) } as i32 {
-                status if status == self.loaded.rows.statuses.success => Ok(()),
-                status => Err(Refusal::Status(status)),
-            }
-        };
-        let address = place.as_mut_ptr() as u64;
-        let values = descriptor.attributes.iter().enumerate();
-        let values = values.map(|(index, attribute)| (attribute, descriptor.value(index, contents)));
-        let mut given = vec![address, descriptor.public_bytes as u64];
-        for (attribute, value) in values.clone().filter(|(attribute, _)| attribute.is_given) {
-            given.push(value.unwrap_or(attribute.default));
-        }
-        call(&descriptor.init, &given)?;
-        for (attribute, value) in values.filter(|(attribute, _)| !attribute.is_given) {
-            let Some(value) = value else { continue };
-            // What the guest has there is its own address.
-            let value = if attribute.descriptor.is_some() { other_address } else { value };
-            let value = value.to_le_bytes();
-            call(
-                &descriptor.set,
-                &[address, u64::from(attribute.number), value.as_ptr() as u64, attribute.bytes as u64],
-            )?;
-        }
-        Ok(())
     }
 
     /// Gives a new handle its name.
