@@ -4,8 +4,10 @@
 #include "library.h"
 
 // cublasLt.h
-enum { COMPUTE_32F = 68, R_32F = 0 };
+enum { COMPUTE_32F = 68, COMPUTE_64F_EMULATED_FIXEDPOINT = 79, R_32F = 0, R_64F = 1, NOT_SUPPORTED = 15 };
 enum { POINTER_MODE = 2, TRANSA = 3, TRANSB = 4, EPILOGUE = 7, BIAS_POINTER = 8, AUX_POINTER = 11, AUX_LD = 12 };
+enum { EMULATION_DESCRIPTOR = 38, STRATEGY = 0, MAX_MANTISSA_BIT_COUNT = 3, MANTISSA_BIT_COUNT_POINTER = 5 };
+enum { MAX_WORKSPACE_BYTES = 1 };
 enum { ORDER = 1, BATCH_COUNT = 5, BATCH_STRIDE = 6 };
 enum { RELU = 2, BIAS = 4, GELU = 32, DGELU = 192, AUX = 128 };
 
@@ -174,6 +176,56 @@ static void epilogues() {
     }
 }
 
+// Doubles by sums of integers, which CUDA 12 does not have, and maybe not the GPU. The library tells how many bits it has used.
+static void emulated() {
+    const auto a = numbers<double>(M * K, 9), b = numbers<double>(K * N, 10);
+    std::vector<double> wanted(M * N);
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++)
+            for (int l = 0; l < K; l++) wanted[j * M + i] += a[l * M + i] * b[j * K + l];
+    double *da = on_device(a), *db = on_device(b), *dc = on_device(std::vector<double>(M * N));
+    const int nobody = 12345;
+    int *bits = on_device(std::vector<int>{nobody});
+    Handle emulation, what, preference, of[3];
+    bool is_right = true, is_told = true;
+    if (dlsym(library, "cublasLtEmulationDescCreate") && call("cublasLtEmulationDescCreate", &emulation) == 0) {
+        const int eager = 2, most = 52;
+        CHECK(call("cublasLtEmulationDescSetAttribute", emulation, (int)STRATEGY, (const void *)&eager, sizeof eager));
+        CHECK(call("cublasLtEmulationDescSetAttribute", emulation, (int)MAX_MANTISSA_BIT_COUNT, (const void *)&most, sizeof most));
+        CHECK(call("cublasLtEmulationDescSetAttribute", emulation, (int)MANTISSA_BIT_COUNT_POINTER, (const void *)&bits, sizeof bits));
+        CHECK(call("cublasLtMatmulDescCreate", &what, (int)COMPUTE_64F_EMULATED_FIXEDPOINT, (int)R_64F));
+        set(what, EMULATION_DESCRIPTOR, emulation);
+        const int shapes[3][2] = {{M, K}, {K, N}, {M, N}};
+        for (int i = 0; i < 3; i++)
+            CHECK(call("cublasLtMatrixLayoutCreate", &of[i], (int)R_64F, (size_t)shapes[i][0], (size_t)shapes[i][1], (long)shapes[i][0]));
+        const size_t bytes = 32 << 20;
+        void *workspace;
+        CHECK(cudaMalloc(&workspace, bytes));
+        CHECK(call("cublasLtMatmulPreferenceCreate", &preference));
+        CHECK(call("cublasLtMatmulPreferenceSetAttribute", preference, (int)MAX_WORKSPACE_BYTES, (const void *)&bytes, sizeof bytes));
+        alignas(8) char found[96];
+        int count = 0;
+        int status = call("cublasLtMatmulAlgoGetHeuristic", handle, what, of[0], of[1], of[2], of[2], preference, 1, (void *)found, &count);
+        if (status == 0 && count > 0) {
+            const double alpha = 1, beta = 0;
+            CHECK(call("cublasLtMatmul", handle, what, (const void *)&alpha, (const void *)da, of[0], (const void *)db, of[1],
+                       (const void *)&beta, (const void *)dc, of[2], (void *)dc, of[2], (const void *)found, workspace, bytes, stream));
+            CHECK(cudaStreamSynchronize(stream));
+            is_right = back(dc, M * N) == wanted;
+            is_told = back(bits, 1)[0] != nobody;
+        } else if (status != 0 && status != NOT_SUPPORTED) {
+            printf("emulated precision: %d\n", status);
+        }
+        for (Handle one : of) CHECK(call("cublasLtMatrixLayoutDestroy", one));
+        CHECK(call("cublasLtMatmulPreferenceDestroy", preference));
+        CHECK(call("cublasLtMatmulDescDestroy", what));
+        CHECK(call("cublasLtEmulationDescDestroy", emulation));
+        CHECK(cudaFree(workspace));
+    }
+    printf("emulated precision, where there is one: %s, its bits are %s\n", is_right ? "right" : "WRONG", is_told ? "told" : "NOT told");
+    for (void *memory : {(void *)da, (void *)db, (void *)dc, (void *)bits}) CHECK(cudaFree(memory));
+}
+
 static void mistakes() {
     Product wrong;
     CHECK(call("cublasLtMatrixLayoutDestroy", wrong.b));
@@ -192,6 +244,7 @@ int main() {
     plain();
     batches();
     epilogues();
+    emulated();
     mistakes();
     CHECK(call("cublasLtDestroy", handle));
     CHECK(cudaStreamDestroy(stream));

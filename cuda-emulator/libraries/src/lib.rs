@@ -13,6 +13,7 @@ pub mod cufft;
 pub mod curand;
 pub mod cusolver;
 pub mod cusparse;
+pub mod cusparselt;
 mod handles;
 mod lapack;
 mod memory;
@@ -25,5 +26,5 @@ mod missing {
     macro_rules! missing {
         ($($library:literal)*) => { $(include!(concat!(env!("OUT_DIR"), "/", $library, ".rs"));)* };
     }
-    missing!("cublas" "cublasLt" "cudnn" "cufft" "curand" "cusparse" "cusolver" "nccl");
+    missing!("cublas" "cublasLt" "cudnn" "cufft" "curand" "cusparse" "cusolver" "nccl" "cusparseLt");
 }

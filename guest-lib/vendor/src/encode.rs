@@ -36,7 +36,7 @@ impl Arguments<'_> {
     ///
     /// # Safety
     ///
-    /// Texts and descriptors that were given are as NVIDIA's manual demands.
+    /// Texts, descriptors and places of streams that were given are as NVIDIA's manual demands.
     pub unsafe fn slots(&self, device_scalars: bool, mint: impl Fn(usize) -> u64) -> Slots {
         let mut slots = Slots::new();
         for (parameter, &given) in self.call.parameters.iter().zip(self.given) {
@@ -58,8 +58,10 @@ impl Arguments<'_> {
                     // SAFETY: `given` is a descriptor of this kind ("Safety" of this function), and `bytes` is that kind's
                     // size in the library's table.
                     let contents = unsafe { std::slice::from_raw_parts(start, bytes) };
-                    described(descriptor, contents)
+                    described(self.library, *kind, contents)
                 }
+                // SAFETY: not null, so the address of a stream ("Safety" of this function).
+                Kind::InStream if given != 0 => unsafe { (given as *const u64).read_unaligned() },
                 Kind::DescribedScalar { descriptor, is_beta } if given != 0 => {
                     let scalars = slots.get(*descriptor).and_then(|slot| scalars(*slot));
                     let host = |is_beta: bool| {
@@ -111,6 +113,7 @@ impl Arguments<'_> {
                     let length = unsafe { (address as *const u64).read_unaligned() };
                     usize::try_from(length).unwrap_or(bytes).min(bytes)
                 }
+                Kind::Described { kind, .. } if bytes > 0 => self.library.descriptors[*kind].bytes,
                 _ => bytes,
             };
             // SAFETY: the row says that the library reads that many bytes at the address ("Safety" of this function),
@@ -127,14 +130,35 @@ impl Arguments<'_> {
                 }
                 Kind::Host(_) | Kind::Text => key.add_bytes(&block[start..]),
                 Kind::Described { kind, .. } if bytes > 0 => {
-                    let mut contents: SmallVec<[u8; 256]> = SmallVec::from_slice(&block[start..]);
-                    self.library.descriptors[*kind].forget_addresses(&mut contents);
+                    // SAFETY: the block has the contents of a descriptor of this kind ("Safety" of this function).
+                    unsafe { self.add_other(*kind, &mut block[start..]) };
+                    let mut contents: SmallVec<[u8; 512]> = SmallVec::from_slice(&block[start..]);
+                    let all = &self.library.descriptors;
+                    all[*kind].forget_addresses(all, &mut contents);
                     key.add_bytes(&contents);
                 }
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// Puts the contents of the descriptor whose address is an attribute behind those of one of the kind, in place of the address.
+    ///
+    /// # Safety
+    ///
+    /// The attribute is null or the address of a descriptor.
+    unsafe fn add_other(&self, kind: usize, contents: &mut [u8]) {
+        let all = &self.library.descriptors;
+        let Some((index, other)) = all[kind].other() else { return };
+        let Some(address) = all[kind].value(index, contents).filter(|address| *address != 0) else { return };
+        let start = all[kind].bytes;
+        let place = &mut contents[start..start + all[other].bytes];
+        // SAFETY: not null, so a descriptor of that kind by this function's contract; `place` is as long as its contents.
+        unsafe {
+            std::ptr::copy_nonoverlapping(address as *const u8, place.as_mut_ptr(), place.len());
+        }
+        all[kind].set(index, PRESENT, contents);
     }
 
     /// Puts the answers behind the first slot of `block` where the program wants them; of a call that has failed only what it
@@ -252,6 +276,38 @@ mod tests {
             let slots = unsafe { arguments.slots(false, |_| 0) };
             assert_eq!(slots[..], [slot, place]);
         }
+    }
+
+    #[test]
+    fn what_a_descriptor_points_to_crosses_with_it() {
+        let text = "descriptor other 64 init set\nother 0 N 4 0\nother 1 P 8 0 pointer\n\
+                    descriptor d 64 init set\nd 0 OTHER 8 0 descriptor:other\n";
+        let rows = parse::library("x", "f(d: described d, s: in stream)\n", text).expect("valid");
+        let library: &'static Library = Box::leak(Box::new(rows));
+        let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
+        let [of_other, of_d] = &library.descriptors[..] else { panic!("{library:?}") };
+        let (mut other, mut d, stream) = ([0_u8; 64], [0_u8; 64], 0x5000_u64);
+        let mut cross = |n: u64, pointer: u64| {
+            of_other.set(0, n, &mut other);
+            of_other.set(1, pointer, &mut other);
+            of_d.set(0, other.as_ptr() as u64, &mut d);
+            let given = [d.as_ptr() as u64, &raw const stream as u64];
+            let arguments = Arguments { number: 0, library, call, given: &given };
+            let mut block = Vec::new();
+            // SAFETY: both descriptors are locals of these kinds, and the stream is a local.
+            let (slots, key) = unsafe {
+                let slots = arguments.slots(false, |_| 0);
+                let mut key = Key::new(0, call, &slots);
+                arguments.write(&slots, &mut block, &mut key).expect("fits");
+                (slots, key.get())
+            };
+            assert_eq!(slots[..], [PRESENT, stream]);
+            assert_eq!(block[2 * 8 + of_d.bytes..], other[..of_other.bytes]);
+            assert_eq!(of_d.value(0, &block[2 * 8..]), Some(PRESENT), "no address crosses");
+            key
+        };
+        assert_eq!(cross(1, 0x1000), cross(1, 0x2000));
+        assert_ne!(cross(1, 0x1000), cross(2, 0x1000));
     }
 
     #[test]

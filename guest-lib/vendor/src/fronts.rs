@@ -23,4 +23,5 @@ fronts! {
     CUSPARSE "cusparse"
     CUSOLVER "cusolver"
     NCCL "nccl"
+    CUSPARSELT "cusparseLt"
 }

@@ -35,6 +35,16 @@ pub(crate) unsafe fn forward(front: &'static Front, function: usize, slots: &[u6
     unsafe { front.forward(function, slots) }
 }
 
+/// The number of a handle that is a structure in the program's memory; 0 for null.
+///
+/// # Safety
+///
+/// It is null, or has 8 bytes.
+pub(crate) unsafe fn number_in(handle: u64) -> u64 {
+    // SAFETY: null, or a word by this function's contract. A structure of bytes may be anywhere.
+    if handle == 0 { 0 } else { unsafe { (handle as *const u64).read_unaligned() } }
+}
+
 /// A structure by value. It is longer than 16 bytes, so C passes it on the stack.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug)]

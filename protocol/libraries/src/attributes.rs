@@ -12,7 +12,22 @@
 //! matmul_desc 8 CUBLASLT_MATMUL_DESC_BIAS_POINTER 8 0 pointer
 //! ```
 //!
-//! Contents of a descriptor: a word with a bit for each attribute that was set, then the attributes, the longest first.
+//! Contents of a descriptor: a word with a bit for each attribute that was set, then the attributes, the longest first, then the
+//! contents of its parts.
+//!
+//! A library may keep state of its own in a descriptor, as cuSPARSELt does. Such a descriptor is an `object`: the worker has the
+//! library make it once, and uses it for all calls whose contents are the same. Its parts are the objects that it was made of:
+//!
+//! ```text
+//! object matmul 512
+//! matmul 100 OPERATION_A 4 given
+//! part matmul A mat
+//! ```
+//!
+//! `descriptor:KIND` behind an attribute says that its value is the address of a descriptor of that kind, which may be null. The
+//! contents of that one cross behind the contents of the first.
+
+use std::ops::Range;
 
 use crate::numbers::data_type_bytes;
 
@@ -26,14 +41,33 @@ pub struct Descriptor {
     pub name: String,
     /// Bytes of the public structure.
     pub public_bytes: usize,
-    /// The library's function that makes one: of an address, its size, and the attributes that are given at first.
+    /// The library's function that makes one: of an address, its size, and the attributes that are given at first. An object has
+    /// none here.
     pub init: String,
-    /// The library's function that sets an attribute: of an address, the number, the value's address and its size.
+    /// The library's function that sets an attribute: of an address, the number, the value's address and its size. An object has
+    /// none here.
     pub set: String,
+    /// The library keeps state of its own in it.
+    pub is_object: bool,
     /// The attributes, in the order of their bits.
     pub attributes: Vec<Attribute>,
+    /// Descriptors whose contents are among its own.
+    pub parts: Vec<Part>,
     /// Bytes of our contents.
     pub bytes: usize,
+    /// Bytes that cross: the contents, and room for those of a descriptor whose address is an attribute.
+    pub crossing_bytes: usize,
+}
+
+/// A descriptor whose contents are among those of another one.
+#[derive(Debug)]
+pub struct Part {
+    /// `A`
+    pub name: String,
+    /// The kind's number.
+    pub kind: usize,
+    /// The offset in the contents of the other one.
+    pub offset: usize,
 }
 
 /// An attribute of a descriptor.
@@ -53,8 +87,10 @@ pub struct Attribute {
     pub is_given: bool,
     /// The value is a device address.
     pub is_pointer: bool,
-    /// The value is the address of another descriptor, which does not cross.
-    pub is_descriptor: bool,
+    /// The library alone changes it.
+    pub is_readonly: bool,
+    /// The value is the address of a descriptor of this kind, or null.
+    pub descriptor: Option<usize>,
 }
 
 /// The type of the scalars that belong to a descriptor.
@@ -98,12 +134,58 @@ impl Descriptor {
         }
     }
 
+    /// Makes a new descriptor of what is given at first.
+    pub fn make(&self, given: &[u64], contents: &mut [u8]) {
+        contents.fill(0);
+        let of_arguments = self.attributes.iter().enumerate().filter(|(_, attribute)| attribute.is_given);
+        for ((index, _), value) in of_arguments.zip(given) {
+            self.set(index, *value, contents);
+        }
+    }
+
+    /// Returns whether `contents` are those of a descriptor that was made.
+    pub fn is_made(&self, contents: &[u8]) -> bool {
+        let given = self.attributes.iter().enumerate().filter(|(_, attribute)| attribute.is_given);
+        given.map(|(index, _)| index).all(|index| self.value(index, contents).is_some())
+    }
+
+    /// The word with a bit for each attribute that was set.
+    pub fn mask(&self, contents: &[u8]) -> u64 {
+        contents.first_chunk::<MASK_BYTES>().map_or(0, |mask| u64::from_le_bytes(*mask))
+    }
+
+    /// The place of the part of that index in the contents.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such part.
+    pub fn part(&self, all: &[Self], index: usize) -> Range<usize> {
+        let part = &self.parts[index];
+        part.offset..part.offset + all[part.kind].bytes
+    }
+
+    /// The attribute that is the address of another descriptor, and that one's kind.
+    pub fn other(&self) -> Option<(usize, usize)> {
+        let mut attributes = self.attributes.iter().enumerate();
+        attributes.find_map(|(index, attribute)| Some((index, attribute.descriptor?)))
+    }
+
+    /// The attribute whose name ends so, of this descriptor or of one of its parts.
+    fn named(&self, all: &[Self], end: &str, contents: &[u8]) -> Option<u64> {
+        let own = self.attributes.iter().position(|attribute| attribute.name.ends_with(end));
+        if let Some(index) = own {
+            return Some(self.value(index, contents).unwrap_or(self.attributes[index].default));
+        }
+        self.parts.iter().find_map(|part| all[part.kind].named(all, end, contents.get(part.offset..)?))
+    }
+
     /// Returns the type of the scalars of a call with this descriptor.
-    pub fn scalars(&self, contents: &[u8]) -> Option<Scalars> {
-        let named = |end: &str| {
-            let index = self.attributes.iter().position(|attribute| attribute.name.ends_with(end))?;
-            Some(self.value(index, contents).unwrap_or(self.attributes[index].default))
-        };
+    pub fn scalars(&self, all: &[Self], contents: &[u8]) -> Option<Scalars> {
+        let named = |end: &str| self.named(all, end, contents);
+        // cuSPARSELt: floats, or vectors of them in device memory.
+        if let (Some(alpha), Some(beta)) = (named("_ALPHA_VECTOR_SCALING"), named("_BETA_VECTOR_SCALING")) {
+            return Some(Scalars { bytes: size_of::<f32>(), host_alpha: alpha == 0, host_beta: beta == 0 });
+        }
         let bytes = data_type_bytes(i128::from(named("_SCALE_TYPE")?))?;
         let mode = named("_POINTER_MODE")?;
         // CUBLASLT_POINTER_MODE_HOST, and _ALPHA_DEVICE_VECTOR_BETA_HOST.
@@ -111,10 +193,17 @@ impl Descriptor {
     }
 
     /// Replaces addresses in `contents` by whether there is one, so that two calls that differ in nothing else look alike.
-    pub fn forget_addresses(&self, contents: &mut [u8]) {
+    pub fn forget_addresses(&self, all: &[Self], contents: &mut [u8]) {
         for (index, attribute) in self.attributes.iter().enumerate() {
             if let (true, Some(value)) = (attribute.is_pointer, self.value(index, contents)) {
                 self.set(index, u64::from(value != 0), contents);
+            }
+        }
+        let other = self.other().map(|(_, kind)| (kind, self.bytes));
+        let parts = self.parts.iter().map(|part| (part.kind, part.offset)).chain(other);
+        for (kind, offset) in parts {
+            if let Some(contents) = contents.get_mut(offset..offset + all[kind].bytes) {
+                all[kind].forget_addresses(all, contents);
             }
         }
     }
@@ -128,34 +217,65 @@ pub fn parse(text: &str) -> Result<Vec<Descriptor>, String> {
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
-            ["descriptor", name, bytes, init, set] => descriptors.push(Descriptor {
-                name: name.to_owned(),
-                public_bytes: bytes.parse().map_err(|_| line.to_owned())?,
-                init: init.to_owned(),
-                set: set.to_owned(),
-                attributes: Vec::new(),
-                bytes: 0,
-            }),
+            ["descriptor", name, bytes, init, set] => {
+                descriptors.push(Descriptor {
+                    init: init.to_owned(),
+                    set: set.to_owned(),
+                    ..empty(name, bytes).ok_or(line)?
+                });
+            }
+            ["object", name, bytes] => {
+                descriptors.push(Descriptor { is_object: true, ..empty(name, bytes).ok_or(line)? });
+            }
+            ["part", of, name, kind] => {
+                let kind = descriptors.iter().position(|known| known.name == kind).ok_or(line)?;
+                let of = descriptors.iter_mut().find(|known| known.name == of).ok_or(line)?;
+                of.parts.push(Part { name: name.to_owned(), kind, offset: 0 });
+            }
             [kind, number, name, bytes, default, ref flags @ ..] => {
-                let Some(descriptor) = descriptors.iter_mut().find(|known| known.name == kind) else {
-                    continue;
-                };
-                descriptor.attributes.push(Attribute {
+                let position = |name: &str| descriptors.iter().position(|known| known.name == name);
+                let Some(descriptor) = position(kind) else { continue };
+                let other = flags.iter().find_map(|flag| flag.strip_prefix("descriptor:"));
+                let other = other.map(|name| position(name).ok_or(line)).transpose()?;
+                descriptors[descriptor].attributes.push(Attribute {
                     number: number.parse().map_err(|_| line.to_owned())?,
                     name: name.to_owned(),
                     bytes: bytes.parse().map_err(|_| line.to_owned())?,
                     offset: 0,
                     default: value_of(default).ok_or(line)?,
                     is_given: default == "given",
-                    is_pointer: flags.contains(&"pointer"),
-                    is_descriptor: flags.contains(&"descriptor"),
+                    is_pointer: flags.contains(&"pointer") || other.is_some(),
+                    is_readonly: flags.contains(&"readonly"),
+                    descriptor: other,
                 });
             }
             _ => {}
         }
     }
-    descriptors.iter_mut().for_each(lay_out);
+    // A part stands before what it is a part of.
+    for index in 0..descriptors.len() {
+        let (before, rest) = descriptors.split_at_mut(index);
+        lay_out(&mut rest[0], before);
+    }
+    for index in 0..descriptors.len() {
+        let other = descriptors[index].other().map_or(0, |(_, kind)| descriptors[kind].bytes);
+        descriptors[index].crossing_bytes = descriptors[index].bytes + other;
+    }
     Ok(descriptors)
+}
+
+fn empty(name: &str, bytes: &str) -> Option<Descriptor> {
+    Some(Descriptor {
+        name: name.to_owned(),
+        public_bytes: bytes.parse().ok()?,
+        init: String::new(),
+        set: String::new(),
+        is_object: false,
+        attributes: Vec::new(),
+        parts: Vec::new(),
+        bytes: 0,
+        crossing_bytes: 0,
+    })
 }
 
 fn value_of(text: &str) -> Option<u64> {
@@ -166,8 +286,8 @@ fn value_of(text: &str) -> Option<u64> {
     }
 }
 
-/// Gives attributes their places.
-fn lay_out(descriptor: &mut Descriptor) {
+/// Gives attributes and parts their places. `before`: the descriptors that stand before it.
+fn lay_out(descriptor: &mut Descriptor, before: &[Descriptor]) {
     let mut order: Vec<usize> = (0..descriptor.attributes.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(descriptor.attributes[*index].bytes));
     let mut end = MASK_BYTES;
@@ -175,7 +295,12 @@ fn lay_out(descriptor: &mut Descriptor) {
         descriptor.attributes[index].offset = end;
         end += descriptor.attributes[index].bytes;
     }
-    descriptor.bytes = end.next_multiple_of(8);
+    end = end.next_multiple_of(8);
+    for part in &mut descriptor.parts {
+        part.offset = end;
+        end += before[part.kind].bytes;
+    }
+    descriptor.bytes = end;
 }
 
 #[cfg(test)]
@@ -196,17 +321,39 @@ mod tests {
         descriptor.set(0, 1, &mut contents);
         assert_eq!(descriptor.value(index, &contents), Some(0x7000));
         assert_eq!(
-            descriptor.scalars(&contents),
+            descriptor.scalars(&[], &contents),
             Some(Scalars { bytes: 8, host_alpha: true, host_beta: true }),
             "CUDA_R_64F"
         );
         descriptor.set(1, 4, &mut contents);
         assert_eq!(
-            descriptor.scalars(&contents),
+            descriptor.scalars(&[], &contents),
             Some(Scalars { bytes: 8, host_alpha: false, host_beta: true })
         );
-        descriptor.forget_addresses(&mut contents);
+        descriptor.forget_addresses(&[], &mut contents);
         assert_eq!(descriptor.value(index, &contents), Some(1));
+    }
+
+    #[test]
+    fn parts_and_other_descriptors_have_their_places() {
+        let text = "object part 64\npart 0 X_ALPHA_VECTOR_SCALING 4 0\npart 1 X_BETA_VECTOR_SCALING 4 0\n\
+                    part 2 P 8 0 pointer\nobject whole 64\nwhole 9 GIVEN 4 given\npart whole A part\npart whole B part\n\
+                    descriptor d 64 init set\nd 1 OTHER 8 0 descriptor:part\n";
+        let all = parse(text).expect("valid");
+        let [part, whole, d] = &all[..] else { panic!("{all:?}") };
+        assert_eq!((part.bytes, whole.bytes, whole.crossing_bytes), (24, 16 + 2 * 24, 16 + 2 * 24));
+        assert_eq!((whole.part(&all, 1), d.bytes, d.crossing_bytes), (40..64, 16, 40));
+        let mut contents = vec![0xff; whole.bytes];
+        whole.make(&[5], &mut contents);
+        assert!(whole.is_made(&contents) && !whole.is_made(&[0; 64]));
+        assert_eq!(whole.value(0, &contents), Some(5));
+        let scalars = |contents: &[u8]| whole.scalars(&all, contents).expect("floats");
+        assert_eq!(scalars(&contents), Scalars { bytes: 4, host_alpha: true, host_beta: true });
+        part.set(0, 1, &mut contents[16..40]);
+        part.set(2, 0x7000, &mut contents[16..40]);
+        assert_eq!(scalars(&contents), Scalars { bytes: 4, host_alpha: false, host_beta: true });
+        whole.forget_addresses(&all, &mut contents);
+        assert_eq!(part.value(2, &contents[16..40]), Some(1));
     }
 
     #[test]
@@ -214,6 +361,7 @@ mod tests {
         for library in crate::libraries() {
             for descriptor in &library.descriptors {
                 assert!(descriptor.bytes <= descriptor.public_bytes, "{descriptor:?}");
+                assert!(descriptor.attributes.iter().filter(|known| known.descriptor.is_some()).count() <= 1);
                 assert!(
                     descriptor.attributes.len() <= 64 && !descriptor.attributes.is_empty(),
                     "{descriptor:?}"

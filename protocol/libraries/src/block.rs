@@ -8,7 +8,7 @@
 //! | kind | slot | data |
 //! | --- | --- | --- |
 //! | number | its bits; what is above its size does not count | |
-//! | `ptr`, `stream` | the address, the handle | |
+//! | `ptr`, `stream`, `in stream` | the address, the handle | |
 //! | handle, `new`, `end` | the guest's number for it; 0 for null | |
 //! | host memory, `scaling` | [`PRESENT`], or 0 for null | what the library reads |
 //! | descriptor | what its scalars are like ([`described`]), or 0 for null | its contents ([`crate::attributes`]) |
@@ -24,7 +24,7 @@
 //! order of the parameters, what the library wrote, each padded to 8 bytes: of a `table` its contents, and of handles the guest's
 //! numbers.
 
-use crate::attributes::{Descriptor, Scalars};
+use crate::attributes::Scalars;
 use crate::expression::Expression;
 use crate::numbers::{compute_type_bytes, data_type_bytes, is_complex};
 use crate::{Call, Direction, Element, Host, Kind, Library};
@@ -51,8 +51,9 @@ pub fn padded(bytes: usize) -> usize {
 }
 
 /// The slot of a descriptor: [`PRESENT`], and what its scalars are like.
-pub fn described(descriptor: &Descriptor, contents: &[u8]) -> u64 {
-    descriptor.scalars(contents).map_or(PRESENT, |scalars| {
+pub fn described(library: &Library, kind: usize, contents: &[u8]) -> u64 {
+    let all = &library.descriptors;
+    all[kind].scalars(all, contents).map_or(PRESENT, |scalars| {
         PRESENT
             | (scalars.bytes as u64) << 8
             | u64::from(scalars.host_alpha) << 16
@@ -106,7 +107,7 @@ impl Call {
             }
             Kind::Scaling if present => Ok(SCALING_BYTES),
             Kind::Described { kind, .. } if slots.get(index).is_some_and(|slot| *slot != 0) => {
-                Ok(library.descriptors[*kind].bytes)
+                Ok(library.descriptors[*kind].crossing_bytes)
             }
             Kind::DescribedScalar { descriptor, .. } if present => slots
                 .get(*descriptor)
@@ -264,7 +265,7 @@ mod tests {
         let rows = library("x", "f(d: described d, a: alpha d, b: beta d)", text).expect("valid");
         let mut contents = vec![0; rows.descriptors[0].bytes];
         rows.descriptors[0].set(1, 4, &mut contents);
-        let slot = described(&rows.descriptors[0], &contents);
+        let slot = described(&rows, 0, &contents);
         let found = scalars(slot).expect("a type of scalars");
         assert_eq!((found.bytes, found.host_alpha, found.host_beta), (4, false, true));
         let bytes = |index: usize| call(&rows).memory_bytes(&rows, index, &[slot, 0x7000, PRESENT]);

@@ -66,6 +66,9 @@ fn entry_point(library: &Library, index: usize, call: &Call, front: &str) -> Str
             Kind::Handle { kind, .. } | Kind::End(kind) if handles[kind].is_int => {
                 ("u32".to_owned(), format!("u64::from(a{position})"))
             }
+            Kind::Handle { kind, .. } | Kind::End(kind) if handles[kind].structure > 0 => {
+                ("u64".to_owned(), format!("crate::number_in(a{position})"))
+            }
             _ => ("u64".to_owned(), format!("a{position}")),
         };
         let _ = write!(parameters, "a{position}: {kind}, ");
@@ -161,5 +164,13 @@ mod tests {
         assert!(source.contains("&[a0, a1 as u64, u64::from(a2.to_bits()), a3, ]"), "{source}");
         assert!(source.contains("fn g() -> i32 { crate::refuse(&X, 1) }"), "{source}");
         assert!(!source.contains("fn h(") && !source.contains("Other"), "{source}");
+        let source =
+            entry_points(&library("x", "handle S struct 64\nf(s: S)\n", "").expect("valid"), "&X", &|_| {
+                false
+            });
+        assert!(
+            source.contains("fn f(a0: u64, ) -> i32") && source.contains("&[crate::number_in(a0), ]"),
+            "{source}"
+        );
     }
 }

@@ -41,6 +41,7 @@ libraries! {
     "cusparse" "";
     "cusolver" "";
     "nccl" "";
+    "cusparseLt" include_str!("../rows/cusparseLt.attributes");
 }
 
 static LIBRARIES: LazyLock<Vec<Library>> = LazyLock::new(|| {

@@ -12,6 +12,7 @@
 //! handle Plan i32
 //! handle Descr of cusparse.MatDescr
 //! handle Comm late
+//! handle Handle struct 512
 //! cublasSscal_v2(handle: Handle, n: i32, alpha: scalar f32, x: ptr, incx: i32)
 //! cublasGetStatusName(status: i32) -> text
 //! cublasXtCreate refuse "several GPUs behind one handle"
@@ -28,7 +29,7 @@
 //! | --- | --- |
 //! | `i8` … `u64`, `f32`, `f64`, `c32`, `c64` | a number by value; enums are `i32`, `size_t` is `u64` |
 //! | `ptr` | an address that only the GPU follows |
-//! | `stream`, `out stream` | a `cudaStream_t`; a place for that of the handle |
+//! | `stream`, `out stream`, `in stream` | a `cudaStream_t`; a place for that of the handle; the address of one, or null |
 //! | `Name`, `Name?`, `new Name`, `end Name` | a handle; one that may be null; a place for a new one; one that ends |
 //! | `in T`, `out T`, `inout T`, `in T[E]`, `in? T` | host memory with one or `E` elements; with `?` the address may be null |
 //! | `scalar T`, `scalar out T`, `scalar inout T[E]` | memory of the host or the device, by the handle's pointer mode |
@@ -47,7 +48,7 @@
 //! a handle, `type(P)`, `attribute(P)` or `compute(P,Q)`. An `E` is made of numbers, parameters,
 //! `+ - * ( )`, `max(a,b)` and `min(a,b)`. After the parameters may stand `-> string`, `-> i32` or another number, `-> void`,
 //! and the facts `wait`, `pure`, `pointer_mode`, `stream_of`, `sets`, `resets(FUNCTION)`, `gets(FUNCTION)`, `birth(P)`, `on_device`,
-//! `wait_unless(NUMBER)` ([`crate::Facts`]). A function that a fact names stands before it.
+//! `wait_unless(NUMBER)`, `makes`, `finds(P)` ([`crate::Facts`]). A function that a fact names stands before it.
 
 use crate::attributes::{self, Descriptor};
 use crate::expression::Expression;
@@ -120,6 +121,7 @@ fn read(library: &mut Library, line: &str) -> Result<(), String> {
                 [] => {}
                 ["i32"] => kind.is_int = true,
                 ["late"] => kind.is_late = true,
+                ["struct", bytes] => kind.structure = count(bytes)? as usize,
                 ["or", library] => kind.or = Some(library.to_owned()),
                 ["of", other] => {
                     let (library, name) = other.split_once('.').ok_or("`of` needs LIBRARY.KIND")?;
@@ -236,6 +238,10 @@ fn facts(functions: &[Function], names: &[&str], text: &str) -> Result<Facts, St
             let found = functions.iter().position(|function| function.name == name);
             found.ok_or_else(|| format!("there is no function `{name}` before"))
         };
+        let parameter = |name: &str| {
+            let index = names.iter().position(|known| *known == name);
+            index.ok_or_else(|| format!("there is no parameter `{name}`"))
+        };
         match (fact, argument) {
             ("wait", None) => facts.wait = true,
             ("pure", None) => facts.pure = true,
@@ -243,12 +249,11 @@ fn facts(functions: &[Function], names: &[&str], text: &str) -> Result<Facts, St
             ("stream_of", None) => facts.stream_of = true,
             ("on_device", None) => facts.on_device = true,
             ("sets", None) => facts.sets = true,
+            ("makes", None) => facts.makes = true,
             ("resets", Some(name)) => facts.resets = Some(function(name)?),
             ("gets", Some(name)) => facts.gets = Some(function(name)?),
-            ("birth", Some(name)) => {
-                let index = names.iter().position(|known| *known == name);
-                facts.birth = Some(index.ok_or_else(|| format!("there is no parameter `{name}`"))?);
-            }
+            ("birth", Some(name)) => facts.birth = Some(parameter(name)?),
+            ("finds", Some(name)) => facts.finds = Some(parameter(name)?),
             ("wait_unless", Some(number)) => {
                 facts.wait_unless = Some(number.parse().map_err(|_| format!("`{number}` is no number"))?);
             }
@@ -331,6 +336,7 @@ impl Kinds<'_> {
             ("ptr", "") => Kind::Pointer,
             ("stream", "") => Kind::Stream,
             ("out", "stream") => Kind::OutStream,
+            ("in", "stream") => Kind::InStream,
             ("string", "") => Kind::Text,
             ("scaling", "") => Kind::Scaling,
             ("graph", "") => Kind::Graph,
@@ -517,6 +523,20 @@ mod tests {
         };
         assert!(facts(0).sets);
         assert_eq!((facts(1).gets, facts(2).birth, facts(3).wait_unless), (Some(0), Some(0), Some(16)));
+    }
+
+    #[test]
+    fn structures_of_the_program_are_read() {
+        let text = "handle S struct 512\nmake(s: S, d: described d) makes\n\
+                    search(s: S, d: described d, at: in stream, found: out u8[64]) finds(found)";
+        let library = library("x", &format!("{HEAD}{text}"), "object d 64\nd 0 N 4 given\n").expect("valid");
+        assert_eq!(library.handles[1].structure, 512);
+        let call = |index: usize| match &library.functions[index].body {
+            Body::Forward(call) => call,
+            _ => panic!("{library:?}"),
+        };
+        assert!(call(0).facts.makes && !call(1).facts.makes);
+        assert_eq!((call(1).facts.finds, &call(1).parameters[2].kind), (Some(3), &Kind::InStream));
     }
 
     #[test]

@@ -37,6 +37,9 @@ pub struct HandleKind {
     pub or: Option<String>,
     /// All handles of the kind are those of another library: the names of that library and of the kind there.
     pub of: Option<(String, String)>,
+    /// Bytes of the library's handle, if it is a structure in the caller's memory and not an address; else 0. The program's has
+    /// our number at its start.
+    pub structure: usize,
     /// The library may fill in a new handle after the call that makes it has returned.
     pub is_late: bool,
     /// True if the library's use of a handle depends on an argument of the call that made it ([`Facts::birth`]).
@@ -132,6 +135,8 @@ pub enum Kind {
     Stream,
     /// A place for the `cudaStream_t` of the handle, which the guest knows.
     OutStream,
+    /// The address of a `cudaStream_t`, which may be null.
+    InStream,
     /// A handle.
     Handle {
         /// Its kind's number.
@@ -322,6 +327,11 @@ pub struct Facts {
     pub on_device: bool,
     /// Its result matters at once, unless its first handle has this birth.
     pub wait_unless: Option<u64>,
+    /// The worker has the library make the objects that are described, and calls nothing else.
+    pub makes: bool,
+    /// It changes the object that is described, which is used for no other call. What the library then tells of its attributes goes
+    /// to the parameter of that index.
+    pub finds: Option<usize>,
 }
 
 impl Call {

@@ -4,7 +4,7 @@
 //! that stand here are all that pass; none of them names a file, a network interface or code to be loaded.
 
 /// Names that pass.
-pub const LIBRARY_VARIABLES: [&str; 31] = [
+pub const LIBRARY_VARIABLES: [&str; 33] = [
     "NVIDIA_TF32_OVERRIDE",
     "CUBLAS_WORKSPACE_CONFIG",
     "CUBLAS_EMULATE_DOUBLE_PRECISION",
@@ -18,6 +18,8 @@ pub const LIBRARY_VARIABLES: [&str; 31] = [
     "CUSOLVER_LOG_MASK",
     "CUSPARSE_LOG_LEVEL",
     "CUSPARSE_LOG_MASK",
+    "CUSPARSELT_LOG_LEVEL",
+    "CUSPARSELT_LOG_MASK",
     "NCCL_ALGO",
     "NCCL_BUFFSIZE",
     "NCCL_CUMEM_ENABLE",

@@ -4,7 +4,7 @@
 //! session goes on.
 
 use anyhow::{Context, Result, ensure};
-use cuda_library_rows::block::{PRESENT, SLOT, padded};
+use cuda_library_rows::block::{PRESENT, SLOT, described, padded};
 use cuda_library_rows::{Body, Call, Direction, Kind, Library, libraries, library};
 use fastrand::Rng;
 use vhost_cuda_tests::daemon::is_emulated;
@@ -62,7 +62,8 @@ pub fn collect(suite: &mut Suite) {
             None => attack(suite, &name, *body),
         }
     }
-    let of_emulator: &[Test] = &[("random_blocks", random_blocks), ("forged_ids", forged_ids)];
+    let of_emulator: &[Test] =
+        &[("random_blocks", random_blocks), ("forged_ids", forged_ids), ("forged_objects", forged_objects)];
     for (name, body) in of_emulator {
         let name = format!("vendor::{name}");
         if is_emulated() {
@@ -420,7 +421,7 @@ fn random_slot(random: &mut Rng, kind: &Kind, handles: &[u64], memory: u64) -> u
             _ => random.u64(..5),
         },
         Kind::Pointer => address(random),
-        Kind::Stream => random.u64(..3),
+        Kind::Stream | Kind::InStream => random.u64(..3),
         Kind::Handle { kind, .. } | Kind::End(kind) => handles.get(*kind).copied().unwrap_or(0),
         Kind::New(_) => FIRST + 0x1_0000 + 16 * random.u64(..512),
         Kind::Host(_)
@@ -493,6 +494,71 @@ fn random_blocks(target: &mut Target) -> Result<()> {
         }
     }
     session.greet()
+}
+
+/// Contents of cuSPARSELt's objects that no program makes: what was never made, attributes that make no sense, and more objects
+/// than a worker keeps.
+fn forged_objects(target: &mut Target) -> Result<()> {
+    const INVALID: u64 = 3;
+    let mut random = Rng::with_seed(37);
+    let mut session = Session::open(target)?;
+    let (_, rows) = library("cusparseLt").context("rows")?;
+    session.expect(&open("cusparseLt"), &[0])?;
+    let (handle, memory) = (FIRST, session.memory);
+    expect_status(&mut session, call("cusparseLt", "cusparseLtInit", &[handle], &[]), 0)?;
+    let words = |bytes: &[u8]| -> Vec<u64> {
+        bytes.as_chunks::<SLOT>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+    };
+    for (_, name, of_row) in forwarded(rows) {
+        let kind = of_row.parameters.iter().find_map(|parameter| match parameter.kind {
+            Kind::Described { kind, .. } => Some(kind),
+            _ => None,
+        });
+        let Some(kind) = kind else { continue };
+        let bytes = rows.descriptors[kind].crossing_bytes;
+        let mut attempt = |contents: &[u8], lie: u64| -> Result<CallResult> {
+            let slot = |kind: &Kind| match kind {
+                Kind::Handle { .. } => handle,
+                Kind::Described { kind, .. } => described(rows, *kind, contents) ^ lie,
+                Kind::Pointer => memory,
+                _ => 0,
+            };
+            let slots: Vec<u64> = of_row.parameters.iter().map(|parameter| slot(&parameter.kind)).collect();
+            let parts = call("cusparseLt", name, &slots, &words(contents)).wants(ROOM);
+            session.frontend.call(session.id, &parts).with_context(|| name.to_owned())
+        };
+        let never_made = attempt(&vec![0; bytes], 0)?;
+        ensure!(never_made.result == 0 && status(&never_made)? == INVALID, "{name}: {never_made:?}");
+        ensure!(attempt(&vec![0; bytes], 1 << 17)?.result == INVALID_VALUE, "{name}: a lie about scalars");
+        for _ in 0..20 {
+            let mut contents: Vec<u8> =
+                (0..bytes).map(|_| if random.bool() { random.u8(..4) } else { random.u8(..) }).collect();
+            set_masks(rows, kind, &mut contents);
+            let answer = attempt(&contents, 0)?;
+            let refused = answer.result != 0 || status(&answer)? != 0;
+            ensure!(refused, "{name} has accepted {contents:x?}");
+        }
+    }
+    for columns in 1..=300_u64 {
+        let mat = rows.descriptors.iter().position(|kind| kind.name == "mat").context("a kind")?;
+        let mut contents = vec![0; rows.descriptors[mat].bytes];
+        rows.descriptors[mat].make(&[16, 16 * columns, 16 * columns, 16, 2, 2], &mut contents);
+        let slots = [handle, described(rows, mat, &contents)];
+        let make = call("cusparseLt", "cusparseLtDenseDescriptorInit", &slots, &words(&contents));
+        expect_status(&mut session, make, 0)?;
+    }
+    expect_status(&mut session, call("cusparseLt", "cusparseLtDestroy", &[handle], &[]), 0)?;
+    session.greet()
+}
+
+/// Says that all attributes were set, of a descriptor and of its parts.
+fn set_masks(rows: &Library, kind: usize, contents: &mut [u8]) {
+    let descriptor = &rows.descriptors[kind];
+    contents[..SLOT].fill(0xff);
+    for index in 0..descriptor.parts.len() {
+        let part = descriptor.part(&rows.descriptors, index);
+        set_masks(rows, descriptor.parts[index].kind, &mut contents[part]);
+    }
 }
 
 fn is_poisoned(session: &mut Session) -> Result<bool> {

@@ -5,13 +5,17 @@
 //! * [`handles`] has what a library has given out, by the guest's numbers.
 //! * [`call`] checks a block of arguments against the function's row, and puts the answers together.
 //! * [`environment`] sets the variables of the guest's process that libraries read.
+//! * [`describe`] has the library make descriptors for a call.
+//! * [`objects`] has objects that the library keeps in its caller's memory, by their contents.
 //! * [`invoke`] calls a C function whose parameters are known by their row only.
 
 pub mod call;
+mod describe;
 mod environment;
 mod handles;
 mod invoke;
 mod load;
+mod objects;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

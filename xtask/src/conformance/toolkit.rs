@@ -15,7 +15,7 @@ use crate::setup::nvcc::{self, Nvcc};
 /// Linked if a program uses them.
 const LIBRARIES: [&str; 3] = ["libnvrtc.so.13", "libnvvm.so.4", "libnvJitLink.so.13"];
 /// The same, of our stack: they have the names of NVIDIA's, need none of these, and are on every machine.
-const OURS: [&str; 7] = [
+const OURS: [&str; 8] = [
     "libcuda.so.1",
     "libcublas.so.13",
     "libcublasLt.so.13",
@@ -23,6 +23,7 @@ const OURS: [&str; 7] = [
     "libcurand.so.10",
     "libcusolver.so.12",
     "libcusparse.so.12",
+    "libcusparseLt.so.0",
 ];
 /// Code for the GPU, and PTX for the emulator.
 const ARCHITECTURE: &str = "arch=compute_90,code=[sm_90,compute_90]";

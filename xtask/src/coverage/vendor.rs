@@ -7,7 +7,7 @@ use std::fmt::Write;
 use cuda_library_rows::{Body, Library, generate, libraries};
 
 /// Files with functions that are written by hand.
-const CUSTOM: &str = "guest-lib/vendor/src/custom";
+const CUSTOM: [&str; 2] = ["guest-lib/vendor/src/custom", "guest-lib/vendor/descriptors/src"];
 
 /// Appends the section. `written`: names in the sources of functions that are written by hand.
 pub fn section(page: &mut String, written: &BTreeSet<String>) {
@@ -55,9 +55,11 @@ fn refused(page: &mut String, library: &Library, written: &BTreeSet<String>) {
 /// Errors: the folder cannot be read.
 pub fn written(root: &std::path::Path) -> anyhow::Result<BTreeSet<String>> {
     let mut words = BTreeSet::new();
-    for file in std::fs::read_dir(root.join(CUSTOM))? {
-        let text = std::fs::read_to_string(file?.path())?;
-        words.extend(generate::words(&text).into_iter().map(str::to_owned));
+    for folder in CUSTOM {
+        for file in std::fs::read_dir(root.join(folder))? {
+            let text = std::fs::read_to_string(file?.path())?;
+            words.extend(generate::words(&text).into_iter().map(str::to_owned));
+        }
     }
     Ok(words)
 }

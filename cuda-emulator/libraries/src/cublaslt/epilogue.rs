@@ -160,7 +160,7 @@ fn inner(x: f64) -> (f64, f64) {
 }
 
 /// GELU by its approximation with tanh, as cuBLASLt has it.
-fn gelu(x: f64) -> f64 {
+pub fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + inner(x).0.tanh())
 }
 

@@ -12,9 +12,12 @@ use crate::cublas::handle::{Scalar, queue};
 use crate::cublas::operation::Operation;
 use crate::cublas::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, status};
 use crate::handles::Handle;
-use crate::memory::{Array, Dense};
+use crate::memory::{Array, Dense, set_i32};
 use crate::numbers::{C64, Type};
 use crate::stream::{Done, Fault, Stream};
+
+/// Bits of a double that a product with emulated precision retains here, since it is none.
+const MANTISSA_BITS: i32 = 53;
 
 /// alpha or beta: one number, or one for each row.
 #[derive(Clone, Copy, Debug)]
@@ -45,12 +48,15 @@ pub struct Product {
     layouts: [Layout; 4],
     factors: [Factor; 2],
     epilogue: Epilogue,
+    /// Where the bits of emulated precision are wanted; 0 for nowhere.
+    bits: usize,
 }
 
 impl Product {
     /// # Safety
     ///
-    /// `description` is null or a description of a product, and the others are null or layouts.
+    /// `description` is null or a description of a product, whose attributes are addresses of what they say, and the others are
+    /// null or layouts.
     pub unsafe fn new(
         description: usize,
         [alpha, beta]: [usize; 2],
@@ -92,11 +98,19 @@ impl Product {
             _ => return Err(INVALID_VALUE),
         };
         let epilogue = Epilogue::new(&attributes, d.kind, m)?;
-        Ok(Self { operations, scale: wider(scale, a.kind), layouts, factors, epilogue })
+        let bits = match attributes.get(38) {
+            0 => 0,
+            // SAFETY: the attribute is the address of such a descriptor by this function's contract.
+            emulation => unsafe { Attributes::at("emulation_desc", emulation as usize)? }.get(5) as usize,
+        };
+        Ok(Self { operations, scale: wider(scale, a.kind), layouts, factors, epilogue, bits })
     }
 
     fn run(&self, [a, b, c, d]: [usize; 4]) -> Done {
         let [of_a, of_b, of_c, of_d] = self.layouts;
+        if self.bits != 0 {
+            set_i32(self.bits, 0, MANTISSA_BITS)?;
+        }
         let (alpha, beta) = (self.factors[0].get(of_d.rows)?, self.factors[1].get(of_d.rows)?);
         for index in 0..of_d.count {
             let a = self.operations[0].of(&of_a.open(a, index)?.load());

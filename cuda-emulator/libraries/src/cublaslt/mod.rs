@@ -13,6 +13,7 @@ use std::ffi::{c_char, c_int};
 // Exports the functions of descriptors, whose contents are those of the guest's library.
 use cublaslt_descriptors as _;
 use cuda_library_rows::attributes::Descriptor;
+pub use epilogue::gelu;
 
 use crate::cublas::handle::{VERSION, cublasGetStatusName};
 use crate::cublas::{INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status};

@@ -4,7 +4,7 @@
 
 mod convert;
 mod descriptors;
-mod handle;
+pub mod handle;
 mod product;
 
 /// `cusparseStatus_t`

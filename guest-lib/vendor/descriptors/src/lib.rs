@@ -2,9 +2,11 @@
 
 //! The functions of cuBLASLt's descriptors. They are plain memory, and cross with each call that uses them
 //! ([`cuda_library_rows::attributes`]): making and changing one costs no call. The guest's library and the emulator's
-//! export them.
+//! export them. [`objects`] has what both do with objects of cuSPARSELt.
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
+
+pub mod objects;
 
 use std::sync::LazyLock;
 
@@ -41,11 +43,7 @@ unsafe fn init(name: &str, place: *mut u8, bytes: usize, given: &[u64]) -> Statu
     }
     // SAFETY: not null, so `bytes` bytes by this function's contract.
     let contents = unsafe { std::slice::from_raw_parts_mut(place, bytes) };
-    contents.fill(0);
-    let of_arguments = descriptor.attributes.iter().enumerate().filter(|(_, attribute)| attribute.is_given);
-    for ((index, _), value) in of_arguments.zip(given) {
-        descriptor.set(index, *value, contents);
-    }
+    descriptor.make(given, contents);
     SUCCESS
 }
 
@@ -94,9 +92,6 @@ unsafe fn set(name: &str, contents: *mut u8, number: u32, value: *const u8, byte
     // SAFETY: `value` is not null, so it has `bytes` bytes by this function's contract; an attribute has at most 8.
     unsafe { std::ptr::copy_nonoverlapping(value, word.as_mut_ptr(), bytes) };
     let value = u64::from_le_bytes(word);
-    if attribute.is_descriptor && value != 0 {
-        return NOT_SUPPORTED;
-    }
     // SAFETY: `contents` is not null, so a descriptor of this kind by this function's contract.
     let contents = unsafe { std::slice::from_raw_parts_mut(contents, descriptor.bytes) };
     descriptor.set(index, value, contents);
@@ -213,7 +208,6 @@ descriptors! {
     "preference" ():
         cublasLtMatmulPreferenceInit_internal cublasLtMatmulPreferenceCreate cublasLtMatmulPreferenceDestroy
         cublasLtMatmulPreferenceSetAttribute cublasLtMatmulPreferenceGetAttribute;
-    // No descriptor of a product takes one: setting it there is not supported.
     "emulation_desc" ():
         cublasLtEmulationDescInit_internal cublasLtEmulationDescCreate cublasLtEmulationDescDestroy
         cublasLtEmulationDescSetAttribute cublasLtEmulationDescGetAttribute;

@@ -8,4 +8,5 @@ mod cublas;
 mod cudnn;
 mod curand;
 mod cusparse;
+mod cusparselt;
 mod nccl;

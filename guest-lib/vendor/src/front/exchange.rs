@@ -177,7 +177,7 @@ impl<'a> Exchange<'a> {
         bridge::call(&bridge::Arguments {
             library: self.opened.number,
             function: self.function as u32,
-            stream: stream_of(self.call, self.given).unwrap_or(prepared.state.stream),
+            stream: stream_of(self.call, &prepared.slots).unwrap_or(prepared.state.stream),
             input: input.as_ptr(),
             input_bytes: input.len(),
             output: answers.as_mut_ptr(),
@@ -326,9 +326,10 @@ fn handle_of(call: &Call, slots: &[u64]) -> u64 {
     first.and_then(|index| slots.get(index)).copied().unwrap_or(0)
 }
 
-/// The stream among the arguments.
+/// The stream among the arguments as they cross.
 fn stream_of(call: &Call, slots: &[u64]) -> Option<u64> {
-    let index = call.parameters.iter().position(|parameter| parameter.kind == Kind::Stream)?;
+    let is_stream = |kind: &Kind| matches!(kind, Kind::Stream | Kind::InStream);
+    let index = call.parameters.iter().position(|parameter| is_stream(&parameter.kind))?;
     slots.get(index).copied()
 }
 

@@ -102,6 +102,9 @@ impl Current {
         // SAFETY: by the caller.
         unsafe {
             match kind {
+                Kind::New(kind) if self.rows.handles[*kind].structure > 0 => {
+                    write(argument, self.rows.handles[*kind].structure);
+                }
                 Kind::New(_) => {
                     self.handles += 16;
                     (argument as *mut u64).write_unaligned(0x5000 + self.handles);
@@ -110,6 +113,7 @@ impl Current {
                 Kind::Table(_) => (argument as *mut *const u8).write_unaligned(TABLE.as_ptr()),
                 Kind::Text => assert!(CStr::from_ptr(argument as *const _).to_bytes().len() <= bytes),
                 Kind::Described { kind, .. } => read(argument, self.rows.descriptors[*kind].public_bytes),
+                Kind::InStream => read(argument, SLOT),
                 Kind::Scratch(_) => {
                     let bytes = self.call.scratch_bytes(index, &self.slots).expect("it was checked");
                     write(argument, bytes.min(64 << 10));
@@ -153,7 +157,21 @@ pub fn run(data: &[u8]) {
     let number = choices.below(libraries().len());
     let rows = &libraries()[number];
     let session = FuzzSession::with(false, true, |vendor| {
-        let is_plain = |name: &str| rows.descriptors.iter().any(|kind| kind.init == name || kind.set == name);
+        let makes = |name: &str| {
+            rows.functions.iter().any(|function| {
+                let makes = match &function.body {
+                    Body::Forward(call) => call.facts.makes,
+                    Body::Custom | Body::Refuse(_) => true,
+                };
+                makes && function.name == name
+            })
+        };
+        // The last one is also called for what a search has found.
+        let is_plain = |name: &str| {
+            rows.descriptors.iter().any(|kind| kind.init == name || kind.set == name)
+                || makes(name)
+                || name == "cusparseLtMatmulAlgGetAttribute"
+        };
         vendor.open_fake(number, |name| match name {
             Some(name) if !is_plain(name) => function as *const () as usize,
             _ => plain as *const () as usize,
@@ -210,12 +228,24 @@ fn call(
     CURRENT.take().map_or(handles, |current| current.handles)
 }
 
+/// Makes a descriptor and its parts.
+fn make(rows: &Library, kind: usize, choices: &mut Choices<'_>, contents: &mut [u8]) {
+    let descriptor = &rows.descriptors[kind];
+    let given = descriptor.attributes.iter().filter(|attribute| attribute.is_given);
+    let given: Vec<u64> = given.map(|_| choices.number()).collect();
+    descriptor.make(&given, contents);
+    for index in 0..descriptor.parts.len() {
+        let part = descriptor.part(&rows.descriptors, index);
+        make(rows, descriptor.parts[index].kind, choices, &mut contents[part]);
+    }
+}
+
 /// Slots for all parameters, which `block` then has in front of what the library reads.
 fn slots(rows: &Library, call: &Call, choices: &mut Choices<'_>, block: &mut Vec<u8>) -> Vec<u64> {
     let mut descriptors = Vec::new();
     let slot = |kind: &Kind, choices: &mut Choices<'_>, descriptors: &mut Vec<Vec<u8>>| match kind {
         Kind::Value(_) => choices.number(),
-        Kind::Stream => u64::from(choices.byte() & 3),
+        Kind::Stream | Kind::InStream => u64::from(choices.byte() & 3),
         Kind::Pointer => choices.address(null::DEVICE_BASE, null::DEVICE_STEP),
         Kind::Handle { .. } | Kind::New(_) | Kind::End(_) | Kind::Graph => match choices.byte() {
             name @ 0..=0xdf => FIRST_HANDLE + u64::from(name & 3),
@@ -224,11 +254,14 @@ fn slots(rows: &Library, call: &Call, choices: &mut Choices<'_>, block: &mut Vec
         Kind::Text => u64::from(choices.byte() & 15),
         Kind::Described { kind, .. } => {
             let descriptor = &rows.descriptors[*kind];
-            let mut contents = vec![0; descriptor.bytes];
+            let mut contents = vec![0; descriptor.crossing_bytes];
+            if choices.byte() & 1 == 0 {
+                make(rows, *kind, choices, &mut contents);
+            }
             for _ in 0..choices.byte() & 3 {
                 descriptor.set(choices.below(descriptor.attributes.len()), choices.number(), &mut contents);
             }
-            let slot = described(descriptor, &contents);
+            let slot = described(rows, *kind, &contents);
             descriptors.push(contents);
             if choices.byte() & 7 == 7 { choices.number() } else { slot }
         }

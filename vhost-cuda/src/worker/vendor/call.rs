@@ -10,20 +10,19 @@ use cuda_library_rows::block::{
     BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SLOT, attribute_type_handle, described, padded, scalars,
 };
 use cuda_library_rows::{
-    Answer, Body, Call, Direction, Element, Host, Kind, Library, Number, Parameter, library,
+    Answer, Body, Call, Direction, Element, HandleKind, Host, Kind, Library, Number, Parameter, library,
 };
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::{GraphId, StreamId};
 
+use super::describe::{ALIGNMENT, describe, described_bytes};
 use super::handles::{Handles, Locked};
 use super::invoke::Arguments;
 use super::load::Loaded;
+use super::objects::{self, Block, Objects};
 use crate::worker::gpu::{CuResult, CudaError, STREAM_LEGACY};
 use crate::worker::objects::{Object, Reserved};
 use crate::worker::run::call::CallContext;
-
-/// Host memory of a call is aligned to this, and at least as much lies between two pieces.
-const ALIGNMENT: usize = size_of::<u128>();
 
 /// Most calls need no allocation: these hold what they have.
 type Slots = SmallVec<[u64; 24]>;
@@ -77,6 +76,15 @@ impl From<CudaError> for Refusal {
     }
 }
 
+impl From<objects::Refusal> for Refusal {
+    fn from(refusal: objects::Refusal) -> Self {
+        match refusal {
+            objects::Refusal::Status(status) => Self::Status(status),
+            objects::Refusal::Cuda(error) => Self::Cuda(error),
+        }
+    }
+}
+
 impl From<BadSize> for Refusal {
     fn from(_: BadSize) -> Self {
         Self::Cuda(CudaError::INVALID_VALUE)
@@ -91,6 +99,9 @@ struct Attempt<'a> {
     address: usize,
 }
 
+/// Parameters that are objects, their kinds and contents.
+type Contents<'a> = SmallVec<[(usize, usize, &'a [u8]); 1]>;
+
 /// Host memory with handles that a call may change, as it was, by parameter.
 type Originals = SmallVec<[(usize, Vec<u8>); 1]>;
 
@@ -100,7 +111,27 @@ struct New<'a> {
     index: usize,
     kind: usize,
     reserved: Reserved<'a>,
-    late: Option<Late>,
+    place: Place,
+}
+
+/// The place into which the library writes a new handle.
+enum Place {
+    /// Memory of the call.
+    Call,
+    /// It stays as long as the handle.
+    Late(Late),
+    /// The handle is this structure.
+    Structure(Block),
+}
+
+impl Place {
+    fn of(kind: &HandleKind) -> CuResult<Self> {
+        Ok(match kind.structure {
+            0 if kind.is_late => Self::Late(Late::default()),
+            0 => Self::Call,
+            bytes => Self::Structure(Block::of(bytes)?),
+        })
+    }
 }
 
 /// A place for a handle that the library may fill in after the call that makes it, from a thread of its own.
@@ -139,8 +170,11 @@ impl Memory {
                 Kind::Table(_) => SLOT,
                 // Its NUL.
                 Kind::Text => call.memory_bytes(library, index, slots)? + 1,
-                // The library's own structure, made of what has crossed.
-                Kind::Described { kind, .. } => library.descriptors[kind].public_bytes,
+                Kind::InStream => SLOT,
+                // The address of an object.
+                Kind::Described { kind, .. } if library.descriptors[kind].is_object => SLOT,
+                // The library's own structure, made of what has crossed, and one that it points to.
+                Kind::Described { kind, .. } => described_bytes(library, kind),
                 _ => call.memory_bytes(library, index, slots)?,
             };
             pieces.push((end, bytes));
@@ -182,7 +216,7 @@ impl<'a> Attempt<'a> {
         let mut memory = Memory::of(rows, self.call, &slots)?;
         // Bounds what the answers take, before anything runs.
         self.call.answer_bytes(rows, &slots)?;
-        let mut rest = data;
+        let (mut rest, mut described_objects) = (data, Contents::new());
         for index in 0..count {
             if self.call.direction(index).is_some_and(Direction::reads) {
                 let bytes = self.call.memory_bytes(rows, index, &slots)?;
@@ -190,7 +224,15 @@ impl<'a> Attempt<'a> {
                 match self.call.parameters[index].kind {
                     Kind::Described { .. } if bytes == 0 => {}
                     Kind::Described { kind, .. } => {
-                        self.describe(kind, slots[index], &piece[..bytes], memory.piece(index))?;
+                        let contents = &piece[..bytes];
+                        if slots[index] != described(rows, kind, contents) {
+                            return Err(CudaError::INVALID_VALUE.into());
+                        }
+                        if rows.descriptors[kind].is_object {
+                            described_objects.push((index, kind, contents));
+                        } else {
+                            describe(self.loaded, kind, contents, memory.piece(index))?;
+                        }
                     }
                     _ => memory.piece(index)[..bytes].copy_from_slice(&piece[..bytes]),
                 }
@@ -210,27 +252,46 @@ impl<'a> Attempt<'a> {
         let named = self.named(&slots);
         let mut locked = self.handles().lock(&named);
         self.note_stream(&slots, named.first(), &locked);
+        for &(index, kind, contents) in &described_objects {
+            let (handle, objects) = self.objects(&named, &mut locked)?;
+            let address = objects.of(self.loaded, handle, kind, contents)?;
+            memory.piece(index).copy_from_slice(&address.to_le_bytes());
+        }
         let mut arguments = Arguments::new();
         let mut made = SmallVec::new();
         for index in 0..count {
             self.argument(index, &slots, &mut memory, &mut locked, &mut arguments, &mut made)?;
         }
-        // SAFETY: the row describes this function, and the arguments were made by it: handles are the library's own and stay
-        // until the call is done, memory is as long as the row says, and what the row says is checked against NVIDIA's
-        // headers. Device addresses are followed by the GPU only, which has this session's memory mapped and no other.
-        let value = unsafe { arguments.call(self.address) };
+        let value = if self.call.facts.makes {
+            self.loaded.rows.statuses.success as u64
+        } else {
+            // SAFETY: the row describes this function, and the arguments were made by it: handles are the library's own and stay
+            // until the call is done, memory is as long as the row says, and what the row says is checked against NVIDIA's
+            // headers. Device addresses are followed by the GPU only, which has this session's memory mapped and no other.
+            unsafe { arguments.call(self.address) }
+        };
         let succeeded = self.call.answer != Answer::Status || self.loaded.rows.statuses.is_good(value as i32);
         if succeeded {
-            for New { index, kind, reserved, late } in made {
-                match late {
-                    Some(late) => self.keep_late(kind, slots[index], reserved, late)?,
-                    None => {
+            for New { index, kind, reserved, place } in made {
+                match place {
+                    Place::Late(late) => self.keep_late(kind, slots[index], reserved, late)?,
+                    Place::Structure(block) => self.keep_structure(kind, slots[index], reserved, block)?,
+                    Place::Call => {
                         let raw = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
                         self.keep(kind, slots[index], reserved, raw as *mut u8)?;
                     }
                 }
             }
             self.note(named.first(), &slots, &mut locked)?;
+        }
+        if let Some(place) = self.call.facts.finds {
+            for &(_, kind, contents) in &described_objects {
+                let (handle, objects) = self.objects(&named, &mut locked)?;
+                let found = objects.found(self.loaded, handle, kind, contents, succeeded);
+                let piece = memory.piece(place);
+                let bytes = found.len().min(piece.len());
+                piece[..bytes].copy_from_slice(&found[..bytes]);
+            }
         }
         drop(locked);
         self.answers(value, &slots, &mut memory, &original)
@@ -241,7 +302,7 @@ impl<'a> Attempt<'a> {
         if !self.cx.session.watches_work() {
             return;
         }
-        let is_stream = |parameter: &Parameter| matches!(parameter.kind, Kind::Stream);
+        let is_stream = |parameter: &Parameter| matches!(parameter.kind, Kind::Stream | Kind::InStream);
         let stream = match self.call.parameters.iter().position(is_stream) {
             Some(at) if !self.call.facts.stream_of => self.cx.resolve(StreamId(slots[at])).ok(),
             Some(_) => None,
@@ -288,14 +349,25 @@ impl<'a> Attempt<'a> {
             Kind::Value(Number::I32 | Number::U32) => u64::from(slot as u32),
             Kind::Value(_) | Kind::Pointer => slot,
             Kind::Stream => self.cx.resolve(StreamId(slot))? as u64,
+            Kind::InStream => {
+                let raw = self.cx.resolve(StreamId(slot))? as u64;
+                memory.piece(index).copy_from_slice(&raw.to_le_bytes());
+                memory.address(index)
+            }
             Kind::OutStream => return Err(CudaError::INVALID_VALUE.into()),
             Kind::Handle { kind, nullable } => self.handle(*kind, slot, *nullable)?,
             Kind::End(_) => return Err(CudaError::INVALID_VALUE.into()),
             Kind::New(kind) => {
                 let reserved = self.handles().kind(*kind)?.reserve(slot)?;
-                let late = self.loaded.rows.handles[*kind].is_late.then(Late::default);
-                let address = late.as_ref().map_or_else(|| memory.address(index), Late::address);
-                made.push(New { index, kind: *kind, reserved, late });
+                let statuses = &self.loaded.rows.statuses;
+                let place = Place::of(&self.loaded.rows.handles[*kind]);
+                let mut place = place.map_err(|_| Refusal::Status(statuses.alloc_failed))?;
+                let address = match &mut place {
+                    Place::Call => memory.address(index),
+                    Place::Late(late) => late.address(),
+                    Place::Structure(block) => block.address(),
+                };
+                made.push(New { index, kind: *kind, reserved, place });
                 address
             }
             Kind::Graph => self.cx.graph(GraphId(slot))? as u64,
@@ -342,6 +414,9 @@ impl<'a> Attempt<'a> {
             Kind::Described { nullable: true, .. } | Kind::Text | Kind::Scaling if slot == 0 => 0,
             Kind::Described { .. } if slot == 0 => {
                 return Err(Refusal::Status(self.loaded.rows.statuses.invalid_value));
+            }
+            Kind::Described { kind, .. } if self.loaded.rows.descriptors[*kind].is_object => {
+                u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default())
             }
             Kind::Described { .. } => memory.address(index),
             Kind::Text | Kind::Scaling => memory.address(index),
@@ -436,45 +511,17 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Has the library make a descriptor in `place` of the contents that have crossed. `slot` must tell the truth about them.
-    fn describe(&self, kind: usize, slot: u64, contents: &[u8], place: &mut [u8]) -> Result<(), Refusal> {
-        let descriptor = &self.loaded.rows.descriptors[kind];
-        if slot != described(descriptor, contents) {
-            return Err(CudaError::INVALID_VALUE.into());
-        }
-        let call = |name: &str, values: &[u64]| -> Result<(), Refusal> {
-            let function = self.loaded.named(name).ok_or(CudaError::NOT_FOUND)?;
-            let mut arguments = Arguments::new();
-            for value in values {
-                arguments.integer(*value).ok_or(CudaError::INVALID_VALUE)?;
-            }
-            // SAFETY: functions that make and change descriptors take these (see `cuda_library_rows::attributes`); the addresses
-            // are of memory as long as they are told.
-            match unsafe { arguments.call(function) } as i32 {
-                status if status == self.loaded.rows.statuses.success => Ok(()),
-                status => Err(Refusal::Status(status)),
-            }
-        };
-        let address = place.as_mut_ptr() as u64;
-        let values = descriptor.attributes.iter().enumerate();
-        let values = values.map(|(index, attribute)| (attribute, descriptor.value(index, contents)));
-        let mut given = vec![address, place.len() as u64];
-        for (attribute, value) in values.clone().filter(|(attribute, _)| attribute.is_given) {
-            given.push(value.unwrap_or(attribute.default));
-        }
-        call(&descriptor.init, &given)?;
-        for (attribute, value) in values.filter(|(attribute, _)| !attribute.is_given) {
-            let Some(value) = value else { continue };
-            if attribute.is_descriptor && value != 0 {
-                return Err(Refusal::Status(self.loaded.rows.statuses.not_supported));
-            }
-            let value = value.to_le_bytes();
-            call(
-                &descriptor.set,
-                &[address, u64::from(attribute.number), value.as_ptr() as u64, attribute.bytes as u64],
-            )?;
-        }
-        Ok(())
+    /// The library's handle and the objects that were made with it.
+    fn objects<'l>(
+        &self,
+        named: &Named,
+        locked: &'l mut [((usize, u64), Locked)],
+    ) -> Result<(u64, &'l mut Objects), Refusal> {
+        let not_initialized = Refusal::Status(self.loaded.rows.statuses.not_initialized);
+        let Some(&(kind, id)) = named.first() else { return Err(not_initialized) };
+        let handle = self.handle(kind, id, false)?;
+        let state = locked.iter_mut().find(|(key, _)| *key == (kind, id));
+        state.map(|(_, state)| (handle, &mut state.objects)).ok_or(not_initialized)
     }
 
     /// Gives a new handle its name.
@@ -489,6 +536,27 @@ impl<'a> Attempt<'a> {
             }),
             None => Object::new(raw).in_context(self.cx.home_of()),
         };
+        self.handles().made(kind, id);
+        self.cx.fill(reserved, object)
+    }
+
+    /// Gives a handle its name that is a structure in memory of ours.
+    fn keep_structure(&self, kind: usize, id: u64, reserved: Reserved<'_>, mut block: Block) -> CuResult<()> {
+        let place = block.address() as *mut u8;
+        let end = self.handles().end(kind);
+        let statuses = self.loaded.rows.statuses;
+        // Without the call below the library may still use it, so it stays then.
+        let block = ManuallyDrop::new(block);
+        let object = self.cx.made_in(self.cx.home_of(), place, move |_, place| {
+            let status = end.map_or(statuses.success, |end| {
+                let mut arguments = Arguments::new();
+                arguments.integer(place as u64);
+                // SAFETY: the library's function that destroys a handle of this kind, which nothing uses any more.
+                unsafe { arguments.call(end) as i32 }
+            });
+            drop(ManuallyDrop::into_inner(block));
+            if statuses.is_good(status) { Ok(()) } else { Err(CudaError::UNKNOWN) }
+        });
         self.handles().made(kind, id);
         self.cx.fill(reserved, object)
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex, RwLock};
 use smallvec::SmallVec;
 
+use super::objects::Objects;
 use crate::limits::budget::{Budget, Charge};
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::{Object, Table};
@@ -21,6 +22,8 @@ pub struct State {
     pub stream: Option<Arc<Object>>,
     /// Memory that the library uses for itself.
     pub scratch: Scratch,
+    /// Objects that were made with it.
+    pub objects: Objects,
 }
 
 /// Host memory that a library uses for itself while a call runs, and maybe until the queued work is done.
@@ -30,10 +33,17 @@ pub struct Scratch {
     blocks: Vec<(Vec<u128>, Charge)>,
 }
 
-/// The scratch memory of all handles of this process, which serves one session: a guest that makes handles runs into an error,
+/// The memory for libraries of all handles of this process, which serves one session: a guest that makes handles runs into an error,
 /// not into the host's memory.
 static SCRATCH: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(SCRATCH_BYTES));
 const SCRATCH_BYTES: usize = 512 << 20;
+
+/// Counts host memory that a library uses because of a guest.
+///
+/// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+pub fn charge(bytes: usize) -> CuResult<Charge> {
+    SCRATCH.charge(bytes).ok_or(CudaError::OUT_OF_MEMORY)
+}
 
 impl Scratch {
     /// The address of memory with that many bytes.
@@ -44,7 +54,7 @@ impl Scratch {
         if bytes > longest || longest == 0 {
             // Twice as long as the last one, so that all of them together have twice the bytes that are needed.
             let words = bytes.max(2 * longest).div_ceil(size_of::<u128>()).max(1);
-            let charge = SCRATCH.charge(words * size_of::<u128>()).ok_or(CudaError::OUT_OF_MEMORY)?;
+            let charge = charge(words * size_of::<u128>())?;
             self.blocks.push((vec![0; words], charge));
         }
         self.blocks.last_mut().map(|(block, _)| block.as_mut_ptr() as u64).ok_or(CudaError::OUT_OF_MEMORY)
@@ -95,10 +105,12 @@ impl Handles {
         end
     }
 
-    /// A handle has lost its name, and is to be destroyed by the function at that address.
+    /// A handle has lost its name, and is to be destroyed by the function at that address. Its objects end before it.
     pub fn ended(&self, kind: usize, id: u64, end: usize) {
-        if let Some(known) = self.states.write().remove(&(kind, id)) {
+        let known = self.states.write().remove(&(kind, id));
+        if let Some(known) = known {
             known.end.store(end, Ordering::Relaxed);
+            known.state.lock().objects.end();
         }
     }
 
@@ -120,10 +132,13 @@ impl Handles {
             table.take(|object| object.context() == context).into_iter().for_each(Object::end_with_parent);
         }
         let mut gone = Vec::new();
-        for known in self.states.read().values() {
+        for ((kind, id), known) in self.states.read().iter() {
             // A call that has it locked uses the stream anyway.
-            if let Some(mut state) = known.state.try_lock() {
-                gone.extend(state.stream.take_if(|stream| stream.context() == context));
+            let Some(mut state) = known.state.try_lock() else { continue };
+            gone.extend(state.stream.take_if(|stream| stream.context() == context));
+            if self.kinds.get(*kind).is_some_and(|table| table.get(*id).is_err()) {
+                // They end as their handle does.
+                state.objects = Objects::default();
             }
         }
     }

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Descriptors of cuBLASLt, which the library makes anew for each call ([`cuda_library_rows::attributes`]).
+
+use cuda_library_rows::Library;
+
+use super::invoke::Arguments;
+use super::load::Loaded;
+use super::objects::Refusal;
+use crate::worker::gpu::CudaError;
+
+/// Host memory of a call is aligned to this, and at least as much lies between two pieces.
+pub const ALIGNMENT: usize = size_of::<u128>();
+
+const MALFORMED: Refusal = Refusal::Cuda(CudaError::INVALID_VALUE);
+
+/// Bytes of the library's own structure and of one that it may point to.
+pub fn described_bytes(library: &Library, kind: usize) -> usize {
+    let other = library.descriptors[kind].other();
+    let other = other.map_or(0, |(_, other)| library.descriptors[other].public_bytes);
+    library.descriptors[kind].public_bytes.next_multiple_of(ALIGNMENT) + other
+}
+
+/// Has the library make a descriptor in `place` of the contents that have crossed, and one behind it that it points to.
+///
+/// Errors: the library's, or `CUDA_ERROR_NOT_FOUND` if it does not have the functions.
+pub fn describe(loaded: &Loaded, kind: usize, contents: &[u8], place: &mut [u8]) -> Result<(), Refusal> {
+    let descriptors = &loaded.rows.descriptors;
+    let descriptor = &descriptors[kind];
+    let (place, behind) = match descriptor.other() {
+        Some(_) => place
+            .split_at_mut_checked(descriptor.public_bytes.next_multiple_of(ALIGNMENT))
+            .ok_or(MALFORMED)?,
+        None => (place, &mut [][..]),
+    };
+    let mut other_address = 0;
+    if let Some((index, other)) = descriptor.other()
+        && descriptor.value(index, contents).is_some_and(|address| address != 0)
+    {
+        let contents = contents.get(descriptor.bytes..).ok_or(MALFORMED)?;
+        describe(loaded, other, contents, behind)?;
+        other_address = behind.as_mut_ptr() as u64;
+    }
+    let call = |name: &str, values: &[u64]| -> Result<(), Refusal> {
+        let function = loaded.named(name).ok_or(Refusal::Cuda(CudaError::NOT_FOUND))?;
+        let mut arguments = Arguments::new();
+        for value in values {
+            arguments.integer(*value).ok_or(MALFORMED)?;
+        }
+        // SAFETY: functions that make and change descriptors take these (see `cuda_library_rows::attributes`); the addresses
+        // are of memory as long as they are told.
+        match unsafe { arguments.call(function) } as i32 {
+            status if status == loaded.rows.statuses.success => Ok(()),
+            status => Err(Refusal::Status(status)),
+        }
+    };
+    let address = place.as_mut_ptr() as u64;
+    let values = descriptor.attributes.iter().enumerate();
+    let values = values.map(|(index, attribute)| (attribute, descriptor.value(index, contents)));
+    let mut given = vec![address, descriptor.public_bytes as u64];
+    for (attribute, value) in values.clone().filter(|(attribute, _)| attribute.is_given) {
+        given.push(value.unwrap_or(attribute.default));
+    }
+    call(&descriptor.init, &given)?;
+    for (attribute, value) in values.filter(|(attribute, _)| !attribute.is_given) {
+        let Some(value) = value else { continue };
+        // What the guest has there is its own address.
+        let value = if attribute.descriptor.is_some() { other_address } else { value };
+        let value = value.to_le_bytes();
+        call(
+            &descriptor.set,
+            &[address, u64::from(attribute.number), value.as_ptr() as u64, attribute.bytes as u64],
+        )?;
+    }
+    Ok(())
+}

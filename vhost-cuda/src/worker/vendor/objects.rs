@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Objects of cuSPARSELt: structures in the caller's memory in which the library keeps state of its own, and which point to each
+//! other. The program's have contents of ours ([`cuda_library_rows::attributes`]). A handle keeps the library's own by these
+//! contents: most of them have no function that destroys them, so that nobody says when the program needs one no more.
+
+use std::collections::VecDeque;
+
+use cuda_library_rows::attributes::Descriptor;
+
+use super::handles::charge;
+use super::invoke::Arguments;
+use super::load::Loaded;
+use crate::limits::budget::Charge;
+use crate::worker::gpu::{CuResult, CudaError};
+
+/// Objects that a handle keeps. A network uses one plan for each layer; a plan with what it was made of has seven blocks.
+const MAX_KEPT: usize = 64;
+/// Attributes from this number on are arguments of the function that makes an object.
+const FIRST_ARGUMENT: u32 = 100;
+
+/// The reason for which an object cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The library's status.
+    Status(i32),
+    /// Ours.
+    Cuda(CudaError),
+}
+
+/// Memory for a structure of the library's, zeroed. It stays where it is.
+#[derive(Debug)]
+pub struct Block {
+    words: Box<[u128]>,
+    _charge: Charge,
+}
+
+impl Block {
+    /// At least so many bytes.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn of(bytes: usize) -> CuResult<Self> {
+        let charge = charge(bytes)?;
+        Ok(Self { words: vec![0; bytes.div_ceil(size_of::<u128>())].into_boxed_slice(), _charge: charge })
+    }
+
+    /// Its address.
+    pub fn address(&mut self) -> u64 {
+        self.words.as_mut_ptr() as u64
+    }
+}
+
+/// An object, with those that it was made of.
+///
+/// # Invariants
+///
+/// Addresses are those of `blocks`. `ends` has functions that destroy objects, and objects that are there.
+#[derive(Debug, Default)]
+struct Made {
+    blocks: Vec<Block>,
+    /// The functions that destroy objects, in the order in which the objects were made.
+    ends: Vec<(usize, u64)>,
+    address: u64,
+    /// The selection among them; 0 for none.
+    selection: u64,
+}
+
+impl Made {
+    /// Destroys all of it, the last object first.
+    fn end(self) {
+        for (function, address) in self.ends.into_iter().rev() {
+            // SAFETY: by the type's invariant; nothing uses the object any more.
+            let status = unsafe { call(function, &[address]) };
+            if status != Some(0) {
+                log::debug!("an object of a library ended with status {status:?}");
+            }
+        }
+    }
+}
+
+/// The objects of a handle, the latest used one last. Dropping them leaves to the library what it keeps of them, as a program does.
+#[derive(Debug, Default)]
+pub struct Objects(VecDeque<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    kind: usize,
+    contents: Vec<u8>,
+    made: Made,
+}
+
+impl Objects {
+    /// The address of the object with these contents, which the library makes if there is none. It is good until the next call of
+    /// this, of [`Self::found`] or [`Self::end`].
+    pub fn of(&mut self, loaded: &Loaded, handle: u64, kind: usize, contents: &[u8]) -> Result<u64, Refusal> {
+        if let Some(kept) = self.take(kind, contents) {
+            let address = kept.made.address;
+            self.0.push_back(kept);
+            return Ok(address);
+        }
+        let mut maker = Maker { loaded, handle, made: Made::default() };
+        match maker.make(kind, contents) {
+            Ok(address) => maker.made.address = address,
+            Err(refusal) => {
+                maker.made.end();
+                return Err(refusal);
+            }
+        }
+        let made = maker.made;
+        let address = made.address;
+        if self.0.len() >= MAX_KEPT
+            && let Some(oldest) = self.0.pop_front()
+        {
+            oldest.made.end();
+        }
+        self.0.push_back(Kept { kind, contents: contents.to_vec(), made });
+        Ok(address)
+    }
+
+    /// Ends the object with these contents, which a call has changed. Returns the attributes of its selection as contents of one, if
+    /// the call has succeeded.
+    pub fn found(
+        &mut self,
+        loaded: &Loaded,
+        handle: u64,
+        kind: usize,
+        contents: &[u8],
+        succeeded: bool,
+    ) -> Vec<u8> {
+        let Some(Kept { made, .. }) = self.take(kind, contents) else { return Vec::new() };
+        let descriptors = &loaded.rows.descriptors;
+        let selection = descriptors.iter().find(|known| known.name == "selection");
+        let get = loaded.named("cusparseLtMatmulAlgGetAttribute");
+        let mut found = Vec::new();
+        if let (Some(selection), Some(get), true) = (selection, get, succeeded && made.selection != 0) {
+            found.resize(selection.bytes, 0);
+            for (index, attribute) in selection.attributes.iter().enumerate() {
+                if attribute.number >= FIRST_ARGUMENT || attribute.is_readonly {
+                    continue;
+                }
+                let mut value = 0_u64;
+                let place = &raw mut value as u64;
+                let arguments =
+                    [handle, made.selection, u64::from(attribute.number), place, attribute.bytes as u64];
+                // SAFETY: the library writes that many bytes of an attribute, at most 8, of a selection that is there.
+                if unsafe { call(get, &arguments) } == Some(loaded.rows.statuses.success) {
+                    selection.set(index, value, &mut found);
+                }
+            }
+        }
+        made.end();
+        found
+    }
+
+    /// Ends all objects.
+    pub fn end(&mut self) {
+        self.0.drain(..).for_each(|kept| kept.made.end());
+    }
+
+    fn take(&mut self, kind: usize, contents: &[u8]) -> Option<Kept> {
+        let is_it = |kept: &Kept| kept.kind == kind && kept.contents == contents;
+        let index = self.0.iter().rposition(is_it)?;
+        self.0.remove(index)
+    }
+}
+
+/// Has the library make objects.
+struct Maker<'a> {
+    loaded: &'a Loaded,
+    /// The library's handle.
+    handle: u64,
+    made: Made,
+}
+
+impl<'a> Maker<'a> {
+    fn make(&mut self, kind: usize, contents: &[u8]) -> Result<u64, Refusal> {
+        match self.loaded.rows.descriptors[kind].name.as_str() {
+            "mat" => self.matrix(kind, contents),
+            "matmul" => self.product(kind, contents, u64::MAX),
+            "selection" => self.selection(kind, contents).map(|(selection, _)| selection),
+            "plan" => self.plan(kind, contents),
+            _ => Err(Refusal::Cuda(CudaError::INVALID_VALUE)),
+        }
+    }
+
+    fn matrix(&mut self, kind: usize, contents: &[u8]) -> Result<u64, Refusal> {
+        let descriptor = self.descriptor(kind, contents)?;
+        let mut given = given(descriptor, contents);
+        let sparsity = descriptor.attribute(106).and_then(|(index, _)| descriptor.value(index, contents));
+        given.extend(sparsity);
+        let init = match sparsity {
+            Some(_) => "cusparseLtStructuredDescriptorInit",
+            None => "cusparseLtDenseDescriptorInit",
+        };
+        let matrix = self.init(init, &given, Some("cusparseLtMatDescriptorDestroy"))?;
+        self.set("cusparseLtMatDescSetAttribute", descriptor, contents, matrix, u64::MAX)?;
+        Ok(matrix)
+    }
+
+    /// A product, with the attributes of `mask` only.
+    fn product(&mut self, kind: usize, contents: &[u8], mask: u64) -> Result<u64, Refusal> {
+        let descriptor = self.descriptor(kind, contents)?;
+        let [a, b, compute] = given(descriptor, contents)[..] else {
+            return Err(Refusal::Cuda(CudaError::INVALID_VALUE));
+        };
+        let mut arguments = vec![a, b];
+        for index in 0..descriptor.parts.len() {
+            let part = descriptor.part(&self.loaded.rows.descriptors, index);
+            arguments.push(self.matrix(descriptor.parts[index].kind, &contents[part])?);
+        }
+        arguments.push(compute);
+        let product = self.init("cusparseLtMatmulDescriptorInit", &arguments, None)?;
+        self.set("cusparseLtMatmulDescSetAttribute", descriptor, contents, product, mask)?;
+        Ok(product)
+    }
+
+    /// A selection, and its product with all its attributes. The selection was made when the product had only some of them.
+    fn selection(&mut self, kind: usize, contents: &[u8]) -> Result<(u64, u64), Refusal> {
+        let descriptor = self.descriptor(kind, contents)?;
+        let [algorithm, at_first] = given(descriptor, contents)[..] else {
+            return Err(Refusal::Cuda(CudaError::INVALID_VALUE));
+        };
+        let (of_product, part) = self.only_part(descriptor)?;
+        let product_contents = &contents[part];
+        let product = self.product(of_product, product_contents, at_first)?;
+        let end = Some("cusparseLtMatmulAlgSelectionDestroy");
+        let selection = self.init("cusparseLtMatmulAlgSelectionInit", &[product, algorithm], end)?;
+        self.made.selection = selection;
+        self.set("cusparseLtMatmulAlgSetAttribute", descriptor, contents, selection, u64::MAX)?;
+        let product_descriptor = &self.loaded.rows.descriptors[of_product];
+        let set = "cusparseLtMatmulDescSetAttribute";
+        self.set(set, product_descriptor, product_contents, product, !at_first)?;
+        Ok((selection, product))
+    }
+
+    fn plan(&mut self, kind: usize, contents: &[u8]) -> Result<u64, Refusal> {
+        let descriptor = self.descriptor(kind, contents)?;
+        let (of_selection, part) = self.only_part(descriptor)?;
+        let (selection, product) = self.selection(of_selection, &contents[part])?;
+        self.init("cusparseLtMatmulPlanInit", &[product, selection], Some("cusparseLtMatmulPlanDestroy"))
+    }
+
+    fn only_part(&self, descriptor: &Descriptor) -> Result<(usize, std::ops::Range<usize>), Refusal> {
+        let part = descriptor.parts.first().ok_or(Refusal::Cuda(CudaError::INVALID_VALUE))?;
+        Ok((part.kind, descriptor.part(&self.loaded.rows.descriptors, 0)))
+    }
+
+    /// The description of a kind, if the contents are those of an object that the program has made.
+    fn descriptor(&self, kind: usize, contents: &[u8]) -> Result<&'a Descriptor, Refusal> {
+        let rows = self.loaded.rows;
+        let descriptor = &rows.descriptors[kind];
+        if descriptor.is_made(contents) {
+            Ok(descriptor)
+        } else {
+            Err(Refusal::Status(rows.statuses.invalid_value))
+        }
+    }
+
+    /// Has the library make an object, which `end` destroys if the library has that function.
+    fn init(&mut self, name: &str, arguments: &[u64], end: Option<&str>) -> Result<u64, Refusal> {
+        let rows = self.loaded.rows;
+        let alloc_failed = Refusal::Status(rows.statuses.alloc_failed);
+        let mut block = Block::of(rows.handles[0].structure).map_err(|_| alloc_failed)?;
+        let address = block.address();
+        let all: Vec<u64> = [self.handle, address].into_iter().chain(arguments.iter().copied()).collect();
+        // Also where it fails: the library may have kept the address.
+        self.made.blocks.push(block);
+        self.call(name, &all)?;
+        if let Some(end) = end.and_then(|end| self.loaded.named(end)) {
+            self.made.ends.push((end, address));
+        }
+        Ok(address)
+    }
+
+    /// Sets the attributes of `mask` that the program has set.
+    fn set(
+        &self,
+        name: &str,
+        descriptor: &Descriptor,
+        contents: &[u8],
+        object: u64,
+        mask: u64,
+    ) -> Result<(), Refusal> {
+        for (index, attribute) in descriptor.attributes.iter().enumerate() {
+            let Some(value) = descriptor.value(index, contents) else { continue };
+            if attribute.number >= FIRST_ARGUMENT || attribute.is_readonly || mask >> index & 1 == 0 {
+                continue;
+            }
+            let value = value.to_le_bytes();
+            let number = u64::from(attribute.number);
+            self.call(name, &[self.handle, object, number, value.as_ptr() as u64, attribute.bytes as u64])?;
+        }
+        Ok(())
+    }
+
+    fn call(&self, name: &str, arguments: &[u64]) -> Result<(), Refusal> {
+        let function = self.loaded.named(name).ok_or(Refusal::Cuda(CudaError::NOT_FOUND))?;
+        // SAFETY: `cusparseLt.h` has these functions with these parameters: the handle, objects that this maker has made in blocks
+        // that are as long as the longest of all releases, numbers, and the address of an attribute with its size. Device
+        // addresses among the attributes are followed by the GPU only.
+        match unsafe { call(function, arguments) } {
+            Some(status) if status == self.loaded.rows.statuses.success => Ok(()),
+            Some(status) => Err(Refusal::Status(status)),
+            None => Err(Refusal::Cuda(CudaError::INVALID_VALUE)),
+        }
+    }
+}
+
+/// The values of the attributes that are given at first.
+fn given(descriptor: &Descriptor, contents: &[u8]) -> Vec<u64> {
+    let given = descriptor.attributes.iter().enumerate().filter(|(_, attribute)| attribute.is_given);
+    given.filter_map(|(index, _)| descriptor.value(index, contents)).collect()
+}
+
+/// Calls a function that returns a status. `None`: there are too many arguments.
+///
+/// # Safety
+///
+/// It is a C function of these integers and addresses.
+unsafe fn call(function: usize, integers: &[u64]) -> Option<i32> {
+    let mut arguments = Arguments::new();
+    integers.iter().try_for_each(|value| arguments.integer(*value))?;
+    // SAFETY: by this function's contract.
+    Some(unsafe { arguments.call(function) } as i32)
+}
+
+#[cfg(test)]
+#[path = "objects_test.rs"]
+mod tests;
