@@ -98,6 +98,11 @@ fn normal(word: u32) -> f32 {
     }
 }
 
+/// A normal number of 64 bits. Near 1, a probability of double precision would be less exact than near 0.
+fn normal_wide(point: u64) -> f64 {
+    if point > 1 << 63 { -normal_quantile(unit_wide(!point)) } else { normal_quantile(unit_wide(point)) }
+}
+
 impl Source for Sobol {
     fn words(&mut self, places: &mut [u32]) {
         self.each(places, high);
@@ -125,7 +130,7 @@ impl Source for Sobol {
 
     fn normal_double(&mut self, places: &mut [f64]) {
         if self.is_wide {
-            self.each(places, |point| normal_quantile(unit_wide(point)));
+            self.each(places, normal_wide);
         } else {
             self.each(places, |point| normal_quantile((f64::from(high(point)) + 0.5) / (1_u64 << 32) as f64));
         }
