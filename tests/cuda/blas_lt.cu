@@ -3,6 +3,8 @@
 
 #include "library.h"
 
+#include <cstring>
+
 // cublasLt.h
 enum { COMPUTE_32F = 68, COMPUTE_64F_EMULATED_FIXEDPOINT = 79, R_32F = 0, R_64F = 1, NOT_SUPPORTED = 15 };
 enum { POINTER_MODE = 2, TRANSA = 3, TRANSB = 4, EPILOGUE = 7, BIAS_POINTER = 8, AUX_POINTER = 11, AUX_LD = 12 };
@@ -177,6 +179,12 @@ static void epilogues() {
 }
 
 // Doubles by sums of integers, which CUDA 12 does not have, and maybe not the GPU. The library tells how many bits it has used.
+static bool is_emulator() {
+    cudaDeviceProp device;
+    CHECK(cudaGetDeviceProperties(&device, 0));
+    return !memcmp(device.uuid.bytes, "CUDA-Emulator", 13);
+}
+
 static void emulated() {
     const auto a = numbers<double>(M * K, 9), b = numbers<double>(K * N, 10);
     std::vector<double> wanted(M * N);
@@ -187,7 +195,7 @@ static void emulated() {
     const int nobody = 12345;
     int *bits = on_device(std::vector<int>{nobody});
     Handle emulation, what, preference, of[3];
-    bool is_right = true, is_told = true;
+    bool is_right = true, is_told = true, ran = false;
     if (dlsym(library, "cublasLtEmulationDescCreate") && call("cublasLtEmulationDescCreate", &emulation) == 0) {
         const int eager = 2, most = 52;
         CHECK(call("cublasLtEmulationDescSetAttribute", emulation, (int)STRATEGY, (const void *)&eager, sizeof eager));
@@ -211,8 +219,10 @@ static void emulated() {
             CHECK(call("cublasLtMatmul", handle, what, (const void *)&alpha, (const void *)da, of[0], (const void *)db, of[1],
                        (const void *)&beta, (const void *)dc, of[2], (void *)dc, of[2], (const void *)found, workspace, bytes, stream));
             CHECK(cudaStreamSynchronize(stream));
+            ran = true;
             is_right = back(dc, M * N) == wanted;
-            is_told = back(bits, 1)[0] != nobody;
+            // A GPU whose own double precision is faster does not emulate it.
+            is_told = !is_emulator() || back(bits, 1)[0] != nobody;
         } else if (status != 0 && status != NOT_SUPPORTED) {
             printf("emulated precision: %d\n", status);
         }
@@ -222,6 +232,8 @@ static void emulated() {
         CHECK(call("cublasLtEmulationDescDestroy", emulation));
         CHECK(cudaFree(workspace));
     }
+    // The emulator always supports it.
+    if (!ran && is_emulator()) is_right = false;
     printf("emulated precision, where there is one: %s, its bits are %s\n", is_right ? "right" : "WRONG", is_told ? "told" : "NOT told");
     for (void *memory : {(void *)da, (void *)db, (void *)dc, (void *)bits}) CHECK(cudaFree(memory));
 }

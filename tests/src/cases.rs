@@ -32,7 +32,7 @@ pub struct Case {
     pub weight: Weight,
     /// Names of a library of NVIDIA's, of which a GPU needs one; the emulator has its own.
     pub library: &'static [&'static str],
-    /// Why no GPU can run it, if so.
+    /// The reason for not running it on GPUs.
     pub not_on_gpus: Option<&'static str>,
 }
 
@@ -116,7 +116,7 @@ const fn with_library(name: &'static str, library: &'static [&'static str]) -> C
     Case { library, ..Case::new(name) }
 }
 
-/// Ranks of NCCL, of which a GPU can be one only, and not without `--nccl`.
+/// A program of NCCL's ranks. It runs on the emulator only.
 const fn ranks(name: &'static str, args: &'static [&'static str]) -> Case {
     let why = Some("NCCL needs a GPU for each rank, and --nccl");
     Case { not_on_gpus: why, library: &["libnccl.so.2"], ..Case::of(name, "nccl_ranks", args) }

@@ -23,7 +23,7 @@ pub fn late_in_threads_of<T>(emulated: bool, start: impl FnOnce() -> T) -> T {
     let before = current_timer_slack();
     set_slack(SLACK_NS);
     let started = start();
-    // 0 is for the kernel the slack that the thread began with.
+    // The kernel takes 0 for the slack that the thread began with.
     set_slack(before.unwrap_or(0));
     started
 }

@@ -31,6 +31,11 @@ use std::ops::Range;
 
 use crate::numbers::data_type_bytes;
 
+/// Attributes of an object from this number on are arguments of the function that makes it.
+pub const FIRST_ARGUMENT: u32 = 100;
+/// The number of the attribute of a structured matrix that a dense one does not have.
+pub const SPARSITY: u32 = 106;
+
 /// Bytes of the word of bits.
 const MASK_BYTES: usize = 8;
 

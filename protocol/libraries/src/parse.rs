@@ -204,6 +204,12 @@ fn call(library: &mut Library, text: &str) -> Result<Call, String> {
     if parameters.len() > MAX_PARAMETERS || floats.count() > MAX_FLOATS {
         return Err("too many parameters".into());
     }
+    for (index, parameter) in parameters.iter().enumerate() {
+        let count = parameters.get(index + 1).map(|next| &next.kind);
+        if parameter.kind == Kind::InStream && count != Some(&Kind::Value(Number::I32)) {
+            return Err(format!("{}: the number of streams is to follow, an i32", parameter.name));
+        }
+    }
     let (answer, facts) = match after.strip_prefix("->") {
         None => (Answer::Status, after),
         Some(rest) => {
@@ -528,7 +534,7 @@ mod tests {
     #[test]
     fn structures_of_the_program_are_read() {
         let text = "handle S struct 512\nmake(s: S, d: described d) makes\n\
-                    search(s: S, d: described d, at: in stream, found: out u8[64]) finds(found)";
+                    search(s: S, d: described d, at: in stream, n: i32, found: out u8[64]) finds(found)";
         let library = library("x", &format!("{HEAD}{text}"), "object d 64\nd 0 N 4 given\n").expect("valid");
         assert_eq!(library.handles[1].structure, 512);
         let call = |index: usize| match &library.functions[index].body {
@@ -536,13 +542,14 @@ mod tests {
             _ => panic!("{library:?}"),
         };
         assert!(call(0).facts.makes && !call(1).facts.makes);
-        assert_eq!((call(1).facts.finds, &call(1).parameters[2].kind), (Some(3), &Kind::InStream));
+        assert_eq!((call(1).facts.finds, &call(1).parameters[2].kind), (Some(4), &Kind::InStream));
     }
 
     #[test]
     fn mistakes_are_named_with_their_line() {
         for (row, what) in [
             ("f(h: Handel)", "h: there is no kind `Handel`"),
+            ("f(s: in stream, n: u64)", "s: the number of streams is to follow, an i32"),
             ("f(h: Handle", "the `)` is missing"),
             ("f(n: in i32[m])", "n: there is no parameter `m`"),
             ("f(h: inout Handle)", "h: handles in host memory are `in` or `out`"),

@@ -329,8 +329,8 @@ pub struct Facts {
     pub wait_unless: Option<u64>,
     /// The worker has the library make the objects that are described, and calls nothing else.
     pub makes: bool,
-    /// It changes the object that is described, which is used for no other call. What the library then tells of its attributes goes
-    /// to the parameter of that index.
+    /// The call changes the described object, which no other call may use afterwards. The library's values of its attributes are
+    /// written to the parameter with this index.
     pub finds: Option<usize>,
 }
 

@@ -516,25 +516,32 @@ fn forged_objects(target: &mut Target) -> Result<()> {
         });
         let Some(kind) = kind else { continue };
         let bytes = rows.descriptors[kind].crossing_bytes;
-        let mut attempt = |contents: &[u8], lie: u64| -> Result<CallResult> {
+        let mut attempt = |contents: &[u8], lie: u64, number: u64| -> Result<CallResult> {
             let slot = |kind: &Kind| match kind {
                 Kind::Handle { .. } => handle,
                 Kind::Described { kind, .. } => described(rows, *kind, contents) ^ lie,
                 Kind::Pointer => memory,
+                Kind::Value(_) => number,
                 _ => 0,
             };
             let slots: Vec<u64> = of_row.parameters.iter().map(|parameter| slot(&parameter.kind)).collect();
             let parts = call("cusparseLt", name, &slots, &words(contents)).wants(ROOM);
             session.frontend.call(session.id, &parts).with_context(|| name.to_owned())
         };
-        let never_made = attempt(&vec![0; bytes], 0)?;
+        let never_made = attempt(&vec![0; bytes], 0, 0)?;
         ensure!(never_made.result == 0 && status(&never_made)? == INVALID, "{name}: {never_made:?}");
-        ensure!(attempt(&vec![0; bytes], 1 << 17)?.result == INVALID_VALUE, "{name}: a lie about scalars");
+        ensure!(attempt(&vec![0; bytes], 1 << 17, 0)?.result == INVALID_VALUE, "{name}: a lie about scalars");
+        if of_row.parameters.iter().any(|parameter| parameter.kind == Kind::InStream) {
+            for streams in [2, i32::MAX as u64, u64::MAX] {
+                let refused = attempt(&vec![0; bytes], 0, streams)?.result == INVALID_VALUE;
+                ensure!(refused, "{name}: {streams} streams where one lies");
+            }
+        }
         for _ in 0..20 {
             let mut contents: Vec<u8> =
                 (0..bytes).map(|_| if random.bool() { random.u8(..4) } else { random.u8(..) }).collect();
             set_masks(rows, kind, &mut contents);
-            let answer = attempt(&contents, 0)?;
+            let answer = attempt(&contents, 0, 0)?;
             let refused = answer.result != 0 || status(&answer)? != 0;
             ensure!(refused, "{name} has accepted {contents:x?}");
         }

@@ -6,15 +6,13 @@
 use std::sync::LazyLock;
 
 use cuda_library_rows::Library;
-use cuda_library_rows::attributes::{Attribute, Descriptor};
+use cuda_library_rows::attributes::{Attribute, Descriptor, FIRST_ARGUMENT};
 
 /// `cusparseStatus_t`
 type Status = i32;
 
 const INVALID_VALUE: Status = 3;
 const NOT_SUPPORTED: Status = 10;
-/// Attributes from this number on are arguments of the function that makes an object.
-pub const FIRST_ARGUMENT: u32 = 100;
 
 static LIBRARY: LazyLock<Option<&'static Library>> =
     LazyLock::new(|| cuda_library_rows::library("cusparseLt").map(|(_, library)| library));

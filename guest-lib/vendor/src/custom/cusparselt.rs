@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cublaslt_descriptors::objects::Kind;
+use cuda_library_rows::attributes::SPARSITY;
 
 use crate::fronts::CUSPARSELT;
 use crate::number_in;
@@ -20,8 +21,6 @@ const NOT_SUPPORTED: Status = 10;
 const MAX_FOUND: usize = 1 << 12;
 /// Bytes of the parameter `found` of a search.
 const FOUND_BYTES: usize = 64;
-/// The number of the attribute of a structured matrix that a dense one does not have.
-const SPARSITY: u32 = 106;
 
 /// Has the host's library check contents, and puts them into the program's object if it accepts them.
 ///
@@ -42,7 +41,7 @@ unsafe fn write(kind: Kind, function: &str, handle: u64, object: u64, contents: 
     }
 }
 
-/// Tells an attribute: what was set, or what the host's library says.
+/// Returns the value of an attribute: the one that was set, else the host library's.
 ///
 /// # Safety
 ///
@@ -143,7 +142,7 @@ mod selection {
         Ok(contents)
     }
 
-    /// What a search has found holds no more: the program has set an attribute.
+    /// Drops the result of a search, because the program has set an attribute.
     pub fn forget(number: u64) {
         let mut all = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
         if all.contents.remove(&number).is_some() {
@@ -258,7 +257,7 @@ macro_rules! attributes {
             }))
         }
 
-        /// Tells an attribute.
+        /// Returns the value of an attribute.
         ///
         /// # Safety
         ///
@@ -360,7 +359,7 @@ pub unsafe extern "C" fn cusparseLtMatmulAlgSetAttribute(
     status(set())
 }
 
-/// Tells an attribute of a selection.
+/// Returns the value of an attribute of a selection.
 ///
 /// # Safety
 ///
@@ -517,11 +516,15 @@ mod tests {
             let read = selection::read(kind, place).expect("made");
             assert_eq!(kind.descriptor.value(2, &read), Some(7), "CUSPARSELT_MATMUL_ALG_CONFIG_ID");
             selection::forget(number);
-            assert_eq!(selection::read(kind, place), Ok(made));
+            assert_eq!(selection::read(kind, place), Ok(made.clone()));
+            for other in 1..=MAX_FOUND as u64 + 1 {
+                selection::keep(u64::MAX - other, &found[..FOUND_BYTES]);
+            }
+            kind.set_word(place, u64::MAX - 1);
+            assert_eq!(selection::read(kind, place), Ok(made), "the oldest result is dropped");
+            kind.set_word(place, u64::MAX - 2);
+            let read = selection::read(kind, place).expect("made");
+            assert_eq!(kind.descriptor.value(2, &read), Some(7), "the others stay");
         }
-        for other in 1..=MAX_FOUND as u64 + 1 {
-            selection::keep(u64::MAX - other, &contents);
-        }
-        selection::forget(u64::MAX - MAX_FOUND as u64);
     }
 }

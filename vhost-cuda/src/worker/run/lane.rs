@@ -30,8 +30,8 @@ const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const COPY_SHARE: u32 = 4;
 const MOST_WATCH: Duration = Duration::from_millis(2);
 /// Then it naps, a share of what has passed at a time, before it sleeps until it is woken up: that goes through the
-/// request queue, the daemon and the worker's main thread, which all sleep then, too. So the first call after a pause waits
-/// for less than 2 % of it. Naps have a shortest length, because others may need the processor.
+/// request queue, the daemon and the worker's main thread, which all sleep then, too. The first call after a pause waits for
+/// at most one nap: 1/64 of the pause, within the two limits below. The lower limit leaves the processor to other threads.
 const NAPS: Duration = Duration::from_millis(100);
 const NAP_SHARE: u32 = 64;
 const SHORTEST_NAP: Duration = Duration::from_micros(8);

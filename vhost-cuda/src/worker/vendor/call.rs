@@ -170,7 +170,11 @@ impl Memory {
                 Kind::Table(_) => SLOT,
                 // Its NUL.
                 Kind::Text => call.memory_bytes(library, index, slots)? + 1,
-                Kind::InStream => SLOT,
+                // The number of streams, which follows it: the library reads as many.
+                Kind::InStream => match slots.get(index + 1) {
+                    Some(count) if *count as u32 <= 1 => SLOT,
+                    _ => return Err(BadSize),
+                },
                 // The address of an object.
                 Kind::Described { kind, .. } if library.descriptors[kind].is_object => SLOT,
                 // The library's own structure, made of what has crossed, and one that it points to.
@@ -540,7 +544,7 @@ impl<'a> Attempt<'a> {
         self.cx.fill(reserved, object)
     }
 
-    /// Gives a handle its name that is a structure in memory of ours.
+    /// Registers a handle that is a structure in the worker's memory.
     fn keep_structure(&self, kind: usize, id: u64, reserved: Reserved<'_>, mut block: Block) -> CuResult<()> {
         let place = block.address() as *mut u8;
         let end = self.handles().end(kind);

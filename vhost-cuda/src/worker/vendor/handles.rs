@@ -33,16 +33,16 @@ pub struct Scratch {
     blocks: Vec<(Vec<u128>, Charge)>,
 }
 
-/// The memory for libraries of all handles of this process, which serves one session: a guest that makes handles runs into an error,
-/// not into the host's memory.
-static SCRATCH: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(SCRATCH_BYTES));
-const SCRATCH_BYTES: usize = 512 << 20;
+/// The budget for host memory of libraries (scratch and objects) in this process, which serves one session: a guest that makes
+/// handles runs into an error, not into the host's memory.
+static LIBRARY_MEMORY: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(LIBRARY_BYTES));
+const LIBRARY_BYTES: usize = 512 << 20;
 
 /// Counts host memory that a library uses because of a guest.
 ///
 /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
 pub fn charge(bytes: usize) -> CuResult<Charge> {
-    SCRATCH.charge(bytes).ok_or(CudaError::OUT_OF_MEMORY)
+    LIBRARY_MEMORY.charge(bytes).ok_or(CudaError::OUT_OF_MEMORY)
 }
 
 impl Scratch {
@@ -70,6 +70,8 @@ pub struct Handles {
     kinds: Vec<Table>,
     /// The functions that destroy them, by kind.
     ends: Vec<Option<usize>>,
+    /// The kinds whose handles are structures: objects are made with these only.
+    structures: Vec<bool>,
     states: RwLock<HashMap<(usize, u64), Known>>,
 }
 
@@ -82,9 +84,10 @@ struct Known {
 }
 
 impl Handles {
-    /// No handles, of kinds that are destroyed by these functions.
-    pub fn new(ends: Vec<Option<usize>>) -> Self {
-        Self { kinds: ends.iter().map(|_| Table::default()).collect(), ends, states: RwLock::default() }
+    /// No handles, of kinds that are destroyed by these functions. `structures` says which kinds are structures.
+    pub fn new(ends: Vec<Option<usize>>, structures: Vec<bool>) -> Self {
+        let kinds = ends.iter().map(|_| Table::default()).collect();
+        Self { kinds, ends, structures, states: RwLock::default() }
     }
 
     /// The handles of a kind.
@@ -110,7 +113,10 @@ impl Handles {
         let known = self.states.write().remove(&(kind, id));
         if let Some(known) = known {
             known.end.store(end, Ordering::Relaxed);
-            known.state.lock().objects.end();
+            // Calls with other kinds of handles may take long; who destroys one does not wait for them.
+            if self.structures.get(kind) == Some(&true) {
+                known.state.lock().objects.end();
+            }
         }
     }
 
@@ -150,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_handle_is_locked_once_and_in_order() {
-        let handles = Handles::new(vec![None, None]);
+        let handles = Handles::new(vec![None, None], vec![false, true]);
         handles.made(0, 32);
         handles.made(1, 16);
         let keys = |wanted: &[(usize, u64)]| -> Vec<(usize, u64)> {
@@ -162,8 +168,18 @@ mod tests {
     }
 
     #[test]
+    fn a_handle_is_destroyed_beside_a_long_call() {
+        let handles = Handles::new(vec![None], vec![false]);
+        handles.made(0, 32);
+        let call = handles.lock(&[(0, 32)]);
+        // Returns, although the call goes on.
+        handles.ended(0, 32, 0);
+        assert_eq!(call.len(), 1);
+    }
+
+    #[test]
     fn who_destroys_a_handle_is_told() {
-        let handles = Handles::new(vec![None]);
+        let handles = Handles::new(vec![None], vec![false]);
         let end = handles.made(0, 32);
         handles.ended(0, 32, 0x1234);
         assert_eq!(end.load(Ordering::Relaxed), 0x1234);
@@ -178,6 +194,6 @@ mod tests {
         assert_ne!(first, second, "the first one may be in use");
         let third = scratch.of(1100).unwrap();
         assert_eq!(scratch.of(2000), Ok(third), "it has grown by more than was needed");
-        assert_eq!(scratch.of(SCRATCH_BYTES), Err(CudaError::OUT_OF_MEMORY));
+        assert_eq!(scratch.of(LIBRARY_BYTES), Err(CudaError::OUT_OF_MEMORY));
     }
 }

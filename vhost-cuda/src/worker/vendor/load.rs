@@ -79,7 +79,7 @@ impl Loaded {
         std::mem::forget(file);
         let numbers = rows.functions.iter().enumerate();
         let by_name = numbers.map(|(number, function)| (function.name.as_str(), number)).collect();
-        Some(Self { rows, addresses, by_name, handles: Handles::new(ends) })
+        Some(Self { rows, addresses, by_name, handles: Handles::new(ends, structures(rows)) })
     }
 
     /// A library of which the functions have these addresses: see `Vendor::open_fake`.
@@ -89,7 +89,7 @@ impl Loaded {
         let numbers = rows.functions.iter().enumerate().filter(|_| !rows.descriptors.is_empty());
         let by_name = numbers.map(|(number, function)| (function.name.as_str(), number)).collect();
         let ends = rows.handles.iter().map(|_| Some(address(None))).collect();
-        Self { rows, addresses, by_name, handles: Handles::new(ends) }
+        Self { rows, addresses, by_name, handles: Handles::new(ends, structures(rows)) }
     }
 
     /// The address of a function by its name.
@@ -125,4 +125,8 @@ fn open(path: &Path) -> Option<File> {
     // SAFETY: the library's constructors run here. Whoever runs the daemon chose the folders, or the system's owner did.
     let opened = unsafe { File::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
     opened.inspect_err(|error| debug!("{}: {error}", path.display())).ok()
+}
+/// Which kinds of handles are structures.
+fn structures(rows: &Library) -> Vec<bool> {
+    rows.handles.iter().map(|kind| kind.structure > 0).collect()
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Objects of cuSPARSELt: structures in the caller's memory in which the library keeps state of its own, and which point to each
 //! other. The program's have contents of ours ([`cuda_library_rows::attributes`]). A handle keeps the library's own by these
-//! contents: most of them have no function that destroys them, so that nobody says when the program needs one no more.
+//! contents: most of them have no function that destroys them, so the worker cannot know when the program is done with one.
 
 use std::collections::VecDeque;
 
-use cuda_library_rows::attributes::Descriptor;
+use cuda_library_rows::attributes::{Descriptor, FIRST_ARGUMENT, SPARSITY};
 
 use super::handles::charge;
 use super::invoke::Arguments;
@@ -15,8 +15,6 @@ use crate::worker::gpu::{CuResult, CudaError};
 
 /// Objects that a handle keeps. A network uses one plan for each layer; a plan with what it was made of has seven blocks.
 const MAX_KEPT: usize = 64;
-/// Attributes from this number on are arguments of the function that makes an object.
-const FIRST_ARGUMENT: u32 = 100;
 
 /// The reason for which an object cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +183,8 @@ impl<'a> Maker<'a> {
     fn matrix(&mut self, kind: usize, contents: &[u8]) -> Result<u64, Refusal> {
         let descriptor = self.descriptor(kind, contents)?;
         let mut given = given(descriptor, contents);
-        let sparsity = descriptor.attribute(106).and_then(|(index, _)| descriptor.value(index, contents));
+        let sparsity =
+            descriptor.attribute(SPARSITY).and_then(|(index, _)| descriptor.value(index, contents));
         given.extend(sparsity);
         let init = match sparsity {
             Some(_) => "cusparseLtStructuredDescriptorInit",
