@@ -16,7 +16,7 @@ use crate::memory::{Array, Dense, set_i32};
 use crate::numbers::{C64, Type};
 use crate::stream::{Done, Fault, Stream};
 
-/// Bits of a double that a product with emulated precision retains here, since it is none.
+/// The mantissa bits that a product with emulated precision reports. It is computed in double precision here.
 const MANTISSA_BITS: i32 = 53;
 
 /// alpha or beta: one number, or one for each row.
@@ -48,7 +48,7 @@ pub struct Product {
     layouts: [Layout; 4],
     factors: [Factor; 2],
     epilogue: Epilogue,
-    /// Where the bits of emulated precision are wanted; 0 for nowhere.
+    /// The device address for the number of mantissa bits; 0 for none.
     bits: usize,
 }
 
