@@ -21,14 +21,18 @@ const MANTISSA_BITS: i32 = 53;
 
 /// alpha or beta: one number, or one for each row.
 #[derive(Clone, Copy, Debug)]
-enum Factor {
+pub enum Factor {
+    /// One number.
     One(Scalar),
+    /// The type and the device address of the numbers of all rows.
     Rows(Type, usize),
+    /// 0
     Zero,
 }
 
 impl Factor {
-    fn get(self, rows: usize) -> Result<Vec<C64>, Fault> {
+    /// The number of each row when the operation runs.
+    pub fn get(self, rows: usize) -> Result<Vec<C64>, Fault> {
         Ok(match self {
             Self::One(scalar) => vec![scalar.get()?; rows],
             Self::Rows(kind, address) => {
