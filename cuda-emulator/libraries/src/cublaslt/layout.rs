@@ -62,12 +62,7 @@ impl Layout {
         } else {
             moved(base, self.stride.wrapping_mul(index as i64), self.kind)
         };
-        let (rows, columns) =
-            if self.is_by_rows { (self.columns, self.rows) } else { (self.rows, self.columns) };
-        Ok(View {
-            matrix: Matrix::new(self.kind, base, rows, columns, self.leading)?,
-            is_by_rows: self.is_by_rows,
-        })
+        View::new(self.kind, base, [self.rows, self.columns], self.leading, self.is_by_rows)
     }
 }
 
@@ -79,6 +74,18 @@ pub struct View {
 }
 
 impl View {
+    /// A matrix of these rows and columns, which are `leading` elements apart.
+    pub fn new(
+        kind: Type,
+        base: usize,
+        [rows, columns]: [usize; 2],
+        leading: usize,
+        is_by_rows: bool,
+    ) -> Result<Self, Fault> {
+        let (inner, outer) = if is_by_rows { (columns, rows) } else { (rows, columns) };
+        Ok(Self { matrix: Matrix::new(kind, base, inner, outer, leading)?, is_by_rows })
+    }
+
     /// An element.
     pub fn get(self, row: usize, column: usize) -> C64 {
         if self.is_by_rows { self.matrix.get(column, row) } else { self.matrix.get(row, column) }

@@ -16,19 +16,23 @@ use crate::memory::{Array, Dense, set_i32};
 use crate::numbers::{C64, Type};
 use crate::stream::{Done, Fault, Stream};
 
-/// Bits of a double that a product with emulated precision retains here, since it is none.
+/// The mantissa bits that a product with emulated precision reports. It is computed in double precision here.
 const MANTISSA_BITS: i32 = 53;
 
 /// alpha or beta: one number, or one for each row.
 #[derive(Clone, Copy, Debug)]
-enum Factor {
+pub enum Factor {
+    /// One number.
     One(Scalar),
+    /// The type and the device address of the numbers of all rows.
     Rows(Type, usize),
+    /// 0
     Zero,
 }
 
 impl Factor {
-    fn get(self, rows: usize) -> Result<Vec<C64>, Fault> {
+    /// The number of each row when the operation runs.
+    pub fn get(self, rows: usize) -> Result<Vec<C64>, Fault> {
         Ok(match self {
             Self::One(scalar) => vec![scalar.get()?; rows],
             Self::Rows(kind, address) => {
@@ -48,7 +52,7 @@ pub struct Product {
     layouts: [Layout; 4],
     factors: [Factor; 2],
     epilogue: Epilogue,
-    /// Where the bits of emulated precision are wanted; 0 for nowhere.
+    /// The device address for the number of mantissa bits; 0 for none.
     bits: usize,
 }
 

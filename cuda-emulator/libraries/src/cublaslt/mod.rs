@@ -14,6 +14,8 @@ use std::ffi::{c_char, c_int};
 use cublaslt_descriptors as _;
 use cuda_library_rows::attributes::Descriptor;
 pub use epilogue::gelu;
+pub use layout::View;
+pub use matmul::Factor;
 
 use crate::cublas::handle::{VERSION, cublasGetStatusName};
 use crate::cublas::{INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status};

@@ -6,13 +6,16 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::budget::{BUDGET, Budget, Share};
 use super::interleaved::Interleaved;
 use super::mrg32k3a::Mrg32k3a;
 use super::philox::Philox;
 use super::sobol::{MAX_DIMENSIONS, Sobol};
 use super::source::{Source, Value};
 use super::xorwow::Xorwow;
-use super::{LAUNCH_FAILURE, LENGTH_NOT_MULTIPLE, NOT_SUPPORTED, OUT_OF_RANGE, Status, TYPE_ERROR};
+use super::{
+    ALLOCATION_FAILED, LAUNCH_FAILURE, LENGTH_NOT_MULTIPLE, NOT_SUPPORTED, OUT_OF_RANGE, Status, TYPE_ERROR,
+};
 use crate::memory::pointer;
 use crate::stream::{self, Done, Stream};
 
@@ -89,6 +92,16 @@ struct Settings {
 }
 
 impl Settings {
+    /// The bytes of the source's state.
+    fn bytes(self) -> usize {
+        match self.kind {
+            Kind::Xorwow => Interleaved::<Xorwow>::BYTES,
+            Kind::Mrg32k3a => Interleaved::<Mrg32k3a>::BYTES,
+            Kind::Philox | Kind::Mtgp32 | Kind::Mt19937 => Philox::BYTES,
+            Kind::Sobol32 | Kind::Sobol64 => size_of::<Sobol>(),
+        }
+    }
+
     fn source(self) -> Box<dyn Source> {
         let Self { kind, seed, position, dimensions } = self;
         match kind {
@@ -102,8 +115,16 @@ impl Settings {
     }
 }
 
-/// The numbers of a generator, once they have begun.
-type Numbers = Arc<Mutex<Option<Box<dyn Source>>>>;
+/// The numbers of a generator. Captured calls keep them as long as their graphs exist.
+///
+/// # Invariants
+/// `share` has grown to the bytes of each source before that source is made, and there is one source at a time.
+struct Numbers {
+    /// There is one once the numbers have begun.
+    source: Mutex<Option<Box<dyn Source>>>,
+    /// Dropped after the source.
+    share: Mutex<Share>,
+}
 
 /// A `curandGenerator_t`.
 pub struct Generator {
@@ -117,12 +138,18 @@ pub struct Generator {
     results: u64,
     /// The numbers begin with the next call.
     begins: bool,
-    numbers: Numbers,
+    numbers: Arc<Numbers>,
 }
 
 impl Generator {
     /// A new one.
     pub fn new(kind: Kind, is_host: bool) -> Self {
+        Self::within(&BUDGET, kind, is_host)
+    }
+
+    /// A new one, whose state is of this budget.
+    fn within(budget: &'static Budget, kind: Kind, is_host: bool) -> Self {
+        let numbers = Numbers { source: Mutex::default(), share: Mutex::new(Share::new(budget)) };
         Self {
             settings: Settings { kind, seed: 0, position: 0, dimensions: 1 },
             order: if kind.is_quasi() { 201 } else { 101 },
@@ -130,7 +157,7 @@ impl Generator {
             stream: 0,
             results: 0,
             begins: true,
-            numbers: Numbers::default(),
+            numbers: Arc::new(numbers),
         }
     }
 
@@ -207,17 +234,25 @@ impl Generator {
         if self.is_host && (output == 0 || !output.is_multiple_of(align_of::<T>())) && count > 0 {
             return Err(OUT_OF_RANGE);
         }
+        if self.begins {
+            let mut share = self.numbers.share.lock().unwrap_or_else(PoisonError::into_inner);
+            if !share.grow(self.settings.bytes()) {
+                return Err(ALLOCATION_FAILED);
+            }
+        }
         let results = if in_pairs { count / 2 } else { count / dimensions };
         self.results = self.results.wrapping_add(results as u64);
         let beginning = std::mem::take(&mut self.begins).then_some(self.settings);
         let (numbers, is_host) = (self.numbers.clone(), self.is_host);
         let work = move || -> Done {
             let place = if is_host { output as *mut T } else { pointer::<T>(output, count)? };
-            let mut numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut source = numbers.source.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(settings) = beginning {
-                *numbers = Some(settings.source());
+                // The old one drops before the new one is made.
+                *source = None;
+                *source = Some(settings.source());
             }
-            if let Some(source) = numbers.as_deref_mut() {
+            if let Some(source) = source.as_deref_mut() {
                 // SAFETY: `pointer` has checked device memory. Host memory has room for `count` elements, as NVIDIA's
                 // function demands of its caller, who waits for this.
                 unsafe { fill_from(source, place, (dimensions, count / dimensions), &fill) };
@@ -255,4 +290,32 @@ unsafe fn fill_from<T: Value>(
         }
     }
     source.end_dimensions(each as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_within_a_budget() {
+        static LITTLE: Budget = Budget::new(Interleaved::<Mrg32k3a>::BYTES + Philox::BYTES);
+        let fill = |generator: &mut Generator| {
+            let mut places = [0_u32; 8];
+            generator.fill(places.as_mut_ptr() as usize, places.len(), false, u32::plain)
+        };
+        let made = |kind| Generator::within(&LITTLE, kind, true);
+        let (mut first, mut second) = (made(Kind::Mrg32k3a), made(Kind::Mrg32k3a));
+        assert_eq!(fill(&mut second), Ok(()), "a generator has no state before it is used");
+        assert_eq!(fill(&mut first), Err(ALLOCATION_FAILED));
+        assert_eq!(fill(&mut made(Kind::Philox)), Ok(()), "a smaller one");
+        // The new state is in place of the old one.
+        second.set_seed(7).expect("it has a seed");
+        assert_eq!(fill(&mut second), Ok(()));
+        // As a captured call keeps it.
+        let kept = second.numbers.clone();
+        drop(second);
+        assert_eq!(fill(&mut first), Err(ALLOCATION_FAILED));
+        drop(kept);
+        assert_eq!(fill(&mut first), Ok(()), "the bytes were given back");
+    }
 }

@@ -37,6 +37,9 @@ pub struct Interleaved<S> {
 }
 
 impl<S: Stream> Interleaved<S> {
+    /// The bytes of all streams.
+    pub const BYTES: usize = S::COUNT * size_of::<S>();
+
     /// The streams of a seed, behind as many results.
     pub fn new(seed: u64, position: u64) -> Self {
         let (rounds, next) = (position / S::COUNT as u64, (position % S::COUNT as u64) as usize);

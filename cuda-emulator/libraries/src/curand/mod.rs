@@ -3,6 +3,7 @@
 //! cuRAND's generators of its host API, for device and host memory. XORWOW, MRG32k3a, Philox and Sobol's sequences have the numbers
 //! and the order of NVIDIA's library; the Mersenne twisters and the Poisson distribution have others.
 
+mod budget;
 mod generator;
 mod interleaved;
 mod mrg32k3a;
@@ -29,6 +30,7 @@ type Status = i32;
 
 const SUCCESS: Status = 0;
 const NOT_INITIALIZED: Status = 101;
+const ALLOCATION_FAILED: Status = 102;
 const TYPE_ERROR: Status = 103;
 const OUT_OF_RANGE: Status = 104;
 const LENGTH_NOT_MULTIPLE: Status = 105;

@@ -26,6 +26,9 @@ pub struct Philox {
 }
 
 impl Philox {
+    /// The bytes of all counters.
+    pub const BYTES: usize = STREAMS as usize * size_of::<u64>();
+
     /// The streams of a seed, behind as many results.
     pub fn new(seed: u64, position: u64) -> Self {
         let (rounds, started) = (position / (GROUP * STREAMS), position / GROUP % STREAMS);

@@ -18,7 +18,7 @@ type Directions = [u64; 64];
 
 /// The sequences of a generator, one for each dimension.
 pub struct Sobol {
-    directions: Vec<Directions>,
+    directions: &'static [Directions],
     /// The numbers have 64 bits.
     is_wide: bool,
     /// The position up to which all dimensions have had their numbers.
@@ -46,19 +46,23 @@ impl Sobol {
     }
 }
 
-/// The direction numbers of as many dimensions, at most [`MAX_DIMENSIONS`].
-pub fn directions(dimensions: usize) -> Vec<Directions> {
-    let mut first = [0; 64];
-    first.iter_mut().enumerate().for_each(|(bit, direction)| *direction = 1 << (63 - bit));
-    static FEW: LazyLock<JoeKuoD6> = LazyLock::new(JoeKuoD6::minimal);
-    static MORE: LazyLock<JoeKuoD6> = LazyLock::new(JoeKuoD6::standard);
-    static ALL: LazyLock<JoeKuoD6> = LazyLock::new(JoeKuoD6::extended);
-    let parameters: &JoeKuoD6 = match dimensions {
-        0..=1 => return vec![first],
-        2..=100 => &FEW,
+/// The direction numbers of as many dimensions, at most [`MAX_DIMENSIONS`]. All generators share them: 10 MB for all dimensions.
+pub fn directions(dimensions: usize) -> &'static [Directions] {
+    // Most programs have few dimensions. All of them take a while to make.
+    static FEW: LazyLock<Vec<Directions>> = LazyLock::new(|| table(&JoeKuoD6::minimal(), 100));
+    static MORE: LazyLock<Vec<Directions>> = LazyLock::new(|| table(&JoeKuoD6::standard(), 1000));
+    static ALL: LazyLock<Vec<Directions>> = LazyLock::new(|| table(&JoeKuoD6::extended(), MAX_DIMENSIONS));
+    let table: &'static [Directions] = match dimensions {
+        0..=100 => &FEW,
         101..=1000 => &MORE,
         _ => &ALL,
     };
+    &table[..dimensions]
+}
+
+fn table(parameters: &JoeKuoD6, dimensions: usize) -> Vec<Directions> {
+    let mut first = [0; 64];
+    first.iter_mut().enumerate().for_each(|(bit, direction)| *direction = 1 << (63 - bit));
     let others = parameters.dim_params.iter().take(dimensions - 1);
     let others = others.map(|dimension| recurrence(dimension.a, &dimension.m));
     std::iter::once(first).chain(others).collect()
@@ -145,5 +149,20 @@ impl Source for Sobol {
 
     fn end_dimensions(&mut self, each: u64) {
         self.position = self.position.wrapping_add(each);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generators_share_their_direction_numbers() {
+        let all = directions(MAX_DIMENSIONS);
+        for dimensions in [1, 2, 100, 101, 1000, 1001, MAX_DIMENSIONS] {
+            let found = directions(dimensions);
+            assert!(found == &all[..dimensions], "{dimensions}");
+            assert_eq!(Sobol::new(dimensions, true, 0).directions.as_ptr(), found.as_ptr(), "{dimensions}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::sparse::{Matrix, Pattern};
 use crate::cublas::gemm_ex::dense_product;
 use crate::cublas::handle::Scalar;
 use crate::cublas::operation::Operation;
-use crate::cublaslt::gelu;
+use crate::cublaslt::{Factor, gelu};
 use crate::cusparse::{EXECUTION_FAILED, INVALID_VALUE, NOT_SUPPORTED, Status, WORKSPACE, status};
 use crate::memory::{Array, Dense, moved};
 use crate::numbers::{C64, Type};
@@ -56,31 +56,11 @@ impl Epilogue {
 }
 
 /// alpha or beta: a number of the host's, or one for each row in device memory.
-#[derive(Clone, Copy, Debug)]
-enum Factor {
-    One(Scalar),
-    Rows(usize),
-}
-
-impl Factor {
-    fn new(is_vector: bool, address: usize) -> Result<Self, Status> {
-        match (is_vector, address) {
-            (_, 0) => Err(INVALID_VALUE),
-            (true, address) => Ok(Self::Rows(address)),
-            (false, address) => {
-                Scalar::at(false, Type::F32, address).map(Self::One).map_err(|_| INVALID_VALUE)
-            }
-        }
-    }
-
-    fn get(self, rows: usize) -> Result<Vec<C64>, Fault> {
-        Ok(match self {
-            Self::One(scalar) => vec![scalar.get()?; rows],
-            Self::Rows(address) => {
-                let array = Array::new(Type::F32, address, rows)?;
-                (0..rows).map(|row| array.get(row)).collect()
-            }
-        })
+fn scaling(is_vector: bool, address: usize) -> Result<Factor, Status> {
+    match (is_vector, address) {
+        (_, 0) => Err(INVALID_VALUE),
+        (true, address) => Ok(Factor::Rows(Type::F32, address)),
+        (false, address) => Scalar::at(false, Type::F32, address).map(Factor::One).map_err(|_| INVALID_VALUE),
     }
 }
 
@@ -152,9 +132,7 @@ impl Product {
         if matrix.is_sparse {
             return self.pattern.expand(address, index);
         }
-        let view = matrix.open(address, index)?;
-        let dense = Dense::from(matrix.rows, matrix.columns, |row, column| view.get(row, column));
-        Ok(self.operations[which].of(&dense))
+        Ok(self.operations[which].of(&matrix.open(address, index)?.load()))
     }
 
     fn run(&self, factors: [Factor; 2], [a, b, c, d]: [usize; 4]) -> Done {
@@ -206,7 +184,7 @@ unsafe fn queue(
         return Err(INVALID_VALUE);
     }
     let [alpha, beta] = product.are_vectors;
-    let factors = [Factor::new(alpha, factors[0])?, Factor::new(beta, factors[1])?];
+    let factors = [scaling(alpha, factors[0])?, scaling(beta, factors[1])?];
     stream::queue(stream, move || product.run(factors, matrices)).map_err(|_| EXECUTION_FAILED)
 }
 

@@ -10,8 +10,9 @@ use super::check_handle;
 use super::objects::product_of;
 use super::product::Product;
 use crate::cublas::operation::Operation;
+use crate::cublaslt::View;
 use crate::cusparse::{EXECUTION_FAILED, INVALID_VALUE, NOT_SUPPORTED, Status, status};
-use crate::memory::{Array, Dense, Matrix as Stored, moved, pointer, set_i32};
+use crate::memory::{Array, Dense, moved, pointer, set_i32};
 use crate::numbers::{C64, Type};
 use crate::stream::{self, Done, Fault, Stream};
 
@@ -79,33 +80,7 @@ impl Matrix {
     /// The matrix of that index in a batch.
     pub fn open(&self, base: usize, index: usize) -> Result<View, Fault> {
         let base = moved(base, self.stride.wrapping_mul(index as i64), self.kind);
-        let (rows, columns) =
-            if self.is_by_rows { (self.columns, self.rows) } else { (self.rows, self.columns) };
-        let stored = Stored::new(self.kind, base, rows, columns, self.leading)?;
-        Ok(View { stored, is_by_rows: self.is_by_rows })
-    }
-}
-
-/// A matrix in device memory, checked.
-#[derive(Clone, Copy, Debug)]
-pub struct View {
-    stored: Stored,
-    is_by_rows: bool,
-}
-
-impl View {
-    /// An element.
-    pub fn get(self, row: usize, column: usize) -> C64 {
-        if self.is_by_rows { self.stored.get(column, row) } else { self.stored.get(row, column) }
-    }
-
-    /// Changes an element.
-    pub fn set(self, row: usize, column: usize, value: C64) {
-        if self.is_by_rows {
-            self.stored.set(column, row, value);
-        } else {
-            self.stored.set(row, column, value);
-        }
+        View::new(self.kind, base, [self.rows, self.columns], self.leading, self.is_by_rows)
     }
 }
 

@@ -3,6 +3,8 @@
 //! Scaled dot-product attention as one operation: softmax(scale Q Kᵀ) V. The matrix of scores is computed row by row and never
 //! kept, so that the tensors bound the memory.
 
+use super::product::program_length;
+
 /// The sizes of an attention. Several heads of queries may share one of keys and one of values.
 #[derive(Debug)]
 pub struct Attention {
@@ -70,18 +72,14 @@ impl Attention {
 
     /// Calls `body` for each row, except those of queries that do not count.
     fn rows<'a>(&self, inputs: Inputs<'a>, mut body: impl FnMut(Row<'a>)) {
-        let length = |lengths: &[f64], batch: usize, size: usize| {
-            // The program's number: a negative one becomes 0.
-            lengths.get(batch).map_or(size, |length| (*length as usize).min(size))
-        };
         for batch in 0..self.batches {
-            let keys = length(inputs.lengths[1], batch, self.keys);
+            let keys = program_length(inputs.lengths[1].get(batch), self.keys);
             for head in 0..self.heads {
                 let start = |index: usize| {
                     let shared = self.shared[index];
                     (batch * shared + head / (self.heads / shared)) * self.keys * self.depths[index]
                 };
-                for row in 0..length(inputs.lengths[0], batch, self.queries) {
+                for row in 0..program_length(inputs.lengths[0].get(batch), self.queries) {
                     let at = (batch * self.heads + head) * self.queries + row;
                     let query = &inputs.q[at * self.depths[0]..][..self.depths[0]];
                     body(Row { at, query, starts: [start(0), start(1)], keys });

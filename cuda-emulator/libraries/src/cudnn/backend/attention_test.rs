@@ -5,8 +5,7 @@
 
 use std::collections::HashMap;
 
-use half::{bf16, f16};
-
+use super::super::layout::Layout;
 use super::backend_test::{create, finalized, node, numbers, packed, pointwise, refer, set, strided};
 use super::graph::Graph;
 use super::tensor::Tensor;
@@ -325,12 +324,16 @@ fn run(form: Form, graph: &Graph, memory: &mut Memory) {
     graph.run(numbers.into_iter().map(value).collect(), load, store).expect("memory of all tensors");
 }
 
-/// A tensor with its elements in the order batch, head, position, as memory has them: batch, position, head.
-fn stored(kind: i32, dims: Dims, values: &[f64]) -> Vec<u8> {
+/// A tensor in memory in the order batch, position, head. Its elements are in the order batch, head, position.
+fn layout(kind: i32, dims: Dims) -> Layout {
     let [_, heads, length, depth] = dims;
     let strides = [length * heads * depth, depth, heads * depth, 1];
     let kind = [Type::F32, Type::F64, Type::F16].get(kind as usize).copied().unwrap_or(Type::Bf16);
-    let layout = super::super::layout::Layout::new(kind, &dims, &strides).expect("valid");
+    Layout::new(kind, &dims, &strides).expect("valid")
+}
+
+fn stored(kind: i32, dims: Dims, values: &[f64]) -> Vec<u8> {
+    let layout = layout(kind, dims);
     let mut bytes = vec![0; layout.bytes()];
     // SAFETY: there are as many bytes.
     unsafe { layout.write(bytes.as_mut_ptr() as usize, values) };
@@ -338,34 +341,10 @@ fn stored(kind: i32, dims: Dims, values: &[f64]) -> Vec<u8> {
 }
 
 fn loaded(kind: i32, dims: Dims, bytes: &[u8]) -> Vec<f64> {
-    let [_, heads, length, depth] = dims;
-    let mut values = vec![
-        0.0;
-        bytes.len()
-            / if kind == 0 {
-                4
-            } else if kind == 1 {
-                8
-            } else {
-                2
-            }
-    ];
-    let at = |n: i64| {
-        let (d, rest) = (n % depth, n / depth);
-        let (l, rest) = (rest % length, rest / length);
-        ((rest / heads * length + l) * heads + rest % heads) * depth + d
-    };
-    for (n, value) in values.iter_mut().enumerate() {
-        let place = at(n as i64) as usize;
-        let part = |size: usize| &bytes[place * size..][..size];
-        *value = match kind {
-            0 => f64::from(f32::from_le_bytes(part(4).try_into().expect("four"))),
-            1 => f64::from_le_bytes(part(8).try_into().expect("eight")),
-            2 => f16::from_le_bytes(part(2).try_into().expect("two")).to_f64(),
-            _ => bf16::from_le_bytes(part(2).try_into().expect("two")).to_f64(),
-        };
-    }
-    values
+    let layout = layout(kind, dims);
+    assert_eq!(bytes.len(), layout.bytes());
+    // SAFETY: there are as many bytes.
+    unsafe { layout.read(bytes.as_ptr() as usize) }
 }
 
 /// The output by simple loops. Elements are in the order batch, head, position.

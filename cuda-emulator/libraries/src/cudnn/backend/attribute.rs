@@ -29,8 +29,8 @@ pub enum Attribute {
     Unfinished,
 }
 
-/// The kind of descriptor that an attribute refers to. Since a descriptor refers to one of a later kind only, references never
-/// form a chain that is longer than the kinds. A ragged tensor refers to another tensor, which is not ragged.
+/// The kind of descriptor that an attribute refers to. A descriptor of any kind may have the attribute: [`Finalized`] limits the
+/// chains of references.
 fn referred(name: c_int) -> Result<Option<Kind>, Status> {
     Ok(Some(match name {
         201 | 1300 => Kind::OperationGraph,

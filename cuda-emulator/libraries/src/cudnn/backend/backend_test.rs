@@ -204,6 +204,42 @@ fn graphs_that_are_none_are_refused() {
 }
 
 #[test]
+fn graphs_that_need_much_memory_are_refused() {
+    let dims = [1 << 28];
+    let [a, b, c] = [1, 2, 3].map(|uid| tensor(uid, &dims, true));
+    let (from, to) = (tensor(4, &dims, false), tensor(5, &dims, false));
+    let step = |from, to| node(pointwise(21, &[(751, from), (753, to)]));
+    let add = |first, second, to| node(pointwise(0, &[(751, first), (752, second), (753, to)]));
+    assert!(Graph::of(vec![step(from, a), step(a, b), step(b, c), step(c, to)]).is_ok(), "two at once");
+    let three = vec![step(from, a), step(a, b), step(b, c), add(a, c, to)];
+    assert_eq!(Graph::of(three).err(), Some(NOT_SUPPORTED), "three at once");
+    let ragged = |uid| {
+        let made = create(17);
+        assert_eq!(set(made, 901, 1, &[0_i32]), SUCCESS);
+        numbers(made, 902, &[1, 1 << 28]);
+        numbers(made, 903, &[1 << 28, 1]);
+        numbers(made, 906, &[uid]);
+        refer(made, 913, tensor(9, &[2], false));
+        finalized(made)
+    };
+    let [from, to] = [6, 7].map(ragged);
+    assert!(Graph::of(vec![step(from, to)]).is_ok());
+    assert_eq!(Graph::of(vec![add(from, ragged(8), to)]).err(), Some(NOT_SUPPORTED), "ragged ones");
+}
+
+#[test]
+fn chains_of_references_are_short() {
+    let mut last = finalized(create(0));
+    for length in 2..=17 {
+        let next = create(0);
+        refer(next, 750, last);
+        let expected = if length <= 16 { SUCCESS } else { BAD_PARAM };
+        assert_eq!(cudnnBackendFinalize(next), expected, "{length}");
+        last = next;
+    }
+}
+
+#[test]
 fn mistakes_are_refused() {
     let x = tensor(1, &[2, 3], false);
     // SAFETY: null is allowed.
@@ -223,7 +259,7 @@ fn mistakes_are_refused() {
     assert_eq!(set(operation, 750, DESCRIPTOR, &[x]), BAD_PARAM, "another kind");
     assert_eq!(set(operation, 801, DESCRIPTOR, &[x]), BAD_PARAM, "no operation");
     assert_eq!(set(operation, 751, DESCRIPTOR, &[5_u64]), BAD_PARAM, "no handle");
-    assert_eq!(set(open, 805, DESCRIPTOR, &[x]), NOT_SUPPORTED, "an attribute that is none");
+    assert_eq!(set(open, 805, DESCRIPTOR, &[x]), NOT_SUPPORTED, "no such attribute");
     assert_eq!(get::<i64>(open, 906, INT64, 1).0, NOT_FINALIZED);
     assert_eq!(get::<i64>(x, 906, 5, 1).0, BAD_PARAM, "another type");
     assert_eq!(get::<i64>(x, 905, INT64, 1).0, NOT_SUPPORTED, "not set");
@@ -237,7 +273,7 @@ fn mistakes_are_refused() {
     }
     // SAFETY: null is allowed.
     assert_eq!(unsafe { cudnnBackendSetAttribute(open, 902, INT64, 1, std::ptr::null()) }, BAD_PARAM);
-    // Ragged tensors by one that is ragged.
+    // Offsets must lie in memory and must not be ragged themselves.
     let ragged = |offsets| {
         let made = create(17);
         assert_eq!(set(made, 901, 1, &[0_i32]), SUCCESS);

@@ -118,10 +118,16 @@ pub enum Made {
     Pack(Pack),
 }
 
+/// Maximum number of descriptors of which each refers to the next one. Limits the stack that dropping them takes. A plan with a
+/// ragged tensor needs seven.
+const MAX_DEPTH: usize = 16;
+
 /// A descriptor that no longer changes.
 #[derive(Debug)]
 pub struct Finalized {
     kind: Kind,
+    /// The descriptors of the longest chain of references that begins here, at most [`MAX_DEPTH`].
+    depth: usize,
     attributes: Attributes,
     pub made: Made,
 }
@@ -227,6 +233,15 @@ impl Attributes {
         }
     }
 
+    /// The depth of the deepest descriptor that they refer to.
+    fn depth(&self) -> usize {
+        let found = self.0.values().flat_map(|attribute| match attribute {
+            Attribute::Descriptors(found) => &found[..],
+            Attribute::Plain { .. } | Attribute::Unfinished => &[],
+        });
+        found.map(|found| found.depth).max().unwrap_or(0)
+    }
+
     fn with(values: impl IntoIterator<Item = (c_int, Attribute)>) -> Self {
         Self(values.into_iter().collect())
     }
@@ -235,7 +250,11 @@ impl Attributes {
 impl Finalized {
     /// A descriptor of what these attributes describe.
     pub fn new(kind: Kind, attributes: Attributes) -> Result<Self, Status> {
-        Ok(Self { kind, made: attributes.made(kind)?, attributes })
+        let depth = 1 + attributes.depth();
+        if depth > MAX_DEPTH {
+            return Err(BAD_PARAM);
+        }
+        Ok(Self { kind, depth, made: attributes.made(kind)?, attributes })
     }
 
     fn tensor(&self) -> Result<Tensor, Status> {

@@ -11,14 +11,14 @@ use super::descriptor::{Attributes, Made};
 use super::node::Node;
 use super::pack::{Pack, by_value};
 use super::ragged::Ragged;
-use super::tensor::Tensor;
+use super::tensor::{MAX_ALIVE, Tensor};
 use crate::stream::{Done, Fault};
 
 /// Operations in an order in which each follows those that it depends on.
 ///
 /// # Invariants
 /// No tensor is the output of two operations, tensors with the same number are the same, and each virtual tensor is an output
-/// before it is an input.
+/// before it is an input. The tensors whose size no memory bounds and that are alive at once have at most [`MAX_ALIVE`] elements.
 #[derive(Debug)]
 pub struct Graph {
     nodes: Vec<Arc<Node>>,
@@ -81,6 +81,9 @@ impl Graph {
             node.tensors().map(|tensor| (tensor.uid, index)).collect()
         };
         let last = nodes.iter().enumerate().flat_map(uses).collect();
+        if !is_small(&nodes, &last) {
+            return Err(NOT_SUPPORTED);
+        }
         Ok(Self { nodes, last })
     }
 
@@ -149,11 +152,29 @@ impl Graph {
                     None => {}
                 }
             }
-            // The matrices of an attention are much larger than what goes in and comes out.
+            // As `is_small` counts: the matrices of an attention are much larger than what goes in and comes out.
             for tensor in node.tensors().filter(|tensor| self.last[&tensor.uid] == index) {
                 values.remove(&tensor.uid);
             }
         }
         Ok(())
     }
+}
+
+/// Returns whether the tensors whose size no memory bounds have few enough elements at any time. Each is alive from the first to
+/// the last operation that uses it.
+fn is_small(nodes: &[Arc<Node>], last: &HashMap<i64, usize>) -> bool {
+    let (mut alive, mut count) = (HashSet::new(), 0);
+    nodes.iter().enumerate().all(|(index, node)| {
+        let tensors = || node.tensors().filter(|tensor| tensor.is_unbounded());
+        count += tensors().filter(|tensor| alive.insert(tensor.uid)).map(elements).sum::<usize>();
+        let is_small = count <= MAX_ALIVE;
+        let ending = tensors().filter(|tensor| last[&tensor.uid] == index && alive.remove(&tensor.uid));
+        count -= ending.map(elements).sum::<usize>();
+        is_small
+    })
+}
+
+fn elements(tensor: &Tensor) -> usize {
+    tensor.layout.count()
 }

@@ -180,8 +180,7 @@ impl Node {
         product.padding = padding;
         // Numbers of rows, of columns and of products that are added up, per batch.
         let overrides = [1525, 1526, 1527].map(|name| attributes.optional_tensor(name));
-        let mut each = c.dims().to_vec();
-        each.iter_mut().rev().take(2).for_each(|dim| *dim = 1);
+        let each = per_matrix(c.dims());
         let mut inputs = vec![Some(a), Some(b)];
         for sizes in overrides {
             let sizes = sizes?;
@@ -398,9 +397,7 @@ impl Node {
     /// Numbers of each matrix of the first output, if there are any.
     fn per_batch(&self, index: usize, values: &[f64]) -> Option<Vec<f64>> {
         let (sizes, output) = (self.inputs.get(index)?.as_ref()?, self.outputs().next()?);
-        let mut each = output.dims().to_vec();
-        each.iter_mut().rev().take(2).for_each(|dim| *dim = 1);
-        Some(spread(values, sizes.dims(), &each))
+        Some(spread(values, sizes.dims(), &per_matrix(output.dims())))
     }
 
     fn elements(&self, pointwise: Pointwise, factors: [f64; 2], values: &[&[f64]]) -> Vec<f64> {
@@ -438,6 +435,13 @@ impl Node {
         }
         first
     }
+}
+
+/// The sizes of a tensor of one number for each matrix of a tensor of these sizes.
+fn per_matrix(dims: &[usize]) -> Vec<usize> {
+    let mut each = dims.to_vec();
+    each.iter_mut().rev().take(2).for_each(|dim| *dim = 1);
+    each
 }
 
 fn attention_inputs<'a>(value: impl Fn(usize) -> &'a [f64]) -> Inputs<'a> {

@@ -50,8 +50,7 @@ impl Product {
     pub fn multiply(&self, a: &[f64], b: &[f64], [m, n, k]: [Option<Vec<f64>>; 3]) -> Vec<f64> {
         let mut c = Vec::with_capacity(self.count * self.m * self.n);
         let at = |sizes: &Option<Vec<f64>>, batch: usize, size: usize| {
-            // The program's number: a negative one becomes 0.
-            sizes.as_ref().map_or(size, |sizes| (sizes[batch] as usize).min(size))
+            program_length(sizes.as_ref().map(|sizes| &sizes[batch]), size)
         };
         let batches = self.factors[0].places().zip(self.factors[1].places());
         for (batch, (first, second)) in batches.enumerate() {
@@ -73,6 +72,11 @@ impl Product {
         }
         c
     }
+}
+
+/// A length that the program may have given, at most `size`. A negative one becomes 0.
+pub fn program_length(value: Option<&f64>, size: usize) -> usize {
+    value.map_or(size, |value| (*value as usize).min(size))
 }
 
 #[cfg(test)]

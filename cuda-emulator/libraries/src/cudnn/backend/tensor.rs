@@ -9,6 +9,8 @@ use crate::numbers::Type;
 
 /// Maximum number of elements of a virtual or ragged tensor. Limits what a graph allocates: no memory of the program's bounds it.
 const MAX_VIRTUAL: usize = 1 << 28;
+/// Maximum number of elements of all such tensors that a graph needs at the same time.
+pub const MAX_ALIVE: usize = 2 * MAX_VIRTUAL;
 
 /// A tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,10 +54,15 @@ impl Tensor {
         if !offsets.as_ref().is_none_or(is_plain) || tensor.is_by_value && offsets.is_some() {
             return Err(BAD_PARAM);
         }
-        if (tensor.is_virtual || offsets.is_some()) && tensor.layout.count() > MAX_VIRTUAL {
+        if tensor.is_unbounded() && tensor.layout.count() > MAX_VIRTUAL {
             return Err(NOT_SUPPORTED);
         }
         Ok(tensor)
+    }
+
+    /// Returns whether no memory of the program's bounds its size.
+    pub fn is_unbounded(&self) -> bool {
+        self.is_virtual || self.offsets.is_some()
     }
 
     pub fn dims(&self) -> &[usize] {
