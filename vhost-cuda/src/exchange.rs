@@ -105,7 +105,8 @@ struct Answer {
     offer: Offer,
 }
 
-type Token = [u8; TOKEN_BYTES];
+/// The secret by which another session asks for an offer.
+pub type Token = [u8; TOKEN_BYTES];
 
 /// The budgets for the files of a session's offers.
 #[derive(Clone, Debug)]

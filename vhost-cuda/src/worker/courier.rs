@@ -9,9 +9,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use super::gpu::{Courier, Driver};
 use super::sharing::Sharing;
-use crate::exchange::{COMMUNICATOR, HANDLE_BYTES, Offer, TOKEN_BYTES};
-
-type Token = [u8; TOKEN_BYTES];
+use crate::exchange::{COMMUNICATOR, HANDLE_BYTES, Offer, Token};
 
 /// Has the emulator pass files through the exchange.
 pub fn start(gpu: &Driver, sharing: &'static Sharing) {

@@ -227,7 +227,7 @@ pub extern "C" fn curandGeneratePoisson(
 /// A table of direction numbers that stays for ever.
 macro_rules! directions {
     ($name:ident: $type:ty, $bits:literal, $set:literal) => {
-        /// Tells the direction numbers of Sobol's sequences, without the scrambled ones.
+        /// Returns the direction numbers of Sobol's sequences, without the scrambled ones.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(place: *mut *const $type, set: c_int) -> Status {
             static TABLE: OnceLock<Vec<$type>> = OnceLock::new();

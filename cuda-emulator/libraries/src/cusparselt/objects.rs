@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use cublaslt_descriptors::objects::Kind;
+use cublaslt_descriptors::objects::{Kind, SPARSITY};
 
 use super::check_handle;
 use super::product::Product;
@@ -17,8 +17,6 @@ const CONFIG_ID: u32 = 0;
 const CONFIG_MAX_ID: c_int = 1;
 /// Algorithms. All compute the same.
 const CONFIGURATIONS: u64 = 2;
-/// The number of the attribute that only a structured matrix has.
-const SPARSITY: u32 = 106;
 
 /// Makes a matrix.
 ///
@@ -129,7 +127,7 @@ macro_rules! attributes {
             status(set())
         }
 
-        /// Tells an attribute.
+        /// Returns the value of an attribute.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(
             handle: *const usize, object: u64, number: c_int, value: *mut u8, bytes: usize,
@@ -151,7 +149,7 @@ attributes! {
     "selection" check_selection: cusparseLtMatmulAlgSetAttribute cusparseLtMatmulAlgGetAttribute;
 }
 
-/// Tells an attribute.
+/// Returns the value of an attribute.
 ///
 /// # Safety
 ///

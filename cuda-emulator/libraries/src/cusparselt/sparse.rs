@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use cublaslt_descriptors::objects::Kind;
+use cublaslt_descriptors::objects::{Kind, SPARSITY};
 
 use super::check_handle;
 use super::objects::product_of;
@@ -16,7 +16,7 @@ use crate::memory::{Array, Dense, moved, pointer, set_i32};
 use crate::numbers::{C64, Type};
 use crate::stream::{self, Done, Fault, Stream};
 
-/// What a compressed matrix is a multiple of, in bytes.
+/// The size of a compressed matrix is a multiple of this, in bytes.
 const ALIGNMENT: usize = 16;
 
 /// A matrix in device memory, or several.
@@ -46,7 +46,7 @@ impl Matrix {
             let value = of.value(contents, number) as i64;
             usize::try_from(value).ok().filter(|value| (1..1 << 31).contains(value)).ok_or(INVALID_VALUE)
         };
-        let (index, _) = of.descriptor.attribute(106).ok_or(NOT_SUPPORTED)?;
+        let (index, _) = of.descriptor.attribute(SPARSITY).ok_or(NOT_SUPPORTED)?;
         let is_sparse = of.descriptor.value(index, contents).is_some();
         let kind = Type::new(of.value(contents, 104) as c_int).ok_or(NOT_SUPPORTED)?;
         if !matches!(kind, Type::F16 | Type::Bf16 | Type::F32 | Type::I8 | Type::I32) {
@@ -346,7 +346,7 @@ fn compress(pattern: Result<Pattern, Status>, from: usize, to: usize, stream: St
     status(queue())
 }
 
-/// Tells sizes: of a compressed matrix, and of a buffer that compressing needs.
+/// Returns the size of the compressed matrix and of the buffer for compression.
 ///
 /// # Safety
 ///
@@ -394,7 +394,7 @@ pub unsafe extern "C" fn cusparseLtSpMMAPrune2(
     prune(unsafe { of_matrix(handle, matrix, is_a, op) }, from, to, algorithm, stream)
 }
 
-/// Tells whether the zeros are in the pattern.
+/// Checks that the zeros form the pattern.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseLtSpMMAPruneCheck(
     handle: *const usize,

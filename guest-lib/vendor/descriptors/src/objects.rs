@@ -6,6 +6,7 @@
 use std::sync::LazyLock;
 
 use cuda_library_rows::Library;
+pub use cuda_library_rows::attributes::SPARSITY;
 use cuda_library_rows::attributes::{Attribute, Descriptor, FIRST_ARGUMENT};
 
 /// `cusparseStatus_t`

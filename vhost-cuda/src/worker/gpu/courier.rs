@@ -5,8 +5,7 @@ use std::ffi::c_int;
 
 use crate::worker::sharing::Sharing;
 
-/// A token of the exchange.
-type Token = [u8; crate::exchange::TOKEN_BYTES];
+use crate::exchange::Token;
 
 /// As in `cuda-emulator/src/driver/ipc/files.rs`.
 #[repr(C)]

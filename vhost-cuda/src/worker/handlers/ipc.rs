@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 
 use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
 
-use crate::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, TOKEN_BYTES};
+use crate::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, Token};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError, HANDLE_TYPE_FILE, RawIpcHandle};
@@ -19,8 +19,6 @@ use crate::worker::words::{EMULATED, EMULATED_DESCRIPTOR, handle_with};
 const LOCATION_DEVICE: u32 = 1;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
-
-type Token = [u8; TOKEN_BYTES];
 
 /// The file behind a handle of the emulator's; none for NVIDIA's.
 fn file_behind(handle: &[u8; HANDLE_BYTES]) -> CuResult<Option<File>> {

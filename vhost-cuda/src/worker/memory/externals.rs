@@ -8,14 +8,11 @@ use std::collections::HashMap;
 
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
-use crate::exchange::TOKEN_BYTES;
+use crate::exchange::Token;
 use crate::worker::gpu::{CUexternalMemory, CuResult, CudaError};
 
 /// Most imports and most mappings of a session.
 const MAX_ENTRIES: usize = 1 << 16;
-
-/// The token under which an allocation is offered to other processes.
-pub type Token = [u8; TOKEN_BYTES];
 
 /// An allocation that was imported.
 #[derive(Debug)]
@@ -177,6 +174,7 @@ impl Externals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::TOKEN_BYTES;
 
     const NAME: u64 = FIRST_HANDLE;
     const TOKEN: Token = [7; TOKEN_BYTES];

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
 
 use super::array_maps::{ArrayMaps, Changes, Part};
-use super::externals::{Externals, Token, Unused};
+use super::externals::{Externals, Unused};
+use crate::exchange::Token;
 use crate::worker::gpu::{CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError};
 
 /// Most reservations, allocations and mappings of a session, each.

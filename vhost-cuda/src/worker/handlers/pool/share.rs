@@ -7,14 +7,12 @@ use std::os::fd::FromRawFd;
 
 use virtio_cuda_protocol::cuda::{DevicePtr, MemoryPoolId};
 
-use crate::exchange::{HANDLE_BYTES, Offer, POINTER, POOL, TOKEN_BYTES};
+use crate::exchange::{HANDLE_BYTES, Offer, POINTER, POOL, Token};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError, HANDLE_TYPE_FILE, RawIpcHandle};
 use crate::worker::pools;
 use crate::worker::quota;
-
-type Token = [u8; TOKEN_BYTES];
 
 /// Offers a pool, as a file.
 pub fn cuMemPoolExportToShareableHandle(cx: &mut CallContext<'_>, pool: MemoryPoolId) -> CuResult<(Token,)> {
