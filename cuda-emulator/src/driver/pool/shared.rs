@@ -190,3 +190,31 @@ impl SharedPool {
         Ok((ptr, piece.bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::device;
+
+    #[test]
+    fn a_late_write_to_freed_memory_reaches_nobody() {
+        // SAFETY: follows no pointer.
+        assert_eq!(unsafe { device::cuInit(0) }, CUresult::CUDA_SUCCESS);
+        let device = device::device(0).unwrap();
+        let pool = SharedPool::new().unwrap();
+        // A size that nothing else in this process asks for.
+        let bytes = 0x123_4000;
+        let first = pool.allocate(device, bytes).unwrap();
+        let late = first as *mut u8;
+        // SAFETY: an allocation of this test's.
+        unsafe { late.write_volatile(1) };
+        assert_eq!(pool.free(device, first), Ok(bytes));
+        // SAFETY: freed memory stays mapped, and only another allocation may get it: there is none.
+        unsafe { late.write_volatile(2) };
+        let second = pool.allocate(device, bytes).unwrap();
+        assert_eq!(second, first, "the place is used again");
+        // SAFETY: an allocation of this test's.
+        assert_eq!(unsafe { late.read_volatile() }, 0, "a hole of the file");
+        assert_eq!(pool.free(device, second), Ok(bytes));
+    }
+}
