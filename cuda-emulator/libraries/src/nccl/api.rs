@@ -13,7 +13,8 @@ use super::identity::{self, Id};
 use super::operation::{Function, Operation, Scalar};
 use super::split::{Late, NO_COLOR, begin};
 use super::{
-    IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR, SUCCESS, SYSTEM_ERROR, Status, group, status,
+    CUDA_ERROR, IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR, SUCCESS, SYSTEM_ERROR, Status,
+    group, status,
 };
 use crate::handles::{self, Handle};
 use crate::stream::Stream;
@@ -29,7 +30,7 @@ const NOT_BLOCKING: c_int = 0;
 /// The last error of a function, for `ncclGetLastError`.
 static LAST: AtomicI32 = AtomicI32::new(SUCCESS);
 
-/// A buffer that `ncclCommRegister` was told of. The CPU needs no such thing.
+/// A registered buffer. The CPU has no use for registrations.
 struct Registration;
 
 /// The end of an exported function.
@@ -45,7 +46,7 @@ fn answer(result: Result<(), Status>) -> Status {
 fn text(status: Status) -> &'static CStr {
     match status {
         SUCCESS => c"no error",
-        1 => c"unhandled cuda error",
+        CUDA_ERROR => c"unhandled cuda error",
         SYSTEM_ERROR => c"unhandled system error",
         3 => c"internal error",
         INVALID_ARGUMENT => c"invalid argument",
@@ -87,6 +88,28 @@ unsafe fn returns_at_once(config: *const u8) -> bool {
     bytes >= end && unsafe { config.add(BLOCKING_OFFSET).cast::<c_int>().read_unaligned() } == NOT_BLOCKING
 }
 
+/// Hands a communicator's handle out, and completes it, now or at the end of the thread's group. If that fails now, the handle
+/// ends again and is null. One that a group has handed out is the program's to destroy.
+///
+/// # Safety
+///
+/// `place` is null or has room for a handle.
+unsafe fn hand_out(
+    place: *mut Handle,
+    late: Late,
+    complete: impl FnOnce() -> Result<(), Status>,
+) -> Result<(), Status> {
+    let handle = handles::make::<Late>(late);
+    // SAFETY: this function's contract is the same.
+    let result = unsafe { put(place, handle) }.and_then(|()| complete());
+    if result.is_err_and(|error| error != IN_PROGRESS) {
+        handles::end::<Late>(handle);
+        // SAFETY: as above. That it is null is the error already.
+        let _ = unsafe { put(place, 0) };
+    }
+    result
+}
+
 /// # Safety
 ///
 /// As `ncclCommInitRankConfig`.
@@ -102,13 +125,19 @@ unsafe fn init_rank(
     }
     let number = |number: c_int| usize::try_from(number).map_err(|_| INVALID_ARGUMENT);
     let new = Communicator::join(id, number(rank)?, number(ranks)?, Place::current()?)?;
-    // SAFETY: not null, so there is room by this function's contract.
-    unsafe { put(comm, handles::make::<Late>(Arc::new(OnceLock::from(new.clone())))) }?;
     // SAFETY: by this function's contract.
-    if !unsafe { returns_at_once(config) } {
-        return group::complete(new);
-    }
-    if new.is_complete() { Ok(()) } else { Err(IN_PROGRESS) }
+    let at_once = unsafe { returns_at_once(config) };
+    let complete = |new: Arc<Communicator>| {
+        if !at_once {
+            group::complete(new)
+        } else if new.is_complete() {
+            Ok(())
+        } else {
+            Err(IN_PROGRESS)
+        }
+    };
+    // SAFETY: not null, so there is room by this function's contract.
+    unsafe { hand_out(comm, Arc::new(OnceLock::from(new.clone())), || complete(new)) }
 }
 
 /// # Safety
@@ -121,18 +150,27 @@ unsafe fn init_all(comms: *mut Handle, count: c_int, devices: *const c_int) -> R
     }
     let id = identity::create()?;
     group::start();
+    let mut handed_out = 0;
     let made = (0..ranks).try_for_each(|rank| {
         // SAFETY: not null, so a device for each rank by this function's contract.
         let device = if devices.is_null() { rank as c_int } else { unsafe { devices.add(rank).read() } };
         let new = Communicator::join(&id, rank, ranks, Place::of(device)?)?;
         // SAFETY: a place for each rank by this function's contract.
-        unsafe { put(comms.add(rank), handles::make::<Late>(Arc::new(OnceLock::from(new.clone())))) }?;
-        group::complete(new)
+        unsafe { hand_out(comms.add(rank), Arc::new(OnceLock::from(new.clone())), || group::complete(new)) }
+            .inspect(|()| handed_out += 1)
     });
     if let Err(error) = made {
         group::note(error);
     }
-    group::end()
+    group::end().and(made).inspect_err(|_| {
+        for rank in 0..handed_out {
+            // SAFETY: as above; the place has the handle.
+            unsafe {
+                handles::end::<Late>(comms.add(rank).read());
+                comms.add(rank).write(0);
+            }
+        }
+    })
 }
 
 /// # Safety
@@ -145,10 +183,12 @@ unsafe fn split(comm: Handle, color: c_int, key: c_int, place: *mut Handle) -> R
     }
     let late = Late::default();
     let begun = begin(&old, color, key, late.clone())?;
-    let handle = if color == NO_COLOR { 0 } else { handles::make::<Late>(late) };
-    // SAFETY: not null, so there is room by this function's contract.
-    unsafe { put(place, handle) }?;
-    group::split(begun)
+    if color == NO_COLOR {
+        // SAFETY: not null, so there is room by this function's contract.
+        return unsafe { put(place, 0) }.and_then(|()| group::split(begun));
+    }
+    // SAFETY: as above.
+    unsafe { hand_out(place, late, || group::split(begun)) }
 }
 
 fn operate(
@@ -239,7 +279,7 @@ exported! {
         unsafe { split(comm, color, key, new) }
     };
 
-    /// What was queued goes on by itself.
+    /// Returns at once: queued operations complete by themselves.
     ncclCommFinalize pncclCommFinalize (comm: Handle) find(comm).map(drop);
 
     /// Ends a communicator when its operations have ended.
@@ -436,7 +476,7 @@ unsafe fn make_operator(
         Scalar::Known(bytes)
     };
     // SAFETY: not null, so there is room by this function's contract.
-    unsafe { put(operator, communicator.make_operator(kind, scalar)) }
+    unsafe { put(operator, communicator.make_operator(kind, scalar)?) }
 }
 
 /// The text of an error, and that of the last one.
@@ -465,4 +505,33 @@ macro_rules! texts {
 texts! {
     ncclGetErrorString ncclGetLastError ncclResetDebugInit;
     pncclGetErrorString pncclGetLastError pncclResetDebugInit;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_handle_of_what_is_not_completed_ends() {
+        let (mut place, mut known) = (7, 0);
+        let late = Late::default();
+        let mut make = |result| {
+            let at = &raw mut place;
+            let complete = || {
+                // SAFETY: a place of this test's, which has the handle now.
+                known = unsafe { at.read() };
+                assert!(handles::with(known, |_: &mut Late| ()).is_some());
+                result
+            };
+            // SAFETY: the same place.
+            let answer = unsafe { hand_out(at, late.clone(), complete) };
+            // SAFETY: as above.
+            (answer, unsafe { at.read() }, handles::with(known, |_: &mut Late| ()).is_some())
+        };
+        assert_eq!(make(Err(SYSTEM_ERROR)), (Err(SYSTEM_ERROR), 0, false));
+        let (answer, handle, is_known) = make(Err(IN_PROGRESS));
+        assert!(answer == Err(IN_PROGRESS) && handle != 0 && is_known);
+        assert!(handles::end::<Late>(handle));
+        assert_eq!(Arc::strong_count(&late), 1);
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::channel::Links;
 use super::driver::{Event, Place, capture_of};
@@ -13,12 +13,21 @@ use super::identity::{self, Id};
 use super::operation::{Operation, Reduction, Scalar};
 use super::peers::{self, PAUSE, Watch};
 use super::segment::{ABSENT, CLAIMED, FAILED, JOINED, LEFT, MAX_RANKS, Segment};
-use super::task::{Advance, Scale, Task};
-use super::{CUDA_ERROR, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR, SUCCESS, Status};
+use super::task::{Advance, Scale, Task, reaches};
+use super::{CUDA_ERROR, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR, SUCCESS, Status, locked};
 use crate::stream::{Done, Fault, Stream, queue};
 
 /// Numbers of operators with a scalar begin here; those of NCCL are below.
 const FIRST_OPERATOR: i32 = 1 << 10;
+/// The maximum number of such operators of a communicator.
+const MAX_OPERATORS: usize = 1 << 12;
+
+/// Operators with a scalar.
+struct Scalars {
+    known: HashMap<i32, (Kind, Scalar)>,
+    /// The number of the next one: none is used twice.
+    next: i32,
+}
 
 /// A communicator.
 pub struct Communicator {
@@ -33,15 +42,11 @@ pub struct Communicator {
     links: Mutex<Links>,
     /// The end of the operations that were queued last. Held while operations are queued.
     last: Mutex<Option<Event>>,
-    /// Operators with a scalar.
-    scalars: Mutex<HashMap<i32, (Kind, Scalar)>>,
-    operators: AtomicI32,
-    /// The number of the last split.
+    scalars: Mutex<Scalars>,
+    /// The number of the last split that was begun.
     pub splits: AtomicU64,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The number of the last split that was gathered, or has failed.
+    pub gathered: AtomicU64,
 }
 
 impl Communicator {
@@ -74,9 +79,9 @@ impl Communicator {
             place,
             error: AtomicI32::new(SUCCESS),
             last: Mutex::default(),
-            scalars: Mutex::default(),
-            operators: AtomicI32::new(FIRST_OPERATOR),
+            scalars: Mutex::new(Scalars { known: HashMap::new(), next: FIRST_OPERATOR }),
             splits: AtomicU64::new(0),
+            gathered: AtomicU64::new(0),
         }))
     }
 
@@ -119,7 +124,7 @@ impl Communicator {
         if let Some(operator) = Operator::new(number) {
             return Ok(Reduction { operator, scalar: None });
         }
-        match locked(&self.scalars).get(&number) {
+        match locked(&self.scalars).known.get(&number) {
             Some((of, scalar)) if *of == kind => {
                 Ok(Reduction { operator: Operator::Sum, scalar: Some(*scalar) })
             }
@@ -128,15 +133,22 @@ impl Communicator {
     }
 
     /// Makes an operator that multiplies by a scalar before it adds.
-    pub fn make_operator(&self, kind: Kind, scalar: Scalar) -> i32 {
-        let number = self.operators.fetch_add(1, Ordering::Relaxed);
-        locked(&self.scalars).insert(number, (kind, scalar));
-        number
+    ///
+    /// Errors: there are too many.
+    pub fn make_operator(&self, kind: Kind, scalar: Scalar) -> Result<i32, Status> {
+        let mut scalars = locked(&self.scalars);
+        if scalars.known.len() >= MAX_OPERATORS {
+            return Err(INVALID_USAGE);
+        }
+        let number = scalars.next;
+        scalars.next = number.checked_add(1).ok_or(INVALID_USAGE)?;
+        scalars.known.insert(number, (kind, scalar));
+        Ok(number)
     }
 
     /// Ends such an operator. Operations that were given have its value.
     pub fn end_operator(&self, number: i32) -> Result<(), Status> {
-        locked(&self.scalars).remove(&number).map(drop).ok_or(INVALID_ARGUMENT)
+        locked(&self.scalars).known.remove(&number).map(drop).ok_or(INVALID_ARGUMENT)
     }
 
     /// Queues operations in a stream. What was queued before comes first, in whichever stream it is.
@@ -215,6 +227,10 @@ impl Communicator {
         let (mut watch, mut doubted) = (Watch::default(), None);
         while !tasks.is_empty() {
             let bell = self.segment.bell(self.rank);
+            // The program may have freed it since the last look, during a wait or an earlier step.
+            if !tasks.iter().all(Task::is_there) {
+                return Err(CUDA_ERROR);
+            }
             let waits = pass(&mut tasks, links)?;
             let Some(waits) = waits else {
                 doubted = None;
@@ -266,7 +282,8 @@ fn pass(tasks: &mut Vec<Task>, links: &mut Links) -> Result<Option<u64>, Status>
         if !is_first {
             return true;
         }
-        // SAFETY: the memory of its operation was checked before the first pass.
+        // SAFETY: its memory was there just before this pass. Device memory that is freed meanwhile stays mapped, and nothing else
+        // comes to its addresses; pinned memory is freed when no work is under way.
         match unsafe { task.advance(links) } {
             Ok(Advance::Done) => {
                 moved = true;
@@ -282,11 +299,6 @@ fn pass(tasks: &mut Vec<Task>, links: &mut Links) -> Result<Option<u64>, Status>
         Some(status) => Err(status),
         None => Ok((!moved).then_some(waits)),
     }
-}
-
-fn reaches(address: usize, bytes: usize) -> bool {
-    // Tests have no device.
-    cfg!(test) || crate::stream::reaches(address, bytes)
 }
 
 /// The scalar of an operation, which may lie in device memory.

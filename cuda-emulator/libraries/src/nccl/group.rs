@@ -29,6 +29,9 @@ struct Queued {
     operation: Operation,
 }
 
+/// The maximum number of communicators, splits and operations of a group together.
+const MAX_CALLS: usize = 1 << 16;
+
 thread_local! {
     static GROUP: RefCell<Group> = RefCell::default();
 }
@@ -56,26 +59,30 @@ pub fn discard() {
 }
 
 /// Notes an error of a call.
-pub fn note(error: Status) -> Status {
+pub fn note(error: Status) {
     GROUP.with_borrow_mut(|group| {
         if group.depth > 0 {
             group.error.get_or_insert(error);
         }
     });
-    error
 }
 
 /// Does something now, or at the end of the thread's group.
+///
+/// Errors: those of what it does now; the group is too long.
 fn now_or_later(add: impl FnOnce(&mut Group)) -> Result<(), Status> {
     let alone = GROUP.with_borrow_mut(|group| {
         if group.depth > 0 {
+            if group.joined.len() + group.splits.len() + group.operations.len() >= MAX_CALLS {
+                return Err(INVALID_USAGE);
+            }
             add(group);
-            return None;
+            return Ok(None);
         }
         let mut alone = Group::default();
         add(&mut alone);
-        Some(alone)
-    });
+        Ok(Some(alone))
+    })?;
     alone.map_or(Ok(()), Group::run)
 }
 

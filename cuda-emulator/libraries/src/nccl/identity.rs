@@ -4,7 +4,7 @@
 //! its own ids.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -14,7 +14,7 @@ use super::driver::{fetch, offer, withdraw};
 use super::segment::Segment;
 #[cfg(test)]
 use super::tests::{fetch, offer, withdraw};
-use super::{INVALID_ARGUMENT, SYSTEM_ERROR, Status};
+use super::{INVALID_ARGUMENT, SYSTEM_ERROR, Status, locked};
 
 /// `NCCL_UNIQUE_ID_BYTES`
 pub const ID_BYTES: usize = 128;
@@ -40,7 +40,7 @@ struct Known {
 
 fn known() -> MutexGuard<'static, Known> {
     static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(&KNOWN)
 }
 
 fn handle_of(id: &Id) -> Handle {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! NCCL. The ranks of a communicator are of one process or of several. They share a memory file ([`segment`]), which whoever
-//! has the communicator's id gets ([`identity`]).
+//! NCCL. The ranks of a communicator are of one process or of several. They share a memory file ([`segment`]);
+//! every process that has the communicator's id gets it ([`identity`]).
 //!
 //! * [`channel`]: a ring of bytes from each rank to each other one.
 //! * [`task`]: a transfer through such rings, which goes on as far as it can and never waits; [`operation`] says which transfers
@@ -28,6 +28,8 @@ mod task;
 #[cfg(test)]
 mod tests;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 /// `ncclResult_t`
 type Status = i32;
 
@@ -38,6 +40,10 @@ const INVALID_ARGUMENT: Status = 4;
 const INVALID_USAGE: Status = 5;
 const REMOTE_ERROR: Status = 6;
 const IN_PROGRESS: Status = 7;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The body of an exported function, as a status.
 fn status(result: Result<(), Status>) -> Status {

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::segment::{ABSENT, CLAIMED, FAILED, LEFT, Segment};
-use super::{REMOTE_ERROR, SYSTEM_ERROR, Status};
+use super::{REMOTE_ERROR, SYSTEM_ERROR, Status, locked};
 
 /// The time without a sign of life after which a process counts as ended. A process that a debugger stops for longer does, too.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,7 +43,7 @@ pub fn show(segment: &Arc<Segment>, rank: usize) {
     let slot = segment.slot(rank);
     slot.process.store(u64::from(std::process::id()), Ordering::Relaxed);
     slot.namespace.store(namespace(), Ordering::Relaxed);
-    let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut living = locked(&LIVING);
     let is_first = living.is_empty();
     living.push(Living { segment: Arc::downgrade(segment), rank });
     drop(living);
@@ -56,7 +56,7 @@ pub fn show(segment: &Arc<Segment>, rank: usize) {
 fn beat() {
     loop {
         thread::sleep(BEAT);
-        let mut living = LIVING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut living = locked(&LIVING);
         living.retain(|Living { segment, rank }| {
             let segment = segment.upgrade();
             segment.is_some_and(|segment| {

@@ -3,14 +3,17 @@
 //! The memory that the ranks of a communicator share. It is as long as the maximum number of ranks needs; the kernel gives
 //! memory to the pages that are used only.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
+
+use super::locked;
 
 /// The maximum number of ranks of a communicator.
 pub const MAX_RANKS: usize = 64;
@@ -18,6 +21,11 @@ pub const MAX_RANKS: usize = 64;
 pub const ROOM: usize = 1 << 17;
 /// Words of a communicator's id.
 pub const ID_WORDS: usize = 16;
+
+/// The maximum number of mappings of this process, each of which takes [`BYTES`] of its addresses.
+const MAX_MAPPED: usize = 1 << 10;
+/// The captures that are remembered; older ones have ended, unless as many run at once.
+const MAX_CAPTURES: usize = 64;
 
 const RINGS: usize = size_of::<Head>().next_multiple_of(4096);
 const BYTES: usize = RINGS + MAX_RANKS * MAX_RANKS * ROOM;
@@ -46,7 +54,7 @@ pub struct Slot {
     pub namespace: AtomicU64,
     /// Grows as long as the process lives.
     pub beat: AtomicU64,
-    /// What it says for a split, by the parity of the split's number: the ranks are never further apart than one.
+    /// Its part in the current and the previous split, indexed by the number's parity. Ranks are at most one split apart.
     pub splits: [Split; 2],
 }
 
@@ -83,8 +91,22 @@ struct Head {
     ends: [[Ends; MAX_RANKS]; MAX_RANKS],
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// One of at most [`MAX_MAPPED`] values.
+struct Counted(&'static AtomicUsize);
+
+impl Counted {
+    /// Errors: there are too many.
+    fn new(count: &'static AtomicUsize) -> io::Result<Self> {
+        let more = |count| (count < MAX_MAPPED).then_some(count + 1);
+        let result = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        result.map(|_| Self(count)).map_err(|_| io::ErrorKind::OutOfMemory.into())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A mapping of that memory.
@@ -94,9 +116,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Segment {
     base: *mut u8,
     /// The captures that have operations of ranks of this process: the number of the capture, and the rank.
-    captures: Mutex<Vec<(u64, usize)>>,
+    captures: Mutex<VecDeque<(u64, usize)>>,
     /// The devices of ranks of this process.
     devices: Mutex<Vec<i32>>,
+    _counted: Counted,
 }
 
 // SAFETY: the head is atomic, the rings are only accessed by raw copies, and the mapping belongs to no thread.
@@ -114,15 +137,24 @@ impl Segment {
         Ok((Self::map(&file)?, file))
     }
 
-    /// Maps the file of another process, which is not trusted: it must be as long for ever.
+    /// Maps the file of another process, which is not trusted.
+    ///
+    /// Errors: its size is wrong or could shrink, or this process has too many mappings.
     pub fn map(file: &File) -> io::Result<Self> {
+        static MAPPED: AtomicUsize = AtomicUsize::new(0);
         if !fcntl_get_seals(file)?.contains(SealFlags::SHRINK) || file.metadata()?.len() != BYTES as u64 {
             return Err(io::ErrorKind::InvalidData.into());
         }
+        let counted = Counted::new(&MAPPED)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at a place that nothing uses.
         let base = unsafe { mmap(std::ptr::null_mut(), BYTES, access, MapFlags::SHARED, file, 0) }?;
-        Ok(Self { base: base.cast(), captures: Mutex::default(), devices: Mutex::default() })
+        Ok(Self {
+            base: base.cast(),
+            captures: Mutex::default(),
+            devices: Mutex::default(),
+            _counted: counted,
+        })
     }
 
     fn head(&self) -> &Head {
@@ -182,7 +214,8 @@ impl Segment {
         let _ = futex::wait(&self.slot(rank).bell, futex::Flags::empty(), bell, Some(&time));
     }
 
-    /// A rank of this process has that device. False: another one has it. In one stream they would wait for each other for ever.
+    /// Reserves a device for a rank of this process. Returns false if another rank has it: in one stream they would wait for
+    /// each other for ever.
     pub fn occupy(&self, device: i32) -> bool {
         let mut devices = locked(&self.devices);
         let is_free = !devices.contains(&device);
@@ -192,7 +225,7 @@ impl Segment {
         is_free
     }
 
-    /// The rank with that device is no more.
+    /// Releases the device of a rank that has ended.
     pub fn vacate(&self, device: i32) {
         locked(&self.devices).retain(|known| *known != device);
     }
@@ -205,7 +238,10 @@ impl Segment {
             return false;
         }
         if !captures.contains(&(capture, rank)) {
-            captures.push((capture, rank));
+            if captures.len() == MAX_CAPTURES {
+                captures.pop_front();
+            }
+            captures.push_back((capture, rank));
         }
         true
     }
@@ -215,5 +251,31 @@ impl Drop for Segment {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own (invariant).
         let _ = unsafe { munmap(self.base.cast(), BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_mappings_is_limited() {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let mut all: Vec<Counted> = (0..MAX_MAPPED).map(|_| Counted::new(&COUNT).unwrap()).collect();
+        assert_eq!(Counted::new(&COUNT).err().map(|error| error.kind()), Some(io::ErrorKind::OutOfMemory));
+        all.pop();
+        all.push(Counted::new(&COUNT).unwrap());
+        drop(all);
+        assert_eq!(COUNT.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_last_captures_are_remembered() {
+        let (segment, _) = Segment::create().unwrap();
+        assert!(segment.capture(0, 1) && segment.capture(0, 1) && !segment.capture(0, 2));
+        assert!((1..MAX_CAPTURES as u64).all(|capture| segment.capture(capture, 1)));
+        assert!(!segment.capture(0, 2) && segment.capture(1000, 1));
+        assert_eq!(locked(&segment.captures).len(), MAX_CAPTURES);
+        assert!(!segment.capture(1, 2) && segment.capture(0, 2), "the oldest one is forgotten");
     }
 }

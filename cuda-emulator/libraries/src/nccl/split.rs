@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use super::communicator::Communicator;
 use super::identity::{self, ID_BYTES, Id};
 use super::segment::{ID_WORDS, Segment, Split};
-use super::{INVALID_ARGUMENT, Status, peers};
+use super::{INVALID_ARGUMENT, INVALID_USAGE, Status, peers};
 
 /// `NCCL_SPLIT_NOCOLOR`
 pub const NO_COLOR: i32 = -1;
@@ -36,11 +36,17 @@ fn part(segment: &Segment, rank: usize, number: u64) -> &Split {
 }
 
 /// Tells the others this rank's colour and key.
+///
+/// Errors: the last split was not gathered. A second one would take the place of the one before it, which others may not have
+/// read.
 pub fn begin(old: &Arc<Communicator>, color: i32, key: i32, new: Late) -> Result<Begun, Status> {
     if color < NO_COLOR {
         return Err(INVALID_ARGUMENT);
     }
-    let number = old.splits.fetch_add(1, Ordering::Relaxed) + 1;
+    let last = old.gathered.load(Ordering::Acquire);
+    let number = last + 1;
+    let begun = old.splits.compare_exchange(last, number, Ordering::AcqRel, Ordering::Relaxed);
+    begun.map_err(|_| INVALID_USAGE)?;
     let own = part(old.segment(), old.rank, number);
     own.color.store(color, Ordering::Relaxed);
     own.key.store(key, Ordering::Relaxed);
@@ -52,9 +58,15 @@ pub fn begin(old: &Arc<Communicator>, color: i32, key: i32, new: Late) -> Result
 impl Begun {
     /// Waits until all ranks have told theirs. The first rank of a colour makes the new communicator's id.
     pub fn gather(&mut self) -> Result<(), Status> {
+        let result = self.try_gather();
+        self.old.gathered.store(self.number, Ordering::Release);
+        result
+    }
+
+    fn try_gather(&mut self) -> Result<(), Status> {
         let (old, number) = (&self.old, self.number);
-        let told = |rank| part(old.segment(), rank, number).number.load(Ordering::Acquire) == number;
-        peers::wait_until(old.segment(), (old.rank, old.ranks), told)?;
+        let known = |rank| part(old.segment(), rank, number).number.load(Ordering::Acquire);
+        peers::wait_until(old.segment(), (old.rank, old.ranks), |rank| known(rank) >= number)?;
         if self.color == NO_COLOR {
             return Ok(());
         }
@@ -65,6 +77,10 @@ impl Begun {
                 is_one.then(|| (part.key.load(Ordering::Relaxed), rank))
             })
             .collect();
+        // One that has given splits up may be ahead.
+        if (0..old.ranks).any(|rank| known(rank) != number) {
+            return Err(INVALID_USAGE);
+        }
         members.sort_unstable();
         self.first = members[0].1;
         self.ranks = members.len();
@@ -97,5 +113,12 @@ impl Begun {
         // Nobody else fills the place in.
         let _ = self.new.set(new.clone());
         Ok(Some(new))
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        // A group that ends before it gathers gives the split up.
+        self.old.gathered.fetch_max(self.number, Ordering::AcqRel);
     }
 }

@@ -5,7 +5,11 @@
 
 use super::channel::Links;
 use super::element::{Kind, Operator, finish, fold, scale};
+#[cfg(test)]
+pub use super::tests::reaches;
 use super::{INVALID_USAGE, Status};
+#[cfg(not(test))]
+pub use crate::stream::reaches;
 
 /// Bytes that are reduced, or multiplied, at a time.
 const BLOCK: usize = 1 << 15;
@@ -267,6 +271,17 @@ impl Task {
             Self::Receive(receive) => (0, 1 << receive.from),
             Self::Reduce(_) => (0, u64::MAX),
         }
+    }
+
+    /// Returns whether its memory is there.
+    pub fn is_there(&self) -> bool {
+        let (reads, writes, bytes) = match self {
+            Self::Copy { from, to, bytes } => (Some(*from), Some(*to), *bytes),
+            Self::Send(send) => (Some(send.address), None, send.label.bytes),
+            Self::Receive(receive) => (None, Some(receive.address), receive.label.bytes),
+            Self::Reduce(reduce) => (Some(reduce.own), Some(reduce.result), reduce.label.bytes),
+        };
+        bytes == 0 || [reads, writes].into_iter().flatten().all(|address| reaches(address, bytes))
     }
 
     /// Goes on.

@@ -18,7 +18,7 @@ use super::identity::{self, ID_BYTES, Id};
 use super::operation::{Function, Operation, Reduction, Scalar};
 use super::segment::{FAILED, ROOM};
 use super::split::{self, NO_COLOR};
-use super::{INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR, SUCCESS, SYSTEM_ERROR};
+use super::{CUDA_ERROR, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR, SUCCESS, SYSTEM_ERROR, group};
 
 /// The files that this process has offered: other processes open them by their descriptors.
 static OFFERED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
@@ -39,6 +39,13 @@ pub fn fetch(handle: &Handle) -> Option<File> {
 }
 
 pub fn withdraw(_: &Handle) {}
+
+/// Addresses that are no device memory any more.
+static GONE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+pub fn reaches(address: usize, bytes: usize) -> bool {
+    !GONE.lock().unwrap().iter().any(|gone| (address..address + bytes).contains(gone))
+}
 
 /// An element type for tests.
 trait Number: Copy + PartialEq + std::fmt::Debug + Send + Sync + 'static {
@@ -237,7 +244,7 @@ fn operators_with_a_scalar_multiply_first() {
         let count = ROOM / 8 + 77;
         let (buffer, mut other) = (elements::<f64>(communicator.rank, count), vec![0.0; count]);
         let scalar = (communicator.rank as f64 + 0.5).to_ne_bytes();
-        let number = communicator.make_operator(Kind::F64, Scalar::Known(scalar));
+        let number = communicator.make_operator(Kind::F64, Scalar::Known(scalar)).unwrap();
         let reduction = communicator.reduction(Kind::F64, number).unwrap();
         assert_eq!(communicator.reduction(Kind::F32, number).err(), Some(INVALID_ARGUMENT));
         let reduce = operation(Function::AllReduce, &buffer, &mut other, count, 0);
@@ -249,6 +256,56 @@ fn operators_with_a_scalar_multiply_first() {
         communicator.end_operator(number).unwrap();
         assert_eq!(communicator.reduction(Kind::F64, number).err(), Some(INVALID_ARGUMENT));
     });
+}
+
+#[test]
+fn operators_and_groups_have_limits() {
+    in_threads(1, |communicator| {
+        let make = || communicator.make_operator(Kind::F64, Scalar::Known([0; 8]));
+        let last = (0..4096).fold(0, |_, _| make().unwrap());
+        assert_eq!(make(), Err(INVALID_USAGE));
+        communicator.end_operator(last).unwrap();
+        assert_eq!(make(), Ok(last + 1), "no number is used twice");
+
+        group::start();
+        assert!((0..1 << 16).all(|_| group::complete(communicator.clone()).is_ok()));
+        assert_eq!(group::complete(communicator.clone()), Err(INVALID_USAGE));
+        group::discard();
+        assert_eq!(group::complete(communicator.clone()), Ok(()), "outside a group");
+    });
+}
+
+/// Memory that the program frees while its operation waits: in the first step of an operation, and in the one after it.
+#[test]
+fn memory_that_goes_during_a_wait_is_not_written() {
+    for (function, count) in [(Function::Receive, 10), (Function::AllReduce, 2)] {
+        let id = identity::create().unwrap();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| join(&id, 1, 2));
+            let communicator = join(&id, 0, 2);
+            let other = other.join().unwrap();
+            let (sent, mut buffer) = (vec![1_f32; count], vec![0_f32; count]);
+            let sum = Some(Reduction { operator: Operator::Sum, scalar: None });
+            let reduction = if function == Function::AllReduce { sum } else { None };
+            let peer = if function == Function::Receive { 1 } else { 0 };
+            let receives = operation(function, &sent, &mut buffer, count, peer);
+            let last = &raw const buffer[count - 1] as usize;
+            let waiting = {
+                let communicator = communicator.clone();
+                scope.spawn(move || run(&communicator, &[Operation { reduction, ..receives }]))
+            };
+            thread::sleep(Duration::from_millis(50));
+            GONE.lock().unwrap().push(last);
+            let mut of_other = vec![0_f32; count];
+            let function = if function == Function::Receive { Function::Send } else { function };
+            let sends = operation(function, &sent, &mut of_other, count, 0);
+            run(&other, &[Operation { reduction, ..sends }]);
+            waiting.join().unwrap();
+            GONE.lock().unwrap().retain(|gone| *gone != last);
+            assert_eq!(communicator.error(), CUDA_ERROR);
+            assert_eq!(buffer[count - 1], 0.0, "nothing was written");
+        });
+    }
 }
 
 /// A ring of long messages that no channel has room for, two for each rank, and one to itself.
@@ -298,6 +355,31 @@ fn a_split_makes_communicators_by_colour_and_key() {
         }
         assert_eq!(split::begin(&communicator, -2, 0, Arc::default()).err(), Some(INVALID_ARGUMENT));
     });
+}
+
+#[test]
+fn a_split_begins_when_the_last_one_was_gathered() {
+    let id = identity::create().unwrap();
+    let communicators = [0, 1].map(|rank| {
+        let device = Place::imagined(rank as i32);
+        Communicator::join(&id, rank, 2, device).unwrap()
+    });
+    let begin = |rank: usize| split::begin(&communicators[rank], 0, 0, Arc::default());
+    let (mut first, mut second) = (begin(0).unwrap(), begin(1).unwrap());
+    assert_eq!(begin(0).err(), Some(INVALID_USAGE));
+    first.gather().unwrap();
+    second.gather().unwrap();
+    // Given up: the other one, which is behind, does not wait for it.
+    drop(begin(0).unwrap());
+    drop(begin(0).unwrap());
+    let _third = begin(0).unwrap();
+    let mut behind = begin(1).unwrap();
+    assert_eq!(behind.gather(), Err(INVALID_USAGE));
+    // A failed one is no obstacle. The next two were told before the other rank failed.
+    communicators[0].fail(SYSTEM_ERROR);
+    let gather = || begin(1).unwrap().gather();
+    assert_eq!([gather(), gather(), gather()], [Ok(()), Ok(()), Err(REMOTE_ERROR)]);
+    assert!(begin(1).is_ok());
 }
 
 #[test]

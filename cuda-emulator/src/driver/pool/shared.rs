@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::driver::device::{CUdeviceptr, Device};
 use crate::driver::result::{CUresult, CuResult};
+use crate::driver::vmm::spare;
 use crate::memory::RangeKind;
 
 /// Bytes of the file, of which only those that are allocated exist.
@@ -133,15 +134,18 @@ impl SharedPool {
         if piece.bytes > SPACE || piece.offset > SPACE - piece.bytes {
             return Err(out_of_memory);
         }
-        device.memory.charge(piece.pages()).map_err(|_| out_of_memory)?;
-        let (bytes, protection) = (piece.pages() as usize, libc::PROT_READ | libc::PROT_WRITE);
+        let pages = piece.pages();
+        device.memory.charge(pages).map_err(|_| out_of_memory)?;
+        let ptr = spare::reserve(pages, PAGE, 0).inspect_err(|_| device.memory.discharge(pages))?;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
         let (file, offset) = (self.file.as_raw_fd(), piece.offset as libc::off_t);
-        let any = std::ptr::null_mut();
-        // SAFETY: no MAP_FIXED: a place that nothing uses; the range lies inside the file, which never shrinks.
-        let place = unsafe { libc::mmap(any, bytes, protection, libc::MAP_SHARED, file, offset) };
-        let ptr = place as u64;
+        let place = ptr as *mut c_void;
+        // SAFETY: a place that is this call's alone; the range lies inside the file, which never shrinks.
+        let place = unsafe { libc::mmap(place, pages as usize, protection, flags, file, offset) };
         if place == libc::MAP_FAILED || !device.memory.add_host_range(ptr, piece.bytes, RangeKind::Device) {
-            device.memory.discharge(piece.pages());
+            // SAFETY: the place is no valid range, and still this call's alone.
+            unsafe { spare::give_back(ptr, pages) };
+            device.memory.discharge(pages);
             return Err(out_of_memory);
         }
         Ok(ptr)
@@ -153,7 +157,7 @@ impl SharedPool {
         let piece = pieces.remove(&ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         device.memory.remove_host_range(ptr);
         // SAFETY: a mapping of this value, which is no valid range any more.
-        unsafe { libc::munmap(ptr as *mut c_void, piece.pages() as usize) };
+        unsafe { spare::give_back(ptr, piece.pages()) };
         device.memory.discharge(piece.pages());
         if !self.imported {
             let (offset, bytes) = (piece.offset as libc::off_t, piece.pages() as libc::off_t);
@@ -184,5 +188,33 @@ impl SharedPool {
         device.memory.mark_initialised(ptr, piece.bytes);
         pieces.insert(ptr, piece);
         Ok((ptr, piece.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::device;
+
+    #[test]
+    fn a_late_write_to_freed_memory_reaches_nobody() {
+        // SAFETY: follows no pointer.
+        assert_eq!(unsafe { device::cuInit(0) }, CUresult::CUDA_SUCCESS);
+        let device = device::device(0).unwrap();
+        let pool = SharedPool::new().unwrap();
+        // A size that nothing else in this process asks for.
+        let bytes = 0x123_4000;
+        let first = pool.allocate(device, bytes).unwrap();
+        let late = first as *mut u8;
+        // SAFETY: an allocation of this test's.
+        unsafe { late.write_volatile(1) };
+        assert_eq!(pool.free(device, first), Ok(bytes));
+        // SAFETY: freed memory stays mapped, and only another allocation may get it: there is none.
+        unsafe { late.write_volatile(2) };
+        let second = pool.allocate(device, bytes).unwrap();
+        assert_eq!(second, first, "the place is used again");
+        // SAFETY: an allocation of this test's.
+        assert_eq!(unsafe { late.read_volatile() }, 0, "a hole of the file");
+        assert_eq!(pool.free(device, second), Ok(bytes));
     }
 }

@@ -3,6 +3,7 @@
 //! which of the other.
 
 mod api;
+pub(super) mod spare;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -13,7 +14,7 @@ use cuda_abi::{CUmemAllocationProp, CUmemLocation};
 
 use super::device::{self, CUdevice, CUdeviceptr, Device};
 use super::handle::{Handle, Registry};
-use super::memory::place::{Place, blank, reserve_place};
+use super::memory::place::{Place, blank};
 use super::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
 
@@ -247,7 +248,7 @@ pub(super) fn reserve(bytes: u64, alignment: u64, hint: u64) -> CuResult<CUdevic
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let alignment = alignment.max(GRANULARITY);
-    let base = reserve_place(bytes, alignment, hint)?;
+    let base = spare::reserve(bytes, alignment, hint)?;
     reserved().insert(base, Reservation { bytes, maps: BTreeMap::new(), published: BTreeMap::new() });
     Ok(base)
 }
@@ -259,7 +260,7 @@ pub(super) fn free(ptr: CUdeviceptr, bytes: u64) -> CuResult<()> {
     found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     table.remove(&ptr);
     // SAFETY: the reservation's own mapping (invariant), which nothing is mapped into any more.
-    unsafe { libc::munmap(ptr as *mut c_void, bytes as usize) };
+    unsafe { spare::give_back(ptr, bytes) };
     Ok(())
 }
 
