@@ -282,7 +282,7 @@ mod tests {
     fn what_a_descriptor_points_to_crosses_with_it() {
         let text = "descriptor other 64 init set\nother 0 N 4 0\nother 1 P 8 0 pointer\n\
                     descriptor d 64 init set\nd 0 OTHER 8 0 descriptor:other\n";
-        let rows = parse::library("x", "f(d: described d, s: in stream)\n", text).expect("valid");
+        let rows = parse::library("x", "f(d: described d, s: in stream, n: i32)\n", text).expect("valid");
         let library: &'static Library = Box::leak(Box::new(rows));
         let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
         let [of_other, of_d] = &library.descriptors[..] else { panic!("{library:?}") };
@@ -291,7 +291,7 @@ mod tests {
             of_other.set(0, n, &mut other);
             of_other.set(1, pointer, &mut other);
             of_d.set(0, other.as_ptr() as u64, &mut d);
-            let given = [d.as_ptr() as u64, &raw const stream as u64];
+            let given = [d.as_ptr() as u64, &raw const stream as u64, 1];
             let arguments = Arguments { number: 0, library, call, given: &given };
             let mut block = Vec::new();
             // SAFETY: both descriptors are locals of these kinds, and the stream is a local.
@@ -301,9 +301,9 @@ mod tests {
                 arguments.write(&slots, &mut block, &mut key).expect("fits");
                 (slots, key.get())
             };
-            assert_eq!(slots[..], [PRESENT, stream]);
-            assert_eq!(block[2 * 8 + of_d.bytes..], other[..of_other.bytes]);
-            assert_eq!(of_d.value(0, &block[2 * 8..]), Some(PRESENT), "no address crosses");
+            assert_eq!(slots[..], [PRESENT, stream, 1]);
+            assert_eq!(block[3 * 8 + of_d.bytes..], other[..of_other.bytes]);
+            assert_eq!(of_d.value(0, &block[3 * 8..]), Some(PRESENT), "no address crosses");
             key
         };
         assert_eq!(cross(1, 0x1000), cross(1, 0x2000));
