@@ -44,7 +44,7 @@ pub enum Kind {
 impl Kind {
     /// The kind of that number.
     ///
-    /// Errors: there is none, or its numbers are not known here.
+    /// Errors: no generator has this number, or the emulator does not have the generator.
     pub fn of(number: c_int) -> Result<Self, Status> {
         Ok(match number {
             100 | 101 => Self::Xorwow,
@@ -81,7 +81,7 @@ impl Kind {
     }
 }
 
-/// What the numbers begin with.
+/// The settings from which a sequence of numbers begins.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     kind: Kind,

@@ -24,7 +24,7 @@ type Matrix = [Values; 3];
 /// A recurrence modulo a number below 2^32.
 struct Recurrence {
     modulus: u64,
-    /// What the values are multiplied with. The first factor is negative.
+    /// The factors of the values. The first one is subtracted.
     factors: Values,
 }
 

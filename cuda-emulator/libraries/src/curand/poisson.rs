@@ -7,7 +7,8 @@ use super::values::normal_quantile;
 
 /// The largest mean that has a table.
 const MAX_TABLE: f64 = 2000.0;
-/// What is less probable, compared with the most probable number, is left out: no 32 bits lead there.
+/// Numbers whose probability, divided by that of the most probable number, is lower are left out: 32 random bits never lead to
+/// them.
 const LEAST: f64 = 1e-14;
 
 /// A distribution.

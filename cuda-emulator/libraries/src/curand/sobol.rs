@@ -13,7 +13,8 @@ use super::values::{normal_quantile, uniform};
 /// The most dimensions that cuRAND has.
 pub const MAX_DIMENSIONS: usize = 20_000;
 
-/// What the bits of a position stand for. The upper halves of the first 32 are those of sequences of 32 bits.
+/// The direction numbers of a dimension, one for each bit of a position. The upper halves of the first 32 are the direction
+/// numbers of sequences of 32 bits.
 type Directions = [u64; 64];
 
 /// The sequences of a generator, one for each dimension.

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use super::interleaved::Stream;
 use super::values::{normal, normal_double, uniform, uniform_double};
 
-/// What is added to the counter in each step.
+/// The increment of the counter in each step.
 const WEYL: u32 = 362_437;
 /// The logarithm of the distance between streams.
 const DISTANCE: usize = 67;

@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// What becomes of the elements of all ranks.
+/// An operator that makes one element of the elements of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     Sum,

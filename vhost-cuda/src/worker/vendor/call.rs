@@ -19,7 +19,7 @@ use super::describe::{ALIGNMENT, describe, described_bytes};
 use super::handles::{Handles, Locked};
 use super::invoke::Arguments;
 use super::load::Loaded;
-use super::objects::{self, Block, Objects};
+use super::objects::{Block, Objects, Refusal};
 use crate::worker::gpu::{CuResult, CudaError, STREAM_LEGACY};
 use crate::worker::objects::{Object, Reserved};
 use crate::worker::run::call::CallContext;
@@ -60,35 +60,6 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
         return Err(CudaError::UNKNOWN);
     }
     Ok(())
-}
-
-/// The reason for not calling a function.
-enum Refusal {
-    /// The call is malformed.
-    Cuda(CudaError),
-    /// The library's own status says it.
-    Status(i32),
-}
-
-impl From<CudaError> for Refusal {
-    fn from(error: CudaError) -> Self {
-        Self::Cuda(error)
-    }
-}
-
-impl From<objects::Refusal> for Refusal {
-    fn from(refusal: objects::Refusal) -> Self {
-        match refusal {
-            objects::Refusal::Status(status) => Self::Status(status),
-            objects::Refusal::Cuda(error) => Self::Cuda(error),
-        }
-    }
-}
-
-impl From<BadSize> for Refusal {
-    fn from(_: BadSize) -> Self {
-        Self::Cuda(CudaError::INVALID_VALUE)
-    }
 }
 
 /// A call that is about to be made.

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use cuda_library_rows::attributes::{Descriptor, FIRST_ARGUMENT, SPARSITY};
+use cuda_library_rows::block::BadSize;
 
 use super::handles::charge;
 use super::invoke::Arguments;
@@ -16,13 +17,25 @@ use crate::worker::gpu::{CuResult, CudaError};
 /// Objects that a handle keeps. A network uses one plan for each layer; a plan with what it was made of has seven blocks.
 const MAX_KEPT: usize = 64;
 
-/// The reason for which an object cannot be made.
+/// The reason for not calling a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The library's status.
-    Status(i32),
-    /// Ours.
+    /// The call is malformed, or ours has failed.
     Cuda(CudaError),
+    /// The library's own status says it.
+    Status(i32),
+}
+
+impl From<CudaError> for Refusal {
+    fn from(error: CudaError) -> Self {
+        Self::Cuda(error)
+    }
+}
+
+impl From<BadSize> for Refusal {
+    fn from(_: BadSize) -> Self {
+        Self::Cuda(CudaError::INVALID_VALUE)
+    }
 }
 
 /// Memory for a structure of the library's, zeroed. It stays where it is.

@@ -18,7 +18,7 @@ pub struct Product {
     factors: [Batches; 2],
     /// Number of matrices of the result.
     count: usize,
-    /// What elements of the result get that lie outside of the overridden sizes.
+    /// The value of the elements of the result that lie outside of the overridden sizes.
     pub padding: f64,
 }
 
