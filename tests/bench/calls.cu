@@ -46,6 +46,34 @@ static void idle(const Effort &effort) {
     metric.report("%");
 }
 
+__global__ void add_one(int *value) { ++*value; }
+
+// A number that the GPU has, for the program: alone, and once a kernel has computed it, as PyTorch's `.item()`.
+static void read_back(double budget, cudaStream_t stream) {
+    int *device, *pinned;
+    if (!is_wanted("read_back_synchronize") && !is_wanted("launch_read_back_synchronize")) return;
+    CHECK(cudaMalloc(&device, sizeof(int)));
+    CHECK(cudaMemset(device, 0, sizeof(int)));
+    CHECK(cudaMallocHost(&pinned, sizeof(int)));
+    auto fetch = [&] {
+        CHECK(cudaMemcpyAsync(pinned, device, sizeof(int), cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+    };
+    latency("read_back_synchronize", 10, budget, fetch);
+    int expected = -1;
+    latency("launch_read_back_synchronize", 10, budget, [&] {
+        add_one<<<1, 1, 0, stream>>>(device);
+        fetch();
+        if (expected >= 0 && *pinned != expected) {
+            fprintf(stderr, "launch_read_back_synchronize: read %d, not %d\n", *pinned, expected);
+            exit(1);
+        }
+        expected = *pinned + 1;
+    });
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFree(device));
+}
+
 static void calls(const Effort &effort) {
     double budget = effort.budget;
     cudaStream_t stream;
@@ -94,6 +122,16 @@ static void calls(const Effort &effort) {
         empty<<<1, 1>>>();
         synchronize();
     });
+    latency("launch_stream_synchronize", 10, budget, [&] {
+        empty<<<1, 1, 0, stream>>>();
+        CHECK(cudaStreamSynchronize(stream));
+    });
+    latency("launch_event_synchronize", 10, budget, [&] {
+        empty<<<1, 1, 0, stream>>>();
+        CHECK(cudaEventRecord(event, stream));
+        CHECK(cudaEventSynchronize(event));
+    });
+    read_back(budget, stream);
     handed_over(budget);
     sustained("launch_loop", 0, effort.loop / 2, effort.limit, [] { empty<<<1, 1>>>(); }, synchronize);
     latency("cudaEventRecord", 100, budget, [&] { CHECK(cudaEventRecord(event, stream)); }, synchronize);

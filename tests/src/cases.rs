@@ -223,6 +223,7 @@ pub const CASES: &[Case] = &[
     Case::new("host_functions"),
     Case::new("stream_values"),
     Case::new("short_waits"),
+    Case::new("repeated_launches"),
     Case::new("captured_graphs"),
     Case::new("graph_values"),
     Case::new("green_contexts"),

@@ -71,6 +71,7 @@ fn collect(suite: &mut Suite) {
     suite.test("launches_allocate_nothing", launches_allocate_nothing);
     suite.test("functions_of_graphs_are_forgotten", functions_of_graphs_are_forgotten);
     suite.test("short_copies_are_waited_for_by_a_word", short_copies_are_waited_for_by_a_word);
+    suite.test("launches_are_prepared", launches_are_prepared);
     suite.test("streams_do_not_wait_for_copies_of_others", streams_do_not_wait_for_copies_of_others);
     if native_runtimes(&suite.kit().programs).is_empty() {
         suite.skip("nvidias_runtime_is_named", "NVIDIA's libcudart.so.13 is not here");
@@ -512,14 +513,24 @@ fn functions_of_graphs_are_forgotten(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
+/// Runs cases with a daemon that has `variable`, and returns its log.
+fn log_of_cases_with(kit: &Kit, (variable, value): (&str, &str), names: &[&str]) -> Result<String> {
+    let options =
+        DaemonOptions { environment: vec![(variable.into(), value.into())], ..DaemonOptions::default() };
+    let mut route = route(kit, &options)?;
+    for name in names {
+        let case = case(name);
+        let outcome = finish(kit, &route, case.program, case.args)?;
+        outcome.expect_exit(case.exit)?;
+        let expected = case.expected_stdout().context("The case has an expected output")?;
+        ensure!(outcome.stdout == expected, "{name} prints something else\n{outcome}");
+    }
+    Ok(daemon(&mut route)?.log())
+}
+
 /// With the emulator only on request; on a GPU every case does so.
 fn short_copies_are_waited_for_by_a_word(kit: &Kit) -> Result<()> {
-    let options = DaemonOptions {
-        environment: vec![("VHOST_CUDA_SIGNAL".into(), "1".into())],
-        ..DaemonOptions::default()
-    };
-    let mut route = route(kit, &options)?;
-    for name in [
+    let names = [
         "pinned_memory",
         "copies",
         "error_semantics",
@@ -533,16 +544,38 @@ fn short_copies_are_waited_for_by_a_word(kit: &Kit) -> Result<()> {
         "per_thread_stream",
         "managed_moves",
         "device_assert",
-    ] {
-        let case = case(name);
-        let outcome = finish(kit, &route, case.program, case.args)?;
-        outcome.expect_exit(case.exit)?;
-        let expected = case.expected_stdout().context("The case has an expected output")?;
-        ensure!(outcome.stdout == expected, "{name} prints something else\n{outcome}");
-    }
-    let log = daemon(&mut route)?.log();
+    ];
+    let log = log_of_cases_with(kit, ("VHOST_CUDA_SIGNAL", "1"), &names)?;
     ensure!(log.contains("a thread waits by a word"), "nobody waits by a word\n{log}");
     ensure!(!log.contains("cannot write a word"), "the device cannot write it\n{log}");
+    Ok(())
+}
+
+/// As above. All launches are prepared, from the first one.
+fn launches_are_prepared(kit: &Kit) -> Result<()> {
+    let names = [
+        "repeated_launches",
+        "error_semantics",
+        "device_printf",
+        "device_assert",
+        "capture",
+        "captured_graphs",
+        "device_graphs",
+        "dynamic_parallelism",
+        "copies_in_streams",
+        "green_contexts",
+        "texture_references",
+        "context_holders",
+        "events_streams",
+        "threads_share",
+        "per_thread_stream",
+        "crowds",
+        "managed_moves",
+        "several_devices",
+    ];
+    let log = log_of_cases_with(kit, ("VHOST_CUDA_PREPARE", "1"), &names)?;
+    ensure!(log.contains("a function is prepared: Ok(())"), "nothing is prepared\n{log}");
+    ensure!(!log.contains("does not end"), "the driver refuses to end one\n{log}");
     Ok(())
 }
 

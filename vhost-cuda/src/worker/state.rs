@@ -19,7 +19,7 @@ use super::memory::host_memory::HostMemory;
 use super::memory::mapper::Mapper;
 use super::memory::pages::GuestPages;
 use super::memory::pools::Pools;
-use super::memory::prints::LoadedCode;
+use super::memory::prints::{Abilities, LoadedCode};
 use super::memory::reservations::Reservations;
 use super::memory::window::Window;
 use super::objects::Objects;
@@ -32,6 +32,7 @@ use super::run::exec_callbacks::ExecCallbacks;
 use super::run::order::Order;
 use super::run::output::Output;
 use super::run::outstanding::OutstandingCalls;
+use super::run::prepared::Preparing;
 use super::run::signal;
 use super::run::time_limit::TimeLimit;
 use super::run::turns::Turns;
@@ -67,9 +68,11 @@ pub struct SessionState {
     pub emulated: bool,
     /// See [`super::run::signal`].
     pub signals: bool,
+    /// See [`super::run::prepared`].
+    pub preparing: Preparing,
     /// Calls that keep copies from being waited for in that way ([`signal::runs`]).
     pub unwaited: OutstandingCalls,
-    /// Records whether the loaded code may print.
+    /// Records what the loaded code may do.
     pub code: LoadedCode,
     /// Windows that calls use.
     pub holds: Holds,
@@ -181,6 +184,8 @@ impl SessionState {
         limits: SessionLimits,
     ) -> Self {
         let signals = signal::is_wanted(limits.emulated);
+        let preparing = Preparing::new(limits.emulated);
+        let preparing_wanted = preparing.is_wanted();
         Self {
             gpu,
             images,
@@ -193,8 +198,9 @@ impl SessionState {
             copy_time: CopyTime::default(),
             emulated: limits.emulated,
             signals,
+            preparing,
             unwaited: OutstandingCalls::default(),
-            code: LoadedCode::new(!signals),
+            code: LoadedCode::new(Abilities { prints: !signals, launches: !preparing_wanted }),
             holds: Holds::default(),
             graphs: Graphs::default(),
             exec_callbacks: ExecCallbacks::default(),

@@ -103,6 +103,11 @@ impl Trace {
         Ok(())
     }
 
+    /// Returns whether work is being measured.
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
     /// No longer measures, if it did.
     pub fn stop(&self) {
         let _turn = self.turn.lock();

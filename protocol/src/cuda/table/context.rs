@@ -11,27 +11,27 @@ macro_rules! context_calls {
             /// Retains the primary context of `device` and names it `context` (the same name each time).
             0x0201 custom cuDevicePrimaryCtxRetain(device: DeviceOrdinal, context: ContextId) -> () [no_context];
             /// Gives one retain back.
-            0x0202 custom cuDevicePrimaryCtxRelease_v2(device: DeviceOrdinal) -> () [no_context may_print];
+            0x0202 custom cuDevicePrimaryCtxRelease_v2(device: DeviceOrdinal) -> () [no_context may_print changes_launches];
             /// Destroys everything in the primary context; its name becomes free.
-            0x0203 custom cuDevicePrimaryCtxReset_v2(device: DeviceOrdinal) -> () [no_context may_print];
+            0x0203 custom cuDevicePrimaryCtxReset_v2(device: DeviceOrdinal) -> () [no_context may_print changes_launches];
             /// Flags for the primary context.
-            0x0204 custom cuDevicePrimaryCtxSetFlags_v2(device: DeviceOrdinal, flags: u32) -> () [no_context];
+            0x0204 custom cuDevicePrimaryCtxSetFlags_v2(device: DeviceOrdinal, flags: u32) -> () [no_context changes_launches];
             /// Flags and activity of the primary context, as this session made it.
             0x0205 custom cuDevicePrimaryCtxGetState(device: DeviceOrdinal) -> (flags: u32, active: i32) [no_context];
             /// Creates a context named `context`.
             0x0206 custom cuCtxCreate_v2(context: ContextId, flags: u32, device: DeviceOrdinal) -> () [no_context];
             /// Destroys a context that `cuCtxCreate_v2` made.
-            0x0207 destroy cuCtxDestroy_v2(context: ContextId) -> () [no_context may_print];
+            0x0207 destroy cuCtxDestroy_v2(context: ContextId) -> () [no_context may_print changes_launches];
             /// Waits for all work of the current context.
             0x0208 forward cuCtxSynchronize() -> () [may_print leaves_idle];
             /// A limit of the current context.
             0x0209 forward cuCtxGetLimit(limit: i32) -> (value: u64) entry first;
             /// Sets a limit of the current context.
-            0x020a custom cuCtxSetLimit(limit: i32, value: u64) -> () entry first;
+            0x020a custom cuCtxSetLimit(limit: i32, value: u64) -> () [changes_launches] entry first;
             /// Preferred cache configuration.
             0x020b forward cuCtxGetCacheConfig() -> (config: i32) entry first;
             /// Sets the preferred cache configuration.
-            0x020c forward cuCtxSetCacheConfig(config: i32) -> () entry first;
+            0x020c forward cuCtxSetCacheConfig(config: i32) -> () [changes_launches] entry first;
             /// Lowest and highest stream priority.
             0x020d forward cuCtxGetStreamPriorityRange() -> (least: i32, greatest: i32);
             /// Flags of the current context.
@@ -55,11 +55,11 @@ macro_rules! context_calls {
             0x0216 create cuDevResourceGenerateDesc(description: ResourceDescId) -> () [no_context] as resource_description(resources());
             /// Creates a green context and names it, as a context that can be current, `context`. The primary context of the
             /// device is held.
-            0x0217 custom cuGreenCtxCreate(context: ContextId, description: ResourceDescId, device: DeviceOrdinal, flags: u32) -> () [no_context];
+            0x0217 custom cuGreenCtxCreate(context: ContextId, description: ResourceDescId, device: DeviceOrdinal, flags: u32) -> () [no_context changes_launches special_launches];
             /// Destroys a green context. What was made in it belongs to the primary context and stays.
-            0x0218 destroy cuGreenCtxDestroy(context: ContextId) -> () [no_context] as GreenContext(context);
+            0x0218 destroy cuGreenCtxDestroy(context: ContextId) -> () [no_context changes_launches] as GreenContext(context);
             /// Sets the flags of the current context.
-            0x0219 custom cuCtxSetFlags(flags: u32) -> () entry first;
+            0x0219 custom cuCtxSetFlags(flags: u32) -> () [changes_launches] entry first;
             /// Returns the number of multiprocessors of the current context (`kind` 0).
             0x021a forward cuCtxGetExecAffinity(kind: i32) -> (count: u32) as cuCtxGetExecAffinity(multiprocessors(kind));
             /// Makes writes of other devices to the GPU's memory visible.

@@ -68,4 +68,13 @@ facts! {
     only_queues = 8,
     /// Only queues work.
     is_only_queued = true;
+    /// Changes what launches do, or ends something that they use: limits, settings of functions, and the end of contexts and
+    /// modules.
+    changes_launches = 9,
+    /// Changes what launches do.
+    is_change_of_launches = true;
+    /// Gives launches something that a node of a graph does not take from its stream or context.
+    special_launches = 10,
+    /// Gives launches something that a node of a graph does not have.
+    makes_launches_special = true;
 }

@@ -74,7 +74,7 @@ macro_rules! graph_calls {
             /// Makes a graph executable that device code launches, too. `exec` is the driver's own handle, because device
             /// code is given it: at least [`FIRST_WORKER_HANDLE`]. `status`, `result` and `error_node` as of
             /// `cuGraphInstantiateWithParams`; `with_params` says whether that is called, or `cuGraphInstantiateWithFlags`.
-            0x0829 custom graph_instantiate_for_device(graph: GraphId, flags: u64, upload: StreamId, with_params: u32) -> (exec: GraphExecId, status: i32, result: i32, error_node: GraphNodeId) [starts_work];
+            0x0829 custom graph_instantiate_for_device(graph: GraphId, flags: u64, upload: StreamId, with_params: u32) -> (exec: GraphExecId, status: i32, result: i32, error_node: GraphNodeId) [starts_work special_launches];
             /// A handle by which device code steers a conditional node.
             0x0830 custom cuGraphConditionalHandleCreate(graph: GraphId, default_value: u32, flags: u32) -> (handle: u64) [starts_work];
             /// Frees memory that graphs of the device do not use.

@@ -9,8 +9,7 @@ macro_rules! launch_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Bulk in: the packed parameter block. Covers `cuLaunchKernelEx` and `cuLaunchCooperativeKernel` too.
-            0x0501 forward cuLaunchKernel(function: FunctionId, stream: StreamId, shape: LaunchShape) -> () [gpu_work may_print starts_work may_post only_queues]
-                as launch(function, stream, launch(shape));
+            0x0501 custom cuLaunchKernel(function: FunctionId, stream: StreamId, shape: LaunchShape) -> () [gpu_work may_print starts_work may_post only_queues];
             /// Bulk in: `attributes` times [`LaunchAttribute`], then the packed parameter block. For launches with
             /// attributes that [`LaunchShape`] does not have.
             0x0502 forward cuLaunchKernelEx(function: FunctionId, stream: StreamId, shape: LaunchShape, attributes: u32) -> () [gpu_work may_print starts_work only_queues]

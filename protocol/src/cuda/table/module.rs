@@ -11,7 +11,7 @@ macro_rules! module_calls {
             /// Bulk in: the image (fat binary container, cubin or PTX text). Loads it as `module`.
             0x0401 load cuModuleLoadData(module: ModuleId) -> () [may_print];
             /// Unloads a module.
-            0x0402 destroy cuModuleUnload(module: ModuleId) -> () [may_print];
+            0x0402 destroy cuModuleUnload(module: ModuleId) -> () [may_print changes_launches];
             /// Bulk in: the name. Names a function of the module `function`.
             0x0403 part cuModuleGetFunction(module: ModuleId, function: FunctionId) -> () as cuModuleGetFunction(module, name());
             /// Bulk in: the name. Address and size of a variable, and whether it is a `__managed__` one.
@@ -19,7 +19,7 @@ macro_rules! module_calls {
             /// Bulk in: the image. Loads it as `library`.
             0x0405 load cuLibraryLoadData(library: LibraryId) -> () [may_print];
             /// Unloads a library.
-            0x0406 destroy cuLibraryUnload(library: LibraryId) -> () [may_print];
+            0x0406 destroy cuLibraryUnload(library: LibraryId) -> () [may_print changes_launches];
             /// Bulk in: the name. Names a kernel of the library `kernel`.
             0x0407 part cuLibraryGetKernel(library: LibraryId, kernel: FunctionId) -> () as cuLibraryGetKernel(library, name());
             /// Bulk in: the name. Address and size of a variable in the current context, and whether it is a
@@ -39,15 +39,17 @@ macro_rules! module_calls {
             /// An attribute of a function.
             0x0411 forward cuFuncGetAttribute(attrib: i32, function: FunctionId) -> (value: i32);
             /// Sets an attribute of a function.
-            0x0412 forward cuFuncSetAttribute(function: FunctionId, attrib: i32, value: i32) -> ();
+            0x0412 forward cuFuncSetAttribute(function: FunctionId, attrib: i32, value: i32) -> ()
+                as cuFuncSetAttribute(function, function_attribute(attrib), value);
             /// Sets the preferred cache configuration of a function.
-            0x0413 forward cuFuncSetCacheConfig(function: FunctionId, config: i32) -> () entry first;
+            0x0413 forward cuFuncSetCacheConfig(function: FunctionId, config: i32) -> () [changes_launches] entry first;
             /// An attribute of a kernel on a device.
             0x0414 forward cuKernelGetAttribute(attrib: i32, kernel: FunctionId, device: DeviceOrdinal) -> (value: i32);
             /// Sets an attribute of a kernel on a device.
-            0x0415 forward cuKernelSetAttribute(attrib: i32, value: i32, kernel: FunctionId, device: DeviceOrdinal) -> ();
+            0x0415 forward cuKernelSetAttribute(attrib: i32, value: i32, kernel: FunctionId, device: DeviceOrdinal) -> ()
+                as cuKernelSetAttribute(function_attribute(attrib), value, kernel, device);
             /// Sets the preferred cache configuration of a kernel on a device.
-            0x0416 forward cuKernelSetCacheConfig(kernel: FunctionId, config: i32, device: DeviceOrdinal) -> ();
+            0x0416 forward cuKernelSetCacheConfig(kernel: FunctionId, config: i32, device: DeviceOrdinal) -> () [changes_launches];
             /// Blocks of a function that fit a multiprocessor.
             0x0420 forward cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(function: FunctionId, block_threads: i32, dynamic_shared: u64, flags: u32) -> (blocks: i32);
             /// Block size of best occupancy for constant dynamic shared memory.

@@ -17,34 +17,34 @@ macro_rules! reference_calls {
             /// Destroys a texture reference that `cuTexRefCreate` made.
             0x0963 destroy cuTexRefDestroy(reference: TexRefId) -> ();
             /// Binds an array.
-            0x0964 forward cuTexRefSetArray(reference: TexRefId, array: ArrayId, flags: u32) -> () entry first;
+            0x0964 forward cuTexRefSetArray(reference: TexRefId, array: ArrayId, flags: u32) -> () [changes_launches special_launches] entry first;
             /// Binds a mipmapped array.
-            0x0965 forward cuTexRefSetMipmappedArray(reference: TexRefId, mipmap: MipmappedArrayId, flags: u32) -> () entry first;
+            0x0965 forward cuTexRefSetMipmappedArray(reference: TexRefId, mipmap: MipmappedArrayId, flags: u32) -> () [changes_launches special_launches] entry first;
             /// Binds memory; with `aligned` 1 from an address on that textures can have, else it is an error.
             /// Answers how many bytes before `dptr` the texture begins.
-            0x0966 forward cuTexRefSetAddress_v2(reference: TexRefId, dptr: DevicePtr, bytes: u64, aligned: u32) -> (offset: u64)
+            0x0966 forward cuTexRefSetAddress_v2(reference: TexRefId, dptr: DevicePtr, bytes: u64, aligned: u32) -> (offset: u64) [changes_launches special_launches]
                 as texture_address(reference, memory(dptr, Some(bytes)), bytes, aligned != 0);
             /// Binds rows of memory: `size` is elements a row and rows.
-            0x0967 forward cuTexRefSetAddress2D_v3(reference: TexRefId, size: [u64; 2], format: u32, channels: u32, dptr: DevicePtr, pitch: u64) -> ()
+            0x0967 forward cuTexRefSetAddress2D_v3(reference: TexRefId, size: [u64; 2], format: u32, channels: u32, dptr: DevicePtr, pitch: u64) -> () [changes_launches special_launches]
                 as cuTexRefSetAddress2D_v3(reference, texels(size, format, channels), memory(dptr, pitched(size, format, channels, pitch)), pitch);
             /// Sets how memory is read.
-            0x0968 forward cuTexRefSetFormat(reference: TexRefId, format: i32, channels: i32) -> () entry first;
+            0x0968 forward cuTexRefSetFormat(reference: TexRefId, format: i32, channels: i32) -> () [changes_launches special_launches] entry first;
             /// Sets the address mode of a dimension.
-            0x0969 forward cuTexRefSetAddressMode(reference: TexRefId, dimension: i32, mode: i32) -> () entry first;
+            0x0969 forward cuTexRefSetAddressMode(reference: TexRefId, dimension: i32, mode: i32) -> () [changes_launches special_launches] entry first;
             /// Sets the filter mode.
-            0x096a forward cuTexRefSetFilterMode(reference: TexRefId, mode: i32) -> () entry first;
+            0x096a forward cuTexRefSetFilterMode(reference: TexRefId, mode: i32) -> () [changes_launches special_launches] entry first;
             /// Sets the filter mode between levels.
-            0x096b forward cuTexRefSetMipmapFilterMode(reference: TexRefId, mode: i32) -> () entry first;
+            0x096b forward cuTexRefSetMipmapFilterMode(reference: TexRefId, mode: i32) -> () [changes_launches special_launches] entry first;
             /// Sets what is added to the level.
-            0x096c forward cuTexRefSetMipmapLevelBias(reference: TexRefId, bias: f32) -> () entry first;
+            0x096c forward cuTexRefSetMipmapLevelBias(reference: TexRefId, bias: f32) -> () [changes_launches special_launches] entry first;
             /// Sets the least and the greatest level.
-            0x096d forward cuTexRefSetMipmapLevelClamp(reference: TexRefId, least: f32, greatest: f32) -> () entry first;
+            0x096d forward cuTexRefSetMipmapLevelClamp(reference: TexRefId, least: f32, greatest: f32) -> () [changes_launches special_launches] entry first;
             /// Sets the greatest anisotropy.
-            0x096e forward cuTexRefSetMaxAnisotropy(reference: TexRefId, most: u32) -> () entry first;
+            0x096e forward cuTexRefSetMaxAnisotropy(reference: TexRefId, most: u32) -> () [changes_launches special_launches] entry first;
             /// Sets what lies outside, with address mode `BORDER`.
-            0x096f forward cuTexRefSetBorderColor(reference: TexRefId, color: [f32; 4]) -> () entry first;
+            0x096f forward cuTexRefSetBorderColor(reference: TexRefId, color: [f32; 4]) -> () [changes_launches special_launches] entry first;
             /// Sets `CU_TRSF_*` bits.
-            0x0970 forward cuTexRefSetFlags(reference: TexRefId, flags: u32) -> () entry first;
+            0x0970 forward cuTexRefSetFlags(reference: TexRefId, flags: u32) -> () [changes_launches special_launches] entry first;
             /// The memory that is bound.
             0x0971 forward cuTexRefGetAddress_v2(reference: TexRefId) -> (dptr: DevicePtr) entry first;
             /// The array that is bound.
@@ -70,7 +70,7 @@ macro_rules! reference_calls {
             /// `CU_TRSF_*` bits.
             0x097c forward cuTexRefGetFlags(reference: TexRefId) -> (flags: u32) entry first;
             /// Binds an array to a surface reference.
-            0x097d forward cuSurfRefSetArray(reference: SurfRefId, array: ArrayId, flags: u32) -> () entry first;
+            0x097d forward cuSurfRefSetArray(reference: SurfRefId, array: ArrayId, flags: u32) -> () [changes_launches special_launches] entry first;
             /// The array that is bound to a surface reference.
             0x097e forward cuSurfRefGetArray(reference: SurfRefId) -> (array: ArrayId) entry first;
             /// Makes a texture reference a parameter of a function, which it is anyway.

@@ -13,7 +13,7 @@ macro_rules! stream_calls {
             /// Destroys a stream; its work completes.
             0x0602 destroy cuStreamDestroy_v2(stream: StreamId) -> () [no_code may_print may_post];
             /// Waits for the stream's work.
-            0x0603 forward cuStreamSynchronize(stream: StreamId) -> () [no_code may_print leaves_idle];
+            0x0603 custom cuStreamSynchronize(stream: StreamId) -> () [no_code may_print leaves_idle];
             /// `CUDA_ERROR_NOT_READY` while the stream has work.
             0x0604 forward cuStreamQuery(stream: StreamId) -> () [no_code may_print leaves_idle];
             /// Later work of the stream waits for the event's latest record.
@@ -46,13 +46,13 @@ macro_rules! stream_calls {
             /// Has the guest run `callback` in stream order, also after an error.
             0x0621 forward cuStreamAddCallback(stream: StreamId, callback: CallbackId) -> () [no_code] as add_callback(stream, in_guest(callback));
             /// Sets an attribute (`CUlaunchAttributeID`) to a `CUlaunchAttributeValue`.
-            0x0628 forward cuStreamSetAttribute(stream: StreamId, attribute: i32, value: [u8; 64]) -> () [no_code]
+            0x0628 forward cuStreamSetAttribute(stream: StreamId, attribute: i32, value: [u8; 64]) -> () [no_code changes_launches special_launches]
                 as set_stream_attribute(attribute, attribute_value(attribute, value), stream);
             /// An attribute of a stream.
             0x0629 forward cuStreamGetAttribute(stream: StreamId, attribute: i32) -> (value: [u8; 64]) [no_code]
                 as stream_attribute(stream, attribute);
             /// Copies all attributes.
-            0x062a forward cuStreamCopyAttributes(dst: StreamId, src: StreamId) -> () [no_code];
+            0x062a forward cuStreamCopyAttributes(dst: StreamId, src: StreamId) -> () [no_code changes_launches special_launches];
             /// Bulk in: [`MemoryOperation`]s, executed in stream order; they wait for and write single values.
             0x0630 forward cuStreamBatchMemOp_v2(stream: StreamId, flags: u32) -> () [no_code] as memory_operations(stream, operations(), flags);
         } }

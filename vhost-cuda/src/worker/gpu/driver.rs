@@ -313,6 +313,8 @@ driver_functions! {
     unsafe cuGraphAddNode_v2 [node: CUgraphNode] (graph: CUgraph, nodes: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, parameters: *mut CUgraphNodeParams) [];
     unsafe cuGraphNodeSetParams [] (node: CUgraphNode, parameters: *mut CUgraphNodeParams) [];
     unsafe cuGraphExecNodeSetParams [] (exec: CUgraphExec, node: CUgraphNode, parameters: *mut CUgraphNodeParams) [];
+    unsafe cuGraphAddKernelNode_v2 [node: CUgraphNode] (graph: CUgraph, nodes: *const CUgraphNode, count: usize, parameters: *const CUDA_KERNEL_NODE_PARAMS) [];
+    unsafe cuGraphExecKernelNodeSetParams_v2 [] (exec: CUgraphExec, node: CUgraphNode, parameters: *const CUDA_KERNEL_NODE_PARAMS) [];
     unsafe cuGraphKernelNodeGetParams_v2 [] (node: CUgraphNode, parameters: *mut CUDA_KERNEL_NODE_PARAMS) [];
     unsafe cuGraphMemcpyNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_MEMCPY3D) [];
     unsafe cuGraphMemsetNodeGetParams [] (node: CUgraphNode, parameters: *mut CUDA_MEMSET_NODE_PARAMS) [];

@@ -35,16 +35,10 @@ impl Driver {
 
     fn start(&self, function: CUfunction, stream: CUstream, launch: &mut Launch<'_>) -> CuResult<()> {
         let Launch { shape, more, params } = launch;
-        /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
-        const END: *mut c_void = std::ptr::null_mut();
-        const BUFFER_POINTER: *mut c_void = std::ptr::without_provenance_mut(1);
-        const BUFFER_SIZE: *mut c_void = std::ptr::without_provenance_mut(2);
         let mut attributes = launch_attributes(shape, more);
         let config = launch_config(shape, stream, &mut attributes);
-        let mut bytes = params.len();
-        // The driver only reads the block.
-        let mut extra =
-            [BUFFER_POINTER, params.as_ptr().cast_mut().cast(), BUFFER_SIZE, (&raw mut bytes).cast(), END];
+        let bytes = params.len();
+        let mut extra = extra(params, &bytes);
         if attributes.is_empty() {
             // The driver takes a little longer for the other call.
             let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
@@ -94,6 +88,18 @@ impl Driver {
         // SAFETY: the structure and its attributes live across the call.
         unsafe { self.cuOccupancyMaxPotentialClusterSize(function, &raw const config) }
     }
+}
+
+/// The `extra` array of a launch or node, which leads the driver to a packed parameter block of `bytes` bytes. The driver only
+/// reads both.
+pub(super) fn extra(params: &[u8], bytes: &usize) -> [*mut c_void; 5] {
+    /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
+    const END: *mut c_void = std::ptr::null_mut();
+    const BUFFER_POINTER: *mut c_void = std::ptr::without_provenance_mut(1);
+    const BUFFER_SIZE: *mut c_void = std::ptr::without_provenance_mut(2);
+    debug_assert_eq!(params.len(), *bytes);
+    let size = std::ptr::from_ref(bytes).cast_mut().cast();
+    [BUFFER_POINTER, params.as_ptr().cast_mut().cast(), BUFFER_SIZE, size, END]
 }
 
 /// A launch without its function and stream.

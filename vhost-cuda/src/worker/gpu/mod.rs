@@ -31,8 +31,8 @@ pub use cudarc::driver::sys::{
 pub use driver::Driver;
 pub use error::{CuResult, CudaError};
 pub use graph::{
-    AttributeValue, CheckedOperations, EVENT_ATTRIBUTES, Edges, Links, NodeParameters, while_current,
-    with_capture_relaxed,
+    AttributeValue, CheckedOperations, Code, EVENT_ATTRIBUTES, Edges, Links, NodeParameters, OneKernel,
+    while_current, with_capture_relaxed,
 };
 pub use launch::Launch;
 pub use raw::{

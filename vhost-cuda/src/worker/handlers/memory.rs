@@ -324,6 +324,16 @@ pub fn download(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) -> C
     copy::from_device(cx.session, context, src.0, &mut cx.bulk_out, stream, signal)
 }
 
+/// Waits for a stream.
+pub fn cuStreamSynchronize(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<()> {
+    let stream = cx.resolve(stream)?;
+    if !cx.may_signal_queued() {
+        return cx.gpu().cuStreamSynchronize(stream);
+    }
+    let epoch = cx.session.contexts.epoch();
+    cx.thread.signal.wait(&cx.session.gpu, epoch, stream)
+}
+
 /// Copies between any two ranges of the session, in stream order, and waits for it. Windows that adjoin count as one
 /// range.
 pub fn memcpy_wait(

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Finds device code that may print. The driver hands out printed text only when it waits itself. A word that the GPU
-//! writes can therefore not replace the wait for such code.
+//! Finds device code that may print or launch kernels.
+//!
+//! The driver hands out printed text only when it waits itself. A word that the GPU writes can therefore not replace the wait
+//! for such code. A graph of a kernel that launches others does not wait for them, as the kernel alone does.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -19,43 +21,73 @@ const MAX_UNREAD_BYTES: usize = 64 << 20;
 
 /// The function that device code prints with, as machine code and PTX name it.
 const PRINTS: &[u8] = b"vprintf";
+/// The beginnings of functions of the device's runtime, as machine code and PTX name them.
+const LAUNCHES: [&[u8]; 2] = [b"__cudaCDP", b"cudaLaunchDevice"];
 
-/// Records whether the loaded code may print.
+/// What device code may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// Print.
+    pub prints: bool,
+    /// Launch kernels.
+    pub launches: bool,
+}
+
+impl Abilities {
+    const ALL: Self = Self { prints: true, launches: true };
+}
+
+/// Records what the loaded code may do.
 #[derive(Debug)]
 pub struct LoadedCode {
     prints: AtomicBool,
+    launches: AtomicBool,
     /// Bytes of images that nobody has read yet.
     unread: AtomicUsize,
 }
 
 impl LoadedCode {
-    /// None yet. `prints`: nobody reads it, so that it may always print.
-    pub fn new(prints: bool) -> Self {
-        Self { prints: AtomicBool::new(prints), unread: AtomicUsize::new(0) }
+    /// None yet, of which is said what nobody looks for in it.
+    pub fn new(always: Abilities) -> Self {
+        let Abilities { prints, launches } = always;
+        Self {
+            prints: AtomicBool::new(prints),
+            launches: AtomicBool::new(launches),
+            unread: AtomicUsize::new(0),
+        }
     }
 
     /// Returns whether code that was loaded may print, as far as is known.
     pub fn may_print(&self) -> bool {
+        self.may(&self.prints)
+    }
+
+    /// Returns whether code that was loaded may launch kernels, as far as is known.
+    pub fn may_launch(&self) -> bool {
+        self.may(&self.launches)
+    }
+
+    fn may(&self, ability: &AtomicBool) -> bool {
         // In this order: what was found is there before an image counts as read.
-        self.unread.load(Ordering::SeqCst) > 0 || self.prints.load(Ordering::SeqCst)
+        self.unread.load(Ordering::SeqCst) > 0 || ability.load(Ordering::SeqCst)
     }
 
     /// Reads an image that has just been loaded, for devices of `targets`, and passes it to `then`. Without targets the image
-    /// counts as one that prints. A thread reads it, because unpacking takes as long as loading does.
+    /// counts as one that does everything. A thread reads it, because unpacking takes as long as loading does.
     pub fn read<I: Deref<Target = [u8]> + Send + 'static>(
         &'static self,
         image: I,
         targets: Vec<Target>,
         then: impl FnOnce(I) + Send + 'static,
     ) {
-        if self.prints.load(Ordering::SeqCst) {
+        if self.prints.load(Ordering::SeqCst) && self.launches.load(Ordering::SeqCst) {
             return then(image);
         }
         let bytes = image.len();
         let read = move || {
-            if may_print(&image, &targets) {
-                self.prints.store(true, Ordering::SeqCst);
-            }
+            let Abilities { prints, launches } = abilities(&image, &targets);
+            self.prints.fetch_or(prints, Ordering::SeqCst);
+            self.launches.fetch_or(launches, Ordering::SeqCst);
             self.unread.fetch_sub(bytes, Ordering::SeqCst);
             then(image);
         };
@@ -86,25 +118,30 @@ fn run_in_thread(thread: thread::Builder, work: impl FnOnce() + Send + 'static) 
     }
 }
 
-/// Returns whether code of `image` that a device of one of `targets` uses may print.
-pub fn may_print(image: &[u8], targets: &[Target]) -> bool {
+/// Returns what code of `image` may do that a device of one of `targets` uses.
+pub fn abilities(image: &[u8], targets: &[Target]) -> Abilities {
     if targets.is_empty() {
-        return true;
+        return Abilities::ALL;
     }
-    let finder = Finder::new(PRINTS);
+    let finders = (Finder::new(PRINTS), LAUNCHES.map(Finder::new));
+    let mut found = Abilities::default();
+    let mut look = |bytes: &[u8]| {
+        found.prints |= finders.0.find(bytes).is_some();
+        found.launches |= finders.1.iter().any(|finder| finder.find(bytes).is_some());
+    };
     if !image.starts_with(&CONTAINER_MAGIC.to_le_bytes()) {
-        return finder.find(image).is_some();
+        look(image);
+        return found;
     }
-    containers(image).any(|container| {
-        targets.iter().any(|&target| {
-            let mut found = false;
-            let used = container.and_then(|container| {
-                each_used(container, target, |bytes| found |= finder.find(bytes).is_some())
-            });
-            // Damaged code counts as code that prints.
-            found || used.is_none()
-        })
-    })
+    for container in containers(image) {
+        for &target in targets {
+            if container.and_then(|container| each_used(container, target, &mut look)).is_none() {
+                // Damaged code counts as code that does everything.
+                return Abilities::ALL;
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -115,22 +152,28 @@ mod tests {
     const TARGETS: [Target; 2] =
         [Target { architecture: 90, ptx_only: false }, Target { architecture: 120, ptx_only: false }];
 
+    const NOTHING: Abilities = Abilities { prints: false, launches: false };
+    const PRINTS: Abilities = Abilities { prints: true, launches: false };
+
     #[test]
-    fn code_that_prints_is_found_where_a_device_uses_it() {
+    fn what_code_does_is_found_where_a_device_uses_it() {
         let (prints, silent) = (&b".extern .func vprintf();"[..], &b".func printf();"[..]);
-        assert!(may_print(prints, &TARGETS) && !may_print(silent, &TARGETS));
+        assert_eq!((abilities(prints, &TARGETS), abilities(silent, &TARGETS)), (PRINTS, NOTHING));
         let both = container(&[(1, 80, prints), (1, 90, silent)]);
-        assert!(!may_print(&both, &TARGETS));
+        assert_eq!(abilities(&both, &TARGETS), NOTHING);
         let later = container(&[(1, 100, prints), (1, 90, silent)]);
-        assert!(may_print(&later, &TARGETS) && !may_print(&later, &TARGETS[..1]));
+        assert_eq!((abilities(&later, &TARGETS), abilities(&later, &TARGETS[..1])), (PRINTS, NOTHING));
         let linked = [container(&[]), later.clone(), both].concat();
-        assert!(may_print(&linked, &TARGETS));
-        assert!(may_print(&later[..later.len() - 1], &TARGETS[..1]), "it cannot be read");
+        assert_eq!(abilities(&linked, &TARGETS), PRINTS);
+        assert_eq!(abilities(&later[..later.len() - 1], &TARGETS[..1]), Abilities::ALL, "it cannot be read");
+        for launches in [&b".extern .func cudaLaunchDeviceV2();"[..], b".nv.info.__cudaCDP2LaunchDeviceV2"] {
+            assert_eq!(abilities(launches, &TARGETS), Abilities { prints: false, launches: true });
+        }
     }
 
     #[test]
     fn code_may_print_until_it_was_read() {
-        let code: &'static LoadedCode = Box::leak(Box::new(LoadedCode::new(false)));
+        let code: &'static LoadedCode = Box::leak(Box::new(LoadedCode::new(NOTHING)));
         assert!(!code.may_print());
         let (sender, receiver) = std::sync::mpsc::channel();
         let (started, start) = std::sync::mpsc::channel::<()>();
@@ -156,7 +199,7 @@ mod tests {
         code.read(b"vprintf".to_vec(), TARGETS.to_vec(), move |_| sender.send(()).unwrap());
         receiver.recv().unwrap();
         assert!(code.may_print());
-        assert!(LoadedCode::new(true).may_print());
+        assert!(LoadedCode::new(PRINTS).may_print() && !LoadedCode::new(PRINTS).may_launch());
     }
     #[test]
     fn work_runs_in_place_without_a_thread() {

@@ -5,10 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use virtio_cuda_protocol::cuda::{ContextId, GraphId, GraphNodeId};
+use virtio_cuda_protocol::cuda::{ContextId, GraphId, GraphNodeId, LaunchShape};
 
 use super::marks::Mark;
 use super::new_lane::NewLane;
+use super::prepared::Prepared;
 use super::resolve::Resolve;
 use super::signal::{self, Signal};
 use crate::metrics::statistics::Counter;
@@ -40,6 +41,12 @@ pub struct ThreadState {
     pub ended: bool,
     /// The signal by which the executor waits for short copies.
     pub signal: Signal,
+    /// Launches that have come often.
+    pub prepared: Prepared,
+    /// The call came as soon as the one before it was done.
+    pub at_once: bool,
+    /// The call before it only queued work.
+    pub queued: bool,
     /// The duration of the last call's copy; zero for a call that did not copy.
     pub copied: Duration,
     /// The stream of the library that the call has used, where shares of GPU time are kept.
@@ -77,6 +84,11 @@ impl ThreadState {
             },
             _ => false,
         }
+    }
+
+    /// The prepared launches, and the current context, which the call keeps.
+    pub fn prepared(&mut self) -> Option<(&mut Prepared, &Weak<Object>)> {
+        Some((&mut self.prepared, self.current.as_ref()?.2.as_ref()?))
     }
 
     /// Something else may be current now.
@@ -125,6 +137,21 @@ impl<'c> CallContext<'c> {
             && bytes <= signal::MOST_BYTES
             && session.unwaited.is_none(session.code.may_print())
             && !session.graphs.is_capturing()
+    }
+    /// Returns whether work that the calls before this one have queued may be waited for by [`Signal`]. Not where the work may be
+    /// done already: then the driver knows that at once.
+    pub fn may_signal_queued(&self) -> bool {
+        self.thread.at_once && self.thread.queued && self.may_signal(0)
+    }
+    /// Returns whether a launch of that shape may be prepared.
+    ///
+    /// A capture that another thread begins at this moment on the same stream is a race of the program.
+    pub fn may_prepare(&self, shape: &LaunchShape) -> bool {
+        let session = self.session;
+        session.preparing.may_prepare(shape)
+            && !session.code.may_launch()
+            && !session.graphs.is_capturing()
+            && !session.trace.is_active()
     }
     /// Turns a guest value into the driver's, which is good until the call is done.
     pub fn resolve<Host>(&self, value: impl Resolve<'c, Host>) -> CuResult<Host> {

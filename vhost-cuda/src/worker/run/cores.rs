@@ -42,6 +42,32 @@ impl Drop for Watching {
     }
 }
 
+/// Executors that have had work a moment ago.
+static AWAKE: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts an executor until dropped.
+#[derive(Debug)]
+pub struct Awake(());
+
+impl Awake {
+    /// One more.
+    pub fn begin() -> Self {
+        AWAKE.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        AWAKE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Returns how many there are.
+pub fn awake() -> usize {
+    AWAKE.load(Ordering::Relaxed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

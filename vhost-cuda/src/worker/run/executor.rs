@@ -166,6 +166,7 @@ fn run(
     let mut thread = ThreadState::default();
     serve(session, &mut thread, (inbox, waits, replies), work);
     thread.signal.end(&session.gpu);
+    thread.prepared.clear(&session.gpu);
 }
 
 fn serve(

@@ -12,7 +12,7 @@ use virtio_cuda_ring::{Consumer, Kind, MAX_REPLY_BYTES, Record};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::call::ThreadState;
-use super::cores::{self, Watching};
+use super::cores::{self, Awake, Watching};
 use super::execute::{execute, execute_posted};
 use super::executor::{Message, Replies};
 use super::new_lane::NewLane;
@@ -75,11 +75,14 @@ impl Lane {
         // The clock is only looked at while there is nothing to do.
         let mut nap_at = None;
         let mut watching = None;
+        let mut awake = None;
         loop {
             match self.consumer.next(&mut self.contents) {
                 // The guest's own doing, as often as it likes.
                 Err(corrupt) => crate::worker::end_process_of_guest(&corrupt.to_string()),
                 Ok(Some(record)) => {
+                    awake.get_or_insert_with(Awake::begin);
+                    thread.at_once = nap_at.is_none();
                     self.execute(session, thread, record);
                     self.place.set(self.consumer.consumed());
                     // Has the fence that the place needs as well.
@@ -117,7 +120,7 @@ impl Lane {
             if now < until && watching.is_some() {
                 continue;
             }
-            watching = None;
+            (watching, awake) = (None, None);
             match self.nap(inbox) {
                 Err(RecvTimeoutError::Timeout) if self.consumer.has_more() => continue,
                 Err(RecvTimeoutError::Timeout) => {}

@@ -16,6 +16,7 @@ pub(super) mod new_lane;
 pub(super) mod order;
 pub(super) mod output;
 pub(super) mod outstanding;
+pub(super) mod prepared;
 pub(super) mod resolve;
 pub(super) mod signal;
 pub(super) mod time_limit;

@@ -40,6 +40,27 @@ impl Resolve<'_, AttributeValue> for Attribute {
     }
 }
 
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+const MAX_DYNAMIC_SHARED: i32 = 8;
+
+/// An attribute of a function, to be set.
+pub struct FunctionAttribute(i32);
+
+/// An attribute of a function, to be set. All but the most shared memory, which the driver checks at each launch, change
+/// prepared launches.
+pub fn function_attribute(attribute: i32) -> FunctionAttribute {
+    FunctionAttribute(attribute)
+}
+
+impl Resolve<'_, i32> for FunctionAttribute {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<i32> {
+        if self.0 != MAX_DYNAMIC_SHARED {
+            cx.session.preparing.changed();
+        }
+        Ok(self.0)
+    }
+}
+
 /// A launch whose bulk input is the parameter block.
 pub struct Plain(LaunchShape);
 

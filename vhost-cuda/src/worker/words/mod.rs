@@ -11,7 +11,7 @@ mod texture;
 pub mod values;
 
 pub use bulk::{MAX_GROUPS, edges, links, name, operations, resources};
-pub use launch::{MAX_PARAM_BYTES, attribute_value, launch, launch_with, no_function};
+pub use launch::{MAX_PARAM_BYTES, attribute_value, function_attribute, launch, launch_with, no_function};
 pub use memory::{granted, memory, one, opaque, private, shareable};
 pub use shared::{EMULATED, EMULATED_DESCRIPTOR, handle_with, in_guest, shared_event, shared_pool};
 pub use texture::{pitched, rank, shown, surface, texels};

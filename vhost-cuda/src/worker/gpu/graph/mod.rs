@@ -10,6 +10,7 @@ mod copy;
 mod exec;
 mod kernel;
 mod node;
+mod one_kernel;
 mod parameters;
 mod structure;
 
@@ -18,6 +19,7 @@ use std::ffi::c_void;
 pub use attribute::{AttributeValue, EVENT_ATTRIBUTES};
 pub(super) use attribute::{launch_attribute, value_of};
 pub use capture::{CheckedOperations, while_current, with_capture_relaxed};
+pub use one_kernel::{Code, OneKernel};
 pub use parameters::NodeParameters;
 pub use structure::{Edges, Links};
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parameters with which nodes are added and changed.
 
-use std::ffi::{c_int, c_uint, c_void};
-use std::ptr::null_mut;
+use std::ffi::{c_int, c_uint};
 
 use virtio_cuda_protocol::cuda::{
     KernelNode, MemcpyNode, MemoryOperation, MemsetNode, NODE_BATCH_MEM_OP, NODE_CONDITIONAL, NODE_EMPTY,
@@ -10,6 +9,7 @@ use virtio_cuda_protocol::cuda::{
     NODE_MEMSET, NODE_WAIT_EVENT,
 };
 
+use super::super::launch::extra;
 use super::super::raw::{
     RawBatch, RawConditional, RawCopyNode, RawHost, RawKernel, RawKernelV1, RawLocation, RawMemAlloc,
     RawMemset, RawMemsetNode, RawNodeParameters, RawPool,
@@ -73,15 +73,8 @@ impl NodeParameters {
     pub(super) fn with_raw<T>(&mut self, body: impl FnOnce(&mut RawNodeParameters) -> T) -> T {
         match self {
             Self::Kernel(function, kernel, node, params) => {
-                let mut bytes = params.len();
-                // CU_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END.
-                let mut extra: [*mut c_void; 5] = [
-                    std::ptr::without_provenance_mut(1),
-                    params.as_mut_ptr().cast(),
-                    std::ptr::without_provenance_mut(2),
-                    (&raw mut bytes).cast(),
-                    null_mut(),
-                ];
+                let bytes = params.len();
+                let mut extra = extra(params, &bytes);
                 body(&mut with(
                     NODE_KERNEL,
                     RawKernel {

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A kernel as an executable graph of one node. Its parameters can be others at each launch.
+
+use std::ptr::null;
+
+use cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS;
+
+use super::super::launch::extra;
+use super::super::raw::{RawKernel, RawKernelV1};
+use super::super::{
+    CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUstream, CuResult, Driver, Launch,
+};
+
+/// What a launch runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// A function of a module.
+    Function(CUfunction),
+    /// A kernel of a library.
+    Kernel(CUkernel),
+}
+
+/// The executable graph, and the graph and node that it was made of: the node is its name for the parameters.
+///
+/// # Invariants
+///
+/// The three are alive, and nobody else's, until [`Driver::end_one_kernel`] takes this value.
+#[derive(Debug)]
+pub struct OneKernel {
+    graph: CUgraph,
+    node: CUgraphNode,
+    exec: CUgraphExec,
+}
+
+impl Driver {
+    /// Makes one of a launch without attributes, in the current context.
+    ///
+    /// Errors: the driver's.
+    pub fn one_kernel(&self, code: Code, launch: &Launch<'_>) -> CuResult<OneKernel> {
+        let (graph,) = self.cuGraphCreate(0)?;
+        let made = with_parameters(code, launch, |raw| {
+            // SAFETY: no dependencies; the structure and what it leads to live across the call, which copies them.
+            let (node,) = unsafe { self.cuGraphAddKernelNode_v2(graph, null(), 0, raw) }?;
+            let (exec,) = self.cuGraphInstantiateWithFlags(graph, 0)?;
+            Ok(OneKernel { graph, node, exec })
+        });
+        made.inspect_err(|_| {
+            let _ = self.cuGraphDestroy(graph);
+        })
+    }
+
+    /// Launches it with the parameters of `launch`, whose code is the one that it was made of.
+    ///
+    /// Errors: the driver's; then nothing was launched.
+    pub fn launch_one_kernel(
+        &self,
+        kernel: &OneKernel,
+        code: Code,
+        launch: &Launch<'_>,
+        stream: CUstream,
+    ) -> CuResult<()> {
+        with_parameters(code, launch, |raw| {
+            // SAFETY: the structure and what it leads to live across the call, which copies them; launches that have begun
+            // keep theirs (CUDA driver API, cuGraphExecKernelNodeSetParams).
+            unsafe { self.cuGraphExecKernelNodeSetParams_v2(kernel.exec, kernel.node, raw) }
+        })?;
+        self.cuGraphLaunch(kernel.exec, stream)
+    }
+
+    /// Destroys it. What it has launched goes on. Its context must be alive: the driver would follow freed memory.
+    pub fn end_one_kernel(&self, kernel: OneKernel) -> CuResult<()> {
+        let ended = self.cuGraphExecDestroy(kernel.exec);
+        self.cuGraphDestroy(kernel.graph).and(ended)
+    }
+}
+
+/// Hands the driver's structure for a launch to `body`.
+fn with_parameters<T>(
+    code: Code,
+    launch: &Launch<'_>,
+    body: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> T,
+) -> T {
+    let Launch { shape, params, .. } = launch;
+    let bytes = params.len();
+    let mut extra = extra(params, &bytes);
+    let (function, kernel) = match code {
+        Code::Function(function) => (function as u64, 0),
+        Code::Kernel(kernel) => (0, kernel as u64),
+    };
+    let raw = RawKernel {
+        v1: RawKernelV1 {
+            function,
+            grid: shape.grid,
+            block: shape.block,
+            shared_bytes: shape.shared_bytes,
+            extra: extra.as_mut_ptr() as usize,
+            ..RawKernelV1::ZERO
+        },
+        kernel,
+        context: 0,
+    };
+    body((&raw const raw).cast())
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Launches that come again and again are prepared: the kernel becomes an executable graph of one node, whose parameters
+//! change from launch to launch. NVIDIA's driver takes 1.2 us for that, and 2.8 us for `cuLaunchKernel`
+//! (docs/performance.md).
+//!
+//! A prepared launch does what the plain one does. Where it might not, launches stay plain: while a stream captures or a
+//! profiler measures, with attributes, and once the program has changed streams, made green contexts, bound texture
+//! references, or loaded code that launches kernels: a graph does not wait for those. Where several threads launch at once,
+//! the plain ones are quicker: the driver launches graphs one by one.
+//!
+//! Each executor prepares for itself, one graph for a function and stream, since launches of one graph wait for each other.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use log::debug;
+use virtio_cuda_protocol::cuda::table::Facts;
+use virtio_cuda_protocol::cuda::{LaunchShape, StreamId};
+
+use super::cores;
+use crate::worker::gpu::{CUstream, Code, CuResult, CudaError, Driver, Launch, OneKernel, while_current};
+use crate::worker::objects::{Kind, Object};
+
+/// The launch at which a function is prepared for a stream; 0: never. Applies with the emulator, too.
+pub const VARIABLE: &str = "VHOST_CUDA_PREPARE";
+/// Making a graph takes 30 us, and a launch of it 1.3 us less than a plain one.
+const DEFAULT_AFTER: u32 = 32;
+/// Executors that are awake, at most.
+const MOST_AWAKE: usize = 2;
+/// Graphs of a worker, at most: each takes a tenth of a megabyte of the GPU.
+const MOST_READY: usize = 128;
+/// Functions and streams whose launches an executor counts.
+const MOST_KNOWN: usize = 1024;
+/// Launches of an executor after which it looks for graphs that it has not used since the last look, where there is no
+/// room for another one.
+const SWEEP: u32 = 16 * 1024;
+
+/// Graphs of this worker.
+static READY: AtomicUsize = AtomicUsize::new(0);
+
+/// What a session knows of prepared launches.
+#[derive(Debug)]
+pub struct Preparing {
+    after: u32,
+    /// Counts calls that change what launches do.
+    changes: AtomicU64,
+    /// The program has set something that a node of a graph does not have.
+    special: AtomicBool,
+}
+
+impl Preparing {
+    /// As the environment says, or where there is a GPU.
+    pub fn new(emulated: bool) -> Self {
+        let wanted = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
+        let after = wanted.unwrap_or(if emulated { 0 } else { DEFAULT_AFTER });
+        Self { after, changes: AtomicU64::new(0), special: AtomicBool::new(false) }
+    }
+
+    /// Returns whether launches are ever prepared.
+    pub fn is_wanted(&self) -> bool {
+        self.after > 0
+    }
+
+    /// Returns whether a launch of that shape may be prepared, as far as this module knows.
+    pub fn may_prepare(&self, shape: &LaunchShape) -> bool {
+        self.is_wanted()
+            && (shape.flags, shape.cluster) == (0, [0; 3])
+            && !self.special.load(Ordering::Relaxed)
+            && cores::awake() <= MOST_AWAKE
+    }
+
+    /// To be called after a call with these facts.
+    pub fn after(&self, facts: Facts) {
+        if facts.makes_launches_special() {
+            self.stop();
+        }
+        if facts.is_change_of_launches() {
+            self.changed();
+        }
+    }
+
+    /// No launch is prepared from now on.
+    pub fn stop(&self) {
+        self.special.store(true, Ordering::Relaxed);
+    }
+
+    /// What launches do has changed: graphs that were made before are not used any more.
+    pub fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A launch that may be prepared.
+#[derive(Debug)]
+pub struct Request<'r> {
+    /// Function or kernel.
+    pub code: &'r Arc<Object>,
+    /// The stream's name, and the driver's handle.
+    pub stream: (StreamId, CUstream),
+    /// The launch itself.
+    pub launch: &'r Launch<'r>,
+}
+
+/// The prepared launches of an executor.
+#[derive(Debug, Default)]
+pub struct Prepared {
+    entries: HashMap<Key, Entry>,
+    /// The session's count when they were made.
+    changes: u64,
+    /// Launches since the last sweep.
+    launches: u32,
+}
+
+/// A function's object, the name of a stream, and a context's object. The entry keeps the memory of both objects, so that no
+/// other object gets their addresses.
+type Key = (usize, u64, usize);
+
+#[derive(Debug)]
+struct Entry {
+    _code: Weak<Object>,
+    context: Weak<Object>,
+    state: State,
+    /// Since the last sweep.
+    used: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Counted(u32),
+    Ready(OneKernel),
+    /// The driver does not do it.
+    Plain,
+}
+
+impl Prepared {
+    /// Launches if that is prepared, or its turn to be. `false`: nothing was launched.
+    pub fn launch(
+        &mut self,
+        gpu: &Driver,
+        preparing: &Preparing,
+        context: &Weak<Object>,
+        request: &Request<'_>,
+    ) -> bool {
+        let changes = preparing.changes.load(Ordering::Acquire);
+        if self.changes != changes {
+            self.clear(gpu);
+            self.changes = changes;
+        }
+        self.launches = self.launches.saturating_add(1);
+        let key = (Arc::as_ptr(request.code).addr(), request.stream.0.0, Weak::as_ptr(context).addr());
+        if self.entries.len() >= MOST_KNOWN && !self.entries.contains_key(&key) {
+            self.entries.retain(|_, entry| matches!(entry.state, State::Ready(_)));
+        }
+        let entry = self.entries.entry(key).or_insert_with(|| Entry {
+            _code: Arc::downgrade(request.code),
+            context: context.clone(),
+            state: State::Counted(0),
+            used: false,
+        });
+        entry.used = true;
+        match &mut entry.state {
+            State::Plain => false,
+            State::Ready(kernel) => {
+                let code = code_of(request.code);
+                match gpu.launch_one_kernel(kernel, code, request.launch, request.stream.1) {
+                    Ok(()) => true,
+                    Err(error) => {
+                        debug!("a prepared launch is made plain: {error}");
+                        self.make_plain(gpu, key);
+                        false
+                    }
+                }
+            }
+            State::Counted(count) => {
+                *count += 1;
+                *count >= preparing.after && self.prepare(gpu, key, request)
+            }
+        }
+    }
+
+    /// Makes a graph, if there is room for one, and launches it.
+    fn prepare(&mut self, gpu: &Driver, key: Key, request: &Request<'_>) -> bool {
+        let more = |ready: usize| (ready < MOST_READY).then_some(ready + 1);
+        if READY.try_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            self.sweep(gpu);
+            return false;
+        }
+        let (stream, code) = (request.stream.1, code_of(request.code));
+        let made = self::make(gpu, request).inspect_err(|_| {
+            READY.fetch_sub(1, Ordering::Relaxed);
+        });
+        let launched = match &made {
+            Ok(kernel) => gpu.launch_one_kernel(kernel, code, request.launch, stream),
+            Err(error) => Err(*error),
+        };
+        debug!("a function is prepared: {launched:?}");
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.state = made.map_or(State::Plain, State::Ready);
+        }
+        if launched.is_err() {
+            self.make_plain(gpu, key);
+        }
+        launched.is_ok()
+    }
+
+    fn make_plain(&mut self, gpu: &Driver, key: Key) {
+        if let Some(entry) = self.entries.get_mut(&key) {
+            end(gpu, entry);
+        }
+    }
+
+    /// Ends what was not used since the last sweep, if that was long ago.
+    fn sweep(&mut self, gpu: &Driver) {
+        if self.launches < SWEEP {
+            return;
+        }
+        self.launches = 0;
+        self.entries.retain(|_, entry| {
+            let keep = std::mem::take(&mut entry.used);
+            if !keep {
+                end(gpu, entry);
+            }
+            keep
+        });
+    }
+
+    /// Ends all of them.
+    pub fn clear(&mut self, gpu: &Driver) {
+        for (_, mut entry) in self.entries.drain() {
+            end(gpu, &mut entry);
+        }
+    }
+}
+
+fn code_of(object: &Object) -> Code {
+    match object.kind() {
+        Kind::Plain => Code::Function(object.raw()),
+        Kind::Kernel => Code::Kernel(object.raw()),
+    }
+}
+
+/// Makes a graph where a stream is one that gives its launches nothing of its own.
+fn make(gpu: &Driver, request: &Request<'_>) -> CuResult<OneKernel> {
+    // The node of a graph has a priority of its own.
+    if gpu.cuStreamGetPriority(request.stream.1)? != (0,) {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    gpu.one_kernel(code_of(request.code), request.launch)
+}
+
+/// Ends an entry's graph. If its context is gone, the driver has freed most of it, and must not be asked.
+fn end(gpu: &Driver, entry: &mut Entry) {
+    let State::Ready(kernel) = std::mem::replace(&mut entry.state, State::Plain) else { return };
+    READY.fetch_sub(1, Ordering::Relaxed);
+    let Some(context) = entry.context.upgrade() else { return };
+    if let Err(error) = while_current(gpu, context.raw(), || gpu.end_one_kernel(kernel)) {
+        debug!("a prepared launch does not end: {error}");
+    }
+}
