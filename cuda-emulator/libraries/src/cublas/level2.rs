@@ -6,18 +6,19 @@ use std::ffi::c_int;
 
 use super::handle::{Scalar, queue, settings};
 use super::operation::{Fill, Operation, is_unit, solve};
+use super::storage::{Storage, Triangle};
 use super::{Status, size, status};
 use crate::handles::Handle;
 use crate::memory::{Dense, Matrix, Vector, moved};
 use crate::numbers::{C64, Type};
 
 /// A vector as a matrix of one column.
-fn as_column(values: &[C64]) -> Dense {
+pub fn as_column(values: &[C64]) -> Dense {
     Dense::from(values.len(), 1, |row, _| values[row])
 }
 
 /// y = alpha product + beta y; where beta is 0, y is not read.
-fn add(alpha: C64, product: &Dense, beta: C64, y: Vector) {
+pub fn add(alpha: C64, product: &Dense, beta: C64, y: Vector) {
     for row in 0..product.rows {
         let old = if beta == C64::default() { beta } else { beta * y.get(row) };
         y.set(row, alpha * product[(row, 0)] + old);
@@ -82,22 +83,21 @@ fn ger(
 }
 
 /// y = alpha A x + beta y with a symmetric or Hermitian A.
-fn symv(
+pub fn symv(
     handle: Handle,
     kind: Type,
-    fill: c_int,
-    [n, lda]: [c_int; 2],
+    [fill, n]: [c_int; 2],
     [alpha, beta]: [usize; 2],
-    a: usize,
+    (a, storage): (usize, Result<Storage, Status>),
     x: (usize, c_int),
     y: (usize, c_int),
     is_hermitian: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let (fill, n, lda) = (Fill::new(fill)?, size(n)?, size(lda)?);
+    let (fill, n, storage) = (Fill::new(fill)?, size(n)?, storage?);
     let (alpha, beta) = (Scalar::new(&settings, kind, alpha)?, Scalar::new(&settings, kind, beta)?);
     queue(settings.stream, move || {
-        let a = fill.symmetric(Matrix::new(kind, a, n, n, lda)?, is_hermitian);
+        let a = Triangle::new(kind, a, n, storage, fill)?.symmetric(is_hermitian);
         let x = Vector::new(kind, x.0, n, i64::from(x.1))?.load();
         let y = Vector::new(kind, y.0, n, i64::from(y.1))?;
         add(alpha.get()?, &a.times(&as_column(&x)), beta.get()?, y);
@@ -106,28 +106,27 @@ fn symv(
 }
 
 /// A = alpha x xᵀ + A, or alpha x yᵀ + (alpha x yᵀ)ᵀ + A, in one triangle; conjugated where A is Hermitian.
-fn syr(
+pub fn syr(
     handle: Handle,
     (kind, scalar): (Type, Type),
-    fill: c_int,
-    [n, lda]: [c_int; 2],
+    [fill, n]: [c_int; 2],
     alpha: usize,
     x: (usize, c_int),
     y: Option<(usize, c_int)>,
-    a: usize,
+    (a, storage): (usize, Result<Storage, Status>),
     is_hermitian: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let (fill, n, lda) = (Fill::new(fill)?, size(n)?, size(lda)?);
+    let (fill, n, storage) = (Fill::new(fill)?, size(n)?, storage?);
     let alpha = Scalar::new(&settings, scalar, alpha)?;
     queue(settings.stream, move || {
         let alpha = alpha.get()?;
-        let a = Matrix::new(kind, a, n, n, lda)?;
+        let a = Triangle::new(kind, a, n, storage, fill)?;
         let x = Vector::new(kind, x.0, n, i64::from(x.1))?.load();
         let y = y.map(|(base, step)| Ok(Vector::new(kind, base, n, i64::from(step))?.load())).transpose()?;
         let turned = |value: C64| if is_hermitian { value.conj() } else { value };
         for column in 0..n {
-            for row in (0..n).filter(|row| fill.has(*row, column)) {
+            for row in a.rows(column) {
                 let sum = match &y {
                     None => alpha * x[row] * turned(x[column]),
                     Some(y) => {
@@ -145,20 +144,19 @@ fn syr(
 }
 
 /// x = op(A) x, or x = op(A)⁻¹ x, with a triangular A.
-fn triangular(
+pub fn triangular(
     handle: Handle,
     kind: Type,
-    [fill, operation, diagonal]: [c_int; 3],
-    [n, lda]: [c_int; 2],
-    a: usize,
+    [fill, operation, diagonal, n]: [c_int; 4],
+    (a, storage): (usize, Result<Storage, Status>),
     x: (usize, c_int),
     solves: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let (fill, operation, unit) = (Fill::new(fill)?, Operation::new(operation)?, is_unit(diagonal)?);
-    let (n, lda) = (size(n)?, size(lda)?);
+    let (n, storage) = (size(n)?, storage?);
     queue(settings.stream, move || {
-        let a = operation.of(&fill.triangle(Matrix::new(kind, a, n, n, lda)?, unit));
+        let a = operation.of(&Triangle::new(kind, a, n, storage, fill)?.triangular(unit));
         let x = Vector::new(kind, x.0, n, i64::from(x.1))?;
         let mut values = as_column(&x.load());
         if solves {
@@ -199,7 +197,7 @@ macro_rules! level2 {
         pub extern "C" fn $trmv(
             handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int,
         ) -> Status {
-            status(triangular(handle, Type::$kind, [uplo, trans, diag], [n, lda], a, (x, incx), false))
+            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], (a, Storage::full(lda)), (x, incx), false))
         }
 
         /// Solves op(A) x = b; b is in x.
@@ -207,7 +205,7 @@ macro_rules! level2 {
         pub extern "C" fn $trsv(
             handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int,
         ) -> Status {
-            status(triangular(handle, Type::$kind, [uplo, trans, diag], [n, lda], a, (x, incx), true))
+            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], (a, Storage::full(lda)), (x, incx), true))
         }
 
         $(
@@ -229,7 +227,7 @@ macro_rules! level2 {
                 beta: usize, y: usize, incy: c_int,
             ) -> Status {
                 let (x, y) = ((x, incx), (y, incy));
-                status(symv(handle, Type::$kind, uplo, [n, lda], [alpha, beta], a, x, y, $hermitian))
+                status(symv(handle, Type::$kind, [uplo, n], [alpha, beta], (a, Storage::full(lda)), x, y, $hermitian))
             }
 
             /// A = alpha x x + A.
@@ -238,7 +236,7 @@ macro_rules! level2 {
                 handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, a: usize, lda: c_int,
             ) -> Status {
                 let kinds = (Type::$kind, Type::$scalar);
-                status(syr(handle, kinds, uplo, [n, lda], alpha, (x, incx), None, a, $hermitian))
+                status(syr(handle, kinds, [uplo, n], alpha, (x, incx), None, (a, Storage::full(lda)), $hermitian))
             }
 
             /// A = alpha x y + alpha y x + A.
@@ -248,7 +246,8 @@ macro_rules! level2 {
                 a: usize, lda: c_int,
             ) -> Status {
                 let kinds = (Type::$kind, Type::$kind);
-                status(syr(handle, kinds, uplo, [n, lda], alpha, (x, incx), Some((y, incy)), a, $hermitian))
+                let a = (a, Storage::full(lda));
+                status(syr(handle, kinds, [uplo, n], alpha, (x, incx), Some((y, incy)), a, $hermitian))
             }
         )*
     )* };
