@@ -299,6 +299,7 @@ pub const CASES: &[Case] = &[
     with_library("blas", &["libcublas.so.13", "libcublas.so.12"]),
     with_library("blas_more", &["libcublas.so.13", "libcublas.so.12"]),
     with_library("blas_banded", &["libcublas.so.13", "libcublas.so.12"]),
+    with_library("blas_forms", &["libcublas.so.13", "libcublas.so.12"]),
     with_library("blas_lt", &["libcublasLt.so.13", "libcublasLt.so.12"]),
     with_library("dnn", &["libcudnn.so.9"]),
     with_library("dnn_graph", &["libcudnn.so.9"]),

@@ -4,12 +4,13 @@
 
 use std::ffi::c_int;
 
+use super::gemm_ex::Layout;
 use super::handle::{Scalar, queue, settings};
 use super::operation::{Fill, Operation, is_unit, solve};
 use super::storage::{Storage, Triangle};
 use super::{Status, size, status};
 use crate::handles::Handle;
-use crate::memory::{Dense, Matrix, Vector, moved};
+use crate::memory::{Dense, Matrix, Vector};
 use crate::numbers::{C64, Type};
 
 /// A vector as a matrix of one column.
@@ -25,29 +26,30 @@ pub fn add(alpha: C64, product: &Dense, beta: C64, y: Vector) {
     }
 }
 
+/// Products of matrices and vectors, whose elements are of the first type. The second one is that of y, the third one that of
+/// alpha and beta.
 fn gemv(
     handle: Handle,
-    kind: Type,
+    [kind, of_y, scalar]: [Type; 3],
     operation: c_int,
     [m, n, lda]: [c_int; 3],
     [alpha, beta]: [usize; 2],
-    a: (usize, i64),
-    x: (usize, c_int, i64),
-    y: (usize, c_int, i64),
-    count: c_int,
+    [a, x, y]: [usize; 3],
+    [step_x, step_y]: [c_int; 2],
+    (layout, count): (Layout, c_int),
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let operation = Operation::new(operation)?;
     let (m, n, lda, count) = (size(m)?, size(n)?, size(lda)?, size(count)?);
-    let (alpha, beta) = (Scalar::new(&settings, kind, alpha)?, Scalar::new(&settings, kind, beta)?);
+    let (alpha, beta) = (Scalar::new(&settings, scalar, alpha)?, Scalar::new(&settings, scalar, beta)?);
     let (outputs, inputs) = operation.stored(m, n);
     queue(settings.stream, move || {
-        for index in 0..count as i64 {
-            let at = |base, stride: i64| moved(base, stride.wrapping_mul(index), kind);
-            let a = Matrix::new(kind, at(a.0, a.1), m, n, lda)?.load();
-            let x_values = Vector::new(kind, at(x.0, x.2), inputs, i64::from(x.1))?.load();
-            let y_vector = Vector::new(kind, at(y.0, y.2), outputs, i64::from(y.1))?;
-            add(alpha.get()?, &operation.of(&a).times(&as_column(&x_values)), beta.get()?, y_vector);
+        for index in 0..count {
+            let [a, x, y] = layout.at([a, x, y], [kind, kind, of_y], index)?;
+            let a = Matrix::new(kind, a, m, n, lda)?.load();
+            let x = Vector::new(kind, x, inputs, i64::from(step_x))?.load();
+            let y = Vector::new(of_y, y, outputs, i64::from(step_y))?;
+            add(alpha.get()?, &operation.of(&a).times(&as_column(&x)), beta.get()?, y);
         }
         Ok(())
     })
@@ -170,7 +172,7 @@ pub fn triangular(
 }
 
 macro_rules! level2 {
-    ($($kind:ident: $gemv:ident $strided:ident $trmv:ident $trsv:ident [$($ger:ident $conjugate:literal)*]
+    ($($kind:ident: $gemv:ident $trmv:ident $trsv:ident [$($ger:ident $conjugate:literal)*]
        [$($symv:ident $syr:ident $scalar:ident $syr2:ident $hermitian:literal)*];)*) => { $(
         /// y = alpha op(A) x + beta y.
         #[unsafe(no_mangle)]
@@ -178,18 +180,8 @@ macro_rules! level2 {
             handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
             beta: usize, y: usize, incy: c_int,
         ) -> Status {
-            let (x, y) = ((x, incx, 0), (y, incy, 0));
-            status(gemv(handle, Type::$kind, trans, [m, n, lda], [alpha, beta], (a, 0), x, y, 1))
-        }
-
-        /// The same for matrices and vectors at equal distances.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $strided(
-            handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, stride_a: i64, x: usize,
-            incx: c_int, stride_x: i64, beta: usize, y: usize, incy: c_int, stride_y: i64, count: c_int,
-        ) -> Status {
-            let (x, y) = ((x, incx, stride_x), (y, incy, stride_y));
-            status(gemv(handle, Type::$kind, trans, [m, n, lda], [alpha, beta], (a, stride_a), x, y, count))
+            let one = (Layout::Strided([0; 3]), 1);
+            status(gemv(handle, [Type::$kind; 3], trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], one))
         }
 
         /// x = op(A) x.
@@ -254,12 +246,49 @@ macro_rules! level2 {
 }
 
 level2! {
-    F32: cublasSgemv_v2 cublasSgemvStridedBatched cublasStrmv_v2 cublasStrsv_v2 [cublasSger_v2 false]
+    F32: cublasSgemv_v2 cublasStrmv_v2 cublasStrsv_v2 [cublasSger_v2 false]
         [cublasSsymv_v2 cublasSsyr_v2 F32 cublasSsyr2_v2 false];
-    F64: cublasDgemv_v2 cublasDgemvStridedBatched cublasDtrmv_v2 cublasDtrsv_v2 [cublasDger_v2 false]
+    F64: cublasDgemv_v2 cublasDtrmv_v2 cublasDtrsv_v2 [cublasDger_v2 false]
         [cublasDsymv_v2 cublasDsyr_v2 F64 cublasDsyr2_v2 false];
-    C32: cublasCgemv_v2 cublasCgemvStridedBatched cublasCtrmv_v2 cublasCtrsv_v2 [cublasCgeru_v2 false cublasCgerc_v2 true]
+    C32: cublasCgemv_v2 cublasCtrmv_v2 cublasCtrsv_v2 [cublasCgeru_v2 false cublasCgerc_v2 true]
         [cublasCsymv_v2 cublasCsyr_v2 C32 cublasCsyr2_v2 false cublasChemv_v2 cublasCher_v2 F32 cublasCher2_v2 true];
-    C64: cublasZgemv_v2 cublasZgemvStridedBatched cublasZtrmv_v2 cublasZtrsv_v2 [cublasZgeru_v2 false cublasZgerc_v2 true]
+    C64: cublasZgemv_v2 cublasZtrmv_v2 cublasZtrsv_v2 [cublasZgeru_v2 false cublasZgerc_v2 true]
         [cublasZsymv_v2 cublasZsyr_v2 C64 cublasZsyr2_v2 false cublasZhemv_v2 cublasZher_v2 F64 cublasZher2_v2 true];
+}
+
+macro_rules! many {
+    ($($kind:ident $of_y:ident $scalar:ident: $strided:ident $batched:ident;)*) => { $(
+        /// y = alpha op(A) x + beta y for matrices and vectors at equal distances.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $strided(
+            handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, stride_a: i64, x: usize,
+            incx: c_int, stride_x: i64, beta: usize, y: usize, incy: c_int, stride_y: i64, count: c_int,
+        ) -> Status {
+            let kinds = [Type::$kind, Type::$of_y, Type::$scalar];
+            let layout = (Layout::Strided([stride_a, stride_x, stride_y]), count);
+            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], layout))
+        }
+
+        /// The same for those whose addresses are in device memory.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $batched(
+            handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
+            beta: usize, y: usize, incy: c_int, count: c_int,
+        ) -> Status {
+            let kinds = [Type::$kind, Type::$of_y, Type::$scalar];
+            let layout = (Layout::Addresses, count);
+            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], layout))
+        }
+    )* };
+}
+
+many! {
+    F32 F32 F32: cublasSgemvStridedBatched cublasSgemvBatched;
+    F64 F64 F64: cublasDgemvStridedBatched cublasDgemvBatched;
+    C32 C32 C32: cublasCgemvStridedBatched cublasCgemvBatched;
+    C64 C64 C64: cublasZgemvStridedBatched cublasZgemvBatched;
+    F16 F16 F32: cublasHSHgemvStridedBatched cublasHSHgemvBatched;
+    F16 F32 F32: cublasHSSgemvStridedBatched cublasHSSgemvBatched;
+    Bf16 Bf16 F32: cublasTSTgemvStridedBatched cublasTSTgemvBatched;
+    Bf16 F32 F32: cublasTSSgemvStridedBatched cublasTSSgemvBatched;
 }

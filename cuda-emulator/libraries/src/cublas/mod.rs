@@ -13,6 +13,7 @@ mod level3;
 pub mod operation;
 mod rotations;
 mod storage;
+mod typed;
 
 use std::ffi::c_int;
 
