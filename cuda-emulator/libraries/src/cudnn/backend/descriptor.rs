@@ -231,7 +231,7 @@ impl Attributes {
         match kind {
             Kind::Tensor => Tensor::new(self).map(Made::Tensor),
             Kind::Convolution => super::node::parameters(self).map(Made::Convolution),
-            Kind::Resample => super::resample::pooling(self).map(Made::Pooling),
+            Kind::Resample => super::node::pooling(self).map(Made::Pooling),
             Kind::Pointwise | Kind::MatMul | Kind::Reduction | Kind::Rng => Ok(Made::Plain),
             kind if kind.is_operation() => Node::new(kind, self).map(Arc::new).map(Made::Operation),
             Kind::OperationGraph => Graph::new(self).map(Arc::new).map(Made::Graph),

@@ -18,6 +18,7 @@ use super::norm;
 use super::pointwise::Pointwise;
 use super::product::Product;
 use super::random::Distribution;
+use super::resample;
 use super::tensor::Tensor;
 use crate::numbers::Type;
 
@@ -67,6 +68,14 @@ pub fn parameters(attributes: &Attributes) -> Result<Parameters, Status> {
         return Err(BAD_PARAM);
     }
     Parameters::new([&before, &after], &strides, &dilations, is_reversed)
+}
+
+/// The pooling of a resample descriptor.
+pub fn pooling(attributes: &Attributes) -> Result<Pooling, Status> {
+    let [after, before, strides, window] = [1703, 1704, 1705, 1706].map(|name| attributes.wholes(name));
+    let numbers = [attributes.integer(1700)?, attributes.integer_or(1708, 0)?, attributes.integer(1702)?];
+    let propagates_nan = attributes.integer_or(1707, 1)? != 0;
+    resample::pooling(numbers, propagates_nan, [after?, before?, strides?, window?])
 }
 
 /// The tensors are present where there are any, and have these sizes.
