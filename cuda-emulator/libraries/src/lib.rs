@@ -20,6 +20,7 @@ mod memory;
 pub mod nccl;
 mod numbers;
 mod stream;
+mod version;
 
 /// The functions that are not implemented.
 mod missing {

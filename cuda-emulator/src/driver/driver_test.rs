@@ -354,6 +354,37 @@ fn pinned_memory_is_its_own_device_pointer() {
     assert_eq!(cu!(cuMemHostRegister_v2(0x10_0000 as *mut c_void, 4096, 0)), INVALID_VALUE);
 }
 
+/// As work that another thread queues while the memory is freed, and that has found the memory before.
+#[test]
+fn late_writes_to_freed_pinned_memory_reach_nobody() {
+    let _context = FixtureContext::new();
+    let bytes = 0x7000;
+    let mut host: *mut c_void = null_mut();
+    assert_eq!(cu!(cuMemHostAlloc(out(&mut host), bytes, 0)), OK);
+    let (last, ends) = (host as usize + bytes - 1, AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                // SAFETY: pinned memory, or spare memory that stays mapped.
+                unsafe { (last as *mut u8).write_volatile(1) };
+            }
+        });
+        thread::sleep(Duration::from_millis(1));
+        assert_eq!(cu!(cuMemFreeHost(host)), OK);
+        ends.store(true, Ordering::Relaxed);
+    });
+    // The system never gets the addresses back.
+    let page = (last & !0xfff) as *mut c_void;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: MAP_FIXED_NOREPLACE: only a place that nothing uses.
+    let other = unsafe { libc::mmap(page, 0x1000, libc::PROT_NONE, flags, -1, 0) };
+    assert_eq!(other, libc::MAP_FAILED);
+    assert_eq!(cu!(cuMemHostAlloc(out(&mut host), bytes, 0)), OK);
+    // SAFETY: the allocation is as long.
+    assert_eq!(unsafe { host.cast::<u8>().add(bytes - 1).read_volatile() }, 0, "new pages");
+    assert_eq!(cu!(cuMemFreeHost(host)), OK);
+}
+
 #[test]
 fn pointers_are_described() {
     let context = FixtureContext::new();

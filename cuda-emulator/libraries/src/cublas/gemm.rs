@@ -224,4 +224,26 @@ gemm! {
     f64: cublasDgemm_v2 cublasDgemmStridedBatched cublasDgemmBatched;
     C32: cublasCgemm_v2 cublasCgemmStridedBatched cublasCgemmBatched;
     C64: cublasZgemm_v2 cublasZgemmStridedBatched cublasZgemmBatched;
+    C32: cublasCgemm3m cublasCgemm3mStridedBatched cublasCgemm3mBatched;
+}
+
+/// [`cublasZgemm_v2`]: the order of the multiplications differs on a GPU only.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasZgemm3m(
+    handle: Handle,
+    transa: c_int,
+    transb: c_int,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: *const C64,
+    a: usize,
+    lda: c_int,
+    b: usize,
+    ldb: c_int,
+    beta: *const C64,
+    c: usize,
+    ldc: c_int,
+) -> Status {
+    cublasZgemm_v2(handle, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 }

@@ -11,7 +11,7 @@ use super::{NOT_SUPPORTED, Status, size, status};
 use crate::handles::Handle;
 use crate::memory::{Dense, Matrix, address_at, moved};
 use crate::numbers::{C32, C64, Type};
-use crate::stream::Done;
+use crate::stream::{Done, Fault};
 
 /// The scalar type of a computation (`cublasComputeType_t`, or a `cudaDataType` of old programs) on elements of a type.
 pub fn scalar_type(compute: c_int, elements: Type) -> Result<Type, Status> {
@@ -208,9 +208,32 @@ pub extern "C" fn cublasGemmBatchedEx(
     status(products(handle, shape, [alpha, beta], [a, b, c], types, Layout::Addresses, count, compute))
 }
 
-/// C = alpha op(A) op(B) + beta C, computed in float.
+macro_rules! in_float {
+    ($($name:ident)*) => { $(
+        /// C = alpha op(A) op(B) + beta C, computed in float, with complex numbers where C has them.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            handle: Handle, transa: c_int, transb: c_int, m: c_int, n: c_int, k: c_int, alpha: usize, a: usize,
+            a_type: c_int, lda: c_int, b: usize, b_type: c_int, ldb: c_int, beta: usize, c: usize, c_type: c_int,
+            ldc: c_int,
+        ) -> Status {
+            // CUBLAS_COMPUTE_32F
+            cublasGemmEx(
+                handle, transa, transb, m, n, k, alpha, a, a_type, lda, b, b_type, ldb, beta, c, c_type, ldc, 68, -1,
+            )
+        }
+    )* };
+}
+in_float! { cublasSgemmEx cublasCgemmEx cublasCgemm3mEx }
+
+/// `CUDA_R_16F`
+const HALF: c_int = 2;
+/// `CUBLAS_COMPUTE_16F`
+const IN_HALF: c_int = 64;
+
+/// C = alpha op(A) op(B) + beta C in half precision.
 #[unsafe(no_mangle)]
-pub extern "C" fn cublasSgemmEx(
+pub extern "C" fn cublasHgemm(
     handle: Handle,
     transa: c_int,
     transb: c_int,
@@ -219,27 +242,91 @@ pub extern "C" fn cublasSgemmEx(
     k: c_int,
     alpha: usize,
     a: usize,
-    a_type: c_int,
     lda: c_int,
     b: usize,
-    b_type: c_int,
     ldb: c_int,
     beta: usize,
     c: usize,
-    c_type: c_int,
     ldc: c_int,
 ) -> Status {
-    // CUBLAS_COMPUTE_32F
-    cublasGemmEx(
-        handle, transa, transb, m, n, k, alpha, a, a_type, lda, b, b_type, ldb, beta, c, c_type, ldc, 68, -1,
+    cublasHgemmStridedBatched(
+        handle, transa, transb, m, n, k, alpha, a, lda, 0, b, ldb, 0, beta, c, ldc, 0, 1,
     )
+}
+
+/// The same for matrices at equal distances.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasHgemmStridedBatched(
+    handle: Handle,
+    transa: c_int,
+    transb: c_int,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: usize,
+    a: usize,
+    lda: c_int,
+    stride_a: i64,
+    b: usize,
+    ldb: c_int,
+    stride_b: i64,
+    beta: usize,
+    c: usize,
+    ldc: c_int,
+    stride_c: i64,
+    count: c_int,
+) -> Status {
+    let shape = Shape::new([transa, transb], [m, n, k], [lda, ldb, ldc]);
+    let layout = Layout::Strided([stride_a, stride_b, stride_c]);
+    status(products(handle, shape, [alpha, beta], [a, b, c], [HALF; 3], layout, count, IN_HALF))
+}
+
+/// The same for matrices whose addresses are in device memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasHgemmBatched(
+    handle: Handle,
+    transa: c_int,
+    transb: c_int,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    alpha: usize,
+    a: usize,
+    lda: c_int,
+    b: usize,
+    ldb: c_int,
+    beta: usize,
+    c: usize,
+    ldc: c_int,
+    count: c_int,
+) -> Status {
+    let shape = Shape::new([transa, transb], [m, n, k], [lda, ldb, ldc]);
+    status(products(handle, shape, [alpha, beta], [a, b, c], [HALF; 3], Layout::Addresses, count, IN_HALF))
 }
 
 /// The addresses of the matrices of a batch.
 #[derive(Clone, Copy)]
-enum Layout {
+pub enum Layout {
+    /// The n-th of each lies so many elements behind the first.
     Strided([i64; 3]),
+    /// Their addresses lie in device memory.
     Addresses,
+}
+
+impl Layout {
+    /// The addresses of the operands of that index.
+    pub fn at(self, bases: [usize; 3], kinds: [Type; 3], index: usize) -> Result<[usize; 3], Fault> {
+        let mut found = bases;
+        for (which, place) in found.iter_mut().enumerate() {
+            *place = match self {
+                Self::Strided(strides) => {
+                    moved(bases[which], strides[which].wrapping_mul(index as i64), kinds[which])
+                }
+                Self::Addresses => address_at(bases[which], index)?,
+            };
+        }
+        Ok(found)
+    }
 }
 
 fn products(
@@ -261,13 +348,7 @@ fn products(
     let mixed = Mixed { shape, kinds, scale, alpha, beta };
     queue(settings.stream, move || {
         for index in 0..count {
-            let at = |which: usize| match layout {
-                Layout::Strided(strides) => {
-                    Ok(moved(addresses[which], strides[which].wrapping_mul(index as i64), mixed.kinds[which]))
-                }
-                Layout::Addresses => address_at(addresses[which], index),
-            };
-            mixed.multiply([at(0)?, at(1)?, at(2)?])?;
+            mixed.multiply(layout.at(addresses, mixed.kinds, index)?)?;
         }
         Ok(())
     })

@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 
 use super::handle::{Place, Scalar, queue, queue_result, settings};
-use super::{NOT_SUPPORTED, Status, status};
+use super::{Status, status};
 use crate::handles::Handle;
 use crate::memory::Vector;
 use crate::numbers::{C64, Type};
@@ -13,7 +13,7 @@ use crate::stream::{Done, Fault};
 
 /// A vector of an argument list: its address and its step.
 #[derive(Clone, Copy, Debug)]
-struct Given {
+pub struct Given {
     kind: Type,
     count: usize,
     base: usize,
@@ -22,7 +22,7 @@ struct Given {
 
 impl Given {
     /// Nothing is done for a number below 1.
-    fn new(kind: Type, n: c_int, base: usize, step: c_int) -> Self {
+    pub fn new(kind: Type, n: c_int, base: usize, step: c_int) -> Self {
         Self { kind, count: usize::try_from(n).unwrap_or(0), base, step }
     }
 
@@ -32,7 +32,7 @@ impl Given {
 }
 
 /// y = f(x, y) for each element.
-fn each(
+pub fn each(
     handle: Handle,
     x: Given,
     y: Given,
@@ -52,7 +52,7 @@ fn each(
 }
 
 /// A result that depends on all elements.
-fn reduce(
+pub fn reduce(
     handle: Handle,
     x: Given,
     result: (Type, usize),
@@ -63,9 +63,16 @@ fn reduce(
     queue_result(&settings, move || place.set(function(&x.open()?.load())))
 }
 
-fn dot(handle: Handle, x: Given, y: Given, result: usize, is_conjugate: bool) -> Result<(), Status> {
+/// The sum of products of elements.
+pub fn dot(
+    handle: Handle,
+    x: Given,
+    y: Given,
+    result: (Type, usize),
+    is_conjugate: bool,
+) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let place = Place::new(&settings, x.kind, result)?;
+    let place = Place::new(&settings, result.0, result.1)?;
     queue_result(&settings, move || {
         let (x, y) = (x.open()?.load(), y.open()?.load());
         let conjugate = |value: &C64| if is_conjugate { value.conj() } else { *value };
@@ -74,7 +81,7 @@ fn dot(handle: Handle, x: Given, y: Given, result: usize, is_conjugate: bool) ->
 }
 
 /// (x, y) = (c x + s y, c y - conj(s) x).
-fn rotate(handle: Handle, x: Given, y: Given, c: (Type, usize), s: (Type, usize)) -> Result<(), Status> {
+pub fn rotate(handle: Handle, x: Given, y: Given, c: (Type, usize), s: (Type, usize)) -> Result<(), Status> {
     let settings = settings(handle)?;
     let (c, s) = (Scalar::new(&settings, c.0, c.1)?, Scalar::new(&settings, s.0, s.1)?);
     queue(settings.stream, move || {
@@ -88,7 +95,8 @@ fn rotate(handle: Handle, x: Given, y: Given, c: (Type, usize), s: (Type, usize)
     })
 }
 
-fn swap(handle: Handle, x: Given, y: Given) -> Result<(), Status> {
+/// Exchanges two vectors.
+pub fn swap(handle: Handle, x: Given, y: Given) -> Result<(), Status> {
     let settings = settings(handle)?;
     queue(settings.stream, move || -> Done {
         let (x, y) = (x.open()?, y.open()?);
@@ -117,7 +125,23 @@ fn extreme(values: &[C64], is_better: fn(f64, f64) -> bool) -> C64 {
     C64::new(best.map_or(0.0, |(index, _)| index as f64), 0.0)
 }
 
-fn norm(values: &[C64]) -> C64 {
+/// The index of the largest element.
+pub fn largest(values: &[C64]) -> C64 {
+    extreme(values, |new, old| new > old)
+}
+
+/// The index of the smallest element.
+pub fn smallest(values: &[C64]) -> C64 {
+    extreme(values, |new, old| new < old)
+}
+
+/// The sum of absolute values.
+pub fn sum(values: &[C64]) -> C64 {
+    C64::new(values.iter().map(|value| sum_of_parts(*value)).sum(), 0.0)
+}
+
+/// The length of a vector.
+pub fn norm(values: &[C64]) -> C64 {
     C64::new(values.iter().map(C64::norm_sqr).sum::<f64>().sqrt(), 0.0)
 }
 
@@ -163,21 +187,18 @@ macro_rules! vectors {
         /// The sum of absolute values.
         #[unsafe(no_mangle)]
         pub extern "C" fn $asum(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
-            let sum = |values: &[C64]| C64::new(values.iter().map(|value| sum_of_parts(*value)).sum(), 0.0);
             status(reduce(handle, Given::new(Type::$kind, n, x, incx), (Type::$real, result), sum))
         }
 
         /// The index of the largest absolute value.
         #[unsafe(no_mangle)]
         pub extern "C" fn $amax(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
-            let largest = |values: &[C64]| extreme(values, |new, old| new > old);
             status(reduce(handle, Given::new(Type::$kind, n, x, incx), (Type::I32, result), largest))
         }
 
         /// The index of the smallest absolute value.
         #[unsafe(no_mangle)]
         pub extern "C" fn $amin(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
-            let smallest = |values: &[C64]| extreme(values, |new, old| new < old);
             status(reduce(handle, Given::new(Type::$kind, n, x, incx), (Type::I32, result), smallest))
         }
 
@@ -188,7 +209,7 @@ macro_rules! vectors {
                 handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int, result: usize,
             ) -> Status {
                 let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
-                status(dot(handle, x, y, result, $conjugate))
+                status(dot(handle, x, y, (Type::$kind, result), $conjugate))
             }
         )*
 
@@ -230,41 +251,3 @@ real_factors! {
     C32 F32: cublasCsscal_v2;
     C64 F64: cublasZdscal_v2;
 }
-
-fn kind(number: c_int) -> Result<Type, Status> {
-    Type::new(number).ok_or(NOT_SUPPORTED)
-}
-
-fn dot_ex(
-    handle: Handle,
-    n: c_int,
-    x: (usize, c_int, c_int),
-    y: (usize, c_int, c_int),
-    result: (usize, c_int),
-    is_conjugate: bool,
-) -> Result<(), Status> {
-    let settings = settings(handle)?;
-    let x = Given::new(kind(x.1)?, n, x.0, x.2);
-    let y = Given::new(kind(y.1)?, n, y.0, y.2);
-    let place = Place::new(&settings, kind(result.1)?, result.0)?;
-    queue_result(&settings, move || {
-        let (x, y) = (x.open()?.load(), y.open()?.load());
-        let conjugate = |value: &C64| if is_conjugate { value.conj() } else { *value };
-        place.set(x.iter().zip(&y).map(|(x, y)| conjugate(x) * y).sum())
-    })
-}
-
-macro_rules! dots_of_types {
-    ($($name:ident $conjugate:literal)*) => { $(
-        /// The sum of products of elements of any types.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
-            handle: Handle, n: c_int, x: usize, x_type: c_int, incx: c_int, y: usize, y_type: c_int, incy: c_int,
-            result: usize, result_type: c_int, _execution: c_int,
-        ) -> Status {
-            let (x, y) = ((x, x_type, incx), (y, y_type, incy));
-            status(dot_ex(handle, n, x, y, (result, result_type), $conjugate))
-        }
-    )* };
-}
-dots_of_types! { cublasDotEx false cublasDotcEx true }

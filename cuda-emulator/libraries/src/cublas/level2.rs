@@ -4,49 +4,52 @@
 
 use std::ffi::c_int;
 
+use super::gemm_ex::Layout;
 use super::handle::{Scalar, queue, settings};
 use super::operation::{Fill, Operation, is_unit, solve};
+use super::storage::{Storage, Triangle};
 use super::{Status, size, status};
 use crate::handles::Handle;
-use crate::memory::{Dense, Matrix, Vector, moved};
+use crate::memory::{Dense, Matrix, Vector};
 use crate::numbers::{C64, Type};
 
 /// A vector as a matrix of one column.
-fn as_column(values: &[C64]) -> Dense {
+pub fn as_column(values: &[C64]) -> Dense {
     Dense::from(values.len(), 1, |row, _| values[row])
 }
 
 /// y = alpha product + beta y; where beta is 0, y is not read.
-fn add(alpha: C64, product: &Dense, beta: C64, y: Vector) {
+pub fn add(alpha: C64, product: &Dense, beta: C64, y: Vector) {
     for row in 0..product.rows {
         let old = if beta == C64::default() { beta } else { beta * y.get(row) };
         y.set(row, alpha * product[(row, 0)] + old);
     }
 }
 
+/// Products of matrices and vectors, whose elements are of the first type. The second one is that of y, the third one that of
+/// alpha and beta.
 fn gemv(
     handle: Handle,
-    kind: Type,
+    [kind, of_y, scalar]: [Type; 3],
     operation: c_int,
     [m, n, lda]: [c_int; 3],
     [alpha, beta]: [usize; 2],
-    a: (usize, i64),
-    x: (usize, c_int, i64),
-    y: (usize, c_int, i64),
-    count: c_int,
+    [a, x, y]: [usize; 3],
+    [step_x, step_y]: [c_int; 2],
+    (layout, count): (Layout, c_int),
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let operation = Operation::new(operation)?;
     let (m, n, lda, count) = (size(m)?, size(n)?, size(lda)?, size(count)?);
-    let (alpha, beta) = (Scalar::new(&settings, kind, alpha)?, Scalar::new(&settings, kind, beta)?);
+    let (alpha, beta) = (Scalar::new(&settings, scalar, alpha)?, Scalar::new(&settings, scalar, beta)?);
     let (outputs, inputs) = operation.stored(m, n);
     queue(settings.stream, move || {
-        for index in 0..count as i64 {
-            let at = |base, stride: i64| moved(base, stride.wrapping_mul(index), kind);
-            let a = Matrix::new(kind, at(a.0, a.1), m, n, lda)?.load();
-            let x_values = Vector::new(kind, at(x.0, x.2), inputs, i64::from(x.1))?.load();
-            let y_vector = Vector::new(kind, at(y.0, y.2), outputs, i64::from(y.1))?;
-            add(alpha.get()?, &operation.of(&a).times(&as_column(&x_values)), beta.get()?, y_vector);
+        for index in 0..count {
+            let [a, x, y] = layout.at([a, x, y], [kind, kind, of_y], index)?;
+            let a = Matrix::new(kind, a, m, n, lda)?.load();
+            let x = Vector::new(kind, x, inputs, i64::from(step_x))?.load();
+            let y = Vector::new(of_y, y, outputs, i64::from(step_y))?;
+            add(alpha.get()?, &operation.of(&a).times(&as_column(&x)), beta.get()?, y);
         }
         Ok(())
     })
@@ -82,22 +85,21 @@ fn ger(
 }
 
 /// y = alpha A x + beta y with a symmetric or Hermitian A.
-fn symv(
+pub fn symv(
     handle: Handle,
     kind: Type,
-    fill: c_int,
-    [n, lda]: [c_int; 2],
+    [fill, n]: [c_int; 2],
     [alpha, beta]: [usize; 2],
-    a: usize,
+    (a, storage): (usize, Result<Storage, Status>),
     x: (usize, c_int),
     y: (usize, c_int),
     is_hermitian: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let (fill, n, lda) = (Fill::new(fill)?, size(n)?, size(lda)?);
+    let (fill, n, storage) = (Fill::new(fill)?, size(n)?, storage?);
     let (alpha, beta) = (Scalar::new(&settings, kind, alpha)?, Scalar::new(&settings, kind, beta)?);
     queue(settings.stream, move || {
-        let a = fill.symmetric(Matrix::new(kind, a, n, n, lda)?, is_hermitian);
+        let a = Triangle::new(kind, a, n, storage, fill)?.symmetric(is_hermitian);
         let x = Vector::new(kind, x.0, n, i64::from(x.1))?.load();
         let y = Vector::new(kind, y.0, n, i64::from(y.1))?;
         add(alpha.get()?, &a.times(&as_column(&x)), beta.get()?, y);
@@ -106,28 +108,27 @@ fn symv(
 }
 
 /// A = alpha x xᵀ + A, or alpha x yᵀ + (alpha x yᵀ)ᵀ + A, in one triangle; conjugated where A is Hermitian.
-fn syr(
+pub fn syr(
     handle: Handle,
     (kind, scalar): (Type, Type),
-    fill: c_int,
-    [n, lda]: [c_int; 2],
+    [fill, n]: [c_int; 2],
     alpha: usize,
     x: (usize, c_int),
     y: Option<(usize, c_int)>,
-    a: usize,
+    (a, storage): (usize, Result<Storage, Status>),
     is_hermitian: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let (fill, n, lda) = (Fill::new(fill)?, size(n)?, size(lda)?);
+    let (fill, n, storage) = (Fill::new(fill)?, size(n)?, storage?);
     let alpha = Scalar::new(&settings, scalar, alpha)?;
     queue(settings.stream, move || {
         let alpha = alpha.get()?;
-        let a = Matrix::new(kind, a, n, n, lda)?;
+        let a = Triangle::new(kind, a, n, storage, fill)?;
         let x = Vector::new(kind, x.0, n, i64::from(x.1))?.load();
         let y = y.map(|(base, step)| Ok(Vector::new(kind, base, n, i64::from(step))?.load())).transpose()?;
         let turned = |value: C64| if is_hermitian { value.conj() } else { value };
         for column in 0..n {
-            for row in (0..n).filter(|row| fill.has(*row, column)) {
+            for row in a.rows(column) {
                 let sum = match &y {
                     None => alpha * x[row] * turned(x[column]),
                     Some(y) => {
@@ -145,20 +146,19 @@ fn syr(
 }
 
 /// x = op(A) x, or x = op(A)⁻¹ x, with a triangular A.
-fn triangular(
+pub fn triangular(
     handle: Handle,
     kind: Type,
-    [fill, operation, diagonal]: [c_int; 3],
-    [n, lda]: [c_int; 2],
-    a: usize,
+    [fill, operation, diagonal, n]: [c_int; 4],
+    (a, storage): (usize, Result<Storage, Status>),
     x: (usize, c_int),
     solves: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let (fill, operation, unit) = (Fill::new(fill)?, Operation::new(operation)?, is_unit(diagonal)?);
-    let (n, lda) = (size(n)?, size(lda)?);
+    let (n, storage) = (size(n)?, storage?);
     queue(settings.stream, move || {
-        let a = operation.of(&fill.triangle(Matrix::new(kind, a, n, n, lda)?, unit));
+        let a = operation.of(&Triangle::new(kind, a, n, storage, fill)?.triangular(unit));
         let x = Vector::new(kind, x.0, n, i64::from(x.1))?;
         let mut values = as_column(&x.load());
         if solves {
@@ -172,7 +172,7 @@ fn triangular(
 }
 
 macro_rules! level2 {
-    ($($kind:ident: $gemv:ident $strided:ident $trmv:ident $trsv:ident [$($ger:ident $conjugate:literal)*]
+    ($($kind:ident: $gemv:ident $trmv:ident $trsv:ident [$($ger:ident $conjugate:literal)*]
        [$($symv:ident $syr:ident $scalar:ident $syr2:ident $hermitian:literal)*];)*) => { $(
         /// y = alpha op(A) x + beta y.
         #[unsafe(no_mangle)]
@@ -180,18 +180,8 @@ macro_rules! level2 {
             handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
             beta: usize, y: usize, incy: c_int,
         ) -> Status {
-            let (x, y) = ((x, incx, 0), (y, incy, 0));
-            status(gemv(handle, Type::$kind, trans, [m, n, lda], [alpha, beta], (a, 0), x, y, 1))
-        }
-
-        /// The same for matrices and vectors at equal distances.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $strided(
-            handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, stride_a: i64, x: usize,
-            incx: c_int, stride_x: i64, beta: usize, y: usize, incy: c_int, stride_y: i64, count: c_int,
-        ) -> Status {
-            let (x, y) = ((x, incx, stride_x), (y, incy, stride_y));
-            status(gemv(handle, Type::$kind, trans, [m, n, lda], [alpha, beta], (a, stride_a), x, y, count))
+            let one = (Layout::Strided([0; 3]), 1);
+            status(gemv(handle, [Type::$kind; 3], trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], one))
         }
 
         /// x = op(A) x.
@@ -199,7 +189,7 @@ macro_rules! level2 {
         pub extern "C" fn $trmv(
             handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int,
         ) -> Status {
-            status(triangular(handle, Type::$kind, [uplo, trans, diag], [n, lda], a, (x, incx), false))
+            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], (a, Storage::full(lda)), (x, incx), false))
         }
 
         /// Solves op(A) x = b; b is in x.
@@ -207,7 +197,7 @@ macro_rules! level2 {
         pub extern "C" fn $trsv(
             handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int,
         ) -> Status {
-            status(triangular(handle, Type::$kind, [uplo, trans, diag], [n, lda], a, (x, incx), true))
+            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], (a, Storage::full(lda)), (x, incx), true))
         }
 
         $(
@@ -229,7 +219,7 @@ macro_rules! level2 {
                 beta: usize, y: usize, incy: c_int,
             ) -> Status {
                 let (x, y) = ((x, incx), (y, incy));
-                status(symv(handle, Type::$kind, uplo, [n, lda], [alpha, beta], a, x, y, $hermitian))
+                status(symv(handle, Type::$kind, [uplo, n], [alpha, beta], (a, Storage::full(lda)), x, y, $hermitian))
             }
 
             /// A = alpha x x + A.
@@ -238,7 +228,7 @@ macro_rules! level2 {
                 handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, a: usize, lda: c_int,
             ) -> Status {
                 let kinds = (Type::$kind, Type::$scalar);
-                status(syr(handle, kinds, uplo, [n, lda], alpha, (x, incx), None, a, $hermitian))
+                status(syr(handle, kinds, [uplo, n], alpha, (x, incx), None, (a, Storage::full(lda)), $hermitian))
             }
 
             /// A = alpha x y + alpha y x + A.
@@ -248,19 +238,57 @@ macro_rules! level2 {
                 a: usize, lda: c_int,
             ) -> Status {
                 let kinds = (Type::$kind, Type::$kind);
-                status(syr(handle, kinds, uplo, [n, lda], alpha, (x, incx), Some((y, incy)), a, $hermitian))
+                let a = (a, Storage::full(lda));
+                status(syr(handle, kinds, [uplo, n], alpha, (x, incx), Some((y, incy)), a, $hermitian))
             }
         )*
     )* };
 }
 
 level2! {
-    F32: cublasSgemv_v2 cublasSgemvStridedBatched cublasStrmv_v2 cublasStrsv_v2 [cublasSger_v2 false]
+    F32: cublasSgemv_v2 cublasStrmv_v2 cublasStrsv_v2 [cublasSger_v2 false]
         [cublasSsymv_v2 cublasSsyr_v2 F32 cublasSsyr2_v2 false];
-    F64: cublasDgemv_v2 cublasDgemvStridedBatched cublasDtrmv_v2 cublasDtrsv_v2 [cublasDger_v2 false]
+    F64: cublasDgemv_v2 cublasDtrmv_v2 cublasDtrsv_v2 [cublasDger_v2 false]
         [cublasDsymv_v2 cublasDsyr_v2 F64 cublasDsyr2_v2 false];
-    C32: cublasCgemv_v2 cublasCgemvStridedBatched cublasCtrmv_v2 cublasCtrsv_v2 [cublasCgeru_v2 false cublasCgerc_v2 true]
+    C32: cublasCgemv_v2 cublasCtrmv_v2 cublasCtrsv_v2 [cublasCgeru_v2 false cublasCgerc_v2 true]
         [cublasCsymv_v2 cublasCsyr_v2 C32 cublasCsyr2_v2 false cublasChemv_v2 cublasCher_v2 F32 cublasCher2_v2 true];
-    C64: cublasZgemv_v2 cublasZgemvStridedBatched cublasZtrmv_v2 cublasZtrsv_v2 [cublasZgeru_v2 false cublasZgerc_v2 true]
+    C64: cublasZgemv_v2 cublasZtrmv_v2 cublasZtrsv_v2 [cublasZgeru_v2 false cublasZgerc_v2 true]
         [cublasZsymv_v2 cublasZsyr_v2 C64 cublasZsyr2_v2 false cublasZhemv_v2 cublasZher_v2 F64 cublasZher2_v2 true];
+}
+
+macro_rules! many {
+    ($($kind:ident $of_y:ident $scalar:ident: $strided:ident $batched:ident;)*) => { $(
+        /// y = alpha op(A) x + beta y for matrices and vectors at equal distances.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $strided(
+            handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, stride_a: i64, x: usize,
+            incx: c_int, stride_x: i64, beta: usize, y: usize, incy: c_int, stride_y: i64, count: c_int,
+        ) -> Status {
+            let kinds = [Type::$kind, Type::$of_y, Type::$scalar];
+            let layout = (Layout::Strided([stride_a, stride_x, stride_y]), count);
+            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], layout))
+        }
+
+        /// The same for those whose addresses are in device memory.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $batched(
+            handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
+            beta: usize, y: usize, incy: c_int, count: c_int,
+        ) -> Status {
+            let kinds = [Type::$kind, Type::$of_y, Type::$scalar];
+            let layout = (Layout::Addresses, count);
+            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], layout))
+        }
+    )* };
+}
+
+many! {
+    F32 F32 F32: cublasSgemvStridedBatched cublasSgemvBatched;
+    F64 F64 F64: cublasDgemvStridedBatched cublasDgemvBatched;
+    C32 C32 C32: cublasCgemvStridedBatched cublasCgemvBatched;
+    C64 C64 C64: cublasZgemvStridedBatched cublasZgemvBatched;
+    F16 F16 F32: cublasHSHgemvStridedBatched cublasHSHgemvBatched;
+    F16 F32 F32: cublasHSSgemvStridedBatched cublasHSSgemvBatched;
+    Bf16 Bf16 F32: cublasTSTgemvStridedBatched cublasTSTgemvBatched;
+    Bf16 F32 F32: cublasTSSgemvStridedBatched cublasTSSgemvBatched;
 }

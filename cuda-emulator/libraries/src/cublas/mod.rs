@@ -2,6 +2,7 @@
 
 //! cuBLAS. Matrices are stored by columns; a reference to a section is one to NVIDIA's cuBLAS manual.
 
+mod banded;
 mod batched;
 mod gemm;
 pub mod gemm_ex;
@@ -10,6 +11,9 @@ mod level1;
 mod level2;
 mod level3;
 pub mod operation;
+mod rotations;
+mod storage;
+mod typed;
 
 use std::ffi::c_int;
 

@@ -20,7 +20,10 @@ pub struct Pooling {
     pub mode: Mode,
     pub propagates_nan: bool,
     pub window: Vec<usize>,
+    /// Before the first elements.
     pub pads: Vec<usize>,
+    /// Behind the last ones.
+    after: Vec<usize>,
     pub strides: Vec<usize>,
 }
 
@@ -36,6 +39,17 @@ impl Mode {
     }
 }
 
+fn sizes(values: &[i32], least: i32) -> Result<Vec<usize>, Status> {
+    let values = values.iter().map(|value| usize::try_from(*value).ok().filter(|_| *value >= least));
+    values.collect::<Option<Vec<_>>>().ok_or(BAD_PARAM)
+}
+
+/// Paddings, of which a window of padding alone would have no result.
+fn checked_pads(pads: &[i32], window: &[usize]) -> Result<Vec<usize>, Status> {
+    let pads = sizes(pads, 0)?;
+    if pads.iter().zip(window).any(|(pad, window)| pad >= window) { Err(BAD_PARAM) } else { Ok(pads) }
+}
+
 impl Pooling {
     /// A descriptor, checked.
     pub fn new(
@@ -45,16 +59,16 @@ impl Pooling {
         pads: &[i32],
         strides: &[i32],
     ) -> Result<Self, Status> {
-        let sizes = |values: &[i32], least: i32| -> Result<Vec<usize>, Status> {
-            let values = values.iter().map(|value| usize::try_from(*value).ok().filter(|_| *value >= least));
-            values.collect::<Option<Vec<_>>>().ok_or(BAD_PARAM)
-        };
-        let (window, pads, strides) = (sizes(window, 1)?, sizes(pads, 0)?, sizes(strides, 1)?);
-        // A window of padding alone would have no result.
-        if pads.iter().zip(&window).any(|(pad, window)| pad >= window) {
-            return Err(BAD_PARAM);
-        }
-        Ok(Self { mode, propagates_nan, window, pads, strides })
+        let (window, strides) = (sizes(window, 1)?, sizes(strides, 1)?);
+        let pads = checked_pads(pads, &window)?;
+        let after = pads.clone();
+        Ok(Self { mode, propagates_nan, window, pads, after, strides })
+    }
+
+    /// The same with another padding behind the last elements.
+    pub fn padded_after(mut self, pads: &[i32]) -> Result<Self, Status> {
+        self.after = checked_pads(pads, &self.window)?;
+        Ok(self)
     }
 
     /// The dimensions of the output.
@@ -64,7 +78,7 @@ impl Pooling {
         }
         let mut output = input[..2].to_vec();
         for (dim, size) in input[2..].iter().enumerate() {
-            let padded = size.checked_add(2 * self.pads[dim]).ok_or(BAD_PARAM)?;
+            let padded = size.checked_add(self.pads[dim] + self.after[dim]).ok_or(BAD_PARAM)?;
             output.push(padded.checked_sub(self.window[dim]).ok_or(BAD_PARAM)? / self.strides[dim] + 1);
         }
         Ok(output)
@@ -140,9 +154,9 @@ impl Pooling {
         Ok(y)
     }
 
-    /// The gradient of the input.
+    /// The gradient of the input, which only maxima need.
     pub fn backward(&self, x: &[f64], dy: &[f64], input: &[usize]) -> Result<Vec<f64>, Status> {
-        let mut dx = vec![0.0; x.len()];
+        let mut dx = vec![0.0; input.iter().product()];
         self.windows(input, |place, under| match self.mode {
             Mode::Max => {
                 if let Some(at) = self.largest(x, under) {

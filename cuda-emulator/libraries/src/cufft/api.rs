@@ -11,7 +11,7 @@ use crate::numbers::Type;
 use crate::stream::{self, Stream};
 
 /// The version that `cufftGetVersion` answers: 12.0.0.
-const VERSION: c_int = 12_000;
+pub const VERSION: c_int = 12_000;
 
 /// A `cufftHandle`: a plan that may not be made yet, and a stream.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 //! cuFFT, computed in doubles.
 
-mod api;
+pub mod api;
 mod plan;
 
 /// `cufftResult`

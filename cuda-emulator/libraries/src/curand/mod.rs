@@ -26,20 +26,22 @@ use poisson::Poisson;
 use source::{Real, Source, Value};
 
 /// `curandStatus_t`
-type Status = i32;
+pub type Status = i32;
 
-const SUCCESS: Status = 0;
+/// `CURAND_STATUS_SUCCESS`
+pub const SUCCESS: Status = 0;
 const NOT_INITIALIZED: Status = 101;
 const ALLOCATION_FAILED: Status = 102;
 const TYPE_ERROR: Status = 103;
-const OUT_OF_RANGE: Status = 104;
+/// `CURAND_STATUS_OUT_OF_RANGE`
+pub const OUT_OF_RANGE: Status = 104;
 const LENGTH_NOT_MULTIPLE: Status = 105;
 const LAUNCH_FAILURE: Status = 201;
 /// `CURAND_STATUS_ARCH_MISMATCH`: it is not served here.
 const NOT_SUPPORTED: Status = 204;
 
 /// The version that `curandGetVersion` answers: 10.4.0.
-const VERSION: c_int = 10_400;
+pub const VERSION: c_int = 10_400;
 /// The largest mean of a Poisson distribution.
 const MAX_MEAN: f64 = 400_000.0;
 

@@ -4,41 +4,47 @@
 
 use std::ffi::{c_char, c_int};
 
+use super::given::{Given, fill};
 use super::handle::queue;
+use super::range::{Problem, Range};
 use super::{INVALID_VALUE, Status, size, status, workspace};
-use crate::cublas::operation::Fill;
 use crate::handles::Handle;
-use crate::lapack::{eigen, svd};
-use crate::memory::{Array, Dense, Matrix, set_i32};
+use crate::lapack::svd;
+use crate::memory::{Array, Dense, Matrix, moved, set_i32};
 use crate::numbers::Type;
+use crate::stream::Fault;
 
-/// Eigenvalues in ascending order; with `vectors` eigenvectors replace A.
-fn syevd(
+/// The eigenvalues of `count` matrices in ascending order; if the program requests them, eigenvectors replace A.
+pub fn syevd(
     handle: Handle,
-    kind: Type,
-    [vectors, uplo, n, lda]: [c_int; 4],
-    [a, w, info]: [usize; 3],
+    [vectors, uplo]: [c_int; 2],
+    a: Result<Given, Status>,
+    (kind, w): (Type, usize),
+    (count, info): (usize, usize),
 ) -> Result<(), Status> {
-    let fill = Fill::new(uplo).map_err(|_| INVALID_VALUE)?;
-    let (n, lda) = (size(n)?, size(lda)?);
-    if lda < n.max(1) || !(0..=1).contains(&vectors) {
-        return Err(INVALID_VALUE);
-    }
+    let (vectors, fill, a) = (has_vectors(vectors)?, fill(uplo)?, a?);
     queue(handle, move || {
-        let matrix = Matrix::new(kind, a, n, n, lda)?;
-        let values = Array::new(kind.real(), w, n)?;
-        let (found, basis, converged) = eigen::hermitian(&fill.symmetric(matrix, true));
-        found.iter().enumerate().for_each(|(at, value)| values.set_real(at, *value));
-        if vectors == 1 {
-            matrix.store(&basis);
+        for index in 0..count {
+            let w = moved(w, a.rows.wrapping_mul(index) as i64, kind);
+            let problem = Problem { fill, vectors, a: a.of_batch(index), b: None, w: (kind, w) };
+            set_i32(info, index, problem.solve(Range::All)?.info)?;
         }
-        set_i32(info, 0, i32::from(!converged))
+        Ok(())
     })
+}
+
+/// The program requests eigenvectors (`cusolverEigMode_t`).
+pub fn has_vectors(mode: c_int) -> Result<bool, Status> {
+    match mode {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(INVALID_VALUE),
+    }
 }
 
 /// The part of U or V that a program requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+pub enum Wanted {
     All,
     Thin,
     /// In A.
@@ -47,7 +53,8 @@ enum Wanted {
 }
 
 impl Wanted {
-    fn new(letter: c_char) -> Result<Self, Status> {
+    /// As LAPACK's `gesvd` names it.
+    pub fn new(letter: c_char) -> Result<Self, Status> {
         match letter as u8 {
             b'A' => Ok(Self::All),
             b'S' => Ok(Self::Thin),
@@ -56,49 +63,79 @@ impl Wanted {
             _ => Err(INVALID_VALUE),
         }
     }
-}
 
-/// The addresses of U, S and V.
-#[derive(Clone, Copy)]
-struct Places {
-    a: (usize, usize),
-    s: usize,
-    u: (usize, usize),
-    v: (usize, usize),
-    info: usize,
-}
-
-fn gesvd(
-    handle: Handle,
-    kind: Type,
-    [of_u, of_v]: [Wanted; 2],
-    [m, n]: [c_int; 2],
-    places: Places,
-    is_adjoint: bool,
-) -> Result<(), Status> {
-    let (m, n) = (size(m)?, size(n)?);
-    let smaller = m.min(n);
-    if places.a.1 < m.max(1) || (of_u == Wanted::Overwrite && of_v == Wanted::Overwrite) {
-        return Err(INVALID_VALUE);
+    /// As functions name it that have Jacobi's `jobz` and `econ`.
+    pub fn of_mode(mode: c_int, econ: c_int) -> Result<Self, Status> {
+        match (has_vectors(mode)?, econ) {
+            (false, _) => Ok(Self::Nothing),
+            (true, 0) => Ok(Self::All),
+            (true, _) => Ok(Self::Thin),
+        }
     }
-    queue(handle, move || {
-        let matrix = Matrix::new(kind, places.a.0, m, n, places.a.1)?;
-        let values = Array::new(kind.real(), places.s, smaller)?;
+}
+
+/// A singular value decomposition of an argument list.
+#[derive(Clone, Copy)]
+pub struct Svd {
+    pub a: Given,
+    /// The parts of U and V.
+    pub wanted: [Wanted; 2],
+    /// The number of singular values, of which the largest are stored, and of columns of a thin U or V.
+    pub rank: usize,
+    pub s: usize,
+    /// Address and leading dimension.
+    pub u: (usize, usize),
+    pub v: (usize, usize),
+    /// V is stored transposed and conjugated.
+    pub is_adjoint: bool,
+}
+
+impl Svd {
+    /// All singular values of a matrix.
+    pub fn new<T: TryInto<usize>>(
+        a: Result<Given, Status>,
+        wanted: [Wanted; 2],
+        s: usize,
+        [u, v]: [(usize, T); 2],
+        is_adjoint: bool,
+    ) -> Result<Self, Status> {
+        let a = a?;
+        if wanted == [Wanted::Overwrite; 2] {
+            return Err(INVALID_VALUE);
+        }
+        let (u, v) = ((u.0, size(u.1)?), (v.0, size(v.1)?));
+        Ok(Self { a, wanted, rank: a.rows.min(a.columns), s, u, v, is_adjoint })
+    }
+
+    /// Decomposes the matrix, and stores what the program requests. Returns what `info` takes, and the norm of the singular
+    /// values that are not stored.
+    pub fn run(&self) -> Result<(i32, f64), Fault> {
+        let Given { kind, rows, columns, .. } = self.a;
+        let matrix = self.a.open()?;
+        let values = Array::new(kind.real(), self.s, self.rank)?;
         let found = svd::decompose(&matrix.load());
-        found.values.iter().enumerate().for_each(|(at, value)| values.set_real(at, *value));
-        let count = |wanted, all| if wanted == Wanted::All { all } else { smaller };
-        let u = Dense::from(m, count(of_u, m), |row, column| found.u[(row, column)]);
-        let v = Dense::from(n, count(of_v, n), |row, column| found.v[(row, column)]);
-        let v = if is_adjoint { v.adjoint() } else { v };
-        for (wanted, values, place) in [(of_u, u, places.u), (of_v, v, places.v)] {
+        let (stored, rest) = found.values.split_at(self.rank);
+        stored.iter().enumerate().for_each(|(at, value)| values.set_real(at, *value));
+        let count = |wanted, all| if wanted == Wanted::All { all } else { self.rank };
+        let [of_u, of_v] = self.wanted;
+        let u = Dense::from(rows, count(of_u, rows), |row, column| found.u[(row, column)]);
+        let v = Dense::from(columns, count(of_v, columns), |row, column| found.v[(row, column)]);
+        let v = if self.is_adjoint { v.adjoint() } else { v };
+        for (wanted, values, place) in [(of_u, u, self.u), (of_v, v, self.v)] {
             match wanted {
                 Wanted::Nothing => {}
                 Wanted::Overwrite => matrix.store(&values),
                 _ => Matrix::new(kind, place.0, values.rows, values.columns, place.1)?.store(&values),
             }
         }
-        set_i32(places.info, 0, i32::from(!found.converged))
-    })
+        Ok((i32::from(!found.converged), rest.iter().map(|value| value * value).sum::<f64>().sqrt()))
+    }
+}
+
+/// Queues one decomposition.
+pub fn gesvd(handle: Handle, svd: Result<Svd, Status>, info: usize) -> Result<(), Status> {
+    let svd = svd?;
+    queue(handle, move || set_i32(info, 0, svd.run()?.0))
 }
 
 macro_rules! decompositions {
@@ -110,7 +147,8 @@ macro_rules! decompositions {
             handle: Handle, jobz: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, w: usize, _work: usize, _size: c_int,
             info: usize,
         ) -> Status {
-            status(syevd(handle, Type::$kind, [jobz, uplo, n, lda], [a, w, info]))
+            let a = Given::new(Type::$kind, a, [n, n, lda]);
+            status(syevd(handle, [jobz, uplo], a, (Type::$kind.real(), w), (1, info)))
         }
 
         /// Its workspace.
@@ -127,7 +165,8 @@ macro_rules! decompositions {
             handle: Handle, jobz: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, w: usize, _work: usize, _size: c_int,
             info: usize, _params: Handle,
         ) -> Status {
-            status(syevd(handle, Type::$kind, [jobz, uplo, n, lda], [a, w, info]))
+            let a = Given::new(Type::$kind, a, [n, n, lda]);
+            status(syevd(handle, [jobz, uplo], a, (Type::$kind.real(), w), (1, info)))
         }
 
         /// Its workspace.
@@ -146,13 +185,13 @@ macro_rules! decompositions {
             ldu: c_int, v: usize, ldv: c_int, _work: usize, _size: c_int, _rwork: usize, info: usize,
         ) -> Status {
             let decompose = || {
-                let places = Places { a: (a, size(lda)?), s, u: (u, size(ldu)?), v: (v, size(ldv)?), info };
-                let wanted = [Wanted::new(jobu)?, Wanted::new(jobv)?];
                 // As NVIDIA's.
                 if m < n {
                     return Err(INVALID_VALUE);
                 }
-                gesvd(handle, Type::$kind, wanted, [m, n], places, true)
+                let a = Given::new(Type::$kind, a, [m, n, lda]);
+                let wanted = [Wanted::new(jobu)?, Wanted::new(jobv)?];
+                gesvd(handle, Svd::new(a, wanted, s, [(u, ldu), (v, ldv)], true), info)
             };
             status(decompose())
         }
@@ -170,14 +209,9 @@ macro_rules! decompositions {
             ldu: c_int, v: usize, ldv: c_int, _work: usize, _size: c_int, info: usize, _params: Handle,
         ) -> Status {
             let decompose = || {
-                let places = Places { a: (a, size(lda)?), s, u: (u, size(ldu)?), v: (v, size(ldv)?), info };
-                let wanted = match (jobz, econ) {
-                    (0, _) => Wanted::Nothing,
-                    (1, 0) => Wanted::All,
-                    (1, _) => Wanted::Thin,
-                    _ => return Err(INVALID_VALUE),
-                };
-                gesvd(handle, Type::$kind, [wanted, wanted], [m, n], places, false)
+                let a = Given::new(Type::$kind, a, [m, n, lda]);
+                let wanted = [Wanted::of_mode(jobz, econ)?; 2];
+                gesvd(handle, Svd::new(a, wanted, s, [(u, ldu), (v, ldv)], false), info)
             };
             status(decompose())
         }

@@ -4,6 +4,7 @@
 
 use std::ffi::c_int;
 
+use super::given::{Given, fill, operation};
 use super::handle::queue;
 use super::{INVALID_VALUE, Status, size, status, workspace};
 use crate::cublas::operation::{Fill, Operation, is_right, solve};
@@ -13,56 +14,34 @@ use crate::memory::{Array, Dense, Matrix, set_i32};
 use crate::numbers::Type;
 use crate::stream::{Done, Fault};
 
-/// A matrix of an argument list.
-#[derive(Clone, Copy)]
-struct Given {
-    kind: Type,
-    base: usize,
-    rows: usize,
-    columns: usize,
-    leading: usize,
-}
-
-impl Given {
-    fn new(kind: Type, base: usize, [rows, columns, leading]: [c_int; 3]) -> Result<Self, Status> {
-        let given = Self { kind, base, rows: size(rows)?, columns: size(columns)?, leading: size(leading)? };
-        if given.leading < given.rows.max(1) { Err(INVALID_VALUE) } else { Ok(given) }
-    }
-
-    fn open(self) -> Result<Matrix, Fault> {
-        Matrix::new(self.kind, self.base, self.rows, self.columns, self.leading)
-    }
-}
-
-fn operation(number: c_int) -> Result<Operation, Status> {
-    Operation::new(number).map_err(|_| INVALID_VALUE)
-}
-
-fn fill(number: c_int) -> Result<Fill, Status> {
-    Fill::new(number).map_err(|_| INVALID_VALUE)
-}
-
 /// P A = L U; without a place for pivots no rows are exchanged.
-fn getrf(handle: Handle, a: Result<Given, Status>, pivots: usize, info: usize) -> Result<(), Status> {
+pub fn getrf(
+    handle: Handle,
+    a: Result<Given, Status>,
+    (pivot, pivots): (Type, usize),
+    info: usize,
+) -> Result<(), Status> {
     let a = a?;
     queue(handle, move || {
         let matrix = a.open()?;
         let mut values = matrix.load();
         let (exchanged, zero) = lu::factor(&mut values, pivots != 0);
         matrix.store(&values);
-        for (row, other) in exchanged.iter().enumerate().filter(|_| pivots != 0) {
-            set_i32(pivots, row, *other as i32 + 1)?;
+        if pivots != 0 {
+            let numbers = Array::new(pivot, pivots, exchanged.len())?;
+            exchanged.iter().enumerate().for_each(|(row, other)| numbers.set_real(row, (other + 1) as f64));
         }
         set_i32(info, 0, zero as i32)
     })
 }
 
-fn getrs(
+/// Solves op(A) X = B with the factors of A.
+pub fn getrs(
     handle: Handle,
     number: c_int,
     a: Result<Given, Status>,
     b: Result<Given, Status>,
-    pivots: usize,
+    (pivot, pivots): (Type, usize),
     info: usize,
 ) -> Result<(), Status> {
     let (operation, a, b) = (operation(number)?, a?, b?);
@@ -70,7 +49,7 @@ fn getrs(
         let exchanged: Vec<usize> = match pivots {
             0 => (0..a.rows).collect(),
             _ => {
-                let numbers = Array::new(Type::I32, pivots, a.rows)?;
+                let numbers = Array::new(pivot, pivots, a.rows)?;
                 let read =
                     |row| Some(numbers.real(row) as usize).filter(|number| (1..=a.rows).contains(number));
                 (0..a.rows).map(|row| Ok(read(row).ok_or(Fault)? - 1)).collect::<Result<_, _>>()?
@@ -84,18 +63,21 @@ fn getrs(
     })
 }
 
-fn potrf(handle: Handle, number: c_int, a: Result<Given, Status>, info: usize) -> Result<(), Status> {
+/// A = L Lᴴ, or Uᴴ U.
+pub fn potrf(handle: Handle, number: c_int, a: Result<Given, Status>, info: usize) -> Result<(), Status> {
     let (fill, a) = (fill(number)?, a?);
-    queue(handle, move || {
-        let matrix = a.open()?;
-        let lower = match cholesky::factor(&fill.symmetric(matrix, true)) {
-            Ok(lower) => lower,
-            Err(order) => return set_i32(info, 0, order as i32),
-        };
-        let factor = if fill == Fill::Lower { lower } else { lower.adjoint() };
-        store_triangle(matrix, &factor, fill);
-        set_i32(info, 0, 0)
-    })
+    queue(handle, move || set_i32(info, 0, factor_cholesky(a.open()?, fill).err().unwrap_or(0)))
+}
+
+/// Replaces a triangle by Cholesky's factor, and returns L. Errors: the order of the first leading part that is not positive.
+pub fn factor_cholesky(matrix: Matrix, fill: Fill) -> Result<Dense, i32> {
+    let lower = cholesky::factor(&fill.symmetric(matrix, true)).map_err(|order| order as i32)?;
+    if fill == Fill::Lower {
+        store_triangle(matrix, &lower, fill);
+    } else {
+        store_triangle(matrix, &lower.adjoint(), fill);
+    }
+    Ok(lower)
 }
 
 fn store_triangle(matrix: Matrix, values: &Dense, fill: Fill) {
@@ -107,14 +89,15 @@ fn store_triangle(matrix: Matrix, values: &Dense, fill: Fill) {
 }
 
 /// Solves with Cholesky's factor of A, of which one triangle is stored.
-fn solve_cholesky(matrix: Matrix, fill: Fill, right: &mut Dense) {
+pub fn solve_cholesky(matrix: Matrix, fill: Fill, right: &mut Dense) {
     let triangle = fill.triangle(matrix, false);
     let lower = if fill == Fill::Lower { triangle } else { triangle.adjoint() };
     solve(&lower, true, right);
     solve(&lower.adjoint(), false, right);
 }
 
-fn potrs(
+/// Solves A X = B with Cholesky's factor of A.
+pub fn potrs(
     handle: Handle,
     number: c_int,
     a: Result<Given, Status>,
@@ -143,7 +126,8 @@ fn potri(handle: Handle, number: c_int, a: Result<Given, Status>, info: usize) -
     })
 }
 
-fn geqrf(handle: Handle, a: Result<Given, Status>, tau: usize, info: usize) -> Result<(), Status> {
+/// A = Q R.
+pub fn geqrf(handle: Handle, a: Result<Given, Status>, tau: usize, info: usize) -> Result<(), Status> {
     let a = a?;
     queue(handle, move || {
         let matrix = a.open()?;
@@ -218,7 +202,7 @@ macro_rules! factors {
         pub extern "C" fn $getrf(
             handle: Handle, m: c_int, n: c_int, a: usize, lda: c_int, _work: usize, pivots: usize, info: usize,
         ) -> Status {
-            status(getrf(handle, Given::new(Type::$kind, a, [m, n, lda]), pivots, info))
+            status(getrf(handle, Given::new(Type::$kind, a, [m, n, lda]), (Type::I32, pivots), info))
         }
 
         /// Its workspace.
@@ -236,7 +220,7 @@ macro_rules! factors {
             ldb: c_int, info: usize,
         ) -> Status {
             let (a, b) = (Given::new(Type::$kind, a, [n, n, lda]), Given::new(Type::$kind, b, [n, columns, ldb]));
-            status(getrs(handle, trans, a, b, pivots, info))
+            status(getrs(handle, trans, a, b, (Type::I32, pivots), info))
         }
 
         /// A = L L.

@@ -3,19 +3,22 @@
 //! Handles, and parameters of Jacobi's methods.
 
 use std::ffi::c_int;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, status};
 use crate::handles::{self, Handle};
-use crate::stream::{self, Done, Stream};
+use crate::stream::{self, Done, Fault, Stream};
 
 /// The version that `cusolverGetVersion` answers: 12.0.0.
-const VERSION: c_int = 12_000;
+pub const VERSION: c_int = 12_000;
 
 /// A `cusolverDnHandle_t`.
 #[derive(Default)]
 struct Dense {
     stream: Stream,
-    mode: c_int,
+    deterministic: c_int,
+    math: c_int,
+    emulation: c_int,
 }
 
 fn with<R>(handle: Handle, body: impl FnOnce(&mut Dense) -> R) -> Result<R, Status> {
@@ -32,6 +35,33 @@ pub fn queue(handle: Handle, work: impl Fn() -> Done + Send + Sync + 'static) ->
     stream::queue(stream(handle)?, work).map_err(|_| EXECUTION_FAILED)
 }
 
+/// Queues work that leaves a result for the caller, and waits for it.
+pub fn queue_and_wait<T: Send + 'static>(
+    handle: Handle,
+    work: impl Fn() -> Result<T, Fault> + Send + Sync + 'static,
+) -> Result<T, Status> {
+    let result = Arc::new(Mutex::new(None));
+    let place = result.clone();
+    let work = move || {
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(work()?);
+        Ok(())
+    };
+    stream::queue_and_wait(stream(handle)?, work).map_err(|_| EXECUTION_FAILED)?;
+    let found = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+    found.ok_or(EXECUTION_FAILED)
+}
+
+/// Refuses what is neither null nor a `cusolverDnParams_t`.
+pub fn check_params(handle: Handle) -> Result<(), Status> {
+    if handle == 0 { Ok(()) } else { handles::with(handle, |_: &mut Params| ()).ok_or(INVALID_VALUE) }
+}
+
+/// Takes a choice of an algorithm, of which there is one here.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusolverDnSetAdvOptions(params: Handle, _function: c_int, _algorithm: c_int) -> Status {
+    status(handles::with(params, |_: &mut Params| ()).ok_or(INVALID_VALUE))
+}
+
 /// Sets the stream of a handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusolverDnSetStream(handle: Handle, stream: Stream) -> Status {
@@ -46,18 +76,31 @@ pub unsafe extern "C" fn cusolverDnGetStream(handle: Handle, place: *mut Stream)
     status(with(handle, |dense| *place = dense.stream))
 }
 
-/// Results are the same in every run whatever the mode is.
-#[unsafe(no_mangle)]
-pub extern "C" fn cusolverDnSetDeterministicMode(handle: Handle, mode: c_int) -> Status {
-    status(with(handle, |dense| dense.mode = mode))
+macro_rules! modes {
+    ($($(#[$doc:meta])* $set:ident $get:ident $field:ident;)*) => { $(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $set(handle: Handle, mode: c_int) -> Status {
+            status(with(handle, |dense| dense.$field = mode))
+        }
+
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $get(handle: Handle, mode: *mut c_int) -> Status {
+            // SAFETY: the caller gives a place for a number, or null.
+            let Some(place) = (unsafe { mode.as_mut() }) else { return INVALID_VALUE };
+            status(with(handle, |dense| *place = dense.$field))
+        }
+    )* };
 }
 
-/// Tells the mode.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cusolverDnGetDeterministicMode(handle: Handle, mode: *mut c_int) -> Status {
-    // SAFETY: the caller gives a place for a number, or null.
-    let Some(place) = (unsafe { mode.as_mut() }) else { return INVALID_VALUE };
-    status(with(handle, |dense| *place = dense.mode))
+modes! {
+    /// Results are the same in every run whatever the mode is.
+    cusolverDnSetDeterministicMode cusolverDnGetDeterministicMode deterministic;
+    /// Which instructions may be used: the CPU has one kind.
+    cusolverDnSetMathMode cusolverDnGetMathMode math;
+    /// When lower precision may stand for a higher one: nothing is emulated here.
+    cusolverDnSetEmulationStrategy cusolverDnGetEmulationStrategy emulation;
 }
 
 /// The version of the API that these functions follow.

@@ -2,9 +2,15 @@
 
 //! cuSOLVER's dense functions (chapter 2 of NVIDIA's manual). They need no workspace.
 
+mod batched;
 mod decompose;
 mod factor;
-mod handle;
+mod general;
+mod generalised;
+mod generic;
+mod given;
+pub mod handle;
+mod range;
 
 use std::ffi::c_int;
 

@@ -11,7 +11,7 @@ use crate::numbers::Type;
 use crate::stream::{self, Done, Stream};
 
 /// The version that `cusparseGetVersion` answers: 12.6.0.
-const VERSION: c_int = 12_600;
+pub const VERSION: c_int = 12_600;
 
 /// A `cusparseHandle_t`.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,6 +4,7 @@
 
 pub mod cholesky;
 pub mod eigen;
+pub mod general;
 pub mod lu;
 pub mod qr;
 pub mod svd;

@@ -3,10 +3,11 @@
 //! The exported functions. Each has a second name, which profilers call from their wrappers.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::communicator::Communicator;
+use super::counted::Counted;
 use super::driver::{Place, allocate, free};
 use super::element::Kind;
 use super::identity::{self, Id};
@@ -31,7 +32,30 @@ const NOT_BLOCKING: c_int = 0;
 static LAST: AtomicI32 = AtomicI32::new(SUCCESS);
 
 /// A registered buffer. The CPU has no use for registrations.
-struct Registration;
+struct Registration {
+    _counted: Counted,
+}
+
+/// The maximum number of registrations. Limits the memory of a program that never takes them back.
+const MAX_REGISTRATIONS: usize = 1 << 16;
+static REGISTRATIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// The maximum number of handles of communicators. A group that fails leaves its handles to the program: more than the communicators
+/// that can be.
+const MAX_HANDLES: usize = 1 << 12;
+static HANDLES: AtomicUsize = AtomicUsize::new(0);
+
+/// A communicator's handle.
+struct Named {
+    late: Late,
+    _counted: Counted,
+}
+
+fn register(comm: Handle) -> Result<Handle, Status> {
+    find(comm)?;
+    let counted = Counted::new(&REGISTRATIONS, MAX_REGISTRATIONS).ok_or(SYSTEM_ERROR)?;
+    Ok(handles::make(Registration { _counted: counted }))
+}
 
 /// The end of an exported function.
 fn answer(result: Result<(), Status>) -> Status {
@@ -58,7 +82,7 @@ fn text(status: Status) -> &'static CStr {
 }
 
 fn find(handle: Handle) -> Result<Arc<Communicator>, Status> {
-    let late = handles::with(handle, |late: &mut Late| late.clone());
+    let late = handles::with(handle, |named: &mut Named| named.late.clone());
     late.and_then(|late| late.get().cloned()).ok_or(INVALID_ARGUMENT)
 }
 
@@ -99,11 +123,14 @@ unsafe fn hand_out(
     late: Late,
     complete: impl FnOnce() -> Result<(), Status>,
 ) -> Result<(), Status> {
-    let handle = handles::make::<Late>(late);
+    // SAFETY: this function's contract is the same.
+    unsafe { put(place, 0)? };
+    let counted = Counted::new(&HANDLES, MAX_HANDLES).ok_or(SYSTEM_ERROR)?;
+    let handle = handles::make(Named { late, _counted: counted });
     // SAFETY: this function's contract is the same.
     let result = unsafe { put(place, handle) }.and_then(|()| complete());
     if result.is_err_and(|error| error != IN_PROGRESS) {
-        handles::end::<Late>(handle);
+        handles::end::<Named>(handle);
         // SAFETY: as above. That it is null is the error already.
         let _ = unsafe { put(place, 0) };
     }
@@ -166,7 +193,7 @@ unsafe fn init_all(comms: *mut Handle, count: c_int, devices: *const c_int) -> R
         for rank in 0..handed_out {
             // SAFETY: as above; the place has the handle.
             unsafe {
-                handles::end::<Late>(comms.add(rank).read());
+                handles::end::<Named>(comms.add(rank).read());
                 comms.add(rank).write(0);
             }
         }
@@ -333,8 +360,12 @@ exported! {
 
     /// Accepts a buffer.
     ncclCommRegister pncclCommRegister (comm: Handle, _buffer: usize, _bytes: usize, handle: *mut Handle) {
-        // SAFETY: see above.
-        find(comm).and_then(|_| unsafe { put(handle, handles::make(Registration)) })
+        if handle.is_null() {
+            Err(INVALID_ARGUMENT)
+        } else {
+            // SAFETY: see above.
+            register(comm).and_then(|made| unsafe { put(handle, made) })
+        }
     };
 
     /// Takes that back.
@@ -449,7 +480,7 @@ fn end(comm: Handle, error: Option<Status>) -> Result<(), Status> {
             communicator.fail(error);
         }
     }
-    handles::end::<Late>(comm).then_some(()).ok_or(INVALID_ARGUMENT)
+    handles::end::<Named>(comm).then_some(()).ok_or(INVALID_ARGUMENT)
 }
 
 /// # Safety
@@ -520,18 +551,35 @@ mod tests {
             let complete = || {
                 // SAFETY: a place of this test's, which has the handle now.
                 known = unsafe { at.read() };
-                assert!(handles::with(known, |_: &mut Late| ()).is_some());
+                assert!(handles::with(known, |_: &mut Named| ()).is_some());
                 result
             };
             // SAFETY: the same place.
             let answer = unsafe { hand_out(at, late.clone(), complete) };
             // SAFETY: as above.
-            (answer, unsafe { at.read() }, handles::with(known, |_: &mut Late| ()).is_some())
+            (answer, unsafe { at.read() }, handles::with(known, |_: &mut Named| ()).is_some())
         };
         assert_eq!(make(Err(SYSTEM_ERROR)), (Err(SYSTEM_ERROR), 0, false));
         let (answer, handle, is_known) = make(Err(IN_PROGRESS));
         assert!(answer == Err(IN_PROGRESS) && handle != 0 && is_known);
-        assert!(handles::end::<Late>(handle));
+        assert!(handles::end::<Named>(handle));
         assert_eq!(Arc::strong_count(&late), 1);
+
+        // There is a limit for handles that nobody ends, as those of groups that fail.
+        let mut made = Vec::new();
+        let last = loop {
+            let mut place = 7;
+            // SAFETY: a place of this test's.
+            match unsafe { hand_out(&raw mut place, Late::default(), || Ok(())) } {
+                Ok(()) => made.push(place),
+                Err(error) => break (error, place),
+            }
+        };
+        assert_eq!((last, made.len()), ((SYSTEM_ERROR, 0), MAX_HANDLES));
+        assert!(made.into_iter().all(handles::end::<Named>));
+        let mut place = 7;
+        // SAFETY: a place of this test's.
+        assert_eq!(unsafe { hand_out(&raw mut place, Late::default(), || Ok(())) }, Ok(()));
+        assert!(handles::end::<Named>(place));
     }
 }

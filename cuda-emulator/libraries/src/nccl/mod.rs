@@ -16,6 +16,7 @@
 mod api;
 mod channel;
 mod communicator;
+mod counted;
 mod driver;
 mod element;
 mod group;

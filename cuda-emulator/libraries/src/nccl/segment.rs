@@ -13,6 +13,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftrunc
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 
+use super::counted::Counted;
 use super::locked;
 
 /// The maximum number of ranks of a communicator.
@@ -91,24 +92,6 @@ struct Head {
     ends: [[Ends; MAX_RANKS]; MAX_RANKS],
 }
 
-/// One of at most [`MAX_MAPPED`] values.
-struct Counted(&'static AtomicUsize);
-
-impl Counted {
-    /// Errors: there are too many.
-    fn new(count: &'static AtomicUsize) -> io::Result<Self> {
-        let more = |count| (count < MAX_MAPPED).then_some(count + 1);
-        let result = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        result.map(|_| Self(count)).map_err(|_| io::ErrorKind::OutOfMemory.into())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A mapping of that memory.
 ///
 /// # Invariants
@@ -145,7 +128,7 @@ impl Segment {
         if !fcntl_get_seals(file)?.contains(SealFlags::SHRINK) || file.metadata()?.len() != BYTES as u64 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let counted = Counted::new(&MAPPED)?;
+        let counted = Counted::new(&MAPPED, MAX_MAPPED).ok_or(io::ErrorKind::OutOfMemory)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at a place that nothing uses.
         let base = unsafe { mmap(std::ptr::null_mut(), BYTES, access, MapFlags::SHARED, file, 0) }?;
@@ -257,17 +240,6 @@ impl Drop for Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_number_of_mappings_is_limited() {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let mut all: Vec<Counted> = (0..MAX_MAPPED).map(|_| Counted::new(&COUNT).unwrap()).collect();
-        assert_eq!(Counted::new(&COUNT).err().map(|error| error.kind()), Some(io::ErrorKind::OutOfMemory));
-        all.pop();
-        all.push(Counted::new(&COUNT).unwrap());
-        drop(all);
-        assert_eq!(COUNT.load(Ordering::Relaxed), 0);
-    }
 
     #[test]
     fn the_last_captures_are_remembered() {

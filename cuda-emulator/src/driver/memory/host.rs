@@ -11,6 +11,7 @@ use crate::driver::device::{self, CUdeviceptr};
 use crate::driver::ffi::Out;
 use crate::driver::pool::home as pool_home;
 use crate::driver::result::{CUresult, CuResult};
+use crate::driver::vmm::spare;
 use crate::memory::RangeKind;
 
 const PAGE: usize = 4096;
@@ -31,7 +32,7 @@ struct Pinned {
     bytes: usize,
     flags: u32,
     context: CUcontext,
-    /// Allocated here, by mmap, and not registered.
+    /// Allocated here, at addresses of [`spare`], and not registered.
     allocated: bool,
 }
 
@@ -66,8 +67,9 @@ fn remove_range(base: usize) {
 fn release(base: usize, pinned: Pinned) {
     remove_range(base);
     if pinned.allocated {
-        // SAFETY: `allocate` mapped exactly this, the table entry that said so is gone, and no work is under way.
-        unsafe { libc::munmap(base as *mut c_void, pinned.bytes.next_multiple_of(PAGE)) };
+        // Another thread may have queued work since the devices were idle, and that work may have found the range just before.
+        // SAFETY: `allocate` got exactly these addresses, the table entry that said so is gone, and so are the ranges.
+        unsafe { spare::give_back(base as u64, pinned.bytes.next_multiple_of(PAGE) as u64) };
     }
 }
 
@@ -89,11 +91,14 @@ fn allocate(bytes: usize, flags: u32) -> CuResult<*mut c_void> {
         return Ok(std::ptr::null_mut());
     }
     let length = bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let place = spare::reserve(length as u64, PAGE as u64, 0)?;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let mapping = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new anonymous mapping at a place of the kernel's choice touches nothing that exists.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, mapping, -1, 0) };
+    let mapping = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: the place is this function's alone.
+    let base = unsafe { libc::mmap(place as *mut c_void, length, protection, mapping, -1, 0) };
     if base == libc::MAP_FAILED {
+        // SAFETY: the place is this function's alone, and no device knows it.
+        unsafe { spare::give_back(place, length as u64) };
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
     let pinned = Pinned { bytes, flags, context: context.handle, allocated: true };

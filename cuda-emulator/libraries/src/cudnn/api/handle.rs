@@ -23,10 +23,10 @@ pub extern "C" fn cudnnGetMaxDeviceVersion() -> usize {
     1210
 }
 
-/// The version of the runtime that the library was made with: 13.0.
+/// The version of the runtime that the library was made with.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnGetCudartVersion() -> usize {
-    13_000
+    crate::version::RUNTIME
 }
 
 /// A part of the version, by `libraryPropertyType`.

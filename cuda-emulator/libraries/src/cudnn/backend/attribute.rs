@@ -46,6 +46,8 @@ fn referred(name: c_int) -> Result<Option<Kind>, Status> {
         750 => Kind::Pointwise,
         1523 => Kind::MatMul,
         1612 => Kind::Reduction,
+        1710..=1712 | 1720..=1722 | 1726 | 1727 => Kind::Tensor,
+        1716 | 1725 => Kind::Resample,
         2312 => Kind::Rng,
         // Operations are of several kinds.
         801 => return Ok(None),
@@ -126,6 +128,23 @@ impl Attribute {
                 .collect()),
             _ => Ok(bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()),
         }
+    }
+
+    /// Whole numbers, also those that are written as fractions; others are not supported.
+    pub fn wholes(&self) -> Result<Vec<i64>, Status> {
+        let Self::Plain { kind: 26, bytes } = self else { return self.integers() };
+        let fractions = bytes.as_chunks::<8>().0.as_chunks::<2>().0.iter();
+        let whole = |[numerator, denominator]: &[[u8; 8]; 2]| {
+            let numerator = i64::from_le_bytes(*numerator);
+            match i64::from_le_bytes(*denominator) {
+                0 => Err(BAD_PARAM),
+                denominator => match numerator.checked_rem(denominator) {
+                    Some(0) => Ok(numerator / denominator),
+                    _ => Err(NOT_SUPPORTED),
+                },
+            }
+        };
+        fractions.map(whole).collect()
     }
 
     /// One floating-point number.

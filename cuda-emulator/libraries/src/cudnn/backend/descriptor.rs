@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use super::super::convolution::Parameters;
+use super::super::pooling::Pooling;
 use super::super::{BAD_PARAM, NOT_FINALIZED, NOT_SUPPORTED, Status};
 use super::attribute::Attribute;
 use super::graph::Graph;
@@ -35,6 +36,9 @@ pub enum Kind {
     OperationMatMul,
     Reduction,
     OperationReduction,
+    Resample,
+    OperationResampleForward,
+    OperationResampleBackward,
     OperationConcatenation,
     OperationNormForward,
     OperationNormBackward,
@@ -71,6 +75,9 @@ impl Kind {
             19 => Self::OperationMatMul,
             21 => Self::Reduction,
             22 => Self::OperationReduction,
+            24 => Self::Resample,
+            25 => Self::OperationResampleForward,
+            26 => Self::OperationResampleBackward,
             27 => Self::OperationConcatenation,
             29 => Self::OperationNormForward,
             30 => Self::OperationNormBackward,
@@ -94,6 +101,8 @@ impl Kind {
                 | Self::OperationPointwise
                 | Self::OperationMatMul
                 | Self::OperationReduction
+                | Self::OperationResampleForward
+                | Self::OperationResampleBackward
                 | Self::OperationConcatenation
                 | Self::OperationNormForward
                 | Self::OperationNormBackward
@@ -112,6 +121,7 @@ pub enum Made {
     Plain,
     Tensor(Tensor),
     Convolution(Parameters),
+    Pooling(Pooling),
     Operation(Arc<Node>),
     /// A graph, or what can execute it.
     Graph(Arc<Graph>),
@@ -144,6 +154,11 @@ impl Attributes {
     /// Numbers; the attribute must be set.
     pub fn integers(&self, name: c_int) -> Result<Vec<i64>, Status> {
         self.get(name)?.integers()
+    }
+
+    /// Whole numbers, which may be written as fractions; the attribute must be set.
+    pub fn wholes(&self, name: c_int) -> Result<Vec<i64>, Status> {
+        self.get(name)?.wholes()
     }
 
     /// One number, or what it is if the attribute is not set.
@@ -216,6 +231,7 @@ impl Attributes {
         match kind {
             Kind::Tensor => Tensor::new(self).map(Made::Tensor),
             Kind::Convolution => super::node::parameters(self).map(Made::Convolution),
+            Kind::Resample => super::node::pooling(self).map(Made::Pooling),
             Kind::Pointwise | Kind::MatMul | Kind::Reduction | Kind::Rng => Ok(Made::Plain),
             kind if kind.is_operation() => Node::new(kind, self).map(Arc::new).map(Made::Operation),
             Kind::OperationGraph => Graph::new(self).map(Arc::new).map(Made::Graph),

@@ -17,6 +17,7 @@ mod pointwise;
 mod product;
 mod ragged;
 mod random;
+mod resample;
 mod tensor;
 
 use std::ffi::{c_int, c_void};

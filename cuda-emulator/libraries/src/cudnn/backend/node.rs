@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use super::super::convolution::{Direction, Geometry, Parameters};
 use super::super::layout::{spread, spreads};
 use super::super::normalisation::Shape;
+use super::super::pooling::{Mode, Pooling};
 use super::super::reduction::Reduction;
 use super::super::{BAD_PARAM, Blend, NOT_SUPPORTED, Status};
 use super::arrangement::{Concatenation, View};
@@ -17,6 +18,7 @@ use super::norm;
 use super::pointwise::Pointwise;
 use super::product::Product;
 use super::random::Distribution;
+use super::resample;
 use super::tensor::Tensor;
 use crate::numbers::Type;
 
@@ -40,6 +42,9 @@ enum Operation {
     MatMul(Product),
     /// And the sizes, which split grouped dimensions.
     Reduction(Reduction, [Vec<usize>; 2]),
+    /// The sizes fit.
+    Pooling(Pooling),
+    PoolingGradient(Pooling),
     View(View),
     Concatenation(Concatenation),
     /// And the seed, unless it is a tensor.
@@ -63,6 +68,14 @@ pub fn parameters(attributes: &Attributes) -> Result<Parameters, Status> {
         return Err(BAD_PARAM);
     }
     Parameters::new([&before, &after], &strides, &dilations, is_reversed)
+}
+
+/// The pooling of a resample descriptor.
+pub fn pooling(attributes: &Attributes) -> Result<Pooling, Status> {
+    let [after, before, strides, window] = [1703, 1704, 1705, 1706].map(|name| attributes.wholes(name));
+    let numbers = [attributes.integer(1700)?, attributes.integer_or(1708, 0)?, attributes.integer(1702)?];
+    let propagates_nan = attributes.integer_or(1707, 1)? != 0;
+    resample::pooling(numbers, propagates_nan, [after?, before?, strides?, window?])
 }
 
 /// The tensors are present where there are any, and have these sizes.
@@ -107,6 +120,8 @@ impl Node {
             Kind::OperationPointwise => Self::pointwise(attributes),
             Kind::OperationMatMul => Self::product(attributes),
             Kind::OperationReduction => Self::reduction(attributes),
+            Kind::OperationResampleForward => Self::pooling(attributes),
+            Kind::OperationResampleBackward => Self::pooling_gradient(attributes),
             Kind::OperationReshape => Self::view(attributes),
             Kind::OperationConcatenation => Self::concatenation(attributes),
             Kind::OperationRng => Self::random(attributes),
@@ -199,6 +214,41 @@ impl Node {
         let reduction = Reduction::new(i32::try_from(number).map_err(|_| BAD_PARAM)?)?;
         let sizes = split(y.dims(), x.dims()).ok_or(BAD_PARAM)?;
         Ok(Self::single(Operation::Reduction(reduction, sizes), vec![x], y))
+    }
+
+    /// The pooling of the descriptor and the factors of these names.
+    fn described_pooling(attributes: &Attributes, names: [c_int; 3]) -> Result<(Pooling, Blend), Status> {
+        let Made::Pooling(pooling) = &attributes.descriptor(names[0])?.made else { return Err(BAD_PARAM) };
+        let (alpha, beta) = (attributes.real_or(names[1], 1.0)?, attributes.real_or(names[2], 0.0)?);
+        Ok((pooling.clone(), Blend { alpha, beta }))
+    }
+
+    fn pooling(attributes: &Attributes) -> Result<Self, Status> {
+        let (x, y) = (attributes.tensor(1710)?, attributes.tensor(1711)?);
+        let (pooling, blend) = Self::described_pooling(attributes, [1716, 1713, 1714])?;
+        // The places of the maxima in a layout of cuDNN's own.
+        if attributes.has(1712) {
+            return Err(NOT_SUPPORTED);
+        }
+        if pooling.output(x.dims())? != y.dims() {
+            return Err(BAD_PARAM);
+        }
+        Ok(Self { blend, ..Self::single(Operation::Pooling(pooling), vec![x], y) })
+    }
+
+    /// The maxima are those of the input, if it is there.
+    fn pooling_gradient(attributes: &Attributes) -> Result<Self, Status> {
+        let (dx, dy) = (attributes.tensor(1720)?, attributes.tensor(1721)?);
+        let (pooling, blend) = Self::described_pooling(attributes, [1725, 1723, 1724])?;
+        let x = attributes.optional_tensor(1726)?;
+        if pooling.mode == Mode::Max && x.is_none() {
+            return Err(NOT_SUPPORTED);
+        }
+        if pooling.output(dx.dims())? != dy.dims() || !have(&[&x], dx.dims()) {
+            return Err(BAD_PARAM);
+        }
+        let operation = Operation::PoolingGradient(pooling);
+        Ok(Self { blend, ..Self::several(operation, vec![Some(dy), x], vec![Some(dx)]) })
     }
 
     fn view(attributes: &Attributes) -> Result<Self, Status> {
@@ -377,6 +427,15 @@ impl Node {
                 vec![product.multiply(value(0), value(1), sizes)]
             }
             Operation::Reduction(reduction, [to, from]) => vec![reduction.reduce(value(0), from, to)],
+            // The sizes fit, so there is a result.
+            Operation::Pooling(pooling) => {
+                let dims = self.inputs().next().map_or(&[][..], Tensor::dims);
+                vec![pooling.forward(value(0), dims).unwrap_or_default()]
+            }
+            Operation::PoolingGradient(pooling) => {
+                let dims = self.outputs().next().map_or(&[][..], Tensor::dims);
+                vec![pooling.backward(value(1), value(0), dims).unwrap_or_default()]
+            }
             Operation::View(view) => vec![view.of(value(0))],
             Operation::Concatenation(concatenation) => vec![concatenation.join(values)],
             Operation::Random(distribution, seed) => {

@@ -2,6 +2,7 @@
 
 //! Descriptors of operations with several tensors, some of which may be absent. Their modules test what they compute.
 
+use super::super::pooling::{Mode, Pooling};
 use super::backend_test::{DESCRIPTOR, create, node, numbers, packed, refer, set, strided};
 use super::*;
 
@@ -179,4 +180,82 @@ fn elements_are_moved_and_made() {
     assert_eq!(node(constant).compute(&[&[], &[]]), node(read).compute(&[&[5.0], &[]]));
     assert_ne!(node(constant).compute(&[&[], &[]]), node(read).compute(&[&[6.0], &[]]));
     assert_eq!(random(3, Some(5)).0, BAD_PARAM, "no distribution");
+}
+
+const FRACTION: c_int = 26;
+const IMAGE: &[i64] = &[2, 3, 7, 6];
+
+/// A descriptor of windows of 3 x 2 elements, in steps of 2 and 3, with a padding before and another one behind.
+fn windows(mode: i32, padding: i32, before: [i64; 2], after: [i64; 2]) -> Handle {
+    let made = create(24);
+    // RESAMPLE_MODE, PADDING_MODE, INT64
+    assert_eq!(set(made, 1700, 21, &[mode]), SUCCESS);
+    assert_eq!(set(made, 1708, 22, &[padding]), SUCCESS);
+    assert_eq!(set(made, 1702, 3, &[2_i64]), SUCCESS);
+    assert_eq!(set(made, 1703, 3, &after), SUCCESS);
+    assert_eq!(set(made, 1704, FRACTION, &before.map(|value| [2 * value, 2])), SUCCESS);
+    assert_eq!(set(made, 1705, FRACTION, &[[2_i64, 1], [3, 1]]), SUCCESS);
+    assert_eq!(set(made, 1706, FRACTION, &[[3_i64, 1], [2, 1]]), SUCCESS);
+    made
+}
+
+#[test]
+fn pooling_is_that_of_the_windows() {
+    let x: Vec<f64> = (0..2 * 3 * 7 * 6).map(|at| f64::from(at * 37 % 101)).collect();
+    for (number, mode, padding) in
+        [(2, Mode::AverageWithPadding, 0), (3, Mode::Max, 1), (4, Mode::Average, 0)]
+    {
+        let described = windows(number, padding, [1, 1], [1, 1]);
+        assert_eq!(cudnnBackendFinalize(described), SUCCESS);
+        let pooling = Pooling::new(mode, true, &[3, 2], &[1, 1], &[2, 3]).expect("valid");
+        let y = pooling.output(&[2, 3, 7, 6]).expect("fits");
+        let output: Vec<i64> = y.iter().map(|size| *size as i64).collect();
+        let forward = operation(25, &[(1710, IMAGE), (1711, &output)]);
+        refer(forward, 1716, described);
+        assert_eq!(cudnnBackendFinalize(forward), SUCCESS);
+        let found = node(forward).compute(&[&x]);
+        assert_eq!(found[0], pooling.forward(&x, &[2, 3, 7, 6]).expect("fits"));
+
+        let dy: Vec<f64> = (0..found[0].len()).map(|at| at as f64).collect();
+        let backward = operation(26, &[(1720, IMAGE), (1721, &output), (1726, IMAGE)]);
+        refer(backward, 1725, described);
+        assert_eq!(cudnnBackendFinalize(backward), SUCCESS);
+        let gradient = node(backward).compute(&[&dy, &x]);
+        assert_eq!(gradient[0], pooling.backward(&x, &dy, &[2, 3, 7, 6]).expect("fits"));
+
+        // Without the input, maxima are not known.
+        let blind = operation(26, &[(1720, IMAGE), (1721, &output)]);
+        refer(blind, 1725, described);
+        assert_eq!(cudnnBackendFinalize(blind), if mode == Mode::Max { NOT_SUPPORTED } else { SUCCESS });
+        let wrong = operation(25, &[(1710, IMAGE), (1711, IMAGE)]);
+        refer(wrong, 1716, described);
+        assert_eq!(cudnnBackendFinalize(wrong), BAD_PARAM, "other sizes");
+    }
+}
+
+#[test]
+fn windows_that_cannot_be_are_refused() {
+    // Padding behind the last elements alone: one more column.
+    let described = windows(2, 0, [0, 0], [0, 1]);
+    assert_eq!(cudnnBackendFinalize(described), SUCCESS);
+    let forward = operation(25, &[(1710, &[1, 1, 3, 4]), (1711, &[1, 1, 1, 2])]);
+    refer(forward, 1716, described);
+    assert_eq!(cudnnBackendFinalize(forward), SUCCESS);
+    let x: Vec<f64> = (0..12).map(f64::from).collect();
+    assert_eq!(node(forward).compute(&[&x])[0], [27.0 / 6.0, 21.0 / 6.0]);
+
+    assert_eq!(cudnnBackendFinalize(windows(1, 2, [0, 0], [0, 0])), NOT_SUPPORTED, "interpolation");
+    assert_eq!(
+        cudnnBackendFinalize(windows(3, 0, [1, 1], [1, 1])),
+        NOT_SUPPORTED,
+        "maxima with zeros around"
+    );
+    assert_eq!(cudnnBackendFinalize(windows(2, 0, [0, 2], [0, 0])), BAD_PARAM, "a window of padding alone");
+    assert_eq!(cudnnBackendFinalize(windows(2, 0, [0, 0], [3, 0])), BAD_PARAM, "a window of padding alone");
+    let broken = windows(2, 0, [0, 0], [0, 0]);
+    assert_eq!(set(broken, 1706, FRACTION, &[[3_i64, 2], [2, 1]]), SUCCESS);
+    assert_eq!(cudnnBackendFinalize(broken), NOT_SUPPORTED, "one and a half");
+    let divided = windows(2, 0, [0, 0], [0, 0]);
+    assert_eq!(set(divided, 1706, FRACTION, &[[i64::MIN, -1], [2, 0]]), SUCCESS);
+    assert_ne!(cudnnBackendFinalize(divided), SUCCESS, "nothing is divided by zero");
 }

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Operations on vectors whose types of elements are arguments (section 2.8), and indices of 64 bits.
+
+use std::ffi::c_int;
+
+use super::level1::{Given, dot, each, largest, norm, reduce, rotate, smallest, sum, swap};
+use super::{INVALID_VALUE, NOT_SUPPORTED, Status, status};
+use crate::handles::Handle;
+use crate::numbers::{C64, Type};
+
+fn kind(number: c_int) -> Result<Type, Status> {
+    Type::new(number).ok_or(NOT_SUPPORTED)
+}
+
+/// A vector of an argument list: address, type and step.
+fn vector(n: c_int, (base, number, step): (usize, c_int, c_int)) -> Result<Given, Status> {
+    Ok(Given::new(kind(number)?, n, base, step))
+}
+
+macro_rules! sums_of_products {
+    ($($name:ident $conjugate:literal)*) => { $(
+        /// The sum of products of elements.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            handle: Handle, n: c_int, x: usize, x_type: c_int, incx: c_int, y: usize, y_type: c_int, incy: c_int,
+            result: usize, result_type: c_int, _execution: c_int,
+        ) -> Status {
+            let compute = || {
+                let (x, y) = (vector(n, (x, x_type, incx))?, vector(n, (y, y_type, incy))?);
+                dot(handle, x, y, (kind(result_type)?, result), $conjugate)
+            };
+            status(compute())
+        }
+    )* };
+}
+sums_of_products! { cublasDotEx false cublasDotcEx true }
+
+macro_rules! reductions {
+    ($($name:ident $function:ident)*) => { $(
+        /// A number that depends on all elements.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            handle: Handle, n: c_int, x: usize, x_type: c_int, incx: c_int, result: usize, result_type: c_int,
+            _execution: c_int,
+        ) -> Status {
+            let compute = || reduce(handle, vector(n, (x, x_type, incx))?, (kind(result_type)?, result), $function);
+            status(compute())
+        }
+    )* };
+}
+reductions! { cublasNrm2Ex norm cublasAsumEx sum }
+
+macro_rules! indices {
+    ($($name:ident $long:ident $function:ident)*) => { $(
+        /// The index of an extreme element.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            handle: Handle, n: c_int, x: usize, x_type: c_int, incx: c_int, result: usize,
+        ) -> Status {
+            let compute = || reduce(handle, vector(n, (x, x_type, incx))?, (Type::I32, result), $function);
+            status(compute())
+        }
+
+        /// The same with a result of 64 bits.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $long(
+            handle: Handle, n: i64, x: usize, x_type: c_int, incx: i64, result: usize,
+        ) -> Status {
+            let compute = || long(handle, kind(x_type)?, n, (x, incx), result, $function);
+            status(compute())
+        }
+    )* };
+}
+indices! { cublasIamaxEx cublasIamaxEx_64 largest cublasIaminEx cublasIaminEx_64 smallest }
+
+/// An index of 64 bits.
+fn long(
+    handle: Handle,
+    kind: Type,
+    n: i64,
+    (x, step): (usize, i64),
+    result: usize,
+    function: fn(&[C64]) -> C64,
+) -> Result<(), Status> {
+    let short = |value: i64| c_int::try_from(value).map_err(|_| INVALID_VALUE);
+    reduce(handle, Given::new(kind, short(n)?, x, short(step)?), (Type::I64, result), function)
+}
+
+macro_rules! long_indices {
+    ($($kind:ident: $amax:ident $amin:ident;)*) => { $(
+        /// The index of the largest absolute value.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $amax(handle: Handle, n: i64, x: usize, incx: i64, result: usize) -> Status {
+            status(long(handle, Type::$kind, n, (x, incx), result, largest))
+        }
+
+        /// The index of the smallest absolute value.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $amin(handle: Handle, n: i64, x: usize, incx: i64, result: usize) -> Status {
+            status(long(handle, Type::$kind, n, (x, incx), result, smallest))
+        }
+    )* };
+}
+long_indices! {
+    F32: cublasIsamax_v2_64 cublasIsamin_v2_64;
+    F64: cublasIdamax_v2_64 cublasIdamin_v2_64;
+    C32: cublasIcamax_v2_64 cublasIcamin_v2_64;
+    C64: cublasIzamax_v2_64 cublasIzamin_v2_64;
+}
+
+/// x = alpha x.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasScalEx(
+    handle: Handle,
+    n: c_int,
+    alpha: usize,
+    alpha_type: c_int,
+    x: usize,
+    x_type: c_int,
+    incx: c_int,
+    _execution: c_int,
+) -> Status {
+    let compute = || {
+        let x = vector(n, (x, x_type, incx))?;
+        each(handle, x, x, Some((kind(alpha_type)?, alpha)), |alpha, x, _| alpha * x)
+    };
+    status(compute())
+}
+
+/// y = alpha x + y.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasAxpyEx(
+    handle: Handle,
+    n: c_int,
+    alpha: usize,
+    alpha_type: c_int,
+    x: usize,
+    x_type: c_int,
+    incx: c_int,
+    y: usize,
+    y_type: c_int,
+    incy: c_int,
+    _execution: c_int,
+) -> Status {
+    let compute = || {
+        let (x, y) = (vector(n, (x, x_type, incx))?, vector(n, (y, y_type, incy))?);
+        each(handle, x, y, Some((kind(alpha_type)?, alpha)), |alpha, x, y| alpha * x + y)
+    };
+    status(compute())
+}
+
+/// y = x.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasCopyEx(
+    handle: Handle,
+    n: c_int,
+    x: usize,
+    x_type: c_int,
+    incx: c_int,
+    y: usize,
+    y_type: c_int,
+    incy: c_int,
+) -> Status {
+    let compute =
+        || each(handle, vector(n, (x, x_type, incx))?, vector(n, (y, y_type, incy))?, None, |_, x, _| x);
+    status(compute())
+}
+
+/// Exchanges x and y.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasSwapEx(
+    handle: Handle,
+    n: c_int,
+    x: usize,
+    x_type: c_int,
+    incx: c_int,
+    y: usize,
+    y_type: c_int,
+    incy: c_int,
+) -> Status {
+    let compute = || swap(handle, vector(n, (x, x_type, incx))?, vector(n, (y, y_type, incy))?);
+    status(compute())
+}
+
+/// Rotates points in a plane.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasRotEx(
+    handle: Handle,
+    n: c_int,
+    x: usize,
+    x_type: c_int,
+    incx: c_int,
+    y: usize,
+    y_type: c_int,
+    incy: c_int,
+    c: usize,
+    s: usize,
+    number_type: c_int,
+    _execution: c_int,
+) -> Status {
+    let compute = || {
+        let (x, y) = (vector(n, (x, x_type, incx))?, vector(n, (y, y_type, incy))?);
+        let number = kind(number_type)?;
+        rotate(handle, x, y, (number, c), (number, s))
+    };
+    status(compute())
+}
