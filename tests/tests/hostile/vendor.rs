@@ -424,7 +424,10 @@ fn random_slot(random: &mut Rng, kind: &Kind, handles: &[u64], memory: u64) -> u
         Kind::Stream | Kind::InStream => random.u64(..3),
         Kind::Handle { kind, .. } | Kind::End(kind) => handles.get(*kind).copied().unwrap_or(0),
         Kind::New(_) => FIRST + 0x1_0000 + 16 * random.u64(..512),
+        Kind::Noted(_) => random.u64(..5),
         Kind::Host(_)
+        | Kind::Allocated { .. }
+        | Kind::Arrays { .. }
         | Kind::Scaling
         | Kind::Text
         | Kind::Scratch(_)
