@@ -304,6 +304,7 @@ pub const CASES: &[Case] = &[
     with_library("dnn_attention", &["libcudnn.so.9"]),
     with_library("fft", &["libcufft.so.12", "libcufft.so.11"]),
     with_library("solver", &["libcusolver.so.12", "libcusolver.so.11"]),
+    with_library("solver_sparse", &["libcusolver.so.12", "libcusolver.so.11"]),
     with_library("random", &["libcurand.so.10"]),
     with_library("random_numbers", &["libcurand.so.10"]),
     with_library("sparse", &["libcusparse.so.12"]),

@@ -19,6 +19,7 @@ mod lapack;
 mod memory;
 pub mod nccl;
 mod numbers;
+mod sparse;
 mod stream;
 
 /// The functions that are not implemented.

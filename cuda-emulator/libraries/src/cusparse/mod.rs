@@ -5,6 +5,7 @@
 mod convert;
 mod descriptors;
 pub mod handle;
+mod matrix;
 mod product;
 
 /// `cusparseStatus_t`
