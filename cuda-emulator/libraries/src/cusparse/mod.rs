@@ -7,6 +7,7 @@ mod descriptors;
 pub mod handle;
 mod matrix;
 mod product;
+mod vector;
 
 /// `cusparseStatus_t`
 pub type Status = i32;
