@@ -98,3 +98,7 @@ impl Attempt<'_> {
         locked.iter_mut().find(|(known, _)| *known == key).map(|(_, state)| state)
     }
 }
+
+#[cfg(test)]
+#[path = "notes_test.rs"]
+mod tests;
