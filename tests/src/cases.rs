@@ -308,6 +308,7 @@ pub const CASES: &[Case] = &[
     with_library("fft", &["libcufft.so.12", "libcufft.so.11"]),
     with_library("solver", &["libcusolver.so.12", "libcusolver.so.11"]),
     with_library("solver_generic", &["libcusolver.so.12", "libcusolver.so.11"]),
+    with_library("solver_sparse", &["libcusolver.so.12", "libcusolver.so.11"]),
     with_library("random", &["libcurand.so.10"]),
     with_library("random_numbers", &["libcurand.so.10"]),
     with_library("sparse", &["libcusparse.so.12"]),

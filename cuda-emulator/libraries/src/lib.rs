@@ -19,6 +19,7 @@ mod lapack;
 mod memory;
 pub mod nccl;
 mod numbers;
+mod sparse;
 mod stream;
 mod version;
 

@@ -5,7 +5,7 @@
 use cuda_library_rows::block::{
     BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SCALING_BYTES, described, padded, scalars,
 };
-use cuda_library_rows::{Call, Direction, Element, Host, Kind, Library};
+use cuda_library_rows::{Call, Direction, Element, Host, Kind, Library, Note, Number};
 
 use smallvec::SmallVec;
 
@@ -32,17 +32,34 @@ pub struct Arguments<'a> {
 }
 
 impl Arguments<'_> {
-    /// The slots as they cross. Scalars are in device memory if `device_scalars` says so. `mint` makes a handle of a kind.
+    /// The slots as they cross. Scalars are in device memory if `device_scalars` says so. `mint` makes a handle of a kind, and
+    /// `noted` tells what is remembered of one.
     ///
     /// # Safety
     ///
     /// Texts, descriptors and places of streams that were given are as NVIDIA's manual demands.
-    pub unsafe fn slots(&self, device_scalars: bool, mint: impl Fn(usize) -> u64) -> Slots {
+    pub unsafe fn slots(
+        &self,
+        device_scalars: bool,
+        mint: impl Fn(usize) -> u64,
+        noted: impl Fn(Note) -> Option<i64>,
+    ) -> Slots {
         let mut slots = Slots::new();
         for (parameter, &given) in self.call.parameters.iter().zip(self.given) {
             let slot = match &parameter.kind {
-                Kind::Host(_) | Kind::Scaling | Kind::Scratch(_) | Kind::Table(_) if given != 0 => PRESENT,
+                Kind::Host(_)
+                | Kind::Scaling
+                | Kind::Scratch(_)
+                | Kind::Table(_)
+                | Kind::Arrays { .. }
+                | Kind::Allocated { .. }
+                    if given != 0 =>
+                {
+                    PRESENT
+                }
                 Kind::Structure(_) => PRESENT,
+                // The worker refuses the call if nothing was remembered, whatever the number is.
+                Kind::Noted(note) => noted(*note).unwrap_or(-1) as u64,
                 Kind::Placed { place, .. }
                     if given != 0 && self.call.is_in_host_memory(*place, self.given) =>
                 {
@@ -105,6 +122,13 @@ impl Arguments<'_> {
             block.resize(start + padded(bytes), 0);
             // A float may be the last of its page; what is aligned to 8 bytes lies within one.
             let kind = &self.call.parameters[index].kind;
+            if let Kind::Arrays { arrays, .. } = kind {
+                let arrays = if bytes > 0 { self.call.count(arrays, slots)? } else { 0 };
+                // SAFETY: the row says the address of so many addresses ("Safety" of this function).
+                unsafe { gather(address, arrays, &mut block[start..start + bytes]) };
+                key.add_bytes(&block[start..]);
+                continue;
+            }
             let readable = match kind {
                 Kind::Scaling if bytes > 0 && address % SCALING_BYTES as u64 != 0 => SCALING_BYTES / 2,
                 Kind::Host(Host { element: Element::Sized { .. }, .. }) if bytes > 0 => {
@@ -169,6 +193,7 @@ impl Arguments<'_> {
     /// As for [`Self::write`].
     pub unsafe fn read(&self, slots: &[u64], block: &[u8], succeeded: bool) -> Result<(), BadSize> {
         let mut rest = block.get(cuda_library_rows::block::SLOT..).ok_or(BadSize)?;
+        let mut written = Slots::from_elem(0, self.given.len());
         for (index, &address) in self.given.iter().enumerate() {
             if !self.call.direction(index).is_some_and(|direction| direction.writes()) {
                 continue;
@@ -176,8 +201,22 @@ impl Arguments<'_> {
             let bytes = self.call.memory_bytes(self.library, index, slots)?;
             let (data, later) = rest.split_at_checked(padded(bytes)).ok_or(BadSize)?;
             rest = later;
+            written[index] = first_word(data);
             // What a library that has failed did not write is not the program's to see; some write all the same.
             if !succeeded && self.call.direction(index) == Some(Direction::Out) {
+                continue;
+            }
+            if let Kind::Allocated { element, count, .. } = &self.call.parameters[index].kind {
+                let count = count.map(|count| Number::I32.integer(written[count]).unwrap_or(0));
+                let bytes = match count {
+                    Some(count) => usize::try_from(count).map_err(|_| BadSize)? * element.bytes(),
+                    None => bytes,
+                };
+                // SAFETY: the row says a place for an address ("Safety" of this function); the slot says that it is
+                // not null, or there are no bytes.
+                if let Some(place) = unsafe { (address as *mut u64).as_mut() } {
+                    *place = allocated(data.get(..bytes).ok_or(BadSize)?).ok_or(BadSize)?;
+                }
                 continue;
             }
             if let Kind::Table(_) = self.call.parameters[index].kind {
@@ -195,6 +234,39 @@ impl Arguments<'_> {
         }
         Ok(())
     }
+}
+
+/// The value that a library has left for one of the program's numbers, with zeros above it.
+pub fn first_word(data: &[u8]) -> u64 {
+    data.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Fills `contents` with that many arrays of equal length.
+///
+/// # Safety
+///
+/// `address` has as many addresses of arrays of that length.
+unsafe fn gather(address: u64, arrays: usize, contents: &mut [u8]) {
+    let each = contents.len().checked_div(arrays).unwrap_or(0);
+    for (index, piece) in contents.chunks_exact_mut(each.max(1)).enumerate() {
+        // SAFETY: by this function's contract; there are as many pieces as arrays.
+        unsafe {
+            let array = (address as *const *const u8).add(index).read_unaligned();
+            std::ptr::copy_nonoverlapping(array, piece.as_mut_ptr(), piece.len());
+        }
+    }
+}
+
+/// The address of memory with these contents, which the program frees. `None`: there is none.
+fn allocated(contents: &[u8]) -> Option<u64> {
+    // SAFETY: any length may be asked for.
+    let memory = unsafe { libc::malloc(contents.len().max(1)) };
+    if memory.is_null() {
+        return None;
+    }
+    // SAFETY: the memory is new, and as long.
+    unsafe { std::ptr::copy_nonoverlapping(contents.as_ptr(), memory.cast(), contents.len()) };
+    Some(memory as u64)
 }
 
 #[cfg(test)]
@@ -219,7 +291,7 @@ mod tests {
             arguments("f(h: H, n: i32, a: in i32[n], s: scalar f32, r: out i64, t: string)", &given);
         let mut block = Vec::new();
         // SAFETY: the addresses are those of locals of the types that the row names.
-        let slots = unsafe { arguments.slots(false, |_| 0) };
+        let slots = unsafe { arguments.slots(false, |_| 0, |_| None) };
         assert_eq!(slots[..], [7, 3, PRESENT, PRESENT, PRESENT, 5]);
         // SAFETY: `given` leads to locals of the types that the row names.
         unsafe { arguments.write(&slots, &mut block, &mut Key::new(0, arguments.call, &slots)) }
@@ -240,7 +312,7 @@ mod tests {
         let given = [7, 0x7000_0000];
         let arguments = arguments("f(h: H, s: scalar out f32)", &given);
         // SAFETY: there is no text.
-        let slots = unsafe { arguments.slots(true, |_| 0) };
+        let slots = unsafe { arguments.slots(true, |_| 0, |_| None) };
         assert_eq!(slots[..], given);
         assert_eq!(arguments.call.answer_bytes(arguments.library, &slots), Ok(8));
     }
@@ -253,7 +325,7 @@ mod tests {
         let arguments =
             arguments("f(h: H, id: value bytes 128, c: in? sized 80 null(32,48), w: scratch[16])", &given);
         // SAFETY: there is no text.
-        let slots = unsafe { arguments.slots(false, |_| 0) };
+        let slots = unsafe { arguments.slots(false, |_| 0, |_| None) };
         assert_eq!(slots[..], [7, PRESENT, PRESENT, PRESENT]);
         let mut block = Vec::new();
         // SAFETY: the addresses are those of locals; the structure says that it has 24 bytes.
@@ -273,7 +345,7 @@ mod tests {
             let given = [address, place];
             let arguments = arguments("f(s: placed(n) 8, n: i32)", &given);
             // SAFETY: there is no text.
-            let slots = unsafe { arguments.slots(false, |_| 0) };
+            let slots = unsafe { arguments.slots(false, |_| 0, |_| None) };
             assert_eq!(slots[..], [slot, place]);
         }
     }
@@ -296,7 +368,7 @@ mod tests {
             let mut block = Vec::new();
             // SAFETY: both descriptors are locals of these kinds, and the stream is a local.
             let (slots, key) = unsafe {
-                let slots = arguments.slots(false, |_| 0);
+                let slots = arguments.slots(false, |_| 0, |_| None);
                 let mut key = Key::new(0, call, &slots);
                 arguments.write(&slots, &mut block, &mut key).expect("fits");
                 (slots, key.get())
@@ -327,6 +399,55 @@ mod tests {
     }
 
     #[test]
+    fn arrays_of_arrays_cross_one_behind_the_other() {
+        let arrays = [[1.0_f64, 2.0], [3.0, 4.0], [5.0, 6.0]];
+        let addresses = arrays.each_ref().map(|array| array.as_ptr());
+        let given = [2, addresses.as_ptr() as u64, 3];
+        let arguments = arguments("f(n: i32, a: in f64[n] each[b], b: i32)", &given);
+        let mut block = Vec::new();
+        // SAFETY: the addresses are those of locals of the types that the row names.
+        unsafe {
+            let slots = arguments.slots(false, |_| 0, |_| None);
+            assert_eq!(slots[..], [2, PRESENT, 3]);
+            arguments.write(&slots, &mut block, &mut Key::new(0, arguments.call, &slots)).expect("fits");
+        }
+        assert_eq!(
+            block[24..],
+            (1..=6).flat_map(|value| f64::from(value).to_le_bytes()).collect::<Vec<u8>>()
+        );
+    }
+
+    #[test]
+    fn the_program_frees_what_a_library_has_allocated() {
+        let (mut count, mut place) = (0_i32, 0_u64);
+        let given = [&raw mut count as u64, &raw mut place as u64];
+        let arguments = arguments("f(n: out i32, p: malloc i32[4] of n)", &given);
+        let reply = |count: u64| [0, count, 7 << 32 | 6, 0].map(u64::to_le_bytes).concat();
+        // SAFETY: the addresses are those of locals with room for a number and an address.
+        let read = |count: u64| unsafe { arguments.read(&[PRESENT, PRESENT], &reply(count), true) };
+        read(2).expect("fits");
+        // SAFETY: the two numbers that the answer had, in memory of malloc's.
+        unsafe {
+            assert_eq!(*(place as *const [i32; 2]), [6, 7]);
+            libc::free(place as *mut _);
+        }
+        assert_eq!(count, 2);
+        assert_eq!((read(5), read(u64::MAX)), (Err(BadSize), Err(BadSize)), "more than there are");
+    }
+
+    #[test]
+    fn a_note_is_filled_in() {
+        let text = "handle H\ng(h: H, n: i32) notes(h.n=n)\nf(h: H, m: note h.n)\n";
+        let library: &'static Library = Box::leak(Box::new(parse::library("x", text, "").expect("valid")));
+        let Body::Forward(call) = &library.functions[1].body else { panic!("{library:?}") };
+        let arguments = Arguments { number: 0, library, call, given: &[7, 0] };
+        for (noted, slot) in [(Some(5), 5), (None, u64::MAX)] {
+            // SAFETY: there is no text.
+            assert_eq!(unsafe { arguments.slots(false, |_| 0, |_| noted) }[..], [7, slot]);
+        }
+    }
+
+    #[test]
     fn addresses_of_variant_packs_are_one_combination() {
         let row = "f(t: i32, n: i64, a: in? attribute(t)[n])";
         let key = |kind: u64, addresses: [u64; 2]| {
@@ -334,7 +455,7 @@ mod tests {
             let arguments = arguments(row, &given);
             // SAFETY: the array has two elements.
             unsafe {
-                let slots = arguments.slots(false, |_| 0);
+                let slots = arguments.slots(false, |_| 0, |_| None);
                 let mut key = Key::new(0, arguments.call, &slots);
                 arguments.write(&slots, &mut Vec::new(), &mut key).expect("fits");
                 key.get()

@@ -59,6 +59,8 @@ type Values = SmallVec<[u64; 2]>;
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Record {
     state: State,
+    /// Numbers by their notes (`cuda_library_rows::Notes`).
+    notes: SmallVec<[(usize, i64); 4]>,
     /// The latest settings, by the number of the function.
     settings: SmallVec<[(usize, Values); 4]>,
     /// A setting that is as it was, but whose call would also have taken back that of another function. The call is made before
@@ -113,6 +115,24 @@ impl Handles {
             .as_ref()
             .and_then(|records| records.get(&handle))
             .map_or_else(State::default, |known| known.state)
+    }
+
+    /// What is remembered of a handle under the note of that number.
+    pub fn note(&self, handle: u64, note: usize) -> Option<i64> {
+        let records = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let notes = &records.as_ref()?.get(&handle)?.notes;
+        notes.iter().find(|(known, _)| *known == note).map(|(_, value)| *value)
+    }
+
+    /// Remembers a number of a handle, or `None`: that there is none.
+    pub fn set_note(&self, handle: u64, note: usize, value: Option<i64>) {
+        let mut records = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let records = records.get_or_insert_default();
+        let known =
+            if value.is_some() { Some(records.entry(handle).or_default()) } else { records.get_mut(&handle) };
+        let Some(record) = known else { return };
+        record.notes.retain(|(known, _)| *known != note);
+        record.notes.extend(value.map(|value| (note, value)));
     }
 
     /// Decides on a call of a function with a handle and other arguments.

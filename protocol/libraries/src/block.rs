@@ -13,7 +13,9 @@
 //! | host memory, `scaling` | [`PRESENT`], or 0 for null | what the library reads |
 //! | descriptor | what its scalars are like ([`described`]), or 0 for null | its contents ([`crate::attributes`]) |
 //! | `value` | [`PRESENT`] | the structure |
-//! | `scratch`, `table` | [`PRESENT`], or 0 for null | |
+//! | `scratch`, `table`, `malloc` | [`PRESENT`], or 0 for null | |
+//! | `each` | [`PRESENT`], or 0 for null | the arrays, one behind the other |
+//! | `note` | the number, as an `int64_t` | |
 //! | `graph` | the guest's number for it | |
 //! | `placed` | [`PRESENT`] if it is in host memory; else its device address, or 0 for null | what the library reads |
 //! | `scalar`, `alpha`, `beta` | [`PRESENT`] if it is in host memory; else its device address, or 0 for null | what the library reads |
@@ -21,18 +23,20 @@
 //! | `out stream` | 0 | |
 //!
 //! A block of answers is what the function returned, 8 bytes (for text its length + 1, or 0 for null), then the text or, in the
-//! order of the parameters, what the library wrote, each padded to 8 bytes: of a `table` its contents, and of handles the guest's
-//! numbers.
+//! order of the parameters, what the library wrote, each padded to 8 bytes: of a `table` its contents, of `malloc` memory its
+//! contents with zeros up to the maximum length, and of handles the guest's numbers.
 
 use crate::attributes::Scalars;
 use crate::expression::Expression;
 use crate::numbers::{compute_type_bytes, data_type_bytes, is_complex};
-use crate::{Call, Direction, Element, Host, Kind, Library};
+use crate::{Call, Direction, Element, Host, Kind, Library, Number, ScratchBytes};
 
 /// The slot of memory whose contents are in the block.
 pub const PRESENT: u64 = 1;
 /// Longest block of arguments or answers, in bytes.
 pub const MAX_BYTES: usize = 64 << 20;
+/// Maximum length of a `scratch`, in bytes. It does not cross.
+pub const MAX_SCRATCH: usize = 512 << 20;
 /// Bytes of a slot, and what data is padded to.
 pub const SLOT: usize = 8;
 /// Longest text, in bytes.
@@ -102,6 +106,14 @@ impl Call {
             Kind::Host(Host { element, count, .. }) | Kind::Scalar { element, count, .. } if present => {
                 self.counted_bytes(*element, count.as_ref(), slots)
             }
+            Kind::Allocated { element, most, .. } if present => {
+                self.counted_bytes(Element::Number(*element), Some(most), slots)
+            }
+            Kind::Arrays { element, count, arrays } if present => {
+                let each = self.counted_bytes(Element::Number(*element), Some(count), slots)?;
+                let arrays = self.count(arrays, slots)?;
+                arrays.checked_mul(each).filter(|bytes| *bytes <= MAX_BYTES).ok_or(BadSize)
+            }
             Kind::Placed { bytes, .. } | Kind::Structure(bytes) | Kind::Table(bytes) if present => {
                 Ok(*bytes as usize)
             }
@@ -131,8 +143,9 @@ impl Call {
             | Kind::Described { .. }
             | Kind::DescribedScalar { .. }
             | Kind::Placed { .. }
+            | Kind::Arrays { .. }
             | Kind::Structure(_) => Some(Direction::In),
-            Kind::Table(_) => Some(Direction::Out),
+            Kind::Table(_) | Kind::Allocated { .. } => Some(Direction::Out),
             _ => None,
         }
     }
@@ -150,14 +163,17 @@ impl Call {
         if bytes <= MAX_BYTES { Ok(bytes) } else { Err(BadSize) }
     }
 
-    /// Bytes of the memory that a `scratch` is, 0 for null.
+    /// Bytes of the memory that a `scratch` is, 0 for null and for one whose length the library tells.
     ///
-    /// Errors: as [`Self::memory_bytes`].
+    /// Errors: the size depends on something that has no meaning, or is above [`MAX_SCRATCH`].
     pub fn scratch_bytes(&self, index: usize, slots: &[u64]) -> Result<usize, BadSize> {
         match &self.parameters[index].kind {
-            Kind::Scratch(size) if slots.get(index) == Some(&PRESENT) => {
-                self.counted_bytes(Element::Bytes(1), Some(size), slots)
-            }
+            Kind::Scratch(scratch) if slots.get(index) == Some(&PRESENT) => match &scratch.bytes {
+                ScratchBytes::Counted(bytes) => {
+                    Some(self.count(bytes, slots)?).filter(|bytes| *bytes <= MAX_SCRATCH).ok_or(BadSize)
+                }
+                ScratchBytes::Asked(_) => Ok(0),
+            },
             _ => Ok(0),
         }
     }
@@ -175,10 +191,17 @@ impl Call {
     ) -> Result<usize, BadSize> {
         let each = self.element_bytes(element, slots).ok_or(BadSize)?;
         let Some(count) = count else { return Ok(each) };
+        let count = self.count(count, slots)?;
+        count.checked_mul(each).filter(|bytes| *bytes <= MAX_BYTES).ok_or(BadSize)
+    }
+
+    /// The value of a number of elements.
+    ///
+    /// Errors: it has none, or is too large.
+    pub fn count(&self, count: &Expression, slots: &[u64]) -> Result<usize, BadSize> {
         let count = count.value(&|index| self.integer(index, slots)).ok_or(BadSize)?;
         // The library itself refuses a negative number.
-        let count = usize::try_from(count.max(0)).map_err(|_| BadSize)?;
-        count.checked_mul(each).filter(|bytes| *bytes <= MAX_BYTES).ok_or(BadSize)
+        usize::try_from(count.max(0)).map_err(|_| BadSize)
     }
 
     fn element_bytes(&self, element: Element, slots: &[u64]) -> Option<usize> {
@@ -199,6 +222,7 @@ impl Call {
     pub fn integer(&self, index: usize, slots: &[u64]) -> Option<i128> {
         match self.parameters.get(index)?.kind {
             Kind::Value(number) => number.integer(*slots.get(index)?),
+            Kind::Noted(_) => Number::I64.integer(*slots.get(index)?),
             _ => None,
         }
     }
@@ -248,6 +272,22 @@ mod tests {
         assert_eq!(call.scratch_bytes(1, &[7, 1, u64::MAX, 1, 1, 1]), Err(BadSize), "too long");
         assert!(call.is_in_host_memory(2, &slots) && !call.is_in_host_memory(2, &[7, 1, 0, 1, 1, 1]));
         assert_eq!(call.answer_bytes(&rows, &slots), Ok(8 + 64));
+    }
+
+    #[test]
+    fn noted_numbers_count_and_cross() {
+        let text = "handle Info\nset(i: Info, n: i32) notes(i.n=n)\n\
+                    f(i: Info, x: out f64[m], p: malloc i32[m+1], a: in f32[m] each[3], w: scratch[m], m: note i.n)";
+        let rows = library("x", text, "").expect("valid");
+        let Body::Forward(call) = &rows.functions[1].body else { panic!("{rows:?}") };
+        let bytes = |noted: u64| {
+            let slots = [7, PRESENT, PRESENT, PRESENT, PRESENT, noted];
+            let bytes: Vec<_> = (1..4).map(|index| call.memory_bytes(&rows, index, &slots)).collect();
+            (bytes, call.answer_bytes(&rows, &slots), call.scratch_bytes(4, &slots))
+        };
+        assert_eq!(bytes(5), (vec![Ok(40), Ok(24), Ok(60)], Ok(8 + 40 + 24), Ok(5)));
+        assert_eq!(bytes(u64::MAX), (vec![Ok(0); 3], Ok(8), Ok(0)), "none, as -1");
+        assert!(bytes(1 << 40).0.contains(&Err(BadSize)), "too long");
     }
 
     #[test]

@@ -59,6 +59,11 @@ fn entry_point(library: &Library, index: usize, call: &Call, front: &str) -> Str
     let (mut parameters, mut slots) = (String::new(), String::new());
     for (position, parameter) in call.parameters.iter().enumerate() {
         let (kind, slot) = match parameter.kind {
+            // C has no such parameter.
+            Kind::Noted(_) => {
+                slots.push_str("0, ");
+                continue;
+            }
             Kind::Value(number) => (c_type(number).to_owned(), slot(number, position)),
             Kind::Structure(bytes) => {
                 (format!("crate::Structure<{bytes}>"), format!("&raw const a{position} as u64"))
@@ -154,6 +159,14 @@ mod tests {
         assert!(source.contains("fn f() -> i32 { 15 }"), "{source}");
         assert!(!source.contains("fn name(") && !source.contains("fn g("), "{source}");
         assert_eq!(source.matches("fn ").count(), 1, "{source}");
+    }
+
+    #[test]
+    fn a_note_is_no_parameter() {
+        let rows = "handle H\ng(h: H, n: i32) notes(h.n=n)\nf(h: H, x: out f64[m], m: note h.n)\n";
+        let source = entry_points(&library("x", rows, "").expect("valid"), "&X", &|_| false);
+        assert!(source.contains("fn f(a0: u64, a1: u64, ) -> i32"), "{source}");
+        assert!(source.contains("&[a0, a1, 0, ]"), "{source}");
     }
 
     #[test]

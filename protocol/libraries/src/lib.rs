@@ -19,8 +19,8 @@ mod row;
 use std::sync::LazyLock;
 
 pub use row::{
-    Answer, Body, Call, Direction, Element, Facts, Function, HandleKind, Host, Kind, Library, Number,
-    Parameter, Statuses,
+    Answer, Body, Call, Check, Direction, Element, Facts, Function, HandleKind, Host, Kind, Library, Note,
+    Notes, Number, Parameter, Scratch, ScratchBytes, Statuses,
 };
 
 macro_rules! libraries {

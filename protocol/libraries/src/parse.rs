@@ -35,12 +35,20 @@
 //! | `scalar T`, `scalar out T`, `scalar inout T[E]` | memory of the host or the device, by the handle's pointer mode |
 //! | `placed(P) N` | `N` bytes that the library reads, in host memory unless the parameter `P` is 0 |
 //! | `scratch[E]` | host memory of `E` bytes that nobody but the library looks at; the address may be null |
+//! | `scratch P[E]` | the same, but what the last call with the handle `P` has left is there |
+//! | `scratch by(FUNCTION)` | the same, as long as the function before answers for the parameters of these names |
+//! | `malloc T[E]`, `malloc T[E] of P` | a place for the address of host memory that the program frees, of at most `E` elements; the `out` number `P` is their number |
+//! | `in T[E] each[B]` | the address of `B` addresses of host memory with `E` elements |
+//! | `note P.NAME` | no parameter of C: what is remembered of the handle `P` under that name |
 //! | `value bytes N` | a structure by value, of more than 16 bytes |
 //! | `table N` | a place for the address of the library's own host memory of `N` bytes, which never changes |
 //! | `graph` | a `cudaGraph_t` |
 //! | `described KIND`, `described? KIND` | the address of a descriptor ([`crate::attributes`]) |
 //! | `alpha P`, `beta P` | a scalar whose place and type the descriptor `P` tells |
 //! | `string`, `scaling` | a C string; cuDNN's factors |
+//!
+//! Behind the elements of an array of `i32` in host memory may stand a rule that the worker checks, because libraries follow such
+//! numbers: `rising(E)`, `below(E)`, either with a matrix descriptor as in `below(E,descrA)`, and `permutation` ([`crate::Check`]).
 //!
 //! A `c64` by value becomes two parameters `f64`, which is how C passes it. A handle in `out` memory is one that the program has.
 //!
@@ -49,12 +57,15 @@
 //! `+ - * ( )`, `max(a,b)` and `min(a,b)`. After the parameters may stand `-> string`, `-> i32` or another number, `-> void`,
 //! and the facts `wait`, `pure`, `pointer_mode`, `stream_of`, `sets`, `resets(FUNCTION)`, `gets(FUNCTION)`, `birth(P)`, `on_device`,
 //! `wait_unless(NUMBER)`, `makes`, `finds(P)` ([`crate::Facts`]). A function that a fact names stands before it.
+//!
+//! `notes(P.NAME=E,…)` remembers numbers of the handle `P`, `needs(P.NAME=E,…)` refuses a call if something else was remembered, or
+//! nothing, and `forgets(P.NAME,…)` ends what was ([`crate::Notes`]). These have no blanks. A name is one of the handle's kind.
 
 use crate::attributes::{self, Descriptor};
 use crate::expression::Expression;
 use crate::{
-    Answer, Body, Call, Direction, Element, Facts, Function, HandleKind, Host, Kind, Library, Number,
-    Parameter, Statuses,
+    Answer, Body, Call, Check, Direction, Element, Facts, Function, HandleKind, Host, Kind, Library, Note,
+    Notes, Number, Parameter, Scratch, ScratchBytes, Statuses,
 };
 
 /// A line that cannot be read.
@@ -191,7 +202,13 @@ fn call(library: &mut Library, text: &str) -> Result<Call, String> {
     }
     let pairs = parts;
     let names: Vec<&str> = pairs.iter().map(|(name, _)| *name).collect();
-    let kinds = Kinds { handles: &library.handles, descriptors: &library.descriptors, names: &names };
+    let kinds = Kinds {
+        handles: &library.handles,
+        descriptors: &library.descriptors,
+        functions: &library.functions,
+        names: &names,
+        pairs: &pairs,
+    };
     let parameters = pairs.iter().map(|(name, text)| {
         let kind = kinds.kind(text).map_err(|what| format!("{name}: {what}"))?;
         Ok::<_, String>(Parameter { name: (*name).to_owned(), kind })
@@ -222,7 +239,9 @@ fn call(library: &mut Library, text: &str) -> Result<Call, String> {
             (answer, facts)
         }
     };
-    let facts = self::facts(&library.functions, &names, facts)?;
+    let (notes, facts): (Vec<&str>, Vec<&str>) = facts.split_whitespace().partition(|word| is_of_notes(word));
+    let notes = self::notes(&mut library.handles, &pairs, &notes)?;
+    let facts = self::facts(&library.functions, &names, &facts)?;
     if facts.birth.is_some() {
         for parameter in &parameters {
             if let Kind::New(kind) = parameter.kind {
@@ -230,12 +249,55 @@ fn call(library: &mut Library, text: &str) -> Result<Call, String> {
             }
         }
     }
-    Ok(Call { parameters, answer, facts })
+    Ok(Call { parameters, answer, facts, notes })
 }
 
-fn facts(functions: &[Function], names: &[&str], text: &str) -> Result<Facts, String> {
+fn is_of_notes(word: &str) -> bool {
+    ["notes(", "needs(", "forgets("].iter().any(|start| word.starts_with(start))
+}
+
+/// Reads the words about notes. Those that a call changes get their numbers.
+fn notes(handles: &mut [HandleKind], pairs: &[(&str, &str)], words: &[&str]) -> Result<Notes, String> {
+    let mut notes = Notes::default();
+    let index = |name: &str| pairs.iter().position(|(known, _)| *known == name);
+    for word in words {
+        let (fact, rest) = word.split_once('(').unwrap_or_default();
+        let inside = rest.strip_suffix(')').ok_or("a `)` is missing")?;
+        for item in split(inside) {
+            let (name, value) = item.split_once('=').unwrap_or((item, ""));
+            if fact != "needs" {
+                let (handle, note) = name.split_once('.').ok_or_else(|| format!("`{name}` is no note"))?;
+                let kind = pairs.iter().find(|(known, _)| *known == handle).map(|(_, kind)| *kind);
+                let kind = handles.iter_mut().find(|known| Some(known.name.as_str()) == kind);
+                let kind = kind.ok_or_else(|| format!("`{handle}` is no handle"))?;
+                if !kind.notes.iter().any(|known| known == note) {
+                    kind.notes.push(note.to_owned());
+                }
+            }
+            let note = note(handles, pairs, name)?;
+            match fact {
+                "notes" => notes.takes.push((note, Expression::parse(value, &index)?)),
+                "needs" => notes.needs.push((note, Expression::parse(value, &index)?)),
+                _ => notes.forgets.push(note),
+            }
+        }
+    }
+    Ok(notes)
+}
+
+/// Reads `HANDLE.NAME`, given the names and kinds of parameters.
+fn note(handles: &[HandleKind], pairs: &[(&str, &str)], text: &str) -> Result<Note, String> {
+    let unknown = || format!("there is no note `{text}` before");
+    let (parameter, name) = text.trim().split_once('.').ok_or_else(unknown)?;
+    let handle = pairs.iter().position(|(known, _)| *known == parameter).ok_or_else(unknown)?;
+    let kind = handles.iter().find(|known| known.name == pairs[handle].1).ok_or_else(unknown)?;
+    let note = kind.notes.iter().position(|known| known == name).ok_or_else(unknown)?;
+    Ok(Note { handle, note })
+}
+
+fn facts(functions: &[Function], names: &[&str], words: &[&str]) -> Result<Facts, String> {
     let mut facts = Facts::default();
-    for word in text.split_whitespace() {
+    for &word in words {
         let (fact, argument) = match word.strip_suffix(')').and_then(|word| word.split_once('(')) {
             Some((fact, argument)) => (fact, Some(argument)),
             None => (word, None),
@@ -328,7 +390,10 @@ fn count(text: &str) -> Result<u32, String> {
 struct Kinds<'a> {
     handles: &'a [HandleKind],
     descriptors: &'a [Descriptor],
+    functions: &'a [Function],
     names: &'a [&'a str],
+    /// Names and kinds of the parameters.
+    pairs: &'a [(&'a str, &'a str)],
 }
 
 impl Kinds<'_> {
@@ -348,10 +413,10 @@ impl Kinds<'_> {
             ("graph", "") => Kind::Graph,
             ("table", bytes) => Kind::Table(count(bytes)?),
             ("value", _) => Kind::Structure(count(rest.strip_prefix("bytes ").unwrap_or(rest))?),
-            _ if text.starts_with("scratch[") => {
-                let (_, size) = self.counted(text)?;
-                Kind::Scratch(size.ok_or("`scratch` needs a size")?)
-            }
+            ("note", name) => Kind::Noted(note(self.handles, self.pairs, name)?),
+            ("malloc", _) => self.allocated(rest)?,
+            ("in", _) if rest.contains("] each[") => self.arrays(rest)?,
+            _ if word == "scratch" || text.starts_with("scratch[") => Kind::Scratch(self.scratch(text)?),
             _ if text.starts_with("placed(") => {
                 let (place, bytes) = text["placed(".len()..].split_once(')').ok_or("the `)` is missing")?;
                 Kind::Placed { place: self.parameter(place)?, bytes: count(bytes.trim())? }
@@ -379,18 +444,94 @@ impl Kinds<'_> {
         })
     }
 
+    /// `scratch[E]`, `scratch P[E]` or `scratch by(FUNCTION)`.
+    fn scratch(&self, text: &str) -> Result<Scratch, String> {
+        let text = text["scratch".len()..].trim();
+        if let Some(name) = text.strip_prefix("by(").and_then(|rest| rest.strip_suffix(')')) {
+            let found = self.functions.iter().position(|function| function.name == name);
+            let number = found.ok_or_else(|| format!("there is no function `{name}` before"))?;
+            return match &self.functions[number].body {
+                Body::Forward(call) if self.has_all_but_one(call) => {
+                    Ok(Scratch { owner: None, bytes: ScratchBytes::Asked(number) })
+                }
+                _ => Err(format!("`{name}` has other parameters")),
+            };
+        }
+        let (owner, size) = self.counted(text)?;
+        let owner = if owner.is_empty() { None } else { Some(self.parameter(owner)?) };
+        Ok(Scratch { owner, bytes: ScratchBytes::Counted(size.ok_or("`scratch` needs a size")?) })
+    }
+
+    /// Returns whether a call has parameters that are here, too, and then a place for a `size_t`.
+    fn has_all_but_one(&self, call: &Call) -> bool {
+        let Some((last, others)) = call.parameters.split_last() else { return false };
+        let is_answer = matches!(
+            &last.kind,
+            Kind::Host(Host {
+                direction: Direction::Out,
+                element: Element::Number(Number::U64),
+                count: None,
+                ..
+            })
+        );
+        is_answer && others.iter().all(|parameter| self.names.contains(&parameter.name.as_str()))
+    }
+
+    /// `T[E]` or `T[E] of P` behind `malloc`.
+    fn allocated(&self, text: &str) -> Result<Kind, String> {
+        let (text, count) = text.rsplit_once(" of ").map_or((text, None), |(text, name)| (text, Some(name)));
+        let (element, most) = self.counted(text)?;
+        let element = number(element).ok_or_else(|| format!("`{element}` is no number"))?;
+        let count = count.map(|name| self.parameter(name)).transpose()?;
+        Ok(Kind::Allocated { element, most: most.ok_or("`malloc` needs a size")?, count })
+    }
+
+    /// `T[E] each[B]` behind `in`.
+    fn arrays(&self, text: &str) -> Result<Kind, String> {
+        let (text, arrays) = text.split_once(" each").ok_or("`each` is missing")?;
+        let (element, count) = self.counted(text)?;
+        let element = number(element).ok_or_else(|| format!("`{element}` is no number"))?;
+        let (Some(count), (_, Some(arrays))) = (count, self.counted(arrays)?) else {
+            return Err("`each` needs two sizes".into());
+        };
+        Ok(Kind::Arrays { element, count, arrays })
+    }
+
     fn host(&self, word: &str, text: &str) -> Result<Kind, String> {
         let direction = match word.trim_end_matches('?') {
             "in" => Direction::In,
             "out" => Direction::Out,
             _ => Direction::InOut,
         };
+        let (text, rule) = match text.split_once("] ") {
+            Some((front, rule)) => (&text[..=front.len()], Some(rule)),
+            None => (text, None),
+        };
         let (element, count) = self.counted(text)?;
         let element = self.element(element)?;
+        let check = rule.map(|rule| self.check(rule)).transpose()?;
+        if check.is_some() && (direction == Direction::Out || element != Element::Number(Number::I32)) {
+            return Err("rules are for numbers of 32 bits that the library reads".into());
+        }
         if direction == Direction::InOut && matches!(element, Element::Handle(_)) {
             return Err("handles in host memory are `in` or `out`".into());
         }
-        Ok(Kind::Host(Host { direction, nullable: word.ends_with('?'), element, count }))
+        Ok(Kind::Host(Host { direction, nullable: word.ends_with('?'), element, count, check }))
+    }
+
+    /// A rule for the numbers of an array.
+    fn check(&self, text: &str) -> Result<Check, String> {
+        let (word, inside) = text.trim().split_once('(').unwrap_or((text.trim(), ""));
+        let parts = split(inside.strip_suffix(')').unwrap_or_default());
+        let base = parts.get(1).map(|name| self.parameter(name)).transpose()?;
+        let value =
+            || Expression::parse(parts.first().copied().unwrap_or_default(), &|name| self.index(name));
+        Ok(match word {
+            "rising" => Check::Rising { span: value()?, base },
+            "below" => Check::Below { limit: value()?, base },
+            "permutation" => Check::Permutation,
+            _ => return Err(format!("there is no rule `{word}`")),
+        })
     }
 
     /// `T[E]`: what stands before the bracket, and `E`.
@@ -546,8 +687,64 @@ mod tests {
     }
 
     #[test]
+    fn notes_are_read() {
+        let text = "handle M of other.M\nhandle Info\nanalyse(h: Handle, n: i32, i: Info) notes(i.n=n) forgets(i.n)\n\
+                    size(h: Handle, n: i32, bytes: out u64)\n\
+                    solve(h: Handle, n: i32, b: in f64[n], i: Info, w: scratch i[8*m], m: note i.n) needs(i.n=n)\n\
+                    extract(i: Info, z: out i32, L: malloc i32[2*m] of z, p: malloc f64[m+1], m: note i.n)\n\
+                    permute(h: Handle, n: i32, d: M, r: inout i32[n+1] rising(n,d), c: in i32[n] below(max(n,1)), \
+                    p: in i32[n] permutation, w: scratch by(size), a: in f64[n] each[n])";
+        let library = library("x", &format!("{HEAD}{text}"), "").expect("valid");
+        assert_eq!(library.handles[2].notes, ["n"]);
+        let call = |index: usize| match &library.functions[index].body {
+            Body::Forward(call) => call,
+            _ => panic!("{library:?}"),
+        };
+        let note = Note { handle: 2, note: 0 };
+        assert_eq!(call(0).notes.takes, [(note, Expression::Parameter(1))]);
+        assert!(call(0).answers() && !call(2).answers(), "calls that change notes are waited for");
+        assert_eq!(call(0).notes.changed().collect::<Vec<_>>(), [note; 2]);
+        assert_eq!(call(2).notes.needs, [(Note { handle: 3, note: 0 }, Expression::Parameter(1))]);
+        let Kind::Scratch(Scratch { owner: Some(3), bytes: ScratchBytes::Counted(_) }) =
+            &call(2).parameters[4].kind
+        else {
+            panic!("{:?}", call(2))
+        };
+        assert_eq!(call(2).parameters[5].kind, Kind::Noted(Note { handle: 3, note: 0 }));
+        let Kind::Allocated { count: Some(1), .. } = &call(3).parameters[2].kind else { panic!() };
+        let Kind::Allocated { count: None, .. } = &call(3).parameters[3].kind else { panic!() };
+        let checks: Vec<Option<Check>> = call(4)
+            .parameters
+            .iter()
+            .filter_map(|parameter| match &parameter.kind {
+                Kind::Host(host) => Some(host.check.clone()),
+                _ => None,
+            })
+            .collect();
+        let [Some(Check::Rising { base: Some(2), .. }), Some(Check::Below { base: None, .. }), last] =
+            &checks[..]
+        else {
+            panic!("{checks:?}")
+        };
+        assert_eq!(last, &Some(Check::Permutation));
+        let asked = Scratch { owner: None, bytes: ScratchBytes::Asked(1) };
+        assert_eq!(call(4).parameters[6].kind, Kind::Scratch(asked));
+        assert!(matches!(call(4).parameters[7].kind, Kind::Arrays { .. }));
+    }
+
+    #[test]
     fn mistakes_are_named_with_their_line() {
         for (row, what) in [
+            ("f(h: Handle, n: note h.n)", "n: there is no note `h.n` before"),
+            ("f(h: Handle, n: i32) needs(h.n=n)", "there is no note `h.n` before"),
+            ("f(n: i32) notes(n.x=n)", "`n` is no handle"),
+            ("f(n: i32, w: scratch by(g))", "w: there is no function `g` before"),
+            (
+                "f(n: i32, p: out i32[n] permutation)",
+                "p: rules are for numbers of 32 bits that the library reads",
+            ),
+            ("f(n: i32, p: in i32[n] sorted)", "p: there is no rule `sorted`"),
+            ("f(n: i32, p: malloc i32[n] of m)", "p: there is no parameter `m`"),
             ("f(h: Handel)", "h: there is no kind `Handel`"),
             ("f(s: in stream, n: u64)", "s: the number of streams is to follow, an i32"),
             ("f(h: Handle", "the `)` is missing"),

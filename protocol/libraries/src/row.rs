@@ -44,6 +44,8 @@ pub struct HandleKind {
     pub is_late: bool,
     /// True if the library's use of a handle depends on an argument of the call that made it ([`Facts::birth`]).
     pub has_birth: bool,
+    /// The names of numbers that both sides remember of a handle ([`Notes`]). A note's number is its position here.
+    pub notes: Vec<String>,
 }
 
 /// The values of a library's status type that we answer by ourselves.
@@ -113,6 +115,8 @@ pub struct Call {
     pub answer: Answer,
     /// Further facts.
     pub facts: Facts,
+    /// Numbers that are remembered of handles.
+    pub notes: Notes,
 }
 
 /// A parameter.
@@ -166,8 +170,29 @@ pub enum Kind {
         /// Bytes.
         bytes: u32,
     },
-    /// Host memory of so many bytes that the library uses for itself. It may be null. The worker has its own.
-    Scratch(Expression),
+    /// Host memory that the library uses for itself. It may be null. The worker has its own.
+    Scratch(Scratch),
+    /// A number that is remembered of a handle. C has no such parameter: the guest fills it in, and the worker compares it with what
+    /// it remembers itself.
+    Noted(Note),
+    /// The address of an array of addresses of host memory that the library reads.
+    Arrays {
+        /// The type of an element.
+        element: Number,
+        /// Elements of each array.
+        count: Expression,
+        /// The number of arrays.
+        arrays: Expression,
+    },
+    /// A place for the address of host memory that the library allocates with `malloc`, and the program frees.
+    Allocated {
+        /// The type of an element.
+        element: Number,
+        /// The maximum number of elements.
+        most: Expression,
+        /// The parameter to which the library writes the number of elements. Without one there are `most`.
+        count: Option<usize>,
+    },
     /// A structure of so many bytes by value. It has more than 16, so it lies on the stack.
     Structure(u32),
     /// A place for the address of so many bytes of host memory that belong to the library and never change.
@@ -205,6 +230,76 @@ pub struct Host {
     pub element: Element,
     /// The number of elements: `None` for one.
     pub count: Option<Expression>,
+    /// The numbers that the library would follow without a check of its own.
+    pub check: Option<Check>,
+}
+
+/// A rule for the `int`s of an array that the library reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// They start at the index base, do not fall, and end `span` later: the row pointers of a matrix.
+    Rising {
+        /// The number of elements of the matrix.
+        span: Expression,
+        /// The matrix descriptor with the index base; `None` for 0.
+        base: Option<usize>,
+    },
+    /// From the index base on there are `limit` values.
+    Below {
+        /// The number of values.
+        limit: Expression,
+        /// The matrix descriptor with the index base; `None` for 0.
+        base: Option<usize>,
+    },
+    /// Each index of the array occurs once.
+    Permutation,
+}
+
+/// Host memory that a library uses for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scratch {
+    /// The parameter with the handle to which it belongs: calls with that handle find in it what the last one has left. `None`: the
+    /// first handle of the call.
+    pub owner: Option<usize>,
+    /// Its length.
+    pub bytes: ScratchBytes,
+}
+
+/// The length of a [`Scratch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScratchBytes {
+    /// So many bytes.
+    Counted(Expression),
+    /// The answer of the function of that number, whose parameters this call has by the same names, and a place for the answer.
+    Asked(usize),
+}
+
+/// A number that both sides remember of a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The parameter with the handle.
+    pub handle: usize,
+    /// The number of the note in [`HandleKind::notes`].
+    pub note: usize,
+}
+
+/// The numbers of handles that a call depends on and changes. The library's lengths follow from earlier calls with the same handle,
+/// so the worker must know them: it never believes the guest's.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    /// The call is refused unless the note has the value.
+    pub needs: Vec<(Note, Expression)>,
+    /// A call that succeeds leaves the value, in which `out` numbers count, too.
+    pub takes: Vec<(Note, Expression)>,
+    /// The call makes the note meaningless.
+    pub forgets: Vec<Note>,
+}
+
+impl Notes {
+    /// All notes that a call changes, also if it fails.
+    pub fn changed(&self) -> impl Iterator<Item = Note> {
+        self.takes.iter().map(|(note, _)| *note).chain(self.forgets.iter().copied())
+    }
 }
 
 /// The type of elements in memory.
@@ -340,9 +435,10 @@ impl Call {
         let kinds = self.parameters.iter().map(|parameter| &parameter.kind);
         let writes = kinds.filter(|kind| match kind {
             Kind::Host(host) => host.direction.writes(),
-            Kind::Table(_) => true,
+            Kind::Table(_) | Kind::Allocated { .. } => true,
             _ => false,
         });
-        self.facts.wait || self.answer != Answer::Status || writes.count() > 0
+        let changes = self.notes.changed().next().is_some();
+        self.facts.wait || changes || self.answer != Answer::Status || writes.count() > 0
     }
 }

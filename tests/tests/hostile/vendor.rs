@@ -3,6 +3,8 @@
 //! Forged calls of NVIDIA's libraries: what does not fit a function's row is refused before the library sees it, and the
 //! session goes on.
 
+mod notes;
+
 use anyhow::{Context, Result, ensure};
 use cuda_library_rows::block::{PRESENT, SLOT, described, padded};
 use cuda_library_rows::{Body, Call, Direction, Kind, Library, libraries, library};
@@ -36,7 +38,7 @@ const NCCL_INVALID_ARGUMENT: u64 = 4;
 const GENERATOR_NOT_INITIALIZED: u64 = 101;
 
 /// A test and its name.
-type Test = (&'static str, fn(&mut Target) -> Result<()>);
+pub type Test = (&'static str, fn(&mut Target) -> Result<()>);
 
 pub fn collect(suite: &mut Suite) {
     const TESTS: &[Test] = &[
@@ -62,8 +64,13 @@ pub fn collect(suite: &mut Suite) {
             None => attack(suite, &name, *body),
         }
     }
-    let of_emulator: &[Test] =
-        &[("random_blocks", random_blocks), ("forged_ids", forged_ids), ("forged_objects", forged_objects)];
+    let of_emulator: &[Test] = &[
+        ("random_blocks", random_blocks),
+        ("forged_ids", forged_ids),
+        ("forged_objects", forged_objects),
+        ("noted_lengths", notes::noted_lengths),
+        ("numbers_that_lead_out_of_arrays", notes::out_of_arrays),
+    ];
     for (name, body) in of_emulator {
         let name = format!("vendor::{name}");
         if is_emulated() {
@@ -424,7 +431,10 @@ fn random_slot(random: &mut Rng, kind: &Kind, handles: &[u64], memory: u64) -> u
         Kind::Stream | Kind::InStream => random.u64(..3),
         Kind::Handle { kind, .. } | Kind::End(kind) => handles.get(*kind).copied().unwrap_or(0),
         Kind::New(_) => FIRST + 0x1_0000 + 16 * random.u64(..512),
+        Kind::Noted(_) => random.u64(..5),
         Kind::Host(_)
+        | Kind::Allocated { .. }
+        | Kind::Arrays { .. }
         | Kind::Scaling
         | Kind::Text
         | Kind::Scratch(_)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! cuSOLVER's dense functions (chapter 2 of NVIDIA's manual). They need no workspace.
+//! cuSOLVER (chapter 2 of NVIDIA's manual): dense functions, which need no workspace, and sparse ones.
 
 mod batched;
 mod decompose;
@@ -11,6 +11,7 @@ mod generic;
 mod given;
 pub mod handle;
 mod range;
+mod sparse;
 
 use std::ffi::c_int;
 
@@ -25,6 +26,8 @@ pub const NOT_INITIALIZED: Status = 1;
 pub const INVALID_VALUE: Status = 3;
 /// `CUSOLVER_STATUS_EXECUTION_FAILED`
 pub const EXECUTION_FAILED: Status = 6;
+/// `CUSOLVER_STATUS_NOT_SUPPORTED`
+pub const NOT_SUPPORTED: Status = 9;
 
 /// Elements of a workspace, as the functions that ask for it answer: a program may allocate nothing for 0.
 pub const WORKSPACE: c_int = 16;

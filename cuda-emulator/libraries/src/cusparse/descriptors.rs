@@ -43,7 +43,8 @@ pub struct Sparse {
 pub struct DenseVector {
     /// Its elements.
     pub count: usize,
-    kind: Type,
+    /// Their type.
+    pub kind: Type,
     values: usize,
 }
 
@@ -65,16 +66,18 @@ pub fn get<T: Copy + Send + 'static>(handle: Handle) -> Result<T, Status> {
     handles::with(handle, |value: &mut T| *value).ok_or(INVALID_VALUE)
 }
 
-fn size(value: i64) -> Result<usize, Status> {
+/// A size that is not negative.
+pub fn size(value: i64) -> Result<usize, Status> {
     usize::try_from(value).map_err(|_| INVALID_VALUE)
 }
 
-fn value_type(number: c_int) -> Result<Type, Status> {
+/// The type of elements of a `cudaDataType`.
+pub fn value_type(number: c_int) -> Result<Type, Status> {
     Type::new(number).ok_or(NOT_SUPPORTED)
 }
 
 /// A `cusparseIndexType_t`.
-fn index_type(number: c_int) -> Result<Type, Status> {
+pub fn index_type(number: c_int) -> Result<Type, Status> {
     match number {
         2 => Ok(Type::I32),
         3 => Ok(Type::I64),

@@ -5,7 +5,9 @@
 mod convert;
 mod descriptors;
 pub mod handle;
+mod matrix;
 mod product;
+mod vector;
 
 /// `cusparseStatus_t`
 pub type Status = i32;

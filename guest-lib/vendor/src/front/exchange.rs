@@ -4,13 +4,13 @@
 
 use std::cell::RefCell;
 
-use cuda_library_rows::block::{MAX_TEXT, SLOT};
-use cuda_library_rows::{Answer, Body, Call, Kind};
+use cuda_library_rows::block::{MAX_TEXT, SLOT, padded};
+use cuda_library_rows::{Answer, Body, Call, Direction, Element, Host, Kind, Note};
 
 use super::{Failure, Front, Opened};
 use crate::answers::text;
 use crate::bridge;
-use crate::encode::{Arguments, Slots};
+use crate::encode::{Arguments, Slots, first_word};
 use crate::handles::{State, Step};
 use crate::proven::Key;
 
@@ -93,6 +93,7 @@ impl<'a> Exchange<'a> {
         if succeeded {
             self.note(&prepared);
         }
+        self.take_notes(&prepared, succeeded);
         if self.call.facts.sets {
             self.front.handles.set(self.function, &self.call.facts, self.handle, self.others(), succeeded);
         }
@@ -140,7 +141,10 @@ impl<'a> Exchange<'a> {
         let arguments = self.arguments();
         let handle = made.as_ref().map_or(0, |made| made.handle);
         // SAFETY: by the type's invariant.
-        let slots = unsafe { arguments.slots(state.device_scalars, |_| handle) };
+        let slots = unsafe {
+            let noted = |note: Note| self.front.handles.note(self.handle_at(note.handle), note.note);
+            arguments.slots(state.device_scalars, |_| handle, noted)
+        };
         let answer_bytes = self.call.answer_bytes(self.opened.library, &slots)?;
         let mut blocks = Blocks::take();
         let mut key = Key::new(self.function, self.call, &slots);
@@ -228,6 +232,42 @@ impl<'a> Exchange<'a> {
         if facts.stream_of {
             front.handles.change(self.handle, |state| state.stream = second);
         }
+    }
+
+    /// Remembers the numbers that a call leaves of handles. After one that has failed nothing is known.
+    fn take_notes(&self, prepared: &Prepared, succeeded: bool) {
+        let handles = &self.front.handles;
+        for Note { handle, note } in self.call.notes.changed() {
+            handles.set_note(self.handle_at(handle), note, None);
+        }
+        let value = |index: usize| {
+            let known = self.call.integer(index, &prepared.slots);
+            known.or_else(|| self.written(index, prepared))
+        };
+        for (Note { handle, note }, expression) in self.call.notes.takes.iter().filter(|_| succeeded) {
+            let value = expression.value(&value).and_then(|value| i64::try_from(value).ok());
+            handles.set_note(self.handle_at(*handle), *note, value);
+        }
+    }
+
+    /// The number that the library has written for the parameter of that index.
+    fn written(&self, index: usize, prepared: &Prepared) -> Option<i128> {
+        let Kind::Host(Host { element: Element::Number(number), count: None, .. }) =
+            self.call.parameters[index].kind
+        else {
+            return None;
+        };
+        let before = (0..index).filter(|index| self.call.direction(*index).is_some_and(Direction::writes));
+        let bytes = before.map(|index| {
+            self.call.memory_bytes(self.opened.library, index, &prepared.slots).map(padded).ok()
+        });
+        let start = bytes.sum::<Option<usize>>()? + SLOT;
+        number.integer(first_word(prepared.blocks.answers.get(start..)?))
+    }
+
+    /// The handle among the arguments at that index.
+    fn handle_at(&self, index: usize) -> u64 {
+        self.given.get(index).copied().unwrap_or(0)
     }
 
     /// Writes a result of the guest's own to a place among the arguments.

@@ -3,5 +3,5 @@
 
 pub mod calls;
 pub mod lanes;
-mod session;
+pub(super) mod session;
 pub mod vendor;

@@ -5,10 +5,10 @@
 //! every byte of host memory that the function's row says.
 
 use std::cell::RefCell;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 
 use cuda_library_rows::block::{PRESENT, SLOT, described, padded};
-use cuda_library_rows::{Answer, Body, Call, Direction, Kind, Library, libraries};
+use cuda_library_rows::{Answer, Body, Call, Direction, Kind, Library, Scratch, ScratchBytes, libraries};
 use virtio_cuda_protocol::cuda::{CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FIRST_HANDLE, Opcode};
 use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
@@ -79,6 +79,7 @@ impl Current {
         for (index, parameter) in self.call.parameters.iter().enumerate() {
             let bytes = self.call.memory_bytes(self.rows, index, &self.slots).expect("it was checked");
             let argument = match &parameter.kind {
+                Kind::Noted(_) => continue,
                 Kind::Value(number) if number.is_float() => continue,
                 Kind::Structure(_) => {
                     next(bytes / SLOT);
@@ -114,6 +115,16 @@ impl Current {
                 Kind::Text => assert!(CStr::from_ptr(argument as *const _).to_bytes().len() <= bytes),
                 Kind::Described { kind, .. } => read(argument, self.rows.descriptors[*kind].public_bytes),
                 Kind::InStream => read(argument, SLOT),
+                // The number of elements is what an `out` number has been filled with: more than there are.
+                Kind::Allocated { .. } => {
+                    (argument as *mut *mut c_void).write_unaligned(libc::calloc(1, bytes))
+                }
+                Kind::Arrays { arrays, .. } => {
+                    let arrays = self.call.count(arrays, &self.slots).expect("it was checked");
+                    for index in 0..arrays {
+                        read((argument as *const u64).add(index).read_unaligned(), bytes / arrays);
+                    }
+                }
                 Kind::Scratch(_) => {
                     let bytes = self.call.scratch_bytes(index, &self.slots).expect("it was checked");
                     write(argument, bytes.min(64 << 10));
@@ -166,10 +177,22 @@ pub fn run(data: &[u8]) {
                 makes && function.name == name
             })
         };
+        // These are called for the length of another call's memory, which is that of no row here.
+        let asked = rows.functions.iter().filter_map(|function| {
+            let Body::Forward(call) = &function.body else { return None };
+            call.parameters.iter().find_map(|parameter| match &parameter.kind {
+                Kind::Scratch(Scratch { bytes: ScratchBytes::Asked(asked), .. }) => {
+                    Some(rows.functions[*asked].name.as_str())
+                }
+                _ => None,
+            })
+        });
+        let asked: Vec<&str> = asked.collect();
         // The last one is also called for what a search has found.
         let is_plain = |name: &str| {
             rows.descriptors.iter().any(|kind| kind.init == name || kind.set == name)
                 || makes(name)
+                || asked.contains(&name)
                 || name == "cusparseLtMatmulAlgGetAttribute"
         };
         vendor.open_fake(number, |name| match name {
@@ -252,6 +275,7 @@ fn slots(rows: &Library, call: &Call, choices: &mut Choices<'_>, block: &mut Vec
             _ => choices.name(),
         },
         Kind::Text => u64::from(choices.byte() & 15),
+        Kind::Noted(_) => choices.number(),
         Kind::Described { kind, .. } => {
             let descriptor = &rows.descriptors[*kind];
             let mut contents = vec![0; descriptor.crossing_bytes];

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A call of a library's function: the block of arguments is checked against the row, and the answers put together.
 
+mod memory;
+mod notes;
+mod rules;
+
 use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuda_library_rows::block::{
-    BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SLOT, attribute_type_handle, described, padded, scalars,
+    MAX_BYTES, MAX_SCRATCH, MAX_TEXT, PRESENT, SLOT, attribute_type_handle, described, padded, scalars,
 };
+use cuda_library_rows::expression::Expression;
 use cuda_library_rows::{
-    Answer, Body, Call, Direction, Element, HandleKind, Host, Kind, Library, Number, Parameter, library,
+    Answer, Body, Call, Direction, Element, HandleKind, Host, Kind, Number, Parameter, ScratchBytes, library,
 };
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::{GraphId, StreamId};
 
-use super::describe::{ALIGNMENT, describe, described_bytes};
+use super::describe::describe;
 use super::handles::{Handles, Locked};
 use super::invoke::Arguments;
 use super::load::Loaded;
@@ -23,6 +28,7 @@ use super::objects::{Block, Objects, Refusal};
 use crate::worker::gpu::{CuResult, CudaError, STREAM_LEGACY};
 use crate::worker::objects::{Object, Reserved};
 use crate::worker::run::call::CallContext;
+use memory::Memory;
 
 /// Most calls need no allocation: these hold what they have.
 type Slots = SmallVec<[u64; 24]>;
@@ -122,65 +128,6 @@ impl Late {
     }
 }
 
-/// Host memory that a call uses: the pieces of its parameters, one behind the other.
-#[derive(Default)]
-struct Memory {
-    words: SmallVec<[u128; 64]>,
-    /// Offset and length of each parameter's piece, in bytes.
-    pieces: SmallVec<[(usize, usize); 24]>,
-}
-
-impl Memory {
-    /// Room for the pieces of all parameters, zeroed.
-    fn of(library: &Library, call: &Call, slots: &[u64]) -> Result<Self, BadSize> {
-        let (mut end, mut pieces) = (0, SmallVec::new());
-        for (index, parameter) in call.parameters.iter().enumerate() {
-            let bytes = match parameter.kind {
-                Kind::New(_) => SLOT,
-                // The address that the library gives.
-                Kind::Table(_) => SLOT,
-                // Its NUL.
-                Kind::Text => call.memory_bytes(library, index, slots)? + 1,
-                // The number of streams, which follows it: the library reads as many.
-                Kind::InStream => match slots.get(index + 1) {
-                    Some(count) if *count as u32 <= 1 => SLOT,
-                    _ => return Err(BadSize),
-                },
-                // The address of an object.
-                Kind::Described { kind, .. } if library.descriptors[kind].is_object => SLOT,
-                // The library's own structure, made of what has crossed, and one that it points to.
-                Kind::Described { kind, .. } => described_bytes(library, kind),
-                _ => call.memory_bytes(library, index, slots)?,
-            };
-            pieces.push((end, bytes));
-            if bytes > 0 {
-                end = (end + bytes).next_multiple_of(ALIGNMENT) + ALIGNMENT;
-            }
-        }
-        if end > 2 * MAX_BYTES {
-            return Err(BadSize);
-        }
-        // An empty piece at the end has an address, too.
-        Ok(Self { words: SmallVec::from_elem(0, end / ALIGNMENT + 1), pieces })
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        let bytes = self.words.len() * ALIGNMENT;
-        // SAFETY: the words are plain bytes, as many, and borrowed for as long.
-        unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), bytes) }
-    }
-
-    fn piece(&mut self, index: usize) -> &mut [u8] {
-        let (start, bytes) = self.pieces[index];
-        &mut self.bytes()[start..start + bytes]
-    }
-
-    fn address(&mut self, index: usize) -> u64 {
-        let (start, _) = self.pieces[index];
-        self.bytes()[start..].as_mut_ptr() as u64
-    }
-}
-
 impl<'a> Attempt<'a> {
     fn run(&self, block: &[u8]) -> Result<Answers, Refusal> {
         let count = self.call.parameters.len();
@@ -226,6 +173,8 @@ impl<'a> Attempt<'a> {
         let original = self.originals(&slots, &mut memory);
         let named = self.named(&slots);
         let mut locked = self.handles().lock(&named);
+        self.check_notes(&slots, &mut locked)?;
+        self.check_rules(&slots, &mut memory)?;
         self.note_stream(&slots, named.first(), &locked);
         for &(index, kind, contents) in &described_objects {
             let (handle, objects) = self.objects(&named, &mut locked)?;
@@ -237,6 +186,7 @@ impl<'a> Attempt<'a> {
         for index in 0..count {
             self.argument(index, &slots, &mut memory, &mut locked, &mut arguments, &mut made)?;
         }
+        self.forget_notes(&slots, &mut locked);
         let value = if self.call.facts.makes {
             self.loaded.rows.statuses.success as u64
         } else {
@@ -258,6 +208,7 @@ impl<'a> Attempt<'a> {
                 }
             }
             self.note(named.first(), &slots, &mut locked)?;
+            self.take_notes(&slots, &mut memory, &mut locked);
         }
         if let Some(place) = self.call.facts.finds {
             for &(_, kind, contents) in &described_objects {
@@ -351,10 +302,14 @@ impl<'a> Attempt<'a> {
                 return arguments.structure(words).ok_or(Refusal::Cuda(CudaError::INVALID_VALUE));
             }
             Kind::Structure(_) => return Err(CudaError::INVALID_VALUE.into()),
+            Kind::Noted(_) => return Ok(()),
             Kind::Scratch(_) if slot == 0 => 0,
-            Kind::Scratch(_) => self.scratch(index, slots, locked)?,
-            Kind::Table(_) if slot == PRESENT => memory.address(index),
-            Kind::Table(_) => return Err(Refusal::Status(self.loaded.rows.statuses.invalid_value)),
+            Kind::Scratch(_) => self.scratch(index, slots, memory, locked)?,
+            Kind::Table(_) | Kind::Allocated { .. } if slot == PRESENT => memory.address(index),
+            Kind::Arrays { arrays, .. } if slot == PRESENT => self.arrays(index, arrays, slots, memory)?,
+            Kind::Table(_) | Kind::Allocated { .. } | Kind::Arrays { .. } => {
+                return Err(Refusal::Status(self.loaded.rows.statuses.invalid_value));
+            }
             Kind::Placed { place, .. } => match (slot, self.call.is_in_host_memory(*place, slots)) {
                 (0, _) => 0,
                 (PRESENT, true) => memory.address(index),
@@ -428,18 +383,81 @@ impl<'a> Attempt<'a> {
         self.cx.keep(self.cx.session.vendor.get(number)?.handles.kind(kind)?, id)
     }
 
-    /// Memory that the library uses for itself. It stays with the call's first handle, because the library may use it until the
+    /// Memory that the library uses for itself. It stays with a handle of the call, because the library may use it until the
     /// work that the call has queued is done.
     fn scratch(
         &self,
         index: usize,
         slots: &[u64],
+        memory: &mut Memory,
         locked: &mut [((usize, u64), Locked)],
     ) -> Result<u64, Refusal> {
-        let bytes = self.call.scratch_bytes(index, slots)?;
-        let (_, state) = locked.first_mut().ok_or(CudaError::INVALID_VALUE)?;
+        let Kind::Scratch(scratch) = &self.call.parameters[index].kind else {
+            return Err(CudaError::INVALID_VALUE.into());
+        };
+        let bytes = match scratch.bytes {
+            ScratchBytes::Counted(_) => self.call.scratch_bytes(index, slots)?,
+            ScratchBytes::Asked(function) => self.asked(function, slots, memory, locked)?,
+        };
+        let state = match scratch.owner {
+            Some(owner) => self.state_of(owner, slots, locked),
+            None => locked.first_mut().map(|(_, state)| state),
+        };
+        let state = state.ok_or(CudaError::INVALID_VALUE)?;
         let alloc_failed = self.loaded.rows.statuses.alloc_failed;
         state.scratch.of(bytes).map_err(|_| Refusal::Status(alloc_failed))
+    }
+
+    /// Asks the library how much memory the call needs for itself.
+    fn asked(
+        &self,
+        function: usize,
+        slots: &[u64],
+        memory: &mut Memory,
+        locked: &mut [((usize, u64), Locked)],
+    ) -> Result<usize, Refusal> {
+        let Body::Forward(asked) = &self.loaded.rows.functions[function].body else {
+            return Err(CudaError::NOT_SUPPORTED.into());
+        };
+        let address = self.loaded.address(function).ok_or(CudaError::NOT_FOUND)?;
+        let (mut arguments, mut bytes) = (Arguments::new(), 0_u64);
+        for parameter in &asked.parameters {
+            let known = self.call.parameters.iter().position(|known| known.name == parameter.name);
+            match known {
+                Some(index) => {
+                    self.argument(index, slots, memory, locked, &mut arguments, &mut SmallVec::new())?;
+                }
+                None => {
+                    arguments.integer(&raw mut bytes as u64).ok_or(Refusal::Cuda(CudaError::INVALID_VALUE))?
+                }
+            }
+        }
+        // SAFETY: the row describes that function, whose parameters this call has by the same names; the parser has checked that the
+        // only other one is a place for the answer.
+        let status = unsafe { arguments.call(address) } as i32;
+        if !self.loaded.rows.statuses.is_good(status) {
+            return Err(Refusal::Status(status));
+        }
+        let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= MAX_SCRATCH);
+        bytes.ok_or(Refusal::Status(self.loaded.rows.statuses.alloc_failed))
+    }
+
+    /// The address of the addresses of arrays, behind which these are.
+    fn arrays(
+        &self,
+        index: usize,
+        arrays: &Expression,
+        slots: &[u64],
+        memory: &mut Memory,
+    ) -> Result<u64, Refusal> {
+        let bytes = self.call.memory_bytes(self.loaded.rows, index, slots)?;
+        let each = bytes.checked_div(self.call.count(arrays, slots)?).unwrap_or(0);
+        let (first, start) = (memory.address(index), padded(bytes));
+        let places = memory.piece(index)[start..].as_chunks_mut::<SLOT>().0;
+        for (number, place) in places.iter_mut().enumerate() {
+            *place = (first + (number * each) as u64).to_le_bytes();
+        }
+        Ok(first + start as u64)
     }
 
     fn host(&self, index: usize, host: &Host, slots: &[u64], memory: &mut Memory) -> Result<u64, Refusal> {
@@ -627,6 +645,20 @@ impl<'a> Attempt<'a> {
                 append_zeros(&mut answers, padded(bytes));
                 let place = &mut answers[start..start + bytes];
                 match &self.call.parameters[index].kind {
+                    Kind::Allocated { element, count, .. } => {
+                        let start = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
+                        if start != 0 && self.loaded.rows.statuses.is_good(value as i32) {
+                            let count = count.map(|count| self.written(count, memory));
+                            let count = count.map(|count| Number::I32.integer(count.unwrap_or_default()));
+                            let has = |count: i128| usize::try_from(count).ok()?.checked_mul(element.bytes());
+                            let wanted = count.map_or(Some(bytes), |count| count.and_then(has));
+                            let place = wanted.and_then(|wanted| place.get_mut(..wanted));
+                            // SAFETY: a call that has succeeded gave the address of memory of malloc's, which has as many elements
+                            // as it says, and which nobody else frees.
+                            let place = place.map(|place| unsafe { take(start as *mut u8, place) });
+                            place.ok_or(Refusal::Status(self.loaded.rows.statuses.internal_error))?;
+                        }
+                    }
                     Kind::Table(_) => {
                         let table = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
                         if table != 0 && self.loaded.rows.statuses.is_good(value as i32) {
@@ -671,6 +703,19 @@ impl<'a> Attempt<'a> {
     }
 }
 
+/// Copies memory of `malloc`'s and frees it.
+///
+/// # Safety
+///
+/// `start` is such memory and has as many bytes as `place`.
+unsafe fn take(start: *mut u8, place: &mut [u8]) {
+    // SAFETY: by this function's contract.
+    unsafe {
+        place.copy_from_slice(std::slice::from_raw_parts(start, place.len()));
+        libc::free(start.cast());
+    }
+}
+
 /// Appends zeros by the page: `resize` goes byte by byte, and a table has millions.
 fn append_zeros(answers: &mut Answers, bytes: usize) {
     static ZEROS: [u8; 4096] = [0; 4096];
@@ -709,17 +754,5 @@ mod tests {
         structure[..8].copy_from_slice(&24_u64.to_le_bytes());
         sanitize(&mut structure, 32, [8, 28]);
         assert_eq!(structure[..8], 24_u64.to_le_bytes(), "a shorter one stays as it is");
-    }
-
-    #[test]
-    fn pieces_are_apart_and_aligned() {
-        let text = "handle H\nf(h: H, n: i32, a: in i32[n], h2: new H, t: table 64, b: out f64)";
-        let library = cuda_library_rows::parse::library("x", text, "").expect("valid");
-        let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
-        let mut memory = Memory::of(&library, call, &[1, 3, PRESENT, 32, PRESENT, PRESENT]).expect("fits");
-        assert_eq!(memory.pieces.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [0, 0, 12, 8, 8, 8]);
-        let places: Vec<u64> = (2..6).map(|index| memory.address(index)).collect();
-        assert!(places.iter().all(|place| place % ALIGNMENT as u64 == 0), "{places:?}");
-        assert!(places.is_sorted_by(|one, next| next - one >= 2 * ALIGNMENT as u64), "{places:?}");
     }
 }

@@ -24,6 +24,8 @@ pub struct State {
     pub scratch: Scratch,
     /// Objects that were made with it.
     pub objects: Objects,
+    /// Numbers by their notes (`cuda_library_rows::Notes`).
+    pub notes: HashMap<usize, i64>,
 }
 
 /// Host memory that a library uses for itself while a call runs, and maybe until the queued work is done.

@@ -1,0 +1,603 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Refactorization: P A Q^T = L U for matrices whose factors have the places of those of a first one. L has a diagonal of ones. The
+//! work is in the default stream.
+
+use std::ffi::{c_int, c_void};
+
+use super::super::{
+    EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, SUCCESS, Status, size, status,
+};
+use super::{Place, answer, permutation, position};
+use crate::handles::{self, Handle};
+use crate::memory::address_at;
+use crate::numbers::{C64, Type};
+use crate::sparse::matrix::Csr;
+use crate::stream::Fault;
+
+/// `CUSOLVERRF_UNIT_DIAGONAL_STORED_L` and `CUSOLVERRF_UNIT_DIAGONAL_ASSUMED_L`.
+const STORED_LOWER: c_int = 0;
+const ASSUMED_LOWER: c_int = 2;
+
+const DEVICE: Place = Place::Device(0);
+
+/// A `cusolverRfHandle_t`.
+#[derive(Debug, Default)]
+struct Refactor {
+    format: c_int,
+    diagonal: c_int,
+    zero: f64,
+    boost: f64,
+    was_boosted: c_int,
+    algorithm: c_int,
+    solution: c_int,
+    is_fast: c_int,
+    factors: Option<Factors>,
+}
+
+/// The factors of one matrix, or of several with equal places.
+#[derive(Debug)]
+struct Factors {
+    /// The places of L and U together, in order; they have no values.
+    places: Csr,
+    values: Vec<Vec<f64>>,
+    /// Where each matrix was found to be singular.
+    zeros: Vec<Option<usize>>,
+}
+
+/// Row pointers, columns and orders as they are given.
+struct Given {
+    a: Csr,
+    p: Vec<usize>,
+    q: Vec<usize>,
+}
+
+impl Given {
+    fn read(place: Place, n: usize, count: usize, at: [usize; 4]) -> Result<Self, Status> {
+        if at.contains(&0) {
+            return Err(INVALID_VALUE);
+        }
+        let [starts, indices, p, q] = at;
+        let (starts, indices, p, q) = place.run(move |place| {
+            let orders = (place.integers(p, n)?, place.integers(q, n)?);
+            Ok((place.integers(starts, n + 1)?, place.integers(indices, count)?, orders.0, orders.1))
+        })?;
+        Ok(Self {
+            a: Csr::new(n, &starts, &indices, Vec::new(), 0).ok_or(INVALID_VALUE)?,
+            p: permutation(&p).ok_or(INVALID_VALUE)?,
+            q: permutation(&q).ok_or(INVALID_VALUE)?,
+        })
+    }
+}
+
+fn reals(place: Place, at: usize, count: usize) -> Result<Vec<f64>, Fault> {
+    Ok(place.elements(Type::F64, at, count)?.into_iter().map(|value| value.re).collect())
+}
+
+impl Factors {
+    /// The places of L and U, which are given by rows.
+    fn places(lower: &Csr, upper: &Csr) -> Option<Csr> {
+        let n = lower.rows();
+        let mut places = Csr { columns: n, starts: vec![0], ..Csr::default() };
+        for row in 0..n {
+            let below = lower.row_indices(row).iter().filter(|column| **column < row);
+            let above = upper.row_indices(row).iter().filter(|column| **column >= row);
+            let mut columns: Vec<usize> = below.chain(above).copied().collect();
+            columns.sort_unstable();
+            columns.dedup();
+            columns.binary_search(&row).ok()?;
+            places.indices.extend(columns);
+            places.starts.push(places.indices.len());
+        }
+        Some(places)
+    }
+
+    /// The values of P A Q^T at the places. `None`: A has elements elsewhere.
+    fn assemble(places: &Csr, given: &Given, values: &[f64]) -> Option<Vec<f64>> {
+        let mut new_columns = vec![0; places.columns];
+        given.q.iter().enumerate().for_each(|(new, old)| new_columns[*old] = new);
+        let mut assembled = vec![0.0; places.indices.len()];
+        for (row, &old) in given.p.iter().enumerate() {
+            for at in given.a.starts[old]..given.a.starts[old + 1] {
+                let column = new_columns[given.a.indices[at]];
+                let place = places.row_indices(row).binary_search(&column).ok()?;
+                assembled[places.starts[row] + place] = *values.get(at)?;
+            }
+        }
+        Some(assembled)
+    }
+
+    /// The index of the element of a row on the diagonal.
+    fn diagonal(&self, row: usize) -> usize {
+        let place = self.places.row_indices(row).binary_search(&row);
+        self.places.starts[row] + place.expect("`places` has the diagonal")
+    }
+
+    /// Factorizes all matrices. Returns whether an element of a diagonal was replaced.
+    fn factor(&mut self, zero: f64, boost: f64) -> bool {
+        let n = self.places.rows();
+        let mut was_boosted = false;
+        for matrix in 0..self.values.len() {
+            let mut values = std::mem::take(&mut self.values[matrix]);
+            self.zeros[matrix] = None;
+            let mut work = vec![0.0; n];
+            for row in 0..n {
+                let range = self.places.starts[row]..self.places.starts[row + 1];
+                range.clone().for_each(|at| work[self.places.indices[at]] = values[at]);
+                for &step in self.places.row_indices(row).iter().take_while(|column| **column < row) {
+                    let diagonal = self.diagonal(step);
+                    let factor = work[step] / values[diagonal];
+                    work[step] = factor;
+                    for at in diagonal + 1..self.places.starts[step + 1] {
+                        work[self.places.indices[at]] -= factor * values[at];
+                    }
+                }
+                if work[row].abs() <= zero {
+                    if boost > 0.0 {
+                        (work[row], was_boosted) = (boost, true);
+                    } else {
+                        self.zeros[matrix].get_or_insert(row);
+                    }
+                }
+                range.for_each(|at| values[at] = work[self.places.indices[at]]);
+                work.fill(0.0);
+            }
+            self.values[matrix] = values;
+        }
+        was_boosted
+    }
+
+    /// Solves A x = b with the factors of one of the matrices.
+    fn solve(&self, matrix: usize, p: &[usize], q: &[usize], b: &[f64]) -> Vec<f64> {
+        let (n, values) = (self.places.rows(), &self.values[matrix]);
+        let mut y: Vec<f64> = p.iter().map(|row| b[*row]).collect();
+        for row in 0..n {
+            let below = self.places.starts[row]..self.diagonal(row);
+            y[row] -= below.map(|at| values[at] * y[self.places.indices[at]]).sum::<f64>();
+        }
+        for row in (0..n).rev() {
+            let diagonal = self.diagonal(row);
+            let above = diagonal + 1..self.places.starts[row + 1];
+            y[row] -= above.map(|at| values[at] * y[self.places.indices[at]]).sum::<f64>();
+            y[row] /= values[diagonal];
+        }
+        let mut x = vec![0.0; n];
+        q.iter().zip(y).for_each(|(column, value)| x[*column] = value);
+        x
+    }
+}
+
+fn with<R>(handle: Handle, body: impl FnOnce(&mut Refactor) -> Result<R, Status>) -> Result<R, Status> {
+    handles::with(handle, body).unwrap_or(Err(NOT_INITIALIZED))
+}
+
+fn with_factors<R>(
+    handle: Handle,
+    body: impl FnOnce(&mut Factors) -> Result<R, Status>,
+) -> Result<R, Status> {
+    with(handle, |refactor| body(refactor.factors.as_mut().ok_or(INVALID_VALUE)?))
+}
+
+/// Makes a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusolverRfCreate(place: *mut Handle) -> Status {
+    // SAFETY: the caller gives a place for a handle, or null.
+    let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
+    *place = handles::make(Refactor { solution: 1, ..Refactor::default() });
+    SUCCESS
+}
+
+/// Ends a handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusolverRfDestroy(handle: Handle) -> Status {
+    if handles::end::<Refactor>(handle) { SUCCESS } else { NOT_INITIALIZED }
+}
+
+/// Sets the form of factors: rows, and a diagonal of ones in L.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusolverRfSetMatrixFormat(handle: Handle, format: c_int, diagonal: c_int) -> Status {
+    if format != 0 || ![STORED_LOWER, ASSUMED_LOWER].contains(&diagonal) {
+        return NOT_SUPPORTED;
+    }
+    status(with(handle, |refactor| {
+        (refactor.format, refactor.diagonal) = (format, diagonal);
+        Ok(())
+    }))
+}
+
+/// Sets the size of a zero, and what replaces it.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusolverRfSetNumericProperties(handle: Handle, zero: f64, boost: f64) -> Status {
+    status(with(handle, |refactor| {
+        (refactor.zero, refactor.boost) = (zero, boost);
+        Ok(())
+    }))
+}
+
+/// Takes the choice of algorithms, of which there is one.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusolverRfSetAlgs(handle: Handle, algorithm: c_int, solution: c_int) -> Status {
+    status(with(handle, |refactor| {
+        (refactor.algorithm, refactor.solution) = (algorithm, solution);
+        Ok(())
+    }))
+}
+
+/// Takes the mode, which changes nothing here.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusolverRfSetResetValuesFastMode(handle: Handle, mode: c_int) -> Status {
+    status(with(handle, |refactor| {
+        refactor.is_fast = mode;
+        Ok(())
+    }))
+}
+
+macro_rules! getters {
+    ($($name:ident($($place:ident: $type:ty = $field:ident),*);)*) => { $(
+        /// Tells what was set or found.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(handle: Handle, $($place: *mut $type),*) -> Status {
+            status(with(handle, |refactor| {
+                $(answer($place, refactor.$field)?;)*
+                Ok(())
+            }))
+        }
+    )* };
+}
+getters! {
+    cusolverRfGetMatrixFormat(first: c_int = format, second: c_int = diagonal);
+    cusolverRfGetNumericProperties(first: f64 = zero, second: f64 = boost);
+    cusolverRfGetNumericBoostReport(place: c_int = was_boosted);
+    cusolverRfGetAlgs(first: c_int = algorithm, second: c_int = solution);
+    cusolverRfGetResetValuesFastMode(place: c_int = is_fast);
+}
+
+/// The arguments of a setup: sizes, and the addresses of A, L, U and the orders.
+struct Setup {
+    place: Place,
+    n: c_int,
+    counts: [c_int; 3],
+    starts: [usize; 3],
+    indices: [usize; 3],
+    orders: [usize; 2],
+}
+
+impl Setup {
+    /// `values`: the addresses of the elements of each matrix.
+    fn run(self, handle: Handle, values: Vec<usize>) -> Result<(), Status> {
+        let (place, n) = (self.place, size(self.n)?);
+        let [count, lower, upper] = self.counts.map(size);
+        let (count, lower, upper) = (count?, lower?, upper?);
+        if values.contains(&0) || self.starts.contains(&0) || self.indices.contains(&0) {
+            return Err(INVALID_VALUE);
+        }
+        let given =
+            Given::read(place, n, count, [self.starts[0], self.indices[0], self.orders[0], self.orders[1]])?;
+        let factor = |which: usize, count: usize| {
+            let at = (self.starts[which], self.indices[which]);
+            let (starts, indices) =
+                place.run(move |place| Ok((place.integers(at.0, n + 1)?, place.integers(at.1, count)?)))?;
+            Csr::new(n, &starts, &indices, Vec::new(), 0).ok_or(INVALID_VALUE)
+        };
+        let places = Factors::places(&factor(1, lower)?, &factor(2, upper)?).ok_or(INVALID_VALUE)?;
+        let read = move |place: Place| values.iter().map(|at| reals(place, *at, count)).collect();
+        let values: Vec<Vec<f64>> = place.run(read)?;
+        let assembled = values.iter().map(|values| Factors::assemble(&places, &given, values));
+        let values: Vec<Vec<f64>> = assembled.collect::<Option<_>>().ok_or(INVALID_VALUE)?;
+        let zeros = vec![None; values.len()];
+        with(handle, |refactor| {
+            refactor.factors = Some(Factors { places, values, zeros });
+            Ok(())
+        })
+    }
+}
+
+macro_rules! setups {
+    ($($name:ident $place:expr;)*) => { $(
+        /// Takes a matrix and the places of its factors.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            n: c_int, count: c_int, a_starts: usize, a_indices: usize, a: usize, lower_count: c_int, lower_starts: usize,
+            lower_indices: usize, _lower: usize, upper_count: c_int, upper_starts: usize, upper_indices: usize,
+            _upper: usize, p: usize, q: usize, handle: Handle,
+        ) -> Status {
+            let setup = Setup {
+                place: $place,
+                n,
+                counts: [count, lower_count, upper_count],
+                starts: [a_starts, lower_starts, upper_starts],
+                indices: [a_indices, lower_indices, upper_indices],
+                orders: [p, q],
+            };
+            status(setup.run(handle, vec![a]))
+        }
+    )* };
+}
+setups! {
+    cusolverRfSetupHost Place::Host;
+    cusolverRfSetupDevice DEVICE;
+}
+
+/// Takes matrices and the places of their factors.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusolverRfBatchSetupHost(
+    batch: c_int,
+    n: c_int,
+    count: c_int,
+    a_starts: usize,
+    a_indices: usize,
+    a: *const usize,
+    lower_count: c_int,
+    lower_starts: usize,
+    lower_indices: usize,
+    _lower: usize,
+    upper_count: c_int,
+    upper_starts: usize,
+    upper_indices: usize,
+    _upper: usize,
+    p: usize,
+    q: usize,
+    handle: Handle,
+) -> Status {
+    let setup = Setup {
+        place: Place::Host,
+        n,
+        counts: [count, lower_count, upper_count],
+        starts: [a_starts, lower_starts, upper_starts],
+        indices: [a_indices, lower_indices, upper_indices],
+        orders: [p, q],
+    };
+    let Ok(batch) = size(batch) else { return INVALID_VALUE };
+    if a.is_null() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller gives so many addresses.
+    let values = (0..batch).map(|index| unsafe { a.add(index).read_unaligned() }).collect();
+    status(setup.run(handle, values))
+}
+
+/// Replaces the values of matrices. `values` reads them from device memory.
+fn reset(
+    handle: Handle,
+    [n, count]: [c_int; 2],
+    at: [usize; 4],
+    values: impl Fn(Place, usize) -> Result<Vec<Vec<f64>>, Fault> + Send + Sync + 'static,
+) -> Result<(), Status> {
+    let (n, count) = (size(n)?, size(count)?);
+    let given = Given::read(DEVICE, n, count, at)?;
+    let values = DEVICE.run(move |place| values(place, count))?;
+    with_factors(handle, |factors| {
+        if n != factors.places.rows() || values.len() != factors.values.len() {
+            return Err(INVALID_VALUE);
+        }
+        let assembled = values.iter().map(|values| Factors::assemble(&factors.places, &given, values));
+        factors.values = assembled.collect::<Option<_>>().ok_or(INVALID_VALUE)?;
+        Ok(())
+    })
+}
+
+/// Replaces the values of a matrix.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusolverRfResetValues(
+    n: c_int,
+    count: c_int,
+    starts: usize,
+    indices: usize,
+    a: usize,
+    p: usize,
+    q: usize,
+    handle: Handle,
+) -> Status {
+    let values = move |place: Place, count: usize| Ok(vec![reals(place, a, count)?]);
+    status(reset(handle, [n, count], [starts, indices, p, q], values))
+}
+
+/// The addresses in an array of device memory.
+fn addresses(array: usize, count: usize) -> Result<Vec<usize>, Fault> {
+    (0..count).map(|index| address_at(array, index)).collect()
+}
+
+/// Replaces the values of matrices.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusolverRfBatchResetValues(
+    batch: c_int,
+    n: c_int,
+    count: c_int,
+    starts: usize,
+    indices: usize,
+    a: usize,
+    p: usize,
+    q: usize,
+    handle: Handle,
+) -> Status {
+    let Ok(batch) = size(batch) else { return INVALID_VALUE };
+    let values = move |place: Place, count: usize| {
+        addresses(a, batch)?.into_iter().map(|at| reals(place, at, count)).collect()
+    };
+    status(reset(handle, [n, count], [starts, indices, p, q], values))
+}
+
+macro_rules! steps {
+    ($($analyze:ident $refactor:ident;)*) => { $(
+        /// Nothing is to be analysed.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $analyze(handle: Handle) -> Status {
+            status(with_factors(handle, |_| Ok(())))
+        }
+
+        /// Factorizes.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $refactor(handle: Handle) -> Status {
+            status(with(handle, |refactor| {
+                let (zero, boost) = (refactor.zero, refactor.boost);
+                let factors = refactor.factors.as_mut().ok_or(INVALID_VALUE)?;
+                refactor.was_boosted = c_int::from(factors.factor(zero, boost));
+                Ok(())
+            }))
+        }
+    )* };
+}
+steps! {
+    cusolverRfAnalyze cusolverRfRefactor;
+    cusolverRfBatchAnalyze cusolverRfBatchRefactor;
+}
+
+/// Solves with each matrix in the place of the right-hand sides, whose addresses `places` tells.
+fn solve(
+    handle: Handle,
+    [p, q]: [usize; 2],
+    sides: c_int,
+    places: impl Fn(usize) -> Result<Vec<usize>, Fault> + Send + Sync + 'static,
+) -> Result<(), Status> {
+    if sides != 1 {
+        return Err(INVALID_VALUE);
+    }
+    let (n, batch) = with_factors(handle, |factors| Ok((factors.places.rows(), factors.values.len())))?;
+    let (p, q, places, right) = DEVICE.run(move |place| {
+        let places = places(batch)?;
+        let right: Result<Vec<_>, Fault> = places.iter().map(|at| reals(place, *at, n)).collect();
+        Ok((place.integers(p, n)?, place.integers(q, n)?, places, right?))
+    })?;
+    let orders = permutation(&p).zip(permutation(&q)).ok_or(INVALID_VALUE)?;
+    let solutions = with_factors(handle, |factors| {
+        if (factors.places.rows(), factors.values.len()) != (n, batch) {
+            return Err(EXECUTION_FAILED);
+        }
+        let solve = |(matrix, b): (usize, &Vec<f64>)| factors.solve(matrix, &orders.0, &orders.1, b);
+        Ok(right.iter().enumerate().map(solve).collect::<Vec<_>>())
+    })?;
+    DEVICE.run(move |place| {
+        for (at, solution) in places.iter().zip(&solutions) {
+            let values: Vec<C64> = solution.iter().map(|value| C64::new(*value, 0.0)).collect();
+            place.set_elements(Type::F64, *at, &values)?;
+        }
+        Ok(())
+    })
+}
+
+/// Solves A x = b.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusolverRfSolve(
+    handle: Handle,
+    p: usize,
+    q: usize,
+    sides: c_int,
+    _work: usize,
+    _work_step: c_int,
+    x: usize,
+    _step: c_int,
+) -> Status {
+    status(solve(handle, [p, q], sides, move |_| Ok(vec![x])))
+}
+
+/// Solves A x = b for each matrix.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusolverRfBatchSolve(
+    handle: Handle,
+    p: usize,
+    q: usize,
+    sides: c_int,
+    _work: usize,
+    _work_step: c_int,
+    x: usize,
+    _step: c_int,
+) -> Status {
+    status(solve(handle, [p, q], sides, move |batch| addresses(x, batch)))
+}
+
+/// Tells where each matrix is singular.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusolverRfBatchZeroPivot(handle: Handle, places: *mut c_int) -> Status {
+    status(with_factors(handle, |factors| {
+        for (index, zero) in factors.zeros.iter().enumerate() {
+            // SAFETY: the caller gives so many places, or null.
+            answer(if places.is_null() { places } else { unsafe { places.add(index) } }, position(*zero))?;
+        }
+        Ok(())
+    }))
+}
+
+/// Memory with these values, which the caller frees.
+fn allocated<T: Copy>(place: *mut *mut T, values: &[T]) -> Result<(), Status> {
+    // SAFETY: any length may be asked for.
+    let memory: *mut c_void = unsafe { libc::malloc(size_of_val(values).max(1)) };
+    if memory.is_null() {
+        return Err(EXECUTION_FAILED);
+    }
+    // SAFETY: the memory is new, and as long.
+    unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), memory.cast(), values.len()) };
+    answer(place, memory.cast())
+}
+
+/// The places for a matrix: its number of elements, row pointers, columns and elements.
+type Places = (*mut c_int, *mut *mut c_int, *mut *mut c_int, *mut *mut f64);
+
+/// Writes the elements of the first matrix for which `has` returns the value.
+fn extract(
+    factors: &Factors,
+    has: impl Fn(usize, usize) -> bool,
+    ones: bool,
+    (count, starts, indices, values): Places,
+) -> Result<(), Status> {
+    let (mut row_starts, mut columns, mut elements) = (vec![0], Vec::new(), Vec::new());
+    for row in 0..factors.places.rows() {
+        for at in factors.places.starts[row]..factors.places.starts[row + 1] {
+            let column = factors.places.indices[at];
+            if has(row, column) {
+                columns.push(column as c_int);
+                elements.push(factors.values.first().ok_or(INVALID_VALUE)?[at]);
+            } else if ones && row == column {
+                columns.push(column as c_int);
+                elements.push(1.0);
+            }
+        }
+        row_starts.push(columns.len() as c_int);
+    }
+    if [starts, indices].iter().any(|place| place.is_null()) || values.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    answer(count, columns.len() as c_int)?;
+    allocated(starts, &row_starts)?;
+    allocated(indices, &columns)?;
+    allocated(values, &elements)
+}
+
+/// L and U in one matrix.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusolverRfExtractBundledFactorsHost(
+    handle: Handle,
+    count: *mut c_int,
+    starts: *mut *mut c_int,
+    indices: *mut *mut c_int,
+    values: *mut *mut f64,
+) -> Status {
+    let places = (count, starts, indices, values);
+    status(with_factors(handle, |factors| extract(factors, |_, _| true, false, places)))
+}
+
+/// L and U.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusolverRfExtractSplitFactorsHost(
+    handle: Handle,
+    lower_count: *mut c_int,
+    lower_starts: *mut *mut c_int,
+    lower_indices: *mut *mut c_int,
+    lower: *mut *mut f64,
+    upper_count: *mut c_int,
+    upper_starts: *mut *mut c_int,
+    upper_indices: *mut *mut c_int,
+    upper: *mut *mut f64,
+) -> Status {
+    status(with(handle, |refactor| {
+        let ones = refactor.diagonal == STORED_LOWER;
+        let factors = refactor.factors.as_ref().ok_or(INVALID_VALUE)?;
+        let lower = (lower_count, lower_starts, lower_indices, lower);
+        extract(factors, |row, column| column < row, ones, lower)?;
+        extract(
+            factors,
+            |row, column| column >= row,
+            false,
+            (upper_count, upper_starts, upper_indices, upper),
+        )
+    }))
+}

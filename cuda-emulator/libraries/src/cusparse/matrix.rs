@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Matrix descriptors of the legacy API, which cuSOLVER's sparse functions take, too.
+
+use std::ffi::c_int;
+
+use super::{INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, status};
+use crate::handles::{self, Handle};
+
+/// A `cusparseMatDescr_t`: the numbers of `cusparseMatrixType_t`, `cusparseFillMode_t`, `cusparseDiagType_t` and
+/// `cusparseIndexBase_t`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Matrix {
+    kind: c_int,
+    fill: c_int,
+    diagonal: c_int,
+    base: c_int,
+}
+
+/// Makes a descriptor: a general matrix with index base 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseCreateMatDescr(place: *mut Handle) -> Status {
+    // SAFETY: the caller gives a place for a handle, or null.
+    let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
+    *place = handles::make(Matrix::default());
+    SUCCESS
+}
+
+/// Ends a descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDestroyMatDescr(handle: Handle) -> Status {
+    if handles::end::<Matrix>(handle) { SUCCESS } else { NOT_INITIALIZED }
+}
+
+macro_rules! settings {
+    ($($set:ident $get:ident $field:ident $limit:literal;)*) => { $(
+        /// Sets a property.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $set(handle: Handle, value: c_int) -> Status {
+            if !(0..$limit).contains(&value) {
+                return INVALID_VALUE;
+            }
+            status(handles::with(handle, |matrix: &mut Matrix| matrix.$field = value).ok_or(INVALID_VALUE))
+        }
+
+        /// A property; 0 for a handle that is no descriptor.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $get(handle: Handle) -> c_int {
+            handles::with(handle, |matrix: &mut Matrix| matrix.$field).unwrap_or(0)
+        }
+    )* };
+}
+settings! {
+    cusparseSetMatType cusparseGetMatType kind 4;
+    cusparseSetMatFillMode cusparseGetMatFillMode fill 2;
+    cusparseSetMatDiagType cusparseGetMatDiagType diagonal 2;
+    cusparseSetMatIndexBase cusparseGetMatIndexBase base 2;
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The host memory of a call.
+
+use cuda_library_rows::block::{BadSize, MAX_BYTES, PRESENT, SLOT, padded};
+use cuda_library_rows::{Call, Kind, Library};
+use smallvec::SmallVec;
+
+use crate::worker::vendor::describe::{ALIGNMENT, described_bytes};
+
+/// Host memory that a call uses: the pieces of its parameters, one behind the other.
+#[derive(Default)]
+pub(super) struct Memory {
+    words: SmallVec<[u128; 64]>,
+    /// Offset and length of each parameter's piece, in bytes.
+    pieces: SmallVec<[(usize, usize); 24]>,
+}
+
+impl Memory {
+    /// Room for the pieces of all parameters, zeroed.
+    pub(super) fn of(library: &Library, call: &Call, slots: &[u64]) -> Result<Self, BadSize> {
+        let (mut end, mut pieces) = (0, SmallVec::new());
+        for (index, parameter) in call.parameters.iter().enumerate() {
+            let bytes = match parameter.kind {
+                Kind::New(_) => SLOT,
+                // The address that the library gives.
+                Kind::Table(_) | Kind::Allocated { .. } => SLOT,
+                // Behind the arrays are their addresses.
+                Kind::Arrays { ref arrays, .. } if slots.get(index) == Some(&PRESENT) => {
+                    let addresses = call.count(arrays, slots)?.checked_mul(SLOT);
+                    let addresses = addresses.filter(|bytes| *bytes <= MAX_BYTES).ok_or(BadSize)?;
+                    padded(call.memory_bytes(library, index, slots)?) + addresses
+                }
+                // Its NUL.
+                Kind::Text => call.memory_bytes(library, index, slots)? + 1,
+                // The number of streams, which follows it: the library reads as many.
+                Kind::InStream => match slots.get(index + 1) {
+                    Some(count) if *count as u32 <= 1 => SLOT,
+                    _ => return Err(BadSize),
+                },
+                // The address of an object.
+                Kind::Described { kind, .. } if library.descriptors[kind].is_object => SLOT,
+                // The library's own structure, made of what has crossed, and one that it points to.
+                Kind::Described { kind, .. } => described_bytes(library, kind),
+                _ => call.memory_bytes(library, index, slots)?,
+            };
+            pieces.push((end, bytes));
+            if bytes > 0 {
+                end = (end + bytes).next_multiple_of(ALIGNMENT) + ALIGNMENT;
+            }
+        }
+        if end > 2 * MAX_BYTES {
+            return Err(BadSize);
+        }
+        // An empty piece at the end has an address, too.
+        Ok(Self { words: SmallVec::from_elem(0, end / ALIGNMENT + 1), pieces })
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        let bytes = self.words.len() * ALIGNMENT;
+        // SAFETY: the words are plain bytes, as many, and borrowed for as long.
+        unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), bytes) }
+    }
+
+    pub(super) fn piece(&mut self, index: usize) -> &mut [u8] {
+        let (start, bytes) = self.pieces[index];
+        &mut self.bytes()[start..start + bytes]
+    }
+
+    pub(super) fn address(&mut self, index: usize) -> u64 {
+        let (start, _) = self.pieces[index];
+        self.bytes()[start..].as_mut_ptr() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cuda_library_rows::Body;
+
+    use super::*;
+
+    #[test]
+    fn pieces_are_apart_and_aligned() {
+        let text = "handle H\nf(h: H, n: i32, a: in i32[n], h2: new H, t: table 64, b: out f64)";
+        let library = cuda_library_rows::parse::library("x", text, "").expect("valid");
+        let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
+        let mut memory = Memory::of(&library, call, &[1, 3, PRESENT, 32, PRESENT, PRESENT]).expect("fits");
+        assert_eq!(memory.pieces.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [0, 0, 12, 8, 8, 8]);
+        let places: Vec<u64> = (2..6).map(|index| memory.address(index)).collect();
+        assert!(places.iter().all(|place| place % ALIGNMENT as u64 == 0), "{places:?}");
+        assert!(places.is_sorted_by(|one, next| next - one >= 2 * ALIGNMENT as u64), "{places:?}");
+    }
+
+    #[test]
+    fn addresses_stand_behind_their_arrays() {
+        let text = "handle H\nf(h: H, n: i32, a: in f32[n] each[b], b: i32)";
+        let library = cuda_library_rows::parse::library("x", text, "").expect("valid");
+        let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
+        let bytes = |n: u64, arrays: u64| {
+            Memory::of(&library, call, &[1, n, PRESENT, arrays]).map(|mut memory| memory.piece(2).len())
+        };
+        assert_eq!(bytes(3, 3), Ok(40 + 3 * SLOT));
+        assert_eq!(bytes(0, 1 << 30), Err(BadSize), "addresses of empty arrays");
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Calls of a library that would accept anything, and counts what reaches it.
+
+use std::cell::Cell;
+
+use cuda_library_rows::library;
+use virtio_cuda_protocol::cuda::{
+    CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FIRST_HANDLE, Opcode, ResultHeader,
+};
+use virtio_cuda_protocol::transport::REPLY_OK;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::super::PRESENT;
+use crate::sessions::link::{Frame, ToWorker};
+use crate::worker::fuzz::session::FuzzSession;
+use crate::worker::gpu::CudaError;
+use crate::worker::run::call::ThreadState;
+use crate::worker::run::execute::execute;
+
+/// `CUSOLVER_STATUS_INVALID_VALUE`
+const WRONG: u64 = 3;
+const REFACTOR: u64 = FIRST_HANDLE;
+
+thread_local! {
+    /// The calls that have reached the library.
+    static CALLS: Cell<usize> = const { Cell::new(0) };
+    /// The number of elements that the library says it has allocated.
+    static COUNT: Cell<i32> = const { Cell::new(0) };
+}
+
+extern "C" fn create(place: *mut u64) -> i32 {
+    // SAFETY: the worker gives a place for a handle.
+    unsafe { place.write(0x5000) };
+    0
+}
+
+extern "C" fn accept() -> i32 {
+    CALLS.set(CALLS.get() + 1);
+    0
+}
+
+extern "C" fn extract(
+    _: u64,
+    count: *mut i32,
+    starts: *mut *mut i32,
+    columns: *mut *mut i32,
+    values: *mut *mut f64,
+) -> i32 {
+    CALLS.set(CALLS.get() + 1);
+    // SAFETY: the worker gives places for a number and three addresses; the memory is longer than any number here.
+    unsafe {
+        count.write(COUNT.get());
+        for place in [starts.cast(), columns.cast(), values.cast::<*mut u64>()] {
+            place.write(libc::calloc(64, size_of::<u64>()).cast());
+        }
+        (*columns).write(77);
+    }
+    0
+}
+
+struct Calls {
+    session: FuzzSession,
+    thread: ThreadState,
+}
+
+impl Calls {
+    fn new() -> Self {
+        let (number, _) = library("cusolver").expect("known");
+        let session = FuzzSession::with(false, true, |vendor| {
+            vendor.open_fake(number as usize, |name| match name {
+                Some("cusolverRfCreate") => create as *const () as usize,
+                Some("cusolverRfExtractBundledFactorsHost") => extract as *const () as usize,
+                _ => accept as *const () as usize,
+            });
+        });
+        Self { session, thread: ThreadState::default() }
+    }
+
+    /// Calls a function. Returns its status and answers, or a CUDA error.
+    fn call(&mut self, function: &str, slots: &[u64], data: &[u64]) -> Result<(u64, Vec<u64>), CudaError> {
+        let (number, rows) = library("cusolver").expect("known");
+        let index = rows.functions.iter().position(|known| known.name == function).expect(function);
+        let block: Vec<u8> = slots.iter().chain(data).flat_map(|word| word.to_le_bytes()).collect();
+        let args = [number.to_le_bytes(), (index as u32).to_le_bytes()].concat();
+        let header = CallHeader {
+            opcode: Opcode::vendor_call as u32,
+            thread: 1,
+            args_bytes: args.len() as u32,
+            flags: CALL_IN_INLINE | CALL_OUT_INLINE,
+            bulk_in_bytes: block.len() as u64,
+            bulk_out_bytes: 0x1000,
+            ..CallHeader::default()
+        };
+        let payload = [header.as_bytes(), &args, &block].concat();
+        let to_worker = ToWorker { reply_room: 0x8000, ..ToWorker::default() };
+        let frame = &mut Frame::of_payload(to_worker, payload);
+        let (status, reply) = execute(self.session.state, &mut self.thread, frame);
+        assert_eq!(status, REPLY_OK);
+        let (head, rest) = ResultHeader::read_from_prefix(&reply).expect("a head");
+        if head.result != 0 {
+            return Err(CudaError(head.result));
+        }
+        let words: Vec<u64> = rest.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        Ok((words[0], words[1..].to_vec()))
+    }
+
+    /// Sets up a matrix of one element, and its factors, with these row pointers of A and this order of rows.
+    fn set_up(&mut self, batch: u64, starts: [u32; 2], order: u64) -> Result<u64, CudaError> {
+        let pair = u64::from(starts[0]) | u64::from(starts[1]) << 32;
+        let places = [PRESENT; 3];
+        let (mut slots, mut data) = (vec![batch], Vec::new());
+        slots.extend([1, 1]);
+        slots.extend(places);
+        // Row pointers, column 0, and an element of each matrix.
+        data.extend([pair, 0]);
+        data.extend(vec![0; batch as usize]);
+        for _ in 0..2 {
+            slots.push(1);
+            slots.extend(places);
+            data.extend([1 << 32, 0, 0]);
+        }
+        slots.extend([PRESENT, PRESENT, REFACTOR]);
+        data.extend([order, 0]);
+        self.call("cusolverRfBatchSetupHost", &slots, &data).map(|(status, _)| status)
+    }
+}
+
+#[test]
+fn the_library_sees_no_call_that_notes_or_rules_refuse() {
+    let mut calls = Calls::new();
+    let reset = |batch: u64| [batch, 1, 1, 0, 0, 0, 0, 0, REFACTOR];
+    assert_eq!(calls.call("cusolverRfCreate", &[REFACTOR], &[]), Ok((0, vec![])));
+    let pivots = "cusolverRfBatchZeroPivot";
+    assert_eq!(calls.call(pivots, &[REFACTOR, PRESENT, 2], &[]), Ok((WRONG, vec![])), "nothing is noted");
+    assert_eq!(calls.call("cusolverRfBatchResetValues", &reset(2), &[]), Ok((WRONG, vec![])));
+    for (starts, order) in [([0, 2], 0), ([1, 2], 0), ([0, 1], 1), ([0, u32::MAX], 0)] {
+        assert_eq!(calls.set_up(2, starts, order), Ok(WRONG), "{starts:?} {order}");
+    }
+    assert_eq!(CALLS.get(), 0);
+    assert_eq!(calls.set_up(2, [0, 1], 0), Ok(0));
+    assert_eq!(CALLS.get(), 1);
+    for batch in [0, 1, 3, u64::from(u32::MAX)] {
+        assert_eq!(calls.call("cusolverRfBatchResetValues", &reset(batch), &[]), Ok((WRONG, vec![])));
+    }
+    for forged in [0, 1, 3, 1 << 20, u64::MAX] {
+        let answer = calls.call(pivots, &[REFACTOR, PRESENT, forged], &[]);
+        assert_eq!(answer, Err(CudaError::INVALID_VALUE), "{forged}");
+    }
+    assert_eq!(CALLS.get(), 1);
+    assert_eq!(calls.call("cusolverRfBatchResetValues", &reset(2), &[]), Ok((0, vec![])));
+    assert_eq!(calls.call(pivots, &[REFACTOR, PRESENT, 2], &[]), Ok((0, vec![0])));
+    assert_eq!(CALLS.get(), 3);
+    calls.thread.held.release();
+}
+
+#[test]
+fn memory_of_the_library_crosses_as_far_as_it_may_go() {
+    let mut calls = Calls::new();
+    assert_eq!(calls.call("cusolverRfCreate", &[REFACTOR], &[]), Ok((0, vec![])));
+    assert_eq!(calls.set_up(1, [0, 1], 0), Ok(0));
+    // One row; at most an element of L, one of U and a diagonal.
+    let slots = [REFACTOR, PRESENT, PRESENT, PRESENT, PRESENT, 1, 3];
+    let mut extract = |count: i32| {
+        COUNT.set(count);
+        calls.call("cusolverRfExtractBundledFactorsHost", &slots, &[])
+    };
+    // The count, two row pointers, at most three columns and elements.
+    assert_eq!(extract(3), Ok((0, vec![3, 0, 77, 0, 0, 0, 0])));
+    assert_eq!(extract(0), Ok((0, vec![0; 7])), "no more than the library has written");
+    for count in [4, i32::MAX, -1, i32::MIN] {
+        let (status, _) = extract(count).expect("an answer");
+        assert_eq!(status, 7, "CUSOLVER_STATUS_INTERNAL_ERROR for {count} elements");
+    }
+    calls.thread.held.release();
+}

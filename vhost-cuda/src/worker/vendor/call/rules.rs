@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rules for numbers in host memory that libraries follow without a check: a row pointer or a column of a sparse matrix that leads
+//! out of its arrays would let the library read and write behind the worker's memory.
+
+use cuda_library_rows::{Check, Host, Kind, library};
+
+use super::{Attempt, Memory, PRESENT};
+use crate::worker::gpu::CudaError;
+use crate::worker::vendor::invoke::Arguments;
+use crate::worker::vendor::objects::Refusal;
+
+impl Attempt<'_> {
+    /// Checks the arrays of a call.
+    ///
+    /// Errors: the library's status for a wrong argument.
+    pub(super) fn check_rules(&self, slots: &[u64], memory: &mut Memory) -> Result<(), Refusal> {
+        for (index, parameter) in self.call.parameters.iter().enumerate() {
+            let Kind::Host(Host { check: Some(check), .. }) = &parameter.kind else { continue };
+            if slots[index] != PRESENT {
+                continue;
+            }
+            let (base, range) = match check {
+                Check::Rising { span: range, base } | Check::Below { limit: range, base } => {
+                    (self.base(*base, slots)?, range.value(&|index| self.call.integer(index, slots)))
+                }
+                Check::Permutation => (0, Some(0)),
+            };
+            let numbers = memory.piece(index).as_chunks().0;
+            if !range.is_some_and(|range| keeps(check, numbers, base, range)) {
+                return Err(Refusal::Status(self.loaded.rows.statuses.invalid_value));
+            }
+        }
+        Ok(())
+    }
+
+    /// The index base of a matrix descriptor (`cusparseIndexBase_t`); 0 without one.
+    fn base(&self, descriptor: Option<usize>, slots: &[u64]) -> Result<i128, Refusal> {
+        let Some(index) = descriptor else { return Ok(0) };
+        let Kind::Handle { kind, nullable } = self.call.parameters[index].kind else {
+            return Err(CudaError::INVALID_VALUE.into());
+        };
+        let descriptor = self.handle(kind, slots[index], nullable)?;
+        let (number, _) = library("cusparse").ok_or(CudaError::NOT_FOUND)?;
+        let owner = self.cx.session.vendor.get(number)?;
+        let address = owner.named("cusparseGetMatIndexBase").ok_or(CudaError::NOT_FOUND)?;
+        let mut arguments = Arguments::new();
+        arguments.integer(descriptor);
+        // SAFETY: cuSPARSE's function takes a descriptor, which the call keeps alive, and returns the number in it.
+        let base = unsafe { arguments.call(address) } as u32;
+        Ok(i128::from(base.min(1)))
+    }
+}
+
+/// Returns whether numbers keep a rule, given the index base and the value of the rule's expression.
+fn keeps(check: &Check, numbers: &[[u8; 4]], base: i128, range: i128) -> bool {
+    let mut values = numbers.iter().map(|bytes| i128::from(i32::from_le_bytes(*bytes)));
+    match check {
+        // An array without elements has no first one; the library has nothing to follow.
+        Check::Rising { .. } => {
+            let ends = values.clone().next().zip(values.clone().next_back());
+            ends.is_none_or(|ends| ends == (base, base + range)) && values.is_sorted()
+        }
+        Check::Below { .. } => values.all(|value| (base..base + range).contains(&value)),
+        Check::Permutation => {
+            let mut seen = vec![false; numbers.len()];
+            values.all(|value| {
+                let place = usize::try_from(value).ok().and_then(|index| seen.get_mut(index));
+                place.is_some_and(|place| !std::mem::replace(place, true))
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cuda_library_rows::expression::Expression;
+
+    use super::*;
+
+    fn kept(check: &Check, numbers: &[i32], base: i128, range: i128) -> bool {
+        let bytes: Vec<[u8; 4]> = numbers.iter().map(|number| number.to_le_bytes()).collect();
+        keeps(check, &bytes, base, range)
+    }
+
+    #[test]
+    fn numbers_that_lead_out_of_an_array_are_found() {
+        let any = Expression::Constant(0);
+        let rising = Check::Rising { span: any.clone(), base: None };
+        assert!(kept(&rising, &[0, 2, 2, 5], 0, 5) && kept(&rising, &[1, 3, 6], 1, 5));
+        assert!(kept(&rising, &[], 0, 5));
+        for bad in [&[0, 2, 2, 6][..], &[1, 2, 5], &[0, 3, 2, 5], &[0, -1, 5], &[0], &[0, i32::MAX, 5]] {
+            assert!(!kept(&rising, bad, 0, 5), "{bad:?}");
+        }
+        let below = Check::Below { limit: any, base: None };
+        assert!(kept(&below, &[0, 2, 1, 2], 0, 3) && kept(&below, &[1, 3], 1, 3));
+        for bad in [&[3][..], &[-1], &[0, i32::MIN]] {
+            assert!(!kept(&below, bad, 0, 3), "{bad:?}");
+        }
+        assert!(!kept(&below, &[0], 1, 3) && !kept(&below, &[4], 1, 3));
+        let order = Check::Permutation;
+        assert!(kept(&order, &[2, 0, 1], 0, 0));
+        for bad in [&[0, 0, 1][..], &[1, 2, 3], &[-1, 0, 1]] {
+            assert!(!kept(&order, bad, 0, 0), "{bad:?}");
+        }
+    }
+}
