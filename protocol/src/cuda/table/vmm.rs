@@ -33,6 +33,11 @@ macro_rules! vmm_calls {
             /// Bulk in: `ArrayMapInfo`s. Maps allocations into sparse arrays and arrays with deferred mapping, or takes
             /// such mappings away, in stream order.
             0x0a0b custom cuMemMapArrayAsync(stream: StreamId) -> ();
+            /// Makes `bytesize` bytes from `base` on, behind [`RESERVATIONS_BASE`](crate::cuda::RESERVATIONS_BASE), a part of the
+            /// address window: kept pages of the process can be mapped there. Nothing else may be there.
+            0x0a0c custom window_claim(base: u64, bytesize: u64) -> () [no_context];
+            /// Undoes `window_claim` of just these addresses, where nothing is mapped any more.
+            0x0a0d custom window_yield(base: u64, bytesize: u64) -> () [no_context];
             /// Names an allocation that a process of the guest has offered `memory`, external memory of the current context.
             0x0a10 custom cuImportExternalMemory(memory: ExternalMemoryId, token: [u8; 16], bytesize: u64) -> ();
             /// Maps a part of external memory, which `cuMemFree_v2` ends.
