@@ -11,11 +11,11 @@ macro_rules! vmm_calls {
             /// Reserves addresses, at `addr` if the driver can.
             0x0a00 custom cuMemAddressReserve(bytesize: u64, alignment: u64, addr: DevicePtr, flags: u64) -> (dptr: DevicePtr) [no_context];
             /// Gives reserved addresses back.
-            0x0a01 custom cuMemAddressFree(dptr: DevicePtr, bytesize: u64) -> () [no_context] entry first;
+            0x0a01 custom cuMemAddressFree(dptr: DevicePtr, bytesize: u64) -> () [no_context];
             /// Allocates memory without addresses, named `handle`.
             0x0a02 custom cuMemCreate(handle: AllocationId, bytesize: u64, properties: AllocationProperties, flags: u64) -> () [no_context];
             /// Gives one hold on an allocation back.
-            0x0a03 destroy cuMemRelease(handle: AllocationId) -> () [no_context] entry first;
+            0x0a03 destroy cuMemRelease(handle: AllocationId) -> () [no_context];
             /// Maps an allocation at reserved addresses; answers where its memory is.
             0x0a04 custom cuMemMap(dptr: DevicePtr, bytesize: u64, offset: u64, handle: AllocationId, flags: u64) -> (location: Location) [no_context];
             /// Takes whole mappings away.
