@@ -113,16 +113,24 @@ pub fn free(api: Api, base: u64, bytes: u64) -> Result<bool, CudaError> {
 
 /// Makes all of the reservation at `base` fit for one kind of memory.
 ///
-/// Errors: `CUDA_ERROR_NOT_SUPPORTED` if memory of the other kind is mapped there, and the worker's.
+/// Errors: `CUDA_ERROR_NOT_SUPPORTED` if memory of the other kind is mapped there, or the driver keeps addresses that it had
+/// reserved; and the worker's.
 pub fn bind(api: Api, state: &mut State, base: u64, wanted: Bound) -> Result<(), CudaError> {
     let Some(reserved) = state.reserved.get(&base).copied() else { return Err(CudaError::INVALID_VALUE) };
-    let slot_bytes = reserved.slot_bytes;
-    if reserved.bound == wanted {
+    let Reserved { slot_bytes, bound, .. } = reserved;
+    if bound == wanted {
         return Ok(());
     }
-    match reserved.bound {
+    if bound == Bound::Host && state.is_mapped(base..base + slot_bytes) {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    let take = |owner| match owner {
+        Bound::Nothing => Ok(()),
+        Bound::Host => claim(api, base, slot_bytes),
+        Bound::Device => reserve_in_driver(api, base, slot_bytes),
+    };
+    match bound {
         Bound::Nothing => {}
-        Bound::Host if state.is_mapped(base..base + slot_bytes) => return Err(CudaError::NOT_SUPPORTED),
         Bound::Host => yield_claim(api, base, slot_bytes)?,
         // The worker refuses it if something is mapped there.
         Bound::Device => {
@@ -131,17 +139,16 @@ pub fn bind(api: Api, state: &mut State, base: u64, wanted: Bound) -> Result<(),
             })?
         }
     }
-    let mut set = |bound| {
-        if let Some(reserved) = state.reserved.get_mut(&base) {
-            reserved.bound = bound;
-        }
+    let taken = take(wanted).inspect_err(|error| {
+        log::debug!("{slot_bytes} bytes of addresses at {base:#x} do not change their owner: {error}");
+    });
+    let now = match &taken {
+        Ok(()) => wanted,
+        Err(_) if take(bound).is_ok() => bound,
+        Err(_) => Bound::Nothing,
     };
-    set(Bound::Nothing);
-    match wanted {
-        Bound::Nothing => {}
-        Bound::Device => reserve_in_driver(api, base, slot_bytes)?,
-        Bound::Host => claim(api, base, slot_bytes)?,
+    if let Some(reserved) = state.reserved.get_mut(&base) {
+        reserved.bound = now;
     }
-    set(wanted);
-    Ok(())
+    taken.map_err(|error| if bound == Bound::Device { CudaError::NOT_SUPPORTED } else { error })
 }
