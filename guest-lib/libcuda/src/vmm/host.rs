@@ -49,7 +49,7 @@ pub fn create(api: Api, bytes: u64, properties: CUmemAllocationProp, flags: u64)
     };
     let store = Store::new(bytes).map_err(no_memory)?;
     // All pages now: a program that touches more than there is later gets no error, but is ended.
-    store.make(0..bytes).map_err(no_memory)?;
+    store.populate(bytes).map_err(no_memory)?;
     let handle = mint();
     api.driver.vmm.insert(HostAllocation { handle, store, bytes, properties });
     Ok(handle)

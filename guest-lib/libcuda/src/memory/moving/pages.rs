@@ -44,6 +44,21 @@ impl Store {
         self.fallocate(0, bytes.start, bytes.end - bytes.start)
     }
 
+    /// Makes the first `bytes` bytes, of huge pages where the kernel has them for such files: pages that lie side by side make
+    /// short lists for the device.
+    pub fn populate(&self, bytes: u64) -> io::Result<()> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let at = map(0, bytes, Some((self, 0)), access, libc::MAP_SHARED | libc::MAP_NORESERVE)?;
+        // Hints: what they leave is made below, which also tells if there is too little memory.
+        // SAFETY: the range was mapped just above, and nothing refers to it.
+        unsafe {
+            libc::madvise(at as *mut _, bytes as usize, libc::MADV_HUGEPAGE);
+            libc::madvise(at as *mut _, bytes as usize, libc::MADV_POPULATE_WRITE);
+            libc::munmap(at as *mut _, bytes as usize);
+        }
+        self.make(0..bytes)
+    }
+
     /// Maps the first `bytes` bytes at `address`, which this library has reserved, inaccessible until [`open`]. A forked child
     /// has none of them.
     pub fn map_closed(&self, address: u64, bytes: u64) -> io::Result<()> {
@@ -214,6 +229,29 @@ mod tests {
     fn unsafe_read(page: &[u8; 4096]) -> u8 {
         // SAFETY: a reference.
         unsafe { std::ptr::read_volatile(&raw const page[0]) }
+    }
+
+    #[test]
+    fn one_file_has_several_mappings_that_open_and_close() {
+        let (first, second) = (reserve(), reserve());
+        let store = Store::new(BYTES).unwrap();
+        store.populate(BYTES).unwrap();
+        for address in [first, second] {
+            store.map_closed(address, BYTES).unwrap();
+            open(UserMemory { address: address as usize, bytes: BYTES as usize }).unwrap();
+        }
+        // SAFETY: both are mapped and open.
+        unsafe {
+            ((first + 4096) as *mut u8).write_volatile(9);
+            assert_eq!(((second + 4096) as *const u8).read_volatile(), 9);
+        }
+        close(UserMemory { address: second as usize, bytes: BYTES as usize }).unwrap();
+        store.unmap(first, BYTES).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| line.starts_with(&format!("{second:x}-"))).unwrap();
+        assert!(line.contains(" ---s ") && line.contains("cuda-memory"), "{line}");
+        assert!(store.populate(1 << 62).is_err(), "longer than the file may be");
+        store.unmap(second, BYTES).unwrap();
     }
 
     #[test]
