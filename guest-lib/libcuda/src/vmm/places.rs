@@ -23,7 +23,7 @@ pub fn reserve(api: Api, bytes: u64, alignment: u64, wanted: u64, flags: u64) ->
     let wanted_here = wanted == 0 || (RESERVATIONS_BASE..RESERVATIONS_BASE + WINDOW_BYTES).contains(&wanted);
     let aligned = alignment == 0 || alignment.is_power_of_two() && alignment <= SLOT_BYTES;
     let plain = bytes > 0 && bytes.is_multiple_of(GRANULARITY) && bytes <= MAX_BYTES && flags == 0;
-    if !(wanted_here && aligned && plain) || !chooses(api) {
+    if !(wanted_here && aligned && plain && chooses(api)) {
         return None;
     }
     let slot_bytes = bytes.next_multiple_of(SLOT_BYTES);
