@@ -248,6 +248,7 @@ pub const CASES: &[Case] = &[
     Case::new("stream_allocations"),
     Case::new("host_pools"),
     Case::new("virtual_memory"),
+    Case::new("virtual_host_memory"),
     Case::new("external_memory"),
     Case::new("other_interfaces"),
     Case::new("linker"),

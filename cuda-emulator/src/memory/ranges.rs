@@ -18,8 +18,10 @@ pub enum RangeKind {
     HostAllocated,
     /// cuMemHostRegister.
     HostRegistered,
-    /// cuMemMap.
+    /// cuMemMap of a device's memory.
     Mapped,
+    /// cuMemMap of the host's memory.
+    HostMapped,
     /// cuExternalMemoryGetMappedBuffer.
     External,
     /// A CUDA array: no address of the program's.

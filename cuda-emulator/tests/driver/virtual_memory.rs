@@ -88,6 +88,121 @@ fn physical_memory_is_counted_and_can_be_shared() {
     unsafe { libc::close(file) };
 }
 
+#[test]
+fn memory_of_the_host_is_one_for_cpu_and_device() {
+    let module = cu::load_module();
+    let store = function(module, "store");
+    let node = CUmemLocation { kind: 3, id: 0 };
+    let prop = CUmemAllocationProp { location: node, handle_types: 0, ..PROP };
+    let access = [READ_WRITE, CUmemAccessDesc { location: node, flags: 3 }];
+    let (mut bytes, mut free, mut left, mut total) = (0, 0, 0, 0);
+    assert_eq!(cu!(cuMemGetAllocationGranularity(&mut bytes, &prop, 0)), 0);
+    assert_eq!(bytes, PIECE);
+    assert_eq!(cu!(cuMemGetInfo_v2(&mut free, &mut total)), 0);
+    let (mut base, mut moved, mut one, mut two) = (0, 0, 0, 0);
+    for (location, result) in [((3, 7), INVALID_VALUE), ((4, 0), INVALID_VALUE), ((2, 5), 0), ((3, 0), 0)] {
+        let location = CUmemLocation { kind: location.0, id: location.1 };
+        let made = cu!(cuMemCreate(&mut one, PIECE, &CUmemAllocationProp { location, ..prop }, 0));
+        assert_eq!(made, result, "{location:?}");
+        if made == 0 {
+            assert_eq!(cu!(cuMemRelease(one)), 0);
+        }
+    }
+    assert_eq!(cu!(cuMemCreate(&mut one, PIECE, &CUmemAllocationProp { handle_types: 1, ..prop }, 0)), 801);
+    assert_eq!(cu!(cuMemCreate(&mut one, PIECE, &prop, 0)), 0);
+    assert_eq!(cu!(cuMemCreate(&mut two, 2 * PIECE, &prop, 0)), 0);
+    assert_eq!(cu!(cuMemGetInfo_v2(&mut left, &mut total)), 0);
+    assert_eq!(left, free, "none of the device's");
+    assert_eq!(cu!(cuMemAddressReserve(&mut base, 4 * PIECE, 0, 0, 0)), 0);
+    for (offset, part) in [(PIECE, PIECE), (0, 3 * PIECE), (0, PIECE / 2)] {
+        assert_eq!(cu!(cuMemMap(base, part, offset, two, 0)), 801, "{part} bytes from {offset} on");
+    }
+    assert_eq!(cu!(cuMemMap(base, PIECE, 0, one, 0)), 0);
+    let middle = base + PIECE as u64;
+    assert_eq!(cu!(cuMemMap(middle, 2 * PIECE, 0, two, 0)), 0);
+    assert_eq!(cu!(cuMemsetD8_v2(base, 0, 4)), INVALID_VALUE, "no access");
+    assert_eq!(cu!(cuMemSetAccess(base, 3 * PIECE, access.as_ptr(), 2)), 0);
+    let mut flags = 7;
+    for location in [DEVICE, node, CUmemLocation { kind: 2, id: 0 }] {
+        assert_eq!(cu!(cuMemGetAccess(&mut flags, &location, middle)), 0);
+        assert_eq!(flags, 3);
+    }
+    // The CPU writes, a copy crosses the seam, and a kernel writes.
+    let words = (middle - 4) as *mut u32;
+    // SAFETY: both words lie in mappings that stay for now.
+    unsafe {
+        words.write_volatile(5);
+        words.add(1).write_volatile(6);
+    }
+    let copy = upload(&[0u32; 2]);
+    assert_eq!(cu!(cuMemcpyAsync(copy, middle - 4, 8, null_mut())), 0);
+    assert_eq!(download::<u32>(copy, 2), [5, 6]);
+    assert_eq!(launch(store, 1, 1, 0, params![middle]), 0);
+    assert_eq!(cu!(cuCtxSynchronize()), 0);
+    // SAFETY: as above.
+    assert_eq!(unsafe { [words.read_volatile(), words.add(1).read_volatile()] }, [5, 1]);
+    let mut kind = 0u32;
+    assert_eq!(cu!(cuPointerGetAttribute((&raw mut kind).cast(), 2, base)), 0);
+    assert_eq!(kind, 1);
+    // Elsewhere it is the same memory.
+    assert_eq!(cu!(cuMemUnmap(base, 3 * PIECE)), 0);
+    assert_eq!(cu!(cuMemAddressReserve(&mut moved, 4 * PIECE, 0, 0, 0)), 0);
+    assert_eq!(cu!(cuMemMap(moved + PIECE as u64, 2 * PIECE, 0, two, 0)), 0);
+    assert_eq!(cu!(cuMemSetAccess(moved + PIECE as u64, 2 * PIECE, access.as_ptr(), 2)), 0);
+    // SAFETY: the first word of the mapping, which stays for now.
+    assert_eq!(unsafe { ((moved + PIECE as u64) as *const u32).read_volatile() }, 1);
+    assert_eq!(cu!(cuMemUnmap(moved, 4 * PIECE)), 0);
+    for base in [base, moved] {
+        assert_eq!(cu!(cuMemAddressFree(base, 4 * PIECE)), 0);
+    }
+    for handle in [one, two] {
+        assert_eq!(cu!(cuMemRelease(handle)), 0);
+    }
+}
+
+/// Bytes that are reserved at the wanted address if it is free.
+const LONG: usize = 32 << 20;
+
+/// Two reservations side by side. Tests beside this one may be faster to take the place of the second.
+fn reserve_neighbours() -> [u64; 2] {
+    for _ in 0..100 {
+        let (mut both, mut first, mut second) = (0, 0, 0);
+        assert_eq!(cu!(cuMemAddressReserve(&mut both, 2 * LONG, 0, 0, 0)), 0);
+        assert_eq!(cu!(cuMemAddressFree(both, 2 * LONG)), 0);
+        assert_eq!(cu!(cuMemAddressReserve(&mut first, LONG, 0, both, 0)), 0);
+        assert_eq!(cu!(cuMemAddressReserve(&mut second, LONG, 0, first + LONG as u64, 0)), 0);
+        if second == first + LONG as u64 {
+            return [first, second];
+        }
+        for base in [first, second] {
+            assert_eq!(cu!(cuMemAddressFree(base, LONG)), 0);
+        }
+    }
+    panic!("no neighbours in 100 attempts");
+}
+
+#[test]
+fn calls_reach_over_reservations_side_by_side() {
+    cu::use_primary_context();
+    let [first, second] = reserve_neighbours();
+    let mut memory = 0;
+    assert_eq!(cu!(cuMemCreate(&mut memory, PIECE, &PROP, 0)), 0);
+    let both = second - PIECE as u64;
+    for at in [both, second] {
+        assert_eq!(cu!(cuMemMap(at, PIECE, 0, memory, 0)), 0);
+    }
+    assert_eq!(cu!(cuMemSetAccess(both, 2 * PIECE, &READ_WRITE, 1)), 0);
+    assert_eq!(cu!(cuMemSetAccess(both, 3 * PIECE, &READ_WRITE, 1)), INVALID_VALUE);
+    assert_eq!(cu!(cuMemsetD8_v2(second, 9, 4)), 0);
+    assert_eq!(download::<u32>(both, 1), [0x0909_0909]);
+    assert_eq!(cu!(cuMemUnmap(both, LONG + 2 * PIECE)), INVALID_VALUE, "over the end");
+    assert_eq!(cu!(cuMemUnmap(both, 2 * PIECE)), 0);
+    assert_eq!(cu!(cuMemRelease(memory)), 0);
+    for base in [first, second] {
+        assert_eq!(cu!(cuMemAddressFree(base, LONG)), 0);
+    }
+}
+
 const CALLER: &str = "
 .version 7.0
 .target sm_70

@@ -25,6 +25,7 @@ use crate::stream::callback_table::Callbacks;
 use crate::stream::captures::Captures;
 use crate::stream::table::{Events, Streams};
 use crate::texture::table::Textures;
+use crate::vmm::table::Vmm;
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 
@@ -63,6 +64,8 @@ pub struct Driver {
     pub links: Links,
     /// The meaning of addresses.
     pub memory: Memory,
+    /// Reservations, and host memory that is mapped there.
+    pub vmm: Vmm,
     /// Functions that the device may want run here.
     pub callbacks: Callbacks,
     /// The streams that capture.
@@ -109,6 +112,7 @@ impl Driver {
             host_pools: HostPools::default(),
             links: Links::default(),
             memory: Memory::default(),
+            vmm: Vmm::default(),
             callbacks: Callbacks::default(),
             captures: Captures::default(),
             kept: Kept::default(),

@@ -37,3 +37,7 @@ pub const MIN_KNOWN_IMAGE_BYTES: u64 = 64 << 10;
 pub const WINDOW_BASE: u64 = 0x2000_0000_0000;
 /// Bytes of the address window.
 pub const WINDOW_BYTES: u64 = 1 << 40;
+/// The start of the addresses that the guest library chooses for reservations of the program (`cuMemAddressReserve`). The
+/// library of the guest keeps the window before them for managed memory. Parts of them can join the address window
+/// (`window_claim`). There are as many as in the address window.
+pub const RESERVATIONS_BASE: u64 = WINDOW_BASE + 2 * WINDOW_BYTES;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! Memory of the guest that is mapped in parts: registering what is not there, twice, or over its end, and taking
-//! parts away while the whole is registered.
+//! parts away while the whole is registered. Addresses that join the window: claiming those of others, and giving up what
+//! is in use.
 
 use anyhow::{Context, Result, bail, ensure};
 use vhost_cuda_tests::frontend::{CallParts, HIGH, parse_result};
 use vhost_cuda_tests::suite::Suite;
-use virtio_cuda_protocol::cuda::{CALL_IN_INLINE, CallHeader, Opcode, WINDOW_BASE};
+use virtio_cuda_protocol::cuda::{
+    CALL_IN_INLINE, CallHeader, Opcode, RESERVATIONS_BASE, WINDOW_BASE, WINDOW_BYTES,
+};
 use virtio_cuda_protocol::transport::{FLAG_KEEP, MemEntry, OP_CALL, OP_UNPIN, REPLY_OK, RequestHeader};
 use zerocopy::IntoBytes;
 
@@ -15,9 +18,15 @@ use crate::{Target, attack};
 
 const PART: u64 = 8192;
 const PLACE: u64 = WINDOW_BASE + (1 << 30);
+const OUT_OF_MEMORY: i32 = 2;
+/// Of a claim, and of reservations at wanted addresses.
+const CLAIM: u64 = RESERVATIONS_BASE + (1 << 40) / 2;
+const CLAIMED: u64 = 32 << 20;
 
 pub fn collect(suite: &mut Suite) {
     attack(suite, "windows::registers_parts", registers_parts);
+    attack(suite, "windows::claims_addresses", claims_addresses);
+    attack(suite, "windows::claims_more_than_it_may", claims_more_than_it_may);
 }
 
 /// Maps a part under a name; its address in the worker.
@@ -103,5 +112,89 @@ fn registers_parts(target: &mut Target) -> Result<()> {
     for tag in [3, 2, 4, 2] {
         unpin(&mut session, tag)?;
     }
+    session.greet()
+}
+
+/// Calls a row of two words and no results; what it answered.
+fn call(session: &mut Session, opcode: Opcode, base: u64, bytes: u64) -> Result<i32> {
+    let args = [base.to_le_bytes(), bytes.to_le_bytes()].concat();
+    let answer = session.expect(&CallParts::new(opcode, &args), &[0, INVALID_VALUE, OUT_OF_MEMORY])?;
+    Ok(answer.result)
+}
+
+fn claims_addresses(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let claim = |session: &mut Session, base, bytes| call(session, Opcode::window_claim, base, bytes);
+    let give_up = |session: &mut Session, base, bytes| call(session, Opcode::window_yield, base, bytes);
+    for (base, bytes) in [
+        (CLAIM, 0),
+        (CLAIM, u64::MAX),
+        (CLAIM, 4095),
+        (CLAIM + 1, 4096),
+        (0, 4096),
+        (session.memory / 4096 * 4096, 4096),
+        (WINDOW_BASE, 4096),
+        (PLACE, CLAIMED),
+        (RESERVATIONS_BASE - 4096, 8192),
+        (RESERVATIONS_BASE + WINDOW_BYTES - 4096, 8192),
+        (u64::MAX - 4095, 4096),
+    ] {
+        let claimed = claim(&mut session, base, bytes)?;
+        ensure!(claimed == INVALID_VALUE, "{bytes:#x} bytes at {base:#x}: {claimed}");
+    }
+    // Pages go elsewhere until the addresses are claimed.
+    ensure!(map(&mut session, 1, CLAIM)? != CLAIM, "mapped where nothing is claimed");
+    unpin(&mut session, 1)?;
+    ensure!(claim(&mut session, CLAIM, CLAIMED)? == 0, "free addresses");
+    for (base, bytes) in [(CLAIM, CLAIMED), (CLAIM + PART, PART), (CLAIM - PART, 2 * PART)] {
+        let again = claim(&mut session, base, bytes)?;
+        ensure!(again == OUT_OF_MEMORY, "claimed twice: {again}");
+    }
+    let last = CLAIM + CLAIMED - PART;
+    ensure!(map(&mut session, 1, last)? == last, "inside the claim");
+    ensure!(map(&mut session, 2, last + PART / 2)? != last + PART / 2, "over the end of the claim");
+    ensure!(map(&mut session, 3, last)? != last, "where something is");
+    let at = register(&mut session, last, PART, 2)?.context("a good part")?;
+    set(&mut session, at, PART / 4, &[0])?;
+    // What is in use stays, and so do the addresses around it.
+    for (base, bytes) in [(CLAIM, CLAIMED), (last, PART), (CLAIM, PART), (CLAIM, u64::MAX), (CLAIM + PART, 0)]
+    {
+        let given_up = give_up(&mut session, base, bytes)?;
+        ensure!(given_up == INVALID_VALUE, "{bytes:#x} bytes at {base:#x} given up in use: {given_up}");
+    }
+    set(&mut session, at, PART / 4, &[0])?;
+    // The driver's reservations and claims keep off each other.
+    let reserve = [CLAIMED.to_le_bytes(), [0; 8], CLAIM.to_le_bytes(), [0; 8]].concat();
+    let reserve = CallParts::new(Opcode::cuMemAddressReserve, &reserve);
+    let reserved = session.expect(&reserve, &[0])?;
+    let reserved: u64 = u64::from_le_bytes(reserved.results[..].try_into().context("An address")?);
+    ensure!(reserved.abs_diff(CLAIM) >= CLAIMED, "a reservation at {reserved:#x} of claimed addresses");
+    unpin(&mut session, 1)?;
+    set(&mut session, at, 1, &[INVALID_VALUE])?;
+    ensure!(give_up(&mut session, CLAIM, CLAIMED)? == 0, "nothing is there any more");
+    ensure!(give_up(&mut session, CLAIM, CLAIMED)? == INVALID_VALUE, "given up twice");
+    ensure!(map(&mut session, 1, last)? != last, "mapped where nothing is claimed any more");
+    let again = session.expect(&reserve, &[0])?;
+    let again = u64::from_le_bytes(again.results[..].try_into().context("An address")?);
+    for base in [CLAIM, CLAIM + CLAIMED - 4096] {
+        let expected = if again == CLAIM { OUT_OF_MEMORY } else { 0 };
+        ensure!(claim(&mut session, base, 4096)? == expected, "{base:#x}, reserved at {again:#x}");
+    }
+    // The session ends with a claim in use.
+    ensure!(claim(&mut session, CLAIM - CLAIMED, CLAIMED)? == 0, "other addresses");
+    ensure!(map(&mut session, 4, CLAIM - CLAIMED)? == CLAIM - CLAIMED, "inside the claim");
+    session.greet()
+}
+
+fn claims_more_than_it_may(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let mut claims = 0;
+    while call(&mut session, Opcode::window_claim, CLAIM + claims * 8192, 4096)? == 0 {
+        claims += 1;
+        ensure!(claims <= 1 << 14, "claims have no limit");
+    }
+    ensure!(claims >= 1024, "only {claims} claims");
+    ensure!(call(&mut session, Opcode::window_yield, CLAIM, 4096)? == 0, "the first one");
+    ensure!(call(&mut session, Opcode::window_claim, CLAIM, 4096)? == 0, "room again");
     session.greet()
 }

@@ -11,7 +11,7 @@ use super::device;
 use super::device::attributes::MAX_PITCH;
 use super::pool::home as pool_home;
 use super::result::{CUresult, CuResult};
-use super::trace;
+use super::{trace, vmm};
 use crate::memory::RangeKind;
 use crate::texture::Array;
 
@@ -86,7 +86,7 @@ impl Side {
                 Kind::Device
             }
             Some(_) => Kind::Shared,
-            None if given == Given::Device || device::reserved(address) => {
+            None if given == Given::Device || device::reserved(address) || vmm::is_reserved(address) => {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
             None => Kind::Pageable,

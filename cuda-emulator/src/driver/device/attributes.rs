@@ -124,8 +124,10 @@ static ATTRIBUTES: &[(i32, i32)] = &[
     (125, 1),                             // IPC_EVENT_SUPPORTED
     (126, 1),                             // MEM_SYNC_DOMAIN_COUNT
     (131, -1),                            // NUMA_ID
+    (141, 1),                             // HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
     (142, 1),                             // HOST_NUMA_MEMORY_POOLS_SUPPORTED
     (144, 1),                             // HOST_MEMORY_POOLS_SUPPORTED
+    (145, 1),                             // HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
 ];
 
 /// The value of attribute `number` (CUdevice_attribute) of a device.

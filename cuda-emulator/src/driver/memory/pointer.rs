@@ -40,7 +40,10 @@ impl Found {
     fn is_host(&self) -> bool {
         matches!(
             self.range.kind,
-            RangeKind::HostAllocated | RangeKind::HostRegistered | RangeKind::HostPooled
+            RangeKind::HostAllocated
+                | RangeKind::HostRegistered
+                | RangeKind::HostPooled
+                | RangeKind::HostMapped
         )
     }
 

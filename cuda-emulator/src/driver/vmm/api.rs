@@ -13,7 +13,7 @@ use crate::driver::device::{self, CUdeviceptr, device};
 use crate::driver::ffi::{In, Out};
 use crate::driver::pool::home as pool_home;
 use crate::driver::result::{CUresult, CuResult};
-use crate::driver::vmm::{self, CUmemGenericAllocationHandle, GRANULARITY};
+use crate::driver::vmm::{self, CUmemGenericAllocationHandle, GRANULARITY, Reader};
 use crate::memory::RangeKind;
 
 /// CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -90,11 +90,16 @@ fn set_access(
     let mut access = Vec::with_capacity(count);
     for index in 0..count {
         let description = descriptions.at(index)?;
-        // CU_MEM_LOCATION_TYPE_DEVICE; none, read, read and write.
-        if description.location.kind != 1 || !matches!(description.flags, 0 | 1 | 3) {
+        // None, read, read and write.
+        if !matches!(description.flags, 0 | 1 | 3) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        access.push((device(description.location.id)?.ordinal, description.flags));
+        let reader = match description.location {
+            CUmemLocation { kind: pool_home::DEVICE, id } => Reader::Device(device(id)?.ordinal),
+            location if pool_home::is_host(location) => Reader::Host,
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
+        access.push((reader, description.flags));
     }
     vmm::set_access(ptr, bytes as u64, &access)
 }
@@ -104,6 +109,10 @@ fn get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr) ->
     let location = location.get()?;
     if ptr == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if pool_home::is_host(location) && vmm::is_host(ptr) {
+        flags.set(vmm::access(ptr, Reader::Host)?.into());
+        return Ok(());
     }
     let mapping = device::range_of(ptr).is_some_and(|(_, range)| range.kind == RangeKind::Mapped);
     if pool_home::is_host(location) && mapping {
@@ -119,7 +128,7 @@ fn get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr) ->
         flags.set(0);
         return Ok(());
     }
-    let mapped = vmm::access(ptr, device.ordinal);
+    let mapped = vmm::access(ptr, Reader::Device(device.ordinal));
     // Memory of cuMemAlloc is its device's.
     let owned = device::range_of(ptr)
         .is_some_and(|(owner, range)| range.kind == RangeKind::Device && owner.ordinal == device.ordinal);

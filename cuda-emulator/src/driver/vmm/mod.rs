@@ -15,6 +15,7 @@ use cuda_abi::{CUmemAllocationProp, CUmemLocation};
 use super::device::{self, CUdevice, CUdeviceptr, Device};
 use super::handle::{Handle, Registry};
 use super::memory::place::{Place, blank};
+use super::pool::home::{self, Home};
 use super::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
 
@@ -23,6 +24,8 @@ pub type CUmemGenericAllocationHandle = Handle<Physical>;
 
 pub(super) use super::memory::place::GRANULARITY;
 
+/// NVIDIA's driver 580 reserves fewer bytes elsewhere than at the address that the program would like.
+const MIN_PLACED_BYTES: u64 = 32 << 20;
 /// CU_MEM_CREATE_USAGE_TILE_POOL
 const TILE_POOL: u16 = 1;
 
@@ -35,7 +38,9 @@ pub(super) trait AllocationProperties {
     fn imported(ordinal: CUdevice) -> CUmemAllocationProp;
     /// Returns whether it is memory for tiles of arrays, which has no addresses.
     fn is_tile_pool(&self) -> bool;
-    /// The device whose memory it asks for.
+    /// Returns whether it asks for memory of the host.
+    fn is_host(&self) -> bool;
+    /// The device whose memory it asks for. Memory of the host counts as the first one's, where calls name a device.
     fn device(&self) -> CuResult<&'static Device>;
 }
 
@@ -57,11 +62,26 @@ impl AllocationProperties for CUmemAllocationProp {
         self.usage & TILE_POOL != 0
     }
 
+    fn is_host(&self) -> bool {
+        home::is_host(self.location)
+    }
+
     fn device(&self) -> CuResult<&'static Device> {
-        // CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE; handles: none or file descriptors.
-        if self.kind != 1 || self.location.kind != 1 {
+        if self.kind != home::PINNED {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
+        if self.is_host() {
+            Home::new(self.kind, self.location)?;
+            // NVIDIA's driver lets processes share memory of NUMA nodes.
+            if self.handle_types != 0 {
+                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            }
+            return device::device(0);
+        }
+        if self.location.kind != home::DEVICE {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // None, or file descriptors.
         if self.handle_types > 1 {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -104,7 +124,9 @@ impl Physical {
 
 impl Drop for Physical {
     fn drop(&mut self) {
-        self.device.memory.discharge(self.bytes);
+        if !self.prop.is_host() {
+            self.device.memory.discharge(self.bytes);
+        }
     }
 }
 
@@ -116,15 +138,24 @@ struct Reservation {
     bytes: u64,
     /// The mappings by address. They never overlap.
     maps: BTreeMap<u64, Map>,
-    /// The ranges that each device has been told of.
-    published: BTreeMap<CUdevice, Vec<(u64, u64)>>,
+    /// The ranges that each device has been told of, by kind: those of the host's memory last.
+    published: BTreeMap<CUdevice, [Vec<(u64, u64)>; 2]>,
 }
 
 struct Map {
     bytes: u64,
     physical: Arc<Physical>,
-    /// CUmemAccess_flags by device.
-    access: BTreeMap<CUdevice, u32>,
+    /// CUmemAccess_flags by location.
+    access: BTreeMap<Reader, u32>,
+}
+
+/// A location that may be given access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reader {
+    /// A device.
+    Device(CUdevice),
+    /// The CPU: the NUMA nodes of the host are one here.
+    Host,
 }
 
 fn reserved() -> MutexGuard<'static, BTreeMap<u64, Reservation>> {
@@ -174,7 +205,9 @@ fn keep(
     prop: CUmemAllocationProp,
     device: &'static Device,
 ) -> CuResult<CUmemGenericAllocationHandle> {
-    device.memory.charge(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    if !prop.is_host() {
+        device.memory.charge(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    }
     let handle = Handle::mint();
     let physical =
         Physical { handle, file, bytes, prop, device, references: Mutex::new(1), tiles: OnceLock::new() };
@@ -248,6 +281,7 @@ pub(super) fn reserve(bytes: u64, alignment: u64, hint: u64) -> CuResult<CUdevic
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let alignment = alignment.max(GRANULARITY);
+    let hint = if bytes < MIN_PLACED_BYTES { 0 } else { hint };
     let base = spare::reserve(bytes, alignment, hint)?;
     reserved().insert(base, Reservation { bytes, maps: BTreeMap::new(), published: BTreeMap::new() });
     Ok(base)
@@ -277,12 +311,12 @@ pub(super) fn map(
         return Err(invalid);
     }
     around(&mut reserved(), ptr, 1)?;
-    if bytes > 0 && !bytes.is_multiple_of(GRANULARITY) {
+    // As NVIDIA's driver: from the beginning on only.
+    if bytes > 0 && (!bytes.is_multiple_of(GRANULARITY) || offset != 0 || bytes > physical.bytes) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     check_size(bytes)?;
-    let inside = offset.checked_add(bytes).is_some_and(|end| end <= physical.bytes);
-    if !ptr.is_multiple_of(GRANULARITY) || !offset.is_multiple_of(GRANULARITY) || !inside {
+    if !ptr.is_multiple_of(GRANULARITY) {
         return Err(invalid);
     }
     let mut table = reserved();
@@ -334,20 +368,24 @@ impl Reservation {
     /// Tells the devices what they may use: neighbours as one range, since copies cross their borders.
     fn publish(&mut self) {
         for device in device::all() {
-            let mut ranges: Vec<(u64, u64)> = Vec::new();
+            let mut ranges: [Vec<(u64, u64)>; 2] = Default::default();
             for (base, map) in &self.maps {
-                if map.access.get(&device.ordinal).is_none_or(|flags| *flags == 0) {
+                if map.access.get(&Reader::Device(device.ordinal)).is_none_or(|flags| *flags == 0) {
                     continue;
                 }
+                let ranges = &mut ranges[usize::from(map.physical.prop.is_host())];
                 match ranges.last_mut() {
                     Some((start, length)) if *start + *length == *base => *length += map.bytes,
                     _ => ranges.push((*base, map.bytes)),
                 }
             }
             let old = self.published.insert(device.ordinal, ranges.clone()).unwrap_or_default();
-            let old: Vec<_> = old.into_iter().map(|(base, _)| base).collect();
-            if !device.memory.replace_host_ranges(&old, &ranges, RangeKind::Mapped) {
-                log::error!("reserved addresses overlap other memory");
+            let kinds = [RangeKind::Mapped, RangeKind::HostMapped];
+            for ((old, new), kind) in old.into_iter().zip(ranges).zip(kinds) {
+                let old: Vec<_> = old.into_iter().map(|(base, _)| base).collect();
+                if !device.memory.replace_host_ranges(&old, &new, kind) {
+                    log::error!("reserved addresses overlap other memory");
+                }
             }
         }
     }
@@ -357,12 +395,15 @@ impl Reservation {
 pub(super) fn unmap(ptr: CUdeviceptr, bytes: u64) -> CuResult<()> {
     check_size(bytes)?;
     let mut table = reserved();
-    let reservation = around(&mut table, ptr, bytes)?;
+    let pieces = pieces(&mut table, ptr, bytes, Reservation::inside)?;
     let mut removed = Vec::new();
-    for base in reservation.inside(ptr, bytes)? {
-        removed.extend(reservation.maps.remove_entry(&base));
+    for (base, maps) in pieces {
+        let Some(reservation) = table.get_mut(&base) else { continue };
+        for base in maps {
+            removed.extend(reservation.maps.remove_entry(&base));
+        }
+        reservation.publish();
     }
-    reservation.publish();
     for (base, map) in &removed {
         // Plain memory instead: an access that was checked just before must not kill the process.
         // SAFETY: a part of a reservation (invariant) that no device may use any more.
@@ -371,26 +412,74 @@ pub(super) fn unmap(ptr: CUdeviceptr, bytes: u64) -> CuResult<()> {
     Ok(())
 }
 
-/// cuMemSetAccess: for each named device what it may do with whole maps. What may be read may be written as well.
-pub(super) fn set_access(ptr: CUdeviceptr, bytes: u64, access: &[(CUdevice, u32)]) -> CuResult<()> {
+/// The reservations side by side that hold all of a range, with the addresses that `of` tells of the part in each.
+fn pieces(
+    table: &mut BTreeMap<u64, Reservation>,
+    ptr: u64,
+    bytes: u64,
+    of: impl Fn(&Reservation, u64, u64) -> CuResult<Vec<u64>>,
+) -> CuResult<Vec<(u64, Vec<u64>)>> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    let end = ptr.checked_add(bytes).filter(|_| bytes > 0).ok_or(invalid)?;
+    let mut found = Vec::new();
+    let mut at = ptr;
+    while at < end {
+        let (base, reservation) = table.range(..=at).next_back().ok_or(invalid)?;
+        let next = end.min(base + reservation.bytes);
+        if next <= at {
+            return Err(invalid);
+        }
+        found.push((*base, of(reservation, at, next - at)?));
+        at = next;
+    }
+    Ok(found)
+}
+
+/// cuMemSetAccess: for each named location what it may do with whole maps. What may be read may be written as well, and the
+/// CPU may always do both.
+pub(super) fn set_access(ptr: CUdeviceptr, bytes: u64, access: &[(Reader, u32)]) -> CuResult<()> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let mut table = reserved();
-    let reservation = around(&mut table, ptr, bytes)?;
-    for base in reservation.covering(ptr, bytes)? {
-        if let Some(map) = reservation.maps.get_mut(&base) {
-            map.access.extend(access.iter().copied());
+    let pieces = pieces(&mut table, ptr, bytes, Reservation::covering)?;
+    let by_host = access.iter().any(|(reader, flags)| *reader == Reader::Host && *flags != 0);
+    for (base, maps) in &pieces {
+        let of_device = |map: &u64| table[base].maps.get(map).is_some_and(|map| !map.physical.prop.is_host());
+        if by_host && maps.iter().any(of_device) {
+            return Err(invalid);
         }
     }
-    reservation.publish();
+    for (base, maps) in pieces {
+        let Some(reservation) = table.get_mut(&base) else { continue };
+        for base in maps {
+            if let Some(map) = reservation.maps.get_mut(&base) {
+                map.access.extend(access.iter().copied());
+            }
+        }
+        reservation.publish();
+    }
     Ok(())
 }
 
+/// Returns whether an address is reserved: what is not mapped there is no memory of the program either.
+pub(super) fn is_reserved(ptr: CUdeviceptr) -> bool {
+    around(&mut reserved(), ptr, 1).is_ok()
+}
+
+/// Returns whether memory of the host is mapped at an address.
+pub(super) fn is_host(ptr: CUdeviceptr) -> bool {
+    let mut table = reserved();
+    let Ok(reservation) = around(&mut table, ptr, 1) else { return false };
+    let found = reservation.maps.range(..=ptr).next_back();
+    found.is_some_and(|(base, map)| ptr - base < map.bytes && map.physical.prop.is_host())
+}
+
 /// cuMemGetAccess
-pub(super) fn access(ptr: CUdeviceptr, ordinal: CUdevice) -> CuResult<u32> {
+pub(super) fn access(ptr: CUdeviceptr, reader: Reader) -> CuResult<u32> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let mut table = reserved();
     let reservation = around(&mut table, ptr, 1)?;
     let (base, map) = reservation.maps.range(..=ptr).next_back().ok_or(invalid)?;
-    if ptr - base < map.bytes { Ok(map.access.get(&ordinal).copied().unwrap_or(0)) } else { Err(invalid) }
+    if ptr - base < map.bytes { Ok(map.access.get(&reader).copied().unwrap_or(0)) } else { Err(invalid) }
 }
 
 /// The device whose memory is mapped at an address.

@@ -41,7 +41,7 @@ pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
         api.driver.contexts.add(primary.context, device as u32);
         dumps::context_created(primary.context, primary.flags);
         primary.active = true;
-        api.driver.host_pools.adopt(api, primary.context);
+        api.adopt_host_memory(primary.context);
     }
     primary.retains += 1;
     Ok(primary.context)
@@ -98,7 +98,7 @@ fn forget(api: Api, primary: u64) {
     dumps::context_destroyed(primary);
     api.driver.forget_context(primary);
     if let Some(other) = api.driver.contexts.any() {
-        api.driver.host_pools.adopt(api, other);
+        api.adopt_host_memory(other);
     }
 }
 
@@ -117,7 +117,7 @@ fn create(api: Api, pctx: Out<u64>, flags: u32, device: i32) -> Result<(), CudaE
     calls::cuCtxCreate_v2(&mut api.call(), ContextId(context), flags, number)?;
     api.driver.contexts.add(context, device as u32);
     dumps::context_created(context, flags);
-    api.driver.host_pools.adopt(api, context);
+    api.adopt_host_memory(context);
     table::push(context);
     pctx.set(context)
 }
@@ -135,7 +135,7 @@ fn destroy(api: Api, context: u64) -> Result<(), CudaError> {
         table::pop();
     }
     if let Some(other) = api.driver.contexts.any() {
-        api.driver.host_pools.adopt(api, other);
+        api.adopt_host_memory(other);
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ fn available(meminfo: &str) -> Option<u64> {
 
 /// Returns true if the machine has at least `bytes` bytes of memory available. The caller populates all of them, and a program
 /// that populates more than there is gets no error: the kernel ends it.
-fn has_room(bytes: u64) -> bool {
+pub fn has_room(bytes: u64) -> bool {
     if bytes < LARGE_BYTES {
         return true;
     }
@@ -217,8 +217,8 @@ impl Driver {
                 self.memory.window.give_back(range.window, range.pages.bytes as u64);
             }
             HostKind::ManagedVariable => self.unpin(&range.pinned),
-            // The pages are their pool's.
-            HostKind::Pooled | HostKind::ManagedPooled => {}
+            // The pages are their pool's, or their allocation's.
+            HostKind::Pooled | HostKind::ManagedPooled | HostKind::Mapped => {}
         }
     }
 

@@ -203,7 +203,7 @@ fn unregister(api: Api, start: HostPtr) -> Result<(), CudaError> {
         Some(range) if range.kind == HostKind::Registered && range.start == address => {}
         // CUDA's own memory, of the host or of a device.
         Some(_) => return Err(CudaError::INVALID_VALUE),
-        _ if api.driver.memory.claims.owns(address, 1) => return Err(CudaError::INVALID_VALUE),
+        _ if api.driver.memory.is_reserved(address) => return Err(CudaError::INVALID_VALUE),
         _ => return Err(CudaError::HOST_MEMORY_NOT_REGISTERED),
     }
     api.wait_for_work()?;

@@ -34,7 +34,7 @@ use crate::memory::table::slabs::Slabs;
 use crate::memory::table::spares::Spares;
 use crate::memory::table::speeds::Speeds;
 use crate::memory::table::staging::Stagings;
-use crate::memory::table::window::Window;
+use crate::memory::table::window::{ReservationWindow, Window};
 use crate::module::table::Variable;
 
 /// All that the library knows about memory.
@@ -44,6 +44,8 @@ pub struct Memory {
     pub ranges: Ranges,
     /// The address window.
     pub window: Window,
+    /// Addresses of reservations.
+    pub places: ReservationWindow,
     /// Device addresses that are kept free here.
     pub claims: Claims,
     /// Pageable buffers that are copied repeatedly.
@@ -119,6 +121,11 @@ impl Memory {
         !self.visible.is_none() && self.ranges.any_host()
     }
 
+    /// Returns whether an address is kept free for the device, so that no pageable memory of the program is there.
+    pub fn is_reserved(&self, address: u64) -> bool {
+        self.places.contains(address) || self.claims.owns(address, 1)
+    }
+
     /// Returns whether an address lies in memory from a pool of the host.
     pub fn is_of_host_pool(&self, address: u64) -> bool {
         self.ranges.host(address).is_some_and(|range| range.kind == HostKind::Pooled)
@@ -148,6 +155,7 @@ impl Driver {
         self.memory.moving.forget_context(context);
         self.memory.ranges.remove_device_where(|range| range.context == context);
         self.host_pools.forget_context(self, context);
+        self.orphan_host_maps(context);
         let of_context =
             |range: &HostRange| range.context == context && range.kind != HostKind::ManagedVariable;
         for range in self.memory.ranges.take_host_where(of_context) {

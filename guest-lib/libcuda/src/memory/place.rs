@@ -5,7 +5,7 @@
 use virtio_cuda_client::CudaError;
 
 use crate::entry::Api;
-use crate::memory::table::ranges::HostKind;
+use crate::memory::table::ranges::{HostKind, HostRange};
 
 /// No program has memory below; Linux keeps it free so that null pointers, also with an offset, are noticed.
 const LOWEST_ADDRESS: u64 = 64 << 10;
@@ -72,7 +72,10 @@ impl Place {
 impl Api {
     /// Host memory by an address that the program passes as such.
     pub fn host_place(&self, address: u64, bytes: u64) -> Place {
-        match self.driver.memory.ranges.host_of(address, bytes) {
+        let holds = |range: &HostRange| bytes <= range.bytes - (address - range.start);
+        // Mapped memory may go on in the next mapping.
+        let found = self.driver.memory.ranges.host(address);
+        match found.filter(|range| range.kind == HostKind::Mapped || holds(range)) {
             Some(range) if range.moving.is_some() => Place::Device(address),
             Some(range) if range.kind != HostKind::ManagedVariable => {
                 Place::Pinned { host: address, device: range.device_address_of(address) }
@@ -84,7 +87,7 @@ impl Api {
     /// Memory at an address that no range of host memory holds. An address that this library reserved is device
     /// memory, whatever the program calls it: NVIDIA's driver goes by the address, too. All else is pageable.
     fn pageable_place(&self, address: u64) -> Place {
-        if self.driver.memory.claims.owns(address, 1) {
+        if self.driver.memory.is_reserved(address) {
             Place::Device(address)
         } else {
             Place::Pageable(address)

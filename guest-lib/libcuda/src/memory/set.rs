@@ -27,6 +27,32 @@ struct Length {
     bytes: Option<usize>,
 }
 
+/// Fills one stretch of `count` values of type `T` with `row`, mapping by mapping of host memory: the driver fills inside one
+/// registration only. `row` gets the call, the GPU's address, the number of values and the stream.
+fn set_linear<T>(
+    api: Api,
+    dst: u64,
+    stream: Option<u64>,
+    count: usize,
+    row: impl Fn(&mut Call<'_>, DevicePtr, u64, StreamId) -> Result<(), CudaError>,
+) -> Result<(), CudaError> {
+    let (mut dst, mut count) = (dst, count);
+    loop {
+        let bytes = bytes_of::<T>(dst, count);
+        let seam = bytes.map(|bytes| api.driver.memory.ranges.before_seam(dst, bytes as u64)).transpose()?;
+        // Mappings begin where values of all sizes may.
+        let first = seam.flatten().map(|first| first as usize / size_of::<T>());
+        let elements = first.unwrap_or(count);
+        let length = Length { elements, bytes: bytes_of::<T>(dst, elements) };
+        set(api, dst, stream, length, |call, dst, stream| row(call, dst, elements as u64, stream))?;
+        if first.is_none() {
+            return Ok(());
+        }
+        dst += (elements * size_of::<T>()) as u64;
+        count -= elements;
+    }
+}
+
 /// Fills with `row`, which gets the call, the GPU's address and the stream.
 fn set(
     api: Api,
@@ -76,11 +102,11 @@ macro_rules! set_entry_points {
             $(
                 /// Sets `N` values.
                 call $name / $name_ptds (api, dstDevice: u64, value: $value, N: usize) {
-                    set(api, dstDevice, None, Length { elements: N, bytes: bytes_of::<$value>(dstDevice, N) }, |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
+                    set_linear::<$value>(api, dstDevice, None, N, |call, dst, count, stream| calls::$row(call, dst, value, count, stream))
                 }
                 /// Sets `N` values in stream order.
                 call $name_async / $name_async_ptsz (api, dstDevice: u64, value: $value, N: usize, hStream: u64) {
-                    set(api, dstDevice, Some(hStream), Length { elements: N, bytes: bytes_of::<$value>(dstDevice, N) }, |call, dst, stream| calls::$row(call, dst, value, N as u64, stream))
+                    set_linear::<$value>(api, dstDevice, Some(hStream), N, |call, dst, count, stream| calls::$row(call, dst, value, count, stream))
                 }
             )*
             $(

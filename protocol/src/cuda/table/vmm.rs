@@ -11,11 +11,11 @@ macro_rules! vmm_calls {
             /// Reserves addresses, at `addr` if the driver can.
             0x0a00 custom cuMemAddressReserve(bytesize: u64, alignment: u64, addr: DevicePtr, flags: u64) -> (dptr: DevicePtr) [no_context];
             /// Gives reserved addresses back.
-            0x0a01 custom cuMemAddressFree(dptr: DevicePtr, bytesize: u64) -> () [no_context] entry first;
+            0x0a01 custom cuMemAddressFree(dptr: DevicePtr, bytesize: u64) -> () [no_context];
             /// Allocates memory without addresses, named `handle`.
             0x0a02 custom cuMemCreate(handle: AllocationId, bytesize: u64, properties: AllocationProperties, flags: u64) -> () [no_context];
             /// Gives one hold on an allocation back.
-            0x0a03 destroy cuMemRelease(handle: AllocationId) -> () [no_context] entry first;
+            0x0a03 destroy cuMemRelease(handle: AllocationId) -> () [no_context];
             /// Maps an allocation at reserved addresses; answers where its memory is.
             0x0a04 custom cuMemMap(dptr: DevicePtr, bytesize: u64, offset: u64, handle: AllocationId, flags: u64) -> (location: Location) [no_context];
             /// Takes whole mappings away.
@@ -33,6 +33,11 @@ macro_rules! vmm_calls {
             /// Bulk in: `ArrayMapInfo`s. Maps allocations into sparse arrays and arrays with deferred mapping, or takes
             /// such mappings away, in stream order.
             0x0a0b custom cuMemMapArrayAsync(stream: StreamId) -> ();
+            /// Makes `bytesize` bytes from `base` on, behind [`RESERVATIONS_BASE`](crate::cuda::RESERVATIONS_BASE), a part of the
+            /// address window: kept pages of the process can be mapped there. Nothing else may be there.
+            0x0a0c custom window_claim(base: u64, bytesize: u64) -> () [no_context];
+            /// Undoes `window_claim` of just these addresses, where nothing is mapped any more.
+            0x0a0d custom window_yield(base: u64, bytesize: u64) -> () [no_context];
             /// Names an allocation that a process of the guest has offered `memory`, external memory of the current context.
             0x0a10 custom cuImportExternalMemory(memory: ExternalMemoryId, token: [u8; 16], bytesize: u64) -> ();
             /// Maps a part of external memory, which `cuMemFree_v2` ends.

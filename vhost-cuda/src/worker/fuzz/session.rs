@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::{Mutex, MutexGuard};
-use virtio_cuda_protocol::cuda::{WINDOW_BASE, WINDOW_BYTES};
+use virtio_cuda_protocol::cuda::{RESERVATIONS_BASE, WINDOW_BASE, WINDOW_BYTES};
 
 use super::super::gpu::{Driver, null};
 use super::super::memory::pages::{GuestFile, GuestPages, fixture::memory_file};
@@ -93,7 +93,9 @@ impl Drop for FuzzSession {
         // SAFETY: the box that `new` has leaked. All objects that referred to the session are destroyed, and the threads that it
         // has started refer to parts that they own.
         drop(unsafe { Box::from_raw(session) });
-        // SAFETY: the range is the window's, of which nothing is used any more.
-        unsafe { libc::munmap(WINDOW_BASE as *mut _, WINDOW_BYTES as usize) };
+        for base in [WINDOW_BASE, RESERVATIONS_BASE] {
+            // SAFETY: the range is the window's, or has its claims; nothing of it is used any more.
+            unsafe { libc::munmap(base as *mut _, WINDOW_BYTES as usize) };
+        }
     }
 }

@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use virtio_cuda_protocol::cuda::{WINDOW_BASE, WINDOW_BYTES};
+use virtio_cuda_protocol::cuda::{RESERVATIONS_BASE, WINDOW_BASE, WINDOW_BYTES};
 
 use super::{CUgraph, CUgraphNode};
 
@@ -143,7 +143,9 @@ pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
     {
         return FAILURE.load(RELAXED) as c_int;
     }
-    let in_window = |address: u64| (WINDOW_BASE..WINDOW_BASE + WINDOW_BYTES).contains(&address);
+    let in_window = |address: u64| {
+        [WINDOW_BASE, RESERVATIONS_BASE].iter().any(|&base| (base..base + WINDOW_BYTES).contains(&address))
+    };
     // SAFETY: by the caller: the arguments are those of the driver's functions.
     unsafe {
         match function {

@@ -5,7 +5,7 @@ use virtio_cuda_protocol::cuda::{AllocationId, AllocationProperties, DevicePtr, 
 
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, RawAccess, RawLocation, Ref};
+use crate::worker::gpu::{CuResult, CudaError, RawAccess, RawLocation, Ref};
 use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;
 use crate::worker::words::granted;
@@ -166,6 +166,21 @@ pub fn cuMemRetainAllocationHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) ->
     let (raw,) = unsafe { cx.gpu().cuMemRetainAllocationHandle(dptr.0 as *mut _) }?;
     reservations.hold(name, raw);
     Ok((AllocationId(name),))
+}
+
+/// Makes addresses a part of the window.
+pub fn window_claim(cx: &mut CallContext<'_>, base: u64, bytesize: u64) -> CuResult<()> {
+    // Locked across the claim, so that the driver reserves none of the addresses meanwhile.
+    let reservations = cx.session.reservations();
+    if reservations.overlaps(base, bytesize) {
+        return Err(CudaError::OUT_OF_MEMORY);
+    }
+    cx.session.window().claim(base, bytesize)
+}
+
+/// Undoes [`window_claim`].
+pub fn window_yield(cx: &mut CallContext<'_>, base: u64, bytesize: u64) -> CuResult<()> {
+    cx.session.window().unclaim(base, bytesize)
 }
 
 impl Destroy for AllocationId {

@@ -68,6 +68,12 @@ impl Reservations {
         self.reserved.insert(base, bytes);
     }
 
+    /// Returns whether the driver has reserved any of these addresses for the session.
+    pub fn overlaps(&self, base: u64, bytes: u64) -> bool {
+        let last = self.reserved.range(..base.saturating_add(bytes)).next_back();
+        last.is_some_and(|(start, length)| start.saturating_add(*length) > base)
+    }
+
     /// Checks that a reservation is just that and that nothing is mapped there.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
@@ -334,6 +340,15 @@ mod tests {
         assert!(vmm.check_map(BASE, 0x1000, 0, NAME).is_err(), "used");
         assert!(vmm.check_map(BASE + 0x1000, 0x1000, 0, NAME).is_ok(), "beside it");
         assert!(vmm.check_unused(BASE, 0x4000).is_err());
+        for (base, bytes, overlaps) in [
+            (BASE - 0x1000, 0x1000, false),
+            (BASE - 0x1000, 0x1001, true),
+            (BASE + 0x3fff, 1, true),
+            (BASE + 0x4000, 0x1000, false),
+            (0, u64::MAX, true),
+        ] {
+            assert_eq!(vmm.overlaps(base, bytes), overlaps, "{base:#x}+{bytes:#x}");
+        }
         assert_eq!(vmm.inside(BASE, 0x2000), Ok(vec![BASE]), "with what is free behind it");
         assert_eq!(vmm.inside(BASE + 0x1000, 0x3000), Ok(vec![]), "nothing");
         for (base, bytes) in

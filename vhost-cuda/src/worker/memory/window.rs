@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::LazyLock;
 
 use log::debug;
-use virtio_cuda_protocol::cuda::{WINDOW_BASE, WINDOW_BYTES};
+use virtio_cuda_protocol::cuda::{RESERVATIONS_BASE, WINDOW_BASE, WINDOW_BYTES};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use super::pages::{FilePiece, map_side_by_side};
@@ -19,11 +19,16 @@ const USUAL_MAPPINGS: usize = 65530;
 /// The part of the window in which the worker chooses addresses; guest processes begin at its other end.
 const CHOSEN_BASE: u64 = WINDOW_BASE + WINDOW_BYTES / 2;
 const WINDOW_END: u64 = WINDOW_BASE + WINDOW_BYTES;
+/// Maximum number of claimed parts: each takes one of the mappings that the process may have.
+const MAX_CLAIMS: usize = 4096;
 
 /// The mappings in the window.
 #[derive(Debug)]
 pub struct Window {
     areas: BTreeMap<u64, Area>,
+    /// Addresses that the guest's process has added to the window: bytes by first address. Each is a mapping of this process's
+    /// own, inaccessible where no area is.
+    claims: BTreeMap<u64, u64>,
     /// The parts that are registered with the GPU: whole areas side by side, by the first one's address.
     registrations: BTreeMap<u64, Registration>,
     pieces: usize,
@@ -66,24 +71,52 @@ pub static IN_USE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 impl Window {
     /// Reserves the window. To be called before CUDA takes addresses.
     pub fn reserve() -> io::Result<Self> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-        // SAFETY: with MAP_FIXED_NOREPLACE nothing that exists is replaced.
-        let at = unsafe {
-            libc::mmap(WINDOW_BASE as *mut _, WINDOW_BYTES as usize, libc::PROT_NONE, flags, -1, 0)
-        };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // A kernel older than the flag takes the address as a hint.
-        if at as u64 != WINDOW_BASE {
-            return Err(io::ErrorKind::AddrInUse.into());
-        }
+        reserve_range(WINDOW_BASE, WINDOW_BYTES)?;
         Ok(Self {
             areas: BTreeMap::new(),
+            claims: BTreeMap::new(),
             registrations: BTreeMap::new(),
             pieces: 0,
             most_pieces: most_pieces(),
         })
+    }
+
+    /// Adds addresses behind [`RESERVATIONS_BASE`] to the window. The driver and this process use none of them: they are
+    /// reserved in the same step in which that is found out.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` (no such addresses), `CUDA_ERROR_OUT_OF_MEMORY` (in use, or too many claims).
+    pub fn claim(&mut self, base: u64, bytes: u64) -> CuResult<()> {
+        let end = base.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
+        let known = base >= RESERVATIONS_BASE && end <= RESERVATIONS_BASE + WINDOW_BYTES;
+        if !known || !base.is_multiple_of(PAGE_BYTES) || !bytes.is_multiple_of(PAGE_BYTES) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if self.claims.len() >= MAX_CLAIMS {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        reserve_range(base, bytes).map_err(|error| {
+            debug!("{bytes} bytes of addresses at {base:#x} cannot be claimed: {error}");
+            CudaError::OUT_OF_MEMORY
+        })?;
+        self.claims.insert(base, bytes);
+        Ok(())
+    }
+
+    /// Undoes [`Self::claim`].
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, also if an area is there.
+    pub fn unclaim(&mut self, base: u64, bytes: u64) -> CuResult<()> {
+        let is_used = self.areas.range(base..base.saturating_add(bytes)).next().is_some();
+        if self.claims.get(&base) != Some(&bytes) || is_used {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        // SAFETY: the range is a claim, so a mapping of the window's own, and without areas nothing refers to it.
+        if unsafe { libc::munmap(base as *mut _, bytes as usize) } != 0 {
+            // It stays claimed.
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        self.claims.remove(&base);
+        Ok(())
     }
 
     /// Maps `pieces` side by side, at `wanted` if that is a free place in the window, and names them `tag`.
@@ -101,8 +134,8 @@ impl Window {
         let base = base.ok_or(CudaError::OUT_OF_MEMORY)?;
         let writable = pieces.iter().all(|piece| piece.writable);
         let area = Area { base, bytes, tag, shared, writable, pieces: pieces.len() };
-        // SAFETY: the range is free: it lies in the reserved window and in no area, so that nothing but the reservation is
-        // replaced.
+        // SAFETY: the range is free: it lies in the reserved window or a claim, and in no area, so that nothing but the
+        // reservation is replaced.
         if let Err(error) = unsafe { map_side_by_side(pieces, base) } {
             debug!("pages of the guest cannot be mapped: {error}");
             close_range(base, bytes);
@@ -167,7 +200,10 @@ impl Window {
 
     fn is_free(&self, base: u64, bytes: u64) -> bool {
         let Some(end) = base.checked_add(bytes) else { return false };
-        if !base.is_multiple_of(PAGE_BYTES) || base < WINDOW_BASE || end > WINDOW_END {
+        let in_claim =
+            || self.claims.range(..=base).next_back().is_some_and(|(start, claimed)| end <= start + claimed);
+        let in_window = base >= WINDOW_BASE && end <= WINDOW_END;
+        if !base.is_multiple_of(PAGE_BYTES) || !(in_window || in_claim()) {
             return false;
         }
         let before = self.areas.range(..end).next_back();
@@ -185,6 +221,23 @@ impl Window {
         }
         (base.checked_add(bytes)? <= WINDOW_END).then_some(base)
     }
+}
+
+/// Reserves addresses, inaccessible, if nothing is there.
+fn reserve_range(base: u64, bytes: u64) -> io::Result<()> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: with MAP_FIXED_NOREPLACE nothing that exists is replaced.
+    let at = unsafe { libc::mmap(base as *mut _, bytes as usize, libc::PROT_NONE, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // A kernel older than the flag takes the address as a hint.
+    if at as u64 != base {
+        // SAFETY: the mapping was made just above, and nothing refers to it.
+        unsafe { libc::munmap(at, bytes as usize) };
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    Ok(())
 }
 
 /// Most mappings of one session: libcuda needs some, too.
@@ -331,5 +384,53 @@ mod tests {
         assert_eq!(window.map(&many, 0, 9, false).unwrap_err(), CudaError::OUT_OF_MEMORY);
         // SAFETY: the range is the window's, of which nothing is used any more.
         unsafe { libc::munmap(WINDOW_BASE as *mut _, WINDOW_BYTES as usize) };
+    }
+
+    #[test]
+    fn claimed_addresses_belong_to_the_window() {
+        let _in_use = IN_USE.lock();
+        let mut window = Window::reserve().unwrap();
+        let (one, _file) = pieces(&[1]);
+        let base = RESERVATIONS_BASE + (7 << 30);
+        assert_eq!(window.map(&one, base, 1, false).unwrap().base, CHOSEN_BASE, "not claimed");
+        window.unmap(CHOSEN_BASE);
+        for (base, bytes) in [
+            (base, 0),
+            (base, u64::MAX),
+            (base, 1),
+            (base + 1, PAGE_BYTES),
+            (RESERVATIONS_BASE - PAGE_BYTES, 2 * PAGE_BYTES),
+            (RESERVATIONS_BASE + WINDOW_BYTES - PAGE_BYTES, 2 * PAGE_BYTES),
+            (WINDOW_BASE, PAGE_BYTES),
+            (0, PAGE_BYTES),
+        ] {
+            assert_eq!(window.claim(base, bytes), Err(CudaError::INVALID_VALUE), "{base:#x}+{bytes:#x}");
+        }
+        window.claim(base, 4 * PAGE_BYTES).unwrap();
+        for offset in 0..4 {
+            let again = window.claim(base + offset * PAGE_BYTES, PAGE_BYTES);
+            assert_eq!(again, Err(CudaError::OUT_OF_MEMORY), "page {offset} is claimed");
+        }
+        let last = base + 3 * PAGE_BYTES;
+        assert_eq!(window.map(&one, last, 1, false).unwrap().base, last);
+        assert_eq!(window.map(&one, last + PAGE_BYTES, 2, false).unwrap().base, CHOSEN_BASE, "behind it");
+        // SAFETY: the area is mapped at this time.
+        assert_eq!(unsafe { ptr::read_volatile(last as *const u8) }, 1);
+        for (base, bytes) in [(base, 4), (base, 3), (last, 1), (base + PAGE_BYTES, 3), (base, u64::MAX >> 12)]
+        {
+            assert!(window.unclaim(base, bytes * PAGE_BYTES).is_err(), "{base:#x}, {bytes} pages");
+        }
+        window.unmap(last);
+        window.unclaim(base, 4 * PAGE_BYTES).unwrap();
+        assert!(window.unclaim(base, 4 * PAGE_BYTES).is_err());
+        assert_ne!(window.map(&one, last, 1, false).unwrap().base, last, "not claimed any more");
+        // What something else has there is not replaced.
+        reserve_range(base, PAGE_BYTES).unwrap();
+        assert_eq!(window.claim(base - PAGE_BYTES, 2 * PAGE_BYTES), Err(CudaError::OUT_OF_MEMORY));
+        // SAFETY: this test's own mapping, and the window, of which nothing is used any more.
+        unsafe {
+            libc::munmap(base as *mut _, PAGE_BYTES as usize);
+            libc::munmap(WINDOW_BASE as *mut _, WINDOW_BYTES as usize);
+        }
     }
 }

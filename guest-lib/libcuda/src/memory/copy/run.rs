@@ -61,6 +61,31 @@ impl Api {
         }
         dst.check(bytes as u64)?;
         src.check(bytes as u64)?;
+        let (mut dst, mut src, mut bytes) = (dst, src, bytes);
+        // The driver copies inside one registration only.
+        while let Some(first) = self.before_seam([dst, src], bytes)? {
+            self.copy_part(dst, src, first, timing)?;
+            (dst, src) = (dst.at(first as u64), src.at(first as u64));
+            bytes -= first;
+        }
+        self.copy_part(dst, src, bytes, timing)
+    }
+
+    /// The bytes that come before the first seam between mappings of host memory at either end.
+    fn before_seam(&self, ends: [Place; 2], bytes: usize) -> Result<Option<usize>, CudaError> {
+        let mut first = None;
+        for end in ends {
+            if let Place::Pinned { host, .. } = end
+                && let Some(here) = self.driver.memory.ranges.before_seam(host, bytes as u64)?
+            {
+                first = Some(first.map_or(here as usize, |first: usize| first.min(here as usize)));
+            }
+        }
+        Ok(first)
+    }
+
+    /// Copies checked memory without seams.
+    fn copy_part(&self, dst: Place, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
         if let (Timing::Stream(stream), true) = (timing, dst.device().and(src.device()).is_none())
             && self.captures(stream)
         {

@@ -10,12 +10,13 @@ use std::os::fd::{AsRawFd, FromRawFd};
 
 use virtio_cuda_client::transport::UserMemory;
 
-/// The pages of all allocations, at their offset in the window of managed memory.
+/// Pages of a file in memory: those of all managed allocations, at their offset in the window, or of one allocation of
+/// `cuMemCreate`.
 #[derive(Debug)]
 pub struct Store(File);
 
 impl Store {
-    /// Room for a window of `bytes` bytes; it takes memory only for what is used.
+    /// Room for `bytes` bytes; it takes memory only for what is used.
     pub fn new(bytes: u64) -> io::Result<Self> {
         // To make a longer file than its limit ends a process.
         // SAFETY: zero is a valid limit, and the call fills it in.
@@ -28,7 +29,7 @@ impl Store {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         // SAFETY: the name is a constant.
-        let made = unsafe { libc::memfd_create(c"cuda-managed".as_ptr(), libc::MFD_CLOEXEC) };
+        let made = unsafe { libc::memfd_create(c"cuda-memory".as_ptr(), libc::MFD_CLOEXEC) };
         if made < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -36,6 +37,42 @@ impl Store {
         let file = unsafe { File::from_raw_fd(made) };
         file.set_len(bytes)?;
         Ok(Self(file))
+    }
+
+    /// Makes pages, zeros where there were none.
+    pub fn make(&self, bytes: Range<u64>) -> io::Result<()> {
+        self.fallocate(0, bytes.start, bytes.end - bytes.start)
+    }
+
+    /// Makes the first `bytes` bytes, of huge pages where the kernel has them for such files: pages that lie side by side make
+    /// short lists for the device.
+    pub fn populate(&self, bytes: u64) -> io::Result<()> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let at = map(0, bytes, Some((self, 0)), access, libc::MAP_SHARED | libc::MAP_NORESERVE)?;
+        // Hints: what they leave is made below, which also tells if there is too little memory.
+        // SAFETY: the range was mapped just above, and nothing refers to it.
+        unsafe {
+            libc::madvise(at as *mut _, bytes as usize, libc::MADV_HUGEPAGE);
+            libc::madvise(at as *mut _, bytes as usize, libc::MADV_POPULATE_WRITE);
+            libc::munmap(at as *mut _, bytes as usize);
+        }
+        self.make(0..bytes)
+    }
+
+    /// Maps the first `bytes` bytes at `address`, which this library has reserved, inaccessible until [`open`]. A forked child
+    /// has none of them.
+    pub fn map_closed(&self, address: u64, bytes: u64) -> io::Result<()> {
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        map(address, bytes, Some((self, 0)), libc::PROT_NONE, flags)?;
+        // SAFETY: the range was mapped just above.
+        let advised = check(unsafe { libc::madvise(address as *mut _, bytes as usize, libc::MADV_DONTFORK) });
+        advised.inspect_err(|_| _ = self.unmap(address, bytes))
+    }
+
+    /// Undoes [`Self::map_closed`]; the addresses stay reserved.
+    pub fn unmap(&self, address: u64, bytes: u64) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        map(address, bytes, None, libc::PROT_NONE, flags).map(drop)
     }
 
     fn fallocate(&self, mode: libc::c_int, start: u64, bytes: u64) -> io::Result<()> {
@@ -63,6 +100,20 @@ pub struct Pages {
 
 fn check(done: libc::c_int) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes memory of [`Store::map_closed`] accessible.
+pub fn open(memory: UserMemory) -> io::Result<()> {
+    // SAFETY: a mapping of this library's, whose pages stay.
+    check(unsafe {
+        libc::mprotect(memory.address as *mut _, memory.bytes, libc::PROT_READ | libc::PROT_WRITE)
+    })
+}
+
+/// Undoes [`open`].
+pub fn close(memory: UserMemory) -> io::Result<()> {
+    // SAFETY: a mapping of this library's, whose pages stay; the program has given its access up.
+    check(unsafe { libc::mprotect(memory.address as *mut _, memory.bytes, libc::PROT_NONE) })
 }
 
 fn map(
@@ -109,7 +160,7 @@ impl Pages {
 
     /// Makes pages for bytes of the allocation, zeros where there were none.
     pub fn make(&self, bytes: Range<u64>) -> io::Result<()> {
-        self.store.fallocate(0, self.offset + bytes.start, bytes.end - bytes.start)
+        self.store.make(self.offset + bytes.start..self.offset + bytes.end)
     }
 
     /// Takes the mapping of bytes from the program: its next touch is told. What it has written is in the pages.
@@ -178,6 +229,29 @@ mod tests {
     fn unsafe_read(page: &[u8; 4096]) -> u8 {
         // SAFETY: a reference.
         unsafe { std::ptr::read_volatile(&raw const page[0]) }
+    }
+
+    #[test]
+    fn one_file_has_several_mappings_that_open_and_close() {
+        let (first, second) = (reserve(), reserve());
+        let store = Store::new(BYTES).unwrap();
+        store.populate(BYTES).unwrap();
+        for address in [first, second] {
+            store.map_closed(address, BYTES).unwrap();
+            open(UserMemory { address: address as usize, bytes: BYTES as usize }).unwrap();
+        }
+        // SAFETY: both are mapped and open.
+        unsafe {
+            ((first + 4096) as *mut u8).write_volatile(9);
+            assert_eq!(((second + 4096) as *const u8).read_volatile(), 9);
+        }
+        close(UserMemory { address: second as usize, bytes: BYTES as usize }).unwrap();
+        store.unmap(first, BYTES).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| line.starts_with(&format!("{second:x}-"))).unwrap();
+        assert!(line.contains(" ---s ") && line.contains("cuda-memory"), "{line}");
+        assert!(store.populate(1 << 62).is_err(), "longer than the file may be");
+        store.unmap(second, BYTES).unwrap();
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use virtio_cuda_client::CudaError;
 use virtio_cuda_client::transport::UserMemory;
 
 use crate::memory::moving::Moving;
@@ -27,6 +28,8 @@ pub enum HostKind {
     Pooled,
     /// From a pool of managed memory: the pages are the pool's.
     ManagedPooled,
+    /// `cuMemMap`: the pages are the allocation's. Copies and fills may cross from one to the next.
+    Mapped,
 }
 
 impl HostKind {
@@ -115,6 +118,8 @@ pub struct Ranges {
     next_id: AtomicU64,
     /// There is host memory that both sides see at all times.
     any_seen: AtomicBool,
+    /// There is host memory of `cuMemMap`.
+    any_mapped: AtomicBool,
 }
 
 macro_rules! read {
@@ -153,6 +158,28 @@ impl Ranges {
     /// To be called after each change of `host`.
     fn look(&self, host: &BTreeMap<u64, Arc<HostRange>>) {
         self.any_seen.store(host.values().any(|range| range.moving.is_none()), Ordering::Release);
+        self.any_mapped.store(host.values().any(|range| range.kind == HostKind::Mapped), Ordering::Release);
+    }
+
+    /// The bytes from `address` on that lie in its mapping of host memory, if `bytes` bytes reach into the next one.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` if they also reach where there is none.
+    pub fn before_seam(&self, address: u64, bytes: u64) -> Result<Option<u64>, CudaError> {
+        if !self.any_mapped.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let host = read!(self.host);
+        let left = |at: u64| {
+            let (_, range) = host.range(..=at).next_back()?;
+            let mapped = range.kind == HostKind::Mapped && at - range.start < range.bytes;
+            mapped.then(|| range.bytes - (at - range.start))
+        };
+        let Some(first) = left(address).filter(|&first| first < bytes) else { return Ok(None) };
+        let mut reached = first;
+        while reached < bytes {
+            reached += left(address + reached).ok_or(CudaError::INVALID_VALUE)?;
+        }
+        Ok(Some(first))
     }
 
     /// Returns whether there is any memory that both the program and the GPU see at all times.
@@ -292,6 +319,24 @@ mod tests {
         assert!(ranges.take_host(0x1100, HostKind::Allocated).is_none());
         assert!(ranges.take_host(0x1100, HostKind::Registered).is_some());
         assert!(ranges.alias(0x8200).is_none());
+    }
+
+    #[test]
+    fn mappings_of_host_memory_adjoin() {
+        let ranges = Ranges::default();
+        let mapped = |start, bytes| HostRange { kind: HostKind::Mapped, ..host(start, bytes, start) };
+        assert!(ranges.add_host(host(0x3000, 0x1000, 0x3000)));
+        assert_eq!(ranges.before_seam(0x3800, 0x1000), Ok(None), "registered");
+        assert!(ranges.add_host(mapped(0x1000, 0x1000)) && ranges.add_host(mapped(0x2000, 0x1000)));
+        assert_eq!(ranges.before_seam(0x1800, 0x800), Ok(None), "in one");
+        assert_eq!(ranges.before_seam(0x1800, 0x801), Ok(Some(0x800)));
+        assert_eq!(ranges.before_seam(0x1800, 0x1800), Ok(Some(0x800)));
+        assert_eq!(ranges.before_seam(0x1800, 0x1801), Err(CudaError::INVALID_VALUE), "into another kind");
+        assert_eq!(ranges.before_seam(0x2800, 0x801), Err(CudaError::INVALID_VALUE));
+        assert_eq!(ranges.before_seam(0x800, 0x1000), Ok(None), "before all");
+        assert!(ranges.take_host(0x1000, HostKind::Mapped).is_some());
+        assert!(ranges.take_host(0x2000, HostKind::Mapped).is_some());
+        assert_eq!(ranges.before_seam(0x2800, 0x801), Ok(None));
     }
 
     #[test]

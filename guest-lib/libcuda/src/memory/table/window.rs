@@ -2,15 +2,15 @@
 
 //! The address windows: addresses that mean the same in this process, in its worker and on the GPU. This
 //! library alone gives them out. One is for host memory: this library's own, and device addresses of registered memory.
-//! The worker reserves it, too. The other one, right behind it, is for managed memory that moves. The worker's GPU driver
-//! reserves the addresses that are in use.
+//! The worker reserves it, too. The next one, right behind it, is for managed memory that moves; the worker's GPU driver
+//! reserves it. The last one is for reservations of the program ([`crate::vmm`]).
 
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use range_alloc::RangeAllocator;
 use virtio_cuda_client::CudaError;
-use virtio_cuda_client::protocol::{WINDOW_BASE, WINDOW_BYTES};
+use virtio_cuda_client::protocol::{RESERVATIONS_BASE, WINDOW_BASE, WINDOW_BYTES};
 
 /// Unit of allocation.
 pub const PAGE_BYTES: u64 = 4096;
@@ -23,6 +23,9 @@ pub struct Window<const BASE: u64 = WINDOW_BASE>(OnceLock<Option<Mutex<RangeAllo
 
 /// The window of managed memory that moves.
 pub type MovingWindow = Window<{ WINDOW_BASE + WINDOW_BYTES }>;
+
+/// The window of reservations of the program.
+pub type ReservationWindow = Window<RESERVATIONS_BASE>;
 
 /// Bytes in whole pages.
 pub fn round_up(bytes: u64) -> Result<u64, CudaError> {
@@ -60,6 +63,11 @@ impl<const BASE: u64> Window<BASE> {
     fn with<T>(&self, body: impl FnOnce(&mut RangeAllocator<u64>) -> T) -> Result<T, CudaError> {
         let allocator = self.0.get_or_init(|| reserve(BASE)).as_ref().ok_or(CudaError::OUT_OF_MEMORY)?;
         Ok(body(&mut allocator.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Returns whether an address lies in the window, once the window is reserved.
+    pub fn contains(&self, address: u64) -> bool {
+        (BASE..BASE + WINDOW_BYTES).contains(&address) && self.0.get().is_some_and(Option::is_some)
     }
 
     /// Takes `bytes` bytes of addresses, in whole pages. They are reserved and inaccessible.

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Virtual memory management.
+//! Virtual memory management. Device memory is the worker's affair. Host memory is this process's ([`host`]), and so are most
+//! reservations ([`places`]).
+
+mod host;
+mod places;
+pub mod table;
 
 use cuda_abi::{CUmemAccessDesc, CUmemAllocationProp, CUmemLocation};
 use virtio_cuda_client::protocol::{AllocationId, AllocationProperties, DevicePtr};
@@ -13,6 +18,7 @@ use crate::external::EXTERNAL;
 use crate::ffi::{HostPtr, In, Out};
 use crate::handles::mint;
 use crate::memory::table::ranges::DeviceRange;
+use crate::vmm::table::{Bound, Part, Reader, State};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;
@@ -25,6 +31,8 @@ const HANDLE_TYPE_WIN32: u32 = 2;
 /// `CU_MEM_HANDLE_TYPE_FABRIC`, for which a fabric of GPUs is needed, and all types there are.
 const HANDLE_TYPE_FABRIC: u32 = 8;
 const HANDLE_TYPES: u32 = 0xf;
+/// Maximum number of locations in one call: more than a machine has.
+const MAX_DESCRIPTIONS: usize = 1024;
 /// Sizes are multiples of this at least.
 const ALLOCATION_UNIT: usize = 4096;
 
@@ -66,6 +74,9 @@ fn not_managed(api: Api, address: u64) -> Result<(), CudaError> {
 ///
 /// Errors: `CUDA_ERROR_INVALID_DEVICE` if it is on a device that the program does not see.
 pub fn of_allocation(api: Api, handle: u64) -> Result<CUmemAllocationProp, CudaError> {
+    if let Some(allocation) = api.driver.vmm.host(handle) {
+        return Ok(allocation.properties);
+    }
     let from = calls::cuMemGetAllocationPropertiesFromHandle(&mut api.call(), AllocationId(handle))?;
     Ok(CUmemAllocationProp {
         kind: from.kind,
@@ -79,12 +90,109 @@ pub fn of_allocation(api: Api, handle: u64) -> Result<CUmemAllocationProp, CudaE
     })
 }
 
+/// Maps device memory.
+fn map_device(
+    api: Api,
+    address: u64,
+    bytes: u64,
+    offset: u64,
+    handle: u64,
+    flags: u64,
+) -> Result<(), CudaError> {
+    let mut state = api.driver.vmm.lock();
+    if let Some((base, reserved)) = state.around(address) {
+        // The worker knows the rest of the slot as reserved, too.
+        if address.checked_add(bytes).is_none_or(|end| end > base + reserved.bytes) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        places::bind(api, &mut state, base, Bound::Device)?;
+    }
+    let (call, name) = (&mut api.call(), AllocationId(handle));
+    let location = calls::cuMemMap(call, DevicePtr(address), bytes, offset, name, flags)?;
+    let location = api.driver.devices.to_program(location)?;
+    let ranges = &api.driver.memory.ranges;
+    ranges.add_device(DeviceRange {
+        start: address,
+        bytes,
+        // It belongs to no context, and is not for cuMemFree.
+        context: 0,
+        device: location.id as u32,
+        id: ranges.next_id(),
+        owner: handle,
+        pool: 0,
+        reachable: false,
+    });
+    Ok(())
+}
+
+/// Takes mappings away.
+fn unmap(api: Api, address: u64, bytes: u64) -> Result<(), CudaError> {
+    let mut state = api.driver.vmm.lock();
+    for part in state.parts(address, bytes)? {
+        match part {
+            Part::Host(bases) => host::unmap(api, &mut state, &bases)?,
+            Part::Worker(places) => {
+                let bytes = places.end - places.start;
+                calls::cuMemUnmap(&mut api.call(), DevicePtr(places.start), bytes)?;
+                api.driver.memory.ranges.remove_device_in(places);
+            }
+            Part::Empty(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Sets what locations may do with mappings.
+fn set_access(api: Api, address: u64, bytes: u64, access: &[CUmemAccessDesc]) -> Result<(), CudaError> {
+    let mut state = api.driver.vmm.lock();
+    let parts = state.parts(address, bytes)?;
+    if parts.iter().any(|part| matches!(part, Part::Empty(_))) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    for part in parts {
+        match part {
+            Part::Host(bases) => {
+                bases.iter().try_for_each(|&base| host::set_access(api, &mut state, base, access))?;
+            }
+            Part::Worker(places) => {
+                access.iter().try_for_each(|one| set_device_access(api, places.clone(), *one))?;
+            }
+            Part::Empty(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Sets what a location may do with mappings of device memory.
+fn set_device_access(
+    api: Api,
+    places: std::ops::Range<u64>,
+    access: CUmemAccessDesc,
+) -> Result<(), CudaError> {
+    let CUmemAccessDesc { location, flags } = access;
+    let (at, bytes) = (DevicePtr(places.start), places.end - places.start);
+    calls::cuMemSetAccess(&mut api.call(), at, bytes, api.driver.devices.to_worker(location), flags)?;
+    if location.kind == LOCATION_DEVICE {
+        api.driver.memory.ranges.set_reachable(places, location.id as u32, flags == READ_WRITE);
+    }
+    Ok(())
+}
+
+/// The access of a location to host memory of `cuMemCreate`, if some is mapped at the address.
+fn host_access(state: &State, location: CUmemLocation, address: u64) -> Option<u64> {
+    let (_, map) = state.map_at(address)?;
+    Some(map.access.get(&Reader::at(location)).copied().unwrap_or(0).into())
+}
+
 entry_points! {
     /// Reserves addresses.
     call cuMemAddressReserve(api, ptr: Out<u64>, size: usize, alignment: usize, addr: u64, flags: u64) {
         ptr.check()?;
         if !addr.is_multiple_of(ALLOCATION_UNIT as u64) {
             return Err(CudaError::INVALID_VALUE);
+        }
+        if let Some(at) = places::reserve(api, size as u64, alignment as u64, addr, flags) {
+            return ptr.set(at);
         }
         let call = &mut api.call();
         let at = calls::cuMemAddressReserve(call, size as u64, alignment as u64, DevicePtr(addr), flags)?.0;
@@ -100,63 +208,61 @@ entry_points! {
         if !size.is_multiple_of(ALLOCATION_UNIT) {
             return Err(CudaError::INVALID_VALUE);
         }
+        if HOST_LOCATIONS.contains(&wanted.location.kind) {
+            return handle.set(host::create(api, size as u64, wanted, flags)?);
+        }
         let properties = on_wire(api, &wanted);
         let name = mint();
         calls::cuMemCreate(&mut api.call(), AllocationId(name), size as u64, properties, flags)?;
         handle.set(name)
     }
 
+    /// Gives reserved addresses back.
+    call cuMemAddressFree(api, ptr: u64, size: usize) {
+        if places::free(api, ptr, size as u64)? {
+            return Ok(());
+        }
+        calls::cuMemAddressFree(&mut api.call(), DevicePtr(ptr), size as u64)
+    }
+
+    /// Gives one hold on an allocation back.
+    call cuMemRelease(api, handle: u64) {
+        if api.driver.vmm.any_host() && api.driver.vmm.lock().release(handle) {
+            return Ok(());
+        }
+        calls::cuMemRelease(&mut api.call(), AllocationId(handle))
+    }
+
     /// Maps an allocation at reserved addresses.
     call cuMemMap(api, ptr: u64, size: usize, offset: usize, handle: u64, flags: u64) {
-        let (call, name) = (&mut api.call(), AllocationId(handle));
-        let location = calls::cuMemMap(call, DevicePtr(ptr), size as u64, offset as u64, name, flags)?;
-        let location = api.driver.devices.to_program(location)?;
-        let ranges = &api.driver.memory.ranges;
-        ranges.add_device(DeviceRange {
-            start: ptr,
-            bytes: size as u64,
-            // It belongs to no context, and is not for cuMemFree.
-            context: 0,
-            device: location.id as u32,
-            id: ranges.next_id(),
-            owner: handle,
-            pool: 0,
-            reachable: false,
-        });
-        Ok(())
+        let map = if api.driver.vmm.host(handle).is_some() { host::map } else { map_device };
+        map(api, ptr, size as u64, offset as u64, handle, flags)
     }
 
     /// Takes mappings away.
     call cuMemUnmap(api, ptr: u64, size: usize) {
         not_managed(api, ptr)?;
-        calls::cuMemUnmap(&mut api.call(), DevicePtr(ptr), size as u64)?;
-        // The device has found whole mappings there, so this does not overflow.
-        api.driver.memory.ranges.remove_device_in(ptr..ptr.saturating_add(size as u64));
-        Ok(())
+        unmap(api, ptr, size as u64)
     }
 
     /// Sets what locations may do with mappings.
     call cuMemSetAccess(api, ptr: u64, size: usize, desc: In<CUmemAccessDesc>, count: usize) {
-        if count == 0 {
+        if count == 0 || count > MAX_DESCRIPTIONS {
             return Err(CudaError::INVALID_VALUE);
         }
         not_managed(api, ptr)?;
+        let mut access = Vec::with_capacity(count);
         for index in 0..count {
-            let CUmemAccessDesc { location, flags } = desc.at(index)?;
-            if !(1..=4).contains(&location.kind) {
+            let one = desc.at(index)?;
+            if !(1..=4).contains(&one.location.kind) {
                 return Err(CudaError::INVALID_VALUE);
             }
-            if location.kind == LOCATION_DEVICE {
-                api.driver.devices.check(location.id).map_err(|_| CudaError::INVALID_VALUE)?;
+            if one.location.kind == LOCATION_DEVICE {
+                api.driver.devices.check(one.location.id).map_err(|_| CudaError::INVALID_VALUE)?;
             }
-            calls::cuMemSetAccess(&mut api.call(), DevicePtr(ptr), size as u64, api.driver.devices.to_worker(location), flags)?;
-            if location.kind == LOCATION_DEVICE {
-                // The device has found whole mappings there, so this does not overflow.
-                let places = ptr..ptr.saturating_add(size as u64);
-                api.driver.memory.ranges.set_reachable(places, location.id as u32, flags == READ_WRITE);
-            }
+            access.push(one);
         }
-        Ok(())
+        set_access(api, ptr, size as u64, &access)
     }
 
     /// Returns the access of a location to the memory at an address.
@@ -173,6 +279,12 @@ entry_points! {
         }
         if !(1..=4).contains(&place.kind) {
             return Err(CudaError::INVALID_DEVICE);
+        }
+        if place.kind == LOCATION_DEVICE {
+            api.driver.devices.check(place.id)?;
+        }
+        if let Some(access) = host_access(&api.driver.vmm.lock(), place, ptr) {
+            return flags.set(access);
         }
         flags.set(calls::cuMemGetAccess(&mut api.call(), api.driver.devices.to_worker(place), DevicePtr(ptr))?)
     }
@@ -212,6 +324,9 @@ entry_points! {
         handle.check()?;
         let address = DevicePtr(addr.address() as u64);
         not_managed(api, address.0)?;
+        if let Some(name) = api.driver.vmm.lock().retain(address.0) {
+            return handle.set(name);
+        }
         handle.set(calls::cuMemRetainAllocationHandle(&mut api.call(), address)?.0)
     }
 }

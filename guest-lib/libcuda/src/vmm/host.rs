@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Host memory of `cuMemCreate`: pages of a file of this process, which it maps at reserved addresses. While a device may
+//! reach a mapping, its pages are pinned and registered like those of `cuMemHostAlloc`, so they count as pinned memory.
+
+use std::sync::atomic::Ordering;
+
+use cuda_abi::{CUmemAccessDesc, CUmemAllocationProp};
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::ContextId;
+use virtio_cuda_client::transport::UserMemory;
+
+use crate::driver::Driver;
+use crate::entry::Api;
+use crate::handles::mint;
+use crate::memory::attach::{attach_window, has_room};
+use crate::memory::moving::pages::{Store, close, open};
+use crate::memory::table::ranges::{HostKind, HostRange};
+use crate::pool::host_pool::Home;
+use crate::vmm::places;
+use crate::vmm::table::{Attachment, Bound, GRANULARITY, HostAllocation, HostMap, Reader, State};
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const TYPE_PINNED: u32 = 1;
+/// `CU_MEM_CREATE_USAGE_TILE_POOL`.
+const TILE_POOL: u16 = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_*`: none, read, read and write.
+const ACCESS_FLAGS: [u32; 3] = [0, 1, 3];
+
+/// Allocates host memory.
+///
+/// Errors: `CUDA_ERROR_NOT_SUPPORTED` for memory that processes could share.
+pub fn create(api: Api, bytes: u64, properties: CUmemAllocationProp, flags: u64) -> Result<u64, CudaError> {
+    let known = properties.kind == TYPE_PINNED && properties.usage & TILE_POOL == 0 && flags == 0;
+    if !known || bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    // Checks the NUMA node.
+    Home::new(api, properties.kind, properties.location)?;
+    if properties.handle_types != 0 {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    if bytes > api.driver.session.limits().kept_bytes || !has_room(bytes) {
+        return Err(CudaError::OUT_OF_MEMORY);
+    }
+    let no_memory = |error| {
+        log::debug!("{bytes} bytes of host memory: {error}");
+        CudaError::OUT_OF_MEMORY
+    };
+    let store = Store::new(bytes).map_err(no_memory)?;
+    // All pages now: a program that touches more than there is later gets no error, but is ended.
+    store.populate(bytes).map_err(no_memory)?;
+    let handle = mint();
+    api.driver.vmm.insert(HostAllocation { handle, store, bytes, properties });
+    Ok(handle)
+}
+
+/// Maps host memory at reserved addresses. Nobody may reach it yet.
+///
+/// Errors: `CUDA_ERROR_NOT_SUPPORTED` for an offset or too many bytes, which NVIDIA's driver refuses so, and for addresses that
+/// this library has not chosen or that device memory is mapped beside.
+pub fn map(
+    api: Api,
+    address: u64,
+    bytes: u64,
+    offset: u64,
+    handle: u64,
+    flags: u64,
+) -> Result<(), CudaError> {
+    let mut state = api.driver.vmm.lock();
+    let allocation = state.held(handle).ok_or(CudaError::INVALID_VALUE)?;
+    let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
+    if offset != 0 || bytes > allocation.bytes || !bytes.is_multiple_of(GRANULARITY) {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    let Some((base, reserved)) = state.around(address) else {
+        let by_driver = api.driver.memory.claims.owns(address, bytes);
+        return Err(if by_driver { CudaError::NOT_SUPPORTED } else { CudaError::INVALID_VALUE });
+    };
+    let inside = address.is_multiple_of(GRANULARITY) && end <= base + reserved.bytes;
+    if !inside || flags != 0 || state.is_mapped(address..end) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    places::bind(api, &mut state, base, Bound::Host)?;
+    allocation.store.map_closed(address, bytes).map_err(|error| {
+        log::debug!("{bytes} bytes of host memory at {address:#x}: {error}");
+        CudaError::OUT_OF_MEMORY
+    })?;
+    state.maps.insert(address, HostMap { bytes, allocation, access: Default::default(), attached: None });
+    Ok(())
+}
+
+/// Sets what locations may do with a mapping. Who may read it may write it as well.
+pub fn set_access(
+    api: Api,
+    state: &mut State,
+    base: u64,
+    access: &[CUmemAccessDesc],
+) -> Result<(), CudaError> {
+    if access.iter().any(|one| !ACCESS_FLAGS.contains(&one.flags)) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let map = state.maps.get_mut(&base).ok_or(CudaError::INVALID_VALUE)?;
+    let before = map.access.clone();
+    map.access.extend(access.iter().map(|one| (Reader::at(one.location), one.flags)));
+    let done = apply(api, base, map);
+    if done.is_err() {
+        map.access = before;
+    }
+    done
+}
+
+/// Gives the processors and the devices the access that a mapping says.
+fn apply(api: Api, base: u64, map: &mut HostMap) -> Result<(), CudaError> {
+    let pages = UserMemory { address: base as usize, bytes: map.bytes as usize };
+    // Pinning and the processor's part of copies need pages that can be written.
+    let is_open = map.access.values().any(|&flags| flags != 0);
+    if is_open {
+        open(pages).map_err(|_| CudaError::OUT_OF_MEMORY)?;
+    }
+    match (map.is_for_devices(), map.attached.is_some()) {
+        (true, false) => attach(api, pages, map)?,
+        (false, true) => {
+            api.wait_for_work()?;
+            detach(api.driver, pages, map);
+        }
+        _ => {}
+    }
+    if !is_open && let Err(error) = close(pages) {
+        log::debug!("Memory at {base:#x} stays accessible: {error}");
+    }
+    Ok(())
+}
+
+/// Lets the GPU reach a mapping, through the current context or another one. Without any, the next one serves.
+fn attach(api: Api, pages: UserMemory, map: &mut HostMap) -> Result<(), CudaError> {
+    let transport = api.driver.session.transport();
+    transport.adopt(pages, false).map_err(|error| {
+        log::debug!("Host memory at {:#x}: {error}", pages.address);
+        error.result()
+    })?;
+    let context = match api.current() {
+        0 => api.driver.contexts.any().unwrap_or(0),
+        context => context,
+    };
+    let mut attachment = Attachment { pinned: Vec::new(), context: 0 };
+    let attached = reattach(api, context, pages, &mut attachment);
+    attached.inspect_err(|_| transport.release(pages))?;
+    if context == 0 {
+        api.driver.vmm.orphaned.store(true, Ordering::Release);
+    }
+    let device = map.access.iter().find_map(|(reader, &flags)| match reader {
+        Reader::Device(device) if flags != 0 => Some(*device as u32),
+        _ => None,
+    });
+    let (ranges, start) = (&api.driver.memory.ranges, pages.address as u64);
+    // Mappings do not overlap, and nothing else has addresses of the window.
+    ranges.add_host(HostRange {
+        start,
+        bytes: map.bytes,
+        device_address: start,
+        kind: HostKind::Mapped,
+        flags: 0,
+        // It belongs to none.
+        context: 0,
+        device: device.unwrap_or(0),
+        id: ranges.next_id(),
+        pages,
+        window: start,
+        pinned: Vec::new(),
+        owner: 0,
+        pool: None,
+        moving: None,
+    });
+    map.attached = Some(attachment);
+    Ok(())
+}
+
+/// Lets the GPU reach pages through a context, if there is one.
+fn reattach(api: Api, context: u64, pages: UserMemory, attachment: &mut Attachment) -> Result<(), CudaError> {
+    if context == 0 {
+        return Ok(());
+    }
+    let attached = api.with_capture_relaxed(|| attach_window(api, ContextId(context), pages))?;
+    if attached.device_address != pages.address as u64 {
+        log::error!("Host memory has another address in the worker");
+        api.driver.unpin(&attached.pinned);
+        return Err(CudaError::OUT_OF_MEMORY);
+    }
+    *attachment = Attachment { pinned: attached.pinned, context };
+    Ok(())
+}
+
+/// Takes a mapping from the GPU, whose work on it is over.
+fn detach(driver: &Driver, pages: UserMemory, map: &mut HostMap) {
+    driver.memory.ranges.take_host(pages.address as u64, HostKind::Mapped);
+    if let Some(attachment) = map.attached.take() {
+        driver.unpin(&attachment.pinned);
+        driver.session.transport().release(pages);
+    }
+}
+
+/// Takes mappings away. The GPU's work on them is over first.
+pub fn unmap(api: Api, state: &mut State, bases: &[u64]) -> Result<(), CudaError> {
+    api.wait_for_work()?;
+    for base in bases {
+        let Some(mut map) = state.maps.remove(base) else { continue };
+        let pages = UserMemory { address: *base as usize, bytes: map.bytes as usize };
+        detach(api.driver, pages, &mut map);
+        // Whoever still touches it ends, as natively.
+        if let Err(error) = map.allocation.store.unmap(*base, map.bytes) {
+            log::error!("Memory at {base:#x} stays mapped: {error}");
+        }
+    }
+    Ok(())
+}
+
+impl Driver {
+    /// A context is gone: what the GPU reached through it has to be attached again.
+    pub fn orphan_host_maps(&self, context: u64) {
+        if !self.vmm.any_host() {
+            return;
+        }
+        for map in self.vmm.lock().maps.values_mut() {
+            if let Some(attachment) = map.attached.as_mut().filter(|attached| attached.context == context) {
+                self.unpin(&std::mem::take(&mut attachment.pinned));
+                attachment.context = 0;
+                self.vmm.orphaned.store(true, Ordering::Release);
+            }
+        }
+    }
+}
+
+impl Api {
+    /// To be called where a context is: lets the GPU reach, through it, host memory of this library that it reached through
+    /// contexts that are gone.
+    pub fn adopt_host_memory(self, context: u64) {
+        self.driver.host_pools.adopt(self, context);
+        let orphaned = &self.driver.vmm.orphaned;
+        if !orphaned.load(Ordering::Acquire) || !orphaned.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        for (&base, map) in &mut self.driver.vmm.lock().maps {
+            let pages = UserMemory { address: base as usize, bytes: map.bytes as usize };
+            if let Some(attachment) = map.attached.as_mut().filter(|attached| attached.context == 0)
+                && let Err(error) = reattach(self, context, pages, attachment)
+            {
+                log::warn!("The GPU does not reach host memory at {base:#x} any more: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Reservations whose addresses this library chooses, allocations of host memory, and which of the latter are mapped where.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use cuda_abi::{CUmemAllocationProp, CUmemLocation};
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::{RESERVATIONS_BASE, WINDOW_BYTES};
+
+use crate::memory::moving::pages::Store;
+use crate::memory::table::pinned::Pinned;
+
+/// Sizes and addresses of mappings are multiples of this many bytes, as on NVIDIA's GPUs.
+pub const GRANULARITY: u64 = 2 << 20;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const LOCATION_DEVICE: u32 = 1;
+
+/// The owner of a reservation's addresses in the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Nobody: what was to be mapped there last could not be.
+    Nothing,
+    /// The driver: device memory can be mapped there.
+    Device,
+    /// The address window: pages of this process can be mapped there.
+    Host,
+}
+
+/// Addresses of `cuMemAddressReserve`.
+#[derive(Clone, Copy, Debug)]
+pub struct Reserved {
+    /// Bytes, as the program asked for them.
+    pub bytes: u64,
+    /// Bytes that are taken from the window for it.
+    pub slot_bytes: u64,
+    /// The owner in the worker.
+    pub bound: Bound,
+}
+
+/// Host memory of `cuMemCreate`. It lives while it is held or mapped.
+#[derive(Debug)]
+pub struct HostAllocation {
+    /// The program's handle.
+    pub handle: u64,
+    /// Its pages.
+    pub store: Store,
+    /// Bytes.
+    pub bytes: u64,
+    /// The program's wish.
+    pub properties: CUmemAllocationProp,
+}
+
+/// A location with access to a mapping: all parts of the host count as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reader {
+    /// A device, by the program's number.
+    Device(i32),
+    /// The processors of the guest.
+    Host,
+}
+
+impl Reader {
+    /// The reader at a location.
+    pub fn at(location: CUmemLocation) -> Self {
+        if location.kind == LOCATION_DEVICE { Self::Device(location.id) } else { Self::Host }
+    }
+}
+
+/// Host memory at reserved addresses.
+#[derive(Debug)]
+pub struct HostMap {
+    /// Bytes.
+    pub bytes: u64,
+    /// The memory.
+    pub allocation: Arc<HostAllocation>,
+    /// `CU_MEM_ACCESS_FLAGS_*` of those that the program has named.
+    pub access: HashMap<Reader, u32>,
+    /// The pages are attached for the GPU, or were until their context ended.
+    pub attached: Option<Attachment>,
+}
+
+impl HostMap {
+    /// Returns whether some device may reach it.
+    pub fn is_for_devices(&self) -> bool {
+        self.access.iter().any(|(reader, &flags)| *reader != Reader::Host && flags != 0)
+    }
+}
+
+/// Pages that the device keeps.
+#[derive(Debug)]
+pub struct Attachment {
+    /// The names under which it keeps them.
+    pub pinned: Vec<Pinned>,
+    /// The context through which the GPU reaches them; 0 if there is none.
+    pub context: u64,
+}
+
+/// The part that changes.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Reservations by first address.
+    pub reserved: BTreeMap<u64, Reserved>,
+    /// Mappings by first address. Each lies in a reservation that is bound to the window.
+    pub maps: BTreeMap<u64, HostMap>,
+    /// Allocations that are held, and how many times.
+    handles: HashMap<u64, (Arc<HostAllocation>, u32)>,
+}
+
+/// A part of a range of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Host memory: the addresses of the mappings, side by side.
+    Host(Vec<u64>),
+    /// Known to the worker alone.
+    Worker(Range<u64>),
+    /// Reserved here, without a mapping.
+    Empty(Range<u64>),
+}
+
+/// All of the process.
+#[derive(Debug, Default)]
+pub struct Vmm {
+    /// Whether this library chooses addresses.
+    pub chooses: OnceLock<bool>,
+    state: Mutex<State>,
+    /// True if there are, or were, mappings that the GPU does not reach for want of a context.
+    pub orphaned: AtomicBool,
+    /// True if there ever was host memory: programs without it pay nothing.
+    any_host: AtomicBool,
+}
+
+impl Vmm {
+    /// The tables. Locked across what is done to them in the worker, so that no two calls of the program cross there.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether there ever was host memory.
+    pub fn any_host(&self) -> bool {
+        self.any_host.load(Ordering::Acquire)
+    }
+
+    /// Enters a new allocation, held once.
+    pub fn insert(&self, allocation: HostAllocation) {
+        self.any_host.store(true, Ordering::Release);
+        self.lock().handles.insert(allocation.handle, (Arc::new(allocation), 1));
+    }
+
+    /// The allocation of a handle, if it is the host's.
+    pub fn host(&self, handle: u64) -> Option<Arc<HostAllocation>> {
+        self.any_host().then(|| self.lock().held(handle)).flatten()
+    }
+}
+
+impl State {
+    /// The allocation of a handle, if it is the host's.
+    pub fn held(&self, handle: u64) -> Option<Arc<HostAllocation>> {
+        self.handles.get(&handle).map(|(allocation, _)| allocation.clone())
+    }
+
+    /// Holds the allocation that is mapped at an address once more.
+    pub fn retain(&mut self, address: u64) -> Option<u64> {
+        let (_, map) = self.map_at(address)?;
+        let allocation = map.allocation.clone();
+        let handle = allocation.handle;
+        self.handles.entry(handle).or_insert((allocation, 0)).1 += 1;
+        Some(handle)
+    }
+
+    /// Gives a hold back. False: it is no allocation of the host.
+    pub fn release(&mut self, handle: u64) -> bool {
+        let Some((_, held)) = self.handles.get_mut(&handle) else { return false };
+        *held -= 1;
+        if *held == 0 {
+            self.handles.remove(&handle);
+        }
+        true
+    }
+
+    /// The mapping that holds an address, and its first address.
+    pub fn map_at(&self, address: u64) -> Option<(u64, &HostMap)> {
+        let (&base, map) = self.maps.range(..=address).next_back()?;
+        (address - base < map.bytes).then_some((base, map))
+    }
+
+    /// The reservation that holds an address, and its first address.
+    pub fn around(&self, address: u64) -> Option<(u64, Reserved)> {
+        let (&base, reserved) = self.reserved.range(..=address).next_back()?;
+        (address - base < reserved.bytes).then_some((base, *reserved))
+    }
+
+    /// Returns whether any host memory is mapped in a range.
+    pub fn is_mapped(&self, range: Range<u64>) -> bool {
+        let before = self.maps.range(..range.end).next_back();
+        before.is_some_and(|(base, map)| base + map.bytes > range.start)
+    }
+
+    /// Divides a range. One that this library knows nothing of is a single part of the worker's.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` if a mapping lies in the range in part, or the range leaves a reservation into addresses
+    /// that nobody has reserved.
+    pub fn parts(&self, address: u64, bytes: u64) -> Result<Vec<Part>, CudaError> {
+        let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
+        let mut parts = Vec::new();
+        let mut at = address;
+        while at < end {
+            let part = self.part(at, end)?;
+            at = match &part {
+                Part::Host(bases) => {
+                    let last = bases.last().and_then(|base| Some(base + self.maps.get(base)?.bytes));
+                    last.ok_or(CudaError::INVALID_VALUE)?
+                }
+                Part::Worker(range) | Part::Empty(range) => range.end,
+            };
+            parts.push(part);
+        }
+        Ok(parts)
+    }
+
+    /// The part of a range that begins at `at`.
+    fn part(&self, at: u64, end: u64) -> Result<Part, CudaError> {
+        let Some((base, reserved)) = self.around(at) else {
+            if (RESERVATIONS_BASE..RESERVATIONS_BASE + WINDOW_BYTES).contains(&at)
+                && !self.reserved.is_empty()
+            {
+                return Err(CudaError::INVALID_VALUE);
+            }
+            let next = self.reserved.range(at..end).next().map_or(end, |(&base, _)| base);
+            return Ok(Part::Worker(at..next));
+        };
+        let end = end.min(base + reserved.bytes);
+        match reserved.bound {
+            Bound::Nothing => Ok(Part::Empty(at..end)),
+            Bound::Device => Ok(Part::Worker(at..end)),
+            Bound::Host => {
+                let mut bases = Vec::new();
+                let mut next = at;
+                while let Some(map) = self.maps.get(&next).filter(|map| next + map.bytes <= end) {
+                    bases.push(next);
+                    next += map.bytes;
+                }
+                if !bases.is_empty() {
+                    return Ok(Part::Host(bases));
+                }
+                if self.map_at(at).is_some() || self.maps.contains_key(&at) {
+                    return Err(CudaError::INVALID_VALUE);
+                }
+                Ok(Part::Empty(at..self.maps.range(at..end).next().map_or(end, |(&base, _)| base)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "table_test.rs"]
+mod tests;
