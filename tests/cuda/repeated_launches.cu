@@ -169,16 +169,18 @@ static void resets() {
         std::printf("before reset %d: %llu\n", i + 1, take());
         CHECK(cudaDeviceReset());
     }
-    std::thread other([] {
+    // A thread without a current context resets nothing.
+    for (bool has_context : {false, true}) {
         for (int j = 0; j < 100; j++) add<<<1, 1>>>(1);
         CHECK(cudaDeviceSynchronize());
-        std::thread([] { CHECK(cudaDeviceReset()); }).join();
+        std::thread([&] {
+            if (has_context) CHECK(cudaFree(nullptr));
+            CHECK(cudaDeviceReset());
+        }).join();
         CHECK(cudaSetDevice(0));
         for (int j = 0; j < 100; j++) add<<<1, 1>>>(1);
-        CHECK(cudaDeviceSynchronize());
-    });
-    other.join();
-    std::printf("after a reset by another thread: %llu\n", take());
+        std::printf("after a reset by a thread %s a context: %llu\n", has_context ? "with" : "without", take());
+    }
 }
 
 int main() {

@@ -310,6 +310,11 @@ pub const CASES: &[Case] = &[
     with_library("solver", &["libcusolver.so.12", "libcusolver.so.11"]),
     with_library("solver_generic", &["libcusolver.so.12", "libcusolver.so.11"]),
     with_library("solver_sparse", &["libcusolver.so.12", "libcusolver.so.11"]),
+    Case {
+        not_on_gpus: Some("NVIDIA's cusolverRfBatchAnalyze refuses this matrix, natively, too"),
+        library: &["libcusolver.so.12", "libcusolver.so.11"],
+        ..Case::of("solver_batch", "solver_sparse", &["batch"])
+    },
     with_library("random", &["libcurand.so.10"]),
     with_library("random_numbers", &["libcurand.so.10"]),
     with_library("sparse", &["libcusparse.so.12"]),

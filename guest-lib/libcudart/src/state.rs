@@ -197,11 +197,16 @@ impl Runtime {
         Ok(())
     }
 
-    /// cudaDeviceReset: ends the primary context of the thread's device. Libraries are not bound to a
-    /// context; the driver loads them into the next one by itself.
+    /// cudaDeviceReset: ends the primary context of the thread's device, if it is current there, as NVIDIA's runtime does: a
+    /// thread that has not used CUDA resets nothing. Libraries are not bound to a context; the driver loads them into the
+    /// next one by itself.
     pub fn reset_current_device(&self) -> Result {
         let device = self.current_device()?;
+        let current = current_context()?;
         let mut primary = device.primary.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.is_null() || (!primary.0.is_null() && current != primary.0) {
+            return Ok(());
+        }
         // SAFETY: no pointer.
         unsafe { driver::cuDevicePrimaryCtxReset_v2(device.handle) }?;
         primary.0 = ptr::null_mut();
