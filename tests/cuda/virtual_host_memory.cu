@@ -159,8 +159,9 @@ static void use() {
     CHECK(cudaMemcpyAsync(back.data(), words_at(base), bytes, cudaMemcpyDefault, stream));
     CHECK(cudaStreamSynchronize(stream));
     check("copy to pageable memory", holds(&back[(unit - 4096) / 4], 8192, 5) && back[0] == 7);
-    CHECK_DRIVER(cuMemsetD32(seam - 4096, 0x12345678, 2048));
-    CHECK_DRIVER(cuMemsetD8Async(seam - 8, 0x55, 16, stream));
+    // NVIDIA's driver refuses a fill that crosses the seam.
+    for (CUdeviceptr at : {seam - 4096, seam}) CHECK_DRIVER(cuMemsetD32(at, 0x12345678, 1024));
+    for (CUdeviceptr at : {seam - 8, seam}) CHECK_DRIVER(cuMemsetD8Async(at, 0x55, 8, stream));
     CHECK_DRIVER(cuStreamSynchronize(stream));
     const unsigned int *near_seam = words_at(seam);
     check("fill", near_seam[-3] == 0x12345678 && near_seam[-2] == 0x55555555 && near_seam[1] == 0x55555555 &&

@@ -78,7 +78,7 @@ const WHY: &str = "\n\
     - Host memory of `cuMemCreate`, and pools of NUMA nodes (`cuMemPoolCreate`), have no handles for other\n  \
       processes: `CUDA_ERROR_NOT_SUPPORTED`. Host memory is not bound to its node, and all devices reach it as soon as one may.\n\
     - Host memory of `cuMemCreate` can be mapped in reservations of up to 256 GiB for which the program has not asked for an\n  \
-      address, nor for an alignment of more than 32 MiB, and not beside memory of a device in the same reservation:\n  \
+      address, nor for an alignment of more than 1 GiB, and not beside memory of a device in the same reservation:\n  \
       `CUDA_ERROR_NOT_SUPPORTED`. The same holds where memory of a device was mapped before, if the driver keeps the addresses.\n  \
       Linear copies and fills may reach from one mapping into the next; those of rows (`cuMemcpy2D`, `cuMemcpy3D`,\n  \
       `cuMemsetD2D8`) and nodes of graphs may not: `CUDA_ERROR_INVALID_VALUE`. Without a virtual machine (virtio-user), at most\n  \

@@ -10,8 +10,9 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::vmm::table::{Bound, GRANULARITY, Reserved, State};
 
-/// NVIDIA's driver 580 reserves less than this at other addresses than the wanted ones. Reservations take multiples of it.
-const SLOT_BYTES: u64 = 32 << 20;
+/// Reservations take multiples of this. NVIDIA's driver 580 reserves shorter ones at other addresses than the wanted ones: below
+/// 32 MiB always, and from then on where it has a free range of its own, such as the 64 MiB that a program has given back.
+const SLOT_BYTES: u64 = 1 << 30;
 /// Longer reservations are left to the driver.
 const MAX_BYTES: u64 = WINDOW_BYTES / 4;
 /// From this size on, the driver reserves the addresses at once: few programs want so much host memory, and more can go wrong
