@@ -68,6 +68,8 @@ pub struct SessionState {
     pub emulated: bool,
     /// See [`super::run::signal`].
     pub signals: bool,
+    /// Memory was freed in stream order, and the driver has not been asked to wait since: then it gives pools' memory back.
+    pub freed_in_order: AtomicBool,
     /// See [`super::run::prepared`].
     pub preparing: Preparing,
     /// Calls that keep copies from being waited for in that way ([`signal::runs`]).
@@ -198,6 +200,7 @@ impl SessionState {
             copy_time: CopyTime::default(),
             emulated: limits.emulated,
             signals,
+            freed_in_order: AtomicBool::new(false),
             preparing,
             unwaited: OutstandingCalls::default(),
             code: LoadedCode::new(Abilities { prints: !signals, launches: !preparing_wanted }),

@@ -279,6 +279,7 @@ driver_functions! {
     safe cuStreamWaitEvent [] (stream: CUstream, event: CUevent, flags: c_uint) [];
     safe cuStreamGetFlags [] (stream: CUstream) [flags: c_uint];
     safe cuStreamGetPriority [] (stream: CUstream) [priority: c_int];
+    safe cuStreamGetCtx [] (stream: CUstream) [context: CUcontext];
     safe cuStreamGetId [] (stream: CUstream) [id: c_ulonglong];
 
     safe cuStreamBeginCapture_v2 [] (stream: CUstream, mode: c_uint as CUstreamCaptureMode) [];

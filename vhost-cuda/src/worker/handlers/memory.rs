@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory of the device and of the guest process, and plain copies.
 
+use std::sync::atomic::Ordering;
+
 use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, StreamId};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
@@ -179,6 +181,7 @@ pub fn cuMemFreeAsync(cx: &mut CallContext<'_>, dptr: DevicePtr, stream: StreamI
     end_offers(cx, dptr);
     // SAFETY: the address is an allocation of this session.
     let freed = unsafe { cx.gpu().cuMemFreeAsync(dptr.0, stream) };
+    cx.session.freed_in_order.store(true, Ordering::Relaxed);
     freed.inspect_err(|_| cx.session.allocations().not_freed(&range))?;
     pools::freed(cx.session, &range, Some(stream));
     Ok(())
@@ -327,7 +330,7 @@ pub fn download(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) -> C
 /// Waits for a stream.
 pub fn cuStreamSynchronize(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<()> {
     let stream = cx.resolve(stream)?;
-    if !cx.may_signal_queued() {
+    if cx.session.freed_in_order.swap(false, Ordering::Relaxed) || !cx.may_signal_queued() {
         return cx.gpu().cuStreamSynchronize(stream);
     }
     let epoch = cx.session.contexts.epoch();

@@ -19,7 +19,9 @@ use virtio_cuda_protocol::cuda::table::Facts;
 use virtio_cuda_protocol::cuda::{LaunchShape, StreamId};
 
 use super::cores;
-use crate::worker::gpu::{CUstream, Code, CuResult, CudaError, Driver, Launch, OneKernel, while_current};
+use crate::worker::gpu::{
+    CUstream, Code, CuResult, CudaError, Driver, Launch, OneKernel, while_current, with_capture_relaxed,
+};
 use crate::worker::objects::{Kind, Object};
 
 /// The launch at which a function is prepared for a stream; 0: never. Applies with the emulator, too.
@@ -174,20 +176,20 @@ impl Prepared {
             }
             State::Counted(count) => {
                 *count += 1;
-                *count >= preparing.after && self.prepare(gpu, key, request)
+                *count >= preparing.after && self.prepare(gpu, key, context, request)
             }
         }
     }
 
     /// Makes a graph, if there is room for one, and launches it.
-    fn prepare(&mut self, gpu: &Driver, key: Key, request: &Request<'_>) -> bool {
+    fn prepare(&mut self, gpu: &Driver, key: Key, context: &Weak<Object>, request: &Request<'_>) -> bool {
         let more = |ready: usize| (ready < MOST_READY).then_some(ready + 1);
         if READY.try_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             self.sweep(gpu);
             return false;
         }
         let (stream, code) = (request.stream.1, code_of(request.code));
-        let made = self::make(gpu, request).inspect_err(|_| {
+        let made = with_capture_relaxed(gpu, || make(gpu, context, request)).inspect_err(|_| {
             READY.fetch_sub(1, Ordering::Relaxed);
         });
         let launched = match &made {
@@ -240,21 +242,26 @@ fn code_of(object: &Object) -> Code {
     }
 }
 
-/// Makes a graph where a stream is one that gives its launches nothing of its own.
-fn make(gpu: &Driver, request: &Request<'_>) -> CuResult<OneKernel> {
-    // The node of a graph has a priority of its own.
-    if gpu.cuStreamGetPriority(request.stream.1)? != (0,) {
+/// Makes a graph where the stream gives its launches nothing of its own: a node has its own priority, and the current context.
+fn make(gpu: &Driver, context: &Weak<Object>, request: &Request<'_>) -> CuResult<OneKernel> {
+    let stream = request.stream.1;
+    let is_plain = gpu.cuStreamGetPriority(stream)? == (0,)
+        && context.upgrade().is_some_and(|context| gpu.cuStreamGetCtx(stream) == Ok((context.raw(),)));
+    if !is_plain {
         return Err(CudaError::NOT_SUPPORTED);
     }
     gpu.one_kernel(code_of(request.code), request.launch)
 }
 
-/// Ends an entry's graph. If its context is gone, the driver has freed most of it, and must not be asked.
+/// Ends an entry's graph. If its context is gone, the driver has freed a part of it, and must not be asked: the rest stays, and
+/// counts as a graph for ever.
 fn end(gpu: &Driver, entry: &mut Entry) {
     let State::Ready(kernel) = std::mem::replace(&mut entry.state, State::Plain) else { return };
-    READY.fetch_sub(1, Ordering::Relaxed);
     let Some(context) = entry.context.upgrade() else { return };
-    if let Err(error) = while_current(gpu, context.raw(), || gpu.end_one_kernel(kernel)) {
+    READY.fetch_sub(1, Ordering::Relaxed);
+    let ended =
+        with_capture_relaxed(gpu, || while_current(gpu, context.raw(), || gpu.end_one_kernel(kernel)));
+    if let Err(error) = ended {
         debug!("a prepared launch does not end: {error}");
     }
 }
