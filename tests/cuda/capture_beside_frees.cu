@@ -26,6 +26,8 @@ int main() {
     int *value, sum;
     CHECK(cudaMalloc(&value, sizeof(int)));
     CHECK(cudaMemset(value, 0, sizeof(int)));
+    // The stream does not wait for the default one.
+    CHECK(cudaDeviceSynchronize());
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     std::atomic<bool> over{false};
