@@ -35,7 +35,8 @@ macro_rules! context_calls {
             /// Lowest and highest stream priority.
             0x020d forward cuCtxGetStreamPriorityRange() -> (least: i32, greatest: i32);
             /// Flags of the current context.
-            0x020e custom cuCtxGetFlags() -> (flags: u32) entry first;
+            0x020e forward cuCtxGetFlags() -> (flags: u32)
+                as context_flags(kept_flags()) entry first;
             /// API version a context was made for.
             0x020f forward cuCtxGetApiVersion(context: ContextId) -> (version: u32) [no_context];
             /// Resets persisting lines of the L2 cache.

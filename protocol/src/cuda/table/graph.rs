@@ -28,7 +28,8 @@ macro_rules! graph_calls {
             /// Removes a node.
             0x0809 destroy cuGraphDestroyNode(node: GraphNodeId) -> () [starts_work];
             /// `CUgraphNodeType`.
-            0x080a custom cuGraphNodeGetType(node: GraphNodeId) -> (kind: u32) [starts_work] entry last;
+            0x080a forward cuGraphNodeGetType(node: GraphNodeId) -> (kind: u32) [starts_work]
+                as node_kind(node, known_kind(node)) entry last;
             /// The node of `clone` that is the copy of `original`.
             0x080b custom cuGraphNodeFindInClone(original: GraphNodeId, clone: GraphId) -> (node: GraphNodeId) [starts_work];
             /// The graph in a node.

@@ -29,7 +29,8 @@ macro_rules! texture_calls {
             0x0952 forward cuTensorMapEncodeIm2colWide(tensor: TensorDescriptor, lower_corner: i32, upper_corner: i32, channels_per_pixel: u32, pixels_per_column: u32, mode: i32) -> (map: [u8; 128])
                 as cuTensorMapEncodeIm2colWide(tensor.data_type, rank(tensor.rank), opaque(tensor.address), tensor.dims, tensor.strides, lower_corner, upper_corner, channels_per_pixel, pixels_per_column, tensor.element_strides, tensor.interleave, mode, tensor.swizzle, tensor.l2_promotion, tensor.oob_fill);
             /// Puts another address into a tensor map.
-            0x0953 custom cuTensorMapReplaceAddress(map: [u8; 128], address: DevicePtr) -> (replaced: [u8; 128]);
+            0x0953 forward cuTensorMapReplaceAddress(map: [u8; 128], address: DevicePtr) -> (replaced: [u8; 128])
+                as map_at(tensor_map(map), opaque(address.0));
         } }
     };
 }

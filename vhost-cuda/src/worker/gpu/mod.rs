@@ -3,6 +3,7 @@
 
 mod argument;
 mod box_copy;
+mod completed;
 mod courier;
 mod driver;
 mod error;

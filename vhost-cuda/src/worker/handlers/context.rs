@@ -259,13 +259,6 @@ fn bytes_of_limit(cx: &CallContext<'_>, limit: i32, value: u64) -> CuResult<u64>
     Ok(quota::rounded(value.saturating_sub(default).saturating_mul(each)))
 }
 
-/// Flags of the current context.
-pub fn cuCtxGetFlags(cx: &mut CallContext<'_>) -> CuResult<(u32,)> {
-    let (flags,) = cx.gpu().cuCtxGetFlags()?;
-    let kept = cx.session.contexts.lock().get(cx.context).map_or(0, |context| context.kept_flags);
-    Ok((flags | kept,))
-}
-
 /// Sets the flags of the current context.
 pub fn cuCtxSetFlags(cx: &mut CallContext<'_>, flags: u32) -> CuResult<()> {
     cx.gpu().cuCtxSetFlags(flags & !CORE_DUMPS)?;

@@ -24,7 +24,6 @@ mod vendor;
 mod vmm;
 
 pub use array::map::*;
-pub use array::tensor_map::*;
 pub use array::*;
 pub use context::*;
 pub use device::*;

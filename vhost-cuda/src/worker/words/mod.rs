@@ -4,6 +4,7 @@
 
 mod bulk;
 pub mod contents;
+mod known;
 mod launch;
 mod memory;
 mod shared;
@@ -11,6 +12,7 @@ mod texture;
 pub mod values;
 
 pub use bulk::{MAX_GROUPS, edges, links, name, operations, resources};
+pub use known::{kept_flags, known_kind, tensor_map};
 pub use launch::{MAX_PARAM_BYTES, attribute_value, function_attribute, launch, launch_with, no_function};
 pub use memory::{granted, memory, one, opaque, private, shareable};
 pub use shared::{EMULATED, EMULATED_DESCRIPTOR, handle_with, in_guest, shared_event, shared_pool};

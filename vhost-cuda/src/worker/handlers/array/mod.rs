@@ -2,7 +2,6 @@
 //! Arrays and mipmapped arrays.
 
 pub mod map;
-pub mod tensor_map;
 
 use std::sync::Arc;
 

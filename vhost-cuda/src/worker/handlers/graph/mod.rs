@@ -6,7 +6,7 @@ pub mod exec;
 pub mod node;
 pub mod own_functions;
 
-use virtio_cuda_protocol::cuda::{GraphEdge, GraphId, GraphNodeId, NODE_MEMCPY, NodeLink};
+use virtio_cuda_protocol::cuda::{GraphEdge, GraphId, GraphNodeId, NodeLink};
 
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError, Links};
@@ -73,15 +73,6 @@ pub fn graph_node_links(cx: &mut CallContext<'_>, node: GraphNodeId, dependents:
     let graph = cx.session.graphs.graph_name_of(node)?;
     let links = cx.gpu().node_links(raw, dependents != 0)?;
     Ok((put_links(cx, graph, &links)?,))
-}
-
-/// The kind of a node.
-pub fn cuGraphNodeGetType(cx: &mut CallContext<'_>, node: GraphNodeId) -> CuResult<(u32,)> {
-    let raw = cx.node(node)?;
-    if cx.session.graphs.disguised_copy(node).is_some() {
-        return Ok((NODE_MEMCPY,));
-    }
-    cx.gpu().cuGraphNodeGetType(raw)
 }
 
 /// The copy of a node in a copied graph.
