@@ -81,7 +81,9 @@ const WHY: &str = "\n\
       address, nor for an alignment of more than 1 GiB, and not beside memory of a device in the same reservation:\n  \
       `CUDA_ERROR_NOT_SUPPORTED`. The same holds where memory of a device was mapped before, if the driver keeps the addresses.\n  \
       Linear copies and fills may reach from one mapping into the next; those of rows (`cuMemcpy2D`, `cuMemcpy3D`,\n  \
-      `cuMemsetD2D8`) and nodes of graphs may not: `CUDA_ERROR_INVALID_VALUE`. Without a virtual machine (virtio-user), at most\n  \
+      `cuMemsetD2D8`) and nodes of graphs may not: `CUDA_ERROR_INVALID_VALUE`. The GPU reaches a\n  \
+      mapping through one context. When it is destroyed, another one takes over, but kernels that other contexts run meanwhile may\n  \
+      fault: wait for those that use the mapping before. Without a virtual machine (virtio-user), at most\n  \
       about 500 mappings can be reached by devices.\n";
 
 /// Reasons for functions of the management library.

@@ -204,7 +204,13 @@ impl Runtime {
         let device = self.current_device()?;
         let current = current_context()?;
         let mut primary = device.primary.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.is_null() || (!primary.0.is_null() && current != primary.0) {
+        let is_primary = match primary.0 {
+            _ if current.is_null() => false,
+            // The program may have retained it by itself.
+            context if context.is_null() => current == device.retained_by_program()?,
+            context => current == context,
+        };
+        if !is_primary {
             return Ok(());
         }
         // SAFETY: no pointer.
@@ -224,6 +230,21 @@ impl Device {
             unsafe { driver::cuDevicePrimaryCtxRetain(&mut primary.0, self.handle) }?;
         }
         Ok(primary.0)
+    }
+
+    /// The device's primary context if it exists without this library, else null.
+    fn retained_by_program(&self) -> Result<CUcontext> {
+        let (mut flags, mut active, mut context) = (0, 0, ptr::null_mut());
+        // SAFETY: `flags` and `active` are valid for the writes.
+        unsafe { driver::cuDevicePrimaryCtxGetState(self.handle, &mut flags, &mut active) }?;
+        if active != 0 {
+            // Only so does the driver tell which it is.
+            // SAFETY: `context` is valid for the write.
+            unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, self.handle) }?;
+            // SAFETY: no pointer. The hold was taken just above.
+            unsafe { driver::cuDevicePrimaryCtxRelease_v2(self.handle) }?;
+        }
+        Ok(context)
     }
 }
 

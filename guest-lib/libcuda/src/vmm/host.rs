@@ -118,10 +118,15 @@ fn apply(api: Api, base: u64, map: &mut HostMap) -> Result<(), CudaError> {
     if is_open {
         open(pages).map_err(|_| CudaError::OUT_OF_MEMORY)?;
     }
-    match (map.is_for_devices(), map.attached.is_some()) {
-        (true, false) => attach(api, pages, map)?,
-        (false, true) => {
-            api.wait_for_work()?;
+    match (map.is_for_devices(), &mut map.attached) {
+        (true, None) => attach(api, pages, map)?,
+        // Its context is gone, and no other one could have it.
+        (true, Some(attachment)) if attachment.context == 0 => {
+            reattach(api, reaching(api), pages, attachment)?;
+        }
+        (false, Some(_)) => {
+            // If it does not wait, the driver does, which detaching makes unregister the pages.
+            let _waited = api.wait_for_work()?;
             detach(api.driver, pages, map);
         }
         _ => {}
@@ -132,17 +137,22 @@ fn apply(api: Api, base: u64, map: &mut HostMap) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// Lets the GPU reach a mapping, through the current context or another one. Without any, the next one serves.
+/// The context through which the GPU is to reach memory: the current one, or another one; 0 if there is none.
+fn reaching(api: Api) -> u64 {
+    match api.current() {
+        0 => api.driver.contexts.any().unwrap_or(0),
+        context => context,
+    }
+}
+
+/// Lets the GPU reach a mapping. Without any context, the next one serves.
 fn attach(api: Api, pages: UserMemory, map: &mut HostMap) -> Result<(), CudaError> {
     let transport = api.driver.session.transport();
     transport.adopt(pages, false).map_err(|error| {
         log::debug!("Host memory at {:#x}: {error}", pages.address);
         error.result()
     })?;
-    let context = match api.current() {
-        0 => api.driver.contexts.any().unwrap_or(0),
-        context => context,
-    };
+    let context = reaching(api);
     let mut attachment = Attachment { pinned: Vec::new(), context: 0 };
     let attached = reattach(api, context, pages, &mut attachment);
     attached.inspect_err(|_| transport.release(pages))?;
@@ -202,7 +212,8 @@ fn detach(driver: &Driver, pages: UserMemory, map: &mut HostMap) {
 
 /// Takes mappings away. The GPU's work on them is over first.
 pub fn unmap(api: Api, state: &mut State, bases: &[u64]) -> Result<(), CudaError> {
-    api.wait_for_work()?;
+    // As in `apply`: if it does not wait, detaching does.
+    let _waited = api.wait_for_work()?;
     for base in bases {
         let Some(mut map) = state.maps.remove(base) else { continue };
         let pages = UserMemory { address: *base as usize, bytes: map.bytes as usize };
@@ -246,6 +257,8 @@ impl Api {
                 && let Err(error) = reattach(self, context, pages, attachment)
             {
                 log::warn!("The GPU does not reach host memory at {base:#x} any more: {error}");
+                // The next context, or the program's next cuMemSetAccess, tries again.
+                orphaned.store(true, Ordering::Release);
             }
         }
     }

@@ -35,7 +35,8 @@ pub fn reserve(api: Api, bytes: u64, alignment: u64, wanted: u64, flags: u64) ->
         _ => (Bound::Host, claim(api, base, slot_bytes)),
     };
     if let Err(error) = had {
-        // Whoever has them there may still have them later.
+        // Whoever has them there may still have them later, so the slot is not tried again. The worker's limit of claims is not the
+        // cause: the window has fewer slots.
         log::debug!("{slot_bytes} bytes of addresses at {base:#x} cannot be had: {error}");
         return None;
     }
