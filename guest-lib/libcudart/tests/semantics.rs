@@ -280,9 +280,29 @@ fn a_reset_makes_every_thread_bind_the_context_again_and_keeps_kernels() {
         &BIND,
         &[launch, "cuDevicePrimaryCtxReset_v2 0"],
         &BIND,
-        &[launch, "cuDevicePrimaryCtxReset_v2 0"],
+        &[launch, "cuCtxSetCurrent 0", "cuDevicePrimaryCtxReset_v2 0"],
         &BIND,
         &["cuCtxSynchronize", "cuLibraryUnload"],
+    ]);
+    assert_eq!(outcome.driver, steps);
+}
+
+#[test]
+fn a_reset_leaves_the_primary_context_where_another_one_is_current() {
+    let outcome = program("reset_own", &[PLAIN]);
+    let asked = [
+        "cuCtxGetDevice",
+        "cuDevicePrimaryCtxGetState 0",
+        "cuDevicePrimaryCtxRetain 0",
+        "cuDevicePrimaryCtxRelease_v2 0",
+    ];
+    let steps = joined(&[
+        &START,
+        &["cuDevicePrimaryCtxRetain 0", "cuCtxSetCurrent 6"],
+        &asked,
+        &["cuCtxSetCurrent 0"],
+        &asked,
+        &["cuDevicePrimaryCtxReset_v2 0"],
     ]);
     assert_eq!(outcome.driver, steps);
 }

@@ -45,8 +45,10 @@ int cuDeviceGetAttribute(int *v, unsigned a, int d) { CALLED("%u %d", a, d); *v 
 int cuModuleGetLoadingMode(unsigned *m) { *m = getenv("FAKE_EAGER") ? 1 : 2; return 0; }
 int cuCtxGetCurrent(void **c) { *c = thread_context; return called("cuCtxGetCurrent", ""); }
 int cuCtxSetCurrent(void *c) { CALLED("%ld", c ? (char *)c - (char *)current : -1); thread_context = c; return 0; }
-int cuCtxGetDevice(int *d) { CALLED(""); *d = (int)((char *)thread_context - (char *)current); return 0; }
+int cuCtxGetDevice(int *d) { CALLED(""); *d = (int)((char *)thread_context - (char *)current) % 2; return 0; }
 int cuDevicePrimaryCtxRetain(void **c, int d) { CALLED("%d", d); *c = (char *)current + d; return 0; }
+int cuDevicePrimaryCtxGetState(int d, unsigned *f, int *a) { CALLED("%d", d); *f = 0; *a = 1; return 0; }
+int cuDevicePrimaryCtxRelease_v2(int d) { CALLED("%d", d); return 0; }
 int cuDevicePrimaryCtxReset_v2(int d) { CALLED("%d", d); return 0; }
 int cuCtxGetDevice_v2(int *d, void *c) { CALLED(""); *d = (int)((char *)c - (char *)current); return 0; }
 int cuCtxPushCurrent_v2(void *c) { CALLED("%ld", (char *)c - (char *)current); return 0; }

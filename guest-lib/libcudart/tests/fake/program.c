@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // What nvcc would make of a small program, by hand: registration in a constructor, kernel stubs, unregistration at exit.
 // The argument chooses the case; each prints what the runtime answered.
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +81,7 @@ static void last(void) {
 }
 static void *other_thread(void *unused) { last(); void *p; P(cudaMalloc(&p, 8)); return 0; }
 static void in_thread(void *(*f)(void *)) { pthread_t t; pthread_create(&t, 0, f, 0); pthread_join(t, 0); }
-static void *reset_thread(void *unused) { P(cudaDeviceReset()); return 0; }
+static void *reset_thread(void *unused) { P(cudaDeviceReset()); P(cudaSetDevice(0)); P(cudaDeviceReset()); return 0; }
 static void handler(void) { void *p; P(cudaMalloc(&p, 1)); launch(one_stub); }
 __attribute__((destructor)) static void destructor(void) { if (has_driver_been_called) { void *p; printf("destructor %d\n", cudaMalloc(&p, 1)); } }
 
@@ -135,6 +136,16 @@ int main(int argc, char **argv) {
         P(cudaGetDevice(&n)); printf("%d\n", n);
         P(cudaSetDevice(2));
         P(cudaMalloc(&p, 1));
+    } else if (!strcmp(test, "reset_own")) {
+        int (*set_current)(void *), (*retain)(void **, int);
+        P(cudaGetDeviceCount(&n));
+        *(void **)&set_current = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuCtxSetCurrent");
+        *(void **)&retain = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDevicePrimaryCtxRetain");
+        retain(&context, 0);
+        set_current((char *)context + 6);
+        P(cudaDeviceReset());
+        set_current(context);
+        P(cudaDeviceReset());
     } else if (!strcmp(test, "reset")) {
         launch(one_stub);
         P(cudaDeviceReset());
