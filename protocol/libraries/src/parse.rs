@@ -48,7 +48,8 @@
 //! | `string`, `scaling` | a C string; cuDNN's factors |
 //!
 //! Behind the elements of an array of `i32` in host memory may stand a rule that the worker checks, because libraries follow such
-//! numbers: `rising(E)`, `below(E)`, either with a matrix descriptor as in `below(E,descrA)`, and `permutation` ([`crate::Check`]).
+//! numbers: `rising(E)`, `below(E)`, either with a matrix descriptor as in `below(E,descrA)`, and `permutation`; behind one of `i64`
+//! `metis` ([`crate::Check`]).
 //!
 //! A `c64` by value becomes two parameters `f64`, which is how C passes it. A handle in `out` memory is one that the program has.
 //!
@@ -510,7 +511,8 @@ impl Kinds<'_> {
         let (element, count) = self.counted(text)?;
         let element = self.element(element)?;
         let check = rule.map(|rule| self.check(rule)).transpose()?;
-        if check.is_some() && (direction == Direction::Out || element != Element::Number(Number::I32)) {
+        let number = if check == Some(Check::Metis) { Number::I64 } else { Number::I32 };
+        if check.is_some() && (direction == Direction::Out || element != Element::Number(number)) {
             return Err("rules are for numbers of 32 bits that the library reads".into());
         }
         if direction == Direction::InOut && matches!(element, Element::Handle(_)) {
@@ -530,6 +532,7 @@ impl Kinds<'_> {
             "rising" => Check::Rising { span: value()?, base },
             "below" => Check::Below { limit: value()?, base },
             "permutation" => Check::Permutation,
+            "metis" => Check::Metis,
             _ => return Err(format!("there is no rule `{word}`")),
         })
     }

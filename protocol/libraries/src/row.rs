@@ -234,7 +234,7 @@ pub struct Host {
     pub check: Option<Check>,
 }
 
-/// A rule for the `int`s of an array that the library reads.
+/// A rule for the numbers of an array that the library reads: `int`s, but for METIS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// They start at the index base, do not fall, and end `span` later: the row pointers of a matrix.
@@ -244,7 +244,8 @@ pub enum Check {
         /// The matrix descriptor with the index base; `None` for 0.
         base: Option<usize>,
     },
-    /// From the index base on there are `limit` values.
+    /// From the index base on there are `limit` values. Behind row pointers these are the columns of a matrix: within a row each
+    /// occurs once.
     Below {
         /// The number of values.
         limit: Expression,
@@ -253,6 +254,8 @@ pub enum Check {
     },
     /// Each index of the array occurs once.
     Permutation,
+    /// The options of METIS, numbers of 64 bits: graphs are numbered from 0, as the library's are.
+    Metis,
 }
 
 /// Host memory that a library uses for itself.

@@ -154,6 +154,8 @@ pub fn out_of_arrays(target: &mut Target) -> Result<()> {
         (STARTS, &[0, 2]),
         (STARTS, &[-1, 0]),
         (STARTS, &[0, i32::MIN]),
+        // More elements of a column than the library has room for.
+        (&[0, 2, 2], &[1, 1]),
     ] {
         expect_status(&mut session, analysis(starts, columns), WRONG)
             .with_context(|| format!("{starts:?} {columns:?}"))?;
@@ -168,6 +170,15 @@ pub fn out_of_arrays(target: &mut Target) -> Result<()> {
         expect_status(&mut session, permute(&bad, &[0, 1]), WRONG)?;
         expect_status(&mut session, permute(&[0, 1], &bad), WRONG)?;
     }
+    // METIS would number from 1, so that the library, which numbers from 0, would write before its arrays.
+    let order = |numbering: i64| {
+        let mut options = [-1_i64; 40];
+        options[17] = numbering;
+        let options = options.map(|option| option as u64);
+        let slots = [SOLVER, 2, 2, DESCRIPTOR, PRESENT, PRESENT, PRESENT, PRESENT];
+        of("cusolverSpXcsrmetisndHost", &slots, &[ints(STARTS), ints(COLUMNS), options.to_vec()].concat())
+    };
+    expect_status(&mut session, order(1), WRONG)?;
     // With index base 1 the same matrix leads out of its arrays.
     expect_status(&mut session, call("cusparse", "cusparseSetMatIndexBase", &[DESCRIPTOR, 1], &[]), 0)?;
     expect_status(&mut session, analysis(STARTS, COLUMNS), WRONG)?;
