@@ -107,6 +107,29 @@ mod tests {
         assert_eq!(count, 25);
     }
 
+    /// An analysis counts in the matrix; what follows it has the same one.
+    #[test]
+    fn a_matrix_in_host_memory_is_that_of_the_analysis() {
+        let (_, solver) = library("cusolver").expect("known");
+        let mut count = 0;
+        for function in &solver.functions {
+            let Body::Forward(call) = &function.body else { continue };
+            let info = call.parameters.iter().position(|parameter| parameter.name == "info");
+            let rises = |parameter: &Parameter| match &parameter.kind {
+                Kind::Host(host) => matches!(host.check, Some(Check::Rising { .. })),
+                _ => false,
+            };
+            if info.is_none() || !call.parameters.iter().any(rises) {
+                continue;
+            }
+            count += 1;
+            let notes = &call.notes;
+            let patterns = if function.name.contains("Analysis") { (info, None) } else { (None, info) };
+            assert_eq!((notes.keeps_pattern, notes.needs_pattern), patterns, "{}", function.name);
+        }
+        assert_eq!(count, 27);
+    }
+
     /// The worker locks a library's own handles and then those of others.
     #[test]
     fn libraries_do_not_use_handles_of_each_other() {

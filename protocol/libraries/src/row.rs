@@ -296,6 +296,11 @@ pub struct Notes {
     pub takes: Vec<(Note, Expression)>,
     /// The call makes the note meaningless.
     pub forgets: Vec<Note>,
+    /// The parameter with the handle of which the worker remembers the matrix, if the call succeeds: the arrays with the rules
+    /// [`Check::Rising`] and [`Check::Below`], and the index base.
+    pub keeps_pattern: Option<usize>,
+    /// The parameter with the handle of which the matrix must be the call's; the call is refused otherwise.
+    pub needs_pattern: Option<usize>,
 }
 
 impl Notes {

@@ -63,6 +63,13 @@ fn of_matrix(function: &str, n: u64, bytes_are: usize, more: &[u64]) -> CallPart
     of(function, &slots, &[elements.to_vec(), ints(&starts), ints(COLUMNS)].concat())
 }
 
+/// The length of a buffer for another matrix of two rows and elements.
+fn buffer_of(starts: &[i32], columns: &[i32]) -> CallParts {
+    let slots = [SOLVER, 2, 2, DESCRIPTOR, PRESENT, PRESENT, PRESENT, INFO, PRESENT, PRESENT];
+    let data = [values().to_vec(), ints(starts), ints(columns)].concat();
+    of("cusolverSpDcsrluBufferInfoHost", &slots, &data)
+}
+
 fn factor(n: u64, work: u64) -> CallParts {
     of_matrix("cusolverSpDcsrluFactorHost", n, 8, &[1.0_f64.to_bits(), PRESENT, work])
 }
@@ -95,6 +102,14 @@ pub fn noted_lengths(target: &mut Target) -> Result<()> {
     let buffer = |n: u64| of_matrix("cusolverSpDcsrluBufferInfoHost", n, 8, &[PRESENT, PRESENT]);
     expect_status(&mut session, factor(2, 512), WRONG)?;
     expect_status(&mut session, buffer(3), WRONG)?;
+    // Another matrix than the analysis has seen, and the same one with another index base.
+    for (starts, columns) in [(STARTS, &[1, 0][..]), (&[0, 2, 2], COLUMNS)] {
+        expect_status(&mut session, buffer_of(starts, columns), WRONG)?;
+    }
+    let base = |base| call("cusparse", "cusparseSetMatIndexBase", &[DESCRIPTOR, base], &[]);
+    expect_status(&mut session, base(1), 0)?;
+    expect_status(&mut session, buffer_of(&[1, 2, 3], &[1, 2]), WRONG)?;
+    expect_status(&mut session, base(0), 0)?;
     let answer = session.expect(&buffer(2).wants(ROOM), &[0])?;
     ensure!(status(&answer)? == 0, "no length of a buffer");
     let work = answer.bulk.get(2 * SLOT..).and_then(|rest| rest.first_chunk::<SLOT>());

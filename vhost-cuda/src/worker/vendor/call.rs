@@ -177,6 +177,7 @@ impl<'a> Attempt<'a> {
         let foreign = self.lock_foreign(&named);
         self.check_notes(&slots, &mut locked)?;
         self.check_rules(&slots, &memory)?;
+        let pattern = self.check_pattern(&slots, &memory, &mut locked)?;
         self.note_stream(&slots, named.first(), &locked);
         for &(index, kind, contents) in &described_objects {
             let (handle, objects) = self.objects(&named, &mut locked)?;
@@ -216,6 +217,7 @@ impl<'a> Attempt<'a> {
             }
             self.note(named.first(), &slots, &mut locked)?;
             self.take_notes(&slots, &mut memory, &mut locked);
+            self.set_pattern(pattern, &slots, &mut locked);
         }
         if let Some(place) = self.call.facts.finds {
             for &(_, kind, contents) in &described_objects {

@@ -26,6 +26,8 @@ pub struct State {
     pub objects: Objects,
     /// Numbers by their notes (`cuda_library_rows::Notes`).
     pub notes: HashMap<usize, i64>,
+    /// A digest of the matrix for which it was made ready (`cuda_library_rows::Notes::keeps_pattern`).
+    pub pattern: Option<blake3::Hash>,
 }
 
 /// Host memory that a library uses for itself while a call runs, and maybe until the queued work is done.

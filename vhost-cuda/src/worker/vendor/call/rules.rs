@@ -47,6 +47,21 @@ impl Attempt<'_> {
         Ok(())
     }
 
+    /// A digest of the matrix of a call: its row pointers, columns and index base. A guest that finds two matrices with one digest
+    /// could exchange them, so it has all bits.
+    pub(super) fn pattern(&self, slots: &[u64], memory: &Memory) -> Result<blake3::Hash, Refusal> {
+        let mut hasher = blake3::Hasher::new();
+        for (index, parameter) in self.call.parameters.iter().enumerate() {
+            let Kind::Host(Host { check: Some(check), .. }) = &parameter.kind else { continue };
+            let (Check::Rising { base, .. } | Check::Below { base, .. }) = check else { continue };
+            let contents = memory.contents(index);
+            hasher.update(&self.base(*base, slots)?.to_le_bytes());
+            hasher.update(&(contents.len() as u64).to_le_bytes());
+            hasher.update(contents);
+        }
+        Ok(hasher.finalize())
+    }
+
     /// The index base of a matrix descriptor (`cusparseIndexBase_t`); 0 without one.
     fn base(&self, descriptor: Option<usize>, slots: &[u64]) -> Result<i128, Refusal> {
         let Some(index) = descriptor else { return Ok(0) };
