@@ -79,4 +79,64 @@ mod tests {
             assert!(!library.sonames.is_empty(), "{} has no soname", library.name);
         }
     }
+
+    /// What was done with one type of elements is not known of another, which the next call for a buffer's length may choose; a batch
+    /// chooses other sizes, too.
+    #[test]
+    fn a_new_type_ends_what_was_done_with_another() {
+        let (_, solver) = library("cusolver").expect("known");
+        let mut count = 0;
+        for function in &solver.functions {
+            let is_batch = function.name.ends_with("Batched") && !function.name.contains("csrqrsv");
+            let chooses = function.name.contains("BufferInfo") || is_batch && function.name.contains("csrqr");
+            let Body::Forward(call) = &function.body else { continue };
+            if !chooses {
+                continue;
+            }
+            count += 1;
+            let changed: HashSet<usize> = call.notes.changed().map(|note| note.note).collect();
+            let kind = call.parameters.iter().find_map(|parameter| match parameter.kind {
+                Kind::Handle { kind, .. } if parameter.name == "info" => Some(kind),
+                _ => None,
+            });
+            for (note, name) in solver.handles[kind.expect("an info")].notes.iter().enumerate() {
+                let stays = !is_batch && ["n", "nnz", "m"].contains(&name.as_str());
+                assert!(stays || changed.contains(&note), "{} keeps {name}", function.name);
+            }
+        }
+        assert_eq!(count, 25);
+    }
+
+    /// An analysis counts in the matrix; what follows it has the same one.
+    #[test]
+    fn a_matrix_in_host_memory_is_that_of_the_analysis() {
+        let (_, solver) = library("cusolver").expect("known");
+        let mut count = 0;
+        for function in &solver.functions {
+            let Body::Forward(call) = &function.body else { continue };
+            let info = call.parameters.iter().position(|parameter| parameter.name == "info");
+            let rises = |parameter: &Parameter| match &parameter.kind {
+                Kind::Host(host) => matches!(host.check, Some(Check::Rising { .. })),
+                _ => false,
+            };
+            if info.is_none() || !call.parameters.iter().any(rises) {
+                continue;
+            }
+            count += 1;
+            let notes = &call.notes;
+            let patterns = if function.name.contains("Analysis") { (info, None) } else { (None, info) };
+            assert_eq!((notes.keeps_pattern, notes.needs_pattern), patterns, "{}", function.name);
+        }
+        assert_eq!(count, 27);
+    }
+
+    /// The worker locks a library's own handles and then those of others.
+    #[test]
+    fn libraries_do_not_use_handles_of_each_other() {
+        for kind in libraries().iter().flat_map(|library| &library.handles) {
+            let Some((owner, _)) = &kind.of else { continue };
+            let (_, owner) = library(owner).expect("known");
+            assert!(owner.handles.iter().all(|kind| kind.of.is_none()), "{} uses others", owner.name);
+        }
+    }
 }

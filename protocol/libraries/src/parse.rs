@@ -48,7 +48,8 @@
 //! | `string`, `scaling` | a C string; cuDNN's factors |
 //!
 //! Behind the elements of an array of `i32` in host memory may stand a rule that the worker checks, because libraries follow such
-//! numbers: `rising(E)`, `below(E)`, either with a matrix descriptor as in `below(E,descrA)`, and `permutation` ([`crate::Check`]).
+//! numbers: `rising(E)`, `below(E)`, either with a matrix descriptor as in `below(E,descrA)`, and `permutation`; behind one of `i64`
+//! `metis` ([`crate::Check`]).
 //!
 //! A `c64` by value becomes two parameters `f64`, which is how C passes it. A handle in `out` memory is one that the program has.
 //!
@@ -60,6 +61,7 @@
 //!
 //! `notes(P.NAME=E,…)` remembers numbers of the handle `P`, `needs(P.NAME=E,…)` refuses a call if something else was remembered, or
 //! nothing, and `forgets(P.NAME,…)` ends what was ([`crate::Notes`]). These have no blanks. A name is one of the handle's kind.
+//! `keeps_pattern(P)` remembers the matrix of a call, and `needs_pattern(P)` refuses a call with another one.
 
 use crate::attributes::{self, Descriptor};
 use crate::expression::Expression;
@@ -253,7 +255,9 @@ fn call(library: &mut Library, text: &str) -> Result<Call, String> {
 }
 
 fn is_of_notes(word: &str) -> bool {
-    ["notes(", "needs(", "forgets("].iter().any(|start| word.starts_with(start))
+    ["notes(", "needs(", "forgets(", "keeps_pattern(", "needs_pattern("]
+        .iter()
+        .any(|start| word.starts_with(start))
 }
 
 /// Reads the words about notes. Those that a call changes get their numbers.
@@ -265,6 +269,17 @@ fn notes(handles: &mut [HandleKind], pairs: &[(&str, &str)], words: &[&str]) -> 
         let inside = rest.strip_suffix(')').ok_or("a `)` is missing")?;
         for item in split(inside) {
             let (name, value) = item.split_once('=').unwrap_or((item, ""));
+            let pattern = match fact {
+                "keeps_pattern" => Some(&mut notes.keeps_pattern),
+                "needs_pattern" => Some(&mut notes.needs_pattern),
+                _ => None,
+            };
+            if let Some(pattern) = pattern {
+                let handle =
+                    index(name).filter(|index| handles.iter().any(|known| known.name == pairs[*index].1));
+                *pattern = Some(handle.ok_or_else(|| format!("`{name}` is no handle"))?);
+                continue;
+            }
             if fact != "needs" {
                 let (handle, note) = name.split_once('.').ok_or_else(|| format!("`{name}` is no note"))?;
                 let kind = pairs.iter().find(|(known, _)| *known == handle).map(|(_, kind)| *kind);
@@ -510,7 +525,8 @@ impl Kinds<'_> {
         let (element, count) = self.counted(text)?;
         let element = self.element(element)?;
         let check = rule.map(|rule| self.check(rule)).transpose()?;
-        if check.is_some() && (direction == Direction::Out || element != Element::Number(Number::I32)) {
+        let number = if check == Some(Check::Metis) { Number::I64 } else { Number::I32 };
+        if check.is_some() && (direction == Direction::Out || element != Element::Number(number)) {
             return Err("rules are for numbers of 32 bits that the library reads".into());
         }
         if direction == Direction::InOut && matches!(element, Element::Handle(_)) {
@@ -530,6 +546,7 @@ impl Kinds<'_> {
             "rising" => Check::Rising { span: value()?, base },
             "below" => Check::Below { limit: value()?, base },
             "permutation" => Check::Permutation,
+            "metis" => Check::Metis,
             _ => return Err(format!("there is no rule `{word}`")),
         })
     }
@@ -738,6 +755,7 @@ mod tests {
             ("f(h: Handle, n: note h.n)", "n: there is no note `h.n` before"),
             ("f(h: Handle, n: i32) needs(h.n=n)", "there is no note `h.n` before"),
             ("f(n: i32) notes(n.x=n)", "`n` is no handle"),
+            ("f(n: i32) keeps_pattern(n)", "`n` is no handle"),
             ("f(n: i32, w: scratch by(g))", "w: there is no function `g` before"),
             (
                 "f(n: i32, p: out i32[n] permutation)",

@@ -234,7 +234,7 @@ pub struct Host {
     pub check: Option<Check>,
 }
 
-/// A rule for the `int`s of an array that the library reads.
+/// A rule for the numbers of an array that the library reads: `int`s, but for METIS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// They start at the index base, do not fall, and end `span` later: the row pointers of a matrix.
@@ -244,7 +244,8 @@ pub enum Check {
         /// The matrix descriptor with the index base; `None` for 0.
         base: Option<usize>,
     },
-    /// From the index base on there are `limit` values.
+    /// From the index base on there are `limit` values. Behind row pointers these are the columns of a matrix: within a row each
+    /// occurs once.
     Below {
         /// The number of values.
         limit: Expression,
@@ -253,6 +254,8 @@ pub enum Check {
     },
     /// Each index of the array occurs once.
     Permutation,
+    /// The options of METIS, numbers of 64 bits: graphs are numbered from 0, as the library's are.
+    Metis,
 }
 
 /// Host memory that a library uses for itself.
@@ -293,6 +296,11 @@ pub struct Notes {
     pub takes: Vec<(Note, Expression)>,
     /// The call makes the note meaningless.
     pub forgets: Vec<Note>,
+    /// The parameter with the handle of which the worker remembers the matrix, if the call succeeds: the arrays with the rules
+    /// [`Check::Rising`] and [`Check::Below`], and the index base.
+    pub keeps_pattern: Option<usize>,
+    /// The parameter with the handle of which the matrix must be the call's; the call is refused otherwise.
+    pub needs_pattern: Option<usize>,
 }
 
 impl Notes {

@@ -63,6 +63,13 @@ fn of_matrix(function: &str, n: u64, bytes_are: usize, more: &[u64]) -> CallPart
     of(function, &slots, &[elements.to_vec(), ints(&starts), ints(COLUMNS)].concat())
 }
 
+/// The length of a buffer for another matrix of two rows and elements.
+fn buffer_of(starts: &[i32], columns: &[i32]) -> CallParts {
+    let slots = [SOLVER, 2, 2, DESCRIPTOR, PRESENT, PRESENT, PRESENT, INFO, PRESENT, PRESENT];
+    let data = [values().to_vec(), ints(starts), ints(columns)].concat();
+    of("cusolverSpDcsrluBufferInfoHost", &slots, &data)
+}
+
 fn factor(n: u64, work: u64) -> CallParts {
     of_matrix("cusolverSpDcsrluFactorHost", n, 8, &[1.0_f64.to_bits(), PRESENT, work])
 }
@@ -95,6 +102,14 @@ pub fn noted_lengths(target: &mut Target) -> Result<()> {
     let buffer = |n: u64| of_matrix("cusolverSpDcsrluBufferInfoHost", n, 8, &[PRESENT, PRESENT]);
     expect_status(&mut session, factor(2, 512), WRONG)?;
     expect_status(&mut session, buffer(3), WRONG)?;
+    // Another matrix than the analysis has seen, and the same one with another index base.
+    for (starts, columns) in [(STARTS, &[1, 0][..]), (&[0, 2, 2], COLUMNS)] {
+        expect_status(&mut session, buffer_of(starts, columns), WRONG)?;
+    }
+    let base = |base| call("cusparse", "cusparseSetMatIndexBase", &[DESCRIPTOR, base], &[]);
+    expect_status(&mut session, base(1), 0)?;
+    expect_status(&mut session, buffer_of(&[1, 2, 3], &[1, 2]), WRONG)?;
+    expect_status(&mut session, base(0), 0)?;
     let answer = session.expect(&buffer(2).wants(ROOM), &[0])?;
     ensure!(status(&answer)? == 0, "no length of a buffer");
     let work = answer.bulk.get(2 * SLOT..).and_then(|rest| rest.first_chunk::<SLOT>());
@@ -122,6 +137,15 @@ pub fn noted_lengths(target: &mut Target) -> Result<()> {
     // Other factors have other lengths.
     expect_status(&mut session, factor(2, work), 0)?;
     expect_status(&mut session, extract([2, 0, 2, work]), WRONG)?;
+    // The factors of one type are none of another, which have twice the bytes.
+    let single_buffer = of_matrix("cusolverSpScsrluBufferInfoHost", 2, 4, &[PRESENT, PRESENT]);
+    expect_status(&mut session, single_buffer, 0)?;
+    let answer = session.expect(&buffer(2).wants(ROOM), &[0])?;
+    ensure!(status(&answer)? == 0, "no length of a buffer");
+    expect_status(&mut session, solve(2, work), WRONG)?;
+    expect_status(&mut session, extract([2, 0, 2, work]), WRONG)?;
+    expect_status(&mut session, factor(2, work), 0)?;
+    expect_status(&mut session, solve(2, work), 0)?;
     // A call that fails leaves nothing.
     expect_status(&mut session, analysis(&[0, 3, 2], COLUMNS), WRONG)?;
     expect_status(&mut session, analysis(STARTS, COLUMNS), 0)?;
@@ -145,6 +169,8 @@ pub fn out_of_arrays(target: &mut Target) -> Result<()> {
         (STARTS, &[0, 2]),
         (STARTS, &[-1, 0]),
         (STARTS, &[0, i32::MIN]),
+        // More elements of a column than the library has room for.
+        (&[0, 2, 2], &[1, 1]),
     ] {
         expect_status(&mut session, analysis(starts, columns), WRONG)
             .with_context(|| format!("{starts:?} {columns:?}"))?;
@@ -159,6 +185,15 @@ pub fn out_of_arrays(target: &mut Target) -> Result<()> {
         expect_status(&mut session, permute(&bad, &[0, 1]), WRONG)?;
         expect_status(&mut session, permute(&[0, 1], &bad), WRONG)?;
     }
+    // METIS would number from 1, so that the library, which numbers from 0, would write before its arrays.
+    let order = |numbering: i64| {
+        let mut options = [-1_i64; 40];
+        options[17] = numbering;
+        let options = options.map(|option| option as u64);
+        let slots = [SOLVER, 2, 2, DESCRIPTOR, PRESENT, PRESENT, PRESENT, PRESENT];
+        of("cusolverSpXcsrmetisndHost", &slots, &[ints(STARTS), ints(COLUMNS), options.to_vec()].concat())
+    };
+    expect_status(&mut session, order(1), WRONG)?;
     // With index base 1 the same matrix leads out of its arrays.
     expect_status(&mut session, call("cusparse", "cusparseSetMatIndexBase", &[DESCRIPTOR, 1], &[]), 0)?;
     expect_status(&mut session, analysis(STARTS, COLUMNS), WRONG)?;

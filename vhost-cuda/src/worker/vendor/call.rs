@@ -5,6 +5,7 @@ mod memory;
 mod notes;
 mod rules;
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::{GraphId, StreamId};
 
 use super::describe::describe;
-use super::handles::{Handles, Locked};
+use super::handles::{Handles, Locked, LockedStates};
 use super::invoke::Arguments;
 use super::load::Loaded;
 use super::objects::{Block, Objects, Refusal};
@@ -173,8 +174,10 @@ impl<'a> Attempt<'a> {
         let original = self.originals(&slots, &mut memory);
         let named = self.named(&slots);
         let mut locked = self.handles().lock(&named);
+        let foreign = self.lock_foreign(&named);
         self.check_notes(&slots, &mut locked)?;
-        self.check_rules(&slots, &mut memory)?;
+        self.check_rules(&slots, &memory)?;
+        let pattern = self.check_pattern(&slots, &memory, &mut locked)?;
         self.note_stream(&slots, named.first(), &locked);
         for &(index, kind, contents) in &described_objects {
             let (handle, objects) = self.objects(&named, &mut locked)?;
@@ -185,6 +188,11 @@ impl<'a> Attempt<'a> {
         let mut made = SmallVec::new();
         for index in 0..count {
             self.argument(index, &slots, &mut memory, &mut locked, &mut arguments, &mut made)?;
+        }
+        // A name may have got another handle since its state was locked, of which nothing has been checked.
+        let others = foreign.iter().all(|(owner, named, locked)| owner.have(named, locked));
+        if !others || !self.handles().have(&named, &locked) {
+            return Err(Refusal::Status(self.loaded.rows.statuses.not_initialized));
         }
         self.forget_notes(&slots, &mut locked);
         let value = if self.call.facts.makes {
@@ -209,6 +217,7 @@ impl<'a> Attempt<'a> {
             }
             self.note(named.first(), &slots, &mut locked)?;
             self.take_notes(&slots, &mut memory, &mut locked);
+            self.set_pattern(pattern, &slots, &mut locked);
         }
         if let Some(place) = self.call.facts.finds {
             for &(_, kind, contents) in &described_objects {
@@ -219,8 +228,43 @@ impl<'a> Attempt<'a> {
                 piece[..bytes].copy_from_slice(&found[..bytes]);
             }
         }
-        drop(locked);
-        self.answers(value, &slots, &mut memory, &original)
+        drop((locked, foreign));
+        let answers = self.answers(value, &slots, &mut memory, &original);
+        if succeeded {
+            self.free_allocated(&memory);
+        }
+        answers
+    }
+
+    /// Frees the arrays that the library has allocated for the program, whether they could be copied or not.
+    fn free_allocated(&self, memory: &Memory) {
+        for (index, parameter) in self.call.parameters.iter().enumerate() {
+            if let Kind::Allocated { .. } = parameter.kind {
+                let start = u64::from_le_bytes(memory.contents(index).try_into().unwrap_or_default());
+                // SAFETY: the call has succeeded and gave null or the address of memory of malloc's, which nobody else frees.
+                unsafe { libc::free(start as *mut _) };
+            }
+        }
+    }
+
+    /// Locks the states of other libraries' handles, so that no call changes them between the checks and the use. All calls lock
+    /// their own library's first. A library whose handles others use has none of others, so calls do not wait in a circle.
+    fn lock_foreign(&self, named: &Named) -> SmallVec<[(&'a Handles, Named, LockedStates); 1]> {
+        let mut owners = BTreeMap::<u32, Named>::new();
+        for &(kind, id) in named {
+            let Some((name, kind)) = &self.loaded.rows.handles[kind].of else { continue };
+            let Some((number, rows)) = library(name) else { continue };
+            let kind = rows.handles.iter().position(|known| known.name == *kind);
+            owners.entry(number).or_default().extend(kind.map(|kind| (kind, id)));
+        }
+        let session = self.cx.session;
+        // Without the library there are no such handles, which the call finds out.
+        let owners = owners.into_iter().filter_map(|(number, named)| {
+            let owner = &session.vendor.get(number).ok()?.handles;
+            let locked = owner.lock(&named);
+            Some((owner, named, locked))
+        });
+        owners.collect()
     }
 
     /// Notes the stream in which the call puts its work: the function's own, or that of its first handle.
@@ -653,10 +697,13 @@ impl<'a> Attempt<'a> {
                             let has = |count: i128| usize::try_from(count).ok()?.checked_mul(element.bytes());
                             let wanted = count.map_or(Some(bytes), |count| count.and_then(has));
                             let place = wanted.and_then(|wanted| place.get_mut(..wanted));
+                            let place =
+                                place.ok_or(Refusal::Status(self.loaded.rows.statuses.internal_error))?;
                             // SAFETY: a call that has succeeded gave the address of memory of malloc's, which has as many elements
-                            // as it says, and which nobody else frees.
-                            let place = place.map(|place| unsafe { take(start as *mut u8, place) });
-                            place.ok_or(Refusal::Status(self.loaded.rows.statuses.internal_error))?;
+                            // as it says, and which is not freed before the answers are put together.
+                            place.copy_from_slice(unsafe {
+                                std::slice::from_raw_parts(start as *const u8, place.len())
+                            });
                         }
                     }
                     Kind::Table(_) => {
@@ -700,19 +747,6 @@ impl<'a> Attempt<'a> {
     fn name_of(&self, kind: usize, raw: u64) -> u64 {
         let table = self.handles().kind(kind).ok().filter(|_| raw != 0);
         table.and_then(|table| table.find(|object| object.is(raw as *mut u8))).unwrap_or(0)
-    }
-}
-
-/// Copies memory of `malloc`'s and frees it.
-///
-/// # Safety
-///
-/// `start` is such memory and has as many bytes as `place`.
-unsafe fn take(start: *mut u8, place: &mut [u8]) {
-    // SAFETY: by this function's contract.
-    unsafe {
-        place.copy_from_slice(std::slice::from_raw_parts(start, place.len()));
-        libc::free(start.cast());
     }
 }
 

@@ -26,6 +26,8 @@ pub struct State {
     pub objects: Objects,
     /// Numbers by their notes (`cuda_library_rows::Notes`).
     pub notes: HashMap<usize, i64>,
+    /// A digest of the matrix for which it was made ready (`cuda_library_rows::Notes::keeps_pattern`).
+    pub pattern: Option<blake3::Hash>,
 }
 
 /// Host memory that a library uses for itself while a call runs, and maybe until the queued work is done.
@@ -65,6 +67,8 @@ impl Scratch {
 
 /// A handle's state, locked.
 pub type Locked = ArcMutexGuard<RawMutex, State>;
+/// The locked states of some handles, by kind and name.
+pub type LockedStates = SmallVec<[((usize, u64), Locked); 4]>;
 
 /// The handles of a library.
 #[derive(Debug)]
@@ -123,7 +127,7 @@ impl Handles {
     }
 
     /// Locks the states of some handles, each of them once, in an order that is the same for all calls.
-    pub fn lock(&self, wanted: &[(usize, u64)]) -> SmallVec<[((usize, u64), Locked); 4]> {
+    pub fn lock(&self, wanted: &[(usize, u64)]) -> LockedStates {
         let states = self.states.read();
         let mut found: SmallVec<[_; 4]> =
             wanted.iter().filter_map(|key| Some((*key, states.get(key)?.state.clone()))).collect();
@@ -131,6 +135,17 @@ impl Handles {
         found.sort_unstable_by_key(|(key, _)| *key);
         found.dedup_by(|(one, _), (other, _)| one == other);
         found.into_iter().map(|(key, state)| (key, state.lock_arc())).collect()
+    }
+
+    /// Returns whether these, which `lock` has given for the handles, are still their states. A state comes before its handle can be
+    /// found, so a handle that was found before this is the one with that state.
+    pub fn have(&self, wanted: &[(usize, u64)], locked: &[((usize, u64), Locked)]) -> bool {
+        let states = self.states.read();
+        wanted.iter().all(|key| {
+            let now = states.get(key).map(|known| Arc::as_ptr(&known.state));
+            let then = locked.iter().find(|(known, _)| known == key);
+            now == then.map(|(_, state)| Arc::as_ptr(Locked::mutex(state)))
+        })
     }
 
     /// Takes the names from all handles of a context, which then goes without them. What the library itself keeps of them
@@ -177,6 +192,21 @@ mod tests {
         // Returns, although the call goes on.
         handles.ended(0, 32, 0);
         assert_eq!(call.len(), 1);
+    }
+
+    #[test]
+    fn a_name_that_another_handle_got_is_noticed() {
+        let handles = Handles::new(vec![None], vec![false]);
+        handles.made(0, 32);
+        let (one, none) = (&[(0, 32)], &[(0, 48)]);
+        let call = handles.lock(&[(0, 32), (0, 48)]);
+        assert!(handles.have(one, &call) && handles.have(none, &call));
+        handles.ended(0, 32, 0);
+        assert!(!handles.have(one, &call));
+        handles.made(0, 32);
+        assert!(!handles.have(one, &call));
+        handles.made(0, 48);
+        assert!(!handles.have(none, &call), "it has come since");
     }
 
     #[test]

@@ -66,6 +66,16 @@ impl Memory {
         &mut self.bytes()[start..start + bytes]
     }
 
+    /// A piece, to read.
+    pub(super) fn contents(&self, index: usize) -> &[u8] {
+        let (start, bytes) = self.pieces[index];
+        // SAFETY: the words are plain bytes, as many, and borrowed for as long.
+        let all = unsafe {
+            std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>(), self.words.len() * ALIGNMENT)
+        };
+        &all[start..start + bytes]
+    }
+
     pub(super) fn address(&mut self, index: usize) -> u64 {
         let (start, _) = self.pieces[index];
         self.bytes()[start..].as_mut_ptr() as u64

@@ -43,6 +43,7 @@ impl Attempt<'_> {
                 state.notes.remove(&note);
             }
         }
+        self.set_pattern(None, slots, locked);
     }
 
     /// Notes what a call that has succeeded leaves.
@@ -58,6 +59,38 @@ impl Attempt<'_> {
             if let (Some(value), Some(state)) = (value, self.state_of(*handle, slots, locked)) {
                 state.notes.insert(*note, value);
             }
+        }
+    }
+
+    /// Compares the matrix of the call with that for which the handle was made ready. Returns its digest; `None` if the row speaks of
+    /// none.
+    ///
+    /// Errors: the library's status for a wrong argument.
+    pub(super) fn check_pattern(
+        &self,
+        slots: &[u64],
+        memory: &Memory,
+        locked: &mut States,
+    ) -> Result<Option<blake3::Hash>, Refusal> {
+        let notes = &self.call.notes;
+        if notes.keeps_pattern.is_none() && notes.needs_pattern.is_none() {
+            return Ok(None);
+        }
+        let pattern = self.pattern(slots, memory)?;
+        if let Some(handle) = notes.needs_pattern {
+            let known = self.state_of(handle, slots, locked).and_then(|state| state.pattern);
+            if known != Some(pattern) {
+                return Err(Refusal::Status(self.loaded.rows.statuses.invalid_value));
+            }
+        }
+        Ok(Some(pattern))
+    }
+
+    /// Remembers the matrix of the call, if its row says so.
+    pub(super) fn set_pattern(&self, pattern: Option<blake3::Hash>, slots: &[u64], locked: &mut States) {
+        let handle = self.call.notes.keeps_pattern;
+        if let Some(state) = handle.and_then(|handle| self.state_of(handle, slots, locked)) {
+            state.pattern = pattern;
         }
     }
 

@@ -9,11 +9,17 @@ use crate::worker::gpu::CudaError;
 use crate::worker::vendor::invoke::Arguments;
 use crate::worker::vendor::objects::Refusal;
 
+/// The place of the option that says from which number on METIS numbers a graph.
+const METIS_OPTION_NUMBERING: usize = 17;
+
 impl Attempt<'_> {
     /// Checks the arrays of a call.
     ///
     /// Errors: the library's status for a wrong argument.
-    pub(super) fn check_rules(&self, slots: &[u64], memory: &mut Memory) -> Result<(), Refusal> {
+    pub(super) fn check_rules(&self, slots: &[u64], memory: &Memory) -> Result<(), Refusal> {
+        let wrong = Refusal::Status(self.loaded.rows.statuses.invalid_value);
+        // The row pointers of the columns that follow.
+        let mut starts: Option<usize> = None;
         for (index, parameter) in self.call.parameters.iter().enumerate() {
             let Kind::Host(Host { check: Some(check), .. }) = &parameter.kind else { continue };
             if slots[index] != PRESENT {
@@ -23,14 +29,37 @@ impl Attempt<'_> {
                 Check::Rising { span: range, base } | Check::Below { limit: range, base } => {
                     (self.base(*base, slots)?, range.value(&|index| self.call.integer(index, slots)))
                 }
-                Check::Permutation => (0, Some(0)),
+                Check::Permutation | Check::Metis => (0, Some(0)),
             };
-            let numbers = memory.piece(index).as_chunks().0;
-            if !range.is_some_and(|range| keeps(check, numbers, base, range)) {
-                return Err(Refusal::Status(self.loaded.rows.statuses.invalid_value));
+            let numbers = memory.contents(index).as_chunks().0;
+            let mut is_good = range.is_some_and(|range| keeps(check, numbers, base, range));
+            match (check, starts) {
+                (Check::Rising { .. }, _) => starts = Some(index),
+                (Check::Below { .. }, Some(starts)) => {
+                    is_good = is_good && are_distinct(memory.contents(starts).as_chunks().0, numbers, base);
+                }
+                _ => {}
+            }
+            if !is_good {
+                return Err(wrong);
             }
         }
         Ok(())
+    }
+
+    /// A digest of the matrix of a call: its row pointers, columns and index base. A guest that finds two matrices with one digest
+    /// could exchange them, so it has all bits.
+    pub(super) fn pattern(&self, slots: &[u64], memory: &Memory) -> Result<blake3::Hash, Refusal> {
+        let mut hasher = blake3::Hasher::new();
+        for (index, parameter) in self.call.parameters.iter().enumerate() {
+            let Kind::Host(Host { check: Some(check), .. }) = &parameter.kind else { continue };
+            let (Check::Rising { base, .. } | Check::Below { base, .. }) = check else { continue };
+            let contents = memory.contents(index);
+            hasher.update(&self.base(*base, slots)?.to_le_bytes());
+            hasher.update(&(contents.len() as u64).to_le_bytes());
+            hasher.update(contents);
+        }
+        Ok(hasher.finalize())
     }
 
     /// The index base of a matrix descriptor (`cusparseIndexBase_t`); 0 without one.
@@ -47,7 +76,9 @@ impl Attempt<'_> {
         arguments.integer(descriptor);
         // SAFETY: cuSPARSE's function takes a descriptor, which the call keeps alive, and returns the number in it.
         let base = unsafe { arguments.call(address) } as u32;
-        Ok(i128::from(base.min(1)))
+        // The library would take others as they are, or as one of these.
+        let is_known = base <= 1;
+        is_known.then_some(base.into()).ok_or(Refusal::Status(self.loaded.rows.statuses.invalid_value))
     }
 }
 
@@ -61,6 +92,11 @@ fn keeps(check: &Check, numbers: &[[u8; 4]], base: i128, range: i128) -> bool {
             ends.is_none_or(|ends| ends == (base, base + range)) && values.is_sorted()
         }
         Check::Below { .. } => values.all(|value| (base..base + range).contains(&value)),
+        Check::Metis => {
+            let numbering = numbers.as_flattened().as_chunks().0.get(METIS_OPTION_NUMBERING);
+            // -1 is what METIS does without the option.
+            numbering.is_none_or(|bytes| matches!(i64::from_le_bytes(*bytes), 0 | -1))
+        }
         Check::Permutation => {
             let mut seen = vec![false; numbers.len()];
             values.all(|value| {
@@ -69,6 +105,25 @@ fn keeps(check: &Check, numbers: &[[u8; 4]], base: i128, range: i128) -> bool {
             })
         }
     }
+}
+
+/// Returns whether no column occurs twice in a row, given row pointers that rise and columns, both from the index base on: libraries
+/// have room for as many elements of a row as it has columns.
+fn are_distinct(starts: &[[u8; 4]], columns: &[[u8; 4]], base: i128) -> bool {
+    let place = |start: &[u8; 4]| usize::try_from(i128::from(i32::from_le_bytes(*start)) - base).ok();
+    let mut sorted: Vec<i32> = Vec::new();
+    starts.windows(2).all(|ends| {
+        let range = place(&ends[0]).zip(place(&ends[1]));
+        let Some(row) = range.and_then(|(start, end)| columns.get(start..end)) else { return false };
+        let row = row.iter().map(|bytes| i32::from_le_bytes(*bytes));
+        // Most programs' columns rise, so that nothing has to be sorted.
+        row.clone().is_sorted_by(|one, next| one < next) || {
+            sorted.clear();
+            sorted.extend(row);
+            sorted.sort_unstable();
+            sorted.is_sorted_by(|one, next| one < next)
+        }
+    })
 }
 
 #[cfg(test)]
@@ -101,6 +156,28 @@ mod tests {
         assert!(kept(&order, &[2, 0, 1], 0, 0));
         for bad in [&[0, 0, 1][..], &[1, 2, 3], &[-1, 0, 1]] {
             assert!(!kept(&order, bad, 0, 0), "{bad:?}");
+        }
+    }
+    #[test]
+    fn a_column_occurs_once_in_a_row() {
+        let are = |starts: &[i32], columns: &[i32], base: i128| {
+            let [starts, columns] = [starts, columns]
+                .map(|numbers| numbers.iter().map(|number| number.to_le_bytes()).collect::<Vec<_>>());
+            are_distinct(&starts, &columns, base)
+        };
+        assert!(are(&[0, 2, 2, 4], &[0, 1, 1, 0], 0) && are(&[1, 3, 4], &[2, 1, 1], 1) && are(&[], &[], 0));
+        assert!(!are(&[0, 2], &[1, 1], 0) && !are(&[0, 1, 4], &[0, 2, 0, 2], 0) && !are(&[1, 3], &[1, 1], 1));
+        assert!(!are(&[0, 3], &[0, 1], 0), "behind the columns");
+    }
+
+    #[test]
+    fn metis_numbers_from_0() {
+        for (numbering, good) in [(0_i64, true), (-1, true), (1, false), (1 << 32, false), (i64::MIN, false)]
+        {
+            let mut options = [-1_i64; 40];
+            options[17] = numbering;
+            let bytes: Vec<u8> = options.iter().flat_map(|option| option.to_le_bytes()).collect();
+            assert_eq!(keeps(&Check::Metis, bytes.as_chunks().0, 0, 0), good, "{numbering}");
         }
     }
 }
