@@ -9,6 +9,7 @@ use std::sync::{Arc, RwLock};
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 
+use crate::daemon::gpu_exists;
 use crate::program::Programs;
 use crate::stack::Stack;
 
@@ -40,6 +41,19 @@ impl Suite {
             let _with_others = PROCESSORS.read();
             body(kit)
         });
+    }
+
+    /// Adds a test that looks at the free memory of a GPU, where there is one: then no other test of the level runs beside it.
+    pub fn test_alone_on_gpu(
+        &mut self,
+        name: impl Into<String>,
+        body: impl FnOnce(&Kit) -> Result<()> + Send + 'static,
+    ) {
+        if gpu_exists() {
+            self.test_alone(name, body);
+        } else {
+            self.test(name, body);
+        }
     }
 
     /// Adds a test that compares speeds: no other test of the level runs beside it.

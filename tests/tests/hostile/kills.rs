@@ -61,7 +61,7 @@ struct Baseline {
 }
 
 pub fn collect(suite: &mut Suite) {
-    suite.test("kills::at_random_moments", kills_at_random_moments);
+    suite.test_alone_on_gpu("kills::at_random_moments", kills_at_random_moments);
 }
 
 fn number(variable: &str, otherwise: u64) -> Result<u64> {

@@ -43,7 +43,7 @@ const FILLING: f64 = 0.4;
 const FLAT: f64 = 4096.0;
 
 pub fn collect(suite: &mut Suite) {
-    suite.test("soak::memory_stays_flat", memory_stays_flat);
+    suite.test_alone_on_gpu("soak::memory_stays_flat", memory_stays_flat);
 }
 
 fn memory_stays_flat(kit: &Kit) -> Result<()> {

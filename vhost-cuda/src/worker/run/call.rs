@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use virtio_cuda_protocol::cuda::{ContextId, GraphId, GraphNodeId, LaunchShape};
 
+use super::cores;
 use super::marks::Mark;
 use super::new_lane::NewLane;
-use super::prepared::Prepared;
+use super::prepared::{self, Prepared};
 use super::resolve::Resolve;
 use super::signal::{self, Signal};
 use crate::metrics::statistics::Counter;
@@ -139,9 +140,10 @@ impl<'c> CallContext<'c> {
             && !session.graphs.is_capturing()
     }
     /// Returns whether work that the calls before this one have queued may be waited for by [`Signal`]. Not where the work may be
-    /// done already: then the driver knows that at once.
+    /// done already: then the driver knows that at once. Nor where many threads wait: each word is one more command for the GPU.
     pub fn may_signal_queued(&self) -> bool {
-        self.thread.at_once && self.thread.queued && self.may_signal(0)
+        let few = cores::awake() <= prepared::MOST_AWAKE;
+        few && self.thread.at_once && self.thread.queued && self.may_signal(0)
     }
     /// Returns whether a launch of that shape may be prepared.
     ///

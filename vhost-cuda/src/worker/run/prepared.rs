@@ -29,7 +29,7 @@ pub const VARIABLE: &str = "VHOST_CUDA_PREPARE";
 /// Making a graph takes 30 us, and a launch of it 1.3 us less than a plain one.
 const DEFAULT_AFTER: u32 = 32;
 /// Executors that are awake, at most.
-const MOST_AWAKE: usize = 2;
+pub const MOST_AWAKE: usize = 2;
 /// Graphs of a worker, at most: each takes a tenth of a megabyte of the GPU.
 const MOST_READY: usize = 128;
 /// Functions and streams whose launches an executor counts.
