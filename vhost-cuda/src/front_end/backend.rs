@@ -103,8 +103,10 @@ impl Backend {
             let _ = vring.disable_notification();
             while let Some(chain) = next_chain(vring, memory) {
                 let head = chain.head_index();
-                let (request, slot) = request::parse(memory, chain);
-                let chain = ring.accept(vring, memory.clone(), head, slot);
+                // A chain may name memory that the front-end has added since the last one.
+                let memory = self.device.memory().unwrap_or_else(|| memory.clone());
+                let (request, slot) = request::parse(&memory, chain);
+                let chain = ring.accept(vring, memory, head, slot);
                 self.device.handle(request, chain);
                 if !ring.goes_on() {
                     return;
