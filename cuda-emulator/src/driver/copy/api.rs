@@ -141,8 +141,11 @@ fn memcpy_peer(
     from_context: CUcontext,
     bytes: usize,
 ) -> CuResult<()> {
-    context::usable(to_context)?;
-    context::usable(from_context)?;
+    let (to_context, from_context) = (context::usable(to_context)?, context::usable(from_context)?);
+    if !std::sync::Arc::ptr_eq(&to_context, &from_context) {
+        // It begins when all that was issued to either device is done.
+        context::wait_all_idle();
+    }
     memcpy_dtod(to, from, bytes)
 }
 
