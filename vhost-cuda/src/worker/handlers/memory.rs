@@ -333,8 +333,7 @@ pub fn cuStreamSynchronize(cx: &mut CallContext<'_>, stream: StreamId) -> CuResu
     if cx.session.freed_in_order.swap(false, Ordering::Relaxed) || !cx.may_signal_queued() {
         return cx.gpu().cuStreamSynchronize(stream);
     }
-    let epoch = cx.session.contexts.epoch();
-    cx.thread.signal.wait(&cx.session.gpu, epoch, stream)
+    cx.wait_by_signal(stream)
 }
 
 /// Copies between any two ranges of the session, in stream order, and waits for it. Windows that adjoin count as one
@@ -371,8 +370,7 @@ pub fn memcpy_wait(
     };
     // After an error, too: pieces before it may be under way.
     let waited = if copied.is_ok() && signals {
-        let epoch = cx.session.contexts.epoch();
-        cx.thread.signal.wait(&cx.session.gpu, epoch, stream)
+        cx.wait_by_signal(stream)
     } else {
         cx.gpu().cuStreamSynchronize(stream)
     };

@@ -145,6 +145,10 @@ impl<'c> CallContext<'c> {
         let few = cores::awake() <= prepared::MOST_AWAKE;
         few && self.thread.at_once && self.thread.queued && self.may_signal(0)
     }
+    /// Waits for a stream of the current context by [`Signal`].
+    pub fn wait_by_signal(&mut self, stream: CUstream) -> CuResult<()> {
+        self.thread.signal.wait(&self.session.gpu, self.session.contexts.epoch(), stream)
+    }
     /// Returns whether a launch of that shape may be prepared.
     ///
     /// A capture that another thread begins at this moment on the same stream is a race of the program.

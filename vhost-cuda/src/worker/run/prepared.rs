@@ -75,16 +75,11 @@ impl Preparing {
     /// To be called after a call with these facts.
     pub fn after(&self, facts: Facts) {
         if facts.makes_launches_special() {
-            self.stop();
+            self.special.store(true, Ordering::Relaxed);
         }
         if facts.is_change_of_launches() {
             self.changed();
         }
-    }
-
-    /// No launch is prepared from now on.
-    pub fn stop(&self) {
-        self.special.store(true, Ordering::Relaxed);
     }
 
     /// What launches do has changed: graphs that were made before are not used any more.
@@ -161,55 +156,34 @@ impl Prepared {
             used: false,
         });
         entry.used = true;
-        match &mut entry.state {
-            State::Plain => false,
-            State::Ready(kernel) => {
-                let code = code_of(request.code);
-                match gpu.launch_one_kernel(kernel, code, request.launch, request.stream.1) {
-                    Ok(()) => true,
-                    Err(error) => {
-                        debug!("a prepared launch is made plain: {error}");
-                        self.make_plain(gpu, key);
-                        false
-                    }
-                }
+        if let State::Counted(count) = &mut entry.state {
+            *count += 1;
+            if *count < preparing.after {
+                return false;
             }
-            State::Counted(count) => {
-                *count += 1;
-                *count >= preparing.after && self.prepare(gpu, key, context, request)
+            let more = |ready: usize| (ready < MOST_READY).then_some(ready + 1);
+            if READY.try_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+                self.sweep(gpu);
+                return false;
             }
+            let made = with_capture_relaxed(gpu, || make(gpu, context, request));
+            debug!("a function is prepared: {:?}", made.as_ref().map(drop));
+            entry.state = made.map_or_else(
+                |_| {
+                    READY.fetch_sub(1, Ordering::Relaxed);
+                    State::Plain
+                },
+                State::Ready,
+            );
         }
-    }
-
-    /// Makes a graph, if there is room for one, and launches it.
-    fn prepare(&mut self, gpu: &Driver, key: Key, context: &Weak<Object>, request: &Request<'_>) -> bool {
-        let more = |ready: usize| (ready < MOST_READY).then_some(ready + 1);
-        if READY.try_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            self.sweep(gpu);
-            return false;
-        }
-        let (stream, code) = (request.stream.1, code_of(request.code));
-        let made = with_capture_relaxed(gpu, || make(gpu, context, request)).inspect_err(|_| {
-            READY.fetch_sub(1, Ordering::Relaxed);
-        });
-        let launched = match &made {
-            Ok(kernel) => gpu.launch_one_kernel(kernel, code, request.launch, stream),
-            Err(error) => Err(*error),
-        };
-        debug!("a function is prepared: {launched:?}");
-        if let Some(entry) = self.entries.get_mut(&key) {
-            entry.state = made.map_or(State::Plain, State::Ready);
-        }
-        if launched.is_err() {
-            self.make_plain(gpu, key);
-        }
-        launched.is_ok()
-    }
-
-    fn make_plain(&mut self, gpu: &Driver, key: Key) {
-        if let Some(entry) = self.entries.get_mut(&key) {
+        let State::Ready(kernel) = &entry.state else { return false };
+        let code = code_of(request.code);
+        let launched = gpu.launch_one_kernel(kernel, code, request.launch, request.stream.1);
+        if let Err(error) = launched {
+            debug!("a prepared launch is made plain: {error}");
             end(gpu, entry);
         }
+        launched.is_ok()
     }
 
     /// Ends what was not used since the last sweep, if that was long ago.

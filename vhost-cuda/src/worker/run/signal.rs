@@ -139,8 +139,11 @@ impl Signal {
                 Ok(()) if self.arrives() => return Ok(()),
                 Ok(()) => {}
                 Err(error) => {
+                    // The error of earlier work is that of the wait.
+                    gpu.cuStreamSynchronize(stream)?;
                     debug!("the GPU cannot write a word: {error:?}");
                     self.refused = true;
+                    return Ok(());
                 }
             }
         }
