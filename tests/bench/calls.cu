@@ -7,6 +7,7 @@
 //   calls --first-call                                           the first call of a process, and nothing else
 
 #include "buffers.h"
+#include "libraries.h"
 #include "managed.h"
 #include "measure.h"
 #include "threads.h"
@@ -327,6 +328,7 @@ int main(int argc, char **argv) {
     calls(effort);
     graphs(effort);
     threads(effort.loop, effort.limit);
+    libraries(effort.budget, effort.loop / 2, effort.limit);
     if (effort.max_copy >= 256 << 20) {
         managed(1 << 30, 1 << 30, 20, 5);
     } else {
