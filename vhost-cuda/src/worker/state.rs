@@ -328,6 +328,7 @@ impl SessionState {
     /// Destroys all objects, so that nothing refers to the session any more. No call may run.
     pub fn end_everything(&self) {
         let contexts = self.contexts.lock().take_all();
+        self.contexts.changed();
         for (name, context) in &contexts {
             context.close();
             self.close_context(*name);

@@ -15,14 +15,15 @@ pub fn cuLaunchKernel(
     stream: StreamId,
     shape: LaunchShape,
 ) -> CuResult<()> {
-    let code = cx.session.objects.functions.get(function.0)?;
-    let raw = cx.held().keep(code.clone());
+    let (gpu, session) = (cx.gpu(), cx.session);
+    let functions = &session.objects.functions;
+    let raw = cx.held().named(functions, function.0)?.raw();
     let handle = cx.resolve(stream)?;
     let launch = cx.resolve(words::launch(shape))?;
-    let (gpu, session) = (cx.gpu(), cx.session);
     if cx.may_prepare(&shape)
-        && let Some((prepared, context)) = cx.thread.prepared()
+        && let (held, prepared, Some(context)) = cx.thread.for_launch()
     {
+        let code = held.named(functions, function.0)?;
         let request = Request { code: &code, stream: (stream, handle), launch: &launch };
         if prepared.launch(gpu, &session.preparing, context, &request) {
             return Ok(());

@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, MutexGuard};
 use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE};
 
-use super::Object;
+use super::{Object, revoke_contexts};
 use crate::worker::gpu::{CUcontext, CuResult, CudaError};
 
 /// Most contexts of a session that have names, parts of a device (green contexts) included.
@@ -141,9 +141,10 @@ impl Contexts {
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
-    /// Notes a change; to be called with the lock held.
+    /// Notes a change; to be called with the lock held, before what has lost its name is destroyed.
     pub fn changed(&self) {
         self.epoch.fetch_add(1, Ordering::Release);
+        revoke_contexts();
     }
     /// The driver has destroyed the context that was named `name`, and nothing counts by that any more.
     pub fn ended(&self, name: u64) {

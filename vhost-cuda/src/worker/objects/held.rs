@@ -16,7 +16,9 @@ use std::sync::Arc;
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use smallvec::SmallVec;
 
-use super::Object;
+use super::recent::{InUse, Recent};
+use super::{Object, Table};
+use crate::worker::gpu::CuResult;
 
 /// A lock that calls hold while they use what CUDA wants to be used by one thread at a time.
 pub type Exclusive = Arc<Mutex<()>>;
@@ -35,6 +37,7 @@ const FEW: usize = 4;
 #[derive(Default)]
 pub struct Held {
     objects: RefCell<SmallVec<[Arc<Object>; FEW]>>,
+    recent: Recent,
     captures: RefCell<Option<Guard>>,
     families: RefCell<SmallVec<[Guard; 1]>>,
     exec: RefCell<Option<Guard>>,
@@ -52,6 +55,43 @@ impl Held {
         let raw = object.raw();
         self.objects.borrow_mut().push(object);
         raw
+    }
+
+    /// Looks an object up in a table, and keeps it until the call is done.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
+    pub fn named(&self, table: &Table, id: u64) -> CuResult<InUse<'_>> {
+        let key = table.key(id);
+        match self.recent.find(key) {
+            Some(object) => Ok(object),
+            None => {
+                Ok(self.recent.enter(key, table.get(id)?).unwrap_or_else(|object| self.keep_object(object)))
+            }
+        }
+    }
+
+    /// Keeps the context of that name and number of changes, if it was current in the call before.
+    pub fn context(&self, name: u64, epoch: u64) -> bool {
+        self.recent.find_context((epoch as usize, name)).is_some()
+    }
+
+    /// Keeps the context of that name and number of changes. `stands` says whether there was no change since.
+    pub fn keep_context(
+        &self,
+        name: u64,
+        epoch: u64,
+        object: Arc<Object>,
+        stands: impl FnOnce() -> bool,
+    ) -> InUse<'_> {
+        let entered = self.recent.enter_context((epoch as usize, name), object, |_| stands());
+        entered.unwrap_or_else(|object| self.keep_object(object))
+    }
+
+    fn keep_object(&self, object: Arc<Object>) -> InUse<'_> {
+        // SAFETY: the reference stays until `release`, for which nothing may borrow this value.
+        let in_use = unsafe { InUse::kept_elsewhere(&object) };
+        self.keep::<u8>(object);
+        in_use
     }
 
     /// Returns whether the call holds this lock.
@@ -123,6 +163,7 @@ impl Held {
         self.families.get_mut().clear();
         *self.captures.get_mut() = None;
         self.objects.get_mut().clear();
+        self.recent.done();
     }
 }
 

@@ -10,6 +10,7 @@ pub(super) mod lifecycle;
 mod link_thread;
 pub(super) mod linker;
 mod object;
+mod recent;
 pub(super) mod resources;
 mod user_objects;
 
@@ -21,6 +22,7 @@ use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
 pub use held::{Exclusive, Held, exclusive};
 pub use object::{Destroyer, Object};
+pub use recent::revoke_contexts;
 pub use user_objects::UserObjects;
 
 use super::gpu::{CuResult, CudaError};
@@ -55,6 +57,11 @@ impl Table {
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn get(&self, id: u64) -> CuResult<Arc<Object>> {
         self.entries.read().get(&id).and_then(Clone::clone).ok_or(CudaError::INVALID_HANDLE)
+    }
+
+    /// What names an object of this table among those of all tables.
+    fn key(&self, id: u64) -> recent::Key {
+        (std::ptr::from_ref(self).addr(), id)
     }
 
     /// The name of an object that `wanted` picks.
@@ -95,6 +102,7 @@ impl Table {
         let object = entries.get_mut(&id).and_then(Option::take).ok_or(CudaError::INVALID_HANDLE)?;
         // With the table locked: nothing that is made from it gets a name after what was made before loses its own.
         object.close();
+        recent::revoke(self.key(id), &object);
         Ok(object)
     }
 
@@ -110,9 +118,10 @@ impl Table {
     #[must_use]
     pub fn take(&self, dead: impl Fn(&Object) -> bool) -> Vec<Arc<Object>> {
         let mut gone = Vec::new();
-        self.entries.write().retain(|_, entry| {
+        self.entries.write().retain(|id, entry| {
             let Some(object) = entry.take_if(|object| dead(object)) else { return true };
             object.close();
+            recent::revoke(self.key(*id), &object);
             gone.push(object);
             gone.last().is_some_and(|object| object.has_name_to_free())
         });

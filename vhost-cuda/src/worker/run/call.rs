@@ -70,7 +70,10 @@ impl ThreadState {
         self.current = None;
         let object = if context.0 == 0 { None } else { Some(session.contexts.get(context)?.object) };
         let weak = object.as_ref().map(Arc::downgrade);
-        let raw = object.map_or(std::ptr::null_mut(), |object| self.held.keep(object));
+        let stands = || session.contexts.epoch() == epoch;
+        let raw = object.map_or(std::ptr::null_mut(), |object| {
+            self.held.keep_context(context.0, epoch, object, stands).raw()
+        });
         session.gpu.cuCtxSetCurrent(raw)?;
         self.current = Some((context, epoch, weak));
         Ok(())
@@ -81,15 +84,17 @@ impl ThreadState {
         match &self.current {
             Some((name, then, object)) if (*name, *then) == (context, epoch) => match object {
                 None => true,
+                Some(_) if self.held.context(context.0, epoch) => true,
                 Some(object) => object.upgrade().map(|object| self.held.keep::<u8>(object)).is_some(),
             },
             _ => false,
         }
     }
 
-    /// The prepared launches, and the current context, which the call keeps.
-    pub fn prepared(&mut self) -> Option<(&mut Prepared, &Weak<Object>)> {
-        Some((&mut self.prepared, self.current.as_ref()?.2.as_ref()?))
+    /// What the call uses, the prepared launches, and the current context, which the call keeps.
+    pub fn for_launch(&mut self) -> (&Held, &mut Prepared, Option<&Weak<Object>>) {
+        let context = self.current.as_ref().and_then(|(_, _, context)| context.as_ref());
+        (&self.held, &mut self.prepared, context)
     }
 
     /// Something else may be current now.
@@ -154,7 +159,7 @@ impl<'c> CallContext<'c> {
     /// A capture that another thread begins at this moment on the same stream is a race of the program.
     pub fn may_prepare(&self, shape: &LaunchShape) -> bool {
         let session = self.session;
-        session.preparing.may_prepare(shape)
+        session.preparing.may_prepare(shape, self.thread.queued)
             && !session.code.may_launch()
             && !session.graphs.is_capturing()
             && !session.trace.is_active()
@@ -171,7 +176,7 @@ impl<'c> CallContext<'c> {
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn keep<T>(&self, table: &Table, id: u64) -> CuResult<*mut T> {
-        Ok(self.held().keep(table.get(id)?))
+        Ok(self.held().named(table, id)?.raw())
     }
     /// The driver's graph, which the call has for itself. See [`crate::worker::objects::graphs`].
     ///

@@ -31,18 +31,20 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
     let mut results = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut results);
     let opcode = Opcode::from_u32(header.opcode);
-    let (printed, begun) = (session.output.so_far(opcode), session.unwaited.so_far());
+    let waits_for_all = opcode == Some(Opcode::cuCtxSynchronize);
+    let printed = session.output.so_far(opcode);
+    let begun = waits_for_all.then(|| session.unwaited.so_far());
     let copies = matches!(cx.bulk_in, BulkIn::Pages(_))
         || matches!(cx.bulk_out, BulkOut::Pages(_))
         || opcode == Some(Opcode::memcpy_wait);
     let copying = copies.then(Instant::now);
     let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
     count(session, opcode);
-    if let Some(begun) = copying {
-        cx.thread.copied = begun.elapsed();
+    if let Some(since) = copying {
+        cx.thread.copied = since.elapsed();
         session.copy_time.add(cx.thread.copied);
     }
-    if opcode == Some(Opcode::cuCtxSynchronize) && outcome.is_ok() && session.contexts.is_only_one() {
+    if let Some(begun) = begun.filter(|_| outcome.is_ok() && session.contexts.is_only_one()) {
         session.unwaited.end(begun);
     }
     let used = if outcome.is_ok() { writer.used() } else { 0 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counts the calls whose effects nobody has waited for.
+//! Knows whether there are calls whose effects nobody has waited for.
 
-use virtio_cuda_ring::Outstanding;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The code that a call runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,11 +12,57 @@ pub enum Runs {
     Other,
 }
 
+/// Whether calls of one sort have not ended. Time is divided into periods, of which a thread that waits for all calls begins a
+/// new one; what is known is the last period with a call, and the last one that was waited for. So a call changes nothing unless
+/// it is the first of its period: all executors come here with each launch, and a number that each of them counted up would go
+/// from processor to processor.
+#[derive(Debug)]
+struct Calls {
+    period: AtomicU64,
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self { period: AtomicU64::new(1), begun: AtomicU64::new(0), ended: AtomicU64::new(0) }
+    }
+}
+
+impl Calls {
+    /// A call was made. If a period ends after this looks at it, whoever waits then waits for the call, too.
+    fn count(&self) {
+        let period = self.period.load(Ordering::SeqCst);
+        if self.begun.load(Ordering::SeqCst) < period {
+            self.begun.fetch_max(period, Ordering::SeqCst);
+        }
+    }
+
+    /// Ends a period that has a call. Answers the last period that has ended.
+    fn so_far(&self) -> u64 {
+        let period = self.period.load(Ordering::SeqCst);
+        if self.begun.load(Ordering::SeqCst) < period {
+            return period - 1;
+        }
+        self.period.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn end(&self, so_far: u64) {
+        if self.ended.load(Ordering::SeqCst) < so_far {
+            self.ended.fetch_max(so_far, Ordering::SeqCst);
+        }
+    }
+
+    fn is_none(&self) -> bool {
+        self.begun.load(Ordering::SeqCst) <= self.ended.load(Ordering::SeqCst)
+    }
+}
+
 /// Calls of a session that have not ended.
 #[derive(Debug, Default)]
 pub struct OutstandingCalls {
-    code: Outstanding,
-    others: Outstanding,
+    code: Calls,
+    others: Calls,
 }
 
 /// The calls that had been counted at some moment. By default, no calls.
@@ -32,12 +78,12 @@ impl OutstandingCalls {
         SoFar { code: self.code.so_far(), others: self.others.so_far() }
     }
 
-    /// Counts a call. To be called after it: a call of another thread that waits meanwhile would otherwise end it.
+    /// Notes a call. To be called after it: a call of another thread that waits meanwhile would otherwise end it.
     pub fn count(&self, runs: Runs) {
         match runs {
-            Runs::LoadedCode => self.code.begin(),
-            Runs::Other => self.others.begin(),
-        };
+            Runs::LoadedCode => self.code.count(),
+            Runs::Other => self.others.count(),
+        }
     }
 
     /// Ends all calls of `so_far`.
@@ -72,5 +118,49 @@ mod tests {
         calls.end(so_far);
         calls.end(SoFar::default());
         assert!(!calls.is_none(true), "it came later");
+    }
+
+    #[test]
+    fn a_period_without_calls_goes_on() {
+        let calls = Calls::default();
+        let before = calls.so_far();
+        assert_eq!(calls.so_far(), before);
+        calls.count();
+        let first = calls.so_far();
+        calls.count();
+        calls.count();
+        calls.end(before);
+        calls.end(first);
+        assert!(!calls.is_none(), "two came in the period after it");
+        calls.end(calls.so_far());
+        assert!(calls.is_none());
+    }
+
+    /// Threads make calls, numbered, and some wait for all that were made. A call that counts as ended was waited for.
+    #[test]
+    fn no_call_counts_as_ended_before_it_was_waited_for() {
+        let (calls, made, waited) = (Calls::default(), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..3_u32 {
+                let (calls, made, waited) = (&calls, &made, &waited);
+                scope.spawn(move || {
+                    for round in 0..20_000_u32 {
+                        if round % 3 == thread {
+                            let so_far = calls.so_far();
+                            waited.fetch_max(made.load(Ordering::SeqCst), Ordering::SeqCst);
+                            calls.end(so_far);
+                            continue;
+                        }
+                        let number = made.fetch_add(1, Ordering::SeqCst) + 1;
+                        calls.count();
+                        if calls.is_none() {
+                            assert!(waited.load(Ordering::SeqCst) >= number);
+                        }
+                    }
+                });
+            }
+        });
+        calls.end(calls.so_far());
+        assert!(calls.is_none());
     }
 }

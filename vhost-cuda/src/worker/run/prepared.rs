@@ -28,8 +28,11 @@ use crate::worker::objects::{Kind, Object};
 pub const VARIABLE: &str = "VHOST_CUDA_PREPARE";
 /// Making a graph takes 30 us, and a launch of it 1.3 us less than a plain one.
 const DEFAULT_AFTER: u32 = 32;
-/// Executors that are awake, at most.
+/// Executors that are awake, at most, where a thread launches one kernel after the other. More of them wait for the driver's
+/// lock, which it holds for longer than for plain launches.
 pub const MOST_AWAKE: usize = 2;
+/// The same where a thread waits between its launches, and so leaves the lock to others.
+const MOST_AWAKE_THAT_WAIT: usize = 4;
 /// Graphs of a worker, at most: each takes a tenth of a megabyte of the GPU.
 const MOST_READY: usize = 128;
 /// Functions and streams whose launches an executor counts.
@@ -64,12 +67,14 @@ impl Preparing {
         self.after > 0
     }
 
-    /// Returns whether a launch of that shape may be prepared, as far as this module knows.
-    pub fn may_prepare(&self, shape: &LaunchShape) -> bool {
+    /// Returns whether a launch of that shape may be prepared, as far as this module knows. `behind_work`: the thread has not
+    /// waited since its last one.
+    pub fn may_prepare(&self, shape: &LaunchShape, behind_work: bool) -> bool {
+        let most = if behind_work { MOST_AWAKE } else { MOST_AWAKE_THAT_WAIT };
         self.is_wanted()
             && (shape.flags, shape.cluster) == (0, [0; 3])
             && !self.special.load(Ordering::Relaxed)
-            && cores::awake() <= MOST_AWAKE
+            && cores::awake() <= most
     }
 
     /// To be called after a call with these facts.
