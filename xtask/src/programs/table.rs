@@ -15,6 +15,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("libraries.py", include_str!("../../../tests/programs/libraries.py")),
     ("training.py", include_str!("../../../tests/programs/training.py")),
     ("decoding.py", include_str!("../../../tests/programs/decoding.py")),
+    ("distributed.py", include_str!("../../../tests/programs/distributed.py")),
     ("models.py", include_str!("../../../tests/programs/models.py")),
     ("inductor.py", include_str!("../../../tests/programs/inductor.py")),
     ("cupy_suite.py", include_str!("../../../tests/programs/cupy_suite.py")),
