@@ -7,7 +7,7 @@ use cuda_library_rows::block::{MAX_TEXT, SLOT, padded};
 use cuda_library_rows::{Answer, Direction, Kind, Number};
 
 use super::{Answers, Attempt, Memory, Originals};
-use crate::worker::vendor::objects::Refusal;
+use crate::worker::vendor::refusal::Refusal;
 
 impl Attempt<'_> {
     pub(super) fn answers(

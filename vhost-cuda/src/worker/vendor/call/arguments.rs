@@ -12,7 +12,7 @@ use super::{Attempt, Memory};
 use crate::worker::gpu::CudaError;
 use crate::worker::vendor::handles::Locked;
 use crate::worker::vendor::invoke::Arguments;
-use crate::worker::vendor::objects::Refusal;
+use crate::worker::vendor::refusal::Refusal;
 
 impl<'a> Attempt<'a> {
     /// Adds the argument of the parameter of that index.

@@ -10,8 +10,9 @@ use smallvec::SmallVec;
 use super::{Answers, Attempt, Memory};
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::{Object, Reserved};
-use crate::worker::vendor::invoke::Arguments;
-use crate::worker::vendor::objects::{Block, Refusal};
+use crate::worker::vendor::invoke::call_with_integers;
+use crate::worker::vendor::objects::Block;
+use crate::worker::vendor::refusal::Refusal;
 
 /// A handle that a call makes.
 pub(super) struct New<'a> {
@@ -84,11 +85,9 @@ impl Attempt<'_> {
     fn keep(&self, kind: usize, id: u64, reserved: Reserved<'_>, raw: *mut u8) -> CuResult<()> {
         let object = match self.handles().end(kind) {
             Some(end) => self.cx.made_in(self.cx.home_of(), raw, move |_, raw| {
-                let mut arguments = Arguments::new();
-                arguments.integer(raw as u64);
                 // SAFETY: the library's function that destroys a handle of this kind, which nothing uses any more.
-                let status = unsafe { arguments.call(end) };
-                if status as u32 == 0 { Ok(()) } else { Err(CudaError::UNKNOWN) }
+                let status = unsafe { call_with_integers(end, &[raw as u64]) };
+                if status == Some(0) { Ok(()) } else { Err(CudaError::UNKNOWN) }
             }),
             None => Object::new(raw).in_context(self.cx.home_of()),
         };
@@ -104,14 +103,17 @@ impl Attempt<'_> {
         // Without the call below the library may still use it, so it stays then.
         let block = ManuallyDrop::new(block);
         let object = self.cx.made_in(self.cx.home_of(), place, move |_, place| {
-            let status = end.map_or(statuses.success, |end| {
-                let mut arguments = Arguments::new();
-                arguments.integer(place as u64);
+            let status = match end {
+                None => Some(statuses.success),
                 // SAFETY: the library's function that destroys a handle of this kind, which nothing uses any more.
-                unsafe { arguments.call(end) as i32 }
-            });
+                Some(end) => unsafe { call_with_integers(end, &[place as u64]) },
+            };
             drop(ManuallyDrop::into_inner(block));
-            if statuses.is_good(status) { Ok(()) } else { Err(CudaError::UNKNOWN) }
+            if status.is_some_and(|status| statuses.is_good(status)) {
+                Ok(())
+            } else {
+                Err(CudaError::UNKNOWN)
+            }
         });
         self.handles().made(kind, id);
         self.cx.fill(reserved, object)
@@ -132,17 +134,17 @@ impl Attempt<'_> {
                 chosen => chosen,
             };
             let status = match (raw, end) {
-                (0, _) | (_, 0) => statuses.success,
-                _ => {
-                    let mut arguments = Arguments::new();
-                    arguments.integer(raw);
-                    // SAFETY: a function of the library that destroys a handle of this kind, which nothing uses any more.
-                    unsafe { arguments.call(end) as i32 }
-                }
+                (0, _) | (_, 0) => Some(statuses.success),
+                // SAFETY: a function of the library that destroys a handle of this kind, which nothing uses any more.
+                _ => unsafe { call_with_integers(end, &[raw]) },
             };
             // Nobody fills it in after that.
             drop(ManuallyDrop::into_inner(late));
-            if statuses.is_good(status) { Ok(()) } else { Err(CudaError::UNKNOWN) }
+            if status.is_some_and(|status| statuses.is_good(status)) {
+                Ok(())
+            } else {
+                Err(CudaError::UNKNOWN)
+            }
         });
         self.cx.fill(reserved, object)
     }
