@@ -7,8 +7,8 @@ use std::ffi::c_int;
 use cublaslt_descriptors::objects::{Kind, SPARSITY};
 
 use super::check_handle;
+use super::matrix::Matrix;
 use super::product::Product;
-use super::sparse::Matrix;
 use crate::cusparse::{INVALID_VALUE, NOT_SUPPORTED, Status, status};
 
 /// `CUSPARSELT_MATMUL_ALG_CONFIG_ID`
