@@ -223,24 +223,6 @@ pub unsafe extern "C" fn cusparseLtMatmulPlanInit(
     status(make())
 }
 
-/// Functions that destroy objects.
-macro_rules! destroyers {
-    ($($kind:literal: $name:ident;)*) => { $(
-        /// Destroys an object.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(object: u64) -> Status {
-            // SAFETY: the caller gives an object of this kind, or null.
-            status(Kind::named($kind).and_then(|kind| unsafe { kind.destroy(object) }))
-        }
-    )* };
-}
-
-destroyers! {
-    "mat": cusparseLtMatDescriptorDestroy;
-    "selection": cusparseLtMatmulAlgSelectionDestroy;
-    "plan": cusparseLtMatmulPlanDestroy;
-}
-
 /// The product of a plan.
 ///
 /// # Safety

@@ -283,28 +283,6 @@ attributes! {
     "matmul": cusparseLtMatmulDescSetAttribute cusparseLtMatmulDescGetAttribute;
 }
 
-/// Functions that destroy objects.
-macro_rules! destroyers {
-    ($($kind:literal: $name:ident;)*) => { $(
-        /// Destroys an object.
-        ///
-        /// # Safety
-        ///
-        /// As NVIDIA's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(object: u64) -> Status {
-            // SAFETY: NVIDIA's function demands of its caller an object of this kind, or null.
-            status(Kind::named($kind).and_then(|kind| unsafe { kind.destroy(object) }))
-        }
-    )* };
-}
-
-destroyers! {
-    "mat": cusparseLtMatDescriptorDestroy;
-    "selection": cusparseLtMatmulAlgSelectionDestroy;
-    "plan": cusparseLtMatmulPlanDestroy;
-}
-
 /// A selection of an algorithm.
 ///
 /// # Safety
