@@ -35,6 +35,17 @@ pub(crate) unsafe fn forward(front: &'static Front, function: usize, slots: &[u6
     unsafe { front.forward(function, slots) }
 }
 
+/// As [`forward`], for the function of that name, which returns a status. Answers the library's `not_supported` for a name without
+/// a row.
+///
+/// # Safety
+///
+/// See [`forward`].
+pub(crate) unsafe fn forward_named(front: &'static Front, name: &str, slots: &[u64]) -> i32 {
+    // SAFETY: by this function's contract.
+    unsafe { front.forward_named(name, slots) }
+}
+
 /// The number of a handle that is a structure in the program's memory; 0 for null.
 ///
 /// # Safety
