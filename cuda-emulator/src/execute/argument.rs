@@ -19,7 +19,7 @@ pub(super) fn argument_bytes<const N: usize>(
     let mut bytes = [0; N];
     let Some(piece) = call.args.get(index) else { return bytes };
     let count = (piece.bytes as usize).min(N);
-    // SAFETY: the piece lies in the local memory of the running function (lowering), which is `count` bytes at least.
+    // SAFETY: the piece lies in the local memory of the running function (lowering), and has at least `count` bytes.
     unsafe {
         let start = machine.local_start(lane).add(piece.offset as usize);
         std::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), count);
@@ -31,7 +31,7 @@ pub(super) fn argument_bytes<const N: usize>(
 pub(super) fn answer(machine: &mut Machine<'_>, call: &Call, lane: usize, value: u64) {
     let Some(piece) = call.returns.first() else { return };
     let count = piece.bytes.min(8) as usize;
-    // SAFETY: the piece lies in the local memory of the running function (lowering), which is `count` bytes at least.
+    // SAFETY: the piece lies in the local memory of the running function (lowering), and has at least `count` bytes.
     unsafe {
         let start = machine.local_start(lane).add(piece.offset as usize);
         std::ptr::copy_nonoverlapping(value.to_le_bytes().as_ptr(), start, count);

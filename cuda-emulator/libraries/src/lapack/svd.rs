@@ -6,7 +6,7 @@ use super::qr;
 use crate::memory::Dense;
 use crate::numbers::C64;
 
-/// More are never needed: convergence is quadratic.
+/// The maximum number of sweeps over all pairs of columns. Convergence is quadratic, so a matrix without NaNs needs far fewer.
 const MAX_SWEEPS: usize = 60;
 
 /// A decomposition of an m x n matrix.
@@ -64,7 +64,7 @@ pub fn decompose(a: &Dense, [of_u, of_v]: [usize; 2]) -> Svd {
     }
 }
 
-/// Makes two columns orthogonal; false: they are already.
+/// Makes two columns orthogonal. Returns false if they were so before.
 fn rotate(work: &mut Dense, v: &mut Dense, p: usize, q: usize) -> bool {
     let product: C64 = work.column(p).iter().zip(work.column(q)).map(|(x, y)| x.conj() * y).sum();
     let square = |column: &[C64]| column.iter().map(C64::norm_sqr).sum::<f64>();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! NCCL: communicators of several devices, and what the guest knows by itself. Each function has a second name, which profilers
-//! call from their wrappers.
+//! NCCL: functions that need more than to be forwarded. Some call others for each of several devices, and some are answered in
+//! the guest. Each function has a second name that begins with `p`, which profilers call from their wrappers.
 
 use crate::bridge;
 use crate::forward_named;

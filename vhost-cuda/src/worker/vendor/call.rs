@@ -27,7 +27,7 @@ use crate::worker::objects::Object;
 use crate::worker::run::call::CallContext;
 use memory::Memory;
 
-/// Most calls need no allocation: these hold what they have.
+/// The words of a call's parameters. Most calls have few enough that this, like [`Answers`], needs no allocation.
 type Slots = SmallVec<[u64; 24]>;
 type Answers = SmallVec<[u8; 128]>;
 /// The handles that a call uses, by kind and name.
@@ -76,7 +76,7 @@ struct Attempt<'a> {
 /// Parameters that are objects, their kinds and contents.
 type Contents<'a> = SmallVec<[(usize, usize, &'a [u8]); 1]>;
 
-/// Host memory with handles that a call may change, as it was, by parameter.
+/// The guest's contents of `inout` memory that holds handles, by parameter: answers have the guest's numbers, not the library's.
 type Originals = SmallVec<[(usize, Vec<u8>); 1]>;
 
 impl<'a> Attempt<'a> {
@@ -95,7 +95,7 @@ impl<'a> Attempt<'a> {
         {
             return self.end(kind, slots[0]);
         }
-        // What the program has of memory that holds handles, before the library's own stand there.
+        // Copied before `argument` replaces the guest's numbers in that memory by the library's handles.
         let original = self.originals(&slots, &mut memory);
         let named = self.named(&slots);
         let mut locked = self.handles().lock(&named);
@@ -114,7 +114,8 @@ impl<'a> Attempt<'a> {
         for index in 0..count {
             self.argument(index, &slots, &mut memory, &mut locked, &mut arguments, &mut made)?;
         }
-        // A name may have got another handle since its state was locked, of which nothing has been checked.
+        // Another thread may have destroyed a handle and given its number to a new one since the states were locked. The checks
+        // above do not hold for the new one.
         let others = foreign.iter().all(|(owner, named, locked)| owner.have(named, locked));
         if !others || !self.handles().have(&named, &locked) {
             return Err(Refusal::Status(self.loaded.rows.statuses.not_initialized));
@@ -275,7 +276,7 @@ impl<'a> Attempt<'a> {
         if facts.stream_of {
             // CUDA's own streams are in no table.
             let stream: Option<Arc<Object>> = self.cx.session.objects.streams.get(second).ok();
-            // The last reference goes where the call's own are given back.
+            // The old stream may be destroyed with its last reference. That happens after the call, without these locks.
             if let Some(old) = std::mem::replace(&mut state.stream, stream) {
                 self.cx.held().keep::<u8>(old);
             }
