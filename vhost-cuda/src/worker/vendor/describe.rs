@@ -4,7 +4,7 @@
 use cuda_library_rows::Library;
 
 use super::load::Loaded;
-use super::refusal::{Refusal, call_by_name};
+use super::refusal::Refusal;
 use crate::worker::gpu::CudaError;
 
 /// Host memory of a call is aligned to this, and at least as much lies between two pieces.
@@ -42,7 +42,7 @@ pub fn describe(loaded: &Loaded, kind: usize, contents: &[u8], place: &mut [u8])
     let call = |name: &str, values: &[u64]| -> Result<(), Refusal> {
         // SAFETY: functions that make and change descriptors take these (see `cuda_library_rows::attributes`); the addresses
         // are of memory as long as they are told.
-        unsafe { call_by_name(loaded, name, values) }
+        unsafe { loaded.call(name, values) }
     };
     let address = place.as_mut_ptr() as u64;
     let values = descriptor.attributes.iter().enumerate();

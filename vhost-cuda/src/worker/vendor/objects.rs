@@ -10,7 +10,7 @@ use cuda_library_rows::attributes::{Descriptor, FIRST_ARGUMENT, SPARSITY};
 use super::handles::charge;
 use super::invoke::call_with_integers;
 use super::load::Loaded;
-use super::refusal::{Refusal, call_by_name};
+use super::refusal::Refusal;
 use crate::limits::budget::Charge;
 use crate::worker::gpu::{CuResult, CudaError};
 
@@ -287,7 +287,7 @@ impl<'a> Maker<'a> {
         // SAFETY: `cusparseLt.h` has these functions with these parameters: the handle, objects that this maker has made in blocks
         // that are as long as the longest of all releases, numbers, and the address of an attribute with its size. Device
         // addresses among the attributes are followed by the GPU only.
-        unsafe { call_by_name(self.loaded, name, arguments) }
+        unsafe { self.loaded.call(name, arguments) }
     }
 }
 
