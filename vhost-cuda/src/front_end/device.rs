@@ -44,7 +44,7 @@ use crate::sessions::session::{End, Session};
 /// The time that the workers of a machine get to end when it is reset or has gone. The VMM waits meanwhile, and its
 /// monitor with it.
 pub const END_PATIENCE: Duration = Duration::from_secs(5);
-/// Most files of guest memory that are remembered of a machine.
+/// The maximum number of files of guest memory that are remembered per machine.
 const MAX_MEMORY_FILES: usize = 4096;
 /// Messages about shortages that a guest can bring about.
 static SHORTAGES: Throttle = Throttle::new(5, Duration::from_secs(60));
@@ -107,7 +107,7 @@ pub struct Device {
     /// Files that were guest memory at any time: workers may have them mapped.
     memory_files: Mutex<HashSet<FileId>>,
     front_end: OnceLock<FrontEnd>,
-    /// It serves no more: its workers do not end.
+    /// The device was given up, because its workers do not end.
     failed: AtomicBool,
     refusals: Refusals,
     sessions: Mutex<Sessions>,
@@ -185,7 +185,7 @@ impl Device {
         self.memory.lock().as_ref().map(|memory| memory.memory())
     }
 
-    /// The front-end is connected: how to part with it.
+    /// The front-end is connected. `front_end` ends the connection.
     pub fn connected(&self, front_end: ShutdownHandle) {
         let _ = self.front_end.set(FrontEnd(front_end));
         if self.failed.load(Ordering::Acquire) {
@@ -250,7 +250,7 @@ impl Device {
                 OP_OPEN => self.open(&request, chain),
                 OP_CLOSE => match self.session(request.header.session) {
                     Some(session) => session.close(chain),
-                    // The driver gives back what the session had: not while a worker may write it.
+                    // After the answer the driver unpins the session's pages. No worker may be able to write to them then.
                     None => self.answer_after(HashSet::new(), chain, REPLY_SESSION_LOST, &[]),
                 },
                 _ => self.submit(request, chain),
@@ -261,7 +261,7 @@ impl Device {
     fn submit(&self, request: Request, chain: Chain) {
         let Some(session) = self.session(request.header.session) else {
             return match request.header.op {
-                // As after CLOSE, memory goes back.
+                // As for OP_CLOSE: the driver unpins pages after the answer.
                 OP_UNPIN => self.answer_after(HashSet::new(), chain, REPLY_SESSION_LOST, &[]),
                 _ => chain.complete(REPLY_SESSION_LOST, &[]),
             };
@@ -361,7 +361,7 @@ impl Device {
     }
 
     fn run_aside(&self, name: &str, work: impl FnOnce() + Send + 'static) {
-        // Without a thread the closure is dropped, and its chain with it, which answers it.
+        // If there is no thread, the closure is dropped with its chain, and a dropped chain is answered.
         let thread = thread::Builder::new().name(format!("{name}-{}", self.connection)).spawn(work);
         if let Err(error) = thread {
             log!(

@@ -91,7 +91,7 @@ impl Pattern {
         Ok(())
     }
 
-    /// Writes 0 if the pattern is right, or 1.
+    /// Writes 0 if at least half of each group is zero, else 1.
     pub fn check(&self, from: usize, valid: usize) -> Done {
         let mut is_right = true;
         for index in 0..self.matrix.count {
@@ -105,7 +105,8 @@ impl Pattern {
         set_i32(valid, 0, i32::from(!is_right))
     }
 
-    /// The places of a group's values, half as many as it is long; `None`: it has more values.
+    /// Returns the places of a group's values, with places of zeros to make up exactly half of the group. `None` if more than half
+    /// are not zero.
     fn places(&self, from: View, line: usize, start: usize) -> Option<Vec<usize>> {
         let group = self.group();
         let is_value = |x: &usize| {
@@ -149,7 +150,7 @@ impl Pattern {
         Ok(())
     }
 
-    /// The factor of that index, of its compressed form.
+    /// Returns the factor of that index as a dense matrix, from its compressed form.
     pub fn expand(&self, from: usize, index: usize) -> Result<Dense, Fault> {
         let (group, half) = (self.group(), self.group() / 2);
         let from = from.checked_add(index * self.compressed_bytes()).ok_or(Fault)?;
@@ -171,14 +172,14 @@ impl Pattern {
     }
 }
 
-/// The half of some values that is the largest, a bit for each; of equal ones the first.
+/// Returns a mask with the bits of the larger half of some values. Of equal values it takes the first.
 fn largest(sizes: &[f64]) -> usize {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by(|one, other| sizes[*other].total_cmp(&sizes[*one]));
     order[..sizes.len() / 2].iter().fold(0, |mask, place| mask | 1 << place)
 }
 
-/// Of all choices with half of each line and half of each column, the one with the largest sum.
+/// Chooses half of each line and half of each column of a square, so that their sum is the largest. Returns a mask per line.
 fn best_tile(sizes: &[Vec<f64>]) -> Vec<usize> {
     let side = sizes.len();
     let masks: Vec<usize> =

@@ -130,7 +130,7 @@ impl Graphs {
         (earlier != 0).then_some(earlier as CUuserObject)
     }
 
-    /// The copy that a node is to the guest, if the driver knows it as something else.
+    /// Returns the copy that the guest knows a node as, if the driver knows it as a child graph.
     pub fn disguised_copy(&self, id: GraphNodeId) -> Option<MemcpyNode> {
         self.tables.lock().nodes.get(&id.0).and_then(|node| node.copy)
     }
@@ -181,7 +181,7 @@ impl Graphs {
         self.take_name(Kind::Exec, id.0)
     }
 
-    /// Names a graph as the guest wants, which has taken the name. The call has it for itself until it is done.
+    /// Registers a graph by the name that the guest has chosen and taken. The call holds the lock of its family until it is done.
     pub fn add_graph(&self, held: &Held, id: GraphId, raw: CUgraph, parent: Option<GraphNodeId>) {
         let mut tables = self.tables.lock();
         tables.add_graph(id.0, raw, parent.map(|node| node.0));
@@ -191,7 +191,7 @@ impl Graphs {
         }
     }
 
-    /// Names a node as the guest wants, which has taken the name.
+    /// Registers a node by the name that the guest has chosen and taken.
     pub fn add_node(&self, id: GraphNodeId, raw: CUgraphNode, graph: GraphId, copy: Option<MemcpyNode>) {
         self.tables.lock().add_node(id.0, raw, graph.0, copy);
     }
@@ -216,11 +216,12 @@ impl Graphs {
         self.tables.lock().graphs.get(&id.0).map(|graph| graph.leases.clone()).unwrap_or_default()
     }
 
-    /// Names an executable graph as the guest wants, which has taken the name. The object is the caller's again if its
-    /// context was destroyed meanwhile.
+    /// Registers an executable graph by the name that the guest has chosen and taken.
+    ///
+    /// Errors: the object, if its context was destroyed meanwhile.
     pub fn add_exec(&self, id: GraphExecId, object: Arc<Object>) -> Result<(), Arc<Object>> {
         let mut tables = self.tables.lock();
-        // With the tables locked: whoever closes the context looks here afterwards.
+        // Checked with the tables locked: the thread that closes the context searches them afterwards.
         if !object.is_open() {
             drop(tables);
             return Err(object);
@@ -229,9 +230,8 @@ impl Graphs {
         Ok(())
     }
 
-    /// Names an executable graph that device code launches as the driver does: the program gives that value to kernels.
-    ///
-    /// Such names are never the guest's: those lie below.
+    /// Registers an executable graph that device code launches. Its name is the driver's own handle, because the program passes
+    /// that value to kernels. The guest cannot choose such a name: its range lies below.
     ///
     /// Errors: `CUDA_ERROR_NOT_SUPPORTED` for a handle that the guest could have minted, `CUDA_ERROR_OUT_OF_MEMORY` for
     /// too many. The object is then the caller's again.
@@ -298,7 +298,7 @@ impl Graphs {
         self.tables.lock().nodes.get(&id.0).map(|node| GraphId(node.graph)).ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// Nodes of a graph that are copies to the guest and something else to the driver.
+    /// The nodes of a graph that the guest knows as copies and the driver as child graphs.
     pub fn disguised_in(&self, id: GraphId) -> Vec<(CUgraphNode, MemcpyNode)> {
         let tables = self.tables.lock();
         let in_graph = tables.nodes.values().filter(|node| node.graph == id.0);
@@ -344,7 +344,7 @@ impl Graphs {
         self.tables.lock().remove_inside(id.0)
     }
 
-    /// Notes a handle by which device code steers a conditional node of a graph.
+    /// Registers a handle by which device code sets the condition of a node of a graph.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for too many.
     pub fn add_conditional_handle(&self, id: GraphId, handle: u64) -> CuResult<()> {
@@ -381,7 +381,7 @@ impl Graphs {
         }
     }
 
-    /// Has a copy of a graph own as many references to user objects.
+    /// Gives a copy of a graph as many references to user objects as the original has.
     pub fn share_user_objects(&self, from: GraphId, to: GraphId) {
         let mut tables = self.tables.lock();
         let objects = tables.graphs.get(&from.0).map(|graph| graph.user_objects.clone()).unwrap_or_default();

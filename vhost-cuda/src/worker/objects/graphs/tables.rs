@@ -12,7 +12,7 @@ use crate::worker::objects::{Exclusive, Object, exclusive};
 /// The reservation of an allocating node: its base address, shared by everything that can allocate it.
 pub type Lease = Arc<u64>;
 
-/// Distance of names that are minted here.
+/// The difference between two names that are created here.
 const STEP: u64 = 16;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Graph {
 pub(super) struct Node {
     pub(super) raw: usize,
     pub(super) graph: u64,
-    /// To the guest it is this copy, in the driver a graph of a copy and the callbacks around it.
+    /// The copy that the guest knows this node as. In the driver it is a child graph with a copy and the callbacks around it.
     pub(super) copy: Option<MemcpyNode>,
     /// The user object that stands for its function of the program; 0 for none.
     pub(super) function: usize,
@@ -65,7 +65,7 @@ pub(super) struct Tables {
     pub(super) captures: HashMap<usize, Capture>,
     /// Handles of conditional nodes.
     pub(super) handles: HashSet<u64>,
-    /// Names for what is being made.
+    /// Names of objects that are being created.
     pub(super) taken: HashSet<(Kind, u64)>,
     minted: u64,
 }
@@ -110,7 +110,7 @@ impl Tables {
         if let Some(node) = self.nodes.remove(&name)
             && self.node_names.get(&node.raw) == Some(&name)
         {
-            // Not if the driver has given the address to a node of another thread meanwhile.
+            // Kept if the driver has given the address to a new node of another thread meanwhile.
             self.node_names.remove(&node.raw);
         }
         self.remove_inside(name)

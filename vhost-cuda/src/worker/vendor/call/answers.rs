@@ -62,7 +62,7 @@ impl Attempt<'_> {
                         }
                     }
                     Kind::Host(host) => match self.handles_in(host, slots) {
-                        // The library says which of the handles that it has given out.
+                        // The library answers handles that it has given out before. The guest gets its own numbers of them.
                         Some(kind) if host.direction == Direction::Out => {
                             for (place, raw) in place
                                 .as_chunks_mut::<SLOT>()
@@ -73,7 +73,7 @@ impl Attempt<'_> {
                                 *place = self.name_of(kind, u64::from_le_bytes(*raw)).to_le_bytes();
                             }
                         }
-                        // The library fills in what these handles stand for; the program has its own numbers of them.
+                        // The library fills in what these handles refer to. The guest keeps its own numbers of them.
                         Some(_) => {
                             let original = original.iter().find(|(of, _)| *of == index);
                             let original = original.map_or(&[][..], |(_, bytes)| bytes);
@@ -88,7 +88,7 @@ impl Attempt<'_> {
         Ok(answers)
     }
 
-    /// Frees the arrays that the library has allocated for the program, whether they could be copied or not.
+    /// Frees the arrays that the library has allocated for the program, also if copying them to the answers has failed.
     pub(super) fn free_allocated(&self, memory: &Memory) {
         for (index, parameter) in self.call.parameters.iter().enumerate() {
             if let Kind::Allocated { .. } = parameter.kind {

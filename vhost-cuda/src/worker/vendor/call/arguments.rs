@@ -125,12 +125,12 @@ impl<'a> Attempt<'a> {
             kept = self.foreign(other, None, id);
         }
         let raw = kept.ok().map(|raw| if rows.is_late { Late::read(raw) } else { raw as u64 });
-        // A late one that is not there yet is 0.
+        // A late handle that the library has not filled in yet is 0.
         raw.filter(|raw| *raw != 0).ok_or(Refusal::Status(self.loaded.rows.statuses.not_initialized))
     }
 
-    /// Memory that the library uses for itself. It stays with a handle of the call, because the library may use it until the
-    /// work that the call has queued is done.
+    /// Returns the address of scratch memory for the library. It belongs to a handle of the call, because the library may use it
+    /// until the work that the call has queued is done.
     fn scratch(
         &self,
         index: usize,
@@ -188,7 +188,8 @@ impl<'a> Attempt<'a> {
         bytes.ok_or(Refusal::Status(self.loaded.rows.statuses.alloc_failed))
     }
 
-    /// The address of the addresses of arrays, behind which these are.
+    /// Fills in the addresses of arrays, which lie one behind the other at the start of the piece. The addresses stand behind the
+    /// arrays. Returns where.
     fn arrays(
         &self,
         index: usize,
@@ -225,8 +226,8 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Makes a structure that has its length at its start good for a library: the length is at most that of the memory, and what
-/// would be addresses is null.
+/// Makes a structure of the guest's safe to read for a library. Limits the length at its start to that of the memory, and
+/// replaces addresses in it by null.
 fn sanitize(structure: &mut [u8], bytes: u32, nulls: [u32; 2]) {
     if let Some(length) = structure.first_chunk_mut::<SLOT>() {
         *length = u64::from_le_bytes(*length).min(u64::from(bytes)).to_le_bytes();

@@ -27,9 +27,9 @@ pub(super) struct New<'a> {
 pub(super) enum Place {
     /// Memory of the call.
     Call,
-    /// It stays as long as the handle.
+    /// Memory that lives as long as the handle.
     Late(Late),
-    /// The handle is this structure.
+    /// Memory for the structure that the handle is.
     Structure(Block),
 }
 
@@ -52,7 +52,7 @@ impl Late {
         self.0.as_ptr() as u64
     }
 
-    /// Returns the value that the library has filled in at the address of one; 0 for nothing.
+    /// Returns the handle at the address of such a place; 0 if the library has not filled it in yet.
     pub(super) fn read(place: *mut u8) -> u64 {
         // SAFETY: `keep_late` makes the objects of late kinds, and each has the address of a place that lives until the object
         // is destroyed, which it is not while the caller uses it.
@@ -81,7 +81,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Gives a new handle its name.
+    /// Registers a handle that is a pointer of the library's.
     fn keep(&self, kind: usize, id: u64, reserved: Reserved<'_>, raw: *mut u8) -> CuResult<()> {
         let object = match self.handles().end(kind) {
             Some(end) => self.cx.made_in(self.cx.home_of(), raw, move |_, raw| {
@@ -100,7 +100,7 @@ impl Attempt<'_> {
         let place = block.address() as *mut u8;
         let end = self.handles().end(kind);
         let statuses = self.loaded.rows.statuses;
-        // Without the call below the library may still use it, so it stays then.
+        // If the call below is never made, the library may still use the memory, so it is leaked then.
         let block = ManuallyDrop::new(block);
         let object = self.cx.made_in(self.cx.home_of(), place, move |_, place| {
             let status = match end {
@@ -119,13 +119,13 @@ impl Attempt<'_> {
         self.cx.fill(reserved, object)
     }
 
-    /// Gives a handle its name that the library may fill in later.
+    /// Registers a handle that the library may fill in later.
     fn keep_late(&self, kind: usize, id: u64, reserved: Reserved<'_>, late: Late) -> CuResult<()> {
         let by = self.handles().made(kind, id);
         let default = self.handles().end(kind).unwrap_or(0);
         let statuses = self.loaded.rows.statuses;
         let place = late.address() as *mut u8;
-        // Without the call below the library may fill it in at any time, so it stays then.
+        // If the call below is never made, the library may fill the place in at any time, so it is leaked then.
         let late = ManuallyDrop::new(late);
         let object = self.cx.made_in(self.cx.home_of(), place, move |_, place| {
             let raw = Late::read(place);
@@ -138,7 +138,7 @@ impl Attempt<'_> {
                 // SAFETY: a function of the library that destroys a handle of this kind, which nothing uses any more.
                 _ => unsafe { call_with_integers(end, &[raw]) },
             };
-            // Nobody fills it in after that.
+            // The library does not write to the place after that.
             drop(ManuallyDrop::into_inner(late));
             if status.is_some_and(|status| statuses.is_good(status)) {
                 Ok(())
@@ -153,7 +153,7 @@ impl Attempt<'_> {
         let statuses = &self.loaded.rows.statuses;
         let object = self.handles().kind(kind)?.remove(id);
         let object = object.map_err(|_| Refusal::Status(statuses.not_initialized))?;
-        // Of several functions that destroy handles of the kind, this one does.
+        // A kind may have several functions that destroy its handles. The program has called this one.
         self.handles().ended(kind, id, self.address);
         let status = match Object::destroy(object) {
             Ok(()) => statuses.success,
