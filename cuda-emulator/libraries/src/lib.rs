@@ -21,6 +21,7 @@ pub mod nccl;
 mod numbers;
 mod sparse;
 mod stream;
+mod symbols;
 mod version;
 
 /// The functions that are not implemented.

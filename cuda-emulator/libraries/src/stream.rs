@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use cuda_abi::prototypes::functions::{cuLaunchHostFunc, cuStreamIsCapturing, cuStreamSynchronize};
 
+use crate::symbols::driver_functions;
+
 /// `CUDA_ERROR_NOT_INITIALIZED`
 const NOT_INITIALIZED: c_int = 3;
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`
@@ -31,47 +33,13 @@ type Reaches = extern "C" fn(u64, u64) -> u32;
 /// `cuda_emulator_report_illegal_address`.
 type Report = extern "C" fn();
 
-struct Driver {
-    launch: cuLaunchHostFunc,
-    synchronize: cuStreamSynchronize,
-    is_capturing: cuStreamIsCapturing,
-    reaches: Reaches,
-    report: Report,
-}
-
-fn driver() -> Option<&'static Driver> {
-    static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
-    let find = || {
-        // SAFETY: the name is a C string; the library is the one that this process has loaded already.
-        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if library.is_null() {
-            return None;
-        }
-        let names = [
-            c"cuLaunchHostFunc",
-            c"cuStreamSynchronize",
-            c"cuStreamIsCapturing",
-            c"cuda_emulator_reaches",
-            c"cuda_emulator_report_illegal_address",
-        ];
-        // SAFETY: the library stays loaded, and the names are C strings.
-        let found = names.map(|name| unsafe { libc::dlsym(library, name.as_ptr()) });
-        if found.iter().any(|symbol| symbol.is_null()) {
-            return None;
-        }
-        let [launch, synchronize, is_capturing, reaches, report] = found;
-        // SAFETY: functions of these names have these types (their prototypes, and the emulator's own).
-        unsafe {
-            Some(Driver {
-                launch: std::mem::transmute::<*mut c_void, cuLaunchHostFunc>(launch),
-                synchronize: std::mem::transmute::<*mut c_void, cuStreamSynchronize>(synchronize),
-                is_capturing: std::mem::transmute::<*mut c_void, cuStreamIsCapturing>(is_capturing),
-                reaches: std::mem::transmute::<*mut c_void, Reaches>(reaches),
-                report: std::mem::transmute::<*mut c_void, Report>(report),
-            })
-        }
-    };
-    DRIVER.get_or_init(find).as_ref()
+// Functions of these names have these types: their prototypes, and the emulator's own.
+driver_functions! {
+    launch: cuLaunchHostFunc = c"cuLaunchHostFunc";
+    synchronize: cuStreamSynchronize = c"cuStreamSynchronize";
+    is_capturing: cuStreamIsCapturing = c"cuStreamIsCapturing";
+    reaches: Reaches = c"cuda_emulator_reaches";
+    report: Report = c"cuda_emulator_report_illegal_address";
 }
 
 /// Returns whether that many bytes at `address` are memory that kernels may access.

@@ -2,7 +2,7 @@
 //! Arguments and results of the functions that the driver provides to kernels.
 
 use super::state::Machine;
-use crate::code::{Call, frame};
+use crate::code::Call;
 
 /// Argument `index` of a call, zero-extended.
 pub(super) fn argument(machine: &mut Machine<'_>, call: &Call, lane: usize, index: usize) -> u64 {
@@ -19,9 +19,9 @@ pub(super) fn argument_bytes<const N: usize>(
     let mut bytes = [0; N];
     let Some(piece) = call.args.get(index) else { return bytes };
     let count = (piece.bytes as usize).min(N);
-    // SAFETY: the piece lies in the local memory of the running function (lowering), which is `count` bytes at least.
+    // SAFETY: the piece lies in the local memory of the running function (lowering), and has at least `count` bytes.
     unsafe {
-        let start = local_start(machine, lane).add(piece.offset as usize);
+        let start = machine.local_start(lane).add(piece.offset as usize);
         std::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), count);
     }
     bytes
@@ -31,21 +31,9 @@ pub(super) fn argument_bytes<const N: usize>(
 pub(super) fn answer(machine: &mut Machine<'_>, call: &Call, lane: usize, value: u64) {
     let Some(piece) = call.returns.first() else { return };
     let count = piece.bytes.min(8) as usize;
-    // SAFETY: the piece lies in the local memory of the running function (lowering), which is `count` bytes at least.
+    // SAFETY: the piece lies in the local memory of the running function (lowering), and has at least `count` bytes.
     unsafe {
-        let start = local_start(machine, lane).add(piece.offset as usize);
+        let start = machine.local_start(lane).add(piece.offset as usize);
         std::ptr::copy_nonoverlapping(value.to_le_bytes().as_ptr(), start, count);
-    }
-}
-
-/// # Safety
-/// A function runs.
-unsafe fn local_start(machine: &mut Machine<'_>, lane: usize) -> *mut u8 {
-    // SAFETY: the frame header is valid, and LOCAL_BASE lies inside the lane's local memory.
-    unsafe {
-        let base = *machine.source::<u32>(frame::LOCAL_BASE).add(lane) as usize;
-        let warp = machine.warp();
-        let stride = warp.local_stride as usize;
-        warp.local_ptr().add(lane * stride + base)
     }
 }

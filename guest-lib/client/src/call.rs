@@ -289,11 +289,9 @@ impl<'s> Call<'s> {
     }
 
     /// Frees memory that the program has freed in stream order, if the call of number `opcode` could tell that it is not free.
+    ///
+    /// Not for a fork's child, in which the lock of a thread that was freeing stays locked.
     fn free_parked(&self, opcode: Opcode) {
-        // In a fork's child the lock of the thread that was freeing stays locked.
-        if !parked::any() || process::check().is_err() {
-            return;
-        }
         parked::free_before(opcode, |Parked { context, stream, address, .. }| {
             let call = &mut self.session.call().context(context);
             if let Err(error) = calls::cuMemFreeAsync(call, address, stream) {

@@ -32,7 +32,7 @@ static DRIVER: OnceLock<Driver> = OnceLock::new();
 /// All state of the library after `cuInit`.
 #[derive(Debug)]
 pub struct Driver {
-    /// The tie to the device.
+    /// The session of the device, through which all calls go.
     pub session: &'static Session,
     /// CUDA's environment variables, as they were at `cuInit`.
     pub environment: Environment,
@@ -62,11 +62,11 @@ pub struct Driver {
     pub host_pools: HostPools,
     /// Links that have begun.
     pub links: Links,
-    /// The meaning of addresses.
+    /// What the program's addresses are: device memory, pinned memory, managed memory.
     pub memory: Memory,
     /// Reservations, and host memory that is mapped there.
     pub vmm: Vmm,
-    /// Functions that the device may want run here.
+    /// The program's functions that the device may ask this process to call.
     pub callbacks: Callbacks,
     /// The streams that capture.
     pub captures: Captures,

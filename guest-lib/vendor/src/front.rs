@@ -96,6 +96,19 @@ impl Front {
         }
     }
 
+    /// See [`crate::forward_named`].
+    ///
+    /// # Safety
+    ///
+    /// See there.
+    pub unsafe fn forward_named(&'static self, name: &str, slots: &[u64]) -> i32 {
+        match self.index(name) {
+            // SAFETY: by this function's contract.
+            Some(function) => unsafe { self.forward(function, slots) as i32 },
+            None => self.rows().map_or(1, |(_, rows)| rows.statuses.not_supported),
+        }
+    }
+
     /// See [`crate::refuse`]. The first refusal of each function is told on stderr.
     pub fn refuse(&'static self, function: usize) -> i32 {
         let Some((_, rows)) = self.rows() else { return 1 };

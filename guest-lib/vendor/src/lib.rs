@@ -5,8 +5,8 @@
 //! library. This package is linked once for each file that programs ask for: `libcublas.so.13` exports the functions of
 //! cuBLAS only.
 //!
-//! The state that is kept here: the pointer mode and the stream of handles ([`handles`]), which calls need no answer
-//! ([`proven`]), and answers that never change ([`answers`]).
+//! The state that is kept here: the pointer mode and the stream of handles ([`handles`]), the calls that the library
+//! has accepted before, whose answers need not be waited for ([`proven`]), and answers that never change ([`answers`]).
 
 mod answers;
 mod bridge;
@@ -35,6 +35,17 @@ pub(crate) unsafe fn forward(front: &'static Front, function: usize, slots: &[u6
     unsafe { front.forward(function, slots) }
 }
 
+/// As [`forward`], for the function of that name, which returns a status. Answers the library's `not_supported` for a name without
+/// a row.
+///
+/// # Safety
+///
+/// See [`forward`].
+pub(crate) unsafe fn forward_named(front: &'static Front, name: &str, slots: &[u64]) -> i32 {
+    // SAFETY: by this function's contract.
+    unsafe { front.forward_named(name, slots) }
+}
+
 /// The number of a handle that is a structure in the program's memory; 0 for null.
 ///
 /// # Safety
@@ -50,7 +61,7 @@ pub(crate) unsafe fn number_in(handle: u64) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub struct Structure<const BYTES: usize>([u8; BYTES]);
 
-/// Answers for a function that is not served.
+/// Returns the status for a function that this library does not support.
 pub(crate) fn refuse(front: &'static Front, function: usize) -> i32 {
     front.refuse(function)
 }

@@ -115,6 +115,12 @@ impl Descriptor {
         self.attributes.iter().enumerate().find(|(_, attribute)| attribute.number == number)
     }
 
+    /// The indices of the attributes that are arguments of the function that makes the descriptor, in the order of the arguments.
+    pub fn given(&self) -> impl Iterator<Item = usize> {
+        let attributes = self.attributes.iter().enumerate();
+        attributes.filter(|(_, attribute)| attribute.is_given).map(|(index, _)| index)
+    }
+
     /// The value of the attribute of that index in `contents`, if it was set.
     pub fn value(&self, index: usize, contents: &[u8]) -> Option<u64> {
         let mask = u64::from_le_bytes(*contents.first_chunk::<MASK_BYTES>()?);
@@ -142,16 +148,14 @@ impl Descriptor {
     /// Makes a new descriptor of what is given at first.
     pub fn make(&self, given: &[u64], contents: &mut [u8]) {
         contents.fill(0);
-        let of_arguments = self.attributes.iter().enumerate().filter(|(_, attribute)| attribute.is_given);
-        for ((index, _), value) in of_arguments.zip(given) {
+        for (index, value) in self.given().zip(given) {
             self.set(index, *value, contents);
         }
     }
 
     /// Returns whether `contents` are those of a descriptor that was made.
     pub fn is_made(&self, contents: &[u8]) -> bool {
-        let given = self.attributes.iter().enumerate().filter(|(_, attribute)| attribute.is_given);
-        given.map(|(index, _)| index).all(|index| self.value(index, contents).is_some())
+        self.given().all(|index| self.value(index, contents).is_some())
     }
 
     /// The word with a bit for each attribute that was set.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-use virtio_cuda_protocol::transport::{OP_SHARE, OP_UNPIN, RequestHeader};
+use virtio_cuda_protocol::transport::{OP_SHARE, OP_UNPIN, Open, RequestHeader};
 
+use super::opening::ROOT;
 use super::*;
-
 use crate::fixture::{FixtureGuest, worker_spec};
 
 const ROOM: u32 = 64;

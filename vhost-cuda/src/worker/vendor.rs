@@ -7,6 +7,7 @@
 //! * [`environment`] sets the variables of the guest's process that libraries read.
 //! * [`describe`] has the library make descriptors for a call.
 //! * [`objects`] has objects that the library keeps in its caller's memory, by their contents.
+//! * [`refusal`] has the reasons for which a call fails.
 //! * [`invoke`] calls a C function whose parameters are known by their row only.
 
 pub mod call;
@@ -16,6 +17,7 @@ mod handles;
 mod invoke;
 mod load;
 mod objects;
+mod refusal;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

@@ -124,8 +124,7 @@ fn modified_rotation(mut d1: f64, mut d2: f64, mut x1: f64, y1: f64) -> ([f64; 3
         let u = 1.0 + h[0] * h[3];
         (d1, d2, x1) = (d2 / u, d1 / u, y1 * u);
     }
-    // Keeps the factors near one, as the reference does.
-    // What is not finite stays so.
+    // Keeps the factors near one, as the reference does. Infinities and NaNs are left as they are: no scaling brings them back.
     let outside = |value: f64| {
         let size = value.abs();
         size.is_finite() && size != 0.0 && (size <= GAMMA.powi(-2) || size >= GAMMA.powi(2))

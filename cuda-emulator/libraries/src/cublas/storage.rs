@@ -44,7 +44,7 @@ impl Storage {
         }
     }
 
-    /// The place of an element of the triangle; outside of a band there is none.
+    /// Returns the index in memory of an element of the triangle; `None` for one outside of the band, which is not stored.
     fn place(self, order: usize, fill: Fill, row: usize, column: usize) -> Option<usize> {
         match (self, fill) {
             (Self::Full { leading }, _) => Some(column * leading + row),

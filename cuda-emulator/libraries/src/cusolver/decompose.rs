@@ -10,7 +10,7 @@ use super::range::{Problem, Range};
 use super::{INVALID_VALUE, Status, size, status, workspace};
 use crate::handles::Handle;
 use crate::lapack::svd;
-use crate::memory::{Array, Dense, Matrix, moved, set_i32};
+use crate::memory::{Array, Matrix, moved, set_i32};
 use crate::numbers::Type;
 use crate::stream::Fault;
 
@@ -113,15 +113,17 @@ impl Svd {
         let Given { kind, rows, columns, .. } = self.a;
         let matrix = self.a.open()?;
         let values = Array::new(kind.real(), self.s, self.rank)?;
-        let found = svd::decompose(&matrix.load());
+        let count = |wanted, all| match wanted {
+            Wanted::All => all,
+            Wanted::Thin | Wanted::Overwrite => self.rank,
+            Wanted::Nothing => 0,
+        };
+        let [of_u, of_v] = self.wanted;
+        let found = svd::decompose(&matrix.load(), [count(of_u, rows), count(of_v, columns)]);
         let (stored, rest) = found.values.split_at(self.rank);
         stored.iter().enumerate().for_each(|(at, value)| values.set_real(at, *value));
-        let count = |wanted, all| if wanted == Wanted::All { all } else { self.rank };
-        let [of_u, of_v] = self.wanted;
-        let u = Dense::from(rows, count(of_u, rows), |row, column| found.u[(row, column)]);
-        let v = Dense::from(columns, count(of_v, columns), |row, column| found.v[(row, column)]);
-        let v = if self.is_adjoint { v.adjoint() } else { v };
-        for (wanted, values, place) in [(of_u, u, self.u), (of_v, v, self.v)] {
+        let v = if self.is_adjoint { found.v.adjoint() } else { found.v };
+        for (wanted, values, place) in [(of_u, found.u, self.u), (of_v, v, self.v)] {
             match wanted {
                 Wanted::Nothing => {}
                 Wanted::Overwrite => matrix.store(&values),

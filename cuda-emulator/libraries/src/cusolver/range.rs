@@ -21,9 +21,9 @@ use crate::stream::Fault;
 #[derive(Clone, Copy, Debug)]
 pub enum Range {
     All,
-    /// The first and the last one, from 1.
+    /// The first and the last one of the ascending list, counted from 1.
     Indices(usize, usize),
-    /// Those above the first number, and up to the second one.
+    /// Those greater than the first number and at most the second.
     Interval(f64, f64),
 }
 

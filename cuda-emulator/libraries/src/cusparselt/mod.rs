@@ -3,7 +3,9 @@
 //! cuSPARSELt: products with a matrix of which two in four neighbours are zero (one in two, for floats of 32 bits). It has two
 //! algorithms, which compute the same.
 
+mod matrix;
 mod objects;
+mod pattern;
 mod product;
 mod sparse;
 

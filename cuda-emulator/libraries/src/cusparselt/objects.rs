@@ -7,8 +7,8 @@ use std::ffi::c_int;
 use cublaslt_descriptors::objects::{Kind, SPARSITY};
 
 use super::check_handle;
+use super::matrix::Matrix;
 use super::product::Product;
-use super::sparse::Matrix;
 use crate::cusparse::{INVALID_VALUE, NOT_SUPPORTED, Status, status};
 
 /// `CUSPARSELT_MATMUL_ALG_CONFIG_ID`
@@ -221,24 +221,6 @@ pub unsafe extern "C" fn cusparseLtMatmulPlanInit(
         Ok(())
     };
     status(make())
-}
-
-/// Functions that destroy objects.
-macro_rules! destroyers {
-    ($($kind:literal: $name:ident;)*) => { $(
-        /// Destroys an object.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(object: u64) -> Status {
-            // SAFETY: the caller gives an object of this kind, or null.
-            status(Kind::named($kind).and_then(|kind| unsafe { kind.destroy(object) }))
-        }
-    )* };
-}
-
-destroyers! {
-    "mat": cusparseLtMatDescriptorDestroy;
-    "selection": cusparseLtMatmulAlgSelectionDestroy;
-    "plan": cusparseLtMatmulPlanDestroy;
 }
 
 /// The product of a plan.

@@ -6,8 +6,9 @@ use std::ffi::c_int;
 
 use cublaslt_descriptors::objects::Kind;
 
+use super::matrix::Matrix;
 use super::objects::{note_search, product_of};
-use super::sparse::{Matrix, Pattern};
+use super::pattern::Pattern;
 use crate::cublas::gemm_ex::dense_product;
 use crate::cublas::handle::Scalar;
 use crate::cublas::operation::Operation;

@@ -2,10 +2,9 @@
 
 //! The emulator's functions that NCCL uses besides those of [`crate::stream`], and its means to hand files to other processes.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_int;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::sync::OnceLock;
 
 use cuda_abi::prototypes::functions::{
     cuCtxGetCurrent, cuCtxGetDevice, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuDeviceGet, cuDeviceGetCount,
@@ -15,6 +14,7 @@ use cuda_abi::prototypes::functions::{
 
 use super::{CUDA_ERROR, INVALID_ARGUMENT, Status};
 use crate::stream::Stream;
+use crate::symbols::driver_functions;
 
 /// Bytes of a handle for a file.
 pub const HANDLE_BYTES: usize = 64;
@@ -33,24 +33,8 @@ type Fetch = unsafe extern "C" fn(*const Handle) -> c_int;
 /// `cuda_emulator_withdraw_file`
 type Withdraw = unsafe extern "C" fn(*const Handle);
 
-macro_rules! functions {
-    ($($field:ident: $type:ty = $name:literal;)*) => {
-        struct Driver { $($field: $type,)* }
-
-        impl Driver {
-            /// # Safety
-            ///
-            /// `library` is the emulator's.
-            unsafe fn find(library: *mut c_void) -> Option<Self> {
-                // SAFETY: the library is loaded, and functions of these names have these types (their prototypes, and the
-                // emulator's own).
-                unsafe { Some(Self { $($field: std::mem::transmute::<*mut c_void, $type>(symbol(library, $name)?),)* }) }
-            }
-        }
-    };
-}
-
-functions! {
+// Functions of these names have these types: their prototypes, and the emulator's own.
+driver_functions! {
     init: cuInit = c"cuInit";
     count: cuDeviceGetCount = c"cuDeviceGetCount";
     device: cuDeviceGet = c"cuDeviceGet";
@@ -69,26 +53,6 @@ functions! {
     offer: Offer = c"cuda_emulator_offer_file";
     fetch: Fetch = c"cuda_emulator_fetch_file";
     withdraw: Withdraw = c"cuda_emulator_withdraw_file";
-}
-
-/// # Safety
-///
-/// `library` is a library that is loaded.
-unsafe fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the library is loaded by this function's contract; the name is a C string.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    (!found.is_null()).then_some(found)
-}
-
-fn driver() -> Option<&'static Driver> {
-    static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
-    let find = || {
-        // SAFETY: the name is a C string; the library is the one that this process has loaded already.
-        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        // SAFETY: not null, so it is loaded, and never closed. NVIDIA's own lacks the last functions.
-        if library.is_null() { None } else { unsafe { Driver::find(library) } }
-    };
-    DRIVER.get_or_init(find).as_ref()
 }
 
 fn checked(result: c_int) -> Result<(), Status> {

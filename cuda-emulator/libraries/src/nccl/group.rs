@@ -14,7 +14,7 @@ use crate::stream::Stream;
 
 #[derive(Default)]
 struct Group {
-    /// Groups in groups.
+    /// The number of `ncclGroupStart` calls that are still open: groups may contain groups, and only the outermost end counts.
     depth: usize,
     joined: Vec<Arc<Communicator>>,
     splits: Vec<Begun>,
@@ -50,7 +50,7 @@ pub fn end() -> Result<(), Status> {
     group.map_or(Ok(()), Group::run)
 }
 
-/// Ends a group without doing anything.
+/// Ends a group without running its calls.
 pub fn discard() {
     GROUP.with_borrow_mut(|group| match group.depth {
         0 | 1 => *group = Group::default(),
@@ -67,9 +67,9 @@ pub fn note(error: Status) {
     });
 }
 
-/// Does something now, or at the end of the thread's group.
+/// Runs a call now, or at the end of the thread's group if there is one.
 ///
-/// Errors: those of what it does now; the group is too long.
+/// Errors: those of the call if it runs now; `INVALID_USAGE` for a group with more than [`MAX_CALLS`].
 fn now_or_later(add: impl FnOnce(&mut Group)) -> Result<(), Status> {
     let alone = GROUP.with_borrow_mut(|group| {
         if group.depth > 0 {
@@ -152,7 +152,7 @@ fn launch(communicator: &Arc<Communicator>, operations: &[Queued]) -> Result<(),
     })
 }
 
-/// What a rank sends to itself, it must receive in the same group.
+/// Checks that a rank receives from itself what it sends to itself: both must be in the same group, with the same lengths.
 fn check_own(rank: usize, operations: &[Queued]) -> Result<(), Status> {
     let lengths = |function| {
         let own = operations.iter().map(|queued| queued.operation);

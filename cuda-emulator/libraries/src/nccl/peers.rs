@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The other ranks of a communicator: whether their processes still live, and waiting for them. Each process has a thread that
-//! shows every second that it lives. One whose number is that of no process has ended, if both are of one PID namespace.
+//! Waits for the other ranks of a communicator, and notices when their processes have ended. A thread of each process counts up
+//! a number in shared memory every second. A process counts as ended if the number stands still for [`PATIENCE`], or at once if
+//! its PID is that of no process and both are in one PID namespace.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,11 +17,11 @@ use super::{REMOTE_ERROR, SYSTEM_ERROR, Status, locked};
 
 /// The time without a sign of life after which a process counts as ended. A process that a debugger stops for longer does, too.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest time without a look at the other ranks.
+/// The maximum time between two checks whether the other ranks' processes live.
 pub const PAUSE: Duration = Duration::from_millis(100);
-/// The time limit for ranks that never say anything, when a communicator is made.
+/// The time limit for other ranks to join while a communicator is made.
 const JOIN_LIMIT: Duration = Duration::from_secs(600);
-/// Between two signs of life.
+/// The time between two signs of life.
 const BEAT: Duration = Duration::from_secs(1);
 
 /// This process's PID namespace; 0 if that cannot be known.
@@ -30,7 +31,7 @@ fn namespace() -> u64 {
     *NAMESPACE
 }
 
-/// A rank of this process that shows that it lives.
+/// A rank of this process, for which the thread gives signs of life.
 struct Living {
     segment: Weak<Segment>,
     rank: usize,
@@ -38,7 +39,7 @@ struct Living {
 
 static LIVING: Mutex<Vec<Living>> = Mutex::new(Vec::new());
 
-/// Shows whose a rank is, and from now on that its process lives.
+/// Tells the other ranks which process has this rank. From now on a thread gives its signs of life.
 pub fn show(segment: &Arc<Segment>, rank: usize) {
     let slot = segment.slot(rank);
     slot.process.store(u64::from(std::process::id()), Ordering::Relaxed);
@@ -48,7 +49,7 @@ pub fn show(segment: &Arc<Segment>, rank: usize) {
     living.push(Living { segment: Arc::downgrade(segment), rank });
     drop(living);
     if is_first {
-        // Without the thread others may think after a while that this process has ended, and say so.
+        // If the thread cannot be started, other ranks take this process for ended after a while, and return an error.
         let _ = thread::Builder::new().name("cuda-nccl".into()).spawn(beat);
     }
 }
@@ -70,14 +71,14 @@ fn beat() {
     }
 }
 
-/// What was seen of the processes of other ranks during one wait.
+/// The last signs of life of other ranks, as seen during one wait.
 #[derive(Default)]
 pub struct Watch {
     beats: HashMap<usize, (u64, Instant)>,
 }
 
 impl Watch {
-    /// Returns whether nothing more comes from a rank.
+    /// Returns whether a rank has left, failed, or lost its process.
     pub fn is_gone(&mut self, segment: &Segment, rank: usize) -> bool {
         self.is_gone_at(segment, rank, Instant::now())
     }
@@ -106,14 +107,14 @@ fn has_ended(process: &AtomicU64, namespace_of: &AtomicU64) -> bool {
     if process <= 0 || namespace() == 0 || namespace_of.load(Ordering::Relaxed) != namespace() {
         return false;
     }
-    // What cannot be looked at is taken to be alive.
+    // A process that cannot be looked up for another reason counts as alive.
     let found = std::fs::metadata(format!("/proc/{process}"));
     found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Waits on behalf of a rank until `is_ready` returns that it waits for no other rank any more.
+/// Waits on behalf of a rank until `is_ready` is true for all other ranks.
 ///
-/// Errors: one that it waits for has ended or failed, `SYSTEM_ERROR` after ten minutes.
+/// Errors: `REMOTE_ERROR` if a rank that is not ready has ended or failed, `SYSTEM_ERROR` after [`JOIN_LIMIT`].
 pub fn wait_until(
     segment: &Segment,
     (rank, ranks): (usize, usize),
@@ -127,7 +128,8 @@ pub fn wait_until(
         if waiting.is_empty() {
             return Ok(());
         }
-        // It might have done its part before it ended, so it was looked at once more.
+        // A rank may do its part and then end, both between the two checks. So the wait fails only if the rank is not ready one
+        // round later either.
         if doubted.is_some_and(|gone| waiting.contains(&gone)) {
             return Err(REMOTE_ERROR);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Transfers through channels. A task does what it can at once, and says for whom it waits. Each message begins with a
-//! [`Label`], by which the receiver notices that the other rank has called something else.
+//! Transfers through channels. [`Task::advance`] transfers as much as it can without waiting, and returns the rank that it waits
+//! for. Each message begins with a [`Label`], by which the receiver notices that the other rank has called another function.
 
 use super::channel::Links;
 use super::element::{Kind, Operator, finish, fold, scale};
@@ -62,7 +62,7 @@ pub struct Scale {
     pub scalar: [u8; 8],
 }
 
-/// What has become of a task.
+/// The result of one step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advance {
     /// It has ended.
@@ -83,28 +83,28 @@ pub enum Task {
     Reduce(Reduce),
 }
 
-/// Memory for another rank.
+/// Sends memory to another rank.
 #[derive(Debug)]
 pub struct Send {
     pub to: usize,
     pub address: usize,
     pub label: Label,
     pub scale: Option<Scale>,
-    /// The label was sent, and so many bytes behind it.
+    /// The number of bytes that were sent after the label; `None` before the label was sent.
     pub sent: Option<usize>,
 }
 
-/// Memory of another rank.
+/// Receives memory from another rank.
 #[derive(Debug)]
 pub struct Receive {
     pub from: usize,
     pub address: usize,
     pub label: Label,
-    /// The label has come, and so many bytes behind it.
+    /// The number of bytes that have arrived after the label; `None` before the label has arrived.
     pub received: Option<usize>,
 }
 
-/// Memory of all ranks, which becomes one. The ranks are taken in their order, so that the result is the same each time.
+/// Combines memory of all ranks. It takes the ranks in their order, so that rounding, too, is the same each time.
 #[derive(Debug)]
 pub struct Reduce {
     pub rank: usize,

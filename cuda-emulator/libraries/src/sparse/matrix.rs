@@ -8,7 +8,8 @@ use crate::numbers::C64;
 ///
 /// # Invariants
 ///
-/// `starts` has a number more than there are rows, does not fall and ends with the length of `indices`, which are below `columns`.
+/// `starts` has one number more than there are rows, never decreases, and ends with the length of `indices`, which are below
+/// `columns`.
 /// There are as many values as indices, or none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Csr {
@@ -23,7 +24,7 @@ pub struct Csr {
 }
 
 impl Csr {
-    /// A matrix of numbers with an index base. `None`: they describe none.
+    /// A matrix of arrays whose indices begin at `base`. `None` if they break the invariants.
     pub fn new(columns: usize, starts: &[i32], indices: &[i32], values: Vec<C64>, base: i32) -> Option<Self> {
         let number = |value: &i32| usize::try_from(value.checked_sub(base)?).ok();
         let starts: Vec<usize> = starts.iter().map(number).collect::<Option<_>>()?;

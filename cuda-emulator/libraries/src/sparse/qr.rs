@@ -37,7 +37,8 @@ impl Rotation {
 pub struct Qr {
     /// Rows of R, from the diagonal on; empty where A has no full rank.
     rows: Vec<Vec<(usize, C64)>>,
-    /// What happened to each row of A: rotations, and the row of R that the rest became.
+    /// The steps that eliminated each row of A: its rotations with rows of R, and the index of the row of R that its remainder
+    /// became. `None` if nothing remained.
     steps: Vec<(Vec<Rotation>, Option<usize>)>,
 }
 

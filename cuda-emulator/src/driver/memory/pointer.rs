@@ -47,7 +47,8 @@ impl Found {
         )
     }
 
-    /// Returns whether the current device reaches it, as far as calls tell.
+    /// Returns whether the current device may access it, as far as attributes show it. Only external memory belongs to one context,
+    /// and only pools of the host to certain devices; all else counts as accessible.
     fn is_reached(&self) -> bool {
         if self.range.kind == RangeKind::External {
             return context::current_handle() == Some(self.context());
@@ -67,7 +68,7 @@ impl Found {
     }
 }
 
-/// Stores one attribute; with nothing found, the value that says so.
+/// Stores one attribute. For an address that is not CUDA's (`found` is `None`), that is the value that NVIDIA's driver stores.
 fn store(data: *mut c_void, attribute: u32, ptr: u64, found: Option<&Found>) -> CuResult<()> {
     let word = Out::from_raw(data.cast::<u32>());
     let wide = Out::from_raw(data.cast::<u64>());
@@ -135,7 +136,7 @@ fn pointer_get_attributes(
 fn pointer_set_attribute(value: In<u32>, attribute: u32, ptr: CUdeviceptr) -> CuResult<()> {
     value.get()?;
     Found::new(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: copies of device memory wait already where it matters.
+    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: accepted without effect, because copies here are already as synchronous as it demands.
     if attribute == 6 { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 

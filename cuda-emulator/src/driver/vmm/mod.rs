@@ -412,7 +412,10 @@ pub(super) fn unmap(ptr: CUdeviceptr, bytes: u64) -> CuResult<()> {
     Ok(())
 }
 
-/// The reservations side by side that hold all of a range, with the addresses that `of` tells of the part in each.
+/// Splits a range at the borders of reservations, which must cover it without a gap. Returns the base of each reservation, and the
+/// addresses that `of` returns for the part of the range in it.
+///
+/// Errors: `CUDA_ERROR_INVALID_VALUE` if a part is not reserved; those of `of`.
 fn pieces(
     table: &mut BTreeMap<u64, Reservation>,
     ptr: u64,

@@ -8,7 +8,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::access::{Access, aux};
 use super::pattern::{HALF, Pattern};
-use crate::code::{FULL, Handler, Instr, LANES, frame, lanes_of};
+use crate::code::{FULL, Handler, Instr, LANES, lanes_of};
 use crate::execute::lanes::handler;
 use crate::execute::state::{Flow, Machine};
 
@@ -262,21 +262,6 @@ unsafe fn load_param_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     Flow::Next
 }
 
-/// Returns the start of lane `lane`'s local memory of the running function.
-///
-/// # Safety
-/// A function runs: its frame header is valid.
-#[inline(always)]
-unsafe fn local_start(machine: &mut Machine<'_>, lane: usize) -> *mut u8 {
-    // SAFETY: LOCAL_BASE has 32 lanes; it lies within the local memory of its lane, which starts at lane * stride.
-    unsafe {
-        let base = *machine.source::<u32>(frame::LOCAL_BASE).add(lane) as usize;
-        let warp = machine.warp();
-        let stride = warp.local_stride as usize;
-        warp.local_ptr().add(lane * stride + base)
-    }
-}
-
 #[inline(always)]
 unsafe fn load_frame_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     machine: &mut Machine<'_>,
@@ -286,7 +271,7 @@ unsafe fn load_frame_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     for lane in lanes_of(machine.mask) {
         // SAFETY: lowering has checked that `imm` and the elements lie within the function's local memory.
         unsafe {
-            let from = local_start(machine, lane).add(instr.imm as usize).cast::<S>();
+            let from = machine.local_start(lane).add(instr.imm as usize).cast::<S>();
             for element in 0..count(instr) {
                 let value = operation(from.add(element).read_unaligned());
                 *machine.target::<D>(instr.ops[element]).add(lane) = value;
@@ -306,7 +291,7 @@ unsafe fn store_frame_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
         // SAFETY: the operands have the widths of `S` and `D` (contract of `Handler`); the element lies in the
         // frame's local memory (lowering).
         unsafe {
-            let to = local_start(machine, lane).add(instr.imm as usize).cast::<D>();
+            let to = machine.local_start(lane).add(instr.imm as usize).cast::<D>();
             for element in 0..count(instr) {
                 let value = *machine.source::<S>(instr.ops[element]).add(lane);
                 to.add(element).write_unaligned(operation(value));

@@ -6,7 +6,7 @@ use super::grid::Grid;
 use super::native::NativeState;
 use super::ranges::RangeCache;
 use super::warp::Warp;
-use crate::code::{CONSTANT, FULL, Instr, LANES, lanes_of};
+use crate::code::{CONSTANT, FULL, Instr, LANES, frame, lanes_of};
 use crate::launch::{Fault, FaultKind};
 
 /// A handler's result: the next step of the main loop.
@@ -137,6 +137,21 @@ impl Machine<'_> {
     #[inline(always)]
     pub(crate) fn warp(&mut self) -> &mut Warp {
         &mut self.block.warps[self.current]
+    }
+
+    /// Returns the start of lane `lane`'s local memory of the running function.
+    ///
+    /// # Safety
+    /// A function runs: its frame header is valid.
+    #[inline(always)]
+    pub(in crate::execute) unsafe fn local_start(&mut self, lane: usize) -> *mut u8 {
+        // SAFETY: LOCAL_BASE has 32 lanes; it lies within the local memory of its lane, which starts at lane * stride.
+        unsafe {
+            let base = *self.source::<u32>(frame::LOCAL_BASE).add(lane) as usize;
+            let warp = self.warp();
+            let stride = warp.local_stride as usize;
+            warp.local_ptr().add(lane * stride + base)
+        }
     }
 
     /// Stops the kernel: `lane` did something wrong.

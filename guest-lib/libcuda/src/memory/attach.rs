@@ -18,10 +18,10 @@ use crate::memory::table::window::{PAGE_BYTES, round_up};
 const PORTABLE: u32 = 1;
 const DEVICEMAP: u32 = 2;
 const READ_ONLY: u32 = 8;
-/// For less it is not asked what the machine has.
+/// Smaller allocations are made without a look at the machine's free memory.
 const LARGE_BYTES: u64 = 64 << 20;
 
-/// Bytes that the machine has without swapping (proc_meminfo(5)).
+/// Bytes that can be allocated without swapping, from the text of /proc/meminfo (proc_meminfo(5)).
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
@@ -105,7 +105,7 @@ pub fn attach(api: Api, pages: UserMemory, window: u64, flags: u32) -> Result<At
     }
 }
 
-/// As [`attach`], of pages that the program may unmap at any time: the transport tells when they are others.
+/// As [`attach`], of pages that the program may unmap at any time. The transport reports when other pages are mapped there.
 pub fn attach_tracked(api: Api, pages: UserMemory, window: u64) -> Result<Attached, CudaError> {
     keep(api, api.context()?, pages, window, 0, Pages::Tracked)
 }
@@ -180,7 +180,8 @@ fn keep(
     }
 }
 
-/// Pages that the GPU sees at `address`: the worker says it, and must not say what is no address.
+/// The result for pages that the GPU sees at `address`. The worker, which says so, is not trusted: an end behind the last address
+/// is an error.
 fn attached(api: Api, address: DevicePtr, bytes: u64, pinned: Vec<Pinned>) -> Result<Attached, CudaError> {
     if address.0.checked_add(bytes).is_none() {
         api.driver.unpin(&pinned);

@@ -137,7 +137,8 @@ fn apply(api: Api, base: u64, map: &mut HostMap) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// The context through which the GPU is to reach memory: the current one, or another one; 0 if there is none.
+/// Chooses the context in which host memory is registered for the GPU: the current one, else any other one; 0 if the process
+/// has none.
 fn reaching(api: Api) -> u64 {
     match api.current() {
         0 => api.driver.contexts.any().unwrap_or(0),
@@ -218,7 +219,7 @@ pub fn unmap(api: Api, state: &mut State, bases: &[u64]) -> Result<(), CudaError
         let Some(mut map) = state.maps.remove(base) else { continue };
         let pages = UserMemory { address: *base as usize, bytes: map.bytes as usize };
         detach(api.driver, pages, &mut map);
-        // Whoever still touches it ends, as natively.
+        // An access of the program to these addresses is a segmentation fault from now on, as on real hardware.
         if let Err(error) = map.allocation.store.unmap(*base, map.bytes) {
             log::error!("Memory at {base:#x} stays mapped: {error}");
         }

@@ -12,6 +12,7 @@ use cuda_library_rows::attributes::{Attribute, Descriptor, FIRST_ARGUMENT};
 /// `cusparseStatus_t`
 type Status = i32;
 
+const SUCCESS: Status = 0;
 const INVALID_VALUE: Status = 3;
 const NOT_SUPPORTED: Status = 10;
 
@@ -161,6 +162,29 @@ impl Kind {
             }
         }
     }
+}
+
+/// Functions that destroy objects. The guest's library and the emulator export the same ones: destroying an object
+/// needs neither a handle nor the worker.
+macro_rules! destroyers {
+    ($($kind:literal: $name:ident;)*) => { $(
+        /// Destroys an object.
+        ///
+        /// # Safety
+        ///
+        /// As NVIDIA's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(object: u64) -> Status {
+            // SAFETY: NVIDIA's function demands of its caller an object of this kind, or null.
+            Kind::named($kind).and_then(|kind| unsafe { kind.destroy(object) }).err().unwrap_or(SUCCESS)
+        }
+    )* };
+}
+
+destroyers! {
+    "mat": cusparseLtMatDescriptorDestroy;
+    "selection": cusparseLtMatmulAlgSelectionDestroy;
+    "plan": cusparseLtMatmulPlanDestroy;
 }
 
 #[cfg(test)]

@@ -94,14 +94,13 @@ fn bytes_of(data_type: i32) -> usize {
 ///
 /// The arguments are those of the function of that name, the second the place of the type.
 unsafe fn with_padding<const COUNT: usize>(name: &str, mut arguments: [u64; COUNT]) -> i32 {
-    let Some(index) = CUDNN.index(name) else { return NOT_SUPPORTED };
     let (place, mut value) = (arguments[COUNT - 1] as *mut u8, [0_u8; 8]);
     if !place.is_null() {
         arguments[COUNT - 1] = value.as_mut_ptr() as u64;
     }
     // SAFETY: the arguments are those of the function by this function's contract, but for the last one: a local as
     // long as the row says.
-    let status = unsafe { crate::forward(&CUDNN, index, &arguments) as i32 };
+    let status = unsafe { crate::forward_named(&CUDNN, name, &arguments) };
     // SAFETY: the second argument is null or the place of the type by this function's contract.
     let data_type = unsafe { (arguments[1] as *const i32).as_ref() };
     if let (0, false, Some(data_type)) = (status, place.is_null(), data_type) {

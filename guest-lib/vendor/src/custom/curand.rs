@@ -6,6 +6,7 @@
 
 use std::sync::LazyLock;
 
+use crate::forward_named;
 use crate::fronts::CURAND;
 
 /// `curandStatus_t`
@@ -89,12 +90,11 @@ unsafe fn forward(row: usize, slots: &[u64]) -> Status {
 /// As NVIDIA's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn curandCreateGeneratorHost(place: *mut u64, kind: i32) -> Status {
-    let Some(row) = CURAND.index(stringify!(curandCreateGeneratorHost)) else { return INTERNAL_ERROR };
     if place.is_null() {
         return NOT_INITIALIZED;
     }
     // SAFETY: these are the arguments of the row's function.
-    let status = unsafe { forward(row, &[place as u64, kind as u64]) };
+    let status = unsafe { forward_named(&CURAND, "curandCreateGeneratorHost", &[place as u64, kind as u64]) };
     // SAFETY: null or a place for a handle, as NVIDIA's function demands.
     if let (SUCCESS, Some(generator)) = (status, unsafe { place.as_ref() }) {
         CURAND.set_birth(*generator, Birth::of(*generator).0 | Birth::HOST);
@@ -112,9 +112,8 @@ pub unsafe extern "C" fn curandSetStream(generator: u64, stream: u64) -> Status 
     if Birth::of(generator).is_host() {
         return SUCCESS;
     }
-    let Some(row) = CURAND.index(stringify!(curandSetStream)) else { return INTERNAL_ERROR };
     // SAFETY: these are the arguments of the row's function.
-    unsafe { forward(row, &[generator, stream]) }
+    unsafe { forward_named(&CURAND, "curandSetStream", &[generator, stream]) }
 }
 
 /// Functions that take a generator and a number, or nothing else.

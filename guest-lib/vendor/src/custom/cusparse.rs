@@ -2,13 +2,11 @@
 
 //! cuSPARSE: operations whose scalars have the type of a vector. Their rows have that type as a last argument.
 
+use crate::forward_named;
 use crate::fronts::CUSPARSE;
 
 /// `cusparseStatus_t`
 type Status = i32;
-
-/// `CUSPARSE_STATUS_NOT_SUPPORTED`
-const NOT_SUPPORTED: Status = 10;
 
 /// The `cudaDataType` of scalars for vectors of a `cudaDataType`.
 fn of_scalars(values: u64) -> u64 {
@@ -25,12 +23,11 @@ fn of_scalars(values: u64) -> u64 {
 ///
 /// The arguments are those of NVIDIA's function of that name, which has a sparse vector at `vector`.
 unsafe fn forward(name: &str, arguments: [u64; 5], vector: usize) -> Status {
-    let Some(index) = CUSPARSE.index(name) else { return NOT_SUPPORTED };
     let [a, b, c, d, e] = arguments;
     let scalars = of_scalars(CUSPARSE.state(arguments[vector]).birth);
     // SAFETY: the arguments are those of the function by this function's contract; the row has the type of the
     // scalars behind them.
-    unsafe { crate::forward(&CUSPARSE, index, &[a, b, c, d, e, scalars]) as Status }
+    unsafe { forward_named(&CUSPARSE, name, &[a, b, c, d, e, scalars]) }
 }
 
 /// Adds a sparse vector to a dense one.

@@ -9,7 +9,7 @@ use cublaslt_descriptors::objects::Kind;
 use cuda_library_rows::attributes::SPARSITY;
 
 use crate::fronts::CUSPARSELT;
-use crate::number_in;
+use crate::{forward_named, number_in};
 
 /// `cusparseStatus_t`
 type Status = i32;
@@ -34,7 +34,7 @@ unsafe fn write(kind: Kind, function: &str, handle: u64, object: u64, contents: 
     // SAFETY: the handle is one or null and `object` room for one by this function's contract, and the contents are of the kind
     // that the row says.
     unsafe {
-        match forward(function, &[number_in(handle), contents.as_ptr() as u64]) {
+        match forward_named(&CUSPARSELT, function, &[number_in(handle), contents.as_ptr() as u64]) {
             SUCCESS => kind.write(object, contents),
             status => Err(status),
         }
@@ -66,16 +66,7 @@ unsafe fn get(
     }
     let slots = |handle| [handle, contents.as_ptr() as u64, number as u64, value as u64, bytes as u64];
     // SAFETY: by this function's contract, and the contents are of the kind that the row says.
-    checked(unsafe { forward(function, &slots(number_in(handle))) })
-}
-
-/// # Safety
-///
-/// The slots are arguments of the row of that name.
-unsafe fn forward(function: &str, slots: &[u64]) -> Status {
-    let Some(index) = CUSPARSELT.index(function) else { return NOT_SUPPORTED };
-    // SAFETY: by this function's contract.
-    unsafe { crate::forward(&CUSPARSELT, index, slots) as Status }
+    checked(unsafe { forward_named(&CUSPARSELT, function, &slots(number_in(handle))) })
 }
 
 fn checked(status: Status) -> Result<(), Status> {
@@ -283,28 +274,6 @@ attributes! {
     "matmul": cusparseLtMatmulDescSetAttribute cusparseLtMatmulDescGetAttribute;
 }
 
-/// Functions that destroy objects.
-macro_rules! destroyers {
-    ($($kind:literal: $name:ident;)*) => { $(
-        /// Destroys an object.
-        ///
-        /// # Safety
-        ///
-        /// As NVIDIA's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(object: u64) -> Status {
-            // SAFETY: NVIDIA's function demands of its caller an object of this kind, or null.
-            status(Kind::named($kind).and_then(|kind| unsafe { kind.destroy(object) }))
-        }
-    )* };
-}
-
-destroyers! {
-    "mat": cusparseLtMatDescriptorDestroy;
-    "selection": cusparseLtMatmulAlgSelectionDestroy;
-    "plan": cusparseLtMatmulPlanDestroy;
-}
-
 /// A selection of an algorithm.
 ///
 /// # Safety
@@ -447,7 +416,7 @@ pub unsafe extern "C" fn cusparseLtMatmul(
     let streams = if count > 0 { streams } else { 0 };
     let slots = |handle| [handle, plan, alpha, a, b, beta, c, d, workspace, streams, count as u64];
     // SAFETY: the arguments are those of NVIDIA's function, of which the row tells the same; there is a stream if `count` says so.
-    unsafe { forward("cusparseLtMatmul", &slots(number_in(handle))) }
+    unsafe { forward_named(&CUSPARSELT, "cusparseLtMatmul", &slots(number_in(handle))) }
 }
 
 /// The same with all algorithms. The plan and its selection have the fastest one then.
@@ -482,7 +451,7 @@ pub unsafe extern "C" fn cusparseLtMatmulSearch(
         // so, and `found` is as long as the row says.
         unsafe {
             let mut contents = of_plan.read(plan)?;
-            checked(forward("cusparseLtMatmulSearch", &slots(number_in(handle))))?;
+            checked(forward_named(&CUSPARSELT, "cusparseLtMatmulSearch", &slots(number_in(handle))))?;
             selection::keep(of_plan.word(plan), &found);
             kind.merge(&found, &mut contents[of_plan.descriptor.part(of_plan.all, 0)]);
             of_plan.write(plan, &contents)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! NCCL: communicators of several devices, and what the guest knows by itself. Each function has a second name, which profilers
-//! call from their wrappers.
+//! NCCL: functions that need more than to be forwarded. Some call others for each of several devices, and some are answered in
+//! the guest. Each function has a second name that begins with `p`, which profilers call from their wrappers.
 
 use crate::bridge;
+use crate::forward_named;
 use crate::fronts::NCCL;
 
 /// `ncclResult_t`
@@ -37,15 +38,6 @@ fn bytes_of(data_type: i32) -> Option<usize> {
 
 /// # Safety
 ///
-/// As [`crate::forward`]; the function has these arguments.
-unsafe fn forward(name: &str, arguments: &[u64]) -> Status {
-    let Some(index) = NCCL.index(name) else { return INVALID_ARGUMENT };
-    // SAFETY: the arguments are those of the function by this function's contract.
-    unsafe { crate::forward(&NCCL, index, arguments) as Status }
-}
-
-/// # Safety
-///
 /// As NVIDIA's `ncclCommInitAll`.
 unsafe fn init_all(comms: *mut u64, count: i32, devices: *const i32) -> Status {
     if comms.is_null() || count < 1 {
@@ -53,12 +45,12 @@ unsafe fn init_all(comms: *mut u64, count: i32, devices: *const i32) -> Status {
     }
     let mut id = [0_u8; ID_BYTES];
     // SAFETY: `id` is a local of that size.
-    let mut status = unsafe { forward("ncclGetUniqueId", &[&raw mut id as u64]) };
+    let mut status = unsafe { forward_named(&NCCL, "ncclGetUniqueId", &[&raw mut id as u64]) };
     if status != SUCCESS {
         return status;
     }
     // SAFETY: it has no arguments.
-    status = unsafe { forward("ncclGroupStart", &[]) };
+    status = unsafe { forward_named(&NCCL, "ncclGroupStart", &[]) };
     if status != SUCCESS {
         return status;
     }
@@ -70,7 +62,11 @@ unsafe fn init_all(comms: *mut u64, count: i32, devices: *const i32) -> Status {
             // that size.
             unsafe {
                 let place = comms.add(rank as usize) as u64;
-                forward("ncclCommInitRank", &[place, count as u64, &raw const id as u64, rank as u64])
+                forward_named(
+                    &NCCL,
+                    "ncclCommInitRank",
+                    &[place, count as u64, &raw const id as u64, rank as u64],
+                )
             }
         });
         status = made.unwrap_or(CUDA_ERROR);
@@ -79,7 +75,7 @@ unsafe fn init_all(comms: *mut u64, count: i32, devices: *const i32) -> Status {
         }
     }
     // SAFETY: it has no arguments. A group that was begun is ended in any case.
-    let ended = unsafe { forward("ncclGroupEnd", &[]) };
+    let ended = unsafe { forward_named(&NCCL, "ncclGroupEnd", &[]) };
     if status == SUCCESS { ended } else { status }
 }
 
@@ -89,7 +85,7 @@ unsafe fn init_all(comms: *mut u64, count: i32, devices: *const i32) -> Status {
 unsafe fn split(name: &str, comm: u64, color: i32, key: i32, place: *mut u64, config: u64) -> Status {
     let arguments = [comm, color as u64, key as u64, place as u64, config];
     // SAFETY: the arguments are those of `ncclCommSplit` by this function's contract.
-    let status = unsafe { forward(name, &arguments) };
+    let status = unsafe { forward_named(&NCCL, name, &arguments) };
     if color == NO_COLOR && matches!(status, SUCCESS | IN_PROGRESS) {
         // SAFETY: null, or a place for a handle, as NVIDIA's function demands.
         if let Some(place) = unsafe { place.as_mut() } {
@@ -120,7 +116,7 @@ unsafe fn pre_mul_sum(
     }
     // SAFETY: the arguments are those of `ncclRedOpCreatePreMulSum` by this function's contract; `value` lives until
     // the call returns.
-    unsafe { forward(name, &[op, address, data_type as u64, residence as u64, comm]) }
+    unsafe { forward_named(&NCCL, name, &[op, address, data_type as u64, residence as u64, comm]) }
 }
 
 /// # Safety

@@ -64,7 +64,8 @@ pub(super) fn allocate_async(
     Ok(DevicePtr(dptr))
 }
 
-/// Allocates what the driver says that it has taken: address and bytes, of which at least `asked` were asked for.
+/// Allocates memory whose size only the driver knows, such as padded rows. `driver` returns address and size; `asked` bytes are
+/// charged to the quota before, and the difference after.
 fn allocate_blocks(
     cx: &CallContext<'_>,
     asked: u64,
@@ -75,7 +76,7 @@ fn allocate_blocks(
     let (dptr, bytes) = driver().inspect_err(|_| cx.session.allocations().discharge(ahead))?;
     let entered = cx.session.allocations().enter(dptr, bytes, ahead, place);
     entered.inspect_err(|_| {
-        // SAFETY: it was allocated above, and nobody knows of it.
+        // SAFETY: it was allocated above, and the guest has not got its address.
         let _ = unsafe { cx.gpu().cuMemFree_v2(dptr) };
     })?;
     Ok(dptr)
@@ -187,7 +188,8 @@ pub fn cuMemFreeAsync(cx: &mut CallContext<'_>, dptr: DevicePtr, stream: StreamI
     Ok(())
 }
 
-/// Other processes find the memory at `dptr` no more. To be called before it is freed: then the address may be another's.
+/// Withdraws the memory at `dptr` from other processes. To be called before it is freed, because another allocation may get its
+/// address right after.
 fn end_offers(cx: &CallContext<'_>, dptr: DevicePtr) {
     cx.session.sharing.end(MEMORY, dptr.0);
     cx.session.sharing.end(POINTER, dptr.0);
@@ -368,7 +370,7 @@ pub fn memcpy_wait(
             break started;
         }
     };
-    // After an error, too: pieces before it may be under way.
+    // Waits after an error, too: copies of earlier pieces may still run.
     let waited = if copied.is_ok() && signals {
         cx.wait_by_signal(stream)
     } else {

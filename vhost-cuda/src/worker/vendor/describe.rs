@@ -3,9 +3,8 @@
 
 use cuda_library_rows::Library;
 
-use super::invoke::Arguments;
 use super::load::Loaded;
-use super::objects::Refusal;
+use super::refusal::Refusal;
 use crate::worker::gpu::CudaError;
 
 /// Host memory of a call is aligned to this, and at least as much lies between two pieces.
@@ -41,17 +40,9 @@ pub fn describe(loaded: &Loaded, kind: usize, contents: &[u8], place: &mut [u8])
         other_address = behind.as_mut_ptr() as u64;
     }
     let call = |name: &str, values: &[u64]| -> Result<(), Refusal> {
-        let function = loaded.named(name).ok_or(Refusal::Cuda(CudaError::NOT_FOUND))?;
-        let mut arguments = Arguments::new();
-        for value in values {
-            arguments.integer(*value).ok_or(MALFORMED)?;
-        }
         // SAFETY: functions that make and change descriptors take these (see `cuda_library_rows::attributes`); the addresses
         // are of memory as long as they are told.
-        match unsafe { arguments.call(function) } as i32 {
-            status if status == loaded.rows.statuses.success => Ok(()),
-            status => Err(Refusal::Status(status)),
-        }
+        unsafe { loaded.call(name, values) }
     };
     let address = place.as_mut_ptr() as u64;
     let values = descriptor.attributes.iter().enumerate();

@@ -90,7 +90,7 @@ struct Known {
 }
 
 impl Handles {
-    /// No handles, of kinds that are destroyed by these functions. `structures` says which kinds are structures.
+    /// An empty table. `ends` has the function that destroys handles of each kind; `structures` says which kinds are structures.
     pub fn new(ends: Vec<Option<usize>>, structures: Vec<bool>) -> Self {
         let kinds = ends.iter().map(|_| Table::default()).collect();
         Self { kinds, ends, structures, states: RwLock::default() }
@@ -106,7 +106,8 @@ impl Handles {
         self.ends.get(kind).copied().flatten()
     }
 
-    /// A handle was made. Answers where the function that destroys it will be told; 0 for the usual one.
+    /// Registers a new handle. Returns the place to which [`Self::ended`] will write the address of the function that destroys it;
+    /// it stays 0 if the kind's usual function does.
     pub fn made(&self, kind: usize, id: u64) -> Arc<AtomicUsize> {
         let known = Known::default();
         let end = known.end.clone();
@@ -114,12 +115,12 @@ impl Handles {
         end
     }
 
-    /// A handle has lost its name, and is to be destroyed by the function at that address. Its objects end before it.
+    /// Removes a handle, which the function at `end` is about to destroy. Its objects are destroyed now, before it.
     pub fn ended(&self, kind: usize, id: u64, end: usize) {
         let known = self.states.write().remove(&(kind, id));
         if let Some(known) = known {
             known.end.store(end, Ordering::Relaxed);
-            // Calls with other kinds of handles may take long; who destroys one does not wait for them.
+            // Only handles of these kinds have objects. For the others, the lock would only make this wait for a call that runs.
             if self.structures.get(kind) == Some(&true) {
                 known.state.lock().objects.end();
             }
@@ -137,8 +138,9 @@ impl Handles {
         found.into_iter().map(|(key, state)| (key, state.lock_arc())).collect()
     }
 
-    /// Returns whether these, which `lock` has given for the handles, are still their states. A state comes before its handle can be
-    /// found, so a handle that was found before this is the one with that state.
+    /// Returns whether the states that [`Self::lock`] has returned for these handles are still theirs. A name may have been given
+    /// to another handle since. The state is registered before the handle can be found, so a handle that was found before this
+    /// check belongs to the locked state.
     pub fn have(&self, wanted: &[(usize, u64)], locked: &[((usize, u64), Locked)]) -> bool {
         let states = self.states.read();
         wanted.iter().all(|key| {
@@ -148,19 +150,19 @@ impl Handles {
         })
     }
 
-    /// Takes the names from all handles of a context, which then goes without them. What the library itself keeps of them
-    /// stays in this process until it ends.
+    /// Forgets all handles of a context that is about to be destroyed. They are not destroyed: what the library has allocated for
+    /// them stays until this process ends.
     pub fn close_context(&self, context: u64) {
         for table in &self.kinds {
             table.take(|object| object.context() == context).into_iter().for_each(Object::end_with_parent);
         }
         let mut gone = Vec::new();
         for ((kind, id), known) in self.states.read().iter() {
-            // A call that has it locked uses the stream anyway.
+            // Locked by a call that runs: the call keeps the stream itself.
             let Some(mut state) = known.state.try_lock() else { continue };
             gone.extend(state.stream.take_if(|stream| stream.context() == context));
             if self.kinds.get(*kind).is_some_and(|table| table.get(*id).is_err()) {
-                // They end as their handle does.
+                // Dropped without being destroyed, as their handle was.
                 state.objects = Objects::default();
             }
         }

@@ -99,6 +99,18 @@ impl Arguments {
     }
 }
 
+/// Calls a function that returns a status or another number of 32 bits. `None`: there are too many arguments.
+///
+/// # Safety
+///
+/// It is a C function of these integers and addresses, and they are good for what it does with them.
+pub unsafe fn call_with_integers(function: usize, integers: &[u64]) -> Option<i32> {
+    let mut arguments = Arguments::new();
+    integers.iter().try_for_each(|value| arguments.integer(*value))?;
+    // SAFETY: by this function's contract.
+    Some(unsafe { arguments.call(function) } as i32)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

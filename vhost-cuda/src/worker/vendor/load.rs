@@ -10,6 +10,9 @@ use libloading::os::unix::{Library as File, RTLD_LAZY, RTLD_LOCAL};
 use log::{debug, info, warn};
 
 use super::handles::Handles;
+use super::invoke::call_with_integers;
+use super::refusal::Refusal;
+use crate::worker::gpu::CudaError;
 
 /// The folders in which distributions and NVIDIA's packages put libraries that the dynamic linker may not know.
 const USUAL_FOLDERS: [&str; 3] =
@@ -100,6 +103,23 @@ impl Loaded {
     /// The address of the function of that number; `None` if the host's release does not have it.
     pub fn address(&self, function: usize) -> Option<usize> {
         self.addresses.get(function).copied().filter(|address| *address != 0)
+    }
+
+    /// Calls the function of that name, which returns a status.
+    ///
+    /// Errors: the library's status, `CUDA_ERROR_NOT_FOUND` if it does not have the function.
+    ///
+    /// # Safety
+    ///
+    /// It is a C function of these integers and addresses, and they are good for what it does with them.
+    pub unsafe fn call(&self, name: &str, integers: &[u64]) -> Result<(), Refusal> {
+        let function = self.named(name).ok_or(CudaError::NOT_FOUND)?;
+        // SAFETY: by this function's contract.
+        match unsafe { call_with_integers(function, integers) } {
+            Some(status) if status == self.rows.statuses.success => Ok(()),
+            Some(status) => Err(Refusal::Status(status)),
+            None => Err(Refusal::Cuda(CudaError::INVALID_VALUE)),
+        }
     }
 }
 

@@ -6,37 +6,16 @@
 use std::collections::VecDeque;
 
 use cuda_library_rows::attributes::{Descriptor, FIRST_ARGUMENT, SPARSITY};
-use cuda_library_rows::block::BadSize;
 
 use super::handles::charge;
-use super::invoke::Arguments;
+use super::invoke::call_with_integers;
 use super::load::Loaded;
+use super::refusal::Refusal;
 use crate::limits::budget::Charge;
 use crate::worker::gpu::{CuResult, CudaError};
 
 /// Objects that a handle keeps. A network uses one plan for each layer; a plan with what it was made of has seven blocks.
 const MAX_KEPT: usize = 64;
-
-/// The reason for not calling a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The call is malformed, or ours has failed.
-    Cuda(CudaError),
-    /// The library's own status says it.
-    Status(i32),
-}
-
-impl From<CudaError> for Refusal {
-    fn from(error: CudaError) -> Self {
-        Self::Cuda(error)
-    }
-}
-
-impl From<BadSize> for Refusal {
-    fn from(_: BadSize) -> Self {
-        Self::Cuda(CudaError::INVALID_VALUE)
-    }
-}
 
 /// Memory for a structure of the library's, zeroed. It stays where it is.
 #[derive(Debug)]
@@ -80,7 +59,7 @@ impl Made {
     fn end(self) {
         for (function, address) in self.ends.into_iter().rev() {
             // SAFETY: by the type's invariant; nothing uses the object any more.
-            let status = unsafe { call(function, &[address]) };
+            let status = unsafe { call_with_integers(function, &[address]) };
             if status != Some(0) {
                 log::debug!("an object of a library ended with status {status:?}");
             }
@@ -153,7 +132,7 @@ impl Objects {
                 let arguments =
                     [handle, made.selection, u64::from(attribute.number), place, attribute.bytes as u64];
                 // SAFETY: the library writes that many bytes of an attribute, at most 8, of a selection that is there.
-                if unsafe { call(get, &arguments) } == Some(loaded.rows.statuses.success) {
+                if unsafe { call_with_integers(get, &arguments) } == Some(loaded.rows.statuses.success) {
                     selection.set(index, value, &mut found);
                 }
             }
@@ -305,34 +284,16 @@ impl<'a> Maker<'a> {
     }
 
     fn call(&self, name: &str, arguments: &[u64]) -> Result<(), Refusal> {
-        let function = self.loaded.named(name).ok_or(Refusal::Cuda(CudaError::NOT_FOUND))?;
         // SAFETY: `cusparseLt.h` has these functions with these parameters: the handle, objects that this maker has made in blocks
         // that are as long as the longest of all releases, numbers, and the address of an attribute with its size. Device
         // addresses among the attributes are followed by the GPU only.
-        match unsafe { call(function, arguments) } {
-            Some(status) if status == self.loaded.rows.statuses.success => Ok(()),
-            Some(status) => Err(Refusal::Status(status)),
-            None => Err(Refusal::Cuda(CudaError::INVALID_VALUE)),
-        }
+        unsafe { self.loaded.call(name, arguments) }
     }
 }
 
-/// The values of the attributes that are given at first.
+/// The values of the attributes that are arguments of the function that makes the descriptor.
 fn given(descriptor: &Descriptor, contents: &[u8]) -> Vec<u64> {
-    let given = descriptor.attributes.iter().enumerate().filter(|(_, attribute)| attribute.is_given);
-    given.filter_map(|(index, _)| descriptor.value(index, contents)).collect()
-}
-
-/// Calls a function that returns a status. `None`: there are too many arguments.
-///
-/// # Safety
-///
-/// It is a C function of these integers and addresses.
-unsafe fn call(function: usize, integers: &[u64]) -> Option<i32> {
-    let mut arguments = Arguments::new();
-    integers.iter().try_for_each(|value| arguments.integer(*value))?;
-    // SAFETY: by this function's contract.
-    Some(unsafe { arguments.call(function) } as i32)
+    descriptor.given().filter_map(|index| descriptor.value(index, contents)).collect()
 }
 
 #[cfg(test)]

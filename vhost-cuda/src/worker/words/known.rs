@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Words for what the worker knows and the driver does not.
+//! Words of the call table for answers that the worker gives from its own state instead of the driver's.
 
 use virtio_cuda_protocol::cuda::{GraphNodeId, NODE_MEMCPY};
 
@@ -8,10 +8,11 @@ use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, RawTensorMap};
 use crate::worker::resolve::Resolve;
 
-/// Flags of the current context that the driver was not told.
+/// See [`kept_flags`].
 pub struct KeptFlags;
 
-/// Flags of the current context that the driver was not told; none without a context.
+/// The flags with which the guest made the current context and which the worker does not pass on to the driver. 0 without a
+/// context.
 pub fn kept_flags() -> KeptFlags {
     KeptFlags
 }
@@ -22,10 +23,11 @@ impl Resolve<'_, u32> for KeptFlags {
     }
 }
 
-/// The kind of a node that stands for another.
+/// See [`known_kind`].
 pub struct KnownKind(GraphNodeId);
 
-/// The kind of a node, if it stands for one of another kind: copies that are made of several nodes.
+/// The kind that the guest knows of a node, if the driver has another: the worker makes some copies of several nodes, in a child
+/// graph, and the guest sees one copy.
 pub fn known_kind(node: GraphNodeId) -> KnownKind {
     KnownKind(node)
 }

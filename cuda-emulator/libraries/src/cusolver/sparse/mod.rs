@@ -139,7 +139,8 @@ impl Given {
 /// `cusparseGetMatIndexBase`
 type GetBase = extern "C" fn(Handle) -> c_int;
 
-/// The index base of a matrix descriptor, which cuSPARSE has: another file, which the program has loaded. `None`: there is none.
+/// Returns the index base of a matrix descriptor. Descriptors belong to cuSPARSE, so this asks its library, which the program has
+/// loaded. `None` if the program has not, or for a null descriptor.
 fn base(descriptor: Handle) -> Option<i32> {
     static GET: OnceLock<Option<GetBase>> = OnceLock::new();
     let find = || {

@@ -163,7 +163,7 @@ impl Pages {
         self.store.make(self.offset + bytes.start..self.offset + bytes.end)
     }
 
-    /// Takes the mapping of bytes from the program: its next touch is told. What it has written is in the pages.
+    /// Unmaps bytes, so that the program's next access to them is reported. What it has written stays in the pages.
     pub fn unmap(&self, bytes: Range<u64>) -> io::Result<()> {
         self.advise(self.address + bytes.start, bytes.end - bytes.start, libc::MADV_DONTNEED)
     }
@@ -172,7 +172,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // Whoever still touches the allocation ends, as natively.
+        // An access of the program to the allocation is a segmentation fault from now on, as on real hardware.
         if let Err(error) = map(self.address, self.bytes, None, libc::PROT_NONE, flags) {
             log::error!("Memory at {:#x} stays mapped: {error}", self.address);
         }

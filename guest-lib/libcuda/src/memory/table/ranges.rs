@@ -161,9 +161,10 @@ impl Ranges {
         self.any_mapped.store(host.values().any(|range| range.kind == HostKind::Mapped), Ordering::Release);
     }
 
-    /// The bytes from `address` on that lie in its mapping of host memory, if `bytes` bytes reach into the next one.
+    /// Returns the number of bytes between `address` and the end of its mapping of host memory, if an access of `bytes` bytes
+    /// continues in the next mapping. `None` if the access ends before, or does not begin in such a mapping.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` if they also reach where there is none.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` if a part of the access is not mapped.
     pub fn before_seam(&self, address: u64, bytes: u64) -> Result<Option<u64>, CudaError> {
         if !self.any_mapped.load(Ordering::Acquire) {
             return Ok(None);

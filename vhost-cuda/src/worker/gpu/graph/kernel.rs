@@ -6,7 +6,8 @@ use std::ptr::null;
 
 use virtio_cuda_protocol::cuda::{KernelNode, ParamLayout};
 
-use super::super::raw::RawKernel;
+use super::super::launch::extra;
+use super::super::raw::{RawKernel, RawKernelV1};
 use super::super::{CUfunction, CUgraphNode, CUkernel, CuResult, Driver};
 
 impl Driver {
@@ -48,6 +49,31 @@ impl Driver {
         };
         Ok((function, kernel, shape, block))
     }
+}
+
+/// Hands `body` the driver's structure for a kernel node: function or kernel (the other is null), its shape and packed parameters.
+/// The structure leads to `params`, and is good as long as the call of `body`.
+pub(super) fn with_raw_kernel<T>(
+    function: CUfunction,
+    kernel: CUkernel,
+    shape: &KernelNode,
+    params: &[u8],
+    body: impl FnOnce(RawKernel) -> T,
+) -> T {
+    let bytes = params.len();
+    let mut extra = extra(params, &bytes);
+    body(RawKernel {
+        v1: RawKernelV1 {
+            function: function as u64,
+            grid: shape.grid,
+            block: shape.block,
+            shared_bytes: shape.shared_bytes,
+            extra: extra.as_mut_ptr() as usize,
+            ..RawKernelV1::ZERO
+        },
+        kernel: kernel as u64,
+        context: 0,
+    })
 }
 
 /// The block that an `extra` array of the driver's own names.

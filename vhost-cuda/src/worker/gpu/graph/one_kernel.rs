@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A kernel as an executable graph of one node. Its parameters can be others at each launch.
 
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 use cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS;
+use virtio_cuda_protocol::cuda::KernelNode;
 
-use super::super::launch::extra;
-use super::super::raw::{RawKernel, RawKernelV1};
 use super::super::{
     CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUstream, CuResult, Driver, Launch,
 };
+use super::kernel::with_raw_kernel;
 
 /// What a launch runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,23 +81,15 @@ fn with_parameters<T>(
     body: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> T,
 ) -> T {
     let Launch { shape, params, .. } = launch;
-    let bytes = params.len();
-    let mut extra = extra(params, &bytes);
     let (function, kernel) = match code {
-        Code::Function(function) => (function as u64, 0),
-        Code::Kernel(kernel) => (0, kernel as u64),
+        Code::Function(function) => (function, null_mut()),
+        Code::Kernel(kernel) => (null_mut(), kernel),
     };
-    let raw = RawKernel {
-        v1: RawKernelV1 {
-            function,
-            grid: shape.grid,
-            block: shape.block,
-            shared_bytes: shape.shared_bytes,
-            extra: extra.as_mut_ptr() as usize,
-            ..RawKernelV1::ZERO
-        },
-        kernel,
-        context: 0,
+    let shape = KernelNode {
+        grid: shape.grid,
+        block: shape.block,
+        shared_bytes: shape.shared_bytes,
+        ..KernelNode::default()
     };
-    body((&raw const raw).cast())
+    with_raw_kernel(function, kernel, &shape, params, |raw| body((&raw const raw).cast()))
 }

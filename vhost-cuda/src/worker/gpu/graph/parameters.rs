@@ -9,15 +9,15 @@ use virtio_cuda_protocol::cuda::{
     NODE_MEMSET, NODE_WAIT_EVENT,
 };
 
-use super::super::launch::extra;
 use super::super::raw::{
-    RawBatch, RawConditional, RawCopyNode, RawHost, RawKernel, RawKernelV1, RawLocation, RawMemAlloc,
-    RawMemset, RawMemsetNode, RawNodeParameters, RawPool,
+    RawBatch, RawConditional, RawCopyNode, RawHost, RawLocation, RawMemAlloc, RawMemset, RawMemsetNode,
+    RawNodeParameters, RawPool,
 };
 use super::super::{CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraph, CUkernel};
 use super::UserFunction;
 use super::capture::raw_operations;
 use super::copy::raw_copy;
+use super::kernel::with_raw_kernel;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`, `CU_MEM_LOCATION_TYPE_DEVICE`, `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 const ALLOCATION_PINNED: c_uint = 1;
@@ -73,23 +73,7 @@ impl NodeParameters {
     pub(super) fn with_raw<T>(&mut self, body: impl FnOnce(&mut RawNodeParameters) -> T) -> T {
         match self {
             Self::Kernel(function, kernel, node, params) => {
-                let bytes = params.len();
-                let mut extra = extra(params, &bytes);
-                body(&mut with(
-                    NODE_KERNEL,
-                    RawKernel {
-                        v1: RawKernelV1 {
-                            function: *function as u64,
-                            grid: node.grid,
-                            block: node.block,
-                            shared_bytes: node.shared_bytes,
-                            extra: extra.as_mut_ptr() as usize,
-                            ..RawKernelV1::ZERO
-                        },
-                        kernel: *kernel as u64,
-                        context: 0,
-                    },
-                ))
+                with_raw_kernel(*function, *kernel, node, params, |raw| body(&mut with(NODE_KERNEL, raw)))
             }
             Self::Memcpy(node, context) => body(&mut with(
                 NODE_MEMCPY,

@@ -22,7 +22,7 @@ impl Memory {
         for (index, parameter) in call.parameters.iter().enumerate() {
             let bytes = match parameter.kind {
                 Kind::New(_) => SLOT,
-                // The address that the library gives.
+                // The library writes an address here.
                 Kind::Table(_) | Kind::Allocated { .. } => SLOT,
                 // Behind the arrays are their addresses.
                 Kind::Arrays { ref arrays, .. } if slots.get(index) == Some(&PRESENT) => {
@@ -30,16 +30,17 @@ impl Memory {
                     let addresses = addresses.filter(|bytes| *bytes <= MAX_BYTES).ok_or(BadSize)?;
                     padded(call.memory_bytes(library, index, slots)?) + addresses
                 }
-                // Its NUL.
+                // The text and its NUL.
                 Kind::Text => call.memory_bytes(library, index, slots)? + 1,
-                // The number of streams, which follows it: the library reads as many.
+                // The next parameter is the number of streams that the library reads here. At most one is supported.
                 Kind::InStream => match slots.get(index + 1) {
                     Some(count) if *count as u32 <= 1 => SLOT,
                     _ => return Err(BadSize),
                 },
                 // The address of an object.
                 Kind::Described { kind, .. } if library.descriptors[kind].is_object => SLOT,
-                // The library's own structure, made of what has crossed, and one that it points to.
+                // The library's own structure, which is made from the contents that have crossed, and another one that it may
+                // point to.
                 Kind::Described { kind, .. } => described_bytes(library, kind),
                 _ => call.memory_bytes(library, index, slots)?,
             };

@@ -7,7 +7,7 @@ use cuda_library_rows::{Direction, Element, Host, Kind, Note};
 use super::{Attempt, Memory, SLOT, Slots};
 use crate::worker::gpu::CudaError;
 use crate::worker::vendor::handles::Locked;
-use crate::worker::vendor::objects::Refusal;
+use crate::worker::vendor::refusal::Refusal;
 
 /// The locked states of a call's handles.
 type States = [((usize, u64), Locked)];

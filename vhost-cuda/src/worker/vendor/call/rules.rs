@@ -6,8 +6,8 @@ use cuda_library_rows::{Check, Host, Kind, library};
 
 use super::{Attempt, Memory, PRESENT};
 use crate::worker::gpu::CudaError;
-use crate::worker::vendor::invoke::Arguments;
-use crate::worker::vendor::objects::Refusal;
+use crate::worker::vendor::invoke::call_with_integers;
+use crate::worker::vendor::refusal::Refusal;
 
 /// The place of the option that says from which number on METIS numbers a graph.
 const METIS_OPTION_NUMBERING: usize = 17;
@@ -72,13 +72,12 @@ impl Attempt<'_> {
         let (number, _) = library("cusparse").ok_or(CudaError::NOT_FOUND)?;
         let owner = self.cx.session.vendor.get(number)?;
         let address = owner.named("cusparseGetMatIndexBase").ok_or(CudaError::NOT_FOUND)?;
-        let mut arguments = Arguments::new();
-        arguments.integer(descriptor);
         // SAFETY: cuSPARSE's function takes a descriptor, which the call keeps alive, and returns the number in it.
-        let base = unsafe { arguments.call(address) } as u32;
+        let base = unsafe { call_with_integers(address, &[descriptor]) };
         // The library would take others as they are, or as one of these.
-        let is_known = base <= 1;
-        is_known.then_some(base.into()).ok_or(Refusal::Status(self.loaded.rows.statuses.invalid_value))
+        base.filter(|base| matches!(base, 0 | 1))
+            .map(i128::from)
+            .ok_or(Refusal::Status(self.loaded.rows.statuses.invalid_value))
     }
 }
 

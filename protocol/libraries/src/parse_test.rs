@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use super::*;
+use crate::expression::Expression;
+use crate::{Check, Direction, Element, Note, Scratch, ScratchBytes};
+
+const HEAD: &str = "library x\nsoname libx.so.1\nstatus success=0 not_supported=15\nhandle Handle\n";
+
+fn one(row: &str) -> Result<Function, Error> {
+    Ok(library("x", &format!("{HEAD}{row}"), "")?.functions.remove(0))
+}
+
+#[test]
+fn a_row_is_read() {
+    let function =
+        one("gemm(h: Handle, n: i32, a: scalar compute(t,d), A: ptr, v: in? i32[n*2], t: i32, d: i32) wait  # why")
+            .expect("valid");
+    let Body::Forward(call) = function.body else { panic!("{function:?}") };
+    assert_eq!(function.name, "gemm");
+    assert!(call.facts.wait && call.answers());
+    assert_eq!(call.parameters[0].kind, Kind::Handle { kind: 0, nullable: false });
+    let element = Element::ByCompute { compute: 5, data: 6 };
+    assert_eq!(call.parameters[2].kind, Kind::Scalar { direction: Direction::In, element, count: None });
+    let Kind::Host(host) = &call.parameters[4].kind else { panic!("{:?}", call.parameters[4]) };
+    assert!(host.nullable && host.count.is_some());
+}
+
+#[test]
+fn answers_and_bodies_are_read() {
+    let Body::Forward(call) = one("name(status: i32) -> string pure").unwrap().body else { panic!() };
+    assert!(call.answer == Answer::Text && call.facts.pure);
+    assert!(matches!(one("f custom").unwrap().body, Body::Custom));
+    let Body::Refuse(reason) = one("f refuse \"for reasons\"").unwrap().body else { panic!() };
+    assert_eq!(reason, "for reasons");
+}
+
+#[test]
+fn a_function_has_further_forms() {
+    let function = one("fill@Host(h: Handle, n: i32)").expect("valid");
+    assert!(function.is_form() && function.symbol() == "fill", "{function:?}");
+    let function = one("fill(h: Handle)").expect("valid");
+    assert!(!function.is_form() && function.symbol() == "fill", "{function:?}");
+    assert!(one("fill@(h: Handle)").is_err() && one("@Host(h: Handle)").is_err());
+}
+
+#[test]
+fn kinds_of_memory_are_read() {
+    let row = "f(h: Handle, id: value bytes 128, w: scratch[2*n], n: u64, s: placed(n) 8, t: table 64, g: graph, c: in? sized 80 null(32,48))";
+    let Body::Forward(call) = one(row).expect("valid").body else { panic!() };
+    let kinds: Vec<Kind> = call.parameters.into_iter().map(|parameter| parameter.kind).collect();
+    assert_eq!(kinds[1], Kind::Structure(128));
+    assert!(matches!(kinds[2], Kind::Scratch(_)));
+    assert_eq!(kinds[4..7], [Kind::Placed { place: 3, bytes: 8 }, Kind::Table(64), Kind::Graph]);
+    let Kind::Host(host) = &kinds[7] else { panic!("{kinds:?}") };
+    assert_eq!(host.element, Element::Sized { bytes: 80, nulls: [32, 48] });
+}
+
+#[test]
+fn a_complex_double_is_two_doubles() {
+    let Body::Forward(call) = one("f(h: Handle, tol: c64, n: i32)").expect("valid").body else { panic!() };
+    let kinds: Vec<Kind> = call.parameters.into_iter().map(|parameter| parameter.kind).collect();
+    assert_eq!(kinds[1..3], [Kind::Value(Number::F64), Kind::Value(Number::F64)]);
+    assert!(one("f(a: c64, b: c64, c: c64, d: c64, e: f32)").is_err(), "nine vector registers");
+}
+
+#[test]
+fn handles_of_other_libraries_and_facts_are_read() {
+    let text = "handle M of other.MatDescr\nhandle C late\nset(c: C, n: i32) sets\nget(c: C, n: out i32) gets(set)\n\
+                make(kind: i32, c: new C) birth(kind)\nend(c: C) wait_unless(16)";
+    let library = library("x", &format!("{HEAD}{text}"), "").expect("valid");
+    assert_eq!(library.handles[1].of, Some(("other".into(), "MatDescr".into())));
+    assert!(library.handles[2].is_late && library.handles[2].has_birth);
+    let facts = |index: usize| match &library.functions[index].body {
+        Body::Forward(call) => call.facts,
+        _ => panic!("{library:?}"),
+    };
+    assert!(facts(0).sets);
+    assert_eq!((facts(1).gets, facts(2).birth, facts(3).wait_unless), (Some(0), Some(0), Some(16)));
+}
+
+#[test]
+fn structures_of_the_program_are_read() {
+    let text = "handle S struct 512\nmake(s: S, d: described d) makes\n\
+                search(s: S, d: described d, at: in stream, n: i32, found: out u8[64]) finds(found)";
+    let library = library("x", &format!("{HEAD}{text}"), "object d 64\nd 0 N 4 given\n").expect("valid");
+    assert_eq!(library.handles[1].structure, 512);
+    let call = |index: usize| match &library.functions[index].body {
+        Body::Forward(call) => call,
+        _ => panic!("{library:?}"),
+    };
+    assert!(call(0).facts.makes && !call(1).facts.makes);
+    assert_eq!((call(1).facts.finds, &call(1).parameters[2].kind), (Some(4), &Kind::InStream));
+}
+
+#[test]
+fn notes_are_read() {
+    let text = "handle M of other.M\nhandle Info\nanalyse(h: Handle, n: i32, i: Info) notes(i.n=n) forgets(i.n)\n\
+                size(h: Handle, n: i32, bytes: out u64)\n\
+                solve(h: Handle, n: i32, b: in f64[n], i: Info, w: scratch i[8*m], m: note i.n) needs(i.n=n)\n\
+                extract(i: Info, z: out i32, L: malloc i32[2*m] of z, p: malloc f64[m+1], m: note i.n)\n\
+                permute(h: Handle, n: i32, d: M, r: inout i32[n+1] rising(n,d), c: in i32[n] below(max(n,1)), \
+                p: in i32[n] permutation, w: scratch by(size), a: in f64[n] each[n])";
+    let library = library("x", &format!("{HEAD}{text}"), "").expect("valid");
+    assert_eq!(library.handles[2].notes, ["n"]);
+    let call = |index: usize| match &library.functions[index].body {
+        Body::Forward(call) => call,
+        _ => panic!("{library:?}"),
+    };
+    let note = Note { handle: 2, note: 0 };
+    assert_eq!(call(0).notes.takes, [(note, Expression::Parameter(1))]);
+    assert!(call(0).answers() && !call(2).answers(), "calls that change notes are waited for");
+    assert_eq!(call(0).notes.changed().collect::<Vec<_>>(), [note; 2]);
+    assert_eq!(call(2).notes.needs, [(Note { handle: 3, note: 0 }, Expression::Parameter(1))]);
+    let Kind::Scratch(Scratch { owner: Some(3), bytes: ScratchBytes::Counted(_) }) =
+        &call(2).parameters[4].kind
+    else {
+        panic!("{:?}", call(2))
+    };
+    assert_eq!(call(2).parameters[5].kind, Kind::Noted(Note { handle: 3, note: 0 }));
+    let Kind::Allocated { count: Some(1), .. } = &call(3).parameters[2].kind else { panic!() };
+    let Kind::Allocated { count: None, .. } = &call(3).parameters[3].kind else { panic!() };
+    let checks: Vec<Option<Check>> = call(4)
+        .parameters
+        .iter()
+        .filter_map(|parameter| match &parameter.kind {
+            Kind::Host(host) => Some(host.check.clone()),
+            _ => None,
+        })
+        .collect();
+    let [Some(Check::Rising { base: Some(2), .. }), Some(Check::Below { base: None, .. }), last] =
+        &checks[..]
+    else {
+        panic!("{checks:?}")
+    };
+    assert_eq!(last, &Some(Check::Permutation));
+    let asked = Scratch { owner: None, bytes: ScratchBytes::Asked(1) };
+    assert_eq!(call(4).parameters[6].kind, Kind::Scratch(asked));
+    assert!(matches!(call(4).parameters[7].kind, Kind::Arrays { .. }));
+}
+
+#[test]
+fn mistakes_are_named_with_their_line() {
+    for (row, what) in [
+        ("f(h: Handle, n: note h.n)", "n: there is no note `h.n` before"),
+        ("f(h: Handle, n: i32) needs(h.n=n)", "there is no note `h.n` before"),
+        ("f(n: i32) notes(n.x=n)", "`n` is no handle"),
+        ("f(n: i32) keeps_pattern(n)", "`n` is no handle"),
+        ("f(n: i32, w: scratch by(g))", "w: there is no function `g` before"),
+        (
+            "f(n: i32, p: out i32[n] permutation)",
+            "p: rules are for numbers of 32 bits that the library reads",
+        ),
+        ("f(n: i32, p: in i32[n] sorted)", "p: there is no rule `sorted`"),
+        ("f(n: i32, p: malloc i32[n] of m)", "p: there is no parameter `m`"),
+        ("f(h: Handel)", "h: there is no kind `Handel`"),
+        ("f(s: in stream, n: u64)", "s: the number of streams is to follow, an i32"),
+        ("f(h: Handle", "the `)` is missing"),
+        ("f(n: in i32[m])", "n: there is no parameter `m`"),
+        ("f(h: inout Handle)", "h: handles in host memory are `in` or `out`"),
+        ("f(h: Handle) gets(g)", "there is no function `g` before"),
+        ("f(h: Handle) birth(t)", "there is no parameter `t`"),
+        ("f(s: in sized 80 null(8))", "s: `null` needs two places"),
+        ("f(s: scratch[n])", "s: there is no parameter `n`"),
+        ("f(h: Handle) fast", "there is no fact `fast`"),
+        ("f nothing", "`nothing` is neither parameters nor `custom` nor `refuse`"),
+    ] {
+        assert_eq!(one(row).unwrap_err(), Error { line: 5, what: what.to_owned() }, "{row}");
+    }
+}

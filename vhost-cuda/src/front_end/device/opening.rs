@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The opening of a session: room for it, a worker, its account and control group. And what follows when it has ended.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use log::{Level, debug, log, warn};
+use virtio_cuda_protocol::transport::{
+    Open, Opened, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{Device, SHORTAGES, Sessions};
+use crate::exchange::FileBudgets;
+use crate::front_end::memory::MemoryTable;
+use crate::front_end::request::Request;
+use crate::front_end::ring::Chain;
+use crate::limits::account::{Account, Slot};
+use crate::limits::budget::Charge;
+use crate::limits::{descriptors, room};
+use crate::metrics::report::Refusal;
+use crate::owner::{Machine, Owner};
+use crate::sessions::link;
+use crate::sessions::session::{End, Session, Tables};
+
+/// The greatest `oom_score_adj` (proc_pid_oom_score_adj(5)).
+const PREFERRED_VICTIM: &str = "1000";
+/// The user id of the guest's root, whose sessions only the limit of the machine counts.
+pub(super) const ROOT: u32 = 0;
+/// Short names of sessions in the log, for all connections of the daemon.
+static NEXT_LABEL: AtomicU64 = AtomicU64::new(1);
+
+/// Room for a session that waits for its worker.
+pub(super) struct Reservation {
+    device: Arc<Device>,
+    epoch: u64,
+    /// The charge for the worker's descriptors.
+    charge: Option<Charge>,
+}
+
+impl Reservation {
+    /// Returns whether the session is wanted still.
+    fn stands(&self, sessions: &Sessions) -> bool {
+        !sessions.closed && sessions.epoch == self.epoch
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.device.sessions.lock().opening -= 1;
+    }
+}
+
+/// One of the sessions that a user of the guest may have.
+pub(super) struct UserSession {
+    device: Arc<Device>,
+    uid: u32,
+}
+
+impl Drop for UserSession {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut count) = self.device.sessions.lock().users.entry(self.uid) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+impl Device {
+    /// Opens a session, on a thread of its own.
+    pub(super) fn open(self: &Arc<Self>, request: &Request, chain: Chain) {
+        let Ok(open) = Open::read_from_bytes(&request.payload) else {
+            return chain.complete(REPLY_INVALID, &[]);
+        };
+        let Some((reservation, of_user)) = self.reserve(open.uid) else {
+            debug!(
+                "connection {}: no session for user {}: {} may be open, {} of one user",
+                self.connection, open.uid, self.settings.max_sessions, self.settings.max_user_sessions
+            );
+            return chain.complete(REPLY_NO_RESOURCES, &[]);
+        };
+        if let Err(error) = room::check() {
+            self.refusals.count(Refusal::AddressSpace);
+            log!(
+                SHORTAGES.level(Level::Warn),
+                "connection {}: a session is refused: the daemon is out of address space ({error}): {}",
+                self.connection,
+                room::HINT
+            );
+            return chain.complete(REPLY_NO_RESOURCES, &[]);
+        }
+        let device = self.clone();
+        self.run_aside("session", move || device.run_session(&open, reservation, of_user, chain));
+    }
+
+    /// Counts a session that `uid` opens. `None`: the machine or the user has too many, or the daemon has no descriptors for it.
+    pub(super) fn reserve(self: &Arc<Self>, uid: u32) -> Option<(Reservation, UserSession)> {
+        let mut sessions = self.sessions.lock();
+        let of_user = sessions.users.get(&uid).copied().unwrap_or(0);
+        if sessions.open.len() + sessions.opening >= self.settings.max_sessions as usize {
+            self.refusals.count(Refusal::MachineSessions);
+            return None;
+        }
+        if uid != ROOT && of_user >= self.settings.max_user_sessions {
+            self.refusals.count(Refusal::UserSessions);
+            return None;
+        }
+        let charge = self.settings.descriptors.budget.charge(descriptors::WORKER);
+        if charge.is_none() {
+            self.refusals.count(Refusal::Descriptors);
+            log!(
+                SHORTAGES.level(Level::Warn),
+                "connection {}: a session is refused: the daemon is out of descriptors",
+                self.connection
+            );
+            return None;
+        }
+        sessions.opening += 1;
+        sessions.users.insert(uid, of_user + 1);
+        let reservation = Reservation { device: self.clone(), epoch: sessions.epoch, charge };
+        Some((reservation, UserSession { device: self.clone(), uid }))
+    }
+
+    /// The life of a session, on a thread of its own.
+    fn run_session(
+        self: &Arc<Self>,
+        open: &Open,
+        mut reservation: Reservation,
+        of_user: UserSession,
+        chain: Chain,
+    ) {
+        // Before a worker is taken: its context counts.
+        let Ok(slot) = self.join_account() else {
+            self.refusals.count(Refusal::DeviceMemory);
+            return chain.complete(REPLY_NO_RESOURCES, &[]);
+        };
+        let taken = self.settings.pool.take(|| reservation.stands(&self.sessions.lock()));
+        let (Ok(worker), Ok(id)) = (taken, random_id()) else {
+            self.refusals.count(Refusal::Worker);
+            return chain.complete(REPLY_NO_RESOURCES, &[]);
+        };
+        let Some(worker) = worker else { return chain.complete(REPLY_SESSION_LOST, &[]) };
+        if !reservation.stands(&self.sessions.lock()) {
+            self.settings.pool.put_back(worker);
+            return chain.complete(REPLY_SESSION_LOST, &[]);
+        }
+        // From here on the worker is this machine's, and no other session's.
+        self.join_group(worker.process.pid());
+        if let Some(slot) = &slot
+            && let Err(error) = link::send_account(&worker.sockets.link, slot)
+        {
+            debug!("connection {}: a worker does not take its account: {error}", self.connection);
+            return chain.complete(REPLY_NO_RESOURCES, &[]);
+        }
+        let mut sessions = self.sessions.lock();
+        if !reservation.stands(&sessions) {
+            drop(sessions);
+            drop(worker);
+            return chain.complete(REPLY_SESSION_LOST, &[]);
+        }
+        let machine = self
+            .memory()
+            .map_or(Machine::Virtual(self.connection), |memory| Machine::of(self.connection, &memory));
+        let owner = Owner { machine, uid: open.uid };
+        self.settings.images.serve(worker.sockets.images.clone(), owner);
+        let budgets = FileBudgets {
+            machine: self.shared_files.clone(),
+            descriptors: self.settings.descriptors.budget.clone(),
+        };
+        self.settings.exchange.serve(worker.sockets.exchange.clone(), owner, budgets);
+        let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
+        let session = Session::new(id, label, open, worker, self.tables());
+        sessions.open.insert(id, session.clone());
+        self.settings.endings.begin(id);
+        drop(sessions);
+        // Until the worker has ended.
+        let _charge = reservation.charge.take();
+        drop(reservation);
+        let opened = || chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
+        session.run(opened, |end| {
+            // The worker has ended, and its memory is free.
+            drop(slot);
+            self.session_ended(id, end);
+            drop(of_user);
+        });
+    }
+
+    /// Returns the tables of guest memory for a session's writer.
+    fn tables(self: &Arc<Self>) -> Tables {
+        let device = self.clone();
+        Box::new(move || {
+            device
+                .memory()
+                .map(|memory| MemoryTable::of(&memory, device.settings.guest_pages))
+                .unwrap_or_default()
+        })
+    }
+
+    /// Has the kernel choose a worker before others, the VMM above all, when the host is out of memory, and puts it into
+    /// the machine's control group, if there are groups. A worker that cannot be put there serves all the
+    /// same: the operator was told what that costs.
+    fn join_group(&self, pid: u32) {
+        // In its own namespaces it cannot do so itself. Without `/proc` it is chosen by its size.
+        let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), PREFERRED_VICTIM);
+        let Some(groups) = &self.settings.cgroups else { return };
+        let mut group = self.group.lock();
+        if group.is_none() {
+            *group = groups.group(self.connection).map_err(|error| self.no_group(&error)).ok();
+        }
+        if let Some(Err(error)) = group.as_ref().map(|group| group.add(pid)) {
+            self.no_group(&error);
+        }
+    }
+
+    fn no_group(&self, error: &std::io::Error) {
+        if !self.group_warned.swap(true, Ordering::Relaxed) {
+            warn!(
+                "connection {}: no control group for its workers ({error}): they can use up the host's memory",
+                self.connection
+            );
+        }
+    }
+
+    /// A place in the machine's account, if it has one.
+    ///
+    /// Errors: the machine's memory does not suffice for another session.
+    fn join_account(&self) -> Result<Option<Slot>, ()> {
+        let Some(bytes) = self.settings.memory else { return Ok(None) };
+        let mut account = self.account.lock();
+        let opened = match &*account {
+            Some(account) => Ok(account.clone()),
+            None => Account::open(bytes, self.settings.max_sessions),
+        };
+        match opened.and_then(|opened| account.insert(opened).join()) {
+            Ok(Some(slot)) => Ok(Some(slot)),
+            Ok(None) => {
+                debug!("connection {}: no device memory for another session", self.connection);
+                Err(())
+            }
+            Err(error) => {
+                debug!("connection {}: no account for device memory: {error}", self.connection);
+                Err(())
+            }
+        }
+    }
+
+    fn session_ended(&self, id: u64, end: End) {
+        let mut sessions = self.sessions.lock();
+        let session = sessions.open.remove(&id);
+        sessions.ended.add(end, session.map(|session| session.totals()).unwrap_or_default());
+        drop(sessions);
+        self.settings.endings.ended(id);
+        if end == End::Lost {
+            self.send_lost(id);
+        }
+    }
+}
+
+/// A name for a session: never 0, and never used before, also not by an earlier or another backend.
+fn random_id() -> Result<u64, getrandom::Error> {
+    loop {
+        match getrandom::u64()? {
+            0 => {}
+            id => return Ok(id),
+        }
+    }
+}

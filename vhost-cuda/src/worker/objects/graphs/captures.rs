@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Streams that capture, and the graphs into which they do. The driver goes on to use such a graph, so nothing may be taken
+//! from it.
+
+use std::sync::atomic::Ordering;
+
+use virtio_cuda_protocol::cuda::{GraphId, GraphNodeId};
+
+use super::tables::Capture;
+use super::{Graphs, OF_THREAD};
+use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::objects::Exclusive;
+
+impl Graphs {
+    /// Returns whether any stream captures, or is about to.
+    pub fn is_capturing(&self) -> bool {
+        self.capturing.load(Ordering::Acquire) > 0
+    }
+
+    /// The lock of everything that captures.
+    pub fn captures(&self) -> &Exclusive {
+        &self.captures
+    }
+
+    /// Notes that a stream is about to capture: from now on others who use it look whether it does. `false`: it captured
+    /// before.
+    pub fn capture_begins(&self, stream: usize) -> bool {
+        let mut tables = self.tables.lock();
+        let before = tables.captures.len();
+        tables.captures.entry(stream).or_default();
+        self.capturing.store(tables.captures.len(), Ordering::Release);
+        tables.captures.len() > before
+    }
+
+    /// Notes the graph into which a stream captures. `ends_with_it`: it dies if the capture does.
+    pub fn capture_begun(&self, stream: usize, graph: GraphId, ends_with_it: bool) {
+        self.tables.lock().captures.insert(stream, Capture { graph: Some(graph.0), ends_with_it });
+    }
+
+    /// A capture is over; with an error the driver has destroyed its graph.
+    pub fn capture_ended(&self, stream: usize, failed: bool) {
+        let mut tables = self.tables.lock();
+        let capture = tables.captures.remove(&stream);
+        self.capturing.store(tables.captures.len(), Ordering::Release);
+        if let Some(Capture { graph: Some(graph), ends_with_it: true }) = capture
+            && failed
+        {
+            tables.remove_graph(graph);
+        }
+    }
+
+    /// Forgets captures of streams that are no objects: a context is destroyed, which may be theirs.
+    pub fn default_captures_ended(&self) {
+        let tables = self.tables.lock();
+        let of_threads = tables.captures.keys().filter(|&&stream| stream & OF_THREAD != 0);
+        let of_threads: Vec<usize> = of_threads.copied().collect();
+        drop(tables);
+        of_threads.into_iter().for_each(|stream| self.capture_ended(stream, true));
+    }
+
+    /// Refuses to remove a node of a graph into which a stream captures, or one that contains such a graph.
+    ///
+    /// Errors: `CUDA_ERROR_ILLEGAL_STATE`.
+    pub fn check_removable(&self, id: GraphNodeId) -> CuResult<()> {
+        let tables = self.tables.lock();
+        let of = tables.nodes.get(&id.0).map(|node| node.graph);
+        let used = |&(graph, node): &(u64, Option<u64>)| match node {
+            Some(node) => node == id.0,
+            None => Some(graph) == of,
+        };
+        if tables.captured().iter().any(used) { Err(CudaError::ILLEGAL_STATE) } else { Ok(()) }
+    }
+
+    /// Refuses to replace the graph in a node while a stream captures into it, or into one in it.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`.
+    pub fn check_replaceable(&self, id: GraphNodeId) -> CuResult<()> {
+        let used = self.tables.lock().captured().iter().any(|&(_, node)| node == Some(id.0));
+        if used { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+    }
+}

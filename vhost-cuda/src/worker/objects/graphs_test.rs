@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use super::*;
+
+fn raw<T>(number: usize) -> *mut T {
+    std::ptr::without_provenance_mut(number)
+}
+
+#[test]
+fn the_guest_may_not_take_names_of_the_worker() {
+    let graphs = Graphs::default();
+    for bad in [0, 2, FIRST_HANDLE - 1, FIRST_WORKER_HANDLE, u64::MAX] {
+        assert_eq!(graphs.take_graph_name(GraphId(bad)).unwrap_err(), CudaError::INVALID_VALUE);
+    }
+    let taken = graphs.take_graph_name(GraphId(FIRST_HANDLE)).unwrap();
+    graphs.take_graph_name(GraphId(FIRST_HANDLE)).expect_err("another thread makes it");
+    graphs.take_node_name(GraphNodeId(FIRST_HANDLE)).expect("kinds have names of their own");
+    graphs.add_graph(&Held::default(), GraphId(FIRST_HANDLE), raw(8), None);
+    drop(taken);
+    assert_eq!(graphs.take_graph_name(GraphId(FIRST_HANDLE)).unwrap_err(), CudaError::INVALID_VALUE);
+}
+
+#[test]
+fn nodes_of_the_driver_get_one_name() {
+    let graphs = Graphs::default();
+    let graph = graphs.name_graph(raw(8), None);
+    let node = graphs.name_node(raw(16), graph);
+    assert_eq!(graphs.name_node(raw(16), graph), node);
+    assert_ne!(graphs.name_node(raw(24), graph), node);
+    assert_eq!(graphs.name_node(raw(0), graph), GraphNodeId(0));
+    assert_eq!(graphs.node(&Held::default(), node), Ok(raw(16)));
+}
+
+#[test]
+fn a_graph_takes_what_is_in_it_along() {
+    let graphs = Graphs::default();
+    let graph = graphs.name_graph(raw(8), None);
+    let node = graphs.name_node(raw(16), graph);
+    let inner = graphs.name_graph(raw(24), Some(node));
+    let leaf = graphs.name_node(raw(32), inner);
+    graphs.add_lease(inner, Lease::new(0x1000));
+    assert!(graphs.remove_graph(inner).is_err(), "a graph in a node dies with the node");
+    let (_, leases) = graphs.remove_graph(graph).unwrap();
+    assert_eq!(leases.len(), 1);
+    let held = Held::default();
+    assert!(graphs.graph(&held, inner).is_err());
+    assert!(graphs.node(&held, leaf).is_err() && graphs.node(&held, node).is_err());
+}
+
+#[test]
+fn graphs_for_the_device_keep_the_name_of_the_driver() {
+    let graphs = Graphs::default();
+    let address = 0x7fff_0000_1230_usize;
+    let object = |address| Arc::new(Object::new::<u8>(raw(address)));
+    let exec = graphs.add_device_exec(object(address)).unwrap();
+    assert_eq!((exec.0, graphs.exec(&Held::default(), exec)), (address as u64, Ok(raw(address))));
+    assert!(graphs.take_exec_name(exec).is_err(), "no name for the guest to mint");
+    let taken = graphs.add_device_exec(object(FIRST_HANDLE as usize));
+    assert_eq!(taken.unwrap_err().0, CudaError::NOT_SUPPORTED, "a name that the guest may mint");
+    graphs.remove_exec(exec).unwrap();
+    assert!(graphs.exec(&Held::default(), exec).is_err());
+    graphs.add_device_exec(object(address)).expect("the driver may use an address again");
+}
+
+#[test]
+fn a_failed_capture_takes_its_graph_along() {
+    let graphs = Graphs::default();
+    let graph = graphs.name_graph(raw(8), None);
+    assert!(graphs.capture_begins(5) && !graphs.capture_begins(5));
+    graphs.capture_begun(5, graph, true);
+    assert!(graphs.is_capturing());
+    graphs.capture_ended(5, true);
+    assert!(!graphs.is_capturing() && graphs.graph(&Held::default(), graph).is_err());
+}
+
+#[test]
+fn nothing_is_taken_from_a_graph_into_which_a_stream_captures() {
+    let graphs = Graphs::default();
+    let outer = graphs.name_graph(raw(8), None);
+    let (around, beside) = (graphs.name_node(raw(16), outer), graphs.name_node(raw(24), outer));
+    let inner = graphs.name_graph(raw(32), Some(around));
+    let leaf = graphs.name_node(raw(40), inner);
+    graphs.capture_begins(5);
+    graphs.capture_begun(5, inner, false);
+    assert!(graphs.remove_graph(outer).is_err(), "it contains the graph");
+    assert!(graphs.check_removable(leaf).is_err() && graphs.check_removable(around).is_err());
+    assert!(graphs.check_replaceable(around).is_err());
+    assert!(graphs.check_removable(beside).is_ok() && graphs.check_replaceable(beside).is_ok());
+    graphs.capture_ended(5, true);
+    assert!(graphs.graph(&Held::default(), inner).is_ok(), "it was there before the capture");
+    assert!(graphs.check_removable(leaf).is_ok() && graphs.check_replaceable(around).is_ok());
+    assert!(graphs.remove_graph(outer).is_ok());
+}
+
+#[test]
+fn a_context_takes_captures_of_threads_along() {
+    let graphs = Graphs::default();
+    let (ours, other) = (graphs.name_graph(raw(8), None), graphs.name_graph(raw(16), None));
+    for (stream, graph) in [(OF_THREAD | 7, ours), (7, other)] {
+        graphs.capture_begins(stream);
+        graphs.capture_begun(stream, graph, true);
+    }
+    graphs.default_captures_ended();
+    assert!(graphs.graph(&Held::default(), ours).is_err());
+    assert!(graphs.graph(&Held::default(), other).is_ok() && graphs.is_capturing());
+}
+
+#[test]
+fn a_call_has_a_graph_and_what_is_in_it_for_itself() {
+    let graphs = Graphs::default();
+    let graph = graphs.name_graph(raw(8), None);
+    let node = graphs.name_node(raw(16), graph);
+    let inner = graphs.name_graph(raw(24), Some(node));
+    let mut held = Held::default();
+    graphs.graph(&held, inner).unwrap();
+    assert_eq!((graphs.graph(&held, graph), graphs.node(&held, node)), (Ok(raw(8)), Ok(raw(16))));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| graphs.node(&Held::default(), node).map(drop));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!other.is_finished(), "it waits for the first call");
+        // Which destroys the node.
+        graphs.remove_node(node).unwrap();
+        held.release();
+        assert_eq!(other.join().unwrap(), Err(CudaError::INVALID_VALUE));
+    });
+}
+
+#[test]
+fn several_families_are_taken_at_once() {
+    let graphs = Graphs::default();
+    let (one, other) = (graphs.name_graph(raw(8), None), graphs.name_graph(raw(16), None));
+    let node = graphs.name_node(raw(24), other);
+    let mut held = Held::default();
+    graphs.graph(&held, one).unwrap();
+    assert_eq!(graphs.node(&held, node), Err(CudaError::INVALID_VALUE), "of another graph");
+    held.release();
+    graphs.enter(&held, &[one, GraphId(99)], &[node]);
+    assert!(graphs.node(&held, node).is_ok() && graphs.graph(&held, one).is_ok());
+    assert!(graphs.graph(&held, GraphId(99)).is_err());
+}
+
+#[test]
+fn an_address_that_the_driver_uses_again_keeps_its_new_name() {
+    let graphs = Graphs::default();
+    let (one, other) = (graphs.name_graph(raw(8), None), graphs.name_graph(raw(16), None));
+    let node = graphs.name_node(raw(24), one);
+    // The driver has destroyed the node and made another one at its address before the first lost its name.
+    graphs.add_node(GraphNodeId(FIRST_HANDLE), raw(24), other, None);
+    graphs.remove_node(node).unwrap();
+    assert_eq!(graphs.name_node(raw(24), other), GraphNodeId(FIRST_HANDLE));
+}
+
+#[test]
+fn handles_of_conditional_nodes_die_with_their_graph() {
+    let graphs = Graphs::default();
+    let graph = graphs.name_graph(raw(8), None);
+    graphs.add_conditional_handle(graph, 77).unwrap();
+    assert!(graphs.is_conditional_handle(77));
+    graphs.remove_graph(graph).unwrap();
+    assert!(!graphs.is_conditional_handle(77));
+}

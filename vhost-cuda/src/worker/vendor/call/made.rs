@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Handles that a call makes, and their end.
+
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cuda_library_rows::HandleKind;
+use smallvec::SmallVec;
+
+use super::{Answers, Attempt, Memory};
+use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::objects::{Object, Reserved};
+use crate::worker::vendor::invoke::call_with_integers;
+use crate::worker::vendor::objects::Block;
+use crate::worker::vendor::refusal::Refusal;
+
+/// A handle that a call makes.
+pub(super) struct New<'a> {
+    /// Its parameter.
+    pub(super) index: usize,
+    pub(super) kind: usize,
+    pub(super) reserved: Reserved<'a>,
+    pub(super) place: Place,
+}
+
+/// The place into which the library writes a new handle.
+pub(super) enum Place {
+    /// Memory of the call.
+    Call,
+    /// Memory that lives as long as the handle.
+    Late(Late),
+    /// Memory for the structure that the handle is.
+    Structure(Block),
+}
+
+impl Place {
+    pub(super) fn of(kind: &HandleKind) -> CuResult<Self> {
+        Ok(match kind.structure {
+            0 if kind.is_late => Self::Late(Late::default()),
+            0 => Self::Call,
+            bytes => Self::Structure(Block::of(bytes)?),
+        })
+    }
+}
+
+/// A place for a handle that the library may fill in after the call that makes it, from a thread of its own.
+#[derive(Default)]
+pub(super) struct Late(Box<AtomicU64>);
+
+impl Late {
+    pub(super) fn address(&self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+
+    /// Returns the handle at the address of such a place; 0 if the library has not filled it in yet.
+    pub(super) fn read(place: *mut u8) -> u64 {
+        // SAFETY: `keep_late` makes the objects of late kinds, and each has the address of a place that lives until the object
+        // is destroyed, which it is not while the caller uses it.
+        unsafe { AtomicU64::from_ptr(place.cast()) }.load(Ordering::Acquire)
+    }
+}
+
+impl Attempt<'_> {
+    /// Registers the handles that a call has made, by the guest's numbers.
+    pub(super) fn keep_made(
+        &self,
+        made: SmallVec<[New<'_>; 1]>,
+        slots: &[u64],
+        memory: &mut Memory,
+    ) -> CuResult<()> {
+        for New { index, kind, reserved, place } in made {
+            match place {
+                Place::Late(late) => self.keep_late(kind, slots[index], reserved, late)?,
+                Place::Structure(block) => self.keep_structure(kind, slots[index], reserved, block)?,
+                Place::Call => {
+                    let raw = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
+                    self.keep(kind, slots[index], reserved, raw as *mut u8)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Registers a handle that is a pointer of the library's.
+    fn keep(&self, kind: usize, id: u64, reserved: Reserved<'_>, raw: *mut u8) -> CuResult<()> {
+        let object = match self.handles().end(kind) {
+            Some(end) => self.cx.made_in(self.cx.home_of(), raw, move |_, raw| {
+                // SAFETY: the library's function that destroys a handle of this kind, which nothing uses any more.
+                let status = unsafe { call_with_integers(end, &[raw as u64]) };
+                if status == Some(0) { Ok(()) } else { Err(CudaError::UNKNOWN) }
+            }),
+            None => Object::new(raw).in_context(self.cx.home_of()),
+        };
+        self.handles().made(kind, id);
+        self.cx.fill(reserved, object)
+    }
+
+    /// Registers a handle that is a structure in the worker's memory.
+    fn keep_structure(&self, kind: usize, id: u64, reserved: Reserved<'_>, mut block: Block) -> CuResult<()> {
+        let place = block.address() as *mut u8;
+        let end = self.handles().end(kind);
+        let statuses = self.loaded.rows.statuses;
+        // If the call below is never made, the library may still use the memory, so it is leaked then.
+        let block = ManuallyDrop::new(block);
+        let object = self.cx.made_in(self.cx.home_of(), place, move |_, place| {
+            let status = match end {
+                None => Some(statuses.success),
+                // SAFETY: the library's function that destroys a handle of this kind, which nothing uses any more.
+                Some(end) => unsafe { call_with_integers(end, &[place as u64]) },
+            };
+            drop(ManuallyDrop::into_inner(block));
+            if status.is_some_and(|status| statuses.is_good(status)) {
+                Ok(())
+            } else {
+                Err(CudaError::UNKNOWN)
+            }
+        });
+        self.handles().made(kind, id);
+        self.cx.fill(reserved, object)
+    }
+
+    /// Registers a handle that the library may fill in later.
+    fn keep_late(&self, kind: usize, id: u64, reserved: Reserved<'_>, late: Late) -> CuResult<()> {
+        let by = self.handles().made(kind, id);
+        let default = self.handles().end(kind).unwrap_or(0);
+        let statuses = self.loaded.rows.statuses;
+        let place = late.address() as *mut u8;
+        // If the call below is never made, the library may fill the place in at any time, so it is leaked then.
+        let late = ManuallyDrop::new(late);
+        let object = self.cx.made_in(self.cx.home_of(), place, move |_, place| {
+            let raw = Late::read(place);
+            let end = match by.load(Ordering::Relaxed) {
+                0 => default,
+                chosen => chosen,
+            };
+            let status = match (raw, end) {
+                (0, _) | (_, 0) => Some(statuses.success),
+                // SAFETY: a function of the library that destroys a handle of this kind, which nothing uses any more.
+                _ => unsafe { call_with_integers(end, &[raw]) },
+            };
+            // The library does not write to the place after that.
+            drop(ManuallyDrop::into_inner(late));
+            if status.is_some_and(|status| statuses.is_good(status)) {
+                Ok(())
+            } else {
+                Err(CudaError::UNKNOWN)
+            }
+        });
+        self.cx.fill(reserved, object)
+    }
+
+    pub(super) fn end(&self, kind: usize, id: u64) -> Result<Answers, Refusal> {
+        let statuses = &self.loaded.rows.statuses;
+        let object = self.handles().kind(kind)?.remove(id);
+        let object = object.map_err(|_| Refusal::Status(statuses.not_initialized))?;
+        // A kind may have several functions that destroy its handles. The program has called this one.
+        self.handles().ended(kind, id, self.address);
+        let status = match Object::destroy(object) {
+            Ok(()) => statuses.success,
+            Err(_) => statuses.internal_error,
+        };
+        Ok(Answers::from_slice(&u64::from(status as u32).to_le_bytes()))
+    }
+}
