@@ -3,9 +3,9 @@
 //! cuSPARSELt: products with a matrix of which two in four neighbours are zero (one in two, for floats of 32 bits). It has two
 //! algorithms, which compute the same.
 
-mod objects;
-mod product;
-mod sparse;
+pub(crate) mod objects;
+pub(crate) mod product;
+pub(crate) mod sparse;
 
 use std::ffi::{c_char, c_int};
 
