@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! Makes the forms of functions with sizes of 64 bits from those with sizes of 32 bits, and a function that answers
-//! `not_supported` for each row that no file here implements.
+//! `not_supported` for each row that no file here implements. For the tests it writes down how the arguments of all others cross.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use cuda_library_rows::generate::{stubs, words};
-use cuda_library_rows::{Body, Call, Function, Kind, Library, Number, libraries};
+use cuda_library_rows::{Answer, Body, Call, Function, Kind, Library, Number, libraries};
 
 /// The descriptors of cuBLASLt, which the guest's library has, too.
 const SHARED: &str = "../../guest-lib/vendor/descriptors/src";
@@ -18,9 +18,10 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed={SHARED}");
-    let mut written = String::new();
-    read(Path::new("src"), &mut written);
-    read(Path::new(SHARED), &mut written);
+    let mut files = Vec::new();
+    read(Path::new("src"), &mut files);
+    read(Path::new(SHARED), &mut files);
+    let written: String = files.iter().map(|(_, text)| text.as_str()).collect();
     let names = words(&written);
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for library in libraries() {
@@ -28,6 +29,89 @@ fn main() {
         let source = long + &stubs(library, &|name| names.contains(name) || long_names.contains(name));
         fs::write(out.join(format!("{}.rs", library.name)), source).expect("OUT_DIR is writable");
     }
+    fs::write(out.join("signatures.rs"), signatures(&files)).expect("OUT_DIR is writable");
+}
+
+/// Rust source that compares each function which a file here implements with its row. The compiler compares the numbers of
+/// parameters, and `compare` (`src/signatures.rs`) the rest.
+fn signatures(files: &[(PathBuf, String)]) -> String {
+    let calls: Vec<(&Library, &str, &Call)> = libraries()
+        .iter()
+        .flat_map(|library| library.functions.iter().map(move |function| (library, function)))
+        .filter(|(_, function)| !function.is_form())
+        .filter_map(|(library, function)| match &function.body {
+            // The worker makes an object by calls of its own.
+            Body::Forward(call) if !call.facts.makes => Some((library, function.name.as_str(), call)),
+            _ => None,
+        })
+        .collect();
+    let (mut modules, mut lines, mut found) = (String::new(), String::new(), HashSet::new());
+    for (path, text) in files {
+        let is_test =
+            path.file_stem().is_some_and(|name| name == "tests" || name.to_string_lossy().ends_with("_test"));
+        let names = words(text);
+        let here: HashSet<&str> =
+            calls.iter().map(|(_, name, _)| *name).filter(|name| !is_test && names.contains(name)).collect();
+        if !here.is_empty() {
+            // Writing to a string does not fail.
+            let _ = writeln!(modules, "    #[allow(unused_imports)]\n    use {}::*;", module(path));
+            found.extend(here);
+        }
+    }
+    for (library, name, call) in calls.iter().filter(|(_, name, _)| found.contains(name)) {
+        let parameters = classes(library, call);
+        let places = "_, ".repeat(parameters.len());
+        let answer = match call.answer {
+            Answer::Status => "g4".to_owned(),
+            Answer::Number(number) => number_class(number),
+            Answer::Text => "g8".to_owned(),
+            Answer::Nothing => "g0".to_owned(),
+        };
+        let expected = format!("{} -> {answer}", parameters.join(" "));
+        let _ = writeln!(
+            lines,
+            "    compare(\"{name}\", {name} as unsafe extern \"C\" fn({places}) -> _, \"{expected}\", wrong);"
+        );
+    }
+    format!("pub fn all(wrong: &mut Vec<String>) -> usize {{\n{modules}{lines}    {}\n}}\n", found.len())
+}
+
+/// How each parameter crosses: in a general register (`g`), in a vector register (`v`) or in memory (`m`), and its bytes.
+fn classes(library: &Library, call: &Call) -> Vec<String> {
+    let mut classes: Vec<String> = Vec::new();
+    for (index, parameter) in call.parameters.iter().enumerate() {
+        let class = match &parameter.kind {
+            // C has none for notes, and none for what the library has found.
+            Kind::Noted(_) => continue,
+            _ if call.facts.finds == Some(index) => continue,
+            Kind::Value(number) => number_class(*number),
+            Kind::Structure(bytes) => format!("m{bytes}"),
+            Kind::Handle { kind, .. } | Kind::End(kind) if library.handles[*kind].is_int => "g4".to_owned(),
+            _ => "g8".to_owned(),
+        };
+        let is_half =
+            index.checked_sub(1).is_some_and(|before| call.parameters[before].name == parameter.name);
+        match classes.last_mut() {
+            // A `cuDoubleComplex` is two doubles of the same name.
+            Some(whole) if is_half => *whole += &format!(" {class}"),
+            _ => classes.push(class),
+        }
+    }
+    classes
+}
+
+fn number_class(number: Number) -> String {
+    let register = if matches!(number, Number::F32 | Number::F64 | Number::C32) { 'v' } else { 'g' };
+    format!("{register}{}", number.bytes())
+}
+
+/// The module of a file.
+fn module(path: &Path) -> String {
+    let Ok(inside) = path.strip_prefix("src") else { return "cublaslt_descriptors".to_owned() };
+    let parts = inside.with_extension("");
+    let parts = parts.iter().map(|part| part.to_string_lossy());
+    let parts: Vec<_> = parts.filter(|part| part != "mod" && part != "lib").collect();
+    ["crate".into()].into_iter().chain(parts).collect::<Vec<_>>().join("::")
 }
 
 /// A function for each row `NAME_64` of which only NAME is written, and their names. A size of more than 31 bits is not
@@ -85,13 +169,13 @@ fn long_form(long: &Function, short: &Function, not_supported: i32) -> Option<St
 }
 
 /// Appends all sources below a folder.
-fn read(folder: &Path, text: &mut String) {
+fn read(folder: &Path, files: &mut Vec<(PathBuf, String)>) {
     for file in fs::read_dir(folder).expect("the folder exists").flatten() {
         let path = file.path();
         if path.is_dir() {
-            read(&path, text);
+            read(&path, files);
         } else if let Ok(source) = fs::read_to_string(&path) {
-            text.push_str(&source);
+            files.push((path, source));
         }
     }
 }

@@ -4,6 +4,8 @@
 
 #include "check.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -22,6 +24,26 @@ static void allocate(size_t bytes, const std::atomic<bool> &over, std::atomic<in
     }
 }
 
+// Pinned memory that a kernel may still use when it is freed.
+static void pin(size_t bytes, const std::atomic<bool> &over, std::atomic<int> &wrong) {
+    cudaStream_t stream;
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) wrong++;
+    // Whole pages, so that no other thread writes to a page while it is registered.
+    void *own = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED) wrong++;
+    while (!over) {
+        void *block;
+        if (cudaMallocHost(&block, bytes) != cudaSuccess) wrong++;
+        if (cudaMemsetAsync(block, 7, bytes, stream) != cudaSuccess) wrong++;
+        if (cudaFreeHost(block) != cudaSuccess) wrong++;
+        if (cudaHostRegister(own, bytes, cudaHostRegisterDefault) != cudaSuccess) wrong++;
+        if (cudaMemsetAsync(own, 7, bytes, stream) != cudaSuccess) wrong++;
+        if (cudaHostUnregister(own) != cudaSuccess) wrong++;
+    }
+    munmap(own, bytes);
+    if (cudaStreamDestroy(stream) != cudaSuccess) wrong++;
+}
+
 int main() {
     int *value, sum;
     CHECK(cudaMalloc(&value, sizeof(int)));
@@ -35,6 +57,9 @@ int main() {
     std::vector<std::thread> others;
     for (size_t bytes : {size_t(512), size_t(64) << 10, size_t(1) << 20, size_t(4) << 20}) {
         others.emplace_back([&, bytes] { allocate(bytes, over, wrong); });
+    }
+    for (size_t bytes : {size_t(4) << 10, size_t(256) << 10}) {
+        others.emplace_back([&, bytes] { pin(bytes, over, wrong); });
     }
     for (int round = 0; round < kRounds; round++) {
         cudaGraph_t graph;

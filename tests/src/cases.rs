@@ -191,6 +191,7 @@ pub const CASES: &[Case] = &[
     Case::new("graphs"),
     Case::new("capture"),
     Case::new("capture_beside_frees"),
+    Case::new("frees_beside_global_capture"),
     Case::new("graph_objects"),
     Case::new("exec_functions"),
     Case::new("conditional_nodes"),

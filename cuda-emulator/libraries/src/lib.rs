@@ -19,6 +19,8 @@ mod lapack;
 mod memory;
 pub mod nccl;
 mod numbers;
+#[cfg(test)]
+mod signatures;
 mod sparse;
 mod stream;
 mod symbols;

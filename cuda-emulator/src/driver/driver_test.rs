@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use cuda_abi::{CUDA_MEMCPY3D, CopyEnd3D};
+
 use super::context::api::*;
 use super::context::{CUcontext, current_handle};
 use super::copy::api::*;
@@ -193,6 +195,50 @@ fn bytes_come_back_through_every_way() {
     assert_eq!(cu!(cuMemcpyDtoHAsync_v2(back.as_mut_ptr().cast(), one, bytes, stream)), OK);
     assert_eq!(cu!(cuStreamSynchronize(stream)), OK);
     assert_eq!(back, source);
+}
+
+/// A copy between contexts is alone in them: it waits for the work before it, and what comes after it finds the bytes.
+#[test]
+fn a_copy_between_contexts_is_in_order_with_their_work() {
+    type Copy = fn([(u64, CUcontext); 2]) -> CUresult;
+    let copies: [(&str, Copy); 2] = [
+        ("linear", |[(to, there), (from, here)]| cu!(cuMemcpyPeer(to, there, from, here, 64))),
+        ("boxed", |[(to, there), (from, here)]| {
+            let end = |device: u64, context: CUcontext| CopyEnd3D {
+                memory_type: 2,
+                device,
+                context: context.0 as u64,
+                ..CopyEnd3D::ZERO
+            };
+            let (dst, src) = (end(to, there), end(from, here));
+            let copy = CUDA_MEMCPY3D { src, dst, width: 64, height: 1, depth: 1 };
+            cu!(cuMemcpy3DPeer(In::from_raw(&raw const copy)))
+        }),
+    ];
+    for (name, copy) in copies {
+        let there = FixtureContext::new();
+        let (busy, to) = (fixture_stream(1), fixture_memory(64));
+        let flag = AtomicBool::new(false);
+        hold_stream(busy, &flag);
+        assert_eq!(cu!(cuMemsetD8Async(to, 1, 64, busy)), OK);
+        let here = FixtureContext::new();
+        let from = fixture_memory(64);
+        assert_eq!(cu!(cuMemsetD8_v2(from, 2, 64)), OK);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(100));
+                flag.store(true, Ordering::Release);
+            });
+            assert_eq!(copy([(to, there.0), (from, here.0)]), OK, "{name}");
+        });
+        assert_eq!(cu!(cuCtxSetCurrent(there.0)), OK);
+        let mut back = [0u8; 64];
+        let place = back.as_mut_ptr().cast();
+        assert_eq!(cu!(cuMemcpyDtoHAsync_v2(place, to, 64, busy)), OK);
+        assert_eq!(cu!(cuStreamSynchronize(busy)), OK);
+        assert_eq!(back, [2; 64], "{name}");
+        assert_eq!(cu!(cuCtxSetCurrent(here.0)), OK);
+    }
 }
 
 #[test]

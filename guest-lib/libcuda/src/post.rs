@@ -44,14 +44,15 @@ impl Api {
     ///
     /// Errors: those of the work.
     pub fn wait_for_work(&self) -> Result<bool, CudaError> {
-        if self.driver.captures.any() {
-            return Ok(false);
+        let waited = self.driver.captures.beside_none(|| {
+            let Ok(mut call) = self.in_context() else { return Ok(()) };
+            calls::cuCtxSynchronize(&mut call).inspect(|()| self.synchronized())
+        });
+        match waited {
+            // A capture of which this library does not know.
+            None | Some(Err(CudaError::STREAM_CAPTURE_UNSUPPORTED)) => Ok(false),
+            Some(waited) => waited.map(|()| true),
         }
-        if let Ok(mut call) = self.in_context() {
-            calls::cuCtxSynchronize(&mut call)?;
-            self.synchronized();
-        }
-        Ok(true)
     }
 
     /// Returns whether nothing is there to be waited for.

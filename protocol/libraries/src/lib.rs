@@ -107,6 +107,26 @@ mod tests {
         assert_eq!(count, 25);
     }
 
+    /// Factors are those of the matrix that was set up last.
+    #[test]
+    fn a_setup_ends_what_was_factorized() {
+        let (_, solver) = library("cusolver").expect("known");
+        let setups = solver.functions.iter().filter(|function| function.name.contains("csrqrSetup"));
+        let mut count = 0;
+        for function in setups {
+            let Body::Forward(call) = &function.body else { panic!("{} does not cross", function.name) };
+            let info = call.parameters.iter().position(|parameter| parameter.name == "info");
+            let Some(Kind::Handle { kind, .. }) = info.map(|info| &call.parameters[info].kind) else {
+                panic!("{} has no info", function.name)
+            };
+            let notes = &solver.handles[*kind].notes;
+            let ends = call.notes.forgets.iter().any(|note| notes[note.note] == "factored");
+            assert!(ends, "{} keeps the factors", function.name);
+            count += 1;
+        }
+        assert_eq!(count, 8);
+    }
+
     /// An analysis counts in the matrix; what follows it has the same one.
     #[test]
     fn a_matrix_in_host_memory_is_that_of_the_analysis() {

@@ -68,6 +68,8 @@ pub struct SessionState {
     pub emulated: bool,
     /// See [`super::run::signal`].
     pub signals: bool,
+    /// Signals that no thread has now.
+    pub spare_signals: signal::Spares,
     /// Memory was freed in stream order, and the driver has not been asked to wait since: then it gives pools' memory back.
     pub freed_in_order: AtomicBool,
     /// See [`super::run::prepared`].
@@ -200,6 +202,7 @@ impl SessionState {
             copy_time: CopyTime::default(),
             emulated: limits.emulated,
             signals,
+            spare_signals: signal::Spares::default(),
             freed_in_order: AtomicBool::new(false),
             preparing,
             unwaited: OutstandingCalls::default(),

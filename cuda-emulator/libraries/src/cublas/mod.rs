@@ -2,18 +2,18 @@
 
 //! cuBLAS. Matrices are stored by columns; a reference to a section is one to NVIDIA's cuBLAS manual.
 
-mod banded;
-mod batched;
-mod gemm;
+pub(crate) mod banded;
+pub(crate) mod batched;
+pub(crate) mod gemm;
 pub mod gemm_ex;
 pub mod handle;
-mod level1;
-mod level2;
-mod level3;
+pub(crate) mod level1;
+pub(crate) mod level2;
+pub(crate) mod level3;
 pub mod operation;
-mod rotations;
+pub(crate) mod rotations;
 mod storage;
-mod typed;
+pub(crate) mod typed;
 
 use std::ffi::c_int;
 

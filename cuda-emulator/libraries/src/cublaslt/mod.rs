@@ -2,11 +2,11 @@
 
 //! cuBLASLt: products of matrices with layouts and epilogues (chapter 3 of NVIDIA's cuBLAS manual).
 
-mod algorithm;
+pub(crate) mod algorithm;
 mod epilogue;
 mod layout;
-mod matmul;
-mod transform;
+pub(crate) mod matmul;
+pub(crate) mod transform;
 
 use std::ffi::{c_char, c_int};
 

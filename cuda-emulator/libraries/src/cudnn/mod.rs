@@ -5,9 +5,9 @@
 //! legacy API over them, and [`backend`] that of graphs.
 
 mod activation;
-mod api;
+pub(crate) mod api;
 mod arithmetic;
-mod backend;
+pub(crate) mod backend;
 mod convolution;
 mod layout;
 mod normalisation;
@@ -94,7 +94,7 @@ fn rank(number: c_int, least: usize, most: usize) -> Result<usize, Status> {
 
 /// A tensor in device memory.
 #[derive(Clone, Debug)]
-struct Operand {
+pub(crate) struct Operand {
     layout: Layout,
     base: usize,
 }

@@ -2,16 +2,16 @@
 
 //! cuSOLVER (chapter 2 of NVIDIA's manual): dense functions, which need no workspace, and sparse ones.
 
-mod batched;
-mod decompose;
-mod factor;
+pub(crate) mod batched;
+pub(crate) mod decompose;
+pub(crate) mod factor;
 mod general;
-mod generalised;
-mod generic;
+pub(crate) mod generalised;
+pub(crate) mod generic;
 mod given;
 pub mod handle;
-mod range;
-mod sparse;
+pub(crate) mod range;
+pub(crate) mod sparse;
 
 use std::ffi::c_int;
 

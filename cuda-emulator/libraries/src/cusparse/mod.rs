@@ -2,12 +2,12 @@
 
 //! cuSPARSE's generic functions: products of a sparse matrix with a vector or a dense matrix, and conversions.
 
-mod convert;
-mod descriptors;
+pub(crate) mod convert;
+pub(crate) mod descriptors;
 pub mod handle;
-mod matrix;
-mod product;
-mod vector;
+pub(crate) mod matrix;
+pub(crate) mod product;
+pub(crate) mod vector;
 
 /// `cusparseStatus_t`
 pub type Status = i32;

@@ -4,10 +4,10 @@
 //! algorithms, which compute the same.
 
 mod matrix;
-mod objects;
+pub(crate) mod objects;
 mod pattern;
-mod product;
-mod sparse;
+pub(crate) mod product;
+pub(crate) mod sparse;
 
 use std::ffi::{c_char, c_int};
 

@@ -13,7 +13,7 @@
 //! Other ranks are not trusted: they may write anything into the file at any time, which can spoil the data of the
 //! communicator, and end it. Everything that is an index or a length is checked, or kept in memory of this process.
 
-mod api;
+pub(crate) mod api;
 mod channel;
 mod communicator;
 mod counted;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use cuda_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CopyEnd2D, CopyEnd3D};
 
-use super::submit::{copy_async, copy_now, fill};
+use super::submit::{copy_async, copy_between, copy_now, fill};
 use super::{Fill, Given, Pattern, Side, Transfer};
 use crate::driver::array::{self, CUarray};
-use crate::driver::context::{self, CUcontext};
+use crate::driver::context::{self, CUcontext, Context};
 use crate::driver::device::CUdeviceptr;
 use crate::driver::ffi::In;
 use crate::driver::result::{CUresult, CuResult};
@@ -141,12 +141,8 @@ fn memcpy_peer(
     from_context: CUcontext,
     bytes: usize,
 ) -> CuResult<()> {
-    let (to_context, from_context) = (context::usable(to_context)?, context::usable(from_context)?);
-    if !std::sync::Arc::ptr_eq(&to_context, &from_context) {
-        // It begins when all that was issued to either device is done.
-        context::wait_all_idle();
-    }
-    memcpy_dtod(to, from, bytes)
+    let contexts = [context::usable(to_context)?, context::usable(from_context)?];
+    copy_between(linear((to, Given::Device), (from, Given::Device), bytes)?, &contexts)
 }
 
 fn memcpy_peer_async(
@@ -178,20 +174,19 @@ fn memcpy_3d_async(copy: In<CUDA_MEMCPY3D>, stream: CUstream) -> CuResult<()> {
     copy_async(boxed(&copy.get()?)?, stream)
 }
 
-fn check_peers(copy: In<CUDA_MEMCPY3D>) -> CuResult<()> {
-    let copy = copy.get()?;
-    context::usable(CUcontext::new(copy.dst.context as usize))?;
-    context::usable(CUcontext::new(copy.src.context as usize))?;
-    Ok(())
+fn peers(copy: &CUDA_MEMCPY3D) -> CuResult<[Arc<Context>; 2]> {
+    let [to, from] = [copy.dst.context, copy.src.context].map(|context| CUcontext::new(context as usize));
+    Ok([context::usable(to)?, context::usable(from)?])
 }
 
 fn memcpy_3d_peer(copy: In<CUDA_MEMCPY3D>) -> CuResult<()> {
-    check_peers(copy)?;
-    memcpy_3d(copy)
+    let copy = copy.get()?;
+    let contexts = peers(&copy)?;
+    copy_between(boxed(&copy)?, &contexts)
 }
 
 fn memcpy_3d_peer_async(copy: In<CUDA_MEMCPY3D>, stream: CUstream) -> CuResult<()> {
-    check_peers(copy)?;
+    peers(&copy.get()?)?;
     memcpy_3d_async(copy, stream)
 }
 

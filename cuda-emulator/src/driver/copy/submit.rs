@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Copies and fills at their place in a stream.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Fill, Kind, Side, Transfer};
@@ -68,6 +69,19 @@ pub(in crate::driver) fn copy_now(copy: Option<Transfer>) -> CuResult<()> {
         context.submit_work(&stream, move |_| copy.run());
         return Ok(());
     }
+    context.run(&stream, move |_| copy.run())
+}
+
+/// Copies between memory of these contexts in the default stream. They and the current context have no other work beside it: it begins
+/// when all earlier work is done, and returns when later work may begin.
+pub(in crate::driver) fn copy_between(copy: Option<Transfer>, contexts: &[Arc<Context>; 2]) -> CuResult<()> {
+    let (context, stream) = capture::place_work(CUstream::NULL)?;
+    if contexts.iter().all(|other| Arc::ptr_eq(other, &context)) {
+        return copy_now(copy);
+    }
+    capture::refuse(&stream)?;
+    let Some(copy) = copy else { return Ok(()) };
+    contexts.iter().chain([&context]).for_each(|context| context.wait_idle());
     context.run(&stream, move |_| copy.run())
 }
 

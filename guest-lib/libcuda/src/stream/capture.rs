@@ -82,9 +82,8 @@ impl Api {
 }
 
 fn begin(api: Api, stream: u64, mode: u32) -> Result<(), CudaError> {
-    calls::cuStreamBeginCapture_v2(&mut api.in_context_of(stream)?, api.stream(stream), mode)?;
-    api.driver.captures.begun();
-    Ok(())
+    let mut call = api.in_context_of(stream)?;
+    api.driver.captures.begin(|| calls::cuStreamBeginCapture_v2(&mut call, api.stream(stream), mode))
 }
 
 fn info(api: Api, stream: u64) -> Result<Info, CudaError> {
@@ -166,9 +165,8 @@ entry_points! {
         dependencies: In<u64>, dependencyData: In<[u8; 8]>, numDependencies: usize, mode: u32) {
         let bytes = links_in(dependencies, Some(dependencyData), numDependencies)?;
         let mut call = api.in_context_of(hStream)?.input(&bytes);
-        calls::cuStreamBeginCaptureToGraph(&mut call, api.stream(hStream), GraphId(hGraph), mode)?;
-        api.driver.captures.begun();
-        Ok(())
+        let stream = api.stream(hStream);
+        api.driver.captures.begin(|| calls::cuStreamBeginCaptureToGraph(&mut call, stream, GraphId(hGraph), mode))
     }
 
     /// Ends a capture.

@@ -69,6 +69,7 @@ impl FuzzSession {
         let session =
             SessionState::new(Driver::null(), images, sharing, output, window, null::DEVICES, limits);
         open(&session.vendor);
+        session.vendor.open_none();
         session.trace.open_none();
         let region =
             Region { guest_addr: MEMORY_BASE, bytes: MEMORY_BYTES, file_offset: 0, page_bytes: 1 << 12 };

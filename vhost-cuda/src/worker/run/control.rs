@@ -10,7 +10,7 @@ use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_O
 
 use super::call::Reply;
 use crate::sessions::link::{Frame, TO_SHARE, TO_UNPIN};
-use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::gpu::{CuResult, CudaError, with_capture_relaxed};
 use crate::worker::memory::pages::PageList;
 use crate::worker::memory::window::{Area, Registration, Window};
 use crate::worker::objects::Object;
@@ -96,9 +96,10 @@ fn hold_current(session: &SessionState, context: ContextId) -> CuResult<Option<A
     Ok(held)
 }
 
+/// Ends a registration. The guest may give pages back at any time, so a capture in global mode must neither refuse this nor end by it.
 fn unregister(session: &SessionState, base: u64) -> CuResult<()> {
     // SAFETY: the address was registered, and all of that is mapped until the caller has unmapped a part.
-    unsafe { session.gpu.cuMemHostUnregister(base as *mut _) }
+    with_capture_relaxed(&session.gpu, || unsafe { session.gpu.cuMemHostUnregister(base as *mut _) })
 }
 
 /// Maps an area that driver and process share. It stays until the session ends.

@@ -164,8 +164,9 @@ fn run(
         timers::exact();
     }
     let mut thread = ThreadState::default();
+    thread.signal = session.spare_signals.take();
     serve(session, &mut thread, (inbox, waits, replies), work);
-    thread.signal.end(&session.gpu);
+    session.spare_signals.keep(std::mem::take(&mut thread.signal));
     thread.prepared.clear(&session.gpu);
 }
 

@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use log::debug;
+use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::Opcode;
 
 use super::cores;
 use super::outstanding::Runs;
-use crate::worker::gpu::{CUdeviceptr, CUstream, CuResult, CudaError, Driver, HOST_PORTABLE_MAPPED};
+use crate::worker::gpu::{
+    CUdeviceptr, CUstream, CuResult, CudaError, Driver, HOST_PORTABLE_MAPPED, with_capture_relaxed,
+};
 
 /// 0 or 1: never, or with the emulator, too.
 pub const VARIABLE: &str = "VHOST_CUDA_SIGNAL";
@@ -93,8 +96,9 @@ impl Page {
         }
         self.unregister(gpu)?;
         let base = self.base as *mut _;
+        // A capture in global mode that another thread has begun meanwhile goes on.
         // SAFETY: the mapping is this value's, and stays until it is registered no more.
-        unsafe { gpu.cuMemHostRegister_v2(base, PAGE, HOST_PORTABLE_MAPPED)? };
+        with_capture_relaxed(gpu, || unsafe { gpu.cuMemHostRegister_v2(base, PAGE, HOST_PORTABLE_MAPPED) })?;
         // SAFETY: registered just now.
         let (device,) = unsafe { gpu.cuMemHostGetDevicePointer_v2(base, 0) }.inspect_err(|_| {
             // SAFETY: nobody uses it yet.
@@ -108,7 +112,7 @@ impl Page {
     fn unregister(&mut self, gpu: &Driver) -> CuResult<()> {
         if self.registered.is_some() {
             // SAFETY: the page was registered; what the GPU writes to it was waited for, or the driver refuses.
-            match unsafe { gpu.cuMemHostUnregister(self.base as *mut _) } {
+            match with_capture_relaxed(gpu, || unsafe { gpu.cuMemHostUnregister(self.base as *mut _) }) {
                 Ok(()) | Err(NOT_REGISTERED | CudaError::INVALID_VALUE) => self.registered = None,
                 Err(error) => return Err(error),
             }
@@ -178,8 +182,8 @@ impl Signal {
             }
         }
     }
-
-    /// To be called when the thread ends.
+    /// Ends the registration, where many sessions follow each other in a process.
+    #[cfg(any(test, fuzzing))]
     pub fn end(&mut self, gpu: &Driver) {
         if let Some(mut page) = self.page.take() {
             let _ = page.unregister(gpu);
@@ -187,9 +191,42 @@ impl Signal {
     }
 }
 
+/// Signals of threads that have ended, for others. A registration is not ended with its thread: no context is current there any
+/// more, the driver would wait for all work, and there are no more of them than there were threads at once.
+#[derive(Debug, Default)]
+pub struct Spares(Mutex<Vec<Signal>>);
+
+impl Spares {
+    /// A signal for a thread that begins.
+    pub fn take(&self) -> Signal {
+        self.0.lock().pop().unwrap_or_default()
+    }
+
+    /// Keeps the signal of a thread that ends. It goes on with its numbers: what the GPU still writes for the old thread is none that
+    /// the new one waits for.
+    pub fn keep(&self, signal: Signal) {
+        if signal.page.is_some() && !signal.refused {
+            self.0.lock().push(signal);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_gets_the_signal_of_one_that_has_ended() {
+        let spares = Spares::default();
+        spares.keep(Signal::default());
+        assert!(spares.take().page.is_none(), "there was none to keep");
+        spares.keep(Signal { page: Page::new(), value: 7, refused: false });
+        let signal = spares.take();
+        assert_eq!(signal.value, 7, "its numbers go on");
+        assert!(signal.page.is_some() && spares.take().page.is_none());
+        spares.keep(Signal { refused: true, ..signal });
+        assert!(spares.take().page.is_none(), "it is of no use here");
+    }
 
     #[test]
     fn captures_and_libraries_count_even_where_no_code_prints() {

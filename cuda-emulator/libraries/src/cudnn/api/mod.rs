@@ -2,16 +2,16 @@
 
 //! The C interface of the legacy API.
 
-mod activation;
-mod algorithms;
-mod arithmetic;
-mod batch_norm;
-mod convolution;
-mod convolution_descriptor;
-mod filter;
-mod handle;
-mod pooling;
-mod tensor;
+pub(crate) mod activation;
+pub(crate) mod algorithms;
+pub(crate) mod arithmetic;
+pub(crate) mod batch_norm;
+pub(crate) mod convolution;
+pub(crate) mod convolution_descriptor;
+pub(crate) mod filter;
+pub(crate) mod handle;
+pub(crate) mod pooling;
+pub(crate) mod tensor;
 
 use std::ffi::c_void;
 

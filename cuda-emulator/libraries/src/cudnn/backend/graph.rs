@@ -18,7 +18,8 @@ use crate::stream::{Done, Fault};
 ///
 /// # Invariants
 /// No tensor is the output of two operations, tensors with the same number are the same, and each virtual tensor is an output
-/// before it is an input. The tensors whose size no memory bounds and that are alive at once have at most [`MAX_ALIVE`] elements.
+/// before it is an input. The tensors whose size no memory bounds and that are alive at once, and what an operation allocates for
+/// itself, have at most [`MAX_ALIVE`] elements.
 #[derive(Debug)]
 pub struct Graph {
     nodes: Vec<Arc<Node>>,
@@ -161,14 +162,14 @@ impl Graph {
     }
 }
 
-/// Returns whether the tensors whose size no memory bounds have few enough elements at any time. Each is alive from the first to
-/// the last operation that uses it.
+/// Returns whether the tensors whose size no memory bounds, and what an operation allocates beside them, have few enough elements at
+/// any time. Each tensor is alive from the first to the last operation that uses it.
 fn is_small(nodes: &[Arc<Node>], last: &HashMap<i64, usize>) -> bool {
     let (mut alive, mut count) = (HashSet::new(), 0);
     nodes.iter().enumerate().all(|(index, node)| {
         let tensors = || node.tensors().filter(|tensor| tensor.is_unbounded());
         count += tensors().filter(|tensor| alive.insert(tensor.uid)).map(elements).sum::<usize>();
-        let is_small = count <= MAX_ALIVE;
+        let is_small = count.saturating_add(node.temporaries()) <= MAX_ALIVE;
         let ending = tensors().filter(|tensor| last[&tensor.uid] == index && alive.remove(&tensor.uid));
         count -= ending.map(elements).sum::<usize>();
         is_small

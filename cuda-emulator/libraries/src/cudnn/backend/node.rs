@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 
 use super::super::convolution::{Direction, Geometry, Parameters};
-use super::super::layout::{spread, spreads};
+use super::super::layout::{places, spread, spreads};
 use super::super::normalisation::Shape;
 use super::super::pooling::{Mode, Pooling};
 use super::super::reduction::Reduction;
@@ -459,30 +459,49 @@ impl Node {
         Some(spread(values, sizes.dims(), &per_matrix(output.dims())))
     }
 
+    /// Elements that [`Self::compute`] allocates beside inputs and outputs at most, where no memory bounds them.
+    pub fn temporaries(&self) -> usize {
+        if !self.tensors().any(Tensor::is_unbounded) {
+            return 0;
+        }
+        let counts = || self.tensors().map(|tensor| tensor.layout.count());
+        let largest = counts().max().unwrap_or(0);
+        match &self.operation {
+            // All tensors in the type of the computation.
+            Operation::Convolution(..) => counts().fold(0, usize::saturating_add),
+            // Statistics of each element; backward also normalised elements.
+            Operation::NormForward(_) => largest,
+            Operation::NormBackward(_) => largest.saturating_mul(3),
+            _ => 0,
+        }
+    }
+
     fn elements(&self, pointwise: Pointwise, factors: [f64; 2], values: &[&[f64]]) -> Vec<f64> {
         let to = self.outputs().next().map_or(&[][..], Tensor::dims);
-        // Spread over the output.
-        let input = |index: usize| {
-            let from = self.inputs[index].as_ref().map_or(to, Tensor::dims);
-            spread(values[index], from, to)
-        };
-        let mut first = input(0);
+        let from = |index: usize| self.inputs[index].as_ref().map_or(to, Tensor::dims);
+        let mut first = spread(values[0], from(0), to);
         first.iter_mut().for_each(|value| *value *= factors[0]);
-        let mut join = |second: Vec<f64>, of: &dyn Fn(f64, f64) -> f64| {
-            first.iter_mut().zip(second).for_each(|(value, other)| *value = of(*value, other));
+        // Other inputs are spread over the output without a copy: a virtual one is bounded by nothing else.
+        let mut join = |of: &dyn Fn(f64, f64) -> f64| {
+            if from(1) == to {
+                first.iter_mut().zip(values[1]).for_each(|(value, other)| *value = of(*value, *other));
+                return;
+            }
+            let others = places(from(1), to).map(|place| values[1][place]);
+            first.iter_mut().zip(others).for_each(|(value, other)| *value = of(*value, other));
         };
         match pointwise {
             Pointwise::Unary(of) => first.iter_mut().for_each(|value| *value = of(*value)),
             Pointwise::Forward(activation) => {
                 first.iter_mut().for_each(|value| *value = activation.at(*value));
             }
-            Pointwise::Binary(of) => join(input(1), &|a, b| of(a, factors[1] * b)),
-            Pointwise::Backward(activation) => join(input(1), &|x, dy| activation.slope(x) * dy),
+            Pointwise::Binary(of) => join(&|a, b| of(a, factors[1] * b)),
+            Pointwise::Backward(activation) => join(&|x, dy| activation.slope(x) * dy),
             Pointwise::Select => {
-                let others: Vec<f64> = input(1).into_iter().map(|value| factors[1] * value).collect();
-                for ((value, other), choice) in first.iter_mut().zip(others).zip(input(2)) {
-                    if choice == 0.0 {
-                        *value = other;
+                let others = places(from(1), to).zip(places(from(2), to));
+                for (value, (other, choice)) in first.iter_mut().zip(others) {
+                    if values[2][choice] == 0.0 {
+                        *value = factors[1] * values[1][other];
                     }
                 }
             }

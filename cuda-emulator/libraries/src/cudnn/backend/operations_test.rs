@@ -3,7 +3,8 @@
 //! Descriptors of operations with several tensors, some of which may be absent. Their modules test what they compute.
 
 use super::super::pooling::{Mode, Pooling};
-use super::backend_test::{DESCRIPTOR, create, node, numbers, packed, refer, set, strided};
+use super::backend_test::{DESCRIPTOR, create, node, numbers, packed, pointwise, refer, set, strided};
+use super::graph::Graph;
 use super::*;
 
 const NORM_MODE: c_int = 27;
@@ -85,6 +86,28 @@ fn normalisations_have_the_tensors_of_their_phase() {
     assert_eq!(refused(0, gradients), SUCCESS);
     assert_eq!(refused(0, &gradients[..6]), BAD_PARAM, "no mean");
     assert_eq!(refused(4, &gradients[..4]), BAD_PARAM, "no statistics and no epsilon");
+}
+
+/// An operation may allocate much beside its tensors, which the limit of a graph counts.
+#[test]
+fn temporaries_count_where_no_memory_bounds_them() {
+    let graph = |rows: i64| {
+        let (x, own) = ([rows, 1 << 12], [1, 1 << 12]);
+        let made = |uid, dims: &[i64], is_virtual| strided(uid, 0, dims, &packed(dims), is_virtual);
+        let copy = |from, to| node(pointwise(21, &[(751, from), (753, to)]));
+        let (scale, inverse) = (made(4, &own, false), made(5, &[rows, 1], false));
+        let [x_virtual, from, to] =
+            [(1, true), (2, false), (3, false)].map(|(uid, kind)| made(uid, &x, kind));
+        let backward = create(30);
+        for (name, tensor) in [(2101, x_virtual), (2104, from), (2105, scale), (2103, inverse), (2109, to)] {
+            refer(backward, name, tensor);
+        }
+        assert_eq!(set(backward, 2100, NORM_MODE, &[4_i32]), SUCCESS);
+        assert_eq!(cudnnBackendFinalize(backward), SUCCESS);
+        Graph::of(vec![copy(from, x_virtual), node(backward)]).err()
+    };
+    assert_eq!(graph(1 << 14), None);
+    assert_eq!(graph(1 << 16), Some(NOT_SUPPORTED), "one tensor of the maximum size, and three more");
 }
 
 #[test]

@@ -48,21 +48,22 @@ impl Product {
 
     /// The product. A size of each matrix may be overridden: then only that part of the factors counts.
     pub fn multiply(&self, a: &[f64], b: &[f64], [m, n, k]: [Option<Vec<f64>>; 3]) -> Vec<f64> {
-        let mut c = Vec::with_capacity(self.count * self.m * self.n);
+        let mut c = vec![self.padding; self.count * self.m * self.n];
         let at = |sizes: &Option<Vec<f64>>, batch: usize, size: usize| {
             program_length(sizes.as_ref().map(|sizes| &sizes[batch]), size)
         };
         let batches = self.factors[0].places().zip(self.factors[1].places());
-        for (batch, (first, second)) in batches.enumerate() {
+        let matrices = c.chunks_exact_mut(self.m * self.n);
+        for (batch, ((first, second), matrix)) in batches.zip(matrices).enumerate() {
             let sizes = [at(&m, batch, self.m), at(&n, batch, self.n), at(&k, batch, self.k)];
             let (a, b) = (&a[first * self.m * self.k..], &b[second * self.k * self.n..]);
-            c.extend(self.matrix(a, b, sizes));
+            self.matrix(a, b, sizes, matrix);
         }
         c
     }
 
-    fn matrix(&self, a: &[f64], b: &[f64], [m, n, k]: [usize; 3]) -> Vec<f64> {
-        let mut c = vec![self.padding; self.m * self.n];
+    /// The part of one product that counts; the rest stays.
+    fn matrix(&self, a: &[f64], b: &[f64], [m, n, k]: [usize; 3], c: &mut [f64]) {
         for (row, sums) in a.chunks_exact(self.k).zip(c.chunks_exact_mut(self.n)).take(m) {
             let sums = &mut sums[..n];
             sums.fill(0.0);
@@ -70,7 +71,6 @@ impl Product {
                 sums.iter_mut().zip(line).for_each(|(sum, value)| *sum += factor * value);
             }
         }
-        c
     }
 }
 

@@ -9,7 +9,7 @@ use crate::numbers::Type;
 
 /// Maximum number of elements of a virtual or ragged tensor. Limits what a graph allocates: no memory of the program's bounds it.
 const MAX_VIRTUAL: usize = 1 << 28;
-/// Maximum number of elements of all such tensors that a graph needs at the same time.
+/// Maximum number of elements of all such tensors that a graph needs at the same time, and of what an operation allocates for itself.
 pub const MAX_ALIVE: usize = 2 * MAX_VIRTUAL;
 
 /// A tensor.

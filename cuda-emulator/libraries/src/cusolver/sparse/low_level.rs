@@ -84,12 +84,13 @@ impl Target {
         places.into_iter().try_for_each(|place| answer(place, BUFFER_BYTES))
     }
 
-    /// Keeps the matrix of which QR's factors will be.
+    /// Keeps the matrix of which QR's factors will be. Those of the last one end.
     fn set_up(self, sizes: [c_int; 3], kind: Type, given: Result<Given, Status>) -> Result<(), Status> {
         let matrix = given?.load()?;
         self.with(|info| {
             info.check(sizes, kind)?;
             info.matrix = Some(matrix);
+            info.factors = None;
             Ok(())
         })
     }

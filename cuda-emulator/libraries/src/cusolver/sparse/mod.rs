@@ -3,11 +3,11 @@
 //! cuSOLVER's sparse functions (chapter 2.5 of NVIDIA's manual) and its refactorization. Those named `Host` have all arrays in host
 //! memory. The others read and write device memory in the handle's stream and wait for it.
 
-mod handle;
-mod low_level;
-mod order;
-mod refactor;
-mod solve;
+pub(crate) mod handle;
+pub(crate) mod low_level;
+pub(crate) mod order;
+pub(crate) mod refactor;
+pub(crate) mod solve;
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -21,7 +21,7 @@ use crate::stream::{self, Fault, Stream};
 
 /// The memory of a function's arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+pub(crate) enum Place {
     /// The caller's, as long as NVIDIA's manual demands.
     Host,
     /// Device memory, which is accessed in that stream.

@@ -21,6 +21,9 @@ use crate::worker::run::execute::execute;
 /// `CUSOLVER_STATUS_INVALID_VALUE`
 const WRONG: u64 = 3;
 const REFACTOR: u64 = FIRST_HANDLE;
+const SPARSE: u64 = FIRST_HANDLE + 16;
+const INFO: u64 = FIRST_HANDLE + 32;
+const DESCRIPTOR: u64 = FIRST_HANDLE + 48;
 
 thread_local! {
     /// The calls that have reached the library.
@@ -66,20 +69,23 @@ struct Calls {
 
 impl Calls {
     fn new() -> Self {
-        let (number, _) = library("cusolver").expect("known");
         let session = FuzzSession::with(false, true, |vendor| {
-            vendor.open_fake(number as usize, |name| match name {
-                Some("cusolverRfCreate") => create as *const () as usize,
-                Some("cusolverRfExtractBundledFactorsHost") => extract as *const () as usize,
-                _ => accept as *const () as usize,
-            });
+            for name in ["cusolver", "cusparse"] {
+                let (number, _) = library(name).expect("known");
+                vendor.open_fake(number as usize, |name| match name {
+                    Some("cusolverRfExtractBundledFactorsHost") => extract as *const () as usize,
+                    Some(name) if name.contains("Create") => create as *const () as usize,
+                    _ => accept as *const () as usize,
+                });
+            }
         });
         Self { session, thread: ThreadState::default() }
     }
 
     /// Calls a function. Returns its status and answers, or a CUDA error.
     fn call(&mut self, function: &str, slots: &[u64], data: &[u64]) -> Result<(u64, Vec<u64>), CudaError> {
-        let (number, rows) = library("cusolver").expect("known");
+        let name = if function.starts_with("cusparse") { "cusparse" } else { "cusolver" };
+        let (number, rows) = library(name).expect("known");
         let index = rows.functions.iter().position(|known| known.name == function).expect(function);
         let block: Vec<u8> = slots.iter().chain(data).flat_map(|word| word.to_le_bytes()).collect();
         let args = [number.to_le_bytes(), (index as u32).to_le_bytes()].concat();
@@ -151,6 +157,31 @@ fn the_library_sees_no_call_that_notes_or_rules_refuse() {
     assert_eq!(calls.call("cusolverRfBatchResetValues", &reset(2), &[]), Ok((0, vec![])));
     assert_eq!(calls.call(pivots, &[REFACTOR, PRESENT, 2], &[]), Ok((0, vec![0])));
     assert_eq!(CALLS.get(), 3);
+    calls.thread.held.release();
+}
+
+/// A solution follows factors to places that the last setup may have moved.
+#[test]
+fn no_solution_has_the_factors_of_an_earlier_setup() {
+    let mut calls = Calls::new();
+    let matrix = [SPARSE, 1, 1, 1, DESCRIPTOR, 0, 0, 0];
+    let mut status = |function: &str, slots: &[u64]| {
+        calls.call(function, slots, &[]).map(|(status, _)| status).expect("a status")
+    };
+    assert_eq!(status("cusparseCreateMatDescr", &[DESCRIPTOR]), 0);
+    assert_eq!(status("cusolverSpCreate", &[SPARSE]), 0);
+    assert_eq!(status("cusolverSpCreateCsrqrInfo", &[INFO]), 0);
+    assert_eq!(status("cusolverSpXcsrqrAnalysis", &[&matrix[..5], &[0, 0, INFO]].concat()), 0);
+    assert_eq!(status("cusolverSpDcsrqrBufferInfo", &[&matrix[..], &[INFO, PRESENT, PRESENT]].concat()), 0);
+    let set_up = [&matrix[..], &[0, INFO]].concat();
+    let factor = [SPARSE, 1, 1, 1, 0, 0, INFO, 0];
+    let solve = [SPARSE, 1, 1, 0, 0, INFO, 0];
+    assert_eq!(status("cusolverSpDcsrqrSetup", &set_up), 0);
+    assert_eq!(status("cusolverSpDcsrqrSolve", &solve), WRONG);
+    assert_eq!(status("cusolverSpDcsrqrFactor", &factor), 0);
+    assert_eq!(status("cusolverSpDcsrqrSolve", &solve), 0);
+    assert_eq!(status("cusolverSpDcsrqrSetup", &set_up), 0);
+    assert_eq!(status("cusolverSpDcsrqrSolve", &solve), WRONG);
     calls.thread.held.release();
 }
 
