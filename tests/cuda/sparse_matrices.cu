@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// cuSPARSE's functions that make sparse matrices, by their public API: sums, products, other forms, sorted and smaller matrices.
+// cuSPARSE's functions that make sparse matrices, by their public API: sums, products, other forms, sorted and smaller matrices;
+// and its solvers of systems with a triangular matrix.
 
 #include "library.h"
 
@@ -264,6 +265,71 @@ template <class T> static void products() {
     for (char *one : buffers) CHECK(cudaFree(one));
 }
 
+static float conjugate(float value) { return value; }
+static double conjugate(double value) { return value; }
+template <class R> static std::complex<R> conjugate(std::complex<R> value) { return std::conj(value); }
+
+// op(A) X = 2 B, for a matrix and for its first column. The other triangle is not stored, and neither is a diagonal of ones.
+template <class T> static void solved(bool is_upper, bool has_ones, int op) {
+    const int columns = 3, type = Type<T>::number;
+    std::vector<T> a = example<T>(M, M, 1);
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < M; j++) {
+            a[j * M + i] *= T(0.125);
+            if (i == j) a[j * M + i] = has_ones ? T(0) : T(4);
+            if (i != j && (i < j) != is_upper) a[j * M + i] = 0;
+        }
+    const std::vector<T> b = example<T>(M, columns, 2);
+    std::vector<T> wanted = b;
+    const bool from_below = is_upper == (op == 0);
+    for (int column = 0; column < columns; column++)
+        for (int step = 0; step < M; step++) {
+            const int i = from_below ? M - 1 - step : step;
+            T rest = T(2) * b[column * M + i];
+            for (int k = 0; k < M; k++) {
+                const T value = op == 0 ? a[k * M + i] : op == 1 ? a[i * M + k] : conjugate(a[i * M + k]);
+                if (k != i) rest -= value * wanted[column * M + k];
+            }
+            wanted[column * M + i] = has_ones ? rest : rest / T(4);
+        }
+    const Compressed<T> stored = compress(a, M, M, 0);
+    const Arrays<T> arrays(stored);
+    const Handle matrix = described(arrays, M, M, stored.count());
+    const int fill = is_upper, diagonal = has_ones;
+    CHECK(call("cusparseSpMatSetAttribute", matrix, 0, &fill, sizeof fill));
+    CHECK(call("cusparseSpMatSetAttribute", matrix, 1, &diagonal, sizeof diagonal));
+    const T alpha = 2;
+    T *given = on_device(b), *found = on_device(std::vector<T>(M * columns)), *first = on_device(std::vector<T>(M));
+    Handle db, dc, dx, dy, of_matrix, of_vector;
+    CHECK(call("cusparseCreateDnMat", &db, (long)M, (long)columns, (long)M, given, type, (int)ORDER_COLUMNS));
+    CHECK(call("cusparseCreateDnMat", &dc, (long)M, (long)columns, (long)M, found, type, (int)ORDER_COLUMNS));
+    CHECK(call("cusparseCreateDnVec", &dx, (long)M, given, type));
+    CHECK(call("cusparseCreateDnVec", &dy, (long)M, first, type));
+    CHECK(call("cusparseSpSM_createDescr", &of_matrix));
+    CHECK(call("cusparseSpSV_createDescr", &of_vector));
+    size_t bytes;
+    CHECK(call("cusparseSpSM_bufferSize", handle, op, 0, &alpha, matrix, db, dc, type, 0, of_matrix, &bytes));
+    char *matrix_buffer = room<char>(bytes);
+    CHECK(call("cusparseSpSM_analysis", handle, op, 0, &alpha, matrix, db, dc, type, 0, of_matrix, matrix_buffer));
+    CHECK(call("cusparseSpSM_solve", handle, op, 0, &alpha, matrix, db, dc, type, 0, of_matrix));
+    CHECK(call("cusparseSpSV_bufferSize", handle, op, &alpha, matrix, dx, dy, type, 0, of_vector, &bytes));
+    char *vector_buffer = room<char>(bytes);
+    CHECK(call("cusparseSpSV_analysis", handle, op, &alpha, matrix, dx, dy, type, 0, of_vector, vector_buffer));
+    CHECK(call("cusparseSpSV_solve", handle, op, &alpha, matrix, dx, dy, type, 0, of_vector));
+    CHECK(cudaStreamSynchronize(stream));
+    const std::string which = std::string(is_upper ? "upper" : "lower") + (has_ones ? ", ones" : "") + (op == 2 ? ", adjoint" : op ? ", transposed" : "");
+    compare((which + ": matrix").c_str(), back(found, M * columns), wanted, 1e-5);
+    wanted.resize(M);
+    compare((which + ": vector").c_str(), back(first, M), wanted, 1e-5);
+    CHECK(call("cusparseSpSM_destroyDescr", of_matrix));
+    CHECK(call("cusparseSpSV_destroyDescr", of_vector));
+    CHECK(call("cusparseDestroySpMat", matrix));
+    for (Handle one : {db, dc}) CHECK(call("cusparseDestroyDnMat", one));
+    for (Handle one : {dx, dy}) CHECK(call("cusparseDestroyDnVec", one));
+    arrays.free();
+    for (void *memory : {(void *)given, (void *)found, (void *)first, (void *)matrix_buffer, (void *)vector_buffer}) CHECK(cudaFree(memory));
+}
+
 // Elements that are large enough; none is just at the limit.
 template <class T> static void without_small(int base) {
     std::vector<T> dense = example<T>(M, N, 4);
@@ -357,6 +423,10 @@ template <class T> static void all() {
     }
     products<T>();
     without_small<T>(0);
+    for (const bool is_upper : {false, true})
+        for (const bool has_ones : {false, true})
+            for (const int op : {0, 1, 2})
+                if (op < 2 || Type<T>::number >= 4) solved<T>(is_upper, has_ones, op);
 }
 
 int main() {

@@ -36,6 +36,9 @@ pub struct Sparse {
     pub(super) indices: (Type, usize),
     pub(super) values: (Type, usize),
     pub(super) base: usize,
+    /// The triangle that a solver uses, and whether its diagonal counts as ones.
+    pub(super) is_upper: bool,
+    pub(super) has_ones: bool,
 }
 
 /// A `cusparseDnVecDescr_t`.
@@ -101,6 +104,8 @@ impl Sparse {
             indices: (index_type(index)?, indices),
             values: (value_type(value)?, values),
             base: usize::try_from(base).ok().filter(|base| *base <= 1).ok_or(INVALID_VALUE)?,
+            is_upper: false,
+            has_ones: false,
         })
     }
 
@@ -121,6 +126,8 @@ impl Sparse {
             indices: (Type::I32, indices),
             values: (kind, values),
             base,
+            is_upper: false,
+            has_ones: false,
         })
     }
 
@@ -326,6 +333,34 @@ pub unsafe extern "C" fn cusparseSpMatGetSize(
         *place = value as i64;
     }
     SUCCESS
+}
+
+/// Sets which triangle a solver uses, or the diagonal.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseSpMatSetAttribute(
+    handle: Handle,
+    attribute: c_int,
+    data: *const c_int,
+    bytes: usize,
+) -> Status {
+    if data.is_null() || bytes != size_of::<c_int>() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller gives as many bytes as it says.
+    let value = match unsafe { data.read_unaligned() } {
+        0 => false,
+        1 => true,
+        _ => return INVALID_VALUE,
+    };
+    let set = |found: &mut Sparse| {
+        match attribute {
+            0 => found.is_upper = value,
+            1 => found.has_ones = value,
+            _ => return Err(INVALID_VALUE),
+        }
+        Ok(())
+    };
+    status(handles::with(handle, set).unwrap_or(Err(INVALID_VALUE)))
 }
 
 macro_rules! pointers {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! cuSPARSE's products of a sparse matrix with a vector, a dense or a sparse matrix, its sums of sparse matrices, sorting and
-//! conversions.
+//! cuSPARSE's products of a sparse matrix with a vector, a dense or a sparse matrix, sums of sparse matrices, triangular systems,
+//! sorting and conversions.
 
 pub(crate) mod compress;
 pub(crate) mod convert;
@@ -9,6 +9,7 @@ pub(crate) mod descriptors;
 pub mod handle;
 pub(crate) mod matrix;
 pub(crate) mod product;
+pub(crate) mod solve;
 pub(crate) mod sort;
 pub(crate) mod sparse_product;
 pub(crate) mod store;
