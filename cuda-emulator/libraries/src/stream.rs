@@ -17,6 +17,8 @@ use crate::symbols::driver_functions;
 const NOT_INITIALIZED: c_int = 3;
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`
 const CAPTURE_UNSUPPORTED: c_int = 900;
+/// `CUDA_ERROR_ILLEGAL_ADDRESS`
+const ILLEGAL_ADDRESS: c_int = 700;
 
 /// A `CUstream`.
 pub type Stream = usize;
@@ -150,4 +152,22 @@ pub fn queue_and_wait(stream: Stream, work: impl Fn() -> Done + Send + Sync + 's
             Err(error)
         }
     }
+}
+
+/// Queues work that leaves a result for the caller, and waits for it.
+///
+/// Errors: as [`queue_and_wait`], and `CUDA_ERROR_ILLEGAL_ADDRESS`.
+pub fn result_of<T: Send + 'static>(
+    stream: Stream,
+    work: impl Fn() -> Result<T, Fault> + Send + Sync + 'static,
+) -> Result<T, c_int> {
+    let result = Arc::new(Mutex::new(None));
+    let place = result.clone();
+    let work = move || {
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(work()?);
+        Ok(())
+    };
+    queue_and_wait(stream, work)?;
+    let found = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+    found.ok_or(ILLEGAL_ADDRESS)
 }

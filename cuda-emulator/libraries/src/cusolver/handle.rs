@@ -3,7 +3,6 @@
 //! Handles, and parameters of Jacobi's methods.
 
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, status};
 use crate::handles::{self, Handle};
@@ -40,15 +39,7 @@ pub fn queue_and_wait<T: Send + 'static>(
     handle: Handle,
     work: impl Fn() -> Result<T, Fault> + Send + Sync + 'static,
 ) -> Result<T, Status> {
-    let result = Arc::new(Mutex::new(None));
-    let place = result.clone();
-    let work = move || {
-        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(work()?);
-        Ok(())
-    };
-    stream::queue_and_wait(stream(handle)?, work).map_err(|_| EXECUTION_FAILED)?;
-    let found = result.lock().unwrap_or_else(PoisonError::into_inner).take();
-    found.ok_or(EXECUTION_FAILED)
+    stream::result_of(stream(handle)?, work).map_err(|_| EXECUTION_FAILED)
 }
 
 /// Refuses what is neither null nor a `cusolverDnParams_t`.

@@ -25,17 +25,20 @@ pub enum Format {
 /// A `cusparseSpMatDescr_t`.
 #[derive(Clone, Copy, Debug)]
 pub struct Sparse {
-    format: Format,
+    pub(super) format: Format,
     /// Rows.
     pub rows: usize,
     /// Columns.
     pub columns: usize,
-    count: usize,
+    pub(super) count: usize,
     /// Offsets, or the rows of elements.
-    offsets: (Type, usize),
-    indices: (Type, usize),
-    values: (Type, usize),
-    base: usize,
+    pub(super) offsets: (Type, usize),
+    pub(super) indices: (Type, usize),
+    pub(super) values: (Type, usize),
+    pub(super) base: usize,
+    /// The triangle that a solver uses, and whether its diagonal counts as ones.
+    pub(super) is_upper: bool,
+    pub(super) has_ones: bool,
 }
 
 /// A `cusparseDnVecDescr_t`.
@@ -56,7 +59,7 @@ pub struct DenseMatrix {
     /// Columns.
     pub columns: usize,
     leading: usize,
-    kind: Type,
+    pub(super) kind: Type,
     values: usize,
     is_by_rows: bool,
 }
@@ -101,44 +104,84 @@ impl Sparse {
             indices: (index_type(index)?, indices),
             values: (value_type(value)?, values),
             base: usize::try_from(base).ok().filter(|base| *base <= 1).ok_or(INVALID_VALUE)?,
+            is_upper: false,
+            has_ones: false,
         })
+    }
+
+    /// A matrix of the legacy API: indices of 32 bits.
+    pub fn legacy(
+        format: Format,
+        [rows, columns, count]: [c_int; 3],
+        [offsets, indices, values]: [usize; 3],
+        base: usize,
+        kind: Type,
+    ) -> Result<Self, Status> {
+        Ok(Self {
+            format,
+            rows: size(rows.into())?,
+            columns: size(columns.into())?,
+            count: size(count.into())?,
+            offsets: (Type::I32, offsets),
+            indices: (Type::I32, indices),
+            values: (kind, values),
+            base,
+            is_upper: false,
+            has_ones: false,
+        })
+    }
+
+    /// The number of lines of a compressed form, and the elements that a line may have.
+    pub(super) fn lines(&self) -> (usize, usize) {
+        match self.format {
+            Format::Columns => (self.columns, self.rows),
+            _ => (self.rows, self.columns),
+        }
+    }
+
+    fn number(&self, array: Array, at: usize, limit: usize) -> Result<usize, Fault> {
+        let number = (array.real(at) as i64).checked_sub(self.base as i64).ok_or(Fault)?;
+        usize::try_from(number).ok().filter(|number| *number < limit).ok_or(Fault)
+    }
+
+    /// Where each line of a compressed form begins, and the end of the last. They do not fall and do not exceed `limit`.
+    pub(super) fn starts(&self, limit: usize) -> Result<Vec<usize>, Fault> {
+        let lines = self.lines().0;
+        let offsets = Array::new(self.offsets.0, self.offsets.1, lines.checked_add(1).ok_or(Fault)?)?;
+        let starts =
+            (0..=lines).map(|line| self.number(offsets, line, usize::MAX)).collect::<Result<Vec<_>, _>>()?;
+        let is_within = starts.last().is_some_and(|end| *end <= limit);
+        if is_within && starts.is_sorted() { Ok(starts) } else { Err(Fault) }
+    }
+
+    /// The elements as they are stored: row, column and the index of the value. There are at most as many as the matrix has.
+    pub(super) fn positions(&self) -> Result<Vec<(usize, usize, usize)>, Fault> {
+        let indices = Array::new(self.indices.0, self.indices.1, self.count)?;
+        if self.format == Format::Pairs {
+            let rows = Array::new(self.offsets.0, self.offsets.1, self.count)?;
+            let position =
+                |at| Ok((self.number(rows, at, self.rows)?, self.number(indices, at, self.columns)?, at));
+            return (0..self.count).map(position).collect();
+        }
+        let others = self.lines().1;
+        let mut positions = Vec::new();
+        for (line, ends) in self.starts(self.count)?.windows(2).enumerate() {
+            for at in ends[0]..ends[1] {
+                let other = self.number(indices, at, others)?;
+                positions.push(match self.format {
+                    Format::Columns => (other, line, at),
+                    _ => (line, other, at),
+                });
+            }
+        }
+        Ok(positions)
     }
 
     /// The elements: row, column and value.
     pub fn load(&self) -> Result<Vec<(usize, usize, C64)>, Fault> {
-        let open = |(kind, base): (Type, usize), count| Array::new(kind, base, count);
-        let (indices, values) = (open(self.indices, self.count)?, open(self.values, self.count)?);
-        let number = |array: Array, at: usize, limit: usize| {
-            let number = (array.real(at) as i64).checked_sub(self.base as i64).ok_or(Fault)?;
-            usize::try_from(number).ok().filter(|number| *number < limit).ok_or(Fault)
-        };
-        let mut elements = Vec::new();
-        if self.format == Format::Pairs {
-            let rows = open(self.offsets, self.count)?;
-            for at in 0..self.count {
-                elements.push((
-                    number(rows, at, self.rows)?,
-                    number(indices, at, self.columns)?,
-                    values.get(at),
-                ));
-            }
-            return Ok(elements);
-        }
-        let is_by_rows = self.format == Format::Rows;
-        let (lines, others) = if is_by_rows { (self.rows, self.columns) } else { (self.columns, self.rows) };
-        let offsets = open(self.offsets, lines.checked_add(1).ok_or(Fault)?)?;
-        for line in 0..lines {
-            let (start, end) = (number(offsets, line, usize::MAX)?, number(offsets, line + 1, usize::MAX)?);
-            if end > self.count {
-                return Err(Fault);
-            }
-            for at in start..end {
-                let other = number(indices, at, others)?;
-                let (row, column) = if is_by_rows { (line, other) } else { (other, line) };
-                elements.push((row, column, values.get(at)));
-            }
-        }
-        Ok(elements)
+        let values = Array::new(self.values.0, self.values.1, self.count)?;
+        let positions = self.positions()?.into_iter();
+        Ok(positions.map(|(row, column, at)| (row, column, values.get(at))).collect())
     }
 
     /// The elements of op(A).
@@ -290,6 +333,56 @@ pub unsafe extern "C" fn cusparseSpMatGetSize(
         *place = value as i64;
     }
     SUCCESS
+}
+
+/// Sets which triangle a solver uses, or the diagonal.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseSpMatSetAttribute(
+    handle: Handle,
+    attribute: c_int,
+    data: *const c_int,
+    bytes: usize,
+) -> Status {
+    if data.is_null() || bytes != size_of::<c_int>() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller gives as many bytes as it says.
+    let value = match unsafe { data.read_unaligned() } {
+        0 => false,
+        1 => true,
+        _ => return INVALID_VALUE,
+    };
+    let set = |found: &mut Sparse| {
+        match attribute {
+            0 => found.is_upper = value,
+            1 => found.has_ones = value,
+            _ => return Err(INVALID_VALUE),
+        }
+        Ok(())
+    };
+    status(handles::with(handle, set).unwrap_or(Err(INVALID_VALUE)))
+}
+
+macro_rules! pointers {
+    ($($name:ident $format:ident;)*) => { $(
+        /// Replaces all addresses.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(handle: Handle, offsets: usize, indices: usize, values: usize) -> Status {
+            let set = |found: &mut Sparse| {
+                if found.format != Format::$format {
+                    return Err(INVALID_VALUE);
+                }
+                (found.offsets.1, found.indices.1, found.values.1) = (offsets, indices, values);
+                Ok(())
+            };
+            status(handles::with(handle, set).unwrap_or(Err(INVALID_VALUE)))
+        }
+    )* };
+}
+pointers! {
+    cusparseCsrSetPointers Rows;
+    cusparseCscSetPointers Columns;
+    cusparseCooSetPointers Pairs;
 }
 
 macro_rules! values {

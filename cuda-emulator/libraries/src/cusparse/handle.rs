@@ -7,8 +7,9 @@ use std::ffi::{c_char, c_int};
 use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, status};
 use crate::cublas::handle::Scalar;
 use crate::handles::{self, Handle};
+use crate::memory::set_i32;
 use crate::numbers::Type;
-use crate::stream::{self, Done, Stream};
+use crate::stream::{self, Done, Fault, Stream};
 
 /// The version that `cusparseGetVersion` answers: 12.6.0.
 pub const VERSION: c_int = 12_600;
@@ -38,6 +39,33 @@ impl Settings {
     /// Queues work in the stream.
     pub fn queue(&self, work: impl Fn() -> Done + Send + Sync + 'static) -> Result<(), Status> {
         stream::queue(self.stream, work).map_err(|_| EXECUTION_FAILED)
+    }
+
+    /// Queues work that leaves a result for the caller, and waits for it.
+    pub fn wait<T: Send + 'static>(
+        &self,
+        work: impl Fn() -> Result<T, Fault> + Send + Sync + 'static,
+    ) -> Result<T, Status> {
+        stream::result_of(self.stream, work).map_err(|_| EXECUTION_FAILED)
+    }
+
+    /// Queues work whose result is a number of 32 bits, for the place that the program gives. One in host memory is waited for.
+    pub fn count(
+        &self,
+        place: usize,
+        work: impl Fn() -> Result<usize, Fault> + Send + Sync + 'static,
+    ) -> Result<(), Status> {
+        let work = move || c_int::try_from(work()?).map_err(|_| Fault);
+        if place == 0 {
+            return Err(INVALID_VALUE);
+        }
+        if self.device_scalars {
+            return self.queue(move || set_i32(place, 0, work()?));
+        }
+        let found = self.wait(work)?;
+        // SAFETY: in this mode the caller gives a place for a number in host memory.
+        unsafe { (place as *mut c_int).write(found) };
+        Ok(())
     }
 }
 
@@ -96,7 +124,9 @@ pub extern "C" fn cusparseGetErrorName(status: Status) -> *const c_char {
         1 => c"CUSPARSE_STATUS_NOT_INITIALIZED",
         3 => c"CUSPARSE_STATUS_INVALID_VALUE",
         6 => c"CUSPARSE_STATUS_EXECUTION_FAILED",
+        8 => c"CUSPARSE_STATUS_MATRIX_TYPE_NOT_SUPPORTED",
         10 => c"CUSPARSE_STATUS_NOT_SUPPORTED",
+        11 => c"CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
         _ => c"CUSPARSE_STATUS_UNKNOWN",
     };
     name.as_ptr()

@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use super::{INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, status};
+use super::{INVALID_VALUE, MATRIX_TYPE_NOT_SUPPORTED, NOT_INITIALIZED, SUCCESS, Status, status};
 use crate::handles::{self, Handle};
 
 /// A `cusparseMatDescr_t`: the numbers of `cusparseMatrixType_t`, `cusparseFillMode_t`, `cusparseDiagType_t` and
@@ -15,6 +15,12 @@ struct Matrix {
     fill: c_int,
     diagonal: c_int,
     base: c_int,
+}
+
+/// The index base of a general matrix.
+pub fn general(handle: Handle) -> Result<usize, Status> {
+    let matrix = handles::with(handle, |matrix: &mut Matrix| *matrix).ok_or(INVALID_VALUE)?;
+    if matrix.kind == 0 { Ok(usize::from(matrix.base == 1)) } else { Err(MATRIX_TYPE_NOT_SUPPORTED) }
 }
 
 /// Makes a descriptor: a general matrix with index base 0.

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! cuSPARSE's generic functions: products of a sparse matrix with a vector or a dense matrix, and conversions.
+//! cuSPARSE's products of a sparse matrix with a vector, a dense or a sparse matrix, sums of sparse matrices, triangular systems,
+//! sorting and conversions.
 
+pub(crate) mod compress;
 pub(crate) mod convert;
 pub(crate) mod descriptors;
 pub mod handle;
 pub(crate) mod matrix;
 pub(crate) mod product;
+pub(crate) mod solve;
+pub(crate) mod sort;
+pub(crate) mod sparse_product;
+pub(crate) mod store;
+pub(crate) mod sum;
 pub(crate) mod vector;
 
 /// `cusparseStatus_t`
@@ -20,8 +27,12 @@ pub const NOT_INITIALIZED: Status = 1;
 pub const INVALID_VALUE: Status = 3;
 /// `CUSPARSE_STATUS_EXECUTION_FAILED`
 pub const EXECUTION_FAILED: Status = 6;
+/// `CUSPARSE_STATUS_MATRIX_TYPE_NOT_SUPPORTED`
+pub const MATRIX_TYPE_NOT_SUPPORTED: Status = 8;
 /// `CUSPARSE_STATUS_NOT_SUPPORTED`
 pub const NOT_SUPPORTED: Status = 10;
+/// `CUSPARSE_STATUS_INSUFFICIENT_RESOURCES`
+pub const INSUFFICIENT_RESOURCES: Status = 11;
 
 /// Bytes of a workspace, as the functions that ask for it answer: a program may allocate nothing for 0.
 pub const WORKSPACE: usize = 16;

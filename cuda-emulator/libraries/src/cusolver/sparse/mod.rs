@@ -10,7 +10,7 @@ pub(crate) mod refactor;
 pub(crate) mod solve;
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use super::{EXECUTION_FAILED, INVALID_VALUE, Status, size};
 use crate::handles::Handle;
@@ -35,15 +35,7 @@ impl Place {
         body: impl Fn(Self) -> Result<T, Fault> + Send + Sync + 'static,
     ) -> Result<T, Status> {
         let Self::Device(stream) = self else { return body(self).map_err(|Fault| EXECUTION_FAILED) };
-        let found = Arc::new(Mutex::new(None));
-        let place = found.clone();
-        let work = move || {
-            let value = body(self)?;
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
-            Ok(())
-        };
-        stream::queue_and_wait(stream, work).map_err(|_| EXECUTION_FAILED)?;
-        found.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(EXECUTION_FAILED)
+        stream::result_of(stream, move || body(self)).map_err(|_| EXECUTION_FAILED)
     }
 
     /// Numbers of 32 bits.
