@@ -111,35 +111,36 @@ template <class T> static Compressed<T> sum(const std::vector<T> &a, const std::
     return made;
 }
 
+// All matrices have one base: NVIDIA's library of CUDA 13.0 takes the columns of the second one with the base of the first.
 template <class T> static void sums(int base, bool on_the_device) {
     std::vector<T> a = example<T>(M, N, 1), b = example<T>(M, N, 2);
     const T alpha = 2, beta = -1;
     // An element of which nothing is left.
     a[0] = 1, b[0] = 2;
-    const Compressed<T> in_a = compress(a, M, N, base), in_b = compress(b, M, N, 0), wanted = sum(a, b, alpha, beta, base);
+    const Compressed<T> in_a = compress(a, M, N, base), in_b = compress(b, M, N, base), wanted = sum(a, b, alpha, beta, base);
     const Arrays<T> of_a(in_a), of_b(in_b), of_c(M + 1, wanted.count());
-    const Handle based = descriptor(base), zero = descriptor(0);
+    const Handle of_matrices = descriptor(base);
     const T *factors = on_device(std::vector<T>{alpha, beta}), *first = on_the_device ? factors : &alpha,
             *second = on_the_device ? factors + 1 : &beta;
     int count = -1, *count_place = on_the_device ? on_device(std::vector<int>{-1}) : &count;
     CHECK(call("cusparseSetPointerMode", handle, on_the_device ? (int)POINTER_DEVICE : 0));
     size_t bytes;
-    CHECK(call(name<T>("csrgeam2_bufferSizeExt").c_str(), handle, M, N, first, based, in_a.count(), of_a.values, of_a.starts, of_a.indices,
-               second, zero, in_b.count(), of_b.values, of_b.starts, of_b.indices, based, of_c.values, of_c.starts, of_c.indices, &bytes));
+    CHECK(call(name<T>("csrgeam2_bufferSizeExt").c_str(), handle, M, N, first, of_matrices, in_a.count(), of_a.values, of_a.starts, of_a.indices,
+               second, of_matrices, in_b.count(), of_b.values, of_b.starts, of_b.indices, of_matrices, of_c.values, of_c.starts, of_c.indices, &bytes));
     char *buffer = room<char>(bytes);
-    CHECK(call("cusparseXcsrgeam2Nnz", handle, M, N, based, in_a.count(), of_a.starts, of_a.indices, zero, in_b.count(), of_b.starts,
-               of_b.indices, based, of_c.starts, count_place, buffer));
+    CHECK(call("cusparseXcsrgeam2Nnz", handle, M, N, of_matrices, in_a.count(), of_a.starts, of_a.indices, of_matrices, in_b.count(), of_b.starts,
+               of_b.indices, of_matrices, of_c.starts, count_place, buffer));
     CHECK(cudaStreamSynchronize(stream));
     if (on_the_device) count = back(count_place, 1)[0];
     if (count != wanted.count()) {
         printf("%d elements in place of %d\n", count, wanted.count());
         exit(1);
     }
-    CHECK(call(name<T>("csrgeam2").c_str(), handle, M, N, first, based, in_a.count(), of_a.values, of_a.starts, of_a.indices, second, zero,
-               in_b.count(), of_b.values, of_b.starts, of_b.indices, based, of_c.values, of_c.starts, of_c.indices, buffer));
+    CHECK(call(name<T>("csrgeam2").c_str(), handle, M, N, first, of_matrices, in_a.count(), of_a.values, of_a.starts, of_a.indices, second, of_matrices,
+               in_b.count(), of_b.values, of_b.starts, of_b.indices, of_matrices, of_c.values, of_c.starts, of_c.indices, buffer));
     tell(on_the_device ? "sum, with numbers on the device" : "sum", of_c.are(wanted));
     CHECK(call("cusparseSetPointerMode", handle, 0));
-    for (Handle one : {based, zero}) CHECK(call("cusparseDestroyMatDescr", one));
+    CHECK(call("cusparseDestroyMatDescr", of_matrices));
     for (const Arrays<T> *one : {&of_a, &of_b, &of_c}) one->free();
     CHECK(cudaFree(buffer));
 }
@@ -330,8 +331,10 @@ template <class T> static void solved(bool is_upper, bool has_ones, int op) {
     for (void *memory : {(void *)given, (void *)found, (void *)first, (void *)matrix_buffer, (void *)vector_buffer}) CHECK(cudaFree(memory));
 }
 
-// Elements that are large enough; none is just at the limit.
+// Elements that are large enough; none is just at the limit. There are four rows: of real numbers, NVIDIA's library of CUDA 13.0 leaves
+// those behind the fourth one unwritten.
 template <class T> static void without_small(int base) {
+    const int M = 4;
     std::vector<T> dense = example<T>(M, N, 4);
     const Compressed<T> from = compress(dense, M, N, base);
     for (T &value : dense)
