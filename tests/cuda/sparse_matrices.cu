@@ -16,10 +16,10 @@ static Handle handle;
 static cudaStream_t stream;
 
 template <class T> struct Type;
-template <> struct Type<float> { static const char letter = 'S'; static const int number = 0; };
-template <> struct Type<double> { static const char letter = 'D'; static const int number = 1; };
-template <> struct Type<std::complex<float>> { static const char letter = 'C'; static const int number = 4; };
-template <> struct Type<std::complex<double>> { static const char letter = 'Z'; static const int number = 5; };
+template <> struct Type<float> { static const bool is_complex = false; static const char letter = 'S'; static const int number = 0; };
+template <> struct Type<double> { static const bool is_complex = false; static const char letter = 'D'; static const int number = 1; };
+template <> struct Type<std::complex<float>> { static const bool is_complex = true; static const char letter = 'C'; static const int number = 4; };
+template <> struct Type<std::complex<double>> { static const bool is_complex = true; static const char letter = 'Z'; static const int number = 5; };
 
 template <class T> static std::string name(const char *rest) { return std::string("cusparse") + Type<T>::letter + rest; }
 
@@ -331,10 +331,9 @@ template <class T> static void solved(bool is_upper, bool has_ones, int op) {
     for (void *memory : {(void *)given, (void *)found, (void *)first, (void *)matrix_buffer, (void *)vector_buffer}) CHECK(cudaFree(memory));
 }
 
-// Elements that are large enough; none is just at the limit. There are four rows: of real numbers, NVIDIA's library of CUDA 13.0 leaves
-// those behind the fourth one unwritten.
+// Elements that are large enough; none is just at the limit. Of real numbers, NVIDIA's library of CUDA 13.0 leaves the rows behind the
+// fourth one unwritten, so their elements are only counted.
 template <class T> static void without_small(int base) {
-    const int M = 4;
     std::vector<T> dense = example<T>(M, N, 4);
     const Compressed<T> from = compress(dense, M, N, base);
     for (T &value : dense)
@@ -349,9 +348,11 @@ template <class T> static void without_small(int base) {
     for (int i = 0; i < M; i++) counts.push_back(wanted.starts[i + 1] - wanted.starts[i]);
     CHECK(cudaStreamSynchronize(stream));
     tell("large elements, counted", count == wanted.count() && count < from.count() && back(in_rows, M) == counts);
-    CHECK(call(name<T>("csr2csr_compress").c_str(), handle, M, N, described, given.values, given.indices, given.starts, from.count(), in_rows,
-               made.values, made.indices, made.starts, limit));
-    tell("large elements", made.are(wanted));
+    if (Type<T>::is_complex) {
+        CHECK(call(name<T>("csr2csr_compress").c_str(), handle, M, N, described, given.values, given.indices, given.starts, from.count(),
+                   in_rows, made.values, made.indices, made.starts, limit));
+        tell("large elements", made.are(wanted));
+    }
     CHECK(call("cusparseDestroyMatDescr", described));
     given.free(), made.free();
     CHECK(cudaFree(in_rows));
