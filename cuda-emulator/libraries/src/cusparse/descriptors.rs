@@ -227,7 +227,8 @@ impl DenseMatrix {
     }
 }
 
-fn give<T: Send + 'static>(place: *mut Handle, value: Result<T, Status>) -> Status {
+/// Makes a handle of a value, for the place that the program gives.
+pub(super) fn give<T: Send + 'static>(place: *mut Handle, value: Result<T, Status>) -> Status {
     // SAFETY: the caller gives a place for a handle, or null.
     let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
     match value {
@@ -305,10 +306,27 @@ macro_rules! ends {
         /// Ends a descriptor.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(handle: Handle) -> Status {
-            if handles::end::<$type>(handle) { SUCCESS } else { INVALID_VALUE }
+            if $crate::handles::end::<$type>(handle) { $crate::cusparse::SUCCESS } else { $crate::cusparse::INVALID_VALUE }
         }
     )* };
 }
+pub(super) use ends;
+
+/// Descriptors in which nothing is kept.
+macro_rules! states {
+    ($($creates:ident $ends:ident $type:ident;)*) => {
+        $(
+            /// Makes a descriptor.
+            #[unsafe(no_mangle)]
+            pub extern "C" fn $creates(place: *mut Handle) -> Status {
+                $crate::cusparse::descriptors::give(place, Ok($type))
+            }
+        )*
+        $crate::cusparse::descriptors::ends! { $($ends $type;)* }
+    };
+}
+pub(super) use states;
+
 ends! {
     cusparseDestroySpMat Sparse;
     cusparseDestroyDnVec DenseVector;

@@ -16,6 +16,10 @@ pub(crate) mod store;
 pub(crate) mod sum;
 pub(crate) mod vector;
 
+use std::ffi::c_int;
+
+use crate::cublas::operation::Operation;
+
 /// `cusparseStatus_t`
 pub type Status = i32;
 
@@ -40,6 +44,11 @@ pub const WORKSPACE: usize = 16;
 /// The body of an exported function, as a status.
 pub fn status(result: Result<(), Status>) -> Status {
     result.err().unwrap_or(SUCCESS)
+}
+
+/// Reads a `cusparseOperation_t`.
+fn operation(number: c_int) -> Result<Operation, Status> {
+    Operation::new(number).map_err(|_| INVALID_VALUE)
 }
 
 /// Answers [`WORKSPACE`].

@@ -6,15 +6,10 @@ use std::ffi::c_int;
 
 use super::descriptors::{DenseMatrix, DenseVector, Sparse, get};
 use super::handle::settings;
-use super::{INVALID_VALUE, NOT_SUPPORTED, Status, status, workspace};
-use crate::cublas::operation::Operation;
+use super::{INVALID_VALUE, NOT_SUPPORTED, Status, operation, status, workspace};
 use crate::handles::Handle;
 use crate::memory::Dense;
 use crate::numbers::{C64, Type};
-
-fn operation(number: c_int) -> Result<Operation, Status> {
-    Operation::new(number).map_err(|_| INVALID_VALUE)
-}
 
 /// beta times an old value; where beta is 0, what was there does not count, not even a NaN.
 fn scaled(beta: C64, old: C64) -> C64 {

@@ -4,11 +4,11 @@
 
 use std::ffi::c_int;
 
-use super::descriptors::{DenseMatrix, DenseVector, Sparse, get};
+use super::descriptors::{DenseMatrix, DenseVector, Sparse, get, states};
 use super::handle::settings;
-use super::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, status, workspace};
+use super::{INVALID_VALUE, NOT_SUPPORTED, Status, operation, status, workspace};
 use crate::cublas::operation::Operation;
-use crate::handles::{self, Handle};
+use crate::handles::Handle;
 use crate::memory::Dense;
 use crate::numbers::{C64, Type};
 use crate::stream::Fault;
@@ -20,10 +20,6 @@ struct VectorState;
 /// A `cusparseSpSMDescr_t`.
 #[derive(Clone, Copy, Debug)]
 struct MatrixState;
-
-fn operation(number: c_int) -> Result<Operation, Status> {
-    Operation::new(number).map_err(|_| INVALID_VALUE)
-}
 
 /// Solves op(A) X = B in place. A has as many rows as B.
 fn solve(a: &Sparse, operation: Operation, b: &mut Dense) -> Result<(), Fault> {
@@ -115,24 +111,6 @@ fn solve_matrix(
     })
 }
 
-macro_rules! states {
-    ($($creates:ident $ends:ident $type:ident;)*) => { $(
-        /// Makes a descriptor.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $creates(place: *mut Handle) -> Status {
-            // SAFETY: the caller gives a place for a handle, or null.
-            let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
-            *place = handles::make($type);
-            SUCCESS
-        }
-
-        /// Ends a descriptor.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $ends(state: Handle) -> Status {
-            if handles::end::<$type>(state) { SUCCESS } else { INVALID_VALUE }
-        }
-    )* };
-}
 states! {
     cusparseSpSV_createDescr cusparseSpSV_destroyDescr VectorState;
     cusparseSpSM_createDescr cusparseSpSM_destroyDescr MatrixState;

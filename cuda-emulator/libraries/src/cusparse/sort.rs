@@ -29,6 +29,14 @@ fn reorder(address: usize, numbers: &[i32], order: &[usize]) -> Done {
     Ok(())
 }
 
+/// Writes arrays in another order, and the permutation, if there is one.
+fn reorder_all(order: &[usize], permutation: usize, arrays: &[(usize, Vec<i32>)]) -> Done {
+    if permutation != 0 {
+        reorder(permutation, &numbers(permutation, order.len())?, order)?;
+    }
+    arrays.iter().try_for_each(|(address, numbers)| reorder(*address, numbers, order))
+}
+
 /// Sorts pairs by the first index, and those of the same by the second.
 fn sort_pairs(
     handle: Handle,
@@ -45,11 +53,7 @@ fn sort_pairs(
         let (by, then) = (numbers(first, count)?, numbers(second, count)?);
         let mut order: Vec<usize> = (0..count).collect();
         order.sort_by_key(|at| (by[*at], then[*at]));
-        if permutation != 0 {
-            reorder(permutation, &numbers(permutation, count)?, &order)?;
-        }
-        reorder(first, &by, &order)?;
-        reorder(second, &then, &order)
+        reorder_all(&order, permutation, &[(first, by), (second, then)])
     })
 }
 
@@ -69,10 +73,7 @@ fn sort_lines(
         for ends in matrix.starts(matrix.count)?.windows(2) {
             order[ends[0]..ends[1]].sort_by_key(|at| found[*at]);
         }
-        if permutation != 0 {
-            reorder(permutation, &numbers(permutation, matrix.count)?, &order)?;
-        }
-        reorder(indices, &found, &order)
+        reorder_all(&order, permutation, &[(indices, found)])
     })
 }
 

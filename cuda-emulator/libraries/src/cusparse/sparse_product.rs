@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 
-use super::descriptors::{Format, Sparse, get};
+use super::descriptors::{Format, Sparse, get, states};
 use super::handle::{Settings, settings};
-use super::{INSUFFICIENT_RESOURCES, INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, WORKSPACE, status};
+use super::{INSUFFICIENT_RESOURCES, INVALID_VALUE, NOT_SUPPORTED, Status, WORKSPACE, status};
 use crate::cublas::handle::Scalar;
 use crate::handles::{self, Handle};
 use crate::numbers::{C64, Type};
@@ -114,7 +114,9 @@ impl Product {
     }
 }
 
-/// Answers the size of a buffer if there is none; otherwise checks it, and answers true.
+/// Returns whether the program has given a buffer. Without one, writes the size that it needs to `size`.
+///
+/// Errors: `CUSPARSE_STATUS_INSUFFICIENT_RESOURCES` for a buffer that is too short.
 fn has_buffer(size: *mut usize, buffer: usize) -> Result<bool, Status> {
     // SAFETY: the caller gives a place for a number, or null.
     let size = unsafe { size.as_mut() }.ok_or(INVALID_VALUE)?;
@@ -125,20 +127,7 @@ fn has_buffer(size: *mut usize, buffer: usize) -> Result<bool, Status> {
     if *size < WORKSPACE { Err(INSUFFICIENT_RESOURCES) } else { Ok(true) }
 }
 
-/// Makes a descriptor.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cusparseSpGEMM_createDescr(place: *mut Handle) -> Status {
-    // SAFETY: the caller gives a place for a handle, or null.
-    let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
-    *place = handles::make(State);
-    SUCCESS
-}
-
-/// Ends a descriptor.
-#[unsafe(no_mangle)]
-pub extern "C" fn cusparseSpGEMM_destroyDescr(state: Handle) -> Status {
-    if handles::end::<State>(state) { SUCCESS } else { INVALID_VALUE }
-}
+states! { cusparseSpGEMM_createDescr cusparseSpGEMM_destroyDescr State; }
 
 /// Checks the arguments: nothing has to be prepared.
 #[unsafe(no_mangle)]

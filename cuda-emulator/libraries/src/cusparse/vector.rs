@@ -4,10 +4,10 @@
 
 use std::ffi::c_int;
 
-use super::descriptors::{DenseVector, get, index_type, size, value_type};
+use super::descriptors::{DenseVector, ends, get, give, index_type, size, value_type};
 use super::handle::settings;
-use super::{INVALID_VALUE, SUCCESS, Status, status};
-use crate::handles::{self, Handle};
+use super::{INVALID_VALUE, Status, status};
+use crate::handles::Handle;
 use crate::memory::Array;
 use crate::numbers::Type;
 use crate::stream::Fault;
@@ -39,8 +39,6 @@ macro_rules! creates {
         pub unsafe extern "C" fn $name(
             place: *mut Handle, length: i64, count: i64, indices: usize, values: usize, index: c_int, base: c_int, kind: c_int,
         ) -> Status {
-            // SAFETY: the caller gives a place for a handle, or null.
-            let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
             let made = || {
                 if !(0..=1).contains(&base) {
                     return Err(INVALID_VALUE);
@@ -48,17 +46,13 @@ macro_rules! creates {
                 let (indices, values) = ((index_type(index)?, indices), (value_type(kind)?, values));
                 Ok(SparseVector { size: size(length)?, count: size(count)?, indices, values, base: base.into() })
             };
-            status(made().map(|vector| *place = handles::make(vector)))
+            give(place, made())
         }
     )* };
 }
 creates! { cusparseCreateSpVec cusparseCreateConstSpVec }
 
-/// Ends a descriptor.
-#[unsafe(no_mangle)]
-pub extern "C" fn cusparseDestroySpVec(handle: Handle) -> Status {
-    if handles::end::<SparseVector>(handle) { SUCCESS } else { INVALID_VALUE }
-}
+ends! { cusparseDestroySpVec SparseVector; }
 
 /// Copies the elements of a sparse vector to their places in a dense one, or back.
 fn copy(handle: Handle, sparse: Handle, dense: Handle, to_dense: bool) -> Result<(), Status> {
