@@ -62,7 +62,7 @@ pub struct Driver {
     pub host_pools: HostPools,
     /// Links that have begun.
     pub links: Links,
-    /// What the program's addresses are: device memory, pinned memory, managed memory.
+    /// Finds out whether an address of the program is device memory, pinned memory or managed memory.
     pub memory: Memory,
     /// Reservations, and host memory that is mapped there.
     pub vmm: Vmm,

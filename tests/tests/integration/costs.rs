@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What programs do takes no more calls, bytes, memory and waits than it should.
+//! Programs make no more calls, copy no more bytes, use no more memory and wait no more often than necessary.
 
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::cases::case;

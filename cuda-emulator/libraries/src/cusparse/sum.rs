@@ -17,7 +17,7 @@ use crate::stream::{Done, Fault};
 /// A matrix of an argument list: descriptor, number of elements, offsets, indices and values.
 type Given = (Handle, c_int, [usize; 3]);
 
-/// What all functions here are called with.
+/// The arguments that all functions of this file have.
 #[derive(Clone, Copy)]
 struct Sum {
     settings: Settings,

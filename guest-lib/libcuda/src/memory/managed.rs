@@ -157,7 +157,8 @@ fn prefetch(api: Api, address: u64, count: usize, location: CUmemLocation) -> Re
     if location.kind == LOCATION_DEVICE {
         api.send_managed(Uses::Memory([(address, count as u64), (0, 0)])).map(drop)
     } else {
-        // What is queued may write it. A prefetch is only advice, so it is done at once, or not beside a capture.
+        // Queued work may write the memory, so it is waited for. The wait would end a capture: beside one nothing is done, since a
+        // prefetch is only advice.
         let mut call = api.in_context()?;
         let Some(waited) = api.driver.captures.beside_none(|| calls::cuCtxSynchronize(&mut call)) else {
             return Ok(());

@@ -10,7 +10,7 @@ use crate::{
     Body, Call, Check, Direction, Element, Function, HandleKind, Host, Kind, Number, Scratch, ScratchBytes,
 };
 
-/// What the kinds of a function's parameters may name.
+/// The names to which the kinds of a function's parameters can refer.
 pub(super) struct Kinds<'a> {
     pub(super) handles: &'a [HandleKind],
     pub(super) descriptors: &'a [Descriptor],

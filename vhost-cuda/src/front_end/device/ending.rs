@@ -26,7 +26,8 @@ impl Device {
         ending
     }
 
-    /// The device was reset: what the driver had opened ends. To be called once, by whoever notices first.
+    /// Ends everything that the driver has opened, after a reset of the device. To be called once for a reset, by the thread that
+    /// notices it first.
     pub fn reset(&self) {
         // Queues that restart later must not take it for another reset.
         for ring in &self.rings {

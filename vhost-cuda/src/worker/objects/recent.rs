@@ -66,7 +66,7 @@ impl<'a> InUse<'a> {
         Self(ManuallyDrop::new(unsafe { Arc::from_raw(address as *const Object) }), std::marker::PhantomData)
     }
 
-    /// One whose reference `holder` keeps.
+    /// An object whose reference is kept outside of the places.
     ///
     /// # Safety
     ///
