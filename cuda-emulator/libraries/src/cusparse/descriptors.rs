@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use super::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, status};
+use super::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, give, status};
 use crate::cublas::operation::Operation;
 use crate::handles::{self, Handle};
 use crate::memory::{Array, Dense, Matrix};
@@ -227,29 +227,23 @@ impl DenseMatrix {
     }
 }
 
-/// Makes a handle of a value, for the place that the program gives.
-pub(super) fn give<T: Send + 'static>(place: *mut Handle, value: Result<T, Status>) -> Status {
-    // SAFETY: the caller gives a place for a handle, or null.
-    let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
-    match value {
-        Ok(value) => {
-            *place = handles::make(value);
-            SUCCESS
-        }
-        Err(status) => status,
-    }
+/// Ends a descriptor.
+pub(super) fn end<T: Send + 'static>(handle: Handle) -> Status {
+    if handles::end::<T>(handle) { SUCCESS } else { INVALID_VALUE }
 }
 
 macro_rules! compressed {
     ($($name:ident $format:ident)*) => { $(
         /// Describes a matrix whose lines begin at offsets.
         #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
+        pub unsafe extern "C" fn $name(
             place: *mut Handle, rows: i64, columns: i64, count: i64, offsets: usize, indices: usize, values: usize,
             offset_type: c_int, index: c_int, base: c_int, value: c_int,
         ) -> Status {
             let types = [offset_type, index, base, value];
-            give(place, Sparse::new(Format::$format, [rows, columns, count], [offsets, indices, values], types))
+            let made = Sparse::new(Format::$format, [rows, columns, count], [offsets, indices, values], types);
+            // SAFETY: the caller gives a place for a handle, or null.
+            unsafe { give(place, made) }
         }
     )* };
 }
@@ -259,24 +253,27 @@ macro_rules! dense {
     ($($pairs:ident $vector:ident $matrix:ident;)*) => { $(
         /// Describes a matrix by row and column of each element.
         #[unsafe(no_mangle)]
-        pub extern "C" fn $pairs(
+        pub unsafe extern "C" fn $pairs(
             place: *mut Handle, rows: i64, columns: i64, count: i64, row_numbers: usize, column_numbers: usize,
             values: usize, index: c_int, base: c_int, value: c_int,
         ) -> Status {
             let (sizes, places) = ([rows, columns, count], [row_numbers, column_numbers, values]);
-            give(place, Sparse::new(Format::Pairs, sizes, places, [index, index, base, value]))
+            let made = Sparse::new(Format::Pairs, sizes, places, [index, index, base, value]);
+            // SAFETY: the caller gives a place for a handle, or null.
+            unsafe { give(place, made) }
         }
 
         /// Describes a vector.
         #[unsafe(no_mangle)]
-        pub extern "C" fn $vector(place: *mut Handle, count: i64, values: usize, kind: c_int) -> Status {
+        pub unsafe extern "C" fn $vector(place: *mut Handle, count: i64, values: usize, kind: c_int) -> Status {
             let made = || Ok(DenseVector { count: size(count)?, kind: value_type(kind)?, values });
-            give(place, made())
+            // SAFETY: the caller gives a place for a handle, or null.
+            unsafe { give(place, made()) }
         }
 
         /// Describes a dense matrix.
         #[unsafe(no_mangle)]
-        pub extern "C" fn $matrix(
+        pub unsafe extern "C" fn $matrix(
             place: *mut Handle, rows: i64, columns: i64, leading: i64, values: usize, kind: c_int, order: c_int,
         ) -> Status {
             let made = || {
@@ -292,7 +289,8 @@ macro_rules! dense {
                 }
                 Ok(DenseMatrix { rows, columns, leading, kind: value_type(kind)?, values, is_by_rows })
             };
-            give(place, made())
+            // SAFETY: the caller gives a place for a handle, or null.
+            unsafe { give(place, made()) }
         }
     )* };
 }
@@ -306,7 +304,7 @@ macro_rules! ends {
         /// Ends a descriptor.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(handle: Handle) -> Status {
-            if $crate::handles::end::<$type>(handle) { $crate::cusparse::SUCCESS } else { $crate::cusparse::INVALID_VALUE }
+            $crate::cusparse::descriptors::end::<$type>(handle)
         }
     )* };
 }
@@ -318,8 +316,9 @@ macro_rules! states {
         $(
             /// Makes a descriptor.
             #[unsafe(no_mangle)]
-            pub extern "C" fn $creates(place: *mut Handle) -> Status {
-                $crate::cusparse::descriptors::give(place, Ok($type))
+            pub unsafe extern "C" fn $creates(place: *mut Handle) -> Status {
+                // SAFETY: the caller gives a place for a handle, or null.
+                unsafe { $crate::cusparse::give(place, Ok($type)) }
             }
         )*
         $crate::cusparse::descriptors::ends! { $($ends $type;)* }

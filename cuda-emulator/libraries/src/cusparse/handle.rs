@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, status};
+use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, give, status};
 use crate::cublas::handle::Scalar;
 use crate::handles::{self, Handle};
 use crate::memory::set_i32;
@@ -73,9 +73,7 @@ impl Settings {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseCreate(place: *mut Handle) -> Status {
     // SAFETY: the caller gives a place for a handle, or null.
-    let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
-    *place = handles::make(Settings::default());
-    SUCCESS
+    unsafe { give(place, Ok(Settings::default())) }
 }
 
 /// Ends a handle.

@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use super::{INVALID_VALUE, MATRIX_TYPE_NOT_SUPPORTED, NOT_INITIALIZED, SUCCESS, Status, status};
+use super::{INVALID_VALUE, MATRIX_TYPE_NOT_SUPPORTED, NOT_INITIALIZED, SUCCESS, Status, give, status};
 use crate::handles::{self, Handle};
 
 /// A `cusparseMatDescr_t`: the numbers of `cusparseMatrixType_t`, `cusparseFillMode_t`, `cusparseDiagType_t` and
@@ -27,9 +27,7 @@ pub fn general(handle: Handle) -> Result<usize, Status> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseCreateMatDescr(place: *mut Handle) -> Status {
     // SAFETY: the caller gives a place for a handle, or null.
-    let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
-    *place = handles::make(Matrix::default());
-    SUCCESS
+    unsafe { give(place, Ok(Matrix::default())) }
 }
 
 /// Ends a descriptor.

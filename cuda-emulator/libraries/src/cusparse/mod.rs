@@ -19,6 +19,7 @@ pub(crate) mod vector;
 use std::ffi::c_int;
 
 use crate::cublas::operation::Operation;
+use crate::handles::{self, Handle};
 
 /// `cusparseStatus_t`
 pub type Status = i32;
@@ -49,6 +50,23 @@ pub fn status(result: Result<(), Status>) -> Status {
 /// Reads a `cusparseOperation_t`.
 fn operation(number: c_int) -> Result<Operation, Status> {
     Operation::new(number).map_err(|_| INVALID_VALUE)
+}
+
+/// Makes a handle of a value, for the place that the program gives.
+///
+/// # Safety
+///
+/// `place` is null or has room for a handle.
+unsafe fn give<T: Send + 'static>(place: *mut Handle, value: Result<T, Status>) -> Status {
+    // SAFETY: null or a place for a handle, by this function's contract.
+    let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
+    match value {
+        Ok(value) => {
+            *place = handles::make(value);
+            SUCCESS
+        }
+        Err(status) => status,
+    }
 }
 
 /// Answers [`WORKSPACE`].

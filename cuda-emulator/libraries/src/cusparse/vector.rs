@@ -4,9 +4,9 @@
 
 use std::ffi::c_int;
 
-use super::descriptors::{DenseVector, ends, get, give, index_type, size, value_type};
+use super::descriptors::{DenseVector, ends, get, index_type, size, value_type};
 use super::handle::settings;
-use super::{INVALID_VALUE, Status, status};
+use super::{INVALID_VALUE, Status, give, status};
 use crate::handles::Handle;
 use crate::memory::Array;
 use crate::numbers::Type;
@@ -46,7 +46,8 @@ macro_rules! creates {
                 let (indices, values) = ((index_type(index)?, indices), (value_type(kind)?, values));
                 Ok(SparseVector { size: size(length)?, count: size(count)?, indices, values, base: base.into() })
             };
-            give(place, made())
+            // SAFETY: the caller gives a place for a handle, or null.
+            unsafe { give(place, made()) }
         }
     )* };
 }
