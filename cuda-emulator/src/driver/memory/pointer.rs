@@ -9,7 +9,6 @@ use crate::driver::device::{self, CUdeviceptr, Device, Owner};
 use crate::driver::ffi::{In, Out};
 use crate::driver::handle::Handle;
 use crate::driver::ipc;
-use crate::driver::pool::home as pool_home;
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::vmm as virtual_memory;
 use crate::memory::{Range, RangeKind};
@@ -31,10 +30,14 @@ struct Found {
 
 impl Found {
     fn new(ptr: u64) -> Option<Found> {
-        let (device, range) = device::range_of(ptr).filter(|(_, range)| !pool_home::is_freed(range.base))?;
+        let (device, range) = device::range_of(ptr)?;
         let mapped = if range.kind == RangeKind::Mapped { virtual_memory::device_of(ptr) } else { None };
         let device = mapped.unwrap_or(device);
-        Some(Found { device, range, owner: device.owner(range.base) })
+        let owner = device.owner(range.base);
+        // Memory of the host, or managed, that the program has freed in a stream's order is its no more, though the stream may
+        // still use it. Memory of a device is its own until then.
+        let is_freed = owner.is_none() && range.kind.is_everywhere();
+        (!is_freed).then_some(Found { device, range, owner })
     }
 
     fn is_host(&self) -> bool {

@@ -106,12 +106,8 @@ fn mem_free_async(ptr: CUdeviceptr, stream: CUstream) -> CuResult<()> {
     if host && let (Some(pool), Some(range)) = (owner.pool.take(), device.memory.range_of(ptr)) {
         // Later allocations of the stream may take its place already, and the program has it no more.
         pool.remove(range.bytes);
-        home::set_freed(ptr, true);
     }
-    context.submit(&stream, Vec::new(), move |_, _| {
-        home::set_freed(ptr, false);
-        device.release(ptr, &owner)
-    });
+    context.submit(&stream, Vec::new(), move |_, _| device.release(ptr, &owner));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! The locations of pools: devices, the host and its NUMA nodes, which are all one here; and the pools that are used
 //! there.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cuda_abi::CUmemLocation;
@@ -174,24 +174,6 @@ pub(crate) fn forget(pool: &Pool) -> CuResult<()> {
         *current = Arc::clone(&device.pool);
     }
     Ok(())
-}
-
-/// Allocations that programs have freed and streams may still use, by first address.
-static FREED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
-
-/// Notes that memory is freed, or that it is gone.
-pub(crate) fn set_freed(ptr: u64, freed: bool) {
-    let mut all = FREED.lock().unwrap_or_else(PoisonError::into_inner);
-    if freed {
-        all.insert(ptr);
-    } else {
-        all.remove(&ptr);
-    }
-}
-
-/// Returns whether the program has freed memory that begins at `ptr`.
-pub(crate) fn is_freed(ptr: u64) -> bool {
-    FREED.lock().unwrap_or_else(PoisonError::into_inner).contains(&ptr)
 }
 
 /// The pool of an allocation, whoever's device it is on.
