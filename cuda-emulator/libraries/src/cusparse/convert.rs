@@ -192,7 +192,8 @@ pub extern "C" fn cusparseSparseToDense_bufferSize(
     _algorithm: c_int,
     size: *mut usize,
 ) -> Status {
-    workspace(handle, size)
+    // SAFETY: the caller gives a place for a number, or null.
+    unsafe { workspace(handle, size) }
 }
 
 /// A dense matrix to a sparse one, whose elements have been counted.
@@ -228,7 +229,8 @@ pub extern "C" fn cusparseDenseToSparse_bufferSize(
     _algorithm: c_int,
     size: *mut usize,
 ) -> Status {
-    workspace(handle, size)
+    // SAFETY: the caller gives a place for a number, or null.
+    unsafe { workspace(handle, size) }
 }
 
 /// Compressed rows to compressed columns.
@@ -273,5 +275,6 @@ pub extern "C" fn cusparseCsr2cscEx2_bufferSize(
     _algorithm: c_int,
     size: *mut usize,
 ) -> Status {
-    workspace(handle, size)
+    // SAFETY: the caller gives a place for a number, or null.
+    unsafe { workspace(handle, size) }
 }

@@ -70,8 +70,12 @@ unsafe fn give<T: Send + 'static>(place: *mut Handle, value: Result<T, Status>) 
 }
 
 /// Answers [`WORKSPACE`].
-fn workspace(handle: usize, place: *mut usize) -> Status {
-    // SAFETY: the caller gives a place for a number, or null.
+///
+/// # Safety
+///
+/// `place` is null or has room for a number.
+unsafe fn workspace(handle: usize, place: *mut usize) -> Status {
+    // SAFETY: null or a place for a number, by this function's contract.
     let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
     *place = WORKSPACE;
     status(handle::settings(handle).map(|_| ()))

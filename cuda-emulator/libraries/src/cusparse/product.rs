@@ -102,7 +102,8 @@ pub extern "C" fn cusparseSpMV_bufferSize(
     _algorithm: c_int,
     size: *mut usize,
 ) -> Status {
-    workspace(handle, size)
+    // SAFETY: the caller gives a place for a number, or null.
+    unsafe { workspace(handle, size) }
 }
 
 /// Prepares nothing.
@@ -155,7 +156,8 @@ pub extern "C" fn cusparseSpMM_bufferSize(
     _algorithm: c_int,
     size: *mut usize,
 ) -> Status {
-    workspace(handle, size)
+    // SAFETY: the caller gives a place for a number, or null.
+    unsafe { workspace(handle, size) }
 }
 
 /// Prepares nothing.

@@ -130,7 +130,8 @@ pub extern "C" fn cusparseSpSV_bufferSize(
     _state: Handle,
     size: *mut usize,
 ) -> Status {
-    workspace(handle, size)
+    // SAFETY: the caller gives a place for a number, or null.
+    unsafe { workspace(handle, size) }
 }
 
 /// Prepares nothing.
@@ -181,7 +182,8 @@ pub extern "C" fn cusparseSpSM_bufferSize(
     _state: Handle,
     size: *mut usize,
 ) -> Status {
-    workspace(handle, size)
+    // SAFETY: the caller gives a place for a number, or null.
+    unsafe { workspace(handle, size) }
 }
 
 /// Prepares nothing.

@@ -147,10 +147,11 @@ macro_rules! sizes {
     ($($name:ident)*) => { $(
         /// The workspace.
         #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
+        pub unsafe extern "C" fn $name(
             handle: Handle, _m: c_int, _n: c_int, _count: c_int, _first: usize, _second: usize, size: *mut usize,
         ) -> Status {
-            workspace(handle, size)
+            // SAFETY: the caller gives a place for a number, or null.
+            unsafe { workspace(handle, size) }
         }
     )* };
 }

@@ -117,8 +117,12 @@ impl Product {
 /// Returns whether the program has given a buffer. Without one, writes the size that it needs to `size`.
 ///
 /// Errors: `CUSPARSE_STATUS_INSUFFICIENT_RESOURCES` for a buffer that is too short.
-fn has_buffer(size: *mut usize, buffer: usize) -> Result<bool, Status> {
-    // SAFETY: the caller gives a place for a number, or null.
+///
+/// # Safety
+///
+/// `size` is null or points to a number.
+unsafe fn has_buffer(size: *mut usize, buffer: usize) -> Result<bool, Status> {
+    // SAFETY: null or a number, by this function's contract.
     let size = unsafe { size.as_mut() }.ok_or(INVALID_VALUE)?;
     if buffer == 0 {
         *size = WORKSPACE;
@@ -147,7 +151,8 @@ pub unsafe extern "C" fn cusparseSpGEMM_workEstimation(
     buffer: usize,
 ) -> Status {
     let product = Product::new(handle, [op_a, op_b], [alpha, beta], [a, b, c], [compute, algorithm], state);
-    status(product.and_then(|_| has_buffer(size, buffer)).map(drop))
+    // SAFETY: the caller gives the place of a number, or null.
+    status(product.and_then(|_| unsafe { has_buffer(size, buffer) }).map(drop))
 }
 
 /// Counts the elements of C, for its descriptor.
@@ -170,7 +175,8 @@ pub unsafe extern "C" fn cusparseSpGEMM_compute(
     let count = || {
         let product =
             Product::new(handle, [op_a, op_b], [alpha, beta], [a, b, c], [compute, algorithm], state)?;
-        if has_buffer(size, buffer)? {
+        // SAFETY: the caller gives the place of a number, or null.
+        if unsafe { has_buffer(size, buffer) }? {
             let count = product.count()?;
             handles::with(c, |found: &mut Sparse| found.count = count).ok_or(INVALID_VALUE)?;
         }

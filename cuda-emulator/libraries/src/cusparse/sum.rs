@@ -119,13 +119,14 @@ macro_rules! sums {
 
         /// Its workspace.
         #[unsafe(no_mangle)]
-        pub extern "C" fn $size(
+        pub unsafe extern "C" fn $size(
             handle: Handle, _m: c_int, _n: c_int, _alpha: usize, _a: Handle, _a_count: c_int, _a_values: usize,
             _a_offsets: usize, _a_columns: usize, _beta: usize, _b: Handle, _b_count: c_int, _b_values: usize,
             _b_offsets: usize, _b_columns: usize, _c: Handle, _c_values: usize, _c_offsets: usize,
             _c_columns: usize, size: *mut usize,
         ) -> Status {
-            workspace(handle, size)
+            // SAFETY: the caller gives a place for a number, or null.
+            unsafe { workspace(handle, size) }
         }
     )* };
 }
