@@ -106,7 +106,7 @@ impl Touched {
             | Opcode::cuMemFreeAsync
             | Opcode::cuStreamBatchMemOp_v2 => Extent::Objects(Memory::Any),
             Opcode::cuGraphLaunch if !GRAPHS_USE_EVENTS.load(Ordering::SeqCst) => Extent::Objects(Memory::Any),
-            Opcode::cuCtxSynchronize => Extent::Context,
+            _ if opcode.facts().is_wait_for_context() => Extent::Context,
             Opcode::cuCtxEnablePeerAccess
             | Opcode::cuMemSetAccess
             | Opcode::cuMemPoolSetAccess

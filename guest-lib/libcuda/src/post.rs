@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering;
 
 use virtio_cuda_client::protocol::StreamId;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::entry::Api;
 use crate::memory::table::ranges::DeviceRange;
@@ -44,14 +44,26 @@ impl Api {
     ///
     /// Errors: those of the work.
     pub fn wait_for_work(&self) -> Result<bool, CudaError> {
-        let waited = self.driver.captures.beside_none(|| {
-            let Ok(mut call) = self.in_context() else { return Ok(()) };
-            calls::cuCtxSynchronize(&mut call).inspect(|()| self.synchronized())
-        });
-        match waited {
-            // A capture of which this library does not know.
-            None | Some(Err(CudaError::STREAM_CAPTURE_UNSUPPORTED)) => Ok(false),
-            Some(waited) => waited.map(|()| true),
+        let Ok(mut call) = self.in_context() else { return Ok(true) };
+        let waited = self.wait_unless_capturing(&mut call)?;
+        if waited {
+            self.synchronized();
+        }
+        Ok(waited)
+    }
+
+    /// Waits for the work of the context of `call`, unless a stream captures, which the wait would end. Returns whether it has
+    /// waited.
+    ///
+    /// Errors: those of the work.
+    pub fn wait_unless_capturing(&self, call: &mut Call<'_>) -> Result<bool, CudaError> {
+        if self.driver.captures.any() {
+            return Ok(false);
+        }
+        match calls::wait_unless_capturing(call) {
+            // A capture has begun meanwhile.
+            Err(CudaError::STREAM_CAPTURE_UNSUPPORTED) => Ok(false),
+            waited => waited.map(|()| true),
         }
     }
 

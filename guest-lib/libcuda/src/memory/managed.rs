@@ -159,12 +159,10 @@ fn prefetch(api: Api, address: u64, count: usize, location: CUmemLocation) -> Re
     } else {
         // Queued work may write the memory, so it is waited for. The wait would end a capture: beside one nothing is done, since a
         // prefetch is only advice.
-        let mut call = api.in_context()?;
-        let Some(waited) = api.driver.captures.beside_none(|| calls::cuCtxSynchronize(&mut call)) else {
-            return Ok(());
-        };
-        waited?;
-        api.fetch_managed(&moving, address - moving.address, count as u64)
+        if api.wait_unless_capturing(&mut api.in_context()?)? {
+            api.fetch_managed(&moving, address - moving.address, count as u64)?;
+        }
+        Ok(())
     }
 }
 

@@ -23,7 +23,7 @@ macro_rules! context_calls {
             /// Destroys a context that `cuCtxCreate_v2` made.
             0x0207 destroy cuCtxDestroy_v2(context: ContextId) -> () [no_context may_print changes_launches];
             /// Waits for all work of the current context.
-            0x0208 forward cuCtxSynchronize() -> () [may_print leaves_idle];
+            0x0208 forward cuCtxSynchronize() -> () [may_print leaves_idle waits_for_context];
             /// A limit of the current context.
             0x0209 forward cuCtxGetLimit(limit: i32) -> (value: u64) entry first;
             /// Sets a limit of the current context.
@@ -65,6 +65,9 @@ macro_rules! context_calls {
             0x021a forward cuCtxGetExecAffinity(kind: i32) -> (count: u32) as cuCtxGetExecAffinity(multiprocessors(kind));
             /// Makes writes of other devices to the GPU's memory visible.
             0x021b forward cuFlushGPUDirectRDMAWrites(target: i32, scope: i32) -> ();
+            /// Waits for all work of the current context on the guest library's own account. Unlike `cuCtxSynchronize` it never ends a
+            /// capture: while a stream captures, it is refused.
+            0x021c custom wait_unless_capturing() -> () [no_code may_print leaves_idle waits_for_context];
         } }
     };
 }

@@ -77,4 +77,8 @@ facts! {
     special_launches = 10,
     /// Gives launches something that a node of a graph does not have.
     makes_launches_special = true;
+    /// Returns when all work of the current context has ended.
+    waits_for_context = 11,
+    /// Returns when all work of the current context has ended.
+    is_wait_for_context = true;
 }

@@ -539,6 +539,7 @@ fn contexts(_: &Session) -> Kind {
             words(Opcode::cuEventCreate, &[IT], &[0]).context(CREATED),
             words(Opcode::cuModuleLoadData, &[IT], &[]).bulk(CODE).context(CREATED),
             words(Opcode::cuCtxSynchronize, &[], &[]).context(CREATED),
+            words(Opcode::wait_unless_capturing, &[], &[]).context(CREATED),
         ],
         destroy: words(Opcode::cuCtxDestroy_v2, &[CREATED], &[]),
         every: 8,

@@ -134,6 +134,7 @@ fn green_contexts(_: &Session) -> Kind {
             words(Opcode::cuCtxWaitEvent, &[GREEN, EVENT], &[]),
             words(Opcode::cuStreamCreateWithPriority, &[STREAM], &[1, 0]).context(GREEN),
             words(Opcode::cuCtxSynchronize, &[], &[]).context(GREEN),
+            words(Opcode::wait_unless_capturing, &[], &[]).context(GREEN),
         ],
         destroy: words(Opcode::cuGreenCtxDestroy, &[GREEN], &[]),
         clean: vec![words(Opcode::cuStreamDestroy_v2, &[STREAM], &[])],

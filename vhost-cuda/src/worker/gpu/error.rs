@@ -31,12 +31,13 @@ impl CudaError {
     pub const NOT_FOUND: Self = Self(sys::CUresult::CUDA_ERROR_NOT_FOUND as i32);
     /// A library of NVIDIA's says that something failed.
     pub const UNKNOWN: Self = Self(sys::CUresult::CUDA_ERROR_UNKNOWN as i32);
-    /// The event or stream is not through.
+    /// A kernel ran longer than it may.
     pub const LAUNCH_TIMEOUT: Self = Self(sys::CUresult::CUDA_ERROR_LAUNCH_TIMEOUT as i32);
+    /// The event or stream is not through.
     pub const NOT_READY: Self = Self(sys::CUresult::CUDA_ERROR_NOT_READY as i32);
     /// The stream is not in the state that the call needs.
     pub const ILLEGAL_STATE: Self = Self(sys::CUresult::CUDA_ERROR_ILLEGAL_STATE as i32);
-    /// A capture on this thread forbids the call.
+    /// A capture forbids the call.
     pub const CAPTURE_UNSUPPORTED: Self = Self(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as i32);
     /// A capture is ended by a thread that did not begin it.
     pub const WRONG_THREAD: Self = Self(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as i32);

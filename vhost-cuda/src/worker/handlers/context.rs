@@ -9,7 +9,7 @@ use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal};
 use crate::timers::late_in_threads_of;
 use crate::worker::call::CallContext;
 use crate::worker::contexts::{Context, ContextState, Primary};
-use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::gpu::{CuResult, CudaError, EVENT_DISABLE_TIMING, with_capture_relaxed};
 use crate::worker::memory::local::bytes_of_stacks;
 use crate::worker::objects::Object;
 use crate::worker::objects::lifecycle::Destroy;
@@ -228,6 +228,26 @@ pub fn cuCtxCreate_v2(
     contexts.insert(context, Context::new(made, device, false));
     contexts.keep_flags(context, kept_flags);
     Ok(())
+}
+
+/// Waits for all work of the current context, unless a stream captures. The driver would end the capture, and looks for one at a
+/// moment that nobody else knows. So the work is marked, which takes no time, while nothing can begin to capture.
+pub fn wait_unless_capturing(cx: &mut CallContext<'_>) -> CuResult<()> {
+    let (gpu, graphs) = (cx.gpu(), &cx.session.graphs);
+    let context = cx.resolve(cx.context)?;
+    cx.held().lock_captures(graphs.captures());
+    if graphs.is_capturing() {
+        return Err(CudaError::CAPTURE_UNSUPPORTED);
+    }
+    let (event,) = gpu.cuEventCreate(EVENT_DISABLE_TIMING)?;
+    let recorded = gpu.cuCtxRecordEvent(context, event);
+    cx.held().unlock_captures();
+    let waited = match recorded {
+        Ok(()) => with_capture_relaxed(gpu, || gpu.cuEventSynchronize(event)),
+        // Drivers before CUDA 12.5 cannot mark it: a capture that begins at this moment is lost.
+        Err(_) => gpu.cuCtxSynchronize(),
+    };
+    waited.and(gpu.cuEventDestroy_v2(event))
 }
 
 /// Sets a limit of the current context. The driver takes memory for it, at once or at the next launch.

@@ -31,7 +31,7 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
     let mut results = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut results);
     let opcode = Opcode::from_u32(header.opcode);
-    let waits_for_all = opcode == Some(Opcode::cuCtxSynchronize);
+    let waits_for_all = opcode.is_some_and(|opcode| opcode.facts().is_wait_for_context());
     let printed = session.output.so_far(opcode);
     let begun = waits_for_all.then(|| session.unwaited.so_far());
     let copies = matches!(cx.bulk_in, BulkIn::Pages(_))

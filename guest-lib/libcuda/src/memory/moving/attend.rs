@@ -173,8 +173,7 @@ fn wait_for_all(api: Api) {
         for context in api.driver.contexts.existing() {
             let call = &mut api.driver.session.call().context(ContextId(context));
             // An error of the work is told to the program by its own next wait.
-            let waited = api.driver.captures.beside_none(|| calls::cuCtxSynchronize(call));
-            all &= waited.is_some_and(|waited| waited.is_ok());
+            all &= api.wait_unless_capturing(call).unwrap_or(false);
         }
         if all {
             api.driver.memory.visible.end(visible);

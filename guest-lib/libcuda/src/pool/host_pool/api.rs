@@ -125,9 +125,10 @@ pub fn free_in_order(api: Api, address: u64, stream: u64) -> Result<(), CudaErro
 pub fn free(api: Api, address: u64) -> Result<(), CudaError> {
     check_captures(api)?;
     let (range, pool) = take(api, address)?;
-    if let Ok(mut call) = api.in_context() {
-        // Its pages may go: work that still uses them ends first.
-        calls::cuCtxSynchronize(&mut call)?;
+    // Its pages may go: work that still uses them ends first. Nothing else waits for it, so beside a capture the driver is asked, which
+    // ends the capture.
+    if !api.wait_for_work()? {
+        calls::cuCtxSynchronize(&mut api.in_context()?)?;
     }
     pool.free_now(api, &range);
     api.synchronized();
