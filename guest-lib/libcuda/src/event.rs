@@ -27,13 +27,14 @@ fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError
         graphs_use_events();
     }
     let known = api.driver.events.get(event);
-    if let Some(known) = &known {
-        known.record();
-    }
     let mut call = api
         .in_context_of(event)?
         .posted_if(flags == 0 && known.is_some() && api.may_post(stream) && api.may_post(event));
-    calls::cuEventRecordWithFlags(&mut call, EventId(event), api.stream(stream), flags)
+    let recorded = calls::cuEventRecordWithFlags(&mut call, EventId(event), api.stream(stream), flags);
+    if let Some(known) = known {
+        known.recorded();
+    }
+    recorded
 }
 
 fn destroy(api: Api, event: u64) -> Result<(), CudaError> {

@@ -184,10 +184,11 @@ fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
 /// Records the work of a context.
 pub fn record_in_context(api: Api, context: u64, event: u64) -> Result<(), CudaError> {
     let mut call = of_context(api, context, event)?;
+    let recorded = calls::cuCtxRecordEvent(&mut call, ContextId(context), EventId(event));
     if let Some(known) = api.driver.events.get(event) {
-        known.record();
+        known.recorded();
     }
-    calls::cuCtxRecordEvent(&mut call, ContextId(context), EventId(event))
+    recorded
 }
 
 /// Has a context wait.

@@ -140,9 +140,10 @@ entry_points! {
         let mut call = api.in_context_of(hStream)?;
         let kept = &api.driver.kept;
         call = call.posted_if(api.may_post(hStream) && kept.is_proven(hGraphExec, current()));
+        let launched = calls::cuGraphLaunch(&mut call, GraphExecId(hGraphExec), api.stream(hStream));
         // Its nodes may record events.
-        api.driver.events.record_all();
-        calls::cuGraphLaunch(&mut call, GraphExecId(hGraphExec), api.stream(hStream))?;
+        api.driver.events.all_recorded();
+        launched?;
         kept.exec_launched(hGraphExec, current());
         api.work_queued();
         api.end_asynchronous(api.stream(hStream))

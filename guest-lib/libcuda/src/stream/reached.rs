@@ -14,8 +14,9 @@ pub struct Reached {
 }
 
 impl Reached {
-    /// To be called before the event is recorded: what was known is void.
-    pub fn record(&self) {
+    /// To be called when the record was sent, before the call returns: what was known is void. Not before it was sent: another
+    /// thread's question could then count the record and overtake it.
+    pub fn recorded(&self) {
         self.records.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -47,7 +48,7 @@ mod tests {
         reached.set(asked);
         assert!(reached.is_reached());
         let asked = reached.latest();
-        reached.record();
+        reached.recorded();
         reached.set(asked);
         assert!(!reached.is_reached());
         reached.set(reached.latest());

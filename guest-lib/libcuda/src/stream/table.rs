@@ -34,9 +34,9 @@ impl Events {
     }
 
     /// Work was queued that may record any of them.
-    pub fn record_all(&self) {
+    pub fn all_recorded(&self) {
         for event in self.0.read().unwrap_or_else(PoisonError::into_inner).values() {
-            event.record();
+            event.recorded();
         }
     }
 
