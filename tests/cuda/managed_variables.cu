@@ -55,6 +55,26 @@ int main() {
     CHECK(cudaEventRecord(event, stream));
     CHECK(cudaEventSynchronize(event));
     std::printf("after an event: %d\n", counter);
+    // The program's own value is newer than what the GPU wrote before.
+    counter = 7;
+    values[3] = 11;
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaEventQuery(event));
+    std::printf("changed after the wait: %d, %g, %g\n", counter, values[3], values[7]);
+    add<<<1, 1, 0, stream>>>(&counter, 100);
+    CHECK(cudaStreamSynchronize(stream));
+    std::printf("and added to: %d, %g\n", counter, values[3]);
+
+    // A capture that goes with its stream hides no changes.
+    cudaStream_t other;
+    CHECK(cudaStreamCreate(&other));
+    CHECK(cudaStreamBeginCapture(other, cudaStreamCaptureModeRelaxed));
+    cudaStreamDestroy(other);
+    cudaGetLastError();
+    counter = 40;
+    add<<<1, 1, 0, stream>>>(&counter, 2);
+    CHECK(cudaStreamSynchronize(stream));
+    std::printf("after a lost capture: %d\n", counter);
 
     CHECK(cudaMemset(&counter, 0, sizeof counter));
     CHECK(cudaDeviceSynchronize());

@@ -18,24 +18,22 @@ use crate::entry::Api;
 use crate::memory::Memory;
 use crate::memory::moving::{Sent, Uses};
 use crate::memory::table::ranges::{HostKind, HostRange};
-use crate::memory::table::shadow::Shadow;
+use crate::memory::table::shadow::{Newer, Shadow};
 use crate::module::table::Variable;
 
 /// The longest variable, in bytes: bounds what is mapped for one because a worker says so.
 const MAX_VARIABLE: u64 = 4 << 30;
 
 impl Shadow {
-    /// Fetches the GPU's side.
-    fn fetch(&mut self, api: Api, context: u64) -> Result<(), CudaError> {
+    /// Fetches the GPU's side. Of the program's, `newer` stays.
+    fn fetch(&mut self, api: Api, context: u64, newer: Option<Newer>) -> Result<(), CudaError> {
         let chunk = api.driver.session.limits().copy_bytes;
         for (index, piece) in self.equal.chunks_mut(chunk).enumerate() {
             let address = DevicePtr(self.device + (index * chunk) as u64);
             let call = api.driver.session.call().context(ContextId(context));
             calls::cuMemcpyDtoH_v2(&mut call.output(piece), address)?;
         }
-        // SAFETY: `place` mapped the memory, which stays mapped as long as the shadow is in the list; the vector is this
-        // library's own, so they do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(self.equal.as_ptr(), self.host as *mut u8, self.equal.len()) };
+        self.show(newer);
         Ok(())
     }
 
@@ -76,7 +74,8 @@ impl Memory {
         let equal = answer::zeros(variable.bytes, MAX_VARIABLE)?;
         let host = self.shadows.place(&self.claims, variable.address, variable.bytes)?;
         let mut shadow = Shadow { host, device: variable.address, equal };
-        shadow.fetch(api, context)?;
+        // What an earlier variable has left at that address is not the program's change.
+        shadow.fetch(api, context, None)?;
         list.push(shadow);
         self.shadows.any.store(true, Ordering::Release);
         drop(list);
@@ -137,7 +136,9 @@ impl Api {
             return;
         }
         for shadow in shadows.list().iter_mut() {
-            if let Err(error) = shadow.fetch(*self, current()) {
+            // The program may have changed it after an earlier wait.
+            let newer = shadow.newer();
+            if let Err(error) = shadow.fetch(*self, current(), newer) {
                 // The context is broken: the program learns that from its next call.
                 log::debug!("Fetching a __managed__ variable: {error}");
                 return;

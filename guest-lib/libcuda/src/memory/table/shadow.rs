@@ -26,6 +26,16 @@ pub(in crate::memory) struct Shadow {
     pub(in crate::memory) equal: Vec<u8>,
 }
 
+/// Bytes that the program has changed since both sides were equal.
+#[derive(Debug)]
+pub(in crate::memory) struct Newer {
+    start: usize,
+    /// From the first one to the last one.
+    bytes: Vec<u8>,
+    /// Those between them that it has left alone are the GPU's.
+    is_changed: Vec<bool>,
+}
+
 /// All `__managed__` variables.
 #[derive(Debug, Default)]
 pub struct Shadows {
@@ -51,6 +61,38 @@ impl Shadow {
             let from = (self.host as *const u8).add(start);
             std::ptr::copy_nonoverlapping(from, room.as_mut_ptr(), room.len());
         }
+    }
+
+    /// Writes bytes of the program's side, from `start` on. As for [`Self::read`], other threads may use them.
+    fn write(&self, start: usize, bytes: &[u8]) {
+        assert!(start + bytes.len() <= self.equal.len());
+        // SAFETY: as in `read`; the bytes are this library's own.
+        unsafe {
+            let to = (self.host as *mut u8).add(start);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+
+    /// The program's changes, for [`Self::show`].
+    pub(in crate::memory) fn newer(&self) -> Option<Newer> {
+        let range = self.changed()?;
+        let mut bytes = vec![0; range.len()];
+        self.read(range.start, &mut bytes);
+        let before = &self.equal[range.clone()];
+        let is_changed = bytes.iter().zip(before).map(|(now, before)| now != before).collect();
+        Some(Newer { start: range.start, bytes, is_changed })
+    }
+
+    /// Gives the program what `equal` now holds, except for bytes that it has changed itself.
+    pub(in crate::memory) fn show(&self, newer: Option<Newer>) {
+        let Some(Newer { start, mut bytes, is_changed }) = newer else { return self.write(0, &self.equal) };
+        let end = start + bytes.len();
+        for (index, byte) in bytes.iter_mut().enumerate().filter(|(index, _)| !is_changed[*index]) {
+            *byte = self.equal[start + index];
+        }
+        self.write(0, &self.equal[..start]);
+        self.write(start, &bytes);
+        self.write(end, &self.equal[end..]);
     }
 
     /// The bytes that the program has changed, from the first to the last one.
@@ -163,5 +205,34 @@ mod tests {
         let mut byte = [0];
         shadow.read(COMPARED_BYTES - 1, &mut byte);
         assert_eq!(byte, [1]);
+    }
+
+    #[test]
+    fn what_the_program_has_changed_stays() {
+        let mut memory = vec![0_u8; 10];
+        let place = memory.as_mut_ptr();
+        let mut shadow = Shadow { host: place as u64, device: 0, equal: memory.clone() };
+        // SAFETY: inside of the vector, which outlives the test and of which no reference is used meanwhile.
+        let write = |at: usize| unsafe { place.add(at).write(1) };
+        write(3);
+        write(6);
+        let newer = shadow.newer();
+        shadow.equal.fill(9);
+        shadow.show(newer);
+        let mut now = [0; 10];
+        shadow.read(0, &mut now);
+        assert_eq!(now, [9, 9, 9, 1, 9, 9, 1, 9, 9, 9]);
+        shadow.equal.copy_from_slice(&now);
+        shadow.equal[5] = 7;
+        shadow.show(shadow.newer());
+        shadow.read(0, &mut now);
+        assert_eq!(now[5], 9, "still the program's: it differs from what both had");
+        shadow.equal.copy_from_slice(&now);
+        let none = shadow.newer();
+        assert!(none.is_none());
+        shadow.equal.fill(4);
+        shadow.show(none);
+        shadow.read(0, &mut now);
+        assert_eq!(now, [4; 10]);
     }
 }
