@@ -45,8 +45,10 @@ fn destroy(api: Api, handle: u64) -> Result<(), CudaError> {
         return Err(CudaError::INVALID_HANDLE);
     }
     let mut call = api.in_context_of(handle)?.posted_if(api.may_post(handle));
+    let stream = api.capturing(handle)?;
     calls::cuStreamDestroy_v2(&mut call, StreamId(handle))?;
     api.driver.streams.remove(handle);
+    api.driver.captures.ended(stream);
     Ok(())
 }
 

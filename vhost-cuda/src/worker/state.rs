@@ -304,7 +304,7 @@ impl SessionState {
     pub fn close_context(&self, context: u64) {
         // The driver is asked to destroy these one by one: memory of their nodes counts until then.
         drop(self.graphs.take_execs(context));
-        self.graphs.default_captures_ended();
+        self.graphs.default_captures_ended(context);
         self.vendor.close_context(context);
         self.objects.close_context(context, !self.graphs.is_capturing());
     }

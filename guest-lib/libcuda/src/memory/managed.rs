@@ -8,7 +8,7 @@
 use std::iter::repeat;
 
 use cuda_abi::CUmemLocation;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::CudaError;
 
 use crate::device::table::LOCATION_DEVICE;
 use crate::entry::Api;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Capture of streams. The device knows what captures; here is counted only whether anything could, so that
-//! programs without captures pay nothing.
+//! Capture of streams. The device knows what captures; here is noted only which streams could, so that programs without captures pay
+//! nothing.
 
 use std::cell::RefCell;
+use std::thread;
 
 use virtio_cuda_client::protocol::{
     Box3, GraphId, GraphNodeId, NODE_LINK_BYTES, NodeLink, Reader, StreamId, Wire,
@@ -11,11 +12,13 @@ use virtio_cuda_client::protocol::{
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::answer;
+use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::graph::copy_params::{NodeCopy, NodeEnd};
 use crate::graph::wire::{links_in, put};
+use crate::stream::captures::Capturing;
 
 /// `CU_STREAM_CAPTURE_STATUS_*`.
 const NOT_CAPTURING: i32 = 0;
@@ -42,6 +45,14 @@ struct Info {
 }
 
 impl Api {
+    /// The stream that the program calls `handle`, as captures know it.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`; `CUDA_ERROR_INVALID_CONTEXT` without a context.
+    pub fn capturing(&self, handle: u64) -> Result<Capturing, CudaError> {
+        let (context, stream) = (self.context_of_stream(handle)?, self.stream(handle).0);
+        Ok(Capturing { context, stream, thread: (stream == PER_THREAD).then(|| thread::current().id()) })
+    }
+
     /// Returns whether work for the stream would be captured.
     pub fn captures(&self, stream: StreamId) -> bool {
         // What the device has against the question it also has against the work, and says then.
@@ -83,7 +94,8 @@ impl Api {
 
 fn begin(api: Api, stream: u64, mode: u32) -> Result<(), CudaError> {
     let mut call = api.in_context_of(stream)?;
-    api.driver.captures.begin(|| calls::cuStreamBeginCapture_v2(&mut call, api.stream(stream), mode))
+    let begin = || calls::cuStreamBeginCapture_v2(&mut call, api.stream(stream), mode);
+    api.driver.captures.begin(api.capturing(stream)?, begin)
 }
 
 fn info(api: Api, stream: u64) -> Result<Info, CudaError> {
@@ -165,8 +177,8 @@ entry_points! {
         dependencies: In<u64>, dependencyData: In<[u8; 8]>, numDependencies: usize, mode: u32) {
         let bytes = links_in(dependencies, Some(dependencyData), numDependencies)?;
         let mut call = api.in_context_of(hStream)?.input(&bytes);
-        let stream = api.stream(hStream);
-        api.driver.captures.begin(|| calls::cuStreamBeginCaptureToGraph(&mut call, stream, GraphId(hGraph), mode))
+        let begin = || calls::cuStreamBeginCaptureToGraph(&mut call, api.stream(hStream), GraphId(hGraph), mode);
+        api.driver.captures.begin(api.capturing(hStream)?, begin)
     }
 
     /// Ends a capture.
@@ -176,7 +188,7 @@ entry_points! {
             matches!(error.code(), WRONG_THREAD | ILLEGAL_STATE) || *error == CudaError::INVALID_HANDLE
         };
         if !ended.as_ref().is_err_and(goes_on) {
-            api.driver.captures.ended();
+            api.driver.captures.ended(api.capturing(hStream)?);
         }
         phGraph.set_if_wanted(ended.map(|graph| graph.0).unwrap_or(0));
         ended.map(|_| ())

@@ -26,8 +26,19 @@ use crate::worker::gpu::{CUgraph, CUgraphExec, CUgraphNode, CUuserObject, CuResu
 pub use tables::Lease;
 use tables::{Exec, Kind, Tables};
 
-/// A bit of the number by which a stream's capture is known: it is the default stream of a thread, which is no object.
-pub const OF_THREAD: usize = 1 << 63;
+/// A stream that captures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Capturing {
+    /// An object, by the driver's handle.
+    Stream(usize),
+    /// The default stream that a thread has in a context, which is no object.
+    OfThread {
+        /// The kernel's number of the executor.
+        thread: i32,
+        /// The context's name.
+        context: u64,
+    },
+}
 
 /// All graphs of a session.
 #[derive(Debug, Default)]

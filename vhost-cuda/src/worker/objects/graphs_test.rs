@@ -2,6 +2,8 @@
 
 use super::*;
 
+const STREAM: Capturing = Capturing::Stream(5);
+
 fn raw<T>(number: usize) -> *mut T {
     std::ptr::without_provenance_mut(number)
 }
@@ -66,10 +68,10 @@ fn graphs_for_the_device_keep_the_name_of_the_driver() {
 fn a_failed_capture_takes_its_graph_along() {
     let graphs = Graphs::default();
     let graph = graphs.name_graph(raw(8), None);
-    assert!(graphs.capture_begins(5) && !graphs.capture_begins(5));
-    graphs.capture_begun(5, graph, true);
+    assert!(graphs.capture_begins(STREAM) && !graphs.capture_begins(STREAM));
+    graphs.capture_begun(STREAM, graph, true);
     assert!(graphs.is_capturing());
-    graphs.capture_ended(5, true);
+    graphs.capture_ended(STREAM, true);
     assert!(!graphs.is_capturing() && graphs.graph(&Held::default(), graph).is_err());
 }
 
@@ -80,13 +82,13 @@ fn nothing_is_taken_from_a_graph_into_which_a_stream_captures() {
     let (around, beside) = (graphs.name_node(raw(16), outer), graphs.name_node(raw(24), outer));
     let inner = graphs.name_graph(raw(32), Some(around));
     let leaf = graphs.name_node(raw(40), inner);
-    graphs.capture_begins(5);
-    graphs.capture_begun(5, inner, false);
+    graphs.capture_begins(STREAM);
+    graphs.capture_begun(STREAM, inner, false);
     assert!(graphs.remove_graph(outer).is_err(), "it contains the graph");
     assert!(graphs.check_removable(leaf).is_err() && graphs.check_removable(around).is_err());
     assert!(graphs.check_replaceable(around).is_err());
     assert!(graphs.check_removable(beside).is_ok() && graphs.check_replaceable(beside).is_ok());
-    graphs.capture_ended(5, true);
+    graphs.capture_ended(STREAM, true);
     assert!(graphs.graph(&Held::default(), inner).is_ok(), "it was there before the capture");
     assert!(graphs.check_removable(leaf).is_ok() && graphs.check_replaceable(around).is_ok());
     assert!(graphs.remove_graph(outer).is_ok());
@@ -95,14 +97,16 @@ fn nothing_is_taken_from_a_graph_into_which_a_stream_captures() {
 #[test]
 fn a_context_takes_captures_of_threads_along() {
     let graphs = Graphs::default();
-    let (ours, other) = (graphs.name_graph(raw(8), None), graphs.name_graph(raw(16), None));
-    for (stream, graph) in [(OF_THREAD | 7, ours), (7, other)] {
+    let of_thread = |context| Capturing::OfThread { thread: 7, context };
+    let [ours, others, object] = [8, 16, 24].map(|address| graphs.name_graph(raw(address), None));
+    for (stream, graph) in [(of_thread(1), ours), (of_thread(2), others), (STREAM, object)] {
         graphs.capture_begins(stream);
         graphs.capture_begun(stream, graph, true);
     }
-    graphs.default_captures_ended();
-    assert!(graphs.graph(&Held::default(), ours).is_err());
-    assert!(graphs.graph(&Held::default(), other).is_ok() && graphs.is_capturing());
+    graphs.default_captures_ended(1);
+    let exists = |graph| graphs.graph(&Held::default(), graph).is_ok();
+    assert_eq!([ours, others, object].map(exists), [false, true, true]);
+    assert!(graphs.is_capturing());
 }
 
 #[test]

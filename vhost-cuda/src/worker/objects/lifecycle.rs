@@ -8,7 +8,7 @@ use virtio_cuda_protocol::cuda::{
     MipmappedArrayId, ModuleId, ResourceDescId, StreamId, SurfRefId, TexRefId,
 };
 
-use super::graphs::Taken;
+use super::graphs::{Capturing, Taken};
 use super::{Kind, Object, Reserved};
 use crate::exchange::{EVENT, POOL};
 use crate::worker::gpu::{
@@ -69,7 +69,7 @@ fn stream(cx: &CallContext<'_>, raw: CUstream) -> Object {
     let end = move |gpu: &Driver, raw: CUstream| {
         // If it captures, its graph dies with it, which no other call may use meanwhile.
         let _captures = graphs.is_capturing().then(|| graphs.captures().lock());
-        graphs.capture_ended(raw as usize, true);
+        graphs.capture_ended(Capturing::Stream(raw as usize), true);
         gpu.cuStreamDestroy_v2(raw)
     };
     cx.made_in(cx.home_of(), raw, end)

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, PoisonError, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use virtio_cuda_client::calls;
 use virtio_cuda_client::protocol::{ContextId, WINDOW_BYTES};
 use virtio_cuda_client::thread::without_signals;
 

@@ -7,7 +7,7 @@ use virtio_cuda_protocol::cuda::{CallbackId, GraphId, MemcpyNode, Reader, Stream
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::{CALLBACKS, run_node, run_once};
 use crate::worker::gpu::{CUstream, CuResult, CudaError, Links};
-use crate::worker::graphs::OF_THREAD;
+use crate::worker::graphs::Capturing;
 use crate::worker::handlers::graph::node::{add_wrapped_copy, tie_callback};
 use crate::worker::handlers::graph::put_links;
 use crate::worker::words::contents::{all_links, bulk, take};
@@ -16,15 +16,15 @@ use crate::worker::words::contents::{all_links, bulk, take};
 const ACTIVE: i32 = 1;
 /// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`.
 const SET_DEPENDENCIES: u32 = 1;
-/// Threads have their own default streams: their captures are told apart by the thread.
+/// Each thread has its own default stream in each context.
 const PER_THREAD: u64 = 2;
 
-/// The key of a capture.
-fn key(stream: StreamId, raw: CUstream) -> usize {
+/// The stream of a call, as captures know it.
+fn capturing(cx: &CallContext<'_>, stream: StreamId, raw: CUstream) -> Capturing {
     if stream.0 == PER_THREAD {
-        return gettid().as_raw_nonzero().get() as usize | OF_THREAD;
+        return Capturing::OfThread { thread: gettid().as_raw_nonzero().get(), context: cx.home() };
     }
-    raw as usize
+    Capturing::Stream(raw as usize)
 }
 
 /// Returns whether work for the stream is captured. What the driver has against the question it will also have against
@@ -42,11 +42,11 @@ fn begin_capture(
     begin: impl FnOnce() -> CuResult<()>,
 ) -> CuResult<()> {
     let graphs = &cx.session.graphs;
-    let new = graphs.capture_begins(key(id, stream));
+    let new = graphs.capture_begins(capturing(cx, id, stream));
     begin().inspect_err(|_| {
         // Unless the error is that it captures already.
         if new {
-            graphs.capture_ended(key(id, stream), false);
+            graphs.capture_ended(capturing(cx, id, stream), false);
         }
     })
 }
@@ -59,7 +59,7 @@ pub fn cuStreamBeginCapture_v2(cx: &mut CallContext<'_>, stream: StreamId, mode:
     let info = cx.gpu().capture_info(raw)?;
     if info.status == ACTIVE {
         let graph = cx.session.graphs.name_graph(info.graph, None);
-        cx.session.graphs.capture_begun(key(stream, raw), graph, true);
+        cx.session.graphs.capture_begun(capturing(cx, stream, raw), graph, true);
     }
     Ok(())
 }
@@ -70,7 +70,7 @@ pub fn cuStreamEndCapture(cx: &mut CallContext<'_>, stream: StreamId) -> CuResul
     let ended = cx.gpu().cuStreamEndCapture(raw);
     // What is wrong with the stream leaves the capture as it is.
     if !matches!(ended, Err(CudaError::INVALID_HANDLE | CudaError::ILLEGAL_STATE | CudaError::WRONG_THREAD)) {
-        cx.session.graphs.capture_ended(key(stream, raw), ended.is_err());
+        cx.session.graphs.capture_ended(capturing(cx, stream, raw), ended.is_err());
     }
     let (graph,) = ended?;
     if graph.is_null() {
@@ -105,7 +105,7 @@ pub fn cuStreamBeginCaptureToGraph(
     let raw_graph = cx.graph(graph)?;
     let links = all_links(cx)?;
     begin_capture(cx, stream, raw, || cx.gpu().begin_capture_to(raw, raw_graph, &links, mode))?;
-    cx.session.graphs.capture_begun(key(stream, raw), graph, false);
+    cx.session.graphs.capture_begun(capturing(cx, stream, raw), graph, false);
     Ok(())
 }
 

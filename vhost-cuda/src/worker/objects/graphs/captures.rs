@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use virtio_cuda_protocol::cuda::{GraphId, GraphNodeId};
 
 use super::tables::Capture;
-use super::{Graphs, OF_THREAD};
+use super::{Capturing, Graphs};
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::Exclusive;
 
@@ -24,7 +24,7 @@ impl Graphs {
 
     /// Notes that a stream is about to capture: from now on others who use it look whether it does. `false`: it captured
     /// before.
-    pub fn capture_begins(&self, stream: usize) -> bool {
+    pub fn capture_begins(&self, stream: Capturing) -> bool {
         let mut tables = self.tables.lock();
         let before = tables.captures.len();
         tables.captures.entry(stream).or_default();
@@ -33,12 +33,12 @@ impl Graphs {
     }
 
     /// Notes the graph into which a stream captures. `ends_with_it`: it dies if the capture does.
-    pub fn capture_begun(&self, stream: usize, graph: GraphId, ends_with_it: bool) {
+    pub fn capture_begun(&self, stream: Capturing, graph: GraphId, ends_with_it: bool) {
         self.tables.lock().captures.insert(stream, Capture { graph: Some(graph.0), ends_with_it });
     }
 
     /// A capture is over; with an error the driver has destroyed its graph.
-    pub fn capture_ended(&self, stream: usize, failed: bool) {
+    pub fn capture_ended(&self, stream: Capturing, failed: bool) {
         let mut tables = self.tables.lock();
         let capture = tables.captures.remove(&stream);
         self.capturing.store(tables.captures.len(), Ordering::Release);
@@ -49,13 +49,11 @@ impl Graphs {
         }
     }
 
-    /// Forgets captures of streams that are no objects: a context is destroyed, which may be theirs.
-    pub fn default_captures_ended(&self) {
-        let tables = self.tables.lock();
-        let of_threads = tables.captures.keys().filter(|&&stream| stream & OF_THREAD != 0);
-        let of_threads: Vec<usize> = of_threads.copied().collect();
-        drop(tables);
-        of_threads.into_iter().for_each(|stream| self.capture_ended(stream, true));
+    /// Forgets captures of streams that are no objects, and end with their context.
+    pub fn default_captures_ended(&self, of_context: u64) {
+        let is_over = |stream: &Capturing| matches!(stream, Capturing::OfThread { context, .. } if *context == of_context);
+        let over: Vec<_> = self.tables.lock().captures.keys().copied().filter(is_over).collect();
+        over.into_iter().for_each(|stream| self.capture_ended(stream, true));
     }
 
     /// Refuses to remove a node of a graph into which a stream captures, or one that contains such a graph.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use virtio_cuda_protocol::cuda::{FIRST_WORKER_HANDLE, MemcpyNode};
 
+use super::Capturing;
 use crate::worker::gpu::{CUgraph, CUgraphNode};
 use crate::worker::objects::{Exclusive, Object, exclusive};
 
@@ -62,7 +63,7 @@ pub(super) struct Tables {
     pub(super) node_names: HashMap<usize, u64>,
     pub(super) execs: HashMap<u64, Exec>,
     /// Streams that capture.
-    pub(super) captures: HashMap<usize, Capture>,
+    pub(super) captures: HashMap<Capturing, Capture>,
     /// Handles of conditional nodes.
     pub(super) handles: HashSet<u64>,
     /// Names of objects that are being created.
