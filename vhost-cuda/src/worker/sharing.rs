@@ -14,8 +14,9 @@ use parking_lot::Mutex;
 use super::gpu::{CuResult, CudaError};
 use crate::exchange::{self, Offer, TOKEN_BYTES};
 
-/// The time limit for the daemon's answer: a call of the guest waits meanwhile.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// The time limit for the daemon's answer: a call of the guest waits meanwhile. A daemon that ends closes the socket; one that is
+/// only late, on a busy machine, must not cost the session its sharing.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The exchange, as long as the daemon answers.
 #[derive(Debug)]
