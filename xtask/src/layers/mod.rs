@@ -32,7 +32,7 @@ const LIMITS: [(&str, usize); 10] = [
     ("guest-lib/cupti", 6),
     ("guest-lib/libcuda", 8),
     ("guest-lib/libcudart", 5),
-    ("vhost-cuda", 8),
+    ("vhost-cuda", 6),
     ("xtask", 7),
 ];
 

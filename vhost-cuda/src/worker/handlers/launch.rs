@@ -24,10 +24,8 @@ pub fn cuLaunchKernel(
         && let (held, prepared, Some(context)) = cx.thread.for_launch()
     {
         let code = held.named(functions, function.0)?;
-        let request = Request { code: &code, stream: (stream, handle), launch: &launch };
-        if prepared.launch(gpu, &session.preparing, context, &request) {
-            return Ok(());
-        }
+        let request = Request { code: &code, function: raw, stream: (stream, handle), launch };
+        return prepared.launch(gpu, &session.preparing, context, request);
     }
     gpu.launch(raw, handle, launch)
 }

@@ -10,7 +10,6 @@ use log::debug;
 use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::StreamId;
 
-use super::call::CallContext;
 use crate::worker::gpu::{CUcontext, CUevent, CUstream, CuResult, CudaError, Driver, while_current};
 use crate::worker::objects::Object;
 
@@ -45,11 +44,6 @@ pub fn key(stream: CUstream) -> Stream {
     (raw, if raw == STREAM_PER_THREAD { THREAD.with(|thread| *thread) } else { 0 })
 }
 
-/// Returns whether the stream captures: what is put there is not work.
-pub fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
-    cx.note_capture(stream)
-}
-
 /// The calling thread looks at events: that must not break a capture of another thread.
 pub fn may_look_while_others_capture(gpu: &Driver) {
     if let Err(error) = gpu.exchange_capture_mode(CAPTURE_MODE_RELAXED) {
@@ -72,22 +66,21 @@ impl Marks {
         Self { flags, contexts: Mutex::default() }
     }
 
-    /// The events of the context that is current in a call. `None`: there is no context.
-    pub fn of(&self, cx: &CallContext<'_>) -> Option<Arc<Events>> {
-        let (_, object) = cx.home_of()?;
+    /// The events of a context.
+    pub fn of(&self, context: &Arc<Object>) -> Arc<Events> {
         let mut contexts = self.contexts.lock();
-        let at = Arc::as_ptr(&object) as usize;
+        let at = Arc::as_ptr(context) as usize;
         if let Some(events) = contexts.get(&at).filter(|events| !events.is_over()) {
-            return Some(events.clone());
+            return events.clone();
         }
         if contexts.len() >= MAX_CONTEXTS {
             contexts.retain(|_, events| !events.is_over());
         }
         // The weak reference keeps the address from being used again.
-        let context = Arc::downgrade(&object);
+        let context = Arc::downgrade(context);
         let events = Arc::new(Events { context, flags: self.flags, spare: Mutex::default() });
         contexts.insert(at, events.clone());
-        Some(events)
+        events
     }
 }
 

@@ -6,7 +6,8 @@
 //! A prepared launch does what the plain one does. Where it might not, launches stay plain: while a stream captures or a
 //! profiler measures, with attributes, and once the program has changed streams, made green contexts, bound texture
 //! references, or loaded code that launches kernels: a graph does not wait for those. Where several threads launch at once,
-//! the plain ones are quicker: the driver launches graphs one by one.
+//! the plain ones are quicker: the driver launches graphs one by one. And where the GPU is behind, launches are plain: it
+//! pauses between graphs ([`Lag`]).
 //!
 //! Each executor prepares for itself, one graph for a function and stream, since launches of one graph wait for each other.
 
@@ -19,8 +20,11 @@ use virtio_cuda_protocol::cuda::table::Facts;
 use virtio_cuda_protocol::cuda::{LaunchShape, StreamId};
 
 use super::cores;
+use super::lag::Lag;
+use super::marks::Marks;
 use crate::worker::gpu::{
-    CUstream, Code, CuResult, CudaError, Driver, Launch, OneKernel, while_current, with_capture_relaxed,
+    CUfunction, CUstream, Code, CuResult, CudaError, Driver, EVENT_DISABLE_TIMING, Launch, OneKernel,
+    while_current, with_capture_relaxed,
 };
 use crate::worker::objects::{Kind, Object};
 
@@ -52,6 +56,8 @@ pub struct Preparing {
     changes: AtomicU64,
     /// The program has set something that a node of a graph does not have.
     special: AtomicBool,
+    /// The events of [`Lag`].
+    marks: Marks,
 }
 
 impl Preparing {
@@ -59,7 +65,8 @@ impl Preparing {
     pub fn new(emulated: bool) -> Self {
         let wanted = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
         let after = wanted.unwrap_or(if emulated { 0 } else { DEFAULT_AFTER });
-        Self { after, changes: AtomicU64::new(0), special: AtomicBool::new(false) }
+        let marks = Marks::new(EVENT_DISABLE_TIMING);
+        Self { after, changes: AtomicU64::new(0), special: AtomicBool::new(false), marks }
     }
 
     /// Returns whether launches are ever prepared.
@@ -98,10 +105,12 @@ impl Preparing {
 pub struct Request<'r> {
     /// Function or kernel.
     pub code: &'r Arc<Object>,
+    /// The same for a plain launch.
+    pub function: CUfunction,
     /// The stream's name, and the driver's handle.
     pub stream: (StreamId, CUstream),
     /// The launch itself.
-    pub launch: &'r Launch<'r>,
+    pub launch: Launch<'r>,
 }
 
 /// The prepared launches of an executor.
@@ -112,6 +121,7 @@ pub struct Prepared {
     changes: u64,
     /// Launches since the last sweep.
     launches: u32,
+    lag: Lag,
 }
 
 /// A function's object, the name of a stream, and a context's object. The entry keeps the memory of both objects, so that no
@@ -136,8 +146,36 @@ enum State {
 }
 
 impl Prepared {
-    /// Launches if that is prepared, or its turn to be. `false`: nothing was launched.
+    /// Launches, by a graph if there is one or it is the launch's turn to get one.
+    ///
+    /// Errors: those of a plain launch.
     pub fn launch(
+        &mut self,
+        gpu: &Driver,
+        preparing: &Preparing,
+        context: &Weak<Object>,
+        request: Request<'_>,
+    ) -> CuResult<()> {
+        let (name, stream) = request.stream;
+        let key = (name.0, Weak::as_ptr(context).addr());
+        if self.lag.is_behind(key) || !self.launch_graph(gpu, preparing, context, &request) {
+            gpu.launch(request.function, stream, request.launch)?;
+        }
+        self.lag.launched(key, |mark| {
+            // Beside another thread's capture the driver would take the question, or a new event, for unsafe.
+            with_capture_relaxed(gpu, || {
+                let behind = mark.is_some_and(|mark| !mark.is_done(gpu));
+                (
+                    behind,
+                    context.upgrade().and_then(|context| preparing.marks.of(&context).record(gpu, stream)),
+                )
+            })
+        });
+        Ok(())
+    }
+
+    /// `false`: nothing was launched.
+    fn launch_graph(
         &mut self,
         gpu: &Driver,
         preparing: &Preparing,
@@ -183,7 +221,7 @@ impl Prepared {
         }
         let State::Ready(kernel) = &entry.state else { return false };
         let code = code_of(request.code);
-        let launched = gpu.launch_one_kernel(kernel, code, request.launch, request.stream.1);
+        let launched = gpu.launch_one_kernel(kernel, code, &request.launch, request.stream.1);
         if let Err(error) = launched {
             debug!("a prepared launch is made plain: {error}");
             end(gpu, entry);
@@ -229,7 +267,7 @@ fn make(gpu: &Driver, context: &Weak<Object>, request: &Request<'_>) -> CuResult
     if !is_plain {
         return Err(CudaError::NOT_SUPPORTED);
     }
-    gpu.one_kernel(code_of(request.code), request.launch)
+    gpu.one_kernel(code_of(request.code), &request.launch)
 }
 
 /// Ends an entry's graph. If its context is gone, the driver has freed a part of it, and must not be asked: the rest stays, and

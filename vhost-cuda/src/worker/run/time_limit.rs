@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use virtio_cuda_ring::LaneMemory;
 
 use super::call::CallContext;
-use super::marks::{Events, Mark, Marks, Place, Stream, captures, key, may_look_while_others_capture};
+use super::marks::{Events, Mark, Marks, Place, Stream, key, may_look_while_others_capture};
 use super::resolve::Resolve;
 use crate::worker::ending::end_process_of_guest;
 use crate::worker::gpu::{CUstream, CudaError, Driver};
@@ -70,7 +70,7 @@ impl Timed {
     /// The work has been started, or failed.
     pub fn started(self, cx: &CallContext<'_>) {
         let Some((stream, start)) = self.place.or_else(|| cx.thread.library_start.take()) else { return };
-        if captures(cx, stream) {
+        if cx.note_capture(stream) {
             return;
         }
         if let Some(end) = self.events.record(cx.gpu(), stream) {
@@ -99,7 +99,7 @@ impl TimeLimit {
 
     /// A call is about to start work.
     pub fn begin(&'static self, cx: &CallContext<'_>, place: Place) -> Option<Timed> {
-        let events = self.marks.of(cx)?;
+        let events = self.marks.of(&cx.home_of()?.1);
         let place = match place {
             Place::Unknown => {
                 cx.thread.library_start.take();
@@ -107,7 +107,7 @@ impl TimeLimit {
             }
             Place::Stream(stream) => {
                 let stream: CUstream = stream.resolve(cx).ok()?;
-                if captures(cx, stream) {
+                if cx.note_capture(stream) {
                     return None;
                 }
                 Some((stream, events.record(cx.gpu(), stream)))
@@ -119,10 +119,11 @@ impl TimeLimit {
 
     /// A library call is about to start work in `stream`.
     pub fn begin_library(&self, cx: &CallContext<'_>, stream: CUstream) {
-        if let Some(events) = self.marks.of(cx)
-            && !captures(cx, stream)
+        if let Some((_, context)) = cx.home_of()
+            && !cx.note_capture(stream)
         {
-            cx.thread.library_start.replace(Some((stream, events.record(cx.gpu(), stream))));
+            let start = self.marks.of(&context).record(cx.gpu(), stream);
+            cx.thread.library_start.replace(Some((stream, start)));
         }
     }
 

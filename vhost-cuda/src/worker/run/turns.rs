@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::call::CallContext;
 use super::flights::{Flight, Flights, MAX_FLIGHTS};
-use super::marks::{Events, Mark, Marks, Place, Stream, captures, key, may_look_while_others_capture};
+use super::marks::{Events, Mark, Marks, Place, Stream, key, may_look_while_others_capture};
 use super::resolve::Resolve;
 use crate::shares::page::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot, now};
 use crate::timers;
@@ -66,7 +66,7 @@ impl Turn {
     pub fn started(self, cx: &CallContext<'_>) {
         let Self { turns, gpu, stream, events, start, since } = self;
         let Some(stream) = stream.or_else(|| cx.thread.library_stream.take()) else { return };
-        if captures(cx, stream) {
+        if cx.note_capture(stream) {
             return;
         }
         let flight = |end| Flight { start, end: Arc::new(end), since, is_fence: false };
@@ -128,14 +128,14 @@ impl Turns {
             return None;
         }
         cx.thread.library_stream.take();
-        let events = self.marks.of(cx)?;
+        let events = self.marks.of(&cx.home_of()?.1);
         self.watch(cx.session);
         let Place::Stream(stream) = place else {
             self.wait(slot, gpu, None);
             return Some(Turn { turns: self, gpu, stream: None, events, start: None, since: now() });
         };
         let stream: CUstream = stream.resolve(cx).ok()?;
-        if captures(cx, stream) {
+        if cx.note_capture(stream) {
             return None;
         }
         let epoch = slot.epoch.load(Ordering::Relaxed);
