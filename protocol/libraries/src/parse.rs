@@ -57,7 +57,7 @@
 //! a handle, `type(P)`, `attribute(P)` or `compute(P,Q)`. An `E` is made of numbers, parameters,
 //! `+ - * ( )`, `max(a,b)` and `min(a,b)`. After the parameters may stand `-> string`, `-> i32` or another number, `-> void`,
 //! and the facts `wait`, `pure`, `pointer_mode`, `stream_of`, `sets`, `resets(FUNCTION)`, `gets(FUNCTION)`, `birth(P)`, `on_device`,
-//! `wait_unless(NUMBER)`, `makes`, `finds(P)` ([`crate::Facts`]). A function that a fact names stands before it.
+//! `wait_unless(NUMBER)`, `makes`, `finds(P)`, `links_code` ([`crate::Facts`]). A function that a fact names stands before it.
 //!
 //! `notes(P.NAME=E,…)` remembers numbers of the handle `P`, `needs(P.NAME=E,…)` refuses a call if something else was remembered, or
 //! nothing, and `forgets(P.NAME,…)` ends what was ([`crate::Notes`]). These have no blanks. A name is one of the handle's kind.

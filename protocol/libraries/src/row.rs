@@ -435,6 +435,8 @@ pub struct Facts {
     /// The call changes the described object, which no other call may use afterwards. The library's values of its attributes are
     /// written to the parameter with this index.
     pub finds: Option<usize>,
+    /// The library makes code of the program's a part of its own, which may then print text.
+    pub links_code: bool,
 }
 
 impl Call {

@@ -39,6 +39,12 @@ pub const LIBRARY_VARIABLES: [&str; 33] = [
     "NCCL_SHM_DISABLE",
     "NCCL_WORK_FIFO_BYTES",
 ];
+/// Returns whether a library may print text because of the variable with this number in [`LIBRARY_VARIABLES`].
+pub fn asks_for_text(number: usize) -> bool {
+    let name = LIBRARY_VARIABLES[number];
+    name.contains("_LOG_") || name.starts_with("NCCL_DEBUG")
+}
+
 /// The maximum length of a value. Limits what a guest makes the worker keep.
 pub const MAX_VARIABLE_VALUE: usize = 128;
 /// The maximum length of a record: each name once, with `=`, a value and a NUL.
@@ -90,6 +96,16 @@ mod tests {
     fn count(record: &[u8]) -> Option<usize> {
         let mut variables = 0;
         each_variable(record, |_, _| variables += 1).map(|()| variables)
+    }
+
+    #[test]
+    fn logs_are_text() {
+        let asks = |name: &str| {
+            let number = LIBRARY_VARIABLES.iter().position(|known| *known == name);
+            asks_for_text(number.expect("a name of the list"))
+        };
+        assert!(asks("NCCL_DEBUG") && asks("NCCL_DEBUG_SUBSYS") && asks("CUBLASLT_LOG_LEVEL"));
+        assert!(!asks("NCCL_ALGO") && !asks("CUDNN_CONV_WSCAP_DBG"));
     }
 
     #[test]

@@ -21,10 +21,12 @@ mod refusal;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuda_library_rows::libraries;
 
 use super::gpu::{CuResult, CudaError};
+use super::run::outstanding::Runs;
 use environment::Variables;
 use load::Loaded;
 
@@ -34,7 +36,9 @@ pub struct Vendor {
     /// The folders that are searched first.
     folders: Vec<PathBuf>,
     /// The variables that the guest's process has set for them.
-    pub variables: Variables,
+    variables: Variables,
+    /// They may print text although no call has failed.
+    may_print: AtomicBool,
     /// The libraries by number. `None` in it: the host has none.
     loaded: Vec<OnceLock<Option<Loaded>>>,
 }
@@ -45,8 +49,30 @@ impl Vendor {
         Self {
             folders,
             variables: Variables::default(),
+            may_print: AtomicBool::new(false),
             loaded: libraries().iter().map(|_| OnceLock::new()).collect(),
         }
+    }
+
+    /// Sets the variables of a record in place of those of the last one.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a record with anything that the list does not have; nothing is set then.
+    pub fn set_variables(&self, record: &[u8]) -> CuResult<()> {
+        if self.variables.set(record)? {
+            self.will_print();
+        }
+        Ok(())
+    }
+
+    /// From now on the libraries may print text although no call has failed.
+    fn will_print(&self) {
+        self.may_print.store(true, Ordering::Release);
+    }
+
+    /// Returns what their calls run. NVIDIA's own kernels print nothing, and its libraries only if a call fails or the program asks
+    /// for it.
+    pub fn runs(&self) -> Runs {
+        if self.may_print.load(Ordering::Acquire) { Runs::Other } else { Runs::LoadedCode }
     }
 
     /// Loads a library if it is not loaded yet.

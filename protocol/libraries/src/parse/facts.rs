@@ -91,6 +91,7 @@ pub(super) fn facts(functions: &[Function], names: &[&str], words: &[&str]) -> R
             ("on_device", None) => facts.on_device = true,
             ("sets", None) => facts.sets = true,
             ("makes", None) => facts.makes = true,
+            ("links_code", None) => facts.links_code = true,
             ("resets", Some(name)) => facts.resets = Some(function(name)?),
             ("gets", Some(name)) => facts.gets = Some(function(name)?),
             ("birth", Some(name)) => facts.birth = Some(parameter(name)?),

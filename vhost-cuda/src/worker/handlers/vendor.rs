@@ -17,7 +17,7 @@ pub fn vendor_environment(cx: &mut CallContext<'_>) -> CuResult<()> {
     if cx.bulk_in.bytes() > MAX_VARIABLE_BYTES as u64 {
         return Err(CudaError::INVALID_VALUE);
     }
-    cx.session.vendor.variables.set(&cx.bulk_in.contents()?)
+    cx.session.vendor.set_variables(&cx.bulk_in.contents()?)
 }
 
 /// Calls a function of a library.

@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::call::{CallContext, Kept, Reply, ThreadState};
 use super::dispatch::dispatch;
+use super::outstanding::Runs;
 use super::signal;
 use crate::sessions::link::Frame;
 use crate::worker::gpu::{CuResult, CudaError};
@@ -93,8 +94,16 @@ pub fn execute_posted(
 
 /// Counts a call that was made.
 fn count(session: &SessionState, opcode: Option<Opcode>) {
-    session.output.count(opcode);
-    if let Some(runs) = signal::runs(opcode) {
+    let (text, work) = match opcode {
+        None => (Some(Runs::Other), Some(Runs::Other)),
+        Some(Opcode::vendor_call) => (Some(session.vendor.runs()), Some(session.vendor.runs())),
+        Some(Opcode::cuCtxSynchronize) => (None, None),
+        Some(opcode) => (opcode.facts().runs_code().then_some(Runs::LoadedCode), signal::runs(opcode)),
+    };
+    if let Some(runs) = text {
+        session.output.count(runs);
+    }
+    if let Some(runs) = work {
         session.unwaited.count(runs);
     }
 }

@@ -47,15 +47,9 @@ impl Output {
         if opcode == Some(Opcode::cuCtxSynchronize) { self.causes.so_far() } else { SoFar::default() }
     }
 
-    /// To be called after a call: counts it if it brought work or code ([`OutstandingCalls::count`]).
-    pub fn count(&self, opcode: Option<Opcode>) {
-        match opcode {
-            Some(Opcode::cuCtxSynchronize) => {}
-            // NVIDIA's libraries bring code of their own.
-            None | Some(Opcode::vendor_call) => self.causes.count(Runs::Other),
-            Some(opcode) if opcode.facts().runs_code() => self.causes.count(Runs::LoadedCode),
-            Some(_) => {}
-        }
+    /// To be called after a call that may print: it brought work or code, or has failed ([`OutstandingCalls::count`]).
+    pub fn count(&self, runs: Runs) {
+        self.causes.count(runs);
     }
 
     /// `RESULT_*` flags of the streams that hold unfetched bytes, after a call for which [`Self::so_far`] returned

@@ -37,16 +37,12 @@ pub fn is_wanted(emulated: bool) -> bool {
     std::env::var(VARIABLE).map_or(!emulated, |value| value != "0")
 }
 
-/// Returns what a call runs if only the driver's own waiting ends it: the driver prints the text that device code has left,
-/// and finds that a capture forbids waiting.
-pub fn runs(opcode: Option<Opcode>) -> Option<Runs> {
+/// Returns what a call of the driver runs if only the driver's own waiting ends it: the driver prints the text that device code has
+/// left, and finds that a capture forbids waiting.
+pub fn runs(opcode: Opcode) -> Option<Runs> {
     match opcode {
-        // NVIDIA's libraries bring code of their own.
-        None
-        | Some(Opcode::vendor_call | Opcode::cuStreamBeginCapture_v2 | Opcode::cuStreamBeginCaptureToGraph) => {
-            Some(Runs::Other)
-        }
-        Some(opcode) => opcode.facts().is_work().then_some(Runs::LoadedCode),
+        Opcode::cuStreamBeginCapture_v2 | Opcode::cuStreamBeginCaptureToGraph => Some(Runs::Other),
+        opcode => opcode.facts().is_work().then_some(Runs::LoadedCode),
     }
 }
 
@@ -229,15 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn captures_and_libraries_count_even_where_no_code_prints() {
+    fn captures_count_even_where_no_code_prints() {
         for opcode in [Opcode::cuMemcpyAsync, Opcode::cuModuleLoadData] {
-            assert_eq!(runs(Some(opcode)), None, "neither runs code");
+            assert_eq!(runs(opcode), None, "neither runs code");
         }
         for opcode in [Opcode::cuLaunchKernel, Opcode::cuLaunchKernelEx, Opcode::cuGraphLaunch] {
-            assert_eq!(runs(Some(opcode)), Some(Runs::LoadedCode));
+            assert_eq!(runs(opcode), Some(Runs::LoadedCode));
         }
-        for opcode in [Opcode::cuStreamBeginCapture_v2, Opcode::vendor_call] {
-            assert_eq!(runs(Some(opcode)), Some(Runs::Other));
-        }
+        assert_eq!(runs(Opcode::cuStreamBeginCapture_v2), Some(Runs::Other));
     }
 }

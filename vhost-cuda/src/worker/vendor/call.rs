@@ -25,6 +25,7 @@ use super::refusal::Refusal;
 use crate::worker::gpu::{CuResult, CudaError, STREAM_LEGACY};
 use crate::worker::objects::Object;
 use crate::worker::run::call::CallContext;
+use crate::worker::run::outstanding::Runs;
 use memory::Memory;
 
 /// The words of a call's parameters. Most calls have few enough that this, like [`Answers`], needs no allocation.
@@ -46,6 +47,9 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
     let row = loaded.rows.functions.get(function as usize).ok_or(CudaError::INVALID_VALUE)?;
     let Body::Forward(call) = &row.body else { return Err(CudaError::NOT_SUPPORTED) };
     let address = loaded.address(function as usize).ok_or(CudaError::NOT_FOUND)?;
+    if call.facts.links_code {
+        session.vendor.will_print();
+    }
     let block = cx.bulk_in.contents()?;
     let attempt = Attempt { cx, loaded, call, address };
     let answers = match attempt.run(&block) {
@@ -54,11 +58,17 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
         Err(Refusal::Status(status)) => Answers::from_slice(&u64::from(status as u32).to_le_bytes()),
     };
     drop(block);
+    let status = answers.first_chunk::<4>().map(|bytes| i32::from_le_bytes(*bytes));
+    let has_failed =
+        call.answer == Answer::Status && !status.is_some_and(|status| loaded.rows.statuses.is_good(status));
+    if has_failed {
+        // The library may have printed why.
+        session.output.count(Runs::Other);
+    }
     if cx.bulk_out.room() > 0 {
         return cx.bulk_out.put(&answers);
     }
-    let status = answers.first_chunk::<4>().map(|bytes| i32::from_le_bytes(*bytes));
-    if call.answer == Answer::Status && !status.is_some_and(|status| loaded.rows.statuses.is_good(status)) {
+    if has_failed {
         log::debug!("{} answered {status:?}, for which nobody waited", row.name);
         return Err(CudaError::UNKNOWN);
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use log::debug;
 use parking_lot::Mutex;
-use virtio_cuda_protocol::cuda::{LIBRARY_VARIABLES, each_variable};
+use virtio_cuda_protocol::cuda::{LIBRARY_VARIABLES, asks_for_text, each_variable};
 
 use crate::worker::gpu::{CuResult, CudaError};
 
@@ -23,27 +23,28 @@ unsafe extern "C" {
 pub struct Variables(Mutex<(Vec<u8>, usize)>);
 
 impl Variables {
-    /// Sets the variables of a record in place of those of the last one.
+    /// Sets the variables of a record in place of those of the last one. Returns whether libraries may print because of any.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for a record with anything that the list does not have; nothing is set then.
-    pub fn set(&self, record: &[u8]) -> CuResult<()> {
-        let mut own = Vec::new();
+    pub fn set(&self, record: &[u8]) -> CuResult<bool> {
+        let (mut own, mut text) = (Vec::new(), false);
         let read = each_variable(record, |number, value| {
+            text |= asks_for_text(number);
             own.push([LIBRARY_VARIABLES[number].as_bytes(), b"=", value].concat());
         });
         read.ok_or(CudaError::INVALID_VALUE)?;
         let mut state = self.0.lock();
         if state.0 == record {
-            return Ok(());
+            return Ok(text);
         }
         if state.1 == MAX_CHANGES {
             debug!("variables of NVIDIA's libraries are ignored after {MAX_CHANGES} changes");
-            return Ok(());
+            return Ok(text);
         }
         // A value has no NUL in it.
         replace(own.into_iter().filter_map(|variable| CString::new(variable).ok()));
         *state = (record.to_vec(), state.1 + 1);
-        Ok(())
+        Ok(text)
     }
 }
 
@@ -89,12 +90,12 @@ mod tests {
     #[test]
     fn libraries_see_the_last_record() {
         let (variables, path) = (Variables::default(), value(c"PATH"));
-        variables.set(b"NCCL_DEBUG=INFO\0NVIDIA_TF32_OVERRIDE=0\0").unwrap();
+        assert_eq!(variables.set(b"NCCL_DEBUG=INFO\0NVIDIA_TF32_OVERRIDE=0\0"), Ok(true));
         assert_eq!(value(c"NCCL_DEBUG"), Some(c"INFO"));
         assert_eq!(value(c"NVIDIA_TF32_OVERRIDE"), Some(c"0"));
         assert!(variables.set(b"NCCL_DEBUG=WARN\0LD_PRELOAD=x\0").is_err());
         assert_eq!((value(c"NCCL_DEBUG"), value(c"LD_PRELOAD")), (Some(c"INFO"), None));
-        variables.set(b"NVIDIA_TF32_OVERRIDE=1\0").unwrap();
+        assert_eq!(variables.set(b"NVIDIA_TF32_OVERRIDE=1\0"), Ok(false));
         assert_eq!((value(c"NCCL_DEBUG"), value(c"NVIDIA_TF32_OVERRIDE")), (None, Some(c"1")));
         assert_eq!(value(c"PATH"), path);
         for change in 0..2 * MAX_CHANGES {
