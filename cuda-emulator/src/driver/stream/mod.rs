@@ -134,15 +134,15 @@ impl Context {
         // Held while the other streams' ends are looked up, so that two submissions agree on who is first.
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         after.extend(self.predecessors(stream));
-        let (context, kept) = (Arc::clone(self), Arc::clone(stream));
+        let context = Arc::clone(self);
         let place = trace::place(self.device.ordinal, self.id, stream.id);
         let job = move || {
             if let Err(error) = trace::at(place, || job(&context, context.sticky())) {
                 context.poison(error);
             }
-            drop(kept);
         };
-        stream.queue.push(after, Box::new(job))
+        // Kept until the job has ended: waits for the whole context find the stream as long.
+        stream.queue.push(after, Box::new(job), Arc::<Stream>::clone(stream))
     }
 
     /// Appends work that a context with a sticky error no longer does.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ordered queues of work, each served by one thread at a time, many side by side. A stream is one such queue.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,8 @@ use super::threads;
 
 /// Work that waits in a queue.
 type Job = Box<dyn FnOnce() + Send>;
+/// What a job keeps alive. It is let go when the job counts as ended, not before: who does not find it any more need not wait.
+type Kept = Arc<dyn Any + Send + Sync>;
 
 /// The maximum number of waiting jobs. A thread that pushes more waits, as for a full hardware queue.
 const MAX_WAITING: u64 = 1024;
@@ -26,7 +29,7 @@ struct State {
     pushed: u64,
     /// The number of jobs that have ended.
     ended: u64,
-    waiting: VecDeque<(Vec<Mark>, Job)>,
+    waiting: VecDeque<(Vec<Mark>, Job, Kept)>,
     /// A thread serves the queue.
     served: bool,
 }
@@ -78,11 +81,11 @@ impl Queue {
     }
 
     /// Appends a job that starts once `after` is reached as well; returns the point after it.
-    pub(crate) fn push(self: &Arc<Self>, after: Vec<Mark>, job: Job) -> Mark {
+    pub(crate) fn push(self: &Arc<Self>, after: Vec<Mark>, job: Job, kept: Kept) -> Mark {
         let mut state = self.lock();
         state.pushed += 1;
         let mark = Mark { queue: Arc::clone(self), count: state.pushed };
-        state.waiting.push_back((after, job));
+        state.waiting.push_back((after, job, kept));
         self.start_serving(&mut state);
         mark
     }
@@ -110,7 +113,7 @@ impl Queue {
     /// Runs the waiting jobs until none is left.
     fn serve(self: &Arc<Self>) {
         loop {
-            let (after, job) = {
+            let (after, job, kept) = {
                 let mut state = self.lock();
                 match state.waiting.pop_front() {
                     Some(next) => next,
@@ -131,6 +134,7 @@ impl Queue {
             state.ended += 1;
             drop(state);
             self.changed.notify_all();
+            drop(kept);
         }
     }
 }
@@ -157,6 +161,10 @@ mod tests {
 
     use super::*;
 
+    fn push(queue: &Arc<Queue>, after: Vec<Mark>, job: impl FnOnce() + Send + 'static) -> Mark {
+        queue.push(after, Box::new(job), Arc::new(()))
+    }
+
     #[test]
     fn jobs_keep_their_order_within_and_across_queues() {
         let (one, two) = (Arc::new(Queue::default()), Arc::new(Queue::default()));
@@ -169,7 +177,7 @@ mod tests {
                 let expected = round * 2 + index as u32;
                 let job = move || assert_eq!(count.swap(expected + 1, Ordering::SeqCst), expected);
                 let after = marks.last().cloned().into_iter().collect();
-                marks.push(queue.push(after, Box::new(job)));
+                marks.push(push(queue, after, job));
             }
         }
         marks.iter().for_each(Mark::wait);
@@ -182,7 +190,7 @@ mod tests {
         let queue = Arc::new(Queue::default());
         let entered = queue.enter().unwrap();
         assert!(queue.enter().is_none());
-        let mark = queue.push(Vec::new(), Box::new(|| ()));
+        let mark = push(&queue, Vec::new(), || ());
         std::thread::sleep(std::time::Duration::from_millis(5));
         assert!(!mark.reached());
         drop(entered);
@@ -195,7 +203,7 @@ mod tests {
         let entered = queue.enter().unwrap();
         for _ in 1..MAX_WAITING {
             queue.wait_for_room();
-            queue.push(Vec::new(), Box::new(|| ()));
+            push(&queue, Vec::new(), || ());
         }
         let other = Arc::clone(&queue);
         let waiting = std::thread::spawn(move || other.wait_for_room());
@@ -208,7 +216,26 @@ mod tests {
     #[test]
     fn a_panic_does_not_stop_the_queue() {
         let queue = Arc::new(Queue::default());
-        queue.push(Vec::new(), Box::new(|| panic!("expected in this test")));
-        queue.push(Vec::new(), Box::new(|| ())).wait();
+        push(&queue, Vec::new(), || panic!("expected in this test"));
+        push(&queue, Vec::new(), || ()).wait();
+    }
+
+    #[test]
+    fn a_job_has_ended_when_what_it_keeps_is_let_go() {
+        struct Kept(Arc<Queue>, Arc<AtomicU32>);
+        impl Drop for Kept {
+            fn drop(&mut self) {
+                self.1.store(1 + u32::from(self.0.end().reached()), Ordering::SeqCst);
+            }
+        }
+        for panics in [false, true] {
+            let (queue, seen) = (Arc::new(Queue::default()), Arc::new(AtomicU32::new(0)));
+            let kept = Arc::new(Kept(Arc::clone(&queue), Arc::clone(&seen)));
+            queue.push(Vec::new(), Box::new(move || assert!(!panics, "expected in this test")), kept);
+            while seen.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(seen.load(Ordering::SeqCst), 2);
+        }
     }
 }
