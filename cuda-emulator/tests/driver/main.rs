@@ -8,5 +8,6 @@ mod faults;
 mod ipc;
 mod launches;
 mod modules;
+mod order;
 mod output;
 mod virtual_memory;

@@ -186,13 +186,14 @@ impl Context {
         self.sticky().map_or(Ok(()), Err)
     }
 
-    /// Appends work to no stream: it waits for `after` only.
+    /// Appends work to no stream of the program's: it waits for `after` only. Waits for the whole context include it.
     pub(super) fn submit_aside(
         self: &Arc<Self>,
         after: Vec<Mark>,
         job: impl FnOnce(&Context, Option<CUresult>) -> CuResult<()> + Send + 'static,
     ) -> Mark {
         let aside = Arc::new(Stream::new(&Arc::downgrade(self), Handle::mint(), true, 0));
+        self.add_stream(&aside);
         self.submit(&aside, after, job)
     }
 
