@@ -409,6 +409,7 @@ pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
     context.flush_printf();
     let mut plan = Plan::default();
     body.plan(&mut plan);
+    stream.queue.wait_for_room();
     let mut last = exec.last.lock().unwrap_or_else(PoisonError::into_inner);
     plan.use_memory(exec.flags & AUTO_FREE_ON_LAUNCH != 0)?;
     plan.waits.extend(last.clone());
@@ -416,7 +417,7 @@ pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
     let stamps: VecDeque<_> = plan.records.iter().map(|(_, stamp)| Arc::clone(stamp)).collect();
     let held = Arc::clone(&exec);
     footprint::begin(&plan.memory, &stream.queue);
-    let mark = context.submit(&stream, plan.waits, move |context, sticky| {
+    let mark = context.append(&stream, plan.waits, move |context, sticky| {
         let mut left = stamps.clone();
         let result =
             if sticky.is_some() { Ok(()) } else { device_launch::run(&held, &body, context, &mut left) };

@@ -127,10 +127,20 @@ impl Context {
     pub(super) fn submit(
         self: &Arc<Self>,
         stream: &Arc<Stream>,
-        mut after: Vec<Mark>,
+        after: Vec<Mark>,
         job: impl FnOnce(&Context, Option<CUresult>) -> CuResult<()> + Send + 'static,
     ) -> Mark {
         stream.queue.wait_for_room();
+        self.append(stream, after, job)
+    }
+
+    /// The same for a caller that has waited for room: one that holds a lock which others need meanwhile.
+    pub(super) fn append(
+        self: &Arc<Self>,
+        stream: &Arc<Stream>,
+        mut after: Vec<Mark>,
+        job: impl FnOnce(&Context, Option<CUresult>) -> CuResult<()> + Send + 'static,
+    ) -> Mark {
         // Held while the other streams' ends are looked up, so that two submissions agree on who is first.
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         after.extend(self.predecessors(stream));
