@@ -7,6 +7,7 @@ mod devices;
 mod faults;
 mod ipc;
 mod launches;
+mod memory;
 mod modules;
 mod order;
 mod output;

@@ -7,7 +7,7 @@ pub(super) mod model;
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cuda_environment::Environment;
@@ -67,6 +67,14 @@ pub(super) struct Owner {
     pub(super) pool: Option<Arc<Pool>>,
     /// CU_POINTER_ATTRIBUTE_BUFFER_ID
     pub(super) id: u64,
+}
+
+impl Owner {
+    /// The creator of one more allocation. Its address may have been another one's, its id was nobody's.
+    pub(super) fn new(context: Handle<Context>, pool: Option<Arc<Pool>>) -> Owner {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        Owner { context, pool, id: NEXT_ID.fetch_add(1, Ordering::Relaxed) }
+    }
 }
 
 static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
@@ -150,7 +158,7 @@ impl Device {
         if let Some(pool) = &pool {
             pool.add(bytes);
         }
-        self.own(ptr, Owner { context, pool, id: ptr });
+        self.own(ptr, Owner::new(context, pool));
         if kind.is_everywhere() {
             for other in all().iter().filter(|other| other.ordinal != self.ordinal) {
                 other.memory.add_host_range(ptr, bytes, RangeKind::Managed);
@@ -187,7 +195,7 @@ impl Device {
 
     fn own_shared(&self, context: Handle<Context>, ptr: CUdeviceptr, bytes: u64, pool: &Arc<Pool>) {
         pool.add(bytes);
-        self.own(ptr, Owner { context, pool: Some(Arc::clone(pool)), id: ptr });
+        self.own(ptr, Owner::new(context, Some(Arc::clone(pool))));
     }
 
     /// Frees an allocation by its first address.
