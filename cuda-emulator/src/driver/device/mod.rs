@@ -18,7 +18,7 @@ use super::ffi;
 use super::handle::Handle;
 use super::pool::Pool;
 use super::pool::home::Home;
-use super::pool::shared::PointerData;
+use super::pool::shared::{PointerData, SharedPool};
 use super::result::{CUresult, CuResult};
 use crate::memory::{Memory, Range, RangeKind};
 use model::Model;
@@ -155,8 +155,11 @@ impl Device {
     ) -> CuResult<CUdeviceptr> {
         let out_of_memory = |_| CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let ptr = self.memory.allocate_as(bytes, align, kind).map_err(out_of_memory)?;
+        // Only what was allocated counts, for the pool's high water mark, too.
         if let Some(pool) = &pool {
-            pool.add(bytes);
+            pool.add(bytes).inspect_err(|_| {
+                self.memory.free(ptr);
+            })?;
         }
         self.own(ptr, Owner::new(context, pool));
         if kind.is_everywhere() {
@@ -176,8 +179,7 @@ impl Device {
     ) -> CuResult<CUdeviceptr> {
         let shared = pool.shared.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let ptr = shared.allocate(self, bytes)?;
-        self.own_shared(context, ptr, bytes, pool);
-        Ok(ptr)
+        self.own_shared(context, (ptr, bytes), pool, shared)
     }
 
     /// Maps an allocation of another process.
@@ -189,13 +191,21 @@ impl Device {
     ) -> CuResult<CUdeviceptr> {
         let shared = pool.shared.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let (ptr, bytes) = shared.import_pointer(self, data)?;
-        self.own_shared(context, ptr, bytes, pool);
-        Ok(ptr)
+        self.own_shared(context, (ptr, bytes), pool, shared)
     }
 
-    fn own_shared(&self, context: Handle<Context>, ptr: CUdeviceptr, bytes: u64, pool: &Arc<Pool>) {
-        pool.add(bytes);
+    fn own_shared(
+        &self,
+        context: Handle<Context>,
+        (ptr, bytes): (CUdeviceptr, u64),
+        pool: &Arc<Pool>,
+        shared: &SharedPool,
+    ) -> CuResult<CUdeviceptr> {
+        pool.add(bytes).inspect_err(|_| {
+            let _ = shared.free(self, ptr);
+        })?;
         self.own(ptr, Owner::new(context, Some(Arc::clone(pool))));
+        Ok(ptr)
     }
 
     /// Frees an allocation by its first address.

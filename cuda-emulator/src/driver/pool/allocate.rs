@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory that streams allocate and free.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::{CUmemoryPool, INVALID, Pool, find, home};
@@ -20,10 +19,6 @@ fn allocate_from(context: &Context, pool: Arc<Pool>, bytes: usize) -> CuResult<C
     }
     if pool.shared.is_some() {
         return context.device.allocate_shared(context.handle, bytes as u64, &pool);
-    }
-    let left = pool.most.saturating_sub(pool.used.load(Ordering::Relaxed));
-    if bytes as u64 > left {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
     // Memory of the host outlives contexts.
     let owner = if pool.home.is_of_device() { context.handle } else { Handle::NULL };
