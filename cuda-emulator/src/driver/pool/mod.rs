@@ -160,6 +160,11 @@ impl Pool {
         Ok(())
     }
 
+    /// Returns whether the pool may have so many more bytes at once.
+    fn has_room(&self, bytes: u64) -> bool {
+        bytes <= self.most.saturating_sub(self.usage().used)
+    }
+
     /// Counts a free.
     pub(super) fn remove(&self, bytes: u64) {
         self.usage().used -= bytes;

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::threads;
 
@@ -56,6 +57,20 @@ impl Mark {
                 .wait_while(state, |state| state.ended < self.count)
                 .unwrap_or_else(PoisonError::into_inner),
         );
+    }
+
+    /// The number of jobs of its queue that have ended.
+    pub(crate) fn ended(&self) -> u64 {
+        self.queue.lock().ended
+    }
+
+    /// Waits until more than `seen` jobs have ended. False if none of those before this point does any more, or none until
+    /// `latest`.
+    pub(crate) fn wait_past(&self, seen: u64, latest: Instant) -> bool {
+        let left = latest.saturating_duration_since(Instant::now());
+        let waits = |state: &mut State| state.ended <= seen && state.ended < self.count;
+        let waited = self.queue.changed.wait_timeout_while(self.queue.lock(), left, waits);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ended > seen
     }
 
     /// Returns whether it is a point of this queue.
@@ -158,6 +173,7 @@ impl Drop for Entered {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
 
     use super::*;
 
@@ -191,7 +207,7 @@ mod tests {
         let entered = queue.enter().unwrap();
         assert!(queue.enter().is_none());
         let mark = push(&queue, Vec::new(), || ());
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
         assert!(!mark.reached());
         drop(entered);
         mark.wait();
@@ -207,10 +223,23 @@ mod tests {
         }
         let other = Arc::clone(&queue);
         let waiting = std::thread::spawn(move || other.wait_for_room());
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
         assert!(!waiting.is_finished());
         drop(entered);
         waiting.join().unwrap();
+    }
+
+    #[test]
+    fn a_wait_for_the_next_job_ends_with_it_or_without() {
+        let queue = Arc::new(Queue::default());
+        assert!(!queue.end().wait_past(0, Instant::now() + Duration::from_secs(60)), "nothing is under way");
+        let entered = queue.enter().unwrap();
+        let end = push(&queue, Vec::new(), || ());
+        assert!(!end.wait_past(0, Instant::now() + Duration::from_millis(5)), "nothing ends");
+        drop(entered);
+        assert!(end.wait_past(0, Instant::now() + Duration::from_secs(60)));
+        end.wait();
+        assert!(end.wait_past(1, Instant::now()) && !end.wait_past(2, Instant::now()));
     }
 
     #[test]
