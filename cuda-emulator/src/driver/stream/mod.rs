@@ -6,7 +6,7 @@ mod attributes;
 pub(super) mod mem_op;
 mod mem_op_api;
 pub(super) mod queue;
-mod threads;
+pub(super) mod threads;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
