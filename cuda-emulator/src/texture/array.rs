@@ -327,7 +327,7 @@ impl Tiles {
     }
 
     /// Their parts, row by row.
-    pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn numbers(self) -> impl Iterator<Item = u64> + Send {
         let [width, height, depth] = self.size;
         let row = move |y: u64, z: u64| {
             let row = (self.start[2] + z) * self.counts[1] + self.start[1] + y;

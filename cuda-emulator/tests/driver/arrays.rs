@@ -3,7 +3,10 @@
 
 use std::ptr::{null, null_mut};
 
-use cuda_abi::{CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY2D, CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CopyEnd2D};
+use cuda_abi::{
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY2D, CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CUarrayMapInfo,
+    CUmemAllocationProp, CUmemLocation, CopyEnd2D,
+};
 
 use crate::cu::{self, Opaque, cu, download, function, launch, params, upload};
 
@@ -240,4 +243,36 @@ fn forged_textures_end_the_kernel_and_not_the_process() {
     }
     let output = run_child("arrays::forged_textures_end_the_kernel_and_not_the_process");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn tiles_are_mapped_and_unmapped_in_order() {
+    const SPARSE: u32 = 0x40;
+    const PIECE: usize = 2 << 20;
+    cu::use_primary_context();
+    // CU_MEM_CREATE_USAGE_TILE_POOL
+    let (location, usage) = (CUmemLocation { kind: 1, id: 0 }, 1);
+    let prop = CUmemAllocationProp { kind: 1, location, usage, ..CUmemAllocationProp::ZERO };
+    let mut memory = 0;
+    assert_eq!(cu!(cuMemCreate(&mut memory, PIECE, &prop, 0)), 0);
+    let array = array(described([128, 256, 0], FLOAT, 1, SPARSE));
+    // The upper one of two tiles. CU_MEM_OPERATION_TYPE_MAP, CU_MEM_OPERATION_TYPE_UNMAP
+    let upper = CUarrayMapInfo {
+        resource: array as u64,
+        subresource: [0, 0, 0, 0, 0, 0, 128, 128, 1],
+        device_mask: 1,
+        ..CUarrayMapInfo::ZERO
+    };
+    let map = CUarrayMapInfo { operation: 1, memory, ..upper };
+    let unmap = CUarrayMapInfo { operation: 2, ..upper };
+    for (mut list, expected) in [([map, unmap], 0.0), ([unmap, map], 5.0), ([map, unmap], 0.0)] {
+        assert_eq!(cu!(cuMemMapArrayAsync(list.as_mut_ptr(), 2, null_mut())), 0);
+        let mut values = vec![5_f32; 128 * 128];
+        assert_eq!(plane(array, values.as_mut_ptr(), 128, 128, false), 0);
+        // What has no memory reads as zero.
+        assert_eq!(plane(array, values.as_mut_ptr(), 128, 128, true), 0);
+        assert_eq!(values, vec![expected; 128 * 128]);
+    }
+    assert_eq!(cu!(cuArrayDestroy(array)), 0);
+    assert_eq!(cu!(cuMemRelease(memory)), 0);
 }

@@ -8,7 +8,8 @@ use std::ptr::null_mut;
 
 use crate::cu::{self, Opaque, cu, download, function, launch, params, upload};
 
-const CHILD: &str = "CUDA_EMULATOR_TEST_CHILD";
+/// Tells a process that it is one of [`assert_ran`].
+pub const CHILD: &str = "CUDA_EMULATOR_TEST_CHILD";
 const ILLEGAL_ADDRESS: i32 = 700;
 
 fn run(test: &str) -> Output {
@@ -24,7 +25,8 @@ fn run(test: &str) -> Output {
     Command::new(env::current_exe().unwrap()).args(arguments).envs(settings).output().unwrap()
 }
 
-fn assert_ran(test: &str) {
+/// Runs a test in a process of its own, with these devices.
+pub fn assert_ran(test: &str) {
     let output = run(test);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

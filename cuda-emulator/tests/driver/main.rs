@@ -7,6 +7,8 @@ mod devices;
 mod faults;
 mod ipc;
 mod launches;
+mod memory;
 mod modules;
+mod order;
 mod output;
 mod virtual_memory;

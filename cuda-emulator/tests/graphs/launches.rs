@@ -53,6 +53,41 @@ fn single_nodes_change_without_a_new_graph() {
     assert_eq!(cu!(cuGraphDestroy(graph)), 0);
 }
 
+/// Kernels can change the node, too (CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE).
+#[test]
+fn a_launch_does_what_its_nodes_did_when_it_was_called() {
+    static GO: AtomicU32 = AtomicU32::new(0);
+    unsafe extern "C" fn hold(_: *mut c_void) {
+        while GO.load(Ordering::Acquire) == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+    let _alone = alone();
+    let module = cu::load_module();
+    let (graph, stream) = (graph(), stream());
+    let (source, target) = (upload(&[1f32, 2.0]), upload(&[0f32; 2]));
+    let (mut node, one, both) = (null_mut(), 1i32, 2i32);
+    let mut values = pointers![target, source, one];
+    let mut given = kernel_params(function(module, "scale"), 2, values.as_mut_ptr());
+    assert_eq!(cu!(cuGraphAddKernelNode_v2(&mut node, graph, null(), 0, &given)), 0);
+    let mut updatable = [0_u32; 16];
+    updatable[0] = 1;
+    assert_eq!(cu!(cuGraphKernelNodeSetAttribute(node, 13, &updatable)), 0);
+    let exec = instantiate(graph);
+    assert_eq!(cu!(cuLaunchHostFunc(stream, Some(hold), null_mut())), 0);
+    assert_eq!(cu!(cuGraphLaunch(exec, stream)), 0);
+    let mut values = pointers![target, source, both];
+    given.v1.params = values.as_mut_ptr() as usize;
+    assert_eq!(cu!(cuGraphExecKernelNodeSetParams_v2(exec, node, &given)), 0);
+    GO.store(1, Ordering::Release);
+    assert_eq!(cu!(cuStreamSynchronize(stream)), 0);
+    assert_eq!(download::<f32>(target, 2), [3.0, 0.0]);
+    launch(exec, stream);
+    assert_eq!(download::<f32>(target, 2), [3.0, 6.0]);
+    assert_eq!(cu!(cuGraphExecDestroy(exec)), 0);
+    assert_eq!(cu!(cuGraphDestroy(graph)), 0);
+}
+
 #[test]
 fn a_graph_of_the_same_shape_can_take_over() {
     let _alone = alone();

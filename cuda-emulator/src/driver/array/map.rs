@@ -29,8 +29,28 @@ const SINGLE_TAIL: u32 = 1;
 /// Most elements of a list.
 const MAX_MAPS: u32 = 1 << 16;
 
-/// Parts of one array that get other memory, or none.
-type Change = (Arc<Parts>, Vec<(u64, Option<Part>)>);
+/// Numbers of parts of an array.
+type Numbers = Box<dyn Iterator<Item = u64> + Send>;
+
+/// A list element, as the stream does it.
+enum Change {
+    Map(Arc<Parts>, Vec<(u64, Option<Part>)>),
+    Unmap(Arc<Parts>, Numbers),
+}
+
+impl Change {
+    fn make(self) {
+        match self {
+            Change::Map(parts, changes) => parts.change(changes),
+            Change::Unmap(parts, numbers) => {
+                // Only now is known where memory is. What has none needs no change: a list can name far more.
+                let mapped = numbers.filter(|number| parts.address(*number).is_some());
+                let changes = mapped.map(|number| (number, None)).collect();
+                parts.change(changes);
+            }
+        }
+    }
+}
 
 fn sparse_properties(later: Option<&Later>, of_levels: bool) -> CuResult<CUDA_ARRAY_SPARSE_PROPERTIES> {
     let tiling = later.and_then(|later| later.tiling).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -64,27 +84,25 @@ fn mipmapped_get_sparse_properties(
 /// The parts of an array that a list element maps.
 trait Mapping {
     /// The parts that it names, in the order in which they take memory, and the bytes of each.
-    fn parts(&self, later: &Later, levels: &[Arc<Array>]) -> CuResult<(Vec<u64>, u64)>;
+    fn parts(&self, later: &Later, levels: &[Arc<Array>]) -> CuResult<(Numbers, u64)>;
     /// Tiles of the memory behind the offset.
     fn most_tiles(&self) -> CuResult<u64>;
     fn understand(&self) -> CuResult<Change>;
 }
 
 impl Mapping for CUarrayMapInfo {
-    fn parts(&self, later: &Later, levels: &[Arc<Array>]) -> CuResult<(Vec<u64>, u64)> {
+    fn parts(&self, later: &Later, levels: &[Arc<Array>]) -> CuResult<(Numbers, u64)> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-        let Some(tiling) = later.tiling else { return Ok((vec![0], later.bytes)) };
-        // Nothing is mapped or unmapped where nothing is: that keeps lists short.
-        let takes = |part: &u64| self.operation == MAP || later.parts.address(*part).is_some();
+        let Some(tiling) = later.tiling else { return Ok((Box::new(0..1), later.bytes)) };
         let [_, first, second, x, y, z, width, height, depth] = self.subresource;
-        let parts: Vec<u64> = match self.subresource_kind {
+        let parts: Numbers = match self.subresource_kind {
             SPARSE_LEVEL => {
                 let level = levels.get(first as usize).ok_or(invalid)?;
                 let tiles = level.tiles(&tiling, second, [x, y, z], [width, height, depth]).ok_or(invalid)?;
                 if self.operation == MAP && tiles.count() > self.most_tiles()? {
                     return Err(invalid);
                 }
-                tiles.numbers().filter(takes).collect()
+                Box::new(tiles.numbers())
             }
             MIP_TAIL => {
                 let long = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
@@ -96,7 +114,7 @@ impl Mapping for CUarrayMapInfo {
                     return Err(invalid);
                 }
                 let tail = later.first_tail_part + u64::from(first) * (tiling.tail_bytes / TILE_BYTES);
-                (tail + offset / TILE_BYTES..tail + end / TILE_BYTES).filter(takes).collect()
+                Box::new(tail + offset / TILE_BYTES..tail + end / TILE_BYTES)
             }
             _ => return Err(invalid),
         };
@@ -139,8 +157,9 @@ impl Mapping for CUarrayMapInfo {
             _ => return Err(invalid),
         };
         if self.operation == UNMAP {
-            return Ok((parts, numbers.into_iter().map(|number| (number, None)).collect()));
+            return Ok(Change::Unmap(parts, numbers));
         }
+        let numbers: Vec<u64> = numbers.collect();
         let physical = vmm::find(CUmemGenericAllocationHandle::new(self.memory as usize))?;
         let all = bytes.checked_mul(numbers.len() as u64).and_then(|all| all.checked_add(self.offset));
         if !self.offset.is_multiple_of(TILE_BYTES) || all.is_none_or(|end| end > physical.bytes()) {
@@ -151,7 +170,7 @@ impl Mapping for CUarrayMapInfo {
         let part = |(index, number)| {
             (number, Some(Part { address: base + index as u64 * bytes, keeper: Arc::clone(&keeper) }))
         };
-        Ok((parts, numbers.into_iter().enumerate().map(part).collect()))
+        Ok(Change::Map(parts, numbers.into_iter().enumerate().map(part).collect()))
     }
 }
 
@@ -165,7 +184,7 @@ fn map_array_async(list: In<CUarrayMapInfo>, count: u32, stream: CUstream) -> Cu
     let changes = (0..count as usize).map(|index| list.at(index)?.understand());
     let changes = changes.collect::<CuResult<Vec<Change>>>()?;
     context.submit_work(&stream, move |_| {
-        changes.into_iter().for_each(|(parts, changes)| parts.change(changes));
+        changes.into_iter().for_each(Change::make);
         Ok(())
     });
     Ok(())

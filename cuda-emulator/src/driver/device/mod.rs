@@ -7,7 +7,7 @@ pub(super) mod model;
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cuda_environment::Environment;
@@ -18,7 +18,7 @@ use super::ffi;
 use super::handle::Handle;
 use super::pool::Pool;
 use super::pool::home::Home;
-use super::pool::shared::PointerData;
+use super::pool::shared::{PointerData, SharedPool};
 use super::result::{CUresult, CuResult};
 use crate::memory::{Memory, Range, RangeKind};
 use model::Model;
@@ -67,6 +67,14 @@ pub(super) struct Owner {
     pub(super) pool: Option<Arc<Pool>>,
     /// CU_POINTER_ATTRIBUTE_BUFFER_ID
     pub(super) id: u64,
+}
+
+impl Owner {
+    /// The creator of one more allocation. Its address may have been another one's, its id was nobody's.
+    pub(super) fn new(context: Handle<Context>, pool: Option<Arc<Pool>>) -> Owner {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        Owner { context, pool, id: NEXT_ID.fetch_add(1, Ordering::Relaxed) }
+    }
 }
 
 static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
@@ -147,10 +155,13 @@ impl Device {
     ) -> CuResult<CUdeviceptr> {
         let out_of_memory = |_| CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let ptr = self.memory.allocate_as(bytes, align, kind).map_err(out_of_memory)?;
+        // Only what was allocated counts, for the pool's high water mark, too.
         if let Some(pool) = &pool {
-            pool.add(bytes);
+            pool.add(bytes).inspect_err(|_| {
+                self.memory.free(ptr);
+            })?;
         }
-        self.own(ptr, Owner { context, pool, id: ptr });
+        self.own(ptr, Owner::new(context, pool));
         if kind.is_everywhere() {
             for other in all().iter().filter(|other| other.ordinal != self.ordinal) {
                 other.memory.add_host_range(ptr, bytes, RangeKind::Managed);
@@ -168,8 +179,7 @@ impl Device {
     ) -> CuResult<CUdeviceptr> {
         let shared = pool.shared.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let ptr = shared.allocate(self, bytes)?;
-        self.own_shared(context, ptr, bytes, pool);
-        Ok(ptr)
+        self.own_shared(context, (ptr, bytes), pool, shared)
     }
 
     /// Maps an allocation of another process.
@@ -181,13 +191,21 @@ impl Device {
     ) -> CuResult<CUdeviceptr> {
         let shared = pool.shared.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let (ptr, bytes) = shared.import_pointer(self, data)?;
-        self.own_shared(context, ptr, bytes, pool);
-        Ok(ptr)
+        self.own_shared(context, (ptr, bytes), pool, shared)
     }
 
-    fn own_shared(&self, context: Handle<Context>, ptr: CUdeviceptr, bytes: u64, pool: &Arc<Pool>) {
-        pool.add(bytes);
-        self.own(ptr, Owner { context, pool: Some(Arc::clone(pool)), id: ptr });
+    fn own_shared(
+        &self,
+        context: Handle<Context>,
+        (ptr, bytes): (CUdeviceptr, u64),
+        pool: &Arc<Pool>,
+        shared: &SharedPool,
+    ) -> CuResult<CUdeviceptr> {
+        pool.add(bytes).inspect_err(|_| {
+            let _ = shared.free(self, ptr);
+        })?;
+        self.own(ptr, Owner::new(context, Some(Arc::clone(pool))));
+        Ok(ptr)
     }
 
     /// Frees an allocation by its first address.

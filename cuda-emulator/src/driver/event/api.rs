@@ -79,10 +79,11 @@ fn event_record_with_flags(handle: CUevent, stream: CUstream, flags: u32) -> CuR
     }
     let at = Arc::new(OnceLock::new());
     let stamp = Arc::clone(&at);
-    // Held while the record is submitted, so that two threads' records end in the order of their marks.
+    stream.queue.wait_for_room();
+    // Held while the record is appended, so that two threads' records end in the order of their marks.
     let mut last = event.last.lock().unwrap_or_else(PoisonError::into_inner);
     let shared = event.begin_shared();
-    let mark = context.submit(&stream, Vec::new(), move |_, _| {
+    let mark = context.append(&stream, Vec::new(), move |_, _| {
         stamp.get_or_init(Instant::now);
         if let Some((shared, record)) = shared {
             shared.reach(record);

@@ -81,7 +81,7 @@ impl External {
         if !memory.add_host_range(ptr, bytes, RangeKind::External) {
             log::error!("external memory overlaps other memory");
         }
-        context.device.own(ptr, Owner { context: context.handle, pool: None, id: ptr });
+        context.device.own(ptr, Owner::new(context.handle, None));
         Ok(ptr)
     }
 

@@ -17,7 +17,7 @@ use crate::driver::capture;
 use crate::driver::context::Context;
 use crate::driver::event::Event;
 use crate::driver::handle::{Handle, Registry};
-use crate::driver::launch::{KernelWork, RunningGraph, Updatable};
+use crate::driver::launch::{RunningGraph, Updatable, Wanted, next_version};
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::CUstream;
 use crate::driver::stream::queue::Mark;
@@ -63,6 +63,8 @@ pub(super) struct ExecNode {
     pub(super) source: CUgraphNode,
     pub(super) work: Work,
     pub(super) enabled: bool,
+    /// Grows with each change by the host.
+    pub(super) version: u64,
     /// The work of a child graph node.
     pub(super) child: Option<Body>,
     /// The work of the graphs of a conditional node.
@@ -85,7 +87,8 @@ impl Body {
                 _ => Vec::new(),
             };
             let dependencies = node.dependencies.iter().map(|(node, _)| *node).collect();
-            Some(ExecNode { source, work: node.work, enabled: true, child, branches, dependencies })
+            let (work, enabled, version) = (node.work, true, next_version());
+            Some(ExecNode { source, work, enabled, version, child, branches, dependencies })
         };
         let nodes = graph.sorted()?.into_iter().map(make).collect::<Option<_>>()?;
         let references = References::default();
@@ -108,10 +111,10 @@ impl Body {
     }
 
     /// Does something for each node that kernels may change.
-    fn for_updatable(&self, body: &mut impl FnMut(&ExecNode, &Arc<KernelWork>, &Arc<Updatable>)) {
+    pub(super) fn for_updatable(&self, body: &mut impl FnMut(Wanted<'_>, &Arc<Updatable>)) {
         for node in &self.nodes {
-            if let Some((kernel, updatable)) = node.updatable() {
-                body(node, kernel, updatable);
+            if let Some((wanted, updatable)) = node.updatable() {
+                body(wanted, updatable);
             }
             node.child.iter().chain(&node.branches).for_each(|inside| inside.for_updatable(body));
         }
@@ -120,7 +123,7 @@ impl Body {
     /// Returns whether kernels may change any node.
     pub(super) fn is_updatable(&self) -> bool {
         let mut any = false;
-        self.for_updatable(&mut |_, _, _| any = true);
+        self.for_updatable(&mut |_, _| any = true);
         any
     }
 
@@ -151,7 +154,7 @@ impl Body {
                 return Err(error);
             }
             match node.updatable() {
-                Some((kernel, updatable)) => updatable.run(kernel, node.enabled, graph)?,
+                Some((wanted, updatable)) => updatable.run(wanted, graph)?,
                 None => node.work.run(graph)?,
             }
             if let Work::EventRecord(..) = node.work
@@ -199,19 +202,16 @@ impl Body {
 }
 
 impl ExecNode {
-    /// Its kernel, and what kernels change of it, if they may.
-    fn updatable(&self) -> Option<(&Arc<KernelWork>, &Arc<Updatable>)> {
-        match &self.work {
-            Work::Kernel(kernel) => Some((kernel, kernel.updatable.as_ref()?)),
-            _ => None,
-        }
+    /// What the host wants, and what kernels change, if they may.
+    fn updatable(&self) -> Option<(Wanted<'_>, &Arc<Updatable>)> {
+        let Work::Kernel(kernel) = &self.work else { return None };
+        let wanted = Wanted { kernel, enabled: self.enabled, version: self.version };
+        Some((wanted, kernel.updatable.as_ref()?))
     }
 
     /// The host has changed it.
-    pub(super) fn changed(&self) {
-        if let Some((kernel, updatable)) = self.updatable() {
-            updatable.set(kernel, self.enabled);
-        }
+    pub(super) fn changed(&mut self) {
+        self.version = next_version();
     }
 
     fn run_branches(
@@ -274,7 +274,7 @@ impl GraphExec {
     /// Has kernels launch what the host would launch now, and change nodes.
     pub(super) fn upload(&self) {
         let body = self.body();
-        body.for_updatable(&mut |node, kernel, updatable| updatable.upload(kernel, node.enabled));
+        body.for_updatable(&mut |wanted, updatable| updatable.upload(wanted));
         // Others do not keep what they were made of longer than they need.
         if self.is_for_device() {
             *self.uploaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
@@ -365,12 +365,12 @@ pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUr
         return Err(refuse(INVALID_STRUCTURE));
     }
     let (mut taken, mut free) = (Vec::new(), true);
-    body.for_updatable(&mut |_, _, updatable| {
+    body.for_updatable(&mut |_, updatable| {
         free = free && updatable.take();
         taken.extend(free.then(|| Arc::clone(updatable)));
     });
     if !free {
-        taken.iter().for_each(|updatable| updatable.release());
+        taken.iter().for_each(|updatable| updatable.give_back());
         return Err((CUresult::CUDA_ERROR_NOT_SUPPORTED, ERROR, Handle::NULL));
     }
     let handle = if flags & DEVICE_LAUNCH != 0 { Handle::mint_high() } else { Handle::mint() };
@@ -394,8 +394,15 @@ pub(super) fn find(handle: CUgraphExec) -> CuResult<Arc<GraphExec>> {
 /// cuGraphExecDestroy: launches under way go on.
 pub(super) fn destroy(handle: CUgraphExec) -> CuResult<()> {
     let exec = EXECS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    exec.body().for_updatable(&mut |_, _, updatable| updatable.release());
+    exec.body().for_updatable(&mut |_, updatable| updatable.give_back());
     Ok(())
+}
+
+impl Drop for GraphExec {
+    /// It is destroyed, and its launches have ended.
+    fn drop(&mut self) {
+        self.body().for_updatable(&mut |wanted, updatable| updatable.end(wanted.version));
+    }
 }
 
 /// cuGraphLaunch
@@ -409,6 +416,7 @@ pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
     context.flush_printf();
     let mut plan = Plan::default();
     body.plan(&mut plan);
+    stream.queue.wait_for_room();
     let mut last = exec.last.lock().unwrap_or_else(PoisonError::into_inner);
     plan.use_memory(exec.flags & AUTO_FREE_ON_LAUNCH != 0)?;
     plan.waits.extend(last.clone());
@@ -416,7 +424,7 @@ pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
     let stamps: VecDeque<_> = plan.records.iter().map(|(_, stamp)| Arc::clone(stamp)).collect();
     let held = Arc::clone(&exec);
     footprint::begin(&plan.memory, &stream.queue);
-    let mark = context.submit(&stream, plan.waits, move |context, sticky| {
+    let mark = context.append(&stream, plan.waits, move |context, sticky| {
         let mut left = stamps.clone();
         let result =
             if sticky.is_some() { Ok(()) } else { device_launch::run(&held, &body, context, &mut left) };

@@ -77,12 +77,19 @@ fn launch(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
     exec::launch(exec, stream)
 }
 
-/// There is no place to upload to.
+/// There is no place to upload to, but what kernels have changed is as the host wants it then.
 fn upload(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
     let exec = exec::find(exec)?;
-    let (_, stream) = capture::place_work(stream)?;
+    let (context, stream) = capture::place_work(stream)?;
     capture::refuse(&stream)?;
     exec.upload();
+    let body = exec.body();
+    if body.is_updatable() {
+        context.submit_work(&stream, move |_| {
+            body.for_updatable(&mut |wanted, updatable| drop(updatable.settle(wanted)));
+            Ok(())
+        });
+    }
     Ok(())
 }
 

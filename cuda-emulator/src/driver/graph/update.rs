@@ -74,7 +74,7 @@ pub(super) fn merge(old: &Body, new: &Body) -> Result<Body, Refusal> {
         let pairs = old_node.branches.iter().zip(&new_node.branches);
         let branches = pairs.map(|(old, new)| merge(old, new)).collect::<Result<_, _>>()?;
         if let Some(node) = merged.nodes.iter_mut().find(|node| node.source == old_node.source) {
-            node.work = new_node.work.clone();
+            (node.work, node.version) = (new_node.work.clone(), new_node.version);
             node.child = child;
             node.branches = branches;
         }

@@ -19,11 +19,14 @@ use cuda_abi::prototypes::{Parameter, Shape};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use crate::driver::result::{CUresult, CuResult};
+use crate::driver::stream::threads;
 
 /// The first bytes of a handle.
 const MAGIC: [u8; 8] = *b"cudaemu\x01";
 /// The time limit for the other side, so that neither process blocks the other for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Most clients that are served side by side: the last one by the thread that listens.
+const MAX_BUSY: usize = 16;
 /// Most files that a process offers at a time: each is an open file.
 const MAX_OFFERS: usize = 512;
 
@@ -85,11 +88,18 @@ impl Server {
     fn listen(name: Token) -> io::Result<()> {
         let listener = UnixListener::bind_addr(&address(name)?)?;
         thread::Builder::new().name("cuda-ipc".into()).spawn(move || {
+            let busy = Arc::new(());
             for stream in listener.incoming() {
-                // A client that goes away or asks for nonsense is no concern of this process.
-                if let Err(error) = stream.and_then(|stream| answer(&stream)) {
-                    log::debug!("a process that asked for shared memory: {error}");
-                }
+                let own = Arc::clone(&busy);
+                let serve = move || {
+                    // A client that goes away or asks for nonsense is no concern of this process.
+                    if let Err(error) = stream.and_then(|stream| answer(&stream)) {
+                        log::debug!("a process that asked for shared memory: {error}");
+                    }
+                    drop(own);
+                };
+                // Nobody waits for a slow client, unless there are many of them.
+                if Arc::strong_count(&busy) <= MAX_BUSY { threads::run(Box::new(serve)) } else { serve() }
             }
         })?;
         Ok(())
@@ -119,6 +129,16 @@ fn is_own_user(stream: &UnixStream) -> bool {
     }
 }
 
+/// Goes on after signals: system calls with a time limit end with any, and the program may get many.
+fn through_signals<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 fn answer(mut stream: &UnixStream) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -129,7 +149,10 @@ fn answer(mut stream: &UnixStream) -> io::Result<()> {
     stream.read_exact(&mut token)?;
     let found = SERVER.get().and_then(|server| server.as_ref().ok()?.offers().get(&token).cloned());
     match found {
-        Some(file) => stream.send_with_fd(&[1_u8][..], file.as_raw_fd()).map(|_| ()).map_err(io::Error::from),
+        Some(file) => {
+            let send = || stream.send_with_fd(&[1_u8][..], file.as_raw_fd()).map_err(io::Error::from);
+            through_signals(send).map(|_| ())
+        }
         None => stream.write_all(&[0]),
     }
 }
@@ -201,7 +224,8 @@ impl IpcHandle {
     }
 
     fn ask(&self) -> io::Result<File> {
-        let mut stream = UnixStream::connect_addr(&address(self.server)?)?;
+        let address = address(self.server)?;
+        let mut stream = through_signals(|| UnixStream::connect_addr(&address))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         // Another user's process could have taken the name of one that has ended.
@@ -210,7 +234,38 @@ impl IpcHandle {
         }
         stream.write_all(&self.token)?;
         let mut answer = [0_u8; 1];
-        let (_, file): (usize, Option<File>) = stream.recv_with_fd(&mut answer).map_err(io::Error::from)?;
+        let receive = || stream.recv_with_fd(&mut answer).map_err(io::Error::from);
+        let (_, file): (usize, Option<File>) = through_signals(receive)?;
         file.filter(|_| answer == [1]).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn who_asks_does_not_wait_for_a_slow_client() {
+        let file = Arc::new(crate::memory::memory_file(4096).unwrap());
+        let handle = offer(file, 0).unwrap();
+        let slow: Vec<_> =
+            (0..3).map(|_| UnixStream::connect_addr(&address(handle.server).unwrap()).unwrap()).collect();
+        let begin = Instant::now();
+        assert_eq!(handle.fetch().unwrap().metadata().unwrap().len(), 4096);
+        assert!(begin.elapsed() < PATIENCE);
+        drop(slow);
+        withdraw(handle.token);
+    }
+
+    #[test]
+    fn signals_end_no_call() {
+        let mut left = 3;
+        let result = through_signals(|| {
+            left -= 1;
+            if left > 0 { Err(io::ErrorKind::Interrupted.into()) } else { Ok(left) }
+        });
+        assert_eq!(result.unwrap(), 0);
     }
 }

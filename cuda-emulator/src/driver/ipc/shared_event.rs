@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An event that several processes record and wait for: two counters in memory that all of them have mapped.
+//! An event that several processes record and wait for: counters in memory that all of them have mapped.
 
 use std::fs::File;
 use std::io;
@@ -19,16 +19,33 @@ const BYTES: u64 = 4096;
 /// Between two looks at the counters: short at first, then longer.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
 
+/// Records that are told apart. One that is as many records old counts as reached once the next one in its place is.
+const SLOTS: usize = 128;
+
 /// The memory that the processes share. Any of them may write anything here: a value says at most how long to wait.
 #[repr(C)]
 struct Counters {
     /// The number of records of the event.
     recorded: AtomicU64,
-    /// The latest of these records that was reached.
+    /// The records by number, in turn.
+    slots: [Slot; SLOTS],
+}
+
+const _: () = assert!(size_of::<Counters>() as u64 <= BYTES);
+
+/// The latest record in this place. Records end in any order: they are in different streams.
+#[repr(C)]
+struct Slot {
+    /// The latest record here that was reached.
     reached: AtomicU64,
-    /// The process of the latest record, and its PID namespace.
+    /// The record ([`tag`]) and its process, once that is known, and the process's PID namespace.
     recorder: AtomicU64,
     namespace: AtomicU64,
+}
+
+/// The upper half of [`Slot::recorder`].
+fn tag(record: u64) -> u64 {
+    record << 32
 }
 
 /// # Invariants
@@ -99,17 +116,22 @@ impl SharedEvent {
         Ok(handle)
     }
 
+    fn slot(&self, record: u64) -> &Slot {
+        &self.counters().slots[(record % SLOTS as u64) as usize]
+    }
+
     /// The event is being recorded; the number is for [`Self::reach`].
     pub(in crate::driver) fn record(&self) -> u64 {
-        let counters = self.counters();
-        counters.recorder.store(u64::from(std::process::id()), Ordering::Relaxed);
-        counters.namespace.store(namespace(), Ordering::Relaxed);
-        counters.recorded.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
+        let record = self.counters().recorded.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let slot = self.slot(record);
+        slot.namespace.store(namespace(), Ordering::Relaxed);
+        slot.recorder.store(tag(record) | u64::from(std::process::id()), Ordering::Release);
+        record
     }
 
     /// The stream got to a record.
     pub(in crate::driver) fn reach(&self, record: u64) {
-        self.counters().reached.fetch_max(record, Ordering::AcqRel);
+        self.slot(record).reached.fetch_max(record, Ordering::AcqRel);
     }
 
     /// The latest record; 0 for none.
@@ -118,14 +140,16 @@ impl SharedEvent {
     }
 
     pub(in crate::driver) fn is_reached(&self, record: u64) -> bool {
-        self.counters().reached.load(Ordering::Acquire) >= record || self.is_abandoned()
+        self.slot(record).reached.load(Ordering::Acquire) >= record || self.is_abandoned(record)
     }
 
-    /// Returns whether the process of the latest record has ended: its work will never get there.
-    fn is_abandoned(&self) -> bool {
-        let counters = self.counters();
-        let Ok(recorder) = i32::try_from(counters.recorder.load(Ordering::Relaxed)) else { return false };
-        if recorder <= 0 || counters.namespace.load(Ordering::Relaxed) != namespace() {
+    /// Returns whether the process of a record has ended: its work will never get there.
+    fn is_abandoned(&self, record: u64) -> bool {
+        let slot = self.slot(record);
+        // Another record's tag gives no process.
+        let recorder = slot.recorder.load(Ordering::Acquire) ^ tag(record);
+        let Ok(recorder) = i32::try_from(recorder) else { return false };
+        if recorder <= 0 || slot.namespace.load(Ordering::Relaxed) != namespace() {
             return false;
         }
         // Nothing stands there for a process that has ended; what cannot be looked at is taken to be alive.
@@ -172,12 +196,29 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_not_reached_by_a_later_one() {
+        let event = SharedEvent::new().unwrap();
+        let (first, second) = (event.record(), event.record());
+        event.reach(second);
+        assert!(event.is_reached(second) && !event.is_reached(first));
+        event.reach(first);
+        assert!(event.is_reached(first));
+        for _ in 0..SLOTS {
+            event.record();
+        }
+        assert!(event.is_reached(first) && !event.is_reached(event.latest()));
+    }
+
+    #[test]
     fn who_ended_is_not_waited_for() {
         let event = SharedEvent::new().unwrap();
         let record = event.record();
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        event.counters().recorder.store(u64::from(child.id()), Ordering::Relaxed);
+        let recorder = tag(record) | u64::from(child.id());
+        event.slot(record).recorder.store(recorder, Ordering::Relaxed);
+        event.wait(record);
+        assert!(!event.is_reached(event.record()), "this process lives");
         event.wait(record);
     }
 }

@@ -30,7 +30,7 @@ use crate::program::Kernel;
 use config::{ATTRIBUTE_CLUSTER_DIMENSION, ATTRIBUTE_COOPERATIVE, ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE};
 pub(super) use device_runtime::RunningGraph;
 use device_runtime::Runtime;
-pub(super) use updatable::Updatable;
+pub(super) use updatable::{Updatable, Wanted, next_version};
 
 /// CU_LAUNCH_PARAM_END, BUFFER_POINTER, BUFFER_SIZE
 const PARAM_END: usize = 0;

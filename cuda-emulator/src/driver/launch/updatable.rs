@@ -2,7 +2,7 @@
 //! Kernel nodes that kernels change (CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::KernelWork;
@@ -28,6 +28,30 @@ pub(in crate::driver) struct Updatable {
 struct State {
     kernel: Arc<KernelWork>,
     enabled: bool,
+    /// What of the host it began with.
+    version: u64,
+}
+
+/// What the host wants a node of an executable graph to do. It takes effect when the stream gets to the next launch: those
+/// before keep what they have.
+#[derive(Clone, Copy)]
+pub(in crate::driver) struct Wanted<'a> {
+    pub(in crate::driver) kernel: &'a Arc<KernelWork>,
+    pub(in crate::driver) enabled: bool,
+    /// See [`next_version`].
+    pub(in crate::driver) version: u64,
+}
+
+impl Wanted<'_> {
+    fn state(self) -> State {
+        State { kernel: Arc::clone(self.kernel), enabled: self.enabled, version: self.version }
+    }
+}
+
+/// Numbers what the host wants: each change, and each executable graph, has a higher one than those before.
+pub(in crate::driver) fn next_version() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 fn nodes() -> MutexGuard<'static, BTreeMap<u64, Weak<Updatable>>> {
@@ -57,35 +81,39 @@ impl Updatable {
         !self.taken.swap(true, Ordering::AcqRel)
     }
 
-    /// Its executable graph is no more.
-    pub(in crate::driver) fn release(&self) {
-        *self.lock() = None;
+    /// Another executable graph can have it.
+    pub(in crate::driver) fn give_back(&self) {
         self.taken.store(false, Ordering::Release);
     }
 
-    /// Its executable graph is uploaded, in which the host wants the node to do this.
-    pub(in crate::driver) fn upload(&self, kernel: &Arc<KernelWork>, enabled: bool) {
-        self.lock().get_or_insert_with(|| State { kernel: Arc::clone(kernel), enabled });
-    }
-
-    /// The host has changed the node in its executable graph.
-    pub(in crate::driver) fn set(&self, kernel: &Arc<KernelWork>, enabled: bool) {
-        if let Some(state) = self.lock().as_mut() {
-            *state = State { kernel: Arc::clone(kernel), enabled };
+    /// Its executable graph is no more, nor a launch of it; `version` was the last one there.
+    pub(in crate::driver) fn end(&self, version: u64) {
+        let mut state = self.lock();
+        if state.as_ref().is_some_and(|state| state.version <= version) {
+            *state = None;
         }
     }
 
-    /// Runs what the node does now, as a node of `graph`; of one that was destroyed after its launch, what the host wanted.
-    pub(in crate::driver) fn run(
-        &self,
-        kernel: &Arc<KernelWork>,
-        enabled: bool,
-        graph: &dyn RunningGraph,
-    ) -> CuResult<()> {
-        let (kernel, enabled) = match &*self.lock() {
-            Some(state) => (Arc::clone(&state.kernel), state.enabled),
-            None => (Arc::clone(kernel), enabled),
+    /// Its executable graph is being uploaded: kernels can change it from now on.
+    pub(in crate::driver) fn upload(&self, wanted: Wanted<'_>) {
+        self.lock().get_or_insert_with(|| wanted.state());
+    }
+
+    /// A stream got to a launch or an upload: what the node does now, after the host's and the kernels' changes.
+    pub(in crate::driver) fn settle(&self, wanted: Wanted<'_>) -> (Arc<KernelWork>, bool) {
+        let mut state = self.lock();
+        let state = match &mut *state {
+            // A newer executable graph has it.
+            Some(state) if state.version > wanted.version => &mut wanted.state(),
+            Some(state) if state.version == wanted.version => state,
+            state => state.insert(wanted.state()),
         };
+        (Arc::clone(&state.kernel), state.enabled)
+    }
+
+    /// Runs what the node does now, as a node of `graph`.
+    pub(in crate::driver) fn run(&self, wanted: Wanted<'_>, graph: &dyn RunningGraph) -> CuResult<()> {
+        let (kernel, enabled) = self.settle(wanted);
         if enabled { kernel.run(Some(graph)) } else { Ok(()) }
     }
 

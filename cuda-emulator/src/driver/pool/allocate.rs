@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory that streams allocate and free.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::{CUmemoryPool, INVALID, Pool, find, home};
 use crate::driver::context::Context;
@@ -14,21 +14,58 @@ use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::{CUstream, Stream};
 use crate::driver::{capture, graph};
 
-fn allocate_from(context: &Context, pool: Arc<Pool>, bytes: usize) -> CuResult<CUdeviceptr> {
+/// The time without the end of any work after which an allocation gives up. Work may wait for the very thread that
+/// allocates: by a value in memory, a host function, or a kernel that looks at the host's memory.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn allocate_from(
+    context: &Context,
+    stream: &Stream,
+    pool: &Arc<Pool>,
+    bytes: usize,
+) -> CuResult<CUdeviceptr> {
     if bytes == 0 {
         return Ok(0);
     }
-    if pool.shared.is_some() {
-        return context.device.allocate_shared(context.handle, bytes as u64, &pool);
-    }
-    let left = pool.most.saturating_sub(pool.used.load(Ordering::Relaxed));
-    if bytes as u64 > left {
+    let bytes = bytes as u64;
+    // Of the host's memory, whose pools have a greatest size, a free counts at once: there is nothing to wait for.
+    if !pool.has_room(bytes) {
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
     // Memory of the host outlives contexts.
     let owner = if pool.home.is_of_device() { context.handle } else { Handle::NULL };
     // At once: work that uses it is behind this call in the stream, and freed memory is free only when the stream got there.
-    context.device.allocate(owner, bytes as u64, pool.home.range_kind(), Some(pool))
+    let allocate = || match pool.shared {
+        Some(_) => context.device.allocate_shared(context.handle, bytes, pool),
+        None => context.device.allocate(owner, bytes, pool.home.range_kind(), Some(Arc::clone(pool))),
+    };
+    match allocate() {
+        Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => allocate_later(context, stream, allocate),
+        result => result,
+    }
+}
+
+/// Tries again whenever work has ended that was submitted before: frees may be among it, of this stream first, then of others.
+fn allocate_later(
+    context: &Context,
+    stream: &Stream,
+    allocate: impl Fn() -> CuResult<CUdeviceptr>,
+) -> CuResult<CUdeviceptr> {
+    let mut latest = Instant::now() + PATIENCE;
+    for end in [stream.queue.end()].into_iter().chain(context.ends()) {
+        loop {
+            let ended = end.ended();
+            match allocate() {
+                Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {}
+                result => return result,
+            }
+            if !end.wait_past(ended, latest) {
+                break;
+            }
+            latest = Instant::now() + PATIENCE;
+        }
+    }
+    Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
 }
 
 /// In a capturing stream: an allocation node, whose address is known at once.
@@ -51,7 +88,7 @@ fn mem_alloc_async(out: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> CuR
         return Ok(());
     }
     let pool = Arc::clone(&context.device.current_pool.lock().unwrap_or_else(PoisonError::into_inner));
-    out.set(allocate_from(&context, pool, bytes)?);
+    out.set(allocate_from(&context, &stream, &pool, bytes)?);
     Ok(())
 }
 
@@ -76,7 +113,7 @@ fn mem_alloc_from_pool_async(
         out.set(ptr);
         return Ok(());
     }
-    out.set(allocate_from(&context, pool, bytes)?);
+    out.set(allocate_from(&context, &stream, &pool, bytes)?);
     Ok(())
 }
 

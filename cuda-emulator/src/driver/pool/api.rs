@@ -111,7 +111,7 @@ fn pool_set_attribute(handle: CUmemoryPool, attribute: u32, value: *const c_void
             if In::from_raw(value.cast::<u64>()).get()? != 0 {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
-            pool.high.store(pool.used.load(Ordering::Relaxed), Ordering::Relaxed);
+            pool.reset_high();
         }
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
@@ -128,8 +128,8 @@ fn pool_get_attribute(handle: CUmemoryPool, attribute: u32, value: *mut c_void) 
         1..=3 => Out::from_raw(value.cast::<u32>())
             .set(pool.policies[attribute as usize - 1].load(Ordering::Relaxed)),
         RELEASE_THRESHOLD => wide.set(pool.threshold.load(Ordering::Relaxed)),
-        RESERVED_CURRENT | USED_CURRENT => wide.set(pool.used.load(Ordering::Relaxed)),
-        RESERVED_HIGH | USED_HIGH => wide.set(pool.high.load(Ordering::Relaxed)),
+        RESERVED_CURRENT | USED_CURRENT => wide.set(pool.usage().used),
+        RESERVED_HIGH | USED_HIGH => wide.set(pool.usage().high),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
     Ok(())

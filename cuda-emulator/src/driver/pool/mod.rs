@@ -9,8 +9,8 @@ mod share_api;
 pub(super) mod shared;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cuda_abi::{CUmemLocation, CUmemPoolProps};
 
@@ -41,8 +41,7 @@ pub struct Pool {
     pub(super) home: Home,
     /// Most bytes at once.
     most: u64,
-    used: AtomicU64,
-    high: AtomicU64,
+    usage: Mutex<Usage>,
     threshold: AtomicU64,
     /// The three reuse policies: kept, without effect.
     policies: [AtomicU32; 3],
@@ -53,6 +52,15 @@ pub struct Pool {
     peers: Mutex<BTreeSet<CUdevice>>,
     /// True if the host has access, as far as calls tell.
     host: AtomicBool,
+}
+
+/// What is allocated from a pool.
+#[derive(Clone, Copy, Default)]
+struct Usage {
+    /// Bytes now.
+    used: u64,
+    /// Most bytes at once, since the mark was last reset.
+    high: u64,
 }
 
 /// The memory that pool properties ask for.
@@ -123,8 +131,7 @@ impl Pool {
             handle: Handle::mint(),
             home,
             most: u64::MAX,
-            used: AtomicU64::new(0),
-            high: AtomicU64::new(0),
+            usage: Mutex::default(),
             threshold: AtomicU64::new(0),
             policies: [1, 1, 1].map(AtomicU32::new),
             default: true,
@@ -140,15 +147,33 @@ impl Pool {
         self.home.is_managed() || self.home == Home::of_device(ordinal) || given()
     }
 
-    /// Counts an allocation.
-    pub(super) fn add(&self, bytes: u64) {
-        let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.high.fetch_max(used, Ordering::Relaxed);
+    fn usage(&self) -> MutexGuard<'_, Usage> {
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an allocation, unless there would be more than the pool may have at once.
+    pub(super) fn add(&self, bytes: u64) -> CuResult<()> {
+        let mut usage = self.usage();
+        let used = usage.used.checked_add(bytes).filter(|used| *used <= self.most);
+        usage.used = used.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        usage.high = usage.high.max(usage.used);
+        Ok(())
+    }
+
+    /// Returns whether the pool may have so many more bytes at once.
+    fn has_room(&self, bytes: u64) -> bool {
+        bytes <= self.most.saturating_sub(self.usage().used)
     }
 
     /// Counts a free.
     pub(super) fn remove(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.usage().used -= bytes;
+    }
+
+    /// The high water mark begins anew.
+    fn reset_high(&self) {
+        let mut usage = self.usage();
+        usage.high = usage.used;
     }
 
     /// The pool's handle, made known.
@@ -160,4 +185,52 @@ impl Pool {
 
 fn find(handle: CUmemoryPool) -> CuResult<Arc<Pool>> {
     POOLS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    /// Has two threads do something at the same time, many times, and looks at the result each time.
+    fn race(one: impl Fn() + Sync, two: impl Fn() + Sync, check: impl Fn()) {
+        let barrier = Barrier::new(3);
+        let run = |during: &dyn Fn(), after: &dyn Fn()| {
+            for _ in 0..2000 {
+                barrier.wait();
+                during();
+                barrier.wait();
+                after();
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| run(&one, &|| ()));
+            scope.spawn(|| run(&two, &|| ()));
+            run(&|| (), &check);
+        });
+    }
+
+    #[test]
+    fn two_threads_do_not_get_more_than_there_is() {
+        let pool = Pool { most: 100, ..Pool::new(Home::of_device(0)) };
+        let take = || {
+            if pool.add(60).is_ok() {
+                thread::yield_now();
+                pool.remove(60);
+            }
+        };
+        race(take, take, || assert_eq!(pool.usage().high, 60));
+    }
+
+    #[test]
+    fn the_high_water_mark_is_never_below_the_level() {
+        let pool = Pool::new(Home::of_device(0));
+        let check = || {
+            let Usage { used, high } = *pool.usage();
+            assert!(high >= used, "{high} of {used}");
+        };
+        race(|| pool.add(1).unwrap(), || pool.reset_high(), check);
+    }
 }

@@ -6,7 +6,7 @@ mod attributes;
 pub(super) mod mem_op;
 mod mem_op_api;
 pub(super) mod queue;
-mod threads;
+pub(super) mod threads;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -127,22 +127,32 @@ impl Context {
     pub(super) fn submit(
         self: &Arc<Self>,
         stream: &Arc<Stream>,
-        mut after: Vec<Mark>,
+        after: Vec<Mark>,
         job: impl FnOnce(&Context, Option<CUresult>) -> CuResult<()> + Send + 'static,
     ) -> Mark {
         stream.queue.wait_for_room();
+        self.append(stream, after, job)
+    }
+
+    /// The same for a caller that has waited for room: one that holds a lock which others need meanwhile.
+    pub(super) fn append(
+        self: &Arc<Self>,
+        stream: &Arc<Stream>,
+        mut after: Vec<Mark>,
+        job: impl FnOnce(&Context, Option<CUresult>) -> CuResult<()> + Send + 'static,
+    ) -> Mark {
         // Held while the other streams' ends are looked up, so that two submissions agree on who is first.
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         after.extend(self.predecessors(stream));
-        let (context, kept) = (Arc::clone(self), Arc::clone(stream));
+        let context = Arc::clone(self);
         let place = trace::place(self.device.ordinal, self.id, stream.id);
         let job = move || {
             if let Err(error) = trace::at(place, || job(&context, context.sticky())) {
                 context.poison(error);
             }
-            drop(kept);
         };
-        stream.queue.push(after, Box::new(job))
+        // Kept until the job has ended: waits for the whole context find the stream as long.
+        stream.queue.push(after, Box::new(job), Arc::<Stream>::clone(stream))
     }
 
     /// Appends work that a context with a sticky error no longer does.
@@ -186,13 +196,14 @@ impl Context {
         self.sticky().map_or(Ok(()), Err)
     }
 
-    /// Appends work to no stream: it waits for `after` only.
+    /// Appends work to no stream of the program's: it waits for `after` only. Waits for the whole context include it.
     pub(super) fn submit_aside(
         self: &Arc<Self>,
         after: Vec<Mark>,
         job: impl FnOnce(&Context, Option<CUresult>) -> CuResult<()> + Send + 'static,
     ) -> Mark {
         let aside = Arc::new(Stream::new(&Arc::downgrade(self), Handle::mint(), true, 0));
+        self.add_stream(&aside);
         self.submit(&aside, after, job)
     }
 

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ordered queues of work, each served by one thread at a time, many side by side. A stream is one such queue.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::threads;
 
 /// Work that waits in a queue.
 type Job = Box<dyn FnOnce() + Send>;
+/// What a job keeps alive. It is let go when the job counts as ended, not before: who does not find it any more need not wait.
+type Kept = Arc<dyn Any + Send + Sync>;
 
 /// The maximum number of waiting jobs. A thread that pushes more waits, as for a full hardware queue.
 const MAX_WAITING: u64 = 1024;
@@ -26,7 +30,7 @@ struct State {
     pushed: u64,
     /// The number of jobs that have ended.
     ended: u64,
-    waiting: VecDeque<(Vec<Mark>, Job)>,
+    waiting: VecDeque<(Vec<Mark>, Job, Kept)>,
     /// A thread serves the queue.
     served: bool,
 }
@@ -55,6 +59,20 @@ impl Mark {
         );
     }
 
+    /// The number of jobs of its queue that have ended.
+    pub(crate) fn ended(&self) -> u64 {
+        self.queue.lock().ended
+    }
+
+    /// Waits until more than `seen` jobs have ended. False if none of those before this point does any more, or none until
+    /// `latest`.
+    pub(crate) fn wait_past(&self, seen: u64, latest: Instant) -> bool {
+        let left = latest.saturating_duration_since(Instant::now());
+        let waits = |state: &mut State| state.ended <= seen && state.ended < self.count;
+        let waited = self.queue.changed.wait_timeout_while(self.queue.lock(), left, waits);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ended > seen
+    }
+
     /// Returns whether it is a point of this queue.
     pub(crate) fn is_of(&self, queue: &Arc<Queue>) -> bool {
         Arc::ptr_eq(&self.queue, queue)
@@ -78,11 +96,11 @@ impl Queue {
     }
 
     /// Appends a job that starts once `after` is reached as well; returns the point after it.
-    pub(crate) fn push(self: &Arc<Self>, after: Vec<Mark>, job: Job) -> Mark {
+    pub(crate) fn push(self: &Arc<Self>, after: Vec<Mark>, job: Job, kept: Kept) -> Mark {
         let mut state = self.lock();
         state.pushed += 1;
         let mark = Mark { queue: Arc::clone(self), count: state.pushed };
-        state.waiting.push_back((after, job));
+        state.waiting.push_back((after, job, kept));
         self.start_serving(&mut state);
         mark
     }
@@ -110,7 +128,7 @@ impl Queue {
     /// Runs the waiting jobs until none is left.
     fn serve(self: &Arc<Self>) {
         loop {
-            let (after, job) = {
+            let (after, job, kept) = {
                 let mut state = self.lock();
                 match state.waiting.pop_front() {
                     Some(next) => next,
@@ -131,6 +149,7 @@ impl Queue {
             state.ended += 1;
             drop(state);
             self.changed.notify_all();
+            drop(kept);
         }
     }
 }
@@ -154,8 +173,13 @@ impl Drop for Entered {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
 
     use super::*;
+
+    fn push(queue: &Arc<Queue>, after: Vec<Mark>, job: impl FnOnce() + Send + 'static) -> Mark {
+        queue.push(after, Box::new(job), Arc::new(()))
+    }
 
     #[test]
     fn jobs_keep_their_order_within_and_across_queues() {
@@ -169,7 +193,7 @@ mod tests {
                 let expected = round * 2 + index as u32;
                 let job = move || assert_eq!(count.swap(expected + 1, Ordering::SeqCst), expected);
                 let after = marks.last().cloned().into_iter().collect();
-                marks.push(queue.push(after, Box::new(job)));
+                marks.push(push(queue, after, job));
             }
         }
         marks.iter().for_each(Mark::wait);
@@ -182,8 +206,8 @@ mod tests {
         let queue = Arc::new(Queue::default());
         let entered = queue.enter().unwrap();
         assert!(queue.enter().is_none());
-        let mark = queue.push(Vec::new(), Box::new(|| ()));
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        let mark = push(&queue, Vec::new(), || ());
+        std::thread::sleep(Duration::from_millis(5));
         assert!(!mark.reached());
         drop(entered);
         mark.wait();
@@ -195,20 +219,52 @@ mod tests {
         let entered = queue.enter().unwrap();
         for _ in 1..MAX_WAITING {
             queue.wait_for_room();
-            queue.push(Vec::new(), Box::new(|| ()));
+            push(&queue, Vec::new(), || ());
         }
         let other = Arc::clone(&queue);
         let waiting = std::thread::spawn(move || other.wait_for_room());
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
         assert!(!waiting.is_finished());
         drop(entered);
         waiting.join().unwrap();
     }
 
     #[test]
+    fn a_wait_for_the_next_job_ends_with_it_or_without() {
+        let queue = Arc::new(Queue::default());
+        assert!(!queue.end().wait_past(0, Instant::now() + Duration::from_secs(60)), "nothing is under way");
+        let entered = queue.enter().unwrap();
+        let end = push(&queue, Vec::new(), || ());
+        assert!(!end.wait_past(0, Instant::now() + Duration::from_millis(5)), "nothing ends");
+        drop(entered);
+        assert!(end.wait_past(0, Instant::now() + Duration::from_secs(60)));
+        end.wait();
+        assert!(end.wait_past(1, Instant::now()) && !end.wait_past(2, Instant::now()));
+    }
+
+    #[test]
     fn a_panic_does_not_stop_the_queue() {
         let queue = Arc::new(Queue::default());
-        queue.push(Vec::new(), Box::new(|| panic!("expected in this test")));
-        queue.push(Vec::new(), Box::new(|| ())).wait();
+        push(&queue, Vec::new(), || panic!("expected in this test"));
+        push(&queue, Vec::new(), || ()).wait();
+    }
+
+    #[test]
+    fn a_job_has_ended_when_what_it_keeps_is_let_go() {
+        struct Kept(Arc<Queue>, Arc<AtomicU32>);
+        impl Drop for Kept {
+            fn drop(&mut self) {
+                self.1.store(1 + u32::from(self.0.end().reached()), Ordering::SeqCst);
+            }
+        }
+        for panics in [false, true] {
+            let (queue, seen) = (Arc::new(Queue::default()), Arc::new(AtomicU32::new(0)));
+            let kept = Arc::new(Kept(Arc::clone(&queue), Arc::clone(&seen)));
+            queue.push(Vec::new(), Box::new(move || assert!(!panics, "expected in this test")), kept);
+            while seen.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(seen.load(Ordering::SeqCst), 2);
+        }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The threads that serve streams: as many as there are streams at work, since each may wait for another. They end after
-//! a while without work.
+//! The threads that serve streams, and processes that ask for shared memory: as many as there are at work, since each may
+//! wait for another. They end after a while without work.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
