@@ -41,7 +41,7 @@ fn signatures(files: &[(PathBuf, String)]) -> String {
         .filter(|(_, function)| !function.is_form())
         .filter_map(|(library, function)| match &function.body {
             // The worker makes an object by calls of its own.
-            Body::Forward(call) if !call.facts.makes => Some((library, function.name.as_str(), call)),
+            Body::Forward(call) if !call.facts.makes => Some((library, function.name.as_str(), &**call)),
             _ => None,
         })
         .collect();
@@ -132,7 +132,8 @@ fn long_forms(library: &Library, is_written: &dyn Fn(&str) -> bool) -> (String, 
 /// `None`: the functions differ in more than the width of numbers.
 fn long_form(long: &Function, short: &Function, not_supported: i32) -> Option<String> {
     let call = |function: &Function| -> Option<Vec<Kind>> {
-        let Body::Forward(Call { parameters, .. }) = &function.body else { return None };
+        let Body::Forward(call) = &function.body else { return None };
+        let Call { parameters, .. } = &**call;
         Some(parameters.iter().map(|parameter| parameter.kind.clone()).collect())
     };
     let (long_kinds, short_kinds) = (call(long)?, call(short)?);

@@ -110,10 +110,8 @@ impl Arguments<'_> {
     pub unsafe fn write(&self, slots: &[u64], block: &mut Vec<u8>, key: &mut Key) -> Result<(), BadSize> {
         block.clear();
         block.extend(slots.iter().flat_map(|slot| slot.to_le_bytes()));
-        for (index, &address) in self.given.iter().enumerate() {
-            if !self.call.direction(index).is_some_and(|direction| direction.reads()) {
-                continue;
-            }
+        for &index in &self.call.roles.reads {
+            let address = self.given.get(index).copied().ok_or(BadSize)?;
             let bytes = self.call.memory_bytes(self.library, index, slots)?;
             let start = block.len();
             if start + padded(bytes) > MAX_BYTES {
@@ -194,10 +192,8 @@ impl Arguments<'_> {
     pub unsafe fn read(&self, slots: &[u64], block: &[u8], succeeded: bool) -> Result<(), BadSize> {
         let mut rest = block.get(cuda_library_rows::block::SLOT..).ok_or(BadSize)?;
         let mut written = Slots::from_elem(0, self.given.len());
-        for (index, &address) in self.given.iter().enumerate() {
-            if !self.call.direction(index).is_some_and(|direction| direction.writes()) {
-                continue;
-            }
+        for &index in &self.call.roles.writes {
+            let address = self.given.get(index).copied().ok_or(BadSize)?;
             let bytes = self.call.memory_bytes(self.library, index, slots)?;
             let (data, later) = rest.split_at_checked(padded(bytes)).ok_or(BadSize)?;
             rest = later;

@@ -2,11 +2,11 @@
 
 //! Handles that the program has, and what this side must know of them.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use cuda_library_rows::Facts;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// Numbers look like addresses of 16 aligned bytes, because programs check that.
@@ -99,7 +99,7 @@ pub enum Step {
 
 /// Handles of a library that are not as new ones.
 #[derive(Debug)]
-pub struct Handles(RwLock<Option<HashMap<u64, Record>>>);
+pub struct Handles(RwLock<Option<FxHashMap<u64, Record>>>);
 
 impl Handles {
     /// No handles.

@@ -4,17 +4,17 @@
 //! are told at once. So a call waits the first time that its numbers are used (sizes, types, layouts; which addresses are
 //! null), and is posted afterwards: the library has accepted these, and addresses it does not look at.
 
-use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
 
 use cuda_library_rows::{Call, Kind};
+use rustc_hash::FxHashSet;
 
 /// Combinations that are remembered; then all are forgotten.
 const MAX_KNOWN: usize = 1 << 14;
 
 /// Combinations that a library has accepted.
 #[derive(Debug)]
-pub struct Proven(RwLock<Option<HashSet<u64>>>);
+pub struct Proven(RwLock<Option<FxHashSet<u64>>>);
 
 impl Proven {
     /// None.

@@ -136,18 +136,7 @@ impl Call {
 
     /// Returns the direction of the memory that the parameter of that index points to.
     pub fn direction(&self, index: usize) -> Option<Direction> {
-        match &self.parameters[index].kind {
-            Kind::Host(Host { direction, .. }) | Kind::Scalar { direction, .. } => Some(*direction),
-            Kind::Scaling
-            | Kind::Text
-            | Kind::Described { .. }
-            | Kind::DescribedScalar { .. }
-            | Kind::Placed { .. }
-            | Kind::Arrays { .. }
-            | Kind::Structure(_) => Some(Direction::In),
-            Kind::Table(_) | Kind::Allocated { .. } => Some(Direction::Out),
-            _ => None,
-        }
+        self.parameters[index].kind.direction()
     }
 
     /// Bytes of the answers, given all slots.
@@ -155,10 +144,8 @@ impl Call {
     /// Errors: as [`Self::memory_bytes`].
     pub fn answer_bytes(&self, library: &Library, slots: &[u64]) -> Result<usize, BadSize> {
         let mut bytes = SLOT;
-        for index in 0..self.parameters.len() {
-            if self.direction(index).is_some_and(Direction::writes) {
-                bytes += padded(self.memory_bytes(library, index, slots)?);
-            }
+        for index in &self.roles.writes {
+            bytes += padded(self.memory_bytes(library, *index, slots)?);
         }
         if bytes <= MAX_BYTES { Ok(bytes) } else { Err(BadSize) }
     }

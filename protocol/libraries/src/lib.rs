@@ -14,10 +14,12 @@ pub mod expression;
 pub mod generate;
 mod numbers;
 pub mod parse;
+mod roles;
 mod row;
 
 use std::sync::LazyLock;
 
+pub use roles::Roles;
 pub use row::{
     Answer, Body, Call, Check, Direction, Element, Facts, Function, HandleKind, Host, Kind, Library, Note,
     Notes, Number, Parameter, Scratch, ScratchBytes, Statuses,

@@ -65,12 +65,14 @@
 
 mod facts;
 mod kinds;
+mod roles;
 mod text;
 
 use crate::attributes;
 use crate::{Answer, Body, Call, Function, HandleKind, Kind, Library, Number, Parameter, Statuses};
 use facts::is_of_notes;
 use kinds::Kinds;
+use roles::roles;
 use text::{closing, count, is_name, is_name_or_form, number, split};
 
 /// A line that cannot be read.
@@ -119,7 +121,7 @@ fn digest(text: &str) -> u64 {
 
 fn read(library: &mut Library, line: &str) -> Result<(), String> {
     if let Some((name, rest)) = line.split_once('(').filter(|(name, _)| is_name_or_form(name)) {
-        let body = Body::Forward(call(library, rest)?);
+        let body = Body::Forward(Box::new(call(library, rest)?));
         library.functions.push(Function { name: name.to_owned(), body });
         return Ok(());
     }
@@ -246,7 +248,8 @@ fn call(library: &mut Library, text: &str) -> Result<Call, String> {
             }
         }
     }
-    Ok(Call { parameters, answer, facts, notes })
+    let roles = roles(&parameters, answer, &facts, &notes);
+    Ok(Call { parameters, answer, facts, notes, roles })
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ fn a_row_is_read() {
             .expect("valid");
     let Body::Forward(call) = function.body else { panic!("{function:?}") };
     assert_eq!(function.name, "gemm");
-    assert!(call.facts.wait && call.answers());
+    assert!(call.facts.wait && call.roles.answers);
     assert_eq!(call.parameters[0].kind, Kind::Handle { kind: 0, nullable: false });
     let element = Element::ByCompute { compute: 5, data: 6 };
     assert_eq!(call.parameters[2].kind, Kind::Scalar { direction: Direction::In, element, count: None });
@@ -108,7 +108,7 @@ fn notes_are_read() {
     };
     let note = Note { handle: 2, note: 0 };
     assert_eq!(call(0).notes.takes, [(note, Expression::Parameter(1))]);
-    assert!(call(0).answers() && !call(2).answers(), "calls that change notes are waited for");
+    assert!(call(0).roles.answers && !call(2).roles.answers, "calls that change notes are waited for");
     assert_eq!(call(0).notes.changed().collect::<Vec<_>>(), [note; 2]);
     assert_eq!(call(2).notes.needs, [(Note { handle: 3, note: 0 }, Expression::Parameter(1))]);
     let Kind::Scratch(Scratch { owner: Some(3), bytes: ScratchBytes::Counted(_) }) =

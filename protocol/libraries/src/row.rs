@@ -4,6 +4,7 @@
 
 use crate::attributes::Descriptor;
 use crate::expression::Expression;
+use crate::roles::Roles;
 
 /// A library of NVIDIA's.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ impl Function {
 #[derive(Debug)]
 pub enum Body {
     /// Its arguments cross, and the host's library executes it.
-    Forward(Call),
+    Forward(Box<Call>),
     /// It answers `not_supported`, for this reason.
     Refuse(String),
     /// It is written by hand.
@@ -117,6 +118,8 @@ pub struct Call {
     pub facts: Facts,
     /// Numbers that are remembered of handles.
     pub notes: Notes,
+    /// What follows from all of these.
+    pub roles: Roles,
 }
 
 /// A parameter.
@@ -354,6 +357,24 @@ pub enum Direction {
     InOut,
 }
 
+impl Kind {
+    /// Returns the direction of the memory that a parameter of this kind points to.
+    pub fn direction(&self) -> Option<Direction> {
+        match self {
+            Self::Host(Host { direction, .. }) | Self::Scalar { direction, .. } => Some(*direction),
+            Self::Scaling
+            | Self::Text
+            | Self::Described { .. }
+            | Self::DescribedScalar { .. }
+            | Self::Placed { .. }
+            | Self::Arrays { .. }
+            | Self::Structure(_) => Some(Direction::In),
+            Self::Table(_) | Self::Allocated { .. } => Some(Direction::Out),
+            _ => None,
+        }
+    }
+}
+
 impl Direction {
     /// The library reads it.
     pub fn reads(self) -> bool {
@@ -437,18 +458,4 @@ pub struct Facts {
     pub finds: Option<usize>,
     /// The library makes code of the program's a part of its own, which may then print text.
     pub links_code: bool,
-}
-
-impl Call {
-    /// Returns whether the call leaves something in host memory that the program reads: then it has to be waited for.
-    pub fn answers(&self) -> bool {
-        let kinds = self.parameters.iter().map(|parameter| &parameter.kind);
-        let writes = kinds.filter(|kind| match kind {
-            Kind::Host(host) => host.direction.writes(),
-            Kind::Table(_) | Kind::Allocated { .. } => true,
-            _ => false,
-        });
-        let changes = self.notes.changed().next().is_some();
-        self.facts.wait || changes || self.answer != Answer::Status || writes.count() > 0
-    }
 }

@@ -110,7 +110,7 @@ pub fn call(library_name: &str, function: &str, slots: &[u64], data: &[u64]) -> 
 /// The functions that cross, with their numbers.
 fn forwarded(rows: &Library) -> impl Iterator<Item = (u32, &str, &Call)> {
     rows.functions.iter().enumerate().filter_map(|(index, function)| match &function.body {
-        Body::Forward(call) => Some((index as u32, function.name.as_str(), call)),
+        Body::Forward(call) => Some((index as u32, function.name.as_str(), &**call)),
         _ => None,
     })
 }

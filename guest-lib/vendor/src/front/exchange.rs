@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 
 use cuda_library_rows::block::{MAX_TEXT, SLOT, padded};
-use cuda_library_rows::{Answer, Body, Call, Direction, Element, Host, Kind, Note};
+use cuda_library_rows::{Answer, Body, Call, Element, Host, Kind, Note};
 
 use super::{Failure, Front, Opened};
 use crate::answers::text;
@@ -60,21 +60,24 @@ impl<'a> Exchange<'a> {
         call: &'static Call,
         given: &'a [u64],
     ) -> Self {
-        Self { front, opened, function, call, given, handle: handle_of(call, given) }
+        let handle = call.roles.handle.and_then(|index| given.get(index)).copied().unwrap_or(0);
+        Self { front, opened, function, call, given, handle }
     }
 
     /// Executes the call and writes its results. Returns the function's value.
     pub(super) fn run(&self) -> Result<u64, Failure> {
-        if let Some(place) = out_stream(self.call, self.given) {
+        let roles = &self.call.roles;
+        if let Some(place) = roles.out_stream {
+            let place = self.given_at(place);
             self.write(place, self.front.handles.state(self.handle).stream)?;
             return Ok(self.success());
         }
         let Some(state) = self.state()? else { return Ok(self.success()) };
         let mut prepared = self.prepare(state)?;
-        if let Some(place) = table_place(self.call, self.given)
+        if let Some(place) = roles.table
             && let Some(table) = self.front.table(prepared.key)
         {
-            self.write(place, table)?;
+            self.write(self.given_at(place), table)?;
             return Ok(self.success());
         }
         let waits = self.waits(&prepared);
@@ -128,11 +131,10 @@ impl<'a> Exchange<'a> {
 
     /// Encodes the arguments.
     fn prepare(&self, state: State) -> Result<Prepared, Failure> {
-        // A function makes one handle at most.
-        let made = self.call.parameters.iter().zip(self.given).find_map(|(parameter, &place)| {
-            let Kind::New(kind) = parameter.kind else { return None };
+        let made = self.call.roles.new.map(|(index, kind)| {
             let is_int = self.opened.library.handles[kind].is_int;
-            Some(Made { place, is_int, handle: self.front.mint.next(self.opened.number, is_int) })
+            let handle = self.front.mint.next(self.opened.number, is_int);
+            Made { place: self.given_at(index), is_int, handle }
         });
         // The library would not know that the program has no place for it.
         if made.as_ref().is_some_and(|made| made.place == 0) {
@@ -142,7 +144,7 @@ impl<'a> Exchange<'a> {
         let handle = made.as_ref().map_or(0, |made| made.handle);
         // SAFETY: by the type's invariant.
         let slots = unsafe {
-            let noted = |note: Note| self.front.handles.note(self.handle_at(note.handle), note.note);
+            let noted = |note: Note| self.front.handles.note(self.given_at(note.handle), note.note);
             arguments.slots(state.device_scalars, |_| handle, noted)
         };
         let answer_bytes = self.call.answer_bytes(self.opened.library, &slots)?;
@@ -157,7 +159,7 @@ impl<'a> Exchange<'a> {
     /// Returns whether the program needs the worker's answer before it goes on.
     fn waits(&self, prepared: &Prepared) -> bool {
         let in_doubt = self.call.facts.wait_unless.is_some_and(|birth| birth != prepared.state.birth);
-        self.call.answers()
+        self.call.roles.answers
             || prepared.answer_bytes > SLOT
             || in_doubt
             || !self.front.proven.contains(prepared.key)
@@ -178,10 +180,11 @@ impl<'a> Exchange<'a> {
             (true, _) => prepared.answer_bytes,
         };
         answers.resize(room, 0);
+        let stream = self.call.roles.stream.and_then(|index| prepared.slots.get(index)).copied();
         bridge::call(&bridge::Arguments {
             library: self.opened.number,
             function: self.function as u32,
-            stream: stream_of(self.call, &prepared.slots).unwrap_or(prepared.state.stream),
+            stream: stream.unwrap_or(prepared.state.stream),
             input: input.as_ptr(),
             input_bytes: input.len(),
             output: answers.as_mut_ptr(),
@@ -194,9 +197,9 @@ impl<'a> Exchange<'a> {
     /// Remembers that an equal call succeeds, and its answers if they stay the same.
     fn learn(&self, prepared: &Prepared, kept: bool) {
         self.front.proven.add(prepared.key);
-        if let Some(place) = table_place(self.call, self.given)
+        if let Some(place) = self.call.roles.table
             // SAFETY: by the type's invariant; the answers have filled it.
-            && let Some(table) = unsafe { (place as *const u64).as_ref() }
+            && let Some(table) = unsafe { (self.given_at(place) as *const u64).as_ref() }
         {
             self.front.keep_table(prepared.key, *table);
         }
@@ -220,10 +223,8 @@ impl<'a> Exchange<'a> {
                 front.handles.change(made.handle, |state| state.birth = birth);
             }
         }
-        for (parameter, &handle) in self.call.parameters.iter().zip(self.given) {
-            if let Kind::End(_) = parameter.kind {
-                front.handles.forget(handle);
-            }
+        for index in &self.call.roles.ends {
+            front.handles.forget(self.given_at(*index));
         }
         let second = self.given.get(1).copied().unwrap_or(0);
         if facts.pointer_mode {
@@ -238,7 +239,7 @@ impl<'a> Exchange<'a> {
     fn take_notes(&self, prepared: &Prepared, succeeded: bool) {
         let handles = &self.front.handles;
         for Note { handle, note } in self.call.notes.changed() {
-            handles.set_note(self.handle_at(handle), note, None);
+            handles.set_note(self.given_at(handle), note, None);
         }
         let value = |index: usize| {
             let known = self.call.integer(index, &prepared.slots);
@@ -246,7 +247,7 @@ impl<'a> Exchange<'a> {
         };
         for (Note { handle, note }, expression) in self.call.notes.takes.iter().filter(|_| succeeded) {
             let value = expression.value(&value).and_then(|value| i64::try_from(value).ok());
-            handles.set_note(self.handle_at(*handle), *note, value);
+            handles.set_note(self.given_at(*handle), *note, value);
         }
     }
 
@@ -257,16 +258,16 @@ impl<'a> Exchange<'a> {
         else {
             return None;
         };
-        let before = (0..index).filter(|index| self.call.direction(*index).is_some_and(Direction::writes));
-        let bytes = before.map(|index| {
-            self.call.memory_bytes(self.opened.library, index, &prepared.slots).map(padded).ok()
+        let before = self.call.roles.writes.iter().filter(|before| **before < index);
+        let bytes = before.map(|before| {
+            self.call.memory_bytes(self.opened.library, *before, &prepared.slots).map(padded).ok()
         });
         let start = bytes.sum::<Option<usize>>()? + SLOT;
         number.integer(first_word(prepared.blocks.answers.get(start..)?))
     }
 
-    /// The handle among the arguments at that index.
-    fn handle_at(&self, index: usize) -> u64 {
+    /// The argument at that index.
+    fn given_at(&self, index: usize) -> u64 {
         self.given.get(index).copied().unwrap_or(0)
     }
 
@@ -355,32 +356,4 @@ fn text_of(length: u64, answers: &[u8]) -> Result<u64, Failure> {
     let Some(bytes) = length.checked_sub(1) else { return Ok(0) };
     let found = answers.get(SLOT..).and_then(|rest| rest.get(..usize::try_from(bytes).ok()?));
     Ok(text(found.ok_or(Failure::BadSize)?).as_ptr() as u64)
-}
-
-/// The first handle among the arguments; 0 for none.
-fn handle_of(call: &Call, slots: &[u64]) -> u64 {
-    let first = call
-        .parameters
-        .iter()
-        .position(|parameter| matches!(parameter.kind, Kind::Handle { .. } | Kind::End(_)));
-    first.and_then(|index| slots.get(index)).copied().unwrap_or(0)
-}
-
-/// The stream among the arguments as they cross.
-fn stream_of(call: &Call, slots: &[u64]) -> Option<u64> {
-    let is_stream = |kind: &Kind| matches!(kind, Kind::Stream | Kind::InStream);
-    let index = call.parameters.iter().position(|parameter| is_stream(&parameter.kind))?;
-    slots.get(index).copied()
-}
-
-/// The place for the handle's stream among the arguments.
-fn out_stream(call: &Call, slots: &[u64]) -> Option<u64> {
-    let index = call.parameters.iter().position(|parameter| parameter.kind == Kind::OutStream)?;
-    slots.get(index).copied()
-}
-
-/// The place for a table's address among the arguments.
-fn table_place(call: &Call, slots: &[u64]) -> Option<u64> {
-    let index = call.parameters.iter().position(|parameter| matches!(parameter.kind, Kind::Table(_)))?;
-    slots.get(index).copied()
 }

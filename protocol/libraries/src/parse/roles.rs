@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! What follows from the parameters and facts of a row.
+
+use crate::{Answer, Direction, Facts, Kind, Notes, Parameter, Roles};
+
+/// Finds the roles in the calls of one function.
+pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &Notes) -> Roles {
+    let all = |is: &dyn Fn(&Kind) -> bool| -> Vec<usize> {
+        let indices = parameters.iter().enumerate();
+        indices.filter(|(_, parameter)| is(&parameter.kind)).map(|(index, _)| index).collect()
+    };
+    let first = |is: &dyn Fn(&Kind) -> bool| all(is).first().copied();
+    let new = parameters.iter().enumerate().find_map(|(index, parameter)| match parameter.kind {
+        Kind::New(kind) => Some((index, kind)),
+        _ => None,
+    });
+    let written = |kind: &Kind| match kind {
+        Kind::Host(host) => host.direction.writes(),
+        Kind::Table(_) | Kind::Allocated { .. } => true,
+        _ => false,
+    };
+    let changes = notes.changed().next().is_some();
+    Roles {
+        handle: first(&|kind| matches!(kind, Kind::Handle { .. } | Kind::End(_))),
+        stream: first(&|kind| matches!(kind, Kind::Stream | Kind::InStream)),
+        out_stream: first(&|kind| *kind == Kind::OutStream),
+        table: first(&|kind| matches!(kind, Kind::Table(_))),
+        new,
+        ends: all(&|kind| matches!(kind, Kind::End(_))),
+        reads: all(&|kind| kind.direction().is_some_and(Direction::reads)),
+        writes: all(&|kind| kind.direction().is_some_and(Direction::writes)),
+        answers: facts.wait || changes || answer != Answer::Status || first(&written).is_some(),
+    }
+}

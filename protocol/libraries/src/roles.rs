@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
+
+//! The parts that parameters play in each call of a function: found once, so that no call has to look for them.
+
+/// Indices of the parameters that play a part.
+#[derive(Clone, Debug, Default)]
+pub struct Roles {
+    /// The first handle, whose state the call depends on.
+    pub handle: Option<usize>,
+    /// The stream, if it crosses.
+    pub stream: Option<usize>,
+    /// The place for the stream of the handle.
+    pub out_stream: Option<usize>,
+    /// The place for the address of a table.
+    pub table: Option<usize>,
+    /// The place for the handle that the call makes, and the handle's kind. A function makes one at most.
+    pub new: Option<(usize, usize)>,
+    /// Handles that the call ends.
+    pub ends: Vec<usize>,
+    /// Memory that the library reads.
+    pub reads: Vec<usize>,
+    /// Memory that the library writes.
+    pub writes: Vec<usize>,
+    /// The call leaves something in host memory that the program reads, or its result matters at once: it has to be waited for.
+    pub answers: bool,
+}
