@@ -11,6 +11,7 @@ pub mod copy;
 pub mod host;
 pub mod managed;
 pub mod moving;
+pub mod own_copies;
 pub mod place;
 pub mod pointer;
 pub mod set;
@@ -26,6 +27,7 @@ use crate::memory::advice::Advice;
 use crate::memory::moving::Movings;
 use crate::memory::table::cache::Cache;
 use crate::memory::table::claims::Claims;
+use crate::memory::table::copy_streams::CopyStreams;
 use crate::memory::table::pinned::Pinned;
 use crate::memory::table::ranges::{DeviceRange, HostKind, HostRange, Ranges};
 use crate::memory::table::ready::Ahead;
@@ -58,6 +60,8 @@ pub struct Memory {
     pub shadows: Shadows,
     /// Managed memory that moves to the GPU and back.
     pub moving: Movings,
+    /// The streams in which managed memory is copied.
+    pub copy_streams: CopyStreams,
     /// Short managed memory.
     pub slabs: Slabs<Pinned>,
     /// Pinned memory that lies ready.
@@ -153,7 +157,7 @@ impl Driver {
         self.memory.cache.forget_context(context);
         self.memory.ahead.forget_context(context);
         self.memory.stagings.forget_context(context);
-        self.memory.moving.forget_context(context);
+        self.memory.copy_streams.forget_context(context);
         self.memory.ranges.remove_device_where(|range| range.context == context);
         self.host_pools.forget_context(self, context);
         self.orphan_host_maps(context);

@@ -4,6 +4,7 @@
 
 pub mod cache;
 pub mod claims;
+pub mod copy_streams;
 pub mod pinned;
 pub mod ranges;
 pub mod ready;
