@@ -8,6 +8,7 @@ pub mod alloc;
 pub mod attach;
 pub mod boxes;
 pub mod copy;
+pub mod freed;
 pub mod host;
 pub mod managed;
 pub mod moving;
@@ -17,6 +18,8 @@ pub mod pointer;
 pub mod set;
 pub mod shadow;
 pub mod table;
+
+use std::sync::Arc;
 
 use virtio_cuda_client::CudaError;
 use virtio_cuda_ring::Outstanding;
@@ -28,6 +31,7 @@ use crate::memory::moving::Movings;
 use crate::memory::table::cache::Cache;
 use crate::memory::table::claims::Claims;
 use crate::memory::table::copy_streams::CopyStreams;
+use crate::memory::table::freed::FreedList;
 use crate::memory::table::pinned::Pinned;
 use crate::memory::table::ranges::{DeviceRange, HostKind, HostRange, Ranges};
 use crate::memory::table::ready::Ahead;
@@ -64,6 +68,8 @@ pub struct Memory {
     pub copy_streams: CopyStreams,
     /// Short managed memory.
     pub slabs: Slabs<Pinned>,
+    /// Freed memory that work may still use.
+    pub freed: FreedList<Arc<HostRange>>,
     /// Pinned memory that lies ready.
     pub spares: Spares<Pinned>,
     /// The programs' advice for managed memory.
@@ -165,6 +171,9 @@ impl Driver {
             |range: &HostRange| range.context == context && range.kind != HostKind::ManagedVariable;
         for range in self.memory.ranges.take_host_where(of_context) {
             self.detach(&range);
+        }
+        for freed in self.memory.freed.forget_context(context) {
+            self.detach(&freed.range);
         }
         for spare in self.memory.spares.forget_context(context) {
             self.detach_pages(spare.pages, &spare.pinned);
