@@ -188,9 +188,9 @@ fn launch_with_attributes(
 ) -> Result<(), CudaError> {
     let Attributes { count, mut bytes, device_node } = attributes;
     append_parameters(api, function, values, extra, &mut bytes)?;
-    let _sent = api.before_work(Uses::Anything)?;
-    let mut call = api.in_context()?.input(&bytes);
     let (function, stream) = (FunctionId(function), api.stream(stream));
+    let _sent = api.before_work(Uses::Anything, stream)?;
+    let mut call = api.in_context()?.input(&bytes);
     match device_node {
         None => calls::cuLaunchKernelEx(&mut call, function, stream, shape, count)?,
         Some(out) => out.set(calls::launch_updatable(&mut call, function, stream, shape, count)?)?,
@@ -233,7 +233,7 @@ pub fn launch(
     extra: Option<In<usize>>,
 ) -> Result<(), CudaError> {
     let send = |block: Block<'_>, proven: Option<&ProvenShapes>| {
-        let _sent = api.before_work(Uses::Anything)?;
+        let _sent = api.before_work(Uses::Anything, api.stream(stream))?;
         let mut call = block.put_into(api.in_context()?);
         let post = api.may_post(stream) && proven.is_some_and(|proven| proven.contains(shape));
         call = call.posted_if(post);

@@ -39,19 +39,6 @@ impl Api {
         Ok(())
     }
 
-    /// Waits for the current context's work, before host memory that it may use goes. Returns false if it must not: the wait
-    /// would end a capture. Then the driver waits, when it unregisters the memory.
-    ///
-    /// Errors: those of the work.
-    pub fn wait_for_work(&self) -> Result<bool, CudaError> {
-        let Ok(mut call) = self.in_context() else { return Ok(true) };
-        let waited = self.wait_unless_capturing(&mut call)?;
-        if waited {
-            self.synchronized();
-        }
-        Ok(waited)
-    }
-
     /// Waits for the work of the context of `call`, unless a stream captures, which the wait would end. Returns whether it has
     /// waited.
     ///

@@ -86,7 +86,7 @@ entry_points! {
             }
             requests.push(bytes);
         }
-        let _sent = api.before_work(Uses::Anything)?;
+        let _sent = api.before_work(Uses::Anything, api.stream(hStream))?;
         for bytes in &requests {
             let mut call = api.in_context_of(hStream)?.input(bytes);
             calls::cuMemMapArrayAsync(&mut call, api.stream(hStream))?;

@@ -136,7 +136,7 @@ entry_points! {
 
     /// Executes a graph in stream order.
     call cuGraphLaunch / cuGraphLaunch_ptsz (api, hGraphExec: u64, hStream: u64) {
-        let _sent = api.before_work(Uses::Anything)?;
+        let _sent = api.before_work(Uses::Anything, api.stream(hStream))?;
         let mut call = api.in_context_of(hStream)?;
         let kept = &api.driver.kept;
         call = call.posted_if(api.may_post(hStream) && kept.is_proven(hGraphExec, current()));

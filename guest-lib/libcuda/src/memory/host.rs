@@ -31,6 +31,7 @@ pub fn allocate_managed(api: Api, bytes: usize, flags: u32) -> Result<u64, CudaE
         return Err(CudaError::INVALID_VALUE);
     }
     let context = api.context()?.0;
+    api.take_back_freed();
     let (memory, length) = (&api.driver.memory, bytes as u64);
     let moving = if memory.moving.wants(length) { api.allocate_moving(length) } else { None };
     let start = match &moving {
@@ -110,15 +111,20 @@ fn take_spare(api: Api, context: u64, bytes: u64) -> Option<(UserMemory, Attache
     Some((spare.pages, Attached { device_address: spare.device_address, pinned: spare.pinned }))
 }
 
-/// Frees memory of [`allocate`]. The GPU's work on it is over first, as CUDA promises.
+/// Frees memory of [`allocate`] and [`allocate_managed`]. The GPU's work on it is over before it is used again.
 pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
     if api.driver.memory.ranges.host(address).is_none_or(|range| range.start != address || range.kind != kind)
     {
         return Err(CudaError::INVALID_VALUE);
     }
-    let nothing_to_wait_for = api.may_post(0) && !is_broken() && api.is_idle();
+    let nothing_freed = api.driver.memory.freed.is_empty();
+    let nothing_to_wait_for = nothing_freed && api.may_post(0) && !is_broken() && api.is_idle();
     let is_unused = nothing_to_wait_for || api.wait_for_work()?;
     let range = api.driver.memory.ranges.take_host(address, kind).ok_or(CudaError::INVALID_VALUE)?;
+    if range.pinned.is_empty() {
+        api.take_back(range, is_unused);
+        return Ok(());
+    }
     if kind != HostKind::Allocated || !is_unused {
         api.driver.detach(&range);
         return Ok(());

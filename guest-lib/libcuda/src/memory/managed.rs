@@ -151,9 +151,7 @@ fn advise(
 fn prefetch(api: Api, address: u64, count: usize, location: CUmemLocation) -> Result<(), CudaError> {
     let memory = &api.driver.memory;
     memory.advice.say(address, count as u64, |page| page.prefetched = Some(location));
-    let Some(moving) = memory.moving.at(address).filter(|_| !api.driver.captures.any()) else {
-        return Ok(());
-    };
+    let Some(moving) = memory.moving.at(address) else { return Ok(()) };
     if location.kind == LOCATION_DEVICE {
         api.send_managed(Uses::Memory([(address, count as u64), (0, 0)])).map(drop)
     } else {

@@ -8,14 +8,18 @@ pub mod alloc;
 pub mod attach;
 pub mod boxes;
 pub mod copy;
+pub mod freed;
 pub mod host;
 pub mod managed;
 pub mod moving;
+pub mod own_copies;
 pub mod place;
 pub mod pointer;
 pub mod set;
 pub mod shadow;
 pub mod table;
+
+use std::sync::Arc;
 
 use virtio_cuda_client::CudaError;
 use virtio_cuda_ring::Outstanding;
@@ -26,6 +30,8 @@ use crate::memory::advice::Advice;
 use crate::memory::moving::Movings;
 use crate::memory::table::cache::Cache;
 use crate::memory::table::claims::Claims;
+use crate::memory::table::copy_streams::CopyStreams;
+use crate::memory::table::freed::FreedList;
 use crate::memory::table::pinned::Pinned;
 use crate::memory::table::ranges::{DeviceRange, HostKind, HostRange, Ranges};
 use crate::memory::table::ready::Ahead;
@@ -58,8 +64,12 @@ pub struct Memory {
     pub shadows: Shadows,
     /// Managed memory that moves to the GPU and back.
     pub moving: Movings,
+    /// The streams in which managed memory is copied.
+    pub copy_streams: CopyStreams,
     /// Short managed memory.
     pub slabs: Slabs<Pinned>,
+    /// Freed memory that work may still use.
+    pub freed: FreedList<Arc<HostRange>>,
     /// Pinned memory that lies ready.
     pub spares: Spares<Pinned>,
     /// The programs' advice for managed memory.
@@ -153,7 +163,7 @@ impl Driver {
         self.memory.cache.forget_context(context);
         self.memory.ahead.forget_context(context);
         self.memory.stagings.forget_context(context);
-        self.memory.moving.forget_context(context);
+        self.memory.copy_streams.forget_context(context);
         self.memory.ranges.remove_device_where(|range| range.context == context);
         self.host_pools.forget_context(self, context);
         self.orphan_host_maps(context);
@@ -161,6 +171,9 @@ impl Driver {
             |range: &HostRange| range.context == context && range.kind != HostKind::ManagedVariable;
         for range in self.memory.ranges.take_host_where(of_context) {
             self.detach(&range);
+        }
+        for freed in self.memory.freed.forget_context(context) {
+            self.detach(&freed.range);
         }
         for spare in self.memory.spares.forget_context(context) {
             self.detach_pages(spare.pages, &spare.pinned);

@@ -67,10 +67,10 @@ fn set(
         return Ok(());
     }
     let all = (dst, bytes.map_or(u64::MAX, |bytes| bytes as u64));
-    let _sent = api.before_work(Uses::Memory([all, (0, 0)]))?;
+    let order = stream.map_or(api.default_stream(), |stream| api.stream(stream));
+    let _sent = api.before_work(Uses::Memory([all, (0, 0)]), order)?;
     let place = api.device_place(dst);
     let address = place.device().ok_or(CudaError::INVALID_VALUE)?;
-    let order = stream.map_or(api.default_stream(), |stream| api.stream(stream));
     let shared = matches!(place, Place::Pinned { .. });
     if shared && api.driver.memory.ranges.host(dst).is_some_and(|range| !api.is_reached(&range)) {
         return Err(CudaError::INVALID_VALUE);

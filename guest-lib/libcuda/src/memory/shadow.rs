@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use virtio_cuda_client::protocol::{ContextId, DevicePtr};
+use virtio_cuda_client::protocol::{DevicePtr, StreamId};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
@@ -28,11 +28,12 @@ impl Shadow {
     /// Fetches the GPU's side. Of the program's, `newer` stays.
     fn fetch(&mut self, api: Api, context: u64, newer: Option<Newer>) -> Result<(), CudaError> {
         let chunk = api.driver.session.limits().copy_bytes;
-        for (index, piece) in self.equal.chunks_mut(chunk).enumerate() {
-            let address = DevicePtr(self.device + (index * chunk) as u64);
-            let call = api.driver.session.call().context(ContextId(context));
-            calls::cuMemcpyDtoH_v2(&mut call.output(piece), address)?;
-        }
+        api.with_copy_stream(context, |stream| {
+            self.equal.chunks_mut(chunk).enumerate().try_for_each(|(index, piece)| {
+                let address = DevicePtr(self.device + (index * chunk) as u64);
+                calls::cuMemcpyDtoHAsync_v2(&mut api.in_context()?.output(piece), address, stream)
+            })
+        })?;
         self.show(newer);
         Ok(())
     }
@@ -44,11 +45,15 @@ impl Shadow {
         let mut now = vec![0; changed.len()];
         self.read(first, &mut now);
         let chunk = api.driver.session.limits().copy_bytes;
-        for (index, piece) in now.chunks(chunk).enumerate() {
-            let address = DevicePtr(self.device + (first + index * chunk) as u64);
-            let call = api.driver.session.call().context(ContextId(context));
-            calls::cuMemcpyHtoD_v2(&mut call.input(piece), address)?;
-        }
+        api.with_copy_stream(context, |stream| {
+            for (index, piece) in now.chunks(chunk).enumerate() {
+                let address = DevicePtr(self.device + (first + index * chunk) as u64);
+                let mut call = api.in_context()?.input(piece).posted();
+                calls::cuMemcpyHtoDAsync_v2(&mut call, address, stream)?;
+            }
+            // The work may go to any stream. The wait also tells an error of the posted calls.
+            api.wait_for_stream(stream)
+        })?;
         self.equal[changed].copy_from_slice(&now);
         Ok(())
     }
@@ -100,12 +105,16 @@ impl Memory {
 }
 
 impl Api {
-    /// To be called before work is queued that could look at managed memory. What it answers is kept until the work is
-    /// queued.
-    pub fn before_work(&self, uses: Uses) -> Result<Sent, CudaError> {
-        let shadows = &self.driver.memory.shadows;
-        // A capture only notes the work; what is sent then would break it.
-        if shadows.any.load(Ordering::Acquire) && !self.driver.captures.any() {
+    /// To be called before work is queued in `stream` that could look at managed memory. What it answers is kept until the
+    /// work is queued.
+    pub fn before_work(&self, uses: Uses, stream: StreamId) -> Result<Sent, CudaError> {
+        let Memory { shadows, moving, .. } = &self.driver.memory;
+        let any = shadows.any.load(Ordering::Acquire);
+        // A capture only notes the work, which looks later.
+        if (any || moving.any_to_send()) && self.captures(stream) {
+            return Ok(Sent::default());
+        }
+        if any {
             let context = self.context()?.0;
             for shadow in shadows.list().iter_mut() {
                 shadow.send(*self, context)?;
@@ -138,7 +147,8 @@ impl Api {
         for shadow in shadows.list().iter_mut() {
             // The program may have changed it after an earlier wait.
             let newer = shadow.newer();
-            if let Err(error) = shadow.fetch(*self, current(), newer) {
+            let fetched = self.context().and_then(|context| shadow.fetch(*self, context.0, newer));
+            if let Err(error) = fetched {
                 // The context is broken: the program learns that from its next call.
                 log::debug!("Fetching a __managed__ variable: {error}");
                 return;

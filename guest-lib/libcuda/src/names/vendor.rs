@@ -123,7 +123,7 @@ pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUr
         // Managed memory is the GPU's while work is being queued.
         let mut own = Bounce::of(api, call);
         let (input, output) = own.ends(call);
-        let sent = api.before_work(Uses::Anything)?;
+        let sent = api.before_work(Uses::Anything, api.stream(call.stream))?;
         // SAFETY: both ends are buffers of `own`, which outlive the call, or the memory that the caller of this function
         // promises to be readable and writable.
         let mut row = unsafe { api.in_context()?.input_at(input).output_at(output) };

@@ -109,7 +109,7 @@ fn run(api: Api, stream: u64, operations: &[CUstreamBatchMemOpParams], flags: u3
     for operation in operations {
         put(&on_wire(operation, api)?, &mut bytes)?;
     }
-    let _sent = api.before_work(Uses::Anything)?;
+    let _sent = api.before_work(Uses::Anything, api.stream(stream))?;
     let mut call = api.in_context_of(stream)?.input(&bytes);
     calls::cuStreamBatchMemOp_v2(&mut call, api.stream(stream), flags)?;
     api.work_queued();

@@ -121,17 +121,14 @@ impl BoxCopy {
         {
             return api.copy(dst.place, src.place, self.size.width as usize, timing);
         }
-        let stream = match timing {
-            Timing::Wait => api.default_stream(),
-            Timing::Stream(stream) => stream,
-        };
+        let stream = api.stream_of(timing);
         if timing != Timing::Wait
             && (self.dst.is_pageable() || self.src.is_pageable())
             && api.captures(stream)
         {
             return api.capture_copy(self.dst.in_graph(), self.src.in_graph(), self.size, stream);
         }
-        let _sent = api.before_work(Uses::Anything)?;
+        let _sent = api.before_work(Uses::Anything, stream)?;
         let by_gpu = match (self.dst, self.src) {
             (End::Memory(dst), End::Memory(src)) => {
                 MemoryCopy { dst, src, size: self.size }.run(api, stream)?

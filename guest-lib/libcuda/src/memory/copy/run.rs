@@ -31,7 +31,8 @@ impl Facts for Api {
     }
 
     fn can_keep(&self, transfer: Transfer) -> bool {
-        cached::can_keep(*self, transfer.host())
+        // To register pages beside a capture in global mode is refused, and ends the capture.
+        !self.driver.captures.any() && cached::can_keep(*self, transfer.host())
     }
 
     fn threads(&self) -> [usize; 2] {
@@ -51,6 +52,14 @@ impl Api {
     /// Waits for the default stream, where a copy of host memory has to come after the GPU's work.
     pub fn wait_for_stream(&self, stream: StreamId) -> Result<(), CudaError> {
         calls::cuStreamSynchronize(&mut self.in_context()?, stream)
+    }
+
+    /// The stream of a copy.
+    pub fn stream_of(&self, timing: Timing) -> StreamId {
+        match timing {
+            Timing::Wait => self.default_stream(),
+            Timing::Stream(stream) => stream,
+        }
     }
 
     /// Copies `bytes` bytes.
@@ -93,7 +102,7 @@ impl Api {
             return self.capture_copy(NodeEnd::row(dst, size), NodeEnd::row(src, size), size, stream);
         }
         let uses = [dst, src].map(|place| (place.device().unwrap_or(0), bytes as u64));
-        let _sent = self.before_work(Uses::Memory(uses))?;
+        let _sent = self.before_work(Uses::Memory(uses), self.stream_of(timing))?;
         self.copy_at_once(dst, src, bytes, timing)?;
         let moves = || dst.device().is_some_and(|device| self.driver.memory.moving.at(device).is_some());
         if dst.host().is_some() || moves() {
@@ -118,10 +127,7 @@ impl Api {
         bytes: usize,
         timing: Timing,
     ) -> Result<(), CudaError> {
-        let (stream, waits) = match timing {
-            Timing::Wait => (self.default_stream(), true),
-            Timing::Stream(stream) => (stream, false),
-        };
+        let (stream, waits) = (self.stream_of(timing), timing == Timing::Wait);
         let copy = LinearCopy { dst, src, bytes, stream, waits };
         let first = plan(&copy, None, self);
         if carry_out(*self, &copy, &first)? { Ok(()) } else { carry_out_next(*self, &copy, first) }

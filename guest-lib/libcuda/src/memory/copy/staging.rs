@@ -158,13 +158,18 @@ impl Stagings {
 
     /// Gives a staging up, after an error: what is under way in it is not known.
     pub fn give_up(&self, api: Api, staging: Staging) {
-        if let Ok(mut call) = api.in_context() {
-            // Whatever it says, nothing is under way afterwards, or the context is broken.
-            let _ = calls::cuCtxSynchronize(&mut call);
-        }
-        if let Some(pool) = self.pools().get_mut(&(staging.context, staging.size)) {
+        // Unless it is refused, nothing is under way afterwards, or the context is broken.
+        let waited = api.in_context().and_then(|mut call| api.wait_unless_capturing(&mut call));
+        let mut pools = self.pools();
+        if let Some(pool) = pools.get_mut(&(staging.context, staging.size)) {
+            if waited == Ok(false) {
+                pool.given_up.push(staging);
+                return;
+            }
             pool.made = pool.made.saturating_sub(1);
         }
+        // Unpinned without the lock.
+        drop(pools);
         drop(staging);
     }
 }

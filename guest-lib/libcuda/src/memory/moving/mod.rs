@@ -15,11 +15,11 @@ pub mod pages;
 pub mod placed;
 pub mod transfer;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-use virtio_cuda_client::protocol::{AllocationId, StreamId};
+use virtio_cuda_client::protocol::AllocationId;
 use virtio_cuda_ring::Outstanding;
 
 use crate::memory::moving::blocks::Blocks;
@@ -43,7 +43,7 @@ pub enum Uses {
 
 /// Managed memory that moves is the GPU's while this lives: to be kept until the work that uses it is queued.
 #[must_use]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sent(#[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'static, ()>>);
 
 /// Such an allocation.
@@ -84,8 +84,6 @@ pub struct Movings {
     gate: RwLock<()>,
     /// True while a thread that fetches waits for the gate: others do not begin to queue work.
     gate_is_wanted: AtomicBool,
-    /// For each context: the stream of the copies.
-    streams: Mutex<HashMap<u64, StreamId>>,
     /// `None`: this process cannot be told of touches.
     means: OnceLock<Option<Means>>,
 }
@@ -119,6 +117,11 @@ impl Movings {
         self.any.load(Ordering::Acquire)
     }
 
+    /// Returns whether some of it is to be sent before work that may use it.
+    pub fn any_to_send(&self) -> bool {
+        self.any() && !self.to_send.is_none()
+    }
+
     /// The allocation that holds `address`.
     pub fn at(&self, address: u64) -> Option<Arc<Moving>> {
         if !self.any() {
@@ -143,11 +146,6 @@ impl Movings {
         table.insert(moving.address, moving);
         self.to_send.begin();
         self.any.store(true, Ordering::Release);
-    }
-
-    /// Forgets the stream of a context that is gone.
-    pub fn forget_context(&self, context: u64) {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner).remove(&context);
     }
 
     fn remove(&self, moving: &Moving) {

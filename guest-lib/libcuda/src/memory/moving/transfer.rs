@@ -8,22 +8,15 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use virtio_cuda_client::protocol::{ContextId, StreamId};
-use virtio_cuda_client::touched::NON_BLOCKING_STREAM;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::CudaError;
 
-use crate::context::table::{pop, push};
 use crate::entry::Api;
-use crate::handles::mint;
 use crate::memory::copy::plan::Timing;
 use crate::memory::moving::blocks::{BLOCK_BYTES, Owner};
 use crate::memory::moving::pages::Pages;
 use crate::memory::moving::{Moving, Sent, State, Uses};
 use crate::memory::place::Place;
-use crate::stream::table::Stream;
 
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: u32 = 1;
 /// Between looks at the gate.
 const LOOK: Duration = Duration::from_micros(20);
 
@@ -38,14 +31,13 @@ impl Api {
     pub fn send_managed(self, uses: Uses) -> Result<Sent, CudaError> {
         let movings = &self.driver.memory.moving;
         if !movings.any() {
-            return Ok(Sent(None));
+            return Ok(Sent::default());
         }
         while movings.gate_is_wanted.load(Ordering::Acquire) {
             thread::sleep(LOOK);
         }
         let gate = movings.gate.read().unwrap_or_else(PoisonError::into_inner);
-        // A capture only notes the work; what is sent then would break it.
-        if movings.to_send.is_none() || self.driver.captures.any() {
+        if movings.to_send.is_none() {
             return Ok(Sent(Some(gate)));
         }
         let sending = movings.sending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +136,7 @@ impl Api {
         copied
     }
 
-    /// Copies runs of blocks to the pages or the device memory of their new owner, in a stream of their own.
+    /// Copies runs of blocks to the pages or the device memory of their new owner.
     fn copy_runs<'a>(
         self,
         moving: &Moving,
@@ -156,8 +148,7 @@ impl Api {
         if runs.peek().is_none() {
             return Ok(());
         }
-        push(moving.context);
-        let copied = self.copies_stream(moving.context).and_then(|stream| {
+        self.with_copy_stream(moving.context, |stream| {
             for run in runs {
                 let bytes = bytes_of(run);
                 let alias = pages.alias(bytes.clone());
@@ -167,22 +158,6 @@ impl Api {
                 self.copy_at_once(dst, src, alias.bytes, Timing::Stream(stream))?;
             }
             self.wait_for_stream(stream)
-        });
-        pop();
-        copied
-    }
-
-    /// The stream of a context for these copies, which waits for no other work.
-    fn copies_stream(self, context: u64) -> Result<StreamId, CudaError> {
-        let mut streams = self.driver.memory.moving.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stream) = streams.get(&context) {
-            return Ok(*stream);
-        }
-        let stream = StreamId(mint() | NON_BLOCKING_STREAM);
-        let mut call = self.driver.session.call().context(ContextId(context));
-        calls::cuStreamCreateWithPriority(&mut call, stream, NON_BLOCKING, 0)?;
-        self.driver.streams.add(stream.0, Stream { context, flags: NON_BLOCKING });
-        streams.insert(context, stream);
-        Ok(stream)
+        })
     }
 }

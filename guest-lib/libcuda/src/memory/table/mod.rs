@@ -4,6 +4,8 @@
 
 pub mod cache;
 pub mod claims;
+pub mod copy_streams;
+pub mod freed;
 pub mod pinned;
 pub mod ranges;
 pub mod ready;

@@ -148,6 +148,8 @@ pub struct Stagings(Mutex<HashMap<(u64, Size), Pool>>);
 #[derive(Debug, Default)]
 pub(in crate::memory) struct Pool {
     pub(in crate::memory) idle: Vec<Staging>,
+    /// Those that are out of use until their context ends: work beside a capture, which was not waited for, may use them.
+    pub(in crate::memory) given_up: Vec<Staging>,
     pub(in crate::memory) made: usize,
     /// There was no memory for one.
     pub(in crate::memory) refused: bool,

@@ -11,7 +11,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::ffi::HostPtr;
-use crate::memory::table::ranges::HostRange;
+use crate::memory::table::ranges::{HostKind, HostRange};
 use crate::pool::default_pool;
 use crate::pool::host_pool::mark::Mark;
 use crate::pool::host_pool::space::StreamKey;
@@ -86,14 +86,25 @@ pub fn allocate(api: Api, pool: &Arc<HostPool>, bytes: u64, stream: u64) -> Resu
         };
     }
     check_captures(api)?;
-    if bytes == 0 { Ok(Some(0)) } else { pool.allocate(api, bytes, key).map(Some) }
+    if bytes == 0 {
+        return Ok(Some(0));
+    }
+    match pool.allocate(api, bytes, key) {
+        Err(CudaError::OUT_OF_MEMORY) if api.take_back_freed() => pool.allocate(api, bytes, key).map(Some),
+        allocated => allocated.map(Some),
+    }
+}
+
+/// The kind of an allocation that begins at `address`.
+fn kind_of(api: Api, address: u64) -> Result<HostKind, CudaError> {
+    let range = api.driver.memory.ranges.host(address).filter(|range| range.start == address);
+    range.map(|range| range.kind).ok_or(CudaError::INVALID_VALUE)
 }
 
 /// Takes an allocation that begins at `address` out of the table of addresses.
 fn take(api: Api, address: u64) -> Result<(Arc<HostRange>, Arc<HostPool>), CudaError> {
-    let ranges = &api.driver.memory.ranges;
-    let kind = ranges.host(address).filter(|range| range.start == address).map(|range| range.kind);
-    let range = kind.and_then(|kind| ranges.take_host(address, kind)).ok_or(CudaError::INVALID_VALUE)?;
+    let kind = kind_of(api, address)?;
+    let range = api.driver.memory.ranges.take_host(address, kind).ok_or(CudaError::INVALID_VALUE)?;
     let pool = range.pool.clone().ok_or(CudaError::UNKNOWN)?;
     Ok((range, pool))
 }
@@ -124,14 +135,11 @@ pub fn free_in_order(api: Api, address: u64, stream: u64) -> Result<(), CudaErro
 /// `cuMemFree` of memory from a pool of this library.
 pub fn free(api: Api, address: u64) -> Result<(), CudaError> {
     check_captures(api)?;
-    let (range, pool) = take(api, address)?;
-    // Its pages may go: work that still uses them ends first. Nothing else waits for it, so beside a capture the driver is asked, which
-    // ends the capture.
-    if !api.wait_for_work()? {
-        calls::cuCtxSynchronize(&mut api.in_context()?)?;
-    }
-    pool.free_now(api, &range);
-    api.synchronized();
+    // Without effect where the wait fails or there is nothing to free.
+    kind_of(api, address)?;
+    let is_unused = api.wait_for_work()?;
+    let (range, _) = take(api, address)?;
+    api.take_back(range, is_unused);
     Ok(())
 }
 

@@ -194,7 +194,7 @@ impl HostPool {
     }
 
     /// Takes an allocation back that nothing uses any more.
-    fn free_now(&self, api: Api, range: &HostRange) {
+    pub fn free_now(&self, api: Api, range: &HostRange) {
         let mut state = self.lock();
         state.used.sub(range.bytes);
         state.space.free(place_of(range));

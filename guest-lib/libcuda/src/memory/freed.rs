@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Takes memory back that the program has freed, where no call of the driver waits for the work that uses it: parts of longer
+//! memory, and managed memory that moves.
+
+use std::sync::Arc;
+
+use virtio_cuda_client::CudaError;
+
+use crate::entry::Api;
+use crate::memory::table::freed::Freed;
+use crate::memory::table::ranges::HostRange;
+
+impl Api {
+    /// Takes an allocation back that is out of the table of addresses: at once, or if work may still use it, after a wait.
+    pub fn take_back(&self, range: Arc<HostRange>, is_unused: bool) {
+        if !is_unused {
+            let used_in = self.context().map_or(0, |context| context.0);
+            self.driver.memory.freed.add([Freed { used_in, context: range.context, range }]);
+            return;
+        }
+        match &range.pool {
+            Some(pool) => pool.free_now(*self, &range),
+            None => self.driver.detach(&range),
+        }
+    }
+
+    /// To be called before memory is allocated: takes back what was freed beside captures that are over. Returns whether there could
+    /// be any.
+    pub fn take_back_freed(&self) -> bool {
+        // An error of the work is told to the program by its own next wait.
+        !self.driver.memory.freed.is_empty() && self.wait_for_work().unwrap_or(false)
+    }
+
+    /// Waits for the current context's work, before host memory that it may use goes. Returns false if it must not: the wait
+    /// would end a capture. Then the driver waits when it unregisters the memory; other memory is for [`Self::take_back`].
+    ///
+    /// Errors: those of the work.
+    pub fn wait_for_work(&self) -> Result<bool, CudaError> {
+        let (Ok(mut call), Ok(context)) = (self.in_context(), self.context()) else { return Ok(true) };
+        let list = &self.driver.memory.freed;
+        let freed = list.take(context.0);
+        let waited = self.wait_unless_capturing(&mut call);
+        if waited != Ok(true) {
+            list.add(freed);
+            return waited;
+        }
+        self.synchronized();
+        for Freed { range, .. } in freed {
+            self.take_back(range, true);
+        }
+        waited
+    }
+}
