@@ -167,3 +167,17 @@ fn mistakes_are_named_with_their_line() {
         assert_eq!(one(row).unwrap_err(), Error { line: 5, what: what.to_owned() }, "{row}");
     }
 }
+
+#[test]
+fn roles_are_those_of_the_parameters() {
+    let row = "f(h: Handle, n: i32, a: in i32[n], b: inout f32[n], c: out f64, s: stream, text: string)";
+    let Body::Forward(call) = one(row).expect("valid").body else { panic!() };
+    let roles = &call.roles;
+    assert_eq!((roles.handle, roles.stream, roles.out_stream, roles.new), (Some(0), Some(5), None, None));
+    assert_eq!(
+        (&roles.reads[..], &roles.writes[..], &roles.changes[..]),
+        (&[2, 3, 6][..], &[3, 4][..], &[3][..])
+    );
+    assert_eq!((&roles.memory[..], &roles.handles[..]), (&[2, 3, 4, 6][..], &[0][..]));
+    assert!(roles.answers && roles.ends.is_empty());
+}

@@ -15,12 +15,24 @@ pub struct Roles {
     pub table: Option<usize>,
     /// The place for the handle that the call makes, and the handle's kind. A function makes one at most.
     pub new: Option<(usize, usize)>,
+    /// Handles that the call uses.
+    pub handles: Vec<usize>,
     /// Handles that the call ends.
     pub ends: Vec<usize>,
+    /// What the library finds in host memory, or leaves there.
+    pub memory: Vec<usize>,
     /// Memory that the library reads.
     pub reads: Vec<usize>,
     /// Memory that the library writes.
     pub writes: Vec<usize>,
+    /// Memory that the library reads and then writes.
+    pub changes: Vec<usize>,
+    /// Memory whose contents are checked ([`crate::Check`]).
+    pub checked: Vec<usize>,
+    /// Memory that the library allocates.
+    pub allocated: Vec<usize>,
+    /// Numbers that are remembered of a handle.
+    pub noted: Vec<usize>,
     /// The call leaves something in host memory that the program reads, or its result matters at once: it has to be waited for.
     pub answers: bool,
 }

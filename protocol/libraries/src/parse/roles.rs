@@ -27,9 +27,15 @@ pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &No
         out_stream: first(&|kind| *kind == Kind::OutStream),
         table: first(&|kind| matches!(kind, Kind::Table(_))),
         new,
+        handles: all(&|kind| matches!(kind, Kind::Handle { .. })),
         ends: all(&|kind| matches!(kind, Kind::End(_))),
+        memory: all(&|kind| kind.direction().is_some() || matches!(kind, Kind::New(_) | Kind::InStream)),
         reads: all(&|kind| kind.direction().is_some_and(Direction::reads)),
         writes: all(&|kind| kind.direction().is_some_and(Direction::writes)),
+        changes: all(&|kind| kind.direction() == Some(Direction::InOut)),
+        checked: all(&|kind| matches!(kind, Kind::Host(host) if host.check.is_some())),
+        allocated: all(&|kind| matches!(kind, Kind::Allocated { .. })),
+        noted: all(&|kind| matches!(kind, Kind::Noted(_))),
         answers: facts.wait || changes || answer != Answer::Status || first(&written).is_some(),
     }
 }

@@ -12,7 +12,7 @@ mod rules;
 use std::sync::Arc;
 
 use cuda_library_rows::block::{MAX_BYTES, PRESENT, SLOT, attribute_type_handle, described, padded};
-use cuda_library_rows::{Answer, Body, Call, Direction, Element, Host, Kind, Parameter};
+use cuda_library_rows::{Answer, Body, Call, Element, Host, Kind};
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::StreamId;
 
@@ -96,7 +96,8 @@ impl<'a> Attempt<'a> {
         let slots: Slots =
             heads.as_chunks::<SLOT>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
         let rows = self.loaded.rows;
-        let mut memory = Memory::of(rows, self.call, &slots)?;
+        let mut memory = Memory::default();
+        memory.lay_out(rows, self.call, &slots)?;
         // Bounds what the answers take, before anything runs.
         self.call.answer_bytes(rows, &slots)?;
         let described_objects = self.fill(data, &slots, &mut memory)?;
@@ -169,27 +170,25 @@ impl<'a> Attempt<'a> {
     /// Errors: `CUDA_ERROR_INVALID_VALUE` if the pieces do not take exactly all of `data`, or differ from what their slots say.
     fn fill<'d>(&self, data: &'d [u8], slots: &[u64], memory: &mut Memory) -> Result<Contents<'d>, Refusal> {
         let (mut rest, mut described_objects) = (data, Contents::new());
-        for index in 0..slots.len() {
-            if self.call.direction(index).is_some_and(Direction::reads) {
-                let bytes = self.call.memory_bytes(self.loaded.rows, index, slots)?;
-                let (piece, later) = rest.split_at_checked(padded(bytes)).ok_or(CudaError::INVALID_VALUE)?;
-                match self.call.parameters[index].kind {
-                    Kind::Described { .. } if bytes == 0 => {}
-                    Kind::Described { kind, .. } => {
-                        let contents = &piece[..bytes];
-                        if slots[index] != described(self.loaded.rows, kind, contents) {
-                            return Err(CudaError::INVALID_VALUE.into());
-                        }
-                        if self.loaded.rows.descriptors[kind].is_object {
-                            described_objects.push((index, kind, contents));
-                        } else {
-                            describe(self.loaded, kind, contents, memory.piece(index))?;
-                        }
+        for &index in &self.call.roles.reads {
+            let bytes = self.call.memory_bytes(self.loaded.rows, index, slots)?;
+            let (piece, later) = rest.split_at_checked(padded(bytes)).ok_or(CudaError::INVALID_VALUE)?;
+            match self.call.parameters[index].kind {
+                Kind::Described { .. } if bytes == 0 => {}
+                Kind::Described { kind, .. } => {
+                    let contents = &piece[..bytes];
+                    if slots[index] != described(self.loaded.rows, kind, contents) {
+                        return Err(CudaError::INVALID_VALUE.into());
                     }
-                    _ => memory.piece(index)[..bytes].copy_from_slice(&piece[..bytes]),
+                    if self.loaded.rows.descriptors[kind].is_object {
+                        described_objects.push((index, kind, contents));
+                    } else {
+                        describe(self.loaded, kind, contents, memory.piece(index))?;
+                    }
                 }
-                rest = later;
+                _ => memory.piece(index)[..bytes].copy_from_slice(&piece[..bytes]),
             }
+            rest = later;
         }
         if !rest.is_empty() {
             return Err(CudaError::INVALID_VALUE.into());
@@ -202,8 +201,7 @@ impl<'a> Attempt<'a> {
         if !self.cx.session.watches_work() {
             return;
         }
-        let is_stream = |parameter: &Parameter| matches!(parameter.kind, Kind::Stream | Kind::InStream);
-        let stream = match self.call.parameters.iter().position(is_stream) {
+        let stream = match self.call.roles.stream {
             Some(at) if !self.call.facts.stream_of => self.cx.resolve(StreamId(slots[at])).ok(),
             Some(_) => None,
             None => first.and_then(|first| locked.iter().find(|(key, _)| key == first)).map(|(_, state)| {
@@ -222,21 +220,18 @@ impl<'a> Attempt<'a> {
 
     /// The handles that the call uses.
     fn named(&self, slots: &[u64]) -> Named {
-        let kinds = self.call.parameters.iter().zip(slots);
-        kinds
-            .filter_map(|(parameter, &slot)| match parameter.kind {
-                Kind::Handle { kind, .. } => Some((kind, slot)),
-                _ => None,
-            })
-            .collect()
+        let name = |&index: &usize| match self.call.parameters[index].kind {
+            Kind::Handle { kind, .. } => Some((kind, slots[index])),
+            _ => None,
+        };
+        self.call.roles.handles.iter().filter_map(name).collect()
     }
 
     /// The contents of host memory that holds handles, by parameter.
     fn originals(&self, slots: &[u64], memory: &mut Memory) -> Originals {
         let mut originals = Originals::new();
-        for (index, parameter) in self.call.parameters.iter().enumerate() {
-            if let Kind::Host(host) = &parameter.kind
-                && host.direction == Direction::InOut
+        for &index in &self.call.roles.changes {
+            if let Kind::Host(host) = &self.call.parameters[index].kind
                 && self.handles_in(host, slots).is_some()
             {
                 originals.push((index, memory.piece(index).to_vec()));

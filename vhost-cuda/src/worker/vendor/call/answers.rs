@@ -27,62 +27,59 @@ impl Attempt<'_> {
             return Ok(answers);
         }
         answers.extend(value.to_le_bytes());
-        for index in 0..slots.len() {
-            if self.call.direction(index).is_some_and(Direction::writes) {
-                let bytes = self.call.memory_bytes(self.loaded.rows, index, slots)?;
-                let start = answers.len();
-                append_zeros(&mut answers, padded(bytes));
-                let place = &mut answers[start..start + bytes];
-                match &self.call.parameters[index].kind {
-                    Kind::Allocated { element, count, .. } => {
-                        let start = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
-                        if start != 0 && self.loaded.rows.statuses.is_good(value as i32) {
-                            let count = count.map(|count| self.written(count, memory));
-                            let count = count.map(|count| Number::I32.integer(count.unwrap_or_default()));
-                            let has = |count: i128| usize::try_from(count).ok()?.checked_mul(element.bytes());
-                            let wanted = count.map_or(Some(bytes), |count| count.and_then(has));
-                            let place = wanted.and_then(|wanted| place.get_mut(..wanted));
-                            let place =
-                                place.ok_or(Refusal::Status(self.loaded.rows.statuses.internal_error))?;
-                            // SAFETY: a call that has succeeded gave the address of memory of malloc's, which has as many elements
-                            // as it says, and which is not freed before the answers are put together.
-                            place.copy_from_slice(unsafe {
-                                std::slice::from_raw_parts(start as *const u8, place.len())
-                            });
-                        }
+        for &index in &self.call.roles.writes {
+            let bytes = self.call.memory_bytes(self.loaded.rows, index, slots)?;
+            let start = answers.len();
+            append_zeros(&mut answers, padded(bytes));
+            let place = &mut answers[start..start + bytes];
+            match &self.call.parameters[index].kind {
+                Kind::Allocated { element, count, .. } => {
+                    let start = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
+                    if start != 0 && self.loaded.rows.statuses.is_good(value as i32) {
+                        let count = count.map(|count| self.written(count, memory));
+                        let count = count.map(|count| Number::I32.integer(count.unwrap_or_default()));
+                        let has = |count: i128| usize::try_from(count).ok()?.checked_mul(element.bytes());
+                        let wanted = count.map_or(Some(bytes), |count| count.and_then(has));
+                        let place = wanted.and_then(|wanted| place.get_mut(..wanted));
+                        let place = place.ok_or(Refusal::Status(self.loaded.rows.statuses.internal_error))?;
+                        // SAFETY: a call that has succeeded gave the address of memory of malloc's, which has as many elements
+                        // as it says, and which is not freed before the answers are put together.
+                        place.copy_from_slice(unsafe {
+                            std::slice::from_raw_parts(start as *const u8, place.len())
+                        });
                     }
-                    Kind::Table(_) => {
-                        let table = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
-                        if table != 0 && self.loaded.rows.statuses.is_good(value as i32) {
-                            // SAFETY: a call that has succeeded gave the address of a table of this length, which belongs to
-                            // the library and never changes.
-                            place.copy_from_slice(unsafe {
-                                std::slice::from_raw_parts(table as *const u8, bytes)
-                            });
-                        }
-                    }
-                    Kind::Host(host) => match self.handles_in(host, slots) {
-                        // The library answers handles that it has given out before. The guest gets its own numbers of them.
-                        Some(kind) if host.direction == Direction::Out => {
-                            for (place, raw) in place
-                                .as_chunks_mut::<SLOT>()
-                                .0
-                                .iter_mut()
-                                .zip(memory.piece(index).as_chunks::<SLOT>().0)
-                            {
-                                *place = self.name_of(kind, u64::from_le_bytes(*raw)).to_le_bytes();
-                            }
-                        }
-                        // The library fills in what these handles refer to. The guest keeps its own numbers of them.
-                        Some(_) => {
-                            let original = original.iter().find(|(of, _)| *of == index);
-                            let original = original.map_or(&[][..], |(_, bytes)| bytes);
-                            place[..original.len()].copy_from_slice(original);
-                        }
-                        None => place.copy_from_slice(&memory.piece(index)[..bytes]),
-                    },
-                    _ => place.copy_from_slice(&memory.piece(index)[..bytes]),
                 }
+                Kind::Table(_) => {
+                    let table = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
+                    if table != 0 && self.loaded.rows.statuses.is_good(value as i32) {
+                        // SAFETY: a call that has succeeded gave the address of a table of this length, which belongs to
+                        // the library and never changes.
+                        place.copy_from_slice(unsafe {
+                            std::slice::from_raw_parts(table as *const u8, bytes)
+                        });
+                    }
+                }
+                Kind::Host(host) => match self.handles_in(host, slots) {
+                    // The library answers handles that it has given out before. The guest gets its own numbers of them.
+                    Some(kind) if host.direction == Direction::Out => {
+                        for (place, raw) in place
+                            .as_chunks_mut::<SLOT>()
+                            .0
+                            .iter_mut()
+                            .zip(memory.piece(index).as_chunks::<SLOT>().0)
+                        {
+                            *place = self.name_of(kind, u64::from_le_bytes(*raw)).to_le_bytes();
+                        }
+                    }
+                    // The library fills in what these handles refer to. The guest keeps its own numbers of them.
+                    Some(_) => {
+                        let original = original.iter().find(|(of, _)| *of == index);
+                        let original = original.map_or(&[][..], |(_, bytes)| bytes);
+                        place[..original.len()].copy_from_slice(original);
+                    }
+                    None => place.copy_from_slice(&memory.piece(index)[..bytes]),
+                },
+                _ => place.copy_from_slice(&memory.piece(index)[..bytes]),
             }
         }
         Ok(answers)
@@ -90,12 +87,10 @@ impl Attempt<'_> {
 
     /// Frees the arrays that the library has allocated for the program, also if copying them to the answers has failed.
     pub(super) fn free_allocated(&self, memory: &Memory) {
-        for (index, parameter) in self.call.parameters.iter().enumerate() {
-            if let Kind::Allocated { .. } = parameter.kind {
-                let start = u64::from_le_bytes(memory.contents(index).try_into().unwrap_or_default());
-                // SAFETY: the call has succeeded and gave null or the address of memory of malloc's, which nobody else frees.
-                unsafe { libc::free(start as *mut _) };
-            }
+        for &index in &self.call.roles.allocated {
+            let start = u64::from_le_bytes(memory.contents(index).try_into().unwrap_or_default());
+            // SAFETY: the call has succeeded and gave null or the address of memory of malloc's, which nobody else frees.
+            unsafe { libc::free(start as *mut _) };
         }
     }
 

@@ -16,11 +16,12 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Room for the pieces of all parameters, zeroed.
-    pub(super) fn of(library: &Library, call: &Call, slots: &[u64]) -> Result<Self, BadSize> {
-        let (mut end, mut pieces) = (0, SmallVec::new());
-        for (index, parameter) in call.parameters.iter().enumerate() {
-            let bytes = match parameter.kind {
+    /// Makes room for the pieces of all parameters, zeroed.
+    pub(super) fn lay_out(&mut self, library: &Library, call: &Call, slots: &[u64]) -> Result<(), BadSize> {
+        let mut end = 0;
+        self.pieces.resize(call.parameters.len(), (0, 0));
+        for &index in &call.roles.memory {
+            let bytes = match call.parameters[index].kind {
                 Kind::New(_) => SLOT,
                 // The library writes an address here.
                 Kind::Table(_) | Kind::Allocated { .. } => SLOT,
@@ -44,7 +45,7 @@ impl Memory {
                 Kind::Described { kind, .. } => described_bytes(library, kind),
                 _ => call.memory_bytes(library, index, slots)?,
             };
-            pieces.push((end, bytes));
+            self.pieces[index] = (end, bytes);
             if bytes > 0 {
                 end = (end + bytes).next_multiple_of(ALIGNMENT) + ALIGNMENT;
             }
@@ -53,7 +54,8 @@ impl Memory {
             return Err(BadSize);
         }
         // An empty piece at the end has an address, too.
-        Ok(Self { words: SmallVec::from_elem(0, end / ALIGNMENT + 1), pieces })
+        self.words.resize(end / ALIGNMENT + 1, 0);
+        Ok(())
     }
 
     fn bytes(&mut self) -> &mut [u8] {
@@ -89,12 +91,17 @@ mod tests {
 
     use super::*;
 
+    fn of(library: &Library, call: &Call, slots: &[u64]) -> Result<Memory, BadSize> {
+        let mut memory = Memory::default();
+        memory.lay_out(library, call, slots).map(|()| memory)
+    }
+
     #[test]
     fn pieces_are_apart_and_aligned() {
         let text = "handle H\nf(h: H, n: i32, a: in i32[n], h2: new H, t: table 64, b: out f64)";
         let library = cuda_library_rows::parse::library("x", text, "").expect("valid");
         let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
-        let mut memory = Memory::of(&library, call, &[1, 3, PRESENT, 32, PRESENT, PRESENT]).expect("fits");
+        let mut memory = of(&library, call, &[1, 3, PRESENT, 32, PRESENT, PRESENT]).expect("fits");
         assert_eq!(memory.pieces.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [0, 0, 12, 8, 8, 8]);
         let places: Vec<u64> = (2..6).map(|index| memory.address(index)).collect();
         assert!(places.iter().all(|place| place % ALIGNMENT as u64 == 0), "{places:?}");
@@ -107,7 +114,7 @@ mod tests {
         let library = cuda_library_rows::parse::library("x", text, "").expect("valid");
         let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
         let bytes = |n: u64, arrays: u64| {
-            Memory::of(&library, call, &[1, n, PRESENT, arrays]).map(|mut memory| memory.piece(2).len())
+            of(&library, call, &[1, n, PRESENT, arrays]).map(|mut memory| memory.piece(2).len())
         };
         assert_eq!(bytes(3, 3), Ok(40 + 3 * SLOT));
         assert_eq!(bytes(0, 1 << 30), Err(BadSize), "addresses of empty arrays");

@@ -19,8 +19,8 @@ impl Attempt<'_> {
     /// number that the guest's library made up.
     pub(super) fn check_notes(&self, slots: &[u64], locked: &mut States) -> Result<(), Refusal> {
         let wrong = Refusal::Status(self.loaded.rows.statuses.invalid_value);
-        for (index, parameter) in self.call.parameters.iter().enumerate() {
-            let Kind::Noted(note) = parameter.kind else { continue };
+        for &index in &self.call.roles.noted {
+            let Kind::Noted(note) = self.call.parameters[index].kind else { continue };
             let noted = self.note_of(note, slots, locked).ok_or(wrong)?;
             if slots[index] != noted as u64 {
                 return Err(CudaError::INVALID_VALUE.into());

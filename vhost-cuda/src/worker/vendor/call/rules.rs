@@ -20,8 +20,10 @@ impl Attempt<'_> {
         let wrong = Refusal::Status(self.loaded.rows.statuses.invalid_value);
         // The row pointers of the columns that follow.
         let mut starts: Option<usize> = None;
-        for (index, parameter) in self.call.parameters.iter().enumerate() {
-            let Kind::Host(Host { check: Some(check), .. }) = &parameter.kind else { continue };
+        for &index in &self.call.roles.checked {
+            let Kind::Host(Host { check: Some(check), .. }) = &self.call.parameters[index].kind else {
+                continue;
+            };
             if slots[index] != PRESENT {
                 continue;
             }
@@ -51,8 +53,10 @@ impl Attempt<'_> {
     /// could exchange them, so it has all bits.
     pub(super) fn pattern(&self, slots: &[u64], memory: &Memory) -> Result<blake3::Hash, Refusal> {
         let mut hasher = blake3::Hasher::new();
-        for (index, parameter) in self.call.parameters.iter().enumerate() {
-            let Kind::Host(Host { check: Some(check), .. }) = &parameter.kind else { continue };
+        for &index in &self.call.roles.checked {
+            let Kind::Host(Host { check: Some(check), .. }) = &self.call.parameters[index].kind else {
+                continue;
+            };
             let (Check::Rising { base, .. } | Check::Below { base, .. }) = check else { continue };
             let contents = memory.contents(index);
             hasher.update(&self.base(*base, slots)?.to_le_bytes());
