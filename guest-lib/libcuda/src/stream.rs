@@ -7,23 +7,21 @@ pub mod callback_table;
 pub mod capture;
 pub mod captures;
 pub mod in_callback;
+pub mod make;
 pub mod reached;
 pub mod table;
 pub mod values;
 
-use virtio_cuda_client::protocol::{ContextId, EventId, StreamId};
-use virtio_cuda_client::touched::{NON_BLOCKING_STREAM, graphs_use_events};
+use virtio_cuda_client::protocol::{EventId, StreamId};
+use virtio_cuda_client::touched::graphs_use_events;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
-use crate::handles::mint;
+use crate::stream::make::NON_BLOCKING;
 use crate::stream::table::Stream;
-
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: u32 = 1;
 
 fn create(api: Api, out: Out<u64>, flags: u32, priority: i32) -> Result<(), CudaError> {
     out.check()?;
@@ -32,12 +30,8 @@ fn create(api: Api, out: Out<u64>, flags: u32, priority: i32) -> Result<(), Cuda
 
 /// Creates a stream in a context.
 pub fn create_in(api: Api, context: u64, out: Out<u64>, flags: u32, priority: i32) -> Result<(), CudaError> {
-    let handle = if flags & NON_BLOCKING == 0 { mint() } else { mint() | NON_BLOCKING_STREAM };
-    let mut call =
-        api.driver.session.call().context(ContextId(context)).posted_if(flags & !NON_BLOCKING == 0);
-    calls::cuStreamCreateWithPriority(&mut call, StreamId(handle), flags, priority)?;
-    api.driver.streams.add(handle, Stream { context, flags });
-    out.set(handle)
+    let stream = api.make_stream(Stream { context, flags }, priority, flags & !NON_BLOCKING == 0)?;
+    out.set(stream.0)
 }
 
 fn destroy(api: Api, handle: u64) -> Result<(), CudaError> {

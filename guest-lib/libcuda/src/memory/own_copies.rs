@@ -3,17 +3,13 @@
 //! Copies that this library makes on its own account: of managed memory, between the program's side and the GPU's. They go
 //! through a stream that waits for no other work, and ends no capture of any thread.
 
-use virtio_cuda_client::protocol::{ContextId, StreamId};
-use virtio_cuda_client::touched::NON_BLOCKING_STREAM;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::StreamId;
 
 use crate::context::table::{pop, push};
 use crate::entry::Api;
-use crate::handles::mint;
+use crate::stream::make::NON_BLOCKING;
 use crate::stream::table::Stream;
-
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: u32 = 1;
 
 impl Api {
     /// Runs `body` with the stream of a context for such copies. The context is the current one meanwhile.
@@ -27,17 +23,10 @@ impl Api {
         push(context);
         let copied = self.with_capture_relaxed(|| {
             let streams = &self.driver.memory.copy_streams;
-            body(streams.of(context, || self.make_copy_stream(context))?)
+            let own = Stream { context, flags: NON_BLOCKING };
+            body(streams.of(context, || self.make_stream(own, 0, false))?)
         });
         pop();
         copied
-    }
-
-    fn make_copy_stream(&self, context: u64) -> Result<StreamId, CudaError> {
-        let stream = StreamId(mint() | NON_BLOCKING_STREAM);
-        let mut call = self.driver.session.call().context(ContextId(context));
-        calls::cuStreamCreateWithPriority(&mut call, stream, NON_BLOCKING, 0)?;
-        self.driver.streams.add(stream.0, Stream { context, flags: NON_BLOCKING });
-        Ok(stream)
     }
 }

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Makes streams: for the program, and for this library itself.
+
+use virtio_cuda_client::protocol::{ContextId, StreamId};
+use virtio_cuda_client::touched::NON_BLOCKING_STREAM;
+use virtio_cuda_client::{CudaError, calls};
+
+use crate::entry::Api;
+use crate::handles::mint;
+use crate::stream::table::Stream;
+
+/// `CU_STREAM_NON_BLOCKING`.
+pub const NON_BLOCKING: u32 = 1;
+
+impl Api {
+    /// Makes a stream with these properties. With `posted` the call is not waited for.
+    ///
+    /// Errors: the device's, unless the call is posted.
+    pub fn make_stream(&self, stream: Stream, priority: i32, posted: bool) -> Result<StreamId, CudaError> {
+        let kind = if stream.flags & NON_BLOCKING == 0 { 0 } else { NON_BLOCKING_STREAM };
+        let handle = mint() | kind;
+        let mut call = self.driver.session.call().context(ContextId(stream.context)).posted_if(posted);
+        calls::cuStreamCreateWithPriority(&mut call, StreamId(handle), stream.flags, priority)?;
+        self.driver.streams.add(handle, stream);
+        Ok(StreamId(handle))
+    }
+}
