@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
 use virtio_cuda_client::CudaError;
@@ -48,7 +48,7 @@ thread_local! {
 
 impl Captures {
     fn change<T>(&self, body: impl FnOnce(&mut HashSet<Capturing>) -> T) -> T {
-        let mut streams: MutexGuard<'_, _> = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = body(&mut streams);
         self.count.store(streams.len(), Ordering::Release);
         answer

@@ -19,10 +19,8 @@ use super::call::CallContext;
 use super::marks::{Events, Mark, Marks, Place, Stream, key, may_look_while_others_capture};
 use super::resolve::Resolve;
 use crate::worker::ending::end_process_of_guest;
-use crate::worker::gpu::{CUstream, CudaError, Driver};
+use crate::worker::gpu::{CUstream, CudaError, Driver, EVENT_DISABLE_TIMING};
 
-/// `CU_EVENT_DISABLE_TIMING`.
-const DISABLE_TIMING: u32 = 2;
 /// Pieces of work of a stream that may be in flight. About as many as the GPU's own queue takes.
 const MAX_AHEAD: usize = 1024;
 /// From so many on, a call that adds one first looks at the oldest.
@@ -84,7 +82,7 @@ impl TimeLimit {
     pub fn new(limit: Duration) -> Self {
         Self {
             limit,
-            marks: Marks::new(DISABLE_TIMING),
+            marks: Marks::new(EVENT_DISABLE_TIMING),
             lanes: Mutex::default(),
             streams: Mutex::default(),
             changed: Condvar::new(),
