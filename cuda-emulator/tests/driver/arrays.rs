@@ -269,7 +269,7 @@ fn tiles_are_mapped_and_unmapped_in_order() {
         assert_eq!(cu!(cuMemMapArrayAsync(list.as_mut_ptr(), 2, null_mut())), 0);
         let mut values = vec![5_f32; 128 * 128];
         assert_eq!(plane(array, values.as_mut_ptr(), 128, 128, false), 0);
-        // What has no memory reads as zero.
+        // Tiles without memory read as zeros.
         assert_eq!(plane(array, values.as_mut_ptr(), 128, 128, true), 0);
         assert_eq!(values, vec![expected; 128 * 128]);
     }

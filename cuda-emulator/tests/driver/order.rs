@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What waits for what, where threads and streams go different ways.
+//! Tests that calls wait for the right work, where several threads and streams are involved.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;

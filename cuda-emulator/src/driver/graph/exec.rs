@@ -202,7 +202,7 @@ impl Body {
 }
 
 impl ExecNode {
-    /// What the host wants, and what kernels change, if they may.
+    /// If kernels may change the node: the state that the host wants, and the state that kernels change.
     fn updatable(&self) -> Option<(Wanted<'_>, &Arc<Updatable>)> {
         let Work::Kernel(kernel) = &self.work else { return None };
         let wanted = Wanted { kernel, enabled: self.enabled, version: self.version };

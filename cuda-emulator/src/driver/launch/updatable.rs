@@ -28,12 +28,12 @@ pub(in crate::driver) struct Updatable {
 struct State {
     kernel: Arc<KernelWork>,
     enabled: bool,
-    /// What of the host it began with.
+    /// The host's version ([`Wanted::version`]) from which this state was made.
     version: u64,
 }
 
-/// What the host wants a node of an executable graph to do. It takes effect when the stream gets to the next launch: those
-/// before keep what they have.
+/// The state that the host wants a node of an executable graph to have. It takes effect when the stream gets to the next launch;
+/// launches that were queued before it keep their state.
 #[derive(Clone, Copy)]
 pub(in crate::driver) struct Wanted<'a> {
     pub(in crate::driver) kernel: &'a Arc<KernelWork>,

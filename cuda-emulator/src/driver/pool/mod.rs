@@ -54,7 +54,7 @@ pub struct Pool {
     host: AtomicBool,
 }
 
-/// What is allocated from a pool.
+/// The bytes that are allocated from a pool.
 #[derive(Clone, Copy, Default)]
 struct Usage {
     /// Bytes now.

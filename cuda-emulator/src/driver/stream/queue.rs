@@ -11,7 +11,8 @@ use super::threads;
 
 /// Work that waits in a queue.
 type Job = Box<dyn FnOnce() + Send>;
-/// What a job keeps alive. It is let go when the job counts as ended, not before: who does not find it any more need not wait.
+/// An object that a job keeps alive. The queue drops it after it has counted the job as ended. So a thread that no longer finds the
+/// object need not wait for the job.
 type Kept = Arc<dyn Any + Send + Sync>;
 
 /// The maximum number of waiting jobs. A thread that pushes more waits, as for a full hardware queue.

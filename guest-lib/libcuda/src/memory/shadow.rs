@@ -79,7 +79,7 @@ impl Memory {
         let equal = answer::zeros(variable.bytes, MAX_VARIABLE)?;
         let host = self.shadows.place(&self.claims, variable.address, variable.bytes)?;
         let mut shadow = Shadow { host, device: variable.address, equal };
-        // What an earlier variable has left at that address is not the program's change.
+        // The memory may still hold the value of an earlier variable at that address. That is no change by the program.
         shadow.fetch(api, context, None)?;
         list.push(shadow);
         self.shadows.any.store(true, Ordering::Release);
