@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """A share of CuPy's own tests. Prints `same TEST: passed` (or failed, skipped, …) for each.
 
-`CUPY_TESTS` is the folder `tests` of CuPy's sources, of the version that is installed. Optional:
+`--write FILE` notes which tests ran in time, and `--compare FILE` runs exactly these. `CUPY_TESTS` is the folder `tests` of CuPy's sources, of the version that is installed. Optional:
 
     CUPY_TESTS_ONLY     files and folders below it, with a space between them
     CUPY_TESTS_SHARE    N (default: 50): of each test function, the first of every N values of its parameters, in the order
@@ -9,11 +9,12 @@
     CUPY_TESTS_LIST     a file with names of tests as they are printed, a line for each: only these, whatever the share
     CUPY_TESTS_SKIP     tests that are left out: a regular expression
     CUPY_TESTS_WORKERS  processes (default: 8)
-    CUPY_TESTS_SECONDS  after the first test in which no more test is begun (default: 240)
+    CUPY_TESTS_SECONDS  after the first test in which no more test is begun (default: 240); not with a list
 
 This file is also the plugin of pytest that chooses the tests and prints their results.
 """
 
+import argparse
 import collections
 import os
 import re
@@ -33,6 +34,8 @@ cupyx_tests/test_cusolver.py cupyx_tests/test_cusparse.py cupyx_tests/test_lapac
 # Tests that run other programs, or that need several GPUs.
 UNUSUAL = r"test_compiler.py|test_nccl|test_cutensor|multi_?gpu|MultiGPU|test_hip"
 LATE = "no time was left"
+# The file for the names of the tests that ran.
+NOTED = "CUPY_TESTS_NOTED"
 SHARE = max(1, int(os.environ.get("CUPY_TESTS_SHARE", "50")))
 # A phase of a test that did not pass replaces the phases before it.
 verdicts = {}
@@ -79,7 +82,7 @@ def pytest_runtest_setup(item):
 
     global deadline
     deadline = deadline or time.time() + float(os.environ.get("CUPY_TESTS_SECONDS", "240"))
-    if time.time() > deadline:
+    if time.time() > deadline and not os.environ.get("CUPY_TESTS_LIST"):
         pytest.skip(LATE)
 
 
@@ -94,9 +97,12 @@ def pytest_sessionfinish(session):
     if hasattr(session.config, "workerinput"):
         return
     print()
-    for test, verdict in sorted(verdicts.items()):
-        if verdict != LATE:
-            print(f"same {printed(test)}: {verdict}")
+    ran = {printed(test): verdict for test, verdict in verdicts.items() if verdict != LATE}
+    for test, verdict in sorted(ran.items()):
+        print(f"same {test}: {verdict}")
+    if os.environ.get(NOTED):
+        with open(os.environ[NOTED], "w", encoding="utf-8") as file:
+            file.writelines(f"{test}\n" for test in sorted(ran))
     for verdict, count in sorted(collections.Counter(verdicts.values()).items()):
         print(f"{count} tests: {verdict}")
 
@@ -105,6 +111,13 @@ def main():
     import cupy
     import pytest
 
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--write")
+    parser.add_argument("--compare")
+    options = parser.parse_args()
+    for variable, file in ((NOTED, options.write), ("CUPY_TESTS_LIST", options.compare)):
+        if file:
+            os.environ[variable] = os.path.abspath(file)
     tests = os.environ.get("CUPY_TESTS")
     if not tests or not os.path.isdir(os.path.join(tests, "cupy_tests")):
         sys.exit(f"CUPY_TESTS names no folder `tests` of CuPy {cupy.__version__}'s sources")

@@ -6,6 +6,9 @@ use std::fmt::Write;
 
 use crate::conformance::Way;
 
+/// Stands for a value that was not printed.
+const NOTHING: &str = "nothing";
+
 /// The output of a program on one way, over all rounds.
 #[derive(Debug, Clone, Default)]
 pub struct Printed {
@@ -32,12 +35,14 @@ impl Printed {
         }
     }
 
-    /// The names whose values are not those of `native`.
+    /// The names whose values are not those of `native`, with those that have none at the end.
     fn different<'a>(&'a self, native: &'a Self) -> Vec<(&'a str, &'a str, &'a str)> {
         let lines = native.same.iter().map(|(name, value)| {
-            (name.as_str(), value.as_str(), self.same.get(name).map_or("nothing", String::as_str))
+            (name.as_str(), value.as_str(), self.same.get(name).map_or(NOTHING, String::as_str))
         });
-        lines.filter(|(_, native, ours)| native != ours).collect()
+        let mut lines: Vec<_> = lines.filter(|(_, native, ours)| native != ours).collect();
+        lines.sort_by_key(|(_, _, ours)| *ours == NOTHING);
+        lines
     }
 }
 
@@ -96,10 +101,12 @@ fn verdict(first_way: Way, first: &Printed, way: Way, printed: &Printed) -> Stri
     if way == first_way {
         return format!("{} results", printed.same.len());
     }
-    let different = printed.different(first).len();
-    let same = first.same.len() - different;
+    let different = printed.different(first);
+    let same = first.same.len() - different.len();
     let share = 100.0 * same as f64 / first.same.len().max(1) as f64;
-    format!("{same} of {} as on {} ({share:.2} %)", first.same.len(), first_way.name())
+    let missing = different.iter().filter(|(_, _, ours)| *ours == NOTHING).count();
+    let missing = if missing > 0 { format!(", {missing} missing") } else { String::new() };
+    format!("{same} of {} as on {} ({share:.2} %){missing}", first.same.len(), first_way.name())
 }
 
 /// Times on all ways: the best round, and how far the worst is from it.
@@ -147,14 +154,16 @@ mod tests {
 
     #[test]
     fn differences_are_found() {
-        let native = printed("same a: 1\nsame b: 2\nnoise\ntime step: 4.5 ms\n");
-        let ours = printed("same a: 1\nsame b: 3\ntime step: 3.0 ms\n");
+        let native = printed("same a: 1\nsame absent: 1\nsame b: 2\nsame c: 1\nnoise\ntime step: 4.5 ms\n");
+        let ours = printed("same a: 1\nsame b: 3\nsame c: 1\ntime step: 3.0 ms\n");
         let mut results = Results::default();
         results.add("p", "what", vec![(Way::Native, native.clone()), (Way::VirtioUser, ours)]);
         assert!(!results.all_same());
         let text = results.text();
         assert!(
-            text.contains("1 of 2 as on native (50.00 %)") && text.contains("- b: `3`, on native `2`"),
+            text.contains(
+                "2 of 4 as on native (50.00 %), 1 missing\n  - b: `3`, on native `2`\n  - absent: `nothing`"
+            ),
             "{text}"
         );
         assert!(text.contains("| step | 4.500 - 4.500 | 3.000 - 3.000 | 1.50 |"), "{text}");

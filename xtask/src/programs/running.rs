@@ -137,19 +137,20 @@ impl Runner {
 
 /// Removes the programs whose module or variable is not there, and says so.
 pub fn leave_out(programs: &mut Vec<Program>, python: &Path) -> Result<()> {
-    let modules = programs.iter().map(|program| program.module.as_str());
+    let modules = programs.iter().filter_map(|program| program.module.as_deref());
     let output = Command::new(python).args(["-c", FIND_MODULES]).args(modules).output();
     let output = output.with_context(|| format!("Cannot start {}", python.display()))?;
     let output = String::from_utf8_lossy(&output.stdout);
     let found: Vec<&str> = output.lines().collect();
     programs.retain(|Program { name, module, variable, .. }| {
+        let absent = module.as_ref().filter(|module| !found.contains(&module.as_str()));
         let unset = variable.as_ref().filter(|variable| env::var_os(variable).is_none());
-        if !found.contains(&module.as_str()) {
+        if let Some(module) = absent {
             eprintln!("{name} is left out: {} has no module {module}", python.display());
         } else if let Some(variable) = unset {
             eprintln!("{name} is left out: {variable} is not set");
         }
-        found.contains(&module.as_str()) && unset.is_none()
+        absent.is_none() && unset.is_none()
     });
     Ok(())
 }
@@ -168,22 +169,23 @@ mod tests {
 
     #[test]
     fn programs_of_absent_packages_are_left_out() {
-        let program = |name: &str, module: &str, variable: Option<&str>| Program {
+        let program = |name: &str, module: Option<&str>, variable: Option<&str>| Program {
             name: name.to_owned(),
             file: String::new(),
             what: String::new(),
-            module: module.to_owned(),
+            module: module.map(str::to_owned),
             variable: variable.map(str::to_owned),
             reference: false,
         };
         let mut programs = vec![
-            program("there", "json", None),
-            program("set", "json", Some("PATH")),
-            program("unset", "json", Some("NEVER_SET_BY_ANYBODY")),
-            program("absent", "vhost_cuda_no_such_module", None),
+            program("there", Some("json"), None),
+            program("set", Some("json"), Some("PATH")),
+            program("unset", Some("json"), Some("NEVER_SET_BY_ANYBODY")),
+            program("absent", Some("vhost_cuda_no_such_module"), None),
+            program("of no module", None, Some("PATH")),
         ];
         leave_out(&mut programs, Path::new("python3")).unwrap();
         let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
-        assert_eq!(names, ["there", "set"]);
+        assert_eq!(names, ["there", "set", "of no module"]);
     }
 }

@@ -19,6 +19,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("models.py", include_str!("../../../tests/programs/models.py")),
     ("inductor.py", include_str!("../../../tests/programs/inductor.py")),
     ("cupy_suite.py", include_str!("../../../tests/programs/cupy_suite.py")),
+    ("ggml.py", include_str!("../../../tests/programs/ggml.py")),
     ("quantised.py", include_str!("../../../tests/programs/quantised.py")),
     ("boosting.py", include_str!("../../../tests/programs/boosting.py")),
     ("neighbours.py", include_str!("../../../tests/programs/neighbours.py")),
@@ -42,7 +43,7 @@ pub struct Program {
     /// A description.
     pub what: String,
     /// The Python module that it tests. Without it, the program is left out unless it is named.
-    pub module: String,
+    pub module: Option<String>,
     /// An environment variable that it needs, likewise.
     pub variable: Option<String>,
     /// It takes `--write FILE` on the first way and `--compare FILE` on the others.
