@@ -22,7 +22,8 @@ const TIMED: &str = r"(?ix)
       |overhead|fps|clocks?|clock\s?ticks|cycles|seconds?|secs?|milliseconds?|microseconds?|msecs?|usecs?|ms|us|ns
       |gflops?|gflop/s|tflops|mflops|kops|mops|iterations?/s)\b
     | /s(ec|econd)?\b | \bper\ssec | \d\s?(ms|us|ns|s)\b | (g|m|k)i?b(yte)?s?/s | _time | time_";
-const NUMBER: &str = r"[-+]?\b\d+(\.\d*)?([eE][-+]?\d+)?\b|\b(nan|inf)\b";
+/// With its unit, if that follows at once.
+const NUMBER: &str = r"[-+]?\b\d+(\.\d*)?([eE][-+]?\d+)?(ms|us|ns|s)?\b|\b(nan|inf)\b";
 
 /// The masks of one program.
 pub struct Mask {
@@ -88,6 +89,7 @@ mod tests {
             ["Time= <masked> msec, Size= <masked> Ops"]
         );
         assert_eq!(masked("matrixMul, Throughput = 2.5e+3 GB/s"), ["matrixMul, Throughput = <masked> GB/s"]);
+        assert_eq!(masked("Measured time for sample = 0.060s"), ["Measured time for sample = <masked>"]);
         assert_eq!(masked("pointer 0x7f00dead\n\n"), ["pointer <masked>"]);
         let line = "GPU Device 0: \"Hopper\" with compute capability 9.0";
         assert_eq!(masked(line), ["GPU Device 0: <masked>"]);
