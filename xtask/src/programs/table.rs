@@ -18,6 +18,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("distributed.py", include_str!("../../../tests/programs/distributed.py")),
     ("models.py", include_str!("../../../tests/programs/models.py")),
     ("inductor.py", include_str!("../../../tests/programs/inductor.py")),
+    ("profiler.py", include_str!("../../../tests/programs/profiler.py")),
     ("cupy_suite.py", include_str!("../../../tests/programs/cupy_suite.py")),
     ("ggml.py", include_str!("../../../tests/programs/ggml.py")),
     ("quantised.py", include_str!("../../../tests/programs/quantised.py")),
