@@ -122,6 +122,41 @@ static void graph_memory(int device) {
     CHECK(cudaDeviceGraphMemTrim(device));
 }
 
+__global__ void add(unsigned *values, size_t count, unsigned by) {
+    for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
+        values[i] += by;
+    }
+}
+
+// Long managed memory of this device, which the program and the kernels of each device change in turn.
+static void managed_memory(int device, int count) {
+    const size_t elements = 1 << 20;
+    unsigned *values;
+    CHECK(cudaMallocManaged(&values, elements * sizeof *values));
+    for (size_t i = 0; i < elements; i++) {
+        values[i] = (unsigned)i;
+    }
+    unsigned added = 0;
+    for (int user = 0; user < count; user++) {
+        CHECK(cudaSetDevice(user));
+        add<<<32, 128>>>(values, elements, 10);
+        CHECK(cudaGetLastError());
+        CHECK(cudaDeviceSynchronize());
+        added += 10;
+        // Some blocks go back, the others stay with that device.
+        for (size_t i = 0; i < elements / 2; i += 1000) {
+            REQUIRE(values[i] == i + added);
+            values[i]++;
+            values[i]--;
+        }
+    }
+    for (size_t i = 0; i < elements; i++) {
+        REQUIRE(values[i] == i + added);
+    }
+    CHECK(cudaSetDevice(device));
+    CHECK(cudaFree(values));
+}
+
 static void peers(int device, int count) {
     for (int peer = 0; peer < count; peer++) {
         int can = -1;
@@ -167,6 +202,7 @@ int main(int argc, char **argv) {
         pools(device, count);
         placed_memory(device, count);
         graph_memory(device);
+        managed_memory(device, count);
         peers(device, count);
         if (list) {
             std::printf("device %d: %zu MiB\n", device, prop.totalGlobalMem >> 20);

@@ -31,13 +31,14 @@ const CHOICES: [(&str, &[u32]); 6] = [
 /// A list in which a device comes twice.
 const NAMED_TWICE: &str = "1,2,1";
 /// Programs that name devices in many ways.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 11] = [
     "virtual_memory",
     "pools",
     "host_pools",
     "driver_api",
     "graph_objects",
     "managed_memory",
+    "managed_moves",
     "green_contexts",
     "context_holders",
     "sharing",

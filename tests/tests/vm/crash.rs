@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! QEMU is killed at random moments, while a program of its guest copies. Nothing of the machine is left, and the daemon, or the
+//! QEMU is killed at random moments, while a program of its guest copies, or takes turns with kernels at managed memory. Nothing of the machine is left, and the daemon, or the
 //! next one on its socket, serves another machine.
 //!
 //! `VHOST_CUDA_CRASH_ROUNDS` and `VHOST_CUDA_CRASH_SEED` choose the number of rounds and the moments.
@@ -31,6 +31,8 @@ const DAEMON_AS_WELL: u64 = 4;
 const GUEST_MEMORY: &str = "memory-backend-memfd";
 /// Descriptors of the daemon that come and go: those of a worker that starts.
 const SPARE_FILES: usize = 6;
+/// The program's arguments in even and odd rounds.
+const WORKS: [&[&str]; 2] = [&[], &["4194304", "managed"]];
 
 pub fn collect(suite: &mut Suite) {
     suite.test("crash::qemu_killed_at_random_moments", qemu_killed);
@@ -49,9 +51,12 @@ fn qemu_killed(kit: &Kit) -> Result<()> {
     for round in 0..rounds {
         let delay = Duration::from_micros(random.u64(..MOST_DELAY));
         let restart = round % DAEMON_AS_WELL == DAEMON_AS_WELL - 1;
-        let outcome = one_round(kit, &paths, survivor.take(), delay, &mut files, restart);
+        let work = WORKS[round as usize % WORKS.len()];
+        let outcome = one_round(kit, &paths, survivor.take(), Moment { work, delay, restart }, &mut files);
         survivor = Some(outcome.with_context(|| {
-            format!("round {round} of seed {seed}: killed after {delay:?}, the daemon as well: {restart}")
+            format!(
+                "round {round} of seed {seed}: {work:?} killed after {delay:?}, the daemon as well: {restart}"
+            )
         })?);
     }
     let vm = boot_after(&paths, "crash", survivor, |_| {})?;
@@ -61,17 +66,26 @@ fn qemu_killed(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
+/// What a round does.
+struct Moment {
+    /// The arguments of the guest's program.
+    work: &'static [&'static str],
+    /// The time from its first copy to the end of its machine.
+    delay: Duration,
+    /// The daemon is killed, too.
+    restart: bool,
+}
+
 fn one_round(
     kit: &Kit,
     paths: &Paths,
     survivor: Option<Survivor>,
-    delay: Duration,
+    Moment { work, delay, restart }: Moment,
     files: &mut Option<usize>,
-    restart: bool,
 ) -> Result<Survivor> {
     let vm = boot_after(paths, "crash", survivor, |_| {})?;
     // The program ends with its machine: nobody asks how.
-    let _copying = Copying::start(kit, &vm)?;
+    let _copying = Copying::start_with(kit, &vm, work)?;
     thread::sleep(delay);
     let all = vm.daemon().id().map(workers_of).unwrap_or_default();
     let mut survivor = vm.crash()?;

@@ -95,7 +95,13 @@ impl Write for FirstLine {
 impl Copying {
     /// Returns when it has made its first copy.
     pub fn start(kit: &Kit, vm: &Vm) -> Result<Self> {
-        let running = vm.start(&GuestCommand::new(kit.programs.get("copy_until_error")?))?;
+        Self::start_with(kit, vm, &[])
+    }
+
+    /// The same with arguments of the program.
+    pub fn start_with(kit: &Kit, vm: &Vm, arguments: &[&str]) -> Result<Self> {
+        let command = GuestCommand::new(kit.programs.get("copy_until_error")?).arguments(arguments);
+        let running = vm.start(&command)?;
         let signal = Box::new(running.signals());
         let (seen, first_line) = channel();
         let ended = thread::spawn(move || {

@@ -54,6 +54,17 @@ pub struct Replies {
     stream: Mutex<UnixStream>,
 }
 
+/// The ways by which an executor is told what to do, and answers.
+#[derive(Clone, Copy)]
+pub struct Channels<'a> {
+    /// Messages for it.
+    pub inbox: &'a Receiver<Message>,
+    /// Requests that wait for its progress.
+    pub waits: &'a Waits,
+    /// The way of answers.
+    pub replies: &'a Replies,
+}
+
 impl Replies {
     /// Replies go to `stream`.
     pub fn new(stream: UnixStream) -> Self {
@@ -139,7 +150,7 @@ impl Executors {
         let (sender, inbox) = channel();
         let (session, replies, waits) = (self.session, self.replies.clone(), Arc::<Waits>::default());
         let theirs = waits.clone();
-        let run = move || run(session, (&inbox, &theirs, &replies), work);
+        let run = move || run(session, Channels { inbox: &inbox, waits: &theirs, replies: &replies }, work);
         match thread::Builder::new().name(name.into()).spawn(run) {
             Ok(_) => Ok(Executor { inbox: sender, waits }),
             Err(error) => {
@@ -156,7 +167,7 @@ fn send(executor: Option<&Executor>, message: Message) -> Result<(), u32> {
 
 fn run(
     session: &'static SessionState,
-    (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
+    channels: Channels<'_>,
     work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
 ) {
     if !session.emulated {
@@ -165,7 +176,7 @@ fn run(
     }
     let mut thread = ThreadState::default();
     thread.signal = session.spare_signals.take();
-    serve(session, &mut thread, (inbox, waits, replies), work);
+    serve(session, &mut thread, channels, work);
     session.spare_signals.keep(std::mem::take(&mut thread.signal));
     thread.prepared.clear(&session.gpu);
 }
@@ -173,14 +184,14 @@ fn run(
 fn serve(
     session: &'static SessionState,
     thread: &mut ThreadState,
-    (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
+    channels: Channels<'_>,
     work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
 ) {
     let mut lane = None;
     loop {
         let message = match &mut lane {
-            None => inbox.recv().ok(),
-            Some(lane) => Lane::serve(lane, session, thread, (inbox, waits, replies)),
+            None => channels.inbox.recv().ok(),
+            Some(lane) => Lane::serve(lane, session, thread, channels),
         };
         match message {
             None => return,
@@ -189,14 +200,14 @@ fn serve(
                 thread.counter.count_queued(came.elapsed());
                 let reply = work(session, thread, &mut frame);
                 if let Some(new) = thread.new_lane.take() {
-                    waits.progress((0, 0), replies);
+                    channels.waits.progress((0, 0), channels.replies);
                     lane = Some(Lane::new(new));
                 }
                 if thread.ended {
                     lane = None;
                     thread.lane = None;
                 }
-                replies.send(frame.header.id, &reply);
+                channels.replies.send(frame.header.id, &reply);
             }
         }
     }

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::call::ThreadState;
 use super::cores::{self, Awake, Watching};
 use super::execute::{execute, execute_posted};
-use super::executor::{Message, Replies};
+use super::executor::{Channels, Message, Replies};
 use super::new_lane::NewLane;
 use super::order::Place;
 use crate::sessions::link::{Frame, ToWorker};
@@ -70,7 +70,7 @@ impl Lane {
         &mut self,
         session: &'static SessionState,
         thread: &mut ThreadState,
-        (inbox, waits, replies): (&Receiver<Message>, &Waits, &Replies),
+        Channels { inbox, waits, replies }: Channels<'_>,
     ) -> Option<Message> {
         // The clock is only looked at while there is nothing to do.
         let mut nap_at = None;

@@ -15,6 +15,9 @@ const MEASURED_BYTES: usize = 256 << 10;
 const GOOD: [u64; 2] = [3000, 12000];
 /// One of so many copies is of the slower kind, which may have become the faster one.
 const PERIOD: u32 = 32;
+/// The number of staged copies after which copies of pages are tried. The first ones also start threads, and a copy of pages
+/// makes pinned memory in the worker, which takes as long as several copies.
+const STAGED_FIRST: u32 = 4;
 
 /// The index of the speed of staged copies, and of copies of pages.
 const STAGED: usize = 0;
@@ -26,6 +29,7 @@ struct Rates {
     /// The best lately, in bytes per microsecond; 0 before the first copy. The best, because a copy may have had to wait
     /// for work before it.
     best: [AtomicU64; 2],
+    /// The number of copies that were decided while staged ones were not good enough.
     copies: AtomicU32,
 }
 
@@ -39,8 +43,11 @@ impl Rates {
         if staged == 0 || staged >= good {
             return true;
         }
-        let is_better = pages != 0 && pages <= staged;
         let count = self.copies.fetch_add(1, Ordering::Relaxed);
+        if count < STAGED_FIRST - 1 {
+            return true;
+        }
+        let is_better = pages != 0 && pages <= staged;
         if count % PERIOD == PERIOD - 1 { !is_better } else { is_better }
     }
 
@@ -98,6 +105,7 @@ mod tests {
         // A copy that had to wait does not count for much.
         rates.note(STAGED, 10);
         assert_eq!(rates.best[0].load(Ordering::Relaxed), 938);
+        assert!((1..STAGED_FIRST).all(|_| rates.prefers_staged(1000)), "the first copies may be slow");
         assert!(!rates.prefers_staged(1000), "the other kind is to be tried");
         rates.note(PAGES, 500);
         let chosen: Vec<_> = (0..PERIOD).map(|_| rates.prefers_staged(1000)).collect();
@@ -111,7 +119,8 @@ mod tests {
     fn lengths_are_apart() {
         let speeds = Speeds::default();
         speeds.measure_staged(LONG_BYTES, || std::thread::sleep(std::time::Duration::from_millis(10)));
-        assert!(!speeds.prefers_staged(LONG_BYTES));
+        let staged = (0..STAGED_FIRST).filter(|_| speeds.prefers_staged(LONG_BYTES)).count();
+        assert_eq!(staged, STAGED_FIRST as usize - 1);
         assert!(speeds.prefers_staged(LONG_BYTES - 1));
     }
 }
