@@ -139,7 +139,7 @@ fn memory_of_the_host_is_one_for_cpu_and_device() {
     assert_eq!(download::<u32>(copy, 2), [5, 6]);
     assert_eq!(launch(store, 1, 1, 0, params![middle]), 0);
     assert_eq!(cu!(cuCtxSynchronize()), 0);
-    // SAFETY: as above.
+    // SAFETY: both words lie in mappings that stay until `cuMemUnmap` below; the kernel has ended.
     assert_eq!(unsafe { [words.read_volatile(), words.add(1).read_volatile()] }, [5, 1]);
     let mut kind = 0u32;
     assert_eq!(cu!(cuPointerGetAttribute((&raw mut kind).cast(), 2, base)), 0);

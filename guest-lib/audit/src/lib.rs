@@ -54,10 +54,10 @@ pub unsafe extern "C" fn la_objopen(
     namespace: libc::Lmid_t,
     cookie: *mut usize,
 ) -> c_uint {
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that `map` is an object that stays mapped during the call.
     let object = unsafe { link_map::Object::new(&*map) };
     let is_own = object.name().is_some_and(libraries::is_own);
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that `cookie` may be written.
     unsafe { cookie.write(if is_own { OWN } else { OTHER }) };
     if namespace == libc::LM_ID_BASE && !is_own {
         loader::see(&object);
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn la_objsearch(
     if cookie.addr() < LOWEST_ADDRESS {
         return name;
     }
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that `name` ends with a NUL; `cookie` is not below `LOWEST_ADDRESS`, so an object's.
     let (asked, mark) = unsafe { (CStr::from_ptr(name), *cookie) };
     let path = Path::new(OsStr::from_bytes(asked.to_bytes()));
     let ours = if mark == OWN { libraries::find_for_ours(path) } else { libraries::find(path) };

@@ -33,7 +33,7 @@ impl<'a> Object<'a> {
     /// `map` is the dynamic linker's own and stays for `'a`, so that its name ends with a NUL.
     pub unsafe fn new(map: &'a LinkMap) -> Self {
         let name =
-            // SAFETY: by this function's contract.
+            // SAFETY: `# Safety` promises that the name, which is not null, ends with a NUL and stays for `'a`.
             if map.l_name.is_null() { &[][..] } else { unsafe { CStr::from_ptr(map.l_name) }.to_bytes() };
         Self { map, name }
     }

@@ -163,7 +163,7 @@ macro_rules! forward {
                 type Function = unsafe extern "C" fn($($type),*) -> std::ffi::c_int;
                 // SAFETY: NVIDIA's function of this name has these parameters.
                 let function: Function = unsafe { std::mem::transmute(address.as_ptr()) };
-                // SAFETY: the caller's arguments, for which the caller answers.
+                // SAFETY: `# Safety` promises what NVIDIA's function demands of these arguments, and it gets them unchanged.
                 unsafe { function($($argument),*) }
             }
         )*

@@ -49,12 +49,13 @@ unsafe fn create(name: &CStr, linker: *mut Linker, count: u32, options: *const *
     // SAFETY: nvJitLink.h's signature.
     let native: Create = unsafe { transmute(native.as_ptr()) };
     if !linker.is_null() && !options.is_null() && count > 0 {
-        // SAFETY: the caller has `count` options there.
+        // SAFETY: not null, so `# Safety` promises `count` options, as NVIDIA's function demands.
         let given = unsafe { std::slice::from_raw_parts(options, count as usize) };
         if wants_ptx(given) {
             let mut all = given.to_vec();
             all.push(c"-ptx".as_ptr());
-            // SAFETY: the caller's arguments, and a list of options that is one longer.
+            // SAFETY: `# Safety` promises a place for a linker. The list has the program's options and one more text, and
+            // so says the count.
             let result = unsafe { native(linker, count.saturating_add(1), all.as_ptr()) };
             if result == 0 {
                 // SAFETY: NVIDIA's function has just written it.
@@ -65,7 +66,7 @@ unsafe fn create(name: &CStr, linker: *mut Linker, count: u32, options: *const *
             return result;
         }
     }
-    // SAFETY: the caller's arguments, for which the caller answers.
+    // SAFETY: `# Safety` promises what NVIDIA's function demands of these arguments, and it gets them unchanged.
     unsafe { native(linker, count, options) }
 }
 
@@ -79,13 +80,14 @@ unsafe fn destroy(name: &CStr, linker: *mut Linker) -> c_int {
     if !linker.is_null() {
         let mut linkers = TO_PTX.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(linkers) = linkers.as_mut() {
-            // SAFETY: the caller has a handle there. It is forgotten first: once it is gone another thread's may be equal.
+            // SAFETY: not null, so `# Safety` promises a handle. It is forgotten first: once it is gone another
+            // thread's may be equal.
             linkers.remove(&(unsafe { *linker } as usize));
         }
     }
     // SAFETY: nvJitLink.h's signature.
     let native: Destroy = unsafe { transmute(native.as_ptr()) };
-    // SAFETY: the caller's argument, for which the caller answers.
+    // SAFETY: `# Safety` promises what NVIDIA's function demands of this argument, and it gets it unchanged.
     unsafe { native(linker) }
 }
 
@@ -99,7 +101,7 @@ unsafe fn linked(cubin: &CStr, ptx: &CStr, linker: Linker, out: *mut c_void) -> 
     let Some(native) = NVJITLINK.function(name) else { return MISSING };
     // SAFETY: nvJitLink.h's signatures: one points to a size, one to bytes.
     let native: unsafe extern "C" fn(Linker, *mut c_void) -> c_int = unsafe { transmute(native.as_ptr()) };
-    // SAFETY: the caller's arguments, for which the caller answers.
+    // SAFETY: `# Safety` promises a linker, and room for a size or for as many bytes as the same choice of name has told.
     unsafe { native(linker, out) }
 }
 

@@ -25,13 +25,13 @@ pub unsafe extern "C" fn nvrtcGetCUBINSize(program: Program, size: *mut usize) -
     let Some(native) = NVRTC.function(c"nvrtcGetCUBINSize") else { return MISSING };
     // SAFETY: nvrtc.h's signature.
     let native: Size = unsafe { transmute(native.as_ptr()) };
-    // SAFETY: the caller's arguments, for which the caller answers.
+    // SAFETY: `# Safety` promises a program, and a size that may be written.
     let result = unsafe { native(program, size) };
     // SAFETY: NVIDIA's function has just written it.
     if result != 0 || unsafe { *size } == 0 || !is_emulated() {
         return result;
     }
-    // SAFETY: as the call above.
+    // SAFETY: `# Safety` promises a program, and a size that may be written.
     unsafe { nvrtcGetPTXSize(program, size) }
 }
 
@@ -46,14 +46,14 @@ pub unsafe extern "C" fn nvrtcGetCUBIN(program: Program, code: *mut c_char) -> c
     if let Some(native) = NVRTC.function(c"nvrtcGetCUBINSize") {
         // SAFETY: nvrtc.h's signature.
         let native: Size = unsafe { transmute(native.as_ptr()) };
-        // SAFETY: the caller's program, and our size.
+        // SAFETY: `# Safety` promises a program; the size is a local.
         let result = unsafe { native(program, &mut size) };
         if result == 0 && size != 0 && is_emulated() {
-            // SAFETY: nvrtcGetCUBINSize has told the caller the PTX's size.
+            // SAFETY: `# Safety` promises room for what nvrtcGetCUBINSize says: here that is the PTX's size.
             return unsafe { nvrtcGetPTX(program, code) };
         }
     }
-    // SAFETY: the caller's arguments, for which the caller answers.
+    // SAFETY: `# Safety` promises a program, and room for so many bytes.
     unsafe { native_cubin(program, code) }
 }
 
@@ -78,7 +78,7 @@ unsafe fn native_cubin(program: Program, code: *mut c_char) -> c_int {
     let Some(native) = NVRTC.function(c"nvrtcGetCUBIN") else { return MISSING };
     // SAFETY: nvrtc.h's signature.
     let native: unsafe extern "C" fn(Program, *mut c_char) -> c_int = unsafe { transmute(native.as_ptr()) };
-    // SAFETY: the caller answers for the arguments.
+    // SAFETY: `# Safety` promises what NVIDIA's function demands of these arguments, and it gets them unchanged.
     unsafe { native(program, code) }
 }
 

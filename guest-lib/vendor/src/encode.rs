@@ -245,7 +245,7 @@ pub fn first_word(data: &[u8]) -> u64 {
 unsafe fn gather(address: u64, arrays: usize, contents: &mut [u8]) {
     let each = contents.len().checked_div(arrays).unwrap_or(0);
     for (index, piece) in contents.chunks_exact_mut(each.max(1)).enumerate() {
-        // SAFETY: by this function's contract; there are as many pieces as arrays.
+        // SAFETY: `# Safety` promises addresses of `arrays` arrays, each as long as a piece; there are no more pieces.
         unsafe {
             let array = (address as *const *const u8).add(index).read_unaligned();
             std::ptr::copy_nonoverlapping(array, piece.as_mut_ptr(), piece.len());

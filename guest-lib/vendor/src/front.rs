@@ -84,7 +84,7 @@ impl Front {
             return failed(call, rows.statuses.not_initialized);
         };
         let exchange = || {
-            // SAFETY: the caller of this function promises that the arguments are those of the row.
+            // SAFETY: `crate::forward` demands slots that are the arguments of the function of this row.
             unsafe { Exchange::new(self, opened, function, call, slots).run() }
         };
         match catch_unwind(AssertUnwindSafe(exchange)).unwrap_or(Err(Failure::Internal)) {
@@ -103,7 +103,7 @@ impl Front {
     /// See there.
     pub unsafe fn forward_named(&'static self, name: &str, slots: &[u64]) -> i32 {
         match self.index(name) {
-            // SAFETY: by this function's contract.
+            // SAFETY: `crate::forward_named` demands the arguments of the function of that name, which has this index.
             Some(function) => unsafe { self.forward(function, slots) as i32 },
             None => self.rows().map_or(1, |(_, rows)| rows.statuses.not_supported),
         }

@@ -42,7 +42,7 @@ pub(crate) unsafe fn forward(front: &'static Front, function: usize, slots: &[u6
 ///
 /// See [`forward`].
 pub(crate) unsafe fn forward_named(front: &'static Front, name: &str, slots: &[u64]) -> i32 {
-    // SAFETY: by this function's contract.
+    // SAFETY: `forward` demands slots that are the arguments of a call of that function.
     unsafe { front.forward_named(name, slots) }
 }
 

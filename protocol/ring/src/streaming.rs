@@ -14,15 +14,15 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     if bytes >= MIN_BYTES {
         if std::arch::is_x86_feature_detected!("avx512f") {
-            // SAFETY: the CPU has AVX-512; the rest by the caller.
+            // SAFETY: the CPU has AVX-512; `# Safety` promises `bytes` bytes at both addresses, which do not overlap.
             return unsafe { copy_avx512(from, to, bytes) };
         }
         if std::arch::is_x86_feature_detected!("avx") {
-            // SAFETY: the CPU has AVX; the rest by the caller.
+            // SAFETY: the CPU has AVX; `# Safety` promises `bytes` bytes at both addresses, which do not overlap.
             return unsafe { copy_avx(from, to, bytes) };
         }
     }
-    // SAFETY: by the caller.
+    // SAFETY: `# Safety` promises `bytes` bytes at both addresses, which do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
 }
 
@@ -88,7 +88,7 @@ unsafe fn copy_steps(from: *const u8, to: *mut u8, bytes: usize, step: impl Fn(*
 #[target_feature(enable = "avx")]
 unsafe fn copy_avx(from: *const u8, to: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_stream_si256};
-    // SAFETY: as `copy_steps` has it: as many bytes at both addresses, the second one aligned.
+    // SAFETY: `copy_steps` gives addresses of `STEP` bytes, of which the second one is a multiple of `STEP`; the CPU has AVX.
     let step = |source: *const u8, target: *mut u8| unsafe {
         let (source, target) = (source.cast::<__m256i>(), target.cast());
         let [a, b, c, d] = [0, 1, 2, 3].map(|index| _mm256_loadu_si256(source.add(index)));
@@ -97,7 +97,7 @@ unsafe fn copy_avx(from: *const u8, to: *mut u8, bytes: usize) {
         _mm256_stream_si256(target.add(2), c);
         _mm256_stream_si256(target.add(3), d);
     };
-    // SAFETY: by the caller, and the step is one.
+    // SAFETY: `# Safety` promises `bytes` bytes at both addresses, which do not overlap; the step copies `STEP` bytes.
     unsafe { copy_steps(from, to, bytes, step) }
 }
 
@@ -119,7 +119,7 @@ const ABREAST: usize = 4;
 #[target_feature(enable = "avx512f")]
 unsafe fn copy_lines<const N: usize>(from: *const u8, to: *mut u8, apart: usize) {
     use std::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_stream_si512};
-    // SAFETY: by the caller.
+    // SAFETY: `# Safety` promises the lines at both addresses, the second one aligned, and AVX-512.
     unsafe {
         let lines: [__m512i; N] =
             std::array::from_fn(|line| _mm512_loadu_si512(from.add(line * apart).cast()));

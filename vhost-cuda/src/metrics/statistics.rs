@@ -93,7 +93,7 @@ pub struct Statistics {
 
 // SAFETY: all fields of the page are atomic, and it stays mapped for as long as the value lives.
 unsafe impl Send for Statistics {}
-// SAFETY: as for Send: atomics may be used by several threads at once.
+// SAFETY: all fields of the page are atomic, so several threads may use them at once.
 unsafe impl Sync for Statistics {}
 
 impl Statistics {

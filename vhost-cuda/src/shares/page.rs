@@ -79,7 +79,7 @@ pub struct Page {
 
 // SAFETY: all fields of the page are atomic, and it stays mapped for as long as the value lives.
 unsafe impl Send for Page {}
-// SAFETY: as for Send: atomics may be used by several threads at once.
+// SAFETY: all fields of the page are atomic, so several threads may use them at once.
 unsafe impl Sync for Page {}
 
 impl Page {

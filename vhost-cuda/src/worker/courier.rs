@@ -20,12 +20,12 @@ pub fn start(gpu: &Driver, sharing: &'static Sharing) {
 ///
 /// The descriptor is open, and there is room for a token.
 unsafe extern "C" fn offer(sharing: &'static Sharing, descriptor: c_int, token: *mut Token) -> c_int {
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that the descriptor is open.
     let Ok(file) = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned() else { return -1 };
     let offer = Offer { what: COMMUNICATOR, device: 0, bytes: 0, handle: [0; HANDLE_BYTES] };
     match sharing.offer(offer, Some(&File::from(file))) {
         Ok(given) => {
-            // SAFETY: by this function's contract.
+            // SAFETY: `# Safety` promises that there is room for a token.
             unsafe { token.write(given) };
             0
         }
@@ -37,7 +37,7 @@ unsafe extern "C" fn offer(sharing: &'static Sharing, descriptor: c_int, token: 
 ///
 /// `token` points to a token.
 unsafe extern "C" fn fetch(sharing: &'static Sharing, token: *const Token) -> c_int {
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that `token` points to a token.
     let found = sharing.look_up(unsafe { token.read_unaligned() }, COMMUNICATOR);
     found.ok().and_then(|(_, file)| file).map_or(-1, File::into_raw_fd)
 }
@@ -46,6 +46,6 @@ unsafe extern "C" fn fetch(sharing: &'static Sharing, token: *const Token) -> c_
 ///
 /// As [`fetch`].
 unsafe extern "C" fn withdraw(sharing: &'static Sharing, token: *const Token) {
-    // SAFETY: by this function's contract.
+    // SAFETY: `fetch` demands that `token` points to a token.
     sharing.withdraw(unsafe { token.read_unaligned() });
 }

@@ -25,7 +25,7 @@ const CONFIGURATIONS: u64 = 2;
 /// `handle` is null or a handle, and `object` null or room for a matrix.
 unsafe fn make_matrix(handle: *const usize, object: u64, given: &[u64], sparsity: Option<c_int>) -> Status {
     let make = || {
-        // SAFETY: by this function's contract.
+        // SAFETY: `# Safety` promises that `handle` is null or a handle.
         unsafe { check_handle(handle)? };
         let kind = Kind::named("mat")?;
         let mut contents = kind.make(given, &[]);
@@ -36,7 +36,7 @@ unsafe fn make_matrix(handle: *const usize, object: u64, given: &[u64], sparsity
             kind.descriptor.set(index, 0, &mut contents);
         }
         Matrix::new(kind, &contents)?;
-        // SAFETY: by this function's contract.
+        // SAFETY: `# Safety` promises that `object` is null or has room for a matrix.
         unsafe { kind.write(object, &contents) }
     };
     status(make())
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn cusparseLtMatmulPlanInit(
 ///
 /// `handle` is null or a handle, and `plan` null or a plan.
 pub unsafe fn product_of(handle: *const usize, plan: u64) -> Result<Product, Status> {
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that `handle` is null or a handle, and `plan` null or a plan.
     let (kind, contents) = unsafe {
         check_handle(handle)?;
         let kind = Kind::named("plan")?;
@@ -248,7 +248,7 @@ pub unsafe fn product_of(handle: *const usize, plan: u64) -> Result<Product, Sta
 pub unsafe fn note_search(plan: u64) -> Result<(), Status> {
     let (kind, of_plan) = (Kind::named("selection")?, Kind::named("plan")?);
     let (index, _) = kind.descriptor.attribute(CONFIG_ID).ok_or(NOT_SUPPORTED)?;
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises a plan, whose selection is still there.
     unsafe {
         let selection = of_plan.word(plan);
         let mut contents = kind.read(selection)?;

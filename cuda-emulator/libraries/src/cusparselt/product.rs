@@ -176,7 +176,8 @@ unsafe fn queue(
     streams: *const Stream,
     count: c_int,
 ) -> Result<(), Status> {
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that `handle`, `plan` and `streams` are null or what their names say; there is a stream if
+    // `count` says so.
     let (product, stream) = unsafe {
         let stream = if count > 0 { streams.as_ref() } else { None };
         (product_of(handle, plan)?, stream.copied().unwrap_or(0))

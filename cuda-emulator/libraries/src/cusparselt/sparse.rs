@@ -21,7 +21,7 @@ use crate::stream::{self, Done, Stream};
 ///
 /// `handle` is null or a handle, and `product` null or a product.
 unsafe fn of_product(handle: *const usize, product: u64) -> Result<Pattern, Status> {
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that `handle` is null or a handle, and `product` null or a product.
     unsafe {
         check_handle(handle)?;
         let kind = Kind::named("matmul")?;
@@ -35,7 +35,7 @@ unsafe fn of_product(handle: *const usize, product: u64) -> Result<Pattern, Stat
 ///
 /// `handle` is null or a handle, and `matrix` null or a matrix.
 unsafe fn of_matrix(handle: *const usize, matrix: u64, is_a: c_int, op: c_int) -> Result<Pattern, Status> {
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that `handle` is null or a handle, and `matrix` null or a matrix.
     let matrix = unsafe {
         check_handle(handle)?;
         let kind = Kind::named("mat")?;
@@ -85,9 +85,9 @@ fn compress(pattern: Result<Pattern, Status>, from: usize, to: usize, stream: St
 ///
 /// # Safety
 ///
-/// Both are null or places for a number.
+/// Each is null or a place of its own for a number.
 unsafe fn sizes(pattern: Result<Pattern, Status>, size: *mut usize, buffer: *mut usize) -> Status {
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that each is null or a place of its own for a number.
     let places = unsafe { (size.as_mut(), buffer.as_mut()) };
     match (pattern, places) {
         (Ok(pattern), (Some(size), Some(buffer))) => {

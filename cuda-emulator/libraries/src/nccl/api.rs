@@ -93,7 +93,7 @@ unsafe fn put<T>(place: *mut T, value: T) -> Result<(), Status> {
     if place.is_null() {
         return Err(INVALID_ARGUMENT);
     }
-    // SAFETY: not null, so there is room by this function's contract.
+    // SAFETY: not null, so `# Safety` promises room for the value.
     unsafe { place.write(value) };
     Ok(())
 }
@@ -105,10 +105,10 @@ unsafe fn returns_at_once(config: *const u8) -> bool {
     if config.is_null() {
         return false;
     }
-    // SAFETY: not null, so the structure begins with its length by this function's contract.
+    // SAFETY: not null, so `# Safety` promises an `ncclConfig_t`, which begins with its length.
     let bytes = unsafe { config.cast::<usize>().read_unaligned() };
     let end = BLOCKING_OFFSET + size_of::<c_int>();
-    // SAFETY: the structure is long enough for the field.
+    // SAFETY: the length, which was looked at first, says that the structure has the field.
     bytes >= end && unsafe { config.add(BLOCKING_OFFSET).cast::<c_int>().read_unaligned() } == NOT_BLOCKING
 }
 
@@ -123,15 +123,15 @@ unsafe fn hand_out(
     late: Late,
     complete: impl FnOnce() -> Result<(), Status>,
 ) -> Result<(), Status> {
-    // SAFETY: this function's contract is the same.
+    // SAFETY: `# Safety` promises that `place` is null or has room for a handle.
     unsafe { put(place, 0)? };
     let counted = Counted::new(&HANDLES, MAX_HANDLES).ok_or(SYSTEM_ERROR)?;
     let handle = handles::make(Named { late, _counted: counted });
-    // SAFETY: this function's contract is the same.
+    // SAFETY: `# Safety` promises that `place` is null or has room for a handle.
     let result = unsafe { put(place, handle) }.and_then(|()| complete());
     if result.is_err_and(|error| error != IN_PROGRESS) {
         handles::end::<Named>(handle);
-        // SAFETY: as above. That it is null is the error already.
+        // SAFETY: `# Safety` promises that `place` is null or has room for a handle. That it is null is the error already.
         let _ = unsafe { put(place, 0) };
     }
     result
@@ -139,7 +139,7 @@ unsafe fn hand_out(
 
 /// # Safety
 ///
-/// As `ncclCommInitRankConfig`.
+/// `comm` is null or has room for a handle, and `config` is null or an `ncclConfig_t`.
 unsafe fn init_rank(
     comm: *mut Handle,
     ranks: c_int,
@@ -152,7 +152,7 @@ unsafe fn init_rank(
     }
     let number = |number: c_int| usize::try_from(number).map_err(|_| INVALID_ARGUMENT);
     let new = Communicator::join(id, number(rank)?, number(ranks)?, Place::current()?)?;
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that `config` is null or an `ncclConfig_t`.
     let at_once = unsafe { returns_at_once(config) };
     let complete = |new: Arc<Communicator>| {
         if !at_once {
@@ -163,13 +163,13 @@ unsafe fn init_rank(
             Err(IN_PROGRESS)
         }
     };
-    // SAFETY: not null, so there is room by this function's contract.
+    // SAFETY: not null, so `# Safety` promises room for a handle.
     unsafe { hand_out(comm, Arc::new(OnceLock::from(new.clone())), || complete(new)) }
 }
 
 /// # Safety
 ///
-/// As `ncclCommInitAll`.
+/// `comms` is null or has room for `count` handles, and `devices` is null or has `count` numbers.
 unsafe fn init_all(comms: *mut Handle, count: c_int, devices: *const c_int) -> Result<(), Status> {
     let ranks = usize::try_from(count).ok().filter(|ranks| *ranks > 0).ok_or(INVALID_ARGUMENT)?;
     if comms.is_null() {
@@ -179,10 +179,10 @@ unsafe fn init_all(comms: *mut Handle, count: c_int, devices: *const c_int) -> R
     group::start();
     let mut handed_out = 0;
     let made = (0..ranks).try_for_each(|rank| {
-        // SAFETY: not null, so a device for each rank by this function's contract.
+        // SAFETY: not null, so `# Safety` promises a device for each rank.
         let device = if devices.is_null() { rank as c_int } else { unsafe { devices.add(rank).read() } };
         let new = Communicator::join(&id, rank, ranks, Place::of(device)?)?;
-        // SAFETY: a place for each rank by this function's contract.
+        // SAFETY: `comms` is not null, so `# Safety` promises room for the handle of each rank.
         unsafe { hand_out(comms.add(rank), Arc::new(OnceLock::from(new.clone())), || group::complete(new)) }
             .inspect(|()| handed_out += 1)
     });
@@ -191,7 +191,7 @@ unsafe fn init_all(comms: *mut Handle, count: c_int, devices: *const c_int) -> R
     }
     group::end().and(made).inspect_err(|_| {
         for rank in 0..handed_out {
-            // SAFETY: as above; the place has the handle.
+            // SAFETY: `# Safety` promises room for a handle of each rank; `hand_out` has filled that of this one.
             unsafe {
                 handles::end::<Named>(comms.add(rank).read());
                 comms.add(rank).write(0);
@@ -202,7 +202,7 @@ unsafe fn init_all(comms: *mut Handle, count: c_int, devices: *const c_int) -> R
 
 /// # Safety
 ///
-/// As `ncclCommSplit`.
+/// `place` is null or has room for a handle.
 unsafe fn split(comm: Handle, color: c_int, key: c_int, place: *mut Handle) -> Result<(), Status> {
     let old = find(comm)?;
     if place.is_null() {
@@ -211,10 +211,10 @@ unsafe fn split(comm: Handle, color: c_int, key: c_int, place: *mut Handle) -> R
     let late = Late::default();
     let begun = begin(&old, color, key, late.clone())?;
     if color == NO_COLOR {
-        // SAFETY: not null, so there is room by this function's contract.
+        // SAFETY: not null, so `# Safety` promises room for a handle.
         return unsafe { put(place, 0) }.and_then(|()| group::split(begun));
     }
-    // SAFETY: as above.
+    // SAFETY: not null, so `# Safety` promises room for a handle.
     unsafe { hand_out(place, late, || group::split(begun)) }
 }
 
@@ -235,16 +235,26 @@ fn operate(
     group::operate(communicator, stream, operation)
 }
 
-/// Functions by both of their names.
+/// Functions by both of their names. What `# Safety` says here is what the comments in their bodies refer to.
 macro_rules! exported {
     ($($(#[$doc:meta])* $name:ident $other:ident ($($argument:ident: $type:ty),*) $body:expr;)*) => { $(
         $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// What NCCL demands: each place is null or has room for its value, or for as many as `count` says. `ids`, `devices`,
+        /// `config` and `scalar` are null or have what NCCL's header says of them.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> Status {
             answer($body)
         }
 
         $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// What NCCL demands: each place is null or has room for its value, or for as many as `count` says. `ids`, `devices`,
+        /// `config` and `scalar` are null or have what NCCL's header says of them.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $other($($argument: $type),*) -> Status {
             answer($body)
@@ -252,23 +262,22 @@ macro_rules! exported {
     )* };
 }
 
-// SAFETY (of all blocks below): places, ids and configurations are as NCCL demands of its caller.
 exported! {
     /// The version of NCCL that this stands for.
     ncclGetVersion pncclGetVersion (version: *mut c_int) {
-        // SAFETY: see above.
+        // SAFETY: `# Safety` promises that `version` is null or has room for a number.
         unsafe { put(version, VERSION) }
     };
 
     /// Makes an id.
     ncclGetUniqueId pncclGetUniqueId (id: *mut Id) {
-        // SAFETY: see above.
+        // SAFETY: `# Safety` promises that `id` is null or has room for an id.
         identity::create().and_then(|new| unsafe { put(id, new) })
     };
 
     /// Makes a communicator.
     ncclCommInitRank pncclCommInitRank (comm: *mut Handle, ranks: c_int, id: Id128, rank: c_int) {
-        // SAFETY: see above.
+        // SAFETY: `# Safety` promises that `comm` is null or has room for a handle; a null configuration may be given.
         unsafe { init_rank(comm, ranks, &id.0, rank, std::ptr::null()) }
     };
 
@@ -276,7 +285,7 @@ exported! {
     ncclCommInitRankConfig pncclCommInitRankConfig (
         comm: *mut Handle, ranks: c_int, id: Id128, rank: c_int, config: *const u8
     ) {
-        // SAFETY: see above.
+        // SAFETY: `# Safety` promises that `comm` is null or has room for a handle, and `config` is null or one.
         unsafe { init_rank(comm, ranks, &id.0, rank, config) }
     };
 
@@ -287,14 +296,14 @@ exported! {
         if ids.is_null() || count < 1 {
             Err(INVALID_ARGUMENT)
         } else {
-            // SAFETY: see above.
+            // SAFETY: not null, so `# Safety` promises an id; `comm` is null or has room for a handle, `config` null or one.
             unsafe { init_rank(comm, ranks, &*ids, rank, config) }
         }
     };
 
     /// Makes a communicator of each of some devices.
     ncclCommInitAll pncclCommInitAll (comms: *mut Handle, count: c_int, devices: *const c_int) {
-        // SAFETY: see above.
+        // SAFETY: `# Safety` promises that `comms` and `devices` are null or have `count` elements.
         unsafe { init_all(comms, count, devices) }
     };
 
@@ -302,7 +311,7 @@ exported! {
     ncclCommSplit pncclCommSplit (
         comm: Handle, color: c_int, key: c_int, new: *mut Handle, _config: *const u8
     ) {
-        // SAFETY: see above.
+        // SAFETY: `# Safety` promises that `new` is null or has room for a handle.
         unsafe { split(comm, color, key, new) }
     };
 
@@ -322,26 +331,26 @@ exported! {
                 SUCCESS if !communicator.is_complete() => IN_PROGRESS,
                 error => error,
             };
-            // SAFETY: see above.
+            // SAFETY: `# Safety` promises that `error` is null or has room for a status.
             unsafe { put(error, known) }
         })
     };
 
     /// The number of ranks.
     ncclCommCount pncclCommCount (comm: Handle, count: *mut c_int) {
-        // SAFETY: see above.
+        // SAFETY: `# Safety` promises that `count` is null or has room for a number.
         find(comm).and_then(|communicator| unsafe { put(count, communicator.ranks as c_int) })
     };
 
     /// The device of a rank.
     ncclCommCuDevice pncclCommCuDevice (comm: Handle, device: *mut c_int) {
-        // SAFETY: see above.
+        // SAFETY: `# Safety` promises that `device` is null or has room for a number.
         find(comm).and_then(|communicator| unsafe { put(device, communicator.place.device) })
     };
 
     /// The rank.
     ncclCommUserRank pncclCommUserRank (comm: Handle, rank: *mut c_int) {
-        // SAFETY: see above.
+        // SAFETY: `# Safety` promises that `rank` is null or has room for a number.
         find(comm).and_then(|communicator| unsafe { put(rank, communicator.rank as c_int) })
     };
 
@@ -350,7 +359,7 @@ exported! {
         if place.is_null() || bytes == 0 {
             Err(INVALID_ARGUMENT)
         } else {
-            // SAFETY: see above.
+            // SAFETY: `place` is not null, so `# Safety` promises room for an address.
             allocate(bytes).and_then(|address| unsafe { put(place, address) })
         }
     };
@@ -363,7 +372,7 @@ exported! {
         if handle.is_null() {
             Err(INVALID_ARGUMENT)
         } else {
-            // SAFETY: see above.
+            // SAFETY: `handle` is not null, so `# Safety` promises room for a handle.
             register(comm).and_then(|made| unsafe { put(handle, made) })
         }
     };
@@ -377,7 +386,7 @@ exported! {
     ncclCommWindowRegister pncclCommWindowRegister (
         comm: Handle, _buffer: usize, _bytes: usize, window: *mut usize, _flags: c_int
     ) {
-        // SAFETY: see above.
+        // SAFETY: `# Safety` promises that `window` is null or has room for a window.
         find(comm).and_then(|_| unsafe { put(window, 0) })
     };
 
@@ -388,7 +397,7 @@ exported! {
     ncclRedOpCreatePreMulSum pncclRedOpCreatePreMulSum (
         operator: *mut c_int, scalar: *const u8, kind: c_int, residence: c_int, comm: Handle
     ) {
-        // SAFETY: see above.
+        // SAFETY: `# Safety` promises that `operator` is null or has room for a number, and a scalar of `kind` or null.
         unsafe { make_operator(operator, scalar, kind, residence, comm) }
     };
 
@@ -485,7 +494,8 @@ fn end(comm: Handle, error: Option<Status>) -> Result<(), Status> {
 
 /// # Safety
 ///
-/// As `ncclRedOpCreatePreMulSum`.
+/// `operator` is null or has room for a number. `scalar` is null, or the address of an element of `kind` where `residence`
+/// says.
 unsafe fn make_operator(
     operator: *mut c_int,
     scalar: *const u8,
@@ -502,11 +512,11 @@ unsafe fn make_operator(
         Scalar::At(scalar as usize)
     } else {
         let mut bytes = [0; 8];
-        // SAFETY: not null, so an element of the type by this function's contract.
+        // SAFETY: not null, so `# Safety` promises an element of `kind`, of which none is longer than `bytes`.
         unsafe { std::ptr::copy_nonoverlapping(scalar, bytes.as_mut_ptr(), kind.bytes()) };
         Scalar::Known(bytes)
     };
-    // SAFETY: not null, so there is room by this function's contract.
+    // SAFETY: not null, so `# Safety` promises room for a number.
     unsafe { put(operator, communicator.make_operator(kind, scalar)?) }
 }
 
@@ -554,9 +564,9 @@ mod tests {
                 assert!(handles::with(known, |_: &mut Named| ()).is_some());
                 result
             };
-            // SAFETY: the same place.
+            // SAFETY: `at` is the place of this test, which has room for a handle.
             let answer = unsafe { hand_out(at, late.clone(), complete) };
-            // SAFETY: as above.
+            // SAFETY: `at` is the place of this test, which nobody writes any more.
             (answer, unsafe { at.read() }, handles::with(known, |_: &mut Named| ()).is_some())
         };
         assert_eq!(make(Err(SYSTEM_ERROR)), (Err(SYSTEM_ERROR), 0, false));

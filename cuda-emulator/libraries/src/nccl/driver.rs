@@ -85,7 +85,7 @@ impl Place {
         if context == 0 {
             return Self::of(0);
         }
-        // SAFETY: as above.
+        // SAFETY: a plain call, and a place for its result.
         checked(unsafe { (driver.device_of_current)(&raw mut device) })?;
         Ok(Self { device, context })
     }
@@ -136,7 +136,7 @@ pub fn allocate(bytes: usize) -> Result<u64, Status> {
 pub fn free(address: u64) -> Result<(), Status> {
     Place::current()?.enter(|| {
         let driver = driver().ok_or(CUDA_ERROR)?;
-        // SAFETY: the driver checks the address; that nobody uses the memory any more is the caller's promise to NCCL.
+        // SAFETY: the driver refuses what is not the start of an allocation, and first ends the work that uses the memory.
         checked(unsafe { (driver.free)(address) })
     })
 }
@@ -163,7 +163,7 @@ impl Event {
 
     /// Has what comes into a stream from now on wait for it.
     pub fn hold(&self, stream: Stream) -> Result<(), Status> {
-        // SAFETY: as above.
+        // SAFETY: the event lives as long as this value, and the driver checks the stream.
         checked(unsafe { (driver().ok_or(CUDA_ERROR)?.wait)(stream as u64, self.0, 0) })
     }
 }

@@ -107,7 +107,8 @@ pub struct Segment {
 
 // SAFETY: the head is atomic, the rings are only accessed by raw copies, and the mapping belongs to no thread.
 unsafe impl Send for Segment {}
-// SAFETY: as above; the mapping stays until the last thread drops the value.
+// SAFETY: threads that share it only use the atomics of the head, raw copies of the rings, and lists behind their locks. The
+// mapping stays until the last one drops the value.
 unsafe impl Sync for Segment {}
 
 impl Segment {

@@ -156,7 +156,7 @@ impl Reduce {
             state.sums.resize(bytes / self.kind.bytes(), 0);
             if state.next == self.ranks {
                 finish(self.kind, self.operator, &state.sums, self.ranks as u32, &mut state.block);
-                // SAFETY: the result has room by this function's contract, and a block has as many bytes.
+                // SAFETY: `Task::advance` demands that the result is there, `label.bytes` long; the block has `bytes` bytes.
                 unsafe {
                     std::ptr::copy_nonoverlapping(
                         state.block.as_ptr(),
@@ -168,7 +168,7 @@ impl Reduce {
                 continue;
             }
             if state.next == self.rank {
-                // SAFETY: this rank's part is as long as the result by this function's contract.
+                // SAFETY: `Task::advance` demands that the own part is there, `label.bytes` long; the block has `bytes` bytes.
                 unsafe {
                     std::ptr::copy_nonoverlapping(
                         (self.own + state.at) as *const u8,
@@ -216,13 +216,14 @@ impl Send {
         let mut some = links.room(self.to)?.min(left);
         let source = (self.address + *sent) as *const u8;
         match self.scale {
-            // SAFETY: the memory has the bytes by this function's contract.
+            // SAFETY: `Task::advance` demands memory of `label.bytes` bytes, of which `some` are left.
             None => unsafe { links.send(self.to, source, some) },
             Some(by) => {
                 let mut block = [0; BLOCK];
                 // Only whole elements can be multiplied.
                 some = some.min(BLOCK) / by.kind.bytes() * by.kind.bytes();
-                // SAFETY: the memory has the bytes by this function's contract, and there is room for them.
+                // SAFETY: `Task::advance` demands memory of `label.bytes` bytes, of which `some` are left and fit into
+                // a block.
                 unsafe { std::ptr::copy_nonoverlapping(source, block.as_mut_ptr(), some) };
                 scale(by.kind, by.scalar, &mut block[..some]);
                 // SAFETY: the block is a local.
@@ -250,7 +251,7 @@ impl Receive {
         };
         let left = self.label.bytes - *received;
         let some = links.available(self.from)?.min(left);
-        // SAFETY: the memory has room by this function's contract.
+        // SAFETY: `Task::advance` demands memory of `label.bytes` bytes, of which `some` are left.
         unsafe { links.receive(self.from, (self.address + *received) as *mut u8, some) };
         *received += some;
         Ok(match (left - some, some) {
@@ -294,15 +295,15 @@ impl Task {
     pub unsafe fn advance(&mut self, links: &mut Links) -> Result<Advance, Status> {
         match self {
             Self::Copy { from, to, bytes } => {
-                // SAFETY: by this function's contract; the two may overlap, or be the same.
+                // SAFETY: `# Safety` promises that both are there, `bytes` long; they may overlap, or be the same.
                 unsafe { std::ptr::copy(*from as *const u8, *to as *mut u8, *bytes) };
                 Ok(Advance::Done)
             }
-            // SAFETY: this function's contract is the same.
+            // SAFETY: `# Safety` promises that the memory is there, as long as the label says.
             Self::Send(send) => unsafe { send.advance(links) },
-            // SAFETY: as above.
+            // SAFETY: `# Safety` promises that the memory is there, as long as the label says.
             Self::Receive(receive) => unsafe { receive.advance(links) },
-            // SAFETY: as above.
+            // SAFETY: `# Safety` promises that the memory is there, as long as the label says.
             Self::Reduce(reduce) => unsafe { reduce.advance(links) },
         }
     }

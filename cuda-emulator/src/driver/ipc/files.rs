@@ -24,9 +24,9 @@ pub struct Courier {
     withdraw: unsafe extern "C" fn(*const c_void, *const Token),
 }
 
-// SAFETY: whoever gives a courier promises that its functions may be called from any thread.
+// SAFETY: `cuda_emulator_set_courier` demands functions that any thread may call.
 unsafe impl Send for Courier {}
-// SAFETY: as above.
+// SAFETY: `cuda_emulator_set_courier` demands functions that several threads may call at once.
 unsafe impl Sync for Courier {}
 
 static COURIER: OnceLock<Courier> = OnceLock::new();
@@ -34,10 +34,11 @@ static COURIER: OnceLock<Courier> = OnceLock::new();
 /// Has files go through a courier from now on. The first one stays.
 ///
 /// # Safety
-/// `courier` points to one whose functions may be called from any thread, with its context, until the process ends.
+/// `courier` points to one whose functions may be called with its context from any thread, by several at once, until the
+/// process ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_emulator_set_courier(courier: *const Courier) {
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that `courier` points to one.
     let _ = COURIER.set(unsafe { courier.read() });
 }
 
@@ -55,13 +56,13 @@ pub unsafe extern "C" fn cuda_emulator_offer_file(descriptor: c_int, handle: *mu
             (result == 0).then(|| IpcHandle::by_courier(token))
         }
         None => {
-            // SAFETY: open by this function's contract.
+            // SAFETY: `# Safety` promises that `descriptor` is open.
             let file = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned().map(File::from);
             file.ok().and_then(|file| exchange::offer(Arc::new(file), 0).ok())
         }
     };
     let Some(offered) = offered else { return -1 };
-    // SAFETY: there is room by this function's contract.
+    // SAFETY: `# Safety` promises that `handle` has room for a handle.
     unsafe { handle.write(offered) };
     0
 }
@@ -72,7 +73,7 @@ pub unsafe extern "C" fn cuda_emulator_offer_file(descriptor: c_int, handle: *mu
 /// `handle` points to as many bytes as a handle has; they may be any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_emulator_fetch_file(handle: *const IpcHandle) -> c_int {
-    // SAFETY: by this function's contract; any bytes are a handle.
+    // SAFETY: `# Safety` promises as many bytes as a handle has; any bytes are one.
     let handle = unsafe { handle.read_unaligned() };
     if handle.check().is_err() {
         return -1;
@@ -90,7 +91,7 @@ pub unsafe extern "C" fn cuda_emulator_fetch_file(handle: *const IpcHandle) -> c
 /// As [`cuda_emulator_fetch_file`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_emulator_withdraw_file(handle: *const IpcHandle) {
-    // SAFETY: by this function's contract; any bytes are a handle.
+    // SAFETY: `cuda_emulator_fetch_file` demands as many bytes as a handle has; any bytes are one.
     let handle = unsafe { handle.read_unaligned() };
     match COURIER.get() {
         // SAFETY: its functions may be called (`cuda_emulator_set_courier`).

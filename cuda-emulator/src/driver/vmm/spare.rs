@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(reserve(bytes, 0x1000, base), Ok(base), "the hint");
         // SAFETY: the place is this test's.
         unsafe { give_back(base, bytes) };
-        // SAFETY: as above.
+        // SAFETY: given back, so it is plain memory that nobody uses.
         assert_eq!(unsafe { late.read_volatile() }, 0, "new pages");
     }
 }

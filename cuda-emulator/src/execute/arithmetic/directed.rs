@@ -86,8 +86,8 @@ unsafe fn compute<const OPERATION: u8>(
     let wanted = (usual & !0x6000) | mode << 13;
     macro_rules! loop_of {
         ($($operation:literal),*) => {
-            // SAFETY: reads and writes 256 bytes of each; the rounding mode is as before at the end, and exceptions, whose flags
-            // may be set, are masked.
+            // SAFETY: reads and writes 256 bytes of each; the rounding mode is the usual one at the end, and exceptions, whose
+            // flags may be set, are masked.
             unsafe {
                 asm!(
                     "ldmxcsr [{wanted}]",

@@ -19,7 +19,7 @@ impl Device {
     ///
     /// Valid during `'a`.
     pub unsafe fn from_raw<'a>(dev: *mut bindings::device) -> &'a Self {
-        // SAFETY: By the caller; the type is transparent.
+        // SAFETY: `# Safety` promises that the device is valid during `'a`; the type is transparent.
         unsafe { &*dev.cast() }
     }
 
@@ -41,7 +41,7 @@ unsafe impl AlwaysRefCounted for Device {
     }
 
     unsafe fn dec_ref(this: NonNull<Self>) {
-        // SAFETY: By the caller.
+        // SAFETY: `AlwaysRefCounted::dec_ref` demands a reference that is not used any more.
         unsafe { glue::stock_device_put(this.as_ptr().cast()) }
     }
 }

@@ -13,7 +13,7 @@ impl File {
     ///
     /// Open during `'a`.
     pub unsafe fn from_raw_file<'a>(file: *const bindings::file) -> &'a Self {
-        // SAFETY: By the caller; the type is transparent.
+        // SAFETY: `# Safety` promises that the file is open during `'a`; the type is transparent.
         unsafe { &*file.cast() }
     }
 

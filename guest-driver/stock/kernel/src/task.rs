@@ -51,7 +51,7 @@ unsafe impl AlwaysRefCounted for Task {
     }
 
     unsafe fn dec_ref(this: NonNull<Self>) {
-        // SAFETY: By the caller.
+        // SAFETY: `AlwaysRefCounted::dec_ref` demands a reference that is not used any more.
         unsafe { glue::stock_task_put(this.as_ptr().cast()) }
     }
 }

@@ -28,7 +28,7 @@ impl Queue {
     ///
     /// Valid during `'a`.
     pub unsafe fn from_raw<'a>(raw: *const bindings::workqueue_struct) -> &'a Self {
-        // SAFETY: By the caller; the type is transparent.
+        // SAFETY: `# Safety` promises that the workqueue is valid during `'a`; the type is transparent.
         unsafe { &*raw.cast() }
     }
 

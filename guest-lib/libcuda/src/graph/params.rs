@@ -102,7 +102,7 @@ pub enum Form {
 /// # Safety
 /// CUDA's documentation makes the program pass a `T` for a node of this kind.
 unsafe fn read<T: Copy>(params: HostPtr) -> Result<T, CudaError> {
-    // SAFETY: the caller promises it.
+    // SAFETY: `# Safety` promises that the program passes a `T`, as `as_in` demands.
     unsafe { params.as_in::<T>() }.get()
 }
 

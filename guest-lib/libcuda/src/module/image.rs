@@ -26,20 +26,53 @@ const MAX_IMAGE_BYTES: u64 = 4 << 30;
 /// Section type of sections without bytes in the file.
 const SHT_NOBITS: u32 = 8;
 
-/// A pointer to device code.
+/// Bytes of a wrapper: magic, version, the container, and a list for the version [`LINKED`].
+const WRAPPER_BYTES: u64 = 24;
+/// Bytes of a container's shortest header.
+const CONTAINER_BYTES: u64 = 16;
+/// Bytes of an ELF file's header.
+const ELF_BYTES: u64 = 64;
+
+/// A part of an image in the program's memory, whose numbers are read.
+///
+/// An image is a wrapper, a container, an ELF file or text with a NUL, whole and in readable memory: the documentation of
+/// `cuModuleLoadData` asks the program for that. Headers are believed, since there is no length to check them against; they are
+/// read no further than the kind demands.
 ///
 /// # Invariants
 ///
-/// The program promised that it points to a wrapper, a container, an ELF file or text with a NUL, whole and
-/// in readable memory: the documentation of `cuModuleLoadData` asks for that. Headers are believed, since
-/// there is no length to check them against; they are read no further than the kind demands.
+/// `bytes` bytes can be read from `start` on.
 #[derive(Clone, Copy)]
-struct Cursor(usize);
+struct Cursor {
+    start: usize,
+    bytes: u64,
+}
 
 impl Cursor {
-    fn read<T: Copy>(self, offset: u64) -> T {
-        // SAFETY: by the invariant every offset that the format defines is readable.
-        unsafe { (self.0.wrapping_add(offset as usize) as *const T).read_unaligned() }
+    /// # Safety
+    ///
+    /// `bytes` bytes can be read from `start` on as long as the value is used.
+    unsafe fn new(start: usize, bytes: u64) -> Self {
+        Self { start, bytes }
+    }
+
+    /// `None`: the part ends before.
+    fn read<const BYTES: usize>(self, offset: u64) -> Option<[u8; BYTES]> {
+        offset.checked_add(BYTES as u64).filter(|end| *end <= self.bytes)?;
+        // SAFETY: the bytes lie inside of the part, which can be read by the invariant; an array of bytes may be anywhere.
+        Some(unsafe { *((self.start + offset as usize) as *const [u8; BYTES]) })
+    }
+
+    fn u16(self, offset: u64) -> Option<u16> {
+        self.read(offset).map(u16::from_le_bytes)
+    }
+
+    fn u32(self, offset: u64) -> Option<u32> {
+        self.read(offset).map(u32::from_le_bytes)
+    }
+
+    fn u64(self, offset: u64) -> Option<u64> {
+        self.read(offset).map(u64::from_le_bytes)
     }
 }
 
@@ -88,36 +121,63 @@ fn allowed(api: Api, image: Image) -> Result<Image, CudaError> {
 /// container and, behind it, those that it was linked from: it has machine code only, they have PTX as well.
 fn whole(image: HostPtr) -> Result<Image, CudaError> {
     let whole = bytes(image)?;
-    let wrapper = Cursor(image.address());
-    let parts = Cursor(if is_linked(wrapper) { wrapper.read::<usize>(16) } else { 0 });
-    if parts.0 == 0 || Cursor(whole.address).read::<u32>(0) != CONTAINER_MAGIC {
+    // SAFETY: the program passes an image, which is not null: `bytes` has looked.
+    let parts = unsafe { parts_of(image.address()) };
+    // SAFETY: `bytes` found an image there.
+    if parts == 0 || !unsafe { begins_with(whole.address, CONTAINER_MAGIC) } {
         return Ok(Image::InPlace(whole));
     }
     let mut joined = Vec::new();
-    append(whole, &mut joined);
-    for index in 0..MAX_PARTS {
-        let part = Cursor(parts.read::<usize>(index * 8));
-        if part.0 == 0 {
-            break;
-        }
-        let bytes = (part.read::<u32>(0) == CONTAINER_MAGIC).then(|| container_bytes(part)).flatten();
+    // SAFETY: `bytes` found that the container is that long.
+    unsafe { append(whole, &mut joined) };
+    for index in 0..MAX_PARTS as usize {
+        // SAFETY: the list ends with a null, and none came yet.
+        let entry = unsafe { Cursor::new(parts + index * 8, 8) };
+        let Some(part @ 1..) = entry.u64(0).map(|part| part as usize) else { break };
+        // SAFETY: the list of a wrapper has addresses of containers.
+        let bytes = unsafe { begins_with(part, CONTAINER_MAGIC).then(|| container_bytes(part)).flatten() };
         let bytes = bytes.filter(|bytes| joined.len() as u64 + bytes <= MAX_IMAGE_BYTES);
         let bytes = bytes.ok_or(CudaError::INVALID_IMAGE)? as usize;
-        append(UserMemory { address: part.0, bytes }, &mut joined);
+        // SAFETY: the container's header says that it is that long.
+        unsafe { append(UserMemory { address: part, bytes }, &mut joined) };
     }
     Ok(Image::Joined(joined))
 }
 
-/// Returns whether it is a wrapper with a list of the containers that went into its own.
-fn is_linked(at: Cursor) -> bool {
-    at.read::<u8>(0) == WRAPPER_MAGIC as u8
-        && at.read::<u32>(0) == WRAPPER_MAGIC
-        && at.read::<u32>(4) == LINKED
+/// Returns whether an image begins with that word. No byte of such a word is zero, so text is read no further than its NUL.
+///
+/// # Safety
+///
+/// There is an image at `address`.
+unsafe fn begins_with(address: usize, magic: u32) -> bool {
+    // SAFETY: `# Safety` promises an image. All kinds but text have a whole word, and text is read until a byte differs.
+    let is_same = |(index, byte): (usize, u8)| unsafe { *((address + index) as *const u8) == byte };
+    magic.to_le_bytes().into_iter().enumerate().all(is_same)
+}
+
+/// The list of the containers that went into a wrapper's own; 0 for any other image.
+///
+/// # Safety
+///
+/// There is an image at `address`.
+unsafe fn parts_of(address: usize) -> usize {
+    // SAFETY: `# Safety` promises an image.
+    if !unsafe { begins_with(address, WRAPPER_MAGIC) } {
+        return 0;
+    }
+    // SAFETY: an image that begins with this word is a wrapper, which has as many bytes.
+    let wrapper = unsafe { Cursor::new(address, WRAPPER_BYTES) };
+    let list = wrapper.u32(4).filter(|version| *version == LINKED).and_then(|_| wrapper.u64(16));
+    list.unwrap_or(0) as usize
 }
 
 /// Appends a container; the next one is aligned.
-fn append(container: UserMemory, to: &mut Vec<u8>) {
-    // SAFETY: by the invariant of `Cursor` the container is readable as far as its header says.
+///
+/// # Safety
+///
+/// The container can be read.
+unsafe fn append(container: UserMemory, to: &mut Vec<u8>) {
+    // SAFETY: `# Safety` promises that the container can be read.
     to.extend_from_slice(unsafe {
         std::slice::from_raw_parts(container.address as *const u8, container.bytes)
     });
@@ -126,64 +186,89 @@ fn append(container: UserMemory, to: &mut Vec<u8>) {
 
 /// The bytes of an image: what a wrapper points to, or the image itself.
 fn bytes(image: HostPtr) -> Result<UserMemory, CudaError> {
-    if image.address() == 0 {
+    let mut address = image.address();
+    if address == 0 {
         return Err(CudaError::INVALID_VALUE);
     }
-    let mut at = Cursor(image.address());
-    if at.read::<u32>(0) == WRAPPER_MAGIC {
-        // The wrapper: magic, version, data.
-        at = Cursor(at.read::<usize>(8));
-        if at.0 == 0 {
+    // SAFETY: not null, so the program passes an image.
+    if unsafe { begins_with(address, WRAPPER_MAGIC) } {
+        // SAFETY: an image that begins with this word is a wrapper, which has as many bytes.
+        let wrapper = unsafe { Cursor::new(address, WRAPPER_BYTES) };
+        address = wrapper.u64(8).unwrap_or(0) as usize;
+        if address == 0 {
             return Err(CudaError::INVALID_IMAGE);
         }
     }
-    let bytes = match at.read::<u32>(0) {
-        CONTAINER_MAGIC => container_bytes(at),
-        ELF_MAGIC => elf_bytes(at),
-        _ => Some(text_bytes(at)),
+    // SAFETY: the program's image, or the one that its wrapper points to; the first word tells the kind.
+    let bytes = unsafe {
+        if begins_with(address, CONTAINER_MAGIC) {
+            container_bytes(address)
+        } else if begins_with(address, ELF_MAGIC) {
+            elf_bytes(address)
+        } else {
+            Some(text_bytes(address))
+        }
     };
     match bytes {
-        Some(bytes) if bytes <= MAX_IMAGE_BYTES => Ok(UserMemory { address: at.0, bytes: bytes as usize }),
+        Some(bytes) if bytes <= MAX_IMAGE_BYTES => Ok(UserMemory { address, bytes: bytes as usize }),
         _ => Err(CudaError::INVALID_IMAGE),
     }
 }
 
 /// magic, version (u16), header size (u16), bytes after the header (u64).
-fn container_bytes(at: Cursor) -> Option<u64> {
-    u64::from(at.read::<u16>(6)).checked_add(at.read::<u64>(8))
+///
+/// # Safety
+///
+/// There is a container at `address`.
+unsafe fn container_bytes(address: usize) -> Option<u64> {
+    // SAFETY: `# Safety` promises a container, whose header is no shorter.
+    let header = unsafe { Cursor::new(address, CONTAINER_BYTES) };
+    u64::from(header.u16(6)?).checked_add(header.u64(8)?)
 }
 
 /// To the end of whatever lies last: the tables, a segment or a section.
-fn elf_bytes(at: Cursor) -> Option<u64> {
+///
+/// # Safety
+///
+/// There is an ELF file at `address`.
+unsafe fn elf_bytes(address: usize) -> Option<u64> {
     let table = |offset: u64, entry_bytes: u16, count: u16| {
         offset.checked_add(u64::from(entry_bytes) * u64::from(count))
     };
-    let (program_headers, section_headers): (u64, u64) = (at.read(0x20), at.read(0x28));
-    let (program_entry, program_count): (u16, u16) = (at.read(0x36), at.read(0x38));
-    let (section_entry, section_count): (u16, u16) = (at.read(0x3a), at.read(0x3c));
-    let mut end = 64u64;
+    // SAFETY: `# Safety` promises an ELF file, which begins with its header.
+    let at = unsafe { Cursor::new(address, ELF_BYTES) };
+    let (program_headers, section_headers) = (at.u64(0x20)?, at.u64(0x28)?);
+    let (program_entry, program_count) = (at.u16(0x36)?, at.u16(0x38)?);
+    let (section_entry, section_count) = (at.u16(0x3a)?, at.u16(0x3c)?);
+    let mut end = ELF_BYTES;
     end = end.max(table(program_headers, program_entry, program_count)?);
     end = end.max(table(section_headers, section_entry, section_count)?);
     if end > MAX_IMAGE_BYTES {
         return None;
     }
+    // SAFETY: `# Safety` promises an ELF file, whose header says that its tables end there.
+    let at = unsafe { Cursor::new(address, end) };
     for index in 0..u64::from(program_count) {
         let header = program_headers + index * u64::from(program_entry);
-        end = end.max(at.read::<u64>(header + 0x08).checked_add(at.read::<u64>(header + 0x20))?);
+        end = end.max(at.u64(header + 0x08)?.checked_add(at.u64(header + 0x20)?)?);
     }
     for index in 0..u64::from(section_count) {
         let header = section_headers + index * u64::from(section_entry);
-        if at.read::<u32>(header + 0x04) != SHT_NOBITS {
-            end = end.max(at.read::<u64>(header + 0x18).checked_add(at.read::<u64>(header + 0x20))?);
+        if at.u32(header + 0x04)? != SHT_NOBITS {
+            end = end.max(at.u64(header + 0x18)?.checked_add(at.u64(header + 0x20)?)?);
         }
     }
     Some(end)
 }
 
 /// PTX with its NUL.
-fn text_bytes(at: Cursor) -> u64 {
-    // SAFETY: by the invariant of `Cursor`, text ends with a NUL.
-    unsafe { CStr::from_ptr(at.0 as *const _) }.count_bytes() as u64 + 1
+///
+/// # Safety
+///
+/// There is text with a NUL at `address`.
+unsafe fn text_bytes(address: usize) -> u64 {
+    // SAFETY: `# Safety` promises the NUL.
+    unsafe { CStr::from_ptr(address as *const _) }.count_bytes() as u64 + 1
 }
 
 #[cfg(test)]

@@ -84,4 +84,7 @@ fn damaged_headers_are_refused() {
     let mut image = elf(100);
     image[0x28..0x30].copy_from_slice(&(u64::MAX - 1).to_le_bytes());
     assert!(bytes(host_ptr(&image)).is_err());
+    let mut image = elf(100);
+    image[0x3a] = 1;
+    assert!(bytes(host_ptr(&image)).is_err(), "the section table ends inside of its first entry");
 }

@@ -79,7 +79,7 @@ macro_rules! rows {
 ///
 /// The slots are the arguments of the function of that row, as [`crate::forward`] wants them.
 unsafe fn forward(row: usize, slots: &[u64]) -> Status {
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises that the slots are the arguments of the function of that row.
     unsafe { crate::forward(&CURAND, row, slots) as Status }
 }
 

@@ -65,7 +65,8 @@ unsafe fn get(
         return Ok(());
     }
     let slots = |handle| [handle, contents.as_ptr() as u64, number as u64, value as u64, bytes as u64];
-    // SAFETY: by this function's contract, and the contents are of the kind that the row says.
+    // SAFETY: `# Safety` promises that `handle` is null or a handle, and `value` null or `bytes` long. The contents are of
+    // the kind that the row says.
     checked(unsafe { forward_named(&CUSPARSELT, function, &slots(number_in(handle))) })
 }
 

@@ -142,7 +142,7 @@ impl<'a> Exchange<'a> {
         }
         let arguments = self.arguments();
         let handle = made.as_ref().map_or(0, |made| made.handle);
-        // SAFETY: by the type's invariant.
+        // SAFETY: `given` are the arguments of the row (invariant), so each place is null or has room for what it says.
         let slots = unsafe {
             let noted = |note: Note| self.front.handles.note(self.given_at(note.handle), note.note);
             arguments.slots(state.device_scalars, |_| handle, noted)
@@ -335,7 +335,7 @@ impl Made {
         if self.place == 0 {
             return;
         }
-        // SAFETY: by this function's contract; the place is not null.
+        // SAFETY: the place is not null, so `# Safety` promises room for a handle.
         unsafe {
             if self.is_int {
                 (self.place as *mut u32).write(self.handle as u32);

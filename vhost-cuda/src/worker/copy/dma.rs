@@ -56,18 +56,18 @@ pub struct Stream<'a> {
 impl Dma for Stream<'_> {
     unsafe fn pin(&self, address: *mut u8, bytes: usize) -> CuResult<()> {
         with_capture_relaxed(self.gpu, || {
-            // SAFETY: by the caller.
+            // SAFETY: `Dma::pin` demands that the memory stays mapped while the context lives.
             unsafe { self.gpu.cuMemHostRegister_v2(address.cast(), bytes, HOST_PORTABLE_MAPPED) }
         })
     }
 
     unsafe fn send(&self, dst: CUdeviceptr, src: *const u8, bytes: usize) -> CuResult<()> {
-        // SAFETY: by the caller.
+        // SAFETY: `Dma::send` demands that `src` is good for `bytes` bytes until the copy is done, and `dst` the session's.
         unsafe { self.gpu.cuMemcpyHtoDAsync_v2(dst, src.cast(), bytes, self.stream) }
     }
 
     unsafe fn fetch(&self, dst: *mut u8, src: CUdeviceptr, bytes: usize) -> CuResult<()> {
-        // SAFETY: by the caller.
+        // SAFETY: `Dma::fetch` demands that `dst` is good for `bytes` bytes until the copy is done, and `src` the session's.
         unsafe { self.gpu.cuMemcpyDtoHAsync_v2(dst.cast(), src, bytes, self.stream) }
     }
 

@@ -101,7 +101,7 @@ unsafe fn fetch_to(
     src: CUdeviceptr,
     room: usize,
 ) -> CuResult<()> {
-    // SAFETY: by the caller.
+    // SAFETY: `# Safety` promises that `dst` is good for `room` bytes, and that the range at `src` is the session's.
     unsafe {
         if stream == STREAM_LEGACY && signal.is_none() {
             return gpu.cuMemcpyDtoH_v2(dst.cast(), src, room);

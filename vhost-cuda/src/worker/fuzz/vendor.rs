@@ -90,7 +90,7 @@ impl Current {
             if argument == 0 {
                 continue;
             }
-            // SAFETY: by the caller.
+            // SAFETY: `# Safety` promises the arguments that the row says; this one belongs to `parameter`.
             unsafe { self.use_memory(index, &parameter.kind, argument, bytes) };
         }
         if self.call.answer == Answer::Text { c"text".as_ptr() as u64 } else { self.status as u64 }
@@ -100,7 +100,7 @@ impl Current {
     ///
     /// `argument` is what the row says of the parameter.
     unsafe fn use_memory(&mut self, index: usize, kind: &Kind, argument: u64, bytes: usize) {
-        // SAFETY: by the caller.
+        // SAFETY: `# Safety` promises what the row says of the parameter: memory of `bytes` bytes, or what its kind has there.
         unsafe {
             match kind {
                 Kind::New(kind) if self.rows.handles[*kind].structure > 0 => {
@@ -149,7 +149,7 @@ impl Current {
 ///
 /// The bytes may be read.
 unsafe fn read(at: u64, bytes: usize) {
-    // SAFETY: by the caller.
+    // SAFETY: `# Safety` promises that the bytes may be read.
     let all = unsafe { std::slice::from_raw_parts(at as *const u8, bytes) };
     std::hint::black_box(all.iter().fold(0_u8, |sum, byte| sum ^ byte));
 }
@@ -158,7 +158,7 @@ unsafe fn read(at: u64, bytes: usize) {
 ///
 /// The bytes may be written.
 unsafe fn write(at: u64, bytes: usize) {
-    // SAFETY: by the caller.
+    // SAFETY: `# Safety` promises that the bytes may be written.
     unsafe { std::ptr::write_bytes(at as *mut u8, 0x5a, bytes) };
 }
 

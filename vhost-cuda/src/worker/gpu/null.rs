@@ -98,7 +98,7 @@ pub(super) unsafe fn fill<T>(function: &str, place: *mut T, of: &str) {
         _ if size_of::<T>() == 8 => next_handle(),
         _ => return,
     };
-    // SAFETY: by the caller; integers, handles and addresses of at most eight bytes.
+    // SAFETY: `# Safety` promises that a `T` may be written to `place`. No more bytes are written than it has.
     unsafe {
         std::ptr::copy_nonoverlapping(
             value.to_le_bytes().as_ptr(),
@@ -117,7 +117,7 @@ unsafe fn touch(address: u64, bytes: u64, write: bool) {
     if (DEVICE_BASE..WINDOW_BASE).contains(&address) || bytes == 0 {
         return;
     }
-    // SAFETY: by the caller.
+    // SAFETY: `# Safety` promises that the range is the caller's; it is not of the device.
     unsafe {
         if write {
             std::ptr::write_bytes(address as *mut u8, 0x5a, bytes as usize);
@@ -146,7 +146,7 @@ pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
     let in_window = |address: u64| {
         [WINDOW_BASE, RESERVATIONS_BASE].iter().any(|&base| (base..base + WINDOW_BYTES).contains(&address))
     };
-    // SAFETY: by the caller: the arguments are those of the driver's functions.
+    // SAFETY: `# Safety` promises the arguments of the function of that name, whose memory is as long as the driver demands.
     unsafe {
         match function {
             "cuCtxSetCurrent" => CURRENT.store(at(0) as *mut c_void, RELAXED),
@@ -211,7 +211,7 @@ pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
 /// The addresses are null or good for as many elements as `count` points to.
 unsafe fn list(handles: u64, edges: u64, count: u64) {
     let count = count as *mut usize;
-    // SAFETY: by the caller.
+    // SAFETY: `# Safety` promises a count, and addresses that are null or good for as many elements.
     unsafe {
         if handles == 0 {
             return count.write((number() % 4) as usize);

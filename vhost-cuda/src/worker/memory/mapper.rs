@@ -177,7 +177,7 @@ fn receive(socket: &UnixStream) -> io::Result<RawFd> {
 unsafe fn map_all(file: RawFd, pieces: &[Mapping]) -> io::Result<Vec<usize>> {
     let mut addresses = Vec::with_capacity(pieces.len());
     for piece in pieces {
-        // SAFETY: by this function's contract.
+        // SAFETY: `# Safety` promises that nothing else uses the memory at the address that the piece asks for.
         match unsafe { map_shared(file, piece) } {
             Ok(address) => addresses.push(address),
             Err(error) => {

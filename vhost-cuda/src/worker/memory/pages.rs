@@ -67,11 +67,11 @@ pub unsafe fn map_side_by_side(pieces: &[FilePiece], base: u64) -> io::Result<()
         };
         let mappings: Vec<Mapping> = together.iter().map(mapping).collect();
         match &together[0].file {
-            // SAFETY: by this function's contract.
+            // SAFETY: `# Safety` promises that nothing else uses the memory from `base` on, where the pieces lie.
             GuestFile::Named(file) => unsafe { file.map(&mappings, |_, _| {}) }?,
             GuestFile::Whole(file) => {
                 for mapping in &mappings {
-                    // SAFETY: by this function's contract.
+                    // SAFETY: `# Safety` promises that nothing else uses the memory from `base` on, where the piece lies.
                     unsafe { map_shared(file.as_raw_fd(), mapping) }?;
                 }
             }

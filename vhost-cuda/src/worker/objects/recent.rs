@@ -62,7 +62,8 @@ impl<'a> InUse<'a> {
     ///
     /// The address is that of an object whose reference stays until `'a` ends.
     unsafe fn of(address: usize) -> Self {
-        // SAFETY: by the caller; the reference is not this value's, so it is not given back.
+        // SAFETY: `# Safety` promises an object whose reference stays until `'a` ends. It is not this value's, which never
+        // gives it back.
         Self(ManuallyDrop::new(unsafe { Arc::from_raw(address as *const Object) }), std::marker::PhantomData)
     }
 
@@ -72,7 +73,7 @@ impl<'a> InUse<'a> {
     ///
     /// The reference stays until `'a` ends.
     pub unsafe fn kept_elsewhere(object: &Arc<Object>) -> Self {
-        // SAFETY: by the caller.
+        // SAFETY: `# Safety` promises that the reference stays until `'a` ends.
         unsafe { Self::of(Arc::as_ptr(object).addr()) }
     }
 }
@@ -181,7 +182,8 @@ impl Recent {
         self.gone.borrow_mut().extend(owned(word.swap(address | USED, Ordering::AcqRel)));
         // With the fence of `revoke`: either that sees the place, or this that the name is gone.
         fence(Ordering::SeqCst);
-        // SAFETY: the place is used, as above.
+        // SAFETY: the swap has marked the place as used, so only this executor gives its reference back: in `done`, for which
+        // nothing may borrow this value, or below, after the last use.
         let entered = unsafe { InUse::of(address) };
         if stands(&entered) {
             self.used.borrow_mut().push(place as u8);

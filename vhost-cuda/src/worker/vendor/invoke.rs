@@ -107,7 +107,7 @@ impl Arguments {
 pub unsafe fn call_with_integers(function: usize, integers: &[u64]) -> Option<i32> {
     let mut arguments = Arguments::new();
     integers.iter().try_for_each(|value| arguments.integer(*value))?;
-    // SAFETY: by this function's contract.
+    // SAFETY: `# Safety` promises a C function of these integers, which are all of its arguments.
     Some(unsafe { arguments.call(function) } as i32)
 }
 

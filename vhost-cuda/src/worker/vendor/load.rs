@@ -114,7 +114,7 @@ impl Loaded {
     /// It is a C function of these integers and addresses, and they are good for what it does with them.
     pub unsafe fn call(&self, name: &str, integers: &[u64]) -> Result<(), Refusal> {
         let function = self.named(name).ok_or(CudaError::NOT_FOUND)?;
-        // SAFETY: by this function's contract.
+        // SAFETY: `# Safety` promises that the function of this name is a C function of these integers and addresses.
         match unsafe { call_with_integers(function, integers) } {
             Some(status) if status == self.rows.statuses.success => Ok(()),
             Some(status) => Err(Refusal::Status(status)),

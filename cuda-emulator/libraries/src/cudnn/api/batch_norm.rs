@@ -209,7 +209,7 @@ fn plain(operations: c_int) -> Result<(), Status> {
 ///
 /// `size` is null or has room for a number.
 unsafe fn no_bytes(handle: Handle, operations: c_int, size: *mut usize) -> Status {
-    // SAFETY: as this function's contract says.
+    // SAFETY: `# Safety` promises that `size` is null or has room for a number.
     status(stream_of(handle).and_then(|_| plain(operations)).and_then(|()| unsafe { give(size, 0) }))
 }
 

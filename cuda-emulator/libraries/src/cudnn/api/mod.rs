@@ -94,7 +94,7 @@ unsafe fn factor(place: *const c_void, layout: &Layout) -> Result<f64, Status> {
 ///
 /// As [`factor`].
 unsafe fn blend(alpha: *const c_void, beta: *const c_void, layout: &Layout) -> Result<Blend, Status> {
-    // SAFETY: as this function's contract says.
+    // SAFETY: `factor` demands that each is null or has a number of the type of factors.
     unsafe { Ok(Blend { alpha: factor(alpha, layout)?, beta: factor(beta, layout)? }) }
 }
 

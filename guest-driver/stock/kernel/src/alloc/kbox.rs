@@ -80,10 +80,10 @@ impl<T> KBox<T> {
 
 impl<T> Drop for KBox<T> {
     fn drop(&mut self) {
-        // SAFETY: By the invariant.
+        // SAFETY: A box points to a valid value that it alone owns (invariant).
         unsafe { ptr::drop_in_place(self.0.as_ptr()) };
         if size_of::<T>() != 0 {
-            // SAFETY: By the invariant.
+            // SAFETY: A type with bytes lies in memory of `Kmalloc` (invariant), and nobody uses the box any more.
             unsafe { Kmalloc::free(self.0.as_ptr().cast()) };
         }
     }
@@ -93,14 +93,14 @@ impl<T> Deref for KBox<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: By the invariant.
+        // SAFETY: A box points to a valid value that it alone owns (invariant).
         unsafe { self.0.as_ref() }
     }
 }
 
 impl<T> DerefMut for KBox<T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: By the invariant.
+        // SAFETY: A box points to a valid value that it alone owns (invariant).
         unsafe { self.0.as_mut() }
     }
 }
@@ -114,12 +114,12 @@ unsafe impl<T: 'static> ForeignOwnable for KBox<T> {
     }
 
     unsafe fn from_foreign(ptr: *mut c_void) -> Self {
-        // SAFETY: By the caller.
+        // SAFETY: `ForeignOwnable::from_foreign` takes only what `into_foreign` gave, once.
         unsafe { Self::from_raw(ptr.cast()) }
     }
 
     unsafe fn borrow<'a>(ptr: *mut c_void) -> &'a T {
-        // SAFETY: By the caller.
+        // SAFETY: `ForeignOwnable::borrow` takes what `into_foreign` gave, which is not taken back during `'a`.
         unsafe { &*ptr.cast() }
     }
 }

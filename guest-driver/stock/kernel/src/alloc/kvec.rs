@@ -203,14 +203,14 @@ impl<T, A: Allocator> Deref for Vec<T, A> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: By the invariant.
+        // SAFETY: The first `len` values are valid (invariant).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl<T, A: Allocator> DerefMut for Vec<T, A> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: By the invariant.
+        // SAFETY: The first `len` values are valid (invariant).
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

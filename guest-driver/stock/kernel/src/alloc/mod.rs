@@ -55,7 +55,7 @@ unsafe impl Allocator for Kmalloc {
     }
 
     unsafe fn free(memory: *mut c_void) {
-        // SAFETY: By the caller.
+        // SAFETY: `Allocator::free` takes memory of `alloc` that is not used any more.
         unsafe { glue::stock_kfree(memory) }
     }
 }
@@ -71,7 +71,7 @@ unsafe impl Allocator for KVmalloc {
     }
 
     unsafe fn free(memory: *mut c_void) {
-        // SAFETY: By the caller.
+        // SAFETY: `Allocator::free` takes memory of `alloc` that is not used any more.
         unsafe { glue::stock_kvfree(memory) }
     }
 }

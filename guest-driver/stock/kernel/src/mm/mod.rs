@@ -26,7 +26,7 @@ impl Mm {
     ///
     /// Valid during `'a`.
     pub(crate) unsafe fn from_raw<'a>(mm: *mut bindings::mm_struct) -> &'a Self {
-        // SAFETY: By the caller; the type is transparent.
+        // SAFETY: `# Safety` promises that `mm` is valid during `'a`; the type is transparent.
         unsafe { &*mm.cast() }
     }
 
@@ -44,7 +44,7 @@ unsafe impl AlwaysRefCounted for Mm {
     }
 
     unsafe fn dec_ref(this: NonNull<Self>) {
-        // SAFETY: By the caller.
+        // SAFETY: `AlwaysRefCounted::dec_ref` demands a reference that is not used any more.
         unsafe { glue::stock_mm_drop(this.as_ptr().cast()) }
     }
 }

@@ -40,7 +40,7 @@ impl VmaNew {
     ///
     /// The mapping is being set up during `'a`.
     pub unsafe fn from_raw<'a>(vma: *mut bindings::vm_area_struct) -> &'a Self {
-        // SAFETY: By the caller; the type is transparent.
+        // SAFETY: `# Safety` promises that the mapping is being set up during `'a`; the type is transparent.
         unsafe { &*vma.cast() }
     }
 

@@ -80,7 +80,7 @@ impl<T> Arc<T> {
     /// Gives the reference up; a pointer to the value.
     pub fn into_raw(self) -> *const T {
         let this = ManuallyDrop::new(self);
-        // SAFETY: By the invariant.
+        // SAFETY: A reference points to a valid value (invariant).
         unsafe { &raw const (*this.0.as_ptr()).value }
     }
 
@@ -104,7 +104,7 @@ impl<T> Arc<T> {
 
 impl<T> Clone for Arc<T> {
     fn clone(&self) -> Self {
-        // SAFETY: By the invariant.
+        // SAFETY: A reference points to a valid value (invariant).
         let before = unsafe { self.0.as_ref() }
             .references
             .fetch_add(1, Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl<T> Clone for Arc<T> {
 
 impl<T> Drop for Arc<T> {
     fn drop(&mut self) {
-        // SAFETY: By the invariant.
+        // SAFETY: A reference points to a valid value (invariant).
         let before = unsafe { self.0.as_ref() }
             .references
             .fetch_sub(1, Ordering::Release);
@@ -133,7 +133,7 @@ impl<T> Deref for Arc<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: By the invariant.
+        // SAFETY: A reference points to a valid value (invariant).
         unsafe { &self.0.as_ref().value }
     }
 }
@@ -165,12 +165,12 @@ unsafe impl<T: 'static> ForeignOwnable for Arc<T> {
     }
 
     unsafe fn from_foreign(ptr: *mut c_void) -> Self {
-        // SAFETY: By the caller.
+        // SAFETY: `ForeignOwnable::from_foreign` takes only what `into_foreign` gave, once.
         unsafe { Self::from_raw(ptr.cast()) }
     }
 
     unsafe fn borrow<'a>(ptr: *mut c_void) -> ArcBorrow<'a, T> {
-        // SAFETY: By the caller.
+        // SAFETY: `ForeignOwnable::borrow` takes what `into_foreign` gave, which is not taken back during `'a`.
         unsafe { ArcBorrow::from_raw(ptr.cast()) }
     }
 }

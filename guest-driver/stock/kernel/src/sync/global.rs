@@ -100,7 +100,7 @@ macro_rules! global_lock {
             ///
             /// Called once, before all else.
             unsafe fn init(&'static self) {
-                // SAFETY: By the caller.
+                // SAFETY: `# Safety` promises that this is called once, before all else.
                 unsafe {
                     self.0.init_with($crate::c_str!(stringify!($name)), $crate::static_lock_class!())
                 }

@@ -164,27 +164,27 @@ unsafe impl Backend for MutexBackend {
     type GuardState = ();
 
     unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
-        // SAFETY: By the caller.
+        // SAFETY: `Backend::init` demands a `ptr` valid for writes, and a name and a key that stay for ever.
         unsafe { glue::stock_mutex_init(ptr, name, key) }
     }
 
     unsafe fn lock(ptr: *mut Self::State) {
-        // SAFETY: By the caller.
+        // SAFETY: `Backend` demands that `init` has run.
         unsafe { glue::stock_mutex_lock(ptr) }
     }
 
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<()> {
-        // SAFETY: By the caller.
+        // SAFETY: `Backend` demands that `init` has run.
         unsafe { glue::stock_mutex_trylock(ptr) }.then_some(())
     }
 
     unsafe fn unlock(ptr: *mut Self::State, _: &()) {
-        // SAFETY: By the caller.
+        // SAFETY: `Backend::unlock` demands that the caller has locked.
         unsafe { glue::stock_mutex_unlock(ptr) }
     }
 
     unsafe fn assert_is_held(ptr: *mut Self::State) {
-        // SAFETY: By the caller.
+        // SAFETY: `Backend` demands that `init` has run.
         unsafe { glue::stock_mutex_assert_is_held(ptr) }
     }
 }

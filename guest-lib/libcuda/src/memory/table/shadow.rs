@@ -66,7 +66,8 @@ impl Shadow {
     /// Writes bytes of the program's side, from `start` on. As for [`Self::read`], other threads may use them.
     fn write(&self, start: usize, bytes: &[u8]) {
         assert!(start + bytes.len() <= self.equal.len());
-        // SAFETY: as in `read`; the bytes are this library's own.
+        // SAFETY: `place` mapped the memory, which is as long as `equal` and stays mapped as long as the shadow is in the
+        // list; the bytes are this library's own.
         unsafe {
             let to = (self.host as *mut u8).add(start);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());

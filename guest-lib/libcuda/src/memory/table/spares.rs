@@ -115,7 +115,7 @@ mod tests {
         assert!(spares.keep(first).is_empty());
         assert!(spares.take(1, 4096).is_none() && spares.take(2, 8192).is_none());
         let again = spares.take(1, 8192).expect("it lies ready");
-        // SAFETY: as above; it can be accessed again.
+        // SAFETY: memory of this test, which `take` has made accessible again.
         assert_eq!((again.pages.address, unsafe { *(address as *const u8) }), (address, 0));
         assert!(spares.take(1, 8192).is_none());
     }

@@ -241,7 +241,8 @@ impl Load for LibraryId {
         use std::ptr::null_mut as null;
         let reserved = cx.session.objects.libraries.reserve(self.0)?;
         let charged = charge_image(cx, Holder::Library(self.0), image, 0)?;
-        // SAFETY: as for cuModuleLoadData; there are no options, so their arrays may be null.
+        // SAFETY: the image lives across the call, which copies what it keeps; bad contents stay in this process, which is that
+        // guest's alone. There are no options, so their arrays may be null.
         let load = |code| unsafe { cx.gpu().cuLibraryLoadData(code, null(), null(), 0, null(), null(), 0) };
         let (raw,) = linked::load(image, load)?;
         charged.keep();

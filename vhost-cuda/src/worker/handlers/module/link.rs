@@ -27,7 +27,8 @@ pub fn cuModuleLoadDataEx(cx: &mut CallContext<'_>, module: ModuleId, options: J
     let reserved = cx.session.objects.modules.reserve(module.0)?;
     let charged = charge_image(cx, Holder::Module(module.0), &image, cx.home())?;
     let (count, numbers, values) = arguments.as_raw();
-    // SAFETY: as for cuModuleLoadData; the options and their buffers live across the call.
+    // SAFETY: the image, the options and their buffers live across the call, which copies what it keeps; bad contents stay in
+    // this process, which is that guest's alone.
     let loaded = unsafe { cx.gpu().cuModuleLoadDataEx(image.as_ptr().cast(), count, numbers, values) };
     cx.thread.jit = arguments.logs();
     let (raw,) = loaded?;
