@@ -113,7 +113,7 @@ fn c_type(number: Number) -> &'static str {
         Number::F32 => "f32",
         // A cuComplex fills one vector register, as a double does.
         Number::F64 | Number::C32 => "f64",
-        // By value these are two doubles (`parse`), and nothing returns one.
+        // As a value these are two doubles (`parse`), and no function returns one.
         Number::C64 => "[f64; 2]",
     }
 }
