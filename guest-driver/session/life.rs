@@ -70,7 +70,7 @@ impl Session {
         let greeting = device.wait_ready(&mut patience)?;
         match Self::open_with(&device, greeting) {
             Err(error) if error == Fault::Lost.into() => {
-                // A backend that knows nothing of a greeting has come unseen: try with that one.
+                // The backend has restarted without a notification: repeat the handshake.
                 device.backend_restarted(greeting);
                 let greeting = device.wait_ready(&mut patience)?;
                 Self::open_with(&device, greeting)

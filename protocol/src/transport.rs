@@ -16,7 +16,7 @@ pub const VIRTIO_ID_CUDA: u32 = 63;
 pub const PROTOCOL_VERSION: u32 = 1;
 /// First word of the configuration space, "VCUD".
 pub const CONFIG_MAGIC: u32 = u32::from_le_bytes(*b"VCUD");
-/// Request queues a device may offer.
+/// The maximum number of request queues of a device.
 pub const MAX_REQUEST_QUEUES: u32 = 16;
 /// Bytes of a guest page; every entry of a kept page list is a multiple of it.
 pub const PAGE_BYTES: u64 = 4096;
@@ -35,15 +35,15 @@ pub struct Config {
     pub protocol_version: u32,
     /// Request queues, 1 to [`MAX_REQUEST_QUEUES`]; `eventq` follows them.
     pub num_request_queues: u32,
-    /// Longest payload of a request and of a reply, in bytes.
+    /// Maximum payload of a request and of a reply, in bytes.
     pub max_payload_bytes: u32,
-    /// Most bytes of user pages that one request may name, in each direction.
+    /// Maximum number of bytes of user pages per request, in each direction.
     pub max_bulk_bytes: u64,
-    /// Most sessions open at once.
+    /// Maximum number of open sessions.
     pub max_sessions: u32,
-    /// Most requests of one session that may be outstanding.
+    /// Maximum number of outstanding requests per session.
     pub max_outstanding: u32,
-    /// `STATUS_*` bits, kept by the VMM; a configuration interrupt announces a change.
+    /// `STATUS_*` bits, maintained by the VMM; a configuration interrupt announces a change.
     pub status: u32,
     /// Written by the driver at probe, so that a refusal shows on both sides.
     pub driver_version: u32,
@@ -58,11 +58,11 @@ const _: () = assert!(core::mem::offset_of!(Config, driver_version) == 36);
 pub const OP_HELLO: u32 = 1;
 /// Opens a session (one open of `/dev/virtio-cuda`). Payload: [`Open`]; reply: [`Opened`].
 pub const OP_OPEN: u32 = 2;
-/// Ends a session. The device replies when nothing of it can touch guest memory any more.
+/// Ends a session. The device replies once the session can no longer access guest memory.
 pub const OP_CLOSE: u32 = 3;
 /// Carries one opaque call of a session. With [`FLAG_KEEP`], the out entries stay valid until [`OP_UNPIN`].
 pub const OP_CALL: u32 = 4;
-/// Takes back the kept pages named by `tag`. The device replies when they are mapped nowhere any more.
+/// Takes back the kept pages with this `tag`. The device replies once they are no longer mapped.
 pub const OP_UNPIN: u32 = 5;
 /// Gives a session the pages of an area that driver and process share (an mmap of the device file). The
 /// out entries stay valid until [`OP_CLOSE`]; `tag` is the area's offset in the device file.
@@ -92,7 +92,7 @@ pub struct RequestHeader {
     pub out_entries: u32,
     /// Zero.
     pub reserved: u32,
-    /// Name of kept pages, chosen by the driver, unique in the session; else 0.
+    /// Tag of kept pages, chosen by the driver, unique in the session; else 0.
     pub tag: u64,
 }
 const _: () = assert!(core::mem::size_of::<RequestHeader>() == 40);
@@ -140,7 +140,7 @@ pub struct Hello {
     pub protocol_version: u32,
 }
 
-/// Payload of [`OP_OPEN`]: who opens, for the device's log and quotas. Not trusted.
+/// Payload of [`OP_OPEN`]: the process that opens the session, for the device's log and quotas. Not trusted.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Open {
@@ -157,7 +157,7 @@ const _: () = assert!(core::mem::size_of::<Open>() == 24);
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Opened {
-    /// The session's name: never 0, never used again by this or a later backend.
+    /// The session id: never 0, never used again by this or a later backend.
     pub session: u64,
 }
 
@@ -169,7 +169,7 @@ pub struct Event {
     pub kind: u32,
     /// Zero.
     pub reserved: u32,
-    /// The session it is for.
+    /// The session that the event is for.
     pub session: u64,
     /// Meaning depends on `kind`.
     pub value: u64,

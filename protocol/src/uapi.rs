@@ -25,7 +25,7 @@ pub const IOC_NR_FRESH: u8 = 3;
 const fn ioc(direction: u32, nr: u8, bytes: usize) -> u32 {
     (direction << 30) | ((bytes as u32) << 16) | ((IOC_MAGIC as u32) << 8) | nr as u32
 }
-/// Answers the limits of device and driver.
+/// Returns the limits of device and driver.
 pub const VIRTIO_CUDA_INFO: u32 = ioc(2, IOC_NR_INFO, core::mem::size_of::<Info>());
 /// Submits one call and waits for its reply.
 ///
@@ -41,7 +41,7 @@ pub const VIRTIO_CUDA_UNPIN: u32 = ioc(1, IOC_NR_UNPIN, core::mem::size_of::<Unp
 /// addresses. Errors: `ENOENT` they are not, or there is no such tag; it stays so.
 pub const VIRTIO_CUDA_FRESH: u32 = ioc(1, IOC_NR_FRESH, core::mem::size_of::<Unpin>());
 
-/// Keep the pages of the out buffer after the reply; `tag` names them. Both its ends are page aligned.
+/// Keeps the pages of the out buffer after the reply; `tag` identifies them. Both ends of the buffer are page aligned.
 pub const CALL_KEEP: u32 = 1 << 0;
 /// With [`CALL_KEEP`]: the memory is pageable, and the process may unmap or replace it at any time. When it does,
 /// the driver takes the pages back by itself, soon, and [`VIRTIO_CUDA_FRESH`] reports it at once.
@@ -56,13 +56,13 @@ pub const CALL_READ: u32 = 1 << 2;
 pub struct Info {
     /// `PROTOCOL_VERSION` of the driver.
     pub protocol_version: u32,
-    /// Longest payload of a request and of a reply, in bytes.
+    /// Maximum payload of a request and of a reply, in bytes.
     pub max_payload_bytes: u32,
-    /// Most bytes of each buffer of a call.
+    /// Maximum size of each buffer of a call, in bytes.
     pub max_bulk_bytes: u64,
-    /// Most bytes that one file may have pinned at once.
+    /// Maximum number of pinned bytes per open file.
     pub max_pinned_bytes: u64,
-    /// Most outstanding calls of one file.
+    /// Maximum number of outstanding calls per open file.
     pub max_outstanding: u32,
     /// Zero.
     pub reserved: u32,
@@ -75,11 +75,11 @@ const _: () = assert!(core::mem::size_of::<Info>() == 32);
 pub struct Call {
     /// User address of the payload.
     pub payload: u64,
-    /// User address of the reply's room.
+    /// User address of the reply buffer.
     pub reply: u64,
     /// Bytes of payload.
     pub payload_bytes: u32,
-    /// In: bytes of room for the reply. Out: bytes written.
+    /// In: size of the reply buffer in bytes. Out: bytes written.
     pub reply_bytes: u32,
     /// User address of memory that the device reads.
     pub in_addr: u64,
@@ -93,9 +93,9 @@ pub struct Call {
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
-    /// In: 0 to submit, else the interrupted call to wait for. Out, with `EINTR`: that name.
+    /// In: 0 to submit, else the ticket of the interrupted call to wait for. Out, with `EINTR`: the call's ticket.
     pub ticket: u64,
-    /// Out, with [`CALL_KEEP`]: name for [`VIRTIO_CUDA_UNPIN`].
+    /// Out, with [`CALL_KEEP`]: the tag for [`VIRTIO_CUDA_UNPIN`].
     pub tag: u64,
 }
 const _: () = assert!(core::mem::size_of::<Call>() == 80);

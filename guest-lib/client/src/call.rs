@@ -73,12 +73,12 @@ fn put_back_buffers(buffers: Box<Buffers>) {
     });
 }
 
-/// Which way a call goes.
+/// The transport of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Through the thread's lane if it can, and after everything that was posted in any case.
+    /// Through the thread's lane if possible, and always after everything that was posted.
     Any,
-    /// Through the lane if it can; the order is its own business.
+    /// Through the lane if possible; the caller takes care of the order.
     Order,
     /// Through the request queue, at once.
     Direct,
@@ -112,7 +112,7 @@ pub struct Call<'s> {
     way: Way,
     tag: u64,
     output_bytes: usize,
-    /// Another one than the calling thread.
+    /// A thread other than the calling one.
     thread: Option<u32>,
 }
 
@@ -137,32 +137,32 @@ impl<'s> Call<'s> {
         }
     }
 
-    /// The context current in the calling thread.
+    /// Sets the context that is current in the calling thread.
     pub fn context(mut self, context: ContextId) -> Self {
         self.context = context;
         self
     }
 
-    /// Bulk input.
+    /// Sets the bulk input.
     pub fn input(mut self, bytes: &'s [u8]) -> Self {
         self.input = UserMemory::of(bytes);
         self
     }
 
-    /// Bulk output.
+    /// Sets the bulk output.
     pub fn output(mut self, bytes: &'s mut [u8]) -> Self {
         self.output = UserMemory::of_mut(bytes);
         self
     }
 
-    /// Bulk input of `bytes` bytes that `write` puts into the call's buffer, whose bytes are 0 before.
+    /// Sets the bulk input: `bytes` bytes that `write` puts into the call's buffer, which is zeroed before.
     pub fn input_with(mut self, bytes: usize, write: &'s dyn Fn(&mut [u8])) -> Self {
         self.input = UserMemory { address: 0, bytes };
         self.write = Some(Write(write));
         self
     }
 
-    /// Bulk input from memory of the program.
+    /// Sets the bulk input: memory of the program.
     ///
     /// # Safety
     /// Until this value is dropped, the memory stays readable. Other threads may write it: then the device gets some of
@@ -172,7 +172,7 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// Bulk output into memory of the program.
+    /// Sets the bulk output: memory of the program.
     ///
     /// # Safety
     /// Until this value is dropped, the memory stays writable, and no reference to it is used.
@@ -181,7 +181,7 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// Pages that the device keeps until [`Session::unpin`] of [`Call::tag`]; page aligned.
+    /// Sets the pages, page aligned, that the device keeps until [`Session::unpin`] of [`Call::tag`].
     ///
     /// # Safety
     /// Until then the device may read and write the pages, so this library uses them through raw pointers only.
@@ -191,7 +191,7 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// With [`Call::keep`]: the pages may go at any time; [`crate::transport::Transport::is_fresh`] reports it.
+    /// With [`Call::keep`]: the program may unmap the pages at any time; [`crate::transport::Transport::is_fresh`] reports it.
     pub fn tracked(mut self) -> Self {
         self.track = true;
         self
@@ -203,9 +203,9 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// Does not wait for the call, if it can go without: it is executed after all that this thread has called, and
-    /// before all that uses the same things and is called once this returns. A later call returns its error. For rows
-    /// without results.
+    /// Does not wait for the call, if possible. It is executed after all earlier calls of this thread, and before all calls
+    /// that use the same things and begin after this one has returned. A later call returns its error. For rows without
+    /// results.
     pub fn posted(mut self) -> Self {
         self.posted = true;
         self
@@ -217,42 +217,42 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// The program may count the call as done when it returns: whatever is called then comes after it, in any stream.
+    /// The program may count the call as done when it returns: all later calls come after it, in any stream.
     pub fn immediate(mut self) -> Self {
         self.immediate = true;
         self
     }
 
-    /// Goes through the request queue, whatever was posted before: see [`Session::order`].
+    /// Goes through the request queue and ignores posted calls: see [`Session::order`].
     pub fn direct(mut self) -> Self {
         self.way = Way::Direct;
         self
     }
 
-    /// Concerns the executor of another thread; for direct calls.
+    /// Addresses the executor of another thread; for direct calls.
     pub(crate) fn for_thread(mut self, number: u32) -> Self {
         self.thread = Some(number);
         self
     }
 
-    /// Is itself what puts calls in order.
+    /// Marks the call as one that itself puts calls in order.
     pub(crate) fn for_order(mut self) -> Self {
         self.way = Way::Order;
         self
     }
 
-    /// After a call with [`Call::keep`]: the name of the kept pages.
+    /// After a call with [`Call::keep`]: returns the tag of the kept pages.
     pub fn tag(&self) -> u64 {
         self.tag
     }
 
-    /// After the call: bytes of inline bulk output that the device wrote. Output longer than
+    /// After the call: returns the bytes of inline bulk output that the device wrote. Output longer than
     /// [`INLINE_BYTES`] is written whole or the call fails.
     pub fn output_bytes(&self) -> usize {
         self.output_bytes
     }
 
-    /// The things that the call of number `opcode` uses, without those that its arguments name.
+    /// Returns the things that the call with number `opcode` uses, except those that its arguments name.
     pub(crate) fn touched(&self, opcode: Opcode) -> Touched {
         Touched::of(opcode, self.context.0, self.immediate)
     }
@@ -277,7 +277,7 @@ impl<'s> Call<'s> {
         idle::count(opcode, self.posted);
         match outcome {
             Ok((result, flags)) => {
-                // What fetches the output announces what is left in its results.
+                // The call that fetches the output announces the rest in its results.
                 if flags != 0 && opcode != Opcode::session_output {
                     output::forward(self.session, flags);
                 }
@@ -288,7 +288,7 @@ impl<'s> Call<'s> {
         }
     }
 
-    /// Frees memory that the program has freed in stream order, if the call of number `opcode` could tell that it is not free.
+    /// Frees memory that the program has freed in stream order, if the call with number `opcode` could show that it is not free.
     ///
     /// Not for a fork's child, in which the lock of a thread that was freeing stays locked.
     fn free_parked(&self, opcode: Opcode) {
@@ -368,7 +368,7 @@ impl<'s> Call<'s> {
         let payload_bytes =
             self.write_payload(&mut buffers.payload, opcode, thread, in_inline, out_inline, put)?;
         let reply_room = BUFFER_BYTES.min(self.session.limits().payload_bytes);
-        // Longer than any that a row expects; the bound of a payload is the host's, though.
+        // Longer than the results of any row; the bound of a payload is the host's, though.
         let mut written = Vec::new();
         let input = match &self.write {
             _ if in_inline => UserMemory::NONE,

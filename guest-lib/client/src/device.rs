@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The way through the guest's kernel: `/dev/virtio-cuda`.
+//! The transport through the guest's kernel: `/dev/virtio-cuda`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,7 +21,7 @@ use crate::transport::{Limits, Pieces, Reply, Request, Transport, UserMemory};
 /// Maximum length of a piece of a copy: long enough for the device's copy threads, short enough not to pin all of a
 /// small guest's memory at once.
 const COPY_BYTES: u64 = 256 << 20;
-/// From this size on, memory for the device is worth transparent huge pages.
+/// The minimum size of memory for the device that gets transparent huge pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// An open `/dev/virtio-cuda`.
@@ -72,8 +72,8 @@ impl DeviceNode {
     }
 }
 
-/// Pieces of copies: their pages are pinned while they are copied, by several threads at once perhaps, and
-/// beside the pages that stay pinned.
+/// Returns the bytes of the pieces of copies. Their pages are pinned during the copy, possibly by several threads at once, and
+/// in addition to the pages that stay pinned.
 fn copy_bytes(info: &Info) -> u64 {
     let share = info.max_pinned_bytes / 8 / PAGE_BYTES * PAGE_BYTES;
     info.max_bulk_bytes.min(COPY_BYTES).min(share).max(PAGE_BYTES)
@@ -235,7 +235,7 @@ impl Transport for DeviceNode {
     fn release(&self, _memory: UserMemory) {}
 
     fn in_child(&self) {
-        // SAFETY: nobody uses or drops the file in a forked child.
+        // SAFETY: nothing uses or drops the file in a forked child.
         unsafe { libc::close(self.file.as_raw_fd()) };
     }
 }

@@ -9,7 +9,7 @@ use crate::CudaError;
 /// A failure below CUDA: of the device node, the socket or the session.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// There is nothing to open.
+    /// The device node or socket cannot be opened.
     #[error("No virtio-cuda device: {path}: {source}")]
     NoDevice {
         /// The device node or socket.
@@ -30,7 +30,7 @@ pub enum ClientError {
         "Version mismatch: this library speaks {what} {ours}, the other side {theirs}: install matching builds"
     )]
     Version {
-        /// Which of the two protocols.
+        /// The protocol that differs.
         what: &'static str,
         /// Version of this library.
         ours: u32,
@@ -71,7 +71,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The result that the program gets.
+    /// Returns the result that the program gets.
     pub fn result(&self) -> CudaError {
         match self {
             Self::NoDevice { .. } | Self::Daemon { .. } => CudaError::NO_DEVICE,

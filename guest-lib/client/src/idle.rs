@@ -8,14 +8,14 @@ use virtio_cuda_ring::Outstanding;
 /// Calls that may have given the device something to do.
 static CALLS: Outstanding = Outstanding::new();
 
-/// To be called after each call is sent.
+/// Must be called after each call was sent.
 pub(crate) fn count(opcode: Opcode, posted: bool) {
     if posted || !opcode.facts().is_idle() {
         CALLS.begin();
     }
 }
 
-/// All calls so far, to be taken before one that waits for all work.
+/// Returns the number of calls so far; for a caller that then waits for all work.
 pub fn so_far() -> u64 {
     CALLS.so_far()
 }
@@ -25,7 +25,7 @@ pub fn done(so_far: u64) {
     CALLS.end(so_far);
 }
 
-/// Returns whether all work is done. Calls that other threads are making just now do not count: they may as well come
+/// Returns whether all work is done. Calls that other threads are making just now do not count: they could equally come
 /// later.
 pub(crate) fn is_idle() -> bool {
     CALLS.is_none()
@@ -45,7 +45,7 @@ mod tests {
         assert!(is_idle());
         count(Opcode::memcpy_wait, false);
         assert!(is_idle());
-        // Waiting for what was there says nothing of what came meanwhile.
+        // A wait for earlier calls says nothing about calls that came meanwhile.
         let before = so_far();
         count(Opcode::cuMemcpyAsync, false);
         done(before);

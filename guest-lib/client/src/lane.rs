@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Lanes: how most calls of a thread reach the worker without a system call (crate `virtio-cuda-ring`).
+//! Lanes: most calls of a thread reach the worker through one, without a system call (crate `virtio-cuda-ring`).
 //!
 //! Every thread that calls gets a lane of its own, as long as there are any; the others, and calls with pages,
 //! go through the request queue. A record that has to come after posted records of other lanes ([`crate::touched`])
@@ -47,7 +47,7 @@ const LOOK_SHARE: u32 = 64;
 const ORDER_BYTES: usize = size_of::<CallHeader>() + size_of::<u32>() + size_of::<u64>();
 /// Bytes of such a record.
 const ORDER_RECORD: usize = record_bytes(ORDER_BYTES);
-/// As many of them as a record can have before it fit in with it.
+// A record fits into the lane with the maximum number of them before it.
 const _: () = assert!(MAX_LANES as usize <= order::MAX_LANES);
 const _: () = assert!(ORDER_BYTES + MAX_LANES as usize * ORDER_RECORD < MAX_RECORD_BYTES / 2);
 
@@ -64,7 +64,7 @@ pub struct Lane {
     producer: Producer,
     pace: Pace,
     tag: u64,
-    /// Its number for the order between lanes, and the one of its last record.
+    /// Its number for the order between lanes, and the number of its last record.
     index: u32,
     last: u64,
 }
@@ -83,15 +83,15 @@ pub struct Lanes {
 impl Lanes {
     /// Lanes, unless the environment says otherwise, for a session that may have `outstanding` requests.
     ///
-    /// A thread that waits for its lane has a request outstanding, and it may be another thread's wake-up that it
-    /// waits for: each lane needs one that nothing else takes.
+    /// A thread that waits for its lane has a request outstanding, and may be waiting for the wake-up by another thread. So
+    /// each lane needs a request that nothing else takes.
     pub fn new(outstanding: u32) -> Self {
         let off = std::env::var_os(LANES_VARIABLE).is_some_and(|value| value == "0");
         let most = if off { 0 } else { MAX_LANES.min(outstanding.saturating_sub(1) / 2) };
         Self { most, ..Self::default() }
     }
 
-    /// Requests that are kept for lanes: one for each, and one for who wakes executors.
+    /// Returns the number of requests that are reserved for lanes: one for each, and one for the thread that wakes executors.
     pub fn requests(&self) -> u32 {
         self.most + u32::from(self.most > 0)
     }
@@ -136,7 +136,7 @@ impl Lanes {
     }
 }
 
-/// The calling thread's lane, if it has one and is not using it just now.
+/// Returns the calling thread's lane, if it has one and is not using it just now.
 pub(crate) fn take(session: &Session) -> Option<InUse> {
     let mut lane = CURRENT.get();
     if lane.is_null() {
@@ -208,7 +208,7 @@ impl InUse {
         Ok(())
     }
 
-    /// Begins a record of `bytes` once the lane has room for it and for those that wait for what it comes after.
+    /// Begins a record of `bytes` once the lane has room for it and for the records before it that wait for other lanes.
     fn begin(
         &mut self,
         session: &Session,
@@ -228,7 +228,7 @@ impl InUse {
         }
     }
 
-    /// Puts a record in, behind those that wait for what it comes after. `true`: the executor sleeps.
+    /// Appends a record, after the records that wait for other lanes. Returns true if the executor sleeps.
     fn push(&mut self, kind: Kind, turn: &Turn<'_>, payload: &[u8]) -> bool {
         let mut asleep = false;
         for &after in turn.dependencies() {
@@ -243,7 +243,7 @@ impl InUse {
         lane.producer.push(kind, lane.last, &[payload])
     }
 
-    /// Sends a record that uses `touched` and waits for its reply; answers its length.
+    /// Sends a record that uses `touched` and waits for its reply. Returns the reply's length.
     pub fn call(
         &mut self,
         session: &Session,
@@ -269,7 +269,7 @@ impl InUse {
         if let Some(rest) = self.lane().pace.rest(Instant::now(), consumed, needed.saturating_sub(consumed)) {
             std::thread::sleep(rest);
         }
-        // The executor writes to what is looked at for each record: looking less often slows it down less.
+        // The executor writes to this memory for each record: looking less often slows it down less.
         let ask = || {
             (0..PAUSES).for_each(|_| std::hint::spin_loop());
             self.producer().has_consumed(needed).then_some(())
@@ -284,7 +284,7 @@ impl InUse {
     }
 }
 
-/// Asks again and again, for a while.
+/// Polls `ask` for a while.
 fn watch<T>(session: &Session, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     static HOW_LONG: OnceLock<(Duration, Duration)> = OnceLock::new();
     let (how_long, look) = *HOW_LONG.get_or_init(|| {
@@ -294,7 +294,7 @@ fn watch<T>(session: &Session, mut ask: impl FnMut() -> Option<T>) -> Option<T> 
     let start = Instant::now();
     let mut looks = FIRST_LOOKS;
     loop {
-        // The clock costs more than a look, and what comes meanwhile is seen late.
+        // The clock costs more than a look, and delays the sight of a reply.
         for _ in 0..looks {
             if let Some(answer) = ask() {
                 return Some(answer);
@@ -312,12 +312,12 @@ fn watch<T>(session: &Session, mut ask: impl FnMut() -> Option<T>) -> Option<T> 
     }
 }
 
-/// The time to poll without sleeping, and the time until polling ends, for this number of cores. The executor needs one
-/// of them, or none (`apart`).
+/// Returns the time to poll without sleeping, and the time until polling ends, for this number of cores. The executor needs
+/// one of them unless it is `apart`.
 fn patience(cores: usize, apart: bool) -> (Duration, Duration) {
     match cores {
-        // Sleeping between two looks leaves the cores to others; the way through the request queue takes several
-        // processes, which all sleep while the executor works for long.
+        // Sleeping between two looks leaves the cores to others. The request queue involves several processes,
+        // which all sleep while the executor works for long.
         ..FEW_CORES if apart => (WATCH_FEW_CORES, LOOK),
         1 => (Duration::ZERO, Duration::ZERO),
         ..FEW_CORES => (WATCH_FEW_CORES, WATCH_FEW_CORES),
@@ -344,10 +344,10 @@ fn order_payload(after: Position) -> [u8; ORDER_BYTES] {
     payload
 }
 
-/// Waits until the records that this thread has posted are executed, and those of other threads that a call comes after
-/// that uses `touched`: for what goes another way than through lanes.
+/// Waits until all records that this thread has posted are executed, and the records of other threads that must precede a call
+/// that uses `touched`. For calls that do not go through lanes.
 ///
-/// Errors: that of an earlier record, if this thread has not got it yet.
+/// Errors: the error of an earlier record, if it has not been reported to this thread yet.
 pub(crate) fn order(session: &Session, touched: Option<&Touched>) -> Result<(), CudaError> {
     let lane = CURRENT.get();
     // SAFETY: `take` made the pointer of a box, which this thread alone uses; it is not in use just now, and not
@@ -359,7 +359,7 @@ pub(crate) fn order(session: &Session, touched: Option<&Touched>) -> Result<(), 
     let after =
         touched.map_or_else(Vec::new, |touched| touched.begin(&ORDER, own, false).dependencies().to_vec());
     if after.is_empty() && !is_quiet {
-        // Its lane answers it after all that is there.
+        // Its lane answers it after all records before.
         return calls::session_order(&mut session.call().for_order(), 0, 0);
     }
     let wait = |one: Position| calls::session_order(&mut session.call().for_order(), one.lane, one.bytes);

@@ -2,9 +2,9 @@
 
 //! The guest side of virtio-cuda: one request, one reply.
 //!
-//! A [`Session`] is one process's tie to the device. It goes over `/dev/virtio-cuda` ([`device`]) or, when
-//! `VIRTIO_CUDA_SOCKET` names a daemon's socket, straight over vhost-user ([`virtio_user`]); nothing above
-//! [`transport::Transport`] can tell which. [`calls`] holds a typed stub for each row of the call table.
+//! A [`Session`] is one process's connection to the device. It goes over `/dev/virtio-cuda` ([`device`]) or, when
+//! `VIRTIO_CUDA_SOCKET` names a daemon's socket, straight over vhost-user ([`virtio_user`]). The code above
+//! [`transport::Transport`] does not depend on the choice. [`calls`] holds a typed stub for each row of the call table.
 //!
 //! The caller defines the meaning of a call: this crate knows lengths, threads and errors only.
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Diagnostics on stderr, only if `VIRTIO_CUDA_LOG` asks for them: the program owns its stderr.
+//! Diagnostics on stderr, only if `VIRTIO_CUDA_LOG` requests them: the program owns its stderr.
 
 use std::sync::Once;
 
@@ -9,7 +9,7 @@ pub const LOG_VARIABLE: &str = "VIRTIO_CUDA_LOG";
 
 /// Installs the logger, once, if the variable is set.
 ///
-/// Levels: `error` what makes CUDA unusable; `info` opening of the session; `debug` images, allocations of
+/// Levels: `error` faults that make CUDA unusable; `info` opening of the session; `debug` images, allocations of
 /// host memory and unsupported calls; `trace` every call.
 pub fn install() {
     static ONCE: Once = Once::new();

@@ -7,8 +7,8 @@ use virtio_cuda_protocol::cuda::{RESULT_STDERR, RESULT_STDOUT};
 
 use crate::{Session, calls};
 
-/// The longest output that one reply announces, in bytes: the worker keeps less. A worker that always has more could
-/// otherwise keep the thread for ever; what is left comes with the next reply.
+/// The maximum output that is fetched for one reply, in bytes: the worker keeps less. A worker that always has more could
+/// otherwise keep the thread for ever. The rest is fetched after the next reply.
 const MAX_OUTPUT: usize = 64 << 20;
 
 unsafe extern "C" {
@@ -16,7 +16,7 @@ unsafe extern "C" {
     static stderr: *mut libc::FILE;
 }
 
-/// Fetches and prints what the reply's `flags` announce.
+/// Fetches and prints the output that the reply's `flags` announce.
 pub fn forward(session: &Session, flags: u32) {
     if flags & RESULT_STDOUT != 0 {
         // SAFETY: libc initialises the variable before any program code runs; it is only read here.

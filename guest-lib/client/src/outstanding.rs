@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Keeps a session within the number of calls that it may have outstanding: more threads than that wait
-//! their turn here instead of being refused by the device.
+//! Keeps a session within its maximum number of outstanding calls: further threads wait here instead of being
+//! refused by the device.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -5,23 +5,23 @@
 
 use std::time::{Duration, Instant};
 
-/// To sleep for less is not worth it: the kernel takes half as long to wake a thread up.
+/// The minimum time to sleep: the kernel takes half as long to wake a thread up.
 const SHORTEST: Duration = Duration::from_micros(100);
-/// No lane empties more slowly while its executor is at work.
+/// The maximum time to sleep: no lane empties more slowly while its executor is at work.
 const LONGEST: Duration = Duration::from_millis(5);
-/// Older measurements are ignored.
+/// The maximum age of a measurement.
 const FORGET: Duration = Duration::from_millis(100);
 
 /// The measured speed of a lane.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// When it was full last, and how many bytes had been consumed by then.
+    /// The time at which it was full last, and the bytes that had been consumed by then.
     full: Option<(Instant, u64)>,
 }
 
 impl Pace {
-    /// The lane is full at `now`, with `consumed` bytes consumed in all; its thread goes on when `wanted` more are. How
-    /// long that may take at least, if it is known and long enough to sleep.
+    /// Notes that the lane is full at `now`, with `consumed` bytes consumed in total; its thread waits for `wanted` more.
+    /// Returns the estimated time for that, if it is known and long enough to sleep.
     pub fn rest(&mut self, now: Instant, consumed: u64, wanted: u64) -> Option<Duration> {
         let (then, before) = self.full.replace((now, consumed))?;
         let (passed, bytes) = (now.duration_since(then), consumed.saturating_sub(before));

@@ -3,7 +3,7 @@
 //! Memory that the program has freed in stream order, and that the device does not know to be free yet.
 //!
 //! The next allocation of that size in the same stream takes it over without a call: the device's default pool, too, would give
-//! it that memory. Before any call that could tell the difference, the memory is freed.
+//! it that memory. Before any call that could show the difference, the memory is freed.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,15 +14,15 @@ use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, Opcode, StreamId};
 /// Maximum number of allocations that are parked.
 const MAX_PARKED: usize = 16;
 
-/// Something is parked, or is being freed.
+/// True if something is parked, or is being freed.
 static ANY: AtomicBool = AtomicBool::new(false);
 static PARKED: Mutex<List> = Mutex::new(List { parked: Vec::new(), being_freed: false });
-/// Held by the thread that frees what was parked. Others wait for it before calls that could tell the difference, such as the
+/// Held by the thread that frees parked memory. Others wait for it before calls that could show the difference, such as the
 /// end of a stream in which it frees.
 static FREEING: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// This thread frees what was parked: the calls that do so have nothing to wait for.
+    /// True if this thread frees parked memory: the calls that do so have nothing to wait for.
     static FREES: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -32,7 +32,7 @@ struct List {
 }
 
 impl List {
-    /// To be called after each change.
+    /// Must be called after each change.
     fn changed(&self) {
         ANY.store(self.being_freed || !self.parked.is_empty(), Ordering::Release);
     }
@@ -43,7 +43,7 @@ impl List {
 pub struct Parked {
     /// The stream's context.
     pub context: ContextId,
-    /// The stream. No per-thread default stream: its name means another one in each thread.
+    /// The stream. Never a per-thread default stream: its name means another stream in each thread.
     pub stream: StreamId,
     /// Bytes that the program asked for.
     pub bytes: u64,
@@ -55,7 +55,7 @@ fn lock() -> MutexGuard<'static, List> {
     PARKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Parks an allocation. `false`: there are too many, and it must be freed.
+/// Parks an allocation. Returns false if there are too many: then it must be freed.
 pub fn park(free: Parked) -> bool {
     let mut list = lock();
     let has_room = list.parked.len() < MAX_PARKED;
@@ -66,7 +66,7 @@ pub fn park(free: Parked) -> bool {
     has_room
 }
 
-/// Takes the allocation of that size that was freed in the stream last.
+/// Takes the allocation of this size that was freed in the stream last.
 pub fn take(context: ContextId, stream: StreamId, bytes: u64) -> Option<DevicePtr> {
     if !any() {
         return None;
@@ -83,7 +83,8 @@ pub(crate) fn any() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
-/// Frees by `free` what must be free before the call of number `opcode`. When this returns, no other thread is freeing any of it.
+/// Frees, by `free`, the memory that must be free before the call with number `opcode`. When this returns, no other thread is
+/// freeing any of it.
 pub(crate) fn free_before(opcode: Opcode, free: impl Fn(Parked)) {
     if !any() || opcode.facts().is_only_queued() || FREES.get() {
         return;
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!(take(1, 1, 64), Some(DevicePtr(0x1000)));
         assert!(!any());
         assert!((0..MAX_PARKED as u64).all(|address| park(free(1, 8, address))) && !park(free(1, 8, 99)));
-        // Who comes while another thread frees waits for it.
+        // A thread that comes while another one frees waits for it.
         let (begun, freed) = (std::sync::Barrier::new(2), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -23,13 +23,13 @@ pub fn check() -> Result<(), CudaError> {
     }
 }
 
-/// Every later call answers `CUDA_ERROR_DEINITIALIZED`.
+/// Makes every later call return `CUDA_ERROR_DEINITIALIZED`.
 pub fn exiting() {
     // A forked child stays one.
     let _ = PHASE.compare_exchange(ALIVE, EXITING, Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// From now on, a forked child leaves the session to its parent and answers `CUDA_ERROR_NOT_INITIALIZED` to
+/// From now on, a forked child leaves the session to its parent and returns `CUDA_ERROR_NOT_INITIALIZED` from
 /// every call.
 pub(crate) fn watch_forks() {
     static ONCE: Once = Once::new();
@@ -42,8 +42,7 @@ pub(crate) fn watch_forks() {
     });
 }
 
-/// Runs in a forked child, whose other threads are gone in whatever state they were: takes no lock and
-/// allocates nothing.
+/// Runs in a forked child, whose other threads have ended in any state: takes no lock and allocates nothing.
 extern "C" fn in_child() {
     PHASE.store(FORKED, Ordering::Relaxed);
     if let Some(session) = session::current() {

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// A `CUresult` other than `CUDA_SUCCESS`. Any number that the device answers is kept as it is.
+/// A `CUresult` other than `CUDA_SUCCESS`. Any number that the device returns is kept unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CudaError(i32);
 
@@ -79,7 +79,7 @@ impl CudaError {
         matches!(self.0, 700 | 702 | 710 | 714..=719)
     }
 
-    /// The number, as C has it.
+    /// Returns the number, as C has it.
     pub const fn code(self) -> i32 {
         self.0
     }

@@ -59,7 +59,7 @@ unsafe impl Send for SplitRing {}
 /// A completed chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The slot that [`SplitRing::submit`] was given.
+    /// The slot that was passed to [`SplitRing::submit`].
     pub slot: u16,
     /// Bytes that the device says it wrote.
     pub written: u32,
@@ -109,8 +109,8 @@ impl SplitRing {
         self.u16_at(at + 14).store(next.to_le(), Ordering::Relaxed);
     }
 
-    /// Makes the chain of `slot` available: guest addresses and lengths of what the device reads and writes.
-    /// The slot must not be in flight. True if the device wants to be kicked.
+    /// Makes the chain of `slot` available: guest addresses and lengths of the memory that the device reads and writes.
+    /// The slot must not be in flight. Returns true if the device wants to be kicked.
     pub fn submit(&mut self, slot: u16, readable: (u64, u32), writable: (u64, u32)) -> bool {
         let head = 2 * slot;
         self.write_descriptor(head, readable.0, readable.1, VRING_DESC_F_NEXT, head + 1);
@@ -126,7 +126,7 @@ impl SplitRing {
         u32::from(flags) & VRING_USED_F_NO_NOTIFY == 0
     }
 
-    /// Returns whether the device has completed something that [`SplitRing::pop`] has not taken.
+    /// Returns whether there is a completed chain that [`SplitRing::pop`] has not taken.
     pub fn has_completions(&self) -> bool {
         self.used_index() != self.last_used
     }
@@ -135,7 +135,7 @@ impl SplitRing {
         u16::from_le(self.u16_at(self.layout.used + 2).load(Ordering::Acquire))
     }
 
-    /// Takes the next completed chain. A slot that is no slot is the device's mistake: `Some(None)`.
+    /// Takes the next completed chain. Returns `Some(None)` for a slot that does not exist, which is the device's mistake.
     pub fn pop(&mut self) -> Option<Option<Completion>> {
         if !self.has_completions() {
             return None;
@@ -149,7 +149,7 @@ impl SplitRing {
         Some(valid.then_some(Completion { slot: (head / 2) as u16, written }))
     }
 
-    /// Asks the device to signal completions, or not to (a hint: a signal may still come).
+    /// Asks the device to signal completions, or not to. This is a hint: a signal may still come.
     pub fn set_interrupts(&self, on: bool) {
         let flags = if on { 0 } else { VRING_AVAIL_F_NO_INTERRUPT as u16 };
         self.u16_at(self.layout.avail).store(flags.to_le(), Ordering::Relaxed);

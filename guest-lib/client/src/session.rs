@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! One process's tie to the device.
+//! One process's connection to the device.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ use crate::transport::{Limits, Transport};
 use crate::virtio_user::{SOCKET_VARIABLE, VirtioUser};
 use crate::{Call, ClientError, CudaError, call, calls, idle, logging, parked, process};
 
-/// The most devices that a worker may say it has: bounds the tables that this library makes of them.
+/// The maximum number of devices that a worker may report. Bounds the tables of this library.
 const MAX_DEVICES: u32 = 256;
 
 static CURRENT: OnceLock<Result<Session, CudaError>> = OnceLock::new();
@@ -30,7 +30,7 @@ pub fn open() -> Result<&'static Session, CudaError> {
     })
 }
 
-/// As [`open`], over the way to the device that `connect` makes if there is no session yet.
+/// As [`open`], over the transport that `connect` makes if there is no session yet.
 pub fn open_over(
     connect: impl FnOnce() -> Result<Box<dyn Transport>, ClientError>,
 ) -> Result<&'static Session, CudaError> {
@@ -46,7 +46,7 @@ pub fn open_over(
     session.as_ref().map_err(|error| *error)
 }
 
-/// The process's session, if it is open.
+/// Returns the process's session, if it is open.
 pub fn current() -> Option<&'static Session> {
     CURRENT.get().and_then(|session| session.as_ref().ok())
 }
@@ -137,7 +137,7 @@ impl Session {
         self.device_count
     }
 
-    /// The way to the device, for memory that calls keep.
+    /// Returns the transport, for memory that calls keep.
     pub fn transport(&self) -> &dyn Transport {
         self.transport.as_ref()
     }
@@ -151,15 +151,15 @@ impl Session {
         self.check().and_then(|()| self.transport.unpin(tag)).map_err(|error| error.result())
     }
 
-    /// Waits until all that was posted so far is executed, as every call but a direct one does by itself.
+    /// Waits until all calls posted so far are executed, as every call except a direct one does by itself.
     ///
-    /// Errors: that of an earlier call, if it has not been reported yet.
+    /// Errors: the error of an earlier call, if it has not been reported yet.
     pub fn order(&self) -> Result<(), CudaError> {
         process::check()?;
         lane::order(self, Some(&Touched::everything()))
     }
 
-    /// As [`Self::order`], for what a copy in `stream` has to come after.
+    /// As [`Self::order`], for the calls that must precede a copy in `stream`.
     pub fn order_copy(&self, context: ContextId, stream: StreamId) -> Result<(), CudaError> {
         process::check()?;
         let mut touched = Touched::of(Opcode::cuMemcpyAsync, context.0, false);
@@ -181,8 +181,8 @@ impl Session {
         &self.lanes
     }
 
-    /// Wakes the executor of the calling thread and sleeps until its lane has come that far: record `reply` is
-    /// answered (if not 0), `consumed` bytes are consumed.
+    /// Wakes the executor of the calling thread and sleeps until record `reply` of its lane is answered (if not 0) and
+    /// `consumed` bytes are consumed.
     pub(crate) fn wait_for_lane(&self, reply: u64, consumed: u64) -> Result<(), ClientError> {
         calls::session_wait(&mut self.call().direct(), reply, consumed).map_err(|_| match self.check() {
             Err(lost) => lost,
@@ -190,7 +190,7 @@ impl Session {
         })
     }
 
-    /// The right to have a call outstanding.
+    /// Waits for the right to have a call outstanding.
     pub(crate) fn outstanding(&self) -> Permit<'_> {
         self.outstanding.take()
     }
@@ -199,7 +199,7 @@ impl Session {
         if self.lost.load(Ordering::Relaxed) { Err(why_lost()) } else { Ok(()) }
     }
 
-    /// Notes that a call has failed below CUDA, and answers the program's result.
+    /// Notes that a call has failed below CUDA. Returns the result for the program.
     pub(crate) fn failed(&self, opcode: Opcode, error: ClientError) -> CudaError {
         let error = if matches!(error, ClientError::SessionLost) { why_lost() } else { error };
         match error {

@@ -15,7 +15,7 @@ thread_local! {
     static EXIT: ExitNotice = const { ExitNotice };
 }
 
-/// The number of the calling thread, from 1.
+/// Returns the number of the calling thread, from 1.
 pub fn number() -> u32 {
     NUMBER.with(|number| {
         if number.get() == 0 {
@@ -27,7 +27,7 @@ pub fn number() -> u32 {
     })
 }
 
-/// Tells the worker that the thread has ended, so that its executor can end too.
+/// Notifies the worker that the thread has ended, so that its executor can end too.
 struct ExitNotice;
 
 impl Drop for ExitNotice {
@@ -39,8 +39,8 @@ impl Drop for ExitNotice {
             return;
         }
         if let Some(session) = session::current() {
-            // The thread is gone whether or not the worker hears of it. Its executor must have done everything before
-            // the lane can be another's.
+            // The thread ends even if the worker is not notified. Its executor must have done everything before
+            // another thread gets the lane.
             let _ = lane::order(session, None);
             let ended = calls::session_thread_exit(&mut session.call().direct());
             if ended.is_ok() {
@@ -50,7 +50,7 @@ impl Drop for ExitNotice {
     }
 }
 
-/// Runs `start` so that threads started in it get none of the program's signals, but for those that they cause
+/// Runs `start` such that threads started in it receive no signals of the program, except those that they cause
 /// themselves.
 pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     // SAFETY: the sets are locals, and zero is a valid one; the mask is the calling thread's own.

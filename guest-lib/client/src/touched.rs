@@ -22,19 +22,19 @@ use virtio_cuda_protocol::cuda::{EventId, GraphExecId, Opcode, StreamId};
 pub(crate) use marks::ORDER;
 use marks::{CONTEXTS, CONTEXTS_OVERLAP, GRAPHS_USE_EVENTS, HOMES, PEERS, mark_of};
 
-/// The bit of a stream's handle that says that it does not synchronise with the legacy default stream.
+/// The bit of a stream's handle for streams that do not synchronise with the legacy default stream.
 pub const NON_BLOCKING_STREAM: u64 = 8;
 
 /// CUDA's own streams.
 const LEGACY_STREAMS: [u64; 2] = [0, 1];
 const PER_THREAD_STREAM: u64 = 2;
 
-/// To be called before the program makes a graph that records an event or waits for one.
+/// Must be called before the program makes a graph that records an event or waits for one.
 pub fn graphs_use_events() {
     GRAPHS_USE_EVENTS.store(true, Ordering::SeqCst);
 }
 
-/// Memory that a call may use, beside that which the stream's order covers.
+/// The memory that a call may use in addition to that which the stream's order covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     None,
@@ -49,7 +49,7 @@ enum Extent {
     Everything,
     /// All work of the context.
     Context,
-    /// The objects that it names.
+    /// The objects that are its arguments.
     Objects(Memory),
 }
 
@@ -61,12 +61,12 @@ pub(crate) struct Touched {
     stream: Option<u64>,
     objects: [usize; 2],
     count: usize,
-    /// It counts as done when it returns.
+    /// True if the call counts as done when it returns.
     immediate: bool,
 }
 
 impl Touched {
-    /// Without the objects that its arguments name: see [`Self::add`].
+    /// Returns the things that the call uses, without the objects among its arguments: see [`Self::add`].
     pub fn of(opcode: Opcode, context: u64, immediate: bool) -> Self {
         let extent = match opcode {
             Opcode::cuStreamCreateWithPriority
@@ -131,7 +131,7 @@ impl Touched {
         }
     }
 
-    /// Anything.
+    /// Returns a value for calls that may use anything.
     pub fn everything() -> Self {
         Self { extent: Extent::Everything, ..Self::of(Opcode::session_order, 0, false) }
     }

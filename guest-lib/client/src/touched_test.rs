@@ -9,7 +9,7 @@ use super::*;
 
 const CONTEXT: u64 = 0x1000;
 const OTHER_CONTEXT: u64 = 0x1010;
-/// Streams of other marks than those of other tests: the contexts of a stream are kept for good.
+/// A stream with a mark that no other test uses: the contexts of a stream are never forgotten.
 const BLOCKING: u64 = 0x2000;
 const NON_BLOCKING: u64 = 0x2010 | NON_BLOCKING_STREAM;
 const OTHER_NON_BLOCKING: u64 = 0x2020 | NON_BLOCKING_STREAM;

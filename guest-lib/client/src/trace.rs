@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The numbers of the program's API calls, which requests carry while a profiler measures: by them the worker finds the call
-//! that the work of a GPU belongs to.
+//! The numbers of the program's API calls. Requests carry them while a profiler measures, so that the worker can match the
+//! work of a GPU with a call.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -13,7 +13,7 @@ pub type Correlation = extern "C" fn() -> u32;
 
 static CORRELATION: AtomicPtr<()> = AtomicPtr::new(null_mut());
 
-/// Has requests carry numbers, or none.
+/// Makes requests carry numbers, or no numbers.
 pub fn set(correlation: Option<Correlation>) {
     CORRELATION.store(correlation.map_or(null_mut(), |function| function as *mut ()), Ordering::Relaxed);
 }

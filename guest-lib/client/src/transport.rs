@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The wall between what a call is and how it travels.
+//! The boundary between the meaning of a call and its transport.
 
 use std::sync::OnceLock;
 
@@ -8,7 +8,7 @@ use crate::ClientError;
 
 /// Memory of the program that a request names: an address and a length in bytes.
 ///
-/// It may be dangling, as a raw pointer may: the program chose it. What looks at it is unsafe to call.
+/// It may be dangling, as a raw pointer may: the program chose it. Functions that access it are unsafe to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserMemory {
     /// First byte.
@@ -66,7 +66,7 @@ impl UserMemory {
 pub struct Request<'a> {
     /// The payload.
     pub payload: &'a [u8],
-    /// Room for the reply.
+    /// The buffer for the reply.
     pub reply: &'a mut [u8],
     /// Memory that the device reads.
     pub input: UserMemory,
@@ -90,7 +90,7 @@ pub struct Request<'a> {
 pub struct Reply {
     /// Bytes written into [`Request::reply`].
     pub bytes: usize,
-    /// With `keep`: the name of the kept pages.
+    /// With `keep`: the tag of the kept pages.
     pub tag: u64,
 }
 
@@ -114,7 +114,7 @@ pub struct Limits {
 pub struct Pieces {
     /// Bytes of the pieces, each a call of its own.
     pub piece_bytes: usize,
-    /// Pieces that are worth having under way at the same time.
+    /// The number of pieces that should be under way at the same time.
     pub at_once: usize,
 }
 
@@ -132,7 +132,7 @@ impl Pieces {
 /// Maximum number of pieces of a copy that are under way at once.
 pub const MOST_AT_ONCE: usize = 6;
 
-/// A way to the device. One value is one session.
+/// A transport to the device. One value is one session.
 pub trait Transport: Send + Sync {
     /// Bounds of one call.
     fn limits(&self) -> Limits;
@@ -168,11 +168,11 @@ pub trait Transport: Send + Sync {
         false
     }
 
-    /// Takes back pages kept under `tag`; they are mapped nowhere when this returns.
+    /// Takes back pages kept under `tag`. When this returns, the worker no longer maps them.
     fn unpin(&self, tag: u64) -> Result<(), ClientError>;
 
-    /// Maps `bytes` (whole pages) of zeroed memory that the session's worker has too, for good: its address here,
-    /// and its tag. A forked child does not have it.
+    /// Maps `bytes` (whole pages) of zeroed memory that the session's worker maps too, permanently. Returns its address in
+    /// this process, and its tag. A forked child does not have it.
     fn share(&self, bytes: usize) -> Result<(*mut u8, u64), ClientError>;
 
     /// Backs `memory` (page aligned, reserved by the caller, inaccessible) with zeroed pages of a kind that
@@ -190,17 +190,17 @@ pub trait Transport: Send + Sync {
     fn release(&self, memory: UserMemory);
 
     /// For benchmarks: at least `bytes` of memory that the device can reach and whose pages it finds in random
-    /// order. `None` where pageable memory is that way already, or there is no room.
+    /// order. `None` where pageable memory is scattered already, or there is no room.
     fn map_scattered(&self, _bytes: usize) -> Option<UserMemory> {
         None
     }
 
-    /// Undoes [`Transport::map_scattered`]. False: there is no such memory at `address`.
+    /// Undoes [`Transport::map_scattered`]. Returns false if there is no such memory at `address`.
     fn unmap_scattered(&self, _address: usize) -> bool {
         false
     }
 
-    /// Leaves the session to the parent, in the child of a fork: closes descriptors, and parts the memory that
-    /// would stay shared. Takes no lock and allocates nothing. The transport is never used afterwards.
+    /// Leaves the session to the parent, in the child of a fork: closes descriptors, and gives the child its own copy of memory
+    /// that would stay shared. Takes no lock and allocates nothing. The transport is never used afterwards.
     fn in_child(&self);
 }

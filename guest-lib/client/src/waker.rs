@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Wakes executors for threads that do not want to wait for that: the way through the request queue takes several
-//! processes, which all sleep then, the better part of a millisecond in a row.
+//! Wakes executors for threads that do not want to wait for it. The request queue involves several processes, which all
+//! sleep then: together they take most of a millisecond to wake up.
 
 use std::num::NonZero;
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
@@ -24,11 +24,11 @@ struct Waker {
 }
 
 static WAKER: LazyLock<Waker> = LazyLock::new(Waker::default);
-/// Another thread cannot run beside this one.
+/// True if another thread cannot run beside this one.
 static ALONE: LazyLock<bool> =
     LazyLock::new(|| thread::available_parallelism().is_ok_and(|cores| cores == NonZero::<usize>::MIN));
 
-/// Wakes the executor of the thread of that number soon. `false`: the executor is not woken.
+/// Wakes the executor of the thread with this number soon. Returns false if it does not.
 pub(crate) fn wake(number: u32) -> bool {
     if *ALONE {
         return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Engines for pictures and MIG: a virtual machine has none of these, so nothing of them is in use.
+//! Video and JPEG engines, and MIG. A virtual machine has none of these, so they report no use.
 
 use crate::error::{NVML_ERROR_INVALID_ARGUMENT, Result};
 use crate::pointers::Out;

@@ -3,7 +3,7 @@
 //! Descriptors that are plain structures in the program's memory, as cuBLASLt has them.
 //!
 //! Their real contents are private to the library. So a descriptor in the guest has contents of ours: the attributes that were
-//! set. They cross with each call that uses the descriptor, and the worker has the host's library make a real one of them.
+//! set. The attributes cross with each call that uses the descriptor, and the host's library makes a real one of them.
 //! The attributes of a library are listed in its file `rows/NAME.attributes`:
 //!
 //! ```text
@@ -12,11 +12,11 @@
 //! matmul_desc 8 CUBLASLT_MATMUL_DESC_BIAS_POINTER 8 0 pointer
 //! ```
 //!
-//! Contents of a descriptor: a word with a bit for each attribute that was set, then the attributes, the longest first, then the
+//! Contents of a descriptor: a word with a bit for each attribute that was set, then the attributes, the largest first, then the
 //! contents of its parts.
 //!
-//! A library may keep state of its own in a descriptor, as cuSPARSELt does. Such a descriptor is an `object`: the worker has the
-//! library make it once, and uses it for all calls whose contents are the same. Its parts are the objects that it was made of:
+//! A library may keep state of its own in a descriptor, as cuSPARSELt does. Such a descriptor is an `object`: the worker
+//! lets the library make it once, and uses it for all calls with the same contents. Its parts are the objects it was made of:
 //!
 //! ```text
 //! object matmul 512
@@ -46,13 +46,13 @@ pub struct Descriptor {
     pub name: String,
     /// Bytes of the public structure.
     pub public_bytes: usize,
-    /// The library's function that makes one: of an address, its size, and the attributes that are given at first. An object has
-    /// none here.
+    /// The library's function that makes a descriptor. Its arguments are an address, its size, and the attributes that are given
+    /// at first. Empty for an object.
     pub init: String,
-    /// The library's function that sets an attribute: of an address, the number, the value's address and its size. An object has
-    /// none here.
+    /// The library's function that sets an attribute. Its arguments are an address, the attribute's number, the value's address
+    /// and its size. Empty for an object.
     pub set: String,
-    /// The library keeps state of its own in it.
+    /// True if the library keeps state of its own in it.
     pub is_object: bool,
     /// The attributes, in the order of their bits.
     pub attributes: Vec<Attribute>,
@@ -88,11 +88,11 @@ pub struct Attribute {
     pub offset: usize,
     /// Its value in a descriptor in which it was not set.
     pub default: u64,
-    /// The value is an argument of the function that makes the descriptor.
+    /// True if the value is an argument of the function that makes the descriptor.
     pub is_given: bool,
-    /// The value is a device address.
+    /// True if the value is a device address.
     pub is_pointer: bool,
-    /// The library alone changes it.
+    /// True if only the library changes it.
     pub is_readonly: bool,
     /// The value is the address of a descriptor of this kind, or null.
     pub descriptor: Option<usize>,
@@ -103,25 +103,26 @@ pub struct Attribute {
 pub struct Scalars {
     /// Bytes of each.
     pub bytes: usize,
-    /// alpha is in host memory.
+    /// True if alpha is in host memory.
     pub host_alpha: bool,
-    /// beta is in host memory.
+    /// True if beta is in host memory.
     pub host_beta: bool,
 }
 
 impl Descriptor {
-    /// The attribute of that number.
+    /// Returns the attribute with this number, and its index.
     pub fn attribute(&self, number: u32) -> Option<(usize, &Attribute)> {
         self.attributes.iter().enumerate().find(|(_, attribute)| attribute.number == number)
     }
 
-    /// The indices of the attributes that are arguments of the function that makes the descriptor, in the order of the arguments.
+    /// Returns the indices of the attributes that are arguments of the function that makes the descriptor, in the order of the
+    /// arguments.
     pub fn given(&self) -> impl Iterator<Item = usize> {
         let attributes = self.attributes.iter().enumerate();
         attributes.filter(|(_, attribute)| attribute.is_given).map(|(index, _)| index)
     }
 
-    /// The value of the attribute of that index in `contents`, if it was set.
+    /// Returns the value of the attribute with this index in `contents`, if it was set.
     pub fn value(&self, index: usize, contents: &[u8]) -> Option<u64> {
         let mask = u64::from_le_bytes(*contents.first_chunk::<MASK_BYTES>()?);
         let attribute = self.attributes.get(index)?;
@@ -134,7 +135,7 @@ impl Descriptor {
         Some(u64::from_le_bytes(value))
     }
 
-    /// Sets the attribute of that index. Only the bytes of the attribute count.
+    /// Sets the attribute with this index. Bits above the attribute's size are ignored.
     pub fn set(&self, index: usize, value: u64, contents: &mut [u8]) {
         let Some(attribute) = self.attributes.get(index) else { return };
         if let Some(mask) = contents.first_chunk_mut::<MASK_BYTES>() {
@@ -145,7 +146,7 @@ impl Descriptor {
         }
     }
 
-    /// Makes a new descriptor of what is given at first.
+    /// Makes a new descriptor of the attributes that are given at first.
     pub fn make(&self, given: &[u64], contents: &mut [u8]) {
         contents.fill(0);
         for (index, value) in self.given().zip(given) {
@@ -158,12 +159,12 @@ impl Descriptor {
         self.given().all(|index| self.value(index, contents).is_some())
     }
 
-    /// The word with a bit for each attribute that was set.
+    /// Returns the word with a bit for each attribute that was set.
     pub fn mask(&self, contents: &[u8]) -> u64 {
         contents.first_chunk::<MASK_BYTES>().map_or(0, |mask| u64::from_le_bytes(*mask))
     }
 
-    /// The place of the part of that index in the contents.
+    /// Returns the range of the part with this index in the contents.
     ///
     /// # Panics
     ///
@@ -173,13 +174,13 @@ impl Descriptor {
         part.offset..part.offset + all[part.kind].bytes
     }
 
-    /// The attribute that is the address of another descriptor, and that one's kind.
+    /// Returns the index of the attribute that is the address of another descriptor, and the kind of that descriptor.
     pub fn other(&self) -> Option<(usize, usize)> {
         let mut attributes = self.attributes.iter().enumerate();
         attributes.find_map(|(index, attribute)| Some((index, attribute.descriptor?)))
     }
 
-    /// The attribute whose name ends so, of this descriptor or of one of its parts.
+    /// Returns the value of the attribute whose name ends with `end`, of this descriptor or of one of its parts.
     fn named(&self, all: &[Self], end: &str, contents: &[u8]) -> Option<u64> {
         let own = self.attributes.iter().position(|attribute| attribute.name.ends_with(end));
         if let Some(index) = own {
@@ -201,7 +202,7 @@ impl Descriptor {
         Some(Scalars { bytes, host_alpha: mode == 0, host_beta: matches!(mode, 0 | 4) })
     }
 
-    /// Replaces addresses in `contents` by whether there is one, so that two calls that differ in nothing else look alike.
+    /// Replaces each address in `contents` by 1, or 0 for null, so that calls that differ only in addresses look alike.
     pub fn forget_addresses(&self, all: &[Self], contents: &mut [u8]) {
         for (index, attribute) in self.attributes.iter().enumerate() {
             if let (true, Some(value)) = (attribute.is_pointer, self.value(index, contents)) {
@@ -295,7 +296,7 @@ fn value_of(text: &str) -> Option<u64> {
     }
 }
 
-/// Gives attributes and parts their places. `before`: the descriptors that stand before it.
+/// Sets the offsets of attributes and parts. `before`: the descriptors that are listed before this one.
 fn lay_out(descriptor: &mut Descriptor, before: &[Descriptor]) {
     let mut order: Vec<usize> = (0..descriptor.attributes.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(descriptor.attributes[*index].bytes));

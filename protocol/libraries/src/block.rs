@@ -7,24 +7,24 @@
 //!
 //! | kind | slot | data |
 //! | --- | --- | --- |
-//! | number | its bits; what is above its size does not count | |
+//! | number | its bits; those above its size are ignored | |
 //! | `ptr`, `stream`, `in stream` | the address, the handle | |
 //! | handle, `new`, `end` | the guest's number for it; 0 for null | |
-//! | host memory, `scaling` | [`PRESENT`], or 0 for null | what the library reads |
-//! | descriptor | what its scalars are like ([`described`]), or 0 for null | its contents ([`crate::attributes`]) |
+//! | host memory, `scaling` | [`PRESENT`], or 0 for null | the data that the library reads |
+//! | descriptor | [`described`], with the type of its scalars, or 0 for null | its contents ([`crate::attributes`]) |
 //! | `value` | [`PRESENT`] | the structure |
 //! | `scratch`, `table`, `malloc` | [`PRESENT`], or 0 for null | |
-//! | `each` | [`PRESENT`], or 0 for null | the arrays, one behind the other |
+//! | `each` | [`PRESENT`], or 0 for null | the arrays, one after the other |
 //! | `note` | the number, as an `int64_t` | |
 //! | `graph` | the guest's number for it | |
-//! | `placed` | [`PRESENT`] if it is in host memory; else its device address, or 0 for null | what the library reads |
-//! | `scalar`, `alpha`, `beta` | [`PRESENT`] if it is in host memory; else its device address, or 0 for null | what the library reads |
+//! | `placed` | [`PRESENT`] if it is in host memory; else its device address, or 0 for null | the data that the library reads |
+//! | `scalar`, `alpha`, `beta` | [`PRESENT`] if it is in host memory; else its device address, or 0 for null | the data that the library reads |
 //! | `string` | length + 1, or 0 for null | the bytes, without a NUL |
 //! | `out stream` | 0 | |
 //!
-//! A block of answers is what the function returned, 8 bytes (for text its length + 1, or 0 for null), then the text or, in the
-//! order of the parameters, what the library wrote, each padded to 8 bytes: of a `table` its contents, of `malloc` memory its
-//! contents with zeros up to the maximum length, and of handles the guest's numbers.
+//! A block of answers is the function's result, 8 bytes (for text its length + 1, or 0 for null), then the text or, in the
+//! order of the parameters, the data that the library wrote, each padded to 8 bytes: the contents of a `table`, the contents of
+//! `malloc` memory with zeros up to the maximum length, and the guest's numbers for handles.
 
 use crate::attributes::Scalars;
 use crate::expression::Expression;
@@ -33,13 +33,13 @@ use crate::{Call, Direction, Element, Host, Kind, Library, Number, ScratchBytes}
 
 /// The slot of memory whose contents are in the block.
 pub const PRESENT: u64 = 1;
-/// Longest block of arguments or answers, in bytes.
+/// Maximum length of a block of arguments or answers, in bytes.
 pub const MAX_BYTES: usize = 64 << 20;
 /// Maximum length of a `scratch`, in bytes. It does not cross.
 pub const MAX_SCRATCH: usize = 512 << 20;
-/// Bytes of a slot, and what data is padded to.
+/// Bytes of a slot. Data is padded to a multiple of it.
 pub const SLOT: usize = 8;
-/// Longest text, in bytes.
+/// Maximum length of a text, in bytes.
 pub const MAX_TEXT: usize = 64 << 10;
 /// Bytes of cuDNN's factors: room for the larger kind.
 pub const SCALING_BYTES: usize = 8;
@@ -49,12 +49,12 @@ pub const SCALING_BYTES: usize = 8;
 #[error("an argument's size is unknown or too large")]
 pub struct BadSize;
 
-/// `bytes`, padded to slots.
+/// Returns `bytes`, padded to slots.
 pub fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(SLOT)
 }
 
-/// The slot of a descriptor: [`PRESENT`], and what its scalars are like.
+/// Returns the slot of a descriptor: [`PRESENT`], and the type of its scalars.
 pub fn described(library: &Library, kind: usize, contents: &[u8]) -> u64 {
     let all = &library.descriptors;
     all[kind].scalars(all, contents).map_or(PRESENT, |scalars| {
@@ -72,7 +72,7 @@ pub fn scalars(slot: u64) -> Option<Scalars> {
     (bytes > 0).then_some(scalars)
 }
 
-/// Bytes of an element of a `cudnnBackendAttributeType_t` (`cudnn_graph.h`), listed in `rows/cudnn.attributes`.
+/// Returns the bytes of an element of a `cudnnBackendAttributeType_t` (`cudnn_graph.h`), listed in `rows/cudnn.attributes`.
 pub fn attribute_type_bytes(kind: i128) -> Option<usize> {
     Some(match kind {
         // CUDNN_TYPE_BOOLEAN, CHAR
@@ -86,7 +86,7 @@ pub fn attribute_type_bytes(kind: i128) -> Option<usize> {
     })
 }
 
-/// The kind of handle that elements of a `cudnnBackendAttributeType_t` are, by its name in the rows.
+/// Returns the name in the rows of the handle kind of a `cudnnBackendAttributeType_t`, if its elements are handles.
 pub fn attribute_type_handle(kind: i128) -> Option<&'static str> {
     match kind {
         0 => Some("Handle"),
@@ -96,8 +96,8 @@ pub fn attribute_type_handle(kind: i128) -> Option<&'static str> {
 }
 
 impl Call {
-    /// Bytes of the memory that the parameter of that index points to, given all slots. 0 for parameters that are no memory in
-    /// the block.
+    /// Returns the bytes of the memory that the parameter with this index points to, given all slots; 0 for parameters without
+    /// memory in the block.
     ///
     /// Errors: the size depends on something that has no meaning, or is above [`MAX_BYTES`].
     pub fn memory_bytes(&self, library: &Library, index: usize, slots: &[u64]) -> Result<usize, BadSize> {
@@ -134,12 +134,12 @@ impl Call {
         }
     }
 
-    /// Returns the direction of the memory that the parameter of that index points to.
+    /// Returns the direction of the memory that the parameter with this index points to.
     pub fn direction(&self, index: usize) -> Option<Direction> {
         self.parameters[index].kind.direction()
     }
 
-    /// Bytes of the answers, given all slots.
+    /// Returns the bytes of the answers, given all slots.
     ///
     /// Errors: as [`Self::memory_bytes`].
     pub fn answer_bytes(&self, library: &Library, slots: &[u64]) -> Result<usize, BadSize> {
@@ -150,7 +150,7 @@ impl Call {
         if bytes <= MAX_BYTES { Ok(bytes) } else { Err(BadSize) }
     }
 
-    /// Bytes of the memory that a `scratch` is, 0 for null and for one whose length the library tells.
+    /// Returns the bytes of a `scratch`; 0 for null, and for one whose length another function of the library returns.
     ///
     /// Errors: the size depends on something that has no meaning, or is above [`MAX_SCRATCH`].
     pub fn scratch_bytes(&self, index: usize, slots: &[u64]) -> Result<usize, BadSize> {
@@ -182,9 +182,9 @@ impl Call {
         count.checked_mul(each).filter(|bytes| *bytes <= MAX_BYTES).ok_or(BadSize)
     }
 
-    /// The value of a number of elements.
+    /// Returns the value of a number of elements.
     ///
-    /// Errors: it has none, or is too large.
+    /// Errors: it has no value, or is too large.
     pub fn count(&self, count: &Expression, slots: &[u64]) -> Result<usize, BadSize> {
         let count = count.value(&|index| self.integer(index, slots)).ok_or(BadSize)?;
         // The library itself refuses a negative number.
@@ -205,7 +205,7 @@ impl Call {
         })
     }
 
-    /// The value of the parameter of that index, if it is an integer.
+    /// Returns the value of the parameter with this index, if it is an integer.
     pub fn integer(&self, index: usize, slots: &[u64]) -> Option<i128> {
         match self.parameters.get(index)?.kind {
             Kind::Value(number) => number.integer(*slots.get(index)?),

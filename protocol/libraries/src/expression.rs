@@ -7,7 +7,7 @@
 pub enum Expression {
     /// A number.
     Constant(i64),
-    /// The parameter of this index.
+    /// The parameter with this index.
     Parameter(usize),
     /// An operation on two expressions.
     Operation(Operator, Box<Expression>, Box<Expression>),
@@ -29,7 +29,7 @@ pub enum Operator {
 }
 
 impl Expression {
-    /// Its value, where `parameter` gives those of parameters. `None`: a parameter is no integer, or the value too large.
+    /// Returns its value, given those of parameters. `None`: a parameter is not an integer, or a value is too large.
     pub fn value(&self, parameter: &dyn Fn(usize) -> Option<i128>) -> Option<i128> {
         match self {
             Self::Constant(value) => Some(i128::from(*value)),
@@ -47,9 +47,9 @@ impl Expression {
         }
     }
 
-    /// Reads one; `index` gives the index of the parameter of a name.
+    /// Parses an expression; `index` returns the index of the parameter with a name.
     ///
-    /// Errors: what is wrong with `text`.
+    /// Errors: a description of the fault in `text`.
     pub fn parse(text: &str, index: &dyn Fn(&str) -> Option<usize>) -> Result<Self, String> {
         let mut reader = Reader { rest: text.trim(), index };
         let expression = reader.sum()?;

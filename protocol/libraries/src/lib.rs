@@ -54,12 +54,12 @@ static LIBRARIES: LazyLock<Vec<Library>> = LazyLock::new(|| {
     parsed.collect()
 });
 
-/// All libraries, in the order of their numbers on the wire.
+/// Returns all libraries, in the order of their numbers on the wire.
 pub fn libraries() -> &'static [Library] {
     &LIBRARIES
 }
 
-/// Number and description of the library of that name (`cublas`).
+/// Returns number and description of the library with this name (`cublas`).
 pub fn library(name: &str) -> Option<(u32, &'static Library)> {
     let number = libraries().iter().position(|library| library.name == name)?;
     Some((number as u32, &libraries()[number]))
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// What was done with one type of elements is not known of another, which the next call for a buffer's length may choose; a batch
+    /// Notes of one type of elements do not hold for another, which the next call for a buffer's length may choose. A batch
     /// chooses other sizes, too.
     #[test]
     fn a_new_type_ends_what_was_done_with_another() {
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(count, 25);
     }
 
-    /// Factors are those of the matrix that was set up last.
+    /// Factors belong to the matrix that was set up last.
     #[test]
     fn a_setup_ends_what_was_factorized() {
         let (_, solver) = library("cusolver").expect("known");
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(count, 8);
     }
 
-    /// An analysis counts in the matrix; what follows it has the same one.
+    /// An analysis counts in the matrix; the calls after it have the same matrix.
     #[test]
     fn a_matrix_in_host_memory_is_that_of_the_analysis() {
         let (_, solver) = library("cusolver").expect("known");

@@ -5,7 +5,7 @@
 use crate::Number;
 
 impl Number {
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Self::I8 | Self::U8 => 1,
@@ -21,7 +21,7 @@ impl Number {
         matches!(self, Self::F32 | Self::F64 | Self::C32 | Self::C64)
     }
 
-    /// The value in a slot, if it is an integer. The bits above its size do not count.
+    /// Returns the value in a slot, if it is an integer. The bits above its size are ignored.
     pub const fn integer(self, slot: u64) -> Option<i128> {
         Some(match self {
             Self::I8 => slot as i8 as i128,
@@ -37,7 +37,7 @@ impl Number {
     }
 }
 
-/// Bytes of an element of a `cudaDataType` (`library_types.h`); `None` for one that has no whole bytes or is not known.
+/// Returns the bytes of an element of a `cudaDataType` (`library_types.h`); `None` if they are not whole, or it is unknown.
 pub fn data_type_bytes(data_type: i128) -> Option<usize> {
     Some(match data_type {
         // CUDA_R_8I, R_8U, R_8F_E4M3, R_8F_E5M2, R_8F_UE8M0
@@ -59,8 +59,8 @@ pub fn is_complex(data_type: i128) -> bool {
     matches!(data_type, 4 | 5 | 6 | 7 | 9 | 11 | 13 | 15 | 17 | 19 | 21 | 23 | 25 | 27)
 }
 
-/// Bytes of the scalars of a computation: `cublasComputeType_t` (`cublas_api.h`), or a `cudaDataType` where old programs pass
-/// one.
+/// Returns the bytes of the scalars of a computation: `cublasComputeType_t` (`cublas_api.h`), or a `cudaDataType` where old
+/// programs pass one.
 pub fn compute_type_bytes(compute: i128, complex: bool) -> Option<usize> {
     let real = match compute {
         // CUBLAS_COMPUTE_16F and _PEDANTIC

@@ -34,17 +34,17 @@
 //! | `in T`, `out T`, `inout T`, `in T[E]`, `in? T` | host memory with one or `E` elements; with `?` the address may be null |
 //! | `scalar T`, `scalar out T`, `scalar inout T[E]` | memory of the host or the device, by the handle's pointer mode |
 //! | `placed(P) N` | `N` bytes that the library reads, in host memory unless the parameter `P` is 0 |
-//! | `scratch[E]` | host memory of `E` bytes that nobody but the library looks at; the address may be null |
-//! | `scratch P[E]` | the same, but what the last call with the handle `P` has left is there |
-//! | `scratch by(FUNCTION)` | the same, as long as the function before answers for the parameters of these names |
+//! | `scratch[E]` | host memory of `E` bytes that only the library uses; the address may be null |
+//! | `scratch P[E]` | the same, but with the contents that the last call with the handle `P` left |
+//! | `scratch by(FUNCTION)` | the same, with the length that the earlier function returns for the parameters of these names |
 //! | `malloc T[E]`, `malloc T[E] of P` | a place for the address of host memory that the program frees, of at most `E` elements; the `out` number `P` is their number |
 //! | `in T[E] each[B]` | the address of `B` addresses of host memory with `E` elements |
-//! | `note P.NAME` | no parameter of C: what is remembered of the handle `P` under that name |
+//! | `note P.NAME` | no parameter of C: the number that is remembered of the handle `P` under that name |
 //! | `value bytes N` | a structure by value, of more than 16 bytes |
 //! | `table N` | a place for the address of the library's own host memory of `N` bytes, which never changes |
 //! | `graph` | a `cudaGraph_t` |
 //! | `described KIND`, `described? KIND` | the address of a descriptor ([`crate::attributes`]) |
-//! | `alpha P`, `beta P` | a scalar whose place and type the descriptor `P` tells |
+//! | `alpha P`, `beta P` | a scalar whose place and type the descriptor `P` contains |
 //! | `string`, `scaling` | a C string; cuDNN's factors |
 //!
 //! Behind the elements of an array of `i32` in host memory may stand a rule that the worker checks, because libraries follow such
@@ -59,8 +59,8 @@
 //! and the facts `wait`, `pure`, `pointer_mode`, `stream_of`, `sets`, `resets(FUNCTION)`, `gets(FUNCTION)`, `birth(P)`, `on_device`,
 //! `wait_unless(NUMBER)`, `makes`, `finds(P)`, `links_code` ([`crate::Facts`]). A function that a fact names stands before it.
 //!
-//! `notes(P.NAME=E,…)` remembers numbers of the handle `P`, `needs(P.NAME=E,…)` refuses a call if something else was remembered, or
-//! nothing, and `forgets(P.NAME,…)` ends what was ([`crate::Notes`]). These have no blanks. A name is one of the handle's kind.
+//! `notes(P.NAME=E,…)` remembers numbers of the handle `P`, `needs(P.NAME=E,…)` refuses a call if another number or none is
+//! remembered, and `forgets(P.NAME,…)` forgets numbers ([`crate::Notes`]), all without blanks. A name is one of the handle's kind.
 //! `keeps_pattern(P)` remembers the matrix of a call, and `needs_pattern(P)` refuses a call with another one.
 
 mod facts;
@@ -81,13 +81,13 @@ use text::{closing, count, is_name, is_name_or_form, number, split};
 pub struct Error {
     /// Its number, from 1.
     pub line: usize,
-    /// The fault.
+    /// A description of the fault.
     pub what: String,
 }
 
-/// Most parameters of a function.
+/// The maximum number of parameters of a function.
 pub const MAX_PARAMETERS: usize = 40;
-/// Most of them that are passed in vector registers; further ones would mix with integers on the stack.
+/// The maximum number of parameters in vector registers. Further ones would mix with integers on the stack.
 const MAX_FLOATS: usize = 8;
 
 /// Reads the rows of a library, and the attributes of its descriptors.
@@ -113,7 +113,7 @@ pub fn library(name: &str, text: &str, attributes: &str) -> Result<Library, Erro
     Ok(library)
 }
 
-/// FNV-1a: guest and host compare rows by it, which is no defence, only a check for different releases.
+/// Returns the FNV-1a digest by which guest and host compare rows. It detects different releases; it is no defence.
 fn digest(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))

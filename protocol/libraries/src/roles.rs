@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! The parts that parameters play in each call of a function: found once, so that no call has to look for them.
+//! The roles of parameters in each call of a function. They are found once, so that no call has to look for them.
 
-/// Indices of the parameters that play a part.
+/// Indices of the parameters that have a role.
 #[derive(Clone, Debug, Default)]
 pub struct Roles {
     /// The first handle, whose state the call depends on.
@@ -13,13 +13,13 @@ pub struct Roles {
     pub out_stream: Option<usize>,
     /// The place for the address of a table.
     pub table: Option<usize>,
-    /// The place for the handle that the call makes, and the handle's kind. A function makes one at most.
+    /// The place for the handle that the call makes, and the handle's kind. A function makes at most one.
     pub new: Option<(usize, usize)>,
     /// Handles that the call uses.
     pub handles: Vec<usize>,
     /// Handles that the call ends.
     pub ends: Vec<usize>,
-    /// What the library finds in host memory, or leaves there.
+    /// Host memory that the library reads or writes.
     pub memory: Vec<usize>,
     /// Memory that the library reads.
     pub reads: Vec<usize>,
@@ -33,6 +33,6 @@ pub struct Roles {
     pub allocated: Vec<usize>,
     /// Numbers that are remembered of a handle.
     pub noted: Vec<usize>,
-    /// The call leaves something in host memory that the program reads, or its result matters at once: it has to be waited for.
+    /// True if the caller has to wait: the program reads host memory that the call writes, or the result matters at once.
     pub answers: bool,
 }

@@ -11,9 +11,9 @@ use crate::roles::Roles;
 pub struct Library {
     /// `cublas`
     pub name: String,
-    /// The files that programs ask for (`libcublas.so.13`), the newest first.
+    /// The file names that programs load (`libcublas.so.13`), the newest first.
     pub sonames: Vec<String>,
-    /// Files that it loads by their names, and that have to be found before it.
+    /// Files that it loads by name, and that must be found before it.
     pub needs: Vec<String>,
     /// The numbers of its status type.
     pub statuses: Statuses,
@@ -32,16 +32,16 @@ pub struct Library {
 pub struct HandleKind {
     /// Its name in the rows.
     pub name: String,
-    /// The type is an `int`, not a pointer.
+    /// True if the type is an `int`, not a pointer.
     pub is_int: bool,
     /// Handles of this library's first kind are handles of this kind, too.
     pub or: Option<String>,
     /// All handles of the kind are those of another library: the names of that library and of the kind there.
     pub of: Option<(String, String)>,
-    /// Bytes of the library's handle, if it is a structure in the caller's memory and not an address; else 0. The program's has
-    /// our number at its start.
+    /// Bytes of the library's handle, if it is a structure in the caller's memory and not an address; else 0. The
+    /// program's structure begins with our number.
     pub structure: usize,
-    /// The library may fill in a new handle after the call that makes it has returned.
+    /// True if the library may fill in a new handle after the call that makes it has returned.
     pub is_late: bool,
     /// True if the library's use of a handle depends on an argument of the call that made it ([`Facts::birth`]).
     pub has_birth: bool,
@@ -54,7 +54,7 @@ pub struct HandleKind {
 pub struct Statuses {
     /// `…_STATUS_SUCCESS`
     pub success: i32,
-    /// The library has not been initialised: also, a handle that is none.
+    /// The library has not been initialised; also, an argument is not a handle.
     pub not_initialized: i32,
     /// Memory ran out.
     pub alloc_failed: i32,
@@ -78,14 +78,14 @@ impl Statuses {
 /// A function.
 #[derive(Debug)]
 pub struct Function {
-    /// Its exported name. A further form of a function has `@` and a word of its own behind that.
+    /// Its exported name. A further form of a function has `@` and a word of its own after that.
     pub name: String,
-    /// The way in which it is served.
+    /// The implementation.
     pub body: Body,
 }
 
 impl Function {
-    /// The name of the function in the host's library.
+    /// Returns the name of the function in the host's library.
     pub fn symbol(&self) -> &str {
         self.name.split('@').next().unwrap_or_default()
     }
@@ -96,7 +96,7 @@ impl Function {
     }
 }
 
-/// The way in which a function is served.
+/// The implementation of a function.
 #[derive(Debug)]
 pub enum Body {
     /// Its arguments cross, and the host's library executes it.
@@ -118,7 +118,7 @@ pub struct Call {
     pub facts: Facts,
     /// Numbers that are remembered of handles.
     pub notes: Notes,
-    /// What follows from all of these.
+    /// The roles that follow from all of these.
     pub roles: Roles,
 }
 
@@ -148,7 +148,7 @@ pub enum Kind {
     Handle {
         /// Its kind's number.
         kind: usize,
-        /// It may be null.
+        /// True if it may be null.
         nullable: bool,
     },
     /// A place for a handle that the call makes.
@@ -166,14 +166,14 @@ pub enum Kind {
         /// The number of elements: `None` for one.
         count: Option<Expression>,
     },
-    /// An address of so many bytes, in host memory unless the parameter of index `place` is 0.
+    /// An address of `bytes` bytes, in host memory unless the parameter of index `place` is 0.
     Placed {
-        /// The parameter that says where.
+        /// The parameter that states the place.
         place: usize,
         /// Bytes.
         bytes: u32,
     },
-    /// Host memory that the library uses for itself. It may be null. The worker has its own.
+    /// Host memory that the library uses for itself. It may be null. The worker has memory of its own for that.
     Scratch(Scratch),
     /// A number that is remembered of a handle. C has no such parameter: the guest fills it in, and the worker compares it with what
     /// it remembers itself.
@@ -193,27 +193,27 @@ pub enum Kind {
         element: Number,
         /// The maximum number of elements.
         most: Expression,
-        /// The parameter to which the library writes the number of elements. Without one there are `most`.
+        /// The parameter to which the library writes the number of elements. Without one, their number is `most`.
         count: Option<usize>,
     },
-    /// A structure of so many bytes by value. It has more than 16, so it lies on the stack.
+    /// A structure of this many bytes by value. They are more than 16, so it lies on the stack.
     Structure(u32),
-    /// A place for the address of so many bytes of host memory that belong to the library and never change.
+    /// A place for the address of this many bytes of host memory that belong to the library and never change.
     Table(u32),
     /// A `cudaGraph_t`.
     Graph,
-    /// The address of a descriptor of that kind ([`crate::attributes`]).
+    /// The address of a descriptor ([`crate::attributes`]).
     Described {
         /// Its kind's number.
         kind: usize,
-        /// It may be null.
+        /// True if it may be null.
         nullable: bool,
     },
-    /// An address of the scalar alpha or beta, whose place and type the descriptor in the parameter of that index tells.
+    /// An address of the scalar alpha or beta, whose place and type a descriptor contains.
     DescribedScalar {
-        /// The descriptor's parameter.
+        /// The index of the descriptor's parameter.
         descriptor: usize,
-        /// It is beta.
+        /// True for beta.
         is_beta: bool,
     },
     /// A C string.
@@ -227,7 +227,7 @@ pub enum Kind {
 pub struct Host {
     /// The sides that read and write it.
     pub direction: Direction,
-    /// The address may be null.
+    /// True if the address may be null.
     pub nullable: bool,
     /// The type of an element.
     pub element: Element,
@@ -237,7 +237,7 @@ pub struct Host {
     pub check: Option<Check>,
 }
 
-/// A rule for the numbers of an array that the library reads: `int`s, but for METIS.
+/// A rule for the numbers of an array that the library reads: `int`s, except for METIS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// They start at the index base, do not fall, and end `span` later: the row pointers of a matrix.
@@ -247,8 +247,8 @@ pub enum Check {
         /// The matrix descriptor with the index base; `None` for 0.
         base: Option<usize>,
     },
-    /// From the index base on there are `limit` values. Behind row pointers these are the columns of a matrix: within a row each
-    /// occurs once.
+    /// There are `limit` values, from the index base on. After row pointers these are the columns of a matrix: each occurs once
+    /// per row.
     Below {
         /// The number of values.
         limit: Expression,
@@ -264,7 +264,7 @@ pub enum Check {
 /// Host memory that a library uses for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scratch {
-    /// The parameter with the handle to which it belongs: calls with that handle find in it what the last one has left. `None`: the
+    /// The parameter with the handle to which it belongs: its contents are kept between calls with that handle. `None`: the
     /// first handle of the call.
     pub owner: Option<usize>,
     /// Its length.
@@ -274,9 +274,10 @@ pub struct Scratch {
 /// The length of a [`Scratch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScratchBytes {
-    /// So many bytes.
+    /// This many bytes.
     Counted(Expression),
-    /// The answer of the function of that number, whose parameters this call has by the same names, and a place for the answer.
+    /// The result of the function with this number. This call has its parameters, by the same names, but for the place for the
+    /// result.
     Asked(usize),
 }
 
@@ -299,15 +300,15 @@ pub struct Notes {
     pub takes: Vec<(Note, Expression)>,
     /// The call makes the note meaningless.
     pub forgets: Vec<Note>,
-    /// The parameter with the handle of which the worker remembers the matrix, if the call succeeds: the arrays with the rules
+    /// The parameter with the handle whose matrix the worker remembers if the call succeeds: the arrays with the rules
     /// [`Check::Rising`] and [`Check::Below`], and the index base.
     pub keeps_pattern: Option<usize>,
-    /// The parameter with the handle of which the matrix must be the call's; the call is refused otherwise.
+    /// The parameter with the handle whose matrix must be the call's; otherwise the call is refused.
     pub needs_pattern: Option<usize>,
 }
 
 impl Notes {
-    /// All notes that a call changes, also if it fails.
+    /// Returns all notes that a call changes, also if it fails.
     pub fn changed(&self) -> impl Iterator<Item = Note> {
         self.takes.iter().map(|(note, _)| *note).chain(self.forgets.iter().copied())
     }
@@ -318,26 +319,26 @@ impl Notes {
 pub enum Element {
     /// Numbers.
     Number(Number),
-    /// Structures of so many bytes.
+    /// Structures of this many bytes.
     Bytes(u32),
-    /// A structure whose first 8 bytes are its length, at most so many bytes. The worker sets the addresses in it to null.
+    /// A structure whose first 8 bytes are its length. The worker sets the addresses in it to null.
     Sized {
         /// Its maximum length.
         bytes: u32,
         /// The positions of the addresses.
         nulls: [u32; 2],
     },
-    /// Addresses of the GPU's.
+    /// GPU addresses.
     Pointer,
-    /// Handles of that kind.
+    /// Handles of this kind.
     Handle(usize),
-    /// An element of the type that the parameter of this index names, a `cudaDataType`.
+    /// An element of the type in the parameter with this index, a `cudaDataType`.
     ByDataType(usize),
-    /// An element of the type that the parameter of this index names, a `cudnnBackendAttributeType_t`; handles and
+    /// An element of the type in the parameter with this index, a `cudnnBackendAttributeType_t`; handles and
     /// descriptors among them.
     ByAttribute(usize),
-    /// The scalar type of a computation: the indices of a `cublasComputeType_t` and of a `cudaDataType` that says whether
-    /// it is complex.
+    /// The scalar type of a computation: the indices of a `cublasComputeType_t` and of a `cudaDataType`, which is
+    /// complex or not.
     ByCompute {
         /// `cublasComputeType_t`
         compute: usize,
@@ -376,11 +377,11 @@ impl Kind {
 }
 
 impl Direction {
-    /// The library reads it.
+    /// Returns whether the library reads the memory.
     pub fn reads(self) -> bool {
         self != Self::Out
     }
-    /// The library writes it.
+    /// Returns whether the library writes the memory.
     pub fn writes(self) -> bool {
         self != Self::In
     }
@@ -443,19 +444,20 @@ pub struct Facts {
     pub sets: bool,
     /// The function whose setting it also takes back.
     pub resets: Option<usize>,
-    /// It tells what the function of that number has set.
+    /// It returns the setting of the function with this number.
     pub gets: Option<usize>,
-    /// Its new handle remembers the argument of that index.
+    /// Its new handle remembers the argument with this index.
     pub birth: Option<usize>,
-    /// Its new handle remembers 1 + the ordinal of the current device, or what the first handle among the arguments remembers.
+    /// Its new handle remembers 1 + the ordinal of the current device, or the number that the first handle among
+    /// the arguments remembers.
     pub on_device: bool,
     /// Its result matters at once, unless its first handle has this birth.
     pub wait_unless: Option<u64>,
-    /// The worker has the library make the objects that are described, and calls nothing else.
+    /// The worker lets the library make the described objects, and calls nothing else.
     pub makes: bool,
     /// The call changes the described object, which no other call may use afterwards. The library's values of its attributes are
     /// written to the parameter with this index.
     pub finds: Option<usize>,
-    /// The library makes code of the program's a part of its own, which may then print text.
+    /// The library links code of the program, which may then print text.
     pub links_code: bool,
 }

@@ -9,19 +9,19 @@ use super::value::{wire_structs, Wire};
 pub const MAX_MIPMAP_LEVELS: u32 = 32;
 
 wire_structs! {
-    /// `CUdevResource`: what the program may see of it, and its name in the worker.
+    /// `CUdevResource`: the members that the program may see, and the resource's name in the worker.
     DeviceResource {
         /// The name.
         name: u64,
         /// `CUdevResourceType`.
         kind: u32,
-        /// `CUdevSmResource`: multiprocessors, the least of a part, what a part is a multiple of, flags.
+        /// `CUdevSmResource`: multiprocessors, minimum of a partition, alignment of a partition's number, flags.
         sm: [u32; 4],
     }
 
     /// `CUDA_ARRAY3D_DESCRIPTOR`.
     ArrayDescriptor {
-        /// Elements a row.
+        /// Elements per row.
         width: u64,
         /// Rows; 0 for a 1D array.
         height: u64,
@@ -29,7 +29,7 @@ wire_structs! {
         depth: u64,
         /// `CU_AD_FORMAT_*`.
         format: u32,
-        /// Channels an element.
+        /// Channels per element.
         channels: u32,
         /// `CUDA_ARRAY3D_*` bits.
         flags: u32,
@@ -55,7 +55,7 @@ wire_structs! {
         flags: u32,
     }
 
-    /// `CUarrayMapInfo`, without what must be zero.
+    /// `CUarrayMapInfo`, without the members that must be zero.
     ArrayMapInfo {
         /// `CU_RESOURCE_TYPE_ARRAY` or `CU_RESOURCE_TYPE_MIPMAPPED_ARRAY`.
         resource_kind: u32,
@@ -87,7 +87,7 @@ wire_structs! {
         z: u64,
     }
 
-    /// `CUDA_RESOURCE_DESC`; what the kind does not have is 0.
+    /// `CUDA_RESOURCE_DESC`; members that the kind does not have are 0.
     ResourceDescriptor {
         /// `CU_RESOURCE_TYPE_*`.
         kind: u32,
@@ -99,7 +99,7 @@ wire_structs! {
         format: u32,
         /// Channels of linear or pitched memory.
         channels: u32,
-        /// Bytes of linear memory, elements a row of pitched memory.
+        /// Bytes of linear memory, or elements per row of pitched memory.
         width: u64,
         /// Rows of pitched memory.
         height: u64,
@@ -115,15 +115,15 @@ wire_structs! {
         filter_mode: u32,
         /// `CU_TRSF_*` bits.
         flags: u32,
-        /// Greatest anisotropy.
+        /// Maximum anisotropy.
         max_anisotropy: u32,
         /// `CU_TR_FILTER_MODE_*` between levels.
         mipmap_filter_mode: u32,
-        /// Added to the level.
+        /// Bias that is added to the mipmap level.
         mipmap_level_bias: f32,
-        /// Least level.
+        /// Minimum mipmap level.
         min_mipmap_level_clamp: f32,
-        /// Greatest level.
+        /// Maximum mipmap level.
         max_mipmap_level_clamp: f32,
         /// The colour outside, with address mode `BORDER`.
         border_color: [f32; 4],
@@ -131,7 +131,7 @@ wire_structs! {
 
     /// `CUDA_RESOURCE_VIEW_DESC`, if `present` is 1.
     ViewDescriptor {
-        /// 1: there is a view; 0: the rest means nothing.
+        /// 1: there is a view; 0: the other members have no meaning.
         present: u32,
         /// `CU_RES_VIEW_FORMAT_*`.
         format: u32,
@@ -155,7 +155,7 @@ wire_structs! {
     TensorDescriptor {
         /// `CU_TENSOR_MAP_DATA_TYPE_*`.
         data_type: i32,
-        /// Dimensions, 1 to 5; what the arrays have beyond means nothing.
+        /// Number of dimensions, 1 to 5. Further elements of the arrays have no meaning.
         rank: u32,
         /// First address.
         address: u64,
@@ -163,7 +163,7 @@ wire_structs! {
         dims: [u64; 5],
         /// Bytes from element to element in each dimension but the first.
         strides: [u64; 4],
-        /// Elements from one that is taken to the next, in each dimension.
+        /// Traversal stride in each dimension, in elements.
         element_strides: [u32; 5],
         /// `CU_TENSOR_MAP_INTERLEAVE_*`.
         interleave: i32,
@@ -189,7 +189,7 @@ wire_structs! {
         kind: u32,
         /// The location of its memory.
         location: Location,
-        /// Most bytes; 0 for the driver's own limit.
+        /// Maximum size in bytes; 0 for the driver's own limit.
         max_bytes: u64,
         /// `CU_MEM_POOL_CREATE_USAGE_*` bits.
         usage: u32,
@@ -213,7 +213,7 @@ wire_structs! {
 
     /// Options of the just-in-time compiler that have a number for a value.
     JitOptions {
-        /// Options that are given: the first ones of both arrays.
+        /// Number of options that are given: the first ones of both arrays.
         count: u32,
         /// `CUjit_option`.
         options: [u32; JIT_OPTIONS],
@@ -222,19 +222,19 @@ wire_structs! {
     }
 }
 
-/// Most options of the just-in-time compiler of one call.
+/// The maximum number of options of the just-in-time compiler per call.
 pub const JIT_OPTIONS: usize = 24;
 
 /// Bytes of an [`ArrayMapInfo`] on the wire.
 pub const ARRAY_MAP_INFO_BYTES: usize = ArrayMapInfo::BYTES;
 
-/// Most [`ArrayMapInfo`]s in one call.
+/// The maximum number of [`ArrayMapInfo`]s per call.
 pub const MAX_ARRAY_MAP_INFOS: usize = 4096;
 
-/// Texels a side of the blocks of compressed formats.
+/// Texels per side of the blocks of compressed formats.
 pub const BLOCK_TEXELS: u64 = 4;
 
-/// Bytes of a block of 4 by 4 texels. `None`: the format is not compressed.
+/// Returns the bytes of a block of 4 by 4 texels. `None`: the format is not compressed.
 pub fn block_bytes(format: u32) -> Option<u64> {
     match format {
         // BC1 and BC4; the other ones.
@@ -244,7 +244,7 @@ pub fn block_bytes(format: u32) -> Option<u64> {
     }
 }
 
-/// Bytes of an element. `None`: unknown, or compressed in blocks ([`block_bytes`]) or planar.
+/// Returns the bytes of an element. `None`: unknown, or compressed in blocks ([`block_bytes`]) or planar.
 pub fn element_bytes(format: u32, channels: u32) -> Option<u64> {
     let plain = match format {
         0x01 | 0x08 => 1,
@@ -262,8 +262,8 @@ pub fn element_bytes(format: u32, channels: u32) -> Option<u64> {
     matches!(channels, 1 | 2 | 4).then(|| plain * u64::from(channels))
 }
 
-/// Bytes a row, rows and slices of an array, as copies count them: of compressed formats, rows of blocks. `None`: unknown, or
-/// more than there can be.
+/// Returns the bytes per row, the rows and the slices of an array, as copies count them: in compressed formats, a row is a row
+/// of blocks. `None`: the format is unknown, or a size overflows.
 pub fn array_bounds(of: &ArrayDescriptor) -> Option<[u64; 3]> {
     let (height, depth) = (of.height.max(1), of.depth.max(1));
     let (row, rows) = match block_bytes(of.format) {

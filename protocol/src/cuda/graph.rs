@@ -3,7 +3,7 @@
 //! The parts of graphs, as bulk data: nodes with their parameters, and the edges between them.
 //!
 //! A node's parameters are the struct of its kind below; a kernel's are followed by its packed parameter
-//! block, a conditional node's by the names of its graphs, a node of memory operations by them.
+//! block, a conditional node's by the names of its graphs, those of a node of memory operations by the operations.
 
 use super::handle::{CallbackId, DeviceOrdinal, DevicePtr, EventId, FunctionId, GraphId, GraphNodeId};
 use super::value::{wire_structs, Box3, Wire};
@@ -24,9 +24,9 @@ pub const NODE_EMPTY: u32 = 5;
 pub const NODE_WAIT_EVENT: u32 = 6;
 /// Records an event.
 pub const NODE_EVENT_RECORD: u32 = 7;
-/// Signals semaphores of other APIs: none.
+/// Signals semaphores of other APIs, whose number must be 0.
 pub const NODE_SEMAPHORES_SIGNAL: u32 = 8;
-/// Waits for semaphores of other APIs: none.
+/// Waits for semaphores of other APIs, whose number must be 0.
 pub const NODE_SEMAPHORES_WAIT: u32 = 9;
 /// Allocates.
 pub const NODE_MEM_ALLOC: u32 = 10;
@@ -86,9 +86,9 @@ wire_structs! {
         function: FunctionId,
         /// Blocks in x, y, z.
         grid: [u32; 3],
-        /// Threads a block in x, y, z.
+        /// Threads per block in x, y, z.
         block: [u32; 3],
-        /// Bytes of dynamic shared memory a block.
+        /// Bytes of dynamic shared memory per block.
         shared_bytes: u32,
     }
 
@@ -118,9 +118,9 @@ wire_structs! {
         src: CopyEnd,
         /// The size of the copied box.
         size: Box3,
-        /// Runs before each copy, to fetch what the GPU cannot reach; 0 for none.
+        /// Runs before each copy and fetches a source that the GPU cannot reach; 0 for none.
         before: CallbackId,
-        /// Runs after each copy, to bring it where the GPU does not reach; 0 for none.
+        /// Runs after each copy and moves the data to a destination that the GPU cannot reach; 0 for none.
         after: CallbackId,
     }
 
@@ -134,7 +134,7 @@ wire_structs! {
         value: u32,
         /// Bytes of an element: 1, 2 or 4.
         element_bytes: u32,
-        /// Elements a row.
+        /// Elements per row.
         width: u64,
         /// Rows.
         height: u64,
@@ -148,7 +148,7 @@ wire_structs! {
 
     /// [`NODE_GRAPH`].
     ChildGraphNode {
-        /// The graph, of which the node gets a copy.
+        /// The graph that is copied into the node.
         graph: GraphId,
     }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! Names of objects that live in the worker. The guest mints them (so that creation needs no answer) and
-//! the worker looks them up in its session's table: no host pointer ever crosses, but for the handles of executable
-//! graphs that device code launches, which are looked up, too.
+//! Names of objects that live in the worker. The guest chooses them (so that creation needs no answer) and
+//! the worker looks them up in its session's table. No host pointer ever crosses, except for the handles of executable
+//! graphs that device code launches; these are looked up, too.
 
 use super::value::{Malformed, Overflow, Reader, Wire, Writer};
 
-/// First of the names that the worker mints itself, for objects that the driver makes on its own (nodes of a
-/// capture, graphs inside of graphs). A guest may not mint them.
+/// The first name that the worker chooses itself, for objects that the driver makes on its own (nodes of a
+/// capture, graphs inside of graphs). A guest must choose smaller ones.
 pub const FIRST_WORKER_HANDLE: u64 = 0x4000_0000_0000;
-/// Smallest value a guest may mint; below it lie CUDA's own constants (default streams).
+/// The minimum name that a guest may choose. Smaller values are CUDA's own constants (default streams).
 pub const FIRST_HANDLE: u64 = 0x1000;
 
 macro_rules! handles {
@@ -33,7 +33,7 @@ macro_rules! handles {
 handles! {
     /// An address in the GPU's address space (`CUdeviceptr`), valid on both sides.
     DevicePtr;
-    /// `CUcontext`; 0 is none.
+    /// `CUcontext`; 0 for none.
     ContextId;
     /// `CUdevResourceDesc`.
     ResourceDescId;
@@ -41,7 +41,7 @@ handles! {
     ModuleId;
     /// `CUlibrary`.
     LibraryId;
-    /// `CUkernel` or `CUfunction`: the driver takes one for the other.
+    /// `CUkernel` or `CUfunction`: the driver accepts either.
     FunctionId;
     /// `CUstream`; 0, 1 (legacy) and 2 (per thread) are CUDA's own.
     StreamId;

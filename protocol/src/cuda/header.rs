@@ -11,7 +11,7 @@ pub struct CallHeader {
     /// A number of the call table ([`crate::cuda::Opcode`]).
     pub opcode: u32,
     /// The guest thread that calls, numbered by the process from 1. Calls of one thread run in order, on
-    /// one thread of the worker: the per-thread default stream and capture modes hang on it.
+    /// one thread of the worker: the per-thread default stream and capture modes depend on it.
     pub thread: u32,
     /// [`crate::cuda::ContextId`] current in that thread; 0 for none.
     pub context: u64,
@@ -30,9 +30,10 @@ const _: () = assert!(core::mem::size_of::<CallHeader>() == 40);
 pub const CALL_IN_INLINE: u32 = 1 << 0;
 /// The bulk output follows the results in the reply; else it goes to the out entries.
 pub const CALL_OUT_INLINE: u32 = 1 << 1;
-/// First bit of the low bits of the number of the program's API call, while a profiler measures; 0: not known.
+/// The first bit of a field of the flags: the low bits of the number of the program's API call, while a profiler measures.
+/// 0: not known.
 pub const CALL_CORRELATION_SHIFT: u32 = 8;
-/// Their number.
+/// The number of bits of that field.
 pub const CALL_CORRELATION_BITS: u32 = 24;
 
 /// Head of the payload of a call's reply.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! The CUDA call table: what the payload of an `OP_CALL` means to the guest library and the device.
+//! The CUDA call table: the meaning of an `OP_CALL`'s payload for the guest library and the device.
 //!
 //! A payload is a [`CallHeader`], the arguments of the row (each [`Wire`] value in turn, little-endian)
 //! and, if [`CALL_IN_INLINE`] is set, the bulk input. The reply is a [`ResultHeader`], the row's results
@@ -28,8 +28,8 @@ pub use variable::*;
 /// Version of the call table. Guest library and worker refuse each other when it differs.
 pub const CALL_TABLE_VERSION: u32 = 3;
 
-/// The shortest image that is asked for by its digest before it is sent, and that the device keeps, in bytes:
-/// below it, asking costs more than sending (`docs/performance.md`).
+/// The minimum size, in bytes, of an image that the device keeps, and whose digest the guest sends first. For smaller
+/// images this question costs more than sending them (`docs/performance.md`).
 pub const MIN_KNOWN_IMAGE_BYTES: u64 = 64 << 10;
 
 /// The start of the address window: pinned, mapped and managed host memory has the same address in the
@@ -39,5 +39,5 @@ pub const WINDOW_BASE: u64 = 0x2000_0000_0000;
 pub const WINDOW_BYTES: u64 = 1 << 40;
 /// The start of the addresses that the guest library chooses for reservations of the program (`cuMemAddressReserve`). The
 /// library of the guest keeps the window before them for managed memory. Parts of them can join the address window
-/// (`window_claim`). There are as many as in the address window.
+/// (`window_claim`). The range is as long as the address window.
 pub const RESERVATIONS_BASE: u64 = WINDOW_BASE + 2 * WINDOW_BYTES;

@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
-    /// Refuses bytes that nobody took.
+    /// Returns an error if bytes are left.
     pub fn finish(self) -> Result<(), Malformed> {
         if self.rest.is_empty() {
             Ok(())
@@ -63,7 +63,7 @@ impl<'a> Writer<'a> {
         self.used = end;
         Ok(())
     }
-    /// Bytes written so far.
+    /// Returns the number of bytes written so far.
     pub fn used(&self) -> usize {
         self.used
     }
@@ -136,13 +136,13 @@ wire_structs! {
     LaunchShape {
         /// Blocks in x, y, z.
         grid: [u32; 3],
-        /// Threads a block in x, y, z.
+        /// Threads per block in x, y, z.
         block: [u32; 3],
-        /// Bytes of dynamic shared memory a block.
+        /// Bytes of dynamic shared memory per block.
         shared_bytes: u32,
         /// `LAUNCH_*` bits.
         flags: u32,
-        /// Blocks a cluster in x, y, z; zeros for none.
+        /// Blocks per cluster in x, y, z; zeros for none.
         cluster: [u32; 3],
         /// Launch priority, if [`LAUNCH_PRIORITY`].
         priority: i32,
@@ -150,7 +150,7 @@ wire_structs! {
 
     /// Size of a 2D or 3D copy.
     Box3 {
-        /// Bytes a row.
+        /// Bytes per row.
         width: u64,
         /// Rows.
         height: u64,
@@ -158,7 +158,7 @@ wire_structs! {
         depth: u64,
     }
 
-    /// Size and place of one kernel parameter in the packed parameter block.
+    /// Size and offset of one kernel parameter in the packed parameter block.
     ParamLayout {
         /// Byte offset.
         offset: u32,

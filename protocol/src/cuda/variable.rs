@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! Environment variables of NVIDIA's libraries that a guest's process sets in its worker (`vendor_environment`). The names
-//! that stand here are all that pass; none of them names a file, a network interface or code to be loaded.
+//! Environment variables of NVIDIA's libraries that a guest's process sets in its worker (`vendor_environment`). Only the
+//! names listed here pass; none of them refers to a file, a network interface or code to be loaded.
 
 /// Names that pass.
 pub const LIBRARY_VARIABLES: [&str; 33] = [
@@ -45,7 +45,7 @@ pub fn asks_for_text(number: usize) -> bool {
     name.contains("_LOG_") || name.starts_with("NCCL_DEBUG")
 }
 
-/// The maximum length of a value. Limits what a guest makes the worker keep.
+/// The maximum length of a value. Limits the memory that a guest takes in the worker.
 pub const MAX_VARIABLE_VALUE: usize = 128;
 /// The maximum length of a record: each name once, with `=`, a value and a NUL.
 pub const MAX_VARIABLE_BYTES: usize = {
@@ -57,8 +57,8 @@ pub const MAX_VARIABLE_BYTES: usize = {
     bytes
 };
 
-/// Returns whether a value passes. Without `/` and `\` it is no path, without control characters no escape sequence of a
-/// terminal in what a library prints.
+/// Returns whether a value passes. Without `/` and `\` it is no path. Without control characters it contains no escape
+/// sequence for a terminal, in case a library prints it.
 pub fn is_variable_value(value: &[u8]) -> bool {
     let passes = |byte: &u8| byte.is_ascii_alphanumeric() || b" _.,:;=+-^".contains(byte);
     value.len() <= MAX_VARIABLE_VALUE && value.iter().all(passes)
@@ -67,7 +67,7 @@ pub fn is_variable_value(value: &[u8]) -> bool {
 /// Passes `visit` the number in [`LIBRARY_VARIABLES`] and the value of each variable of a record: `NAME=VALUE`, with a NUL
 /// behind each.
 ///
-/// Returns `None` if the record is not such, is too long, or has a name or a value that does not pass, or a name twice.
+/// Returns `None` if the record has another form, is too long, or has a name or a value that does not pass, or a name twice.
 /// `visit` may have been called before.
 pub fn each_variable<'a>(record: &'a [u8], mut visit: impl FnMut(usize, &'a [u8])) -> Option<()> {
     if record.len() > MAX_VARIABLE_BYTES {

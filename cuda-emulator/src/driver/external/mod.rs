@@ -56,7 +56,7 @@ pub(super) fn destroy(handle: CUexternalMemory) -> CuResult<()> {
 }
 
 impl External {
-    /// The context that it was imported in, and all that is mapped of it belongs to.
+    /// Returns the context in which the memory was imported. All its mappings belong to that context.
     fn context(&self) -> CuResult<Arc<Context>> {
         self.context.upgrade().ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
     }

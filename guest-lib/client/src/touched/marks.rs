@@ -9,8 +9,8 @@ use virtio_cuda_ring::{Order, Turn};
 
 use super::{Extent, LEGACY_STREAMS, Memory, NON_BLOCKING_STREAM, PER_THREAD_STREAM, Touched};
 
-/// Streams, events and graphs share marks by their handles, contexts theirs. Objects of the same mark depend on each
-/// other without need.
+/// The number of marks for objects. Streams, events and graphs share them by their handles; contexts have marks of their own.
+/// Objects with the same mark depend on each other without need.
 const OBJECTS: usize = 512;
 pub const CONTEXTS: usize = 16;
 /// Handles are multiples of this.
@@ -47,7 +47,7 @@ pub static CONTEXTS_OVERLAP: AtomicBool = AtomicBool::new(false);
 /// Graphs may record events, or wait for them.
 pub static GRAPHS_USE_EVENTS: AtomicBool = AtomicBool::new(false);
 
-/// The mark of an object.
+/// Returns the mark of an object.
 pub fn mark_of(handle: u64) -> usize {
     (handle / HANDLE_STEP) as usize % OBJECTS
 }
@@ -73,7 +73,7 @@ impl Touched {
         of_stream | 1 << self.context
     }
 
-    /// The marks that a posted call leaves; returns how many.
+    /// Fills in the marks that a posted call leaves. Returns their number.
     fn marks(&self, marks: &mut [usize; 4]) -> usize {
         let mut count = 0;
         let mut push = |mark| {

@@ -32,12 +32,12 @@ use crate::transport::UserMemory;
 
 /// Time limit for one step of a daemon. A daemon that serves another process answers only after that process has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Request queues to set up at most: threads spread over them.
+/// The maximum number of request queues to set up: threads spread over them.
 const MAX_QUEUES: u32 = 4;
 /// The bytes of guest memory, the part without memory included: addresses have 46 bits on the oldest machines.
 const GUEST_BYTES: u64 = 1 << 45;
 
-/// A connected daemon and what it offers.
+/// A connected daemon and its offer.
 pub struct Connection {
     frontend: Frontend,
     /// The device's configuration space.
@@ -48,7 +48,7 @@ pub struct Connection {
     behind: Mutex<RangeAllocator<u64>>,
 }
 
-/// Sets up a failure's message.
+/// Returns a function that makes the message of a failure.
 fn refused<E: std::fmt::Display>(path: &Path, step: &'static str) -> impl FnOnce(E) -> ClientError {
     move |error| ClientError::Daemon { path: path.display().to_string(), reason: format!("{step}: {error}") }
 }
@@ -96,7 +96,7 @@ impl Connection {
         Ok(Self { frontend, config, queues, behind })
     }
 
-    /// Shows the daemon the memory and starts the queues.
+    /// Sends the memory to the daemon and starts the queues.
     pub fn start(
         &mut self,
         path: &Path,

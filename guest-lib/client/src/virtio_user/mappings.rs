@@ -21,11 +21,11 @@ const MEMORY_FILE_SYSTEMS: [i64; 3] = [0x0102_1994, 0x9584_58f6, 0x8584_58f6];
 pub struct Part {
     /// The addresses.
     pub memory: UserMemory,
-    /// The process may write there.
+    /// True if the process may write there.
     pub writable: bool,
-    /// Other mappings of the file see what is written.
+    /// True if other mappings of the file see writes.
     pub shared: bool,
-    /// It is memory of `SharedRam`.
+    /// True for memory of `SharedRam`.
     pub own: bool,
     /// The address of the mapping's first byte, and the one behind its last.
     whole: (usize, usize),
@@ -74,7 +74,7 @@ fn parts_in(maps: &str, memory: UserMemory) -> Option<Vec<Part>> {
     None
 }
 
-/// A line of `/proc/self/maps`: the mapping, and whether it is readable.
+/// Parses a line of `/proc/self/maps`. Returns the mapping, and true if it is readable.
 fn parse(line: &str) -> Option<(Part, bool)> {
     let mut rest = line;
     let mut word = || {
@@ -101,16 +101,16 @@ fn parse(line: &str) -> Option<(Part, bool)> {
 }
 
 impl Part {
-    /// The smaller part at `memory`.
+    /// Returns the smaller part at `memory`.
     pub fn of(&self, memory: UserMemory) -> Self {
         let skipped = (memory.address - self.memory.address) as u64;
         Self { memory, offset: self.offset + skipped, ..self.clone() }
     }
 
-    /// The file of a shared mapping. A file is looked for among the process's descriptors and by its name, and is the right
-    /// one if a mapping of it has the same identity.
+    /// Returns the file of a shared mapping. This looks for it among the process's descriptors and by its name. A file is the
+    /// right one if a mapping of it has the same identity.
     ///
-    /// A file that the process has mapped for reading only is not opened for writing: it may have left that right aside.
+    /// A file that the process has mapped for reading only is not opened for writing: it may have given up that right on purpose.
     pub fn backing(&self) -> Option<Backing> {
         if let Some(file) = self.descriptor(true) {
             return Some(Backing::Writable(file));
@@ -131,7 +131,7 @@ impl Part {
             if copy < 0 {
                 return None;
             }
-            // SAFETY: the descriptor was made just above and nobody else has it.
+            // SAFETY: the descriptor was made just above and has no other owner.
             let file = unsafe { File::from_raw_fd(copy) };
             // SAFETY: the descriptor is open, and the call takes numbers only.
             let flags = unsafe { libc::fcntl(copy, libc::F_GETFL) };

@@ -13,15 +13,15 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use crate::ClientError;
 
-/// Bytes of the memfd. It is sparse: only what is in use takes memory. Bounds the pinned memory of a process.
+/// Bytes of the memfd. It is sparse: only pages in use take memory. Bounds the pinned memory of a process.
 pub const MAX_RAM_BYTES: u64 = 64 << 30;
-/// The least that is worth starting with, where address space is limited (`ulimit -v`).
+/// The minimum bytes of the memfd, where address space is limited (`ulimit -v`).
 const MIN_RAM_BYTES: u64 = 1 << 30;
-/// Guest-physical address of its first byte. Not 0, so that a mistaken offset is no valid address; by it the daemon tells
-/// processes from virtual machines (`vhost-cuda/src/owner.rs`).
+/// Guest-physical address of its first byte. Not 0, so that a mistaken offset is not a valid address. It lets the daemon
+/// distinguish processes from virtual machines (`vhost-cuda/src/owner.rs`).
 pub const RAM_BASE: u64 = 1 << 32;
-/// The address at which it is mapped in this process: away from where the worker's driver likes to put device memory,
-/// because a device address that is taken here cannot be told from a host address.
+/// The address at which it is mapped in this process. It is far from the usual device addresses of the worker's driver,
+/// because a device address that is also in use here cannot be distinguished from a host address.
 const MAP_HINT: u64 = 0x3000_0000_0000;
 
 /// A sparse memfd, mapped whole, of which ranges are allocated.
@@ -82,7 +82,7 @@ impl SharedRam {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was made just above and nobody else has it.
+        // SAFETY: the descriptor was made just above and has no other owner.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(bytes)?;
         // Daemon and worker get the file. One that cut it would end this process at its next access.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The way without a virtual machine: this process is the vhost-user front-end of a daemon (what DPDK calls
-//! virtio-user). One process is one "machine" with one session; its "RAM" is a memfd.
+//! The transport without a virtual machine: this process is the vhost-user front-end of a daemon (virtio-user in
+//! DPDK's terms). One process is one "machine" with one session; its "RAM" is a memfd.
 
 mod handshake;
 mod mappings;

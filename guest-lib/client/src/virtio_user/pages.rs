@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Which of the program's pages the worker can map: those that lie in the shared memfd, and shared mappings of files that the
-//! daemon has been given.
+//! The program's pages that the worker can map: those that lie in the shared memfd, and shared mappings of files that the
+//! daemon has received.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,7 +27,7 @@ struct Run {
     /// Number of adoptions; 0 for pages of [`SharedPages::map`].
     users: u32,
     kind: Kind,
-    /// The program may write there.
+    /// True if the program may write there.
     writable: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct FileRegion {
     pub file_offset: u64,
 }
 
-/// The daemon, as far as it takes files for guest memory.
+/// The part of the daemon that accepts files as guest memory.
 pub trait FileRegions {
     /// Makes a stretch of a file guest memory; the process has it mapped at `memory`.
     fn add(&self, file: &File, offset: u64, memory: UserMemory) -> Result<FileRegion, ClientError>;
@@ -63,7 +63,7 @@ pub trait FileRegions {
     fn remove(&self, region: FileRegion);
 }
 
-/// Memory that a forked child has to part from its parent.
+/// Memory of which a forked child needs its own copy.
 #[derive(Clone, Copy, Debug)]
 struct Adopted {
     memory: UserMemory,
@@ -110,7 +110,7 @@ impl Runs {
         gaps
     }
 
-    /// The stretches of guest memory behind `memory`, if all of it lies there, and whether all may be written.
+    /// Returns the stretches of guest memory behind `memory`, if all of it lies there, and true if all may be written.
     fn locate(&self, memory: UserMemory) -> Option<(Vec<RamRange>, bool)> {
         let end = memory.address.checked_add(memory.bytes)?;
         let mut at = memory.address;
@@ -147,7 +147,7 @@ impl SharedPages {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells a later child what is adopted.
+    /// Publishes the adopted stretches for a later child.
     fn publish(&self, runs: &Runs) {
         let adopted = runs.0.iter().filter(|(_, run)| run.users > 0 && !matches!(run.kind, Kind::File(_)));
         let of_run = |(&address, run): (&usize, &Run)| Adopted {
@@ -163,8 +163,8 @@ impl SharedPages {
         }
     }
 
-    /// In the child of a fork: gives the child its own copies of adopted pages. What the parent writes between
-    /// the fork and the copy is seen by the child.
+    /// In the child of a fork: gives the child its own copies of adopted pages. The child sees writes of the parent between
+    /// the fork and the copy.
     pub fn part_from_parent(&self) {
         // SAFETY: by the invariant it is null or a box, of which the child has its own copy.
         let Some(list) = (unsafe { self.adopted.load(Ordering::Acquire).as_ref() }) else { return };
@@ -174,7 +174,7 @@ impl SharedPages {
         }
     }
 
-    /// Maps fresh pages of the memfd at `memory`, which replaces what is there.
+    /// Maps fresh pages of the memfd at `memory`, in place of the mappings there.
     pub fn map(&self, ram: &SharedRam, memory: UserMemory) -> Result<(), ClientError> {
         let range = ram.allocate(memory.bytes)?;
         if let Err(error) = map_shared(ram, memory, range.offset) {
@@ -206,8 +206,8 @@ impl SharedPages {
     ///
     /// Private pages move into the memfd, contents unchanged. Writes of other threads to such a page while it moves are lost: a
     /// program that registers memory while other threads write to it must use the device node. Pages of the caller's own
-    /// stack that are in use are refused. The daemon is given the file of a shared mapping, if the process has it open for
-    /// reading and writing. If it does not, a copy takes the place of a mapping of a file on a disk that may only be read.
+    /// stack that are in use are refused. The daemon receives the file of a shared mapping, if the process has it open for
+    /// reading and writing. If it does not, a copy takes the place of a read-only mapping of a file on a disk.
     pub fn adopt(
         &self,
         ram: &SharedRam,
@@ -263,7 +263,8 @@ impl SharedPages {
         self.scattered.hold(memory) || self.runs().locate(memory).is_some()
     }
 
-    /// The entries of `memory` for the device, if the worker can map all of it, and whether the program may write all of it.
+    /// Returns the entries of `memory` for the device, if the worker can map all of it, and true if the program may write all
+    /// of it.
     pub fn entries(&self, memory: UserMemory) -> Option<(Vec<MemEntry>, bool)> {
         if let Some(entries) = self.scattered.entries(memory) {
             return Some((entries, true));
@@ -274,7 +275,7 @@ impl SharedPages {
     }
 }
 
-/// Lets the worker map a part of a mapping, of which it can map nothing yet.
+/// Lets the worker map a part of a mapping that it cannot map yet.
 fn adopt_part(ram: &SharedRam, files: &dyn FileRegions, part: &Part) -> Result<Run, ClientError> {
     let Part { memory, writable, offset, .. } = *part;
     if !part.shared || part.own {

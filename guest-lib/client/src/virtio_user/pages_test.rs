@@ -61,7 +61,7 @@ fn in_memory() -> File {
     // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(c"weights".as_ptr(), libc::MFD_CLOEXEC) };
     assert!(fd >= 0);
-    // SAFETY: the descriptor was made just above and nobody else has it.
+    // SAFETY: the descriptor was made just above and has no other owner.
     fill(unsafe { File::from_raw_fd(fd) })
 }
 

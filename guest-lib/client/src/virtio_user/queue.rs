@@ -50,7 +50,7 @@ struct State {
     free: Vec<u16>,
     /// Bytes written by the device, once a slot is complete.
     written: [Option<u32>; SLOTS as usize],
-    /// A thread is asleep on `call` for all of them.
+    /// True if a thread sleeps on `call` for all waiting threads.
     leader: bool,
 }
 
@@ -65,8 +65,8 @@ pub struct Message<'a> {
     pub input: &'a [MemEntry],
     /// Memory that the device writes or maps.
     pub output: &'a [MemEntry],
-    /// The place for a request that is too long for a slot: room for all of it that is this request's
-    /// alone. Offset in the memfd.
+    /// Offset in the memfd of the place for a request that is too long for a slot: room for all of it, which no other
+    /// request uses.
     pub elsewhere: Option<u64>,
 }
 
@@ -128,7 +128,7 @@ impl RequestQueue {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a message in a free slot and waits for the reply, whose payload is copied to `reply`. Answers its status
+    /// Sends a message in a free slot and waits for the reply, whose payload is copied to `reply`. Returns its status
     /// and length. `peer` is the socket whose hang-up ends the session, and `lost` remembers that.
     pub fn exchange(
         &self,
@@ -169,7 +169,7 @@ impl RequestQueue {
         self.lock().free.pop()
     }
 
-    /// Waits for a while, or until something of the queue changes.
+    /// Waits for a while, or until the state of the queue changes.
     pub fn wait_for_slot(&self) {
         let state = self.lock();
         if state.free.is_empty() {
@@ -286,7 +286,7 @@ impl RequestQueue {
     }
 }
 
-/// Writes a request to byte `offset` of the memfd; answers its length.
+/// Writes a request to byte `offset` of the memfd. Returns its length.
 fn write_request(ram: &SharedRam, offset: u64, message: &Message<'_>) -> usize {
     let header = RequestHeader {
         payload_bytes: message.payload.len() as u32,
@@ -299,7 +299,7 @@ fn write_request(ram: &SharedRam, offset: u64, message: &Message<'_>) -> usize {
     let mut used = 0;
     for part in parts {
         // SAFETY: the slot is this thread's until it is freed, and `exchange` has checked that all parts
-        // fit its request; of other room the maker of the message said so.
+        // fit its request; for another place the maker of the message promised it.
         unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), start.add(used), part.len()) };
         used += part.len();
     }

@@ -105,7 +105,7 @@ impl Scattered {
         }
     }
 
-    /// Undoes [`Scattered::map`]. False: `address` is not one of its buffers.
+    /// Undoes [`Scattered::map`]. Returns false if `address` is not one of its buffers.
     pub fn unmap(&self, address: usize) -> bool {
         let mut areas = self.write();
         let Some(at) = areas.used.iter().position(|area| area.memory.address == address) else {
@@ -124,7 +124,7 @@ impl Scattered {
         }
     }
 
-    /// Notes that the pages of `memory` are kept under `tag`. False: it lies in none of the buffers.
+    /// Notes that the pages of `memory` are kept under `tag`. Returns false if no buffer contains it.
     pub fn track(&self, tag: u64, memory: UserMemory) -> bool {
         let mut areas = self.write();
         let Some(at) = areas.holding(memory).map(|area| area.memory.address) else { return false };

@@ -25,7 +25,7 @@ const MAX_BULK_BYTES: u64 = 1 << 30;
 
 /// A session over a vhost-user connection.
 pub struct VirtioUser {
-    /// The end of its socket is the session's.
+    /// The session ends with its socket.
     connection: Connection,
     peer: RawFd,
     ram: SharedRam,
@@ -132,8 +132,8 @@ impl VirtioUser {
         }
     }
 
-    /// A free slot, of the thread's own queue if it has one. Requests wait for each other: who needs one must not wait
-    /// for one queue while another has room. That there is one in the end, [`Limits::outstanding`] sees to.
+    /// Returns a free slot, of the thread's own queue if it has one. Requests wait for each other, so a thread must not wait
+    /// for one queue while another has room. [`Limits::outstanding`] guarantees that a slot becomes free.
     fn take_slot(&self, thread: usize) -> Result<(&RequestQueue, u16), ClientError> {
         let own = thread % self.queues.len();
         let (before, from_own) = self.queues.split_at(own);
@@ -149,7 +149,8 @@ impl VirtioUser {
         }
     }
 
-    /// The entries of `memory` for the device: its own addresses if the worker can map it, else those of a staging buffer.
+    /// Returns the entries of `memory` for the device: its own addresses if the worker can map it, else those of a staging
+    /// buffer.
     fn place(
         &self,
         memory: UserMemory,
@@ -192,7 +193,7 @@ impl Transport for VirtioUser {
         if self.pages.hold(memory) {
             return Pieces::in_place(self.limits.bulk_bytes);
         }
-        // Other memory is first copied by the calling thread, which is slower than all that follows.
+        // Other memory is first copied by the calling thread, which is slower than all later steps.
         Pieces { piece_bytes: self.limits.copy_bytes, at_once: KEPT_BUFFERS }
     }
 
@@ -283,7 +284,7 @@ impl Transport for VirtioUser {
         self.pages.part_from_parent();
         let events = self.queues.iter().flat_map(|queue| [queue.kick.as_raw_fd(), queue.call.as_raw_fd()]);
         for fd in events.chain([self.peer, self.ram.fd()]) {
-            // SAFETY: nobody uses or drops the transport in a forked child.
+            // SAFETY: nothing uses or drops the transport in a forked child.
             unsafe { libc::close(fd) };
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Buffers in the shared memfd through which bulk data passes that lies elsewhere.
+//! Buffers in the shared memfd, for bulk data outside of it.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use crate::ClientError;
 
 /// Bytes of the buffers that are kept for re-use; longer ones are made and freed each time.
 pub const BUFFER_BYTES: usize = 4 << 20;
-/// Buffers that are kept: bounds what an idle process holds.
+/// The number of buffers that are kept. Bounds the memory of an idle process.
 pub const KEPT_BUFFERS: usize = 4;
 
 /// The kept buffers.

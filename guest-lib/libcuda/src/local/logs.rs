@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The driver's error log, in which there is never anything, and notifications, of which there are none.
+//! The driver's error-log API. The log is always empty, so no registered callback is ever called.
 
 use std::collections::BTreeSet;
 use std::fs;

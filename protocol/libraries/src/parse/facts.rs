@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The words behind the parameters of a function: what it remembers of handles, and facts about it.
+//! The words after the parameters of a function: notes that it takes of handles, and facts about it.
 
 use super::text::split;
 use crate::expression::Expression;
@@ -67,7 +67,7 @@ pub(super) fn note(handles: &[HandleKind], pairs: &[(&str, &str)], text: &str) -
     Ok(Note { handle, note })
 }
 
-/// Reads facts (see [`crate::Facts`]). Functions and parameters that they name stand before them.
+/// Reads facts (see [`crate::Facts`]). Functions and parameters in them must be listed before.
 pub(super) fn facts(functions: &[Function], names: &[&str], words: &[&str]) -> Result<Facts, String> {
     let mut facts = Facts::default();
     for &word in words {

@@ -69,7 +69,7 @@ impl Kinds<'_> {
         })
     }
 
-    /// `scratch[E]`, `scratch P[E]` or `scratch by(FUNCTION)`.
+    /// Reads `scratch[E]`, `scratch P[E]` or `scratch by(FUNCTION)`.
     fn scratch(&self, text: &str) -> Result<Scratch, String> {
         let text = text["scratch".len()..].trim();
         if let Some(name) = text.strip_prefix("by(").and_then(|rest| rest.strip_suffix(')')) {
@@ -87,7 +87,7 @@ impl Kinds<'_> {
         Ok(Scratch { owner, bytes: ScratchBytes::Counted(size.ok_or("`scratch` needs a size")?) })
     }
 
-    /// Returns whether a call has parameters that are here, too, and then a place for a `size_t`.
+    /// Returns whether all parameters of a call but the last are here, too, and the last is a place for a `size_t`.
     fn has_all_but_one(&self, call: &Call) -> bool {
         let Some((last, others)) = call.parameters.split_last() else { return false };
         let is_answer = matches!(
@@ -102,7 +102,7 @@ impl Kinds<'_> {
         is_answer && others.iter().all(|parameter| self.names.contains(&parameter.name.as_str()))
     }
 
-    /// `T[E]` or `T[E] of P` behind `malloc`.
+    /// Reads `T[E]` or `T[E] of P` after `malloc`.
     fn allocated(&self, text: &str) -> Result<Kind, String> {
         let (text, count) = text.rsplit_once(" of ").map_or((text, None), |(text, name)| (text, Some(name)));
         let (element, most) = self.counted(text)?;
@@ -111,7 +111,7 @@ impl Kinds<'_> {
         Ok(Kind::Allocated { element, most: most.ok_or("`malloc` needs a size")?, count })
     }
 
-    /// `T[E] each[B]` behind `in`.
+    /// Reads `T[E] each[B]` after `in`.
     fn arrays(&self, text: &str) -> Result<Kind, String> {
         let (text, arrays) = text.split_once(" each").ok_or("`each` is missing")?;
         let (element, count) = self.counted(text)?;
@@ -145,7 +145,7 @@ impl Kinds<'_> {
         Ok(Kind::Host(Host { direction, nullable: word.ends_with('?'), element, count, check }))
     }
 
-    /// A rule for the numbers of an array.
+    /// Reads a rule for the numbers of an array.
     fn check(&self, text: &str) -> Result<Check, String> {
         let (word, inside) = text.trim().split_once('(').unwrap_or((text.trim(), ""));
         let parts = split(inside.strip_suffix(')').unwrap_or_default());
@@ -161,7 +161,7 @@ impl Kinds<'_> {
         })
     }
 
-    /// `T[E]`: what stands before the bracket, and `E`.
+    /// Splits `T[E]` into the text before the bracket, and `E`.
     fn counted<'t>(&self, text: &'t str) -> Result<(&'t str, Option<Expression>), String> {
         let Some((element, count)) = text.split_once('[') else { return Ok((text.trim(), None)) };
         let count = count.strip_suffix(']').ok_or("the `]` is missing")?;

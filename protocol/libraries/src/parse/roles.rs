@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! What follows from the parameters and facts of a row.
+//! The roles that follow from the parameters and facts of a row.
 
 use crate::{Answer, Direction, Facts, Kind, Notes, Parameter, Roles};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Pieces of a line: names, numbers, and what stands between parentheses and commas.
+//! Pieces of a line: names, numbers, and the text between parentheses and commas.
 
 use crate::Number;
 

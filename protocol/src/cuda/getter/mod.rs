@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! What NVIDIA's management library tells of a card, one row a function of its: the row `nvml_get` of the call table
-//! carries the number of a row here, and its inputs. What has no row cannot be asked for, and no guest names a size or a
-//! version of a structure.
+//! Functions of NVIDIA's management library that describe a card, one row per function. The row `nvml_get` of the call
+//! table carries the number of a row here, and its inputs. A guest cannot call a function without a row, and cannot choose
+//! the size or the version of a structure.
 
 mod rows;
 
-/// Most inputs of a row.
+/// The maximum number of inputs per row.
 pub const MAX_INPUTS: usize = 3;
-/// Most parameters of a row, without the device.
+/// The maximum number of parameters per row, without the device.
 pub const MAX_PARAMETERS: usize = 5;
 
 /// A parameter of a function after the device, as C has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameter {
-    /// A number from 0 to the last; an input.
+    /// Input: a number, at most this one.
     Up(u32),
-    /// One of these numbers; an input.
+    /// Input: one of these numbers.
     Only(&'static [u32]),
-    /// Any number; an input.
+    /// Input: any number.
     Number,
-    /// Another device; an input, its number.
+    /// Input: the number of another device.
     Peer,
-    /// A place for so many bytes.
+    /// Output of this many bytes.
     Out(u32),
-    /// A place for so many bytes, or NULL.
+    /// Output of this many bytes; its pointer may be NULL.
     Maybe(u32),
-    /// A place for a text, with its NUL of so many bytes at most.
+    /// Output: a text of at most this many bytes, with its NUL.
     Text(u32),
-    /// The room of the text before.
+    /// Input: the size of the buffer of the text before.
     Room,
-    /// A place for a number: how many [`Parameter::Entries`] fit, then how many there are; so many at most.
+    /// In: the number of [`Parameter::Entries`] that fit. Out: the number that there are, at most this one.
     Count(u32),
-    /// A place for the entries that are counted, of so many bytes each.
+    /// Output: the counted entries, of this many bytes each.
     Entries(u32),
-    /// A structure of so many bytes, of a version that it begins with; what its next words may be up to, which are
-    /// inputs.
+    /// A structure: its bytes, the version that its first word states, and the maximum values of its next words, which
+    /// are inputs.
     Struct(u32, u32, &'static [u32]),
 }
 
@@ -48,11 +48,11 @@ pub struct Getter {
     pub name: &'static str,
     /// True if the first parameter is a device.
     pub of_device: bool,
-    /// The others.
+    /// The other parameters.
     pub parameters: &'static [Parameter],
 }
 
-/// Inputs that a function does not have, or values that they may not have.
+/// An input that the function does not have, or a value that is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
@@ -72,17 +72,17 @@ impl Parameter {
 }
 
 impl Getter {
-    /// The function of a number.
+    /// Returns the function with this number.
     pub fn of(number: u32) -> Option<&'static Self> {
         rows::GETTERS.iter().find(|getter| getter.number == number)
     }
 
-    /// Every function.
+    /// Returns all functions.
     pub fn all() -> &'static [Self] {
         rows::GETTERS
     }
 
-    /// Refuses inputs of which one has a value that it may not have, and more than there are.
+    /// Returns an error if an input has a value that is not allowed, or if there are more inputs than the function has.
     pub fn check(&self, inputs: [u64; MAX_INPUTS]) -> Result<(), Refused> {
         let mut rest = inputs.iter().copied();
         let mut take = |parameter: Parameter| match rest.next() {
@@ -118,12 +118,12 @@ impl Getter {
         })
     }
 
-    /// Bytes of the bulk output.
+    /// Returns the bytes of the bulk output.
     pub fn bytes(&self) -> usize {
         self.places().map(|(_, _, bytes)| bytes.next_multiple_of(8)).sum()
     }
 
-    /// Most entries of a list.
+    /// Returns the maximum number of entries of a list.
     pub fn most_entries(&self) -> u32 {
         let counts = self.parameters.iter().find_map(|parameter| match parameter {
             Parameter::Count(most) => Some(*most),

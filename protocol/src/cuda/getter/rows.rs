@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! The rows: number, whether the guest's function is derived (`forward`) or written by hand (`custom`), NVIDIA's name, and
-//! its parameters as `nvml.h` has them; the first is the device, or `system` stands for none. A number, once shipped, keeps
+//! The rows: the number, `forward` if the guest's function is derived or `custom` if it is written by hand, NVIDIA's name, and
+//! the parameters as `nvml.h` has them; the first is the device, or `system` for none. A number, once shipped, keeps
 //! its meaning: `golden/getters.txt` checks it.
 //!
-//! Not among them is what tells machines apart (serial numbers, the PDI, names and places of hosts), processes, and how much
-//! others use the card (memory, time).
+//! There are no rows for functions that would identify the host (serial numbers, the PDI, its name and location), list
+//! processes, or report how much others use the card (memory, time).
 
 use super::{Getter, Parameter};
 
@@ -14,7 +14,7 @@ use super::{Getter, Parameter};
 macro_rules! nvml_getters {
     ($emit:ident) => {
         $emit! {
-            // What the card is.
+            // Facts about the card.
             0x00 forward nvmlDeviceGetVbiosVersion(device, version: Text(32), length: Room);
             0x01 forward nvmlDeviceGetBoardPartNumber(device, number: Text(80), length: Room);
             0x02 forward nvmlDeviceGetInforomImageVersion(device, version: Text(16), length: Room);
@@ -39,7 +39,7 @@ macro_rules! nvml_getters {
             0x15 forward nvmlDeviceGetBBXTimeData_v1(device, data: Out(4));
             0x16 forward nvmlDeviceGetGpuOperationMode(device, current: Out(4), pending: Out(4));
 
-            // The system's, of which the card's driver knows.
+            // The system, as far as the card's driver knows it.
             0x20 custom nvmlSystemGetDriverBranch(system, branch: Struct(84, 1, &[]), length: Room);
             0x21 forward nvmlSystemGetConfComputeCapabilities(system, capabilities: Out(8));
             0x22 forward nvmlSystemGetConfComputeState(system, state: Out(12));
@@ -50,7 +50,7 @@ macro_rules! nvml_getters {
             0x27 forward nvmlSystemGetHicVersion(system, count: Count(8), entries: Entries(36));
             0x28 forward nvmlSystemGetConfComputeSettings(system, settings: Struct(20, 1, &[]));
 
-            // Errors of memory.
+            // Memory errors.
             0x30 forward nvmlDeviceGetDefaultEccMode(device, mode: Out(4));
             0x31 forward nvmlDeviceGetTotalEccErrors(device, kind: Up(1), counter: Up(1), errors: Out(8));
             0x32 forward nvmlDeviceGetDetailedEccErrors(device, kind: Up(1), counter: Up(1), errors: Out(32));
@@ -76,10 +76,10 @@ macro_rules! nvml_getters {
             0x46 forward nvmlDeviceGetAutoBoostedClocksEnabled(device, enabled: Out(4), by_default: Out(4));
             0x47 forward nvmlDeviceGetGpcClkVfOffset(device, mhz: Out(4));
             0x48 forward nvmlDeviceGetMemClkVfOffset(device, mhz: Out(4));
-            0x49 forward nvmlDeviceGetGpcClkMinMaxVfOffset(device, least: Out(4), greatest: Out(4));
-            0x4a forward nvmlDeviceGetMemClkMinMaxVfOffset(device, least: Out(4), greatest: Out(4));
+            0x49 forward nvmlDeviceGetGpcClkMinMaxVfOffset(device, min: Out(4), max: Out(4));
+            0x4a forward nvmlDeviceGetMemClkMinMaxVfOffset(device, min: Out(4), max: Out(4));
             0x4b forward nvmlDeviceGetClockOffsets(device, offsets: Struct(24, 1, &[3, 32]));
-            0x4c forward nvmlDeviceGetMinMaxClockOfPState(device, kind: Up(3), state: Up(15), least: Maybe(4), greatest: Maybe(4));
+            0x4c forward nvmlDeviceGetMinMaxClockOfPState(device, kind: Up(3), state: Up(15), min: Maybe(4), max: Maybe(4));
             0x4d custom nvmlDeviceGetSupportedPerformanceStates(device, states: Out(64), bytes: Only(&[64]));
             0x4e forward nvmlDeviceGetPerformanceModes(device, modes: Struct(2052, 1, &[]));
             0x4f forward nvmlDeviceGetCurrentClockFreqs(device, clocks: Struct(2052, 1, &[]));
@@ -91,10 +91,10 @@ macro_rules! nvml_getters {
             0x55 forward nvmlDeviceGetFanSpeed_v2(device, fan: Up(15), per_cent: Out(4));
             0x56 forward nvmlDeviceGetTargetFanSpeed(device, fan: Up(15), per_cent: Out(4));
             0x57 forward nvmlDeviceGetFanControlPolicy_v2(device, fan: Up(15), policy: Out(4));
-            0x58 forward nvmlDeviceGetMinMaxFanSpeed(device, least: Out(4), greatest: Out(4));
+            0x58 forward nvmlDeviceGetMinMaxFanSpeed(device, min: Out(4), max: Out(4));
             0x59 forward nvmlDeviceGetFanSpeedRPM(device, speed: Struct(12, 1, &[15]));
             0x5a forward nvmlDeviceGetCoolerInfo(device, info: Struct(16, 1, &[15]));
-            // Power and clocks; the others are how much all use the card.
+            // Power and clocks; the other kinds report how much all machines use the card.
             0x5b custom nvmlDeviceGetSamples(device, kind: Only(&[0, 5, 6, 7]), since: Number, value_kind: Out(4), count: Count(256), samples: Entries(16));
             0x5c forward nvmlDeviceGetThermalSettings(device, sensor: Up(15), settings: Out(64));
 

@@ -8,27 +8,27 @@
 macro_rules! array_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
-            /// Creates an array named `array` (of `depth` 0 and `flags` 0 also for `cuArrayCreate_v2`); answers what
-            /// it became.
+            /// Creates an array named `array` (of `depth` 0 and `flags` 0 also for `cuArrayCreate_v2`). Returns its actual
+            /// descriptor.
             0x0901 custom cuArray3DCreate_v2(array: ArrayId, descriptor: ArrayDescriptor) -> (actual: ArrayDescriptor);
             /// Destroys an array that `cuArray3DCreate_v2` made.
             0x0902 destroy cuArrayDestroy(array: ArrayId) -> ();
             /// Bytes and alignment of an array with deferred mapping.
             0x0903 forward cuArrayGetMemoryRequirements(array: ArrayId, device: DeviceOrdinal) -> (needs: MemoryRequirements);
-            /// Names a plane of an array of several planes `plane`; it ends with the array.
+            /// Gives a plane of an array of several planes the name `plane`. The plane ends with the array.
             0x0904 part cuArrayGetPlane(array: ArrayId, index: u32, plane: ArrayId) -> (descriptor: ArrayDescriptor) as cuArrayGetPlane(array, index);
-            /// Tiles of a sparse array: texels a tile, the first level and the bytes of the tail, `CU_ARRAY_SPARSE_PROPERTIES_*`.
+            /// Tiles of a sparse array: texels per tile, first level and bytes of the tail, `CU_ARRAY_SPARSE_PROPERTIES_*`.
             0x0905 forward cuArrayGetSparseProperties(array: ArrayId) -> (properties: SparseProperties);
             /// Creates a mipmapped array named `mipmap`.
             0x0910 custom cuMipmappedArrayCreate(mipmap: MipmappedArrayId, descriptor: ArrayDescriptor, levels: u32) -> ();
             /// Destroys a mipmapped array and its levels.
             0x0911 destroy cuMipmappedArrayDestroy(mipmap: MipmappedArrayId) -> ();
-            /// Names a level of a mipmapped array `array`; it ends with the mipmapped array.
+            /// Gives a level of a mipmapped array the name `array`. The level ends with the mipmapped array.
             0x0912 part cuMipmappedArrayGetLevel(mipmap: MipmappedArrayId, level: u32, array: ArrayId) -> (descriptor: ArrayDescriptor)
                 as cuMipmappedArrayGetLevel(mipmap, level);
             /// Bytes and alignment of a mipmapped array with deferred mapping.
             0x0913 forward cuMipmappedArrayGetMemoryRequirements(mipmap: MipmappedArrayId, device: DeviceOrdinal) -> (needs: MemoryRequirements);
-            /// Tiles of a sparse mipmapped array, as of an array.
+            /// Tiles of a sparse mipmapped array, as for an array.
             0x0914 forward cuMipmappedArrayGetSparseProperties(mipmap: MipmappedArrayId) -> (properties: SparseProperties);
         } }
     };

@@ -10,7 +10,7 @@ macro_rules! context_calls {
         $crate::next_area! { $next { $($rows)*
             /// Retains the primary context of `device` and names it `context` (the same name each time).
             0x0201 custom cuDevicePrimaryCtxRetain(device: DeviceOrdinal, context: ContextId) -> () [no_context];
-            /// Gives one retain back.
+            /// Gives back one retain.
             0x0202 custom cuDevicePrimaryCtxRelease_v2(device: DeviceOrdinal) -> () [no_context may_print changes_launches];
             /// Destroys everything in the primary context; its name becomes free.
             0x0203 custom cuDevicePrimaryCtxReset_v2(device: DeviceOrdinal) -> () [no_context may_print changes_launches];
@@ -49,15 +49,15 @@ macro_rules! context_calls {
             0x0213 forward cuDeviceGetDevResource(device: DeviceOrdinal, kind: u32) -> (resource: DeviceResource) [no_context];
             /// Returns a context's resource of a `CUdevResourceType`.
             0x0214 forward cuCtxGetDevResource(context: ContextId, kind: u32) -> (resource: DeviceResource) [no_context];
-            /// Bulk out, unless `groups` is 0 to ask for their number only: at most so many [`DeviceResource`]s, then the rest.
-            /// Splits the multiprocessors of the resource named `input`.
+            /// Splits the multiprocessors of the resource named `input`. Bulk out: at most `groups` [`DeviceResource`]s, then the
+            /// remaining one; nothing if `groups` is 0, which asks for the number of groups only.
             0x0215 custom cuDevSmResourceSplitByCount(input: u64, groups: u32, flags: u32, min_count: u32) -> (groups: u32) [no_context];
-            /// Bulk in: names of resources (`u64`). Names what describes them together `description`.
+            /// Bulk in: names of resources (`u64`). Creates a description of all of them, named `description`.
             0x0216 create cuDevResourceGenerateDesc(description: ResourceDescId) -> () [no_context] as resource_description(resources());
-            /// Creates a green context and names it, as a context that can be current, `context`. The primary context of the
-            /// device is held.
+            /// Creates a green context. `context` names the context that makes it current. The primary context of the device must
+            /// be retained.
             0x0217 custom cuGreenCtxCreate(context: ContextId, description: ResourceDescId, device: DeviceOrdinal, flags: u32) -> () [no_context changes_launches special_launches];
-            /// Destroys a green context. What was made in it belongs to the primary context and stays.
+            /// Destroys a green context. Objects that were made in it belong to the primary context and stay.
             0x0218 destroy cuGreenCtxDestroy(context: ContextId) -> () [no_context changes_launches] as GreenContext(context);
             /// Sets the flags of the current context.
             0x0219 custom cuCtxSetFlags(flags: u32) -> () [changes_launches] entry first;
@@ -65,7 +65,7 @@ macro_rules! context_calls {
             0x021a forward cuCtxGetExecAffinity(kind: i32) -> (count: u32) as cuCtxGetExecAffinity(multiprocessors(kind));
             /// Makes writes of other devices to the GPU's memory visible.
             0x021b forward cuFlushGPUDirectRDMAWrites(target: i32, scope: i32) -> ();
-            /// Waits for all work of the current context on the guest library's own account. Unlike `cuCtxSynchronize` it never ends a
+            /// Waits for all work of the current context, for the guest library itself. Unlike `cuCtxSynchronize` it never ends a
             /// capture: while a stream captures, it is refused.
             0x021c custom wait_unless_capturing() -> () [no_code may_print leaves_idle waits_for_context];
         } }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! Devices: one cached reply holds all that is constant.
+//! Devices: one cached reply holds all constant facts.
 
 /// Rows of this area; see [`crate::cuda::table`].
 #[doc(hidden)]
@@ -15,9 +15,8 @@ macro_rules! device_calls {
             0x0102 forward cuDeviceCanAccessPeer(device: DeviceOrdinal, peer: DeviceOrdinal) -> (can: i32) [no_context no_code];
             /// An attribute of the link between two devices.
             0x0103 forward cuDeviceGetP2PAttribute(attrib: i32, src: DeviceOrdinal, dst: DeviceOrdinal) -> (value: i32) [no_context no_code];
-            /// Returns the capabilities of each `CUatomicOperation` over the link to another device, or (`peer` is
-            /// `u32::MAX`) to the
-            /// host: 13 words of `CU_ATOMIC_CAPABILITY_*` bits, little-endian.
+            /// Returns the capabilities of each `CUatomicOperation` over the link to another device, or to the host if `peer` is
+            /// `u32::MAX`: 13 words of `CU_ATOMIC_CAPABILITY_*` bits, little-endian.
             0x0104 forward device_atomics(device: DeviceOrdinal, peer: DeviceOrdinal) -> (capabilities: [u8; 52]) [no_context no_code]
                 as atomic_capabilities(device, host_or(peer));
         } }

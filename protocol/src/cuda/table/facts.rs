@@ -10,7 +10,7 @@ pub struct Facts(u16);
 macro_rules! facts {
     ($($(#[$doc:meta])* $word:ident = $bit:literal, $(#[$query_doc:meta])* $query:ident = $set:literal;)*) => {
         impl Facts {
-            /// Without words.
+            /// The facts of a row without words.
             pub const fn new() -> Self {
                 Self(0)
             }

@@ -12,9 +12,9 @@ macro_rules! graph_calls {
             0x0801 create cuGraphCreate(graph: GraphId, flags: u32) -> () [starts_work];
             /// Destroys a graph with its nodes.
             0x0802 destroy cuGraphDestroy(graph: GraphId) -> () [starts_work];
-            /// Names a copy of a graph `clone`.
+            /// Copies a graph. The copy gets the name `clone`.
             0x0803 custom cuGraphClone(clone: GraphId, original: GraphId) -> () [starts_work];
-            /// Bulk out: the names of as many of the `count` nodes (`roots`: of those that depend on none) as fit.
+            /// Bulk out: the names of as many of the `count` nodes as fit; with `roots`, of the nodes without dependencies only.
             0x0804 custom graph_nodes(graph: GraphId, roots: u32) -> (count: u32) [starts_work];
             /// Bulk out: as many of the `count` [`GraphEdge`]s as fit.
             0x0805 custom cuGraphGetEdges_v2(graph: GraphId) -> (count: u32) [starts_work];
@@ -22,8 +22,8 @@ macro_rules! graph_calls {
             0x0806 forward cuGraphAddDependencies_v2(graph: GraphId) -> () [starts_work] as change_edges(graph, edges(), true);
             /// Bulk in: [`GraphEdge`]s. Removes them.
             0x0807 forward cuGraphRemoveDependencies_v2(graph: GraphId) -> () [starts_work] as change_edges(graph, edges(), false);
-            /// Bulk out: as many of the `count` [`NodeLink`]s as fit: what the node depends on, or with `dependents` what
-            /// depends on it.
+            /// Bulk out: as many of the `count` [`NodeLink`]s as fit: the dependencies of the node, or with `dependents` the
+            /// nodes that depend on it.
             0x0808 custom graph_node_links(node: GraphNodeId, dependents: u32) -> (count: u32) [starts_work];
             /// Removes a node.
             0x0809 destroy cuGraphDestroyNode(node: GraphNodeId) -> () [starts_work];
@@ -34,8 +34,8 @@ macro_rules! graph_calls {
             0x080b custom cuGraphNodeFindInClone(original: GraphNodeId, clone: GraphId) -> (node: GraphNodeId) [starts_work];
             /// The graph in a node.
             0x080c custom cuGraphChildGraphNodeGetGraph(node: GraphNodeId) -> (graph: GraphId) [starts_work] entry last;
-            /// Bulk in: `links` times [`NodeLink`], then the parameters of `kind`. Adds a node named `node`; an allocating
-            /// one answers its address.
+            /// Bulk in: `links` times [`NodeLink`], then the parameters of `kind`. Adds a node named `node`. Returns
+            /// the address of an allocating one.
             0x0810 custom graph_add_node(graph: GraphId, node: GraphNodeId, kind: u32, links: u32) -> (dptr: DevicePtr) [starts_work];
             /// Bulk in: the parameters of `kind`. Replaces those of a node.
             0x0811 custom cuGraphNodeSetParams(node: GraphNodeId, kind: u32) -> () [starts_work];
@@ -73,8 +73,8 @@ macro_rules! graph_calls {
             /// `cuGraphInstantiateWithParams`.
             0x0828 custom cuGraphInstantiateWithFlags(exec: GraphExecId, graph: GraphId, flags: u64) -> () [starts_work];
             /// Makes a graph executable that device code launches, too. `exec` is the driver's own handle, because device
-            /// code is given it: at least [`FIRST_WORKER_HANDLE`]. `status`, `result` and `error_node` as of
-            /// `cuGraphInstantiateWithParams`; `with_params` says whether that is called, or `cuGraphInstantiateWithFlags`.
+            /// code receives it: at least [`FIRST_WORKER_HANDLE`]. `status`, `result` and `error_node` as for
+            /// `cuGraphInstantiateWithParams`, which is called if `with_params` is not 0; else `cuGraphInstantiateWithFlags`.
             0x0829 custom graph_instantiate_for_device(graph: GraphId, flags: u64, upload: StreamId, with_params: u32) -> (exec: GraphExecId, status: i32, result: i32, error_node: GraphNodeId) [starts_work special_launches];
             /// A handle by which device code steers a conditional node.
             0x0830 custom cuGraphConditionalHandleCreate(graph: GraphId, default_value: u32, flags: u32) -> (handle: u64) [starts_work];
@@ -84,13 +84,13 @@ macro_rules! graph_calls {
             0x0832 forward cuDeviceGetGraphMemAttribute(device: DeviceOrdinal, attribute: i32) -> (value: u64) [starts_work];
             /// Sets an attribute of the memory that graphs allocate.
             0x0833 forward cuDeviceSetGraphMemAttribute(device: DeviceOrdinal, attribute: i32, value: u64) -> () [starts_work];
-            /// Creates a user object named `object`; `callback` runs when its last reference is gone.
+            /// Creates a user object named `object`; `callback` runs after its last reference was released.
             0x0840 custom cuUserObjectCreate(object: UserObjectId, callback: CallbackId, count: u32, flags: u32) -> () [starts_work];
             /// Takes `count` references.
             0x0841 custom cuUserObjectRetain(object: UserObjectId, count: u32) -> () [starts_work] entry first;
             /// Gives `count` references back.
             0x0842 custom cuUserObjectRelease(object: UserObjectId, count: u32) -> () [starts_work] entry first;
-            /// Has the graph own `count` references.
+            /// Makes the graph own `count` references.
             0x0843 custom cuGraphRetainUserObject(graph: GraphId, object: UserObjectId, count: u32, flags: u32) -> () [starts_work] entry first;
             /// Takes `count` references from the graph.
             0x0844 custom cuGraphReleaseUserObject(graph: GraphId, object: UserObjectId, count: u32) -> () [starts_work] entry first;

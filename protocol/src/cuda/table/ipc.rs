@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! Sharing between processes. What a guest process gets and hands on is a token of the device's.
+//! Sharing between processes. Guest processes exchange tokens that the device has issued.
 
 /// Rows of this area; see [`crate::cuda::table`].
 #[doc(hidden)]
@@ -12,7 +12,7 @@ macro_rules! ipc_calls {
             0x0d00 custom cuIpcGetMemHandle(dptr: DevicePtr) -> (token: [u8; 16]);
             /// Opens memory that another process has offered.
             0x0d01 custom cuIpcOpenMemHandle_v2(token: [u8; 16], flags: u32) -> (dptr: DevicePtr, bytes: u64);
-            /// Closes it; `last`: it was opened no more often.
+            /// Closes memory that was opened. `last` is 1 if it is no longer open.
             0x0d02 custom cuIpcCloseMemHandle(dptr: DevicePtr) -> (last: u32);
             /// Offers an event to other processes.
             0x0d03 custom cuIpcGetEventHandle(event: EventId) -> (token: [u8; 16]);

@@ -15,7 +15,7 @@ macro_rules! launch_calls {
             0x0502 forward cuLaunchKernelEx(function: FunctionId, stream: StreamId, shape: LaunchShape, attributes: u32) -> () [gpu_work may_print starts_work only_queues]
                 as launch(function, stream, launch_with(shape, attributes));
             /// As `cuLaunchKernelEx`, for a captured launch that becomes a node that device code can change: `node` is the
-            /// `CUgraphDeviceNode`, which means something on the device only; 0 for none.
+            /// `CUgraphDeviceNode`, which has a meaning on the device only; 0 for none.
             0x0503 forward launch_updatable(function: FunctionId, stream: StreamId, shape: LaunchShape, attributes: u32) -> (node: u64) [gpu_work may_print starts_work]
                 as launch_updatable(function, stream, launch_with(shape, attributes));
         } }

@@ -22,8 +22,8 @@ macro_rules! memory_calls {
             0x0306 custom cuMemAllocAsync(bytesize: u64, stream: StreamId) -> (dptr: DevicePtr) [no_code];
             /// Frees in stream order.
             0x0307 custom cuMemFreeAsync(dptr: DevicePtr, stream: StreamId) -> () [no_code];
-            /// Maps the request's kept pages side by side and registers them with the GPU. `address` is where the
-            /// guest process has them: the worker uses the same address if it can, always inside the address window.
+            /// Maps the request's kept pages side by side and registers them with the GPU. `address` is their address in
+            /// the guest process: the worker uses the same address if it can, always inside the address window.
             /// `OP_UNPIN` undoes it.
             0x0308 custom cuMemHostRegister_v2(address: u64, bytesize: u64, flags: u32) -> (dptr: DevicePtr) [no_code];
             /// Describes `ptr`: `memory_type` as `CU_POINTER_ATTRIBUTE_MEMORY_TYPE` (0 for not known here), its
@@ -37,23 +37,23 @@ macro_rules! memory_calls {
             0x0312 forward cuMemcpyDtoD_v2(dst: DevicePtr, src: DevicePtr, bytes: u64) -> () [gpu_work no_code may_print may_post] where dst: Some(bytes), src: Some(bytes);
             /// Bulk in: the source, in stream order.
             0x0313 upload cuMemcpyHtoDAsync_v2(dst: DevicePtr, stream: StreamId) -> () [no_code may_print may_post only_queues];
-            /// Bulk out: the destination, in stream order; answers when the bytes are there.
+            /// Bulk out: the destination, in stream order. Returns once the bytes have arrived.
             0x0314 download cuMemcpyDtoHAsync_v2(src: DevicePtr, stream: StreamId) -> () [no_code may_print];
             /// Copies between any two addresses the device can reach (device or registered host memory).
             0x0315 forward cuMemcpyAsync(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> () [no_code may_print may_post only_queues] where dst: Some(bytes), src: Some(bytes);
-            /// Copies as `cuMemcpyAsync` and answers when that is done, if registered host memory is at one end.
+            /// Copies as `cuMemcpyAsync`. If one end is registered host memory, it returns once the copy is complete.
             0x0319 custom memcpy_wait(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> () [no_code may_print leaves_idle];
-            /// Makes allocations of `bytesize` bytes each, as many as addresses (64 bits each) fit the room, at
-            /// most 64. Bulk out: the addresses. Fewer if memory runs out; an error if there is none at all.
+            /// Makes allocations of `bytesize` bytes each, as many as addresses (64 bits each) fit the bulk output, at
+            /// most 64. Bulk out: the addresses. Fewer if memory runs out; an error if not even one is possible.
             0x031a custom memory_alloc_many(bytesize: u64) -> (count: u32) [no_code may_print];
-            /// Frees memory of `cuMemAlloc` or, if `kept` is not 0, leaves it to the guest library, which has use for it soon.
-            /// To be called where there is nothing that `cuMemFree` would wait for.
+            /// Frees memory of `cuMemAlloc`; if `kept` is not 0, leaves it to the guest library instead, which will use it soon.
+            /// Must only be called if `cuMemFree` would have nothing to wait for.
             0x031b custom memory_free_or_keep(dptr: DevicePtr) -> (kept: u32) [no_code may_print leaves_idle];
             /// Maps the request's kept pages as `cuMemHostRegister_v2` does, and leaves registering them to
-            /// `window_register`: a request has room for so many pages only. `base` is where they are in the worker.
+            /// `window_register`, because the room of a request limits its pages. `base` is their address in the worker.
             0x031c custom window_map(address: u64, bytesize: u64) -> (base: u64) [no_code may_print];
-            /// Registers what lies side by side in the window from `base` on, `bytesize` bytes of whole requests, as one
-            /// range. It ends with the first of its parts that `OP_UNPIN` takes away.
+            /// Registers `bytesize` contiguous bytes of the window from `base` on, which whole requests have mapped, as one
+            /// range. The registration ends with the first of its parts that `OP_UNPIN` takes away.
             0x031d custom window_register(base: u64, bytesize: u64, flags: u32) -> (dptr: DevicePtr) [no_code may_print];
             /// Copies a box in stream order. Bulk in or bulk out: the packed rows of an end of kind [`COPY_BULK`], of which
             /// there is at most one.

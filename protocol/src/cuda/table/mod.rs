@@ -3,20 +3,20 @@
 //! One row per call, one file per area. A row is
 //!
 //! ```text
-//! /// What it does, and what a caller must know.
+//! /// Allocates device memory.
 //! 0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr) [no_code may_print];
 //! ```
 //!
-//! number, how the device handles it, CUDA name, inputs, results, [`Facts`]; bulk data is named in the doc line.
+//! number, kind of handler, CUDA name, inputs, results, [`Facts`]; the doc line describes bulk data.
 //!
 //! - `forward`: the device's handler is derived. Each input is resolved and handed to the driver function of that name in
 //!   the same order; each result of the driver is converted to the row's type. Addresses need a clause
 //!   `where dst: elements(n, 4)`, which states the bytes that the driver uses there, and writes if the name is `dst`; they
-//!   must be the session's, and nothing happens if there are none.
+//!   must be the session's, and nothing happens if their number is 0.
 //! - `create`: derived, too. The first input is the name that the guest chose for the object that the driver makes of the
 //!   other ones.
 //! - `destroy`: derived, too. Destroys the object of that name, by the rules of its type.
-//! - `part`: derived, too. Names something of an object: the first input is the whole, the last one the new name.
+//! - `part`: derived, too. Names a part of an object: the first input is the object, the last one the part's name.
 //! - `variable`: derived, too. Finds the variable of a module or library that the bulk input names.
 //! - `load`: derived, too. Loads an image as a module or library of that name: the bulk input, or the image of a digest
 //!   that the daemon has kept.
@@ -110,18 +110,18 @@ macro_rules! emit_opcodes {
         pub enum Opcode { $($(#[$doc])* $name = $number,)* }
 
         impl Opcode {
-            /// The call of that number, if there is one.
+            /// Returns the call with this number.
             pub fn from_u32(number: u32) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$name),)*
                     _ => None,
                 }
             }
-            /// The CUDA name, for traces.
+            /// Returns the CUDA name, for traces.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }
             }
-            /// The facts of its row.
+            /// Returns the facts of its row.
             pub const fn facts(self) -> Facts {
                 match self { $(Self::$name => const { Facts::new()$($(.$fact())*)? },)* }
             }

@@ -12,26 +12,26 @@ macro_rules! module_calls {
             0x0401 load cuModuleLoadData(module: ModuleId) -> () [may_print];
             /// Unloads a module.
             0x0402 destroy cuModuleUnload(module: ModuleId) -> () [may_print changes_launches];
-            /// Bulk in: the name. Names a function of the module `function`.
+            /// Bulk in: the name. Gives a function of the module the name `function`.
             0x0403 part cuModuleGetFunction(module: ModuleId, function: FunctionId) -> () as cuModuleGetFunction(module, name());
-            /// Bulk in: the name. Address and size of a variable, and whether it is a `__managed__` one.
+            /// Bulk in: the name. Address and size of a variable; `managed` is 1 for a `__managed__` one.
             0x0404 variable cuModuleGetGlobal_v2(module: ModuleId) -> (dptr: DevicePtr, bytes: u64, managed: u32);
             /// Bulk in: the image. Loads it as `library`.
             0x0405 load cuLibraryLoadData(library: LibraryId) -> () [may_print];
             /// Unloads a library.
             0x0406 destroy cuLibraryUnload(library: LibraryId) -> () [may_print changes_launches];
-            /// Bulk in: the name. Names a kernel of the library `kernel`.
+            /// Bulk in: the name. Gives a kernel of the library the name `kernel`.
             0x0407 part cuLibraryGetKernel(library: LibraryId, kernel: FunctionId) -> () as cuLibraryGetKernel(library, name());
-            /// Bulk in: the name. Address and size of a variable in the current context, and whether it is a
+            /// Bulk in: the name. Address and size of a variable in the current context; `managed` is 1 for a
             /// `__managed__` one.
             0x0408 variable cuLibraryGetGlobal(library: LibraryId) -> (dptr: DevicePtr, bytes: u64, managed: u32);
             /// Bulk in: the name. Address and size of a managed variable.
             0x0409 variable cuLibraryGetManaged(library: LibraryId) -> (dptr: DevicePtr, bytes: u64);
-            /// Names the library's module in the current context `module`.
+            /// Gives the library's module in the current context the name `module`.
             0x040a part cuLibraryGetModule(library: LibraryId, module: ModuleId) -> () as cuLibraryGetModule(library);
-            /// Kernels in the library.
+            /// Returns the number of kernels in the library.
             0x040b forward cuLibraryGetKernelCount(library: LibraryId) -> (count: u32) entry first;
-            /// Names the kernel's function in the current context `function`.
+            /// Gives the kernel's function in the current context the name `function`.
             0x040c part cuKernelGetFunction(kernel: FunctionId, function: FunctionId) -> () as cuKernelGetFunction(kernel);
             /// Bulk out: the layout of the parameters, `count` times two u32 (offset, bytes). An error of the
             /// driver's own means that the function is not usable in the current context.
@@ -50,14 +50,14 @@ macro_rules! module_calls {
                 as cuKernelSetAttribute(function_attribute(attrib), value, kernel, device);
             /// Sets the preferred cache configuration of a kernel on a device.
             0x0416 forward cuKernelSetCacheConfig(kernel: FunctionId, config: i32, device: DeviceOrdinal) -> () [changes_launches];
-            /// Blocks of a function that fit a multiprocessor.
+            /// Returns the maximum number of a function's blocks per multiprocessor.
             0x0420 forward cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(function: FunctionId, block_threads: i32, dynamic_shared: u64, flags: u32) -> (blocks: i32);
             /// Block size of best occupancy for constant dynamic shared memory.
             0x0421 forward cuOccupancyMaxPotentialBlockSizeWithFlags(function: FunctionId, dynamic_shared: u64, block_limit: i32, flags: u32) -> (min_grid: i32, block: i32)
                 as cuOccupancyMaxPotentialBlockSizeWithFlags(function, no_function(), dynamic_shared, block_limit, flags);
             /// Dynamic shared memory left when `blocks` blocks share a multiprocessor.
             0x0422 forward cuOccupancyAvailableDynamicSMemPerBlock(function: FunctionId, blocks: i32, block_threads: i32) -> (bytes: u64);
-            /// Bulk in: `attributes` launch attributes. Clusters of that shape that can be resident at once.
+            /// Bulk in: `attributes` launch attributes. Returns the maximum number of resident clusters of that shape.
             0x0423 forward cuOccupancyMaxActiveClusters(function: FunctionId, shape: LaunchShape, attributes: u32) -> (clusters: i32)
                 as active_clusters(launch_with(shape, attributes), function);
             /// Bulk in: `attributes` launch attributes. The largest cluster for a launch of that shape.

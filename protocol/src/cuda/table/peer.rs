@@ -10,7 +10,7 @@ macro_rules! peer_calls {
         $crate::next_area! { $next { $($rows)*
             /// Lets the current context reach memory of `peer`.
             0x0c00 forward cuCtxEnablePeerAccess(peer: ContextId, flags: u32) -> ();
-            /// Ends that.
+            /// Ends that access.
             0x0c01 forward cuCtxDisablePeerAccess(peer: ContextId) -> ();
         } }
     };

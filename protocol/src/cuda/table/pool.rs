@@ -12,7 +12,7 @@ macro_rules! pool_calls {
             0x0980 create cuMemPoolCreate(pool: MemoryPoolId, properties: PoolProperties) -> () [no_context] as cuMemPoolCreate(private(properties));
             /// Destroys a pool that `cuMemPoolCreate` made.
             0x0981 destroy cuMemPoolDestroy(pool: MemoryPoolId) -> () [no_context];
-            /// Names the default pool of a device `pool`.
+            /// Gives the default pool of a device the name `pool`.
             0x0982 part cuDeviceGetDefaultMemPool(device: DeviceOrdinal, pool: MemoryPoolId) -> () [no_context] as cuDeviceGetDefaultMemPool(device);
             /// Makes a pool the one that `cuMemAllocAsync` allocates from.
             0x0983 forward cuDeviceSetMemPool(device: DeviceOrdinal, pool: MemoryPoolId) -> () [no_context];
@@ -22,7 +22,7 @@ macro_rules! pool_calls {
             0x0985 custom cuMemPoolSetAttribute(pool: MemoryPoolId, attribute: i32, value: u64) -> () [no_context];
             /// Returns the access of a location to a pool's memory (`CU_MEM_ACCESS_FLAGS_*`).
             0x0986 forward cuMemPoolGetAccess(pool: MemoryPoolId, location: Location) -> (access: u32) [no_context];
-            /// Sets what a location may do with a pool's memory.
+            /// Sets the access of a location to a pool's memory.
             0x0987 forward cuMemPoolSetAccess(pool: MemoryPoolId, location: Location, access: u32) -> () [no_context]
                 as cuMemPoolSetAccess(pool, granted(location, access), one());
             /// Gives unused memory back until at most `keep` bytes are left.

@@ -8,9 +8,9 @@
 macro_rules! reference_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
-            /// Bulk in: the name. Names a texture reference of the module `reference`; it ends with the module.
+            /// Bulk in: the name. Gives a texture reference of the module the name `reference`; it ends with the module.
             0x0960 part cuModuleGetTexRef(module: ModuleId, reference: TexRefId) -> () as cuModuleGetTexRef(module, name());
-            /// Bulk in: the name. Names a surface reference of the module `reference`; it ends with the module.
+            /// Bulk in: the name. Gives a surface reference of the module the name `reference`; it ends with the module.
             0x0961 part cuModuleGetSurfRef(module: ModuleId, reference: SurfRefId) -> () as cuModuleGetSurfRef(module, name());
             /// Creates a texture reference that no kernel has.
             0x0962 create cuTexRefCreate(reference: TexRefId) -> ();
@@ -20,14 +20,14 @@ macro_rules! reference_calls {
             0x0964 forward cuTexRefSetArray(reference: TexRefId, array: ArrayId, flags: u32) -> () [changes_launches special_launches] entry first;
             /// Binds a mipmapped array.
             0x0965 forward cuTexRefSetMipmappedArray(reference: TexRefId, mipmap: MipmappedArrayId, flags: u32) -> () [changes_launches special_launches] entry first;
-            /// Binds memory; with `aligned` 1 from an address on that textures can have, else it is an error.
-            /// Answers how many bytes before `dptr` the texture begins.
+            /// Binds memory. With `aligned` 1 the texture begins at an aligned address, `offset` bytes before `dptr`; else an
+            /// unaligned `dptr` is an error.
             0x0966 forward cuTexRefSetAddress_v2(reference: TexRefId, dptr: DevicePtr, bytes: u64, aligned: u32) -> (offset: u64) [changes_launches special_launches]
                 as texture_address(reference, memory(dptr, Some(bytes)), bytes, aligned != 0);
-            /// Binds rows of memory: `size` is elements a row and rows.
+            /// Binds rows of memory. `size` is the number of elements per row, and of rows.
             0x0967 forward cuTexRefSetAddress2D_v3(reference: TexRefId, size: [u64; 2], format: u32, channels: u32, dptr: DevicePtr, pitch: u64) -> () [changes_launches special_launches]
                 as cuTexRefSetAddress2D_v3(reference, texels(size, format, channels), memory(dptr, pitched(size, format, channels, pitch)), pitch);
-            /// Sets how memory is read.
+            /// Sets the format of the memory.
             0x0968 forward cuTexRefSetFormat(reference: TexRefId, format: i32, channels: i32) -> () [changes_launches special_launches] entry first;
             /// Sets the address mode of a dimension.
             0x0969 forward cuTexRefSetAddressMode(reference: TexRefId, dimension: i32, mode: i32) -> () [changes_launches special_launches] entry first;
@@ -35,13 +35,13 @@ macro_rules! reference_calls {
             0x096a forward cuTexRefSetFilterMode(reference: TexRefId, mode: i32) -> () [changes_launches special_launches] entry first;
             /// Sets the filter mode between levels.
             0x096b forward cuTexRefSetMipmapFilterMode(reference: TexRefId, mode: i32) -> () [changes_launches special_launches] entry first;
-            /// Sets what is added to the level.
+            /// Sets the bias that is added to the mipmap level.
             0x096c forward cuTexRefSetMipmapLevelBias(reference: TexRefId, bias: f32) -> () [changes_launches special_launches] entry first;
-            /// Sets the least and the greatest level.
+            /// Sets the minimum and the maximum mipmap level.
             0x096d forward cuTexRefSetMipmapLevelClamp(reference: TexRefId, least: f32, greatest: f32) -> () [changes_launches special_launches] entry first;
-            /// Sets the greatest anisotropy.
+            /// Sets the maximum anisotropy.
             0x096e forward cuTexRefSetMaxAnisotropy(reference: TexRefId, most: u32) -> () [changes_launches special_launches] entry first;
-            /// Sets what lies outside, with address mode `BORDER`.
+            /// Sets the colour outside of the texture, for address mode `BORDER`.
             0x096f forward cuTexRefSetBorderColor(reference: TexRefId, color: [f32; 4]) -> () [changes_launches special_launches] entry first;
             /// Sets `CU_TRSF_*` bits.
             0x0970 forward cuTexRefSetFlags(reference: TexRefId, flags: u32) -> () [changes_launches special_launches] entry first;
@@ -61,9 +61,9 @@ macro_rules! reference_calls {
             0x0977 forward cuTexRefGetMipmapFilterMode(reference: TexRefId) -> (mode: i32) entry first;
             /// Returns the bias that is added to the level.
             0x0978 forward cuTexRefGetMipmapLevelBias(reference: TexRefId) -> (bias: f32) entry first;
-            /// The least and the greatest level.
+            /// The minimum and the maximum mipmap level.
             0x0979 forward cuTexRefGetMipmapLevelClamp(reference: TexRefId) -> (least: f32, greatest: f32) entry first;
-            /// The greatest anisotropy.
+            /// The maximum anisotropy.
             0x097a forward cuTexRefGetMaxAnisotropy(reference: TexRefId) -> (most: i32) entry first;
             /// Returns the colour outside of the texture.
             0x097b forward cuTexRefGetBorderColor(reference: TexRefId) -> (color: [f32; 4]) entry first;

@@ -8,9 +8,9 @@
 macro_rules! session_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
-            /// Compares call table versions and answers what every process asks first.
+            /// Compares call table versions and returns the facts that every process needs first.
             0x0001 custom session_hello(call_table_version: u32) -> (call_table_version: u32, driver_version: i32, device_count: u32) [no_context no_code own_errors];
-            /// Bulk out: what device code printed to `fd` (1 or 2), as much as fits; `left` bytes are still there.
+            /// Bulk out: the text that device code printed to `fd` (1 or 2), as much as fits; `left` bytes remain.
             0x0002 custom session_output(fd: u32) -> (bytes: u64, left: u64) [no_context no_code may_print own_errors];
             /// The calling guest thread has ended.
             0x0003 custom session_thread_exit() -> () [no_context no_code may_print own_errors];
@@ -31,12 +31,12 @@ macro_rules! session_calls {
             /// Begins to measure the work of GPUs for a profiler. From then on calls carry the number of the program's API
             /// call in their flags (`CALL_CORRELATION_SHIFT`).
             0x0020 custom trace_start() -> () [no_context no_code own_errors];
-            /// No longer measures. What was measured stays until it is read.
+            /// Ends the measurement. Its results stay until they are read.
             0x0021 custom trace_stop() -> () [no_context no_code own_errors];
             /// The clock of measurements, in nanoseconds.
             0x0022 custom trace_clock() -> (ns: u64) [no_context no_code own_errors];
-            /// Bulk out: work that is done (`TraceWork` of the crate `cuda-abi`), as much as fits. `left` pieces are still
-            /// there; `dropped` were lost for lack of room since the last call.
+            /// Bulk out: completed work (`TraceWork` of the crate `cuda-abi`), as much as fits. `left` pieces remain; `dropped`
+            /// were lost for lack of room since the last call.
             0x0023 custom trace_read() -> (bytes: u64, left: u64, dropped: u64) [no_context no_code own_errors];
             /// Bulk out: the name of a kernel, as far as it fits, by its number in a piece of work.
             0x0024 custom trace_name(name: u32) -> (bytes: u64) [no_context no_code own_errors];

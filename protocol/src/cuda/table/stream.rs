@@ -30,9 +30,9 @@ macro_rules! stream_calls {
             0x0611 custom cuStreamEndCapture(stream: StreamId) -> (graph: GraphId) [no_code];
             /// `CUstreamCaptureStatus`.
             0x0612 forward cuStreamIsCapturing(stream: StreamId) -> (status: i32) [no_code];
-            /// Bulk out: as many of the `count` [`NodeLink`]s as fit, what the next work of the stream depends on.
+            /// Bulk out: as many of the `count` [`NodeLink`]s as fit, the dependencies of the stream's next work.
             0x0613 custom cuStreamGetCaptureInfo_v3(stream: StreamId) -> (status: i32, id: u64, graph: GraphId, count: u32) [no_code];
-            /// Bulk in: [`NodeLink`]s. Sets or adds to what the next work of the stream depends on.
+            /// Bulk in: [`NodeLink`]s. Sets, or adds to, the dependencies of the stream's next work.
             0x0614 forward cuStreamUpdateCaptureDependencies_v2(stream: StreamId, flags: u32) -> () [no_code]
                 as update_capture(stream, links(), flags);
             /// Bulk in: [`NodeLink`]s. Captures into a graph that exists.
@@ -41,9 +41,9 @@ macro_rules! stream_calls {
             0x0616 forward cuThreadExchangeStreamCaptureMode(mode: i32) -> (mode: i32) [no_code] as exchange_capture_mode(mode);
             /// Bulk in: a [`MemcpyNode`]. Adds a copy of memory that the GPU does not reach to a capture.
             0x0617 custom capture_memcpy(stream: StreamId) -> () [no_code];
-            /// Has the guest run `callback` in stream order.
+            /// Makes the guest run `callback` in stream order.
             0x0620 custom cuLaunchHostFunc(stream: StreamId, callback: CallbackId) -> () [no_code];
-            /// Has the guest run `callback` in stream order, also after an error.
+            /// Makes the guest run `callback` in stream order, also after an error.
             0x0621 forward cuStreamAddCallback(stream: StreamId, callback: CallbackId) -> () [no_code] as add_callback(stream, in_guest(callback));
             /// Sets an attribute (`CUlaunchAttributeID`) to a `CUlaunchAttributeValue`.
             0x0628 forward cuStreamSetAttribute(stream: StreamId, attribute: i32, value: [u8; 64]) -> () [no_code changes_launches special_launches]

@@ -17,7 +17,7 @@ macro_rules! texture_calls {
             0x0942 forward cuSurfObjectCreate(resource: ResourceDescriptor) -> (object: u64) as cuSurfObjectCreate(surface(resource));
             /// Destroys a surface object.
             0x0943 destroy cuSurfObjectDestroy(object: u64) -> () as SurfaceObject(object);
-            /// Elements of the longest 1D texture in linear memory.
+            /// Returns the maximum number of elements of a 1D texture in linear memory.
             0x0944 forward cuDeviceGetTexture1DLinearMaxWidth(format: u32, channels: u32, device: DeviceOrdinal) -> (elements: u64);
             /// Encodes a tensor map for tiles.
             0x0950 forward cuTensorMapEncodeTiled(tensor: TensorDescriptor, box_dim: [u32; 5]) -> (map: [u8; 128])

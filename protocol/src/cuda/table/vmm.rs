@@ -14,9 +14,9 @@ macro_rules! vmm_calls {
             0x0a01 custom cuMemAddressFree(dptr: DevicePtr, bytesize: u64) -> () [no_context];
             /// Allocates memory without addresses, named `handle`.
             0x0a02 custom cuMemCreate(handle: AllocationId, bytesize: u64, properties: AllocationProperties, flags: u64) -> () [no_context];
-            /// Gives one hold on an allocation back.
+            /// Gives back one hold on an allocation.
             0x0a03 destroy cuMemRelease(handle: AllocationId) -> () [no_context];
-            /// Maps an allocation at reserved addresses; answers where its memory is.
+            /// Maps an allocation at reserved addresses. Returns the location of its memory.
             0x0a04 custom cuMemMap(dptr: DevicePtr, bytesize: u64, offset: u64, handle: AllocationId, flags: u64) -> (location: Location) [no_context];
             /// Takes whole mappings away.
             0x0a05 custom cuMemUnmap(dptr: DevicePtr, bytesize: u64) -> () [no_context];
@@ -24,7 +24,7 @@ macro_rules! vmm_calls {
             0x0a06 custom cuMemSetAccess(dptr: DevicePtr, bytesize: u64, location: Location, access: u32) -> () [no_context];
             /// Returns the access of a location to the memory at an address.
             0x0a07 custom cuMemGetAccess(location: Location, dptr: DevicePtr) -> (access: u64) [no_context];
-            /// Unit of sizes and addresses.
+            /// The unit of sizes and addresses, in bytes.
             0x0a08 forward cuMemGetAllocationGranularity(properties: AllocationProperties, option: u32) -> (bytes: u64) [no_context];
             /// Holds the allocation that is mapped at an address once more.
             0x0a09 custom cuMemRetainAllocationHandle(dptr: DevicePtr) -> (handle: AllocationId) [no_context];
@@ -38,13 +38,13 @@ macro_rules! vmm_calls {
             0x0a0c custom window_claim(base: u64, bytesize: u64) -> () [no_context];
             /// Undoes `window_claim` of just these addresses, where nothing is mapped any more.
             0x0a0d custom window_yield(base: u64, bytesize: u64) -> () [no_context];
-            /// Names an allocation that a process of the guest has offered `memory`, external memory of the current context.
+            /// Imports an allocation that a process of the guest has offered, as external memory `memory` of the current context.
             0x0a10 custom cuImportExternalMemory(memory: ExternalMemoryId, token: [u8; 16], bytesize: u64) -> ();
             /// Maps a part of external memory, which `cuMemFree_v2` ends.
             0x0a11 custom cuExternalMemoryGetMappedBuffer(memory: ExternalMemoryId, offset: u64, bytesize: u64) -> (dptr: DevicePtr);
             /// Maps a part of external memory as the mipmapped array `mipmap`.
             0x0a12 custom cuExternalMemoryGetMappedMipmappedArray(memory: ExternalMemoryId, offset: u64, descriptor: ArrayDescriptor, levels: u32, mipmap: MipmappedArrayId) -> ();
-            /// Forgets external memory. What is mapped of it stays.
+            /// Forgets external memory. Its mappings stay.
             0x0a13 destroy cuDestroyExternalMemory(memory: ExternalMemoryId) -> ();
         } }
     };

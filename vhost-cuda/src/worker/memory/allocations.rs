@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The session's memory that a GPU address may name, and its quota.
+//! The session's memory that a GPU address may refer to, and its quota.
 //!
 //! The driver would take any address of this process for a copy (unified addressing), the worker's own memory
-//! included: so every range that it is to copy or set is looked up here first.
+//! included. So every range that a call copies or sets is looked up here first.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::quota::{self, Quota};
 use crate::worker::gpu::{CuResult, CudaError};
 
-/// Most ranges at once.
+/// The maximum number of ranges.
 const MAX_RANGES: usize = 1 << 20;
 
 /// The origin of a range.
@@ -27,7 +27,7 @@ pub enum Origin {
     LibraryGlobal(u64),
     /// Pages of the guest process, registered with the GPU.
     HostWindow,
-    /// As `HostWindow`, only to be read.
+    /// As `HostWindow`, read-only.
     ReadOnlyWindow,
     /// Memory that another process allocated and shares (`cuIpcOpenMemHandle`).
     Opened,
@@ -53,7 +53,7 @@ pub struct Range {
     pub bytes: u64,
     /// The origin.
     pub origin: Origin,
-    /// The context it belongs to.
+    /// The context to which it belongs.
     pub context: u64,
     /// The device of that context.
     pub device: i32,
@@ -75,7 +75,7 @@ pub struct Allocations {
 }
 
 impl Allocations {
-    /// No memory yet; at most `limit` bytes may be allocated.
+    /// Starts without memory; at most `limit` bytes may be allocated.
     pub fn new(limit: Option<u64>) -> Self {
         Self { quota: Quota::new(limit), ..Self::default() }
     }
@@ -97,7 +97,7 @@ impl Allocations {
 
     /// Enters `bytes` bytes that `cuMemAlloc` has given, of which `ahead` bytes are charged.
     ///
-    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`: nothing is entered and nothing charged any more.
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`: nothing is entered, and the charge is given back.
     pub fn enter(&mut self, base: u64, bytes: u64, ahead: u64, place: (u64, i32)) -> CuResult<()> {
         let entered = match quota::alone(bytes) {
             0 => self.quota.share(base, bytes).map(|()| self.discharge(ahead)),
@@ -112,7 +112,7 @@ impl Allocations {
         Ok(())
     }
 
-    /// Forgets the ranges of a context that has ended, and what else it took along.
+    /// Forgets the ranges of a context that has ended, and the other charges that ended with it.
     pub fn forget_context(&mut self, context: u64) {
         self.forget(|range| range.context == context);
         self.quota.forget_context(context);
@@ -169,8 +169,8 @@ impl Allocations {
         Ok(range)
     }
 
-    /// As [`Self::check`], of windows that may adjoin, and that `writes` does not only read. Adds each one's first address and
-    /// the one behind its last to `windows`.
+    /// As [`Self::check`], for adjoining windows, which must be writable if `writes`. Adds each window's first address and the
+    /// address after its last one to `windows`.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn check_windows(
@@ -215,7 +215,7 @@ impl Allocations {
         }
     }
 
-    /// As [`Self::allocated_at`], for the one call that may free the range: until that says how it went, no other call may use
+    /// As [`Self::allocated_at`], for the one call that may free the range: until that reports the outcome, no other call may use
     /// or free it. The driver may give the address to another allocation, which a second call would free by mistake.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
@@ -225,7 +225,7 @@ impl Allocations {
         Ok(range)
     }
 
-    /// The driver has not freed the range.
+    /// Notes that the driver has not freed the range.
     pub fn not_freed(&mut self, range: &Range) {
         self.ending.remove(&range.serial);
     }
@@ -234,7 +234,7 @@ impl Allocations {
         !self.ending.is_empty() && self.ending.contains(&range.serial)
     }
 
-    /// The program has freed a range. What a graph allocates it can allocate again.
+    /// Notes that the program has freed a range. A graph can allocate its memory again.
     pub fn freed(&mut self, range: &Range) {
         self.ending.remove(&range.serial);
         if range.origin == Origin::GraphNode {
@@ -255,7 +255,7 @@ impl Allocations {
         }
     }
 
-    /// Takes out every range that `dead` names: the driver freed them with something else.
+    /// Takes out every range for which `dead` returns true: the driver freed it together with something else.
     pub fn forget(&mut self, dead: impl Fn(&Range) -> bool) {
         let gone: Vec<u64> =
             self.ranges.values().filter(|range| dead(range)).map(|range| range.base).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which allocations are mapped into which parts of arrays: they count for as long as an array holds them, released or not.
+//! The allocations that are mapped into parts of arrays. They count while an array holds them, even if they were released.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use virtio_cuda_protocol::cuda::ArrayMapInfo;
 
 use crate::worker::gpu::{CuResult, CudaError};
 
-/// Most parts that are mapped, of all arrays together.
+/// The maximum number of mapped parts, of all arrays together.
 const MAX_PARTS: usize = 1 << 16;
 /// Bytes of a tile.
 const TILE_BYTES: u64 = 64 << 10;
@@ -28,7 +28,7 @@ impl Part {
     /// All of an array with deferred mapping.
     pub const WHOLE: Self = Self { place: (u32::MAX, 0, 0), start: [0; 3], end: [1; 3] };
 
-    /// The part of a sparse array that a guest names.
+    /// Returns the part of a sparse array that a guest has described.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn of_sparse(map: &ArrayMapInfo) -> CuResult<Self> {
@@ -51,7 +51,7 @@ impl Part {
         }
     }
 
-    /// The level and layer of a box of texels; none for a tail.
+    /// Returns the level and layer of a box of texels; `None` for a tail.
     pub fn level(&self) -> Option<(u32, u32)> {
         (self.place.0 == SPARSE_LEVEL).then_some((self.place.1, self.place.2))
     }
@@ -109,7 +109,7 @@ struct Maps {
     parts: Vec<(Part, u64)>,
 }
 
-/// All arrays of a session that something is mapped into, by name.
+/// All arrays of a session that have mappings, by name.
 #[derive(Debug, Default)]
 pub struct ArrayMaps {
     arrays: HashMap<u64, Maps>,
@@ -120,7 +120,7 @@ pub struct ArrayMaps {
 pub type Changes = HashMap<u64, i64>;
 
 impl ArrayMaps {
-    /// Refuses more parts than a session may have, if `more` are mapped.
+    /// Returns an error if a session would have too many parts once `more` are mapped.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn check_room(&self, more: usize) -> CuResult<()> {
@@ -131,7 +131,7 @@ impl ArrayMaps {
         Ok(())
     }
 
-    /// Maps `allocation` into a part of an array, or takes away what is mapped there.
+    /// Maps `allocation` into a part of an array, or takes away the mapping there.
     pub fn set(&mut self, (array, context): (u64, u64), part: Part, allocation: Option<u64>) -> Changes {
         let mut changes = Changes::new();
         let maps = self.arrays.entry(array).or_default();
@@ -159,7 +159,7 @@ impl ArrayMaps {
         changes
     }
 
-    /// Forgets an array that is gone.
+    /// Forgets an array that has ended.
     pub fn forget(&mut self, array: u64) -> Changes {
         let mut changes = Changes::new();
         for (_, of) in self.arrays.remove(&array).unwrap_or_default().parts {
@@ -169,7 +169,7 @@ impl ArrayMaps {
         changes
     }
 
-    /// The arrays of a context that something is mapped into.
+    /// Returns the arrays of a context that have mappings.
     pub fn of_context(&self, context: u64) -> Vec<u64> {
         self.arrays.iter().filter(|(_, maps)| maps.context == context).map(|(&name, _)| name).collect()
     }

@@ -9,7 +9,7 @@ use super::host_memory::{CopyCharge, charge_copy};
 use super::pages::PageList;
 use crate::worker::gpu::{CuResult, CudaError};
 
-/// Longest name of a function or variable, in bytes.
+/// The maximum length of the name of a function or variable, in bytes.
 const MAX_NAME_BYTES: u64 = 64 << 10;
 
 /// The bytes that the device reads.
@@ -29,9 +29,9 @@ impl<'a> BulkIn<'a> {
             Self::Pages(pages) => pages.bytes(),
         }
     }
-    /// Everything in one piece.
+    /// Returns all bytes in one piece.
     ///
-    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` while too much of that is being worked on.
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` while calls use too many such copies.
     pub fn contents(&self) -> CuResult<Contents<'a>> {
         Ok(match self {
             Self::Inline(bytes) => Contents { bytes: Cow::Borrowed(bytes), charge: None },
@@ -43,7 +43,7 @@ impl<'a> BulkIn<'a> {
             }
         })
     }
-    /// Everything as a name (a trailing NUL is optional).
+    /// Returns all bytes as a name (a trailing NUL is optional).
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for an empty or overlong one, and one with NULs.
     pub fn name(&self) -> CuResult<CString> {
@@ -68,11 +68,11 @@ pub struct Contents<'a> {
 }
 
 impl<'a> Contents<'a> {
-    /// The bytes. A copy of them is not charged any longer, so it must be short.
+    /// Returns the bytes. A copy of them is no longer charged, so it must be short.
     pub fn into_bytes(self) -> Cow<'a, [u8]> {
         self.bytes
     }
-    /// The bytes, and the share of host memory that a copy of them has: to be dropped after them.
+    /// Returns the bytes, and the share of host memory of a copy of them, which must be dropped after them.
     pub fn into_owned(self) -> (Vec<u8>, Option<CopyCharge>) {
         (self.bytes.into_owned(), self.charge)
     }
@@ -89,7 +89,7 @@ impl Deref for Contents<'_> {
 /// The bytes that the device writes.
 #[derive(Debug)]
 pub enum BulkOut {
-    /// Room in the reply; what was written of it.
+    /// Room in the reply, and its bytes so far.
     Inline {
         /// Bytes that the guest has room for.
         room: usize,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! External memory: allocations that were imported, and what is mapped of them.
+//! External memory: imported allocations, and their mappings.
 //!
 //! Memory counts once, however often it is imported under one token, and for as long as an import or a mapping keeps it. If the
-//! session has made it itself, it counts as the allocation that it is.
+//! session itself has made it, it counts as that allocation.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 use crate::exchange::Token;
 use crate::worker::gpu::{CUexternalMemory, CuResult, CudaError};
 
-/// Most imports and most mappings of a session.
+/// The maximum number of imports, and of mappings, per session.
 const MAX_ENTRIES: usize = 1 << 16;
 
 /// An allocation that was imported.
@@ -29,7 +29,7 @@ struct Import {
     /// The driver's handle, as an integer so that the table may be shared between threads.
     raw: usize,
     token: Token,
-    /// The context that it was made in, to which its mappings belong, and that one's device.
+    /// The context in which it was made, and to which its mappings belong, and the device of that context.
     place: (u64, i32),
 }
 
@@ -49,7 +49,7 @@ pub enum Unused {
     Own(u64),
 }
 
-/// All of a session.
+/// All external memory of a session.
 #[derive(Debug, Default)]
 pub struct Externals {
     blocks: HashMap<Token, Block>,
@@ -61,7 +61,7 @@ pub struct Externals {
 }
 
 impl Externals {
-    /// Checks a name that the guest minted.
+    /// Checks a name that the guest has chosen.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn check_new(&self, name: u64) -> CuResult<()> {
@@ -76,8 +76,8 @@ impl Externals {
         self.blocks.contains_key(token)
     }
 
-    /// Enters an import that the driver has made at `place`, a context and its device, of memory that counts as `own` or, if nothing did before, by
-    /// its bytes. True: it is the first of that memory.
+    /// Enters an import that the driver has made at `place`, a context and its device, of memory that counts as `own` or, if
+    /// it was not known before, by its bytes. Returns true for the first import of that memory.
     pub fn import(
         &mut self,
         name: u64,
@@ -102,7 +102,7 @@ impl Externals {
         Ok((import.raw as CUexternalMemory, block.bytes, import.place))
     }
 
-    /// Refuses one more mapping than a session may have.
+    /// Returns an error if a session has the maximum number of mappings.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn check_room(&self) -> CuResult<()> {
@@ -148,7 +148,7 @@ impl Externals {
         self.one_less(mapping.token)
     }
 
-    /// Forgets what a context took with it.
+    /// Forgets the objects that ended with a context.
     pub fn forget_context(&mut self, context: u64) -> Vec<Unused> {
         let imports = self.imports.extract_if(|_, import| import.place.0 == context);
         let mut gone: Vec<Token> = imports.map(|(_, import)| import.token).collect();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The device memory that an image of device code takes when it is loaded: its code and its variables.
 //!
-//! The driver cannot be asked: it loads late, and names variables only to those who know their names. So images are
+//! The driver does not report it: it loads late, and finds variables only by their names. So images are
 //! read here, in sessions with a limit. An image that this reader does not understand is refused, because its
 //! variables could be of any size.
 
@@ -20,11 +20,11 @@ const LOADED: [&str; 3] = [".text", ".nv.global", ".nv.constant"];
 pub struct Target {
     /// Its compute capability times ten.
     pub architecture: u32,
-    /// It executes PTX alone, as the emulator does.
+    /// True if it executes PTX alone, as the emulator does.
     pub ptx_only: bool,
 }
 
-/// The bytes that `image` (with a NUL behind it) takes.
+/// Returns the bytes that `image` (with a NUL after it) takes.
 ///
 /// Errors: `CUDA_ERROR_INVALID_IMAGE`.
 pub fn device_bytes(image: &[u8], target: Target) -> CuResult<u64> {
@@ -39,7 +39,7 @@ pub fn device_bytes(image: &[u8], target: Target) -> CuResult<u64> {
     })
 }
 
-/// Containers that are linked lie one behind the other, at multiples of 8. `None`: one that is cut off.
+/// Returns the containers of an image: linked ones lie one after the other, at multiples of 8. `None`: one that is cut off.
 pub fn containers(image: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     let mut rest = image;
     std::iter::from_fn(move || {
@@ -62,7 +62,7 @@ fn of_containers(image: &[u8], target: Target) -> Option<u64> {
     Some(sum)
 }
 
-/// The largest that the driver may choose.
+/// Returns the bytes of the largest code that the driver may choose.
 fn of_container(container: &[u8], target: Target) -> Option<u64> {
     let mut most = Some(0);
     each_used(container, target, |bytes| {
@@ -124,13 +124,13 @@ fn of_cubin(bytes: &[u8]) -> Option<u64> {
     Some(sum)
 }
 
-/// The bytes of all variables that PTX declares in device memory. `None`: one whose size does not show.
+/// Returns the bytes of all variables that PTX declares in device memory. `None`: the size of one is unknown.
 fn ptx_variables(text: &str) -> Option<u64> {
     let text = without_comments(text);
     let mut sum = 0u64;
-    // In an initializer there is no `;`, and what a brace ends or begins is no declaration.
+    // An initializer contains no `;`, and text that a brace ends or begins is not a declaration.
     for statement in text.split(';') {
-        // What comes before the statement: the head of a function, or a block's end.
+        // The text before the statement: the head of a function, or a block's end.
         let mut start = 0;
         if let Some((before, _)) = statement.split_once('=') {
             start = before.rfind(['{', '}']).map_or(0, |at| at + 1);
@@ -142,7 +142,7 @@ fn ptx_variables(text: &str) -> Option<u64> {
     Some(sum)
 }
 
-/// The bytes of one statement's variables: 0 for one that declares none in device memory.
+/// Returns the bytes of one statement's variables: 0 without variables in device memory.
 fn declaration(statement: &str) -> Option<u64> {
     let statement = without_labels(statement);
     let (head, _) = statement.split_once('=').unwrap_or((statement, ""));

@@ -5,12 +5,12 @@ use virtio_cuda_protocol::cuda::{ArrayOrigin, Box3, array_bounds};
 
 use crate::worker::gpu::{CuResult, CudaError, RawArray};
 
-/// `CUDA_ARRAY3D_*` bits that there are.
+/// All `CUDA_ARRAY3D_*` bits.
 const FLAGS: u32 = 0x1ff;
 /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: the memory is mapped later.
 const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
 
-/// Planar and packed formats of video, and the most bytes of a texel of them.
+/// Planar and packed formats of video, and the maximum bytes of their texels.
 const VIDEO: std::ops::RangeInclusive<u32> = 0x9f..=0xb5;
 const VIDEO_BYTES: u64 = 8;
 
@@ -23,9 +23,9 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of an array, of compressed formats in blocks.
+    /// Returns the shape of an array; compressed formats are counted in blocks.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` for no format or flags and sizes that no memory has.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for an unknown format or flags, and for sizes beyond any memory.
     pub fn of(array: &RawArray) -> CuResult<Self> {
         let bounds = array_bounds(&(*array).into()).filter(|_| array.flags & !FLAGS == 0);
         let [row_bytes, rows, slices] = bounds.ok_or(CudaError::INVALID_VALUE)?;
@@ -41,8 +41,8 @@ impl Shape {
         bytes.ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// Bytes that making the array takes: none if its memory is mapped later, and counted where that is made. Of video
-    /// formats, the most that it could be.
+    /// Returns the bytes that making the array takes: 0 if its memory is mapped later, which counts where it is made. For
+    /// video formats, returns the maximum that it could be.
     ///
     /// Errors: as [`Self::of`].
     pub fn bytes_at_once(array: &RawArray) -> CuResult<u64> {

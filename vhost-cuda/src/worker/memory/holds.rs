@@ -19,7 +19,7 @@ pub struct Holds {
 struct State {
     /// The counts by the windows' addresses on the GPU.
     counts: Vec<(u64, u32)>,
-    /// Threads that wait for a release: mostly none, and waking nobody would be a system call, too.
+    /// The number of threads that wait for a release. It is mostly 0, and a wake-up without waiters would be a system call, too.
     waiting: usize,
 }
 
@@ -38,9 +38,9 @@ pub struct Held<'a> {
 }
 
 impl Holds {
-    /// Checks that each of `ranges` (address, bytes), of which the first is written, is the session's, as [`Allocations::check`] does, where windows
-    /// that adjoin count as one range; and keeps the windows among them until the result is dropped. A window that
-    /// is taken out of `allocations` first cannot be held any more.
+    /// Checks that each of `ranges` (address, bytes), of which the first is written, is the session's, as
+    /// [`Allocations::check`] does; adjoining windows count as one range. Keeps the windows among them until the result is
+    /// dropped. A window that was taken out of `allocations` before cannot be held any more.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn hold(&self, allocations: &Allocations, ranges: [(u64, u64); 2]) -> CuResult<Held<'_>> {
@@ -78,7 +78,7 @@ impl Holds {
 }
 
 impl Held<'_> {
-    /// Returns the number of `bytes` bytes at both addresses that lie in one window each: a copy may not go beyond.
+    /// Returns the number of bytes, at most `bytes`, that lie in one window at each address: a copy must not go beyond.
     pub fn piece(&self, addresses: [u64; 2], bytes: u64) -> u64 {
         let ends = addresses.iter().filter_map(|&address| {
             let (_, end) = self.windows.iter().find(|(base, end)| (*base..*end).contains(&address))?;

@@ -13,7 +13,7 @@ use crate::worker::gpu::{CuResult, CudaError};
 
 /// Inputs and results of all links.
 const LINK_BYTES: usize = 256 << 20;
-/// Copies of what calls bring along that are being worked on: sixteen of the longest.
+/// Copies of the bulk input of running calls: sixteen of maximum length.
 const COPY_BYTES: usize = 1 << 30;
 /// The maximum time that a call waits for others before it is refused.
 const COPY_WAIT: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const IMAGE_BYTES: usize = 4 << 30;
 pub struct HostMemory {
     links: Arc<Budget>,
     images: Arc<Budget>,
-    /// Images by what was made of them, with the context that takes them along (0: none).
+    /// Images by the object that was made of them, with the context with which they end (0: none).
     loaded: Mutex<HashMap<Holder, (Charge, u64)>>,
 }
 
@@ -47,7 +47,7 @@ struct Copies {
 #[derive(Debug)]
 pub struct CopyCharge(usize);
 
-/// Takes a share of the copies, after waiting for others to end. Not for ever: these may wait for what this one does.
+/// Takes a share of the copies, after waiting for others to end. The wait is limited: the others may wait for this call.
 ///
 /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
 pub fn charge_copy(bytes: usize) -> CuResult<CopyCharge> {
@@ -69,7 +69,7 @@ impl Drop for CopyCharge {
 }
 
 impl HostMemory {
-    /// Takes a share for something of a link.
+    /// Takes a share for an input or a result of a link.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn charge_link(&self, bytes: usize) -> CuResult<Charge> {
@@ -85,12 +85,12 @@ impl HostMemory {
         Ok(())
     }
 
-    /// An image is loaded no longer.
+    /// Gives back the share of an image that was unloaded.
     pub fn unloaded(&self, holder: Holder) {
         self.loaded.lock().remove(&holder);
     }
 
-    /// Forgets what a context took along.
+    /// Forgets the images that ended with a context.
     pub fn forget_context(&self, context: u64) {
         self.loaded.lock().retain(|_, (_, of)| *of == 0 || *of != context);
     }

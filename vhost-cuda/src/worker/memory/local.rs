@@ -12,8 +12,8 @@ const STACK_BYTES: u64 = 1024;
 const MULTIPROCESSORS: i32 = 16;
 const THREADS_PER_MULTIPROCESSOR: i32 = 39;
 
-/// The bytes that the driver takes where threads have `each` bytes of local memory: for as many as the device can run at
-/// once, beyond what every context has.
+/// Returns the bytes that the driver takes if threads have `each` bytes of local memory: for the maximum number of resident
+/// threads, beyond the bytes that every context has.
 pub fn bytes_of_stacks(cx: &CallContext<'_>, each: u64) -> CuResult<u64> {
     let device = cx.place()?.1;
     let number =
@@ -23,7 +23,7 @@ pub fn bytes_of_stacks(cx: &CallContext<'_>, each: u64) -> CuResult<u64> {
 }
 
 /// Charges the local memory of a function's threads, which the driver takes at its first launch and keeps: that of the
-/// largest function of each context. `ask` asks the driver for the bytes of a thread, on a device.
+/// largest function of each context. `ask` queries the bytes per thread on a device.
 pub fn charge_local(cx: &CallContext<'_>, ask: impl FnOnce(i32) -> CuResult<(i32,)>) -> CuResult<()> {
     let (true, Ok((home, device))) = (cx.session.is_limited(), cx.place()) else { return Ok(()) };
     let each = ask(device)?.0.unsigned_abs();

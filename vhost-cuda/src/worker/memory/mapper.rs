@@ -39,25 +39,25 @@ enum Order {
     Close(RawFd),
 }
 
-/// The pieces in one order at most: others wait for the thread meanwhile.
+/// The maximum number of pieces per order: others wait for the thread meanwhile.
 const MAX_PIECES: usize = 256;
 
 /// A piece of a file that is to be mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping {
-    /// Where; `None`: anywhere.
+    /// The address; `None`: anywhere.
     pub at: Option<usize>,
     /// Its bytes, whole pages.
     pub bytes: usize,
     /// Its place in the file.
     pub offset: u64,
-    /// For writing, too.
+    /// True for writing, too.
     pub writable: bool,
 }
 
 impl Mapper {
-    /// Starts the thread. The daemon gets what it guards it with over `socket`, and sends files of guest memory there.
-    /// To be called when the sandbox is closed: the thread takes its filter over.
+    /// Starts the thread. Over `socket` the daemon receives the listener of the filter, and sends files of guest memory.
+    /// Must be called when the sandbox is closed: the thread inherits its filter.
     pub fn start(socket: UnixStream) -> io::Result<Arc<Self>> {
         let (orders, inbox) = channel();
         let (ready, started) = sync_channel(1);
@@ -73,7 +73,7 @@ impl Mapper {
         Ok(Arc::new(Self { orders }))
     }
 
-    /// The next file that the daemon sends.
+    /// Receives the next file that the daemon sends.
     pub fn receive(self: &Arc<Self>) -> io::Result<NamedFile> {
         Ok(NamedFile { number: self.ask(Order::Receive)?, mapper: self.clone() })
     }
@@ -85,7 +85,7 @@ impl Mapper {
     }
 }
 
-/// Tries in a thread of its own whether this host lets another process decide over mappings.
+/// Tests, in a thread of its own, whether this host lets another process decide over mappings.
 ///
 /// Errors: the kernel has no such filters (before Linux 5.5), or the process that started this one, such as a container's
 /// runtime, has installed one: there can be one only.
@@ -121,7 +121,7 @@ impl Drop for NamedFile {
     }
 }
 
-/// Parts with the descriptors of all other threads, and gives the daemon the say over mappings.
+/// Leaves the descriptor table of all other threads, and lets the daemon decide over mappings.
 fn enter(socket: &UnixStream) -> io::Result<()> {
     let check = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
     let own = socket.as_raw_fd() as libc::c_uint;
@@ -183,7 +183,7 @@ unsafe fn map_all(file: RawFd, pieces: &[Mapping]) -> io::Result<Vec<usize>> {
             Err(error) => {
                 let anywhere = pieces.iter().zip(addresses).filter(|(piece, _)| piece.at.is_none());
                 for (piece, address) in anywhere {
-                    // SAFETY: mapped above, and nobody has its address yet.
+                    // SAFETY: mapped above, and nothing has its address yet.
                     unsafe { libc::munmap(address as *mut _, piece.bytes) };
                 }
                 return Err(error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The memory of a session: allocations and reserved addresses, pages of the guest process, and what is charged for them.
+//! The memory of a session: allocations and reserved addresses, pages of the guest process, and the charges for them.
 
 pub(super) mod allocations;
 pub(super) mod array_maps;

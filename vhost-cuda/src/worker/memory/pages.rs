@@ -15,10 +15,10 @@ use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::memory::mapper::{Mapping, NamedFile, map_shared};
 use virtio_cuda_ring::streaming;
 
-/// Guest memory as the daemon described it last.
+/// Guest memory, by the daemon's last description.
 #[derive(Debug, Default)]
 pub struct GuestPages {
-    /// Sorted; none overlaps another.
+    /// The regions, sorted and without overlaps.
     regions: Vec<Mapped>,
 }
 
@@ -26,7 +26,7 @@ pub struct GuestPages {
 struct Mapped {
     region: Region,
     file: GuestFile,
-    /// All of it; without it pages are mapped as they are named.
+    /// The mapping of all of it; without one, pages are mapped when a request refers to them.
     whole: Option<MmapRegion<()>>,
 }
 
@@ -41,8 +41,8 @@ pub enum GuestFile {
     Named(Arc<NamedFile>),
 }
 
-/// The bytes that the kernel maps when memory that was just mapped is read for the first time (`fault_around_bytes`), for writes,
-/// too. A write has it map one page.
+/// The bytes that the kernel maps at the first read of newly mapped memory (`fault_around_bytes`), also for later writes. A
+/// write makes it map one page.
 const AROUND: usize = 64 << 10;
 
 /// Maps pieces of whole pages side by side, from `base` on. After an error some of them may be mapped.
@@ -53,7 +53,7 @@ const AROUND: usize = 64 << 10;
 ///
 /// Nothing else may use the memory there.
 pub unsafe fn map_side_by_side(pieces: &[FilePiece], base: u64) -> io::Result<()> {
-    // The kernel would map whole huge pages, over what lies beside.
+    // The kernel would map whole huge pages, over the memory beside.
     if pieces.iter().any(|piece| matches!(piece.file, GuestFile::Huge(_))) {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "memory of hugetlbfs has no single pages"));
     }
@@ -102,9 +102,9 @@ pub struct FilePiece {
     pub offset: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// Where this process has it, if all of its region is mapped.
+    /// Its address in this process, if all of its region is mapped.
     pub address: Option<usize>,
-    /// It may be written.
+    /// True if it may be written.
     pub writable: bool,
 }
 
@@ -123,7 +123,7 @@ fn push_joined(pieces: &mut Vec<FilePiece>, piece: FilePiece) {
 }
 
 impl GuestPages {
-    /// Maps the regions of which this process has the file; of others, pages are mapped as they are named.
+    /// Maps the regions whose file this process has. Pages of other regions are mapped when a request refers to them.
     ///
     /// Errors: regions that overlap or cannot be mapped.
     pub fn map(mut regions: Vec<(Region, GuestFile)>) -> io::Result<Self> {
@@ -149,7 +149,7 @@ impl GuestPages {
         Ok(Self { regions: mapped })
     }
 
-    /// The region that has `addr`, and where in it.
+    /// Returns the region that has `addr`, and the offset in it.
     fn find(&self, addr: u64) -> Option<(&Mapped, u64)> {
         let after = self.regions.partition_point(|mapped| mapped.region.guest_addr <= addr);
         let found = self.regions.get(after.checked_sub(1)?)?;
@@ -192,9 +192,9 @@ impl Drop for OwnMapping {
 /// The use of a list's memory in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// To be read and written here.
+    /// Reads and writes in this process.
     Copies,
-    /// To be mapped in the window.
+    /// Mapping in the window.
     Window,
 }
 
@@ -221,7 +221,7 @@ struct View {
 }
 
 impl GuestPages {
-    /// Appends the memory of `entry` to `runs`. `None` if some of it is not there.
+    /// Appends the memory of `entry` to `runs`. Returns `None` if some of it is not guest memory.
     fn locate(&self, entry: &MemEntry, view: &mut View, runs: &mut Vec<Run>) -> Option<()> {
         let (mut addr, mut left) = (entry.addr, u64::from(entry.bytes));
         while left > 0 {
@@ -250,16 +250,16 @@ impl GuestPages {
 }
 
 impl PageList {
-    /// The memory that `entries` name.
+    /// Returns the memory of `entries`.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` if some of it is not there (any more).
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` if some of it is not guest memory (any more).
     pub fn new(pages: Arc<GuestPages>, entries: Vec<MemEntry>) -> CuResult<Self> {
         Self::list(pages, entries, Purpose::Copies)
     }
 
-    /// The memory that `entries` name, of which only [`Self::file_pieces`] is wanted.
+    /// Returns the memory of `entries`, for a caller that only needs [`Self::file_pieces`].
     ///
-    /// Errors: as of [`Self::new`].
+    /// Errors: as for [`Self::new`].
     pub fn for_window(pages: Arc<GuestPages>, entries: Vec<MemEntry>) -> CuResult<Self> {
         Self::list(pages, entries, Purpose::Window)
     }
@@ -313,7 +313,7 @@ impl PageList {
             if piece == 0 {
                 return None;
             }
-            // Scattered pages: the CPU does not guess by itself where it goes on.
+            // Scattered pages: the CPU's own prefetcher does not find the next one.
             if let Some(next) = runs.get(index + 1) {
                 prefetch(next.address, left - piece);
             }
@@ -327,7 +327,7 @@ impl PageList {
     ///
     /// # Safety
     ///
-    /// `to` must have room for `bytes` bytes that nobody else uses meanwhile.
+    /// `to` must have room for `bytes` bytes that no other thread uses meanwhile.
     pub unsafe fn read_to(&self, from: Cursor, to: *mut u8, bytes: usize) {
         let mut to = to;
         for (piece, length) in self.pieces(from, bytes) {
@@ -338,7 +338,7 @@ impl PageList {
                 to = to.add(length);
             }
         }
-        // The GPU is told of it next.
+        // The GPU gets the address next.
         streaming::fence();
     }
 
@@ -400,7 +400,7 @@ impl PageList {
 }
 
 impl GuestPages {
-    /// Returns the positions of the memory of `entries` in its files. `None` if some of it is not there.
+    /// Returns the positions of the memory of `entries` in its files; `None` if some of it is not guest memory.
     fn pieces(&self, entries: &[MemEntry]) -> Option<Vec<FilePiece>> {
         let mut pieces = Vec::with_capacity(entries.len());
         for entry in entries {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that the driver keeps or gives back by itself: that of pools, of graphs, and what is freed in stream order.
+//! Memory that the driver keeps or gives back by itself: that of pools, of graphs, and memory that is freed in stream order.
 //!
-//! It is charged by what the driver says that it keeps. That is asked after each allocation and free, and again before
-//! a session is refused memory: the driver gives back what is unused only then. Nothing here happens in a session
+//! The charge is the number of bytes that the driver reports to keep. It is queried after each allocation and free, and again
+//! before a session is refused memory: the driver gives unused memory back only then. Nothing here happens in a session
 //! without a limit.
 
 use std::collections::BTreeSet;
@@ -22,16 +22,16 @@ const GRAPH_RESERVED: i32 = 2;
 /// Frees in stream order that are looked at before another one is begun.
 const MANY_FREES: usize = 1024;
 
-/// The pools about which the driver has to be asked.
+/// The pools whose memory has to be queried.
 #[derive(Debug, Default)]
 pub struct Pools(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Pools that something was allocated from.
+    /// Pools with allocations.
     known: BTreeSet<usize>,
     /// The pools that the guest has destroyed. The driver's pool lives until its memory has been given back, since
-    /// nobody could ask for that any more.
+    /// it could not be queried any more.
     destroyed: BTreeSet<usize>,
     /// Devices on which graphs had memory.
     graphs: BTreeSet<i32>,
@@ -44,13 +44,13 @@ impl Pools {
         self.0.lock()
     }
 
-    /// Does not ask for a context's events any more. To be called before it is destroyed.
+    /// Stops querying a context's events. Must be called before it is destroyed.
     pub fn forget_context(&self, context: u64) {
         self.lock().freed.retain(|&(_, of)| of != context);
     }
 }
 
-/// Charges something; if that is refused, once more after the driver has given back what it can.
+/// Calls `charge`; if it is refused, once more after the driver has given unused memory back.
 ///
 /// Errors: `charge`'s.
 pub fn charge<T>(
@@ -65,7 +65,7 @@ pub fn charge<T>(
     charge(&mut session.allocations())
 }
 
-/// Has the driver give back what is unused, and sees what it keeps.
+/// Makes the driver give unused memory back, and charges the memory that it keeps.
 pub fn refresh(session: &SessionState) {
     let (gpu, mut state) = (&session.gpu, session.pools.lock());
     if state.known.is_empty() && state.graphs.is_empty() && state.freed.is_empty() {
@@ -98,12 +98,12 @@ pub fn refresh(session: &SessionState) {
     });
 }
 
-/// Returns whether the stream has not passed the event. After any other error nothing will ever come.
+/// Returns whether the stream has not passed the event. After any other error it never will.
 fn is_waiting(gpu: &Driver, event: usize) -> bool {
     gpu.cuEventQuery(event as CUevent) == Err(CudaError::NOT_READY)
 }
 
-/// Asks what a pool keeps, and charges that, together with `change`. The bytes.
+/// Queries the bytes that a pool keeps, and charges them, together with `change`. Returns the bytes.
 fn settle(session: &SessionState, pool: usize, change: impl FnOnce(&mut Allocations)) -> CuResult<u64> {
     let mut kept = 0u64;
     let raw = pool as CUmemoryPool;
@@ -117,7 +117,7 @@ fn settle(session: &SessionState, pool: usize, change: impl FnOnce(&mut Allocati
     Ok(kept)
 }
 
-/// The pool that `cuMemAllocAsync` takes memory of `device` from; 0 where nobody counts.
+/// Returns the pool from which `cuMemAllocAsync` takes memory of `device`; 0 in a session without a limit.
 ///
 /// Errors: the driver's.
 pub fn current(session: &SessionState, device: i32) -> CuResult<usize> {
@@ -127,7 +127,7 @@ pub fn current(session: &SessionState, device: i32) -> CuResult<usize> {
     Ok(session.gpu.cuDeviceGetMemPool(device)?.0 as usize)
 }
 
-/// Notes that something was allocated from `pool`.
+/// Notes an allocation from `pool`.
 pub fn grown(session: &SessionState, pool: usize) {
     if pool != 0 && session.is_limited() {
         session.pools.lock().known.insert(pool);
@@ -135,7 +135,7 @@ pub fn grown(session: &SessionState, pool: usize) {
     }
 }
 
-/// Enters that the program has freed `range`, which the driver does now, or in the order of `stream`.
+/// Notes that the program has freed `range`. The driver frees it now, or in the order of `stream`.
 pub fn freed(session: &SessionState, range: &Range, stream: Option<CUstream>) {
     match (range.origin, stream) {
         (Origin::AllocatedAsync(pool), _) if pool != 0 => {
@@ -194,7 +194,7 @@ pub fn destroy(session: &SessionState, raw: CUmemoryPool) -> CuResult<()> {
     Ok(())
 }
 
-/// Notes that memory of graphs has gone. The driver keeps it for other graphs, until it is asked to give it back.
+/// Notes that graphs have freed memory. The driver keeps it for other graphs, until it has to give it back.
 pub fn graphs_shrunk(session: &SessionState, device: i32) {
     if session.is_limited() {
         session.pools.lock().graphs.insert(device);

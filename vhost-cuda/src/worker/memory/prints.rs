@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Finds device code that may print or launch kernels.
 //!
-//! The driver hands out printed text only when it waits itself. A word that the GPU writes can therefore not replace the wait
-//! for such code. A graph of a kernel that launches others does not wait for them, as the kernel alone does.
+//! The driver delivers printed text only when it waits itself. A word that the GPU writes can therefore not replace the wait
+//! for such code. A graph of a kernel that launches others does not wait for them, unlike the kernel alone.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use super::footprint::{Target, containers, each_used};
 /// Bytes of images that wait to be read. Calls that load more read them themselves.
 const MAX_UNREAD_BYTES: usize = 64 << 20;
 
-/// The function that device code prints with, as machine code and PTX name it.
+/// The function that device code uses to print, as machine code and PTX name it.
 const PRINTS: &[u8] = b"vprintf";
 /// The beginnings of functions of the device's runtime, as machine code and PTX name them.
 const LAUNCHES: [&[u8]; 2] = [b"__cudaCDP", b"cudaLaunchDevice"];
 
-/// What device code may do.
+/// The abilities of device code that matter here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
     /// Print.
@@ -37,17 +37,17 @@ impl Abilities {
     const ALL: Self = Self { prints: true, launches: true };
 }
 
-/// Records what the loaded code may do.
+/// Records the abilities of the loaded code.
 #[derive(Debug)]
 pub struct LoadedCode {
     prints: AtomicBool,
     launches: AtomicBool,
-    /// Bytes of images that nobody has read yet.
+    /// Bytes of images that were not read yet.
     unread: AtomicUsize,
 }
 
 impl LoadedCode {
-    /// None yet, of which is said what nobody looks for in it.
+    /// Starts without code. Code counts as having the abilities `always`.
     pub fn new(always: Abilities) -> Self {
         let Abilities { prints, launches } = always;
         Self {
@@ -118,7 +118,7 @@ fn run_in_thread(thread: thread::Builder, work: impl FnOnce() + Send + 'static) 
     }
 }
 
-/// Returns what code of `image` may do that a device of one of `targets` uses.
+/// Returns the abilities of the code of `image` that a device of one of `targets` uses.
 pub fn abilities(image: &[u8], targets: &[Target]) -> Abilities {
     if targets.is_empty() {
         return Abilities::ALL;
@@ -177,7 +177,7 @@ mod tests {
         assert!(!code.may_print());
         let (sender, receiver) = std::sync::mpsc::channel();
         let (started, start) = std::sync::mpsc::channel::<()>();
-        /// An image that somebody is slow to hand out.
+        /// An image whose contents come late.
         struct Slow(std::sync::Mutex<std::sync::mpsc::Receiver<()>>, &'static [u8], AtomicBool);
         impl Deref for Slow {
             type Target = [u8];

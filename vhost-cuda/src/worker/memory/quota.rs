@@ -54,16 +54,16 @@ pub struct Quota {
     blocks: HashMap<u64, u32>,
     /// Devices whose primary contexts count for the machine.
     primaries: BTreeSet<i32>,
-    /// Bytes, and the context that takes them along when it ends (0: none).
+    /// Bytes, and the context with which they end (0: none).
     holders: HashMap<Holder, (u64, u64)>,
 }
 
-/// The bytes that an allocation takes by itself: 0 for one that shares a block.
+/// Returns the bytes that an allocation takes by itself: 0 for one that shares a block.
 pub fn alone(bytes: u64) -> u64 {
     if bytes <= SHARED { 0 } else { bytes.checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX) }
 }
 
-/// The bytes that something takes of which nobody knows with what it shares blocks.
+/// Returns the bytes that a holder takes if it is unknown with what it shares blocks.
 pub fn rounded(bytes: u64) -> u64 {
     match alone(bytes) {
         0 => in_pool(bytes),
@@ -71,18 +71,18 @@ pub fn rounded(bytes: u64) -> u64 {
     }
 }
 
-/// The bytes that an allocation takes in a pool.
+/// Returns the bytes that an allocation takes in a pool.
 pub fn in_pool(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(PIECE).unwrap_or(u64::MAX)
 }
 
 impl Quota {
-    /// At most `limit` bytes.
+    /// Allows at most `limit` bytes.
     pub fn new(limit: Option<u64>) -> Self {
         Self { limit, ..Self::default() }
     }
 
-    /// From now on all that is charged counts for the machine, too.
+    /// Counts all charges for the machine, too, from now on.
     pub fn join(&mut self, machine: Share) {
         self.machine = Some(machine);
     }
@@ -97,7 +97,7 @@ impl Quota {
         self.used
     }
 
-    /// The memory that the session may use and what of it is free, if there is a limit.
+    /// Returns the memory that the session may use and the free part of it, if there is a limit.
     pub fn memory(&self) -> Option<(u64, u64)> {
         let own = self.limit.map(|limit| (limit, limit.saturating_sub(self.used)));
         let machine = self.machine.as_ref().map(Share::memory);
@@ -136,7 +136,7 @@ impl Quota {
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn share(&mut self, base: u64, bytes: u64) -> CuResult<()> {
         if !self.is_limited() {
-            // Nobody needs the exact figure.
+            // The exact figure does not matter.
             return self.charge(in_pool(bytes));
         }
         let new = blocks(base, bytes).filter(|block| !self.blocks.contains_key(block)).count() as u64;
@@ -173,7 +173,7 @@ impl Quota {
         Ok(())
     }
 
-    /// Sets a holder's charge to what the driver has taken already, whatever the limit.
+    /// Sets a holder's charge to the bytes that the driver has taken already, regardless of the limit.
     pub fn force(&mut self, holder: Holder, bytes: u64) {
         let before = self.held(holder);
         let more = bytes.saturating_sub(before);
@@ -209,13 +209,13 @@ impl Quota {
         libraries.map(|(_, &(bytes, _))| bytes).sum()
     }
 
-    /// Contexts that there are, the one that every session has included.
+    /// Returns the number of contexts, including the one that every session has.
     pub fn contexts(&self) -> u64 {
         let created = self.holders.keys().filter(|holder| matches!(holder, Holder::Context(_))).count();
         (1 + created + self.primaries.len()) as u64
     }
 
-    /// Takes a context that the guest creates, with what all libraries have in it.
+    /// Charges a context that the guest creates, with the charges of all libraries in it.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn create_context(&mut self, context: u64) -> CuResult<()> {
@@ -223,7 +223,7 @@ impl Quota {
         self.hold(Holder::Context(context), CONTEXT_BYTES.saturating_add(libraries), context)
     }
 
-    /// Takes the primary context of a device besides the first. A session may have one of each device; they count for
+    /// Charges the primary context of a device other than the first. A session may have one of each device; they count for
     /// the machine alone.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -252,7 +252,7 @@ impl Quota {
         }
     }
 
-    /// Gives back the charges of what a context took along.
+    /// Gives back the charges of holders that ended with a context.
     pub fn forget_context(&mut self, context: u64) {
         let of_it = self.holders.iter().filter(|(_, (_, of))| *of == context && context != 0);
         for holder in of_it.map(|(&holder, _)| holder).collect::<Vec<_>>() {

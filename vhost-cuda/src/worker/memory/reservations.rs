@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reserved addresses, allocations without addresses, and which of them are mapped where.
+//! Reserved addresses, allocations without addresses, and the mappings of allocations at addresses.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use super::externals::{Externals, Unused};
 use crate::exchange::Token;
 use crate::worker::gpu::{CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError};
 
-/// Most reservations, allocations and mappings of a session, each.
+/// The maximum number of reservations, of allocations and of mappings per session.
 const MAX_ENTRIES: usize = 1 << 16;
 
 /// An allocation of `cuMemCreate`. It lives while it is held or mapped.
@@ -23,7 +23,7 @@ pub struct Allocation {
     /// The location, as the guest named it.
     pub location: Location,
     held: u32,
-    /// Places that it is mapped at: addresses, parts of arrays, and external memory.
+    /// The number of its mappings: at addresses, in parts of arrays, and as external memory.
     mapped: u32,
     /// The token under which it is offered to other processes.
     token: Option<Token>,
@@ -40,7 +40,7 @@ pub struct Mapping {
     pub devices: Vec<i32>,
 }
 
-/// All of a session.
+/// All of them, of one session.
 #[derive(Debug, Default)]
 pub struct Reservations {
     reserved: BTreeMap<u64, u64>,
@@ -51,12 +51,12 @@ pub struct Reservations {
     pub externals: Externals,
     /// Allocations by their tokens.
     offered: HashMap<Token, u64>,
-    /// Tokens of allocations that are no more, for [`Self::take_ended`].
+    /// Tokens of allocations that have ended, for [`Self::take_ended`].
     ended: Vec<Token>,
 }
 
 impl Reservations {
-    /// Refuses one more reservation than a session may have.
+    /// Returns an error if a session has the maximum number of reservations.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn check_room(&self) -> CuResult<()> {
@@ -74,7 +74,7 @@ impl Reservations {
         last.is_some_and(|(start, length)| start.saturating_add(*length) > base)
     }
 
-    /// Checks that a reservation is just that and that nothing is mapped there.
+    /// Checks that a reservation has exactly these addresses and no mappings.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn check_unused(&self, base: u64, bytes: u64) -> CuResult<()> {
@@ -88,7 +88,7 @@ impl Reservations {
         self.reserved.remove(&base);
     }
 
-    /// Checks a name that the guest minted.
+    /// Checks a name that the guest has chosen.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn check_new(&self, name: u64) -> CuResult<()> {
@@ -103,7 +103,7 @@ impl Reservations {
         self.allocations.insert(name, Allocation { raw, bytes, location, held: 1, mapped: 0, token: None });
     }
 
-    /// An allocation that is held.
+    /// Returns an allocation that is held.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn held(&self, name: u64) -> CuResult<Allocation> {
@@ -119,7 +119,7 @@ impl Reservations {
         }
     }
 
-    /// Gives one hold back. The bytes that became free.
+    /// Gives one hold back. Returns the bytes that became free.
     pub fn release(&mut self, name: u64) -> u64 {
         self.change(name, |allocation| allocation.held -= 1)
     }
@@ -167,8 +167,8 @@ impl Reservations {
         if at == end { Ok(bases) } else { Err(CudaError::INVALID_VALUE) }
     }
 
-    /// The bases of the mappings in `bytes` bytes from `base` on, which are reserved in one piece; a mapping may not be there
-    /// in part.
+    /// Returns the bases of the mappings in `bytes` bytes from `base` on, which must be reserved in one piece. No mapping may lie
+    /// there in part.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn inside(&self, base: u64, bytes: u64) -> CuResult<Vec<u64>> {
@@ -202,32 +202,33 @@ impl Reservations {
         if address - base < mapping.bytes { Ok((base, mapping.name)) } else { Err(CudaError::INVALID_VALUE) }
     }
 
-    /// Forgets the mapping at `base`. The bytes that became free.
+    /// Forgets the mapping at `base`. Returns the bytes that became free.
     pub fn unmap(&mut self, base: u64) -> u64 {
         let Some(mapping) = self.mappings.remove(&base) else { return 0 };
         self.change(mapping.name, |allocation| allocation.mapped -= 1)
     }
 
-    /// Refuses more mapped parts of arrays than a session may have, if `more` are asked for.
+    /// Returns an error if a session would have too many mapped parts of arrays with `more` of them.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn check_array_maps(&self, more: usize) -> CuResult<()> {
         self.array_maps.check_room(more)
     }
 
-    /// Notes what is mapped into a part of the array `array` (its name and context). The bytes that became free.
+    /// Notes the allocation that is mapped into a part of the array `array` (its name and context). Returns the bytes that became
+    /// free.
     pub fn map_array(&mut self, array: (u64, u64), part: Part, name: Option<u64>) -> u64 {
         let changes = self.array_maps.set(array, part, name);
         self.apply(changes)
     }
 
-    /// Forgets an array that is gone. The bytes that became free.
+    /// Forgets an array that has ended. Returns the bytes that became free.
     pub fn forget_array(&mut self, array: u64) -> u64 {
         let changes = self.array_maps.forget(array);
         self.apply(changes)
     }
 
-    /// Forgets the arrays and external memory of a context that is gone. The bytes that became free.
+    /// Forgets the arrays and external memory of a context that has ended. Returns the bytes that became free.
     pub fn forget_context(&mut self, context: u64) -> u64 {
         let unused = self.externals.forget_context(context);
         let external: u64 = unused.into_iter().map(|unused| self.free_external(Some(unused))).sum();
@@ -248,12 +249,12 @@ impl Reservations {
         std::mem::take(&mut self.ended)
     }
 
-    /// The token that an allocation is offered under, if it is: programs export one allocation often.
+    /// Returns the token under which an allocation is offered, if it is: programs may export one allocation several times.
     pub fn offered_as(&self, name: u64) -> Option<Token> {
         self.allocations.get(&name)?.token
     }
 
-    /// Returns the charge for importing the memory behind a token that somebody has offered: nothing where it counts
+    /// Returns the charge for importing the memory behind a token that another process has offered: 0 if it counts
     /// already.
     pub fn charge_of(&self, token: &Token, bytes: u64) -> u64 {
         if self.externals.is_known(token) || self.offered.contains_key(token) { 0 } else { bytes }
@@ -269,7 +270,7 @@ impl Reservations {
         }
     }
 
-    /// Lets go of external memory that nothing uses any more. The bytes that became free.
+    /// Lets go of external memory that nothing uses any more. Returns the bytes that became free.
     pub fn free_external(&mut self, unused: Option<Unused>) -> u64 {
         match unused {
             None => 0,

@@ -14,7 +14,7 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 use super::pages::{FilePiece, map_side_by_side};
 use crate::worker::gpu::{CuResult, CudaError};
 
-/// Mappings that Linux gives a process unless the administrator says otherwise (`vm.max_map_count`).
+/// The default maximum of mappings of a process (`vm.max_map_count`).
 const USUAL_MAPPINGS: usize = 65530;
 /// The part of the window in which the worker chooses addresses; guest processes begin at its other end.
 const CHOSEN_BASE: u64 = WINDOW_BASE + WINDOW_BYTES / 2;
@@ -42,11 +42,11 @@ pub struct Area {
     pub base: u64,
     /// Its bytes, whole pages.
     pub bytes: u64,
-    /// The driver's name for the pages.
+    /// The driver's tag for the pages.
     pub tag: u64,
-    /// Shared by `OP_SHARE`; else kept by a call.
+    /// True if it is shared by `OP_SHARE`; else a call keeps it.
     pub shared: bool,
-    /// The guest's process may write all of them.
+    /// True if the guest's process may write all of them.
     pub writable: bool,
     pieces: usize,
 }
@@ -64,7 +64,7 @@ pub struct Registration {
     pub dptr: u64,
 }
 
-/// Held by those that reserve the window in tests: it is there once in a process.
+/// Held by tests that reserve the window: a process has only one.
 #[cfg(any(test, fuzzing))]
 pub static IN_USE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
@@ -81,8 +81,8 @@ impl Window {
         })
     }
 
-    /// Adds addresses behind [`RESERVATIONS_BASE`] to the window. The driver and this process use none of them: they are
-    /// reserved in the same step in which that is found out.
+    /// Adds addresses behind [`RESERVATIONS_BASE`] to the window. Neither the driver nor this process may use any of them:
+    /// the same step checks that and reserves them.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` (no such addresses), `CUDA_ERROR_OUT_OF_MEMORY` (in use, or too many claims).
     pub fn claim(&mut self, base: u64, bytes: u64) -> CuResult<()> {
@@ -119,7 +119,7 @@ impl Window {
         Ok(())
     }
 
-    /// Maps `pieces` side by side, at `wanted` if that is a free place in the window, and names them `tag`.
+    /// Maps `pieces` side by side, at `wanted` if that is a free place in the window, under the tag `tag`.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` (no place, too many pieces), `CUDA_ERROR_INVALID_VALUE` (a used tag).
     pub fn map(&mut self, pieces: &[FilePiece], wanted: u64, tag: u64, shared: bool) -> CuResult<Area> {
@@ -164,7 +164,7 @@ impl Window {
         self.areas.range(base..base.saturating_add(bytes)).all(|(_, area)| area.writable)
     }
 
-    /// Notes what was found by [`Self::check_unregistered`] as registered.
+    /// Notes that a range that [`Self::check_unregistered`] has checked is registered.
     pub fn set_registered(&mut self, registration: Registration) {
         self.registrations.insert(registration.base, registration);
     }
@@ -174,7 +174,7 @@ impl Window {
         self.registrations.remove(&base);
     }
 
-    /// The registration that `area` is part of.
+    /// Returns the registration that `area` is part of.
     pub fn registration(&self, area: &Area) -> Option<Registration> {
         let (_, found) = self.registrations.range(..=area.base).next_back()?;
         (area.base - found.base < found.bytes).then_some(*found)
@@ -185,7 +185,7 @@ impl Window {
         self.registrations.retain(|_, registration| registration.context != context);
     }
 
-    /// The area named `tag`.
+    /// Returns the area with tag `tag`.
     pub fn find(&self, tag: u64, shared: bool) -> Option<Area> {
         self.areas.values().find(|area| area.tag == tag && area.shared == shared).copied()
     }
@@ -240,7 +240,7 @@ fn reserve_range(base: u64, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Most mappings of one session: libcuda needs some, too.
+/// Returns the maximum number of mappings of one session: libcuda needs some, too.
 fn most_pieces() -> usize {
     static MOST: LazyLock<usize> = LazyLock::new(|| {
         let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
@@ -250,7 +250,7 @@ fn most_pieces() -> usize {
 }
 
 /// Makes a range of the window inaccessible again. If that fails the process ends: the guest may use the
-/// pages for something else as soon as it is told that they are back.
+/// pages for something else as soon as it has them back.
 fn close_range(base: u64, bytes: u64) {
     if bytes == 0 {
         return;
@@ -341,7 +341,7 @@ mod tests {
         assert!(writable(wanted, 3) && !writable(to_read.base, 1) && !writable(to_read.base - PAGE_BYTES, 2));
         window.unmap(to_read.base);
 
-        // What is registered as one is so to its last page, until its context ends.
+        // A registration covers all of its pages, until its context ends.
         let behind = wanted + 3 * PAGE_BYTES;
         let next = window.map(&one, behind, 5, false).unwrap();
         let shared = window.map(&one, behind + PAGE_BYTES, 6, true).unwrap();
@@ -424,7 +424,7 @@ mod tests {
         window.unclaim(base, 4 * PAGE_BYTES).unwrap();
         assert!(window.unclaim(base, 4 * PAGE_BYTES).is_err());
         assert_ne!(window.map(&one, last, 1, false).unwrap().base, last, "not claimed any more");
-        // What something else has there is not replaced.
+        // A mapping of something else is not replaced.
         reserve_range(base, PAGE_BYTES).unwrap();
         assert_eq!(window.claim(base - PAGE_BYTES, 2 * PAGE_BYTES), Err(CudaError::OUT_OF_MEMORY));
         // SAFETY: this test's own mapping, and the window, of which nothing is used any more.

@@ -32,21 +32,21 @@ pub struct ThreadState {
     pub held: Held,
     /// The latest logs of the just-in-time compiler.
     pub jit: JitLogs,
-    /// The first error of calls that nobody waited for, until it is told.
+    /// The first error of posted calls, until it is reported.
     pub deferred: Option<CudaError>,
-    /// The lane that the thread has just got.
+    /// The lane that was just assigned to the thread.
     pub new_lane: Option<NewLane>,
     /// The number of its lane.
     pub lane: Option<u32>,
-    /// The guest thread has ended: its lane may soon be another's.
+    /// True if the guest thread has ended: another thread may soon get its lane.
     pub ended: bool,
     /// The signal by which the executor waits for short copies.
     pub signal: Signal,
-    /// Launches that have come often.
+    /// Frequent launches.
     pub prepared: Prepared,
-    /// The call came as soon as the one before it was done.
+    /// True if the call came as soon as the one before it was done.
     pub at_once: bool,
-    /// The call before it only queued work.
+    /// True if the call before it only queued work.
     pub queued: bool,
     /// The duration of the last call's copy; zero for a call that did not copy.
     pub copied: Duration,
@@ -91,13 +91,13 @@ impl ThreadState {
         }
     }
 
-    /// What the call uses, the prepared launches, and the current context, which the call keeps.
+    /// Returns the objects that the call uses, the prepared launches, and the current context, which the call keeps.
     pub fn for_launch(&mut self) -> (&Held, &mut Prepared, Option<&Weak<Object>>) {
         let context = self.current.as_ref().and_then(|(_, _, context)| context.as_ref());
         (&self.held, &mut self.prepared, context)
     }
 
-    /// Something else may be current now.
+    /// Forgets the current context: another one may be current now.
     pub fn forget_current(&mut self) {
         self.current = None;
     }
@@ -106,11 +106,11 @@ impl ThreadState {
 /// Pages of the guest process that a call may keep.
 #[derive(Debug)]
 pub struct Kept {
-    /// The driver's name for them.
+    /// The driver's tag for them.
     pub tag: u64,
     /// The pages.
     pub pages: PageList,
-    /// The guest's process may write them.
+    /// True if the guest's process may write them.
     pub writable: bool,
 }
 
@@ -136,7 +136,7 @@ impl<'c> CallContext<'c> {
     pub fn gpu(&self) -> &'static Driver {
         &self.session.gpu
     }
-    /// Returns whether a copy of `bytes` bytes may be waited for by [`Signal`].
+    /// Returns whether [`Signal`] may wait for a copy of `bytes` bytes.
     pub fn may_signal(&self, bytes: u64) -> bool {
         let session = self.session;
         session.signals
@@ -144,8 +144,8 @@ impl<'c> CallContext<'c> {
             && session.unwaited.is_none(session.code.may_print())
             && !session.graphs.is_capturing()
     }
-    /// Returns whether work that the calls before this one have queued may be waited for by [`Signal`]. Not where the work may be
-    /// done already: then the driver knows that at once. Nor where many threads wait: each word is one more command for the GPU.
+    /// Returns whether [`Signal`] may wait for work that the calls before this one have queued. Not where the work may be done
+    /// already: then the driver knows that at once. Nor where many threads wait: each word is one more command for the GPU.
     pub fn may_signal_queued(&self) -> bool {
         let few = cores::awake() <= prepared::MOST_AWAKE;
         few && self.thread.at_once && self.thread.queued && self.may_signal(0)
@@ -164,7 +164,7 @@ impl<'c> CallContext<'c> {
             && !session.graphs.is_capturing()
             && !session.trace.is_active()
     }
-    /// Turns a guest value into the driver's, which is good until the call is done.
+    /// Turns a guest value into the driver's, which is valid until the call is done.
     pub fn resolve<Host>(&self, value: impl Resolve<'c, Host>) -> CuResult<Host> {
         value.resolve(self)
     }
@@ -178,26 +178,26 @@ impl<'c> CallContext<'c> {
     pub fn keep<T>(&self, table: &Table, id: u64) -> CuResult<*mut T> {
         Ok(self.held().named(table, id)?.raw())
     }
-    /// The driver's graph, which the call has for itself. See [`crate::worker::objects::graphs`].
+    /// Returns the driver's graph, which no other call uses meanwhile. See [`crate::worker::objects::graphs`].
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn graph(&self, id: GraphId) -> CuResult<CUgraph> {
         self.session.graphs.graph(self.held(), id)
     }
-    /// The driver's node of a graph that the call has for itself.
+    /// Returns the driver's node of a graph that no other call uses meanwhile.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn node(&self, id: GraphNodeId) -> CuResult<CUgraphNode> {
         self.session.graphs.node(self.held(), id)
     }
-    /// Locks all graphs that the call uses, where they may be several.
+    /// Locks all graphs that the call uses, for calls that may use several.
     pub fn enter(&self, graphs: &[GraphId], nodes: &[GraphNodeId]) {
         self.session.graphs.enter(self.held(), graphs, nodes);
     }
     /// Locks captures if the stream captures: then the call changes a graph. Returns whether it does.
     ///
-    /// The question, too, is asked with the lock: what the driver has told another call of a capture is good until the next
-    /// call on the stream only.
+    /// The query, too, is made under the lock: the driver's answer to another call about a capture is valid only until the
+    /// next call on the stream.
     pub fn note_capture(&self, stream: CUstream) -> bool {
         let (graphs, held) = (&self.session.graphs, self.held());
         if !graphs.is_capturing() {
@@ -211,15 +211,15 @@ impl<'c> CallContext<'c> {
         }
         captures
     }
-    /// An object that was made in the current context, and that `end` destroys.
+    /// Returns an object that was made in the current context, and that `end` destroys.
     pub fn made<T: 'static>(&self, raw: *mut T, end: fn(&Driver, *mut T) -> CuResult<()>) -> Object {
         self.made_in(self.home_of(), raw, end)
     }
-    /// Name and object of the context that owns what is made now.
+    /// Returns name and object of the context that owns new objects.
     pub fn home_of(&self) -> Option<(u64, Arc<Object>)> {
         self.session.contexts.home_of(self.context)
     }
-    /// An object of a context, of which name and object are given, and that `end` destroys.
+    /// Returns an object of a context, given by name and object, that `end` destroys.
     pub fn made_in<T>(
         &self,
         context: Option<(u64, Arc<Object>)>,
@@ -238,19 +238,19 @@ impl<'c> CallContext<'c> {
     }
     /// Gives a name its object.
     ///
-    /// Errors: `CUDA_ERROR_CONTEXT_IS_DESTROYED` if what it came from was destroyed meanwhile. Then it goes, too, when the
-    /// call is done.
+    /// Errors: `CUDA_ERROR_CONTEXT_IS_DESTROYED` if its parent was destroyed meanwhile. Then the object is destroyed, too, when
+    /// the call is done.
     pub fn fill(&self, reserved: Reserved<'_>, object: Object) -> CuResult<()> {
         reserved.fill(Arc::new(object)).map_err(|object| {
             self.held().keep::<u8>(object);
             CudaError::CONTEXT_IS_DESTROYED
         })
     }
-    /// The current context's name and device, for what is made in it.
+    /// Returns the current context's name and device, for objects that are made in it.
     pub fn place(&self) -> CuResult<(u64, i32)> {
         self.session.contexts.place(self.context)
     }
-    /// The context that owns what is made now: of a green context, the primary one.
+    /// Returns the context that owns new objects: for a green context, the primary one.
     pub fn home(&self) -> u64 {
         self.session.contexts.home(self.context)
     }

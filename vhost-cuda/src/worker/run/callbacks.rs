@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Functions of the program that the driver wants run: in stream order (then its thread waits here until the
-//! guest has run them) or because nothing refers to them any more.
+//! Functions of the program that are due: in stream order (then the driver's thread waits here until the guest has
+//! run them) or because nothing refers to them any more.
 //!
-//! The driver gets a function of this file and, as its argument, the guest's number of the function:
-//! nothing that could dangle. So the queue is one for the process, which serves one session.
+//! The driver gets a function of this file and, as its argument, the guest's number of the function, which
+//! cannot dangle. So the queue is one for the process, which serves one session.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{c_int, c_void};
@@ -14,14 +14,14 @@ use virtio_cuda_protocol::cuda::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
 
 use crate::worker::gpu::CUstream;
 
-/// The maximum time that a guest's question for the next function stays unanswered: then it has to ask again, so that
-/// no request is outstanding for ever.
+/// The maximum time until a guest's request for the next function is answered. Then the guest asks again, so that no
+/// request is outstanding for ever.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A function that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// The number by which the guest says that it is done.
+    /// The number by which the guest reports that it has run.
     pub ticket: u64,
     /// The guest's number of the function.
     pub callback: CallbackId,
@@ -34,7 +34,7 @@ pub struct Due {
 #[derive(Debug)]
 struct Queue {
     due: VecDeque<Due>,
-    /// Tickets of functions that have not been run yet, each with a thread of the driver that waits.
+    /// Tickets of functions that have not been run yet; a thread of the driver waits for each.
     waiting: BTreeSet<u64>,
     tickets: u64,
 }
@@ -71,7 +71,7 @@ impl Callbacks {
         ticket
     }
 
-    /// Has the guest run a function, and waits. A guest process that has ended ends this process too.
+    /// Makes the guest run a function, and waits for it. A guest process that has ended ends this process too.
     fn run(&self, callback: u64, status: i32, todo: u32) {
         let ticket = self.push(callback, status, todo | CALLBACK_RUN);
         let mut queue = self.queue.lock();
@@ -80,14 +80,14 @@ impl Callbacks {
         }
     }
 
-    /// The guest has run the function with that ticket. Anything else is ignored.
+    /// Notes that the guest has run the function with this ticket. Other tickets are ignored.
     pub fn finish(&self, ticket: u64) {
         if self.queue.lock().waiting.remove(&ticket) {
             self.done.notify_all();
         }
     }
 
-    /// The next function, or none for a while.
+    /// Returns the next function; `None` if none is due for a while.
     pub fn next(&self) -> Option<Due> {
         let mut queue = self.queue.lock();
         self.due.wait_while_for(&mut queue, |queue| queue.due.is_empty(), PATIENCE);
@@ -110,13 +110,13 @@ pub unsafe extern "C" fn run_stream_callback(_stream: CUstream, status: c_int, c
     CALLBACKS.run(callback as u64, status, CALLBACK_FORGET);
 }
 
-/// For user objects of the program: their last reference is gone.
+/// For user objects of the program whose last reference was released.
 pub unsafe extern "C" fn destroy_user_object(callback: *mut c_void) {
-    // Nobody waits for it: the driver may hold locks here. The guest's answer is ignored.
+    // No thread waits for it: the driver may hold locks here. The guest's answer is ignored.
     CALLBACKS.push(callback as u64, 0, CALLBACK_FORGET | CALLBACK_RUN);
 }
 
-/// For callbacks of nodes: no graph refers to them any more.
+/// For callbacks of nodes to which no graph refers any more.
 pub unsafe extern "C" fn forget(callback: *mut c_void) {
     CALLBACKS.push(callback as u64, 0, CALLBACK_FORGET);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests of the guest's driver itself: kept pages go back, shared areas come.
+//! Requests of the guest's driver itself: it takes kept pages back, and adds shared areas.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,7 +16,7 @@ use crate::worker::memory::window::{Area, Registration, Window};
 use crate::worker::objects::Object;
 use crate::worker::state::SessionState;
 
-/// Between two looks for whether a context has been destroyed.
+/// The time between two checks of whether a context has been destroyed.
 const SOON: Duration = Duration::from_millis(1);
 
 /// Executes an unpin or a share.
@@ -36,12 +36,12 @@ pub fn execute(session: &SessionState, frame: &Frame) -> Reply {
     (status, Vec::new())
 }
 
-/// The area named `tag`, and the registration that it is part of.
+/// Returns the area with tag `tag`, and the registration that it is part of.
 fn find(window: &Window, tag: u64) -> Option<(Area, Option<Registration>)> {
     window.find(tag, false).map(|area| (area, window.registration(&area)))
 }
 
-/// Lets no call begin to use the pages named `tag`. Whether one uses them still.
+/// Prevents new calls from using the pages with tag `tag`. Returns whether a call still uses them.
 pub fn withdraw(session: &SessionState, tag: u64) -> bool {
     let Some((_, Some(registered))) = find(&session.window(), tag) else {
         return false;
@@ -50,8 +50,8 @@ pub fn withdraw(session: &SessionState, tag: u64) -> bool {
     session.holds.is_held(registered.dptr)
 }
 
-/// Takes kept pages out of the window, as soon as no call uses them any more. After that nothing here reaches them; if
-/// that cannot be had, the process ends. A tag under which nothing is mapped (its call failed) is fine.
+/// Takes kept pages out of the window, as soon as no call uses them any more. After that this process cannot reach them; if
+/// that fails, the process ends. A tag under which nothing is mapped (its call failed) is not an error.
 fn unpin(session: &SessionState, tag: u64) {
     withdraw(session, tag);
     loop {
@@ -60,17 +60,17 @@ fn unpin(session: &SessionState, tag: u64) {
         if let Some(gpu) = found.1 {
             session.holds.wait(gpu.dptr);
         }
-        // It stays until the pages are unregistered, and goes after the window is unlocked.
+        // It stays until the pages are unregistered, and is dropped after the window is unlocked.
         let context = found.1.map(|gpu| (gpu.base, hold_current(session, ContextId(gpu.context))));
         let mut window = session.window();
         if find(&window, tag) != Some(found) {
-            // Its context has just ended, or another part of what was registered went.
+            // Its context has just ended, or another part of the registration was removed.
             continue;
         }
         if let Some((base, context)) = &context {
             let base = *base;
             if matches!(context, Ok(None)) {
-                // The driver is destroying it. The window is told next.
+                // The driver is destroying it. The window is updated next.
                 drop(window);
                 thread::sleep(SOON);
                 continue;
@@ -96,7 +96,8 @@ fn hold_current(session: &SessionState, context: ContextId) -> CuResult<Option<A
     Ok(held)
 }
 
-/// Ends a registration. The guest may give pages back at any time, so a capture in global mode must neither refuse this nor end by it.
+/// Ends a registration. The guest may take pages back at any time, so a capture in global mode must neither refuse this nor
+/// end because of it.
 fn unregister(session: &SessionState, base: u64) -> CuResult<()> {
     // SAFETY: the address was registered, and all of that is mapped until the caller has unmapped a part.
     with_capture_relaxed(&session.gpu, || unsafe { session.gpu.cuMemHostUnregister(base as *mut _) })

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The decision between watching and sleeping: a thread does not watch if that takes the core of the one that is to do
-//! the work.
+//! The decision between watching and sleeping: a thread does not watch if that takes the core of the thread that does the
+//! work.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Fewer are few.
+/// Fewer cores than this are few.
 const FEW: usize = 4;
 
 /// Returns whether there are few cores for this process.
@@ -22,13 +22,13 @@ fn number() -> usize {
 /// Threads that watch for longer than it takes to wake one up.
 static WATCHING: AtomicUsize = AtomicUsize::new(0);
 
-/// Leave to watch for long, given back when dropped. A session has no more of them than there are cores: a guest could
+/// A permit to watch for long, given back when dropped. A session has no more of them than there are cores: a guest could
 /// otherwise keep a core busy for each of its lanes, with one thread that feeds one after the other.
 #[derive(Debug)]
 pub struct Watching(());
 
 impl Watching {
-    /// Leave, if there is some left.
+    /// Takes a permit, if one is left.
     pub fn begin() -> Option<Self> {
         let cores = number();
         let more = |watching: usize| (watching < cores).then_some(watching + 1);
@@ -42,7 +42,7 @@ impl Drop for Watching {
     }
 }
 
-/// Executors that have had work a moment ago.
+/// The number of executors that had work a moment ago.
 static AWAKE: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts an executor until dropped.
@@ -50,7 +50,7 @@ static AWAKE: AtomicUsize = AtomicUsize::new(0);
 pub struct Awake(());
 
 impl Awake {
-    /// One more.
+    /// Counts one more executor.
     pub fn begin() -> Self {
         AWAKE.fetch_add(1, Ordering::Relaxed);
         Self(())
@@ -63,7 +63,7 @@ impl Drop for Awake {
     }
 }
 
-/// Returns how many there are.
+/// Returns the number of executors that had work a moment ago.
 pub fn awake() -> usize {
     AWAKE.load(Ordering::Relaxed)
 }

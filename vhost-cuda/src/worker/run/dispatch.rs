@@ -29,7 +29,7 @@ macro_rules! enter {
     };
 }
 
-/// Waits until the call may put work on the GPU, if it does so and anybody cares.
+/// Waits until the call may put work on the GPU, if it does so and the session watches work.
 macro_rules! work {
     ($cx:ident $name:ident ($($p:ident),*)) => {
         if const { Opcode::$name.facts().is_gpu_work() }
@@ -126,7 +126,7 @@ macro_rules! emit_dispatch {
         /// Takes the arguments of `opcode`, executes it and puts its results.
         ///
         /// Errors: `CUDA_ERROR_INVALID_VALUE` for arguments that are too short, too long or out of range; else
-        /// the handler's.
+        /// the handler's error.
         pub fn dispatch(
             opcode: Opcode,
             cx: &mut CallContext<'_>,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Functions of the program that executable graphs got after they were made.
+//! Functions of the program that were set in executable graphs after their creation.
 //!
-//! The callbacks of a graph's own nodes are tied to the graph (`handlers::graph::node`), and the driver has executable
-//! graphs share them. What is put in later belongs to the executable graph alone, for which the driver has no such thing. The
-//! guest is told to forget it when it was replaced, or the graph is gone, and the last launch is over.
+//! The callbacks of a graph's own nodes are tied to the graph (`handlers::graph::node`), and the driver lets executable
+//! graphs share them. A function that is set later belongs to the executable graph alone, to which the driver can tie nothing.
+//! The guest is notified to forget it once it was replaced, or the graph was destroyed, and the last launch is over.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ pub struct Launch {
 struct Own {
     by_node: HashMap<u64, CallbackId>,
     last: Option<Launch>,
-    /// A captured launch has copied them: the copy may live for ever.
+    /// True if a captured launch has copied them: the copy may live for ever.
     copied: bool,
 }
 
@@ -34,11 +34,11 @@ struct Own {
 #[derive(Debug, Default)]
 pub struct ExecCallbacks {
     graphs: Mutex<HashMap<u64, Own>>,
-    /// There are any: spares all other launches the lock.
+    /// True if there are any. Launches do not take the lock otherwise.
     any: AtomicBool,
 }
 
-/// Functions that are to be forgotten, and after what.
+/// Functions that the guest has to forget, and the launch after which it may.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Retired {
     pub callbacks: Vec<CallbackId>,
@@ -52,7 +52,7 @@ impl Own {
 }
 
 impl ExecCallbacks {
-    /// A node has another function; answers the earlier one.
+    /// Notes another function of a node. Returns the earlier one.
     #[must_use]
     pub fn replaced(&self, exec: GraphExecId, node: GraphNodeId, callback: CallbackId) -> Retired {
         let mut graphs = self.graphs.lock();
@@ -62,7 +62,7 @@ impl ExecCallbacks {
         own.retire(earlier.into_iter().collect())
     }
 
-    /// All functions come from a graph now, or the executable graph is gone.
+    /// Forgets all functions: they come from a graph now, or the executable graph was destroyed.
     #[must_use]
     pub fn dropped(&self, exec: GraphExecId) -> Retired {
         if !self.any.load(Ordering::Acquire) {
@@ -73,7 +73,7 @@ impl ExecCallbacks {
         own.retire(all)
     }
 
-    /// A graph is being launched.
+    /// Notes that a graph is being launched.
     pub fn launched(&self, exec: GraphExecId, launch: Launch, captured: bool) {
         if let Some(own) = self.graphs.lock().get_mut(&exec.0) {
             own.copied |= captured;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One call: its payload is taken apart, executed, and its reply put together.
+//! One call: parses its payload, executes it, and builds its reply.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -74,7 +74,7 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
     (REPLY_OK, payload)
 }
 
-/// Executes the call in `frame`, of which nobody wants a reply.
+/// Executes the posted call in `frame`, which gets no reply.
 ///
 /// Errors: the call's; `CUDA_ERROR_INVALID_VALUE` for one that is malformed.
 pub fn execute_posted(
@@ -124,7 +124,7 @@ fn run(
     };
     let (bytes_in, bytes_out) = (cx.bulk_in.bytes(), cx.bulk_out.room());
     if opcode.facts().is_change_of_launches() {
-        // The call may end a context: what is in it must end before.
+        // The call may end a context: prepared launches in it must end before.
         cx.thread.prepared.clear(&cx.session.gpu);
     }
     let outcome = outcome.and_then(|()| dispatch(opcode, cx, args, results));
@@ -136,7 +136,7 @@ fn run(
     outcome
 }
 
-/// Takes a payload apart. `None`: its lengths do not fit together.
+/// Parses a payload. Returns `None` if its lengths do not fit together.
 fn open<'a>(
     session: &'static SessionState,
     thread: &'a mut ThreadState,

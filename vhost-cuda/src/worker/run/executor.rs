@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One executor thread for each guest thread: calls of one thread run in order, a long wait blocks nobody else.
+//! One executor thread for each guest thread: calls of one thread run in order, and a long wait blocks no other thread.
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
@@ -42,13 +42,13 @@ struct Executor {
 /// A message to an executor.
 #[derive(Debug)]
 pub enum Message {
-    /// Execute this, which has come at that time.
+    /// A frame to execute, and its time of arrival.
     Frame(Frame, Instant),
-    /// Look at your lane.
+    /// A request to look at the lane.
     Wake,
 }
 
-/// The way back to the daemon.
+/// The replies to the daemon.
 #[derive(Debug)]
 pub struct Replies {
     stream: Mutex<UnixStream>,
@@ -66,12 +66,12 @@ pub struct Channels<'a> {
 }
 
 impl Replies {
-    /// Replies go to `stream`.
+    /// Sends replies to `stream`.
     pub fn new(stream: UnixStream) -> Self {
         Self { stream: Mutex::new(stream) }
     }
 
-    /// Answers request `id`. If the daemon does not take it the process ends: nobody waits for anything.
+    /// Answers request `id`. If the daemon does not take the answer, the process ends: the daemon waits for nothing any more.
     pub fn send(&self, id: u64, (status, payload): &Reply) {
         let header = FromWorker { kind: FROM_REPLY, status: *status, id, ..FromWorker::default() };
         let stream = self.stream.lock();
@@ -82,12 +82,12 @@ impl Replies {
 }
 
 impl Executors {
-    /// No threads yet.
+    /// Starts without threads.
     pub fn new(session: &'static SessionState, replies: Arc<Replies>) -> Self {
         Self { session, replies, threads: HashMap::new(), control: None }
     }
 
-    /// Gives a request to the thread that it is for. It is answered in any case.
+    /// Gives a request to its thread. Every request is answered.
     pub fn submit(&mut self, frame: Frame) {
         let id = frame.header.id;
         if let Err(status) = self.route(frame) {
@@ -97,7 +97,7 @@ impl Executors {
 
     fn route(&mut self, frame: Frame) -> Result<(), u32> {
         if frame.header.kind == TO_UNPIN && control::withdraw(self.session, frame.header.tag) {
-            // A copy may wait for long: not before what others want.
+            // A copy may wait for long: it must not delay requests of others.
             let waits = self.start("unpin", |session, _, frame| control::execute(session, frame))?;
             return send(Some(&waits), Message::Frame(frame, Instant::now()));
         }
@@ -128,16 +128,16 @@ impl Executors {
         result
     }
 
-    /// Answers request `id` when the lane of guest thread `number` has come as far as `args` say.
+    /// Answers request `id` once the lane of guest thread `number` has reached the position in `args`.
     fn wait(&self, number: u32, id: u64, args: &[u8]) -> Result<(), u32> {
         let executor = self.threads.get(&number).ok_or(REPLY_INVALID)?;
         let (reply, rest) = u64::read_from_prefix(args).map_err(|_| REPLY_INVALID)?;
         let (consumed, _) = u64::read_from_prefix(rest).map_err(|_| REPLY_INVALID)?;
-        // Before the wake-up: the executor then sees that somebody waits.
+        // Before the wake-up: the executor then sees the waiting request.
         if !executor.waits.add(id, (reply, consumed), &self.replies) {
             return Err(REPLY_NO_RESOURCES);
         }
-        // An executor that has just ended wakes nobody; its lane was idle.
+        // An executor that has just ended need not wake; its lane was idle.
         let _ = executor.inbox.send(Message::Wake);
         Ok(())
     }
@@ -171,7 +171,7 @@ fn run(
     work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
 ) {
     if !session.emulated {
-        // For its naps; a worker of the emulator may not ask for it.
+        // For its naps; a worker with the emulator is not allowed to set it.
         timers::exact();
     }
     let mut thread = ThreadState::default();

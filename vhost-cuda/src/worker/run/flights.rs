@@ -8,24 +8,25 @@ use super::marks::{Mark, Stream};
 use crate::shares::policy::EVENTS;
 use crate::worker::gpu::Driver;
 
-/// Pieces of work of one stream that may be in flight while machines compete. Bounds the events of a process.
+/// The maximum number of pieces of work in flight per stream while machines compete. Bounds the events of a process.
 pub const MAX_FLIGHTS: usize = 512;
 
 /// A piece of work.
 #[derive(Debug)]
 pub struct Flight {
-    /// Recorded before it, where nothing was in flight.
+    /// The event before it, where nothing was in flight.
     pub start: Option<Arc<Mark>>,
-    /// Recorded after it.
+    /// The event after it.
     pub end: Arc<Mark>,
-    /// When it was started, in nanoseconds.
+    /// The time of its start, in nanoseconds.
     pub since: u64,
-    /// It stands for work that was started before machines competed: its time is unknown.
+    /// True if it stands for work that was started before machines competed: its time is unknown.
     pub is_fence: bool,
 }
 
 impl Flight {
-    /// GPU time, in nanoseconds. `took`: what events say; the work before it was found to be complete at `at`, this one at `now`.
+    /// Returns the GPU time, in nanoseconds. `took`: the time by events. The work before it was found to be complete at `at`,
+    /// this one at `now`.
     fn time(&self, took: Option<u64>, at: u64, now: u64) -> u64 {
         match took {
             // An event before it, and one after it: they show more than the work.
@@ -51,7 +52,7 @@ struct Queue {
     flights: VecDeque<Flight>,
     /// The last piece of work that has completed.
     last: Option<Arc<Mark>>,
-    /// When it was found to have.
+    /// The time at which this was found out.
     at: u64,
 }
 
@@ -70,7 +71,7 @@ impl Flights {
         self.count
     }
 
-    /// Returns whether a competition has begun of which nothing is known about the stream yet.
+    /// Returns whether a competition has begun in which the stream is new.
     pub fn is_new(&mut self, stream: Stream, epoch: u32) -> bool {
         if self.epoch != epoch {
             self.epoch = epoch;
@@ -84,8 +85,8 @@ impl Flights {
         self.streams.get(&stream).map_or(0, |queue| queue.flights.len())
     }
 
-    /// Returns whether nothing is in flight in a stream, seen or not: the time of the next piece of work then needs an event
-    /// before it. The program may have paused, and its pauses are not GPU time.
+    /// Returns whether nothing is in flight in a stream, known here or not. The time of the next piece of work then needs an
+    /// event before it. The program may have paused, and its pauses are not GPU time.
     pub fn is_idle(&self, gpu: &Driver, stream: Stream) -> bool {
         let last = self.streams.get(&stream).and_then(|queue| queue.flights.back());
         last.is_none_or(|last| last.end.is_done(gpu))
@@ -97,13 +98,13 @@ impl Flights {
         self.count += 1;
     }
 
-    /// Since when the oldest piece of work may run, in nanoseconds; 0 if there is none.
+    /// Returns the earliest time, in nanoseconds, from which the oldest piece of work may run; 0 without work.
     pub fn oldest(&self) -> u64 {
         let since = |queue: &Queue| queue.flights.front().map(|flight| flight.since.max(queue.at));
         self.streams.values().filter_map(since).min().unwrap_or(0)
     }
 
-    /// Takes out what has completed.
+    /// Takes out completed work.
     pub fn land(&mut self, gpu: &Driver, now: u64) -> Landed {
         let mut landed = Landed::default();
         for queue in self.streams.values_mut() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether the GPU is behind the launches of an executor, by events that the executor records between them.
+//! Detects that the GPU is behind the launches of an executor, by events that the executor records between them.
 //!
-//! Between two graphs of one kernel a GPU pauses for longer than between two plain launches (docs/performance.md). Nobody notices
-//! while launches come more slowly than the GPU executes them. Where the GPU is behind, the pauses add up: launches are plain.
+//! Between two graphs of one kernel a GPU pauses for longer than between two plain launches (docs/performance.md). They cost
+//! nothing while launches come more slowly than the GPU executes them. Where the GPU is behind, they add up: launches are plain.
 
 use smallvec::SmallVec;
 
@@ -10,7 +10,7 @@ use super::marks::Mark;
 
 /// Launches into a stream from one look at the GPU to the next one.
 const EVERY: u32 = 32;
-/// Streams that are watched. Of more, the one that began to be watched first is forgotten.
+/// The maximum number of watched streams. Another one replaces the one that has been watched longest.
 const MOST_STREAMS: usize = 8;
 
 /// A stream's name, and the address of a context's object: default streams have the same name in all contexts.
@@ -27,7 +27,7 @@ struct Watched {
     stream: Key,
     /// Launches since the last look.
     launches: u32,
-    /// Recorded at the last look.
+    /// The event of the last look.
     mark: Option<Mark>,
     behind: bool,
 }
@@ -38,8 +38,8 @@ impl Lag {
         self.streams.iter().any(|watched| watched.stream == stream && watched.behind)
     }
 
-    /// Counts a launch. `look` answers whether the GPU has not come to the mark of the last look, and marks where the stream is now;
-    /// `None`: there is no such mark.
+    /// Counts a launch. `look` returns true if the GPU has not reached the mark of the last look (`None`: there is no such
+    /// mark), and a new mark at the stream's position.
     pub fn launched(&mut self, stream: Key, look: impl FnOnce(Option<Mark>) -> (bool, Option<Mark>)) {
         let watched = self.watched(stream);
         watched.launches += 1;

@@ -25,13 +25,14 @@ use crate::worker::state::SessionState;
 /// to wake it up.
 const WATCH: Duration = Duration::from_micros(500);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
-/// After a long copy the guest, too, may take longer for its next call: the share of the copy's time to watch, at most
-/// so long.
+/// After a long copy the guest, too, may take longer for its next call: the share of the copy's time to watch, and the
+/// maximum.
 const COPY_SHARE: u32 = 4;
 const MOST_WATCH: Duration = Duration::from_millis(2);
-/// Then it naps, a share of what has passed at a time, before it sleeps until it is woken up: that goes through the
-/// request queue, the daemon and the worker's main thread, which all sleep then, too. The first call after a pause waits for
-/// at most one nap: 1/64 of the pause, within the two limits below. The lower limit leaves the processor to other threads.
+/// Then it naps, each time for a share of the time that has passed, before it sleeps until it is woken up. A wake-up goes
+/// through the request queue, the daemon and the worker's main thread, which all sleep then, too. The first call after a pause
+/// waits for at most one nap: 1/64 of the pause, within the two limits below. The lower limit leaves the processor to other
+/// threads.
 const NAPS: Duration = Duration::from_millis(100);
 const NAP_SHARE: u32 = 64;
 const SHORTEST_NAP: Duration = Duration::from_micros(8);
@@ -39,7 +40,7 @@ const SHORTEST_NAP_FEW_CORES: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_micros(200);
 /// Looks at the lane between two at the clock and at the messages.
 const LOOKS: u32 = 16;
-/// Requests that may wait for one lane. The guest library has one at a time.
+/// The maximum number of requests that wait for one lane. The guest library has one at a time.
 const MAX_WAITING: usize = 4;
 
 /// A lane of the session.
@@ -55,7 +56,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane that a thread has just got.
+    /// Takes the lane that was just assigned to a thread.
     pub fn new(new: NewLane) -> Self {
         let (watch, shortest_nap) = match cores::are_few() {
             true => (WATCH_FEW_CORES, SHORTEST_NAP_FEW_CORES),
@@ -65,7 +66,7 @@ impl Lane {
         Self { consumer, contents: Vec::new(), replied: 0, watch, shortest_nap, place }
     }
 
-    /// Executes records until there is a message for the executor. `None`: there will be no more.
+    /// Executes records until there is a message for the executor. Returns `None` if there will be no more.
     pub fn serve(
         &mut self,
         session: &'static SessionState,
@@ -78,7 +79,7 @@ impl Lane {
         let mut awake = None;
         loop {
             match self.consumer.next(&mut self.contents) {
-                // The guest's own doing, as often as it likes.
+                // The guest causes this, and may repeat it.
                 Err(corrupt) => crate::worker::end_process_of_guest(&corrupt.to_string()),
                 Ok(Some(record)) => {
                     awake.get_or_insert_with(Awake::begin);
@@ -110,7 +111,7 @@ impl Lane {
                 let copied = std::mem::take(&mut thread.copied) / COPY_SHARE;
                 (now, now + self.watch.max(copied.min(MOST_WATCH)))
             });
-            // For a moment all may watch.
+            // All threads may watch for a moment.
             if now < until.min(begun + WATCH_FEW_CORES) {
                 continue;
             }
@@ -134,7 +135,7 @@ impl Lane {
         }
     }
 
-    /// Looks from time to time, until there is a record or a message, or for long enough.
+    /// Looks from time to time, until there is a record or a message, or the time for naps is over.
     fn nap(&self, inbox: &Receiver<Message>) -> Result<Message, RecvTimeoutError> {
         let begun = Instant::now();
         loop {
@@ -179,7 +180,7 @@ fn failure(error: CudaError) -> Vec<u8> {
     ResultHeader { result: error.0, ..ResultHeader::default() }.as_bytes().to_vec()
 }
 
-/// Returns whether a call may answer with the error of an earlier one: all of CUDA's may.
+/// Returns whether a call may return the error of an earlier one, as all of CUDA's calls may.
 fn tells_errors(payload: &[u8]) -> bool {
     let opcode =
         CallHeader::read_from_prefix(payload).ok().and_then(|(header, _)| Opcode::from_u32(header.opcode));
@@ -203,7 +204,7 @@ struct Waiting {
 }
 
 impl Waits {
-    /// Answers `request` once the lane has come that far. `false`: too many wait already.
+    /// Answers `request` once the lane has reached this position. Returns false if too many wait already.
     pub fn add(&self, request: u64, (reply, consumed): (u64, u64), replies: &Replies) -> bool {
         let mut waiting = self.waiting.lock();
         if waiting.len() >= MAX_WAITING {
@@ -217,7 +218,7 @@ impl Waits {
         true
     }
 
-    /// Notes how far the lane has come: the record answered last, and the bytes consumed.
+    /// Notes the lane's progress: the record answered last, and the bytes consumed.
     pub fn progress(&self, (replied, consumed): (u64, u64), replies: &Replies) {
         self.replied.store(replied, Ordering::Relaxed);
         self.consumed.store(consumed, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Events that the worker itself records before and after work: in the very stream of the work, so that streams wait for
-//! nothing else because of them.
+//! Events that the worker itself records before and after work. They are in the stream of the work, so that streams do not
+//! wait for each other because of them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,9 +13,9 @@ use virtio_cuda_protocol::cuda::StreamId;
 use crate::worker::gpu::{CUcontext, CUevent, CUstream, CuResult, CudaError, Driver, while_current};
 use crate::worker::objects::Object;
 
-/// Events that a context keeps for the next pieces of work.
+/// The maximum number of events that a context keeps for the next pieces of work.
 const MAX_SPARE: usize = 1024;
-/// Contexts that are remembered at a time.
+/// The maximum number of remembered contexts.
 const MAX_CONTEXTS: usize = 64;
 /// The per-thread default stream.
 const STREAM_PER_THREAD: usize = 2;
@@ -34,7 +34,7 @@ pub enum Place {
 /// A stream: the driver's handle, and for the per-thread default stream the thread.
 pub type Stream = (usize, u64);
 
-/// The stream as others know it.
+/// Returns the key of a stream.
 pub fn key(stream: CUstream) -> Stream {
     thread_local!(static THREAD: u64 = {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -44,7 +44,7 @@ pub fn key(stream: CUstream) -> Stream {
     (raw, if raw == STREAM_PER_THREAD { THREAD.with(|thread| *thread) } else { 0 })
 }
 
-/// The calling thread looks at events: that must not break a capture of another thread.
+/// Lets the calling thread look at events without breaking a capture of another thread.
 pub fn may_look_while_others_capture(gpu: &Driver) {
     if let Err(error) = gpu.exchange_capture_mode(CAPTURE_MODE_RELAXED) {
         debug!("no relaxed capture mode: {error}");
@@ -61,7 +61,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Events will have these flags of `cuEventCreate`.
+    /// Creates events with these flags of `cuEventCreate`.
     pub fn new(flags: u32) -> Self {
         Self { flags, contexts: Mutex::default() }
     }
@@ -87,7 +87,7 @@ impl Marks {
 /// The events of one context. They end with it.
 #[derive(Debug)]
 pub struct Events {
-    /// Does not keep the context.
+    /// The context, which this does not keep.
     context: Weak<Object>,
     flags: u32,
     spare: Mutex<Vec<usize>>,
@@ -106,7 +106,7 @@ impl Events {
         self.context.strong_count() == 0
     }
 
-    /// Records an event; the context has to be current. `None`: the driver does not, as in a stream of another context.
+    /// Records an event; the context has to be current. Returns `None` if the driver refuses, as in a stream of another context.
     pub fn record(self: &Arc<Self>, gpu: &Driver, stream: CUstream) -> Option<Mark> {
         let mark = self.mark(gpu).ok()?;
         gpu.cuEventRecordWithFlags(mark.raw(), stream, 0).ok()?;
@@ -124,7 +124,7 @@ impl Events {
 }
 
 impl Mark {
-    /// The driver's event. Good while the context lives.
+    /// Returns the driver's event, which is valid while the context lives.
     fn raw(&self) -> CUevent {
         self.raw as CUevent
     }
@@ -145,8 +145,8 @@ impl Mark {
         self.completion(gpu, None).is_some()
     }
 
-    /// Returns, once all work before it has completed (`None`: it has not), its GPU time since `begin` in nanoseconds, if
-    /// events say so. After an error, and after the context's end, nothing runs any more.
+    /// Returns `None` until all work before it has completed; then its GPU time since `begin` in nanoseconds, if events show
+    /// it. After an error, and after the context's end, nothing runs any more.
     pub fn completion(&self, gpu: &Driver, begin: Option<&Self>) -> Option<Option<u64>> {
         let Some(context) = self.events.context.upgrade() else { return Some(None) };
         let raw: *mut u8 = context.raw();

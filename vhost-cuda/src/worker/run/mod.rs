@@ -24,5 +24,5 @@ pub(super) mod time_limit;
 pub(super) mod turns;
 pub(super) mod work;
 
-/// Most guest threads that use CUDA at once.
+/// The maximum number of guest threads that use CUDA.
 pub const MAX_THREADS: usize = 1024;

@@ -6,7 +6,7 @@ use virtio_cuda_ring::{Consumer, LANE_BYTES, LaneMemory};
 use super::order::Place;
 use crate::worker::memory::window::Area;
 
-/// A lane that nothing was taken from yet.
+/// A lane from which nothing was taken yet.
 #[derive(Debug)]
 pub struct NewLane {
     /// The executor's end.
@@ -18,7 +18,7 @@ pub struct NewLane {
 }
 
 impl NewLane {
-    /// The lane in a shared area. The area stays mapped until the session ends. `None`: it is too small.
+    /// Sets up the lane in a shared area. The area stays mapped until the session ends. Returns `None` if it is too small.
     pub fn set_up(area: &Area, place: Place) -> Option<Self> {
         if !area.shared || area.bytes < LANE_BYTES as u64 {
             return None;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The order of records across the lanes of a process.
 //!
-//! A guest thread that has posted a record (which nobody waits for) may tell another thread so, whose next record
+//! A guest thread that has posted a record (for which no thread waits) may notify another thread, whose next record
 //! must then come after it if both use the same thing. The guest knows the things (`guest-lib/client/src/touched.rs`)
-//! and puts a record before that one, `session_order`, which waits here until the other lane has come so far. Records
-//! of lanes that share nothing never wait for each other.
+//! and puts a record before that one, `session_order`, which waits here until the other lane has reached that position.
+//! Records of lanes that share nothing never wait for each other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const WATCH: Duration = Duration::from_micros(50);
 /// Looks between two at the clock.
 const LOOKS: u32 = 32;
 
-/// A position to which a lane cannot come with the records that may be in it.
+/// A position that a lane cannot reach with the records that fit into it.
 #[derive(Debug, thiserror::Error)]
 #[error("lane {lane} will not come to position {position}")]
 pub struct NeverComes {
@@ -31,9 +31,9 @@ pub struct NeverComes {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slot {
-    /// A thread has it.
+    /// True if a thread has it.
     used: AtomicBool,
-    /// It was set up at some time.
+    /// True once it was set up.
     known: AtomicBool,
     progress: Progress,
 }
@@ -55,8 +55,8 @@ impl Order {
         self.slots.get(usize::try_from(lane).ok()?)
     }
 
-    /// Takes lane number `lane` for a thread, whose first record begins at `begins`. `None`: there is no such lane,
-    /// another thread has it, or it has come further already.
+    /// Takes lane number `lane` for a thread, whose first record begins at `begins`. Returns `None` if there is no such lane,
+    /// another thread has it, or its position is beyond `begins` already.
     pub fn take(&'static self, lane: u32, begins: u64) -> Option<Place> {
         let slot = self.slot(lane)?;
         // Half of all numbers is left for the records to come.
@@ -73,10 +73,10 @@ impl Order {
         Some(place)
     }
 
-    /// Waits until lane number `lane` has come to `position`.
+    /// Waits until lane number `lane` has reached `position`.
     ///
-    /// A guest that never sends the record waits until its session ends, and only itself: no time can be set for
-    /// that, since a process or a virtual machine may be stopped while its executor has much to do.
+    /// A guest that never sends the record waits until its session ends, and blocks only itself. There is no time limit,
+    /// since a process or a virtual machine may be stopped while its executor has much to do.
     pub fn wait_for(&self, lane: u32, position: u64) -> Result<(), NeverComes> {
         if position == 0 {
             return Ok(());
@@ -112,8 +112,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// The lane has consumed so many bytes since it was set up. A sequentially consistent fence and [`Self::wake`] must
-    /// follow.
+    /// Notes that the lane has consumed `consumed` bytes since it was set up. A sequentially consistent fence and [`Self::wake`]
+    /// must follow.
     pub fn set(&self, consumed: u64) {
         self.slot.progress.set(self.begins.saturating_add(consumed));
     }

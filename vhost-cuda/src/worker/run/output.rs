@@ -14,7 +14,7 @@ use virtio_cuda_protocol::cuda::{Opcode, RESULT_STDERR, RESULT_STDOUT};
 
 use super::outstanding::{OutstandingCalls, Runs, SoFar};
 
-/// Bytes of one stream that are kept for a guest that does not fetch them; older ones are dropped.
+/// The maximum number of bytes per stream that are kept for a guest that does not fetch them; older ones are dropped.
 const MAX_UNREAD: u64 = 64 << 20;
 /// Pages are given back in this unit.
 const PAGE: u64 = 4096;
@@ -31,7 +31,7 @@ pub struct Output {
 struct Captured {
     file: File,
     /// Bytes from the start of the file that were fetched (or dropped). The file only grows: truncating it
-    /// could lose what is being written just then. Its pages go back one by one.
+    /// could lose bytes that are being written just then. Its pages are freed one by one.
     fetched: Mutex<u64>,
 }
 
@@ -41,13 +41,13 @@ impl Output {
         Ok(Self { streams: [Captured::over(1)?, Captured::over(2)?], causes: OutstandingCalls::default() })
     }
 
-    /// To be called before a call. Returns the calls whose text is complete after it: all so far if the call waits for
-    /// everything, else none.
+    /// Must be called before a call. Returns the calls whose text is complete after it: all so far if the call waits for
+    /// everything, else no calls.
     pub fn so_far(&self, opcode: Option<Opcode>) -> SoFar {
         if opcode == Some(Opcode::cuCtxSynchronize) { self.causes.so_far() } else { SoFar::default() }
     }
 
-    /// To be called after a call that may print: it brought work or code, or has failed ([`OutstandingCalls::count`]).
+    /// Must be called after a call that may print: it brought work or code, or has failed ([`OutstandingCalls::count`]).
     pub fn count(&self, runs: Runs) {
         self.causes.count(runs);
     }
@@ -60,7 +60,7 @@ impl Output {
             return 0;
         }
         let flags = self.look();
-        // Calls whose text is complete print nothing more, and no text of theirs is left.
+        // Calls whose text is complete print nothing more, and none of their text is left.
         if flags == 0 {
             self.causes.end(complete);
         }
@@ -74,7 +74,7 @@ impl Output {
         flag(0, RESULT_STDOUT) | flag(1, RESULT_STDERR)
     }
 
-    /// Takes up to `room` bytes that were printed to `fd` (1 or 2), and says how many are left.
+    /// Takes up to `room` bytes that were printed to `fd` (1 or 2). Returns them, and the number of bytes that are left.
     pub fn take(&self, fd: u32, room: usize) -> io::Result<(Vec<u8>, u64)> {
         let index = match fd {
             1 => 0,
@@ -87,7 +87,7 @@ impl Output {
 
 #[cfg(any(test, fuzzing))]
 impl Output {
-    /// Streams that nothing is printed to.
+    /// Returns streams to which nothing is printed.
     pub fn fixture() -> Self {
         let captured = || {
             let file = crate::cache::memory_file(c"device-output").expect("a file in memory");
@@ -96,7 +96,7 @@ impl Output {
         Self { streams: [captured(), captured()], causes: OutstandingCalls::default() }
     }
 
-    /// The same streams once more.
+    /// Returns the same streams once more.
     pub fn again(&self) -> Self {
         let captured = |one: &Captured| Captured {
             file: one.file.try_clone().expect("a descriptor"),
@@ -145,7 +145,7 @@ impl Captured {
         Ok((bytes, size - *fetched))
     }
 
-    /// Frees the whole pages between two positions that nobody reads again.
+    /// Frees the whole pages between two positions, which are not read again.
     fn give_back(&self, from: u64, to: u64) {
         let (from, to) = (from / PAGE * PAGE, to / PAGE * PAGE);
         if from == to {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Knows whether there are calls whose effects nobody has waited for.
+//! Tracks calls for whose effects no thread has waited yet.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,10 +12,10 @@ pub enum Runs {
     Other,
 }
 
-/// Whether calls of one sort have not ended. Time is divided into periods, of which a thread that waits for all calls begins a
-/// new one; what is known is the last period with a call, and the last one that was waited for. So a call changes nothing unless
-/// it is the first of its period: all executors come here with each launch, and a number that each of them counted up would go
-/// from processor to processor.
+/// Tracks whether all calls of one sort have ended. Time is divided into periods: a thread that waits for all calls begins a new
+/// one. This records the last period with a call, and the last period that was waited for. So a call writes nothing unless it is
+/// the first of its period: all executors come here with each launch, and the cache line of a counter would move from processor
+/// to processor.
 #[derive(Debug)]
 struct Calls {
     period: AtomicU64,
@@ -30,7 +30,7 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// A call was made. If a period ends after this looks at it, whoever waits then waits for the call, too.
+    /// Counts a call that was made. If a period ends after this looks at it, the thread that waits then waits for the call, too.
     fn count(&self) {
         let period = self.period.load(Ordering::SeqCst);
         if self.begun.load(Ordering::SeqCst) < period {
@@ -38,7 +38,7 @@ impl Calls {
         }
     }
 
-    /// Ends a period that has a call. Answers the last period that has ended.
+    /// Ends a period that has a call. Returns the last period that has ended.
     fn so_far(&self) -> u64 {
         let period = self.period.load(Ordering::SeqCst);
         if self.begun.load(Ordering::SeqCst) < period {
@@ -65,7 +65,7 @@ pub struct OutstandingCalls {
     others: Calls,
 }
 
-/// The calls that had been counted at some moment. By default, no calls.
+/// The calls that had been counted at one time. By default, no calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoFar {
     code: u64,
@@ -73,12 +73,12 @@ pub struct SoFar {
 }
 
 impl OutstandingCalls {
-    /// Calls so far. Taken before a call that waits, and passed to [`Self::end`] after it.
+    /// Returns the calls so far. To be taken before a call that waits, and passed to [`Self::end`] after it.
     pub fn so_far(&self) -> SoFar {
         SoFar { code: self.code.so_far(), others: self.others.so_far() }
     }
 
-    /// Notes a call. To be called after it: a call of another thread that waits meanwhile would otherwise end it.
+    /// Notes a call. Must be called after it: a call of another thread that waits meanwhile would otherwise end it.
     pub fn count(&self, runs: Runs) {
         match runs {
             Runs::LoadedCode => self.code.count(),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Launches that come again and again are prepared: the kernel becomes an executable graph of one node, whose parameters
+//! Frequent launches are prepared: the kernel becomes an executable graph of one node, whose parameters
 //! change from launch to launch. NVIDIA's driver takes 1.2 us for that, and 2.8 us for `cuLaunchKernel`
 //! (docs/performance.md).
 //!
-//! A prepared launch does what the plain one does. Where it might not, launches stay plain: while a stream captures or a
+//! A prepared launch has the effect of the plain one. Where it might not, launches stay plain: while a stream captures or a
 //! profiler measures, with attributes, and once the program has changed streams, made green contexts, bound texture
 //! references, or loaded code that launches kernels: a graph does not wait for those. Where several threads launch at once,
 //! the plain ones are quicker: the driver launches graphs one by one. And where the GPU is behind, launches are plain: it
@@ -32,36 +32,36 @@ use crate::worker::objects::{Kind, Object};
 pub const VARIABLE: &str = "VHOST_CUDA_PREPARE";
 /// Making a graph takes 30 us, and a launch of it 1.3 us less than a plain one.
 const DEFAULT_AFTER: u32 = 32;
-/// Executors that are awake, at most, where a thread launches one kernel after the other. More of them wait for the driver's
-/// lock, which it holds for longer than for plain launches.
+/// The maximum number of awake executors where a thread launches one kernel after the other. With more of them, launches wait
+/// for the driver's lock, which a graph's launch holds for longer than a plain one.
 pub const MOST_AWAKE: usize = 2;
-/// The same where a thread waits between its launches, and so leaves the lock to others.
+/// The maximum where a thread waits between its launches, and so leaves the lock to others.
 const MOST_AWAKE_THAT_WAIT: usize = 4;
-/// Graphs of a worker, at most: each takes a tenth of a megabyte of the GPU.
+/// The maximum number of graphs per worker: each takes a tenth of a megabyte of the GPU.
 const MOST_READY: usize = 128;
-/// Functions and streams whose launches an executor counts.
+/// The maximum number of pairs of function and stream whose launches an executor counts.
 const MOST_KNOWN: usize = 1024;
 /// Launches of an executor after which it looks for graphs that it has not used since the last look, where there is no
 /// room for another one.
 const SWEEP: u32 = 16 * 1024;
 
-/// Graphs of this worker.
+/// The number of graphs of this worker.
 static READY: AtomicUsize = AtomicUsize::new(0);
 
-/// What a session knows of prepared launches.
+/// The state of a session for prepared launches.
 #[derive(Debug)]
 pub struct Preparing {
     after: u32,
-    /// Counts calls that change what launches do.
+    /// Counts calls that change the effect of launches.
     changes: AtomicU64,
-    /// The program has set something that a node of a graph does not have.
+    /// True if the program has set something that a node of a graph does not have.
     special: AtomicBool,
     /// The events of [`Lag`].
     marks: Marks,
 }
 
 impl Preparing {
-    /// As the environment says, or where there is a GPU.
+    /// Reads the environment; by default launches are prepared where there is a GPU.
     pub fn new(emulated: bool) -> Self {
         let wanted = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
         let after = wanted.unwrap_or(if emulated { 0 } else { DEFAULT_AFTER });
@@ -74,8 +74,8 @@ impl Preparing {
         self.after > 0
     }
 
-    /// Returns whether a launch of that shape may be prepared, as far as this module knows. `behind_work`: the thread has not
-    /// waited since its last one.
+    /// Returns whether a launch of this shape may be prepared, as far as this module knows. `behind_work`: the thread has not
+    /// waited since its last launch.
     pub fn may_prepare(&self, shape: &LaunchShape, behind_work: bool) -> bool {
         let most = if behind_work { MOST_AWAKE } else { MOST_AWAKE_THAT_WAIT };
         self.is_wanted()
@@ -84,7 +84,7 @@ impl Preparing {
             && cores::awake() <= most
     }
 
-    /// To be called after a call with these facts.
+    /// Must be called after a call with these facts.
     pub fn after(&self, facts: Facts) {
         if facts.makes_launches_special() {
             self.special.store(true, Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl Preparing {
         }
     }
 
-    /// What launches do has changed: graphs that were made before are not used any more.
+    /// Notes that the effect of launches has changed: graphs that were made before are not used any more.
     pub fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }
@@ -133,7 +133,7 @@ struct Entry {
     _code: Weak<Object>,
     context: Weak<Object>,
     state: State,
-    /// Since the last sweep.
+    /// True if it was used since the last sweep.
     used: bool,
 }
 
@@ -141,7 +141,7 @@ struct Entry {
 enum State {
     Counted(u32),
     Ready(OneKernel),
-    /// The driver does not do it.
+    /// The driver refuses to prepare it.
     Plain,
 }
 
@@ -162,7 +162,7 @@ impl Prepared {
             gpu.launch(request.function, stream, request.launch)?;
         }
         self.lag.launched(key, |mark| {
-            // Beside another thread's capture the driver would take the question, or a new event, for unsafe.
+            // During another thread's capture the driver would consider the query, or a new event, unsafe.
             with_capture_relaxed(gpu, || {
                 let behind = mark.is_some_and(|mark| !mark.is_done(gpu));
                 (
@@ -174,7 +174,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// `false`: nothing was launched.
+    /// Returns false if nothing was launched.
     fn launch_graph(
         &mut self,
         gpu: &Driver,
@@ -229,7 +229,7 @@ impl Prepared {
         launched.is_ok()
     }
 
-    /// Ends what was not used since the last sweep, if that was long ago.
+    /// Ends graphs that were not used since the last sweep, if that was long ago.
     fn sweep(&mut self, gpu: &Driver) {
         if self.launches < SWEEP {
             return;
@@ -259,7 +259,7 @@ fn code_of(object: &Object) -> Code {
     }
 }
 
-/// Makes a graph where the stream gives its launches nothing of its own: a node has its own priority, and the current context.
+/// Makes a graph, unless the stream has an influence on its launches: a node has its own priority, and the current context.
 fn make(gpu: &Driver, context: &Weak<Object>, request: &Request<'_>) -> CuResult<OneKernel> {
     let stream = request.stream.1;
     let is_plain = gpu.cuStreamGetPriority(stream)? == (0,)
@@ -270,8 +270,8 @@ fn make(gpu: &Driver, context: &Weak<Object>, request: &Request<'_>) -> CuResult
     gpu.one_kernel(code_of(request.code), &request.launch)
 }
 
-/// Ends an entry's graph. If its context is gone, the driver has freed a part of it, and must not be asked: the rest stays, and
-/// counts as a graph for ever.
+/// Ends an entry's graph. If its context has ended, the driver has freed a part of it, and must not be called: the rest stays,
+/// and counts as a graph for ever.
 fn end(gpu: &Driver, entry: &mut Entry) {
     let State::Ready(kernel) = std::mem::replace(&mut entry.state, State::Plain) else { return };
     let Some(context) = entry.context.upgrade() else { return };

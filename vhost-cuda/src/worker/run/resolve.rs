@@ -17,19 +17,19 @@ use crate::worker::gpu::{
 };
 use crate::worker::objects::{Kind, Objects, Table};
 
-/// Largest of CUDA's own stream values: 0 is the current default stream, 1 the legacy one, 2 the thread's.
+/// The maximum of CUDA's own stream values: 0 is the current default stream, 1 the legacy one, 2 the thread's.
 const LAST_DEFAULT_STREAM: u64 = 2;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 pub const TYPE_PINNED: u32 = 1;
 
-/// Turns a value of the wire into what the driver takes, which may borrow the call's bulk input (`'c`).
+/// Turns a value of the wire into the driver's argument, which may borrow the call's bulk input (`'c`).
 pub trait Resolve<'c, Host>: Sized {
-    /// Looks the value up in the session. The call keeps what it stands for until it is done.
+    /// Looks the value up in the session. The call keeps the object until it is done.
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`, for contexts `CUDA_ERROR_INVALID_CONTEXT`, for devices
-    /// `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_INVALID_VALUE` for what is out of range.
+    /// `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_INVALID_VALUE` for values out of range.
     fn resolve(self, cx: &CallContext<'c>) -> CuResult<Host>;
 }
 
@@ -37,7 +37,7 @@ pub trait Resolve<'c, Host>: Sized {
 pub trait Answer<W>: Sized {
     /// Looks handles up in the session.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` for an object that has no name, or none any more.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for an object without a name.
     fn answer(self, cx: &CallContext<'_>) -> CuResult<W>;
 }
 
@@ -188,7 +188,7 @@ impl Resolve<'_, CUgraphExec> for GraphExecId {
 }
 
 impl Resolve<'_, RawLocation> for Location {
-    /// In the driver's numbers. `CUDA_ERROR_NOT_SUPPORTED` for locations other than devices.
+    /// Returns the driver's numbers. `CUDA_ERROR_NOT_SUPPORTED` for locations other than devices.
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<RawLocation> {
         if self.kind != LOCATION_DEVICE {
             return Err(CudaError::NOT_SUPPORTED);
@@ -328,7 +328,7 @@ impl Answer<[u8; 52]> for [u32; 13] {
 }
 
 impl Answer<u64> for TextureObject {
-    /// Enters it into the session, of whose textures there may be too many.
+    /// Enters it into the session, which may have too many textures.
     fn answer(self, cx: &CallContext<'_>) -> CuResult<u64> {
         let entered = cx.session.objects.textures.insert(self.0, cx.home());
         entered.inspect_err(|_| {
@@ -349,7 +349,7 @@ impl Answer<u64> for SurfaceObject {
     }
 }
 
-/// The name of the object that the driver calls `raw`; it may be destroyed.
+/// Returns the name of the object with the driver's handle `raw`; it may be destroyed.
 fn name_of<T>(table: &Table, raw: *mut T) -> CuResult<u64> {
     table.find(|object| object.is(raw)).ok_or(CudaError::INVALID_VALUE)
 }
@@ -370,7 +370,7 @@ impl Answer<MipmappedArrayId> for CUmipmappedArray {
 mod tests {
     use super::*;
 
-    /// Every combination of numbers at which something changes, against arithmetic that cannot overflow.
+    /// Compares every combination of boundary values with arithmetic that cannot overflow.
     #[test]
     fn ranges_are_exact_or_refused() {
         let edges =

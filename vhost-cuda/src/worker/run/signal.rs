@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A word of this process that the GPU writes once a stream has come so far. To watch it is quicker than to let the
-//! driver wait, by half a microsecond to one.
+//! A word of this process that the GPU writes once a stream has reached a position. Watching it is half a microsecond to one
+//! microsecond quicker than the driver's own wait.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use crate::worker::gpu::{
     CUdeviceptr, CUstream, CuResult, CudaError, Driver, HOST_PORTABLE_MAPPED, with_capture_relaxed,
 };
 
-/// 0 or 1: never, or with the emulator, too.
+/// The variable: 0 for never, 1 for with the emulator, too.
 pub const VARIABLE: &str = "VHOST_CUDA_SIGNAL";
-/// Longest copy that is waited for in this way: of longer ones it saves nothing that counts.
+/// The maximum bytes of a copy that is waited for in this way. For longer copies the gain does not matter.
 pub const MOST_BYTES: u64 = 4 << 20;
 /// The time to watch before the driver waits, where there are cores to spare and where not.
 const WATCH: Duration = Duration::from_micros(150);
@@ -25,20 +25,20 @@ const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 /// Looks at the word between two at the clock.
 const LOOKS: u32 = 64;
 const PAGE: usize = 4096;
-/// Pages that could not be given back, at most: then there are no new ones.
+/// The maximum number of pages that could not be given back. Then no new ones are made.
 const MOST_LEFT: usize = 64;
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`.
 const NOT_REGISTERED: CudaError = CudaError(713);
 
-/// Returns whether to wait in this way: as the environment says, or where there is a GPU. The emulator copies at once when the
+/// Returns whether to wait in this way: by the environment, else true where there is a GPU. The emulator copies at once when the
 /// caller waits, and a word that it writes comes from another thread.
 pub fn is_wanted(emulated: bool) -> bool {
     std::env::var(VARIABLE).map_or(!emulated, |value| value != "0")
 }
 
-/// Returns what a call of the driver runs if only the driver's own waiting ends it: the driver prints the text that device code has
-/// left, and finds that a capture forbids waiting.
+/// Returns the code that a call of the driver runs, if only the driver's own waiting ends it: the driver prints the text of
+/// device code, and finds that a capture forbids waiting.
 pub fn runs(opcode: Opcode) -> Option<Runs> {
     match opcode {
         Opcode::cuStreamBeginCapture_v2 | Opcode::cuStreamBeginCaptureToGraph => Some(Runs::Other),
@@ -51,7 +51,7 @@ pub fn runs(opcode: Opcode) -> Option<Runs> {
 pub struct Signal {
     page: Option<Page>,
     value: u32,
-    /// It cannot be had here.
+    /// True if it is not possible here.
     refused: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct Signal {
 #[derive(Debug)]
 struct Page {
     base: usize,
-    /// Its address on the GPU, and the epoch of contexts in which that holds.
+    /// Its address on the GPU, and the epoch of contexts in which the address is valid.
     registered: Option<(CUdeviceptr, u64)>,
 }
 
@@ -83,7 +83,7 @@ impl Page {
         unsafe { &*(self.base as *const AtomicU32) }
     }
 
-    /// The word, for the GPU. With another epoch than before the context is perhaps gone in which it was registered.
+    /// Returns the word's address for the GPU. In another epoch, the context in which it was registered may have ended.
     fn device(&mut self, gpu: &Driver, epoch: u64) -> CuResult<CUdeviceptr> {
         if let Some((device, then)) = self.registered
             && then == epoch
@@ -93,11 +93,11 @@ impl Page {
         self.unregister(gpu)?;
         let base = self.base as *mut _;
         // A capture in global mode that another thread has begun meanwhile goes on.
-        // SAFETY: the mapping is this value's, and stays until it is registered no more.
+        // SAFETY: the mapping is this value's, and stays until its registration has ended.
         with_capture_relaxed(gpu, || unsafe { gpu.cuMemHostRegister_v2(base, PAGE, HOST_PORTABLE_MAPPED) })?;
         // SAFETY: registered just now.
         let (device,) = unsafe { gpu.cuMemHostGetDevicePointer_v2(base, 0) }.inspect_err(|_| {
-            // SAFETY: nobody uses it yet.
+            // SAFETY: nothing uses it yet.
             let _ = unsafe { gpu.cuMemHostUnregister(base) };
         })?;
         debug!("a thread waits by a word at {device:#x}");
@@ -130,7 +130,7 @@ impl Drop for Page {
 }
 
 impl Signal {
-    /// Waits until all is done that was queued in `stream` of the current context. `epoch` is that of the contexts.
+    /// Waits until all work in `stream` of the current context is done. `epoch` is that of the contexts.
     ///
     /// Errors: the driver's, also those of the work.
     pub fn wait(&mut self, gpu: &Driver, epoch: u64, stream: CUstream) -> CuResult<()> {
@@ -167,7 +167,7 @@ impl Signal {
         let begun = Instant::now();
         loop {
             for _ in 0..LOOKS {
-                // Acquire: what the stream has written before is there.
+                // Acquire: earlier writes of the stream are visible.
                 if page.word().load(Ordering::Acquire) == self.value {
                     return true;
                 }
@@ -187,19 +187,19 @@ impl Signal {
     }
 }
 
-/// Signals of threads that have ended, for others. A registration is not ended with its thread: no context is current there any
-/// more, the driver would wait for all work, and there are no more of them than there were threads at once.
+/// Signals of threads that have ended, for others. A registration does not end with its thread: no context is current there any
+/// more, and the driver would wait for all work. Their number is at most the maximum number of simultaneous threads.
 #[derive(Debug, Default)]
 pub struct Spares(Mutex<Vec<Signal>>);
 
 impl Spares {
-    /// A signal for a thread that begins.
+    /// Returns a signal for a thread that begins.
     pub fn take(&self) -> Signal {
         self.0.lock().pop().unwrap_or_default()
     }
 
-    /// Keeps the signal of a thread that ends. It goes on with its numbers: what the GPU still writes for the old thread is none that
-    /// the new one waits for.
+    /// Keeps the signal of a thread that ends. Its numbers continue: the new thread does not wait for a number that the GPU still
+    /// writes for the old one.
     pub fn keep(&self, signal: Signal) {
         if signal.page.is_some() && !signal.refused {
             self.0.lock().push(signal);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `--time-limit`: a session ends when a kernel, a graph or a library call runs for too long.
 //!
-//! An event before and one after each piece of work show when it may begin and when it has ended. What waits for other
-//! streams or for the work before it does not count as running. A kernel cannot be taken from the GPU, only its process can:
-//! so the worker ends. Before that it says in the lanes what all later calls return.
+//! An event before and one after each piece of work show when it may begin and when it has ended. Work that waits for other
+//! streams or for the work before it does not count as running. A kernel can be ended only with its process: so the worker
+//! ends. Before that it writes the result of all later calls to the lanes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use super::resolve::Resolve;
 use crate::worker::ending::end_process_of_guest;
 use crate::worker::gpu::{CUstream, CudaError, Driver, EVENT_DISABLE_TIMING};
 
-/// Pieces of work of a stream that may be in flight. About as many as the GPU's own queue takes.
+/// The maximum number of pieces of work in flight per stream: about as many as the GPU's own queue takes.
 const MAX_AHEAD: usize = 1024;
-/// From so many on, a call that adds one first looks at the oldest.
+/// From this number on, a call that adds one first looks at the oldest.
 const LAND_FROM: usize = 32;
 /// Pause between two looks, for a call that waits until fewer are in flight.
 const PAUSE: Duration = Duration::from_micros(100);
-/// Looks at what runs, in the time of the limit.
+/// The number of looks at the running work, in the time of the limit.
 const LOOKS: u32 = 20;
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 const LONGEST_LOOK: Duration = Duration::from_millis(100);
 
-/// The limit, and all work that it is to be applied to.
+/// The limit, and all work to which it applies.
 #[derive(Debug)]
 pub struct TimeLimit {
     limit: Duration,
     marks: Marks,
     lanes: Mutex<HashMap<u32, LaneMemory>>,
     streams: Mutex<HashMap<Stream, Queue>>,
-    /// There is work to watch.
+    /// Notified when there is work to watch.
     changed: Condvar,
     watched: AtomicBool,
 }
@@ -51,11 +51,11 @@ type Queue = VecDeque<Piece>;
 struct Piece {
     start: Option<Mark>,
     end: Mark,
-    /// Since when it is known to run, or to wait for the GPU only.
+    /// The time since which it runs, or waits for the GPU only.
     since: Option<Instant>,
 }
 
-/// A piece of work that is about to start. To be told when it has.
+/// A piece of work that is about to start. The caller must then call [`Timed::started`].
 #[derive(Debug)]
 pub struct Timed {
     limit: &'static TimeLimit,
@@ -65,7 +65,7 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// The work has been started, or failed.
+    /// Notes that the work has started, or failed.
     pub fn started(self, cx: &CallContext<'_>) {
         let Some((stream, start)) = self.place.or_else(|| cx.thread.library_start.take()) else { return };
         if cx.note_capture(stream) {
@@ -78,7 +78,7 @@ impl Timed {
 }
 
 impl TimeLimit {
-    /// Nothing runs yet.
+    /// Starts without work.
     pub fn new(limit: Duration) -> Self {
         Self {
             limit,
@@ -90,12 +90,12 @@ impl TimeLimit {
         }
     }
 
-    /// The session has got lane number `lane`.
+    /// Adds lane number `lane` of the session.
     pub fn add_lane(&self, lane: u32, memory: LaneMemory) {
         self.lanes.lock().insert(lane, memory);
     }
 
-    /// A call is about to start work.
+    /// Notes that a call is about to start work.
     pub fn begin(&'static self, cx: &CallContext<'_>, place: Place) -> Option<Timed> {
         let events = self.marks.of(&cx.home_of()?.1);
         let place = match place {
@@ -115,7 +115,7 @@ impl TimeLimit {
         Some(Timed { limit: self, events, place })
     }
 
-    /// A library call is about to start work in `stream`.
+    /// Notes that a library call is about to start work in `stream`.
     pub fn begin_library(&self, cx: &CallContext<'_>, stream: CUstream) {
         if let Some((_, context)) = cx.home_of()
             && !cx.note_capture(stream)
@@ -181,7 +181,7 @@ impl TimeLimit {
         }
     }
 
-    /// Ends the process, and with it what runs.
+    /// Ends the process, and with it the running work.
     fn end(&self) -> ! {
         for lane in self.lanes.lock().values() {
             lane.set_verdict(CudaError::LAUNCH_TIMEOUT.0.cast_unsigned());
@@ -199,7 +199,7 @@ impl Piece {
     }
 }
 
-/// Takes out what has completed, at most so many pieces.
+/// Takes out completed work, at most `most` pieces.
 fn land(queue: &mut Queue, gpu: &Driver, most: usize) {
     for _ in 0..most {
         if queue.pop_front_if(|piece| piece.end.is_done(gpu)).is_none() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The gate that work for a GPU passes, where virtual machines share GPU time ([`crate::shares`]).
 //!
-//! While nobody competes a call costs one look at the page. While machines compete, events before and after the work show
-//! its time and its end: in the very stream of the work, so that streams wait for nothing else. A call waits until it is the
-//! machine's turn, and while the stream has as much work as fits into the turn. Streams that capture are left alone:
+//! While no other machine competes, a call costs one look at the page. While machines compete, events before and after the work
+//! show its time and its end. They are in the stream of the work, so that streams wait for nothing else. A call waits until it is
+//! the machine's turn, and while the stream has as much work as fits into the turn. Streams that capture are left alone:
 //! capturing is not work.
 
 use std::fs::File;
@@ -26,9 +26,9 @@ use crate::timers;
 use crate::worker::gpu::{CUstream, CuResult, Driver, with_capture_relaxed};
 use crate::worker::state::SessionState;
 
-/// Longest wait at a gate before it is looked at again.
+/// The maximum wait at a gate before the next look at it.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Time between two looks at what is in flight. The emulator's kernels take longer, and its machines have few CPUs.
+/// Time between two looks at the work in flight. The emulator's kernels take longer, and its machines have few CPUs.
 const LOOK: Duration = Duration::from_micros(10);
 const LOOK_EMULATED: Duration = Duration::from_micros(500);
 
@@ -39,7 +39,7 @@ pub struct Turns {
     bell: File,
     marks: Marks,
     state: Mutex<State>,
-    /// Work has completed, or there is work to watch.
+    /// Notified when work has completed, or there is work to watch.
     changed: Condvar,
     watched: AtomicBool,
 }
@@ -49,12 +49,12 @@ struct State {
     gpus: [Flights; MAX_GPUS],
 }
 
-/// A piece of work that may start. To be told when it has.
+/// A piece of work that may start. The caller must then call [`Turn::started`].
 #[derive(Debug)]
 pub struct Turn {
     turns: &'static Turns,
     gpu: usize,
-    /// `None`: it is found out later.
+    /// The stream; `None` if it is found out later.
     stream: Option<CUstream>,
     events: Arc<Events>,
     start: Option<Arc<Mark>>,
@@ -62,7 +62,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The work has been started, or failed.
+    /// Notes that the work has started, or failed.
     pub fn started(self, cx: &CallContext<'_>) {
         let Self { turns, gpu, stream, events, start, since } = self;
         let Some(stream) = stream.or_else(|| cx.thread.library_stream.take()) else { return };
@@ -77,9 +77,9 @@ impl Turn {
 }
 
 impl Turns {
-    /// The gates on the page in `page`, with the bell in `bell`.
+    /// Makes the gates on the page in `page`, with the bell in `bell`.
     ///
-    /// Errors: it is no such page.
+    /// Errors: it is not such a page.
     pub fn new([page, bell]: [i32; 2]) -> std::io::Result<Self> {
         // SAFETY: the daemon made both files for this process alone. The page's is closed here; the mapping stays.
         let [page, bell] = [page, bell].map(|fd| unsafe { File::from_raw_fd(fd) });
@@ -94,7 +94,7 @@ impl Turns {
         })
     }
 
-    /// Publishes which GPUs this process has.
+    /// Publishes the GPUs of this process.
     ///
     /// Errors: the driver's.
     pub fn name_gpus(&self, gpu: &Driver, count: u32) -> CuResult<()> {
@@ -109,7 +109,7 @@ impl Turns {
 
     /// Waits until work may start. `None`: the work need not be watched.
     ///
-    /// To be called before the call locks anything.
+    /// Must be called before the call locks anything.
     pub fn enter(&'static self, cx: &CallContext<'_>, place: Place) -> Option<Turn> {
         if self.page.is_open() {
             return None;
@@ -255,7 +255,7 @@ impl Turns {
     }
 
     fn ring(&self) {
-        // It is full only if nobody has listened for very long.
+        // It is full only if the daemon has not listened for very long.
         let _ = (&self.bell).write(&1_u64.to_ne_bytes());
     }
 
@@ -264,7 +264,7 @@ impl Turns {
     }
 }
 
-/// Returns whether another piece of work may start in a stream with so many, each of about `typical` nanoseconds.
+/// Returns whether another piece of work may start in a stream with `in_flight` of them, each of about `typical` nanoseconds.
 fn fits(in_flight: u64, typical: u64, left: u64) -> bool {
     match in_flight {
         0 => true,

@@ -14,7 +14,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Waits until work may start. To be called before the call locks anything.
+    /// Waits until work may start. Must be called before the call locks anything.
     pub fn begin(cx: &CallContext<'_>, place: Place) -> Self {
         let turn = cx.session.turns.as_ref().and_then(|turns| turns.enter(cx, place));
         // The wait for the turn is not the work's.
@@ -22,7 +22,7 @@ impl Work {
         Self { turn, timed }
     }
 
-    /// The work has been started, or failed.
+    /// Notes that the work has started, or failed.
     pub fn started(self, cx: &CallContext<'_>) {
         if let Some(turn) = self.turn {
             turn.started(cx);

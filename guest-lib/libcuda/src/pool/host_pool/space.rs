@@ -86,8 +86,8 @@ impl<M> Space<M> {
         !self.parked.is_empty()
     }
 
-    /// Frees what is parked as far as `reached` says so; whether that was anything. Of each stream it is asked in
-    /// order, and no further once it said no.
+    /// Frees parked blocks in the order of each stream, until `reached` returns false for one of them. Returns whether
+    /// anything was freed.
     pub fn unpark(&mut self, mut reached: impl FnMut(&M) -> bool) -> bool {
         let mut waiting: Vec<StreamKey> = Vec::new();
         let (mut kept, mut any) = (Vec::new(), false);

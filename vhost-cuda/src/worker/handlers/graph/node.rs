@@ -35,8 +35,8 @@ const MAX_PARAMS: usize = 32_764;
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
 
-/// Has the guest told when nothing refers to the callback of a node in `graph` any more. Where the driver
-/// cannot do that, the guest remembers it until it ends. Answers what the graph owns for it.
+/// Notifies the guest once nothing references the callback of a node in `graph` any longer. Where the driver
+/// cannot do that, the guest remembers the callback until it ends. Returns the object that the graph owns for it.
 pub fn tie_callback(cx: &CallContext<'_>, graph: CUgraph, callback: CallbackId) -> Option<CUuserObject> {
     if callback.0 == 0 {
         return None;

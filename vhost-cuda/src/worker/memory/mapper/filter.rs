@@ -38,7 +38,7 @@ const ALLOWED: &[c_long] = &[
 /// The further system calls until it is ready.
 const AT_FIRST: &[c_long] = &[libc::SYS_seccomp, libc::SYS_sendmsg];
 
-/// Installs the filter under which each mapping of a file waits for whoever has the listener.
+/// Installs the filter under which each mapping of a file waits for the owner of the listener.
 pub fn guarded() -> io::Result<OwnedFd> {
     let mut program = checked_number();
     let mmap = [
@@ -55,11 +55,11 @@ pub fn guarded() -> io::Result<OwnedFd> {
     }
     program.push(answer(REFUSE));
     let listener = install(program, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
-    // SAFETY: with the flag the call returns a new descriptor, which nobody else owns.
+    // SAFETY: with the flag the call returns a new descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(listener as RawFd) })
 }
 
-/// From here on the thread sends nothing, and its filters stay.
+/// Installs the filter under which the thread sends nothing, and cannot change its filters.
 pub fn silent() -> io::Result<()> {
     let mut program = checked_number();
     for &number in AT_FIRST {
@@ -88,7 +88,7 @@ fn jump(value: u32, if_equal: u8, otherwise: u8) -> sock_filter {
     sock_filter { code, jt: if_equal, jf: otherwise, k: value }
 }
 
-/// Skips as many instructions unless what was loaded is `value`.
+/// Skips `skipped` instructions unless the loaded word is `value`.
 fn unless_equal(value: u32, skipped: u8) -> sock_filter {
     jump(value, 0, skipped)
 }
