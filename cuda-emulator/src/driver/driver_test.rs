@@ -33,14 +33,17 @@ const INVALID_VALUE: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const INVALID_HANDLE: CUresult = CUresult::CUDA_ERROR_INVALID_HANDLE;
 const NOT_READY: CUresult = CUresult::CUDA_ERROR_NOT_READY;
 
-fn out<T>(place: &mut T) -> Out<T> {
-    Out::from_raw(place)
+/// # Safety
+/// The variable outlives the call that gets the place.
+unsafe fn out<T>(place: &mut T) -> Out<T> {
+    // SAFETY: a reference is valid for writing, by this function's contract until the call returns.
+    unsafe { Out::from_raw(place) }
 }
 
 /// Calls an API function with pointers to this test's own variables.
 macro_rules! cu {
     ($function:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: all pointers are to variables of the calling test.
+        // SAFETY: all pointers, those that `out` makes too, are to variables of the calling test, which outlive the call.
         unsafe { $function($($arg),*) }
     };
 }
@@ -98,14 +101,14 @@ fn hold_stream(stream: CUstream, flag: &AtomicBool) {
 fn null_places_and_bad_ordinals_are_refused() {
     let _context = FixtureContext::new();
     let mut count = 0;
-    assert_eq!(cu!(cuDeviceGetCount(Out::from_raw(null_mut()))), INVALID_VALUE);
+    assert_eq!(cu!(cuDeviceGetCount(Out::NULL)), INVALID_VALUE);
     assert_eq!(cu!(cuDeviceGetCount(out(&mut count))), OK);
     assert_eq!(count, 1);
     let mut device = 0;
     for ordinal in [-1, 1, c_int::MAX, c_int::MIN] {
         assert_eq!(cu!(cuDeviceGet(out(&mut device), ordinal)), CUresult::CUDA_ERROR_INVALID_DEVICE);
     }
-    assert_eq!(cu!(cuMemAlloc_v2(Out::from_raw(null_mut()), 1)), INVALID_VALUE);
+    assert_eq!(cu!(cuMemAlloc_v2(Out::NULL, 1)), INVALID_VALUE);
     assert_eq!(cu!(cuInit(1)), INVALID_VALUE);
 }
 
@@ -142,7 +145,7 @@ fn the_context_stack_is_a_threads_own() {
             cu!(cuMemGetInfo_v2(out(&mut free), out(&mut total))),
             CUresult::CUDA_ERROR_INVALID_CONTEXT
         );
-        assert_eq!(cu!(cuCtxPopCurrent_v2(Out::from_raw(null_mut()))), CUresult::CUDA_ERROR_INVALID_CONTEXT);
+        assert_eq!(cu!(cuCtxPopCurrent_v2(Out::NULL)), CUresult::CUDA_ERROR_INVALID_CONTEXT);
         assert_eq!(cu!(cuCtxPushCurrent_v2(first)), OK);
         assert_eq!(cu!(cuMemGetInfo_v2(out(&mut free), out(&mut total))), OK);
     })
@@ -454,8 +457,9 @@ fn pointers_are_described() {
             std::ptr::from_mut(&mut managed).cast(),
             std::ptr::from_mut(&mut device).cast(),
         ];
+        // SAFETY: arrays of this test, which outlive the call below, with as many elements as it says.
         let (names, data) =
-            (In::from_raw(attributes.as_ptr()), In::from_raw(places.as_mut_ptr().cast_const()));
+            unsafe { (In::from_raw(attributes.as_ptr()), In::from_raw(places.as_mut_ptr().cast_const())) };
         assert_eq!(cu!(cuPointerGetAttributes(4, names, data, ptr)), OK);
         assert_eq!(
             (context, memory_type, managed != 0, device),

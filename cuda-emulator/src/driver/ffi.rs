@@ -134,7 +134,8 @@ pub(super) fn default_stream_is_per_thread() -> bool {
 /// The place in which a call stores a result.
 ///
 /// # Invariants
-/// NULL, or valid for writing a `T` until the call returns: the C caller promises it, and only C callers make one.
+/// NULL, or valid for writing a `T` until the call returns. C callers promise that of an argument (`# Safety` of the entry
+/// point); all others of these come from unsafe functions, whose callers promise it.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Out<T>(*mut T);
@@ -148,6 +149,9 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
+    /// No place.
+    pub(super) const NULL: Self = Self(std::ptr::null_mut());
+
     pub(super) fn is_null(self) -> bool {
         self.0.is_null()
     }
@@ -171,11 +175,18 @@ impl<T> Out<T> {
     }
 
     /// The place of element `index` of an array of results.
-    pub(super) fn element(self, index: usize) -> Out<T> {
+    ///
+    /// # Safety
+    /// It is NULL, or points to an array that has this element and is valid for writing until the call returns.
+    pub(super) unsafe fn element(self, index: usize) -> Out<T> {
         Out(if self.0.is_null() { self.0 } else { self.0.wrapping_add(index) })
     }
 
-    pub(super) fn from_raw(pointer: *mut T) -> Out<T> {
+    /// A place that is no argument: in a structure, or of a type that another argument says.
+    ///
+    /// # Safety
+    /// The pointer is NULL, or valid for writing a `T` until the call returns.
+    pub(super) unsafe fn from_raw(pointer: *mut T) -> Out<T> {
         Out(pointer)
     }
 }
@@ -183,7 +194,8 @@ impl<T> Out<T> {
 /// A structure or array that a call reads.
 ///
 /// # Invariants
-/// NULL, or valid for reading as many `T` as the call's arguments say until the call returns.
+/// NULL, or valid for reading as many `T` as the call's arguments say until the call returns. C callers promise that of an
+/// argument (`# Safety` of the entry point); all others of these come from unsafe functions, whose callers promise it.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct In<T>(*const T);
@@ -197,6 +209,9 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T: Copy> In<T> {
+    /// Nothing to read.
+    pub(super) const NULL: Self = Self(std::ptr::null());
+
     pub(super) fn is_null(self) -> bool {
         self.0.is_null()
     }
@@ -214,8 +229,76 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.wrapping_add(index).read_unaligned() })
     }
 
-    pub(super) fn from_raw(pointer: *const T) -> In<T> {
+    /// Something to read that is no argument: in a structure, or of a type that another argument says.
+    ///
+    /// # Safety
+    /// The pointer is NULL, or valid for reading as many `T` as are read, until the call returns. A [`Text`]'s ends with a
+    /// NUL.
+    pub(super) unsafe fn from_raw(pointer: *const T) -> In<T> {
         In(pointer)
+    }
+}
+
+/// A place that a call reads and in which it stores a result.
+///
+/// # Invariants
+/// Those of [`Out`], and there is a `T` where the API has the call read one.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct InOut<T>(*mut T);
+
+impl<T> Clone for InOut<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for InOut<T> {}
+
+impl<T: Copy> InOut<T> {
+    /// No place.
+    pub(super) const NULL: Self = Self(std::ptr::null_mut());
+
+    pub(super) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The same place, only to store something.
+    pub(super) fn out(self) -> Out<T> {
+        Out(self.0)
+    }
+
+    /// CUDA_ERROR_INVALID_VALUE when it is NULL.
+    pub(super) fn check(self) -> CuResult<()> {
+        self.out().check()
+    }
+
+    /// What the caller has put there.
+    pub(super) fn get(self) -> CuResult<T> {
+        self.check()?;
+        // SAFETY: not NULL, so that a `T` is there (invariant). C does not promise alignment in packed structs.
+        Ok(unsafe { self.0.read_unaligned() })
+    }
+
+    /// Stores the result unless it is NULL.
+    pub(super) fn set(self, value: T) {
+        self.out().set(value);
+    }
+
+    /// Element `index` of an array.
+    ///
+    /// # Safety
+    /// It is NULL, or points to an array that has this element, of which the invariants hold, too.
+    pub(super) unsafe fn element(self, index: usize) -> InOut<T> {
+        InOut(if self.0.is_null() { self.0 } else { self.0.wrapping_add(index) })
+    }
+
+    /// The member that begins `offset` bytes behind the start of the structure.
+    ///
+    /// # Safety
+    /// The structure has such a member there.
+    pub(super) unsafe fn member<M: Copy>(self, offset: usize) -> InOut<M> {
+        InOut(if self.0.is_null() { std::ptr::null_mut() } else { self.0.wrapping_byte_add(offset).cast() })
     }
 }
 
@@ -225,8 +308,11 @@ impl<T> Parameter for Out<T> {
 impl<T> Parameter for In<T> {
     const SHAPE: Shape = Shape::Pointer(size_of::<T>());
 }
+impl<T> Parameter for InOut<T> {
+    const SHAPE: Shape = Shape::Pointer(size_of::<T>());
+}
 
-/// A C string that a call reads.
+/// A C string that a call reads: its invariant goes for the bytes up to the NUL.
 pub type Text = In<c_char>;
 
 impl Text {
@@ -241,18 +327,23 @@ impl Text {
         if self.0.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the API demands a C string, valid until the call returns (invariant).
+        // SAFETY: a C string that is valid until the call returns (invariant).
         Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
     }
 }
 
 /// Copies `text` and a NUL to a buffer of `capacity` bytes, cut to fit.
-pub(super) fn copy_text(to: Out<c_char>, capacity: usize, text: &str) {
+///
+/// # Safety
+/// `to` is NULL, or valid for writing `capacity` bytes until the call returns.
+pub(super) unsafe fn copy_text(to: Out<c_char>, capacity: usize, text: &str) {
     let room = capacity.saturating_sub(1).min(text.len());
     for (index, byte) in text.as_bytes()[..room].iter().enumerate() {
-        to.element(index).set(*byte as c_char);
+        // SAFETY: `index` is less than `room`, which is less than `capacity`.
+        unsafe { to.element(index) }.set(*byte as c_char);
     }
     if capacity > 0 {
-        to.element(room).set(0);
+        // SAFETY: `room` is at most `capacity - 1`.
+        unsafe { to.element(room) }.set(0);
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 
 use super::device::{CUdevice, device};
-use super::ffi::{In, Out, Text};
+use super::ffi::{InOut, Out, Text};
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
 
@@ -45,13 +45,13 @@ fn dump_to_file(_iterator: *mut u32, path: Text, _flags: u32) -> CuResult<()> {
     fs::write(path.text()?, "").map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-fn dump_to_memory(_iterator: *mut u32, buffer: Out<c_char>, size: *mut usize, flags: u32) -> CuResult<()> {
+fn dump_to_memory(_iterator: *mut u32, buffer: Out<c_char>, size: InOut<usize>, flags: u32) -> CuResult<()> {
     buffer.check()?;
-    if In::from_raw(size.cast_const()).get()? == 0 || flags != 0 {
+    if size.get()? == 0 || flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     buffer.set(0);
-    Out::from_raw(size).set(0);
+    size.set(0);
     Ok(())
 }
 
@@ -77,7 +77,7 @@ super::ffi::entries! { after_init
     cuLogsCurrent => current(iterator: Out<u32>, flags: u32);
     cuLogsDumpToFile => dump_to_file(iterator: *mut u32, path: Text, flags: u32);
     cuLogsDumpToMemory => dump_to_memory(
-        iterator: *mut u32, buffer: Out<c_char>, size: *mut usize, flags: u32);
+        iterator: *mut u32, buffer: Out<c_char>, size: InOut<usize>, flags: u32);
     cuDeviceRegisterAsyncNotification => register_notification(
         device: CUdevice, callback: *const c_void, data: *mut c_void, out: Out<CUlistener>);
     cuDeviceUnregisterAsyncNotification => unregister_notification(device: CUdevice, handle: CUlistener);

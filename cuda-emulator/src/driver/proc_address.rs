@@ -21,13 +21,8 @@ const VERSION_NOT_SUFFICIENT: u32 = 2;
 /// No CUDA has a version like that.
 const MAX_VERSION: i32 = 1_000_000;
 
-fn get_proc_address(
-    symbol: Text,
-    function: Out<*mut c_void>,
-    version: i32,
-    flags: u64,
-    status: Out<u32>,
-) -> CuResult<()> {
+/// Stores the address, or NULL, and returns the CUdriverProcAddressQueryResult.
+fn look_up(symbol: Text, function: Out<*mut c_void>, version: i32, flags: u64) -> CuResult<u32> {
     function.check()?;
     let name = symbol.text()?;
     if version > MAX_VERSION || flags & !(LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM) != 0 {
@@ -36,14 +31,12 @@ fn get_proc_address(
     match find(&name, version, flags & PER_THREAD_DEFAULT_STREAM != 0) {
         Ok(found) => {
             function.set(found.address as *mut c_void);
-            status.set(SUCCESS);
-            Ok(())
+            Ok(SUCCESS)
         }
         Err(reason) => {
             function.set(std::ptr::null_mut());
             // Not an error by itself, as in NVIDIA's driver.
-            status.set(reason);
-            Ok(())
+            Ok(reason)
         }
     }
 }
@@ -60,9 +53,19 @@ fn find(name: &str, version: i32, per_thread: bool) -> Result<&'static Symbol, u
     found.ok_or(if variants.clone().next().is_some() { VERSION_NOT_SUFFICIENT } else { SYMBOL_NOT_FOUND })
 }
 
+fn get_proc_address(
+    symbol: Text,
+    function: Out<*mut c_void>,
+    version: i32,
+    flags: u64,
+    status: Out<u32>,
+) -> CuResult<()> {
+    status.set(look_up(symbol, function, version, flags)?);
+    Ok(())
+}
+
 fn get_proc_address_v1(symbol: Text, function: Out<*mut c_void>, version: i32, flags: u64) -> CuResult<()> {
-    let mut status = SUCCESS;
-    get_proc_address(symbol, function, version, flags, Out::from_raw(&mut status))?;
+    let status = look_up(symbol, function, version, flags)?;
     if status == SUCCESS { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_FOUND) }
 }
 

@@ -7,7 +7,7 @@ use cuda_abi::CUgraphEdgeData;
 
 use super::branch::lock;
 use crate::driver::capture::{self, MODE, RELAXED};
-use crate::driver::ffi::{In, Out};
+use crate::driver::ffi::{In, InOut, Out};
 use crate::driver::graph::{self, CUgraph, CUgraphNode, Graph};
 use crate::driver::handle::Handle;
 use crate::driver::result::{CUresult, CuResult};
@@ -80,12 +80,11 @@ fn inspected(handle: CUstream) -> CuResult<Arc<Stream>> {
 }
 
 fn is_capturing(handle: CUstream, status: Out<u32>) -> CuResult<()> {
-    let none = || Out::from_raw(std::ptr::null_mut());
-    capture_info(handle, status, none(), &mut |_, _, _, _| ())
+    capture_info(handle, status, Out::NULL, &mut |_, _| ())
 }
 
-/// The places for the graph, the dependencies and their number of a capture.
-type Show<'a> = &'a mut dyn FnMut(CUgraph, *const CUgraphNode, *const CUgraphEdgeData, usize);
+/// Gets the graph of a capture and its dependencies: nodes and as many edges.
+type Show<'a> = &'a mut dyn FnMut(CUgraph, Option<&(Vec<CUgraphNode>, Vec<CUgraphEdgeData>)>);
 
 fn capture_info(handle: CUstream, status: Out<u32>, id: Out<u64>, show: Show<'_>) -> CuResult<()> {
     status.check()?;
@@ -94,24 +93,23 @@ fn capture_info(handle: CUstream, status: Out<u32>, id: Out<u64>, show: Show<'_>
     let Some(branch) = branch.get_mut() else {
         status.set(NONE);
         id.set(0);
-        show(Handle::NULL, std::ptr::null(), std::ptr::null(), 0);
+        show(Handle::NULL, None);
         return Ok(());
     };
     id.set(branch.capture.id);
     if branch.capture.is_invalidated() {
         status.set(INVALIDATED);
-        show(Handle::NULL, std::ptr::null(), std::ptr::null(), 0);
+        show(Handle::NULL, None);
         return Ok(());
     }
     status.set(ACTIVE);
     branch.shown = branch.dependencies.iter().copied().unzip();
-    let (nodes, edges) = &branch.shown;
-    show(branch.capture.graph.publish(), nodes.as_ptr(), edges.as_ptr(), nodes.len());
+    show(branch.capture.graph.publish(), Some(&branch.shown));
     Ok(())
 }
 
 fn capture_info_v1(handle: CUstream, status: Out<u32>, id: Out<u64>) -> CuResult<()> {
-    capture_info(handle, status, id, &mut |_, _, _, _| ())
+    capture_info(handle, status, id, &mut |_, _| ())
 }
 
 fn capture_info_v2(
@@ -122,7 +120,7 @@ fn capture_info_v2(
     nodes: Out<*const CUgraphNode>,
     count: Out<usize>,
 ) -> CuResult<()> {
-    capture_info_v3(handle, status, id, graph, nodes, Out::from_raw(std::ptr::null_mut()), count)
+    capture_info_v3(handle, status, id, graph, nodes, Out::NULL, count)
 }
 
 fn capture_info_v3(
@@ -135,13 +133,13 @@ fn capture_info_v3(
     count: Out<usize>,
 ) -> CuResult<()> {
     let mut result = Ok(());
-    capture_info(handle, status, id, &mut |captured, first, first_edge, length| {
+    capture_info(handle, status, id, &mut |captured, shown| {
         graph.set(captured);
-        nodes.set(first);
-        count.set(length);
+        nodes.set(shown.map_or(std::ptr::null(), |(nodes, _)| nodes.as_ptr()));
+        count.set(shown.map_or(0, |(nodes, _)| nodes.len()));
         if !edges.is_null() {
-            edges.set(first_edge);
-        } else if !nodes.is_null() && graph::loses_edges(first_edge, length) {
+            edges.set(shown.map_or(std::ptr::null(), |(_, edges)| edges.as_ptr()));
+        } else if !nodes.is_null() && shown.is_some_and(|(_, edges)| graph::loses_edges(edges)) {
             result = Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
         }
     })?;
@@ -149,7 +147,7 @@ fn capture_info_v3(
 }
 
 fn update_dependencies(handle: CUstream, nodes: In<CUgraphNode>, count: usize, flags: u32) -> CuResult<()> {
-    update_dependencies_v2(handle, nodes, In::from_raw(std::ptr::null()), count, flags)
+    update_dependencies_v2(handle, nodes, In::NULL, count, flags)
 }
 
 fn update_dependencies_v2(
@@ -180,12 +178,12 @@ fn update_dependencies_v2(
     Ok(())
 }
 
-fn exchange_stream_capture_mode(mode: *mut u32) -> CuResult<()> {
-    let wanted = In::from_raw(mode.cast_const()).get()?;
+fn exchange_stream_capture_mode(mode: InOut<u32>) -> CuResult<()> {
+    let wanted = mode.get()?;
     if wanted > RELAXED {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    Out::from_raw(mode).set(MODE.replace(wanted));
+    mode.set(MODE.replace(wanted));
     Ok(())
 }
 
@@ -208,5 +206,5 @@ crate::driver::ffi::entries! { after_init
         stream: CUstream, nodes: In<CUgraphNode>, count: usize, flags: u32);
     cuStreamUpdateCaptureDependencies_v2 + cuStreamUpdateCaptureDependencies_v2_ptsz => update_dependencies_v2(
         stream: CUstream, nodes: In<CUgraphNode>, edges: In<CUgraphEdgeData>, count: usize, flags: u32);
-    cuThreadExchangeStreamCaptureMode => exchange_stream_capture_mode(mode: *mut u32);
+    cuThreadExchangeStreamCaptureMode => exchange_stream_capture_mode(mode: InOut<u32>);
 }

@@ -5,7 +5,7 @@ use cuda_environment::core_dump::{Attribute, Value};
 
 use super::core_dump::lock;
 use crate::driver::context;
-use crate::driver::ffi::{self, In, Out};
+use crate::driver::ffi::{self, In, InOut, Out};
 use crate::driver::result::{CUresult, CuResult};
 
 /// Whose attributes are meant: the current context's, or the process's.
@@ -19,54 +19,55 @@ fn scope(of_context: bool) -> CuResult<Option<u64>> {
     Ok(Some(context::current_unchecked()?.handle.0 as u64))
 }
 
-fn get(of_context: bool, attribute: i32, value: Out<u8>, size: *mut usize) -> CuResult<()> {
+fn get(of_context: bool, attribute: i32, value: Out<u8>, size: InOut<usize>) -> CuResult<()> {
     let attribute = Attribute::new(attribute)?;
-    Out::from_raw(size).check()?;
+    size.check()?;
     let context = scope(of_context)?;
     if value.is_null() {
-        Out::from_raw(size).set(attribute.size());
+        size.set(attribute.size());
         return Ok(());
     }
-    let room = In::from_raw(size.cast_const()).get()?;
+    let room = size.get()?;
     for (at, byte) in lock().get(context, attribute)?.bytes(room)?.into_iter().enumerate() {
-        value.element(at).set(byte);
+        // SAFETY: there are at most `room` bytes, and the caller says in `size` that the buffer has as many.
+        unsafe { value.element(at) }.set(byte);
     }
     Ok(())
 }
 
-fn set(of_context: bool, attribute: i32, value: In<u8>, size: *mut usize) -> CuResult<()> {
+fn set(of_context: bool, attribute: i32, value: In<u8>, size: InOut<usize>) -> CuResult<()> {
     let attribute = Attribute::new(attribute)?;
-    Out::from_raw(size).check()?;
+    size.check()?;
     let context = scope(of_context)?;
     if value.is_null() {
-        Out::from_raw(size).set(attribute.size());
+        size.set(attribute.size());
         return Ok(());
     }
-    let size = In::from_raw(size.cast_const()).get()?;
+    let size = size.get()?;
     // It is not NULL, the only reason for which there is no byte.
     let value = Value::read(attribute, size, |at| value.at(at).unwrap_or(0))?;
     Ok(lock().set(context, attribute, value)?)
 }
 
-fn get_of_context(attribute: i32, value: Out<u8>, size: *mut usize) -> CuResult<()> {
+fn get_of_context(attribute: i32, value: Out<u8>, size: InOut<usize>) -> CuResult<()> {
     get(true, attribute, value, size)
 }
 
-fn get_of_process(attribute: i32, value: Out<u8>, size: *mut usize) -> CuResult<()> {
+fn get_of_process(attribute: i32, value: Out<u8>, size: InOut<usize>) -> CuResult<()> {
     get(false, attribute, value, size)
 }
 
-fn set_of_context(attribute: i32, value: In<u8>, size: *mut usize) -> CuResult<()> {
+fn set_of_context(attribute: i32, value: In<u8>, size: InOut<usize>) -> CuResult<()> {
     set(true, attribute, value, size)
 }
 
-fn set_of_process(attribute: i32, value: In<u8>, size: *mut usize) -> CuResult<()> {
+fn set_of_process(attribute: i32, value: In<u8>, size: InOut<usize>) -> CuResult<()> {
     set(false, attribute, value, size)
 }
 
 crate::driver::ffi::entries! { before_init
-    cuCoredumpGetAttribute => get_of_context(attribute: i32, value: Out<u8>, size: *mut usize);
-    cuCoredumpGetAttributeGlobal => get_of_process(attribute: i32, value: Out<u8>, size: *mut usize);
-    cuCoredumpSetAttribute => set_of_context(attribute: i32, value: In<u8>, size: *mut usize);
-    cuCoredumpSetAttributeGlobal => set_of_process(attribute: i32, value: In<u8>, size: *mut usize);
+    cuCoredumpGetAttribute => get_of_context(attribute: i32, value: Out<u8>, size: InOut<usize>);
+    cuCoredumpGetAttributeGlobal => get_of_process(attribute: i32, value: Out<u8>, size: InOut<usize>);
+    cuCoredumpSetAttribute => set_of_context(attribute: i32, value: In<u8>, size: InOut<usize>);
+    cuCoredumpSetAttributeGlobal => set_of_process(attribute: i32, value: In<u8>, size: InOut<usize>);
 }

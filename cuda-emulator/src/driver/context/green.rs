@@ -12,7 +12,7 @@ use super::events::{record, wait};
 use crate::driver::context::{self, CUcontext};
 use crate::driver::device::{CUdevice, Device, device};
 use crate::driver::event::CUevent;
-use crate::driver::ffi::{In, Out};
+use crate::driver::ffi::{In, InOut, Out};
 use crate::driver::handle::{Handle, Registry};
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::{self, CUstream};
@@ -131,14 +131,14 @@ fn green_resource(handle: CUgreenCtx, out: Out<CUdevResource>, kind: u32) -> CuR
 
 fn split(
     result: Out<CUdevResource>,
-    groups: *mut u32,
+    groups: InOut<u32>,
     input: In<CUdevResource>,
     remaining: Out<CUdevResource>,
     flags: u32,
     min_count: u32,
 ) -> CuResult<()> {
     static SPLITS: AtomicU32 = AtomicU32::new(1);
-    let wanted = In::from_raw(groups.cast_const()).get()?;
+    let wanted = groups.get()?;
     let input = input.get()?;
     if !result.is_null() && wanted == 0 {
         return Err(INVALID);
@@ -159,11 +159,12 @@ fn split(
     let number = SPLITS.fetch_add(1, Ordering::Relaxed);
     if !result.is_null() {
         for index in 0..made as usize {
-            result.element(index).set(part(&input, number, each));
+            // SAFETY: `made` is at most `wanted`, as many elements as the caller says in `groups` that the array has.
+            unsafe { result.element(index) }.set(part(&input, number, each));
         }
     }
     remaining.set(part(&input, number, input.sm_count - made * each));
-    Out::from_raw(groups).set(made);
+    groups.set(made);
     Ok(())
 }
 
@@ -262,7 +263,7 @@ crate::driver::ffi::entries! { after_init
     cuCtxGetDevResource => context_resource(context: CUcontext, out: Out<CUdevResource>, kind: u32);
     cuGreenCtxGetDevResource => green_resource(green: CUgreenCtx, out: Out<CUdevResource>, kind: u32);
     cuDevSmResourceSplitByCount => split(
-        result: Out<CUdevResource>, groups: *mut u32, input: In<CUdevResource>, remaining: Out<CUdevResource>, flags: u32,
+        result: Out<CUdevResource>, groups: InOut<u32>, input: In<CUdevResource>, remaining: Out<CUdevResource>, flags: u32,
         min_count: u32);
     cuDevResourceGenerateDesc => describe(out: Out<CUdevResourceDesc>, resources: In<CUdevResource>, count: u32);
     cuGreenCtxCreate => create(

@@ -27,7 +27,8 @@ fn device_get_name(name: Out<c_char>, len: c_int, ordinal: CUdevice) -> CuResult
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // A negative length is no error to NVIDIA's driver. Here it is no room.
-    copy_text(name, usize::try_from(len).unwrap_or(0), &device.model.name);
+    // SAFETY: the caller says in `len` how many bytes the buffer has.
+    unsafe { copy_text(name, usize::try_from(len).unwrap_or(0), &device.model.name) };
     Ok(())
 }
 
@@ -70,7 +71,8 @@ fn device_get_pci_bus_id(text: Out<c_char>, len: c_int, ordinal: CUdevice) -> Cu
     let bus_id = format!("0000:{:02X}:00.0", device(ordinal)?.model.pci_bus());
     let capacity =
         usize::try_from(len).ok().filter(|len| *len > 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    copy_text(text, capacity, &bus_id);
+    // SAFETY: the caller says in `len`, which is `capacity`, how many bytes the buffer has.
+    unsafe { copy_text(text, capacity, &bus_id) };
     Ok(())
 }
 
@@ -129,14 +131,16 @@ const HOST_ATOMICS: [u32; 13] = [0; 13];
 /// The capabilities of the operations that are asked for, once all are known to be good.
 fn atomics_of(table: &[u32; 13], capabilities: Out<u32>, operations: In<c_int>, count: u32) -> CuResult<()> {
     let of = |index| {
-        capabilities.element(index).set(0);
+        // SAFETY: less than `count`, as many elements as the caller says that the array has.
+        unsafe { capabilities.element(index) }.set(0);
         let operation = usize::try_from(operations.at(index)?).ok();
         let capability = operation.and_then(|operation| table.get(operation)).copied();
         capability.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     };
     let answers = (0..count as usize).map(of).collect::<CuResult<Vec<u32>>>()?;
     for (index, answer) in answers.into_iter().enumerate() {
-        capabilities.element(index).set(answer);
+        // SAFETY: there are `count` answers, as many as the caller says that the array has elements.
+        unsafe { capabilities.element(index) }.set(answer);
     }
     Ok(())
 }

@@ -31,10 +31,9 @@ pub(super) fn check_edge(edge: CUgraphEdgeData) -> CuResult<CUgraphEdgeData> {
     if known { Ok(edge) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
-/// Returns whether any of `count` edges says more than that one node waits for another: the older calls cannot show that.
-pub(in super::super) fn loses_edges(edges: *const CUgraphEdgeData, count: usize) -> bool {
-    let edges = In::from_raw(edges);
-    (0..count).any(|index| edges.at(index).is_ok_and(|edge| edge != CUgraphEdgeData::default()))
+/// Returns whether any edge says more than that one node waits for another: the older calls cannot show that.
+pub(in super::super) fn loses_edges(edges: &[CUgraphEdgeData]) -> bool {
+    edges.iter().any(|edge| *edge != CUgraphEdgeData::default())
 }
 
 /// A node: what it does and what it waits for.

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use cuda_abi::{CUDA_CONDITIONAL_NODE_PARAMS, CUgraphNodeParams};
+use cuda_abi::CUDA_CONDITIONAL_NODE_PARAMS;
 
 use super::body::{self, CUgraph, Graph, forget};
 use super::work::Work;
 use crate::conditions::Condition;
 use crate::driver::context::{self, CUcontext};
-use crate::driver::ffi::{In, Out};
+use crate::driver::ffi::{InOut, Out};
 use crate::driver::result::{CUresult, CuResult};
 
 /// CU_GRAPH_COND_ASSIGN_DEFAULT
@@ -67,10 +67,9 @@ impl Conditional {
 }
 
 /// A conditional node as parameters describe it; its graphs are stored there.
-pub(super) fn conditional_of(place: *mut CUgraphNodeParams) -> CuResult<Work> {
+pub(super) fn conditional_of(place: InOut<CUDA_CONDITIONAL_NODE_PARAMS>) -> CuResult<Work> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-    let place = place.wrapping_byte_add(16).cast::<CUDA_CONDITIONAL_NODE_PARAMS>();
-    let mut params = In::from_raw(place.cast_const()).get()?;
+    let mut params = place.get()?;
     context::find_or_current(CUcontext::new(params.context as usize))?;
     let condition = Condition::find(params.handle).ok_or(invalid)?;
     if condition.is_taken() {
@@ -88,7 +87,7 @@ pub(super) fn conditional_of(place: *mut CUgraphNodeParams) -> CuResult<Work> {
     let graphs: Vec<_> = (0..params.size).map(|_| Graph::new()).collect();
     let handles: Box<[_]> = graphs.iter().map(Graph::publish).collect();
     params.graphs = handles.as_ptr() as usize;
-    Out::from_raw(place).set(params);
+    place.set(params);
     condition.take(true);
     Ok(Work::Conditional(Arc::new(Conditional { condition, kind: params.kind, graphs, handles })))
 }

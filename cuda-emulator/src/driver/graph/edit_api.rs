@@ -5,7 +5,7 @@ use cuda_abi::CUgraphEdgeData;
 
 use super::body::{self, CUgraph, CUgraphNode, Graph, Node};
 use super::work::Work;
-use crate::driver::ffi::{In, Out};
+use crate::driver::ffi::{In, InOut, Out};
 use crate::driver::result::{CUresult, CuResult};
 
 fn graph_create(out: Out<CUgraph>, flags: u32) -> CuResult<()> {
@@ -68,29 +68,39 @@ pub(super) fn add(
 
 /// No edge data.
 pub(super) fn plain() -> In<CUgraphEdgeData> {
-    In::from_raw(std::ptr::null())
+    In::NULL
 }
 
 /// Shows a list as these calls do: only its length when there is no room to put it, and NULL in room that is left over.
-fn show(list: &[CUgraphNode], out: Out<CUgraphNode>, count: *mut usize) -> CuResult<()> {
-    let room = In::from_raw(count.cast_const()).get()?;
+fn show(list: &[CUgraphNode], out: Out<CUgraphNode>, count: InOut<usize>) -> CuResult<()> {
+    let room = count.get()?;
     if out.is_null() {
-        Out::from_raw(count).set(list.len());
+        count.set(list.len());
         return Ok(());
     }
-    for index in 0..room {
-        out.element(index).set(list.get(index).copied().unwrap_or(CUgraphNode::NULL));
-    }
-    Out::from_raw(count).set(list.len().min(room));
+    // SAFETY: the caller says in `count` how many elements the array has.
+    unsafe { fill(list, out, room) };
+    count.set(list.len().min(room));
     Ok(())
 }
 
-fn get_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: *mut usize) -> CuResult<()> {
+/// Shows as much of a list as there is room for, and NULL in room that is left over.
+///
+/// # Safety
+/// `out` is NULL, or an array of `room` elements that is valid for writing until the call returns.
+unsafe fn fill(list: &[CUgraphNode], out: Out<CUgraphNode>, room: usize) {
+    for index in 0..room {
+        // SAFETY: less than `room`, as many elements as the array has by this function's contract.
+        unsafe { out.element(index) }.set(list.get(index).copied().unwrap_or(CUgraphNode::NULL));
+    }
+}
+
+fn get_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: InOut<usize>) -> CuResult<()> {
     let nodes: Vec<_> = body::find(graph)?.lock().keys().map(|handle| CUgraphNode::new(*handle)).collect();
     show(&nodes, out, count)
 }
 
-fn get_root_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: *mut usize) -> CuResult<()> {
+fn get_root_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: InOut<usize>) -> CuResult<()> {
     let graph = body::find(graph)?;
     let nodes = graph.lock();
     let roots = nodes.iter().filter(|(_, node)| node.dependencies.is_empty());
@@ -107,7 +117,7 @@ fn show_edges(
     from: Out<CUgraphNode>,
     to: Out<CUgraphNode>,
     edges: Out<CUgraphEdgeData>,
-    count: *mut usize,
+    count: InOut<usize>,
 ) -> CuResult<()> {
     if edges.is_null()
         && !(from.is_null() && to.is_null())
@@ -115,12 +125,13 @@ fn show_edges(
     {
         return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
     }
-    let room = In::from_raw(count.cast_const()).get()?;
+    let room = count.get()?;
     if room == 0 && !(from.is_null() && to.is_null() && edges.is_null()) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     for (index, (_, _, edge)) in list.iter().enumerate().take(room) {
-        edges.element(index).set(*edge);
+        // SAFETY: less than `room`, as many elements as the caller says in `count` that each array has.
+        unsafe { edges.element(index) }.set(*edge);
     }
     let sources: Vec<_> = list.iter().map(|ends| ends.0).collect();
     let targets: Vec<_> = list.iter().map(|ends| ends.1).collect();
@@ -128,8 +139,8 @@ fn show_edges(
         return show(&targets, to, count);
     }
     if !to.is_null() {
-        let mut room = room;
-        show(&targets, to, &mut room)?;
+        // SAFETY: the caller says in `count` that each array has `room` elements.
+        unsafe { fill(&targets, to, room) };
     }
     show(&sources, from, count)
 }
@@ -148,7 +159,7 @@ fn get_edges_v2(
     from: Out<CUgraphNode>,
     to: Out<CUgraphNode>,
     edges: Out<CUgraphEdgeData>,
-    count: *mut usize,
+    count: InOut<usize>,
 ) -> CuResult<()> {
     if from.is_null() != to.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -160,39 +171,39 @@ fn get_edges(
     graph: CUgraph,
     from: Out<CUgraphNode>,
     to: Out<CUgraphNode>,
-    count: *mut usize,
+    count: InOut<usize>,
 ) -> CuResult<()> {
-    get_edges_v2(graph, from, to, Out::from_raw(std::ptr::null_mut()), count)
+    get_edges_v2(graph, from, to, Out::NULL, count)
 }
 
 fn get_dependencies_v2(
     node: CUgraphNode,
     out: Out<CUgraphNode>,
     edges: Out<CUgraphEdgeData>,
-    count: *mut usize,
+    count: InOut<usize>,
 ) -> CuResult<()> {
     let mut ends = all_edges(&*body::graph_of(node)?);
     ends.retain(|(_, to, _)| *to == node);
-    show_edges(&ends, out, Out::from_raw(std::ptr::null_mut()), edges, count)
+    show_edges(&ends, out, Out::NULL, edges, count)
 }
 
-fn get_dependencies(node: CUgraphNode, out: Out<CUgraphNode>, count: *mut usize) -> CuResult<()> {
-    get_dependencies_v2(node, out, Out::from_raw(std::ptr::null_mut()), count)
+fn get_dependencies(node: CUgraphNode, out: Out<CUgraphNode>, count: InOut<usize>) -> CuResult<()> {
+    get_dependencies_v2(node, out, Out::NULL, count)
 }
 
 fn get_dependents_v2(
     node: CUgraphNode,
     out: Out<CUgraphNode>,
     edges: Out<CUgraphEdgeData>,
-    count: *mut usize,
+    count: InOut<usize>,
 ) -> CuResult<()> {
     let mut ends = all_edges(&*body::graph_of(node)?);
     ends.retain(|(from, _, _)| *from == node);
-    show_edges(&ends, Out::from_raw(std::ptr::null_mut()), out, edges, count)
+    show_edges(&ends, Out::NULL, out, edges, count)
 }
 
-fn get_dependents(node: CUgraphNode, out: Out<CUgraphNode>, count: *mut usize) -> CuResult<()> {
-    get_dependents_v2(node, out, Out::from_raw(std::ptr::null_mut()), count)
+fn get_dependents(node: CUgraphNode, out: Out<CUgraphNode>, count: InOut<usize>) -> CuResult<()> {
+    get_dependents_v2(node, out, Out::NULL, count)
 }
 
 fn add_dependencies_v2(
@@ -276,17 +287,17 @@ crate::driver::ffi::entries! { after_init
     cuGraphNodeFindInClone => find_in_clone(out: Out<CUgraphNode>, original: CUgraphNode, clone: CUgraph);
     cuGraphDestroyNode => destroy_node(node: CUgraphNode);
     cuGraphNodeGetType => get_type(node: CUgraphNode, kind: Out<u32>);
-    cuGraphGetNodes => get_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: *mut usize);
-    cuGraphGetRootNodes => get_root_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: *mut usize);
-    cuGraphGetEdges => get_edges(graph: CUgraph, from: Out<CUgraphNode>, to: Out<CUgraphNode>, count: *mut usize);
+    cuGraphGetNodes => get_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: InOut<usize>);
+    cuGraphGetRootNodes => get_root_nodes(graph: CUgraph, out: Out<CUgraphNode>, count: InOut<usize>);
+    cuGraphGetEdges => get_edges(graph: CUgraph, from: Out<CUgraphNode>, to: Out<CUgraphNode>, count: InOut<usize>);
     cuGraphGetEdges_v2 => get_edges_v2(
-        graph: CUgraph, from: Out<CUgraphNode>, to: Out<CUgraphNode>, edges: Out<CUgraphEdgeData>, count: *mut usize);
-    cuGraphNodeGetDependencies => get_dependencies(node: CUgraphNode, out: Out<CUgraphNode>, count: *mut usize);
+        graph: CUgraph, from: Out<CUgraphNode>, to: Out<CUgraphNode>, edges: Out<CUgraphEdgeData>, count: InOut<usize>);
+    cuGraphNodeGetDependencies => get_dependencies(node: CUgraphNode, out: Out<CUgraphNode>, count: InOut<usize>);
     cuGraphNodeGetDependencies_v2 => get_dependencies_v2(
-        node: CUgraphNode, out: Out<CUgraphNode>, edges: Out<CUgraphEdgeData>, count: *mut usize);
-    cuGraphNodeGetDependentNodes => get_dependents(node: CUgraphNode, out: Out<CUgraphNode>, count: *mut usize);
+        node: CUgraphNode, out: Out<CUgraphNode>, edges: Out<CUgraphEdgeData>, count: InOut<usize>);
+    cuGraphNodeGetDependentNodes => get_dependents(node: CUgraphNode, out: Out<CUgraphNode>, count: InOut<usize>);
     cuGraphNodeGetDependentNodes_v2 => get_dependents_v2(
-        node: CUgraphNode, out: Out<CUgraphNode>, edges: Out<CUgraphEdgeData>, count: *mut usize);
+        node: CUgraphNode, out: Out<CUgraphNode>, edges: Out<CUgraphEdgeData>, count: InOut<usize>);
     cuGraphAddDependencies => add_dependencies(
         graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, count: usize);
     cuGraphAddDependencies_v2 => add_dependencies_v2(

@@ -10,7 +10,7 @@ use super::body::{self, CUgraph, CUgraphNode};
 use super::exec::{self, CUgraphExec, UPLOAD};
 use super::params;
 use crate::driver::capture;
-use crate::driver::ffi::{Out, copy_text};
+use crate::driver::ffi::{InOut, Out, copy_text};
 use crate::driver::handle::Handle;
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::CUstream;
@@ -24,7 +24,8 @@ fn instantiate_v1(
 ) -> CuResult<()> {
     node.set(Handle::NULL);
     if !log.is_null() {
-        copy_text(log, capacity, "");
+        // SAFETY: the caller says that the buffer has `capacity` bytes.
+        unsafe { copy_text(log, capacity, "") };
     }
     instantiate_with_flags(out, graph, 0)
 }
@@ -43,15 +44,15 @@ fn instantiate_with_flags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> 
 fn instantiate_with_params(
     out: Out<CUgraphExec>,
     graph: CUgraph,
-    place: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+    place: InOut<CUDA_GRAPH_INSTANTIATE_PARAMS>,
 ) -> CuResult<()> {
     out.check()?;
     capture::check_safe()?;
-    let mut params = crate::driver::ffi::In::from_raw(place.cast_const()).get()?;
+    let mut params = place.get()?;
     let made = exec::instantiate(&*body::find(graph)?, params.flags);
     (params.result, params.error_node) =
         made.map_or_else(|(_, reason, node)| (reason as i32, node.0 as u64), |_| (0, 0));
-    Out::from_raw(place).set(params);
+    place.set(params);
     let exec = made.map_err(|(error, ..)| error)?;
     if params.flags & UPLOAD != 0
         && let Err(error) = upload(exec, Handle::new(params.upload_stream as usize))
@@ -129,7 +130,7 @@ crate::driver::ffi::entries! { after_init
         out: Out<CUgraphExec>, graph: CUgraph, node: Out<CUgraphNode>, log: Out<c_char>, capacity: usize);
     cuGraphInstantiateWithFlags => instantiate_with_flags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64);
     cuGraphInstantiateWithParams + cuGraphInstantiateWithParams_ptsz => instantiate_with_params(
-        out: Out<CUgraphExec>, graph: CUgraph, params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS);
+        out: Out<CUgraphExec>, graph: CUgraph, params: InOut<CUDA_GRAPH_INSTANTIATE_PARAMS>);
     cuGraphExecGetFlags => exec_get_flags(exec: CUgraphExec, flags: Out<u64>);
     cuGraphExecDestroy => exec_destroy(exec: CUgraphExec);
     cuGraphLaunch + cuGraphLaunch_ptsz => launch(exec: CUgraphExec, stream: CUstream);

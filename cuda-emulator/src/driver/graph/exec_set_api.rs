@@ -17,7 +17,7 @@ use super::params;
 use super::work::Work;
 use crate::driver::context::CUcontext;
 use crate::driver::event::CUevent;
-use crate::driver::ffi::In;
+use crate::driver::ffi::{In, InOut};
 use crate::driver::result::{CUresult, CuResult};
 
 /// The node is looked at before its parameters.
@@ -90,11 +90,11 @@ fn set_batch(exec: CUgraphExec, node: CUgraphNode, given: In<CUDA_BATCH_MEM_OP_N
     set(exec, node, params::BATCH_MEM_OP, || batch_of(&given.get()?))
 }
 
-fn set_any(exec: CUgraphExec, node: CUgraphNode, place: *mut CUgraphNodeParams) -> CuResult<()> {
-    match In::from_raw(place.cast_const()).get()?.kind {
+fn set_any(exec: CUgraphExec, node: CUgraphNode, place: InOut<CUgraphNodeParams>) -> CuResult<()> {
+    match place.get()?.kind {
         params::GRAPH => {
-            let child = place.wrapping_byte_add(16).cast_const().cast::<CUDA_CHILD_GRAPH_NODE_PARAMS>();
-            let child = CUgraph::new(In::from_raw(child).get()?.graph as usize);
+            let child = params::member::<CUDA_CHILD_GRAPH_NODE_PARAMS>(place).get()?;
+            let child = CUgraph::new(child.graph as usize);
             exec_set_child(exec, node, child)
         }
         params::MEM_ALLOC | params::MEM_FREE | params::CONDITIONAL => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -114,5 +114,5 @@ crate::driver::ffi::entries! { after_init
     cuGraphExecEventRecordNodeSetEvent => set_record(exec: CUgraphExec, node: CUgraphNode, event: CUevent);
     cuGraphExecEventWaitNodeSetEvent => set_wait(exec: CUgraphExec, node: CUgraphNode, event: CUevent);
     cuGraphExecBatchMemOpNodeSetParams => set_batch(exec: CUgraphExec, node: CUgraphNode, params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS>);
-    cuGraphExecNodeSetParams => set_any(exec: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams);
+    cuGraphExecNodeSetParams => set_any(exec: CUgraphExec, node: CUgraphNode, params: InOut<CUgraphNodeParams>);
 }

@@ -10,7 +10,7 @@ use super::body::{self, CUgraph, CUgraphNode};
 use super::edit_api::{add, plain};
 use super::work::Work;
 use crate::driver::context::{self, CUcontext, Context};
-use crate::driver::ffi::{In, Out};
+use crate::driver::ffi::{In, InOut, Out};
 use crate::driver::launch::config::{ATTRIBUTE_COOPERATIVE, ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE};
 use crate::driver::launch::{KernelWork, Shape, Updatable};
 use crate::driver::module::function::{self, CUfunction};
@@ -29,7 +29,8 @@ pub(super) fn kernel_of(params: &CUDA_KERNEL_NODE_PARAMS) -> CuResult<Work> {
         let handle = CUfunction::new(function as usize);
         (handle, function::find(handle)?.home_context()?)
     };
-    let (values, extra) = (In::from_raw(values as *const _), In::from_raw(extra as *const _));
+    // SAFETY: the program's parameters, in which it promises lists as cuLaunchKernel demands, or NULL.
+    let (values, extra) = unsafe { (In::from_raw(values as *const _), In::from_raw(extra as *const _)) };
     let shape = Shape { grid, block, shared: shared_bytes, cooperative: false, cluster: None };
     Ok(Work::Kernel(Arc::new(KernelWork::new(handle, shape, &context, values, extra)?)))
 }
@@ -131,8 +132,8 @@ fn change(node: CUgraphNode, attributes: BTreeMap<u32, [u32; 16]>) -> CuResult<(
     body::set_work(node, Work::Kernel(Arc::new(kernel)))
 }
 
-fn set_attribute(node: CUgraphNode, attribute: u32, place: *mut [u32; 16]) -> CuResult<()> {
-    let value = In::from_raw(place.cast_const()).get()?;
+fn set_attribute(node: CUgraphNode, attribute: u32, place: InOut<[u32; 16]>) -> CuResult<()> {
+    let value = place.get()?;
     let mut attributes = launch_of(node)?.attributes.clone();
     if !ATTRIBUTES.contains(&attribute) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -140,7 +141,7 @@ fn set_attribute(node: CUgraphNode, attribute: u32, place: *mut [u32; 16]) -> Cu
     if attribute == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
         let value = set_updatable(node, value)?;
         // NVIDIA's driver answers there, too.
-        Out::from_raw(place).set(value);
+        place.set(value);
         return Ok(());
     }
     attributes.insert(attribute, value);
@@ -188,6 +189,6 @@ crate::driver::ffi::entries! { after_init
     cuGraphKernelNodeSetParams => set_params_v1(node: CUgraphNode, params: In<CUDA_KERNEL_NODE_PARAMS_v1>);
     cuGraphKernelNodeSetParams_v2 => set_params(node: CUgraphNode, params: In<CUDA_KERNEL_NODE_PARAMS>);
     cuGraphKernelNodeGetAttribute => get_attribute(node: CUgraphNode, attribute: u32, value: Out<[u32; 16]>);
-    cuGraphKernelNodeSetAttribute => set_attribute(node: CUgraphNode, attribute: u32, value: *mut [u32; 16]);
+    cuGraphKernelNodeSetAttribute => set_attribute(node: CUgraphNode, attribute: u32, value: InOut<[u32; 16]>);
     cuGraphKernelNodeCopyAttributes => copy_attributes(to: CUgraphNode, from: CUgraphNode);
 }

@@ -11,18 +11,18 @@ use super::footprint;
 use super::memory::{self, GraphMemory};
 use super::work::Work;
 use crate::driver::device::{CUdevice, CUdeviceptr, Device, device};
-use crate::driver::ffi::{In, Out};
+use crate::driver::ffi::{In, InOut, Out};
 use crate::driver::pool::PoolProperties as _;
 use crate::driver::result::{CUresult, CuResult};
 
 /// An allocation as node parameters describe it; its address is stored there.
-pub(super) fn allocation_of(place: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> CuResult<Work> {
-    let params = In::from_raw(place.cast_const()).get()?;
+pub(super) fn allocation_of(place: InOut<CUDA_MEM_ALLOC_NODE_PARAMS>) -> CuResult<Work> {
+    let params = place.get()?;
     if params.bytes == 0 || params.pool.is_shareable() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let memory = GraphMemory::new(device(params.pool.device_ordinal()?)?, params)?;
-    Out::from_raw(place).set(memory.params);
+    place.set(memory.params);
     Ok(Work::Alloc(memory))
 }
 
@@ -32,12 +32,12 @@ pub(super) fn place_in(
     work: Work,
     graph: &Graph,
     dependencies: Vec<(CUgraphNode, CUgraphEdgeData)>,
-    description: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+    description: InOut<CUDA_MEM_ALLOC_NODE_PARAMS>,
 ) -> Work {
     let Work::Alloc(memory) = &work else { return work };
     let dependencies = dependencies.into_iter().map(|(node, _)| node).collect();
     let Some(moved) = memory.at_freed_place(graph, dependencies) else { return work };
-    Out::from_raw(description).set(moved.params);
+    description.set(moved.params);
     Work::Alloc(moved)
 }
 
@@ -67,7 +67,7 @@ fn add_alloc_node(
     graph: CUgraph,
     nodes: In<CUgraphNode>,
     count: usize,
-    params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+    params: InOut<CUDA_MEM_ALLOC_NODE_PARAMS>,
 ) -> CuResult<()> {
     out.check()?;
     let into = body::find(graph)?;
@@ -110,19 +110,22 @@ fn graph_mem_trim(ordinal: CUdevice) -> CuResult<()> {
 }
 
 fn get_graph_mem_attribute(ordinal: CUdevice, attribute: u32, value: *mut c_void) -> CuResult<()> {
-    let place = Out::from_raw(value.cast::<u64>());
+    // SAFETY: the caller's pointer, NULL or valid for writing an attribute, each of which has eight bytes.
+    let place = unsafe { Out::from_raw(value.cast::<u64>()) };
     place.check()?;
     place.set(footprint::attribute(device(ordinal)?, attribute)?);
     Ok(())
 }
 
 fn set_graph_mem_attribute(ordinal: CUdevice, attribute: u32, value: *mut c_void) -> CuResult<()> {
-    footprint::reset(device(ordinal)?, attribute, In::from_raw(value.cast_const().cast::<u64>()).get()?)
+    // SAFETY: the caller's pointer, NULL or valid for reading an attribute, each of which has eight bytes.
+    let value = unsafe { In::from_raw(value.cast_const().cast::<u64>()) };
+    footprint::reset(device(ordinal)?, attribute, value.get()?)
 }
 
 crate::driver::ffi::entries! { after_init
     cuGraphAddMemAllocNode => add_alloc_node(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: InOut<CUDA_MEM_ALLOC_NODE_PARAMS>);
     cuGraphMemAllocNodeGetParams => alloc_node_get_params(node: CUgraphNode, params: Out<CUDA_MEM_ALLOC_NODE_PARAMS>);
     cuGraphAddMemFreeNode => add_free_node(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, ptr: CUdeviceptr);

@@ -10,14 +10,14 @@ use cuda_abi::{
 use super::body::{self, CUgraph, CUgraphNode};
 use super::edit_api::{add, plain};
 use super::kernel_api::kernel_of;
-use super::params;
+use super::params::{self, Member, member};
 use super::work::{CopyWork, HostWork, Work};
 use super::{child, conditional, memory_api};
 use crate::driver::context::{self, CUcontext};
 use crate::driver::copy::api::{self as copy_api, ARRAY};
 use crate::driver::copy::{Fill, Pattern};
 use crate::driver::event::{self, CUevent};
-use crate::driver::ffi::{In, Out};
+use crate::driver::ffi::{In, InOut, Out};
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::mem_op::{self, MemOp};
 
@@ -56,7 +56,8 @@ pub(super) fn host_of(params: &CUDA_HOST_NODE_PARAMS) -> CuResult<Work> {
 
 pub(super) fn batch_of(params: &CUDA_BATCH_MEM_OP_NODE_PARAMS) -> CuResult<Work> {
     context::usable(CUcontext::new(params.context as usize))?;
-    let operations = In::from_raw(params.operations as *const MemOp);
+    // SAFETY: the program's parameters, which say that `count` operations are there, or NULL.
+    let operations = unsafe { In::from_raw(params.operations as *const MemOp) };
     if operations.is_null() {
         return Err(INVALID);
     }
@@ -80,41 +81,39 @@ pub(super) fn wait_of(event: CUevent) -> CuResult<Work> {
 }
 
 /// The work that CUgraphNodeParams describes. Results (addresses) are stored there.
-pub(super) fn work_of_params(place: *mut CUgraphNodeParams) -> CuResult<Work> {
-    let node = In::from_raw(place.cast_const()).get()?;
+pub(super) fn work_of_params(place: InOut<CUgraphNodeParams>) -> CuResult<Work> {
+    let node = place.get()?;
     if node.reserved0 != [0; 3] || node.reserved2 != 0 {
         return Err(INVALID);
     }
-    // The union begins behind the first 16 bytes.
-    let body = place.wrapping_byte_add(16);
-    /// The union read as one of its members, none of which is longer.
-    fn read<T: Copy>(body: *mut CUgraphNodeParams) -> CuResult<T> {
-        In::from_raw(body.cast_const().cast::<T>()).get()
+    /// The union read as one of its members.
+    fn read<T: Member>(place: InOut<CUgraphNodeParams>) -> CuResult<T> {
+        member(place).get()
     }
     match node.kind {
-        params::KERNEL => kernel_of(&read::<CUDA_KERNEL_NODE_PARAMS>(body)?),
+        params::KERNEL => kernel_of(&read::<CUDA_KERNEL_NODE_PARAMS>(place)?),
         params::MEMCPY => {
-            let copy = read::<CUDA_MEMCPY_NODE_PARAMS>(body)?;
+            let copy = read::<CUDA_MEMCPY_NODE_PARAMS>(place)?;
             if copy.flags != 0 || copy.reserved != 0 {
                 return Err(INVALID);
             }
             copy_of(&copy.copy, CUcontext::new(copy.context as usize))
         }
         params::MEMSET => {
-            let fill = read::<CUDA_MEMSET_NODE_PARAMS_v2>(body)?;
+            let fill = read::<CUDA_MEMSET_NODE_PARAMS_v2>(place)?;
             fill_of(&fill.v1, CUcontext::new(fill.context as usize))
         }
-        params::HOST => host_of(&read::<CUDA_HOST_NODE_PARAMS>(body)?),
-        params::GRAPH => child::child_of(&read(body)?),
+        params::HOST => host_of(&read::<CUDA_HOST_NODE_PARAMS>(place)?),
+        params::GRAPH => child::child_of(&read(place)?),
         params::EMPTY => Ok(Work::Empty),
-        params::WAIT_EVENT => wait_of(read::<CUevent>(body)?),
-        params::EVENT_RECORD => record_of(read::<CUevent>(body)?),
-        params::MEM_ALLOC => memory_api::allocation_of(body.cast()),
-        params::MEM_FREE => memory_api::free_of(read(body)?),
-        params::BATCH_MEM_OP => batch_of(&read::<CUDA_BATCH_MEM_OP_NODE_PARAMS>(body)?),
-        params::CONDITIONAL => conditional::conditional_of(place),
+        params::WAIT_EVENT => wait_of(read::<CUevent>(place)?),
+        params::EVENT_RECORD => record_of(read::<CUevent>(place)?),
+        params::MEM_ALLOC => memory_api::allocation_of(member(place)),
+        params::MEM_FREE => memory_api::free_of(read(place)?),
+        params::BATCH_MEM_OP => batch_of(&read::<CUDA_BATCH_MEM_OP_NODE_PARAMS>(place)?),
+        params::CONDITIONAL => conditional::conditional_of(member(place)),
         params::SEMAPHORES_SIGNAL | params::SEMAPHORES_WAIT => {
-            if read::<CUDA_EXT_SEM_NODE_PARAMS>(body)?.count > 0 {
+            if read::<CUDA_EXT_SEM_NODE_PARAMS>(place)?.count > 0 {
                 return Err(INVALID);
             }
             Ok(Work::Semaphores(node.kind))
@@ -128,7 +127,7 @@ fn add_node(
     graph: CUgraph,
     nodes: In<CUgraphNode>,
     count: usize,
-    params: *mut CUgraphNodeParams,
+    params: InOut<CUgraphNodeParams>,
 ) -> CuResult<()> {
     add_node_v2(out, graph, nodes, plain(), count, params)
 }
@@ -139,20 +138,18 @@ fn add_node_v2(
     nodes: In<CUgraphNode>,
     edges: In<CUgraphEdgeData>,
     count: usize,
-    params: *mut CUgraphNodeParams,
+    params: InOut<CUgraphNodeParams>,
 ) -> CuResult<()> {
     // Wrong parameters are told before a wrong graph.
     let work = work_of_params(params)?;
     let into = body::find(graph)?;
     let dependencies = into.read_dependencies(nodes, edges, count)?;
-    // The union of the parameters begins behind the first 16 bytes.
-    let description = params.wrapping_byte_add(16).cast();
-    let work = memory_api::place_in(work, &into, dependencies, description);
+    let work = memory_api::place_in(work, &into, dependencies, member(params));
     add(out, graph, nodes, edges, count, work)
 }
 
-fn set_params(node: CUgraphNode, params: *mut CUgraphNodeParams) -> CuResult<()> {
-    let kind = In::from_raw(params.cast_const()).get()?.kind;
+fn set_params(node: CUgraphNode, params: InOut<CUgraphNodeParams>) -> CuResult<()> {
+    let kind = params.get()?.kind;
     if kind == params::CONDITIONAL {
         return Err(INVALID);
     }
@@ -317,11 +314,11 @@ fn batch_set_params(node: CUgraphNode, params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS>
 
 crate::driver::ffi::entries! { after_init
     cuGraphAddNode => add_node(
-        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: *mut CUgraphNodeParams);
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: InOut<CUgraphNodeParams>);
     cuGraphAddNode_v2 => add_node_v2(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, edges: In<CUgraphEdgeData>, count: usize,
-        params: *mut CUgraphNodeParams);
-    cuGraphNodeSetParams => set_params(node: CUgraphNode, params: *mut CUgraphNodeParams);
+        params: InOut<CUgraphNodeParams>);
+    cuGraphNodeSetParams => set_params(node: CUgraphNode, params: InOut<CUgraphNodeParams>);
     cuGraphAddMemcpyNode => add_memcpy_node(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<CUDA_MEMCPY3D>,
         context: CUcontext);

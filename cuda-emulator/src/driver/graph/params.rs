@@ -1,5 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kinds of nodes.
+//! The kinds of nodes, and their parameters in CUgraphNodeParams.
+
+use std::mem::offset_of;
+
+use cuda_abi::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_CHILD_GRAPH_NODE_PARAMS, CUDA_CONDITIONAL_NODE_PARAMS,
+    CUDA_EXT_SEM_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS,
+    CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2, CUgraphNodeParams,
+};
+
+use crate::driver::device::CUdeviceptr;
+use crate::driver::event::CUevent;
+use crate::driver::ffi::InOut;
 
 /// CUgraphNodeType
 pub(super) const KERNEL: u32 = 0;
@@ -16,3 +28,41 @@ pub(super) const MEM_ALLOC: u32 = 10;
 pub(super) const MEM_FREE: u32 = 11;
 pub(super) const BATCH_MEM_OP: u32 = 12;
 pub(super) const CONDITIONAL: u32 = 13;
+
+/// Where the union begins that has the parameters of each kind, and where it ends.
+const UNION: (usize, usize) =
+    (offset_of!(CUgraphNodeParams, payload), offset_of!(CUgraphNodeParams, reserved2));
+
+/// A member of the union.
+///
+/// # Safety
+/// The union of `cuda.h` has such a member, of which any bytes are a value.
+pub(super) unsafe trait Member: Copy {}
+
+macro_rules! members {
+    ($($t:ty),* $(,)?) => { $(
+        const _: () = assert!(UNION.0 + size_of::<$t>() <= UNION.1);
+
+        // SAFETY: it is there in `cuda.h`, and has integers, handles and pointers in it, any of which may be wrong ones.
+        unsafe impl Member for $t {}
+    )* };
+}
+members!(
+    CUDA_BATCH_MEM_OP_NODE_PARAMS,
+    CUDA_CHILD_GRAPH_NODE_PARAMS,
+    CUDA_CONDITIONAL_NODE_PARAMS,
+    CUDA_EXT_SEM_NODE_PARAMS,
+    CUDA_HOST_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS,
+    CUDA_MEM_ALLOC_NODE_PARAMS,
+    CUDA_MEMCPY_NODE_PARAMS,
+    CUDA_MEMSET_NODE_PARAMS_v2,
+    CUdeviceptr,
+    CUevent,
+);
+
+/// The union as one of its members.
+pub(super) fn member<T: Member>(params: InOut<CUgraphNodeParams>) -> InOut<T> {
+    // SAFETY: the union begins there, has such a member (`Member`), and is as valid as the structure that it is in.
+    unsafe { params.member(UNION.0) }
+}

@@ -8,28 +8,19 @@ use std::fs::File;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::{Arc, OnceLock};
 
+use cuda_abi::Courier;
+
 use super::exchange::{self, IpcHandle, Token};
 
-/// Functions of the program that has loaded this library, by which it passes files to other processes.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Courier {
-    /// The first argument of the functions.
-    context: *const c_void,
-    /// Offers a file and writes its token; 0 if that worked.
-    offer: unsafe extern "C" fn(*const c_void, c_int, *mut Token) -> c_int,
-    /// A new descriptor for the file of a token, or -1.
-    fetch: unsafe extern "C" fn(*const c_void, *const Token) -> c_int,
-    /// Ends an offer.
-    withdraw: unsafe extern "C" fn(*const c_void, *const Token),
-}
+/// The courier of the program that has loaded this library.
+struct Given(Courier<*const c_void>);
 
 // SAFETY: `cuda_emulator_set_courier` demands functions that any thread may call.
-unsafe impl Send for Courier {}
+unsafe impl Send for Given {}
 // SAFETY: `cuda_emulator_set_courier` demands functions that several threads may call at once.
-unsafe impl Sync for Courier {}
+unsafe impl Sync for Given {}
 
-static COURIER: OnceLock<Courier> = OnceLock::new();
+static COURIER: OnceLock<Given> = OnceLock::new();
 
 /// Has files go through a courier from now on. The first one stays.
 ///
@@ -37,9 +28,9 @@ static COURIER: OnceLock<Courier> = OnceLock::new();
 /// `courier` points to one whose functions may be called with its context from any thread, by several at once, until the
 /// process ends.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuda_emulator_set_courier(courier: *const Courier) {
+pub unsafe extern "C" fn cuda_emulator_set_courier(courier: *const Courier<*const c_void>) {
     // SAFETY: `# Safety` promises that `courier` points to one.
-    let _ = COURIER.set(unsafe { courier.read() });
+    let _ = COURIER.set(Given(unsafe { courier.read() }));
 }
 
 /// Offers a file; its handle is for other processes. 0: that worked.
@@ -49,7 +40,7 @@ pub unsafe extern "C" fn cuda_emulator_set_courier(courier: *const Courier) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_emulator_offer_file(descriptor: c_int, handle: *mut IpcHandle) -> c_int {
     let offered = match COURIER.get() {
-        Some(courier) => {
+        Some(Given(courier)) => {
             let mut token = Token::default();
             // SAFETY: its functions may be called (`cuda_emulator_set_courier`), with room for a token.
             let result = unsafe { (courier.offer)(courier.context, descriptor, &raw mut token) };
@@ -80,7 +71,7 @@ pub unsafe extern "C" fn cuda_emulator_fetch_file(handle: *const IpcHandle) -> c
     }
     match COURIER.get() {
         // SAFETY: its functions may be called (`cuda_emulator_set_courier`).
-        Some(courier) => unsafe { (courier.fetch)(courier.context, &raw const handle.token) },
+        Some(Given(courier)) => unsafe { (courier.fetch)(courier.context, &raw const handle.token) },
         None => handle.fetch_from_other().map_or(-1, File::into_raw_fd),
     }
 }
@@ -95,7 +86,7 @@ pub unsafe extern "C" fn cuda_emulator_withdraw_file(handle: *const IpcHandle) {
     let handle = unsafe { handle.read_unaligned() };
     match COURIER.get() {
         // SAFETY: its functions may be called (`cuda_emulator_set_courier`).
-        Some(courier) => unsafe { (courier.withdraw)(courier.context, &raw const handle.token) },
+        Some(Given(courier)) => unsafe { (courier.withdraw)(courier.context, &raw const handle.token) },
         None => exchange::withdraw(handle.token),
     }
 }

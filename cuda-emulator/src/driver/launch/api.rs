@@ -88,8 +88,8 @@ fn launch_cooperative_kernel(
     params: In<*const c_void>,
 ) -> CuResult<()> {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-    let extra = In::from_raw(std::ptr::null());
-    submit(function, Shape { grid, block, shared, cooperative: true, cluster: None }, stream, params, extra)
+    let shape = Shape { grid, block, shared, cooperative: true, cluster: None };
+    submit(function, shape, stream, params, In::NULL)
 }
 
 fn launch_kernel_ex(

@@ -28,7 +28,8 @@ pub(crate) trait Configuration {
 }
 
 fn attributes(config: &CUlaunchConfig) -> In<CUlaunchAttribute> {
-    In::from_raw(config.attributes as *const _)
+    // SAFETY: the program's configuration, which says that `attribute_count` attributes are there, or NULL.
+    unsafe { In::from_raw(config.attributes as *const _) }
 }
 
 impl Configuration for CUlaunchConfig {
@@ -39,8 +40,10 @@ impl Configuration for CUlaunchConfig {
                 if value[0] > 1 || value[2..4] != [0; 2] {
                     return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
                 }
-                let place = self.attributes + index * size_of::<CUlaunchAttribute>();
-                return Ok(Some((value[0] == 1, Out::from_raw((place + DEVICE_NODE_OFFSET) as *mut u64))));
+                let place = self.attributes + index * size_of::<CUlaunchAttribute>() + DEVICE_NODE_OFFSET;
+                // SAFETY: in the attribute that has just been read, where cuda.h has the call store the node.
+                let node = unsafe { Out::from_raw(place as *mut u64) };
+                return Ok(Some((value[0] == 1, node)));
             }
         }
         Ok(None)

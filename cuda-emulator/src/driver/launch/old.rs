@@ -114,7 +114,9 @@ fn launch_grid_async(handle: CUfunction, width: c_int, height: c_int, stream: CU
     let (pointer, size) = (std::ptr::without_provenance_mut(1), std::ptr::without_provenance_mut(2));
     let extra: [*mut c_void; 5] =
         [pointer, parameters.as_mut_ptr().cast(), size, (&raw mut bytes).cast(), std::ptr::null_mut()];
-    submit(handle, shape, stream, In::from_raw(std::ptr::null()), In::from_raw(extra.as_ptr()))
+    // SAFETY: the list and what it points to are locals, which outlive the call: it copies the parameters.
+    let extra = unsafe { In::from_raw(extra.as_ptr()) };
+    submit(handle, shape, stream, In::NULL, extra)
 }
 
 crate::driver::ffi::entries! { after_init

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::context;
 use super::device;
-use super::ffi::{In, Out, Text};
+use super::ffi::{In, InOut, Out, Text};
 use super::handle::{Handle, Registry};
 use super::module::image::{self, JitOptions, LINK_SEPARATOR};
 use super::module::read_file;
@@ -60,7 +60,12 @@ fn find(handle: CUlinkState) -> CuResult<Arc<Linker>> {
     LINKERS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-fn link_create(count: u32, names: In<u32>, values: *mut *mut c_void, out: Out<CUlinkState>) -> CuResult<()> {
+fn link_create(
+    count: u32,
+    names: In<u32>,
+    values: InOut<*mut c_void>,
+    out: Out<CUlinkState>,
+) -> CuResult<()> {
     out.check()?;
     context::current()?;
     let handle = Handle::mint();
@@ -198,7 +203,7 @@ fn link_destroy(handle: CUlinkState) -> CuResult<()> {
 
 super::ffi::entries! { after_init
     cuLinkCreate_v2 => link_create(
-        count: u32, names: In<u32>, values: *mut *mut c_void, out: Out<CUlinkState>);
+        count: u32, names: In<u32>, values: InOut<*mut c_void>, out: Out<CUlinkState>);
     cuLinkAddData_v2 => link_add_data(
         linker: CUlinkState, kind: u32, data: *const c_void, bytes: usize, name: Text, count: u32, names: In<u32>,
         values: *mut *mut c_void);

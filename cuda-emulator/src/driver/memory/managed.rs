@@ -153,11 +153,11 @@ fn stream_attach_mem_async(stream: CUstream, ptr: CUdeviceptr, bytes: usize, fla
 }
 
 fn store(data: *mut c_void, bytes: usize, attribute: u32, advice: &Advice) -> CuResult<()> {
-    let word = Out::from_raw(data.cast::<i32>());
-    word.check()?;
-    if bytes == 0 || !bytes.is_multiple_of(4) || attribute != 3 && bytes != 4 {
+    if data.is_null() || bytes == 0 || !bytes.is_multiple_of(4) || attribute != 3 && bytes != 4 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    // SAFETY: the caller's pointer, valid for writing `bytes` bytes, which are at least four.
+    let word = unsafe { Out::from_raw(data.cast::<i32>()) };
     let ordinal = |location: Option<CUmemLocation>| location.map_or(NO_DEVICE, ordinal_of);
     let kind = |location: Option<CUmemLocation>| location.map_or(0, |location| location.kind as i32);
     let id = |location: Option<CUmemLocation>| location.map_or(0, |location| location.id);
@@ -167,7 +167,8 @@ fn store(data: *mut c_void, bytes: usize, attribute: u32, advice: &Advice) -> Cu
         3 => {
             let devices = advice.accessed_by.iter().copied().chain(std::iter::repeat(NO_DEVICE));
             for (index, device) in devices.take((bytes / 4).min(MAX_LISTED)).enumerate() {
-                word.element(index).set(device);
+                // SAFETY: less than `bytes / 4`, as many words as the caller says that there are.
+                unsafe { word.element(index) }.set(device);
             }
         }
         4 => word.set(ordinal(advice.prefetched)),

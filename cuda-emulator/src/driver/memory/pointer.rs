@@ -73,36 +73,36 @@ impl Found {
 
 /// Stores one attribute. For an address that is not CUDA's (`found` is `None`), that is the value that NVIDIA's driver stores.
 fn store(data: *mut c_void, attribute: u32, ptr: u64, found: Option<&Found>) -> CuResult<()> {
-    let word = Out::from_raw(data.cast::<u32>());
-    let wide = Out::from_raw(data.cast::<u64>());
+    // SAFETY: used for attributes of four bytes only, for which the caller's pointer is valid for writing as many.
+    let word = |value: u32| unsafe { Out::from_raw(data.cast::<u32>()) }.set(value);
+    // SAFETY: used for attributes of eight bytes only, for which the caller's pointer is valid for writing as many.
+    let wide = |value: u64| unsafe { Out::from_raw(data.cast::<u64>()) }.set(value);
     // NVIDIA's driver stores booleans in four bytes.
-    let flag = |value: bool| word.set(value.into());
+    let flag = |value: bool| word(value.into());
     let managed = found.is_some_and(|found| found.range.kind == RangeKind::Managed);
     let host = found.is_some_and(Found::is_host);
     match attribute {
-        1 => wide.set(found.map_or(0, |found| found.context().0 as u64)), // CONTEXT
-        2 => word.set(found.map_or(0, |_| if host { HOST } else { DEVICE })), // MEMORY_TYPE
-        3 => wide.set(found.filter(|found| found.is_reached()).map_or(0, |_| ptr)), // DEVICE_POINTER
-        4 => wide.set(if found.is_none() || host || managed { ptr } else { 0 }), // HOST_POINTER
-        6 => word.set(u32::from(found.is_some() && !host)),               // SYNC_MEMOPS
-        7 => {
-            wide.set(found.map_or(0, |found| found.owner.as_ref().map_or(found.range.base, |owner| owner.id)))
-        } // BUFFER_ID
-        8 => flag(managed),                                               // IS_MANAGED
-        9 => Out::from_raw(data.cast::<i32>()).set(found.map_or(NO_DEVICE, |found| found.device.ordinal)), // DEVICE_ORDINAL
+        1 => wide(found.map_or(0, |found| found.context().0 as u64)), // CONTEXT
+        2 => word(found.map_or(0, |_| if host { HOST } else { DEVICE })), // MEMORY_TYPE
+        3 => wide(found.filter(|found| found.is_reached()).map_or(0, |_| ptr)), // DEVICE_POINTER
+        4 => wide(if found.is_none() || host || managed { ptr } else { 0 }), // HOST_POINTER
+        6 => word(u32::from(found.is_some() && !host)),               // SYNC_MEMOPS
+        7 => wide(found.map_or(0, |found| found.owner.as_ref().map_or(found.range.base, |owner| owner.id))), // BUFFER_ID
+        8 => flag(managed), // IS_MANAGED
+        9 => word(found.map_or(NO_DEVICE, |found| found.device.ordinal).cast_unsigned()), // DEVICE_ORDINAL
         10 => flag(found.is_some_and(|found| ipc::can_share(&found.range, found.owner.as_ref()))), // IS_LEGACY_CUDA_IPC_CAPABLE
         15 => flag(false), // IS_GPU_DIRECT_RDMA_CAPABLE
-        11 | 19 => wide.set(found.map_or(0, |found| found.range.base)), // RANGE_START_ADDR, MAPPING_BASE_ADDR
-        12 | 18 => wide.set(found.map_or(0, |found| found.range.bytes)), // RANGE_SIZE, MAPPING_SIZE
+        11 | 19 => wide(found.map_or(0, |found| found.range.base)), // RANGE_START_ADDR, MAPPING_BASE_ADDR
+        12 | 18 => wide(found.map_or(0, |found| found.range.bytes)), // RANGE_SIZE, MAPPING_SIZE
         13 => flag(found.is_some()), // MAPPED
-        14 => wide.set(0), // ALLOWED_HANDLE_TYPES
-        16 => word.set(if found.is_some() { READ_WRITE } else { 0 }), // ACCESS_FLAGS
+        14 => wide(0),     // ALLOWED_HANDLE_TYPES
+        16 => word(if found.is_some() { READ_WRITE } else { 0 }), // ACCESS_FLAGS
         17 => {
             let pool = found.and_then(|found| found.owner.as_ref()?.pool.as_ref());
-            wide.set(pool.map_or(0, |pool| pool.publish().0 as u64)); // MEMPOOL_HANDLE
+            wide(pool.map_or(0, |pool| pool.publish().0 as u64)); // MEMPOOL_HANDLE
         }
-        20 => wide.set(found.map_or(0, |found| found.range.base)), // MEMORY_BLOCK_ID
-        5 => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),       // P2P_TOKENS
+        20 => wide(found.map_or(0, |found| found.range.base)), // MEMORY_BLOCK_ID
+        5 => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),   // P2P_TOKENS
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
     Ok(())

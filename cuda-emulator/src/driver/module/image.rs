@@ -10,7 +10,7 @@ use cuda_abi::__fatBinC_Wrapper_t;
 
 use super::function::KernelSettings;
 use crate::driver::device;
-use crate::driver::ffi::{In, Out, copy_text};
+use crate::driver::ffi::{In, InOut, Out, copy_text};
 use crate::driver::result::{CUresult, CuResult};
 use crate::fatbin::{self, Accepted, CONTAINER_MAGIC, ELF_MAGIC, FatbinError, WRAPPER_MAGIC};
 use crate::program::{LoadErrorKind, Program};
@@ -39,23 +39,24 @@ pub(crate) struct Image {
 pub(crate) struct JitOptions {
     count: u32,
     names: In<u32>,
-    values: *mut *mut c_void,
+    values: InOut<*mut c_void>,
 }
 
 impl JitOptions {
-    pub(crate) fn new(count: u32, names: In<u32>, values: *mut *mut c_void) -> JitOptions {
+    pub(crate) fn new(count: u32, names: In<u32>, values: InOut<*mut c_void>) -> JitOptions {
         JitOptions { count: if names.is_null() || values.is_null() { 0 } else { count }, names, values }
     }
 
     pub(crate) fn none() -> JitOptions {
-        JitOptions { count: 0, names: In::from_raw(std::ptr::null()), values: std::ptr::null_mut() }
+        JitOptions { count: 0, names: In::NULL, values: InOut::NULL }
     }
 
     /// The place of an option's value, which is both in and out.
-    fn place(&self, option: u32) -> Option<(*mut c_void, Out<*mut c_void>)> {
+    fn place(&self, option: u32) -> Option<(*mut c_void, InOut<*mut c_void>)> {
         let index = (0..self.count as usize).find(|index| self.names.at(*index) == Ok(option))?;
-        let place = self.values.wrapping_add(index);
-        Some((In::from_raw(place.cast_const()).get().ok()?, Out::from_raw(place)))
+        // SAFETY: less than `count`, as many values as the caller says that there are.
+        let place = unsafe { self.values.element(index) };
+        Some((place.get().ok()?, place))
     }
 
     /// Stores an option's result.
@@ -75,7 +76,8 @@ impl JitOptions {
         let Some((capacity, used)) = self.place(size) else { return };
         let capacity = capacity as usize as u32 as usize;
         if let Some((text, _)) = self.place(buffer).filter(|(text, _)| !text.is_null() && capacity > 0) {
-            copy_text(Out::from_raw(text.cast::<c_char>()), capacity, message);
+            // SAFETY: the options say that a buffer of `capacity` bytes is there.
+            unsafe { copy_text(Out::from_raw(text.cast::<c_char>()), capacity, message) };
         }
         used.set(message.len().min(capacity.saturating_sub(1)) as *mut c_void);
     }
@@ -159,8 +161,10 @@ pub(crate) fn check_header(text: &str, accepted: Accepted) -> Result<(), (CUresu
 fn first_word(image: *const c_void) -> u32 {
     // One byte at a time until all four are known to be there: a PTX text may be shorter.
     let mut first = [0u8; 4];
+    // SAFETY: the caller's image, of which nothing behind a byte that is zero is read: a text ends there.
+    let image = unsafe { In::from_raw(image.cast::<u8>()) };
     for (index, byte) in first.iter_mut().enumerate() {
-        *byte = In::from_raw(image.cast::<u8>()).at(index).unwrap_or(0);
+        *byte = image.at(index).unwrap_or(0);
         if *byte == 0 {
             break;
         }
@@ -171,7 +175,8 @@ fn first_word(image: *const c_void) -> u32 {
 /// The PTX texts to link.
 fn texts(image: *const c_void, accepted: Accepted) -> Result<Vec<String>, FatbinError> {
     match first_word(image) {
-        WRAPPER_MAGIC => wrapped(In::from_raw(image.cast::<__fatBinC_Wrapper_t>()), accepted),
+        // SAFETY: the caller's image, which begins as only a wrapper does.
+        WRAPPER_MAGIC => wrapped(unsafe { In::from_raw(image.cast::<__fatBinC_Wrapper_t>()) }, accepted),
         CONTAINER_MAGIC => Ok(vec![fatbin::ptx(container(image)?, accepted)?]),
         ELF_MAGIC => {
             Err(FatbinError::NoPtx { wanted: accepted.architecture, found: "machine code (a cubin)".into() })
@@ -200,7 +205,8 @@ fn wrapped(wrapper: In<__fatBinC_Wrapper_t>, accepted: Accepted) -> Result<Vec<S
         return Ok(vec![linked?]);
     }
     // Compiled with -rdc=true: the container has only linked machine code, its parts have the PTX.
-    let parts = In::from_raw(wrapper.parts as *const *const c_void);
+    // SAFETY: a wrapper of this version has a list of containers there, of which nothing behind the NULL at its end is read.
+    let parts = unsafe { In::from_raw(wrapper.parts as *const *const c_void) };
     let (mut texts, mut missing) = (Vec::new(), None);
     for index in 0..MAX_PRELINKED {
         let part = parts.at(index).unwrap_or(std::ptr::null());

@@ -10,7 +10,7 @@ use super::image::{self, Image, JitOptions};
 use super::{CUmodule, Module, read_file};
 use crate::driver::context::{self, Context};
 use crate::driver::device::{self, CUdeviceptr};
-use crate::driver::ffi::{In, Out, Text};
+use crate::driver::ffi::{In, InOut, Out, Text};
 use crate::driver::handle::{Handle, Registry};
 use crate::driver::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
@@ -126,7 +126,7 @@ fn find(handle: CUlibrary) -> CuResult<Arc<Library>> {
 fn load_image(
     out: Out<CUlibrary>,
     image: *const c_void,
-    jit: (In<u32>, *mut *mut c_void, u32),
+    jit: (In<u32>, InOut<*mut c_void>, u32),
     library: (In<u32>, u32),
 ) -> CuResult<()> {
     /// CU_LIBRARY_NUM_OPTIONS
@@ -147,7 +147,7 @@ fn library_load_data(
     out: Out<CUlibrary>,
     image: *const c_void,
     jit_options: In<u32>,
-    jit_values: *mut *mut c_void,
+    jit_values: InOut<*mut c_void>,
     jit_count: u32,
     options: In<u32>,
     _values: *mut *mut c_void,
@@ -161,7 +161,7 @@ fn library_load_from_file(
     out: Out<CUlibrary>,
     path: Text,
     jit_options: In<u32>,
-    jit_values: *mut *mut c_void,
+    jit_values: InOut<*mut c_void>,
     jit_count: u32,
     options: In<u32>,
     _values: *mut *mut c_void,
@@ -193,7 +193,8 @@ fn library_enumerate_kernels(out: Out<CUkernel>, room: u32, handle: CUlibrary) -
     out.check()?;
     let library = find(handle)?;
     for (index, name) in kernel_names(&library.image.program).into_iter().take(room as usize).enumerate() {
-        out.element(index).set(library.kernel(name)?);
+        // SAFETY: less than `room`, as many elements as the caller says that the array has.
+        unsafe { out.element(index) }.set(library.kernel(name)?);
     }
     Ok(())
 }
@@ -252,10 +253,10 @@ crate::driver::ffi::entries! { after_init
     cuLibraryGetUnifiedFunction => library_get_unified_function(
         out: Out<*mut c_void>, library: CUlibrary, name: Text);
     cuLibraryLoadData => library_load_data(
-        out: Out<CUlibrary>, image: *const c_void, jit_options: In<u32>, jit_values: *mut *mut c_void, jit_count: u32,
+        out: Out<CUlibrary>, image: *const c_void, jit_options: In<u32>, jit_values: InOut<*mut c_void>, jit_count: u32,
         options: In<u32>, values: *mut *mut c_void, count: u32);
     cuLibraryLoadFromFile => library_load_from_file(
-        out: Out<CUlibrary>, path: Text, jit_options: In<u32>, jit_values: *mut *mut c_void, jit_count: u32,
+        out: Out<CUlibrary>, path: Text, jit_options: In<u32>, jit_values: InOut<*mut c_void>, jit_count: u32,
         options: In<u32>, values: *mut *mut c_void, count: u32);
     cuLibraryUnload => library_unload(library: CUlibrary);
     cuLibraryGetKernel => library_get_kernel(out: Out<CUkernel>, library: CUlibrary, name: Text);

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::context::{self, Context};
 use super::device::{self, CUdeviceptr};
-use super::ffi::{In, Out, Text};
+use super::ffi::{In, InOut, Out, Text};
 use super::handle::{Handle, Registry};
 use super::reference::{CUsurfref, CUtexref, References};
 use super::result::{CUresult, CuResult};
@@ -182,7 +182,7 @@ fn module_load_data_ex(
     image: *const c_void,
     count: u32,
     options: In<u32>,
-    values: *mut *mut c_void,
+    values: InOut<*mut c_void>,
 ) -> CuResult<()> {
     load_image(out, image, &JitOptions::new(count, options, values))
 }
@@ -242,7 +242,8 @@ fn module_enumerate_functions(out: Out<CUfunction>, room: u32, handle: CUmodule)
     for (index, name) in
         library::kernel_names(&module.image.program).into_iter().take(room as usize).enumerate()
     {
-        out.element(index).set(module.function(name)?);
+        // SAFETY: less than `room`, as many elements as the caller says that the array has.
+        unsafe { out.element(index) }.set(module.function(name)?);
     }
     Ok(())
 }
@@ -284,7 +285,7 @@ super::ffi::entries! { after_init
     cuModuleLoad => module_load(out: Out<CUmodule>, path: Text);
     cuModuleLoadData => module_load_data(out: Out<CUmodule>, image: *const c_void);
     cuModuleLoadDataEx => module_load_data_ex(
-        out: Out<CUmodule>, image: *const c_void, count: u32, options: In<u32>, values: *mut *mut c_void);
+        out: Out<CUmodule>, image: *const c_void, count: u32, options: In<u32>, values: InOut<*mut c_void>);
     cuModuleLoadFatBinary => module_load_data(out: Out<CUmodule>, image: *const c_void);
     cuModuleUnload => module_unload(module: CUmodule);
     cuModuleGetFunction => module_get_function(out: Out<CUfunction>, module: CUmodule, name: Text);

@@ -98,17 +98,20 @@ fn pool_trim_to(handle: CUmemoryPool, _keep: usize) -> CuResult<()> {
 
 fn pool_set_attribute(handle: CUmemoryPool, attribute: u32, value: *const c_void) -> CuResult<()> {
     let pool = find(handle)?;
+    // SAFETY: used for attributes of four bytes only, for which the caller's pointer is NULL or valid for reading as many.
+    let word = || unsafe { In::from_raw(value.cast::<u32>()) }.get();
+    // SAFETY: used for attributes of eight bytes only, for which the caller's pointer is NULL or valid for reading as many.
+    let wide = || unsafe { In::from_raw(value.cast::<u64>()) }.get();
     match attribute {
         1..=3 => {
-            let value = In::from_raw(value.cast::<u32>()).get()?;
-            pool.policies[attribute as usize - 1].store(value, Ordering::Relaxed);
+            pool.policies[attribute as usize - 1].store(word()?, Ordering::Relaxed);
         }
         RELEASE_THRESHOLD => {
-            pool.threshold.store(In::from_raw(value.cast::<u64>()).get()?, Ordering::Relaxed);
+            pool.threshold.store(wide()?, Ordering::Relaxed);
         }
         RESERVED_HIGH | USED_HIGH => {
             // The high water marks can only be reset.
-            if In::from_raw(value.cast::<u64>()).get()? != 0 {
+            if wide()? != 0 {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
             pool.reset_high();
@@ -123,13 +126,15 @@ fn pool_get_attribute(handle: CUmemoryPool, attribute: u32, value: *mut c_void) 
     if value.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let wide = Out::from_raw(value.cast::<u64>());
+    // SAFETY: used for attributes of four bytes only, for which the caller's pointer is valid for writing as many.
+    let word = |result: u32| unsafe { Out::from_raw(value.cast::<u32>()) }.set(result);
+    // SAFETY: used for attributes of eight bytes only, for which the caller's pointer is valid for writing as many.
+    let wide = |result: u64| unsafe { Out::from_raw(value.cast::<u64>()) }.set(result);
     match attribute {
-        1..=3 => Out::from_raw(value.cast::<u32>())
-            .set(pool.policies[attribute as usize - 1].load(Ordering::Relaxed)),
-        RELEASE_THRESHOLD => wide.set(pool.threshold.load(Ordering::Relaxed)),
-        RESERVED_CURRENT | USED_CURRENT => wide.set(pool.usage().used),
-        RESERVED_HIGH | USED_HIGH => wide.set(pool.usage().high),
+        1..=3 => word(pool.policies[attribute as usize - 1].load(Ordering::Relaxed)),
+        RELEASE_THRESHOLD => wide(pool.threshold.load(Ordering::Relaxed)),
+        RESERVED_CURRENT | USED_CURRENT => wide(pool.usage().used),
+        RESERVED_HIGH | USED_HIGH => wide(pool.usage().high),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
     Ok(())

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use crate::driver::ffi::{In, Out};
+use crate::driver::ffi::{In, InOut, Out};
 use crate::driver::result::{CUresult, CuResult};
 
 /// CUtensorMap, in a form of its own: no kernel reads it. The words: kinds and modes, address, five sizes, four distances,
@@ -183,13 +183,13 @@ fn im2col_wide(
     Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
 }
 
-fn replace_address(map: *mut Map, address: *const c_void) -> CuResult<()> {
-    check_map(Out::from_raw(map))?;
+fn replace_address(map: InOut<Map>, address: *const c_void) -> CuResult<()> {
+    check_map(map.out())?;
     let address = address as u64;
     require(address != 0 && address.is_multiple_of(16) && address >> ADDRESS_BITS == 0)?;
-    let mut words = In::from_raw(map.cast_const()).get()?;
+    let mut words = map.get()?;
     words[1] = address;
-    Out::from_raw(map).set(words);
+    map.set(words);
     Ok(())
 }
 
@@ -205,5 +205,5 @@ crate::driver::ffi::entries! { after_init
         map: Out<Map>, data_type: u32, rank: u32, address: *const c_void, sizes: In<u64>, distances: In<u64>,
         lower: i32, upper: i32, channels: u32, pixels: u32, element_distances: In<u32>, interleave: u32,
         mode: u32, swizzle: u32, promotion: u32, fill: u32);
-    cuTensorMapReplaceAddress => replace_address(map: *mut Map, address: *const c_void);
+    cuTensorMapReplaceAddress => replace_address(map: InOut<Map>, address: *const c_void);
 }

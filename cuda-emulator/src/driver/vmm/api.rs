@@ -159,15 +159,17 @@ fn retain_handle(out: Out<CUmemGenericAllocationHandle>, ptr: *mut c_void) -> Cu
 }
 
 fn export(out: *mut c_void, handle: CUmemGenericAllocationHandle, kind: u32, flags: u64) -> CuResult<()> {
-    let out = Out::from_raw(out.cast::<i32>());
-    out.check()?;
+    if out.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     check_flags(flags)?;
     let physical = vmm::find(handle)?;
     if kind != FILE_DESCRIPTOR || physical.prop.handle_types & FILE_DESCRIPTOR == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let copy = physical.file.try_clone().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
-    out.set(copy.into_raw_fd());
+    // SAFETY: the caller's pointer, valid for writing a handle of the kind that it asks for, which is a descriptor.
+    unsafe { Out::from_raw(out.cast::<i32>()) }.set(copy.into_raw_fd());
     Ok(())
 }
 

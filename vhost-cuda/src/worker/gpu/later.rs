@@ -28,7 +28,8 @@ impl Later {
 
     /// Finds them in a library that stays loaded.
     pub(super) fn from_library(library: &Library) -> Self {
-        // SAFETY: the types are those of the functions' prototypes, and the emulator's (`cuda-emulator/src/driver/ipc/files.rs`).
+        // SAFETY: the types are those of the functions' prototypes, and the emulator's (`cuda-emulator/src/driver/ipc/files.rs`),
+        // to which the courier's context is a pointer that it only passes on.
         unsafe {
             Self {
                 host_atomics: library.get(b"cuDeviceGetHostAtomicCapabilities\0").ok().map(|f| *f),
