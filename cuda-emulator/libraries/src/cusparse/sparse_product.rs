@@ -17,7 +17,7 @@ use crate::numbers::{C64, Type};
 use crate::stream::Fault;
 
 /// A `cusparseSpGEMMDescr_t`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct State;
 
 /// The rows of a matrix: its elements, and where those of each row begin.
