@@ -11,6 +11,7 @@ pub(crate) mod descriptors;
 pub mod handle;
 pub(crate) mod matrix;
 pub(crate) mod product;
+pub(crate) mod reused_product;
 pub(crate) mod sampled_product;
 pub(crate) mod solve;
 pub(crate) mod sort;
