@@ -321,6 +321,8 @@ pub const CASES: &[Case] = &[
     with_library("random_numbers", &["libcurand.so.10"]),
     with_library("sparse", &["libcusparse.so.12"]),
     with_library("sparse_matrices", &["libcusparse.so.12"]),
+    with_library("sparse_products", &["libcusparse.so.12"]),
+    with_library("sparse_vectors", &["libcusparse.so.12"]),
     with_library("sparse_lt", &["libcusparseLt.so.0"]),
     ranks("nccl_one", &["one"]),
     ranks("nccl_two_processes", &["processes", "2"]),

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 
 use super::descriptors::{DenseMatrix, Format, Sparse, get, value_type};
 use super::handle::settings;
-use super::{INVALID_VALUE, Status, status, workspace};
+use super::{INVALID_VALUE, NOT_SUPPORTED, Status, status, workspace};
 use crate::handles::{self, Handle};
 use crate::memory::{Array, Dense};
 use crate::numbers::{C64, Type};
@@ -69,6 +69,9 @@ fn to_dense(handle: Handle, a: Handle, b: Handle) -> Result<(), Status> {
     if (a.rows, a.columns) != (b.rows, b.columns) {
         return Err(INVALID_VALUE);
     }
+    if a.format == Format::Blocks {
+        return Err(NOT_SUPPORTED);
+    }
     settings.queue(move || {
         // Reserves what it is allowed to write only.
         b.load()?;
@@ -98,6 +101,9 @@ fn not_zero(dense: &Dense, format: Format) -> Vec<(usize, usize, C64)> {
 
 fn from_dense(a: Handle, b: Handle) -> Result<(DenseMatrix, Sparse), Status> {
     let (dense, sparse) = (get::<DenseMatrix>(a)?, get::<Sparse>(b)?);
+    if sparse.format == Format::Blocks {
+        return Err(NOT_SUPPORTED);
+    }
     let fits = (dense.rows, dense.columns, dense.kind) == (sparse.rows, sparse.columns, sparse.values.0);
     if fits { Ok((dense, sparse)) } else { Err(INVALID_VALUE) }
 }

@@ -4,6 +4,8 @@
 
 use std::ffi::c_int;
 
+use super::batch::Batch;
+use super::blocks::Block;
 use super::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, give, status};
 use crate::cublas::operation::Operation;
 use crate::handles::{self, Handle};
@@ -20,6 +22,8 @@ pub enum Format {
     Columns,
     /// Row and column of each element.
     Pairs,
+    /// Compressed rows of dense blocks.
+    Blocks,
 }
 
 /// A `cusparseSpMatDescr_t`.
@@ -30,6 +34,7 @@ pub struct Sparse {
     pub rows: usize,
     /// Columns.
     pub columns: usize,
+    /// Elements, or blocks.
     pub(super) count: usize,
     /// Offsets, or the rows of elements.
     pub(super) offsets: (Type, usize),
@@ -39,6 +44,10 @@ pub struct Sparse {
     /// The triangle that a solver uses, and whether its diagonal counts as ones.
     pub(super) is_upper: bool,
     pub(super) has_ones: bool,
+    /// The steps are those of offsets, indices and values.
+    pub(super) batch: Batch<3>,
+    /// What each index stands for.
+    pub(super) block: Block,
 }
 
 /// A `cusparseDnVecDescr_t`.
@@ -58,10 +67,11 @@ pub struct DenseMatrix {
     pub rows: usize,
     /// Columns.
     pub columns: usize,
-    leading: usize,
+    pub(super) leading: usize,
     pub(super) kind: Type,
-    values: usize,
-    is_by_rows: bool,
+    pub(super) values: usize,
+    pub(super) is_by_rows: bool,
+    pub(super) batch: Batch<1>,
 }
 
 /// Returns the object that a descriptor stands for.
@@ -89,7 +99,7 @@ pub fn index_type(number: c_int) -> Result<Type, Status> {
 }
 
 impl Sparse {
-    fn new(
+    pub(super) fn new(
         format: Format,
         [rows, columns, count]: [i64; 3],
         [offsets, indices, values]: [usize; 3],
@@ -106,6 +116,8 @@ impl Sparse {
             base: usize::try_from(base).ok().filter(|base| *base <= 1).ok_or(INVALID_VALUE)?,
             is_upper: false,
             has_ones: false,
+            batch: Batch::ONE,
+            block: Block::ELEMENT,
         })
     }
 
@@ -128,6 +140,8 @@ impl Sparse {
             base,
             is_upper: false,
             has_ones: false,
+            batch: Batch::ONE,
+            block: Block::ELEMENT,
         })
     }
 
@@ -135,7 +149,7 @@ impl Sparse {
     pub(super) fn lines(&self) -> (usize, usize) {
         match self.format {
             Format::Columns => (self.columns, self.rows),
-            _ => (self.rows, self.columns),
+            _ => (self.rows / self.block.rows, self.columns / self.block.columns),
         }
     }
 
@@ -154,7 +168,8 @@ impl Sparse {
         if is_within && starts.is_sorted() { Ok(starts) } else { Err(Fault) }
     }
 
-    /// The elements as they are stored: row, column and the index of the value. There are at most as many as the matrix has.
+    /// The elements as they are stored: row, column and the index of the value. There are at most as many as the matrix has
+    /// values.
     pub(super) fn positions(&self) -> Result<Vec<(usize, usize, usize)>, Fault> {
         let indices = Array::new(self.indices.0, self.indices.1, self.count)?;
         if self.format == Format::Pairs {
@@ -168,18 +183,24 @@ impl Sparse {
         for (line, ends) in self.starts(self.count)?.windows(2).enumerate() {
             for at in ends[0]..ends[1] {
                 let other = self.number(indices, at, others)?;
-                positions.push(match self.format {
-                    Format::Columns => (other, line, at),
-                    _ => (line, other, at),
-                });
+                match self.format {
+                    Format::Columns => positions.push((other, line, at)),
+                    _ => positions.extend(self.block.positions(line, other, at)),
+                }
             }
         }
         Ok(positions)
     }
 
+    /// The memory of the values.
+    pub(super) fn open(&self) -> Result<Array, Fault> {
+        let count = self.count.checked_mul(self.block.size()).ok_or(Fault)?;
+        Array::new(self.values.0, self.values.1, count)
+    }
+
     /// The elements: row, column and value.
     pub fn load(&self) -> Result<Vec<(usize, usize, C64)>, Fault> {
-        let values = Array::new(self.values.0, self.values.1, self.count)?;
+        let values = self.open()?;
         let positions = self.positions()?.into_iter();
         Ok(positions.map(|(row, column, at)| (row, column, values.get(at))).collect())
     }
@@ -287,7 +308,7 @@ macro_rules! dense {
                 if leading < inner {
                     return Err(INVALID_VALUE);
                 }
-                Ok(DenseMatrix { rows, columns, leading, kind: value_type(kind)?, values, is_by_rows })
+                Ok(DenseMatrix { rows, columns, leading, kind: value_type(kind)?, values, is_by_rows, batch: Batch::ONE })
             };
             // SAFETY: the caller gives a place for a handle, or null.
             unsafe { give(place, made()) }
@@ -310,7 +331,7 @@ macro_rules! ends {
 }
 pub(super) use ends;
 
-/// Descriptors in which nothing is kept.
+/// Descriptors of what the program gives later.
 macro_rules! states {
     ($($creates:ident $ends:ident $type:ident;)*) => {
         $(
@@ -318,7 +339,7 @@ macro_rules! states {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $creates(place: *mut Handle) -> Status {
                 // SAFETY: the caller gives a place for a handle, or null.
-                unsafe { $crate::cusparse::give(place, Ok($type)) }
+                unsafe { $crate::cusparse::give(place, Ok($type::default())) }
             }
         )*
         $crate::cusparse::descriptors::ends! { $($ends $type;)* }
@@ -344,7 +365,11 @@ pub unsafe extern "C" fn cusparseSpMatGetSize(
         Ok(found) => found,
         Err(status) => return status,
     };
-    for (place, value) in [(rows, found.rows), (columns, found.columns), (count, found.count)] {
+    for (place, value) in [
+        (rows, found.rows),
+        (columns, found.columns),
+        (count, found.count.saturating_mul(found.block.size())),
+    ] {
         // SAFETY: the caller gives places for numbers, or null.
         let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
         *place = value as i64;

@@ -7,8 +7,8 @@ use std::ffi::{c_char, c_int};
 use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, give, status};
 use crate::cublas::handle::Scalar;
 use crate::handles::{self, Handle};
-use crate::memory::set_i32;
-use crate::numbers::Type;
+use crate::memory::Array;
+use crate::numbers::{C64, Type};
 use crate::stream::{self, Done, Fault, Stream};
 
 /// The version that `cusparseGetVersion` answers: 12.6.0.
@@ -49,23 +49,37 @@ impl Settings {
         stream::result_of(self.stream, work).map_err(|_| EXECUTION_FAILED)
     }
 
-    /// Queues work whose result is a number of 32 bits, for the place that the program gives. One in host memory is waited for.
+    /// Queues work whose result is for the place that the program gives. One in host memory is waited for.
+    pub fn result(
+        &self,
+        kind: Type,
+        place: usize,
+        work: impl Fn() -> Result<C64, Fault> + Send + Sync + 'static,
+    ) -> Result<(), Status> {
+        if place == 0 {
+            return Err(INVALID_VALUE);
+        }
+        if self.device_scalars {
+            return self.queue(move || {
+                let place = Array::new(kind, place, 1)?;
+                place.set(0, work()?);
+                Ok(())
+            });
+        }
+        let found = self.wait(work)?;
+        // SAFETY: in this mode the caller gives a place for a value of that type in host memory.
+        unsafe { kind.write(place, found) };
+        Ok(())
+    }
+
+    /// The same for a number of 32 bits.
     pub fn count(
         &self,
         place: usize,
         work: impl Fn() -> Result<usize, Fault> + Send + Sync + 'static,
     ) -> Result<(), Status> {
         let work = move || c_int::try_from(work()?).map_err(|_| Fault);
-        if place == 0 {
-            return Err(INVALID_VALUE);
-        }
-        if self.device_scalars {
-            return self.queue(move || set_i32(place, 0, work()?));
-        }
-        let found = self.wait(work)?;
-        // SAFETY: in this mode the caller gives a place for a number in host memory.
-        unsafe { (place as *mut c_int).write(found) };
-        Ok(())
+        self.result(Type::I32, place, move || Ok(C64::new(work()?.into(), 0.0)))
     }
 }
 

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! cuSPARSE's products of a sparse matrix with a vector, a dense or a sparse matrix, sums of sparse matrices, triangular systems,
-//! sorting and conversions.
+//! cuSPARSE's operations on sparse vectors, products of a sparse matrix with a vector, a dense or a sparse matrix, products of
+//! dense matrices for a sparse one, sums of sparse matrices, triangular systems, sorting and conversions.
 
+pub(crate) mod batch;
+pub(crate) mod blocks;
 pub(crate) mod compress;
 pub(crate) mod convert;
 pub(crate) mod descriptors;
 pub mod handle;
 pub(crate) mod matrix;
 pub(crate) mod product;
+pub(crate) mod reused_product;
+pub(crate) mod sampled_product;
 pub(crate) mod solve;
 pub(crate) mod sort;
 pub(crate) mod sparse_product;
@@ -20,6 +24,7 @@ use std::ffi::c_int;
 
 use crate::cublas::operation::Operation;
 use crate::handles::{self, Handle};
+use crate::numbers::C64;
 
 /// `cusparseStatus_t`
 pub type Status = i32;
@@ -67,6 +72,11 @@ unsafe fn give<T: Send + 'static>(place: *mut Handle, value: Result<T, Status>) 
         }
         Err(status) => status,
     }
+}
+
+/// beta times an old value; where beta is 0, what was there does not count, not even a NaN.
+fn scaled(beta: C64, old: C64) -> C64 {
+    if beta == C64::default() { beta } else { beta * old }
 }
 
 /// Answers [`WORKSPACE`].

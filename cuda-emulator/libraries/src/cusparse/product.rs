@@ -4,17 +4,13 @@
 
 use std::ffi::c_int;
 
+use super::batch::batches;
 use super::descriptors::{DenseMatrix, DenseVector, Sparse, get};
 use super::handle::settings;
-use super::{INVALID_VALUE, NOT_SUPPORTED, Status, operation, status, workspace};
+use super::{INVALID_VALUE, NOT_SUPPORTED, Status, operation, scaled, status, workspace};
 use crate::handles::Handle;
 use crate::memory::Dense;
 use crate::numbers::{C64, Type};
-
-/// beta times an old value; where beta is 0, what was there does not count, not even a NaN.
-fn scaled(beta: C64, old: C64) -> C64 {
-    if beta == C64::default() { beta } else { beta * old }
-}
 
 fn spmv(
     handle: Handle,
@@ -59,15 +55,21 @@ fn spmm(
     if k != inner || (c.rows, c.columns) != (m, n) {
         return Err(INVALID_VALUE);
     }
+    let count = batches(&a.batch, &b.batch, &c.batch)?;
     settings.queue(move || {
-        let (alpha, beta, b, old) = (alpha.get()?, beta.get()?, of_b.of(&b.load()?), c.load()?);
-        let mut sums = Dense::from(m, n, |_, _| C64::default());
-        for (row, inner, value) in a.load_as(of_a)? {
-            (0..n).for_each(|column| sums[(row, column)] += value * b[(inner, column)]);
+        let (alpha, beta) = (alpha.get()?, beta.get()?);
+        for index in 0..count {
+            let (a, b, c) = (a.member(index), b.member(index), c.member(index));
+            let (b, old) = (of_b.of(&b.load()?), c.load()?);
+            let mut sums = Dense::from(m, n, |_, _| C64::default());
+            for (row, inner, value) in a.load_as(of_a)? {
+                (0..n).for_each(|column| sums[(row, column)] += value * b[(inner, column)]);
+            }
+            c.store(&Dense::from(m, n, |row, column| {
+                alpha * sums[(row, column)] + scaled(beta, old[(row, column)])
+            }))?;
         }
-        c.store(&Dense::from(m, n, |row, column| {
-            alpha * sums[(row, column)] + scaled(beta, old[(row, column)])
-        }))
+        Ok(())
     })
 }
 
@@ -123,7 +125,7 @@ pub extern "C" fn cusparseSpMV_preprocess(
     status(settings(handle).map(|_| ()))
 }
 
-/// C = alpha op(A) op(B) + beta C.
+/// C = alpha op(A) op(B) + beta C, for each matrix of a batch.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseSpMM(
     handle: Handle,

@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use super::descriptors::{DenseMatrix, DenseVector, Sparse, get, states};
+use super::descriptors::{DenseMatrix, DenseVector, Format, Sparse, get, states};
 use super::handle::settings;
 use super::{INVALID_VALUE, NOT_SUPPORTED, Status, operation, status, workspace};
 use crate::cublas::operation::Operation;
@@ -14,11 +14,11 @@ use crate::numbers::{C64, Type};
 use crate::stream::Fault;
 
 /// A `cusparseSpSVDescr_t`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct VectorState;
 
 /// A `cusparseSpSMDescr_t`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct MatrixState;
 
 /// Solves op(A) X = B in place. A has as many rows as B.
@@ -57,7 +57,7 @@ fn check(a: Handle, rows: usize, kinds: [Type; 2], compute: c_int) -> Result<(Sp
         return Err(INVALID_VALUE);
     }
     let are_alike = a.values.0 == kind && kinds == [kind, kind];
-    if are_alike { Ok((a, kind)) } else { Err(NOT_SUPPORTED) }
+    if are_alike && a.format != Format::Blocks { Ok((a, kind)) } else { Err(NOT_SUPPORTED) }
 }
 
 fn solve_vector(

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 
-use super::descriptors::{Format, Sparse, get, states};
+use super::descriptors::{Format, Sparse, get, states, value_type};
 use super::handle::{Settings, settings};
 use super::{INSUFFICIENT_RESOURCES, INVALID_VALUE, NOT_SUPPORTED, Status, WORKSPACE, status};
 use crate::cublas::handle::Scalar;
@@ -17,17 +17,20 @@ use crate::numbers::{C64, Type};
 use crate::stream::Fault;
 
 /// A `cusparseSpGEMMDescr_t`.
-#[derive(Clone, Copy, Debug)]
-struct State;
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct State {
+    /// The products of two elements, as the last estimation has counted them.
+    products: usize,
+}
 
 /// The rows of a matrix: its elements, and where those of each row begin.
-struct Rows {
+pub(super) struct Rows {
     elements: Vec<(usize, usize, C64)>,
     starts: Vec<usize>,
 }
 
 impl Rows {
-    fn load(matrix: &Sparse) -> Result<Self, Fault> {
+    pub(super) fn load(matrix: &Sparse) -> Result<Self, Fault> {
         let (elements, mut starts) = (matrix.load()?, matrix.starts(matrix.count)?);
         // Elements before the first row are not loaded.
         let first = starts[0];
@@ -40,7 +43,7 @@ impl Rows {
     }
 
     /// A row of the product, in the order of its columns.
-    fn times(&self, row: usize, other: &Self) -> BTreeMap<usize, C64> {
+    pub(super) fn times(&self, row: usize, other: &Self) -> BTreeMap<usize, C64> {
         let mut sums = BTreeMap::new();
         for (_, inner, value) in self.row(row) {
             for (_, column, factor) in other.row(*inner) {
@@ -51,13 +54,49 @@ impl Rows {
     }
 }
 
+/// The matrices of a product, all in compressed rows with one type of values and one of indices.
+#[derive(Clone, Copy)]
+pub(super) struct Matrices {
+    pub(super) a: Sparse,
+    pub(super) b: Sparse,
+    pub(super) c: Sparse,
+    /// The type of their values.
+    pub(super) kind: Type,
+}
+
+impl Matrices {
+    pub(super) fn new(operations: [c_int; 2], [a, b, c]: [Handle; 3], state: Handle) -> Result<Self, Status> {
+        get::<State>(state)?;
+        let [a, b, c] = [get::<Sparse>(a)?, get::<Sparse>(b)?, get::<Sparse>(c)?];
+        if (a.rows, a.columns, b.columns) != (c.rows, b.rows, c.columns) {
+            return Err(INVALID_VALUE);
+        }
+        let kind = a.values.0;
+        let are_alike = [a, b, c].iter().all(|one| {
+            (one.format, one.values.0, one.indices.0, one.offsets.0)
+                == (Format::Rows, kind, a.indices.0, a.indices.0)
+        });
+        if are_alike && operations == [0, 0] { Ok(Self { a, b, c, kind }) } else { Err(NOT_SUPPORTED) }
+    }
+
+    /// Counts the elements of C.
+    pub(super) fn count(&self) -> Result<usize, Fault> {
+        let (first, second) = (Rows::load(&self.a)?, Rows::load(&self.b)?);
+        Ok((0..self.a.rows).map(|row| first.times(row, &second).len()).sum())
+    }
+
+    /// Counts the products of two elements.
+    fn products(&self) -> Result<usize, Fault> {
+        let starts = self.b.starts(self.b.count)?;
+        Ok(self.a.positions()?.iter().map(|(_, inner, _)| starts[inner + 1] - starts[*inner]).sum())
+    }
+}
+
 /// The arguments that all steps have.
 #[derive(Clone, Copy)]
 struct Product {
     settings: Settings,
-    a: Sparse,
-    b: Sparse,
-    c: Sparse,
+    matrices: Matrices,
     alpha: Scalar,
     beta: Scalar,
 }
@@ -67,46 +106,36 @@ impl Product {
         handle: Handle,
         operations: [c_int; 2],
         [alpha, beta]: [usize; 2],
-        [a, b, c]: [Handle; 3],
+        matrices: [Handle; 3],
         [compute, algorithm]: [c_int; 2],
         state: Handle,
     ) -> Result<Self, Status> {
-        let settings = settings(handle)?;
-        get::<State>(state)?;
-        let [a, b, c] = [get::<Sparse>(a)?, get::<Sparse>(b)?, get::<Sparse>(c)?];
-        let kind = Type::new(compute).ok_or(NOT_SUPPORTED)?;
-        if (a.rows, a.columns, b.columns) != (c.rows, b.rows, c.columns) {
-            return Err(INVALID_VALUE);
-        }
-        let are_alike = [a, b, c].iter().all(|one| {
-            (one.format, one.values.0, one.indices.0, one.offsets.0)
-                == (Format::Rows, kind, a.indices.0, a.indices.0)
-        });
-        // CUSPARSE_SPGEMM_DEFAULT, ALG1 and ALG2.
-        if !are_alike || operations != [0, 0] || ![0, 3, 4].contains(&algorithm) {
+        let (settings, matrices) = (settings(handle)?, Matrices::new(operations, matrices, state)?);
+        // CUSPARSE_SPGEMM_DEFAULT, ALG1, ALG2 and ALG3.
+        if value_type(compute)? != matrices.kind || ![0, 3, 4, 5].contains(&algorithm) {
             return Err(NOT_SUPPORTED);
         }
-        let (alpha, beta) = (settings.scalar(kind, alpha)?, settings.scalar(kind, beta)?);
-        Ok(Self { settings, a, b, c, alpha, beta })
+        let (alpha, beta) = (settings.scalar(matrices.kind, alpha)?, settings.scalar(matrices.kind, beta)?);
+        Ok(Self { settings, matrices, alpha, beta })
     }
 
     /// Counts the elements of C.
     fn count(&self) -> Result<usize, Status> {
-        let (a, b, beta) = (self.a, self.b, self.beta);
+        let (matrices, beta) = (self.matrices, self.beta);
         let count = self.settings.wait(move || {
             if beta.get()? != C64::default() {
                 return Ok(None);
             }
-            let (first, second) = (Rows::load(&a)?, Rows::load(&b)?);
-            Ok(Some((0..a.rows).map(|row| first.times(row, &second).len()).sum()))
+            matrices.count().map(Some)
         })?;
         count.ok_or(NOT_SUPPORTED)
     }
 
     fn compute(self) -> Result<(), Status> {
         self.settings.queue(move || {
-            let (first, second, alpha) = (Rows::load(&self.a)?, Rows::load(&self.b)?, self.alpha.get()?);
-            self.c.store((0..self.a.rows).flat_map(|row| {
+            let Matrices { a, b, c, .. } = self.matrices;
+            let (first, second, alpha) = (Rows::load(&a)?, Rows::load(&b)?, self.alpha.get()?);
+            c.store((0..a.rows).flat_map(|row| {
                 let sums = first.times(row, &second).into_iter();
                 sums.map(move |(column, sum)| (row, column, alpha * sum))
             }))
@@ -121,7 +150,7 @@ impl Product {
 /// # Safety
 ///
 /// `size` is null or points to a number.
-unsafe fn has_buffer(size: *mut usize, buffer: usize) -> Result<bool, Status> {
+pub(super) unsafe fn has_buffer(size: *mut usize, buffer: usize) -> Result<bool, Status> {
     // SAFETY: null or a number, by this function's contract.
     let size = unsafe { size.as_mut() }.ok_or(INVALID_VALUE)?;
     if buffer == 0 {
@@ -133,7 +162,7 @@ unsafe fn has_buffer(size: *mut usize, buffer: usize) -> Result<bool, Status> {
 
 states! { cusparseSpGEMM_createDescr cusparseSpGEMM_destroyDescr State; }
 
-/// Checks the arguments: nothing has to be prepared.
+/// Counts the products of two elements, for `cusparseSpGEMM_getNumProducts`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseSpGEMM_workEstimation(
     handle: Handle,
@@ -150,9 +179,63 @@ pub unsafe extern "C" fn cusparseSpGEMM_workEstimation(
     size: *mut usize,
     buffer: usize,
 ) -> Status {
-    let product = Product::new(handle, [op_a, op_b], [alpha, beta], [a, b, c], [compute, algorithm], state);
-    // SAFETY: the caller gives the place of a number, or null.
-    status(product.and_then(|_| unsafe { has_buffer(size, buffer) }).map(drop))
+    let estimate = || {
+        let product =
+            Product::new(handle, [op_a, op_b], [alpha, beta], [a, b, c], [compute, algorithm], state)?;
+        // SAFETY: the caller gives the place of a number, or null.
+        if unsafe { has_buffer(size, buffer) }? {
+            let products = product.settings.wait(move || product.matrices.products())?;
+            handles::with(state, |found: &mut State| found.products = products).ok_or(INVALID_VALUE)?;
+        }
+        Ok(())
+    };
+    status(estimate())
+}
+
+/// The products of two elements that the last estimation has counted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseSpGEMM_getNumProducts(state: Handle, products: *mut i64) -> Status {
+    // SAFETY: the caller gives a place for a number, or null.
+    let Some(products) = (unsafe { products.as_mut() }) else { return INVALID_VALUE };
+    status(get::<State>(state).map(|state| *products = state.products as i64))
+}
+
+/// Tells how large a buffer `cusparseSpGEMM_compute` needs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseSpGEMM_estimateMemory(
+    handle: Handle,
+    op_a: c_int,
+    op_b: c_int,
+    alpha: usize,
+    a: Handle,
+    b: Handle,
+    beta: usize,
+    c: Handle,
+    compute: c_int,
+    algorithm: c_int,
+    state: Handle,
+    fraction: f32,
+    size: *mut usize,
+    buffer: usize,
+    compute_size: *mut usize,
+) -> Status {
+    let estimate = || {
+        Product::new(handle, [op_a, op_b], [alpha, beta], [a, b, c], [compute, algorithm], state)?;
+        // CUSPARSE_SPGEMM_ALG2 and ALG3.
+        if ![4, 5].contains(&algorithm) {
+            return Err(NOT_SUPPORTED);
+        }
+        if !(fraction > 0.0 && fraction <= 1.0) {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: the caller gives the place of a number, or null.
+        if unsafe { has_buffer(size, buffer) }? {
+            // SAFETY: as above.
+            *unsafe { compute_size.as_mut() }.ok_or(INVALID_VALUE)? = WORKSPACE;
+        }
+        Ok(())
+    };
+    status(estimate())
 }
 
 /// Counts the elements of C, for its descriptor.

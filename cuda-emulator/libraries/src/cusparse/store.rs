@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Writes the elements of sparse matrices.
+//! Writes the elements of sparse matrices. Only [`Sparse::update`] takes blocks.
 
 use super::descriptors::{Format, Sparse};
 use crate::memory::Array;
@@ -10,7 +10,7 @@ use crate::stream::{Done, Fault};
 impl Sparse {
     /// Writes all elements: row, column and value, in the order of the matrix' form. There have to be as many as the matrix has.
     pub fn store(&self, elements: impl IntoIterator<Item = (usize, usize, C64)>) -> Done {
-        let values = Array::new(self.values.0, self.values.1, self.count)?;
+        let values = self.open()?;
         self.write(elements.into_iter().enumerate().map(|(at, (row, column, value))| {
             // Elements that are too many are found below.
             if at < self.count {
@@ -18,6 +18,15 @@ impl Sparse {
             }
             (row, column)
         }))
+    }
+
+    /// Changes the values of all elements, by row, column and old value, in the order in which they are stored.
+    pub fn update(&self, mut value: impl FnMut(usize, usize, C64) -> C64) -> Done {
+        let values = self.open()?;
+        for (row, column, at) in self.positions()? {
+            values.set(at, value(row, column, values.get(at)));
+        }
+        Ok(())
     }
 
     /// Writes all elements without their values.

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Sparse vectors, and the copies between them and dense ones.
+//! Sparse vectors, and what is done with one of them and a dense vector: copies, sums, rotations and products.
 
 use std::ffi::c_int;
 
 use super::descriptors::{DenseVector, ends, get, index_type, size, value_type};
-use super::handle::settings;
-use super::{INVALID_VALUE, Status, give, status};
+use super::handle::{Settings, settings};
+use super::{INVALID_VALUE, NOT_SUPPORTED, Status, give, operation, scaled, status, workspace};
+use crate::cublas::handle::Scalar;
+use crate::cublas::operation::Operation;
 use crate::handles::Handle;
 use crate::memory::Array;
-use crate::numbers::Type;
-use crate::stream::Fault;
+use crate::numbers::{C64, Type};
+use crate::stream::{Done, Fault};
 
 /// A `cusparseSpVecDescr_t`.
 #[derive(Clone, Copy, Debug)]
@@ -23,12 +25,19 @@ struct SparseVector {
 }
 
 impl SparseVector {
-    /// The place of each element in a dense vector.
-    fn places(&self) -> Result<Vec<usize>, Fault> {
+    /// Calls `body` with the number of each element and its place in a dense vector.
+    fn each(&self, mut body: impl FnMut(usize, usize)) -> Done {
         let indices = Array::new(self.indices.0, self.indices.1, self.count)?;
-        let place =
-            |at| usize::try_from(indices.real(at) as i64 - self.base).ok().filter(|place| *place < self.size);
-        (0..self.count).map(|at| place(at).ok_or(Fault)).collect()
+        for at in 0..self.count {
+            let place = (indices.real(at) as i64).checked_sub(self.base).ok_or(Fault)?;
+            let place = usize::try_from(place).ok().filter(|place| *place < self.size).ok_or(Fault)?;
+            body(at, place);
+        }
+        Ok(())
+    }
+
+    fn open(&self) -> Result<Array, Fault> {
+        Array::new(self.values.0, self.values.1, self.count)
     }
 }
 
@@ -55,24 +64,100 @@ creates! { cusparseCreateSpVec cusparseCreateConstSpVec }
 
 ends! { cusparseDestroySpVec SparseVector; }
 
+/// The arguments that all functions of this file have. Both vectors have one size and one type.
+#[derive(Clone, Copy)]
+struct Pair {
+    settings: Settings,
+    sparse: SparseVector,
+    dense: DenseVector,
+    kind: Type,
+}
+
+impl Pair {
+    fn new(handle: Handle, sparse: Handle, dense: Handle) -> Result<Self, Status> {
+        let (settings, sparse) = (settings(handle)?, get::<SparseVector>(sparse)?);
+        let (dense, kind) = (get::<DenseVector>(dense)?, sparse.values.0);
+        let are_alike = (sparse.size, kind) == (dense.count, dense.kind);
+        if are_alike { Ok(Self { settings, sparse, dense, kind }) } else { Err(INVALID_VALUE) }
+    }
+
+    /// Two scalars, which have no type of their own.
+    fn scalars(&self, [first, second]: [usize; 2]) -> Result<[Scalar; 2], Status> {
+        let kind = match self.kind {
+            Type::F16 | Type::Bf16 => Type::F32,
+            Type::F32 | Type::F64 | Type::C32 | Type::C64 => self.kind,
+            Type::I8 | Type::I32 | Type::I64 => return Err(NOT_SUPPORTED),
+        };
+        Ok([self.settings.scalar(kind, first)?, self.settings.scalar(kind, second)?])
+    }
+}
+
 /// Copies the elements of a sparse vector to their places in a dense one, or back.
 fn copy(handle: Handle, sparse: Handle, dense: Handle, to_dense: bool) -> Result<(), Status> {
-    let (settings, sparse, dense) =
-        (settings(handle)?, get::<SparseVector>(sparse)?, get::<DenseVector>(dense)?);
-    if sparse.size != dense.count || sparse.values.0 != dense.kind {
-        return Err(INVALID_VALUE);
-    }
-    settings.queue(move || {
-        let elements = Array::new(sparse.values.0, sparse.values.1, sparse.count)?;
-        let all = dense.open()?;
-        for (at, place) in sparse.places()?.into_iter().enumerate() {
+    let pair = Pair::new(handle, sparse, dense)?;
+    pair.settings.queue(move || {
+        let (elements, all) = (pair.sparse.open()?, pair.dense.open()?);
+        pair.sparse.each(|at, place| {
             if to_dense {
                 all.set(place, elements.get(at));
             } else {
                 elements.set(at, all.get(place));
             }
-        }
-        Ok(())
+        })
+    })
+}
+
+fn add(handle: Handle, factors: [usize; 2], x: Handle, y: Handle) -> Result<(), Status> {
+    let pair = Pair::new(handle, x, y)?;
+    let [alpha, beta] = pair.scalars(factors)?;
+    pair.settings.queue(move || {
+        let (alpha, beta, elements, all) =
+            (alpha.get()?, beta.get()?, pair.sparse.open()?, pair.dense.open()?);
+        (0..pair.dense.count).for_each(|at| all.set(at, scaled(beta, all.get(at))));
+        pair.sparse.each(|at, place| all.set(place, all.get(place) + alpha * elements.get(at)))
+    })
+}
+
+fn rotate(handle: Handle, coefficients: [usize; 2], x: Handle, y: Handle) -> Result<(), Status> {
+    let pair = Pair::new(handle, x, y)?;
+    let [c, s] = pair.scalars(coefficients)?;
+    pair.settings.queue(move || {
+        let (c, s, elements, all) = (c.get()?, s.get()?, pair.sparse.open()?, pair.dense.open()?);
+        pair.sparse.each(|at, place| {
+            let (element, other) = (elements.get(at), all.get(place));
+            elements.set(at, c * element + s * other);
+            all.set(place, c * other - s * element);
+        })
+    })
+}
+
+fn multiply(
+    handle: Handle,
+    number: c_int,
+    x: Handle,
+    y: Handle,
+    place: usize,
+    compute: c_int,
+) -> Result<(), Status> {
+    let (pair, operation) = (Pair::new(handle, x, y)?, operation(number)?);
+    let compute = value_type(compute)?;
+    let is_known = match pair.kind {
+        Type::I8 => [Type::I32, Type::F32].contains(&compute),
+        Type::F16 | Type::Bf16 => compute == Type::F32,
+        kind => compute == kind,
+    };
+    if !is_known || operation == Operation::Transpose {
+        return Err(NOT_SUPPORTED);
+    }
+    pair.settings.result(compute, place, move || {
+        let (elements, all) = (pair.sparse.open()?, pair.dense.open()?);
+        let mut sum = C64::default();
+        pair.sparse.each(|at, place| {
+            let element = elements.get(at);
+            let element = if operation == Operation::Conjugate { element.conj() } else { element };
+            sum += element * all.get(place);
+        })?;
+        Ok(sum)
     })
 }
 
@@ -86,4 +171,59 @@ pub extern "C" fn cusparseScatter(handle: Handle, x: Handle, y: Handle) -> Statu
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseGather(handle: Handle, y: Handle, x: Handle) -> Status {
     status(copy(handle, x, y, false))
+}
+
+/// y = alpha x + beta y. The last argument is the type of the scalars, which programs without a daemon do not give.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseAxpby(
+    handle: Handle,
+    alpha: usize,
+    x: Handle,
+    beta: usize,
+    y: Handle,
+    _scalars: c_int,
+) -> Status {
+    status(add(handle, [alpha, beta], x, y))
+}
+
+/// (x, y) = (c x + s y, c y - s x), where x has an element. The last argument is that of `cusparseAxpby`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseRot(
+    handle: Handle,
+    c: usize,
+    s: usize,
+    x: Handle,
+    y: Handle,
+    _scalars: c_int,
+) -> Status {
+    status(rotate(handle, [c, s], x, y))
+}
+
+/// result = op(x) y.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseSpVV(
+    handle: Handle,
+    op: c_int,
+    x: Handle,
+    y: Handle,
+    result: usize,
+    compute: c_int,
+    _buffer: usize,
+) -> Status {
+    status(multiply(handle, op, x, y, result, compute))
+}
+
+/// Its workspace.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseSpVV_bufferSize(
+    handle: Handle,
+    _op: c_int,
+    _x: Handle,
+    _y: Handle,
+    _result: usize,
+    _compute: c_int,
+    size: *mut usize,
+) -> Status {
+    // SAFETY: the caller gives a place for a number, or null.
+    unsafe { workspace(handle, size) }
 }
