@@ -113,7 +113,9 @@ fn add(handle: Handle, factors: [usize; 2], x: Handle, y: Handle) -> Result<(), 
     pair.settings.queue(move || {
         let (alpha, beta, elements, all) =
             (alpha.get()?, beta.get()?, pair.sparse.open()?, pair.dense.open()?);
-        (0..pair.dense.count).for_each(|at| all.set(at, scaled(beta, all.get(at))));
+        if beta != C64::new(1.0, 0.0) {
+            (0..pair.dense.count).for_each(|at| all.set(at, scaled(beta, all.get(at))));
+        }
         pair.sparse.each(|at, place| all.set(place, all.get(place) + alpha * elements.get(at)))
     })
 }
