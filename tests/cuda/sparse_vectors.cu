@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// cuSPARSE's operations on a sparse and a dense vector, by their public API: sums, rotations and products.
+// cuSPARSE's operations on a sparse and a dense vector, by their public API: sums, rotations and products. With the argument
+// `captured`: what a product answers while its stream captures, with its result in device and in host memory.
 
 #include <cuda_fp16.h>
 
@@ -141,11 +142,36 @@ template <class T> static void of_type() {
     }
 }
 
-int main() {
+static void captured() {
+    const std::vector<float> some = vector_of<float>(COUNT, 3), all = vector_of<float>(SIZE, 5);
+    Vectors<float> given(some, all, (int)Type<float>::number, 0, int());
+    for (const bool on_the_device : {true, false}) {
+        Scalars<float> scalars(1, 1, on_the_device);
+        size_t bytes = 0;
+        CHECK(call("cusparseSpVV_bufferSize", handle, 0, given.x, given.y, scalars.at(2), (int)Type<float>::number, &bytes));
+        void *buffer;
+        CHECK(cudaMalloc(&buffer, bytes + 1));
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        const int status = call("cusparseSpVV", handle, 0, given.x, given.y, scalars.at(2), (int)Type<float>::number, buffer);
+        cudaGraph_t graph;
+        CHECK(cudaStreamEndCapture(stream, &graph));
+        CHECK(cudaGraphDestroy(graph));
+        CHECK(cudaFree(buffer));
+        printf("result in %s memory: %d\n", on_the_device ? "device" : "host", status);
+        scalars.free();
+    }
+    given.free();
+}
+
+int main(int argc, char **argv) {
     load({"libcusparse.so.12"});
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(call("cusparseCreate", &handle));
     CHECK(call("cusparseSetStream", handle, stream));
+    if (argc > 1 && std::string(argv[1]) == "captured") {
+        captured();
+        return 0;
+    }
     of_type<float>();
     of_type<double>();
     of_type<std::complex<float>>();

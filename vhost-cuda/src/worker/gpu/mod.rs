@@ -4,6 +4,7 @@
 mod argument;
 mod box_copy;
 mod completed;
+mod courier;
 mod driver;
 mod error;
 mod graph;
@@ -20,6 +21,7 @@ pub use argument::{
     Checked, Elements, Mut, NoFunction, One, Opaque, Rank, Ref, SurfaceObject, TextureObject,
 };
 pub use box_copy::{BoxCopy, BoxEnd};
+pub use courier::Courier;
 use cudarc::driver::sys;
 pub use cudarc::driver::sys::{
     CUarray, CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUexternalMemory, CUfunction,
@@ -40,9 +42,6 @@ pub use raw::{
     RawRows, RawSparse, RawTensorMap, RawTexture, RawView,
 };
 pub use shared::{HANDLE_TYPE_FILE, SharedEvent, StreamCallback};
-
-/// The functions by which the emulator passes files to other processes.
-pub type Courier = cuda_abi::Courier<&'static super::sharing::Sharing>;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 pub const HOST_PORTABLE_MAPPED: c_uint = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;

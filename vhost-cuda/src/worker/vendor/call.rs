@@ -22,7 +22,7 @@ use super::invoke::Arguments;
 use super::load::Loaded;
 use super::objects::Objects;
 use super::refusal::Refusal;
-use crate::worker::gpu::{CuResult, CudaError, STREAM_LEGACY};
+use crate::worker::gpu::{CUstream, CuResult, CudaError, STREAM_LEGACY};
 use crate::worker::objects::Object;
 use crate::worker::run::call::CallContext;
 use crate::worker::run::outstanding::Runs;
@@ -31,6 +31,9 @@ use memory::Memory;
 /// The words of a call's parameters. Most calls have few enough that this, like [`Answers`], needs no allocation.
 type Slots = SmallVec<[u64; 24]>;
 type Answers = SmallVec<[u8; 128]>;
+/// `CU_STREAM_CAPTURE_STATUS_NONE`
+const NOT_CAPTURING: i32 = 0;
+
 /// The handles that a call uses, by kind and name.
 type Named = SmallVec<[(usize, u64); 4]>;
 
@@ -114,6 +117,7 @@ impl<'a> Attempt<'a> {
         self.check_notes(&slots, &mut locked)?;
         self.check_rules(&slots, &memory)?;
         let pattern = self.check_pattern(&slots, &memory, &mut locked)?;
+        self.check_capture(&slots, named.first(), &locked)?;
         self.note_stream(&slots, named.first(), &locked);
         for &(index, kind, contents) in &described_objects {
             let (handle, objects) = self.objects(&named, &mut locked)?;
@@ -196,21 +200,57 @@ impl<'a> Attempt<'a> {
         Ok(described_objects)
     }
 
-    /// Notes the stream in which the call puts its work: the function's own, or that of its first handle.
-    fn note_stream(&self, slots: &[u64], first: Option<&(usize, u64)>, locked: &[((usize, u64), Locked)]) {
-        if !self.cx.session.watches_work() {
-            return;
-        }
-        let stream = match self.call.roles.stream {
+    /// Returns the stream in which the call puts its work: the function's own, or that of its first handle.
+    fn stream(
+        &self,
+        slots: &[u64],
+        first: Option<&(usize, u64)>,
+        locked: &[((usize, u64), Locked)],
+    ) -> Option<CUstream> {
+        match self.call.roles.stream {
             Some(at) if !self.call.facts.stream_of => self.cx.resolve(StreamId(slots[at])).ok(),
             Some(_) => None,
             None => first.and_then(|first| locked.iter().find(|(key, _)| key == first)).map(|(_, state)| {
                 state.stream.as_ref().map_or(STREAM_LEGACY, |stream| self.cx.held().keep(stream.clone()))
             }),
-        };
+        }
+    }
+
+    /// Notes the stream in which the call puts its work.
+    fn note_stream(&self, slots: &[u64], first: Option<&(usize, u64)>, locked: &[((usize, u64), Locked)]) {
+        if !self.cx.session.watches_work() {
+            return;
+        }
+        let stream = self.stream(slots, first, locked);
         self.cx.thread.library_stream.set(stream);
         if let (Some(limit), Some(stream)) = (&self.cx.session.time_limit, stream) {
             limit.begin_library(self.cx, stream);
+        }
+    }
+
+    /// Refuses a result in host memory while the stream captures: a graph would write it to the memory of this call, each time that
+    /// it runs.
+    ///
+    /// Errors: the library's status for what is not supported.
+    fn check_capture(
+        &self,
+        slots: &[u64],
+        first: Option<&(usize, u64)>,
+        locked: &[((usize, u64), Locked)],
+    ) -> Result<(), Refusal> {
+        let is_result = |&index: &usize| {
+            slots[index] == PRESENT && matches!(self.call.parameters[index].kind, Kind::Scalar { .. })
+        };
+        let roles = &self.call.roles;
+        if !self.cx.session.graphs.is_capturing() || !roles.writes.iter().chain(&roles.changes).any(is_result)
+        {
+            return Ok(());
+        }
+        // The legacy default stream cannot capture.
+        let stream = self.stream(slots, first, locked).filter(|stream| *stream != STREAM_LEGACY);
+        match stream.map(|stream| self.cx.session.gpu.cuStreamIsCapturing(stream)).transpose()? {
+            None | Some((NOT_CAPTURING,)) => Ok(()),
+            Some(_) => Err(Refusal::Status(self.loaded.rows.statuses.not_supported)),
         }
     }
 
