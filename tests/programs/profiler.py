@@ -38,15 +38,16 @@ def main():
     step = work()
     for _ in range(3):
         step()
-    file = os.path.join(tempfile.mkdtemp(), "trace.json")
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     with profile(activities=activities, schedule=schedule(wait=1, warmup=2, active=STEPS)) as profiler:
         for _ in range(3 + STEPS):
             step()
             profiler.step()
-    profiler.export_chrome_trace(file)
-    with open(file, encoding="utf-8") as trace:
-        events = [event for event in json.load(trace)["traceEvents"] if event.get("ph") == "X"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "trace.json")
+        profiler.export_chrome_trace(file)
+        with open(file, encoding="utf-8") as trace:
+            events = [event for event in json.load(trace)["traceEvents"] if event.get("ph") == "X"]
     kinds = collections.defaultdict(collections.Counter)
     durations = collections.defaultdict(list)
     correlated = {event["args"].get("correlation") for event in events if event.get("cat") in ("cuda_runtime", "cuda_driver")}

@@ -273,7 +273,7 @@ impl<T: Copy> InOut<T> {
         self.out().check()
     }
 
-    /// What the caller has put there.
+    /// Returns the value that the caller has stored there.
     pub(super) fn get(self) -> CuResult<T> {
         self.check()?;
         // SAFETY: not NULL, so that a `T` is there (invariant). C does not promise alignment in packed structs.

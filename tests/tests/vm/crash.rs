@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! QEMU is killed at random moments, while a program of its guest copies, or takes turns with kernels at managed memory. Nothing of the machine is left, and the daemon, or the
-//! next one on its socket, serves another machine.
+//! QEMU is killed at random moments, while a program of its guest copies, or takes turns with kernels at managed memory. Nothing of
+//! the machine is left, and the daemon, or the next one on its socket, serves another machine.
 //!
 //! `VHOST_CUDA_CRASH_ROUNDS` and `VHOST_CUDA_CRASH_SEED` choose the number of rounds and the moments.
 
@@ -66,7 +66,7 @@ fn qemu_killed(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
-/// What a round does.
+/// The work of a round, and how it ends.
 struct Moment {
     /// The arguments of the guest's program.
     work: &'static [&'static str],

@@ -12,7 +12,7 @@ use crate::memory::moved;
 /// The most matrices of a product, as documented.
 const MOST: c_int = 65_535;
 
-/// How many matrices a descriptor stands for, and the elements from one to the next in each of its arrays.
+/// The number of matrices of a descriptor, and for each of its arrays the number of elements from one matrix to the next.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<const ARRAYS: usize> {
     count: c_int,
@@ -131,11 +131,11 @@ pub extern "C" fn cusparseDnMatSetStridedBatch(handle: Handle, count: c_int, ste
 pub unsafe extern "C" fn cusparseSpMatGetStridedBatch(handle: Handle, count: *mut c_int) -> Status {
     // SAFETY: the caller gives a place for a number, or null.
     let Some(count) = (unsafe { count.as_mut() }) else { return INVALID_VALUE };
-    let tell = |found: &mut Sparse| {
+    let write = |found: &mut Sparse| {
         *count = found.batch.count;
         Ok(())
     };
-    status(with(handle, tell))
+    status(with(handle, write))
 }
 
 /// The number of matrices, and the elements from one to the next.
@@ -149,12 +149,12 @@ pub unsafe extern "C" fn cusparseDnMatGetStridedBatch(
     let (Some(count), Some(step)) = (unsafe { (count.as_mut(), step.as_mut()) }) else {
         return INVALID_VALUE;
     };
-    let tell = |found: &mut DenseMatrix| {
+    let write = |found: &mut DenseMatrix| {
         *count = found.batch.count;
         [*step] = found.batch.steps;
         Ok(())
     };
-    status(with(handle, tell))
+    status(with(handle, write))
 }
 
 #[cfg(test)]

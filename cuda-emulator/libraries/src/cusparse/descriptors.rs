@@ -46,7 +46,7 @@ pub struct Sparse {
     pub(super) has_ones: bool,
     /// The steps are those of offsets, indices and values.
     pub(super) batch: Batch<3>,
-    /// What each index stands for.
+    /// The shape of the part of the matrix that one index places.
     pub(super) block: Block,
 }
 

@@ -79,6 +79,11 @@ fn scaled(beta: C64, old: C64) -> C64 {
     if beta == C64::default() { beta } else { beta * old }
 }
 
+/// Answers a call that has nothing to do. Only its handle is checked.
+fn nothing(handle: usize) -> Status {
+    status(handle::settings(handle).map(|_| ()))
+}
+
 /// Answers [`WORKSPACE`].
 ///
 /// # Safety
@@ -88,5 +93,5 @@ unsafe fn workspace(handle: usize, place: *mut usize) -> Status {
     // SAFETY: null or a place for a number, by this function's contract.
     let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
     *place = WORKSPACE;
-    status(handle::settings(handle).map(|_| ()))
+    nothing(handle)
 }

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use super::batch::batches;
 use super::descriptors::{DenseMatrix, DenseVector, Sparse, get};
 use super::handle::settings;
-use super::{INVALID_VALUE, NOT_SUPPORTED, Status, operation, scaled, status, workspace};
+use super::{INVALID_VALUE, NOT_SUPPORTED, Status, nothing, operation, scaled, status, workspace};
 use crate::handles::Handle;
 use crate::memory::Dense;
 use crate::numbers::{C64, Type};
@@ -122,7 +122,7 @@ pub extern "C" fn cusparseSpMV_preprocess(
     _algorithm: c_int,
     _buffer: usize,
 ) -> Status {
-    status(settings(handle).map(|_| ()))
+    nothing(handle)
 }
 
 /// C = alpha op(A) op(B) + beta C, for each matrix of a batch.
@@ -177,5 +177,5 @@ pub extern "C" fn cusparseSpMM_preprocess(
     _algorithm: c_int,
     _buffer: usize,
 ) -> Status {
-    status(settings(handle).map(|_| ()))
+    nothing(handle)
 }

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use super::batch::batches;
 use super::descriptors::{DenseMatrix, Format, Sparse, get};
 use super::handle::settings;
-use super::{INVALID_VALUE, NOT_SUPPORTED, Status, operation, scaled, status, workspace};
+use super::{INVALID_VALUE, NOT_SUPPORTED, Status, nothing, operation, scaled, status, workspace};
 use crate::cublas::operation::Operation;
 use crate::handles::Handle;
 use crate::numbers::{C64, Type};
@@ -101,5 +101,5 @@ pub extern "C" fn cusparseSDDMM_preprocess(
     _algorithm: c_int,
     _buffer: usize,
 ) -> Status {
-    status(settings(handle).map(|_| ()))
+    nothing(handle)
 }

@@ -242,22 +242,23 @@ macro_rules! exported {
         ///
         /// # Safety
         ///
-        /// What NCCL demands: each place is null or has room for its value, or for as many as `count` says. `ids`, `devices`,
-        /// `config` and `scalar` are null or have what NCCL's header says of them.
+        /// Each place is null or has room for its value, or for as many as `count` says. `ids`, `devices`, `config` and `scalar` are
+        /// null or have what NCCL's header says of them.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> Status {
             answer($body)
         }
 
-        $(#[$doc])*
+        #[doc = concat!("[`", stringify!($name), "`] by its other name.")]
         ///
         /// # Safety
         ///
-        /// What NCCL demands: each place is null or has room for its value, or for as many as `count` says. `ids`, `devices`,
-        /// `config` and `scalar` are null or have what NCCL's header says of them.
+        /// Each place is null or has room for its value, or for as many as `count` says. `ids`, `devices`, `config` and `scalar` are
+        /// null or have what NCCL's header says of them.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $other($($argument: $type),*) -> Status {
-            answer($body)
+            // SAFETY: `# Safety` promises what the other name's does.
+            unsafe { $name($($argument),*) }
         }
     )* };
 }

@@ -7,7 +7,7 @@ use core::ffi::c_int;
 /// The argument of `cuda_emulator_set_courier`: functions of the program that has loaded the emulator, by which the emulator
 /// passes files to other processes. A file's token is a number by which others ask for it.
 ///
-/// `Context` is a pointer: whoever makes a courier knows what to, the emulator does not.
+/// `Context` is a pointer. The program knows the type of its target; the emulator only passes the pointer on.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Courier<Context> {
