@@ -169,7 +169,7 @@ impl Driver for Device {
 
     fn remove(self: &Arc<Self>, virtio: &VirtioDevice) {
         hub::clear_device(self);
-        self.gone();
+        self.disconnect();
         let stopped = virtio.reset();
         for queue in &self.requests {
             queue.stop(&stopped, self.works().queue());

@@ -107,7 +107,7 @@ impl Link {
     }
 
     /// The device is being removed, or is broken.
-    pub(crate) fn gone(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         self.phase = Phase::Gone;
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     fn gone_is_for_ever() {
         let mut link = Link::new();
         link.status(true);
-        link.gone();
+        link.disconnect();
         link.answered(1, Ok(()));
         let step = link.status(true);
         assert!(step.lose_sessions && step.greet.is_none());

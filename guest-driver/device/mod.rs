@@ -345,9 +345,9 @@ impl Device {
     }
 
     /// Ends everything that waits for the device, which is being removed.
-    pub(crate) fn gone(&self) {
+    pub(crate) fn disconnect(&self) {
         *self.virtio.lock() = None;
-        self.link.lock().gone();
+        self.link.lock().disconnect();
         self.link_changed.notify_all();
         self.lose_sessions();
     }
@@ -378,7 +378,7 @@ impl Device {
             self.dev,
             "the device broke the rules of a virtqueue; unplug it and plug it again\n"
         );
-        self.link.lock().gone();
+        self.link.lock().disconnect();
         self.queue_link_check();
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn call(session: &Arc<Session>, call: &mut Call) -> Result {
     match answer {
         Ok(answer) => deliver(call, &answer?),
         Err((pending, cut)) => {
-            session.park(ticket, pending);
+            session.suspend(ticket, pending);
             call.ticket = ticket;
             Err(cut.into())
         }

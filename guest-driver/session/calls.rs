@@ -46,19 +46,19 @@ impl Session {
     }
 
     /// Puts an unanswered call aside, to be waited for later.
-    pub(crate) fn park(&self, ticket: u64, pending: Pending) {
-        let left_over = self.state.lock().calls.park(ticket, pending);
+    pub(crate) fn suspend(&self, ticket: u64, pending: Pending) {
+        let left_over = self.state.lock().calls.suspend(ticket, pending);
         // The session was closed meanwhile: nobody will ask.
         drop(left_over);
     }
 
-    /// Takes up a parked call. `ENOENT`: there is none of that name, or another thread waits for it.
+    /// Takes up a suspended call. `ENOENT`: there is none of that name, or another thread waits for it.
     pub(crate) fn unpark(&self, ticket: u64) -> Result<Pending> {
         self.state.lock().calls.unpark(ticket).ok_or(ENOENT)
     }
 
     /// Waits for a call and takes its answer; `ENOLINK`: the wait is pointless. When it is cut short, gives
-    /// the call back, for [`Self::park`].
+    /// the call back, for [`Self::suspend`].
     pub(crate) fn finish(
         &self,
         ticket: u64,

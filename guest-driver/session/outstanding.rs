@@ -21,7 +21,7 @@ pub(crate) struct Call {
     ticket: u64,
     request: Arc<Request>,
     /// Here while nobody waits for it: a signal has interrupted the waiter.
-    parked: Option<Pending>,
+    suspended: Option<Pending>,
 }
 
 /// The table.
@@ -49,7 +49,7 @@ impl Calls {
         let call = Call {
             ticket,
             request,
-            parked: None,
+            suspended: None,
         };
         self.list
             .push_within_capacity(call)
@@ -70,16 +70,16 @@ impl Calls {
     }
 
     /// Puts an unanswered call aside; gives it back if it is not in the table any more.
-    pub(crate) fn park(&mut self, ticket: u64, pending: Pending) -> Option<Pending> {
+    pub(crate) fn suspend(&mut self, ticket: u64, pending: Pending) -> Option<Pending> {
         match self.find(ticket) {
-            Some(call) => call.parked.replace(pending),
+            Some(call) => call.suspended.replace(pending),
             None => Some(pending),
         }
     }
 
-    /// Takes up a parked call.
+    /// Takes up a suspended call.
     pub(crate) fn unpark(&mut self, ticket: u64) -> Option<Pending> {
-        self.find(ticket)?.parked.take()
+        self.find(ticket)?.suspended.take()
     }
 
     /// Ends all waits.

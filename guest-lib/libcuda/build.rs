@@ -83,26 +83,26 @@ fn check(name: &str, rule: &str, state: &str) -> String {
     format!("\tif ({condition}) return virtio_cuda_refuse(\"{name}\", {code}, {state});\n")
 }
 
-/// A line of `states.txt`: `name [before=CODE] [context] [broken] [gone]`.
+/// A line of `states.txt`: `name [before=CODE] [context] [broken] [destroyed]`.
 struct State<'a> {
     name: &'a str,
     before: &'a str,
     context: bool,
     broken: bool,
-    gone: bool,
+    destroyed: bool,
 }
 
 impl<'a> State<'a> {
     fn of(line: &'a str) -> Self {
         let mut words = line.split(' ');
         let name = words.next().unwrap_or_default();
-        let mut state = Self { name, before: "3", context: false, broken: false, gone: false };
+        let mut state = Self { name, before: "3", context: false, broken: false, destroyed: false };
         for word in words {
             match (word, word.strip_prefix("before=")) {
                 (_, Some(code)) => state.before = code,
                 ("context", _) => state.context = true,
                 ("broken", _) => state.broken = true,
-                ("gone", _) => state.gone = true,
+                ("destroyed", _) => state.destroyed = true,
                 _ => panic!("{STATES}: {line}"),
             }
         }
@@ -111,7 +111,8 @@ impl<'a> State<'a> {
 
     /// The last arguments of `virtio_cuda_refuse`: see `State::from_bits`.
     fn in_c(&self) -> String {
-        let bits = 1 | u32::from(self.context) << 1 | u32::from(self.broken) << 2 | u32::from(self.gone) << 3;
+        let bits =
+            1 | u32::from(self.context) << 1 | u32::from(self.broken) << 2 | u32::from(self.destroyed) << 3;
         format!("{}, {bits}", self.before)
     }
 }
@@ -119,11 +120,11 @@ impl<'a> State<'a> {
 /// Writes the table of `src/local/states.rs`.
 fn write_states(states: &[State], out: &Path) {
     let mut source = String::from("&[\n");
-    for State { name, before, context, broken, gone } in states {
+    for State { name, before, context, broken, destroyed } in states {
         writeln!(
             source,
             "    ({name:?}, State {{ is_recorded: true, before: {before}, needs_context: {context}, works_when_broken: \
-             {broken}, refuses_destroyed: {gone} }}),"
+             {broken}, refuses_destroyed: {destroyed} }}),"
         )
         .expect("writing to a string");
     }

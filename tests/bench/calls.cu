@@ -271,11 +271,11 @@ static void bandwidth(const Effort &effort) {
                 buffer = std::make_unique<Buffer>(Memory::scattered, bytes);
                 return buffer->get();
             };
-            copies_both_ways(effort, "ordinary", bytes, device, fresh, true);
-            copies_both_ways(effort, "ordinary_again", bytes, device, again, false, kOften);
+            copies_both_ways(effort, "pageable", bytes, device, fresh, true);
+            copies_both_ways(effort, "pageable_again", bytes, device, again, false, kOften);
         } else {
             buffer = std::make_unique<Buffer>(Memory::scattered, bytes);
-            copies_both_ways(effort, "ordinary", bytes, device, again);
+            copies_both_ways(effort, "pageable", bytes, device, again);
         }
         if (bytes >= 1 << 20 && Buffer::has_huge()) {
             auto fresh = [&] {
@@ -283,7 +283,7 @@ static void bandwidth(const Effort &effort) {
                 buffer = std::make_unique<Buffer>(Memory::huge, bytes);
                 return buffer->get();
             };
-            copies_both_ways(effort, "ordinary_huge", bytes, device, fresh, true);
+            copies_both_ways(effort, "pageable_huge", bytes, device, fresh, true);
             if (bytes != 256 << 20) copies_both_ways(effort, "ordinary_huge_again", bytes, device, again, false, kOften);
         }
         if (bytes != 256 << 20) {
@@ -294,7 +294,7 @@ static void bandwidth(const Effort &effort) {
         if (pinned && bytes <= max_pinned) copies_both_ways(effort, "pinned", bytes, device, [&] { return pinned; });
     }
     Buffer source(Memory::scattered, 4096);
-    sustained("copy_h2d_ordinary_loop", 4096, effort.loop, effort.limit,
+    sustained("copy_h2d_pageable_loop", 4096, effort.loop, effort.limit,
               [&] { CHECK(cudaMemcpy(device, source.get(), 4096, cudaMemcpyHostToDevice)); }, synchronize);
     if (pinned) CHECK(cudaFreeHost(pinned));
     CHECK(cudaFree(device));

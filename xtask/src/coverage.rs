@@ -100,7 +100,7 @@ const RUNTIMES: &[(&str, &str)] =
 /// The programs that show what works.
 const PROGRAMS: &str = "tests/cuda";
 /// Programs that the page names for a function.
-const MOST_PROGRAMS: usize = 3;
+const MAX_PROGRAMS: usize = 3;
 
 /// Exported functions of a library and whether each is real.
 fn exports(library: &Path) -> Result<BTreeMap<String, bool>> {
@@ -168,8 +168,8 @@ fn tested_by(programs: &[(String, BTreeSet<String>)], name: &str) -> String {
     let uses = |words: &BTreeSet<String>| words.contains(name) || words.contains(written(name));
     let found: Vec<&str> =
         programs.iter().filter(|(_, words)| uses(words)).map(|(program, _)| program.as_str()).collect();
-    let more = if found.len() > MOST_PROGRAMS { " …" } else { "" };
-    format!("{}{more}", found[..found.len().min(MOST_PROGRAMS)].join(", "))
+    let more = if found.len() > MAX_PROGRAMS { " …" } else { "" };
+    format!("{}{more}", found[..found.len().min(MAX_PROGRAMS)].join(", "))
 }
 
 /// `one`, `two`

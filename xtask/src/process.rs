@@ -153,9 +153,9 @@ fn spawn(mut command: Command) -> io::Result<Child> {
         sender
     });
     let (reply, result) = channel();
-    let gone = |_| io::Error::other("the spawning thread is gone");
-    spawner.send((command, reply)).map_err(|_| gone(()))?;
-    result.recv().map_err(|_| gone(()))?
+    let disconnected = |_| io::Error::other("the spawning thread is gone");
+    spawner.send((command, reply)).map_err(|_| disconnected(()))?;
+    result.recv().map_err(|_| disconnected(()))?
 }
 
 #[cfg(test)]

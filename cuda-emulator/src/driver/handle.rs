@@ -52,16 +52,16 @@ impl<T> Handle<T> {
     }
 
     /// A value that no other handle of any kind ever had.
-    pub(super) fn mint() -> Handle<T> {
+    pub(super) fn unique() -> Handle<T> {
         /// Far from small constants such as CU_STREAM_LEGACY, and aligned as a pointer would be.
         static NEXT: AtomicUsize = AtomicUsize::new(0x5000_0000);
         Handle::new(NEXT.fetch_add(16, Ordering::Relaxed))
     }
 
-    /// As [`Self::mint`], as high as NVIDIA's handles are: above the numbers that guests of the daemon mint.
-    pub(super) fn mint_high() -> Handle<T> {
+    /// As [`Self::unique`], as high as NVIDIA's handles are: above the numbers that guests of the daemon choose.
+    pub(super) fn unique_high() -> Handle<T> {
         const HIGH: usize = 0x5000_0000_0000;
-        Handle::new(Self::mint().0 + HIGH)
+        Handle::new(Self::unique().0 + HIGH)
     }
 
     /// The same value as a handle of another kind (CUkernel as CUfunction).
@@ -160,12 +160,12 @@ mod tests {
     #[test]
     fn stale_and_forged_handles_find_nothing() {
         let registry = Registry::<u32>::new();
-        let handle = Handle::mint();
+        let handle = Handle::unique();
         registry.insert(handle, Arc::new(7));
         assert_eq!(registry.get(handle).as_deref(), Some(&7));
         assert_eq!(registry.remove(handle).as_deref(), Some(&7));
         assert_eq!(registry.get(handle), None);
         assert_eq!(registry.get(Handle::new(0xdead)), None);
-        assert_ne!(Handle::<u32>::mint(), handle);
+        assert_ne!(Handle::<u32>::unique(), handle);
     }
 }

@@ -21,7 +21,7 @@ fn add(callback: *const c_void) -> CuResult<CUlistener> {
     if callback.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     LISTENERS.insert(handle, Arc::new(Listener));
     Ok(handle)
 }

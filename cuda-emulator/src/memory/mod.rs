@@ -38,7 +38,7 @@ const WINDOW_FACTOR: u64 = 2;
 /// Freed ranges that are remembered for messages.
 const FREED: usize = 256;
 /// Addresses below this come from null pointers.
-const LEAST_POINTER: u64 = 1 << 16;
+const MIN_POINTER: u64 = 1 << 16;
 /// The maximum distance behind an allocation at which a message still relates an address to it, in bytes.
 const NEAR: u64 = 1 << 20;
 /// The smallest window.
@@ -252,7 +252,7 @@ impl Memory {
 
     /// Describes the memory at or near an address that is not valid, for messages.
     pub(crate) fn describe(&self, address: u64) -> String {
-        if address < LEAST_POINTER {
+        if address < MIN_POINTER {
             return " (a null pointer and an offset)".to_owned();
         }
         let state = self.read_state();

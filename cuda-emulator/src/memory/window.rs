@@ -18,7 +18,7 @@ pub(super) const PAGE: u64 = 4096;
 /// A large page of x86-64.
 const LARGE_PAGE: u64 = 2 << 20;
 /// Allocations that get large pages, which take room in the machine as a whole: from here on.
-const LEAST_LARGE: u64 = 4 * LARGE_PAGE;
+const MIN_LARGE: u64 = 4 * LARGE_PAGE;
 
 /// # Invariants
 /// `[base, base + bytes)` is mapped, and belongs to this value alone until it is dropped: anonymous private memory, but for
@@ -93,7 +93,7 @@ impl Window {
     pub(super) fn prefer_large_pages(&self, base: u64, bytes: u64) {
         let start = base.next_multiple_of(LARGE_PAGE);
         let end = (base + bytes) / LARGE_PAGE * LARGE_PAGE;
-        if bytes < LEAST_LARGE || start >= end {
+        if bytes < MIN_LARGE || start >= end {
             return;
         }
         // SAFETY: the range lies in this window; what it holds stays. It is a wish: where it is refused, nothing is lost.

@@ -92,23 +92,24 @@ impl Place {
         self.entry.items.last().map_or(0, |item| item.word + item.count(self.groups))
     }
 
-    /// Executes the warp from this place on. `parked`: its scalars are still in the scratch words. Returns `None`, and does
+    /// Executes the warp from this place on. `resumes`: its scalars are still in the scratch words. Returns `None`, and does
     /// nothing, if its registers are not as the translation expects.
     ///
     /// # Safety
     /// `view` is complete: its pointers are valid for the running function, whose lanes in `view.active` (not 0) are at this
     /// place; they are all that live unless the place is one for partial warps. The CPU has AVX2.
-    pub(crate) unsafe fn run(&self, view: &mut View, parked: bool) -> Option<Left<'_>> {
+    pub(crate) unsafe fn run(&self, view: &mut View, resumes: bool) -> Option<Left<'_>> {
         // SAFETY: `view` is complete and its lanes are at this place by this function's contract.
-        unsafe { self.run_wide(view, parked) }
+        unsafe { self.run_wide(view, resumes) }
     }
 
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt"))]
-    unsafe fn run_wide(&self, view: &mut View, parked: bool) -> Option<Left<'_>> {
+    unsafe fn run_wide(&self, view: &mut View, resumes: bool) -> Option<Left<'_>> {
         let (frame, active) = (view.frame, view.active);
         // SAFETY: the frame in `view` is that of the translated function (contract of `run`, the only caller).
         unsafe {
-            if !parked && !entry::read_items(&self.entry.items, frame, self.groups, active, &mut view.scratch)
+            if !resumes
+                && !entry::read_items(&self.entry.items, frame, self.groups, active, &mut view.scratch)
             {
                 return None;
             }

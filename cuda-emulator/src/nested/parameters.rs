@@ -9,9 +9,9 @@ use crate::memory::Memory;
 /// Bytes of one allocation.
 const CHUNK: u64 = 64 << 10;
 /// The smallest piece, and the alignment of all: cudaGetParameterBuffer promises 64 bytes.
-const LEAST: u64 = 64;
+const MIN_BYTES: u64 = 64;
 /// The maximum number of bytes of a kernel's parameters.
-pub(super) const MOST: u64 = 32 << 10;
+pub(super) const MAX_BLOCK_BYTES: u64 = 32 << 10;
 /// The maximum number of bytes of all allocations of a family. Limits the memory that hostile kernels can take by pending
 /// launches.
 const MAX_BYTES: u64 = 256 << 20;
@@ -26,7 +26,7 @@ pub(super) struct Parameters {
 }
 
 fn size_of_piece(bytes: u64) -> Option<u64> {
-    (bytes <= MOST).then(|| bytes.max(LEAST).next_power_of_two())
+    (bytes <= MAX_BLOCK_BYTES).then(|| bytes.max(MIN_BYTES).next_power_of_two())
 }
 
 impl Parameters {
@@ -40,7 +40,7 @@ impl Parameters {
             if self.chunks.len() as u64 >= MAX_BYTES / CHUNK {
                 return None;
             }
-            let chunk = memory.allocate(CHUNK, LEAST).ok()?;
+            let chunk = memory.allocate(CHUNK, MIN_BYTES).ok()?;
             self.chunks.push(chunk);
             self.rest = (chunk, CHUNK);
         }

@@ -69,7 +69,7 @@ impl Children<'_> {
         if self.depth >= MAX_DEPTH {
             return Ok(Err(RuntimeError::LAUNCH_MAX_DEPTH_EXCEEDED));
         }
-        if bytes > super::parameters::MOST {
+        if bytes > super::parameters::MAX_BLOCK_BYTES {
             return Ok(Err(RuntimeError::INVALID_VALUE));
         }
         let slot = self.slot(launch)?;

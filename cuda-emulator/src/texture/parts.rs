@@ -35,17 +35,17 @@ impl Parts {
 
     /// Maps and unmaps parts, all at once.
     pub fn change(&self, changes: Vec<(u64, Option<Part>)>) {
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         let mut parts = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for (number, part) in changes {
-            gone.push(match part {
+            removed.push(match part {
                 Some(part) => parts.insert(number, part),
                 None => parts.remove(&number),
             });
         }
         // Dropped outside of the lock: it may free memory.
         drop(parts);
-        drop(gone);
+        drop(removed);
     }
 }
 

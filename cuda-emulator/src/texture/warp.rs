@@ -15,7 +15,7 @@ const OUTSIDE: u32 = u32::MAX;
 const FAR: f32 = 1_073_741_824.0;
 
 /// Texels of an axis: all of their numbers are floats.
-const MOST: u32 = 1 << 24;
+const MAX_SIZE: u32 = 1 << 24;
 
 /// Words of each lane.
 pub(crate) type Words = [u32; LANES];
@@ -50,7 +50,7 @@ impl Texture {
             || self.sampler.srgb
             || (bordered && !plain_border)
             || (buffer && filters)
-            || self.level(0).extent.sizes().iter().any(|size| *size > MOST)
+            || self.level(0).extent.sizes().iter().any(|size| *size > MAX_SIZE)
         {
             return None;
         }

@@ -81,11 +81,12 @@ fn second_process() {
 #[test]
 fn two_processes_share_memory_and_events() {
     cu::use_primary_context();
-    let (mut memory, mut gone) = (CUipcMemHandle { reserved: [0; 64] }, CUipcMemHandle { reserved: [0; 64] });
+    let (mut memory, mut removed) =
+        (CUipcMemHandle { reserved: [0; 64] }, CUipcMemHandle { reserved: [0; 64] });
     let ptr = cu::upload(&values(7));
     let freed = cu::upload(&values(0));
     assert_eq!(cu!(cuIpcGetMemHandle(&mut memory, ptr)), 0);
-    assert_eq!(cu!(cuIpcGetMemHandle(&mut gone, freed)), 0);
+    assert_eq!(cu!(cuIpcGetMemHandle(&mut removed, freed)), 0);
     assert_eq!(cu!(cuMemFree_v2(freed)), 0);
     assert_eq!(cu::download::<u32>(ptr, COUNT), values(7));
 
@@ -104,7 +105,7 @@ fn two_processes_share_memory_and_events() {
         INVALID_VALUE
     );
     assert_eq!(cu!(cuIpcOpenEventHandle(&mut nothing, CUipcMemHandle { reserved: [3; 64] })), MAP_FAILED);
-    assert_eq!(cu!(cuIpcGetMemHandle(&mut gone, 0x1234)), INVALID_VALUE);
+    assert_eq!(cu!(cuIpcGetMemHandle(&mut removed, 0x1234)), INVALID_VALUE);
 
     let mut stream = null_mut();
     assert_eq!(cu!(cuStreamCreate(&mut stream, 1)), 0);
@@ -113,7 +114,7 @@ fn two_processes_share_memory_and_events() {
     assert_eq!(cu!(cuEventRecord(event, stream)), 0);
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "ipc::second_process", "--nocapture"])
-        .env(HANDLES, [memory, shared, gone].map(text).join(" "))
+        .env(HANDLES, [memory, shared, removed].map(text).join(" "))
         .status()
         .unwrap();
     assert!(status.success());

@@ -14,7 +14,7 @@ const MEMORY: (usize, usize) = (96 << 20, 4 << 10);
 thread_local! {
     /// Bytes that this thread holds, and the most it held.
     static HELD: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
 /// Counts what each thread allocates.
@@ -26,7 +26,7 @@ static ALLOCATOR: Counting = Counting;
 fn count(bytes: isize) {
     let _ = HELD.try_with(|held| {
         held.set(held.get() + bytes);
-        let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
+        let _ = PEAK.try_with(|most| most.set(most.get().max(held.get())));
     });
 }
 
@@ -49,9 +49,9 @@ unsafe impl GlobalAlloc for Counting {
 pub fn within_limits(name: &str, bytes: &[u8], case: impl FnOnce()) {
     let start = Instant::now();
     let before = HELD.get();
-    MOST.set(before);
+    PEAK.set(before);
     let result = catch_unwind(AssertUnwindSafe(case));
-    let (took, most) = (start.elapsed(), (MOST.get() - before) as usize);
+    let (took, most) = (start.elapsed(), (PEAK.get() - before) as usize);
     let limit = MEMORY.0 + MEMORY.1 * bytes.len();
     if result.is_ok() && took < TIME && most < limit {
         return;

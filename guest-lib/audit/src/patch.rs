@@ -16,7 +16,7 @@ use crate::slot::{self, ENTRY_BYTES};
 
 /// Functions whose code in memory may differ from the file: a debugger has put its breakpoints there. With more, the
 /// file is not the one that was mapped.
-const DIFFERENCES_AT_MOST: usize = 16;
+const MAX_DIFFERENCES: usize = 16;
 /// Exit status of a process that cannot continue.
 const EXIT_STATUS: i32 = 127;
 
@@ -75,7 +75,7 @@ fn write_entries(runtime: &Runtime, base: usize) -> Result<usize, Failure> {
         let entry = function.offset..function.offset + ENTRY_BYTES;
         before.get(entry.clone()) != runtime.code.get(entry)
     };
-    if functions().filter(differs).count() > DIFFERENCES_AT_MOST {
+    if functions().filter(differs).count() > MAX_DIFFERENCES {
         return Err(Failure::Differs);
     }
     let mut after = before.clone();
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn a_file_that_was_replaced_is_left_alone() {
         let page = text();
-        let functions = (0..=DIFFERENCES_AT_MOST).map(|at| function("cudaX", at, 17)).collect();
+        let functions = (0..=MAX_DIFFERENCES).map(|at| function("cudaX", at, 17)).collect();
         let mut other = runtime(functions);
         other.code.fill(0x91);
         assert!(matches!(write_entries(&other, page.addr()), Err(Failure::Differs)));

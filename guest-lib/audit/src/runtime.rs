@@ -18,11 +18,11 @@ use object::{LittleEndian, SectionIndex};
 /// Prefix of the runtime's internal functions.
 const INTERNAL: &[u8] = b"libcudart_static_";
 /// An object with fewer public functions of the runtime has no whole runtime. The smallest that was seen has 422.
-const PUBLIC_AT_LEAST: usize = 300;
+const MIN_PUBLIC: usize = 300;
 /// An object with fewer internal functions has no static runtime. The smallest that was seen has 2,600.
-const INTERNAL_AT_LEAST: usize = 100;
+const MIN_INTERNAL: usize = 100;
 /// A runtime's text has about 500 KiB. Functions that lie further apart than this are not of one runtime.
-const TEXT_AT_MOST: u64 = 64 << 20;
+const MAX_TEXT: u64 = 64 << 20;
 
 /// The names that our libraries define.
 static PUBLIC: LazyLock<HashSet<&'static [u8]>> = LazyLock::new(|| {
@@ -95,11 +95,11 @@ pub fn find<'data>(data: impl ReadRef<'data>) -> Option<Runtime> {
     memchr::memmem::find(strings, INTERNAL)?;
     let symbols: &[Sym64<LittleEndian>] = table.data_as_array(LittleEndian, data).ok()?;
     let census = Census::of(symbols, strings);
-    if census.public < PUBLIC_AT_LEAST || census.internal < INTERNAL_AT_LEAST {
+    if census.public < MIN_PUBLIC || census.internal < MIN_INTERNAL {
         return None;
     }
     let text = census.text.clone();
-    if text.end - text.start > TEXT_AT_MOST {
+    if text.end - text.start > MAX_TEXT {
         return None;
     }
     let segments = header.program_headers(LittleEndian, data).ok()?;

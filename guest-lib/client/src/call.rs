@@ -14,10 +14,12 @@ use virtio_cuda_protocol::cuda::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::parked::Parked;
+use crate::deferred_frees::DeferredFree;
 use crate::touched::Touched;
 use crate::transport::{Request, UserMemory};
-use crate::{ClientError, CudaError, Session, calls, idle, lane, output, parked, process, thread, trace};
+use crate::{
+    ClientError, CudaError, Session, calls, deferred_frees, idle, lane, output, process, thread, trace,
+};
 
 /// Bulk up to this many bytes travels in the payload of a request: copying it is cheaper than pinning its pages.
 pub const INLINE_BYTES: usize = 32 << 10;
@@ -268,7 +270,7 @@ impl<'s> Call<'s> {
         process::check()?;
         debug_assert!(!self.posted || opcode.facts().is_postable(), "{} may not be posted", opcode.name());
         if self.way == Way::Any {
-            self.free_parked(opcode);
+            self.free_deferred(opcode);
         }
         let mut buffers = take_buffers();
         let outcome = self.exchange(&mut buffers, opcode, touched, put, take);
@@ -291,11 +293,11 @@ impl<'s> Call<'s> {
     /// Frees memory that the program has freed in stream order, if the call with number `opcode` could show that it is not free.
     ///
     /// Not for a fork's child, in which the lock of a thread that was freeing stays locked.
-    fn free_parked(&self, opcode: Opcode) {
-        parked::free_before(opcode, |Parked { context, stream, address, .. }| {
+    fn free_deferred(&self, opcode: Opcode) {
+        deferred_frees::free_before(opcode, |DeferredFree { context, stream, address, .. }| {
             let call = &mut self.session.call().context(context);
             if let Err(error) = calls::cuMemFreeAsync(call, address, stream) {
-                log::debug!("cuMemFreeAsync of parked memory: {error}");
+                log::debug!("cuMemFreeAsync of deferred memory: {error}");
             }
         });
     }

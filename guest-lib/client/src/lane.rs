@@ -34,7 +34,7 @@ const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const FEW_CORES: usize = 4;
 /// Looks for a reply between two looks at the clock, at first and at most.
 const FIRST_LOOKS: u32 = 16;
-const MOST_LOOKS: u32 = 256;
+const MAX_LOOKS: u32 = 256;
 /// Pauses of the CPU between two looks for room.
 const PAUSES: u32 = 16;
 /// Then, with cores to spare or an executor with cores of its own, poll at most this long, with sleeps of
@@ -301,7 +301,7 @@ fn watch<T>(session: &Session, mut ask: impl FnMut() -> Option<T>) -> Option<T> 
             }
             std::hint::spin_loop();
         }
-        looks = (2 * looks).min(MOST_LOOKS);
+        looks = (2 * looks).min(MAX_LOOKS);
         let passed = start.elapsed();
         if passed >= look {
             return None;

@@ -10,6 +10,7 @@
 
 pub mod call;
 pub mod calls;
+pub mod deferred_frees;
 pub mod device;
 pub mod error;
 pub mod idle;
@@ -18,7 +19,6 @@ pub mod logging;
 pub mod output;
 pub mod outstanding;
 mod pace;
-pub mod parked;
 pub mod process;
 pub mod result;
 pub mod ring;

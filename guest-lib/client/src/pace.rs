@@ -6,9 +6,9 @@
 use std::time::{Duration, Instant};
 
 /// The minimum time to sleep: the kernel takes half as long to wake a thread up.
-const SHORTEST: Duration = Duration::from_micros(100);
+const MIN_NAP: Duration = Duration::from_micros(100);
 /// The maximum time to sleep: no lane empties more slowly while its executor is at work.
-const LONGEST: Duration = Duration::from_millis(5);
+const MAX_NAP: Duration = Duration::from_millis(5);
 /// The maximum age of a measurement.
 const FORGET: Duration = Duration::from_millis(100);
 
@@ -29,7 +29,7 @@ impl Pace {
             return None;
         }
         let rest = passed.mul_f64(wanted as f64 / bytes as f64);
-        (rest >= SHORTEST).then_some(rest.min(LONGEST))
+        (rest >= MIN_NAP).then_some(rest.min(MAX_NAP))
     }
 }
 
@@ -45,7 +45,7 @@ mod tests {
         assert_eq!(at(0, 0), None, "nothing is known");
         assert_eq!(at(1000, 2000), Some(Duration::from_micros(500)));
         assert_eq!(at(1100, 4000), None, "too fast");
-        assert_eq!(at(51_100, 5000), Some(LONGEST));
+        assert_eq!(at(51_100, 5000), Some(MAX_NAP));
         assert_eq!(at(51_200, 5000), None, "it stands still");
         assert_eq!(at(500_000, 9000), None, "long ago");
     }

@@ -14,7 +14,7 @@ use crate::outstanding::{Outstanding, Permit};
 use crate::touched::{ORDER, Touched};
 use crate::transport::{Limits, Transport};
 use crate::virtio_user::{SOCKET_VARIABLE, VirtioUser};
-use crate::{Call, ClientError, CudaError, call, calls, idle, logging, parked, process};
+use crate::{Call, ClientError, CudaError, call, calls, deferred_frees, idle, logging, process};
 
 /// The maximum number of devices that a worker may report. Bounds the tables of this library.
 const MAX_DEVICES: u32 = 256;
@@ -170,7 +170,7 @@ impl Session {
     /// Returns whether the device has no work for this process, and no error to report to it.
     pub fn is_idle(&self) -> bool {
         idle::is_idle()
-            && !parked::any()
+            && !deferred_frees::any()
             && !call::is_broken()
             && process::check().is_ok()
             && self.check().is_ok()

@@ -125,12 +125,12 @@ impl Pieces {
         const PIECE_BYTES: usize = 4 << 20;
         static CORES: OnceLock<usize> = OnceLock::new();
         let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
-        Self { piece_bytes: most.min(PIECE_BYTES), at_once: cores.clamp(2, MOST_AT_ONCE) }
+        Self { piece_bytes: most.min(PIECE_BYTES), at_once: cores.clamp(2, MAX_AT_ONCE) }
     }
 }
 
 /// Maximum number of pieces of a copy that are under way at once.
-pub const MOST_AT_ONCE: usize = 6;
+pub const MAX_AT_ONCE: usize = 6;
 
 /// A transport to the device. One value is one session.
 pub trait Transport: Send + Sync {

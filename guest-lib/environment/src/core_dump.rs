@@ -260,7 +260,7 @@ impl CoreDumps {
         self.contexts.insert(context, settings);
     }
 
-    /// A context is gone.
+    /// A context has been destroyed.
     pub fn destroyed(&mut self, context: u64) {
         self.contexts.remove(&context);
     }

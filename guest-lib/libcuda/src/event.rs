@@ -9,7 +9,7 @@ use virtio_cuda_client::{Call, CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
-use crate::handles::mint;
+use crate::handles::new_handle;
 use crate::stream::table::Stream;
 
 /// `CU_EVENT_*`.
@@ -79,7 +79,7 @@ entry_points! {
     /// Creates an event.
     call cuEventCreate(api, phEvent: Out<u64>, Flags: u32) {
         phEvent.check()?;
-        let handle = mint();
+        let handle = new_handle();
         let context = api.context()?.0;
         let mut call = api.call().posted_if(Flags & !(BLOCKING_SYNC | DISABLE_TIMING) == 0);
         calls::cuEventCreate(&mut call, EventId(handle), Flags)?;

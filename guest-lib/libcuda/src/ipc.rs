@@ -16,7 +16,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
-use crate::handles::mint;
+use crate::handles::new_handle;
 use crate::memory::table::ranges::DeviceRange;
 use crate::stream::table::Stream;
 use crate::vmm::of_allocation;
@@ -135,7 +135,7 @@ entry_points! {
     call cuIpcOpenEventHandle(api, phEvent: Out<u64>, handle: CUipcMemHandle) {
         phEvent.check()?;
         let context = api.context()?.0;
-        let event = mint();
+        let event = new_handle();
         let token = token_of_handle(&handle).map_err(|_| CudaError::MAP_FAILED)?;
         calls::cuIpcOpenEventHandle(&mut api.call(), EventId(event), token)?;
         api.driver.streams.add(event, Stream { context, flags: 0 });
@@ -171,7 +171,7 @@ entry_points! {
             return Err(CudaError::UNKNOWN);
         }
         let token = token_in(descriptor)?;
-        let name = mint();
+        let name = new_handle();
         calls::cuMemImportFromShareableHandle(&mut api.call(), AllocationId(name), token)?;
         if api.driver.devices.hides_any() {
             of_allocation(api, name).inspect_err(|_| {

@@ -3,7 +3,7 @@
 //! `libcuda.so.1` for guests: the CUDA driver API over virtio-cuda.
 //!
 //! What this library can answer by itself it does: devices are cached, contexts and their stacks are local,
-//! handles are minted here, and the tables of memory tell host from device addresses. The rest is one row of
+//! handles are created here, and the tables of memory tell host from device addresses. The rest is one row of
 //! the call table each. An entry point is defined by [`entry_points!`]; a name of the driver API without one
 //! answers `CUDA_ERROR_NOT_SUPPORTED`.
 

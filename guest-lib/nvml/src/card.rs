@@ -14,14 +14,14 @@ use crate::state::{self, nvmlDevice_t};
 const STATES: u32 = 0x4d;
 const STATES_BYTES: u32 = 64;
 /// Maximum bytes to fill of a longer array.
-const MOST_STATES_BYTES: u32 = 1024;
+const MAX_STATES_BYTES: u32 = 1024;
 /// `NVML_PSTATE_UNKNOWN`.
 const STATE_UNKNOWN: u32 = 32;
 
 /// Places in the reply of the row `nvml_card`.
 const DEFAULT_POWER_LIMIT: usize = 4;
-const LEAST_POWER_LIMIT: usize = 5;
-const GREATEST_POWER_LIMIT: usize = 6;
+const MIN_POWER_LIMIT: usize = 5;
+const MAX_POWER_LIMIT: usize = 6;
 const POWER_MANAGED: usize = 7;
 const ENERGY: usize = 8;
 const CLOCK_REASONS: usize = 9;
@@ -65,8 +65,8 @@ api! {
         if greatest.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
-        least.give(|| short(device, LEAST_POWER_LIMIT))?;
-        greatest.give(|| short(device, GREATEST_POWER_LIMIT))
+        least.give(|| short(device, MIN_POWER_LIMIT))?;
+        greatest.give(|| short(device, MAX_POWER_LIMIT))
     }
 
     fn nvmlDeviceGetPowerManagementMode(device: nvmlDevice_t, enabled: Out<u32>) {
@@ -121,7 +121,7 @@ api! {
         let answer = ask(STATES, Some(device), [STATES_BYTES.into(), 0, 0])?;
         // SAFETY: not null, so the program promises `bytes` bytes, and no more are written.
         unsafe { copy(&answer.of(0)[..bytes.min(STATES_BYTES) as usize], states) };
-        for place in (STATES_BYTES..bytes.min(MOST_STATES_BYTES).saturating_sub(3)).step_by(4) {
+        for place in (STATES_BYTES..bytes.min(MAX_STATES_BYTES).saturating_sub(3)).step_by(4) {
             // SAFETY: four bytes at `place` lie below `bytes`, which the program promises.
             unsafe { copy(&STATE_UNKNOWN.to_ne_bytes(), states.add(place as usize)) };
         }

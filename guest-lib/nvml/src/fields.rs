@@ -17,7 +17,7 @@ use cuda_abi::{nvmlFieldValue_t, nvmlMarginTemperature_v1_t};
 const UNSIGNED_INT: u32 = 1;
 
 /// Above the number of fields in all their scopes, so that an invalid count is noticed.
-const MOST_VALUES: i32 = 4096;
+const MAX_VALUES: i32 = 4096;
 
 /// Places of the row `nvml_value`; the first two are `nvmlPcieUtilCounter_t`.
 const RECEIVED: u32 = 1;
@@ -54,7 +54,7 @@ api! {
     /// Fields that are not known say so, each for itself.
     fn nvmlDeviceGetFieldValues(device: nvmlDevice_t, count: i32, values: *mut nvmlFieldValue_t) {
         state::device(device)?;
-        if count <= 0 || count > MOST_VALUES || values.is_null() {
+        if count <= 0 || count > MAX_VALUES || values.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
         // SAFETY: not null, so the program promises `count` values there.

@@ -19,7 +19,7 @@ const VALUE_KIND: usize = 2;
 const COUNT: usize = 3;
 const LIST: usize = 4;
 /// More of a kind than the library keeps.
-const MOST: u32 = 256;
+const MAX_SAMPLES: u32 = 256;
 
 /// `nvmlSamplingType_t`; 0 is the power, 5 and 6 are clocks.
 const GPU_USE: u32 = 1;
@@ -105,7 +105,7 @@ api! {
                 return Err(NVML_ERROR_NOT_SUPPORTED);
             }
             value_kind.set(UNSIGNED_INT)?;
-            return count.set(if of_card(kind) { MOST } else { 1 });
+            return count.set(if of_card(kind) { MAX_SAMPLES } else { 1 });
         }
         if room == 0 {
             return Err(NVML_ERROR_INVALID_ARGUMENT);

@@ -32,7 +32,7 @@ pub struct Arguments<'a> {
 }
 
 impl Arguments<'_> {
-    /// The slots as they cross. Scalars are in device memory if `device_scalars` says so. `mint` makes a handle of a kind, and
+    /// The slots as they cross. Scalars are in device memory if `device_scalars` says so. `new_handle` makes a handle of a kind, and
     /// `noted` tells what is remembered of one.
     ///
     /// # Safety
@@ -41,7 +41,7 @@ impl Arguments<'_> {
     pub unsafe fn slots(
         &self,
         device_scalars: bool,
-        mint: impl Fn(usize) -> u64,
+        new_handle: impl Fn(usize) -> u64,
         noted: impl Fn(Note) -> Option<i64>,
     ) -> Slots {
         let mut slots = Slots::new();
@@ -66,7 +66,7 @@ impl Arguments<'_> {
                     PRESENT
                 }
                 Kind::Scalar { .. } if given != 0 && !device_scalars => PRESENT,
-                Kind::New(kind) => self.crossing(*kind, mint(*kind)),
+                Kind::New(kind) => self.crossing(*kind, new_handle(*kind)),
                 Kind::Handle { kind, .. } | Kind::End(kind) if given != 0 => self.crossing(*kind, given),
                 Kind::OutStream => 0,
                 Kind::Described { kind, .. } if given != 0 => {

@@ -13,7 +13,7 @@ use cuda_library_rows::{Answer, Body, Call, Library, library};
 
 use crate::answers::{Answers, text};
 use crate::bridge;
-use crate::handles::{Handles, Mint, State};
+use crate::handles::{HandleSequence, Handles, State};
 use crate::proven::Proven;
 use exchange::Exchange;
 
@@ -24,7 +24,7 @@ pub struct Front {
     rows: OnceLock<Option<(u32, &'static Library)>>,
     opened: OnceLock<Option<Opened>>,
     handles: Handles,
-    mint: Mint,
+    new_handles: HandleSequence,
     proven: Proven,
     answers: Answers,
     /// Addresses of the library's tables, by the key of the call.
@@ -64,7 +64,7 @@ impl Front {
             rows: OnceLock::new(),
             opened: OnceLock::new(),
             handles: Handles::new(),
-            mint: Mint::new(),
+            new_handles: HandleSequence::new(),
             proven: Proven::new(),
             answers: Answers::new(),
             tables: Mutex::new(None),

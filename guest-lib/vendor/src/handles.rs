@@ -17,9 +17,9 @@ const OF_LIBRARY: u64 = 1 << 36;
 
 /// Numbers of new handles.
 #[derive(Debug)]
-pub struct Mint(AtomicU64);
+pub struct HandleSequence(AtomicU64);
 
-impl Mint {
+impl HandleSequence {
     /// None was given out.
     pub const fn new() -> Self {
         Self(AtomicU64::new(1))
@@ -221,11 +221,11 @@ mod tests {
     #[test]
     fn states_belong_to_handles() {
         let handles = Handles::new();
-        let mint = Mint::new();
-        let (first, second) = (mint.next(1, false), mint.next(1, false));
+        let sequence = HandleSequence::new();
+        let (first, second) = (sequence.next(1, false), sequence.next(1, false));
         assert_ne!(first, second);
         assert_eq!(crossing(1, false, first), first);
-        let plan = mint.next(1, true);
+        let plan = sequence.next(1, true);
         assert_eq!((plan, crossing(1, true, plan)), (3, first_of(1) + 3));
         handles.change(first, |state| state.stream = 7);
         handles.change(first, |state| state.device_scalars = true);

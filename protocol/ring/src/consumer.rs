@@ -41,7 +41,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Sets an idle lane up, whatever is in it. The consumer counts as parked until it first looks.
+    /// Sets an idle lane up, whatever is in it. The consumer counts as asleep until it first looks.
     pub fn set_up(memory: LaneMemory) -> Self {
         let header = memory.header();
         header.tail.0.store(0, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl Consumer {
         header.reply.0.number.store(0, Ordering::Relaxed);
         header.deferred.0.store(0, Ordering::Relaxed);
         header.verdict.0.store(0, Ordering::Relaxed);
-        header.parked.0.store(0, Ordering::Release);
+        header.sleeping.0.store(0, Ordering::Release);
         Self { memory, head: 0, tail: 0, taken: 0 }
     }
 
@@ -141,22 +141,22 @@ impl Consumer {
     /// Announces that the consumer goes to sleep. `false`: there is something to do, so it must not. After
     /// `true` a producer that puts something in wakes it.
     #[must_use]
-    pub fn park(&self) -> bool {
+    pub fn sleep(&self) -> bool {
         let header = self.memory.header();
         // See `Producer::push`.
-        header.parked.0.swap(1, Ordering::AcqRel);
+        header.sleeping.0.swap(1, Ordering::AcqRel);
         if header.tail.0.load(Ordering::Relaxed) == self.head {
             return true;
         }
-        self.unpark();
+        self.wake();
         false
     }
 
     /// The consumer is awake again, for whatever reason.
-    pub fn unpark(&self) {
-        // A swap, not a store: it sees what a producer put in that found no one parked any more. A store would
-        // hide that producer's swap from the next `park`, which could then miss the record (on machines weaker
+    pub fn wake(&self) {
+        // A swap, not a store: it sees what a producer put in that found no one asleep any more. A store would
+        // hide that producer's swap from the next `sleep`, which could then miss the record (on machines weaker
         // than x86; `tests/model.rs` finds it).
-        self.memory.header().parked.0.swap(0, Ordering::AcqRel);
+        self.memory.header().sleeping.0.swap(0, Ordering::AcqRel);
     }
 }

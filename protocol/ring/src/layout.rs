@@ -55,7 +55,7 @@ pub struct Header {
     /// Written by the consumer: bytes of records it is done with, ever.
     pub head: Line<AtomicU64>,
     /// 1: the consumer sleeps, and the thread that makes it 0 must wake it.
-    pub parked: Line<AtomicU32>,
+    pub sleeping: Line<AtomicU32>,
     /// Written by the consumer.
     pub reply: Line<Reply>,
     /// Written by the consumer: not 0 while an error of a record without reply has not been reported.

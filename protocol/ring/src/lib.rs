@@ -6,7 +6,7 @@
 //! records into it and the executor takes them out in order; the reply to a record that waits for one goes
 //! into a room beside them. Either side watches the lane for a while before it sleeps, and says so first:
 //!
-//! - the executor sets [`layout::Header::parked`] and looks once more; a producer that finds it set clears it
+//! - the executor sets [`layout::Header::sleeping`] and looks once more; a producer that finds it set clears it
 //!   and sends a wake-up through the request queue;
 //! - a thread whose reply does not come soon asks for it through the request queue and sleeps there.
 //!

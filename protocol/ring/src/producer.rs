@@ -96,8 +96,8 @@ impl Producer {
         // Release: the record comes before it.
         header.tail.0.store(self.tail, Ordering::Release);
         // The consumer swaps and then looks at the tail, this side the other way round. Whichever swap comes
-        // second sees what the other side did before its own: the parking, or the record.
-        header.parked.0.swap(0, Ordering::AcqRel) == 1
+        // second sees what the other side did before its own: the sleep, or the record.
+        header.sleeping.0.swap(0, Ordering::AcqRel) == 1
     }
 
     /// The reply to record `number`, if it is there: its length, with as much of it copied as `room` holds.

@@ -70,19 +70,19 @@ fn replies_are_found_by_their_number() {
 }
 
 #[test]
-fn only_the_first_record_after_parking_wakes() {
+fn only_the_first_record_after_sleep_wakes() {
     let (mut producer, mut consumer, _) = both();
-    assert!(consumer.park());
+    assert!(consumer.sleep());
     assert!(producer.push(Kind::Post, 1, &[b"x"]));
     assert!(!producer.push(Kind::Post, 2, &[b"x"]));
-    assert!(!consumer.park(), "there is something to do");
+    assert!(!consumer.sleep(), "there is something to do");
     assert!(!producer.push(Kind::Post, 3, &[b"x"]));
     let mut contents = Vec::new();
     for _ in 0..3 {
         consumer.next(&mut contents).unwrap().unwrap();
         consumer.release();
     }
-    assert!(consumer.park());
+    assert!(consumer.sleep());
 }
 
 /// Lets the consumer read until it has had enough.

@@ -48,9 +48,9 @@ fn consume(mut consumer: Consumer, inbox: &Inbox, count: u64) -> Consumer {
                 consumer.release();
             }
             None => {
-                if consumer.park() {
+                if consumer.sleep() {
                     inbox.wait();
-                    consumer.unpark();
+                    consumer.wake();
                 }
             }
         }

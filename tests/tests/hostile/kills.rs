@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A program that has lost its device ends in this time.
 const LOSS: Duration = Duration::from_secs(20);
 /// A process is killed at most so long after its program has begun to copy.
-const MOST_DELAY: u64 = 60_000;
+const MAX_DELAY: u64 = 60_000;
 /// Sessions of the neighbour, and a warm worker.
 const WORKERS: usize = 2;
 /// Descriptors of the daemon that come and go: those of a worker that starts, of a connection that ends.
@@ -87,7 +87,7 @@ fn kills_at_random_moments(kit: &Kit) -> Result<()> {
             6..8 => Victim::WarmWorker,
             _ => Victim::Daemon,
         };
-        let delay = Duration::from_micros(random.u64(..MOST_DELAY));
+        let delay = Duration::from_micros(random.u64(..MAX_DELAY));
         let work: &[&str] = if random.bool() { &["1000000"] } else { &["4194304", "managed"] };
         let result = one_round(&mut route, &program, work, victim, delay, &mut baseline);
         let slowest = result.with_context(|| {
@@ -149,12 +149,12 @@ fn one_round(
     ensure!(right, "the program ended otherwise\n{ended}");
     let slowest = if victim == Victim::Daemon {
         for worker in &all {
-            let gone = || !Path::new(&format!("/proc/{worker}/exe")).exists();
+            let ended = || !Path::new(&format!("/proc/{worker}/exe")).exists();
             let deadline = Instant::now() + PATIENCE;
             while fs::read_link(format!("/proc/{worker}/exe")).is_ok() && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(2));
             }
-            ensure!(gone(), "worker {worker} outlives its daemon");
+            ensure!(ended(), "worker {worker} outlives its daemon");
         }
         drop(neighbour);
         *baseline = None;

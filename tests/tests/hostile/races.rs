@@ -59,7 +59,7 @@ struct Kind {
     clean: Vec<CallParts>,
     /// The name of a destroyed object is free only when the driver has told its end, and `clean` has heard of it.
     ends_later: bool,
-    /// Objects that are dear to make are made in every so many rounds only; 0 is 1.
+    /// Objects that are expensive to make are made in every so many rounds only; 0 is 1.
     every: u32,
 }
 

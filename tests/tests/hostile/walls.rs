@@ -27,9 +27,9 @@ pub fn collect(suite: &mut Suite) {
     suite.test("walls::lost_namespaces_are_made_again", lost_namespaces);
     // SAFETY: plain system call.
     if unsafe { libc::geteuid() } == 0 {
-        suite.test("walls::an_ordinary_user_builds_them", ordinary_user);
+        suite.test("walls::an_unprivileged_user_builds_them", unprivileged_user);
     } else {
-        suite.skip("walls::an_ordinary_user_builds_them", "the other tests run as one");
+        suite.skip("walls::an_unprivileged_user_builds_them", "the other tests run as one");
     }
 }
 
@@ -117,7 +117,7 @@ fn keeper_of(worker: u32) -> Result<i32> {
 }
 
 /// A daemon without any privilege, which is how it should run.
-fn ordinary_user(kit: &Kit) -> Result<()> {
+fn unprivileged_user(kit: &Kit) -> Result<()> {
     let folder = tempfile::Builder::new().prefix("vhost-cuda-user-").tempdir()?;
     let at = |name: &str| folder.path().join(name);
     // The stack may lie where only its owner looks.

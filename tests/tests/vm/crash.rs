@@ -24,7 +24,7 @@ const ROUNDS: &str = "VHOST_CUDA_CRASH_ROUNDS";
 const SEED: &str = "VHOST_CUDA_CRASH_SEED";
 const USUAL_ROUNDS: u64 = 10;
 /// QEMU is killed at most so many microseconds after its guest's program has made its first copy.
-const MOST_DELAY: u64 = 200_000;
+const MAX_DELAY: u64 = 200_000;
 /// In every so manieth round the daemon is killed, too.
 const DAEMON_AS_WELL: u64 = 4;
 /// The name of the file of a guest's memory (qemu: backends/hostmem-memfd.c).
@@ -49,7 +49,7 @@ fn qemu_killed(kit: &Kit) -> Result<()> {
     let paths = Paths::discover()?;
     let (mut survivor, mut files) = (None, None);
     for round in 0..rounds {
-        let delay = Duration::from_micros(random.u64(..MOST_DELAY));
+        let delay = Duration::from_micros(random.u64(..MAX_DELAY));
         let restart = round % DAEMON_AS_WELL == DAEMON_AS_WELL - 1;
         let work = WORKS[round as usize % WORKS.len()];
         let outcome = one_round(kit, &paths, survivor.take(), Moment { work, delay, restart }, &mut files);

@@ -238,8 +238,8 @@ fn rmmod_is_refused_while_open(kit: &Kit, vm: &Vm) -> Result<()> {
 
 fn insmod_and_rmmod_ten_times(kit: &Kit, vm: &Vm) -> Result<()> {
     for round in 0..10 {
-        let gone = vm.shell("rmmod virtio_cuda && ls /dev/virtio-cuda 2>&1 || true")?;
-        ensure!(gone.contains("No such file"), "round {round}: the node is left: {gone}");
+        let ended = vm.shell("rmmod virtio_cuda && ls /dev/virtio-cuda 2>&1 || true")?;
+        ensure!(ended.contains("No such file"), "round {round}: the node is left: {ended}");
         vm.shell("insmod /virtio_cuda.ko").with_context(|| format!("round {round}"))?;
     }
     expect_good(kit, vm, "add_one")

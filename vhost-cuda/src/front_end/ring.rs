@@ -53,7 +53,7 @@ struct Gate {
     serving: bool,
     /// The VMM waits for that thread to pause.
     stopping: bool,
-    gone: bool,
+    closed: bool,
     generation: u64,
     stopped_at: Option<Position>,
     vring: Option<VringHandle>,
@@ -92,7 +92,7 @@ impl Ring {
     /// Until [`Self::pause`] the queue is not stopped, so that this thread may answer chains without waiting.
     pub fn resume(&self, vring: &Vring, memory: &Snapshot) -> Start {
         let mut gate = self.gate.lock();
-        if gate.gone || gate.stopping || !vring.get_ref().get_queue().ready() {
+        if gate.closed || gate.stopping || !vring.get_ref().get_queue().ready() {
             return Start::Stopped;
         }
         gate.serving = true;
@@ -120,7 +120,7 @@ impl Ring {
     /// Returns whether the queue's own thread should take another chain.
     pub fn goes_on(&self) -> bool {
         let gate = self.gate.lock();
-        !gate.stopping && !gate.gone
+        !gate.stopping && !gate.closed
     }
 
     /// The queue's own thread takes no more chains for now.
@@ -158,7 +158,7 @@ impl Ring {
 
     /// The front-end has gone: outstanding chains are never answered.
     pub fn abandon(&self) {
-        self.gate.lock().gone = true;
+        self.gate.lock().closed = true;
         self.changed.notify_all();
     }
 
@@ -194,7 +194,7 @@ impl Ring {
     /// Does something with the queue if it runs; it is not stopped meanwhile.
     pub fn if_running(&self, work: impl FnOnce(&Vring)) {
         let gate = self.gate.lock();
-        if let (true, false, Some(vring)) = (gate.running, gate.gone, &gate.vring) {
+        if let (true, false, Some(vring)) = (gate.running, gate.closed, &gate.vring) {
             work(&vring.0);
         }
     }
@@ -235,7 +235,7 @@ impl Chain {
         self.answered = true;
         let mut gate = self.ring.gate.lock();
         loop {
-            if gate.gone || gate.generation != self.generation {
+            if gate.closed || gate.generation != self.generation {
                 return;
             }
             if gate.running {

@@ -101,8 +101,8 @@ fn share(text: &str) -> BTreeMap<(String, String), f64> {
 fn share_lines(before: &Look, now: &Look, seconds: f64) -> String {
     let figure = |metric: &str| now.share.get(&(metric.to_owned(), String::new()));
     let Some(weight) = figure("share_weight") else { return String::new() };
-    let gone = if figure("arbiter_connected") == Some(&0.0) { ", no arbiter" } else { "" };
-    let mut text = format!("GPU share: weight {weight}{gone}\n");
+    let arbiter = if figure("arbiter_connected") == Some(&0.0) { ", no arbiter" } else { "" };
+    let mut text = format!("GPU share: weight {weight}{arbiter}\n");
     for ((metric, gpu), used) in &now.share {
         if metric != "contended_seconds_total" {
             continue;

@@ -100,9 +100,10 @@ impl Endings {
                 state.left.insert(session, files.clone());
             }
         }
-        let gone: Vec<_> = state.waiting.extract_if(.., |waiting| waiting.connection == connection).collect();
+        let removed: Vec<_> =
+            state.waiting.extract_if(.., |waiting| waiting.connection == connection).collect();
         drop(state);
-        drop(gone);
+        drop(removed);
     }
 
     /// Sessions of connections before whose workers may write some of these files.

@@ -29,7 +29,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause after a failed fork, so that a machine out of processes is not made worse.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause between two attempts to start a worker that nobody waits for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// A warm worker that has waited for so long is replaced at once when it ends.
 const SETTLED: Duration = Duration::from_secs(2);
 /// Time that all idle workers together get to end when the daemon stops.
@@ -130,7 +130,7 @@ impl State {
     fn fail(&mut self, error: WorkerError, now: Instant) {
         self.failures += 1;
         self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
-        let pause = PAUSE.saturating_mul(1 << (self.failures_in_a_row - 1).min(16)).min(LONGEST_PAUSE);
+        let pause = PAUSE.saturating_mul(1 << (self.failures_in_a_row - 1).min(16)).min(MAX_PAUSE);
         self.no_spare_before = Some(now + pause);
         self.reason = Some(Arc::new(error));
     }

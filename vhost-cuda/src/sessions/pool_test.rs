@@ -87,7 +87,7 @@ fn workers_are_started_for_those_who_wait_and_then_ahead_of_need() {
     for _ in 0..100 {
         state.fail(WorkerError::Ended("a test".into()), now);
     }
-    assert_eq!(state.next(1, now), Next::WaitUntil(Some(now + LONGEST_PAUSE)));
+    assert_eq!(state.next(1, now), Next::WaitUntil(Some(now + MAX_PAUSE)));
 }
 
 #[test]

@@ -20,13 +20,13 @@ const CALLS: [(&str, u64); 8] = [
     ("cudaEventQuery", 0),
     ("cudaStreamCreate", 0),
     ("cudaMalloc_4KiB", 0),
-    ("copy_h2d_ordinary", 4096),
-    ("copy_d2h_ordinary", 4096),
+    ("copy_h2d_pageable", 4096),
+    ("copy_d2h_pageable", 4096),
 ];
 /// Kinds of memory, each with a panel for each direction.
-const KINDS: [&str; 4] = ["ordinary", "ordinary_again", "heap", "pinned"];
+const KINDS: [&str; 4] = ["pageable", "pageable_again", "heap", "pinned"];
 /// Copies below this are a matter of latency.
-const LEAST_BYTES: u64 = 1 << 20;
+const MIN_BYTES: u64 = 1 << 20;
 const GRID: RGBColor = RGBColor(221, 221, 221);
 
 /// Names of the files and what is in them.
@@ -71,7 +71,7 @@ fn bandwidth(report: &Report, area: &Area<'_>) -> Drawn {
 
 fn panel(report: &Report, area: &Area<'_>, name: &str) -> Drawn {
     let points = |measured: &Measured| -> Vec<(f64, f64)> {
-        let metrics = measured.metrics.iter().filter(|m| m.metric == name && m.bytes >= LEAST_BYTES);
+        let metrics = measured.metrics.iter().filter(|m| m.metric == name && m.bytes >= MIN_BYTES);
         metrics.map(|metric| ((metric.bytes as f64).log2(), metric.median)).collect()
     };
     let all: Vec<f64> = report
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn plots_show_each_place_and_need_none() -> Result<()> {
-        let mut copy = metric("copy_h2d_ordinary", 64 << 20, 30.0);
+        let mut copy = metric("copy_h2d_pageable", 64 << 20, 30.0);
         copy.unit = "GB/s".to_owned();
         let measured = Measured { metrics: vec![metric("launch", 0, 2.5), copy], ..Default::default() };
         let report = Report { places: [(Place::Native, measured)].into(), ..Default::default() };

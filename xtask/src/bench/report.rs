@@ -100,7 +100,7 @@ impl Metric {
         self.metric == name && self.bytes == bytes
     }
 
-    /// Name, with the size of copies: `copy_h2d_ordinary 1 MiB`.
+    /// Name, with the size of copies: `copy_h2d_pageable 1 MiB`.
     pub fn title(&self) -> String {
         match self.bytes {
             0 => self.metric.clone(),

@@ -7,7 +7,7 @@ use super::report::{Metric, Place, Report};
 use super::table::short;
 
 /// Copies that are taken apart: to and from these kinds of memory (`copy_h2d_…`) …
-const KINDS: [&str; 3] = ["ordinary", "ordinary_huge", "pinned"];
+const KINDS: [&str; 3] = ["pageable", "pageable_huge", "pinned"];
 /// … of so many MiB.
 const SIZES: [u64; 3] = [1, 64, 256];
 
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn queueing_is_what_is_left_of_the_wait() {
-        let mut ordinary = metric("copy_h2d_ordinary", 1 << 20, 2.0);
+        let mut ordinary = metric("copy_h2d_pageable", 1 << 20, 2.0);
         ordinary.unit = "GB/s".into();
         (ordinary.pin_us, ordinary.unpin_us) = (Some(100.0), Some(20.0));
         (ordinary.bulk_wait_us, ordinary.copy_us) = (Some(390.0), Some(340.0));
@@ -64,7 +64,7 @@ mod tests {
         let report = Report { places: [(Place::Vm, vm)].into(), ..Report::default() };
         let table = table(&report);
         let lines: Vec<&str> = table.lines().collect();
-        assert_eq!(lines[2], "| copy_h2d_ordinary 1 MiB | 524 | 100 | 50.0 | 340 | 20.0 | 14.3 |");
+        assert_eq!(lines[2], "| copy_h2d_pageable 1 MiB | 524 | 100 | 50.0 | 340 | 20.0 | 14.3 |");
         assert_eq!(lines[3], "| copy_h2d_pinned 1 MiB | 524 | 0 | 0 | 500 | 0 | 24.3 |");
         assert_eq!(lines.len(), 4);
     }

@@ -16,7 +16,7 @@ pub type Module = Vec<String>;
 pub type Knot = BTreeMap<Module, BTreeSet<Module>>;
 
 /// A longer chain of re-exports is a circle.
-const MOST_STEPS: usize = 16;
+const MAX_STEPS: usize = 16;
 
 /// The files of one crate.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Graph {
         let (module, rest) = path.split_at(depth);
         let Some(name) = rest.first().filter(|name| *name != "*") else { return Some(module.to_vec()) };
         let names = &self.0[module];
-        if names.defined.contains(name) || steps == MOST_STEPS {
+        if names.defined.contains(name) || steps == MAX_STEPS {
             return Some(module.to_vec());
         }
         if module.is_empty()

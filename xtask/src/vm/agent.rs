@@ -266,12 +266,12 @@ impl Running {
 
     /// The next event; none when the time is up.
     fn next(&self, end: Option<Instant>) -> Result<Option<Event>> {
-        let gone = "The guest has gone";
-        let Some(end) = end else { return Ok(Some(self.events.recv().context(gone)?)) };
+        let ended = "The guest has gone";
+        let Some(end) = end else { return Ok(Some(self.events.recv().context(ended)?)) };
         match self.events.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => bail!(gone),
+            Err(RecvTimeoutError::Disconnected) => bail!(ended),
         }
     }
 }

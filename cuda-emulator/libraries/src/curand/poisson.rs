@@ -9,7 +9,7 @@ use super::values::normal_quantile;
 const MAX_TABLE: f64 = 2000.0;
 /// Numbers whose probability, divided by that of the most probable number, is lower are left out: 32 random bits never lead to
 /// them.
-const LEAST: f64 = 1e-14;
+const MIN_WEIGHT: f64 = 1e-14;
 
 /// A distribution.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Poisson {
         let mode = mean as u32;
         let mut below = Vec::new();
         let (mut number, mut weight) = (mode, 1.0);
-        while number > 0 && weight > LEAST {
+        while number > 0 && weight > MIN_WEIGHT {
             weight *= f64::from(number) / mean;
             number -= 1;
             below.push(weight);
@@ -47,7 +47,7 @@ impl Poisson {
         };
         below.iter().rev().for_each(|weight| add(*weight));
         let (mut number, mut weight) = (mode, 1.0);
-        while weight > LEAST {
+        while weight > MIN_WEIGHT {
             add(weight);
             number += 1;
             weight *= mean / f64::from(number);

@@ -10,7 +10,7 @@ use crate::handles::{self, Handle};
 use crate::memory::moved;
 
 /// The most matrices of a product, as documented.
-const MOST: c_int = 65_535;
+const MAX_COUNT: c_int = 65_535;
 
 /// The number of matrices of a descriptor, and for each of its arrays the number of elements from one matrix to the next.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ pub fn batches<const A: usize, const B: usize, const C: usize>(
     if ![a.count, b.count].iter().all(|count| [1, c.count].contains(count)) {
         return Err(INVALID_VALUE);
     }
-    if c.count > MOST { Err(NOT_SUPPORTED) } else { Ok(c.count) }
+    if c.count > MAX_COUNT { Err(NOT_SUPPORTED) } else { Ok(c.count) }
 }
 
 impl Sparse {
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!((five.distances(0), five.distances(3)), ([0, 0], [21, 0]));
         assert_eq!(Batch::new(1, [7]).expect("is right").distances(3), [0]);
         assert_eq!(batches(&Batch::<1>::ONE, &five, &five), Ok(5));
-        let too_many = Batch::new(MOST + 1, [1]).expect("is right");
+        let too_many = Batch::new(MAX_COUNT + 1, [1]).expect("is right");
         assert_eq!(batches(&Batch::<1>::ONE, &too_many, &too_many), Err(NOT_SUPPORTED));
         assert_eq!(batches(&five, &five, &Batch::<1>::ONE), Err(INVALID_VALUE));
         assert_eq!(batches(&five, &Batch::new(4, [1]).expect("is right"), &five), Err(INVALID_VALUE));

@@ -238,11 +238,11 @@ impl Communicator {
             };
             self.check()?;
             // It might have done its part before it ended, so its channels were looked at once more.
-            if doubted.is_some_and(|gone: usize| waits & (1 << gone) != 0) {
+            if doubted.is_some_and(|ended: usize| waits & (1 << ended) != 0) {
                 return Err(REMOTE_ERROR);
             }
             let awaited = (0..self.ranks).filter(|rank| *rank != self.rank && waits & (1 << rank) != 0);
-            doubted = awaited.into_iter().find(|rank| watch.is_gone(&self.segment, *rank));
+            doubted = awaited.into_iter().find(|rank| watch.has_ended(&self.segment, *rank));
             if doubted.is_none() {
                 self.segment.wait(self.rank, bell, PAUSE);
             }

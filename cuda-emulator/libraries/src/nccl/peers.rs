@@ -79,11 +79,11 @@ pub struct Watch {
 
 impl Watch {
     /// Returns whether a rank has left, failed, or lost its process.
-    pub fn is_gone(&mut self, segment: &Segment, rank: usize) -> bool {
-        self.is_gone_at(segment, rank, Instant::now())
+    pub fn has_ended(&mut self, segment: &Segment, rank: usize) -> bool {
+        self.has_ended_at(segment, rank, Instant::now())
     }
 
-    fn is_gone_at(&mut self, segment: &Segment, rank: usize, now: Instant) -> bool {
+    fn has_ended_at(&mut self, segment: &Segment, rank: usize, now: Instant) -> bool {
         let slot = segment.slot(rank);
         let patience = match slot.state.load(Ordering::Acquire) {
             LEFT | FAILED => return true,
@@ -130,13 +130,13 @@ pub fn wait_until(
         }
         // A rank may do its part and then end, both between the two checks. So the wait fails only if the rank is not ready one
         // round later either.
-        if doubted.is_some_and(|gone| waiting.contains(&gone)) {
+        if doubted.is_some_and(|ended| waiting.contains(&ended)) {
             return Err(REMOTE_ERROR);
         }
         if start.elapsed() > JOIN_LIMIT {
             return Err(SYSTEM_ERROR);
         }
-        doubted = waiting.into_iter().find(|other| watch.is_gone(segment, *other));
+        doubted = waiting.into_iter().find(|other| watch.has_ended(segment, *other));
         if doubted.is_none() {
             segment.wait(rank, bell, PAUSE);
         }
@@ -154,19 +154,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_without_a_sign_of_life_is_gone() {
+    fn a_rank_without_a_sign_of_life_has_ended() {
         let (segment, _) = Segment::create().unwrap();
         let (mut watch, start) = (Watch::default(), Instant::now());
-        let mut is_gone = |after: Duration| watch.is_gone_at(&segment, 5, start + after);
-        assert!(!is_gone(Duration::ZERO), "nobody is there yet");
-        assert!(!is_gone(PATIENCE * 2) && is_gone(JOIN_LIMIT * 2));
+        let mut has_ended = |after: Duration| watch.has_ended_at(&segment, 5, start + after);
+        assert!(!has_ended(Duration::ZERO), "nobody is there yet");
+        assert!(!has_ended(PATIENCE * 2) && has_ended(JOIN_LIMIT * 2));
         // In a PID namespace that is not known.
         segment.slot(5).state.store(JOINED, Ordering::Relaxed);
         segment.slot(5).beat.store(1, Ordering::Relaxed);
-        assert!(!is_gone(JOIN_LIMIT * 2));
-        assert!(is_gone(JOIN_LIMIT * 2 + PATIENCE + BEAT));
+        assert!(!has_ended(JOIN_LIMIT * 2));
+        assert!(has_ended(JOIN_LIMIT * 2 + PATIENCE + BEAT));
         segment.slot(5).beat.store(2, Ordering::Relaxed);
-        assert!(!is_gone(JOIN_LIMIT * 2 + PATIENCE + BEAT));
+        assert!(!has_ended(JOIN_LIMIT * 2 + PATIENCE + BEAT));
     }
 
     #[test]

@@ -41,10 +41,10 @@ pub fn fetch(handle: &Handle) -> Option<File> {
 pub fn withdraw(_: &Handle) {}
 
 /// Addresses that are no device memory any more.
-static GONE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+static FREED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 pub fn reaches(address: usize, bytes: usize) -> bool {
-    !GONE.lock().unwrap().iter().any(|gone| (address..address + bytes).contains(gone))
+    !FREED.lock().unwrap().iter().any(|freed| (address..address + bytes).contains(freed))
 }
 
 /// An element type for tests.
@@ -295,13 +295,13 @@ fn memory_that_goes_during_a_wait_is_not_written() {
                 scope.spawn(move || run(&communicator, &[Operation { reduction, ..receives }]))
             };
             thread::sleep(Duration::from_millis(50));
-            GONE.lock().unwrap().push(last);
+            FREED.lock().unwrap().push(last);
             let mut of_other = vec![0_f32; count];
             let function = if function == Function::Receive { Function::Send } else { function };
             let sends = operation(function, &sent, &mut of_other, count, 0);
             run(&other, &[Operation { reduction, ..sends }]);
             waiting.join().unwrap();
-            GONE.lock().unwrap().retain(|gone| *gone != last);
+            FREED.lock().unwrap().retain(|freed| *freed != last);
             assert_eq!(communicator.error(), CUDA_ERROR);
             assert_eq!(buffer[count - 1], 0.0, "nothing was written");
         });

@@ -219,7 +219,7 @@ pub(super) fn create(context: &Arc<Context>, descriptor: CUDA_ARRAY3D_DESCRIPTOR
         let array = Arc::new(array.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?);
         ArrayObject { array, descriptor, context: context_of, level: false, later: None }
     };
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     ARRAYS.insert(handle, Arc::new(object));
     Ok(handle)
 }
@@ -279,7 +279,7 @@ fn enter_mipmapped(
 ) -> CUmipmappedArray {
     let handles = Mutex::new(vec![Handle::NULL; array.levels.len()]);
     let object = MipmappedObject { array, descriptor, context: Arc::downgrade(context), later, handles };
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     MIPMAPPED.insert(handle, Arc::new(object));
     handle
 }
@@ -301,7 +301,7 @@ impl MipmappedObject {
             let descriptor = self.descriptor.with_size(size);
             let context = Weak::clone(&self.context);
             let object = ArrayObject { array, descriptor, context, level: true, later: None };
-            *place = Handle::mint();
+            *place = Handle::unique();
             ARRAYS.insert(*place, Arc::new(object));
         }
         Ok(*place)

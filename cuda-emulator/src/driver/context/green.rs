@@ -185,7 +185,7 @@ fn describe(out: Out<CUdevResourceDesc>, resources: In<CUdevResource>, count: u3
         all.sm_count = all.sm_count.saturating_add(other.sm_count);
     }
     check(&all)?;
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     DESCRIPTIONS.insert(handle, Arc::new(all));
     out.set(handle);
     Ok(())
@@ -203,9 +203,9 @@ fn create(
     if flags != DEFAULT_STREAM || device_of(&resource) != ordinal {
         return Err(INVALID);
     }
-    let context = Handle::mint();
+    let context = Handle::unique();
     context::add_alias(context, device.primary.retain(ordinal)?)?;
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     // Its parts can be split in their turn.
     let resource = part(&resource, 0, resource.sm_count);
     GREENS.insert(handle, Arc::new(Green { context, device, resource }));

@@ -233,7 +233,7 @@ pub(super) fn set_current(handle: CUcontext) -> CuResult<()> {
 /// cuCtxCreate: the new context becomes current.
 pub(super) fn create(device: &'static Device, flags: u32) -> CuResult<CUcontext> {
     device.fault.check()?;
-    let context = Context::new(Handle::mint(), device, flags, false);
+    let context = Context::new(Handle::unique(), device, flags, false);
     push_handle(context.handle);
     Ok(context.handle)
 }
@@ -260,7 +260,7 @@ struct Primary {
 
 impl PrimaryContext {
     pub(super) fn new() -> PrimaryContext {
-        PrimaryContext { handle: Handle::mint(), state: Mutex::default() }
+        PrimaryContext { handle: Handle::unique(), state: Mutex::default() }
     }
 
     pub(super) fn retain(&self, ordinal: i32) -> CuResult<CUcontext> {

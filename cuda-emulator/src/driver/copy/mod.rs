@@ -196,9 +196,9 @@ impl Transfer {
 
     fn copy(&self) -> CuResult<()> {
         // Again: the memory may have been freed since the copy was asked for.
-        let gone = |_| CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
-        self.to.check(self.extent).map_err(gone)?;
-        self.from.check(self.extent).map_err(gone)?;
+        let freed = |_| CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
+        self.to.check(self.extent).map_err(freed)?;
+        self.from.check(self.extent).map_err(freed)?;
         let [width, rows, slices] = self.extent;
         if self.to.is_scattered() || self.from.is_scattered() {
             return self.run_in_parts();
@@ -287,12 +287,12 @@ impl Fill {
 
     fn fill(&self) -> CuResult<()> {
         // Again: the memory may have been freed since.
-        let gone = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
-        self.check().map_err(|_| gone)?;
-        let (device, _) = device::range_of(self.to).ok_or(gone)?;
+        let freed = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
+        self.check().map_err(|_| freed)?;
+        let (device, _) = device::range_of(self.to).ok_or(freed)?;
         let [count, rows] = self.extent;
         let fill = |row| device.memory.fill(self.to + row * self.pitch, self.pattern.as_bytes(), count);
-        (0..rows).try_for_each(fill).map_err(|_| gone)
+        (0..rows).try_for_each(fill).map_err(|_| freed)
     }
 }
 

@@ -39,7 +39,7 @@ fn event_create(out: Out<CUevent>, flags: u32) -> CuResult<()> {
     let context = Arc::downgrade(&context::current()?);
     let shared = flags & CU_EVENT_INTERPROCESS != 0;
     let shared = shared.then(SharedEvent::new).transpose()?.map(Arc::new);
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     EVENTS.insert(handle, Arc::new(Event { context, timing, last: Mutex::default(), shared }));
     out.set(handle);
     Ok(())

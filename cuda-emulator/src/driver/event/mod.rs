@@ -114,7 +114,7 @@ pub(super) fn find_own(handle: CUevent) -> CuResult<Arc<Event>> {
 
 /// Makes an event of another process one of `context`.
 pub(super) fn adopt(context: &Arc<Context>, shared: SharedEvent) -> CUevent {
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     let (context, shared) = (Arc::downgrade(context), Some(Arc::new(shared)));
     EVENTS.insert(handle, Arc::new(Event { context, timing: false, last: Mutex::default(), shared }));
     handle

@@ -39,7 +39,7 @@ pub struct External {
 pub(super) fn import(context: &Arc<Context>, file: OwnedFd, bytes: u64) -> CuResult<CUexternalMemory> {
     let unknown = |_| CUresult::CUDA_ERROR_UNKNOWN;
     let (file, all) = virtual_memory::exported_file(file.as_raw_fd()).map_err(unknown)?;
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     let external = External { file, all, bytes: bytes.min(all), context: Arc::downgrade(context) };
     EXTERNAL.insert(handle, Arc::new(external));
     Ok(handle)

@@ -78,7 +78,7 @@ impl Graph {
     /// An empty graph whose handle nobody knows.
     pub(in super::super) fn new() -> Arc<Graph> {
         Arc::new(Graph {
-            handle: Handle::mint(),
+            handle: Handle::unique(),
             nodes: Mutex::default(),
             references: References::default(),
             parent: Mutex::default(),
@@ -117,7 +117,7 @@ impl Graph {
 
     /// Adds a node whose dependencies must be nodes of this graph.
     pub(in super::super) fn add(self: &Arc<Self>, node: Node) -> CuResult<CUgraphNode> {
-        let handle = CUgraphNode::mint();
+        let handle = CUgraphNode::unique();
         let mut nodes = self.lock();
         let mut seen = BTreeSet::new();
         for (dependency, _) in &node.dependencies {

@@ -373,7 +373,7 @@ pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUr
         taken.iter().for_each(|updatable| updatable.give_back());
         return Err((CUresult::CUDA_ERROR_NOT_SUPPORTED, ERROR, Handle::NULL));
     }
-    let handle = if flags & DEVICE_LAUNCH != 0 { Handle::mint_high() } else { Handle::mint() };
+    let handle = if flags & DEVICE_LAUNCH != 0 { Handle::unique_high() } else { Handle::unique() };
     let exec = GraphExec {
         handle,
         flags,

@@ -45,7 +45,7 @@ fn user_object_create(
     if flags != NO_DESTRUCTOR_SYNC {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     let references = AtomicU64::new(references);
     let object = UserObject { handle, argument: argument as usize, destroy, references };
     OBJECTS.insert(handle, Arc::new(object));

@@ -109,8 +109,8 @@ fn close_mem_handle(ptr: CUdeviceptr) -> CuResult<()> {
     let place = place.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     opened[place].count -= 1;
     if opened[place].count == 0 {
-        let gone = opened.swap_remove(place);
-        gone.device.memory.free(ptr);
+        let removed = opened.swap_remove(place);
+        removed.device.memory.free(ptr);
     }
     Ok(())
 }

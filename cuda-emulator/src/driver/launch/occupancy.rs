@@ -149,7 +149,7 @@ fn available_dynamic_smem(
 
 /// Blocks of a cluster that every device with clusters takes, and that it takes at most.
 const PORTABLE_CLUSTER: u32 = 8;
-const LARGEST_CLUSTER: u32 = 16;
+const MAX_CLUSTER: u32 = 16;
 
 /// For a launch: its blocks that the device holds at once, those of its cluster, and the most that a cluster may have.
 fn of_clusters(handle: CUfunction, config: In<CUlaunchConfig>) -> CuResult<(u32, u32, u32)> {
@@ -173,7 +173,7 @@ fn of_clusters(handle: CUfunction, config: In<CUlaunchConfig>) -> CuResult<(u32,
         (1..=function.max_threads()?).contains(&threads) && shape.shared <= function.dynamic_shared()?;
     let blocks =
         if fits { blocks_per_multiprocessor(&model.limits(), kernel, threads, shape.shared) } else { 0 };
-    let largest = if function.takes_large_clusters()? { LARGEST_CLUSTER } else { PORTABLE_CLUSTER };
+    let largest = if function.takes_large_clusters()? { MAX_CLUSTER } else { PORTABLE_CLUSTER };
     let cluster = shape.cluster.or(kernel.cluster).map_or(1, product);
     Ok((blocks.saturating_mul(model.multiprocessors), cluster, largest))
 }

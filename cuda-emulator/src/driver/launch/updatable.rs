@@ -61,7 +61,7 @@ fn nodes() -> MutexGuard<'static, BTreeMap<u64, Weak<Updatable>>> {
 impl Updatable {
     /// A node that is found by its handle for as long as it lives.
     pub(in crate::driver) fn new() -> Arc<Updatable> {
-        let handle = Handle::<()>::mint_high().0 as u64;
+        let handle = Handle::<()>::unique_high().0 as u64;
         let node = Arc::new(Updatable { handle, state: Mutex::default(), taken: AtomicBool::new(false) });
         nodes().insert(handle, Arc::downgrade(&node));
         node

@@ -68,7 +68,7 @@ fn link_create(
 ) -> CuResult<()> {
     out.check()?;
     context::current()?;
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     let options = Options(JitOptions::new(count, names, values));
     LINKERS.insert(handle, Arc::new(Linker { options, state: Mutex::default() }));
     out.set(handle);

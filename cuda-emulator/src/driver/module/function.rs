@@ -64,7 +64,7 @@ pub(crate) enum Home {
 impl Function {
     /// A new handle for the kernel `name`, which the home has.
     pub(crate) fn publish(home: Home, name: &str) -> CuResult<CUfunction> {
-        let handle = Handle::mint();
+        let handle = Handle::unique();
         let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?;
         FUNCTIONS.insert(handle, Arc::new(Function { home, name, prepared: Mutex::default() }));
         Ok(handle)

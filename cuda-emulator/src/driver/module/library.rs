@@ -35,7 +35,7 @@ pub struct Library {
 impl Library {
     fn load(image: Arc<Image>) -> CuResult<Arc<Library>> {
         let managed = allocate_managed(&image.program)?;
-        let handle = Handle::mint();
+        let handle = Handle::unique();
         let kernels = Mutex::default();
         let library = Arc::new(Library { handle, image, managed, kernels, modules: Mutex::default() });
         LIBRARIES.insert(handle, Arc::clone(&library));

@@ -76,7 +76,7 @@ impl Module {
                 return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
             }
         }
-        let handle = Handle::mint();
+        let handle = Handle::unique();
         let context = Arc::downgrade(context);
         let (functions, references) = Default::default();
         let module = Arc::new(Module {

@@ -128,7 +128,7 @@ impl Pool {
     /// The default pool of a home.
     pub(super) fn new(home: Home) -> Pool {
         Pool {
-            handle: Handle::mint(),
+            handle: Handle::unique(),
             home,
             most: u64::MAX,
             usage: Mutex::default(),

@@ -144,12 +144,12 @@ impl References {
         let address = module.addresses[index];
         let made = match kind {
             Reference::Texture => {
-                let handle = Handle::mint();
+                let handle = Handle::unique();
                 TEXTURES.insert(handle, TextureReference::new(Some(address)));
                 Given::Texture(handle)
             }
             Reference::Surface => {
-                let handle = Handle::mint();
+                let handle = Handle::unique();
                 let reference = SurfaceReference { address, bound: Mutex::new(Handle::NULL) };
                 SURFACES.insert(handle, Arc::new(reference));
                 Given::Surface(handle)
@@ -178,7 +178,7 @@ impl References {
 
 /// cuTexRefCreate
 pub(super) fn create() -> CUtexref {
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     TEXTURES.insert(handle, TextureReference::new(None));
     handle
 }

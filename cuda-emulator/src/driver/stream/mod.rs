@@ -60,7 +60,7 @@ pub struct Stream {
 impl Stream {
     fn new(context: &Weak<Context>, handle: CUstream, non_blocking: bool, priority: i32) -> Stream {
         // The handle's number serves as the id unless it stands for a default stream.
-        let id = if handle.0 > CU_STREAM_PER_THREAD { handle.0 } else { CUstream::mint().0 } as u64;
+        let id = if handle.0 > CU_STREAM_PER_THREAD { handle.0 } else { CUstream::unique().0 } as u64;
         Stream {
             handle,
             home: Handle::NULL,
@@ -202,7 +202,7 @@ impl Context {
         after: Vec<Mark>,
         job: impl FnOnce(&Context, Option<CUresult>) -> CuResult<()> + Send + 'static,
     ) -> Mark {
-        let aside = Arc::new(Stream::new(&Arc::downgrade(self), Handle::mint(), true, 0));
+        let aside = Arc::new(Stream::new(&Arc::downgrade(self), Handle::unique(), true, 0));
         self.add_stream(&aside);
         self.submit(&aside, after, job)
     }
@@ -260,7 +260,7 @@ pub(super) fn create_in(home: CUcontext, out: Out<CUstream>, flags: u32, priorit
     }
     let context = context::find_given(home)?.checked()?;
     let priority = priority.clamp(PRIORITIES.1, PRIORITIES.0);
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     let mut stream =
         Stream::new(&Arc::downgrade(&context), handle, flags & CU_STREAM_NON_BLOCKING != 0, priority);
     stream.home = home;

@@ -268,7 +268,7 @@ fn tex_object_create(
     if view.is_some_and(|view| view.first_layer != 0) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     OBJECTS.insert(handle, Arc::new(TextureObject { resource, texture, view }));
     texture::publish_texture(handle.0 as u64, made);
     out.set(handle);

@@ -32,7 +32,7 @@ fn surf_object_create(out: Out<CUsurfObject>, resource: In<CUDA_RESOURCE_DESC>) 
     if array.array.compression.is_some() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     OBJECTS.insert(handle, Arc::new(SurfaceObject(resource)));
     texture::publish_surface(handle.0 as u64, Surface::new(Arc::clone(&array.array)));
     out.set(handle);

@@ -208,7 +208,7 @@ fn keep(
     if !prop.is_host() {
         device.memory.charge(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     }
-    let handle = Handle::mint();
+    let handle = Handle::unique();
     let physical =
         Physical { handle, file, bytes, prop, device, references: Mutex::new(1), tiles: OnceLock::new() };
     PHYSICAL.insert(handle, Arc::new(physical));

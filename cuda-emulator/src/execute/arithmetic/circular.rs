@@ -7,7 +7,7 @@ use crate::code::{Handler, Instr, LANES};
 use crate::execute::state::{Flow, Machine};
 
 /// Arguments up to here are done for all lanes together.
-const MOST: f32 = 1e6;
+const MAX_ARGUMENT: f32 = 1e6;
 
 /// Added to a double that is not too large, it leaves the nearest integer in the lowest bits.
 const INTEGER: f64 = 6_755_399_441_055_744.0;
@@ -38,7 +38,7 @@ const COSINE: [f64; 6] = [
 /// Returns whether an argument is one of those; NaN is not.
 #[inline(always)]
 fn is_near(a: f32) -> bool {
-    a.abs() <= MOST
+    a.abs() <= MAX_ARGUMENT
 }
 
 #[inline(always)]
@@ -50,7 +50,7 @@ fn polynomial(factors: &[f64; 6], square: f64) -> f64 {
     sum
 }
 
-/// Computes the sine or cosine of an argument up to [`MOST`]. The result for other arguments is arbitrary.
+/// Computes the sine or cosine of an argument up to [`MAX_ARGUMENT`]. The result for other arguments is arbitrary.
 #[inline(always)]
 fn near<const COSINE_WANTED: bool>(a: f32) -> f32 {
     let x = f64::from(a);

@@ -15,7 +15,7 @@ trait Tiny: Copy + 'static {
     const FRACTION_BITS: i32;
     const MIN_EXPONENT: i32;
     /// The bits of the largest finite number.
-    const MOST: u32;
+    const MAX_FINITE: u32;
 }
 
 #[derive(Clone, Copy)]
@@ -26,13 +26,13 @@ struct E5m2;
 impl Tiny for E4m3 {
     const FRACTION_BITS: i32 = 3;
     const MIN_EXPONENT: i32 = -6;
-    const MOST: u32 = 0x7e;
+    const MAX_FINITE: u32 = 0x7e;
 }
 
 impl Tiny for E5m2 {
     const FRACTION_BITS: i32 = 2;
     const MIN_EXPONENT: i32 = -14;
-    const MOST: u32 = 0x7b;
+    const MAX_FINITE: u32 = 0x7b;
 }
 
 fn power(exponent: i32) -> f64 {
@@ -51,12 +51,12 @@ fn narrow<F: Tiny>(value: f64, relu: bool) -> u8 {
     let sign = if negative { 0x80 } else { 0 };
     let magnitude = value.abs();
     if magnitude.is_infinite() {
-        return sign | F::MOST as u8;
+        return sign | F::MAX_FINITE as u8;
     }
     let exponent = ((magnitude.to_bits() >> 52) as i32 - 1023).max(F::MIN_EXPONENT);
     let steps = (magnitude / power(exponent - F::FRACTION_BITS)).round_ties_even();
     let bits = ((exponent - F::MIN_EXPONENT) as u32).saturating_mul(1 << F::FRACTION_BITS);
-    sign | bits.saturating_add(steps.min(255.0) as u32).min(F::MOST) as u8
+    sign | bits.saturating_add(steps.min(255.0) as u32).min(F::MAX_FINITE) as u8
 }
 
 fn e5m2_to_f16(bits: u8) -> u16 {

@@ -53,7 +53,7 @@ impl Block {
             warp.at_sync = 0;
             warp.at_cluster = 0;
             warp.polled = false;
-            warp.parked = None;
+            warp.resume = None;
             warp.together = None;
             warp.fresh = true;
             warp.ensure_registers(function.frame_bytes as usize);

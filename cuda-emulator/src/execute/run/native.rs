@@ -4,7 +4,7 @@
 use super::barrier::whole_block;
 use super::outcome::{Resume, Stop};
 use crate::code::lanes_of;
-use crate::execute::state::{Flow, Machine, NativeState, Parked, shared_spare};
+use crate::execute::state::{AtBarrier, Flow, Machine, NativeState, shared_spare};
 use crate::native::{ExitCode, Left, Mode, Place, Shape, View, called, mode, place_at};
 
 /// Arrivals of a worker between two looks at the counters that all workers share.
@@ -107,15 +107,15 @@ impl Machine<'_> {
         self.prepare_view();
         let Some(state) = &mut self.native else { return Resume::Interpret };
         let warp = &mut self.block.warps[self.current];
-        let mut parked = false;
-        if let Some(left) = warp.parked.take() {
-            parked = std::ptr::eq(left.place, place) && left.active == self.active && left.base == self.base;
-            if parked {
-                state.view.scratch[..warp.parked_words.len()].copy_from_slice(&warp.parked_words);
+        let mut resumes = false;
+        if let Some(left) = warp.resume.take() {
+            resumes = std::ptr::eq(left.place, place) && left.active == self.active && left.base == self.base;
+            if resumes {
+                state.view.scratch[..warp.barrier_words.len()].copy_from_slice(&warp.barrier_words);
             } else {
-                // SAFETY: the warp was parked at `left.place` by the function whose frame begins at `left.base`, and
-                // `parked_words` are those of that exit.
-                unsafe { (*left.place).unpark(warp.frame_at(left.base), left.active, &warp.parked_words) };
+                // SAFETY: the warp stopped at `left.place` by the function whose frame begins at `left.base`, and
+                // `barrier_words` are those of that exit.
+                unsafe { (*left.place).unpark(warp.frame_at(left.base), left.active, &warp.barrier_words) };
             }
         }
         let view = &mut *state.view;
@@ -129,7 +129,7 @@ impl Machine<'_> {
         let view: *mut View = view;
         // SAFETY: all fields are set, for the function that runs; `wide` is why there is a state. `view` lies in a box of its own,
         // and what else of the machine translated code reaches it reaches by the pointers in it.
-        let left = unsafe { place.run(&mut *view, parked) };
+        let left = unsafe { place.run(&mut *view, resumes) };
         // By reference: a copy would wait for the stores of its parts.
         let Some(left) = &left else { return Resume::Interpret };
         self.follow(place, left)
@@ -158,7 +158,7 @@ impl Machine<'_> {
                 Resume::Stop(Stop::Turn)
             }
             ExitCode::Merge => self.merge(),
-            ExitCode::Barrier => self.park(place, left),
+            ExitCode::Barrier => self.wait_at_barrier(place, left),
             ExitCode::Ended => {
                 self.mask = self.active;
                 self.end_lanes();
@@ -175,16 +175,16 @@ impl Machine<'_> {
     }
 
     /// Executes the barrier at `pc`. What translated code has in scalars stays there for the code behind the barrier.
-    fn park(&mut self, from: &Place, left: &Left<'_>) -> Resume {
+    fn wait_at_barrier(&mut self, from: &Place, left: &Left<'_>) -> Resume {
         let (pc, active, base) = (self.pc, self.active, self.base);
         let partial = active != self.block.warps[self.current].alive;
         let Some(state) = &self.native else { return Resume::Interpret };
         let place = state.tables[usize::from(partial)].and_then(|table| place_at(table, pc + 1));
         if let Some(place) = place {
             let warp = &mut self.block.warps[self.current];
-            warp.parked_words.clear();
-            warp.parked_words.extend_from_slice(&state.view.scratch[..place.words()]);
-            warp.parked = Some(Parked { place, active, base });
+            warp.barrier_words.clear();
+            warp.barrier_words.extend_from_slice(&state.view.scratch[..place.words()]);
+            warp.resume = Some(AtBarrier { place, active, base });
         } else {
             // Another thread is just about to list the places of this function.
             // SAFETY: the view is still that of the function that has been left.
@@ -218,9 +218,9 @@ impl Machine<'_> {
     /// Brings the registers that the running warp has left in scalars to its frame, for the interpreter.
     fn unpark(&mut self) {
         let warp = &mut self.block.warps[self.current];
-        let Some(left) = warp.parked.take() else { return };
+        let Some(left) = warp.resume.take() else { return };
         // SAFETY: places live as long as the program; the frame at `base` is the one that was left.
-        unsafe { (*left.place).unpark(warp.frame_at(left.base), left.active, &warp.parked_words) };
+        unsafe { (*left.place).unpark(warp.frame_at(left.base), left.active, &warp.barrier_words) };
     }
 
     fn merge(&mut self) -> Resume {

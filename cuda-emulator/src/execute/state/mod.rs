@@ -21,7 +21,7 @@ pub(in crate::execute) use cluster::Cluster;
 pub(in crate::execute) use grid::Grid;
 pub(in crate::execute) use history::{History, SEVERAL, Shadow};
 pub(crate) use machine::{Flow, Machine};
-pub(in crate::execute) use native::{NativeState, Parked};
+pub(in crate::execute) use native::{AtBarrier, NativeState};
 pub(crate) use ranges::Known;
 pub(in crate::execute) use ranges::RangeCache;
 pub(in crate::execute) use warp::Warp;

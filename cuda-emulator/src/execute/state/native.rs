@@ -15,10 +15,10 @@ pub(in crate::execute) struct NativeState<'l> {
     pub(in crate::execute) globals: Vec<u64>,
 }
 
-/// A warp that left translated code at a barrier: some of its registers are in `Warp::parked_words` rather than in the
+/// A warp that left translated code at a barrier: some of its registers are in `Warp::barrier_words` rather than in the
 /// frame.
 #[derive(Debug)]
-pub(in crate::execute) struct Parked {
+pub(in crate::execute) struct AtBarrier {
     /// The place at which it continues, if the same lanes do.
     pub(in crate::execute) place: *const Place,
     pub(in crate::execute) active: u32,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of a warp while it does not run, and its memory.
 
-use super::native::Parked;
+use super::native::AtBarrier;
 use crate::code::{LANES, Line, lanes_of};
 
 /// The maximum number of bytes of registers of a warp's call stack: stops runaway recursion.
@@ -45,8 +45,8 @@ pub(crate) struct Warp {
     /// LOCAL_BASE and LOCAL_TOP of the kernel's frame are as at its start.
     pub(in crate::execute) prepared: bool,
     /// Registers that are not in the frame.
-    pub(in crate::execute) parked: Option<Parked>,
-    pub(in crate::execute) parked_words: Vec<u64>,
+    pub(in crate::execute) resume: Option<AtBarrier>,
+    pub(in crate::execute) barrier_words: Vec<u64>,
 }
 
 impl Warp {
@@ -76,8 +76,8 @@ impl Warp {
             fresh: false,
             together: None,
             prepared: false,
-            parked: None,
-            parked_words: Vec::new(),
+            resume: None,
+            barrier_words: Vec::new(),
         }
     }
 

@@ -89,7 +89,7 @@ impl Arrays {
         tables.parts.retain(|(owner, _), _| *owner != handle);
     }
 
-    /// Forgets the arrays of a context that is gone.
+    /// Forgets the arrays of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         let mut tables = self.lock();
         tables.arrays.retain(|_, array| array.context != context);

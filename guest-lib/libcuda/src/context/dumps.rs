@@ -23,7 +23,7 @@ pub fn context_created(context: u64, flags: u32) {
     lock().created(context, flags);
 }
 
-/// A context is gone.
+/// A context has been destroyed.
 pub fn context_destroyed(context: u64) {
     lock().destroyed(context);
 }

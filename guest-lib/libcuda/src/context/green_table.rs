@@ -38,9 +38,9 @@ impl Greens {
 
     /// The contexts of green ones, gone or not, whose objects go with the context `primary`.
     pub fn in_primary(&self, primary: u64) -> Vec<u64> {
-        let mut gone = self.1.write().unwrap_or_else(PoisonError::into_inner);
+        let mut removed = self.1.write().unwrap_or_else(PoisonError::into_inner);
         let mut contexts: Vec<_> =
-            gone.extract_if(.., |green| green.primary == primary).map(|green| green.context).collect();
+            removed.extract_if(.., |green| green.primary == primary).map(|green| green.context).collect();
         let greens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         contexts.extend(greens.values().filter(|green| green.primary == primary).map(|green| green.context));
         contexts

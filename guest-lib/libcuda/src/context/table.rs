@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use virtio_cuda_client::CudaError;
 
-use crate::handles::mint;
+use crate::handles::new_handle;
 
 thread_local! {
     // Neither has a destructor, so that they outlive the thread's others, which may still make calls. The
@@ -78,7 +78,7 @@ pub struct Contexts {
 impl Contexts {
     /// No context yet, on `count` devices.
     pub fn new(count: u32) -> Self {
-        let primary = |_| Mutex::new(Primary { context: mint(), retains: 0, active: false, flags: 0 });
+        let primary = |_| Mutex::new(Primary { context: new_handle(), retains: 0, active: false, flags: 0 });
         Self {
             primaries: (0..count).map(primary).collect(),
             devices: RwLock::default(),
@@ -119,7 +119,7 @@ impl Contexts {
         true
     }
 
-    /// Notes that a context is gone. Threads that have it current keep it, and get errors.
+    /// Notes that a context has been destroyed. Threads that have it current keep it, and get errors.
     pub fn destroyed(&self, context: u64) {
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, exists)) = devices.get_mut(&context) {

@@ -43,7 +43,7 @@ impl Externals {
         self.lock().remove(&handle);
     }
 
-    /// Forgets that of a context that is gone.
+    /// Forgets that of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         self.lock().retain(|_, external| external.context != context);
     }

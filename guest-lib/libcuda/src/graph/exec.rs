@@ -11,7 +11,7 @@ use crate::context::table::current;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::handles::mint;
+use crate::handles::new_handle;
 use crate::launch::{
     ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, ATTRIBUTE_LAUNCH_COMPLETION_EVENT, ATTRIBUTE_PROGRAMMATIC_EVENT,
     DEVICE_NODE_OFFSET,
@@ -46,7 +46,7 @@ fn instantiate(
     if flags & DEVICE_LAUNCH != 0 {
         return for_device(api, out, graph, flags, upload, true);
     }
-    let exec = mint();
+    let exec = new_handle();
     let flags = chosen_flags(api, flags);
     let mut call = api.in_context()?;
     let (status, result, node) =
@@ -78,7 +78,7 @@ fn with_flags(api: Api, out: Out<u64>, graph: u64, flags: u64) -> Result<(), Cud
     if flags & DEVICE_LAUNCH != 0 {
         return for_device(api, out, graph, flags, StreamId(0), false)?.0;
     }
-    let exec = mint();
+    let exec = new_handle();
     let flags = chosen_flags(api, flags);
     let mut call = api.in_context()?;
     calls::cuGraphInstantiateWithFlags(&mut call, GraphExecId(exec), GraphId(graph), flags)?;

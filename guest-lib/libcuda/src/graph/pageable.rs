@@ -55,7 +55,7 @@ impl Buffers {
         let context = api.context()?.0;
         let ranges = &api.driver.memory.ranges;
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those of a context that is gone went with it.
+        // Those of a destroyed context went with it.
         free.retain(|buffer| {
             ranges.host(buffer.address).is_some_and(|range| range.context == buffer.context)
         });

@@ -20,7 +20,7 @@ use crate::entry::Api;
 use crate::ffi::{HostPtr, In};
 use crate::graph::copy_params::{NodeCopy, copies};
 use crate::graph::wire::put;
-use crate::handles::mint;
+use crate::handles::new_handle;
 use crate::launch;
 use crate::stream::callback_table::Callback;
 use crate::stream::values;
@@ -75,7 +75,7 @@ pub struct Encoded {
     pub bytes: Vec<u8>,
     /// The functions that were registered for them: to be forgotten if the call fails.
     pub callbacks: Vec<CallbackId>,
-    /// Names minted for the graphs of a conditional node.
+    /// Handles created for the graphs of a conditional node.
     pub graphs: Vec<u64>,
 }
 
@@ -223,7 +223,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             put(&ConditionalNode { handle: params.handle, kind: params.kind, graphs: params.size }, bytes)?;
             // The device knows the bound; a wrong number must not fill the memory here.
             for _ in 0..params.size.min(64) {
-                let name = mint();
+                let name = new_handle();
                 put(&GraphId(name), bytes)?;
                 encoded.graphs.push(name);
             }

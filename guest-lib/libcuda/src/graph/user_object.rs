@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! User objects: the device counts their references, those of graphs included, and says when the last one is
-//! gone. The destructor then runs on this library's callback thread.
+//! removed. The destructor then runs on this library's callback thread.
 
 use cuda_abi::CUhostFn;
 use virtio_cuda_client::protocol::UserObjectId;

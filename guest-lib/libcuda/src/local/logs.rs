@@ -10,7 +10,7 @@ use virtio_cuda_client::CudaError;
 
 use crate::entry_points;
 use crate::ffi::{HostPtr, Name, Out};
-use crate::handles::mint;
+use crate::handles::new_handle;
 
 /// The programs' registrations for messages, also from before `cuInit`.
 static REGISTERED: Registered = Registered(Mutex::new(BTreeSet::new()));
@@ -24,7 +24,7 @@ impl Registered {
     }
 
     fn add(&self) -> u64 {
-        let handle = mint();
+        let handle = new_handle();
         self.lock().insert(handle);
         handle
     }

@@ -94,7 +94,7 @@ impl Api {
     pub fn give_back_ready(&self, all: bool) -> bool {
         let ready = self.driver.memory.ahead.take_ready(all);
         for &address in &ready {
-            // A context that is gone took its memory with it.
+            // A destroyed context took its memory with it.
             let _ = calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));
         }
         !ready.is_empty()

@@ -2,7 +2,7 @@
 
 //! Device memory.
 
-use virtio_cuda_client::parked::{self, Parked};
+use virtio_cuda_client::deferred_frees::{self, DeferredFree};
 use virtio_cuda_client::protocol::{DevicePtr, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
@@ -61,7 +61,7 @@ fn not_found(error: CudaError) -> CudaError {
 }
 
 /// Returns whether memory of that pool that is freed in the stream may stay there for the next allocation.
-fn may_park(api: Api, stream: StreamId, pool: u64) -> bool {
+fn may_defer_free(api: Api, stream: StreamId, pool: u64) -> bool {
     pool == DEFAULT_POOL && stream.0 != PER_THREAD_STREAM && api.may_post(stream.0)
 }
 
@@ -105,8 +105,8 @@ entry_points! {
             return dptr.set(capture_allocation(api, bytesize as u64, stream)?);
         }
         let (bytes, pool, context) = (bytesize as u64, pool_in_use(api)?, api.context()?);
-        let parked = may_park(api, stream, pool).then(|| parked::take(context, stream, bytes)).flatten();
-        let address = match parked {
+        let deferred = may_defer_free(api, stream, pool).then(|| deferred_frees::take(context, stream, bytes)).flatten();
+        let address = match deferred {
             Some(address) => address.0,
             None => calls::cuMemAllocAsync(&mut api.in_context()?, bytes, stream)?.0,
         };
@@ -137,8 +137,8 @@ entry_points! {
         let context = api.context();
         if let (Some(range), Ok(context)) = (&known, context)
             && range.context == context.0
-            && may_park(api, stream, range.pool)
-            && parked::park(Parked { context, stream, bytes: range.bytes, address: DevicePtr(dptr) })
+            && may_defer_free(api, stream, range.pool)
+            && deferred_frees::defer(DeferredFree { context, stream, bytes: range.bytes, address: DevicePtr(dptr) })
         {
             return Ok(());
         }

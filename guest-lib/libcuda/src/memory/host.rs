@@ -14,7 +14,7 @@ use crate::memory::attach::{attach, attach_pages};
 use crate::memory::place::HIGHEST_ADDRESS;
 use crate::memory::table::pinned::Attached;
 use crate::memory::table::ranges::{HostKind, HostRange};
-use crate::memory::table::slabs::{MOST_BYTES, Pages, SLAB_BYTES};
+use crate::memory::table::slabs::{MAX_BYTES, Pages, SLAB_BYTES};
 use crate::memory::table::spares::{self, Spare};
 use crate::memory::table::window::{PAGE_BYTES, round_up};
 
@@ -36,7 +36,7 @@ pub fn allocate_managed(api: Api, bytes: usize, flags: u32) -> Result<u64, CudaE
     let moving = if memory.moving.wants(length) { api.allocate_moving(length) } else { None };
     let start = match &moving {
         Some(moving) => moving.address,
-        None if length <= MOST_BYTES => memory.slabs.take(context, length, || {
+        None if length <= MAX_BYTES => memory.slabs.take(context, length, || {
             let (pages, attached) = attach_pages(api, ContextId(context), SLAB_BYTES, true)?;
             Ok(Pages { memory: pages, pinned: attached.pinned, context })
         })?,
@@ -104,7 +104,7 @@ pub fn allocate(api: Api, bytes: usize, kind: HostKind, flags: u32) -> Result<u6
 /// Pinned memory that lies ready, unless the call may have to be refused: while a stream captures, or in a context that is
 /// broken.
 fn take_spare(api: Api, context: u64, bytes: u64) -> Option<(UserMemory, Attached)> {
-    if bytes > spares::MOST_BYTES || !api.may_post(0) || is_broken() {
+    if bytes > spares::MAX_BYTES || !api.may_post(0) || is_broken() {
         return None;
     }
     let spare = api.driver.memory.spares.take(context, round_up(bytes).ok()?)?;
@@ -131,8 +131,8 @@ pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
     }
     let HostRange { pages, device_address, context, .. } = *range;
     let spare = Spare { pages, device_address, pinned: range.pinned.clone(), context };
-    for gone in api.driver.memory.spares.keep(spare) {
-        api.driver.detach_pages(gone.pages, &gone.pinned);
+    for removed in api.driver.memory.spares.keep(spare) {
+        api.driver.detach_pages(removed.pages, &removed.pinned);
     }
     Ok(())
 }

@@ -148,7 +148,7 @@ impl Memory {
 }
 
 impl Driver {
-    /// Forgets what a context that is gone had: its memory, streams, modules and their functions.
+    /// Forgets what a destroyed context had: its memory, streams, modules and their functions.
     pub fn forget_context(&self, context: u64) {
         self.contexts.destroyed(context);
         for module in self.modules.forget_context(context) {

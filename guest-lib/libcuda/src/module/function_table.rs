@@ -94,10 +94,11 @@ impl Functions {
     /// Forgets what an unloaded module or library, or the kernels of it, own.
     pub fn remove_of(&self, owner: Owner) {
         let mut functions = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let gone: Vec<u64> =
+        let removed: Vec<u64> =
             functions.iter().filter(|(_, one)| one.owner == owner).map(|(&handle, _)| handle).collect();
         functions.retain(|handle, one| {
-            !gone.contains(handle) && !matches!(one.owner, Owner::Kernel(kernel) if gone.contains(&kernel))
+            !removed.contains(handle)
+                && !matches!(one.owner, Owner::Kernel(kernel) if removed.contains(&kernel))
         });
     }
 }

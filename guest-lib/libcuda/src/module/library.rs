@@ -11,7 +11,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
-use crate::handles::mint;
+use crate::handles::new_handle;
 use crate::module::function_table::Owner;
 use crate::module::image;
 use crate::module::table::Variable;
@@ -19,7 +19,7 @@ use crate::module::{answer_jit_options, cross, fetch_names, not_empty};
 
 fn load(api: Api, library: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
     library.check()?;
-    let handle = mint();
+    let handle = new_handle();
     cross(
         api,
         image,
@@ -34,7 +34,7 @@ fn get_kernel(api: Api, library: u64, name: &CStr) -> Result<u64, CudaError> {
     if let Some(handle) = api.driver.modules.function(library, name)? {
         return Ok(handle);
     }
-    let handle = mint();
+    let handle = new_handle();
     let mut call = api.call().input(name.to_bytes());
     calls::cuLibraryGetKernel(&mut call, LibraryId(library), FunctionId(handle))?;
     api.driver.functions.add(handle, name.to_owned(), Owner::Library(library));
@@ -73,7 +73,7 @@ pub fn get_module(api: Api, library: u64) -> Result<u64, CudaError> {
     {
         return Ok(module);
     }
-    let module = mint();
+    let module = new_handle();
     calls::cuLibraryGetModule(&mut api.call(), LibraryId(library), ModuleId(module))?;
     api.driver.modules.add(module, context);
     api.driver.modules.with(library, |library| *library.modules.entry(context).or_insert(module))
@@ -92,7 +92,7 @@ fn get_function(api: Api, kernel: u64) -> Result<u64, CudaError> {
     if let Some(function) = api.driver.modules.with(library, cached)? {
         return Ok(function);
     }
-    let function = mint();
+    let function = new_handle();
     calls::cuKernelGetFunction(&mut api.call(), FunctionId(kernel), FunctionId(function))?;
     api.driver.functions.add(function, known.name.clone(), Owner::Kernel(kernel));
     api.driver
@@ -120,10 +120,10 @@ entry_points! {
     call cuLibraryUnload(api, library: u64) {
         api.driver.modules.with(library, |_| ())?;
         calls::cuLibraryUnload(&mut api.call(), LibraryId(library))?;
-        let gone = api.driver.modules.remove(library)?;
+        let removed = api.driver.modules.remove(library)?;
         api.driver.functions.remove_of(Owner::Library(library));
         api.driver.memory.remove_variables(library);
-        for module in gone.modules.into_values() {
+        for module in removed.modules.into_values() {
             // The library's module in a context goes with it.
             api.driver.modules.remove(module)?;
             api.driver.functions.remove_of(Owner::Module(module));

@@ -10,7 +10,7 @@ use crate::answer;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
-use crate::handles::mint;
+use crate::handles::new_handle;
 use crate::module::jit::JitSinks;
 use crate::module::link_table::Link;
 use crate::module::read_file;
@@ -24,7 +24,7 @@ fn create(api: Api, count: u32, options: In<u32>, values: HostPtr, out: Out<u64>
     out.check()?;
     api.context()?;
     let (options, sinks) = JitSinks::parse(options, values, count)?;
-    let handle = mint();
+    let handle = new_handle();
     calls::cuLinkCreate_v2(&mut api.call(), LinkId(handle), options)?;
     api.driver.links.lock().insert(handle, Link { sinks, image: None });
     out.set(handle)

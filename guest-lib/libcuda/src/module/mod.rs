@@ -26,7 +26,7 @@ use crate::answer;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
-use crate::handles::mint;
+use crate::handles::new_handle;
 use crate::module::function_table::Owner;
 use crate::module::jit::JitSinks;
 use crate::module::table::Variable;
@@ -79,7 +79,7 @@ pub fn cross(
 fn load(api: Api, module: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
     module.check()?;
     let context = api.context()?;
-    let handle = mint();
+    let handle = new_handle();
     cross(
         api,
         image,
@@ -104,7 +104,7 @@ fn load_with_options(
     module.check()?;
     let context = api.context()?;
     log_image(image);
-    let handle = mint();
+    let handle = new_handle();
     // SAFETY: `image::of` found the extent of the program's image, or it is a buffer that the caller keeps.
     let mut call = unsafe { api.call().input_at(image) };
     let loaded = calls::cuModuleLoadDataEx(&mut call, ModuleId(handle), options);
@@ -168,7 +168,7 @@ fn get_function(api: Api, module: u64, name: &CStr) -> Result<u64, CudaError> {
     if let Some(handle) = api.driver.modules.function(module, name)? {
         return Ok(handle);
     }
-    let handle = mint();
+    let handle = new_handle();
     let mut call = api.in_context()?.input(name.to_bytes());
     calls::cuModuleGetFunction(&mut call, ModuleId(module), FunctionId(handle))?;
     api.driver.functions.add(handle, name.to_owned(), Owner::Module(module));

@@ -32,7 +32,7 @@ pub struct Module {
     pub kernel_functions: HashMap<(u64, u64), u64>,
 }
 
-/// All modules and libraries by handle: their names are minted from one sequence.
+/// All modules and libraries by handle: their handles come from one sequence.
 #[derive(Debug, Default)]
 pub struct Modules(Mutex<HashMap<u64, Module>>);
 
@@ -56,7 +56,7 @@ impl Modules {
         self.lock().remove(&handle).ok_or(CudaError::INVALID_HANDLE)
     }
 
-    /// Forgets the modules of a context that is gone, and what libraries had in it. Answers the modules.
+    /// Forgets the modules of a destroyed context, and what libraries had in it. Answers the modules.
     pub fn forget_context(&self, context: u64) -> Vec<u64> {
         let mut modules = self.lock();
         for module in modules.values_mut() {

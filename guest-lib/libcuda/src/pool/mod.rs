@@ -14,7 +14,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::handles::mint;
+use crate::handles::new_handle;
 use crate::ipc::{HANDLE_TYPE_FILE, file_of, handle_of, token_in, token_of_handle};
 use crate::memory::alloc::capture_allocation;
 use crate::memory::table::ranges::DEFAULT_POOL;
@@ -50,7 +50,7 @@ pub fn default_pool(api: Api, device: i32) -> Result<u64, CudaError> {
     if let Some(&pool) = tables.defaults.get(&(device as u32)) {
         return Ok(pool);
     }
-    let pool = mint();
+    let pool = new_handle();
     calls::cuDeviceGetDefaultMemPool(&mut api.call(), number, MemoryPoolId(pool))?;
     tables.defaults.insert(device as u32, pool);
     Ok(pool)
@@ -106,7 +106,7 @@ entry_points! {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         api.driver.devices.check(props.location.id).map_err(|_| CudaError::INVALID_VALUE)?;
-        let handle = mint();
+        let handle = new_handle();
         let properties = PoolProperties {
             kind: props.kind,
             location: api.driver.devices.to_worker(props.location),
@@ -141,7 +141,7 @@ entry_points! {
             return Err(CudaError::INVALID_VALUE);
         }
         let token = token_in(handle.address() as i32)?;
-        let name = mint();
+        let name = new_handle();
         calls::cuMemPoolImportFromShareableHandle(&mut api.call(), MemoryPoolId(name), token)?;
         api.driver.pools.lock().made.insert(name);
         pool_out.set(name)

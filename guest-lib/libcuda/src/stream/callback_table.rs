@@ -12,7 +12,7 @@ use virtio_cuda_client::protocol::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
 use virtio_cuda_client::{CudaError, Session, calls};
 
 use crate::graph::pageable_table::PageableCopy;
-use crate::handles::mint;
+use crate::handles::new_handle;
 use crate::stream::in_callback;
 
 /// `CUhostFn`, not NULL.
@@ -50,7 +50,7 @@ impl Callbacks {
         callback: Callback,
     ) -> Result<CallbackId, CudaError> {
         self.start(session)?;
-        let id = CallbackId(mint());
+        let id = CallbackId(new_handle());
         log::trace!("Function {:#x} is kept", id.0);
         self.table().insert(id.0, Arc::new(callback));
         Ok(id)

@@ -61,7 +61,7 @@ impl Streams {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
     }
 
-    /// Forgets the streams of a context that is gone.
+    /// Forgets the streams of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, stream| stream.context != context);
     }

@@ -51,7 +51,7 @@ impl References {
         tables.names.retain(|(of, ..), _| *of != module);
     }
 
-    /// Forgets those of a context that is gone.
+    /// Forgets those of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         let mut tables = self.lock();
         tables.references.retain(|_, reference| reference.context != context);

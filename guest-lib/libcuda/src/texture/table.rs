@@ -41,7 +41,7 @@ impl Textures {
         self.textures().get(&object).copied().ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// Forgets what a context that is gone had.
+    /// Forgets what a destroyed context had.
     pub fn forget_context(&self, context: u64) {
         self.textures().retain(|_, texture| texture.context != context);
         self.surfaces().retain(|_, (of, _)| *of != context);

@@ -12,7 +12,7 @@ use virtio_cuda_client::transport::UserMemory;
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::handles::mint;
+use crate::handles::new_handle;
 use crate::memory::attach::{attach_window, has_room};
 use crate::memory::moving::pages::{Store, close, open};
 use crate::memory::table::ranges::{HostKind, HostRange};
@@ -50,7 +50,7 @@ pub fn create(api: Api, bytes: u64, properties: CUmemAllocationProp, flags: u64)
     let store = Store::new(bytes).map_err(no_memory)?;
     // All pages now: a program that touches more than there is later gets no error, but is ended.
     store.populate(bytes).map_err(no_memory)?;
-    let handle = mint();
+    let handle = new_handle();
     api.driver.vmm.insert(HostAllocation { handle, store, bytes, properties });
     Ok(handle)
 }

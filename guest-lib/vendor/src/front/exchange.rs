@@ -133,7 +133,7 @@ impl<'a> Exchange<'a> {
     fn prepare(&self, state: State) -> Result<Prepared, Failure> {
         let made = self.call.roles.new.map(|(index, kind)| {
             let is_int = self.opened.library.handles[kind].is_int;
-            let handle = self.front.mint.next(self.opened.number, is_int);
+            let handle = self.front.new_handles.next(self.opened.number, is_int);
             Made { place: self.given_at(index), is_int, handle }
         });
         // The library would not know that the program has no place for it.

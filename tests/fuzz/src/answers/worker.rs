@@ -132,7 +132,7 @@ impl Worker {
             match what % 9 {
                 0 => header.head.0.store(number, Ordering::Relaxed),
                 1 => header.head.0.store(header.tail.0.load(Ordering::Relaxed), Ordering::Relaxed),
-                2 => header.parked.0.store(number as u32, Ordering::Relaxed),
+                2 => header.sleeping.0.store(number as u32, Ordering::Relaxed),
                 3 => header.deferred.0.store(number as u32, Ordering::Relaxed),
                 4 => header.verdict.0.store(number as u32, Ordering::Relaxed),
                 // The answer to a record that comes soon.

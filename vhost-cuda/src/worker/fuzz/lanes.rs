@@ -91,7 +91,7 @@ fn lane(memory: &Memory, written: &mut Written, choices: &mut Choices<'_>) {
                 consumer.reply(choices.number(), &vec![7; length]);
                 consumer.set_deferred_error(choices.byte() & 1 != 0);
             }
-            6 if consumer.park() => consumer.unpark(),
+            6 if consumer.sleep() => consumer.wake(),
             _ => {
                 let (before, more) = (consumer.consumed(), consumer.has_more());
                 match consumer.next(&mut contents) {

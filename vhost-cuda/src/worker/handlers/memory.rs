@@ -90,11 +90,11 @@ pub fn cuMemAlloc_v2(cx: &mut CallContext<'_>, bytesize: u64) -> CuResult<(Devic
 }
 
 /// Most allocations that one call makes.
-const MOST_AT_ONCE: u64 = 64;
+const MAX_AT_ONCE: u64 = 64;
 
 /// Makes several allocations of the same size.
 pub fn memory_alloc_many(cx: &mut CallContext<'_>, bytesize: u64) -> CuResult<(u32,)> {
-    let most = (cx.bulk_out.room() / size_of::<u64>() as u64).min(MOST_AT_ONCE);
+    let most = (cx.bulk_out.room() / size_of::<u64>() as u64).min(MAX_AT_ONCE);
     let mut addresses = Vec::new();
     for index in 0..most {
         match cuMemAlloc_v2(cx, bytesize) {

@@ -257,9 +257,9 @@ impl Allocations {
 
     /// Takes out every range for which `dead` returns true: the driver freed it together with something else.
     pub fn forget(&mut self, dead: impl Fn(&Range) -> bool) {
-        let gone: Vec<u64> =
+        let removed: Vec<u64> =
             self.ranges.values().filter(|range| dead(range)).map(|range| range.base).collect();
-        for base in gone {
+        for base in removed {
             self.remove(base);
         }
     }

@@ -151,12 +151,12 @@ impl Externals {
     /// Forgets the objects that ended with a context.
     pub fn forget_context(&mut self, context: u64) -> Vec<Unused> {
         let imports = self.imports.extract_if(|_, import| import.place.0 == context);
-        let mut gone: Vec<Token> = imports.map(|(_, import)| import.token).collect();
+        let mut removed: Vec<Token> = imports.map(|(_, import)| import.token).collect();
         for mappings in [&mut self.buffers, &mut self.arrays] {
             let mappings = mappings.extract_if(|_, mapping| mapping.context == context);
-            gone.extend(mappings.map(|(_, mapping)| mapping.token));
+            removed.extend(mappings.map(|(_, mapping)| mapping.token));
         }
-        gone.into_iter().filter_map(|token| self.one_less(token)).collect()
+        removed.into_iter().filter_map(|token| self.one_less(token)).collect()
     }
 
     fn one_less(&mut self, token: Token) -> Option<Unused> {

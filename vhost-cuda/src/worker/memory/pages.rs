@@ -463,8 +463,8 @@ impl GuestPages {
 /// Asks the CPU for the first lines, at most `bytes` bytes, at `address`.
 fn prefetch(address: usize, bytes: usize) {
     const LINE: usize = 64;
-    const MOST: usize = 1 << 10;
-    for offset in (0..bytes.min(MOST)).step_by(LINE) {
+    const MAX_TOUCHED: usize = 1 << 10;
+    for offset in (0..bytes.min(MAX_TOUCHED)).step_by(LINE) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch is a hint: no address does harm.
         unsafe {

@@ -32,7 +32,7 @@ pub struct Window {
     /// The parts that are registered with the GPU: whole areas side by side, by the first one's address.
     registrations: BTreeMap<u64, Registration>,
     pieces: usize,
-    most_pieces: usize,
+    max_pieces: usize,
 }
 
 /// Pages that appear in the window.
@@ -77,7 +77,7 @@ impl Window {
             claims: BTreeMap::new(),
             registrations: BTreeMap::new(),
             pieces: 0,
-            most_pieces: most_pieces(),
+            max_pieces: max_pieces(),
         })
     }
 
@@ -127,7 +127,7 @@ impl Window {
         if bytes == 0 || self.find(tag, shared).is_some() {
             return Err(CudaError::INVALID_VALUE);
         }
-        if self.pieces + pieces.len() > self.most_pieces {
+        if self.pieces + pieces.len() > self.max_pieces {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         let base = if self.is_free(wanted, bytes) { Some(wanted) } else { self.choose(bytes) };
@@ -241,12 +241,12 @@ fn reserve_range(base: u64, bytes: u64) -> io::Result<()> {
 }
 
 /// Returns the maximum number of mappings of one session: libcuda needs some, too.
-fn most_pieces() -> usize {
-    static MOST: LazyLock<usize> = LazyLock::new(|| {
+fn max_pieces() -> usize {
+    static MAX_PIECES: LazyLock<usize> = LazyLock::new(|| {
         let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
         text.trim().parse().unwrap_or(USUAL_MAPPINGS) / 4 * 3
     });
-    *MOST
+    *MAX_PIECES
 }
 
 /// Makes a range of the window inaccessible again. If that fails the process ends: the guest may use the
@@ -380,7 +380,7 @@ mod tests {
         window.unmap(wanted);
         assert!(window.find(1, false).is_none());
         assert_eq!(window.map(&scattered, wanted, 1, false).unwrap().base, wanted);
-        let many = vec![one[0].clone(); most_pieces()];
+        let many = vec![one[0].clone(); max_pieces()];
         assert_eq!(window.map(&many, 0, 9, false).unwrap_err(), CudaError::OUT_OF_MEMORY);
         // SAFETY: the range is the window's, of which nothing is used any more.
         unsafe { libc::munmap(WINDOW_BASE as *mut _, WINDOW_BYTES as usize) };

@@ -14,9 +14,9 @@ use super::{Nvml, symbol};
 type Register = *mut c_void;
 
 /// Arguments with the device.
-const MOST: usize = MAX_PARAMETERS + 1;
+const MAX_WORDS: usize = MAX_PARAMETERS + 1;
 // Of both processors' calling conventions: so many are passed in registers.
-const _: () = assert!(MOST <= 6);
+const _: () = assert!(MAX_WORDS <= 6);
 
 /// The memory that the library writes; as aligned as its structures are.
 struct Results(Vec<u64>);
@@ -50,7 +50,7 @@ fn arguments(
     let mut results = Results(vec![0; getter.bytes() / size_of::<u64>()]);
     let mut inputs = inputs.into_iter();
     let mut places = getter.places().map(|(_, first, _)| first);
-    let mut arguments = Vec::with_capacity(MOST);
+    let mut arguments = Vec::with_capacity(MAX_WORDS);
     arguments.extend(getter.of_device.then_some(device));
     let mut room = 0;
     for &parameter in getter.parameters {
@@ -92,7 +92,7 @@ impl Nvml {
     ) -> Option<(c_int, Vec<u8>)> {
         let (given, results) = arguments(getter, self.device, inputs, peer)?;
         let name = CString::new(getter.name).ok()?;
-        let mut all = [null_mut(); MOST];
+        let mut all = [null_mut(); MAX_WORDS];
         all[..given.len()].copy_from_slice(&given);
         let [a, b, c, d, e, f] = all;
         // SAFETY: the table's rows are nvml.h's prototypes, of a number or an address for each parameter. Both are

@@ -163,7 +163,7 @@ impl ContextState {
     pub fn primary(&mut self, device: i32) -> &mut Primary {
         self.primaries.entry(device).or_default()
     }
-    /// Checks a name that the guest minted.
+    /// Checks a name that the guest chose.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_CONTEXT_IS_DESTROYED` for the name of one
     /// that a call still uses.

@@ -175,7 +175,7 @@ impl Graphs {
         Ok(Taken { graphs: self, kind, name })
     }
 
-    /// Takes a name that the guest minted, for a graph that is about to be made.
+    /// Takes a name that the guest chose, for a graph that is about to be made.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for a reserved or used name, `CUDA_ERROR_OUT_OF_MEMORY` for too many.
     pub fn take_graph_name(&self, id: GraphId) -> CuResult<Taken<'_>> {
@@ -213,12 +213,12 @@ impl Graphs {
         let graph = match tables.graph_names.get(&(graph as usize)) {
             Some(&graph) => graph,
             None => {
-                let name = tables.mint();
+                let name = tables.new_handle();
                 tables.add_graph(name, graph, None);
                 name
             }
         };
-        let name = tables.mint();
+        let name = tables.new_handle();
         tables.add_node(name, raw, graph, Some(copy));
     }
 
@@ -244,7 +244,7 @@ impl Graphs {
     /// Registers an executable graph that device code launches. Its name is the driver's own handle, because the program passes
     /// that value to kernels. The guest cannot choose such a name: its range lies below.
     ///
-    /// Errors: `CUDA_ERROR_NOT_SUPPORTED` for a handle that the guest could have minted, `CUDA_ERROR_OUT_OF_MEMORY` for
+    /// Errors: `CUDA_ERROR_NOT_SUPPORTED` for a handle that the guest could have chosen, `CUDA_ERROR_OUT_OF_MEMORY` for
     /// too many. The object is then the caller's again.
     pub fn add_device_exec(&self, object: Arc<Object>) -> Result<GraphExecId, (CudaError, Arc<Object>)> {
         let name = object.raw::<u8>() as u64;
@@ -279,18 +279,18 @@ impl Graphs {
         }
     }
 
-    /// The name of a graph of the driver's, minted if it has none.
+    /// The name of a graph of the driver's. Creates one if it has none.
     pub fn name_graph(&self, raw: CUgraph, parent: Option<GraphNodeId>) -> GraphId {
         let mut tables = self.tables.lock();
         if let Some(&name) = tables.graph_names.get(&(raw as usize)) {
             return GraphId(name);
         }
-        let name = tables.mint();
+        let name = tables.new_handle();
         tables.add_graph(name, raw, parent.map(|node| node.0));
         GraphId(name)
     }
 
-    /// The name of a node of the driver's in `graph`, minted if it has none; 0 for none.
+    /// The name of a node of the driver's in `graph`. Creates one if it has none; 0 for none.
     pub fn name_node(&self, raw: CUgraphNode, graph: GraphId) -> GraphNodeId {
         if raw.is_null() {
             return GraphNodeId(0);
@@ -299,7 +299,7 @@ impl Graphs {
         if let Some(&name) = tables.node_names.get(&(raw as usize)) {
             return GraphNodeId(name);
         }
-        let name = tables.mint();
+        let name = tables.new_handle();
         tables.add_node(name, raw, graph.0, None);
         GraphNodeId(name)
     }
@@ -346,8 +346,8 @@ impl Graphs {
     #[must_use]
     pub fn take_execs(&self, context: u64) -> Vec<Arc<Object>> {
         let mut tables = self.tables.lock();
-        let gone = tables.execs.extract_if(|_, exec| exec.object.context() == context);
-        gone.map(|(_, exec)| exec.object).collect()
+        let removed = tables.execs.extract_if(|_, exec| exec.object.context() == context);
+        removed.map(|(_, exec)| exec.object).collect()
     }
 
     /// Forgets the graphs in a node, which has others now.

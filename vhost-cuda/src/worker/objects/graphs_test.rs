@@ -56,9 +56,9 @@ fn graphs_for_the_device_keep_the_name_of_the_driver() {
     let object = |address| Arc::new(Object::new::<u8>(raw(address)));
     let exec = graphs.add_device_exec(object(address)).unwrap();
     assert_eq!((exec.0, graphs.exec(&Held::default(), exec)), (address as u64, Ok(raw(address))));
-    assert!(graphs.take_exec_name(exec).is_err(), "no name for the guest to mint");
+    assert!(graphs.take_exec_name(exec).is_err(), "no name for the guest to choose");
     let taken = graphs.add_device_exec(object(FIRST_HANDLE as usize));
-    assert_eq!(taken.unwrap_err().0, CudaError::NOT_SUPPORTED, "a name that the guest may mint");
+    assert_eq!(taken.unwrap_err().0, CudaError::NOT_SUPPORTED, "a name that the guest may choose");
     graphs.remove_exec(exec).unwrap();
     assert!(graphs.exec(&Held::default(), exec).is_err());
     graphs.add_device_exec(object(address)).expect("the driver may use an address again");

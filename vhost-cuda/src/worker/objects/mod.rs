@@ -70,7 +70,7 @@ impl Table {
         entries.iter().find(|(_, entry)| entry.as_deref().is_some_and(&wanted)).map(|(&id, _)| id)
     }
 
-    /// Takes a name that the guest minted, for an object that is about to be made.
+    /// Takes a name that the guest chose, for an object that is about to be made.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for a reserved or used name, `CUDA_ERROR_OUT_OF_MEMORY` for too many.
     pub fn reserve(&self, id: u64) -> CuResult<Reserved<'_>> {
@@ -117,15 +117,15 @@ impl Table {
     /// Takes out the objects that `dead` picks. Names that are freed with the objects stay taken until then.
     #[must_use]
     pub fn take(&self, dead: impl Fn(&Object) -> bool) -> Vec<Arc<Object>> {
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         self.entries.write().retain(|id, entry| {
             let Some(object) = entry.take_if(|object| dead(object)) else { return true };
             object.close();
             recent::revoke(self.key(*id), &object);
-            gone.push(object);
-            gone.last().is_some_and(|object| object.has_name_to_free())
+            removed.push(object);
+            removed.last().is_some_and(|object| object.has_name_to_free())
         });
-        gone
+        removed
     }
 }
 
@@ -263,12 +263,12 @@ impl Objects {
     /// asked to destroy each stream.
     pub fn close_context(&self, context: u64, streams_end_with_it: bool) {
         for table in self.of_contexts() {
-            let gone = table.take(|object| object.context() == context);
+            let removed = table.take(|object| object.context() == context);
             if std::ptr::eq(table, &self.streams) && !streams_end_with_it {
-                drop(gone);
+                drop(removed);
                 continue;
             }
-            let (whole, parts): (Vec<_>, Vec<_>) = gone.into_iter().partition(|object| object.is_whole());
+            let (whole, parts): (Vec<_>, Vec<_>) = removed.into_iter().partition(|object| object.is_whole());
             parts.into_iter().chain(whole).for_each(Object::end_with_parent);
         }
     }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_minted_once_and_looked_up() {
+    fn names_are_taken_once_and_looked_up() {
         let table = Table::default();
         let id = FIRST_HANDLE + 1;
         table.reserve(id).unwrap().fill(object(0xdead)).unwrap();

@@ -51,7 +51,7 @@ pub struct Recent {
     /// The places that the present call uses.
     used: RefCell<SmallVec<[u8; 8]>>,
     /// What has left its place during the call, and goes with it.
-    gone: RefCell<SmallVec<[Arc<Object>; 2]>>,
+    revoked: RefCell<SmallVec<[Arc<Object>; 2]>>,
 }
 
 /// An object that a call uses, until it is done.
@@ -94,7 +94,7 @@ impl Default for Recent {
             places,
             keys: [const { Cell::new((0, 0)) }; PLACES],
             used: RefCell::default(),
-            gone: RefCell::default(),
+            revoked: RefCell::default(),
         }
     }
 }
@@ -179,7 +179,7 @@ impl Recent {
         self.keys[place].set(key);
         let address = Arc::into_raw(object).addr();
         // Not used: whoever revokes the old one meanwhile has taken its reference along.
-        self.gone.borrow_mut().extend(owned(word.swap(address | USED, Ordering::AcqRel)));
+        self.revoked.borrow_mut().extend(owned(word.swap(address | USED, Ordering::AcqRel)));
         // With the fence of `revoke`: either that sees the place, or this that the name is gone.
         fence(Ordering::SeqCst);
         // SAFETY: the swap has marked the place as used, so only this executor gives its reference back: in `done`, for which
@@ -205,7 +205,7 @@ impl Recent {
                 drop(owned(word.swap(0, Ordering::AcqRel) & !FLAGS));
             }
         }
-        self.gone.get_mut().clear();
+        self.revoked.get_mut().clear();
     }
 }
 

@@ -23,7 +23,7 @@ struct State {
     by_name: HashMap<u64, RawDevResource>,
     names: HashMap<RawDevResource, u64>,
     oldest_first: VecDeque<u64>,
-    minted: u64,
+    created: u64,
 }
 
 impl DevResources {
@@ -35,12 +35,12 @@ impl DevResources {
         }
         if state.oldest_first.len() >= MAX_RESOURCES
             && let Some(oldest) = state.oldest_first.pop_front()
-            && let Some(gone) = state.by_name.remove(&oldest)
+            && let Some(removed) = state.by_name.remove(&oldest)
         {
-            state.names.remove(&gone);
+            state.names.remove(&removed);
         }
-        state.minted += 1;
-        let name = state.minted;
+        state.created += 1;
+        let name = state.created;
         state.by_name.insert(name, resource);
         state.names.insert(resource, name);
         state.oldest_first.push_back(name);

@@ -140,14 +140,14 @@ impl<'c> CallContext<'c> {
     pub fn may_signal(&self, bytes: u64) -> bool {
         let session = self.session;
         session.signals
-            && bytes <= signal::MOST_BYTES
+            && bytes <= signal::MAX_BYTES
             && session.unwaited.is_none(session.code.may_print())
             && !session.graphs.is_capturing()
     }
     /// Returns whether [`Signal`] may wait for work that the calls before this one have queued. Not where the work may be done
     /// already: then the driver knows that at once. Nor where many threads wait: each word is one more command for the GPU.
     pub fn may_signal_queued(&self) -> bool {
-        let few = cores::awake() <= prepared::MOST_AWAKE;
+        let few = cores::awake() <= prepared::MAX_AWAKE;
         few && self.thread.at_once && self.thread.queued && self.may_signal(0)
     }
     /// Waits for a stream of the current context by [`Signal`].

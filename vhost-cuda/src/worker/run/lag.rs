@@ -11,7 +11,7 @@ use super::marks::Mark;
 /// Launches into a stream from one look at the GPU to the next one.
 const EVERY: u32 = 32;
 /// The maximum number of watched streams. Another one replaces the one that has been watched longest.
-const MOST_STREAMS: usize = 8;
+const MAX_STREAMS: usize = 8;
 
 /// A stream's name, and the address of a context's object: default streams have the same name in all contexts.
 pub type Key = (u64, usize);
@@ -19,7 +19,7 @@ pub type Key = (u64, usize);
 /// The streams into which an executor launches.
 #[derive(Debug, Default)]
 pub struct Lag {
-    streams: SmallVec<[Watched; MOST_STREAMS]>,
+    streams: SmallVec<[Watched; MAX_STREAMS]>,
 }
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Lag {
 
     fn watched(&mut self, stream: Key) -> &mut Watched {
         let at = self.streams.iter().position(|watched| watched.stream == stream).unwrap_or_else(|| {
-            if self.streams.len() == MOST_STREAMS {
+            if self.streams.len() == MAX_STREAMS {
                 self.streams.remove(0);
             }
             self.streams.push(Watched { stream, launches: 0, mark: None, behind: false });
@@ -95,11 +95,11 @@ mod tests {
     fn of_many_streams_the_first_is_forgotten() {
         let mut lag = Lag::default();
         launch(&mut lag, STREAM, 2 * EVERY, true);
-        for other in 0..MOST_STREAMS as u64 - 1 {
+        for other in 0..MAX_STREAMS as u64 - 1 {
             launch(&mut lag, (100 + other, 1), 1, true);
         }
         assert!(lag.is_behind(STREAM));
         launch(&mut lag, (200, 1), 1, true);
-        assert!(!lag.is_behind(STREAM) && lag.streams.len() == MOST_STREAMS);
+        assert!(!lag.is_behind(STREAM) && lag.streams.len() == MAX_STREAMS);
     }
 }

@@ -28,16 +28,16 @@ const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 /// After a long copy the guest, too, may take longer for its next call: the share of the copy's time to watch, and the
 /// maximum.
 const COPY_SHARE: u32 = 4;
-const MOST_WATCH: Duration = Duration::from_millis(2);
+const MAX_WATCH: Duration = Duration::from_millis(2);
 /// Then it naps, each time for a share of the time that has passed, before it sleeps until it is woken up. A wake-up goes
 /// through the request queue, the daemon and the worker's main thread, which all sleep then, too. The first call after a pause
 /// waits for at most one nap: 1/64 of the pause, within the two limits below. The lower limit leaves the processor to other
 /// threads.
 const NAPS: Duration = Duration::from_millis(100);
 const NAP_SHARE: u32 = 64;
-const SHORTEST_NAP: Duration = Duration::from_micros(8);
-const SHORTEST_NAP_FEW_CORES: Duration = Duration::from_micros(50);
-const LONGEST_NAP: Duration = Duration::from_micros(200);
+const MIN_NAP: Duration = Duration::from_micros(8);
+const MIN_NAP_FEW_CORES: Duration = Duration::from_micros(50);
+const MAX_NAP: Duration = Duration::from_micros(200);
 /// Looks at the lane between two at the clock and at the messages.
 const LOOKS: u32 = 16;
 /// The maximum number of requests that wait for one lane. The guest library has one at a time.
@@ -59,8 +59,8 @@ impl Lane {
     /// Takes the lane that was just assigned to a thread.
     pub fn new(new: NewLane) -> Self {
         let (watch, shortest_nap) = match cores::are_few() {
-            true => (WATCH_FEW_CORES, SHORTEST_NAP_FEW_CORES),
-            false => (WATCH, SHORTEST_NAP),
+            true => (WATCH_FEW_CORES, MIN_NAP_FEW_CORES),
+            false => (WATCH, MIN_NAP),
         };
         let NewLane { consumer, place, .. } = new;
         Self { consumer, contents: Vec::new(), replied: 0, watch, shortest_nap, place }
@@ -109,7 +109,7 @@ impl Lane {
             let now = Instant::now();
             let (begun, until) = *nap_at.get_or_insert_with(|| {
                 let copied = std::mem::take(&mut thread.copied) / COPY_SHARE;
-                (now, now + self.watch.max(copied.min(MOST_WATCH)))
+                (now, now + self.watch.max(copied.min(MAX_WATCH)))
             });
             // All threads may watch for a moment.
             if now < until.min(begun + WATCH_FEW_CORES) {
@@ -127,9 +127,9 @@ impl Lane {
                 Err(RecvTimeoutError::Timeout) => {}
                 message => return message.ok(),
             }
-            if self.consumer.park() {
+            if self.consumer.sleep() {
                 let message = inbox.recv().ok();
-                self.consumer.unpark();
+                self.consumer.wake();
                 return message;
             }
         }
@@ -140,7 +140,7 @@ impl Lane {
         let begun = Instant::now();
         loop {
             let passed = begun.elapsed();
-            let nap = ((self.watch + passed) / NAP_SHARE).clamp(self.shortest_nap, LONGEST_NAP);
+            let nap = ((self.watch + passed) / NAP_SHARE).clamp(self.shortest_nap, MAX_NAP);
             match inbox.recv_timeout(nap) {
                 Err(RecvTimeoutError::Timeout) if passed < NAPS && !self.consumer.has_more() => {}
                 outcome => return outcome,

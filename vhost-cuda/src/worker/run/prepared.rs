@@ -34,13 +34,13 @@ pub const VARIABLE: &str = "VHOST_CUDA_PREPARE";
 const DEFAULT_AFTER: u32 = 32;
 /// The maximum number of awake executors where a thread launches one kernel after the other. With more of them, launches wait
 /// for the driver's lock, which a graph's launch holds for longer than a plain one.
-pub const MOST_AWAKE: usize = 2;
+pub const MAX_AWAKE: usize = 2;
 /// The maximum where a thread waits between its launches, and so leaves the lock to others.
-const MOST_AWAKE_THAT_WAIT: usize = 4;
+const MAX_AWAKE_THAT_WAIT: usize = 4;
 /// The maximum number of graphs per worker: each takes a tenth of a megabyte of the GPU.
-const MOST_READY: usize = 128;
+const MAX_READY: usize = 128;
 /// The maximum number of pairs of function and stream whose launches an executor counts.
-const MOST_KNOWN: usize = 1024;
+const MAX_KNOWN: usize = 1024;
 /// Launches of an executor after which it looks for graphs that it has not used since the last look, where there is no
 /// room for another one.
 const SWEEP: u32 = 16 * 1024;
@@ -77,7 +77,7 @@ impl Preparing {
     /// Returns whether a launch of this shape may be prepared, as far as this module knows. `behind_work`: the thread has not
     /// waited since its last launch.
     pub fn may_prepare(&self, shape: &LaunchShape, behind_work: bool) -> bool {
-        let most = if behind_work { MOST_AWAKE } else { MOST_AWAKE_THAT_WAIT };
+        let most = if behind_work { MAX_AWAKE } else { MAX_AWAKE_THAT_WAIT };
         self.is_wanted()
             && (shape.flags, shape.cluster) == (0, [0; 3])
             && !self.special.load(Ordering::Relaxed)
@@ -189,7 +189,7 @@ impl Prepared {
         }
         self.launches = self.launches.saturating_add(1);
         let key = (Arc::as_ptr(request.code).addr(), request.stream.0.0, Weak::as_ptr(context).addr());
-        if self.entries.len() >= MOST_KNOWN && !self.entries.contains_key(&key) {
+        if self.entries.len() >= MAX_KNOWN && !self.entries.contains_key(&key) {
             self.entries.retain(|_, entry| matches!(entry.state, State::Ready(_)));
         }
         let entry = self.entries.entry(key).or_insert_with(|| Entry {
@@ -204,7 +204,7 @@ impl Prepared {
             if *count < preparing.after {
                 return false;
             }
-            let more = |ready: usize| (ready < MOST_READY).then_some(ready + 1);
+            let more = |ready: usize| (ready < MAX_READY).then_some(ready + 1);
             if READY.try_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
                 self.sweep(gpu);
                 return false;

@@ -18,7 +18,7 @@ use crate::worker::gpu::{
 /// The variable: 0 for never, 1 for with the emulator, too.
 pub const VARIABLE: &str = "VHOST_CUDA_SIGNAL";
 /// The maximum bytes of a copy that is waited for in this way. For longer copies the gain does not matter.
-pub const MOST_BYTES: u64 = 4 << 20;
+pub const MAX_BYTES: u64 = 4 << 20;
 /// The time to watch before the driver waits, where there are cores to spare and where not.
 const WATCH: Duration = Duration::from_micros(150);
 const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
@@ -26,7 +26,7 @@ const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
 const LOOKS: u32 = 64;
 const PAGE: usize = 4096;
 /// The maximum number of pages that could not be given back. Then no new ones are made.
-const MOST_LEFT: usize = 64;
+const MAX_LEFT: usize = 64;
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`.
 const NOT_REGISTERED: CudaError = CudaError(713);
@@ -67,7 +67,7 @@ struct Page {
 
 impl Page {
     fn new() -> Option<Self> {
-        if LEFT.load(Ordering::Relaxed) >= MOST_LEFT {
+        if LEFT.load(Ordering::Relaxed) >= MAX_LEFT {
             return None;
         }
         let (protection, flags) =

@@ -29,8 +29,8 @@ const LAND_FROM: usize = 32;
 const PAUSE: Duration = Duration::from_micros(100);
 /// The number of looks at the running work, in the time of the limit.
 const LOOKS: u32 = 20;
-const SHORTEST_LOOK: Duration = Duration::from_millis(1);
-const LONGEST_LOOK: Duration = Duration::from_millis(100);
+const MIN_LOOK: Duration = Duration::from_millis(1);
+const MAX_LOOK: Duration = Duration::from_millis(100);
 
 /// The limit, and all work to which it applies.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ impl TimeLimit {
 
     fn look_around(&self, gpu: &Driver) -> ! {
         may_look_while_others_capture(gpu);
-        let pause = (self.limit / LOOKS).clamp(SHORTEST_LOOK, LONGEST_LOOK);
+        let pause = (self.limit / LOOKS).clamp(MIN_LOOK, MAX_LOOK);
         loop {
             let mut streams = self.lock();
             while streams.is_empty() {

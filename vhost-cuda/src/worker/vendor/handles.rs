@@ -156,11 +156,11 @@ impl Handles {
         for table in &self.kinds {
             table.take(|object| object.context() == context).into_iter().for_each(Object::end_with_parent);
         }
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         for ((kind, id), known) in self.states.read().iter() {
             // Locked by a call that runs: the call keeps the stream itself.
             let Some(mut state) = known.state.try_lock() else { continue };
-            gone.extend(state.stream.take_if(|stream| stream.context() == context));
+            removed.extend(state.stream.take_if(|stream| stream.context() == context));
             if self.kinds.get(*kind).is_some_and(|table| table.get(*id).is_err()) {
                 // Dropped without being destroyed, as their handle was.
                 state.objects = Objects::default();

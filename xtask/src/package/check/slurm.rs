@@ -114,10 +114,10 @@ fn shards(host: &Host) -> Result<()> {
     }
     ensure!(daemons(host)?.len() == 2, "The daemons: {:?}", daemons(host)?);
     four.finish()?;
-    four.gone()?;
+    four.wait_for_end()?;
     ensure!(daemons(host)?.len() == 1, "The daemons after the first job: {:?}", daemons(host)?);
     host.run(["scancel", "--signal=KILL", "--full", &two.number])?;
-    two.gone()?;
+    two.wait_for_end()?;
     nothing_is_left(host)
 }
 
@@ -131,7 +131,7 @@ fn whole_gpu(host: &Host) -> Result<()> {
     let options = host.run(["cat", &job.options()])?;
     ensure!(!options.contains("memory") && !options.contains("share"), "The job's options: {options}");
     job.finish()?;
-    job.gone()?;
+    job.wait_for_end()?;
     nothing_is_left(host)
 }
 
@@ -218,7 +218,7 @@ impl<'a> Job<'a> {
     }
 
     /// Waits until the epilog has run.
-    fn gone(&self) -> Result<()> {
+    fn wait_for_end(&self) -> Result<()> {
         let options = self.options();
         let ended = || Ok(self.host.run(["test", "!", "-e", &options]).is_ok().then_some(()));
         wait("The job's options are still there", JOB_LIMIT, ended)

@@ -16,7 +16,7 @@ use crate::entry::Api;
 use crate::memory::attach::attach_tracked;
 use crate::memory::copy::plan::LinearCopy;
 use crate::memory::copy::transfer::Transfer;
-use crate::memory::table::cache::{Cache, Entry, MOST_PATIENCE, Pages, USES};
+use crate::memory::table::cache::{Cache, Entry, MAX_PATIENCE, Pages, USES};
 
 /// Copies before a buffer is kept, instead of [`USES`]; 0 turns the cache off.
 const CACHE_VARIABLE: &str = "VIRTIO_CUDA_CACHE";
@@ -106,7 +106,7 @@ fn uses() -> i32 {
     static USES_WANTED: OnceLock<i32> = OnceLock::new();
     *USES_WANTED.get_or_init(|| {
         let wanted = std::env::var(CACHE_VARIABLE).ok().and_then(|value| value.parse().ok());
-        wanted.unwrap_or(USES).clamp(0, MOST_PATIENCE)
+        wanted.unwrap_or(USES).clamp(0, MAX_PATIENCE)
     })
 }
 

@@ -9,7 +9,7 @@ use crate::memory::table::staging::Size;
 /// Copies to the device from here on are shared by threads, and those from it from half of that on.
 const SHARED_BYTES: usize = 2 << 20;
 /// Copies from here on have the longest stagings.
-const LONGEST_BYTES: usize = 32 << 20;
+const MAX_BYTES: usize = 32 << 20;
 /// Shortest piece.
 const MIN_PIECE: usize = 64 << 10;
 /// Pieces are whole pages.
@@ -37,7 +37,7 @@ impl Division {
         }
         let size = match bytes {
             ..LONG_BYTES => Size::Small,
-            LONGEST_BYTES.. => Size::Long,
+            MAX_BYTES.. => Size::Long,
             _ => Size::Large,
         };
         let threads = match bytes >= if to_device { SHARED_BYTES } else { SHARED_BYTES / 2 } {

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use virtio_cuda_client::CudaError;
-use virtio_cuda_client::transport::{MOST_AT_ONCE, Pieces};
+use virtio_cuda_client::transport::{MAX_AT_ONCE, Pieces};
 
 use crate::memory::copy::helpers::Helpers;
 
 /// The helpers of the process.
-pub static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new(MOST_AT_ONCE - 1));
+pub static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new(MAX_AT_ONCE - 1));
 
 /// Runs `copy` for the offset and length of each piece of `bytes` bytes. With `at_once` above 1, threads help.
 ///

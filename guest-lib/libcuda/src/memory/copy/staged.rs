@@ -20,19 +20,19 @@ use crate::memory::copy::staging::Piece;
 use crate::memory::copy::transfer::Transfer;
 use crate::memory::table::staging::{Queue, Size, Staging};
 
-/// Threads that move the bytes of a copy, at most [`MOST_THREADS`]; 0 turns these copies off.
+/// Threads that move the bytes of a copy, at most [`MAX_THREADS`]; 0 turns these copies off.
 const VARIABLE: &str = "VIRTIO_CUDA_STAGING";
 /// Copies of the longest size have the longest stagings, but not the first ones of a process: to make one takes as long as
 /// several such copies.
-const COPIES_BEFORE_LONGEST: u32 = 2;
+const COPIES_BEFORE_LONG: u32 = 2;
 /// Threads of a copy: those that move bytes, and, where there are cores to spare, one that (mostly) starts the GPU's
 /// copies: the thread whose copy it is. From the device, more than the usual ones take longer if slots are few.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 const USUAL_THREADS: usize = 4;
 /// Cores for one thread more, and for two.
 const MANY_CORES: [usize; 2] = [8, 12];
 /// Pieces that the GPU copies at once: to the device if so many are ready, from it always.
-const MOST_SENT_TOGETHER: usize = 4;
+const MAX_SENT_TOGETHER: usize = 4;
 const FETCHED_TOGETHER: usize = 2;
 const FETCHED_TOGETHER_LONG: usize = 4;
 
@@ -51,7 +51,7 @@ pub fn threads() -> [usize; 2] {
         let wanted: Option<usize> = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
         let more = MANY_CORES.iter().filter(|&&many| cores >= many).count();
         let usual = [USUAL_THREADS + more, USUAL_THREADS];
-        usual.map(|usual| wanted.unwrap_or(cores.min(usual)).min(MOST_THREADS))
+        usual.map(|usual| wanted.unwrap_or(cores.min(usual)).min(MAX_THREADS))
     })
 }
 
@@ -75,15 +75,15 @@ pub fn is_mapped(transfer: Transfer) -> bool {
 impl StagedCopy<'_> {
     /// Takes staging memory of the planned size. If all of that size is in use, takes a smaller one.
     fn take(&mut self, api: Api) -> Option<Staging> {
-        static LONGEST: AtomicU32 = AtomicU32::new(0);
+        static EARLY: AtomicU32 = AtomicU32::new(0);
         let (stagings, queue) = (&api.driver.memory.stagings, Queue::new(self.copy.stream));
         if self.division.size == Size::Long {
-            let early = LONGEST.load(Ordering::Relaxed) < COPIES_BEFORE_LONGEST;
+            let early = EARLY.load(Ordering::Relaxed) < COPIES_BEFORE_LONG;
             let taken = if early { None } else { stagings.take(api, self.division.size, queue) };
             if taken.is_some() {
                 return taken;
             }
-            LONGEST.fetch_add(u32::from(early), Ordering::Relaxed);
+            EARLY.fetch_add(u32::from(early), Ordering::Relaxed);
             self.division.size = Size::Large;
             if !self.transfer.is_to_device() {
                 self.division.threads = threads()[1];
@@ -151,7 +151,7 @@ impl StagedCopy<'_> {
         let (mut opened, mut started) = (0, 0);
         let mut backoff = Backoff::default();
         while started < pipeline.count() {
-            let most = opened.min(started + MOST_SENT_TOGETHER);
+            let most = opened.min(started + MAX_SENT_TOGETHER);
             let ready = (started..most).take_while(|&number| pipeline.is_finished(number)).count();
             if ready > 0 {
                 started += self.start(api, staging, started..started + ready)?;

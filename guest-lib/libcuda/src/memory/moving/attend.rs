@@ -22,9 +22,9 @@ use crate::memory::table::window::PAGE_BYTES;
 use crate::stream::in_callback;
 
 /// Longest wait for the GPU's work. A program that is correct has waited for it before.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 /// Longest wait for threads that are queueing work.
-const LONGEST_GATE: Duration = Duration::from_secs(10);
+const MAX_GATE: Duration = Duration::from_secs(10);
 /// Between looks at the gate.
 const LOOK: Duration = Duration::from_micros(50);
 
@@ -118,9 +118,9 @@ fn gate(api: Api) -> Option<RwLockWriteGuard<'static, ()>> {
         match movings.gate.try_write() {
             Ok(guard) => break Some(guard),
             Err(TryLockError::Poisoned(guard)) => break Some(guard.into_inner()),
-            Err(TryLockError::WouldBlock) if begun.elapsed() < LONGEST_GATE => std::thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < MAX_GATE => std::thread::sleep(LOOK),
             Err(TryLockError::WouldBlock) => {
-                log::warn!("Managed memory: a call has been queueing work for {LONGEST_GATE:?}");
+                log::warn!("Managed memory: a call has been queueing work for {MAX_GATE:?}");
                 break None;
             }
         }
@@ -145,13 +145,13 @@ fn is_idle(api: Api) -> bool {
     waits.asked += 1;
     let number = waits.asked;
     CHANGED.notify_all();
-    let outcome = CHANGED.wait_timeout_while(waits, LONGEST_WAIT, |waits| waits.met < number);
+    let outcome = CHANGED.wait_timeout_while(waits, MAX_WAIT, |waits| waits.met < number);
     let (waits, _) = outcome.unwrap_or_else(PoisonError::into_inner);
     let met = waits.met >= number;
     drop(waits);
     if !met {
         log::warn!(
-            "The program touches managed memory while the GPU's work goes on for more than {LONGEST_WAIT:?}: it \
+            "The program touches managed memory while the GPU's work goes on for more than {MAX_WAIT:?}: it \
              gets what the memory held before. VIRTIO_CUDA_MANAGED=0 keeps managed memory where both see it"
         );
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Bytes of a block.
 pub const BLOCK_BYTES: u64 = 64 << 10;
 /// Most blocks that one touch brings: 32 MiB.
-const MOST_AHEAD: usize = 512;
+const MAX_AHEAD: usize = 512;
 
 /// The owner of the contents of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Blocks {
     /// The blocks to bring when the program touches `block`: those behind it with the same owner as well, twice as many each
     /// time while it goes from front to back.
     pub fn touched(&mut self, block: usize) -> Range<usize> {
-        self.ahead = if block == self.next { (self.ahead * 2).min(MOST_AHEAD) } else { 1 };
+        self.ahead = if block == self.next { (self.ahead * 2).min(MAX_AHEAD) } else { 1 };
         let owner = self.owners[block];
         let same = self.owners[block..].iter().take(self.ahead).take_while(|other| **other == owner).count();
         self.next = block + same;
@@ -124,7 +124,7 @@ mod tests {
             at = run.end;
         }
         assert_eq!(&lengths[..9], [2, 4, 8, 16, 32, 64, 128, 256, 512]);
-        assert!(lengths[9..lengths.len() - 1].iter().all(|&length| length == MOST_AHEAD));
+        assert!(lengths[9..lengths.len() - 1].iter().all(|&length| length == MAX_AHEAD));
     }
 
     #[test]

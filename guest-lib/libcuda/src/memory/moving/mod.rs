@@ -30,7 +30,7 @@ use crate::memory::table::window::MovingWindow;
 /// The size in bytes from which managed allocations move; 0 turns moving off.
 const VARIABLE: &str = "VIRTIO_CUDA_MANAGED";
 /// Shorter ones stay where both sides see them at all times: programs use them as flags.
-const LEAST_BYTES: u64 = 2 << 20;
+const MIN_BYTES: u64 = 2 << 20;
 
 /// The memory that work may use.
 #[derive(Clone, Copy, Debug)]
@@ -104,9 +104,9 @@ impl Moving {
 impl Movings {
     /// Returns whether an allocation of `bytes` bytes should move.
     pub fn wants(&self, bytes: u64) -> bool {
-        static LEAST: OnceLock<u64> = OnceLock::new();
+        static CHOSEN: OnceLock<u64> = OnceLock::new();
         let chosen = || std::env::var(VARIABLE).ok().and_then(|value| value.trim().parse().ok());
-        match *LEAST.get_or_init(|| chosen().unwrap_or(LEAST_BYTES)) {
+        match *CHOSEN.get_or_init(|| chosen().unwrap_or(MIN_BYTES)) {
             0 => false,
             least => bytes >= least,
         }

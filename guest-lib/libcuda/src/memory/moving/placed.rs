@@ -13,7 +13,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::device::table::LOCATION_DEVICE;
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::handles::mint;
+use crate::handles::new_handle;
 use crate::memory::moving::attend;
 use crate::memory::moving::blocks::Blocks;
 use crate::memory::moving::pages::Pages;
@@ -76,7 +76,7 @@ impl Api {
         undo.push(move || movings.window.give_back(address, bytes));
         let at = DevicePtr(address);
         let home = self.driver.contexts.device_of(context)? as i32;
-        let allocation = AllocationId(mint());
+        let allocation = AllocationId(new_handle());
         let location = self.location(home);
         let properties = AllocationProperties {
             kind: TYPE_PINNED,

@@ -12,9 +12,9 @@ use crate::memory::table::window::{PAGE_BYTES, round_up};
 /// Registering costs as much as dozens of copies: a buffer has to have been copied so often before …
 pub(in crate::memory) const USES: i32 = 12;
 /// … twice as often each time that an entry was made in vain, up to so many times …
-pub(in crate::memory) const MOST_VAIN: u32 = 2;
+pub(in crate::memory) const MAX_VAIN: u32 = 2;
 /// … and, after it could not be kept or did not stay, twice that again; each time more often, up to this.
-pub(in crate::memory) const MOST_PATIENCE: i32 = 256;
+pub(in crate::memory) const MAX_PATIENCE: i32 = 256;
 /// Buffers that are remembered.
 pub(in crate::memory) const MAX_SEEN: usize = 64;
 
@@ -104,7 +104,7 @@ impl State {
 
     /// Leaves `pages` alone for a while.
     pub(in crate::memory) fn shun(&mut self, pages: Pages, patience: i32) {
-        self.remember(Seen { pages, uses: -patience, patience: (4 * patience).min(MOST_PATIENCE) });
+        self.remember(Seen { pages, uses: -patience, patience: (4 * patience).min(MAX_PATIENCE) });
     }
 
     pub(in crate::memory) fn remember(&mut self, new: Seen) {
@@ -116,9 +116,9 @@ impl State {
     }
 
     /// Learns from an entry that has been of use, or is of none any more.
-    pub(in crate::memory) fn learn(&mut self, entry: &Entry, gone: bool) {
-        match (entry.copies.load(Ordering::Relaxed).cmp(&self.uses), gone) {
-            (std::cmp::Ordering::Less, true) => self.vain = (self.vain + 1).min(MOST_VAIN),
+    pub(in crate::memory) fn learn(&mut self, entry: &Entry, removed: bool) {
+        match (entry.copies.load(Ordering::Relaxed).cmp(&self.uses), removed) {
+            (std::cmp::Ordering::Less, true) => self.vain = (self.vain + 1).min(MAX_VAIN),
             (std::cmp::Ordering::Equal, false) => self.vain = self.vain.saturating_sub(1),
             _ => {}
         }
@@ -155,18 +155,18 @@ impl Cache {
 
     /// Lets all go; whether there was anything.
     pub fn clear(&self) -> bool {
-        let gone = std::mem::take(&mut self.state().entries);
-        !gone.is_empty()
+        let removed = std::mem::take(&mut self.state().entries);
+        !removed.is_empty()
     }
 
-    /// Forgets what was registered in a context that is gone.
+    /// Forgets what was registered in a destroyed context.
     pub fn forget_context(&self, context: u64) {
         let mut state = self.state();
-        let (gone, kept): (VecDeque<_>, VecDeque<_>) =
+        let (removed, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut state.entries).into_iter().partition(|entry| entry.context == context);
         state.entries = kept;
         drop(state);
-        drop(gone);
+        drop(removed);
     }
 }
 
@@ -201,9 +201,9 @@ mod tests {
         state.shun(pages(0, 300), 2 * USES);
         assert_eq!(first(count(&mut state, 50)), Some(((2 * USES) + USES) as usize));
         assert_eq!(state.count(pages(0, 300)), Some(4 * (2 * USES)), "more patience the next time");
-        state.shun(pages(0, 300), MOST_PATIENCE);
-        assert_eq!(first(count(&mut state, 500)), Some((MOST_PATIENCE + USES) as usize));
-        assert_eq!(state.count(pages(0, 300)), Some(MOST_PATIENCE));
+        state.shun(pages(0, 300), MAX_PATIENCE);
+        assert_eq!(first(count(&mut state, 500)), Some((MAX_PATIENCE + USES) as usize));
+        assert_eq!(state.count(pages(0, 300)), Some(MAX_PATIENCE));
         (0..MAX_SEEN as u64).for_each(|index| assert!(state.count(pages(1000 * index + 1, 300)).is_none()));
         assert_eq!(state.seen.len(), MAX_SEEN);
         assert!(state.count(pages(0, 300)).is_none(), "forgotten");
@@ -216,13 +216,13 @@ mod tests {
         let needed = |state: &mut State, at| (1..).find(|_| state.count(pages(at, 300)).is_some());
         assert_eq!(needed(&mut state, 1000), Some(USES + 1));
         (0..5).for_each(|_| state.learn(&entry, true));
-        assert_eq!(needed(&mut state, 2000), Some((USES << MOST_VAIN) + 1));
+        assert_eq!(needed(&mut state, 2000), Some((USES << MAX_VAIN) + 1));
         entry.copies.store(USES, Ordering::Relaxed);
         state.learn(&entry, false);
-        assert_eq!(needed(&mut state, 3000), Some((USES << (MOST_VAIN - 1)) + 1));
+        assert_eq!(needed(&mut state, 3000), Some((USES << (MAX_VAIN - 1)) + 1));
         entry.copies.store(USES + 1, Ordering::Relaxed);
-        (0..5).for_each(|_| [true, false].iter().for_each(|&gone| state.learn(&entry, gone)));
-        assert_eq!(needed(&mut state, 4000), Some((USES << (MOST_VAIN - 1)) + 1), "it was worth it, once");
+        (0..5).for_each(|_| [true, false].iter().for_each(|&removed| state.learn(&entry, removed)));
+        assert_eq!(needed(&mut state, 4000), Some((USES << (MAX_VAIN - 1)) + 1), "it was worth it, once");
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl CopyStreams {
         Ok(stream)
     }
 
-    /// Forgets the stream of a context that is gone.
+    /// Forgets the stream of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         self.lock().remove(&context);
     }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// An allocation that the table of addresses has no more.
 #[derive(Debug)]
 pub struct Freed<R> {
-    /// The context whose work may use it; 0 if that is gone.
+    /// The context whose work may use it; 0 if that has been destroyed.
     pub used_in: u64,
     /// The context that it goes with; 0 if it goes with none.
     pub context: u64,
@@ -48,7 +48,7 @@ impl<R> FreedList<R> {
         self.lock().extract_if(.., |freed| freed.used_in == context || freed.used_in == 0).collect()
     }
 
-    /// A context is gone. Takes what goes with it; the rest is not used in it any more.
+    /// A context has been destroyed. Takes what goes with it; the rest is not used in it any more.
     pub fn forget_context(&self, context: u64) -> Vec<Freed<R>> {
         let mut list = self.lock();
         for freed in list.iter_mut().filter(|freed| freed.used_in == context) {

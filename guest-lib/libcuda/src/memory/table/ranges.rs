@@ -220,9 +220,9 @@ impl Ranges {
     }
 
     /// Host memory by a predicate, removed.
-    pub fn take_host_where(&self, gone: impl Fn(&HostRange) -> bool) -> Vec<Arc<HostRange>> {
+    pub fn take_host_where(&self, removed: impl Fn(&HostRange) -> bool) -> Vec<Arc<HostRange>> {
         let mut host = write!(self.host);
-        let taken: Vec<_> = host.extract_if(.., |_, range| gone(range)).map(|(_, range)| range).collect();
+        let taken: Vec<_> = host.extract_if(.., |_, range| removed(range)).map(|(_, range)| range).collect();
         for range in &taken {
             write!(self.aliases).remove(&range.device_address);
         }
@@ -275,8 +275,8 @@ impl Ranges {
     }
 
     /// Forgets device memory by a predicate, which all of it is asked.
-    pub fn remove_device_where(&self, gone: impl Fn(&DeviceRange) -> bool) {
-        write!(self.device).retain(|_, range| !gone(range));
+    pub fn remove_device_where(&self, removed: impl Fn(&DeviceRange) -> bool) {
+        write!(self.device).retain(|_, range| !removed(range));
     }
 }
 

@@ -13,7 +13,7 @@ const UNSEEN_BYTES: u64 = 64 << 10;
 /// Allocations of a size that are made one by one before more are made at once: twice as many each time, …
 const ONE_BY_ONE: u32 = 4;
 /// … up to this.
-const MOST_AT_ONCE: u64 = 64;
+const MAX_AT_ONCE: u64 = 64;
 
 /// The allocations that are ready.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Stock {
     /// Returns the number of allocations to request now.
     pub(in crate::memory) fn count(&self, bytes: u64) -> u64 {
         let doubled = 1_u64 << self.asked.saturating_sub(ONE_BY_ONE - 1).min(10);
-        doubled.min(MOST_AT_ONCE).min(MAX_BYTES / bytes).max(1)
+        doubled.min(MAX_AT_ONCE).min(MAX_BYTES / bytes).max(1)
     }
 }
 
@@ -68,7 +68,7 @@ impl Ahead {
         wanted.flat_map(|(_, stock)| std::mem::take(&mut stock.ready)).collect()
     }
 
-    /// Forgets what was made in a context that is gone.
+    /// Forgets what was made in a destroyed context.
     pub fn forget_context(&self, context: u64) {
         self.stocks().retain(|(of, _), _| *of != context);
     }

@@ -12,7 +12,7 @@ use virtio_cuda_client::transport::UserMemory;
 /// Bytes of a slab.
 pub const SLAB_BYTES: u64 = 4 << 20;
 /// Longer allocations have pages of their own.
-pub const MOST_BYTES: u64 = SLAB_BYTES / 2;
+pub const MAX_BYTES: u64 = SLAB_BYTES / 2;
 /// Alignment of allocations, and unit of their lengths.
 const UNIT: u64 = 512;
 
@@ -64,7 +64,7 @@ impl<N> Slabs<N> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `bytes` bytes, at most [`MOST_BYTES`], of a slab of a context. `make` gives the pages for a new one, of
+    /// Takes `bytes` bytes, at most [`MAX_BYTES`], of a slab of a context. `make` gives the pages for a new one, of
     /// [`SLAB_BYTES`] bytes of zeros.
     ///
     /// Errors: those of `make`.
@@ -100,7 +100,7 @@ impl<N> Slabs<N> {
         (others && slabs[index].free.is_empty()).then(|| slabs.swap_remove(index).pages)
     }
 
-    /// Answers the pages that were registered in a context that is gone, and forgets them.
+    /// Answers the pages that were registered in a destroyed context, and forgets them.
     pub fn forget_context(&self, context: u64) -> Vec<Pages<N>> {
         self.lock().extract_if(.., |slab| slab.pages.context == context).map(|slab| slab.pages).collect()
     }
@@ -132,12 +132,12 @@ mod tests {
     #[test]
     fn contexts_have_their_own_and_the_last_slab_stays() {
         let slabs = Slabs::default();
-        let all: Vec<u64> = (0..3).map(|_| slabs.take(1, MOST_BYTES, || Ok(pages(1))).unwrap()).collect();
+        let all: Vec<u64> = (0..3).map(|_| slabs.take(1, MAX_BYTES, || Ok(pages(1))).unwrap()).collect();
         slabs.take(2, 1, || Ok(pages(2))).unwrap();
-        assert!(slabs.give_back(all[0], MOST_BYTES).is_none());
-        let gone = slabs.give_back(all[1], MOST_BYTES).expect("the second slab has room for what comes");
-        assert_eq!(gone.context, 1);
-        assert!(slabs.give_back(all[2], MOST_BYTES).is_none(), "the last one");
+        assert!(slabs.give_back(all[0], MAX_BYTES).is_none());
+        let removed = slabs.give_back(all[1], MAX_BYTES).expect("the second slab has room for what comes");
+        assert_eq!(removed.context, 1);
+        assert!(slabs.give_back(all[2], MAX_BYTES).is_none(), "the last one");
         assert!(slabs.give_back(64, 1).is_none(), "not ours");
         assert_eq!((slabs.forget_context(2).len(), slabs.forget_context(2).len()), (1, 0));
     }

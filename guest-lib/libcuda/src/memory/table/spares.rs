@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! Pinned memory that was freed and lies ready for the next allocation of its length: to pin pages and to register them takes a
-//! millisecond. Meanwhile the program cannot access it, as if it were gone; the GPU could.
+//! millisecond. Meanwhile the program cannot access it, as if it were unmapped; the GPU could.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::transport::UserMemory;
 
 /// Longer memory never lies ready.
-pub const MOST_BYTES: u64 = 16 << 20;
+pub const MAX_BYTES: u64 = 16 << 20;
 /// Maximum bytes that lie ready.
 const ALL_BYTES: usize = 32 << 20;
 
@@ -42,7 +42,7 @@ impl<N> Spares<N> {
 
     /// Keeps `spare`. Returns what has to go for it: the oldest ones, or itself if it is too long.
     pub fn keep(&self, spare: Spare<N>) -> Vec<Spare<N>> {
-        if spare.pages.bytes as u64 > MOST_BYTES || !protect(spare.pages, libc::PROT_NONE) {
+        if spare.pages.bytes as u64 > MAX_BYTES || !protect(spare.pages, libc::PROT_NONE) {
             return vec![spare];
         }
         let mut spares = self.lock();
@@ -80,7 +80,7 @@ impl<N> Spares<N> {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Takes out what was registered in a context that is gone.
+    /// Takes out what was registered in a destroyed context.
     pub fn forget_context(&self, context: u64) -> Vec<Spare<N>> {
         self.lock().extract_if(.., |spare| spare.context == context).collect()
     }
@@ -123,11 +123,11 @@ mod tests {
     #[test]
     fn the_oldest_go_first_and_long_ones_do_not_stay() {
         let spares = Spares::default();
-        assert_eq!(spares.keep(spare(1, MOST_BYTES as usize + 4096)).len(), 1);
+        assert_eq!(spares.keep(spare(1, MAX_BYTES as usize + 4096)).len(), 1);
         let half = ALL_BYTES / 2;
         assert!(spares.keep(spare(1, half)).is_empty() && spares.keep(spare(2, half)).is_empty());
-        let gone = spares.keep(spare(3, 4096));
-        assert_eq!(gone.iter().map(|spare| spare.context).collect::<Vec<_>>(), [1]);
+        let removed = spares.keep(spare(3, 4096));
+        assert_eq!(removed.iter().map(|spare| spare.context).collect::<Vec<_>>(), [1]);
         assert_eq!((spares.forget_context(2).len(), spares.take_all().len()), (1, 1));
     }
 }

@@ -165,19 +165,19 @@ impl Stagings {
         let mut pools = self.pools();
         match pools.get_mut(&(staging.context, staging.size)) {
             Some(pool) => pool.idle.push(staging),
-            // The context is gone. Unpinned without the lock.
+            // The context has been destroyed. Unpinned without the lock.
             None => drop(pools),
         }
     }
 
-    /// Forgets what a context that is gone had.
+    /// Forgets what a destroyed context had.
     pub fn forget_context(&self, context: u64) {
         let mut pools = self.pools();
-        let gone: Vec<Pool> = [Size::Small, Size::Large, Size::Long]
+        let removed: Vec<Pool> = [Size::Small, Size::Large, Size::Long]
             .iter()
             .filter_map(|&size| pools.remove(&(context, size)))
             .collect();
         drop(pools);
-        drop(gone);
+        drop(removed);
     }
 }

@@ -7,7 +7,7 @@ use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::handles::mint;
+use crate::handles::new_handle;
 use crate::pool::host_pool::space::StreamKey;
 
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -24,7 +24,7 @@ pub struct Mark {
 impl Mark {
     /// Marks where `stream` is now.
     pub fn record(api: Api, stream: StreamKey) -> Result<Self, CudaError> {
-        let event = EventId(mint());
+        let event = EventId(new_handle());
         let post = stream.context == api.current() && api.may_post(stream.stream);
         let begin = || {
             let call = api.driver.session.call().context(ContextId(stream.context));
@@ -62,7 +62,7 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // A context that is gone took its events with it.
+        // A destroyed context took its events with it.
         if let Some(driver) = Driver::get().filter(|driver| !driver.contexts.is_destroyed(self.context)) {
             let call = driver.session.call().context(ContextId(self.context));
             if let Err(error) = calls::cuEventDestroy_v2(&mut call.posted(), self.event) {

@@ -31,7 +31,7 @@ pub use table::{Home, HostPools};
 /// Pools grow by multiples of this; their greatest size is rounded up to one.
 const CHUNK_BYTES: u64 = 32 << 20;
 /// … or, where there is not that much, of this.
-const LEAST_BYTES: u64 = 2 << 20;
+const MIN_BYTES: u64 = 2 << 20;
 /// No process has more memory.
 const MAX_BYTES: u64 = 1 << 46;
 
@@ -135,7 +135,7 @@ impl HostPool {
     }
 
     /// Returns whether the program has given it up and nothing is left of it.
-    fn is_gone(&self) -> bool {
+    fn has_ended(&self) -> bool {
         let state = self.lock();
         state.destroyed && state.chunks.is_empty()
     }
@@ -175,7 +175,7 @@ impl HostPool {
         if usual > self.max_bytes.saturating_sub(state.reserved.now) {
             return Err(CudaError::OUT_OF_MEMORY);
         }
-        let least = bytes.next_multiple_of(LEAST_BYTES);
+        let least = bytes.next_multiple_of(MIN_BYTES);
         let attach = |bytes| attach_pages(api, ContextId(context), bytes, true);
         let (pages, attached) = api.with_capture_relaxed(|| attach(usual).or_else(|_| attach(least)))?;
         let (start, bytes) = (pages.address as u64, pages.bytes as u64);
@@ -190,7 +190,7 @@ impl HostPool {
     fn free_in_order(&self, range: &HostRange, stream: StreamKey, mark: Mark) {
         let mut state = self.lock();
         state.used.sub(range.bytes);
-        state.space.park(place_of(range), stream, Arc::new(mark));
+        state.space.free_later(place_of(range), stream, Arc::new(mark));
     }
 
     /// Takes an allocation back that nothing uses any more.
@@ -205,13 +205,13 @@ impl HostPool {
     fn settle(&self, api: Api) -> bool {
         let mut state = self.lock();
         state.settle(api);
-        state.space.is_parked()
+        state.space.has_pending()
     }
 
     /// Gives free memory back, as long as more than `keep` bytes are reserved.
     fn trim(&self, api: Api, keep: u64) {
         let mut state = self.lock();
-        state.space.unpark(|mark| mark.is_reached(api));
+        state.space.free_reached(|mark| mark.is_reached(api));
         state.shrink(api.driver, keep);
     }
 
@@ -219,7 +219,7 @@ impl HostPool {
     fn forget_context(&self, driver: &Driver, context: u64) -> bool {
         let mut state = self.lock();
         // Its streams have done what they had to do.
-        state.space.unpark(|mark| mark.context == context);
+        state.space.free_reached(|mark| mark.context == context);
         let mut any = false;
         for chunk in state.chunks.values_mut().filter(|chunk| chunk.context == context) {
             driver.unpin(&std::mem::take(&mut chunk.attached.pinned));
@@ -254,7 +254,7 @@ impl State {
     fn take(&mut self, api: Api, bytes: u64, stream: StreamKey) -> Option<u64> {
         let at_once = self.space.take(bytes, stream);
         at_once.or_else(|| {
-            let more = self.space.unpark(|mark| mark.is_reached(api));
+            let more = self.space.free_reached(|mark| mark.is_reached(api));
             more.then(|| self.space.take(bytes, stream)).flatten()
         })
     }
@@ -295,7 +295,7 @@ impl State {
     }
 
     fn settle(&mut self, api: Api) {
-        self.space.unpark(|mark| mark.is_reached(api));
+        self.space.free_reached(|mark| mark.is_reached(api));
         let keep = if self.destroyed { 0 } else { self.threshold };
         self.shrink(api.driver, keep);
     }

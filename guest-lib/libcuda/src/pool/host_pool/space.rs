@@ -25,7 +25,7 @@ pub struct StreamKey {
 
 /// Memory that was freed in the order of a stream.
 #[derive(Debug)]
-struct Parked<M> {
+struct PendingFree<M> {
     place: Range<u64>,
     stream: StreamKey,
     /// Tells when the stream has come to the free.
@@ -36,18 +36,18 @@ struct Parked<M> {
 ///
 /// # Invariants
 ///
-/// Parked bytes lie in a chunk and are not free there.
+/// PendingFree bytes lie in a chunk and are not free there.
 #[derive(Debug)]
 pub struct Space<M> {
     /// The chunks by first address.
     chunks: BTreeMap<u64, RangeAllocator<u64>>,
     /// In the order in which it was freed.
-    parked: Vec<Parked<M>>,
+    pending: Vec<PendingFree<M>>,
 }
 
 impl<M> Default for Space<M> {
     fn default() -> Self {
-        Self { chunks: BTreeMap::new(), parked: Vec::new() }
+        Self { chunks: BTreeMap::new(), pending: Vec::new() }
     }
 }
 
@@ -55,14 +55,14 @@ impl<M> Space<M> {
     /// Takes `bytes` bytes, a multiple of [`UNIT`], for work of `stream`: of what it has freed itself, or of what
     /// anybody may have.
     pub fn take(&mut self, bytes: u64, stream: StreamKey) -> Option<u64> {
-        let own = self.parked.iter().enumerate();
-        let fits = own.filter(|(_, parked)| parked.stream == stream && bytes <= length(&parked.place));
-        if let Some((index, _)) = fits.min_by_key(|(_, parked)| length(&parked.place)) {
-            let place = &mut self.parked[index].place;
+        let own = self.pending.iter().enumerate();
+        let fits = own.filter(|(_, free)| free.stream == stream && bytes <= length(&free.place));
+        if let Some((index, _)) = fits.min_by_key(|(_, free)| length(&free.place)) {
+            let place = &mut self.pending[index].place;
             let start = place.start;
             place.start += bytes;
             if place.is_empty() {
-                self.parked.remove(index);
+                self.pending.remove(index);
             }
             return Some(start);
         }
@@ -70,8 +70,8 @@ impl<M> Space<M> {
     }
 
     /// Gives back what [`Self::take`] gave: the stream may have it again at once, others once it has come to `mark`.
-    pub fn park(&mut self, place: Range<u64>, stream: StreamKey, mark: Arc<M>) {
-        self.parked.push(Parked { place, stream, mark });
+    pub fn free_later(&mut self, place: Range<u64>, stream: StreamKey, mark: Arc<M>) {
+        self.pending.push(PendingFree { place, stream, mark });
     }
 
     /// Gives back what [`Self::take`] gave; nothing uses it any more.
@@ -81,32 +81,32 @@ impl<M> Space<M> {
         }
     }
 
-    /// Returns whether anything is parked.
-    pub fn is_parked(&self) -> bool {
-        !self.parked.is_empty()
+    /// Returns whether anything is pending.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 
-    /// Frees parked blocks in the order of each stream, until `reached` returns false for one of them. Returns whether
+    /// Frees pending blocks in the order of each stream, until `reached` returns false for one of them. Returns whether
     /// anything was freed.
-    pub fn unpark(&mut self, mut reached: impl FnMut(&M) -> bool) -> bool {
+    pub fn free_reached(&mut self, mut reached: impl FnMut(&M) -> bool) -> bool {
         let mut waiting: Vec<StreamKey> = Vec::new();
-        let (mut kept, mut any) = (Vec::new(), false);
+        let (mut waiting_frees, mut any) = (Vec::new(), false);
         let mut last: Option<(Arc<M>, bool)> = None;
-        for parked in std::mem::take(&mut self.parked) {
+        for pending in std::mem::take(&mut self.pending) {
             // Halves of what was one share their mark.
             let known =
-                last.as_ref().filter(|(mark, _)| Arc::ptr_eq(mark, &parked.mark)).map(|(_, said)| *said);
-            let free = !waiting.contains(&parked.stream) && known.unwrap_or_else(|| reached(&parked.mark));
-            last = Some((parked.mark.clone(), free));
+                last.as_ref().filter(|(mark, _)| Arc::ptr_eq(mark, &pending.mark)).map(|(_, said)| *said);
+            let free = !waiting.contains(&pending.stream) && known.unwrap_or_else(|| reached(&pending.mark));
+            last = Some((pending.mark.clone(), free));
             if free {
                 any = true;
-                self.free(parked.place);
+                self.free(pending.place);
             } else {
-                waiting.push(parked.stream);
-                kept.push(parked);
+                waiting.push(pending.stream);
+                waiting_frees.push(pending);
             }
         }
-        self.parked = kept;
+        self.pending = waiting_frees;
         any
     }
 
@@ -117,8 +117,8 @@ impl<M> Space<M> {
         stream: StreamKey,
         hold_back: impl FnOnce(&M) -> bool,
     ) -> Option<u64> {
-        let fits = self.parked.iter_mut().filter(|parked| bytes <= length(&parked.place));
-        let best = fits.min_by_key(|parked| length(&parked.place))?;
+        let fits = self.pending.iter_mut().filter(|free| bytes <= length(&free.place));
+        let best = fits.min_by_key(|free| length(&free.place))?;
         if !hold_back(&best.mark) {
             return None;
         }
@@ -157,12 +157,12 @@ mod tests {
         assert_eq!(space.take(UNIT, stream(3)), None);
         space.add_chunk(0x10000..0x10000 + 4 * UNIT);
         let first = space.take(4 * UNIT, stream(3)).expect("all of it");
-        space.park(first..first + 4 * UNIT, stream(3), Arc::new(1));
+        space.free_later(first..first + 4 * UNIT, stream(3), Arc::new(1));
         assert_eq!(space.take(UNIT, stream(4)), None, "stream 3 may not be there yet");
         assert_eq!(space.take(UNIT, stream(3)), Some(first));
-        assert!(!space.unpark(|_| false));
+        assert!(!space.free_reached(|_| false));
         assert_eq!(space.take(UNIT, stream(4)), None);
-        assert!(space.unpark(|&mark| mark == 1) && !space.is_parked());
+        assert!(space.free_reached(|&mark| mark == 1) && !space.has_pending());
         assert_eq!(space.take(3 * UNIT, stream(4)), Some(first + UNIT));
     }
 
@@ -172,10 +172,10 @@ mod tests {
         space.add_chunk(0x10000..0x20000);
         for mark in [1, 2, 3] {
             let place = space.take(UNIT, stream(9)).expect("room");
-            space.park(place..place + UNIT, stream(mark % 2), Arc::new(mark));
+            space.free_later(place..place + UNIT, stream(mark % 2), Arc::new(mark));
         }
         let mut asked = Vec::new();
-        assert!(space.unpark(|&mark| {
+        assert!(space.free_reached(|&mark| {
             asked.push(mark);
             mark == 2
         }));
@@ -193,9 +193,9 @@ mod tests {
         let held = space.take(UNIT, stream(3)).expect("room");
         assert_eq!(space.remove_idle(), Some(0x30000));
         assert_eq!(space.remove_idle(), None);
-        space.park(held..held + UNIT, stream(3), Arc::new(1));
+        space.free_later(held..held + UNIT, stream(3), Arc::new(1));
         assert_eq!(space.remove_idle(), None, "a stream may still use it");
-        assert!(space.unpark(|_| true));
+        assert!(space.free_reached(|_| true));
         assert_eq!(space.remove_idle(), Some(0x10000));
     }
 }

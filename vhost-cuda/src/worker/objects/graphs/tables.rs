@@ -68,7 +68,7 @@ pub(super) struct Tables {
     pub(super) handles: HashSet<u64>,
     /// Names of objects that are being created.
     pub(super) taken: HashSet<(Kind, u64)>,
-    minted: u64,
+    created: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,9 +79,9 @@ pub(super) enum Kind {
 }
 
 impl Tables {
-    pub(super) fn mint(&mut self) -> u64 {
-        self.minted += STEP;
-        FIRST_WORKER_HANDLE + self.minted
+    pub(super) fn new_handle(&mut self) -> u64 {
+        self.created += STEP;
+        FIRST_WORKER_HANDLE + self.created
     }
 
     pub(super) fn family_of_node(&self, name: u64) -> Option<Exclusive> {

@@ -11,36 +11,36 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, Opcode, StreamId};
 
-/// Maximum number of allocations that are parked.
-const MAX_PARKED: usize = 16;
+/// Maximum number of allocations whose free is deferred.
+const MAX_DEFERRED: usize = 16;
 
-/// True if something is parked, or is being freed.
+/// True if something is deferred, or is being freed.
 static ANY: AtomicBool = AtomicBool::new(false);
-static PARKED: Mutex<List> = Mutex::new(List { parked: Vec::new(), being_freed: false });
-/// Held by the thread that frees parked memory. Others wait for it before calls that could show the difference, such as the
+static DEFERRED: Mutex<List> = Mutex::new(List { frees: Vec::new(), being_freed: false });
+/// Held by the thread that frees the deferred memory. Others wait for it before calls that could show the difference, such as the
 /// end of a stream in which it frees.
 static FREEING: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// True if this thread frees parked memory: the calls that do so have nothing to wait for.
+    /// True if this thread frees the deferred memory: the calls that do so have nothing to wait for.
     static FREES: Cell<bool> = const { Cell::new(false) };
 }
 
 struct List {
-    parked: Vec<Parked>,
+    frees: Vec<DeferredFree>,
     being_freed: bool,
 }
 
 impl List {
     /// Must be called after each change.
     fn changed(&self) {
-        ANY.store(self.being_freed || !self.parked.is_empty(), Ordering::Release);
+        ANY.store(self.being_freed || !self.frees.is_empty(), Ordering::Release);
     }
 }
 
 /// An allocation of a device's default pool, freed in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parked {
+pub struct DeferredFree {
     /// The stream's context.
     pub context: ContextId,
     /// The stream. Never a per-thread default stream: its name means another stream in each thread.
@@ -52,15 +52,15 @@ pub struct Parked {
 }
 
 fn lock() -> MutexGuard<'static, List> {
-    PARKED.lock().unwrap_or_else(PoisonError::into_inner)
+    DEFERRED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Parks an allocation. Returns false if there are too many: then it must be freed.
-pub fn park(free: Parked) -> bool {
+/// Defers the free of an allocation. Returns false if there are too many: then it must be freed.
+pub fn defer(free: DeferredFree) -> bool {
     let mut list = lock();
-    let has_room = list.parked.len() < MAX_PARKED;
+    let has_room = list.frees.len() < MAX_DEFERRED;
     if has_room {
-        list.parked.push(free);
+        list.frees.push(free);
         list.changed();
     }
     has_room
@@ -72,20 +72,20 @@ pub fn take(context: ContextId, stream: StreamId, bytes: u64) -> Option<DevicePt
         return None;
     }
     let mut list = lock();
-    let fits = |free: &Parked| (free.context, free.stream, free.bytes) == (context, stream, bytes);
-    let found = list.parked.iter().rposition(fits).map(|index| list.parked.remove(index).address);
+    let fits = |free: &DeferredFree| (free.context, free.stream, free.bytes) == (context, stream, bytes);
+    let found = list.frees.iter().rposition(fits).map(|index| list.frees.remove(index).address);
     list.changed();
     found
 }
 
-/// Returns whether anything is parked, or is being freed.
+/// Returns whether anything is deferred, or is being freed.
 pub(crate) fn any() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
 /// Frees, by `free`, the memory that must be free before the call with number `opcode`. When this returns, no other thread is
 /// freeing any of it.
-pub(crate) fn free_before(opcode: Opcode, free: impl Fn(Parked)) {
+pub(crate) fn free_before(opcode: Opcode, free: impl Fn(DeferredFree)) {
     if !any() || opcode.facts().is_only_queued() || FREES.get() {
         return;
     }
@@ -93,7 +93,7 @@ pub(crate) fn free_before(opcode: Opcode, free: impl Fn(Parked)) {
     let all = {
         let mut list = lock();
         list.being_freed = true;
-        std::mem::take(&mut list.parked)
+        std::mem::take(&mut list.frees)
     };
     FREES.set(true);
     all.into_iter().for_each(free);
@@ -109,14 +109,14 @@ mod tests {
 
     #[test]
     fn memory_goes_to_the_same_stream_and_size() {
-        let free = |stream, bytes, address| Parked {
+        let free = |stream, bytes, address| DeferredFree {
             context: ContextId(1),
             stream: StreamId(stream),
             bytes,
             address: DevicePtr(address),
         };
         let take = |context, stream, bytes| take(ContextId(context), StreamId(stream), bytes);
-        assert!(park(free(1, 64, 0x1000)) && park(free(1, 64, 0x2000)) && park(free(7, 64, 0x3000)));
+        assert!(defer(free(1, 64, 0x1000)) && defer(free(1, 64, 0x2000)) && defer(free(7, 64, 0x3000)));
         assert_eq!(take(2, 1, 64), None);
         assert_eq!(take(1, 1, 65), None);
         assert_eq!(take(1, 1, 64), Some(DevicePtr(0x2000)));
@@ -124,7 +124,7 @@ mod tests {
         assert!(any());
         assert_eq!(take(1, 1, 64), Some(DevicePtr(0x1000)));
         assert!(!any());
-        assert!((0..MAX_PARKED as u64).all(|address| park(free(1, 8, address))) && !park(free(1, 8, 99)));
+        assert!((0..MAX_DEFERRED as u64).all(|address| defer(free(1, 8, address))) && !defer(free(1, 8, 99)));
         // A thread that comes while another one frees waits for it.
         let (begun, freed) = (std::sync::Barrier::new(2), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -135,7 +135,7 @@ mod tests {
                         begun.wait();
                         std::thread::sleep(std::time::Duration::from_millis(50));
                     }
-                    freed.store(free.address.0 == MAX_PARKED as u64 - 1, Ordering::Release);
+                    freed.store(free.address.0 == MAX_DEFERRED as u64 - 1, Ordering::Release);
                 });
             });
             begun.wait();
