@@ -20,8 +20,13 @@ use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
+use crate::memory::moving::Attachment;
 use crate::stream::make::NON_BLOCKING;
 use crate::stream::table::Stream;
+
+/// `CU_MEM_ATTACH_HOST` and `CU_MEM_ATTACH_SINGLE`.
+const ATTACH_HOST: u32 = 2;
+const ATTACH_SINGLE: u32 = 4;
 
 fn create(api: Api, out: Out<u64>, flags: u32, priority: i32) -> Result<(), CudaError> {
     out.check()?;
@@ -135,12 +140,23 @@ entry_points! {
         device.set(api.driver.contexts.device_of(context)? as i32)
     }
 
-    /// Managed memory is for all streams, whatever it is attached to.
-    call cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz (api, hStream: u64, dptr: u64, _length: usize, _flags: u32) {
-        api.context_of_stream(hStream)?;
+    /// Attaches managed memory to a stream, the host or all streams. Only memory that moves knows the difference.
+    call cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz (api, hStream: u64, dptr: u64, _length: usize, flags: u32) {
+        let context = api.context_of_stream(hStream)?;
         // Memory is attached whole.
         let range = api.driver.memory.ranges.host(dptr);
         let starts = range.is_some_and(|range| range.start == dptr && range.pool.is_none());
-        if starts && api.driver.memory.is_managed(dptr) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
+        if !starts || !api.driver.memory.is_managed(dptr) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        if let Some(moving) = api.driver.memory.moving.at(dptr) {
+            moving.attach(match (flags, api.stream(hStream)) {
+                (ATTACH_SINGLE, stream) if stream.0 > PER_THREAD => Attachment::Stream { context, stream },
+                (ATTACH_HOST, _) => Attachment::Host,
+                // A default stream's work is ordered with that of others.
+                _ => Attachment::Global,
+            });
+        }
+        Ok(())
     }
 }

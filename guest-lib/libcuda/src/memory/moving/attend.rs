@@ -7,17 +7,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, PoisonError, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use virtio_cuda_client::protocol::{ContextId, WINDOW_BYTES};
+use virtio_cuda_client::protocol::{ContextId, StreamId, WINDOW_BYTES};
 use virtio_cuda_client::thread::without_signals;
+use virtio_cuda_client::{CudaError, calls};
 
 use crate::api::DefaultStream;
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::memory::moving::Means;
 use crate::memory::moving::blocks::Owner;
 use crate::memory::moving::faults::{Faults, Touch};
 use crate::memory::moving::pages::Store;
 use crate::memory::moving::placed;
+use crate::memory::moving::{Attachment, Means};
 use crate::memory::table::window::PAGE_BYTES;
 use crate::stream::in_callback;
 
@@ -103,7 +104,7 @@ fn serve(api: Api, faults: &Faults, touch: Touch) {
         // Nobody begins work while blocks are taken away from it.
         _gate = gate(api);
         // Work waits for a function that it calls: what that touches is no work's.
-        idle = in_callback::is(touch.thread) || is_idle(api);
+        idle = in_callback::is(touch.thread) || has_ended(api, moving.attachment());
     }
     if let Err(error) = api.bring_touched(&moving, offset, idle) {
         log::warn!("Managed memory at {:#x} is not as the GPU has it: {error}", touch.address);
@@ -129,14 +130,50 @@ fn gate(api: Api) -> Option<RwLockWriteGuard<'static, ()>> {
     guard
 }
 
-/// Waits until all work has ended. False: it has not in time, or cannot be waited for.
-fn is_idle(api: Api) -> bool {
-    if api.driver.memory.visible.is_none() {
+/// Waits until the work that uses an allocation has ended. False: it has not in time, or cannot be waited for.
+fn has_ended(api: Api, attachment: Attachment) -> bool {
+    if attachment == Attachment::Host || api.driver.memory.visible.is_none() {
         return true;
     }
     if api.driver.captures.any() {
         return false;
     }
+    match attachment {
+        Attachment::Stream { context, stream } => {
+            stream_has_ended(api, ContextId(context), stream).unwrap_or_else(|_| all_has_ended())
+        }
+        Attachment::Host | Attachment::Global => all_has_ended(),
+    }
+}
+
+/// As [`has_ended`], for the work of a stream. This thread asks again and again, so that a wait for all work that does not end
+/// does not hold it up.
+///
+/// Errors: the stream's; the program may have destroyed it.
+fn stream_has_ended(api: Api, context: ContextId, stream: StreamId) -> Result<bool, CudaError> {
+    let begun = Instant::now();
+    loop {
+        match calls::cuStreamQuery(&mut api.driver.session.call().context(context), stream) {
+            Ok(()) => return Ok(true),
+            Err(CudaError::NOT_READY) if begun.elapsed() < MAX_WAIT => std::thread::sleep(LOOK),
+            Err(CudaError::NOT_READY) => {
+                warn_of_running_work();
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn warn_of_running_work() {
+    log::warn!(
+        "The program touches managed memory while the GPU's work goes on for more than {MAX_WAIT:?}: it gets what the memory \
+         held before. VIRTIO_CUDA_MANAGED=0 keeps managed memory where both see it"
+    );
+}
+
+/// As [`has_ended`], for all work.
+fn all_has_ended() -> bool {
     let mut waits = WAITS.lock().unwrap_or_else(PoisonError::into_inner);
     if waits.met < waits.asked {
         // The last wait has not ended: neither would this one.
@@ -150,10 +187,7 @@ fn is_idle(api: Api) -> bool {
     let met = waits.met >= number;
     drop(waits);
     if !met {
-        log::warn!(
-            "The program touches managed memory while the GPU's work goes on for more than {MAX_WAIT:?}: it \
-             gets what the memory held before. VIRTIO_CUDA_MANAGED=0 keeps managed memory where both see it"
-        );
+        warn_of_running_work();
     }
     met
 }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-use virtio_cuda_client::protocol::AllocationId;
+use virtio_cuda_client::protocol::{AllocationId, StreamId};
 use virtio_cuda_ring::Outstanding;
 
 use crate::memory::moving::blocks::Blocks;
@@ -39,6 +39,24 @@ pub enum Uses {
     Anything,
     /// Bytes from an address on, twice.
     Memory([(u64, u64); 2]),
+}
+
+/// The work that uses an allocation (`cuStreamAttachMemAsync`; CUDA programming guide, "Data visibility and concurrent CPU +
+/// GPU access with streams"). A touch of the program waits for this work only. Memory is sent before any work nevertheless:
+/// natively the GPU of another stream finds it, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    /// `CU_MEM_ATTACH_GLOBAL`: any work.
+    Global,
+    /// `CU_MEM_ATTACH_HOST`: no work.
+    Host,
+    /// `CU_MEM_ATTACH_SINGLE`: the work of a stream of a context.
+    Stream {
+        /// The context.
+        context: u64,
+        /// The stream: one that the program has made.
+        stream: StreamId,
+    },
 }
 
 /// Managed memory that moves is the GPU's while this lives: to be kept until the work that uses it is queued.
@@ -63,6 +81,7 @@ pub struct Moving {
 #[derive(Debug)]
 struct State {
     blocks: Blocks,
+    attachment: Attachment,
     /// `None` once it is freed.
     pages: Option<Pages>,
 }
@@ -96,6 +115,16 @@ struct Means {
 }
 
 impl Moving {
+    /// Changes which work uses the memory. Takes effect at once: the program must have waited for other work that uses the
+    /// memory before.
+    pub fn attach(&self, attachment: Attachment) {
+        self.state().attachment = attachment;
+    }
+
+    fn attachment(&self) -> Attachment {
+        self.state().attachment
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -17,7 +17,7 @@ use crate::handles::new_handle;
 use crate::memory::moving::attend;
 use crate::memory::moving::blocks::Blocks;
 use crate::memory::moving::pages::Pages;
-use crate::memory::moving::{Means, Moving, State};
+use crate::memory::moving::{Attachment, Means, Moving, State};
 use crate::memory::table::window::MovingWindow;
 
 /// The granularity of device memory, which is a multiple of that of pages and blocks.
@@ -103,7 +103,7 @@ impl Api {
         let pages = Pages::new(&means.store, address, offset, bytes).map_err(no_memory)?;
         means.faults.watch(address..address + bytes).map_err(no_memory)?;
         undo.0.clear();
-        let state = State { blocks: Blocks::new(bytes), pages: Some(pages) };
+        let state = State { blocks: Blocks::new(bytes), attachment: Attachment::Global, pages: Some(pages) };
         let moving = Arc::new(Moving { address, bytes, context, allocation, state: state.into() });
         movings.add(moving.clone());
         Ok(moving)

@@ -63,7 +63,7 @@ impl Api {
 
     fn send_blocks(self, moving: &Moving, offset: u64, bytes: u64) -> Result<(), CudaError> {
         let mut state = moving.state();
-        let State { blocks, pages: Some(pages) } = &mut *state else { return Ok(()) };
+        let State { blocks, pages: Some(pages), .. } = &mut *state else { return Ok(()) };
         let mut runs = blocks.not_on_the_gpu(blocks.holding(offset, bytes));
         for (owner, run) in &runs {
             if *owner == Owner::Program {
@@ -86,7 +86,7 @@ impl Api {
         let movings = &self.driver.memory.moving;
         let _gate = movings.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut state = moving.state();
-        let State { blocks, pages: Some(pages) } = &mut *state else { return Ok(()) };
+        let State { blocks, pages: Some(pages), .. } = &mut *state else { return Ok(()) };
         for (owner, run) in blocks.not_in_the_program(blocks.holding(offset, bytes)) {
             self.bring(moving, pages, owner, run.clone())?;
             blocks.set(run, Owner::Program);
@@ -99,7 +99,7 @@ impl Api {
     /// Errors: those of copies from the device.
     pub(super) fn bring_touched(self, moving: &Moving, offset: u64, idle: bool) -> Result<(), CudaError> {
         let mut state = moving.state();
-        let State { blocks, pages: Some(pages) } = &mut *state else { return Ok(()) };
+        let State { blocks, pages: Some(pages), .. } = &mut *state else { return Ok(()) };
         let block = (offset / BLOCK_BYTES) as usize;
         let owner = blocks.owner(block);
         let run = if idle || owner != Owner::Gpu { blocks.touched(block) } else { block..block + 1 };
