@@ -284,7 +284,7 @@ static void bandwidth(const Effort &effort) {
                 return buffer->get();
             };
             copies_both_ways(effort, "pageable_huge", bytes, device, fresh, true);
-            if (bytes != 256 << 20) copies_both_ways(effort, "ordinary_huge_again", bytes, device, again, false, kOften);
+            if (bytes != 256 << 20) copies_both_ways(effort, "pageable_huge_again", bytes, device, again, false, kOften);
         }
         if (bytes != 256 << 20) {
             buffer.reset();

@@ -193,6 +193,7 @@ pub const CASES: &[Case] = &[
     Case::new("capture_beside_frees"),
     Case::new("frees_beside_global_capture"),
     Case::new("managed_beside_captures"),
+    Case::new("managed_attached"),
     Case::new("graph_objects"),
     Case::new("exec_functions"),
     Case::new("conditional_nodes"),

@@ -20,6 +20,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("inductor.py", include_str!("../../../tests/programs/inductor.py")),
     ("profiler.py", include_str!("../../../tests/programs/profiler.py")),
     ("cupy_suite.py", include_str!("../../../tests/programs/cupy_suite.py")),
+    ("managed.py", include_str!("../../../tests/programs/managed.py")),
     ("ggml.py", include_str!("../../../tests/programs/ggml.py")),
     ("quantised.py", include_str!("../../../tests/programs/quantised.py")),
     ("boosting.py", include_str!("../../../tests/programs/boosting.py")),
