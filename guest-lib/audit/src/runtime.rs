@@ -77,7 +77,7 @@ pub struct Runtime {
     pub code: Vec<u8>,
     /// Functions that programs call.
     pub functions: Vec<Function>,
-    /// Whether the segment of `text` is mapped for writing.
+    /// Set if the segment of `text` is mapped for writing.
     pub writable: bool,
 }
 

@@ -28,7 +28,7 @@ struct Driver {
     current: cuCtxGetCurrent,
 }
 
-/// Whether the work of GPUs was ever measured: some records may remain.
+/// Set once the work of GPUs was measured: some records may remain.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// The last settings that were sent to libcuda.

@@ -45,7 +45,7 @@ pub struct nvmlProcessDetailList_v1_t {
 }
 const _: () = assert!(size_of::<nvmlProcessDetailList_v1_t>() == 24);
 
-/// Which processes a list contains: compute processes; other lists are for graphics and MPS.
+/// The list type of compute processes; other types are for graphics and MPS.
 const COMPUTING: u32 = 0;
 const LAST_MODE: u32 = 2;
 
