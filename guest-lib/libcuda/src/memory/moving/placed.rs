@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Allocation: device memory at an address of our choice (`cuMemAddressReserve`, `cuMemCreate`, `cuMemMap`; CUDA driver API,
-//! virtual memory management), and pages of the program at the same one. The addresses are reserved once, all together:
-//! NVIDIA's driver 580 gives a reservation of less than 32 MiB another address than the wanted one.
+//! Allocation of device memory at a chosen address (`cuMemAddressReserve`, `cuMemCreate`, `cuMemMap`; CUDA driver API,
+//! virtual memory management), and of pages of the program at the same address. All addresses are reserved once
+//! together: NVIDIA's driver 580 does not place a reservation of less than 32 MiB at the requested address.
 
 use std::sync::Arc;
 

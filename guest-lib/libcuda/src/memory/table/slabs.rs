@@ -85,7 +85,7 @@ impl<N> Slabs<N> {
         Ok(address)
     }
 
-    /// Gives an allocation back, which nobody uses any more. Answers the pages of a slab that is not needed any more.
+    /// Frees an allocation that is no longer used. Returns the pages of a slab that is no longer needed.
     pub fn give_back(&self, address: u64, bytes: u64) -> Option<Pages<N>> {
         let mut slabs = self.lock();
         let holds = |slab: &Slab<N>| (slab.start()..slab.start() + SLAB_BYTES).contains(&address);
@@ -100,7 +100,7 @@ impl<N> Slabs<N> {
         (others && slabs[index].free.is_empty()).then(|| slabs.swap_remove(index).pages)
     }
 
-    /// Answers the pages that were registered in a destroyed context, and forgets them.
+    /// Removes and returns the pages that were registered in a destroyed context.
     pub fn forget_context(&self, context: u64) -> Vec<Pages<N>> {
         self.lock().extract_if(.., |slab| slab.pages.context == context).map(|slab| slab.pages).collect()
     }
