@@ -56,8 +56,9 @@ pub fn see(object: &Object) {
     let [dlmopen, dlsym, dlerror] = addresses.map(|address| {
         std::ptr::with_exposed_provenance::<c_void>(object.base().wrapping_add(address as usize))
     });
-    // SAFETY: a C library maps these functions of these names there. It stays loaded for as long as an object that needs
-    // it. Such objects are static runtimes, from which the entries come, and our libcudart, which is never unloaded.
+    // SAFETY: a C library maps these functions of these names there. It stays loaded for as long as an object that
+    // needs it. Such objects are static runtimes, from which the entries come, and our libcudart, which is never
+    // unloaded.
     let functions = unsafe {
         Functions {
             dlmopen: std::mem::transmute::<*const c_void, Dlmopen>(dlmopen),

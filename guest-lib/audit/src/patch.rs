@@ -124,7 +124,8 @@ impl Memory {
         if self.file.write_all_at(after, self.start as u64).is_ok() {
             return Ok(());
         }
-        // Some kernels refuse to write read-only memory this way (CONFIG_PROC_MEM_NO_FORCE, CONFIG_PROC_MEM_FORCE_PTRACE).
+        // Some kernels refuse to write read-only memory this way (CONFIG_PROC_MEM_NO_FORCE,
+        // CONFIG_PROC_MEM_FORCE_PTRACE).
         self.write_unprotected(after).inspect_err(|_| {
             let mut now = vec![0; before.len()];
             if self.read(&mut now).is_ok() && now != before {

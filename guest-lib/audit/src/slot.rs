@@ -49,8 +49,8 @@ pub fn slot(name: &str, major: Major) -> Option<&'static Slot> {
 }
 
 impl Slot {
-    /// Returns machine code that jumps to the slot's target, with all arguments unchanged: `endbr64; movabs $slot,
-    /// %r11; jmp *(%r11)`. r11 carries no argument (System V ABI, 3.2.1).
+    /// Returns machine code that jumps to the slot's target, with all arguments unchanged:
+    /// `endbr64; movabs $slot, %r11; jmp *(%r11)`. r11 carries no argument (System V ABI, 3.2.1).
     pub fn entry(&'static self) -> [u8; ENTRY_BYTES] {
         let mut entry = [0xf3, 0x0f, 0x1e, 0xfa, 0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0xff, 0x23];
         entry[6..14].copy_from_slice(&ptr::from_ref(self).addr().to_le_bytes());

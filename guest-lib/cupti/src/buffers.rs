@@ -94,8 +94,8 @@ impl Buffer {
         if self.left == Some(0) || self.bytes - self.used < size_of::<T>() {
             return false;
         }
-        // SAFETY: `used` is inside of the buffer, with room for a `T` after it; all sizes of records are multiples of the
-        // alignment.
+        // SAFETY: `used` is inside of the buffer, with room for a `T` after it; all sizes of records are multiples of
+        // the alignment.
         unsafe { self.start.add(self.used).cast::<T>().write(*record) };
         self.used += size_of::<T>();
         self.left = self.left.map(|left| left - 1);

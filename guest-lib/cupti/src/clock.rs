@@ -31,7 +31,8 @@ pub fn now() -> u64 {
 
 fn callback() -> Option<Timestamp> {
     let address = CALLBACK.load(Ordering::Relaxed);
-    // SAFETY: not 0, so `cuptiActivityRegisterTimestampCallback` stored it: a function of the program with this signature.
+    // SAFETY: not 0, so `cuptiActivityRegisterTimestampCallback` stored it: a function of the program with this
+    // signature.
     (address != 0).then(|| unsafe { std::mem::transmute::<usize, Timestamp>(address) })
 }
 

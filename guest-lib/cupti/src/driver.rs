@@ -60,7 +60,7 @@ fn driver() -> Option<&'static Driver> {
         if init == 0 || current == 0 {
             return None;
         }
-        // SAFETY: the names belong to this project's libraries, where this function has this signature, and answers the
+        // SAFETY: the names belong to this project's libraries, where this function has this signature, and returns the
         // address of a constant.
         let provider =
             unsafe { transmute::<usize, extern "C" fn() -> *const TraceProvider>(address)().as_ref() };

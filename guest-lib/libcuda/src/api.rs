@@ -59,8 +59,8 @@ impl Api {
         Ok(self.driver.session.call().context(ContextId(context)))
     }
 
-    /// Returns the current context. Without one, or if it is destroyed, returns the only existing context: the objects of
-    /// the call can have no other (functions that need a current context are refused before, by `states`).
+    /// Returns the current context. Without one, or if it is destroyed, returns the only existing context: the objects
+    /// of the call can have no other (functions that need a current context are refused before, by `states`).
     pub fn context(&self) -> Result<ContextId, CudaError> {
         match self.current() {
             0 => self.driver.contexts.only_one().map(ContextId).ok_or(CudaError::INVALID_CONTEXT),

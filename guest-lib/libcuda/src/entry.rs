@@ -141,8 +141,8 @@ fn run(name: &'static str, body: impl FnOnce() -> Result<(), CudaError>) -> CUre
 /// ```
 ///
 /// `call` needs `cuInit` and gets an [`Api`]; `early` does not and gets `()`; `always` works even in a forked child and
-/// at exit. The name after the slash is the variant with a per-thread default stream. The body returns `Result<(),
-/// CudaError>`.
+/// at exit. The name after the slash is the variant with a per-thread default stream. The body returns
+/// `Result<(), CudaError>`.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! entry_points {

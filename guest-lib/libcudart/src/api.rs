@@ -134,9 +134,9 @@ macro_rules! api {
 /// bound to the names, so that they are evaluated outside of `unsafe`.
 macro_rules! hand_over {
     ([$($function:ident)::+]() ($($bound:ident)*) $($free:ident)*) => {
-        // SAFETY: the arguments are numbers, locals of the exported function, which live until the call returns, and the
-        // exported function's own parameters. For these the called function has the contract of the exported function,
-        // which the program promises to keep (see `api`).
+        // SAFETY: the arguments are numbers, locals of the exported function, which live until the call returns, and
+        // the exported function's own parameters. For these the called function has the contract of the exported
+        // function, which the program promises to keep (see `api`).
         unsafe { $($function)::+($($bound),*) }
     };
     ([$($function:ident)::+]($given:expr $(, $more:expr)*) ($($bound:ident)*) $next:ident $($free:ident)*) => {{

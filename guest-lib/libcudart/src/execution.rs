@@ -122,7 +122,8 @@ api! {
             return Err(cudaErrorInvalidValue);
         }
         if let Some(green) = green(context) {
-            // SAFETY: `stream` is not null, so the program promises room for a handle; `GREEN` holds live contexts only.
+            // SAFETY: `stream` is not null, so the program promises room for a handle; `GREEN` holds live contexts
+            // only.
             return unsafe { driver::cuGreenCtxStreamCreate(stream, green, NON_BLOCKING, priority) };
         }
         let mut popped = ptr::null_mut();

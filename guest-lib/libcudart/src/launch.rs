@@ -189,8 +189,8 @@ unsafe fn launch_with(config: cudaLaunchConfig_t, function: *const c_void, args:
     state::context()?;
     let function = launchable(function)?.cast();
     let config = driver_config(&config)?;
-    // SAFETY: `args` leads to the kernel's parameters and `config` to its attributes by this function's contract; the driver
-    // judges the handles.
+    // SAFETY: `args` leads to the kernel's parameters and `config` to its attributes by this function's contract; the
+    // driver judges the handles.
     unsafe { driver::cuLaunchKernelEx(&config, function, args, core::ptr::null_mut()) }
 }
 

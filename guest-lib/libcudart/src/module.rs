@@ -187,7 +187,8 @@ pub struct Variable {
 // SAFETY: `pointer` lies in the program's data, outlives the registration, and is written once, before the
 // variable's address is known to anybody.
 unsafe impl Send for Variable {}
-// SAFETY: the one write to `pointer` happens before the variable's address is known to anybody, so no read races with it.
+// SAFETY: the one write to `pointer` happens before the variable's address is known to anybody, so no read races with
+// it.
 unsafe impl Sync for Variable {}
 
 impl Variable {

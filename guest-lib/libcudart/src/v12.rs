@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names that only `libcudart.so.12` exports: those that 13 dropped, and those that refer to an older function.
 //!
-//! Functions that 13 exports under the plain name are called `_v2` or `_v3` in 12. They are beside the others, as `fn
-//! name / name_in_12`.
+//! Functions that 13 exports under the plain name are called `_v2` or `_v3` in 12. They are beside the others, as
+//! `fn name / name_in_12`.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::offset_of;

@@ -36,8 +36,8 @@ extern "C" fn vhost_nvml_no_permission(device: nvmlDevice_t) -> nvmlReturn_t {
 /// # Safety
 ///
 /// An exported function has the contract that NVML's documentation of the function states, and its caller keeps it:
-/// each pointer is null or valid, during the call, for what the function reads and writes there. Comments in this crate call
-/// this "the program's promise".
+/// each pointer is null or valid, during the call, for what the function reads and writes there. Comments in this crate
+/// call this "the program's promise".
 macro_rules! api {
     () => {};
     ($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {

@@ -164,7 +164,8 @@ macro_rules! forward {
                 type Function = unsafe extern "C" fn($($type),*) -> std::ffi::c_int;
                 // SAFETY: NVIDIA's function of this name has these parameters.
                 let function: Function = unsafe { std::mem::transmute(address.as_ptr()) };
-                // SAFETY: `# Safety` promises what NVIDIA's function demands of these arguments, and it gets them unchanged.
+                // SAFETY: `# Safety` promises what NVIDIA's function demands of these arguments, and it gets them
+                // unchanged.
                 unsafe { function($($argument),*) }
             }
         )*

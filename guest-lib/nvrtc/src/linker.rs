@@ -55,8 +55,8 @@ unsafe fn create(name: &CStr, linker: *mut Linker, count: u32, options: *const *
         if wants_ptx(given) {
             let mut all = given.to_vec();
             all.push(c"-ptx".as_ptr());
-            // SAFETY: `# Safety` promises a place for a linker. The list has the program's options and one more text, and
-            // so says the count.
+            // SAFETY: `# Safety` promises a place for a linker. The list has the program's options and one more text,
+            // and so says the count.
             let result = unsafe { native(linker, count.saturating_add(1), all.as_ptr()) };
             if result == 0 {
                 // SAFETY: NVIDIA's function has just written it.

@@ -61,7 +61,8 @@ macro_rules! functions {
         impl Bridge {
             /// Returns the table if `find` has the address of each function.
             fn of(find: impl Fn(&CStr) -> Option<*mut c_void>) -> Option<Self> {
-                // SAFETY: the types are those of the definitions in libcuda/src/names/vendor.rs, and prototypes of the driver API.
+                // SAFETY: the types are those of the definitions in libcuda/src/names/vendor.rs, and prototypes of the
+                // driver API.
                 Some(unsafe { Self { $($field: transmute::<*mut c_void, $type>(find($name)?),)* } })
             }
         }
@@ -175,8 +176,8 @@ pub fn pinned(bytes: usize) -> Option<usize> {
 pub fn is_known(address: u64) -> bool {
     let mut kind = 0_u32;
     bridge().is_some_and(|bridge| {
-        // SAFETY: libcuda writes a `CUmemorytype` for this attribute, a number of 32 bits for which `kind` has room, and
-        // looks `address` up without following it.
+        // SAFETY: libcuda writes a `CUmemorytype` for this attribute, a number of 32 bits for which `kind` has room,
+        // and looks `address` up without following it.
         let result = unsafe { (bridge.attribute)((&raw mut kind).cast(), MEMORY_TYPE, address) };
         result == SUCCESS
     })

@@ -73,8 +73,8 @@ impl Arguments<'_> {
                 Kind::Described { kind, .. } if given != 0 => {
                     let descriptor = &self.library.descriptors[*kind];
                     let (start, bytes) = (given as *const u8, descriptor.bytes);
-                    // SAFETY: `given` is a descriptor of this kind ("Safety" of this function), and `bytes` is that kind's
-                    // size in the library's table.
+                    // SAFETY: `given` is a descriptor of this kind ("Safety" of this function), and `bytes` is that
+                    // kind's size in the library's table.
                     let contents = unsafe { std::slice::from_raw_parts(start, bytes) };
                     described(self.library, *kind, contents)
                 }
@@ -177,7 +177,8 @@ impl Arguments<'_> {
         let Some(address) = all[kind].value(index, contents).filter(|address| *address != 0) else { return };
         let start = all[kind].bytes;
         let place = &mut contents[start..start + all[other].bytes];
-        // SAFETY: not null, so a descriptor of that kind by this function's contract; `place` is as long as its contents.
+        // SAFETY: not null, so a descriptor of that kind by this function's contract; `place` is as long as its
+        // contents.
         unsafe {
             std::ptr::copy_nonoverlapping(address as *const u8, place.as_mut_ptr(), place.len());
         }

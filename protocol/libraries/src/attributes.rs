@@ -51,8 +51,8 @@ pub struct Descriptor {
     /// The library's function that creates a descriptor. Its arguments are an address, its size, and the initial
     /// attributes. Empty for an object.
     pub init: String,
-    /// The library's function that sets an attribute. Its arguments are an address, the attribute's number, the value's address
-    /// and its size. Empty for an object.
+    /// The library's function that sets an attribute. Its arguments are an address, the attribute's number, the value's
+    /// address and its size. Empty for an object.
     pub set: String,
     /// True if the library keeps private state in it.
     pub is_object: bool,

@@ -2,9 +2,9 @@
 
 //! The layout of arguments and results in the bulk data of the row `library_call`. All numbers are little-endian.
 //!
-//! A block of arguments is a slot of 8 bytes for each parameter, and then, in the order of the parameters, the data that
-//! A block of arguments has a slot of 8 bytes per parameter. The data that the host reads follows, in the order of the
-//! parameters, each padded to 8 bytes. The slot is
+//! A block of arguments is a slot of 8 bytes for each parameter, and then, in the order of the parameters, the data
+//! that A block of arguments has a slot of 8 bytes per parameter. The data that the host reads follows, in the order of
+//! the parameters, each padded to 8 bytes. The slot is
 //! | kind | slot | data |
 //! | --- | --- | --- |
 //! | number | its bits; those above its size are ignored | |
@@ -73,7 +73,8 @@ pub fn scalars(slot: u64) -> Option<Scalars> {
     (bytes > 0).then_some(scalars)
 }
 
-/// Returns the bytes of an element of a `cudnnBackendAttributeType_t` (`cudnn_graph.h`), listed in `rows/cudnn.attributes`.
+/// Returns the bytes of an element of a `cudnnBackendAttributeType_t` (`cudnn_graph.h`), listed in
+/// `rows/cudnn.attributes`.
 pub fn attribute_type_bytes(kind: i128) -> Option<usize> {
     Some(match kind {
         // CUDNN_TYPE_BOOLEAN, CHAR
@@ -97,8 +98,8 @@ pub fn attribute_type_handle(kind: i128) -> Option<&'static str> {
 }
 
 impl Call {
-    /// Returns the bytes of the memory that the parameter with this index points to, given all slots; 0 for parameters without
-    /// memory in the block.
+    /// Returns the bytes of the memory that the parameter with this index points to, given all slots; 0 for parameters
+    /// without memory in the block.
     ///
     /// Errors: the size depends on an invalid value, or exceeds [`MAX_BYTES`].
     pub fn memory_bytes(&self, library: &Library, index: usize, slots: &[u64]) -> Result<usize, BadSize> {

@@ -113,7 +113,7 @@ fn c_type(number: Number) -> &'static str {
         Number::F32 => "f32",
         // A cuComplex fills one vector register, as a double does.
         Number::F64 | Number::C32 => "f64",
-        // By value this is two doubles (`parse`), and no function returns one.
+        // Passed by value, this is two doubles (`parse`), and no function returns one.
         Number::C64 => "[f64; 2]",
     }
 }

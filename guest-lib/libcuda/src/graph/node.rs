@@ -84,7 +84,8 @@ fn add_encoded(
 
 /// Refuses the payload of a node that requires a context and has none.
 fn check_context(kind: u32, params: HostPtr) -> Result<(), CudaError> {
-    // SAFETY: the payload of a conditional node is this structure; that of operations on memory begins with the context.
+    // SAFETY: the payload of a conditional node is this structure; that of operations on memory begins with the
+    // context.
     let (conditional, context) =
         unsafe { (params.as_in::<CUDA_CONDITIONAL_NODE_PARAMS>(), params.as_in::<u64>()) };
     match kind {

@@ -59,7 +59,8 @@ impl Cursor {
     /// Reads bytes at an offset. `None` if the part ends before.
     fn read<const BYTES: usize>(self, offset: u64) -> Option<[u8; BYTES]> {
         offset.checked_add(BYTES as u64).filter(|end| *end <= self.bytes)?;
-        // SAFETY: the bytes lie inside of the part, which can be read by the invariant; an array of bytes may be anywhere.
+        // SAFETY: the bytes lie inside of the part, which can be read by the invariant; an array of bytes may be
+        // anywhere.
         Some(unsafe { *((self.start + offset as usize) as *const [u8; BYTES]) })
     }
 
@@ -151,7 +152,8 @@ fn whole(image: HostPtr) -> Result<Image, CudaError> {
 ///
 /// There is an image at `address`.
 unsafe fn begins_with(address: usize, magic: u32) -> bool {
-    // SAFETY: `# Safety` promises an image. All kinds but text have a whole word, and text is read until a byte differs.
+    // SAFETY: `# Safety` promises an image. All kinds but text have a whole word, and text is read until a byte
+    // differs.
     let is_same = |(index, byte): (usize, u8)| unsafe { *((address + index) as *const u8) == byte };
     magic.to_le_bytes().into_iter().enumerate().all(is_same)
 }

@@ -74,8 +74,8 @@ impl JitSinks {
         if count > 0 && (options.is_null() || values.address() == 0) {
             return Err(CudaError::INVALID_VALUE);
         }
-        // SAFETY: there are `count` values, as wide as pointers: numbers, which a call may answer in the same place, and for
-        // these options buffers.
+        // SAFETY: there are `count` values, as wide as pointers: numbers, which a call may answer in the same place,
+        // and for these options buffers.
         let (places, numbers, buffers) =
             unsafe { (values.as_out(), values.as_in::<u64>(), values.as_in::<Out<u8>>()) };
         let mut sinks = Self {

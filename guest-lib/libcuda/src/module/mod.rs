@@ -44,8 +44,8 @@ const USUAL_NAME_BYTES: usize = 4096;
 /// Logs the image at `debug`, so that a test can compare it with the one that the worker received.
 fn log_image(image: UserMemory) {
     if log::log_enabled!(log::Level::Debug) {
-        // SAFETY: `image::of` found the extent of the program's image, which the program must not change during the load, or
-        // it is a buffer of this library.
+        // SAFETY: `image::of` found the extent of the program's image, which the program must not change during the
+        // load, or it is a buffer of this library.
         let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
         log::debug!("Image of {} bytes, BLAKE3 {}", image.bytes, blake3::hash(bytes));
     }
@@ -60,8 +60,8 @@ pub fn cross(
 ) -> Result<(), CudaError> {
     log_image(image);
     if image.bytes as u64 >= MIN_KNOWN_IMAGE_BYTES {
-        // SAFETY: `image::of` found the extent of the program's image, which the program must not change during the load, or
-        // it is a buffer of this library.
+        // SAFETY: `image::of` found the extent of the program's image, which the program must not change during the
+        // load, or it is a buffer of this library.
         let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
         let digest = *blake3::hash(bytes).as_bytes();
         match by_digest(&mut api.call(), digest, image.bytes as u64) {

@@ -57,8 +57,8 @@ unsafe extern "C" {
 /// refuses the call.
 pub fn functions() -> impl Iterator<Item = (&'static str, usize)> {
     let first = &raw const virtio_cuda_functions;
-    // SAFETY: the build script writes the table as an array of constants that ends with an entry without a name; `take_while`
-    // stops there, so that `add` and the reference stay inside.
+    // SAFETY: the build script writes the table as an array of constants that ends with an entry without a name;
+    // `take_while` stops there, so that `add` and the reference stay inside.
     let entries = (0..).map(move |index| unsafe { &*first.add(index) });
     entries.take_while(|entry| !entry.name.is_null()).map(|entry| {
         // SAFETY: the names are string literals of the build script.

@@ -124,8 +124,8 @@ pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUr
         let mut own = Bounce::of(api, call);
         let (input, output) = own.ends(call);
         let sent = api.before_work(Uses::Anything, api.stream(call.stream))?;
-        // SAFETY: both ends are buffers of `own`, which outlive the call, or the memory that the caller of this function
-        // promises to be readable and writable.
+        // SAFETY: both ends are buffers of `own`, which outlive the call, or the memory that the caller of this
+        // function promises to be readable and writable.
         let mut row = unsafe { api.in_context()?.input_at(input).output_at(output) };
         if call.output_bytes == 0 && api.may_post(call.stream) {
             row = row.posted();

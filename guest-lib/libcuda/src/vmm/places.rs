@@ -81,7 +81,7 @@ fn reserve_in_driver(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
     Err(CudaError::OUT_OF_MEMORY)
 }
 
-/// Frees addresses that the driver had reserved for the next reservation, if both uses of them are possible again.
+/// Makes addresses that the driver had reserved available to the next reservation, if both uses are possible again.
 fn give_back(api: Api, base: u64, slot_bytes: u64) {
     match claim(api, base, slot_bytes).and_then(|()| yield_claim(api, base, slot_bytes)) {
         Ok(()) => api.driver.memory.places.give_back(base, slot_bytes),

@@ -134,7 +134,8 @@ pub unsafe fn linear(
         return Ok(());
     }
     let (dst_address, src_address) = (address(dst), address(src));
-    // SAFETY: both sides are valid for `size` bytes by this function's contract, which is all that each call here demands.
+    // SAFETY: both sides are valid for `size` bytes by this function's contract, which is all that each call here
+    // demands.
     unsafe {
         match (order.queue(), direction) {
             (_, Direction::HostToHost) => {

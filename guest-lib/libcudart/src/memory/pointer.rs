@@ -61,7 +61,8 @@ api! {
         let device = if unregistered { cudaInvalidDeviceId } else { device };
         let host_pointer = if unregistered { pointer.cast_mut() } else { host_pointer };
         let device_pointer = ptr::with_exposed_provenance_mut(device_pointer as usize);
-        // SAFETY: not null, so the program promises room for the attributes. No reference is made: they may be uninitialised.
+        // SAFETY: not null, so the program promises room for the attributes. No reference is made: they may be
+        // uninitialised.
         unsafe {
             (&raw mut (*attributes).type_).write(kind);
             (&raw mut (*attributes).device).write(device);

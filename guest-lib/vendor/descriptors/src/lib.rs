@@ -102,7 +102,8 @@ unsafe fn set(name: &str, contents: *mut u8, number: u32, value: *const u8, byte
 ///
 /// # Safety
 ///
-/// `contents` is null or a descriptor of that kind, `value` null or has `bytes` bytes, and `written` null or room for a number.
+/// `contents` is null or a descriptor of that kind, `value` null or has `bytes` bytes, and `written` null or room for a
+/// number.
 unsafe fn get(
     name: &str,
     contents: *const u8,

@@ -206,8 +206,8 @@ unsafe fn fill(
     let make = |row: usize, output: u64, count: usize| {
         let mut slots = [generator, output, count as u64, 0, 0];
         slots[3..][..more.len()].copy_from_slice(more);
-        // SAFETY: the arguments of the function of the row by the contract of `fill`. Host memory is as long as `count` says:
-        // it is the program's, or a vector.
+        // SAFETY: the arguments of the function of the row by the contract of `fill`. Host memory is as long as `count`
+        // says: it is the program's, or a vector.
         unsafe { forward(row, &slots[..3 + more.len()]) }
     };
     if !birth.is_host() {
@@ -227,7 +227,8 @@ unsafe fn fill(
                 }
                 if lines > 1 {
                     for (line, bytes) in piece.chunks_exact(length * element_bytes).take(lines).enumerate() {
-                        // SAFETY: the program has room for `count` elements at `output`, which are `lines` times `each`.
+                        // SAFETY: the program has room for `count` elements at `output`, which are `lines` times
+                        // `each`.
                         unsafe {
                             std::ptr::copy_nonoverlapping(bytes.as_ptr(), place(line) as *mut u8, bytes.len())
                         };

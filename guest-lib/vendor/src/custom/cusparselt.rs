@@ -30,8 +30,8 @@ unsafe fn write(kind: Kind, function: &str, handle: u64, object: u64, contents: 
     if object == 0 {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: the handle is one or null and `object` room for one by this function's contract, and the contents are of the kind
-    // that the row says.
+    // SAFETY: the handle is one or null and `object` room for one by this function's contract, and the contents are of
+    // the kind that the row says.
     unsafe {
         match forward_named(&CUSPARSELT, function, &[number_in(handle), contents.as_ptr() as u64]) {
             SUCCESS => kind.write(object, contents),
@@ -64,8 +64,8 @@ unsafe fn get(
         return Ok(());
     }
     let slots = |handle| [handle, contents.as_ptr() as u64, number as u64, value as u64, bytes as u64];
-    // SAFETY: `# Safety` promises that `handle` is null or a handle, and `value` null or `bytes` long. The contents are of
-    // the kind that the row says.
+    // SAFETY: `# Safety` promises that `handle` is null or a handle, and `value` null or `bytes` long. The contents are
+    // of the kind that the row says.
     checked(unsafe { forward_named(&CUSPARSELT, function, &slots(number_in(handle))) })
 }
 
@@ -238,8 +238,8 @@ macro_rules! attributes {
             handle: u64, object: u64, number: i32, value: *const u8, bytes: usize,
         ) -> Status {
             status(Kind::named($kind).and_then(|kind| {
-                // SAFETY: NVIDIA's function demands of its caller a handle, an object of this kind, and `bytes` bytes at `value`,
-                // or nulls.
+                // SAFETY: NVIDIA's function demands of its caller a handle, an object of this kind, and `bytes` bytes
+                // at `value`, or nulls.
                 unsafe {
                     let mut contents = kind.read(object)?;
                     kind.set(&mut contents, number, value, bytes)?;
@@ -258,8 +258,8 @@ macro_rules! attributes {
             handle: u64, object: u64, number: i32, value: *mut u8, bytes: usize,
         ) -> Status {
             status(Kind::named($kind).and_then(|kind| {
-                // SAFETY: NVIDIA's function demands of its caller a handle, an object of this kind, and room for `bytes` bytes at
-                // `value`, or nulls.
+                // SAFETY: NVIDIA's function demands of its caller a handle, an object of this kind, and room for
+                // `bytes` bytes at `value`, or nulls.
                 unsafe {
                     let contents = kind.read(object)?;
                     get(kind, stringify!($get), handle, &contents, number, value, bytes)
@@ -316,7 +316,8 @@ pub unsafe extern "C" fn cusparseLtMatmulAlgSetAttribute(
 ) -> Status {
     let set = || {
         let kind = Kind::named("selection")?;
-        // SAFETY: NVIDIA's function demands of its caller a handle, a selection, and `bytes` bytes at `value`, or nulls.
+        // SAFETY: NVIDIA's function demands of its caller a handle, a selection, and `bytes` bytes at `value`, or
+        // nulls.
         unsafe {
             let mut contents = selection::read(kind, object)?;
             kind.set(&mut contents, number, value, bytes)?;
@@ -342,7 +343,8 @@ pub unsafe extern "C" fn cusparseLtMatmulAlgGetAttribute(
     bytes: usize,
 ) -> Status {
     status(Kind::named("selection").and_then(|kind| {
-        // SAFETY: NVIDIA's function demands of its caller a handle, a selection, and room for `bytes` bytes at `value`, or nulls.
+        // SAFETY: NVIDIA's function demands of its caller a handle, a selection, and room for `bytes` bytes at `value`,
+        // or nulls.
         unsafe {
             let contents = selection::read(kind, object)?;
             get(kind, "cusparseLtMatmulAlgGetAttribute", handle, &contents, number, value, bytes)

@@ -122,7 +122,8 @@ impl<'a> Exchange<'a> {
                         return Err(Failure::Internal);
                     };
                     let given: Slots = std::iter::once(self.handle).chain(values).collect();
-                    // SAFETY: a function that sets something takes numbers and device addresses, which the program gave before.
+                    // SAFETY: a function that sets something takes numbers and device addresses, which the program gave
+                    // before.
                     unsafe { Exchange::new(self.front, self.opened, first, setter, &given) }.run()?;
                 }
             }

@@ -96,7 +96,8 @@ impl Prototype {
     }
 }
 
-/// Fails to compile if a function's parameters are not those of its prototype: `check_prototype!(cuCtxSetCurrent(u64))`.
+/// Fails to compile if a function's parameters are not those of its prototype:
+/// `check_prototype!(cuCtxSetCurrent(u64))`.
 #[macro_export]
 macro_rules! check_prototype {
     ($name:ident($($t:ty),* $(,)?)) => {

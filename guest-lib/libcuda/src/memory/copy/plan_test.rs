@@ -113,7 +113,7 @@ fn name(plan: Plan) -> &'static str {
 
 #[test]
 fn the_kinds_of_memory_decide() {
-    // By destination and source: the plan of a call that waits for 1 KiB and for 4 MiB, and the plan in stream order.
+    // Per destination and source: the plan of a call that waits for 1 KiB and for 4 MiB, and the plan in stream order.
     let table = [
         (DEVICE, DEVICE, ["device to device*", "device to device*", "address*"]),
         (DEVICE, PINNED, ["inline*", "address and wait", "address*"]),

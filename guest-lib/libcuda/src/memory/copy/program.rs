@@ -17,8 +17,8 @@ pub fn run(api: Api, copy: &LinearCopy, dst: u64, src: u64) -> Result<(), CudaEr
     if !copy.waits || copy.dst.device().or(copy.src.device()).is_some() {
         api.wait_for_stream(copy.stream)?;
     }
-    // SAFETY: the program promises that both are its memory, of that length, or they lie in allocations of this library,
-    // by the checks above; they may overlap.
+    // SAFETY: the program promises that both are its memory, of that length, or they lie in allocations of this
+    // library, by the checks above; they may overlap.
     unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, bytes) };
     Ok(())
 }

@@ -87,8 +87,8 @@ impl Store {
 ///
 /// # Invariants
 ///
-/// `address` is a part of this library's own reservation of addresses, and `alias` a mapping of the store; both are `bytes`
-/// bytes long for as long as this exists. No other pages have the same part of the store.
+/// `address` is a part of this library's own reservation of addresses, and `alias` a mapping of the store; both are
+/// `bytes` bytes long for as long as this exists. No other pages have the same part of the store.
 #[derive(Debug)]
 pub struct Pages {
     store: &'static Store,

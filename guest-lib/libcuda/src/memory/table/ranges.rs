@@ -13,7 +13,7 @@ use crate::memory::moving::Moving;
 use crate::memory::table::pinned::Pinned;
 use crate::pool::host_pool::HostPool;
 
-/// How host memory became accessible to the GPU.
+/// The reason why host memory is accessible to the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKind {
     /// `cuMemHostAlloc`, `cuMemAllocHost`.
@@ -161,8 +161,8 @@ impl Ranges {
         self.any_mapped.store(host.values().any(|range| range.kind == HostKind::Mapped), Ordering::Release);
     }
 
-    /// Returns the number of bytes between `address` and the end of its mapping of host memory, if an access of `bytes` bytes
-    /// continues in the next mapping. `None` if the access ends before, or does not begin in such a mapping.
+    /// Returns the number of bytes between `address` and the end of its mapping of host memory, if an access of `bytes`
+    /// bytes continues in the next mapping. `None` if the access ends before, or does not begin in such a mapping.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` if a part of the access is not mapped.
     pub fn before_seam(&self, address: u64, bytes: u64) -> Result<Option<u64>, CudaError> {

@@ -55,8 +55,8 @@ impl Shadow {
     /// it only affects which bytes are read. No reference to this memory is made for that reason.
     pub(in crate::memory) fn read(&self, start: usize, room: &mut [u8]) {
         assert!(start + room.len() <= self.equal.len());
-        // SAFETY: `place` mapped the memory, which is as long as `equal` and stays mapped as long as the shadow is in the
-        // list; the room is this library's own.
+        // SAFETY: `place` mapped the memory, which is as long as `equal` and stays mapped as long as the shadow is in
+        // the list; the room is this library's own.
         unsafe {
             let from = (self.host as *const u8).add(start);
             std::ptr::copy_nonoverlapping(from, room.as_mut_ptr(), room.len());
@@ -66,8 +66,8 @@ impl Shadow {
     /// Writes bytes of the program's side, from `start` on. As in [`Self::read`], other threads may access them.
     fn write(&self, start: usize, bytes: &[u8]) {
         assert!(start + bytes.len() <= self.equal.len());
-        // SAFETY: `place` mapped the memory, which is as long as `equal` and stays mapped as long as the shadow is in the
-        // list; the bytes are this library's own.
+        // SAFETY: `place` mapped the memory, which is as long as `equal` and stays mapped as long as the shadow is in
+        // the list; the bytes are this library's own.
         unsafe {
             let to = (self.host as *mut u8).add(start);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());

@@ -36,7 +36,7 @@ struct PendingFree<M> {
 ///
 /// # Invariants
 ///
-/// The bytes of each [`PendingFree`] lie in a chunk and are not free there.
+/// The bytes of each `PendingFree` lie in a chunk and are not free there.
 #[derive(Debug)]
 pub struct Space<M> {
     /// The chunks by first address.
