@@ -164,7 +164,7 @@ pub unsafe extern "C" fn curandSetQuasiRandomGeneratorDimensions(generator: u64,
 /// The calls that generate a long result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calls {
-    /// One call with that many elements. The library refuses it if the number is invalid for the generator.
+    /// One call with that many elements. If that is not the length of the result, the library refuses the call.
     One(usize),
     /// Several calls of at most `longest` elements per line. The result has `lines` lines with `each` elements.
     Pieces { lines: usize, each: usize, longest: usize },
