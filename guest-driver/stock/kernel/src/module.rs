@@ -54,7 +54,8 @@ macro_rules! modinfo {
         const _: () = {
             const TEXT: &str = concat!($tag, "=", $value, "\0");
             #[link_section = ".modinfo"]
-            // The same kind of section as the C part's: the linker must put both into one section, because the kernel reads only one.
+            // The same kind of section as the C part's: the linker must put both into one section, because the kernel
+            // reads only one.
             #[used(compiler)]
             static LINE: [u8; TEXT.len()] = $crate::module::text(TEXT);
         };
