@@ -7,16 +7,16 @@ use kernel::{
     prelude::*, //
 };
 
-/// An error that the kernel crate has no name for.
+/// An error for which the kernel crate has no constant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// The session, its worker or the whole backend is gone: `ENOLINK`.
+    /// The session, its worker or the whole backend has ended: `ENOLINK`.
     Lost,
-    /// A limit of driver or device: `EDQUOT`.
+    /// A limit of driver or device was reached: `EDQUOT`.
     Quota,
     /// The device refused the request: `EPROTO`.
     Refused,
-    /// The device answered nonsense; what it has done is unknown: `EPROTO`.
+    /// The device's answer is malformed; the effect of the request is unknown: `EPROTO`.
     Garbled,
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `virtio_cuda`: carries the calls of CUDA programs from `/dev/virtio-cuda` to a virtio-cuda device.
+//! `virtio_cuda`: transports the calls of CUDA programs from `/dev/virtio-cuda` to a virtio-cuda device.
 //!
-//! The driver knows no CUDA: calls are opaque. It pins the pages that they name, queues them, and keeps the
-//! lifetimes right. README.md has the map of the files.
+//! The driver does not interpret CUDA calls. It pins the pages that they refer to, queues the calls, and manages the
+//! lifetimes of sessions and memory. README.md lists the files.
 
 mod device;
 mod error;
@@ -35,7 +35,7 @@ module! {
     alias: ["virtio:d0000003Fv*"],
 }
 
-/// The loaded module. The fields end in their order.
+/// The loaded module. Its fields are dropped in their order.
 struct VirtioCuda {
     _chardev: chardev::Registration,
     _driver: virtio::Registration,

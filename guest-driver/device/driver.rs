@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Binding to a device: probe, start, interrupts, remove.
+//! Driver callbacks of a device: probe, start, interrupts, remove.
 
 use crate::{
     device::{
@@ -55,7 +55,7 @@ const REQUEST_QUEUES: [&CStr; MAX_REQUEST_QUEUES as usize] = [
     c"requestq15",
 ];
 
-/// Reads the configuration and refuses a device that the driver cannot work with.
+/// Reads the configuration. Refuses a device with unsupported values.
 fn read_config(virtio: &VirtioDevice) -> Result<Config> {
     let mut bytes = [0; size_of::<Config>()];
     virtio.config_read(0, &mut bytes);
@@ -80,7 +80,7 @@ fn read_config(virtio: &VirtioDevice) -> Result<Config> {
     Ok(config)
 }
 
-/// Makes the device's state of its virtqueues, the last of which is for events.
+/// Creates the device's state from its virtqueues, the last of which is for events.
 fn bring_up(
     virtio: &VirtioDevice,
     mut limits: Limits,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The event queue: buffers that the device fills, and hands back one by one.
+//! The event queue: buffers that the device fills and returns one by one.
 
 use crate::{
     linux::{
@@ -23,10 +23,10 @@ use core::{
 };
 use kernel::prelude::*;
 
-/// Events that the device can have under way.
+/// Number of buffers, which bounds the outstanding events.
 const BUFFERS: u32 = 64;
 
-/// One buffer: its memory, and its address for the ring.
+/// One buffer and its scatter list.
 struct Slot {
     bytes: KBox<[u8; size_of::<Event>()]>,
     buffers: Buffers,
@@ -47,10 +47,10 @@ impl Slot {
         Ok(KBox::new(Self { bytes, buffers }, GFP_KERNEL)?)
     }
 
-    /// Gives the slot to the device, or frees it if the ring does not take it.
+    /// Adds the slot's buffer to the ring, or frees the slot if that fails.
     fn add_to(self: KBox<Self>, queue: &mut VirtQueue) -> Result {
         let slot = KBox::into_raw(self);
-        // SAFETY: From `into_raw`, hence valid, and nobody else's.
+        // SAFETY: From `into_raw`, hence valid, and without another owner.
         let buffers = unsafe { &mut (*slot).buffers };
         let token = NonNull::new(slot.cast()).ok_or(EINVAL)?;
         // SAFETY: The memory is freed, and looked at, only after `from_token`.
@@ -79,7 +79,7 @@ impl EventQueue {
         })
     }
 
-    /// Gives the virtqueue its buffers. The device sees them when it is made ready.
+    /// Adds the buffers to the virtqueue. The device sees them when it is made ready.
     pub(crate) fn fill(&self) -> Result {
         let entries = self.ring.lock().as_ref().map_or(0, VirtQueue::entries);
         for _ in 0..min(BUFFERS, entries) {
@@ -91,7 +91,7 @@ impl EventQueue {
         Ok(())
     }
 
-    /// Tells the device that there are buffers. After it is made ready.
+    /// Notifies the device of the buffers. Must be called after the device was made ready.
     pub(crate) fn kick(&self) {
         if let Some(queue) = &mut *self.ring.lock() {
             queue.kick();
@@ -107,13 +107,14 @@ impl EventQueue {
                 drop(unsafe { Slot::from_token(token) });
             }
             while let Some(token) = queue.take_unused(stopped) {
-                // SAFETY: The ring only holds slots; what the device did not return is one, too.
+                // SAFETY: The ring only holds slots, also for chains that the device did not return.
                 drop(unsafe { Slot::from_token(token) });
             }
         }
     }
 
-    /// Delivers what the device has sent; false if the device broke the rules of the ring. For interrupts.
+    /// Delivers events that the device has sent. Returns false if the device violated the ring protocol. For
+    /// interrupts.
     pub(crate) fn interrupt(&self, mut deliver: impl FnMut(Event)) -> bool {
         let mut guard = self.ring.lock();
         let Some(queue) = &mut *guard else {

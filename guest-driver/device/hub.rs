@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Where open(2), which knows nothing, and probe find what they work with.
+//! The state through which open(2), which has no context, and probe find the workqueue and the device.
 
 use crate::{
     device::Device,
@@ -21,15 +21,15 @@ kernel::sync::global_lock! {
     unsafe(uninit) static STATE: Mutex<State> = State { works: None, device: None };
 }
 
-/// The module's part of the hub: the workqueue, as long as the value.
+/// Owns the module's workqueue.
 pub(crate) struct Hub(());
 
 impl Hub {
-    /// Fills the hub.
+    /// Initialises the hub.
     ///
     /// # Safety
     ///
-    /// To be called once, at first.
+    /// Must be called once, before anything else.
     pub(crate) unsafe fn new() -> Result<Self> {
         // SAFETY: Called once, by the caller.
         unsafe { STATE.init() };
@@ -41,22 +41,22 @@ impl Hub {
 impl Drop for Hub {
     fn drop(&mut self) {
         let works = STATE.lock().works.take();
-        // The last reference, as no file is open and no device bound: this waits for the work.
+        // This is the last reference, because no file is open and no device is bound. Dropping it waits for the work.
         drop(works);
     }
 }
 
-/// The workqueue.
+/// Returns the workqueue.
 pub(crate) fn works() -> Result<Arc<WorkQueue>> {
     STATE.lock().works.clone().ok_or(ENODEV)
 }
 
-/// The device that open(2) uses. `ENODEV`: none is plugged.
+/// Returns the device that open(2) uses. `ENODEV`: there is none.
 pub(crate) fn device() -> Result<Arc<Device>> {
     STATE.lock().device.clone().ok_or(ENODEV)
 }
 
-/// Makes `device` the one. `EBUSY`: there is another.
+/// Makes open(2) use `device`. `EBUSY`: it uses another one.
 pub(crate) fn set_device(device: &Arc<Device>) -> Result {
     let mut state = STATE.lock();
     if state.device.is_some() {
@@ -66,7 +66,7 @@ pub(crate) fn set_device(device: &Arc<Device>) -> Result {
     Ok(())
 }
 
-/// Forgets `device` if it is the one.
+/// Makes open(2) no longer use `device`.
 pub(crate) fn clear_device(device: &Arc<Device>) {
     let mut state = STATE.lock();
     let old = match &state.device {

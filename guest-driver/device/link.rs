@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Whether requests make sense now: the backend's coming and going, as seen by the driver.
+//! The state of the connection to the backend, as seen by the driver.
 //!
-//! Each backend gets an `OP_HELLO` before it gets anything else. A greeting has a number, because one that a
-//! dying backend has left in the ring is answered by the next one, which then gets another.
+//! The first request to each backend is `OP_HELLO`, the greeting. A greeting has a number: if a backend dies before it
+//! answers, its successor answers the greeting that is left in the ring, and then gets another one.
 
 use crate::error::Fault;
 
 /// The state of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// Nobody has asked the VMM yet.
+    /// The VMM's status was not read yet.
     New,
     /// The VMM has no backend.
     Down,
-    /// The backend has yet to answer the greeting.
+    /// The backend has not answered the greeting yet.
     Greeting,
     /// Sessions can be opened.
     Up,
-    /// The backend speaks another version, or did not understand the greeting.
+    /// The backend has another protocol version, or did not understand the greeting.
     Refused,
-    /// The device is gone, or broken.
+    /// The device was removed, or is broken.
     Gone,
 }
 
@@ -30,12 +30,12 @@ pub(crate) struct Link {
     greeting: u64,
 }
 
-/// The reaction to a change.
+/// The actions after a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Step {
-    /// Sessions of the time before are lost.
+    /// Earlier sessions are lost.
     pub(crate) lose_sessions: bool,
-    /// Send this greeting.
+    /// Number of the greeting to send.
     pub(crate) greet: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl Link {
         self.phase
     }
 
-    /// Number of the last greeting; names the backend of now.
+    /// Returns the number of the last greeting, which identifies the current backend.
     pub(crate) fn greeting(&self) -> u64 {
         self.greeting
     }
@@ -62,7 +62,7 @@ impl Link {
         Some(self.greeting)
     }
 
-    /// The VMM says whether it has a backend.
+    /// Handles the VMM's status: whether it has a backend.
     pub(crate) fn status(&mut self, up: bool) -> Step {
         let lose_sessions = !up || self.phase == Phase::Gone;
         let greet = match (self.phase, up) {
@@ -80,8 +80,8 @@ impl Link {
         }
     }
 
-    /// The backend that was greeted with `greeting` knows no sessions: it is another one now, and the
-    /// configuration interrupts of its coming and going were seen as one.
+    /// Handles a backend that does not know the greeting `greeting`: it has replaced the greeted one, and the
+    /// configuration interrupts for both changes were merged.
     pub(crate) fn restarted(&mut self, greeting: u64) -> Step {
         if self.phase != Phase::Up || self.greeting != greeting {
             return Step::default();
@@ -92,7 +92,8 @@ impl Link {
         }
     }
 
-    /// A greeting was answered, or could not be sent. The phase that follows; None if nobody waits for it.
+    /// Handles the answer to a greeting, or a failure to send it. Returns the next phase, or None if the greeting is
+    /// not the current one.
     pub(crate) fn answered(&mut self, greeting: u64, result: Result<(), Fault>) -> Option<Phase> {
         if self.phase != Phase::Greeting || self.greeting != greeting {
             return None;
@@ -100,7 +101,7 @@ impl Link {
         self.phase = match result {
             Ok(()) => Phase::Up,
             Err(Fault::Refused | Fault::Garbled) => Phase::Refused,
-            // The next change of status, or the next open, tries again.
+            // The next change of the status, or the next open, tries again.
             Err(_) => Phase::Down,
         };
         Some(self.phase)
@@ -155,7 +156,7 @@ mod tests {
         assert!(link.status(false).lose_sessions);
         assert_eq!(link.phase(), Phase::Down);
         assert_eq!(link.status(true), greet(2));
-        // the greeting of the last backend, answered by this one
+        // the greeting to the previous backend, answered by this one
         assert_eq!(link.answered(1, Ok(())), None);
         assert_eq!(link.phase(), Phase::Greeting);
         assert_eq!(link.answered(2, Ok(())), Some(Phase::Up));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! The state of one bound device, shared by its files, requests and interrupts.
-//!
 //! Lock order: a ring, the table of sessions, a session, a request, a wait queue. All of these are taken with
+//! interrupts disabled, so an interrupt may take any of them.
 //! interrupts off, so an interrupt may take any of them.
 
 pub(crate) mod driver;
@@ -91,10 +91,10 @@ pub(crate) struct Device {
     link: IrqLock<Link>,
     #[pin]
     link_changed: WaitQueue,
-    /// Sessions that could not be closed: the device may use their memory until it is reset. None after that.
+    /// Sessions that could not be closed: the device may use their memory until it is reset. None after the reset.
     #[pin]
     stranded: Mutex<Option<KVec<Arc<Session>>>>,
-    /// For reading its configuration; None once it is being removed.
+    /// Used to read the configuration; None once the device is being removed.
     #[pin]
     virtio: Mutex<Option<VirtioDevice>>,
     #[pin]
@@ -114,7 +114,7 @@ impl WorkItem for Device {
 }
 
 impl Device {
-    /// The state of a device with these queues.
+    /// Returns the state of a device with these queues.
     pub(crate) fn new(
         virtio: &VirtioDevice,
         limits: Limits,
@@ -124,7 +124,7 @@ impl Device {
     ) -> Result<Arc<Self>> {
         let sessions = KVec::with_capacity(limits.sessions as usize, GFP_KERNEL)?;
         let users = Users::new(limits)?;
-        // SAFETY: `gone` drops it before the driver's `remove` returns.
+        // SAFETY: `disconnect` drops it before the driver's `remove` returns.
         let shared = unsafe { virtio.share() };
         let init = pin_init!(Self {
             limits,
@@ -143,7 +143,7 @@ impl Device {
         Arc::pin_init(init, GFP_KERNEL)
     }
 
-    /// For messages.
+    /// Returns the device for log messages.
     pub(crate) fn dev(&self) -> &device::Device {
         &self.dev
     }
@@ -153,7 +153,7 @@ impl Device {
         &self.works
     }
 
-    /// The request queue of this processor.
+    /// Returns the request queue of this processor.
     fn queue(&self) -> Option<&RequestQueue> {
         // SAFETY: Reads a number. It does not matter if it is outdated.
         let cpu = unsafe { glue::virtio_cuda_processor() } as usize;
@@ -180,14 +180,14 @@ impl Device {
         }
     }
 
-    /// Enters a session into the table, from which [`Self::unregister`] takes it. [`Fault::Quota`]: the
-    /// table is full; [`Fault::Lost`]: the backend of `greeting` is gone.
+    /// Adds a session to the table, from which [`Self::unregister`] removes it. [`Fault::Quota`]: the table is full;
+    /// [`Fault::Lost`]: the backend of `greeting` has ended.
     pub(crate) fn register(&self, session: Arc<Session>, greeting: u64) -> Result<(), Fault> {
         self.sessions
             .lock()
             .push_within_capacity(session)
             .map_err(|_| Fault::Quota)?;
-        // From here on, losing the backend loses the session. Was it lost before?
+        // From here on, losing the backend loses the session. It may already have been lost before.
         let link = self.link.lock();
         if link.phase() == Phase::Up && link.greeting() == greeting {
             Ok(())
@@ -196,7 +196,7 @@ impl Device {
         }
     }
 
-    /// Takes a session out of the table.
+    /// Removes a session from the table.
     pub(crate) fn unregister(&self, session: &Session) {
         let mut table = self.sessions.lock();
         let place = table.iter().position(|s| core::ptr::eq(&**s, session));
@@ -213,9 +213,9 @@ impl Device {
         }
     }
 
-    /// Makes all sessions lost: their waiters return at once.
+    /// Marks all sessions as lost: their waiters return at once.
     fn lose_sessions(&self) {
-        // From the end: sessions that leave meanwhile move others to lower places only.
+        // In reverse order, because a session that is removed meanwhile only moves others to lower positions.
         let mut place = self.sessions.lock().len();
         while place > 0 {
             place -= 1;
@@ -229,8 +229,8 @@ impl Device {
         }
     }
 
-    /// Waits until sessions can be opened; answers the number of the greeting. `ENOLINK`: there is no
-    /// backend; `EPROTO`: it speaks another version.
+    /// Waits until sessions can be opened. Returns the number of the greeting. `ENOLINK`: there is no backend;
+    /// `EPROTO`: it has another protocol version.
     pub(crate) fn wait_ready(self: &Arc<Self>, patience: &mut Patience) -> Result<u64> {
         let ready = self
             .link_changed
@@ -246,15 +246,14 @@ impl Device {
                 },
             )?;
         if ready == Err(Fault::Lost) {
-            // Costs little, and helps if a greeting failed for want of memory.
+            // Cheap, and helps if a greeting failed for lack of memory.
             self.queue_link_check();
         }
         Ok(ready?)
     }
 
-    /// The backend of `greeting` has answered the opening of a session as one that was never greeted: greets
-    /// it, unless a session seems to be alive, which a greeting would end. If that is an error, its next call
-    /// will show.
+    /// Handles a backend that does not know the greeting `greeting`: repeats the greeting, unless a session seems to be
+    /// alive, which a greeting would end. If that session is actually lost, its next call fails.
     pub(crate) fn backend_restarted(self: &Arc<Self>, greeting: u64) {
         let is_alive = |session: &Arc<Session>| session.id() != 0 && !session.is_lost();
         if self.sessions.lock().iter().any(is_alive) {
@@ -264,7 +263,7 @@ impl Device {
         self.apply(step);
     }
 
-    /// The answer to a greeting.
+    /// Handles the answer to a greeting.
     pub(crate) fn greeted(&self, greeting: u64, result: Result<(), Fault>) {
         let phase = self.link.lock().answered(greeting, result);
         self.link_changed.notify_all();
@@ -278,9 +277,9 @@ impl Device {
         }
     }
 
-    /// Looks at the device's status, soon. For any context.
+    /// Queues a check of the device's status. For any context.
     pub(crate) fn queue_link_check(self: &Arc<Self>) {
-        // Queued already: then it looks as well.
+        // If the check is already queued, it has not read the status yet.
         let _ = self.works.queue().enqueue(self.clone());
     }
 
@@ -299,7 +298,7 @@ impl Device {
         self.apply(step);
     }
 
-    /// None: the device is being removed.
+    /// Reads the VMM's status. None: the device is being removed.
     fn backend_is_up(&self) -> Option<bool> {
         let virtio = self.virtio.lock();
         let virtio = virtio.as_ref()?;
@@ -315,7 +314,7 @@ impl Device {
         }
         if let Some(greeting) = step.greet {
             if let Err(error) = self.greet(greeting) {
-                // A device that is being removed is not worth a message.
+                // The removal of a device need not be logged.
                 if error != Fault::Lost.into() {
                     dev_err!(self.dev, "cannot greet the backend: {error:?}\n");
                 }
@@ -339,12 +338,12 @@ impl Device {
             output: None,
         };
         let request = Request::new(draft, Purpose::Hello(self.clone(), greeting))?;
-        // The answer comes to `greeted`.
+        // `greeted` handles the answer.
         drop(self.submit(request, Mode::Killable, || false)?);
         Ok(())
     }
 
-    /// Ends everything that waits for the device, which is being removed.
+    /// Ends all waits for the device, which is being removed.
     pub(crate) fn disconnect(&self) {
         *self.virtio.lock() = None;
         self.link.lock().disconnect();
@@ -352,12 +351,12 @@ impl Device {
         self.lose_sessions();
     }
 
-    /// Holds a session that could not be closed until the device is reset.
+    /// Keeps a session that could not be closed until the device is reset.
     pub(crate) fn strand(&self, session: Arc<Session>) {
         let mut stranded = self.stranded.lock();
         if let Some(list) = &mut *stranded {
             if list.reserve(1, GFP_KERNEL).is_err() {
-                // Better to lose its memory than to give pages away that the device may write to.
+                // Leaking its memory is better than reusing pages that the device may write to.
                 core::mem::forget(session);
                 return;
             }
@@ -365,14 +364,13 @@ impl Device {
         }
     }
 
-    /// The device is reset: it uses nobody's memory any more.
+    /// Handles the reset of the device: it no longer uses any memory.
     pub(crate) fn stopped(&self) {
         let stranded = self.stranded.lock().take();
         drop(stranded);
     }
 
-    /// The device broke the rules of a ring, which is unusable now: nothing will be answered any more. For
-    /// interrupts.
+    /// Handles a violation of the ring protocol, after which the device will not answer any more. For interrupts.
     pub(crate) fn broken(self: &Arc<Self>) {
         dev_err!(
             self.dev,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A request queue: submits, completes, waits for space.
+//! A request queue: submission, completion, and waits for space.
 
 use crate::{
     error::Fault,
@@ -34,12 +34,12 @@ use kernel::{
 struct Ring {
     /// None once the device is stopped.
     queue: Option<VirtQueue>,
-    /// Its number.
+    /// Number of the queue.
     index: usize,
-    /// Requests that the device has.
+    /// Number of requests that the device has.
     in_flight: u32,
-    /// The ring's places that calls may take. The rest is for the driver's own business: closing the session of
-    /// a process that fills the ring must be possible.
+    /// The descriptors that calls may use. The rest is reserved for the driver's own requests: it must be possible to
+    /// close the session of a process that fills the ring.
     for_calls: Division,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct RequestQueue {
 }
 
 impl Ring {
-    /// None: the ring is full.
+    /// Adds a request. None: the ring is full.
     fn try_add(&mut self, request: &Arc<Request>) -> Option<Result> {
         let Some(queue) = &mut self.queue else {
             return Some(Err(Fault::Lost.into()));
@@ -72,7 +72,7 @@ impl Ring {
                 queue.kick();
                 Some(Ok(()))
             }
-            // There was no memory for an indirect table, and no completion will make room.
+            // There is no memory for an indirect table, and no completion can make room.
             Err(error) if error == ENOSPC && self.in_flight == 0 => Some(Err(ENOMEM)),
             Err(error) if error == ENOSPC => None,
             Err(error) if error == EIO => Some(Err(Fault::Lost.into())),
@@ -82,7 +82,7 @@ impl Ring {
 }
 
 impl RequestQueue {
-    /// Wraps the virtqueue of number `index`, which at most `sessions` sessions use.
+    /// Wraps the virtqueue with number `index`, which at most `sessions` sessions use.
     pub(crate) fn new(queue: VirtQueue, index: usize, sessions: u32) -> Result<Arc<Self>> {
         let for_calls = queue.entries() - queue.entries() / 4;
         let ring = Ring {
@@ -107,15 +107,15 @@ impl RequestQueue {
                 unsafe { Request::from_token(token) }.returned(bytes, works);
             }
             while let Some(token) = queue.take_unused(stopped) {
-                // SAFETY: The ring only holds requests; what the device did not return is one, too.
+                // SAFETY: The ring only holds requests, also for chains that the device did not return.
                 unsafe { Request::from_token(token) }.withdrawn(works);
             }
         }
         self.space.notify_all();
     }
 
-    /// Submits a request, waiting while the ring is full. `cancelled` must not sleep; when its answer
-    /// changes, call [`Self::wake_submitters`]. `ENOLINK`: cancelled, or the device is gone.
+    /// Submits a request, waiting while the ring is full. `cancelled` must not sleep; [`Self::wake_submitters`] must be
+    /// called when its result changes. `ENOLINK`: cancelled, or the device was removed.
     pub(crate) fn submit(
         &self,
         request: Arc<Request>,
@@ -132,7 +132,7 @@ impl RequestQueue {
         Ok(Pending::new(request))
     }
 
-    /// Submits a request if there is room; else gives it back.
+    /// Submits a request if there is room; otherwise returns it.
     pub(crate) fn try_submit(&self, request: Arc<Request>) -> Result<Pending, Arc<Request>> {
         let added = self.ring.lock().try_add(&request);
         match added {
@@ -141,12 +141,12 @@ impl RequestQueue {
         }
     }
 
-    /// Lets those who wait for space look again whether they are cancelled.
+    /// Makes threads that wait for space check again whether they are cancelled.
     pub(crate) fn wake_submitters(&self) {
         self.space.notify_all();
     }
 
-    /// Completes what the device has returned; false if the device broke the rules of the ring. For
+    /// Completes requests that the device has returned. Returns false if the device violated the ring protocol. For
     /// interrupts.
     pub(crate) fn interrupt(&self, works: &Queue) -> bool {
         let mut guard = self.ring.lock();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The ioctls that become requests, and the memory of shared areas. See `uapi.rs` for their errors.
+//! The ioctls that become requests, and the memory of shared areas. `uapi.rs` documents their errors.
 
 use crate::{
     linux::wait::{
@@ -48,11 +48,11 @@ use kernel::{
     uaccess::UserSlice, //
 };
 
-/// Maximum wait of mmap(2) for the device. The process's address space is locked meanwhile: its other threads, and
-/// whoever reads its files in /proc, wait, too.
+/// Maximum wait of mmap(2) for the device. The process's address space is locked meanwhile, which blocks its other
+/// threads and readers of its files in /proc.
 const SHARE_PATIENCE_MS: Msecs = 10_000;
 
-/// `VIRTIO_CUDA_CALL`. On `EINTR`, `call` has a ticket for going on.
+/// Implements `VIRTIO_CUDA_CALL`. On `EINTR`, `call` has a ticket with which the call can be continued.
 pub(crate) fn call(session: &Arc<Session>, call: &mut Call) -> Result {
     check(session, call)?;
     let (ticket, pending) = match call.ticket {
@@ -75,7 +75,7 @@ pub(crate) fn call(session: &Arc<Session>, call: &mut Call) -> Result {
     }
 }
 
-/// Refuses lengths and flags that make no sense; most of all, keeps allocations bounded.
+/// Refuses invalid lengths and flags. Also bounds the memory that the driver allocates for a call.
 fn check(session: &Session, call: &Call) -> Result {
     let limits = &session.device.limits;
     let keep = call.flags & CALL_KEEP != 0;
@@ -94,7 +94,7 @@ fn check(session: &Session, call: &Call) -> Result {
     }
 }
 
-/// The pages of a buffer; None for an empty one.
+/// Pins the pages of a buffer. Returns None for an empty one.
 fn pin(session: &Session, addr: u64, bytes: u64, access: Access) -> Result<Option<Pinned>> {
     if bytes == 0 {
         return Ok(None);
@@ -106,11 +106,11 @@ fn pin(session: &Session, addr: u64, bytes: u64, access: Access) -> Result<Optio
     Ok(Some(Pinned::new(span, access, &session.ledger)?))
 }
 
-/// Pins the pages of pageable memory to keep under `tag`; the watch begins before they are looked up.
+/// Pins pageable memory that is to be kept under `tag`. The watch begins before the pages are looked up.
 fn pin_watched(session: &Arc<Session>, call: &Call, tag: u64) -> Result<Option<Pinned>> {
     let span = Span::new(call.out_addr, call.out_bytes).ok_or(EFAULT)?;
     let watch = Watch::new(session.clone(), tag, &span)?;
-    // Pinning may itself put other pages in the place of shared ones, but does so once.
+    // Pinning may itself replace shared pages by others, but only once.
     for _ in 0..2 {
         watch.reset();
         let pinned = pin(session, call.out_addr, call.out_bytes, Access::Keep)?;
@@ -160,7 +160,7 @@ fn submit(session: &Arc<Session>, call: &mut Call) -> Result<(u64, crate::reques
     if !keep {
         return session.start(request?, Mode::Interruptible);
     }
-    // A ticket is enough to name the tag when the wait was interrupted: it goes back in `call`.
+    // If the wait is interrupted, the ticket identifies the tag: it is returned in `call`.
     call.tag = tag;
     request
         .and_then(|request| {
@@ -170,9 +170,9 @@ fn submit(session: &Arc<Session>, call: &mut Call) -> Result<(u64, crate::reques
         .inspect_err(|_| session.forget_tag(tag))
 }
 
-/// Copies the answer to the process.
+/// Copies the reply to the process.
 fn deliver(call: &mut Call, answer: &Answer) -> Result {
-    // A process that has gone on with another structure may have less room.
+    // A process that continues with another structure may have provided less room.
     if answer.bytes() > call.reply_bytes as usize {
         return Err(EINVAL);
     }
@@ -182,7 +182,7 @@ fn deliver(call: &mut Call, answer: &Answer) -> Result {
     Ok(())
 }
 
-/// `VIRTIO_CUDA_UNPIN`. Only a fatal signal interrupts it.
+/// Implements `VIRTIO_CUDA_UNPIN`. Only a fatal signal interrupts it.
 pub(crate) fn unpin(session: &Arc<Session>, tag: u64) -> Result {
     session.kept.leave(tag)?;
     let mut header = session.header(OP_UNPIN);
@@ -203,8 +203,8 @@ pub(crate) fn unpin(session: &Arc<Session>, tag: u64) -> Result {
     Ok(())
 }
 
-/// `mmap`: shares an area with the device under the name `offset`. Only a fatal signal interrupts it. `ETIMEDOUT`:
-/// the device does not answer; it has the area nevertheless, until the session ends.
+/// Implements `mmap`: shares an area with the device under the tag `offset`. Only a fatal signal interrupts it.
+/// `ETIMEDOUT`: the device does not answer; it may use the area nevertheless, until the session ends.
 pub(crate) fn share(session: &Arc<Session>, vma: &VmaNew, offset: u64) -> Result {
     let bytes = (vma.end() - vma.start()) as u64;
     if offset % PAGE_BYTES != 0 || bytes > session.device.limits.bulk_bytes {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `/dev/virtio-cuda`: what the system calls on an open file do. See `uapi.rs`.
+//! `/dev/virtio-cuda`: the system calls on an open file. See `uapi.rs`.
 
 mod call;
 
@@ -51,7 +51,7 @@ pub(crate) struct CudaFile {
 }
 
 impl CudaFile {
-    /// The session, for the process that opened the file. `EPERM`: it is another one, after fork for example.
+    /// Returns the session if the process has opened the file. `EPERM`: another process has, for example before a fork.
     fn session(&self) -> Result<&Arc<Session>> {
         if self.opener.is_current() {
             Ok(&self.session)
@@ -80,7 +80,7 @@ fn write_arg<T: IntoBytes + zerocopy::Immutable>(arg: usize, value: &T) -> Resul
 impl FileOperations for CudaFile {
     fn open() -> Result<Self> {
         let session = Session::open(hub::device()?);
-        // Opening again is right after a signal.
+        // After a signal, open(2) should be restarted.
         let session = session.map_err(|e| if e == EINTR { ERESTARTSYS } else { e })?;
         Ok(Self {
             session,
@@ -93,7 +93,7 @@ impl FileOperations for CudaFile {
     }
 
     fn flush(&self) {
-        // The opener's end is the session's, even when a forked child still has the file.
+        // The session ends with its opener, even if a forked child still has the file.
         if current_is_exiting() && self.opener.is_current() {
             self.session.close();
         }
@@ -151,7 +151,7 @@ impl FileOperations for CudaFile {
         }
         let mut bytes = 0;
         while into.len() >= size_of::<Event>() {
-            // Only the first event is worth waiting for.
+            // The call only waits for the first event.
             match session.next_event(block && bytes == 0) {
                 Ok(Some(event)) => into.write_slice(event.as_bytes())?,
                 Ok(None) => break,

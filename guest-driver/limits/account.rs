@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A budget of bytes: how much memory one open file, one user, or all users together may hold.
+//! A budget of bytes: the memory that one open file, one user, or all users together may hold.
 
 use crate::error::Fault;
 use kernel::{
@@ -12,7 +12,7 @@ use kernel::{
     },
 };
 
-/// A budget; shared, because what was taken from it can outlive the file.
+/// A budget. It is shared, because a charge can outlive the file.
 #[pin_data]
 pub(crate) struct Account {
     limit: u64,
@@ -20,14 +20,14 @@ pub(crate) struct Account {
     used: Mutex<u64>,
 }
 
-/// Bytes taken from an [`Account`]; they go back with the value.
+/// Bytes taken from an [`Account`]; dropping the value returns them.
 pub(crate) struct Charge {
     account: Arc<Account>,
     bytes: u64,
 }
 
 impl Account {
-    /// A budget of `limit` bytes.
+    /// Creates a budget of `limit` bytes.
     pub(crate) fn new(limit: u64) -> Result<Arc<Self>> {
         let init = pin_init!(Self {
             limit,
@@ -36,12 +36,12 @@ impl Account {
         Arc::pin_init(init, GFP_KERNEL)
     }
 
-    /// Takes `bytes`; [`Fault::Quota`] if fewer are left.
+    /// Takes `bytes`. [`Fault::Quota`]: fewer are left.
     pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge, Fault> {
         self.charge_up_to(self.limit, bytes)
     }
 
-    /// As [`Self::charge`], with another limit than the account's own.
+    /// Like [`Self::charge`], with another limit than the account's own.
     pub(crate) fn charge_up_to(self: &Arc<Self>, limit: u64, bytes: u64) -> Result<Charge, Fault> {
         let mut used = self.used.lock();
         let total = used.checked_add(bytes).ok_or(Fault::Quota)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The driver's limits: those of module and device, budgets of each user, places in the rings for each
+//! The driver's limits: those of module and device, the budgets of each user, and the ring descriptors of each session.
 //! session.
 
 pub(crate) mod account;

@@ -22,15 +22,15 @@ use core::cmp::{
 };
 use kernel::prelude::*;
 
-/// Longest payload that the driver carries, whatever the device offers: it lies in kernel memory.
+/// Maximum payload that the driver accepts, whatever the device offers. Limits kernel memory per request.
 const MAX_PAYLOAD_BYTES: u32 = 1 << 20;
-/// Largest buffer of one call: bounds the time with `mmap_lock` and the length of page lists.
+/// Maximum buffer size of one call. Limits the time with `mmap_lock` held and the length of page lists.
 const MAX_BULK_BYTES: u64 = 1 << 30;
-/// Sessions that the driver keeps a table for.
+/// Maximum number of sessions. Limits the size of the driver's table.
 const MAX_SESSIONS: u32 = 4096;
-/// Outstanding calls of a file that the driver keeps a table for.
+/// Maximum number of outstanding calls per file. Limits the size of the driver's table.
 const MAX_OUTSTANDING: u32 = 1024;
-/// Bytes of pages that one piece of an entry list can name in the worst case.
+/// Minimum bytes of pages that one piece of an entry list can describe.
 const BULK_PER_PIECE: u64 = (PIECE_BYTES / size_of::<MemEntry>()) as u64 * PAGE_BYTES;
 
 /// Limits that the administrator sets for one file, one user and all users.
@@ -38,7 +38,7 @@ pub(crate) struct Params {
     outstanding: u32,
     pinned_bytes: u64,
     shared_bytes: u64,
-    /// 0: half of the device's.
+    /// 0: half of the device's limit.
     user_sessions: u32,
     user_pinned_bytes: u64,
     all_pinned_bytes: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Params {
 }
 
 impl Params {
-    /// The module's parameters.
+    /// Reads the module's parameters.
     pub(crate) fn of_module() -> Self {
         // SAFETY: The function only reads a counter of the kernel.
         let ram_bytes = unsafe { glue::virtio_cuda_ram_bytes() };
@@ -85,17 +85,17 @@ pub(crate) struct Limits {
     pub(crate) outstanding: u32,
     pub(crate) pinned_bytes: u64,
     pub(crate) shared_bytes: u64,
-    /// The maximum for one user's files together; what the device keeps and what it uses during a request are counted
-    /// apart.
+    /// The limit for all files of one user. Memory that the device keeps and memory that it uses during a request are
+    /// counted separately.
     pub(crate) user_pinned_bytes: u64,
-    /// The maximum that the device keeps for all users together.
+    /// The limit of memory that the device keeps for all users together.
     pub(crate) all_pinned_bytes: u64,
-    /// A user may keep no more pinned than `RLIMIT_MEMLOCK`.
+    /// If set, `RLIMIT_MEMLOCK` alone limits the pinned memory that is kept for a user.
     pub(crate) memlock_is_strict: bool,
 }
 
 impl Limits {
-    /// Joins what the device and the administrator say. `EINVAL`: the device's configuration makes no sense.
+    /// Combines the limits of device and administrator. `EINVAL`: the device's configuration is invalid.
     pub(crate) fn new(config: &Config, params: &Params) -> Result<Self> {
         if !(1..=MAX_REQUEST_QUEUES).contains(&config.num_request_queues)
             || (config.max_payload_bytes as usize) < size_of::<Open>()
@@ -125,19 +125,19 @@ impl Limits {
         })
     }
 
-    /// Shortens the buffers of a call so that each possible request fits into a ring of `entries`
-    /// descriptors. `EINVAL`: the ring is too small for any.
+    /// Reduces the buffer size of a call so that each possible request fits into a ring of `entries` descriptors.
+    /// `EINVAL`: the ring is too small for any request.
     pub(crate) fn fit_ring(&mut self, entries: u32) -> Result {
-        // Payload and reply, each with one more piece for its head and what does not fill a piece.
+        // Payload and reply, each with one more piece for its header and the remainder of a piece.
         let fixed = 2 * (self.payload_bytes.div_ceil(PIECE_BYTES as u32) + 1);
         let pieces = entries.checked_sub(fixed).ok_or(EINVAL)? / 2;
         let bulk = u64::from(pieces) * BULK_PER_PIECE;
-        // A buffer that begins inside a page touches one page more.
+        // A buffer that begins inside a page touches one more page.
         self.bulk_bytes = min(self.bulk_bytes, bulk.saturating_sub(PAGE_BYTES));
         Ok(())
     }
 
-    /// Returns the answer of `VIRTIO_CUDA_INFO`.
+    /// Returns the reply to `VIRTIO_CUDA_INFO`.
     pub(crate) fn info(&self) -> uapi::Info {
         uapi::Info {
             protocol_version: crate::transport::PROTOCOL_VERSION,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Divides the places of a ring among sessions: each session has some that no other can take, so that calls
-//! which the device never answers hold up their own session only.
+//! Divides the descriptors of a ring among sessions. Each session has reserved ones, so that calls which the device
+//! never answers block their own session only.
 
 use crate::transport::MAX_REQUEST_QUEUES;
 use core::cmp::min;
@@ -16,24 +16,24 @@ use kernel::{
     }, //
 };
 
-/// Places of each ring that are reserved for each session. All reserved places are at most half of the ring's.
+/// Descriptors of each ring that are reserved per session. All reserved ones are at most half of the ring's.
 const RESERVED: u32 = 4;
 
-/// The number of places that the calls of one session occupy in each ring. Changed under that ring's lock.
+/// The number of descriptors that the calls of one session occupy in each ring. Changed under that ring's lock.
 pub(crate) struct Places([Atomic<u32>; MAX_REQUEST_QUEUES as usize]);
 
-/// The places of one ring that calls may take.
+/// The descriptors of one ring that calls may use.
 pub(crate) struct Division {
-    /// For each session.
+    /// Descriptors that are reserved per session.
     reserved: u32,
-    /// For all, in any order.
+    /// Descriptors that all sessions share.
     common: u32,
-    /// Places of `common` that are taken.
+    /// Descriptors of `common` that are in use.
     borrowed: u32,
 }
 
 impl Places {
-    /// None are taken.
+    /// Returns a counter without descriptors.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let none = [const { Atomic::new(0) }; MAX_REQUEST_QUEUES as usize];
         Ok(Arc::new(Self(none), GFP_KERNEL)?)
@@ -45,8 +45,8 @@ impl Places {
 }
 
 impl Division {
-    /// Divides `places` among at most `sessions` sessions. With more sessions than half of the places nothing is
-    /// reserved.
+    /// Divides `places` descriptors among at most `sessions` sessions. With more sessions than half of the descriptors,
+    /// none are reserved.
     pub(crate) fn new(places: u32, sessions: u32) -> Self {
         let reserved = min(RESERVED, (places / 2).checked_div(sessions).unwrap_or(0));
         Self {
@@ -56,13 +56,13 @@ impl Division {
         }
     }
 
-    /// Returns whether the owner of `taken` may take another place in ring number `ring`.
+    /// Returns whether the owner of `taken` may take another descriptor of ring number `ring`.
     pub(crate) fn has_room(&self, ring: usize, taken: &Places) -> bool {
         let taken = taken.of(ring).map_or(u32::MAX, |taken| taken.load(Relaxed));
         taken < self.reserved || self.borrowed < self.common
     }
 
-    /// The owner of `taken` takes one.
+    /// Takes a descriptor for the owner of `taken`.
     pub(crate) fn take(&mut self, ring: usize, taken: &Places) {
         if let Some(taken) = taken.of(ring) {
             let before = taken.load(Relaxed);
@@ -73,7 +73,7 @@ impl Division {
         }
     }
 
-    /// Takes [`Self::take`] back.
+    /// Returns a descriptor of [`Self::take`].
     pub(crate) fn give_back(&mut self, ring: usize, taken: &Places) {
         if let Some(taken) = taken.of(ring) {
             let before = taken.load(Relaxed);
@@ -89,7 +89,7 @@ impl Division {
 mod tests {
     use super::*;
 
-    /// Takes places until there are none; how many.
+    /// Takes descriptors until none is left. Returns their number.
     fn fill(division: &mut Division, places: &Places) -> u32 {
         let mut count = 0;
         while count < 1000 && division.has_room(0, places) {
@@ -110,11 +110,11 @@ mod tests {
             assert_eq!(fill(&mut division, &other), 4);
             others.push(other, GFP_KERNEL)?;
         }
-        // All 48 are taken. What a session returns above its own is for anybody.
+        // All 48 are in use. A session returns those above its reserved ones to all sessions.
         division.give_back(0, &greedy);
         assert_eq!(fill(&mut division, &others[0]), 1);
         assert!(!division.has_room(0, &greedy));
-        // What it returns of its own is not.
+        // A session keeps its reserved ones.
         division.give_back(0, &others[1]);
         assert!(!division.has_room(0, &greedy) && division.has_room(0, &others[1]));
         Ok(())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The users of one device: the number of sessions and the memory of each. A user who takes all of either would
-//! keep the device from the programs of others.
+//! The users of one device: the number of sessions and the memory of each. Limits per user prevent one user from taking
+//! the whole device.
 
 use crate::{
     error::Fault,
@@ -35,27 +35,27 @@ use kernel::{
     }, //
 };
 
-/// Maximum wait of open(2) for sessions that are closing: a program that starts when others have just ended must
-/// not fail because the device has yet to answer their close.
+/// Maximum wait of open(2) for sessions that are closing. A program that starts right after others have ended must not
+/// fail because the device has not answered their close yet.
 const CLOSING_PATIENCE_MS: Msecs = 2_000;
-/// Has no limit of sessions but the device's.
+/// User id without a limit of sessions other than the device's.
 const ROOT: u32 = 0;
 
-/// One user, as long as it has sessions.
+/// A user that has sessions.
 struct User {
     uid: u32,
     sessions: u32,
-    /// Memory that the device keeps after a request.
+    /// Charged with memory that the device keeps after a request.
     kept: Arc<Account>,
-    /// Memory that the device uses during a request.
+    /// Charged with memory that the device uses during a request.
     passing: Arc<Account>,
 }
 
 struct Table {
     users: KVec<User>,
-    /// Sessions of all users, until the device has answered their close.
+    /// Number of sessions of all users, until the device has answered their close.
     sessions: u32,
-    /// The sessions that are closing.
+    /// Number of sessions that are closing.
     closing: u32,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Users {
 }
 
 impl Table {
-    /// One more session of `uid`; its accounts. [`Fault::Quota`]: there are too many.
+    /// Adds a session of `uid`. Returns the user's accounts. [`Fault::Quota`]: there are too many sessions.
     fn enter(&mut self, uid: u32, limits: &Limits) -> Result<(Arc<Account>, Arc<Account>)> {
         if self.sessions >= limits.sessions {
             return Err(Fault::Quota.into());
@@ -113,7 +113,7 @@ impl Table {
 }
 
 impl Users {
-    /// None yet.
+    /// Returns a table without users.
     pub(crate) fn new(limits: Limits) -> Result<Arc<Self>> {
         let kept = Account::new(limits.all_pinned_bytes)?;
         let table = Table {
@@ -130,8 +130,8 @@ impl Users {
         Arc::pin_init(init, GFP_KERNEL)
     }
 
-    /// A session of the current user. `EDQUOT`: the user has too many, or all users have; `EINTR`: a signal
-    /// came while sessions were closing.
+    /// Adds a session of the current user. `EDQUOT`: the user has too many, or all users have; `EINTR`: a signal came
+    /// while sessions were closing.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<Ledger> {
         self.enter_as(task::current_uid())
     }
@@ -189,7 +189,7 @@ impl Drop for Member {
     }
 }
 
-/// The accounts that the memory of one session is charged to: its file's, its user's and that of all users.
+/// The accounts to which the memory of one session is charged: those of its file, its user and all users.
 pub(crate) struct Ledger {
     file: Arc<Account>,
     shared: Arc<Account>,
@@ -198,7 +198,7 @@ pub(crate) struct Ledger {
     member: Member,
 }
 
-/// Bytes taken from several accounts; they go back with the value.
+/// Bytes taken from several accounts; dropping the value returns them.
 pub(crate) struct Charges {
     _file: Charge,
     _user: Charge,
@@ -206,7 +206,7 @@ pub(crate) struct Charges {
 }
 
 impl Ledger {
-    /// The session is closing. More than once is fine.
+    /// Records that the session is closing. May be called repeatedly.
     pub(crate) fn closing(&self) {
         let mut table = self.member.users.table.lock();
         if !self.member.is_closing.load(Relaxed) {
@@ -234,8 +234,8 @@ impl Ledger {
         self.charge_kept(&self.shared, bytes)
     }
 
-    /// A user may have `RLIMIT_MEMLOCK`, or the share that the administrator gives to each if that is more. As
-    /// elsewhere in the kernel, `CAP_IPC_LOCK` frees from the limit; that of all users stays.
+    /// A user's limit is `RLIMIT_MEMLOCK`, or the share that the administrator gives to each user if that is more. As
+    /// elsewhere in the kernel, `CAP_IPC_LOCK` lifts this limit. The limit of all users remains.
     fn charge_kept(&self, file: &Arc<Account>, bytes: u64) -> Result<Charges, Fault> {
         let limits = &self.member.users.limits;
         let share = if limits.memlock_is_strict {
@@ -287,7 +287,7 @@ mod tests {
         let _third = users.enter_as(1000)?;
         assert!(is_full(1000));
         let _root = users.enter_as(ROOT)?;
-        // There are four.
+        // There are four sessions.
         assert!(is_full(1001) && is_full(ROOT));
         drop(other);
         let _again = users.enter_as(ROOT)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The functions of `glue/glue.h`. The unsafe parts of the driver use them: the files beside this one,
+//! Declarations of the functions of `glue/glue.h`. The unsafe parts of the driver use them: the files beside this one,
 //! `memory/mod.rs`, `session/watch.rs` and `limits/params.rs`.
 
 // Structures of the kernel crate may have members without bytes, as in C.
@@ -24,7 +24,7 @@ use kernel::{
     prelude::*,
 };
 
-/// Structures that Rust only points to.
+/// Structures that Rust accesses through pointers only.
 macro_rules! opaque {
     ($($name:ident)*) => {$(
         #[repr(C)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A safe face for a misc device's file operations. `MiscDevice` of Linux 7.2's kernel crate has no `poll`
-//! and no `flush`, sets no mode, and does not hold the module while a file is open.
+//! A safe interface to a misc device's file operations. `MiscDevice` of Linux 7.2's kernel crate has no `poll` and no
+//! `flush`, sets no mode, and does not pin the module while a file is open.
 
 use crate::linux::bindings as glue;
 use core::marker::PhantomData;
@@ -19,11 +19,11 @@ use kernel::{
     },
 };
 
-/// The answer of poll(2).
+/// The result of poll(2).
 pub(crate) struct Readiness {
-    /// read(2) gives something.
+    /// read(2) would return data.
     pub(crate) readable: bool,
-    /// Nothing more will come.
+    /// No more data will follow.
     pub(crate) hung_up: bool,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct Readiness {
 pub(crate) trait FileOperations: Sized + Send + Sync + 'static {
     /// open(2).
     fn open() -> Result<Self>;
-    /// The last close(2). Each value comes here.
+    /// The last close(2). Called once per value.
     fn release(self);
-    /// Each close(2), that of a dying process too.
+    /// Each close(2), including those of a dying process.
     fn flush(&self);
     /// ioctl(2); `arg` is a user address.
     fn ioctl(&self, command: u32, arg: usize) -> Result;
@@ -45,7 +45,7 @@ pub(crate) trait FileOperations: Sized + Send + Sync + 'static {
     fn read(&self, into: UserSliceWriter, block: bool) -> Result<usize>;
 }
 
-/// The C side's entry points. In each, `value` is what `open` has made, and it is used until `release` only.
+/// The entry points for C. In each, `value` is the one that `open` has created, and it is only used until `release`.
 struct Callbacks<T>(PhantomData<T>);
 
 #[allow(clippy::missing_safety_doc)]
@@ -71,7 +71,7 @@ impl<T: FileOperations> Callbacks<T> {
 
     unsafe extern "C" fn open(value: *mut *mut c_void) -> c_int {
         from_result(|| {
-            // Nothing may fail once the value is there: only `release` ends it well.
+            // Nothing may fail after the value was created, because only `release` ends it correctly.
             let place = KBox::new_uninit(GFP_KERNEL)?;
             let opened = KBox::write(place, T::open()?);
             // SAFETY: `value` is where an open in progress keeps it.
@@ -81,7 +81,7 @@ impl<T: FileOperations> Callbacks<T> {
     }
 
     unsafe extern "C" fn release(value: *mut c_void) {
-        // SAFETY: `open` has made it; nobody uses the file after its release.
+        // SAFETY: `open` has created it; the file is not used after its release.
         let value = unsafe { KBox::<T>::from_foreign(value) };
         KBox::into_inner(value).release();
     }
@@ -140,7 +140,7 @@ impl<T: FileOperations> Callbacks<T> {
     }
 }
 
-/// A registered device file; it ends with the value. There is at most one.
+/// A registered device file, which exists as long as the value. There is at most one.
 pub(crate) struct Registration(());
 
 impl Registration {

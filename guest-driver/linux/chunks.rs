@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A byte string in physically contiguous pieces, as a descriptor chain wants it.
+//! A byte string in physically contiguous pieces, suitable for a descriptor chain.
 
 use core::cmp::min;
 use kernel::{
@@ -11,18 +11,18 @@ use kernel::{
     },
 };
 
-/// Largest piece: the largest that the page allocator always has (`PAGE_ALLOC_COSTLY_ORDER`).
+/// Maximum bytes of a piece: the largest size that the page allocator always provides (`PAGE_ALLOC_COSTLY_ORDER`).
 pub(crate) const PIECE_BYTES: usize = 32 << 10;
 
-/// The byte string. Its pieces never move once they hold something.
+/// The byte string. Its pieces never move once they contain data.
 pub(crate) struct Chunks {
     pieces: KVec<KVec<u8>>,
-    /// Bytes that may still come.
+    /// Number of bytes that may still be appended.
     room: usize,
 }
 
 impl Chunks {
-    /// An empty one that will get at most `bytes` bytes.
+    /// Returns an empty byte string with a capacity of `bytes` bytes.
     pub(crate) fn with_capacity(bytes: usize) -> Result<Self> {
         Ok(Self {
             pieces: KVec::with_capacity(bytes.div_ceil(PIECE_BYTES), GFP_KERNEL_ACCOUNT)?,
@@ -30,7 +30,7 @@ impl Chunks {
         })
     }
 
-    /// One of `bytes` zeros.
+    /// Returns `bytes` zeros.
     pub(crate) fn zeroed(bytes: usize) -> Result<Self> {
         let mut this = Self::with_capacity(bytes)?;
         while this.room > 0 {
@@ -39,7 +39,7 @@ impl Chunks {
         Ok(this)
     }
 
-    /// Appends up to `want` zeros in one piece and gives them; empty only if there is no room.
+    /// Appends up to `want` zeros in one piece and returns them; empty only if there is no room.
     fn tail(&mut self, want: usize) -> Result<&mut [u8]> {
         let want = min(want, self.room);
         let full = self.pieces.last().is_none_or(|p| p.len() >= p.capacity());
@@ -49,7 +49,7 @@ impl Chunks {
         }
         let piece = self.pieces.last_mut().ok_or(EINVAL)?;
         let start = piece.len();
-        // An allocator may give more than asked for: stay with what was asked.
+        // An allocator may return more than requested; the excess is not used.
         let limit = min(piece.capacity(), PIECE_BYTES);
         let end = min(start + want, limit);
         piece.resize(end, 0, GFP_KERNEL_ACCOUNT)?;
@@ -86,7 +86,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// Overwrites the first bytes. `EINVAL`: they do not lie in the first piece.
+    /// Overwrites the first bytes. `EINVAL`: they are not all in the first piece.
     pub(crate) fn overwrite(&mut self, bytes: &[u8]) -> Result {
         let first = self.pieces.first_mut().ok_or(EINVAL)?;
         first
@@ -96,12 +96,12 @@ impl Chunks {
         Ok(())
     }
 
-    /// The pieces in order.
+    /// Returns the pieces in order.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|piece| &piece[..])
     }
 
-    /// Visits `bytes` bytes from `offset` on, piece by piece. `EINVAL`: there are not so many.
+    /// Calls a function with `bytes` bytes from `offset` on, piece by piece. `EINVAL`: there are fewer bytes.
     fn visit(
         &self,
         offset: usize,
@@ -126,7 +126,7 @@ impl Chunks {
         }
     }
 
-    /// Copies from `offset` on into `into`.
+    /// Copies bytes from `offset` on to `into`.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> Result {
         let mut done = 0;
         self.visit(offset, into.len(), |piece| {

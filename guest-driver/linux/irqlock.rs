@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A spinlock that keeps interrupts off, for what virtqueue callbacks share with the rest. The kernel crate
-//! of Linux 7.2 has `SpinLock` only, which must not be taken in an interrupt.
+//! A spinlock with interrupts disabled, for data that virtqueue callbacks use, too. The kernel crate of Linux 7.2 has
+//! only `SpinLock`, which must not be taken in an interrupt.
 
 use crate::linux::bindings as glue;
 use core::mem::MaybeUninit;
@@ -17,10 +17,10 @@ use kernel::{
 /// The lock's [`Backend`].
 pub(crate) struct IrqSave;
 
-/// A value behind a spinlock with interrupts off.
+/// A value protected by a spinlock with interrupts disabled.
 pub(crate) type IrqLock<T> = Lock<T, IrqSave>;
 
-/// Makes an [`IrqLock`] initialiser with a lock class of its own.
+/// Creates an [`IrqLock`] initialiser with a separate lock class.
 macro_rules! new_irq_lock {
     ($value:expr, $name:literal) => {
         $crate::linux::irqlock::IrqLock::new(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Safe faces for the kernel's C: where most of the unsafe code lives. Nothing in here knows of sessions or
+//! Safe interfaces to the kernel's C functions, with most of the unsafe code. Nothing here depends on sessions or
 //! requests.
 
 pub(crate) mod bindings;

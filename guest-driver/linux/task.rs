@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The current task, as far as the kernel crate does not show it.
+//! Properties of the current task that the kernel crate does not provide.
 
 use crate::linux::bindings as glue;
 use kernel::{
@@ -9,11 +9,11 @@ use kernel::{
     task::Task, //
 };
 
-/// The process that is running: its thread group leader, held, so that the identity is never used again.
+/// The running process: a reference to its thread group leader, so that its identity is never reused.
 pub(crate) struct Process(ARef<Task>);
 
 impl Process {
-    /// The current one.
+    /// Returns the current process.
     pub(crate) fn current() -> Self {
         Self(current!().group_leader().into())
     }
@@ -24,7 +24,7 @@ impl Process {
     }
 }
 
-/// The current task's name, NUL-padded.
+/// Returns the current task's name, NUL-padded.
 pub(crate) fn current_name() -> [u8; 16] {
     let mut name = [0; 16];
     // SAFETY: `name` has the 16 bytes of `TASK_COMM_LEN`.
@@ -32,19 +32,19 @@ pub(crate) fn current_name() -> [u8; 16] {
     name
 }
 
-/// Returns whether the current task is on its way out.
+/// Returns whether the current task is exiting.
 pub(crate) fn current_is_exiting() -> bool {
     // SAFETY: Reads flags of the current task.
     unsafe { glue::virtio_cuda_current_exiting() }
 }
 
-/// The current task's real user, by its number in the initial user namespace.
+/// Returns the current task's real user id in the initial user namespace.
 pub(crate) fn current_uid() -> u32 {
     // SAFETY: Reads the current task's credentials.
     unsafe { glue::virtio_cuda_current_uid() }
 }
 
-/// `RLIMIT_MEMLOCK` of the current process, in bytes.
+/// Returns `RLIMIT_MEMLOCK` of the current process, in bytes.
 pub(crate) fn memlock_bytes() -> u64 {
     // SAFETY: Reads a limit of the current process.
     unsafe { glue::virtio_cuda_memlock_bytes() }

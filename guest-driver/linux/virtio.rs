@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A safe face for the C virtio driver API: registration, device, configuration space.
+//! A safe interface to the C virtio driver API: registration, device, configuration space.
 
 use crate::linux::{
     bindings as glue,
@@ -21,28 +21,28 @@ use kernel::{
 pub(crate) trait Driver: Sized + Send + Sync + 'static {
     /// Name of the driver in sysfs.
     const NAME: &'static CStr;
-    /// The virtio id of the devices that it binds to, of any vendor.
+    /// The virtio id of the supported devices, of any vendor.
     const DEVICE_ID: u32;
 
-    /// Looks at the device, finds its virtqueues and makes the state. Nothing of the device is in use when it
-    /// fails.
+    /// Examines the device, finds its virtqueues and creates the state. If it fails, nothing of the device may be in
+    /// use.
     fn probe(device: &VirtioDevice) -> Result<Arc<Self>>;
 
-    /// Makes the device ready. [`Self::remove`] follows when it fails.
+    /// Makes the device ready. If it fails, [`Self::remove`] is called.
     fn start(self: &Arc<Self>, device: &VirtioDevice) -> Result;
 
-    /// The device has used buffers of a virtqueue. Called in an interrupt.
+    /// Handles used buffers of a virtqueue. Called in an interrupt.
     fn queue_interrupt(self: &Arc<Self>, queue: usize);
 
-    /// The configuration space has changed. Called in an interrupt.
+    /// Handles a change of the configuration space. Called in an interrupt.
     fn config_interrupt(self: &Arc<Self>);
 
-    /// The device goes away: the state must reset it and end all use of it ([`VirtioDevice::reset`],
+    /// Handles the removal of the device: the state must reset it and end all use of it ([`VirtioDevice::reset`],
     /// [`VirtioDevice::delete_queues`]).
     fn remove(self: &Arc<Self>, device: &VirtioDevice);
 }
 
-/// A virtio device that a driver is bound to.
+/// A virtio device that is bound to a driver.
 ///
 /// # Invariants
 ///
@@ -56,17 +56,17 @@ unsafe impl Send for VirtioDevice {}
 // transports lock their registers where they must.
 unsafe impl Sync for VirtioDevice {}
 
-/// Proof that a device was reset: it uses no memory of its virtqueues any more.
+/// Proof that a device was reset: it no longer uses memory of its virtqueues.
 pub(crate) struct Stopped(());
 
 impl VirtioDevice {
-    /// For messages.
+    /// Returns the device for log messages.
     pub(crate) fn dev(&self) -> &device::Device {
         // SAFETY: A bound virtio device, by the invariant, embeds a valid device.
         unsafe { device::Device::from_raw(glue::virtio_cuda_device(self.0.as_ptr())) }
     }
 
-    /// A second pointer to the device, for the driver's state.
+    /// Returns a second pointer to the device, for the driver's state.
     ///
     /// # Safety
     ///
@@ -88,7 +88,7 @@ impl VirtioDevice {
         }
     }
 
-    /// Writes a little-endian number to configuration space.
+    /// Writes a little-endian 32-bit number to configuration space.
     pub(crate) fn config_write(&self, offset: usize, value: u32) {
         // SAFETY: The device is bound.
         unsafe {
@@ -96,8 +96,8 @@ impl VirtioDevice {
         }
     }
 
-    /// Finds virtqueues, all of which report to [`Driver::queue_interrupt`] of the registered driver. The names show
-    /// up in /proc/interrupts.
+    /// Finds virtqueues, all of which report to [`Driver::queue_interrupt`] of the registered driver. /proc/interrupts
+    /// shows their names.
     pub(crate) fn find_queues(&self, names: &[&'static CStr]) -> Result<KVec<VirtQueue>> {
         let count = names.len();
         let mut found = KVec::from_elem(ptr::null_mut(), count, GFP_KERNEL)?;
@@ -123,14 +123,13 @@ impl VirtioDevice {
         Ok(queues)
     }
 
-    /// Tells the device that it may begin (`DRIVER_OK`).
+    /// Makes the device live (`DRIVER_OK`).
     pub(crate) fn ready(&self) {
         // SAFETY: The device is bound.
         unsafe { glue::virtio_cuda_device_ready(self.0.as_ptr()) }
     }
 
-    /// Resets the device and waits for its interrupts: no callback runs and no memory is used by it after
-    /// that.
+    /// Resets the device and waits for its interrupts. After that no callback runs, and the device uses no memory.
     pub(crate) fn reset(&self) -> Stopped {
         // SAFETY: The device is bound.
         unsafe { glue::virtio_cuda_reset(self.0.as_ptr()) };
@@ -143,18 +142,18 @@ impl VirtioDevice {
     ///
     /// No [`VirtQueue`] of the device exists any more.
     pub(crate) unsafe fn delete_queues(&self, _stopped: Stopped) {
-        // SAFETY: The device is bound and reset; nobody holds a queue, by the caller.
+        // SAFETY: The device is bound and reset; no queue exists, by the caller.
         unsafe { glue::virtio_cuda_del_vqs(self.0.as_ptr()) }
     }
 }
 
-/// The C side's entry points. Their contract is that of `struct virtio_driver` and of virtqueue callbacks.
+/// The entry points for C. Their contract is that of `struct virtio_driver` and of virtqueue callbacks.
 struct Callbacks<D>(core::marker::PhantomData<D>);
 
 #[allow(clippy::missing_safety_doc)]
 impl<D: Driver> Callbacks<D> {
     /// The functions that the C side calls.
-    // A constant cannot call `as_char_ptr`; the cast makes the same of it.
+    // A constant cannot call `as_char_ptr`; the cast is equivalent.
     #[allow(clippy::disallowed_methods)]
     const ENTRIES: glue::virtio_cuda_driver = glue::virtio_cuda_driver {
         name: D::NAME.as_ptr().cast(),
@@ -220,7 +219,7 @@ impl<D: Driver> Callbacks<D> {
         // SAFETY: `vdev` is valid, by the caller, and no callback uses its state any more.
         unsafe { glue::virtio_cuda_set_state(vdev, ptr::null_mut()) };
         if !state.is_null() {
-            // SAFETY: `probe` made it with `Arc::into_foreign`, and nobody else uses it any more.
+            // SAFETY: `probe` created it with `Arc::into_foreign`, and it is no longer used.
             drop(unsafe { Arc::<D>::from_foreign(state.cast()) });
         }
     }
@@ -238,7 +237,7 @@ impl<D: Driver> Callbacks<D> {
     }
 }
 
-/// The registration of a virtio driver; it ends with the value. There is at most one.
+/// The registration of a virtio driver, which exists as long as the value. There is at most one.
 pub(crate) struct Registration(());
 
 impl Registration {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A safe face for the C virtqueue API.
+//! A safe interface to the C virtqueue API.
 
 use crate::linux::{
     bindings as glue,
@@ -11,7 +11,7 @@ use crate::linux::{
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-/// A virtqueue. Who has it by `&mut` has it alone, as the C functions ask for.
+/// A virtqueue. A `&mut` reference gives exclusive access, as the C functions require.
 ///
 /// # Invariants
 ///
@@ -21,7 +21,7 @@ pub(crate) struct VirtQueue(NonNull<glue::virtqueue>);
 // SAFETY: A virtqueue may be used by any task, one at a time.
 unsafe impl Send for VirtQueue {}
 
-/// Name of a chain in a ring, for example a pointer to what owns its memory.
+/// Identifies a chain in a ring; for example a pointer to the owner of its memory.
 pub(crate) type Token = NonNull<c_void>;
 
 impl VirtQueue {
@@ -52,17 +52,18 @@ impl VirtQueue {
         })
     }
 
-    /// Tells the device about added chains, if it wants to know.
+    /// Notifies the device of added chains, if it requests notifications.
     pub(crate) fn kick(&mut self) {
         // SAFETY: The queue is valid and ours.
         if unsafe { glue::virtio_cuda_kick_prepare(self.0.as_ptr()) } {
             Statistic::Kicks.add(1);
-            // SAFETY: The queue is valid and ours. A device that is gone shows in `is_broken`.
+            // SAFETY: The queue is valid and ours. `is_broken` reports a device that was removed.
             unsafe { glue::virtio_cuda_notify(self.0.as_ptr()) };
         }
     }
 
-    /// Takes back a chain that the device is done with: its token and the bytes that the device says it wrote.
+    /// Takes back a chain that the device has used. Returns its token and the number of bytes that the device claims to
+    /// have written.
     pub(crate) fn take_used(&mut self) -> Option<(Token, u32)> {
         let mut bytes = 0;
         // SAFETY: The queue is valid and ours.
@@ -82,32 +83,32 @@ impl VirtQueue {
         unsafe { glue::virtio_cuda_disable_cb(self.0.as_ptr()) }
     }
 
-    /// Asks the device to interrupt again; false if there is something to take at once.
+    /// Enables the device's interrupts again. Returns false if there are used chains already.
     pub(crate) fn enable_interrupts(&mut self) -> bool {
         // SAFETY: The queue is valid and ours.
         unsafe { glue::virtio_cuda_enable_cb(self.0.as_ptr()) }
     }
 
-    /// Returns whether the device has broken the rules of the ring, or is gone.
+    /// Returns whether the device has violated the ring protocol, or was removed.
     pub(crate) fn is_broken(&self) -> bool {
         // SAFETY: The queue is valid.
         unsafe { glue::virtio_cuda_is_broken(self.0.as_ptr()) }
     }
 
-    /// Lets the queue interrupt those processors that use it if `queues` of them are chosen by processor number.
+    /// Directs the queue's interrupts to the processors that use it, if `queues` queues are chosen by processor number.
     pub(crate) fn spread(&self, queues: u32) {
         // SAFETY: The queue is valid.
         unsafe { glue::virtio_cuda_spread_queue(self.0.as_ptr(), queues) }
     }
 
-    /// Descriptors of the ring: the longest chain.
+    /// Returns the number of descriptors of the ring, which is the maximum length of a chain.
     pub(crate) fn entries(&self) -> u32 {
         // SAFETY: The queue is valid.
         unsafe { glue::virtio_cuda_vring_size(self.0.as_ptr()) }
     }
 }
 
-/// Addresses of the buffers of one chain.
+/// The scatter list of one chain.
 ///
 /// # Invariants
 ///
@@ -118,11 +119,11 @@ pub(crate) struct Buffers {
     readable: c_uint,
 }
 
-// SAFETY: A scatter list only names memory; using it is what needs care (see `VirtQueue::add`).
+// SAFETY: A scatter list only refers to memory; using it is what needs care (see `VirtQueue::add`).
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// Lists the pieces of `readable` and `writable`, one buffer each. `EINVAL`: nothing is writable.
+    /// Lists the pieces of `readable` and `writable`, one buffer each. `EINVAL`: `writable` is empty.
     pub(crate) fn new(readable: &Chunks, writable: &Chunks) -> Result<Self> {
         let counts = (readable.pieces().count(), writable.pieces().count());
         Self::list(
@@ -131,12 +132,12 @@ impl Buffers {
         )
     }
 
-    /// One buffer that the device writes.
+    /// Lists one buffer that the device writes.
     pub(crate) fn writable(buffer: &[u8]) -> Result<Self> {
         Self::list((0, 1), core::iter::once(buffer))
     }
 
-    /// `pieces` has as many readable ones, then as many writable ones, as `counts` says.
+    /// Lists `pieces`: first the readable ones, then the writable ones, in the numbers that `counts` gives.
     fn list<'a>(counts: (usize, usize), pieces: impl Iterator<Item = &'a [u8]>) -> Result<Self> {
         let (readable, writable) = (c_uint::try_from(counts.0)?, c_uint::try_from(counts.1)?);
         let total = readable.checked_add(writable).ok_or(EINVAL)?;
@@ -157,14 +158,14 @@ impl Buffers {
                 );
             }
         }
-        // INVARIANT: Just made so.
+        // INVARIANT: Just created so.
         Ok(Self { list, readable })
     }
 }
 
 impl Drop for Buffers {
     fn drop(&mut self) {
-        // SAFETY: By the invariant; nobody else has it.
+        // SAFETY: By the invariant; it has no other owner.
         unsafe { glue::virtio_cuda_sg_free(self.list.as_ptr()) }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waiting for something that an interrupt changes. `CondVar` of the kernel crate cannot wait killably, and
-//! its waiters are exclusive.
+//! Waits for a change that an interrupt makes. `CondVar` of the kernel crate cannot wait killably, and its waiters are
+//! exclusive.
 
 use crate::linux::{
     bindings as glue,
@@ -20,12 +20,12 @@ use kernel::{
     types::Opaque,
 };
 
-/// The causes that may end a wait early.
+/// The signals that may end a wait early.
 #[derive(Clone, Copy)]
 pub(crate) enum Mode {
     /// Any signal.
     Interruptible,
-    /// A signal that ends the process. In a worker thread: nothing.
+    /// A fatal signal. A worker thread gets none.
     Killable,
 }
 
@@ -40,12 +40,12 @@ impl Mode {
     }
 }
 
-/// The cause that ended a wait early.
+/// The reason why a wait ended early.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// A signal that the [`Mode`] admits.
     Signal,
-    /// The time is over.
+    /// The time has expired.
     Timeout,
 }
 
@@ -58,16 +58,16 @@ impl From<Cut> for Error {
     }
 }
 
-/// A budget of time that several waits share.
+/// A time budget that several waits share.
 pub(crate) struct Patience(Option<c_long>);
 
 impl Patience {
-    /// No limit.
+    /// Returns a budget without a limit.
     pub(crate) fn endless() -> Self {
         Self(None)
     }
 
-    /// At most `ms` milliseconds in all.
+    /// Returns a budget of `ms` milliseconds in total.
     pub(crate) fn millis(ms: Msecs) -> Self {
         Self(Some(
             msecs_to_jiffies(ms)
@@ -86,12 +86,12 @@ pub(crate) struct WaitQueue {
     _pin: PhantomPinned,
 }
 
-// SAFETY: The wait queue has a lock of its own.
+// SAFETY: The wait queue has its own lock.
 unsafe impl Send for WaitQueue {}
 // SAFETY: All access to the head takes the lock of the wait queue.
 unsafe impl Sync for WaitQueue {}
 
-/// Makes a [`WaitQueue`] initialiser with a lock class of its own.
+/// Creates a [`WaitQueue`] initialiser with a separate lock class.
 macro_rules! new_wait_queue {
     ($name:literal) => {
         $crate::linux::wait::WaitQueue::new(::kernel::c_str!($name), ::kernel::static_lock_class!())
@@ -111,14 +111,14 @@ impl WaitQueue {
         })
     }
 
-    /// Wakes all waiters, which then look at their condition. For any context.
+    /// Wakes all waiters, which then check their condition. For any context.
     pub(crate) fn notify_all(&self) {
         // SAFETY: The wait queue is initialised and lives as long as `self`.
         unsafe { glue::virtio_cuda_wait_wake_all(self.head.get()) }
     }
 
-    /// Waits until `ready`, which is called with `lock` held and must not sleep, answers something. Whoever
-    /// changes what it looks at changes it under `lock` and notifies.
+    /// Waits until `ready` returns a value. It is called with `lock` held and must not sleep. Code that changes its
+    /// condition must do so under `lock` and then notify.
     pub(crate) fn wait<T: Unpin, R>(
         &self,
         lock: &IrqLock<T>,
@@ -137,7 +137,7 @@ impl WaitQueue {
             unsafe {
                 glue::virtio_cuda_wait_prepare(self.head.get(), entry.get(), mode.is_killable());
             }
-            // The task state is set: a notification from here on makes `schedule_timeout` return.
+            // The task state is set, so a notification from here on makes `schedule_timeout` return.
             let answer = ready(&mut lock.lock());
             if let Some(answer) = answer {
                 break Ok(answer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The module's own workqueue. Work on a system queue could still run when the module's code is gone.
+//! The module's workqueue. Work on a system queue could still run after the module's code was unloaded.
 
 use crate::linux::bindings as glue;
 use core::ptr::NonNull;
@@ -23,7 +23,7 @@ unsafe impl Send for WorkQueue {}
 unsafe impl Sync for WorkQueue {}
 
 impl WorkQueue {
-    /// Allocates one that shows up as `name`.
+    /// Allocates a workqueue with the visible name `name`.
     pub(crate) fn new(name: &CStr) -> Result<Self> {
         // SAFETY: `name` is a C string; the kernel copies it.
         let raw = unsafe { glue::virtio_cuda_alloc_workqueue(name.as_char_ptr()) };
@@ -36,7 +36,7 @@ impl WorkQueue {
         unsafe { Queue::from_raw(self.0.as_ptr()) }
     }
 
-    /// Waits until all work that is queued now is done.
+    /// Waits until all currently queued work is done.
     pub(crate) fn flush(&self) {
         // SAFETY: Valid by the invariant.
         unsafe { glue::virtio_cuda_flush_workqueue(self.0.as_ptr()) }
@@ -45,7 +45,7 @@ impl WorkQueue {
 
 impl Drop for WorkQueue {
     fn drop(&mut self) {
-        // SAFETY: Valid by the invariant, and nobody can queue work any more.
+        // SAFETY: Valid by the invariant, and no more work can be queued.
         unsafe { glue::virtio_cuda_destroy_workqueue(self.0.as_ptr()) }
     }
 }

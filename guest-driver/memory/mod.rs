@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory that requests name by guest-physical address: pinned pages of a process, and areas that the driver
+//! Memory that requests describe by guest-physical addresses: pinned pages of a process, and areas that the driver
 //! allocates and a process maps.
 
 pub(crate) mod span;
@@ -51,21 +51,21 @@ use kernel::{
 
 const _: () = assert!(PAGE_SIZE as u64 == PAGE_BYTES);
 
-/// Pages pinned with one call, so that the list of them stays small.
+/// Maximum number of pages that are pinned with one call. Limits the size of the page list.
 const BATCH_PAGES: u64 = 256;
-/// Areas are made of pieces of 2 MiB where memory allows: few entries, few mappings in the device.
+/// Areas consist of blocks of 2 MiB if possible: few entries, and few mappings in the device.
 const AREA_ORDER: u32 = 9;
 
 /// The device's access to pinned pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Reads them during one request.
+    /// The device reads the pages during one request.
     Read,
-    /// Writes them during one request.
+    /// The device writes the pages during one request.
     Write,
-    /// Maps them for reading and writing until they are taken back.
+    /// The device maps the pages for reading and writing until they are taken back.
     Keep,
-    /// Maps them for reading until they are taken back.
+    /// The device maps the pages for reading until they are taken back.
     KeepRead,
 }
 
@@ -89,14 +89,14 @@ impl Access {
     }
 }
 
-/// Pages of a process that stay pinned, counted in its `VmPin`.
+/// The number of a process's pages that stay pinned, included in its `VmPin`.
 struct PinCount {
     mm: ARef<Mm>,
     pages: u64,
 }
 
 impl PinCount {
-    /// Counts `pages` more pages of the current process. `EFAULT`: it has no memory.
+    /// Adds `pages` pages to the count of the current process. `EFAULT`: it has no memory.
     fn new(pages: u64) -> Result<Self> {
         let current = current!();
         let mm: &Mm = current.mm().ok_or(EFAULT)?;
@@ -120,7 +120,7 @@ impl Drop for PinCount {
     }
 }
 
-/// User pages that stay where they are.
+/// Pinned user pages.
 ///
 /// # Invariants
 ///
@@ -134,8 +134,8 @@ pub(crate) struct Pinned {
 }
 
 impl Pinned {
-    /// Pins the pages of `span` in the current process. `EFAULT`: not all of it is there, or not for this
-    /// access; `EDQUOT`: more than the file or the user may have pinned.
+    /// Pins the pages of `span` in the current process. `EFAULT`: a part of it is missing or does not permit this
+    /// access; `EDQUOT`: the limit of the file or the user is exceeded.
     pub(crate) fn new(span: Span, access: Access, ledger: &Ledger) -> Result<Self> {
         let started = Stopwatch::start();
         let bytes = span.pages.checked_mul(PAGE_BYTES).ok_or(EINVAL)?;
@@ -168,7 +168,7 @@ impl Pinned {
 
     /// Pins pages from `addr` on, at least one.
     fn pin_batch(&mut self, addr: u64, pages: &mut [*mut bindings::page]) -> Result<usize> {
-        // Nothing may fail between pinning a page and noting it.
+        // Nothing may fail between pinning a page and recording it.
         self.runs.reserve(pages.len(), GFP_KERNEL_ACCOUNT)?;
         // SAFETY: `pages` has room for as many pointers as pages are asked for. Any address may be given.
         let got = unsafe {
@@ -211,7 +211,7 @@ impl Drop for Pinned {
     }
 }
 
-/// Zeroed pages of the kernel's own, to be mapped by a process and the device.
+/// Zeroed pages of the kernel, which a process and the device map.
 ///
 /// # Invariants
 ///
@@ -244,9 +244,9 @@ impl Area {
         Ok(this)
     }
 
-    /// Allocates `1 << order` pages in a row.
+    /// Allocates `1 << order` contiguous pages.
     fn add_block(&mut self, order: u32) -> Result {
-        // Nothing may fail between allocating a page and noting it.
+        // Nothing may fail between allocating a page and recording it.
         self.runs.reserve(1, GFP_KERNEL_ACCOUNT)?;
         // SAFETY: Allocating has no condition.
         let page = unsafe { glue::virtio_cuda_alloc_pages(order) };
@@ -256,7 +256,7 @@ impl Area {
         // SAFETY: The page is ours.
         let first = unsafe { glue::virtio_cuda_page_to_pfn(page) } as u64;
         for pfn in first..first + (1 << order) {
-            // INVARIANT: Each is a page of its own. This cannot fail: there is room.
+            // INVARIANT: Each is a separate page. This cannot fail: there is room.
             push_frame(&mut self.runs, pfn)?;
         }
         Ok(())
@@ -298,21 +298,21 @@ impl Drop for Area {
 pub(crate) enum Memory {
     /// Pages of a process.
     Pinned(Pinned),
-    /// Pages of the driver.
+    /// Pages that the driver allocated.
     Area(Area),
 }
 
-/// Lists memory for a request.
+/// Lists the pieces of memory for a request.
 pub(crate) trait Entries {
-    /// Frames, offset into the first one, bytes.
+    /// Returns the frames, the offset into the first one, and the length in bytes.
     fn layout(&self) -> (&[Run], u32, u64);
 
-    /// Number of entries.
+    /// Returns the number of entries.
     fn count(&self) -> usize {
         self.layout().0.len()
     }
 
-    /// The entries.
+    /// Returns the entries.
     fn entries(&self) -> impl Iterator<Item = MemEntry> {
         let (runs, offset, bytes) = self.layout();
         entries(runs, offset, bytes)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Arithmetic of pages: which ones a buffer touches, and which of them lie side by side.
+//! Page arithmetic: the pages that a buffer touches, and runs of adjacent ones.
 
 use crate::transport::{
     MemEntry,
@@ -8,7 +8,7 @@ use crate::transport::{
 };
 use kernel::prelude::*;
 
-/// Most pages of a [`Run`]: its bytes must fit into [`MemEntry::bytes`].
+/// Maximum number of pages of a [`Run`]: its bytes must fit into [`MemEntry::bytes`].
 const MAX_RUN_PAGES: u32 = (u32::MAX as u64 / PAGE_BYTES) as u32;
 
 /// The pages that a buffer touches.
@@ -16,7 +16,7 @@ const MAX_RUN_PAGES: u32 = (u32::MAX as u64 / PAGE_BYTES) as u32;
 pub(crate) struct Span {
     /// Address of the first page.
     pub(crate) first_page: u64,
-    /// The offset of the buffer in it.
+    /// Offset of the buffer in the first page.
     pub(crate) offset: u32,
     /// Bytes of the buffer, at least 1.
     pub(crate) bytes: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The span of `bytes` at `addr`; `None` when it is empty or does not fit into the address space.
+    /// Returns the span of `bytes` bytes at `addr`; `None` if it is empty or exceeds the address space.
     pub(crate) fn new(addr: u64, bytes: u64) -> Option<Self> {
         let last = addr.checked_add(bytes.checked_sub(1)?)?;
         let first_page = addr - addr % PAGE_BYTES;
@@ -37,13 +37,13 @@ impl Span {
         })
     }
 
-    /// Returns whether the buffer begins and ends with a page.
+    /// Returns whether the buffer begins and ends at page boundaries.
     pub(crate) fn is_page_aligned(&self) -> bool {
         self.offset == 0 && self.bytes % PAGE_BYTES == 0
     }
 }
 
-/// Page frames in a row.
+/// Consecutive page frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
     /// Number of the first frame.
@@ -78,7 +78,7 @@ pub(crate) fn push_frame(runs: &mut KVVec<Run>, pfn: u64) -> Result {
     Ok(())
 }
 
-/// The entries of a buffer that begins `offset` bytes into its first run and has `bytes` bytes.
+/// Returns the entries of a buffer of `bytes` bytes that begins `offset` bytes into its first run.
 pub(crate) fn entries(
     runs: &[Run],
     offset: u32,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! One request, from its parts to its answer.
+//! One request, from its creation to its reply.
 //!
-//! A [`Request`] is shared by the ring, which holds it until the device returns the chain, and by whoever
-//! waits. Its memory and pins are in the [`Transfer`], which has exactly one end: [`Purpose::settle`], in the
-//! waiter or, if nobody waits any more, in the workqueue. Hence an interrupt may drop a request: what is left
-//! of it then is plain memory.
+//! A [`Request`] is shared by the ring, which holds it until the device returns the chain, and by its waiter. Its
+//! memory and pins are in the [`Transfer`], which ends exactly once, with [`Purpose::settle`]: in the waiter or, if
+//! there is none any more, in the workqueue. An interrupt may therefore drop a request: only plain memory is left of it
+//! then.
 
 pub(crate) mod purpose;
 pub(crate) mod reply;
@@ -72,16 +72,16 @@ pub(crate) enum Payload<'a> {
 
 /// The parts of a request.
 pub(crate) struct Draft<'a> {
-    /// `op`, `flags`, `session` and `tag`; the rest is filled in.
+    /// Provides `op`, `flags`, `session` and `tag`; the other fields are filled in.
     pub(crate) header: RequestHeader,
     pub(crate) payload: Payload<'a>,
-    /// Bytes of payload that the answer may have.
+    /// Maximum bytes of payload of the reply.
     pub(crate) reply_bytes: usize,
     pub(crate) input: Option<Pinned>,
     pub(crate) output: Option<Memory>,
 }
 
-/// Memory of one request while the device has it, and what to do when it has it no more.
+/// The memory of one request while the device has it, and the action after that.
 struct Transfer {
     sent: Chunks,
     reply: Chunks,
@@ -92,37 +92,37 @@ struct Transfer {
     output: Option<Memory>,
 }
 
-/// An answer that the device gave.
+/// A reply of the device.
 pub(crate) struct Answer {
     reply: Chunks,
     bytes: usize,
 }
 
-/// The way in which a chain came back.
+/// The result of a chain.
 #[derive(Clone, Copy)]
 enum Return {
-    /// The device has written so many bytes.
+    /// The device has written this many bytes.
     Used(u32),
-    /// The device is gone.
+    /// The device was removed.
     Withdrawn,
 }
 
 struct State {
-    /// Until it is settled.
+    /// The transfer; None once it is settled.
     transfer: Option<KBox<Transfer>>,
     returned: Option<Return>,
-    /// When it went into a ring, if it names pages.
+    /// The time when it was added to a ring, if it has pages.
     sent: Option<Stopwatch>,
-    /// The waiter shall not wait any longer.
+    /// Set if the waiter must stop waiting.
     interrupted: bool,
-    /// Nobody waits.
+    /// Set if there is no waiter.
     detached: bool,
 }
 
 /// See the module's documentation.
 #[pin_data]
 pub(crate) struct Request {
-    /// Counts the session's places in rings. None: the request is the driver's own, not a process's call.
+    /// Counts the session's descriptors in rings. None: the request is the driver's own, not a process's call.
     places: Option<Arc<Places>>,
     #[pin]
     state: IrqLock<State>,
@@ -140,7 +140,7 @@ impl WorkItem for Request {
     type Pointer = Arc<Request>;
 
     fn run(this: Arc<Request>) {
-        // Nobody is interested in the answer; its consequences happen in `settle`.
+        // The reply is not needed; `settle` performs its effects.
         let _ = this.settle();
     }
 }
@@ -175,7 +175,7 @@ impl Draft<'_> {
             sent.append(entry.as_bytes())?;
         }
         let mut reply = Chunks::zeroed(size_of::<ReplyHeader>() + self.reply_bytes)?;
-        // A chain that comes back unwritten must not look like success.
+        // A chain that is returned unwritten must not look like success.
         let unwritten = ReplyHeader {
             status: u32::MAX,
             payload_bytes: 0,
@@ -221,12 +221,12 @@ impl Transfer {
 }
 
 impl Answer {
-    /// Bytes of payload.
+    /// Returns the bytes of payload.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The payload as a value. `EPROTO`: it has another size.
+    /// Returns the payload as a value. `EPROTO`: it has another size.
     pub(crate) fn value<T: FromBytes + IntoBytes>(&self) -> Result<T, Fault> {
         let mut value = T::new_zeroed();
         if self.bytes != size_of::<T>() {
@@ -246,7 +246,7 @@ impl Answer {
 }
 
 impl Request {
-    /// Makes a request of its parts.
+    /// Creates a request from its parts.
     pub(crate) fn new(draft: Draft<'_>, purpose: Purpose) -> Result<Arc<Self>> {
         let places = purpose.places();
         let transfer = draft.build(purpose)?;
@@ -266,12 +266,12 @@ impl Request {
         Arc::pin_init(init, GFP_KERNEL)
     }
 
-    /// The counter of the session's places in rings, if the request carries a process's call.
+    /// Returns the counter of the session's descriptors in rings, if the request carries a process's call.
     pub(crate) fn places(&self) -> Option<&Places> {
         self.places.as_deref()
     }
 
-    /// Gives an unsent request without payload, made in advance, its session and purpose.
+    /// Sets session and purpose of an unsent request without payload that was created in advance.
     pub(crate) fn address(&self, header: RequestHeader, purpose: Purpose) -> Result {
         let mut state = self.state.lock();
         let transfer = state.transfer.as_mut().ok_or(EINVAL)?;
@@ -282,15 +282,15 @@ impl Request {
         Ok(())
     }
 
-    /// Puts the request into a ring. `ENOSPC`: the ring is full.
+    /// Adds the request to a ring. `ENOSPC`: the ring is full.
     pub(crate) fn add_to(self: &Arc<Self>, queue: &mut VirtQueue) -> Result {
         let mut state = self.state.lock();
         let transfer = state.transfer.as_mut().ok_or(EINVAL)?;
         // The ring's own reference; `from_token` takes it back.
         let reference = Arc::into_raw(self.clone()).cast_mut();
         let token: Token = NonNull::new(reference.cast()).ok_or(EINVAL)?;
-        // SAFETY: The memory belongs to the transfer, which is settled only after `complete`, and before that
-        // nobody reads or writes it. The request itself lives by the reference above.
+        // SAFETY: The memory belongs to the transfer, which is settled only after `complete`, and it is not read or
+        // written before that. The request itself lives by the reference above.
         let added = unsafe { queue.add(&mut transfer.buffers, token) };
         let has_pages = transfer.has_pages();
         if added.is_err() {
@@ -313,12 +313,12 @@ impl Request {
         unsafe { Arc::from_raw(token.as_ptr().cast()) }
     }
 
-    /// The device has returned the chain after `bytes` bytes of answer. For any context.
+    /// Handles the return of the chain with `bytes` bytes of reply. For any context.
     pub(crate) fn returned(self: Arc<Self>, bytes: u32, works: &Queue) {
         self.complete(Return::Used(bytes), works);
     }
 
-    /// The device will never return the chain.
+    /// Handles a chain that the device will never return.
     pub(crate) fn withdrawn(self: Arc<Self>, works: &Queue) {
         self.complete(Return::Withdrawn, works);
     }
@@ -329,20 +329,20 @@ impl Request {
         let detached = state.detached;
         drop(state);
         if detached {
-            // It was never queued before: a chain comes back once.
+            // It was never queued before: a chain is returned only once.
             let _ = works.enqueue(self);
         } else {
             self.changed.notify_all();
         }
     }
 
-    /// Ends the wait for an answer that may never come. The request stays in the ring. For any context.
+    /// Ends the wait for a reply that may never come. The request stays in the ring. For any context.
     pub(crate) fn interrupt(&self) {
         self.state.lock().interrupted = true;
         self.changed.notify_all();
     }
 
-    /// Lets the consequences of the answer happen. Sleeps. `EINVAL`: it has happened, or there is no answer.
+    /// Performs the effects of the reply. Sleeps. `EINVAL`: they were performed already, or there is no reply.
     fn settle(&self) -> Result<Answer> {
         let mut state = self.state.lock();
         let returned = state.returned.ok_or(EINVAL)?;
@@ -352,11 +352,11 @@ impl Request {
     }
 }
 
-/// A submitted request whose answer somebody wants. Dropping it leaves the request alone: its consequences
-/// happen when the device answers.
+/// A submitted request whose reply is needed. Dropping it does not affect the request: its effects happen when the
+/// device answers.
 pub(crate) struct Pending(Arc<Request>);
 
-/// The reason for the end of a wait for an answer.
+/// The reason why a wait for a reply ended.
 pub(crate) enum Awaited {
     /// The device has answered.
     Answered,
@@ -365,12 +365,12 @@ pub(crate) enum Awaited {
 }
 
 impl Pending {
-    /// For a request that is in a ring.
+    /// Wraps a request that is in a ring.
     pub(crate) fn new(request: Arc<Request>) -> Self {
         Self(request)
     }
 
-    /// Waits for the answer.
+    /// Waits for the reply.
     pub(crate) fn wait(&self, mode: Mode, patience: &mut Patience) -> Result<Awaited, Cut> {
         self.0.changed.wait(&self.0.state, mode, patience, |state| {
             if state.returned.is_some() {
@@ -386,7 +386,7 @@ impl Pending {
         })
     }
 
-    /// Takes the answer, if there is one. Sleeps.
+    /// Takes the reply, if there is one. Sleeps.
     pub(crate) fn settle(self) -> Result<Answer> {
         self.0.settle()
     }
@@ -399,7 +399,7 @@ impl Drop for Pending {
         let returned = state.returned.is_some();
         drop(state);
         if returned {
-            // Either `settle` was called, then this does nothing, or the answer came unseen.
+            // Either `settle` was called, then this does nothing, or the reply was not taken.
             let _ = self.0.settle();
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The purposes of requests, and the effects of their answers. This happens exactly once for each request
-//! that was sent, whether or not anybody still waits.
+//! The purposes of requests, and the effects of their replies. The effects happen exactly once per request that was
+//! sent, whether or not a thread waits for it.
 
 use crate::{
     device::Device,
@@ -23,7 +23,7 @@ use kernel::{
 
 /// See the module's documentation.
 pub(crate) enum Purpose {
-    /// A request made in advance.
+    /// A request that was created in advance.
     None,
     /// `OP_HELLO`, with the number of the greeting.
     Hello(Arc<Device>, u64),
@@ -42,7 +42,8 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// The counter of the session's places in rings. None: the request is the driver's own, not a process's call.
+    /// Returns the counter of the session's descriptors in rings. None: the request is the driver's own, not a
+    /// process's call.
     pub(crate) fn places(&self) -> Option<Arc<Places>> {
         match self {
             Self::Call(session) | Self::Keep(session, _) => Some(session.places.clone()),
@@ -50,7 +51,7 @@ impl Purpose {
         }
     }
 
-    /// Draws the consequences of `answer`. `memory` is what the device could write to. Sleeps.
+    /// Performs the effects of `answer`. `memory` is the memory that the device could write. Sleeps.
     pub(crate) fn settle(
         self,
         answer: Result<Answer, Fault>,
@@ -65,7 +66,7 @@ impl Purpose {
                 );
             }
             Self::Open(session) => {
-                // Whoever has opened may have left: then the session closes itself.
+                // If the opener does not wait any more, the session closes itself.
                 let opened = answer.as_ref().map_err(|f| *f).and_then(|a| a.value());
                 session.opened(opened.map(|Opened { session }| session))?;
             }
@@ -73,7 +74,7 @@ impl Purpose {
             Self::Keep(session, tag) | Self::Share(session, tag) => {
                 session.note(&answer);
                 match &answer {
-                    // After nonsense the device may have the memory, too: until it is closed.
+                    // After a malformed reply the device may have the memory, too, until the session is closed.
                     Ok(_) | Err(Fault::Garbled) => session.keep(tag, memory),
                     Err(_) => session.forget_tag(tag),
                 }

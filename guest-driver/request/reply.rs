@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Checks of what the device answers. The driver does not trust the device with its own memory: lengths are
-//! held against what was offered.
+//! Checks of the device's replies. The driver does not trust the device with the driver's memory: lengths are checked
+//! against the provided buffers.
 
 use crate::{
     error::Fault,
@@ -16,8 +16,8 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// The bytes of payload in a reply for which the device returned `used` bytes, `capacity` of them for payload
-/// at most. An error if the device did not do what was asked.
+/// Returns the bytes of payload in a reply for which the device returned `used` bytes. At most `capacity` of them are
+/// for the payload. An error if the device did not execute the request.
 pub(crate) fn payload_bytes(
     header: ReplyHeader,
     used: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Calls under way.
+//! Outstanding calls.
 
 use super::Session;
 use crate::{
@@ -22,7 +22,7 @@ use kernel::{
     sync::Arc, //
 };
 impl Session {
-    /// Enters a call into the table of those under way, and sends it.
+    /// Adds a call to the table of outstanding calls, and sends it.
     pub(crate) fn start(&self, request: Arc<Request>, mode: Mode) -> Result<(u64, Pending)> {
         let mut state = self.state.lock();
         if state.lost || state.closed {
@@ -39,26 +39,26 @@ impl Session {
         }
     }
 
-    /// Takes a call out of the table.
+    /// Removes a call from the table.
     pub(super) fn end(&self, ticket: u64) {
         let call = self.state.lock().calls.remove(ticket);
         drop(call);
     }
 
-    /// Puts an unanswered call aside, to be waited for later.
+    /// Stores an unanswered call, for a later wait.
     pub(crate) fn suspend(&self, ticket: u64, pending: Pending) {
         let left_over = self.state.lock().calls.suspend(ticket, pending);
-        // The session was closed meanwhile: nobody will ask.
+        // The session was closed meanwhile, so there will be no later wait.
         drop(left_over);
     }
 
-    /// Takes up a suspended call. `ENOENT`: there is none of that name, or another thread waits for it.
+    /// Takes a suspended call. `ENOENT`: the ticket is unknown, or another thread waits for the call.
     pub(crate) fn unpark(&self, ticket: u64) -> Result<Pending> {
         self.state.lock().calls.unpark(ticket).ok_or(ENOENT)
     }
 
-    /// Waits for a call and takes its answer; `ENOLINK`: the wait is pointless. When it is cut short, gives
-    /// the call back, for [`Self::suspend`].
+    /// Waits for a call and takes its reply. `ENOLINK`: the reply may never come. If the wait is interrupted, returns
+    /// the call for [`Self::suspend`].
     pub(crate) fn finish(
         &self,
         ticket: u64,
@@ -79,7 +79,7 @@ impl Session {
         }
     }
 
-    /// As [`Self::finish`]; when the wait is cut short, the request goes on alone.
+    /// Like [`Self::finish`]. If the wait is interrupted, the request continues without a waiter.
     pub(crate) fn wait_for(
         &self,
         ticket: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The messages of the device to a session: events, and the loss of the session.
+//! Messages of the device to a session: events, and the loss of the session.
 
 use super::Session;
 use crate::{
@@ -18,14 +18,14 @@ use kernel::{
     sync::poll::PollTable, //
 };
 impl Session {
-    /// Takes note of an answer: it may say that the session is lost.
+    /// Checks whether a reply says that the session is lost.
     pub(crate) fn note(&self, answer: &Result<Answer, Fault>) {
         if matches!(answer, Err(Fault::Lost)) {
             self.lose_quietly();
         }
     }
 
-    /// The session is lost, its requests will be answered, though. For any context.
+    /// Records that the session is lost, while its requests will still be answered. For any context.
     fn lose_quietly(&self) {
         let mut state = self.state.lock();
         if !core::mem::replace(&mut state.lost, true) {
@@ -40,13 +40,14 @@ impl Session {
         self.events_changed.notify_all();
     }
 
-    /// The session is lost and nobody will answer soon: waiters return at once. For any context.
+    /// Records that the session is lost and its requests will not be answered soon: waiters return at once. For any
+    /// context.
     pub(crate) fn lose(&self) {
         self.lose_quietly();
         self.state.lock().calls.interrupt();
     }
 
-    /// An event of this session. For any context.
+    /// Delivers an event to this session. For any context.
     pub(crate) fn deliver(&self, event: Event) {
         if event.kind == EVENT_SESSION_LOST {
             self.lose_quietly();
@@ -60,7 +61,7 @@ impl Session {
         }
     }
 
-    /// The next event for read(2), None at the end. `EAGAIN`: none now, and `block` is false.
+    /// Returns the next event for read(2), None at the end. `EAGAIN`: there is none now, and `block` is false.
     pub(crate) fn next_event(&self, block: bool) -> Result<Option<Event>> {
         let mut state = self.state.lock();
         loop {
@@ -79,7 +80,7 @@ impl Session {
         }
     }
 
-    /// For poll(2): whether there are events, and whether the session is lost.
+    /// Returns for poll(2) whether there are events, and whether the session is lost.
     pub(crate) fn poll(&self, file: &File, table: &PollTable<'_>) -> (bool, bool) {
         table.register_wait(file, &self.events_changed);
         let state = self.state.lock();

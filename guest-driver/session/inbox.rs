@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The events that wait in one file for `read(2)`.
+//! The unread events of one file for `read(2)`.
 
 use crate::transport::{
     Event,
@@ -8,8 +8,8 @@ use crate::transport::{
 };
 use kernel::prelude::*;
 
-/// Events that a process may leave unread. The same event is not queued twice, so this is the number of
-/// things that a process waits for at once.
+/// Maximum number of unread events. An event is not queued twice, so this is the number of things for which a process
+/// can wait at once.
 const CAPACITY: usize = 256;
 
 /// A bounded queue without duplicates.
@@ -17,11 +17,11 @@ pub(crate) struct Events(KVec<Event>);
 
 impl Events {
     pub(crate) fn new() -> Result<Self> {
-        // One more, so that the end of the session always has a place.
+        // One more, so that there is always room for the end of the session.
         Ok(Self(KVec::with_capacity(CAPACITY + 1, GFP_KERNEL)?))
     }
 
-    /// Queues an event; false if it was dropped because nobody reads. Allocates nothing.
+    /// Queues an event. Returns false if the queue is full and the event was dropped. Allocates nothing.
     pub(crate) fn push(&mut self, event: Event) -> bool {
         let same = |old: &Event| {
             (old.kind, old.session, old.value) == (event.kind, event.session, event.value)

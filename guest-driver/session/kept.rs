@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory that the device keeps between requests, by tag. Dropping the table gives the memory back to its
-//! owner, so this may happen only when the device is known to use it no more.
+//! Memory that the device keeps between requests, by tag. Dropping the table frees the memory, so this may only happen
+//! when the device certainly no longer uses it.
 
 use crate::memory::Memory;
 use kernel::{
@@ -12,11 +12,11 @@ use kernel::{
     },
 };
 
-/// A tag's memory.
+/// The memory of a tag.
 struct Entry {
-    /// None while the request that names it is under way.
+    /// None while the request with this tag is outstanding.
     memory: Option<Memory>,
-    /// The device was asked to give it back.
+    /// Set once the device was asked to release it.
     leaving: bool,
 }
 
@@ -34,7 +34,7 @@ impl Kept {
         })
     }
 
-    /// Makes a place for `tag`, so that [`Self::fill`] cannot fail. `EEXIST`: the tag is in use.
+    /// Adds an empty entry for `tag`, so that [`Self::fill`] cannot fail. `EEXIST`: the tag is in use.
     pub(crate) fn reserve(&self, tag: u64) -> Result {
         let entry = Entry {
             memory: None,
@@ -51,7 +51,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Puts memory into the reserved place.
+    /// Stores memory in the reserved entry.
     pub(crate) fn fill(&self, tag: u64, memory: Option<Memory>) {
         let mut entries = self.entries.lock();
         if let Some(entry) = entries.get_mut(tag as usize) {
@@ -59,14 +59,13 @@ impl Kept {
         }
     }
 
-    /// Frees the place and the memory. Sleeps.
+    /// Removes the entry and frees the memory. Sleeps.
     pub(crate) fn forget(&self, tag: u64) {
         let entry = self.entries.lock().remove(tag as usize);
         drop(entry);
     }
 
-    /// Marks pinned memory as being asked back. `ENOENT`: there is none of this tag, or it is being asked
-    /// back already.
+    /// Marks pinned memory as being released. `ENOENT`: the tag is unknown, or the memory is already being released.
     pub(crate) fn leave(&self, tag: u64) -> Result {
         let mut entries = self.entries.lock();
         match entries.get_mut(tag as usize) {
@@ -78,7 +77,7 @@ impl Kept {
         }
     }
 
-    /// Takes [`Self::leave`] back.
+    /// Reverts [`Self::leave`].
     pub(crate) fn stay(&self, tag: u64) {
         let mut entries = self.entries.lock();
         if let Some(entry) = entries.get_mut(tag as usize) {

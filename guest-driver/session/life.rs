@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The beginning and the end of a session.
+//! Opening and closing of a session.
 
 use super::{
     Session,
@@ -40,14 +40,14 @@ use kernel::{
     workqueue::WorkItem, //
 };
 
-/// The maximum time that open(2) waits for a backend that has yet to answer the greeting.
+/// The maximum time that open(2) waits for a backend that has not answered the greeting yet.
 const GREETING_PATIENCE_MS: Msecs = 5_000;
 /// The maximum time that open(2) waits for its session: the backend may have to start a worker, and CUDA in it.
 const OPEN_PATIENCE_MS: Msecs = 30_000;
 impl WorkItem<CLOSING> for Session {
     type Pointer = Arc<Session>;
 
-    /// Closes when there was no room in the ring at once.
+    /// Sends `OP_CLOSE` if there was no room in the ring before.
     fn run(this: Arc<Session>) {
         let farewell = this.farewell.lock().take();
         if let Some(request) = farewell {
@@ -63,8 +63,8 @@ impl WorkItem<CLOSING> for Session {
 }
 
 impl Session {
-    /// Opens a session for the current process. `ENOLINK`: no backend; `EDQUOT`: no more sessions, of this user
-    /// or of all; `ETIMEDOUT`: the backend does not answer.
+    /// Opens a session for the current process. `ENOLINK`: there is no backend; `EDQUOT`: the user has, or all users
+    /// have, too many sessions; `ETIMEDOUT`: the backend does not answer.
     pub(crate) fn open(device: Arc<Device>) -> Result<Arc<Self>> {
         let mut patience = Patience::millis(GREETING_PATIENCE_MS);
         let greeting = device.wait_ready(&mut patience)?;
@@ -106,12 +106,13 @@ impl Session {
         };
         let request = Request::new(draft, Purpose::Open(self.clone()))?;
         let mut patience = Patience::millis(OPEN_PATIENCE_MS);
-        // Every try costs the host a worker: a program with a busy timer must not try again at each tick.
+        // Killable, because each attempt costs the host a worker: a program with a frequent timer signal must not try
+        // again at each signal.
         let (ticket, pending) = self.start(request, Mode::Killable)?;
         self.wait_for(ticket, pending, Mode::Killable, &mut patience)
     }
 
-    /// The answer to `OP_OPEN`.
+    /// Handles the reply to `OP_OPEN`.
     pub(crate) fn opened(self: &Arc<Self>, id: Result<u64, Fault>) -> Result<(), Fault> {
         let id = id?;
         if id == 0 {
@@ -127,7 +128,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session: what it waits for goes on without it. Does not wait. More than once is fine.
+    /// Ends the session; its waits continue without it. Does not wait. May be called repeatedly.
     pub(crate) fn close(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if core::mem::replace(&mut state.closed, true) {
@@ -139,9 +140,9 @@ impl Session {
         self.ledger.closing();
         self.events_changed.notify_all();
         self.device.unregister(self);
-        // Parked calls settle when they are answered; this may already be.
+        // Suspended calls settle when they are answered; for some that may happen here.
         drop(calls);
-        // They refer to the session.
+        // The watches refer to the session.
         let watches = self.watches.lock().end();
         drop(watches);
         if id != 0 {
@@ -168,13 +169,13 @@ impl Session {
         }
         if let Err(request) = self.device.try_submit(request) {
             *self.farewell.lock() = Some(request);
-            // Never queued before: this is called once.
+            // It was never queued before, because this is called once.
             let works = self.device.works();
             let _ = works.queue().enqueue::<_, CLOSING>(self.clone());
         }
     }
 
-    /// The answer to `OP_CLOSE`.
+    /// Handles the reply to `OP_CLOSE`.
     pub(crate) fn closed(self: Arc<Self>, fault: Option<Fault>) {
         match fault {
             None | Some(Fault::Lost) => (),

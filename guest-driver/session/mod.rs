@@ -2,8 +2,8 @@
 
 //! One open file's session with the device.
 //!
-//! A session outlives its file: each request that the device still has refers to it, and the memory that the
-//! device keeps belongs to it. When the answer to `OP_CLOSE`, the last request, has come, all of that goes.
+//! A session outlives its file: each request that the device still has refers to it, and the memory that the device
+//! keeps belongs to it. The reply to `OP_CLOSE`, the last request, frees all of that.
 
 mod calls;
 mod events;
@@ -57,9 +57,9 @@ use kernel::{
 };
 
 struct State {
-    /// The device has forgotten the session, or will.
+    /// Set if the device has removed the session, or will.
     lost: bool,
-    /// The file is closed.
+    /// Set if the file is closed.
     closed: bool,
     last_tag: u64,
     calls: Calls,
@@ -71,16 +71,16 @@ struct State {
 pub(crate) struct Session {
     pub(crate) device: Arc<Device>,
     pub(crate) places: Arc<Places>,
-    /// 0 until the device has answered.
+    /// Session id; 0 until the device has answered.
     id: Atomic<u64>,
     #[pin]
     pub(crate) kept: Kept,
     #[pin]
     state: IrqLock<State>,
-    /// Events have come, or the session is lost.
+    /// Notified when events have come, or when the session is lost.
     #[pin]
     events_changed: PollCondVar,
-    /// `OP_CLOSE`, made in advance, because closing must not fail.
+    /// `OP_CLOSE`, created in advance, because closing must not fail.
     #[pin]
     farewell: IrqLock<Option<Arc<Request>>>,
     #[pin]
@@ -89,7 +89,7 @@ pub(crate) struct Session {
     watches: Mutex<Watches>,
     #[pin]
     sweeping: Work<Session, SWEEPING>,
-    /// The last field: the user has the session until all of its memory is given back.
+    /// The last field, so that the user is charged until all memory of the session is freed.
     pub(crate) ledger: Ledger,
 }
 
@@ -138,7 +138,7 @@ impl Session {
         Arc::pin_init(init, GFP_KERNEL)
     }
 
-    /// The header of a request of this session.
+    /// Returns the header of a request of this session.
     pub(crate) fn header(&self, op: u32) -> RequestHeader {
         RequestHeader {
             op,
@@ -147,12 +147,12 @@ impl Session {
         }
     }
 
-    /// The session's name; 0 before the device has given one.
+    /// Returns the session id; 0 before the device has assigned one.
     pub(crate) fn id(&self) -> u64 {
         self.id.load(Relaxed)
     }
 
-    /// Returns whether the session is of no use any more.
+    /// Returns whether the session is lost.
     pub(crate) fn is_lost(&self) -> bool {
         let state = self.state.lock();
         state.lost || state.closed

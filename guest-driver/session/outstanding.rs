@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The calls of one file that are under way. The table lives behind a lock that interrupts take: nothing in
-//! here sleeps or allocates, and what a caller gets out is to be dropped without the lock.
+//! The outstanding calls of one file. The table is protected by a lock that interrupts take: nothing here sleeps or
+//! allocates, and values that a caller gets must be dropped without the lock.
 
 use crate::{
     error::Fault,
@@ -16,11 +16,11 @@ use kernel::{
     sync::Arc, //
 };
 
-/// A call under way.
+/// An outstanding call.
 pub(crate) struct Call {
     ticket: u64,
     request: Arc<Request>,
-    /// Here while nobody waits for it: a signal has interrupted the waiter.
+    /// Set while no thread waits for the call, after a signal has interrupted the waiter.
     suspended: Option<Pending>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// A table for at most `limit` calls.
+    /// Returns a table for at most `limit` calls.
     pub(crate) fn new(limit: u32) -> Result<Self> {
         Ok(Self {
             list: KVec::with_capacity(limit as usize, GFP_KERNEL)?,
@@ -43,7 +43,7 @@ impl Calls {
         self.list.iter_mut().find(|call| call.ticket == ticket)
     }
 
-    /// Enters a call and gives it a name, never 0. [`Fault::Quota`]: there are too many.
+    /// Adds a call. Returns its ticket, never 0. [`Fault::Quota`]: there are too many.
     pub(crate) fn add(&mut self, request: Arc<Request>) -> Result<u64, Fault> {
         let ticket = self.last_ticket + 1;
         let call = Call {
@@ -58,18 +58,18 @@ impl Calls {
         Ok(ticket)
     }
 
-    /// Takes a call out.
+    /// Removes a call.
     pub(crate) fn remove(&mut self, ticket: u64) -> Option<Call> {
         let place = self.list.iter().position(|call| call.ticket == ticket)?;
         self.list.remove(place).ok()
     }
 
-    /// Takes all calls out, for ever.
+    /// Removes all calls. No more can be added.
     pub(crate) fn remove_all(&mut self) -> KVec<Call> {
         mem::replace(&mut self.list, KVec::new())
     }
 
-    /// Puts an unanswered call aside; gives it back if it is not in the table any more.
+    /// Stores an unanswered call. Returns it if the call is no longer in the table.
     pub(crate) fn suspend(&mut self, ticket: u64, pending: Pending) -> Option<Pending> {
         match self.find(ticket) {
             Some(call) => call.suspended.replace(pending),
@@ -77,7 +77,7 @@ impl Calls {
         }
     }
 
-    /// Takes up a suspended call.
+    /// Takes a suspended call.
     pub(crate) fn unpark(&mut self, ticket: u64) -> Option<Pending> {
         self.find(ticket)?.suspended.take()
     }

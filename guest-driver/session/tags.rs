@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory that the device keeps for a session, and taking it back.
+//! Memory that the device keeps for a session, and its release.
 
 use super::{
     Session,
@@ -32,28 +32,28 @@ impl WorkItem<SWEEPING> for Session {
 }
 
 impl Session {
-    /// A tag for pages to be kept. Odd: it is never the offset of a shared area.
+    /// Returns a tag for pages to keep. It is odd, so it never equals the offset of a shared area.
     pub(crate) fn new_tag(&self) -> u64 {
         let mut state = self.state.lock();
         state.last_tag += 1;
         state.last_tag << 1 | 1
     }
 
-    /// The device has kept memory under `tag`, for which there is a place.
+    /// Records that the device keeps memory under `tag`, for which an entry is reserved.
     pub(crate) fn keep(self: &Arc<Self>, tag: u64, memory: Option<Memory>) {
         self.kept.fill(tag, memory);
-        // What has changed meanwhile could not be asked back.
+        // Pages whose mapping has changed meanwhile could not be released before.
         self.sweep_soon();
     }
 
-    /// The device does not keep memory under `tag`.
+    /// Removes `tag`, under which the device does not keep memory.
     pub(crate) fn forget_tag(&self, tag: u64) {
         self.kept.forget(tag);
         let watch = self.watches.lock().take(tag);
         drop(watch);
     }
 
-    /// Enters a watch over what a call will keep under its tag.
+    /// Adds a watch for memory that a call will keep.
     pub(crate) fn watch(&self, watch: Watch) -> Result {
         let refused = self.watches.lock().add(watch);
         refused.map_err(|(watch, error)| {
@@ -62,19 +62,19 @@ impl Session {
         })
     }
 
-    /// Returns whether the pages kept under `tag` are still those of the process.
+    /// Returns whether the pages kept under `tag` are still mapped in the process.
     pub(crate) fn is_fresh(&self, tag: u64) -> bool {
         self.watches.lock().is_fresh(tag)
     }
 
-    /// Has [`Self::sweep`] run. For any context.
+    /// Queues [`Self::sweep`]. For any context.
     pub(crate) fn sweep_soon(self: &Arc<Self>) {
-        // If it is queued already, it has not begun.
+        // If it is already queued, it has not begun.
         let works = self.device.works();
         let _ = works.queue().enqueue::<_, SWEEPING>(self.clone());
     }
 
-    /// Asks the device to give back pages that the process has elsewhere or not at all. Does not wait for it.
+    /// Asks the device to release pages that are no longer mapped at their addresses in the process. Does not wait.
     fn sweep(self: &Arc<Self>) {
         loop {
             let leave = |tag| self.kept.leave(tag).is_ok();
@@ -85,7 +85,7 @@ impl Session {
             let tag = watch.tag;
             drop(watch);
             if self.send_unpin(tag).is_err() {
-                // Until the session ends.
+                // The device keeps the pages until the session ends.
                 self.keep_on(tag);
             }
         }
@@ -104,12 +104,12 @@ impl Session {
         let request = Request::new(draft, Purpose::Unpin(self.clone(), tag))?;
         let (ticket, pending) = self.start(request, Mode::Killable)?;
         self.end(ticket);
-        // It settles when it is answered.
+        // The request settles when it is answered.
         drop(pending);
         Ok(())
     }
 
-    /// The device has not given back the memory of `tag`.
+    /// Records that the device has not released the memory of `tag`.
     pub(crate) fn keep_on(&self, tag: u64) {
         self.kept.stay(tag);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Watches kept pages of pageable memory: the kernel reports when a process's mapping of them is about to
-//! change (munmap, mremap, madvise, fork, …). From then on the pages are not used for copies any more, and the
-//! session asks the device to give them back.
+//! Watches kept pages of pageable memory: the kernel reports when a process's mapping of them is about to change
+//! (munmap, mremap, madvise, fork, …). From then on the pages are not used for copies any more, and the session asks
+//! the device to release them.
 
 use crate::{
     error::Fault,
@@ -24,10 +24,11 @@ use kernel::{
     },
 };
 
-/// Most watches of one session: the kernel walks over them when the process changes its mappings.
+/// Maximum number of watches per session. Limits the time of mapping changes, for which the kernel walks over the
+/// watches.
 const MAX_WATCHES: usize = 4096;
 
-/// A watch over the pages that are kept under a tag.
+/// A watch of the pages that are kept under a tag.
 ///
 /// # Invariants
 ///
@@ -41,11 +42,11 @@ pub(crate) struct Watch {
 
 // SAFETY: The C side may be asked and freed by any task.
 unsafe impl Send for Watch {}
-// SAFETY: The C side takes its own lock for what tasks ask at the same time.
+// SAFETY: The C side takes its own lock for concurrent calls of tasks.
 unsafe impl Sync for Watch {}
 
 impl Watch {
-    /// Begins to watch `span` in the current process.
+    /// Starts watching `span` in the current process.
     pub(crate) fn new(session: Arc<Session>, tag: u64, span: &Span) -> Result<Self> {
         let bytes = span.pages.checked_mul(PAGE_BYTES).ok_or(EINVAL)?;
         let cookie = session.into_raw();
@@ -61,23 +62,23 @@ impl Watch {
             )
         };
         match to_result(made).and_then(|()| NonNull::new(raw).ok_or(ENOMEM)) {
-            // INVARIANT: Just made; the reference is this value's.
+            // INVARIANT: Just created; the reference is this value's.
             Ok(raw) => Ok(Self { raw, cookie, tag }),
             Err(error) => {
-                // SAFETY: From `into_raw` above; nobody else has it.
+                // SAFETY: From `into_raw` above; it has no other owner.
                 drop(unsafe { Arc::from_raw(cookie) });
                 Err(error)
             }
         }
     }
 
-    /// Returns whether a mapping has changed, or will in a moment.
+    /// Returns whether a mapping has changed or is about to change.
     pub(crate) fn is_stale(&self) -> bool {
         // SAFETY: Valid by the invariant.
         unsafe { glue::virtio_cuda_watch_is_stale(self.raw.as_ptr()) }
     }
 
-    /// Forgets what has changed so far.
+    /// Forgets earlier changes.
     pub(crate) fn reset(&self) {
         // SAFETY: Valid by the invariant.
         unsafe { glue::virtio_cuda_watch_reset(self.raw.as_ptr()) }
@@ -93,11 +94,11 @@ impl Drop for Watch {
     }
 }
 
-/// A mapping is about to change. Must not sleep.
+/// Handles a mapping that is about to change. Must not sleep.
 ///
 /// # Safety
 ///
-/// `cookie` is that of a [`Watch`] which exists.
+/// `cookie` is that of an existing [`Watch`].
 unsafe extern "C" fn changed(cookie: *mut c_void) {
     // SAFETY: The watch has a reference to the session until after its end.
     let session = unsafe { ArcBorrow::from_raw(cookie.cast_const().cast::<Session>()) };
@@ -112,7 +113,7 @@ impl Watches {
         Self(Some(KVec::new()))
     }
 
-    /// `ENOLINK`: the session is closed; `EDQUOT`: there are too many.
+    /// Adds a watch. `ENOLINK`: the session is closed; `EDQUOT`: there are too many.
     pub(crate) fn add(&mut self, watch: Watch) -> Result<(), (Watch, Error)> {
         let Some(list) = &mut self.0 else {
             return Err((watch, Fault::Lost.into()));
@@ -121,7 +122,7 @@ impl Watches {
             return Err((watch, Fault::Quota.into()));
         }
         match list.reserve(1, GFP_KERNEL_ACCOUNT) {
-            // It has room.
+            // The vector has room.
             Ok(()) => {
                 let _ = list.push_within_capacity(watch);
                 Ok(())
@@ -139,7 +140,7 @@ impl Watches {
         self.list().iter().any(|w| w.tag == tag && !w.is_stale())
     }
 
-    /// The first watch that has seen a change and that `leave` lets go.
+    /// Takes the first watch that has seen a change and for which `leave` returns true.
     pub(crate) fn take_stale(&mut self, mut leave: impl FnMut(u64) -> bool) -> Option<Watch> {
         let index = self
             .list()
@@ -148,13 +149,13 @@ impl Watches {
         self.0.as_mut()?.remove(index).ok()
     }
 
-    /// The watch of `tag`.
+    /// Takes the watch of `tag`.
     pub(crate) fn take(&mut self, tag: u64) -> Option<Watch> {
         let index = self.list().iter().position(|w| w.tag == tag)?;
         self.0.as_mut()?.remove(index).ok()
     }
 
-    /// All of them; no more can come.
+    /// Takes all watches; no more can be added.
     pub(crate) fn end(&mut self) -> Option<KVec<Watch>> {
         self.0.take()
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Gives every name of the library a definition, because programs are often bound at load, where one missing name is fatal:
-//! each name in `names.txt` becomes a weak alias of one function that answers CUPTI_ERROR_NOT_SUPPORTED; a function of the
-//! same name in `src/` is strong and wins when the library is linked. Also makes tables of `cbids.txt` and `results.txt`.
+//! Defines every name of the library, because programs are often bound at load time, where one missing name is fatal.
+//! Each name in `names.txt` becomes a weak alias of a function that returns CUPTI_ERROR_NOT_SUPPORTED. A function of
+//! the same name in `src/` is strong and wins when the library is linked. Also generates tables from `cbids.txt` and
+//! `results.txt`.
 
 use std::env;
 use std::fmt::Write;
@@ -37,7 +38,8 @@ fn not_supported(out: &Path) {
     cc::Build::new().file(&path).compile("cupti_not_supported");
 }
 
-/// `driver NUMBER NAME` or `runtime NUMBER NAME` become entries `(name, number)` of two tables, sorted by name.
+/// Converts lines `driver NUMBER NAME` and `runtime NUMBER NAME` to entries `(name, number)` of two tables, sorted by
+/// name.
 fn cbids(out: &Path) {
     let text = read(CBIDS);
     let mut source = String::new();
@@ -60,7 +62,7 @@ fn entry<'a>(line: &'a str, api: &str) -> Option<(&'a str, u32)> {
     (of == api).then(|| (name, number.parse().unwrap_or_else(|error| panic!("{CBIDS}: {line}: {error}"))))
 }
 
-/// `NUMBER NAME` becomes an entry `(number, name)`.
+/// Converts lines `NUMBER NAME` to entries `(number, name)`.
 fn results(out: &Path) {
     let mut source = String::from("&[\n");
     for line in read(RESULTS).lines() {

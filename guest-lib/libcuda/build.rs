@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Makes, from the lists in `protocol/names`: a weak function for every name of the driver API (a call that
-//! this library does not have checks its arguments and is refused), and the table of results.
+//! Generates from the lists in `protocol/names`: a weak function for every name of the driver API, and the table of
+//! results. The weak functions stand for calls that this library lacks: they check their arguments and refuse the call.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -28,8 +28,9 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{path} is needed to build libcuda: {error}"))
 }
 
-/// Each is its own small C function, and weak: the linker prefers the real one where there is one. Functions may have
-/// fewer arguments than these: no check names the others. Their table is for `cuGetProcAddress`, which finds them all.
+/// Writes the weak functions in C: the linker prefers the library's own function where there is one. The real functions
+/// may have fewer parameters than these, because no check uses a missing one. `cuGetProcAddress` finds the functions in
+/// a table.
 fn unsupported_calls(names: &str, refused: &str, states: &[State], out: &Path) {
     let mut source = String::from(
         "extern int virtio_cuda_refuse(const char *name, int code, int before, unsigned bits);\nextern int virtio_cuda_is_device(int device);\n",
@@ -63,7 +64,7 @@ fn unsupported_calls(names: &str, refused: &str, states: &[State], out: &Path) {
     cc::Build::new().file(file).pic(true).cargo_warnings(false).compile("virtio_cuda_unsupported");
 }
 
-/// A check of `refused.txt` in C.
+/// Returns a check of `refused.txt` as C code.
 fn check(name: &str, rule: &str, state: &str) -> String {
     let (condition, code) = if let Some((argument, code)) = rule.split_once('!') {
         (format!("a{argument} == 0"), code)
@@ -109,7 +110,7 @@ impl<'a> State<'a> {
         state
     }
 
-    /// The last arguments of `virtio_cuda_refuse`: see `State::from_bits`.
+    /// Returns the last arguments of `virtio_cuda_refuse`: see `State::from_bits`.
     fn in_c(&self) -> String {
         let bits =
             1 | u32::from(self.context) << 1 | u32::from(self.broken) << 2 | u32::from(self.destroyed) << 3;
@@ -132,7 +133,7 @@ fn write_states(states: &[State], out: &Path) {
     fs::write(out.join("states.rs"), source).expect("OUT_DIR is writable");
 }
 
-/// `number NAME description` becomes an entry `(number, c"NAME", c"description")`.
+/// Converts lines `number NAME description` to entries `(number, c"NAME", c"description")`.
 fn results(table: &str, out: &Path) {
     let mut source = String::from("&[\n");
     for line in table.lines().filter(|line| !line.is_empty()) {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Says which major version of the runtime this is, and gives every name of its ABI a definition.
+//! Sets the major version of the runtime, and defines every name of its ABI.
 //!
 //! The packages `libcudart` and `libcudart12` share sources and this script; the sources see
 //! `cfg(cuda_major = "13")` or `"12"`.
 //!
-//! Programs and extensions are often bound at load (RTLD_NOW), where one missing name is fatal. So each name
-//! in `names/` becomes a weak alias of a function that answers cudaErrorNotSupported or, for names that were added
-//! after 13.0, cudaErrorCallRequiresNewerDriver; a function of the same name in `src/` is strong and wins when the
-//! library is linked. This is an object file of its own
-//! because an assembler refuses both definitions in one.
+//! Programs and extensions are often bound at load time (RTLD_NOW), where one missing name is fatal. Each name in
+//! `names/` therefore becomes a weak alias of a function that returns cudaErrorNotSupported. Names that were added
+//! after 13.0 return cudaErrorCallRequiresNewerDriver instead. A function of the same name in `src/` is strong and wins
+//! when the library is linked. The aliases are in a separate object file because an assembler refuses both definitions
+//! in one file.
 
 use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-/// Functions of `src/api.rs`.
+/// Defined in `src/api.rs`.
 const NOT_SUPPORTED: &str = "vhost_cudart_not_supported";
 const NEEDS_NEWER_DRIVER: &str = "vhost_cudart_needs_newer_driver";
 

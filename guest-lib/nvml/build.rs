@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Gives every name of the library a definition: tools look names up, and take a missing one for an old library.
-//! Each name in `names.txt` becomes a weak alias of one function that answers NVML_ERROR_NOT_SUPPORTED, or, if it is in
-//! `setters.txt` too (what changes a card), of one that answers NVML_ERROR_NO_PERMISSION; a function of the same name in
+//! Defines every name of the library: tools look names up, and treat a missing one as a sign of an old library. Each
+//! name in `names.txt` becomes a weak alias of a function that returns NVML_ERROR_NOT_SUPPORTED. Names that are also in
+//! `setters.txt` (functions that change a card) return NVML_ERROR_NO_PERMISSION instead. A function of the same name in
 //! `src/` is strong and wins when the library is linked.
 
 use std::collections::BTreeSet;

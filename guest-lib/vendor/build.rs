@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Makes the exported functions of each library from its rows. A row that is `custom` has its function in `src/custom` or
-//! `descriptors`; one that is not there yet is refused.
+//! Generates the exported functions of each library from its rows. The function of a `custom` row is in `src/custom` or
+//! `descriptors`; a missing one is an error.
 
 use std::path::PathBuf;
 use std::{env, fs};

@@ -3,14 +3,14 @@
 //!
 //! Loaded through `LD_AUDIT`, it does two things to each object of the program:
 //!
-//! * nvcc links NVIDIA's CUDA runtime statically unless told otherwise, and that runtime works with NVIDIA's driver only.
-//!   The auditor finds such a runtime by the object's symbol table ([`runtime`]) and makes each of its public functions
+//! * nvcc links NVIDIA's CUDA runtime statically by default, and that runtime works with NVIDIA's driver only. The
+//!   auditor finds such a runtime by the object's symbol table ([`runtime`]) and makes each of its public functions
 //!   jump to our libcudart of the same major version ([`patch`], [`slot`]), before a constructor of the object runs.
-//! * Programs name libraries by RPATH, RUNPATH or whole paths, which win over `LD_LIBRARY_PATH`. The auditor gives them
-//!   the library of the same soname that lies beside it ([`libraries`]).
+//! * Programs find libraries by RPATH, RUNPATH or whole paths, which win over `LD_LIBRARY_PATH`. The auditor replaces
+//!   them with the library of the same soname in its own folder ([`libraries`]).
 //!
-//! The dynamic linker loads an auditor into a namespace of its own, with a C library of its own. Nothing here may depend
-//! on state of the program's C library, and nothing here runs before the auditor's C library is ready.
+//! The dynamic linker loads an auditor into a separate namespace, with a separate C library. Nothing here may depend on
+//! state of the program's C library, and nothing here runs before the auditor's C library is ready.
 
 mod libraries;
 mod link_map;
@@ -28,26 +28,27 @@ use link_map::LinkMap;
 
 /// The version of the auditing interface that is used here; glibc has had it since 2.4.
 const INTERFACE: c_uint = 1;
-/// Answer of `la_objopen`: no symbol binding of this object is of interest.
+/// Result of `la_objopen`: no symbol binding of this object is of interest.
 const NO_BINDINGS: c_uint = 0;
-/// Mark of an object that lies in our folder.
+/// Cookie of an object that lies in our folder.
 const OWN: usize = 1;
-/// Mark of any other object.
+/// Cookie of any other object.
 const OTHER: usize = 0;
-/// Nothing is mapped below this address: half of Linux' default of `vm.mmap_min_addr`.
+/// No object is mapped below this address: half of Linux' default of `vm.mmap_min_addr`.
 const LOWEST_ADDRESS: usize = 0x8000;
 
-/// The handshake: answers the version of the interface that is used here (rtld-audit(7)).
+/// The handshake: returns the version of the interface that is used here (rtld-audit(7)).
 #[unsafe(no_mangle)]
 pub extern "C" fn la_version(version: c_uint) -> c_uint {
     version.min(INTERFACE)
 }
 
-/// Sees an object after it was mapped and before it is relocated (rtld-audit(7)).
+/// Inspects an object after it was mapped and before it is relocated (rtld-audit(7)).
 ///
 /// # Safety
 ///
-/// The dynamic linker calls it: `map` is an object that stays mapped during the call, and `cookie` may be written.
+/// Only the dynamic linker calls this: `map` is an object that stays mapped during the call, and `cookie` may be
+/// written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn la_objopen(
     map: *const LinkMap,
@@ -70,8 +71,8 @@ pub unsafe extern "C" fn la_objopen(
 ///
 /// # Safety
 ///
-/// The dynamic linker calls it: `name` ends with a NUL, and `cookie` is that of the object that asks. If there is none,
-/// `cookie` is below [`LOWEST_ADDRESS`].
+/// Only the dynamic linker calls this: `name` ends with a NUL, and `cookie` is that of the requesting object. If there
+/// is none, `cookie` is below [`LOWEST_ADDRESS`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn la_objsearch(
     name: *const c_char,
@@ -96,7 +97,7 @@ mod tests {
     #[test]
     fn without_an_asking_object_the_name_stays() {
         let name = c"/a/libcudart.so.13".as_ptr();
-        // What glibc 2.27 passes: the offset of the cookie in its `struct link_map`.
+        // The value that glibc 2.27 passes: the offset of the cookie in its `struct link_map`.
         let cookie = std::ptr::without_provenance(0x470);
         // SAFETY: a constant name, and a cookie as the contract describes it for no object.
         assert_eq!(unsafe { la_objsearch(name, cookie, 0) }, name);

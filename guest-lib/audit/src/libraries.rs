@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Our libraries, which win over others of the same soname wherever a program looks for them.
+//! Our libraries, which take precedence over others of the same soname.
 
 use std::ffi::{CStr, CString, OsStr, c_int, c_void};
 use std::fs;
@@ -31,19 +31,19 @@ pub fn is_own(file: &Path) -> bool {
     !OURS.all.is_empty() && file.parent() == Some(&OURS.folder)
 }
 
-/// Our file for a library that a program asks for by a name or a path.
+/// Returns our file for a library that a program requests by a name or a path.
 pub fn find(asked: &Path) -> Option<&'static CStr> {
     OURS.find(asked)
 }
 
-/// Our file for a library that one of our own asks for: by its soname only, because a path is how ours find the library of
-/// NVIDIA's that they stand in front of.
+/// Returns our file for a library that one of our own requests. Only a soname counts: our libraries open NVIDIA's
+/// library of the same name by its path.
 pub fn find_for_ours(asked: &Path) -> Option<&'static CStr> {
     let (stem, major) = parse(asked.to_str()?)?;
     OURS.versioned(stem, major?)
 }
 
-/// Our library with this stem and major version.
+/// Returns our library with this stem and major version.
 pub fn versioned(stem: &str, major: u32) -> Option<&'static CStr> {
     OURS.versioned(stem, major)
 }
@@ -74,7 +74,8 @@ impl Libraries {
         if let Some(major) = major {
             return self.versioned(stem, major);
         }
-        // `libcudart.so` is a link to one of several versions; without a folder the search that follows decides.
+        // `libcudart.so` is a link to one of several versions. A name without a folder is left to the dynamic linker's
+        // search.
         if asked.as_os_str().as_bytes().contains(&b'/') {
             let file = fs::canonicalize(asked).ok()?;
             let (stem, major) = parse(file.file_name()?.to_str()?)?;
@@ -86,8 +87,9 @@ impl Libraries {
     }
 }
 
-/// The stem and the major version of a library's file name: `libcudart.so.13.0.96` is (`libcudart`, 13), `libcuda.so` has no
-/// version. Wheels that carry copies of libraries put eight digits of a hash behind the stem (`libcudart-d0da41ae.so.12`).
+/// Returns the stem and the major version of a library's file name: `libcudart.so.13.0.96` is (`libcudart`, 13),
+/// `libcuda.so` has no version. Wheels that contain copies of libraries append eight digits of a hash to the stem
+/// (`libcudart-d0da41ae.so.12`).
 fn parse(name: &str) -> Option<(&str, Option<u32>)> {
     let (stem, version) = name.split_once(".so")?;
     let stem = match stem.rsplit_once('-') {
@@ -101,7 +103,7 @@ fn parse(name: &str) -> Option<(&str, Option<u32>)> {
     Some((stem, Some(major.parse().ok()?)))
 }
 
-/// The folder that this library was loaded from.
+/// Returns the folder that this library was loaded from.
 fn own_folder() -> Option<PathBuf> {
     let mut folder = None::<PathBuf>;
     // Not dladdr: before 2.34 glibc follows a null pointer there while a program is being started.
@@ -110,7 +112,7 @@ fn own_folder() -> Option<PathBuf> {
     folder
 }
 
-/// Notes the folder of the object that has this function, and ends the search there.
+/// Stores the folder of the object that contains this function, and ends the iteration there.
 unsafe extern "C" fn is_ours(object: *mut libc::dl_phdr_info, _: libc::size_t, folder: *mut c_void) -> c_int {
     // SAFETY: the dynamic linker describes an object that stays loaded during this call.
     let (object, headers) = unsafe {
@@ -168,7 +170,7 @@ mod tests {
         assert_eq!(found(&theirs.join("libcudart.so.12.9.79")), Some(ours.join("libcudart.so.12")));
         assert_eq!(found(&theirs.join("libcudart.so")), Some(ours.join("libcudart.so.12")));
         assert_eq!(found(Path::new("libcuda.so")), Some(ours.join("libcuda.so.1")));
-        // Which of two versions is meant cannot be seen.
+        // The name does not say which of the two versions is meant.
         assert_eq!(found(Path::new("libcudart.so")), None);
         for other in ["libcudart.so.11.0", "libcublas.so.13", "libc.so.6", "/", "libvhost-cuda-audit.so"] {
             assert_eq!(found(Path::new(other)), None, "{other}");

@@ -38,17 +38,17 @@ impl<'a> Object<'a> {
         Self { map, name }
     }
 
-    /// The path that the dynamic linker knows; none for the program, and for what the kernel maps.
+    /// Returns the path that the dynamic linker knows; `None` for the program, and for objects that the kernel maps.
     pub fn name(&self) -> Option<&Path> {
         self.name.contains(&b'/').then(|| Path::new(OsStr::from_bytes(self.name)))
     }
 
-    /// Difference between the addresses in the file and those in memory.
+    /// Returns the difference between the addresses in the file and those in memory.
     pub fn base(&self) -> usize {
         self.map.l_addr
     }
 
-    /// The file that was mapped; none for what the kernel maps.
+    /// Returns the file that was mapped; `None` for objects that the kernel maps.
     pub fn file(&self) -> Option<PathBuf> {
         if let Some(name) = self.name() {
             return Some(name.to_owned());
@@ -58,7 +58,7 @@ impl<'a> Object<'a> {
         }
         // SAFETY: getauxval takes no memory.
         if unsafe { libc::getauxval(libc::AT_BASE) } != 0 {
-            // It can be opened also after the program was replaced or removed.
+            // This link works even after the program was replaced or removed.
             return Some("/proc/self/exe".into());
         }
         // The dynamic linker was started as a command, with the program as its argument.
@@ -66,7 +66,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The file that is mapped at `address`, by the text of `/proc/self/maps` (proc_pid_maps(5)).
+/// Returns the file that is mapped at `address`, from the text of `/proc/self/maps` (proc_pid_maps(5)).
 fn mapped_file(maps: &[u8], address: usize) -> Option<PathBuf> {
     maps.split(|byte| *byte == b'\n').find_map(|line| {
         let path = &line[line.iter().position(|byte| *byte == b'/')?..];

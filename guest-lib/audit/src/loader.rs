@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The program's own `dlmopen`, `dlsym` and `dlerror`.
 //!
-//! Those of the auditor's namespace would write into memory of the program. Before 2.34, glibc's libdl finds its state of a
-//! thread by a key of pthread_key_create(3). Each namespace counts its keys by itself, but a thread has one table of values
-//! for all of them. So libdl of the auditor's namespace would take a value of the program for its own state: Python's
-//! state of a thread, for example.
+//! The functions of the auditor's namespace would write into memory of the program. Before 2.34, glibc's libdl finds
+//! its per-thread state by a key of pthread_key_create(3). Each namespace counts its keys separately, but a thread has
+//! one table of values for all of them. The libdl of the auditor's namespace would therefore mistake a value of the
+//! program, such as Python's thread state, for its own state.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fs::File;
@@ -40,12 +40,12 @@ pub struct Functions {
 
 static FOUND: Mutex<Option<Functions>> = Mutex::new(None);
 
-/// The functions of the program's namespace; none before [`see`] has seen their library there.
+/// Returns the functions of the program's namespace; `None` before [`see`] has found their library there.
 pub fn functions() -> Option<Functions> {
     *FOUND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Remembers the functions, if this object of the program's namespace has them.
+/// Stores the functions, if this object of the program's namespace has them.
 pub fn see(object: &Object) {
     let Some(file) = object.name() else { return };
     let name = file.file_name().unwrap_or_default().as_encoded_bytes();
@@ -56,8 +56,9 @@ pub fn see(object: &Object) {
     let [dlmopen, dlsym, dlerror] = addresses.map(|address| {
         std::ptr::with_exposed_provenance::<c_void>(object.base().wrapping_add(address as usize))
     });
-    // SAFETY: a C library maps these functions of these names there. It stays loaded for as long as an object that needs
-    // it. Such objects are static runtimes, from which the entries come, and our libcudart, which is never unloaded.
+    // SAFETY: a C library maps these functions of these names there. It stays loaded for as long as an object that
+    // needs it. Such objects are static runtimes, from which the entries come, and our libcudart, which is never
+    // unloaded.
     let functions = unsafe {
         Functions {
             dlmopen: std::mem::transmute::<*const c_void, Dlmopen>(dlmopen),
@@ -68,7 +69,7 @@ pub fn see(object: &Object) {
     *FOUND.lock().unwrap_or_else(PoisonError::into_inner) = Some(functions);
 }
 
-/// Addresses of [`NAMES`], as in the file; none unless it defines all.
+/// Returns the addresses of [`NAMES`] in the file; `None` unless it defines all.
 fn addresses_in(file: &Path) -> Option<[u64; NAMES.len()]> {
     let cache = ReadCache::new(File::open(file).ok()?);
     let addresses = addresses(&cache);

@@ -14,13 +14,13 @@ use crate::report;
 use crate::runtime::{self, Function, Runtime};
 use crate::slot::{self, ENTRY_BYTES};
 
-/// Functions whose code in memory may differ from the file: a debugger has put its breakpoints there. With more, the
-/// file is not the one that was mapped.
+/// Maximum number of functions whose code in memory may differ from the file, because a debugger has set breakpoints.
+/// With more, the file is not the one that was mapped.
 const MAX_DIFFERENCES: usize = 16;
 /// Exit status of a process that cannot continue.
 const EXIT_STATUS: i32 = 127;
 
-/// Redirects the static runtime of an object, if it has one; does nothing to others.
+/// Redirects the static runtime of an object, if it has one; does nothing to other objects.
 pub fn redirect(object: &Object) {
     let Some(file) = object.file() else { return };
     let Ok(opened) = File::open(&file) else { return };
@@ -47,29 +47,29 @@ pub fn redirect(object: &Object) {
     }
 }
 
-/// The program's own file is opened through a link.
+/// Resolves the link through which the program's own file is opened.
 fn display_name(file: &Path) -> std::path::PathBuf {
     std::fs::read_link(file).unwrap_or_else(|_| file.to_owned())
 }
 
-/// The reason for which a runtime stays as it is.
+/// The reason why a runtime is not redirected.
 #[derive(Debug)]
 enum Failure {
-    /// There is no library of ours for its version.
+    /// This project has no library for its version.
     TooOld,
-    /// The file is not the one in memory.
+    /// The code in memory differs from the file.
     Differs,
-    /// Neither way of writing is allowed.
+    /// Both ways of writing failed.
     Refused(io::Error),
 }
 
-/// Returns the number of functions that were redirected. They are all, or none.
+/// Returns the number of functions that were redirected. Either all are redirected or none.
 fn write_entries(runtime: &Runtime, base: usize) -> Result<usize, Failure> {
     let major = runtime.major.ok_or(Failure::TooOld)?;
     let memory = Memory::of_this_process(runtime, base).map_err(Failure::Refused)?;
     let mut before = vec![0; runtime.code.len()];
     memory.read(&mut before).map_err(Failure::Refused)?;
-    // The short ones are jumps to others, or answer a constant.
+    // Shorter functions are jumps to others, or return a constant.
     let functions = || runtime.functions.iter().filter(|function| function.size >= ENTRY_BYTES);
     let differs = |function: &&Function| {
         let entry = function.offset..function.offset + ENTRY_BYTES;
@@ -97,8 +97,8 @@ fn write_entries(runtime: &Runtime, base: usize) -> Result<usize, Failure> {
 ///
 /// `start..start + bytes` is text of an object that the dynamic linker has mapped and from which no code has run yet.
 struct Memory {
-    /// `/proc/self/mem`, where addresses are offsets. Writing through it needs no change of protections, so that it also
-    /// works where memory must not be made executable (`PR_SET_MDWE`, SELinux' `execmod`).
+    /// `/proc/self/mem`, where addresses are offsets. Writing through it needs no change of page protection. It
+    /// therefore also works where memory must not be made executable (`PR_SET_MDWE`, SELinux' `execmod`).
     file: File,
     start: usize,
     bytes: usize,
@@ -109,12 +109,12 @@ impl Memory {
     fn of_this_process(runtime: &Runtime, base: usize) -> io::Result<Self> {
         let path = "/proc/self/mem";
         let file = OpenOptions::new().read(true).write(true).open(path).or_else(|_| File::open(path))?;
-        // Objects of the lower half of the address space, so that the sum fits.
+        // Objects are in the lower half of the address space, so the sum does not overflow.
         let start = base.wrapping_add(runtime.text.start as usize);
         Ok(Self { file, start, bytes: runtime.code.len(), writable: runtime.writable })
     }
 
-    /// Fails where nothing is mapped.
+    /// Reads the text. Fails where nothing is mapped.
     fn read(&self, buffer: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(buffer, self.start as u64)
     }
@@ -124,7 +124,8 @@ impl Memory {
         if self.file.write_all_at(after, self.start as u64).is_ok() {
             return Ok(());
         }
-        // Some kernels refuse to write read-only memory this way (CONFIG_PROC_MEM_NO_FORCE, CONFIG_PROC_MEM_FORCE_PTRACE).
+        // Some kernels refuse to write read-only memory this way (CONFIG_PROC_MEM_NO_FORCE,
+        // CONFIG_PROC_MEM_FORCE_PTRACE).
         self.write_unprotected(after).inspect_err(|_| {
             let mut now = vec![0; before.len()];
             if self.read(&mut now).is_ok() && now != before {
@@ -137,7 +138,7 @@ impl Memory {
         })
     }
 
-    /// Makes the pages writable, not executable meanwhile, and puts their protection back.
+    /// Makes the pages writable and not executable, writes them, and restores their protection.
     fn write_unprotected(&self, after: &[u8]) -> io::Result<()> {
         // SAFETY: sysconf takes no memory.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
@@ -196,7 +197,7 @@ mod tests {
     }
 
     fn contents(page: *const u8) -> Vec<u8> {
-        // SAFETY: the page of `text`, which nobody writes at this moment.
+        // SAFETY: the page of `text`, which no other code writes at this moment.
         unsafe { std::slice::from_raw_parts(page, 4096) }.to_vec()
     }
 
@@ -220,13 +221,13 @@ mod tests {
             bytes: 0x100,
             writable: false,
         };
-        // The file is open for reading only, so that the pages have to be made writable.
+        // The file is opened for reading only, which forces the fallback that makes the pages writable.
         memory.write(&[0x90; 0x100], &[0xc3; 0x100]).expect("own memory");
         let after = contents(page);
         assert!(after[0x100..0x200].iter().all(|byte| *byte == 0xc3));
         assert!(after[..0x100].iter().chain(&after[0x200..]).all(|byte| *byte == 0x90));
         let maps = std::fs::read_to_string("/proc/self/maps").expect("our mappings");
-        // The kernel joins the pages of other tests that lie beside this one.
+        // The kernel merges the adjacent pages of other tests.
         let holds_the_page = |line: &&str| {
             let (start, rest) = line.split_once('-').expect("a range");
             let (end, _) = rest.split_once(' ').expect("a range");

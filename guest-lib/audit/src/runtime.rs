@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Recognises a static CUDA runtime in an object by its symbol table.
 //!
-//! `libcudart_static.a` is one object file, whose functions lie side by side in whatever it is linked into. The names of its
-//! internal functions are `libcudart_static_` and a digest. Programs keep these names unless they
-//! are stripped. An object that merely has functions of the same names, such as the trampolines of JAX's plugin, has none
-//! of the internal ones.
+//! `libcudart_static.a` is one object file, whose functions stay adjacent when it is linked. The names of its internal
+//! functions are `libcudart_static_` and a digest. Programs keep these names unless they are stripped. An object that
+//! merely has functions of the same names, such as the trampolines of JAX's plugin, has none of the internal ones.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -15,13 +14,13 @@ use object::read::ReadRef;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{LittleEndian, SectionIndex};
 
-/// Prefix of the runtime's internal functions.
+/// Prefix of the names of the runtime's internal functions.
 const INTERNAL: &[u8] = b"libcudart_static_";
-/// An object with fewer public functions of the runtime has no whole runtime. The smallest that was seen has 422.
+/// An object with fewer public functions does not contain a whole runtime. The smallest known runtime has 422.
 const MIN_PUBLIC: usize = 300;
-/// An object with fewer internal functions has no static runtime. The smallest that was seen has 2,600.
+/// An object with fewer internal functions has no static runtime. The smallest known runtime has 2,600.
 const MIN_INTERNAL: usize = 100;
-/// A runtime's text has about 500 KiB. Functions that lie further apart than this are not of one runtime.
+/// Maximum bytes from the first to the last function of one runtime. A runtime's text has about 500 KiB.
 const MAX_TEXT: u64 = 64 << 20;
 
 /// The names that our libraries define.
@@ -34,7 +33,7 @@ static PUBLIC: LazyLock<HashSet<&'static [u8]>> = LazyLock::new(|| {
     lists.iter().flat_map(|list| list.lines()).map(str::as_bytes).collect()
 });
 
-/// A major version of the runtime that we have a library for.
+/// A major version of the runtime for which this project has a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Major {
     /// CUDA 12.
@@ -47,7 +46,7 @@ impl Major {
     /// Number of major versions.
     pub const COUNT: usize = 2;
 
-    /// The number in the library's soname.
+    /// Returns the number in the library's soname.
     pub fn number(self) -> u32 {
         match self {
             Self::Twelve => 12,
@@ -63,26 +62,26 @@ pub struct Function {
     pub name: String,
     /// The position relative to the start of [`Runtime::text`].
     pub offset: usize,
-    /// Bytes of its code.
+    /// Bytes of the function's code.
     pub size: usize,
 }
 
 /// A static runtime in a file.
 #[derive(Debug)]
 pub struct Runtime {
-    /// None for CUDA 11 and older.
+    /// `None` for CUDA 11 and older.
     pub major: Option<Major>,
-    /// Addresses, as in the file.
+    /// Addresses of the text in the file.
     pub text: Range<u64>,
     /// The contents of `text` in the file.
     pub code: Vec<u8>,
     /// Functions that programs call.
     pub functions: Vec<Function>,
-    /// The segment of `text` is mapped for writing.
+    /// Set if the segment of `text` is mapped for writing.
     pub writable: bool,
 }
 
-/// The static runtime in the file behind `data`; none if it has no symbol table or no such runtime.
+/// Returns the static runtime in the file `data`; `None` if it has no symbol table or no such runtime.
 pub fn find<'data>(data: impl ReadRef<'data>) -> Option<Runtime> {
     let header = FileHeader64::<LittleEndian>::parse(data).ok()?;
     if header.e_machine(LittleEndian) != EM_X86_64 {
@@ -122,7 +121,7 @@ struct Census<'data> {
     public: usize,
     internal: usize,
     text: Range<u64>,
-    /// Public functions, and others of names like theirs: name, address, size.
+    /// Public functions, and others with similar names: name, address, size.
     named: Vec<(&'data str, u64, u64)>,
 }
 
@@ -139,7 +138,8 @@ impl<'data> Census<'data> {
             let name = &name[..memchr::memchr(0, name).unwrap_or(name.len())];
             let (address, size) = (symbol.st_value(LittleEndian), symbol.st_size(LittleEndian));
             let is_public = PUBLIC.contains(name);
-            // Not by the internal ones: the linker puts the cold parts of functions in front of all other text.
+            // Internal functions do not count here: the linker puts the cold parts of functions in front of all other
+            // text.
             if is_public {
                 let (text, end) = (&census.text, address.saturating_add(size));
                 census.text =
@@ -154,7 +154,7 @@ impl<'data> Census<'data> {
         census
     }
 
-    /// `cudaGetDeviceProperties_v2` is of CUDA 12 alone, and `cudaBindTexture` has gone with CUDA 12.
+    /// `cudaGetDeviceProperties_v2` exists in CUDA 12 only, and CUDA 12 removed `cudaBindTexture`.
     fn major(&self) -> Option<Major> {
         let has = |wanted: &str| self.named.iter().any(|(name, ..)| *name == wanted);
         if has("cudaGetDeviceProperties_v2") {
@@ -163,8 +163,8 @@ impl<'data> Census<'data> {
         (!has("cudaBindTexture")).then_some(Major::Thirteen)
     }
 
-    /// Functions between the runtime's own are the runtime's, those of later releases too. Functions of such names elsewhere
-    /// are the program's: nvcc's `host_runtime.h` defines some (`__cudaUnregisterBinaryUtil`).
+    /// Functions between the runtime's own belong to the runtime, including those of later releases. Functions of such
+    /// names elsewhere belong to the program: nvcc's `host_runtime.h` defines some (`__cudaUnregisterBinaryUtil`).
     fn functions(&self) -> Vec<Function> {
         let inside = self.named.iter().filter(|(_, address, _)| self.text.contains(address));
         let function = |(name, address, size): &(&str, u64, u64)| {
@@ -175,7 +175,7 @@ impl<'data> Census<'data> {
     }
 }
 
-/// Returns whether a name has the form of the runtime's: `cuda` or `__cuda` and a capital letter.
+/// Returns whether a name has the form of the runtime's names: `cuda` or `__cuda` and a capital letter.
 fn looks_public(name: &[u8]) -> bool {
     let rest = name.strip_prefix(b"__").unwrap_or(name).strip_prefix(b"cuda");
     rest.and_then(<[u8]>::first).is_some_and(u8::is_ascii_uppercase)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The targets of the functions of a static runtime: one slot for each function and major version, filled when it is
-//! first called.
+//! The targets of the functions of a static runtime. There is one slot per function and major version, which is filled
+//! at the first call.
 //!
-//! Our libcudart cannot be loaded while the auditor looks at an object, because the dynamic linker is at work then. So a slot
-//! starts with the address of [`enter_unresolved`], which loads the library and puts the function's address in its place.
+//! Our libcudart cannot be loaded while the dynamic linker reports an object to the auditor. A slot therefore starts
+//! with the address of [`enter_unresolved`], which loads the library and stores the function's address in the slot.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -36,7 +36,7 @@ type Slots = HashMap<(Major, String), &'static Slot>;
 
 static SLOTS: LazyLock<Mutex<Slots>> = LazyLock::new(Mutex::default);
 
-/// The slot of a function; it stays for as long as the process does.
+/// Returns the slot of a function; it exists as long as the process.
 pub fn slot(name: &str, major: Major) -> Option<&'static Slot> {
     let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(slot) = slots.get(&(major, name.to_owned())) {
@@ -49,8 +49,8 @@ pub fn slot(name: &str, major: Major) -> Option<&'static Slot> {
 }
 
 impl Slot {
-    /// Machine code that jumps to the slot's address, with all arguments unchanged:
-    /// `endbr64; movabs $slot, %r11; jmp *(%r11)`. r11 belongs to no argument (System V ABI, 3.2.1).
+    /// Returns machine code that jumps to the slot's target, with all arguments unchanged:
+    /// `endbr64; movabs $slot, %r11; jmp *(%r11)`. r11 carries no argument (System V ABI, 3.2.1).
     pub fn entry(&'static self) -> [u8; ENTRY_BYTES] {
         let mut entry = [0xf3, 0x0f, 0x1e, 0xfa, 0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0xff, 0x23];
         entry[6..14].copy_from_slice(&ptr::from_ref(self).addr().to_le_bytes());
@@ -58,12 +58,12 @@ impl Slot {
     }
 }
 
-/// Answers in place of functions that our library does not have.
+/// Replaces functions that our library does not have.
 extern "C" fn not_supported() -> c_int {
     NOT_SUPPORTED
 }
 
-/// Finds the function of a slot and remembers it. Several threads may do so at once: all find the same.
+/// Finds the function of a slot and stores it. Several threads may do so at once: all find the same.
 extern "C" fn resolve(slot: &'static Slot) -> *mut c_void {
     let found = function(slot.major, &slot.name);
     let target = found.unwrap_or_else(|| {
@@ -81,7 +81,7 @@ fn function(major: Major, name: &CStr) -> Option<*mut c_void> {
     (!address.is_null()).then_some(address)
 }
 
-/// Our libcudart of this version, in the program's namespace: with dlopen it would come into the auditor's.
+/// Loads our libcudart of this version into the program's namespace. dlopen would load it into the auditor's.
 fn library(major: Major) -> Option<*mut c_void> {
     static OPENED: [AtomicPtr<c_void>; Major::COUNT] =
         [const { AtomicPtr::new(ptr::null_mut()) }; Major::COUNT];
@@ -116,8 +116,8 @@ fn library(major: Major) -> Option<*mut c_void> {
     Some(handle)
 }
 
-/// Where an entry arrives whose slot is empty: r11 is the slot. Keeps all registers that can carry arguments (System V ABI,
-/// 3.2.3; functions of the runtime take no vectors wider than 16 bytes), finds the function and goes on there.
+/// The target of an empty slot, which is in r11. Saves all registers that can carry arguments (System V ABI, 3.2.3;
+/// functions of the runtime take no vectors wider than 16 bytes), finds the function and jumps to it.
 #[unsafe(naked)]
 extern "C" fn enter_unresolved() {
     core::arch::naked_asm!(
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(entry[14..], [0x41, 0xff, 0x23]);
     }
 
-    /// Executes an entry whose function no library has: it answers that the call is not supported.
+    /// Executes the entry of a function that no library has: it returns that the call is not supported.
     #[test]
     fn a_function_that_is_missing_is_not_supported() {
         let entry = slot("cudaNoSuchFunction", Major::Thirteen).expect("a name without NUL").entry();

@@ -9,7 +9,7 @@ use crate::cbids::COUNT;
 use crate::result::{CUptiResult, INVALID_KIND, INVALID_PARAMETER, NOT_SUPPORTED, Result, enter, set};
 use crate::{buffers, callbacks, calls, driver, kinds, queue, work};
 
-/// `CUPTI_API_VERSION` of CUDA 13.5 and 12.9, whose records these are.
+/// `CUPTI_API_VERSION` of CUDA 13.5 and 12.9, which define the records of this library.
 const VERSION: u32 = 130_500;
 const VERSION_12: u32 = 28;
 
@@ -23,7 +23,7 @@ fn set_kind(kind: u32, enabled: bool) -> Result {
     }
     let before = kinds::is_enabled(kind);
     if kinds::is_work(kind) && before != enabled {
-        // Work so far is recorded by what was enabled so far: programs disable first, and flush then.
+        // Earlier work is recorded with the earlier settings: programs disable first and flush afterwards.
         calls::quietly(work::fetch);
         kinds::note_change(kind, calls::last());
     }
@@ -48,37 +48,37 @@ pub extern "C" fn cuptiActivityEnable(kind: u32) -> CUptiResult {
     enter(|| set_kind(kind, true))
 }
 
-/// No longer records activities of a kind.
+/// Stops recording activities of a kind.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityDisable(kind: u32) -> CUptiResult {
     enter(|| set_kind(kind, false))
 }
 
-/// As `cuptiActivityEnable`, for all contexts.
+/// Like `cuptiActivityEnable`: applies to all contexts.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityEnableContext(_context: *mut c_void, kind: u32) -> CUptiResult {
     cuptiActivityEnable(kind)
 }
 
-/// As `cuptiActivityDisable`, for all contexts.
+/// Like `cuptiActivityDisable`: applies to all contexts.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityDisableContext(_context: *mut c_void, kind: u32) -> CUptiResult {
     cuptiActivityDisable(kind)
 }
 
-/// Records calls of a function of the driver API, or no longer.
+/// Starts or stops recording calls of a function of the driver API.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityEnableDriverApi(cbid: u32, enable: u8) -> CUptiResult {
     enter(|| set_function(API_DRIVER, cbid, enable != 0))
 }
 
-/// Records calls of a function of the runtime API, or no longer.
+/// Starts or stops recording calls of a function of the runtime API.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityEnableRuntimeApi(cbid: u32, enable: u8) -> CUptiResult {
     enter(|| set_function(API_RUNTIME, cbid, enable != 0))
 }
 
-/// Ends everything. Activities can be enabled again.
+/// Ends all activities and callbacks. Activities can be enabled again.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiFinalize() -> CUptiResult {
     enter(|| {
@@ -86,14 +86,14 @@ pub extern "C" fn cuptiFinalize() -> CUptiResult {
         callbacks::clear();
         let ended = driver::update();
         queue::clear();
-        // Gives the program its buffer back.
+        // Returns the buffer to the program.
         buffers::deliver();
         calls::forget();
         ended
     })
 }
 
-/// The version of the API.
+/// Stores the version of the API.
 ///
 /// # Safety
 ///

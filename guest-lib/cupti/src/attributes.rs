@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Attributes of the activity API: sizes and limits of the memory that NVIDIA's library uses for its measurements. They are
-//! kept, and mean nothing here.
+//! Attributes of the activity API: sizes and limits of the memory that NVIDIA's library uses for its measurements. They
+//! are stored, but have no effect here.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -11,13 +11,13 @@ use crate::result::{
     CUptiResult, INVALID_PARAMETER, NOT_SUPPORTED, PARAMETER_SIZE_NOT_SUFFICIENT, Result, enter,
 };
 
-/// Bytes of each known attribute and its value at first, by its number.
+/// Bytes and initial value of each known attribute, by its number.
 const KNOWN: [(usize, u64); 10] =
     [(8, 3_200_000), (8, 4_096_000), (8, 250), (8, 25_000), (8, 0), (1, 0), (8, 3), (8, 1), (1, 0), (1, 1)];
 
 static VALUES: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
 
-/// The number of an attribute and its length.
+/// Returns the number of an attribute and its length in bytes.
 ///
 /// # Safety
 ///
@@ -32,7 +32,7 @@ unsafe fn find(attribute: u32, bytes: *const usize, value: *const c_void) -> Res
     if given < *length { Err(PARAMETER_SIZE_NOT_SUFFICIENT) } else { Ok((attribute as usize, *length)) }
 }
 
-/// Keeps the value of an attribute.
+/// Stores the value of an attribute.
 ///
 /// # Safety
 ///
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn cuptiActivitySetAttribute(
     })
 }
 
-/// The value of an attribute.
+/// Returns the value of an attribute.
 ///
 /// # Safety
 ///

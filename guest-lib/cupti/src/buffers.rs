@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Delivery: the program hands over buffers, gets them back with records in them, and goes through these.
+//! Delivery of records: the program provides buffers, gets them back filled, and iterates over the records.
 
 use std::ffi::c_void;
 use std::mem::{align_of, size_of};
@@ -24,9 +24,9 @@ type Request = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 type Complete = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 
 static CALLBACKS: Mutex<Option<(Request, Complete)>> = Mutex::new(None);
-/// One thread delivers at a time. In it: the buffer that the next records go to.
+/// The buffer that gets the next records. The lock ensures that one thread delivers at a time.
 static DELIVERY: Mutex<Option<Buffer>> = Mutex::new(None);
-/// Returns whether there is one.
+/// Returns whether there is a buffer.
 static HAS_BUFFER: AtomicBool = AtomicBool::new(false);
 
 /// `ACTIVITY_RECORD_ALIGNMENT` of cupti_activity.h
@@ -37,7 +37,7 @@ fn callbacks() -> Option<(Request, Complete)> {
     *CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes of a record of that kind.
+/// Bytes per record of a kind.
 fn bytes_of(kind: u32) -> Option<usize> {
     Some(match kind {
         ACTIVITY_DRIVER | ACTIVITY_RUNTIME => size_of::<CUpti_ActivityAPI>(),
@@ -50,7 +50,7 @@ fn bytes_of(kind: u32) -> Option<usize> {
     })
 }
 
-/// A buffer of the program's, partly filled.
+/// A partly filled buffer of the program.
 ///
 /// # Invariants
 ///
@@ -59,7 +59,7 @@ struct Buffer {
     start: *mut u8,
     bytes: usize,
     used: usize,
-    /// Records that still may be put in; 0 at first: any number.
+    /// Number of records that still fit; `None` if the program set no limit.
     left: Option<usize>,
 }
 
@@ -67,7 +67,7 @@ struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// Asks the program. `None`: it has none.
+    /// Requests a buffer from the program. `None`: it provides none.
     fn request(request: Request) -> Option<Self> {
         let (mut start, mut bytes, mut records) = (null_mut(), 0, 0);
         // SAFETY: a function of the program with these parameters, which are locals.
@@ -78,7 +78,7 @@ impl Buffer {
         Some(Self { start, bytes, used: 0, left: (records > 0).then_some(records) })
     }
 
-    /// Appends a record. `false`: there is no room.
+    /// Appends a record. Returns false if there is no room.
     fn append(&mut self, record: &Record) -> bool {
         match record {
             Record::Api(record) => self.put(record),
@@ -94,8 +94,8 @@ impl Buffer {
         if self.left == Some(0) || self.bytes - self.used < size_of::<T>() {
             return false;
         }
-        // SAFETY: `used` is inside of the buffer, with room for a `T` behind it; all sizes of records are multiples of the
-        // alignment.
+        // SAFETY: `used` is inside of the buffer, with room for a `T` after it; all sizes of records are multiples of
+        // the alignment.
         unsafe { self.start.add(self.used).cast::<T>().write(*record) };
         self.used += size_of::<T>();
         self.left = self.left.map(|left| left - 1);
@@ -108,13 +108,13 @@ impl Buffer {
     }
 }
 
-/// Fetches the work of GPUs, and hands all records to the program. Nothing happens within its callbacks.
+/// Fetches the work of GPUs, and delivers all records to the program. Does nothing within its callbacks.
 pub fn deliver() {
     calls::quietly(|| deliver_into(&mut DELIVERY.lock().unwrap_or_else(PoisonError::into_inner)));
 }
 
-/// Returns the buffer, if no other thread uses it. The program's call that this happens in must not wait for the program's
-/// callback in another thread.
+/// Returns the buffer, unless another thread uses it. A call of the program must not wait for the program's callback in
+/// another thread.
 fn without_waiting() -> Option<MutexGuard<'static, Option<Buffer>>> {
     match DELIVERY.try_lock() {
         Ok(buffer) => Some(buffer),
@@ -123,8 +123,8 @@ fn without_waiting() -> Option<MutexGuard<'static, Option<Buffer>>> {
     }
 }
 
-/// Asks the program for a buffer as soon as there is something to record: some programs (PyTorch) flush only if they have
-/// given one.
+/// Requests a buffer from the program as soon as there is something to record: some programs (PyTorch) flush only if
+/// they have provided one.
 pub fn prepare() {
     if HAS_BUFFER.load(Ordering::Relaxed) {
         return;
@@ -139,7 +139,7 @@ pub fn prepare() {
     });
 }
 
-/// Delivers, unless another thread does.
+/// Delivers records, unless another thread does.
 pub fn deliver_without_waiting() {
     calls::quietly(|| without_waiting().as_deref_mut().map(deliver_into));
 }
@@ -149,7 +149,7 @@ fn deliver_into(place: &mut Option<Buffer>) {
     work::fetch();
     let mut buffer = place.take();
     HAS_BUFFER.store(false, Ordering::Relaxed);
-    // No more than wait now: other threads may add records faster than these are delivered.
+    // Bounded by the current number: other threads may add records faster than these are delivered.
     for _ in 0..queue::len() {
         let Some(record) = queue::pop() else { break };
         if buffer.as_mut().is_some_and(|buffer| buffer.append(&record)) {
@@ -169,7 +169,7 @@ fn deliver_into(place: &mut Option<Buffer>) {
     }
 }
 
-/// Sets the functions that give buffers and take them back.
+/// Sets the functions that provide buffers and take them back.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityRegisterCallbacks(
     request: Option<Request>,
@@ -182,7 +182,8 @@ pub extern "C" fn cuptiActivityRegisterCallbacks(
     })
 }
 
-/// Delivers all records of work that is done. Succeeds without callbacks, as NVIDIA's does, and keeps the records.
+/// Delivers all records of completed work. Without callbacks it succeeds and keeps the records, as NVIDIA's library
+/// does.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityFlushAll(_flag: u32) -> CUptiResult {
     enter(|| {
@@ -191,7 +192,7 @@ pub extern "C" fn cuptiActivityFlushAll(_flag: u32) -> CUptiResult {
     })
 }
 
-/// Finds the record behind `record`, or the first one if that is NULL.
+/// Finds the record after `record`, or the first one if that is NULL.
 ///
 /// # Safety
 ///
@@ -228,7 +229,7 @@ fn record_bytes(kind: u32) -> Result<usize> {
     bytes_of(kind).ok_or(INVALID_KIND)
 }
 
-/// Records that were lost since the last call.
+/// Returns the number of records that were lost since the last call.
 ///
 /// # Safety
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The callback API: a subscriber hears of calls of the driver and the runtime API, without their parameters, and of contexts
-//! that are new to this library or that end.
+//! The callback API. A subscriber is notified of calls of the driver and the runtime API, without their parameters, and
+//! of contexts that begin or end.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -25,13 +25,13 @@ const DRIVER_API: u32 = 1;
 const RUNTIME_API: u32 = 2;
 /// `CUPTI_CB_DOMAIN_RESOURCE`
 const RESOURCE: u32 = 3;
-/// Domains that are served.
+/// Supported domains.
 const DOMAINS: [u32; 3] = [DRIVER_API, RUNTIME_API, RESOURCE];
 /// `CUPTI_CBID_RESOURCE_CONTEXT_CREATED`
 const CONTEXT_CREATED: u32 = 1;
 /// `CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING`
 const CONTEXT_DESTROY_STARTING: u32 = 2;
-/// Greater than the numbers of functions and resources.
+/// Exceeds the numbers of functions and resources.
 const LIMIT: u32 = COUNT as u32;
 
 /// `CUpti_CallbackFunc`
@@ -48,7 +48,7 @@ struct CallbackData {
     symbol_name: *const c_char,
     context: *mut c_void,
     context_uid: u32,
-    /// A number of the subscriber's for the time between entry and exit.
+    /// A number that the subscriber may set at the entry and read at the exit.
     correlation_data: *mut u64,
     correlation: u32,
 }
@@ -62,14 +62,14 @@ struct ResourceData {
     descriptor: *mut c_void,
 }
 
-/// The program's function, and the contexts that it has heard of.
+/// The program's function, and the contexts that were already reported to it.
 struct Subscriber {
     callback: Callback,
     data: usize,
     contexts: BTreeSet<usize>,
 }
 
-/// Its address is the handle of the subscriber.
+/// The address of this static is the subscriber's handle.
 static SUBSCRIBER: Mutex<Option<Subscriber>> = Mutex::new(None);
 /// Bits of enabled callbacks, by domain.
 static ENABLED: [[AtomicU64; COUNT / 64]; 3] = [const { [const { AtomicU64::new(0) }; COUNT / 64] }; 3];
@@ -86,7 +86,7 @@ fn handle() -> *const c_void {
     (&raw const SUBSCRIBER).cast()
 }
 
-/// Checks a handle of the program's.
+/// Checks a handle that the program passed.
 fn check(given: *const c_void) -> Result {
     if given == handle() && subscriber().is_some() { Ok(()) } else { Err(INVALID_PARAMETER) }
 }
@@ -155,7 +155,7 @@ fn tell_context() {
     });
 }
 
-/// Reports that a context begins to end.
+/// Reports that the destruction of a context begins.
 pub fn tell_context_end(context: *mut c_void) {
     quietly(|| {
         let told = subscriber().as_mut().map(|found| {
@@ -196,7 +196,7 @@ pub fn clear() {
     }
 }
 
-/// Sets the function of the program that is called for callbacks which it enables afterwards.
+/// Sets the program's function, which is called for callbacks that are enabled later.
 ///
 /// # Safety
 ///
@@ -294,7 +294,7 @@ pub unsafe extern "C" fn cuptiGetCallbackState(
     })
 }
 
-/// The name of a function by its number.
+/// Returns the name of a function by its number.
 ///
 /// # Safety
 ///

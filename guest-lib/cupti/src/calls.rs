@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Calls of the APIs, which libcuda and libcudart report. A call within a call belongs to the outer one: the runtime is
-//! built on the driver API, and a program has called the runtime only.
+//! API calls, which libcuda and libcudart report. A nested call belongs to the outer one: the runtime is built on the
+//! driver API, and a program has called only the runtime.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -18,12 +18,12 @@ use crate::external::{Pushed, tops};
 use crate::queue::{self, Record};
 use crate::{buffers, callbacks, cbids, clock, kinds};
 
-/// Bits of a call's number that cross to a worker.
+/// Bits of a call's number that are sent to a worker.
 pub const CROSSING_BITS: u32 = 24;
 const CROSSING: u32 = (1 << CROSSING_BITS) - 1;
-/// The maximum number of calls of libraries whose work is still expected.
+/// The maximum number of library calls whose work is still expected.
 const MAX_EXPECTED: usize = 1 << 16;
-/// The function of the guest's libcuda by which NVIDIA's libraries call the worker.
+/// The function of the guest's libcuda through which NVIDIA's libraries call the worker.
 const LIBRARY_CALL: &[u8] = b"virtio_cuda_vendor_call";
 
 /// Functions for libcuda and libcudart.
@@ -42,15 +42,15 @@ pub struct Call {
 }
 
 thread_local! {
-    // No destructors: calls are made while a thread ends, too.
+    // Must not have destructors: calls are made while a thread ends, too.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static CALL: Cell<Option<Call>> = const { Cell::new(None) };
-    /// This library itself calls, or the program in a callback.
+    /// Set while this library itself calls, or the program in a callback.
     static QUIET: Cell<bool> = const { Cell::new(false) };
     static THREAD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Runs `body` without recording its calls. `None`: it is called within itself, and `body` does not run.
+/// Runs `body` without recording its calls. Returns `None`, without running `body`, if it is called within itself.
 pub fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
     if QUIET.replace(true) {
         return None;
@@ -65,11 +65,11 @@ pub fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
     Some(body())
 }
 
-/// Calls of NVIDIA's libraries. Natively these launch kernels through the runtime; here the launch happens in the worker, and
-/// becomes known with the kernel.
+/// Calls of NVIDIA's libraries. Natively these launch kernels through the runtime. Here the worker launches them, and
+/// this process learns of the launch with the kernel's record.
 static EXPECTED: Mutex<BTreeMap<u32, (CUpti_ActivityAPI, Pushed)>> = Mutex::new(BTreeMap::new());
 
-/// The number of the next call. Those whose crossing bits are 0 mean no call.
+/// Returns the number of the next call. Numbers whose crossing bits are 0 are skipped, because they mean no call.
 fn next() -> u32 {
     loop {
         let next = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
@@ -84,12 +84,12 @@ pub fn last() -> u32 {
     LAST.load(Ordering::Relaxed)
 }
 
-/// Returns the number of a call by its low bits, which the worker reports.
+/// Returns the full number of a call from its low bits, which the worker reports.
 pub fn whole(crossing: u32) -> u32 {
     newest(last(), crossing)
 }
 
-/// The newest number up to `last` with these low bits.
+/// Returns the newest number up to `last` with these low bits.
 fn newest(last: u32, crossing: u32) -> u32 {
     match crossing & CROSSING {
         0 => 0,
@@ -182,7 +182,7 @@ fn expect(record: CUpti_ActivityAPI) {
     expected.insert(record.correlation, (record, tops()));
 }
 
-/// Work of a call has come: records the call if it was a library's.
+/// Handles work of a call: records the call if a library made it.
 pub fn note_work(correlation: u32) {
     let found = EXPECTED.lock().unwrap_or_else(PoisonError::into_inner).remove(&correlation);
     if let Some((record, pushed)) = found
@@ -192,12 +192,12 @@ pub fn note_work(correlation: u32) {
     }
 }
 
-/// Forgets the calls of libraries so far.
+/// Forgets all expected library calls.
 pub fn forget() {
     EXPECTED.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// The number of the calling thread.
+/// Returns the id of the calling thread.
 fn thread() -> u32 {
     if THREAD.get() == 0 {
         // SAFETY: gettid has no preconditions.

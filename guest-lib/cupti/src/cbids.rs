@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Numbers of API functions, as CUPTI's headers of CUDA 12.9 and 13.5 have them (`cbids.txt`).
+//! Numbers of API functions, from CUPTI's headers of CUDA 12.9 and 13.5 (`cbids.txt`).
 
 use std::ffi::CStr;
 
@@ -7,19 +7,19 @@ use cuda_abi::{API_DRIVER, API_RUNTIME};
 
 include!(concat!(env!("OUT_DIR"), "/cbids.rs"));
 
-/// `cudaLaunchKernel`, by which NVIDIA's libraries launch kernels.
+/// `cudaLaunchKernel`, with which NVIDIA's libraries launch kernels.
 pub const LAUNCH_KERNEL: u32 = 211;
-/// Greater than any number.
+/// Exceeds every number.
 pub const COUNT: usize = 1024;
 
-/// The number of a function, and its name as a C string.
+/// Returns the number of a function, and its name as a C string.
 pub fn find(api: u32, name: &[u8]) -> Option<(u32, &'static CStr)> {
     let table = table(api)?;
     let at = table.binary_search_by(|(known, _)| known.to_bytes().cmp(name)).ok()?;
     Some((table[at].1, table[at].0))
 }
 
-/// The name of a function.
+/// Returns the name of a function.
 pub fn name(api: u32, cbid: u32) -> Option<&'static CStr> {
     table(api)?.iter().find(|(_, number)| *number == cbid).map(|(name, _)| *name)
 }

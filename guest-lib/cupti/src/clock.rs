@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The clock of records: the program's own function, or the time of day in nanoseconds. The work of GPUs comes in the
-//! provider's clock, of which the distance to the time of day is measured by asking for it.
+//! The clock of records: the program's own function, or the time of day in nanoseconds. The work of GPUs has times of
+//! the provider's clock. Querying that clock measures its offset from the time of day.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,28 +14,29 @@ type Timestamp = extern "C" fn() -> u64;
 /// The program's function, or 0.
 static CALLBACK: AtomicUsize = AtomicUsize::new(0);
 
-/// Times that the provider is asked; the fastest answer counts.
+/// Number of queries of the provider's clock; the fastest answer counts.
 const ROUNDS: u32 = 8;
-/// The minimum time between two readings from which the speed of the program's clock is computed.
+/// The minimum time between two readings from which the rate of the program's clock is computed.
 const SPAN: Duration = Duration::from_millis(2);
 
-/// The time of day, in nanoseconds.
+/// Returns the time of day, in nanoseconds.
 pub fn local() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// The clock of records.
+/// Returns the time of the records' clock.
 pub fn now() -> u64 {
     callback().map_or_else(local, |callback| callback())
 }
 
 fn callback() -> Option<Timestamp> {
     let address = CALLBACK.load(Ordering::Relaxed);
-    // SAFETY: not 0, so `cuptiActivityRegisterTimestampCallback` stored it: a function of the program with this signature.
+    // SAFETY: not 0, so `cuptiActivityRegisterTimestampCallback` stored it: a function of the program with this
+    // signature.
     (address != 0).then(|| unsafe { std::mem::transmute::<usize, Timestamp>(address) })
 }
 
-/// A function from the time of day to another clock, by two readings of both.
+/// A linear function from the time of day to another clock, from two readings of both.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     first: (u64, u64),
@@ -47,13 +48,13 @@ impl Line {
         let (x0, y0) = (i128::from(self.first.0), i128::from(self.first.1));
         let (width, height) = (i128::from(self.last.0) - x0, i128::from(self.last.1) - y0);
         let run = i128::from(time) - x0;
-        // A worker that lies may report any times.
+        // A malicious worker may report any times.
         let rise = if width > 0 { run.saturating_mul(height) / width } else { run };
         u64::try_from(y0.saturating_add(rise)).unwrap_or(0)
     }
 }
 
-/// Both conversions on the way of work.
+/// Both conversions of the times of GPU work.
 #[derive(Debug, Default)]
 struct Conversion {
     /// From the provider's clock to the time of day.
@@ -73,7 +74,7 @@ fn conversion() -> MutexGuard<'static, Conversion> {
     CONVERSION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The provider's clock and the time of day at the same moment: of some attempts the one with the fastest answer.
+/// Returns the provider's clock and the time of day at the same moment, from the attempt with the fastest answer.
 fn provider_and_local(ask: impl Fn() -> Option<u64>) -> Option<(u64, u64)> {
     let attempt = |_| {
         let before = local();
@@ -91,7 +92,7 @@ fn local_and_program() -> (u64, u64) {
     (before + local().saturating_sub(before) / 2, program)
 }
 
-/// Reads all clocks for the first time. `ask` reads that of the provider.
+/// Reads all clocks for the first time. `ask` reads the provider's clock.
 pub fn begin(ask: impl Fn() -> Option<u64>) {
     let mut conversion = conversion();
     if let Some(pair) = provider_and_local(ask) {
@@ -117,14 +118,14 @@ pub fn refresh(ask: impl Fn() -> Option<u64>) {
     conversion.to_program.last = local_and_program();
 }
 
-/// Converts a time of the provider's. The two clocks run at the same speed but for corrections of the time of day.
+/// Converts a time of the provider. Both clocks run at the same rate except for corrections of the time of day.
 pub fn of_provider(time: u64) -> u64 {
     let conversion = conversion();
     let local = conversion.to_local.at(time);
     if callback().is_some() { conversion.to_program.at(local) } else { local }
 }
 
-/// Has records use the program's clock, or the time of day again if it is NULL.
+/// Sets the program's clock for records; NULL selects the time of day again.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityRegisterTimestampCallback(function: Option<Timestamp>) -> CUptiResult {
     enter(|| {
@@ -135,7 +136,7 @@ pub extern "C" fn cuptiActivityRegisterTimestampCallback(function: Option<Timest
     })
 }
 
-/// The clock of records.
+/// Stores the time of the records' clock.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The libraries that report calls and work: this project's libcuda, and its libcudart of each version that is loaded.
+//! The libraries that report calls and work: this project's libcuda, and each loaded version of its libcudart.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
@@ -28,10 +28,10 @@ struct Driver {
     current: cuCtxGetCurrent,
 }
 
-/// The work of GPUs was measured at some time: some may be left.
+/// Set once the work of GPUs was measured: some records may remain.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// The last settings of libcuda.
+/// The last settings that were sent to libcuda.
 #[derive(Default)]
 struct Told {
     hooked: bool,
@@ -40,7 +40,7 @@ struct Told {
 
 static TOLD: Mutex<Told> = Mutex::new(Told { hooked: false, measuring: false });
 
-/// A function of a library; 0: it has none of that name.
+/// Returns the address of a library's function; 0 if it has none of that name.
 fn function(library: *mut c_void, name: &CStr) -> usize {
     // SAFETY: the handle is one of dlopen's, the name a C string.
     unsafe { libc::dlsym(library, name.as_ptr()) as usize }
@@ -60,7 +60,7 @@ fn driver() -> Option<&'static Driver> {
         if init == 0 || current == 0 {
             return None;
         }
-        // SAFETY: the names belong to this project's libraries, where this function has this signature, and answers the
+        // SAFETY: the names belong to this project's libraries, where this function has this signature, and returns the
         // address of a constant.
         let provider =
             unsafe { transmute::<usize, extern "C" fn() -> *const TraceProvider>(address)().as_ref() };
@@ -87,13 +87,13 @@ pub fn has_started() -> bool {
     STARTED.load(Ordering::Relaxed)
 }
 
-/// The provider's clock.
+/// Returns the time of the provider's clock.
 pub fn now(provider: &TraceProvider) -> Option<u64> {
     let mut ns = 0;
     ((provider.now)(&mut ns) == SUCCESS).then_some(ns)
 }
 
-/// The calling thread's current context.
+/// Returns the calling thread's current context.
 pub fn current_context() -> *mut c_void {
     let mut context = 0;
     if let Some(driver) = driver() {
@@ -106,7 +106,7 @@ pub fn current_context() -> *mut c_void {
     context as *mut c_void
 }
 
-/// Sets the functions that the loaded runtimes report calls to. NULL: none.
+/// Sets the functions that receive calls of the loaded runtimes. NULL removes them.
 fn hook_runtimes(hooks: *const TraceHooks) {
     for name in RUNTIMES {
         // SAFETY: the name is a C string; nothing is loaded.
@@ -129,7 +129,7 @@ fn hook_runtimes(hooks: *const TraceHooks) {
 /// Errors: `CUPTI_ERROR_NOT_SUPPORTED` with a libcuda that reports nothing, or without CUPTI on the host;
 /// `CUPTI_ERROR_NOT_INITIALIZED` if CUDA does not start.
 pub fn update() -> Result {
-    // In a callback the thread is quiet already.
+    // In a callback the thread is already quiet.
     calls::quietly(update_quietly).unwrap_or_else(update_quietly)
 }
 
@@ -139,7 +139,7 @@ fn update_quietly() -> Result {
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
     let provider = driver.provider;
     if hooked || told.hooked {
-        // Always, because a runtime may be loaded later than another.
+        // Repeated at each update, because runtimes may be loaded at different times.
         let hooks: *const TraceHooks = if hooked { &raw const calls::HOOKS } else { null() };
         (provider.hooks)(hooks);
         hook_runtimes(hooks);

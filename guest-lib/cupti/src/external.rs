@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Numbers of the program's for API calls: a stack per thread and kind, of which the top belongs to each call of the thread.
+//! External correlation ids: a stack per thread and kind. The top id belongs to each call of the thread.
 
 use std::cell::RefCell;
 
 use crate::result::{CUptiResult, INVALID_PARAMETER, MAX_LIMIT_REACHED, QUEUE_EMPTY, Result, enter, set};
 
-/// `CUPTI_EXTERNAL_CORRELATION_KIND_SIZE`, less the invalid kind.
+/// `CUPTI_EXTERNAL_CORRELATION_KIND_SIZE` minus the invalid kind.
 pub const KINDS: usize = 5;
-/// The maximum depth of a stack. It bounds the memory of a program that only pushes.
+/// The maximum depth of a stack. It limits the memory of a program that only pushes.
 const MAX_DEPTH: usize = 1 << 16;
 
 thread_local! {
     static STACKS: RefCell<[Vec<u64>; KINDS]> = const { RefCell::new([const { Vec::new() }; KINDS]) };
 }
 
-/// The numbers that the program has pushed for the call that runs, by kind from 1.
+/// The ids that the program has pushed for the running call, by kind from 1.
 pub type Pushed = [Option<u64>; KINDS];
 
-/// The tops of this thread's stacks; nothing where the thread ends already.
+/// Returns the tops of this thread's stacks; all are `None` while the thread ends.
 pub fn tops() -> Pushed {
     let tops = STACKS.try_with(|stacks| stacks.borrow().each_ref().map(|stack| stack.last().copied()));
     tops.unwrap_or_default()
@@ -28,7 +28,7 @@ fn with<T>(kind: u32, body: impl FnOnce(&mut Vec<u64>) -> Result<T>) -> Result<T
     STACKS.try_with(|stacks| body(&mut stacks.borrow_mut()[at])).unwrap_or(Err(INVALID_PARAMETER))
 }
 
-/// Gives the calls of this thread a number of the program's.
+/// Pushes an id for the calls of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> CUptiResult {
     enter(|| {
@@ -42,7 +42,7 @@ pub extern "C" fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> 
     })
 }
 
-/// Takes the last number back.
+/// Pops the last id and stores it.
 ///
 /// # Safety
 ///

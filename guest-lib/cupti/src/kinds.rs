@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Kinds of activities, and which of them are enabled.
+//! Kinds of activities, and the set of enabled kinds.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,24 +10,24 @@ use cuda_abi::{
 
 use crate::cbids::COUNT;
 
-/// `CUPTI_ACTIVITY_KIND_OVERHEAD`: accepted. There never is a record: nothing here is measured by itself.
+/// `CUPTI_ACTIVITY_KIND_OVERHEAD`: accepted, but there is never a record, because this library does not measure itself.
 const OVERHEAD: u32 = 17;
-/// Less than any kind that is not known.
+/// Upper limit of the known kinds.
 const KINDS: u32 = 60;
-/// Work of a GPU.
+/// Kinds for work of a GPU.
 const WORK: [u32; 5] =
     [ACTIVITY_MEMCPY, ACTIVITY_MEMSET, ACTIVITY_KERNEL, ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY2];
-/// Calls and what belongs to them.
+/// Kinds for calls and their correlation ids.
 const CALLS: [u32; 4] = [ACTIVITY_DRIVER, ACTIVITY_RUNTIME, ACTIVITY_EXTERNAL_CORRELATION, OVERHEAD];
 
 /// A bit for each enabled kind.
 static ENABLED: AtomicU64 = AtomicU64::new(0);
 
-/// The number of the last call when a kind of work was enabled or disabled last.
+/// The number of the last call when a kind of work was last enabled or disabled.
 static CHANGED: [AtomicU32; KINDS as usize] = [const { AtomicU32::new(0) }; KINDS as usize];
 
 const WORDS: usize = COUNT / 64;
-/// Functions that are recorded although their API is not, and the other way round; by API and number.
+/// Exceptions by API and number: functions that are recorded although their API is not, and the reverse.
 static ADDED: [[AtomicU64; WORDS]; 2] = [const { [const { AtomicU64::new(0) }; WORDS] }; 2];
 static REMOVED: [[AtomicU64; WORDS]; 2] = [const { [const { AtomicU64::new(0) }; WORDS] }; 2];
 
@@ -35,12 +35,12 @@ fn mask(kinds: &[u32]) -> u64 {
     kinds.iter().fold(0, |mask, kind| mask | 1 << kind)
 }
 
-/// Returns whether CUPTI has that kind.
+/// Returns whether CUPTI has this kind.
 pub fn exists(kind: u32) -> bool {
     (1..KINDS).contains(&kind)
 }
 
-/// Returns whether that kind is served.
+/// Returns whether this library supports the kind.
 pub fn is_served(kind: u32) -> bool {
     WORK.contains(&kind) || CALLS.contains(&kind)
 }
@@ -57,7 +57,7 @@ pub fn set(kind: u32, enabled: bool) {
     }
 }
 
-/// An API as a whole was enabled or disabled: what was said of its functions before no longer counts.
+/// Removes the exceptions of an API's functions when the API as a whole is enabled or disabled.
 fn clear_exceptions(kind: u32) {
     let api = match kind {
         ACTIVITY_DRIVER => API_DRIVER,
@@ -107,12 +107,12 @@ pub fn is_work(kind: u32) -> bool {
     WORK.contains(&kind)
 }
 
-/// Notes that a kind of work is about to be enabled or disabled, behind the call `last`.
+/// Records that a kind of work is about to be enabled or disabled, after the call `last`.
 pub fn note_change(kind: u32, last: u32) {
     CHANGED[kind as usize].store(last, Ordering::Relaxed);
 }
 
-/// Returns whether a kind was enabled when the call of that number was made. The GPU may do the work much later.
+/// Returns whether a kind was enabled when the call with this number was made. The GPU may do the work much later.
 pub fn was_enabled(kind: u32, correlation: u32) -> bool {
     let Some(changed) = CHANGED.get(kind as usize).map(|changed| changed.load(Ordering::Relaxed)) else {
         return false;
@@ -127,7 +127,7 @@ pub fn any_work() -> bool {
     ENABLED.load(Ordering::Relaxed) & mask(&WORK) != 0
 }
 
-/// Returns whether anything is enabled for which calls must be known.
+/// Returns whether anything is enabled that needs calls to be reported.
 pub fn any() -> bool {
     let added = || ADDED.iter().flatten().any(|word| word.load(Ordering::Relaxed) != 0);
     ENABLED.load(Ordering::Relaxed) != 0 || added()

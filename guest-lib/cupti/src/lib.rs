@@ -3,10 +3,10 @@
 //! `libcupti.so` for guests and for the emulator: the activity API and the callback API of NVIDIA's CUPTI, as
 //! `torch.profiler` uses them.
 //!
-//! Two kinds of events become records: calls of the APIs, which libcuda and libcudart of this project report ([`calls`]), and
-//! the work of GPUs, which libcuda hands over ([`driver`], [`work`]). In the guest the worker has measured it, with CUPTI of
-//! the host; the emulator measures it itself. All records wait in [`queue`] until they are delivered into the program's
-//! buffers ([`buffers`]).
+//! Two kinds of events become records: calls of the APIs, which libcuda and libcudart of this project report
+//! ([`calls`]), and the work of GPUs, which libcuda hands over ([`driver`], [`work`]). In the guest the worker has
+//! measured it, with CUPTI of the host; the emulator measures it itself. All records wait in [`queue`] until they are
+//! delivered into the program's buffers ([`buffers`]).
 //!
 //! NVIDIA's libcuda reports nothing to this library: with it, nothing can be enabled.
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names of kernels, to which records point. They stay until the process ends.
+//! Names of kernels, to which records point. They stay allocated until the process ends.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
 
-/// The maximum number of bytes of all names: a worker is not trusted with this process's memory.
+/// The maximum number of bytes of all names. Limits this process's memory, which a malicious worker could otherwise
+/// exhaust.
 const MAX_BYTES: usize = 64 << 20;
-/// For kernels beyond that.
+/// The name of kernels beyond that limit.
 const NONE_LEFT: &CStr = c"(too many kernels)";
 
 #[derive(Default)]
@@ -18,7 +19,7 @@ struct Names {
 
 static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 
-/// The name as a C string.
+/// Returns the name as a C string.
 pub fn keep(name: &[u8]) -> &'static CStr {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let names = names.get_or_insert_default();
@@ -30,7 +31,7 @@ pub fn keep(name: &[u8]) -> &'static CStr {
         return NONE_LEFT;
     }
     names.bytes += text.len() + 1;
-    // It ends before the first 0.
+    // The name ends before the first 0.
     let kept: &'static CStr = Box::leak(CString::new(text).unwrap_or_default().into_boxed_c_str());
     names.known.insert(kept.to_bytes(), kept);
     kept

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Records that wait for their delivery.
+//! Records that await delivery.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,9 +11,10 @@ use cuda_abi::{
 
 use crate::buffers::deliver_without_waiting;
 
-/// The maximum number of records that wait: about 250 MiB, because a program may never flush.
+/// The maximum number of waiting records: about 250 MiB. Limits the process's memory, because a program may never
+/// flush.
 const MAX_RECORDS: usize = 1 << 20;
-/// The number of records from which on they are delivered without a flush.
+/// From this number of records on they are delivered without a flush.
 const MANY: usize = 1 << 16;
 
 /// A record.
@@ -30,7 +31,7 @@ pub enum Record {
 #[derive(Debug, Default)]
 struct Queue {
     records: VecDeque<Record>,
-    /// Since somebody asked last.
+    /// Number of lost records since the last query.
     dropped: u64,
 }
 
@@ -55,7 +56,7 @@ pub fn len() -> usize {
     queue().records.len()
 }
 
-/// Delivers the records if they are many.
+/// Delivers the records if there are at least `MANY`.
 pub fn relieve() {
     let waiting = len();
     if waiting >= MANY && waiting.is_multiple_of(MANY / 16) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `CUptiResult`, and the frame around every exported function.
+//! `CUptiResult`, and the wrapper of every exported function.
 
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,7 @@ pub type Result<T = ()> = std::result::Result<T, CUptiResult>;
 /// Numbers and names.
 static RESULTS: &[(CUptiResult, &CStr)] = include!(concat!(env!("OUT_DIR"), "/results.rs"));
 
-/// Runs the body of an exported function; no panic reaches C.
+/// Runs the body of an exported function. Panics do not reach C.
 pub fn enter(body: impl FnOnce() -> Result) -> CUptiResult {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => 0,
@@ -49,7 +49,7 @@ pub unsafe fn set<T>(place: *mut T, value: T) -> Result {
     Ok(())
 }
 
-/// Answers each name of `names.txt` that has no function here.
+/// Implements each name of `names.txt` that has no function here.
 #[unsafe(no_mangle)]
 extern "C" fn vhost_cupti_not_supported() -> CUptiResult {
     NOT_SUPPORTED
@@ -59,7 +59,7 @@ fn name_of(result: CUptiResult) -> Option<&'static CStr> {
     RESULTS.iter().find(|(number, _)| *number == result).map(|(_, name)| *name)
 }
 
-/// The name of a result.
+/// Stores the name of a result.
 ///
 /// # Safety
 ///
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn cuptiGetResultString(result: CUptiResult, name: *mut *c
     })
 }
 
-/// The message of a result: its name.
+/// Stores the message of a result: its name.
 ///
 /// # Safety
 ///

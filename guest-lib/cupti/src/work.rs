@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The work of GPUs: from libcuda's form to records.
+//! Converts the work of GPUs from libcuda's form to records.
 
 use std::ffi::c_void;
 use std::slice;
@@ -12,7 +12,7 @@ use cuda_abi::{
 use crate::queue::{self, Record};
 use crate::{calls, clock, driver, kinds, names};
 
-/// Pieces of work with the names of kernels.
+/// Items of work with the names of their kernels.
 type Fetched = Vec<(TraceWork, &'static std::ffi::CStr)>;
 
 extern "C" fn take(data: *mut c_void, work: &TraceWork, name: *const u8, bytes: usize) {
@@ -23,7 +23,7 @@ extern "C" fn take(data: *mut c_void, work: &TraceWork, name: *const u8, bytes: 
     list.push((*work, names::keep(name)));
 }
 
-/// Makes records of all work that is done.
+/// Makes records of all completed work.
 pub fn fetch() {
     let Some(provider) = driver::provider().filter(|_| driver::has_started()) else { return };
     let (mut list, mut dropped) = (Fetched::new(), 0);
@@ -45,7 +45,7 @@ pub fn fetch() {
     }
 }
 
-/// Joins the pieces in which a copy of one call went.
+/// Merges the pieces into which a copy of one call was split.
 fn merged(list: Fetched) -> Fetched {
     let mut joined: Fetched = Vec::with_capacity(list.len());
     for (work, name) in list {
@@ -65,7 +65,7 @@ fn is_piece(last: &TraceWork, work: &TraceWork) -> bool {
     work.kind == ACTIVITY_MEMCPY && work.correlation != 0 && work.graph_node == 0 && key(last) == key(work)
 }
 
-/// Makes a record, if its kind is known and was enabled when the program asked for the work.
+/// Makes a record if its kind is known and was enabled when the program submitted the work.
 fn record(work: &TraceWork, name: &'static std::ffi::CStr) -> Option<Record> {
     let is_kernel = matches!(work.kind, ACTIVITY_KERNEL | ACTIVITY_CONCURRENT_KERNEL);
     if is_kernel {

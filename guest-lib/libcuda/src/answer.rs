@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Room for answers whose length the worker says. A worker is not trusted: a length that it makes up must neither end the
-//! program (an allocation that fails aborts) nor keep it busy for ever.
+//! Buffers for results whose length the worker determines. The worker is not trusted. A false length must neither end
+//! the program (a failed allocation aborts) nor make it loop for ever.
 
 use virtio_cuda_client::CudaError;
 
-/// The longest list that is fetched, in bytes: millions of nodes, edges or names.
+/// The maximum length of a list in bytes: millions of nodes, edges or names. Limits the memory that a malicious worker
+/// can make the program allocate.
 const MAX_LIST: u64 = 256 << 20;
 /// The maximum number of times that a list is requested: another thread of the program may make it longer meanwhile.
 const MAX_ATTEMPTS: u32 = 16;
 
-/// Returns that many zeros.
+/// Returns `bytes` zeros.
 ///
-/// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for more than `limit`, or more than there is.
+/// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for more than `limit`, or if the allocation fails.
 pub fn zeros(bytes: u64, limit: u64) -> Result<Vec<u8>, CudaError> {
     let wanted = usize::try_from(bytes).ok().filter(|_| bytes <= limit).ok_or(CudaError::OUT_OF_MEMORY)?;
     let mut room = Vec::new();
@@ -21,11 +22,11 @@ pub fn zeros(bytes: u64, limit: u64) -> Result<Vec<u8>, CudaError> {
     Ok(room)
 }
 
-/// Fetches a list. `ask` fills the room that it gets, and answers the list's length in bytes, for which it is asked once more
-/// if the room was too short: at first there are `usual` bytes.
+/// Fetches a list. `ask` fills the buffer that it gets, and returns the list's length in bytes. If the buffer was too
+/// short, it is called again with a longer one. The first buffer has `usual` bytes.
 ///
-/// Errors: those of `ask`; `CUDA_ERROR_OUT_OF_MEMORY` for a list that is too long; `CUDA_ERROR_UNKNOWN` if the length does not
-/// settle.
+/// Errors: those of `ask`; `CUDA_ERROR_OUT_OF_MEMORY` for a list that is too long; `CUDA_ERROR_UNKNOWN` if the length
+/// changes in each attempt.
 pub fn fetch<T>(
     usual: usize,
     mut ask: impl FnMut(&mut [u8]) -> Result<(T, u64), CudaError>,

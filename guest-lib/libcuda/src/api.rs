@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The state behind a call.
+//! The state that a call uses.
 
 use virtio_cuda_client::protocol::{ContextId, StreamId};
 use virtio_cuda_client::{Call, CudaError};
@@ -8,10 +8,10 @@ use virtio_cuda_client::{Call, CudaError};
 use crate::context::table::current;
 use crate::driver::Driver;
 
-/// The per-thread default stream, as the program may name it (`CU_STREAM_PER_THREAD`).
+/// The per-thread default stream as programs pass it (`CU_STREAM_PER_THREAD`).
 pub const PER_THREAD: u64 = 2;
 
-/// The stream that 0 means: legacy (0) or, in the `_ptsz` and `_ptds` variants, per thread (2).
+/// The stream that 0 stands for: legacy (0) or, in the `_ptsz` and `_ptds` variants, per thread (2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultStream {
     /// `CU_STREAM_LEGACY` semantics.
@@ -20,17 +20,17 @@ pub enum DefaultStream {
     PerThread,
 }
 
-/// The state behind a call after `cuInit`.
+/// The state that a call uses after `cuInit`.
 #[derive(Clone, Copy, Debug)]
 pub struct Api {
-    /// The process's driver.
+    /// The driver of this process.
     pub driver: &'static Driver,
     /// The meaning of stream 0.
     pub default_stream: DefaultStream,
 }
 
 impl Api {
-    /// The calling thread's current context; 0 if there is none, or it is destroyed.
+    /// Returns the calling thread's current context; 0 if there is none, or it is destroyed.
     pub fn current(&self) -> u64 {
         let context = current();
         if self.driver.contexts.is_destroyed(context) { 0 } else { context }
@@ -45,7 +45,7 @@ impl Api {
         self.driver.session.call().context(ContextId(context))
     }
 
-    /// Starts a call in the current context; without one it is `CUDA_ERROR_INVALID_CONTEXT`.
+    /// Starts a call in the current context. Errors: `CUDA_ERROR_INVALID_CONTEXT` without one.
     pub fn in_context(&self) -> Result<Call<'static>, CudaError> {
         Ok(self.driver.session.call().context(self.context()?))
     }
@@ -59,8 +59,8 @@ impl Api {
         Ok(self.driver.session.call().context(ContextId(context)))
     }
 
-    /// The current context. Without one, or if it is destroyed, it is that of the objects that the call names: where there
-    /// is only one context, they have no other (functions that need a current one are refused before, by `states`).
+    /// Returns the current context. Without one, or if it is destroyed, returns the only existing context: the objects
+    /// of the call can have no other (functions that need a current context are refused before, by `states`).
     pub fn context(&self) -> Result<ContextId, CudaError> {
         match self.current() {
             0 => self.driver.contexts.only_one().map(ContextId).ok_or(CudaError::INVALID_CONTEXT),
@@ -68,7 +68,7 @@ impl Api {
         }
     }
 
-    /// The stream that a handle of the program means.
+    /// Returns the stream that a program's handle stands for.
     pub fn stream(&self, handle: u64) -> StreamId {
         match (handle, self.default_stream) {
             (0, DefaultStream::PerThread) => StreamId(2),
@@ -76,13 +76,13 @@ impl Api {
         }
     }
 
-    /// Returns the program's address for an address of the GPU: host memory may have one of its own there.
+    /// Returns the program's address for a GPU address; the two may differ for host memory.
     pub fn program_address(&self, address: u64) -> u64 {
         let alias = self.driver.memory.ranges.alias(address);
         alias.map_or(address, |range| range.start + (address - range.device_address))
     }
 
-    /// The stream of calls that have no stream parameter.
+    /// Returns the stream of calls that have no stream parameter.
     pub fn default_stream(&self) -> StreamId {
         self.stream(0)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The process's driver: the session and what this library knows without asking the device.
+//! The driver state of the process: the session, and all state that needs no call to the device.
 
 use std::sync::OnceLock;
 
@@ -32,9 +32,9 @@ static DRIVER: OnceLock<Driver> = OnceLock::new();
 /// All state of the library after `cuInit`.
 #[derive(Debug)]
 pub struct Driver {
-    /// The session of the device, through which all calls go.
+    /// The session with the device, through which all calls are sent.
     pub session: &'static Session,
-    /// CUDA's environment variables, as they were at `cuInit`.
+    /// CUDA's environment variables at the time of `cuInit`.
     pub environment: Environment,
     /// The GPUs that the program sees.
     pub devices: Devices,
@@ -46,7 +46,7 @@ pub struct Driver {
     pub modules: Modules,
     /// Functions, kernels and their parameters.
     pub functions: Functions,
-    /// Streams and events that the program made.
+    /// Streams and events that the program created.
     pub streams: Streams,
     /// The state of events.
     pub events: Events,
@@ -60,29 +60,29 @@ pub struct Driver {
     pub pools: Pools,
     /// Memory pools of the host, and of managed memory.
     pub host_pools: HostPools,
-    /// Links that have begun.
+    /// Unfinished cuLink* links.
     pub links: Links,
-    /// Finds out whether an address of the program is device memory, pinned memory or managed memory.
+    /// Classifies addresses of the program as device memory, pinned memory or managed memory.
     pub memory: Memory,
-    /// Reservations, and host memory that is mapped there.
+    /// Address reservations, and host memory that is mapped there.
     pub vmm: Vmm,
     /// The program's functions that the device may ask this process to call.
     pub callbacks: Callbacks,
-    /// The streams that capture.
+    /// Streams in capture mode.
     pub captures: Captures,
-    /// The memory of this library to which nodes of graphs point programs.
+    /// Memory of this library that graph nodes expose to programs.
     pub kept: Kept,
-    /// Memory between graphs and what the GPU does not reach.
+    /// Buffers between graphs and pageable memory.
     pub buffers: Buffers,
 }
 
 impl Driver {
-    /// The driver, once `cuInit` has succeeded.
+    /// Returns the driver, once `cuInit` has succeeded.
     pub fn get() -> Option<&'static Self> {
         DRIVER.get()
     }
 
-    /// `cuInit`.
+    /// Implements `cuInit`.
     pub fn init() -> Result<(), CudaError> {
         dumps::initialise();
         let session = session::open()?;

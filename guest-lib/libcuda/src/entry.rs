@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The part of every entry point around its body: it refuses calls that cannot be served now, and never unwinds
-//! into C.
+//! The wrapper of every entry point. It refuses calls that are invalid in the current state, and never unwinds into C.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,16 +19,16 @@ pub type CUresult = i32;
 /// An exported function, for `cuGetProcAddress`.
 #[derive(Clone, Copy, Debug)]
 pub struct EntryPoint {
-    /// The exported name, with its suffixes.
+    /// The exported name, with its suffix.
     pub name: &'static str,
-    /// Its code.
+    /// Address of its code.
     pub address: *const (),
 }
 
 // SAFETY: both are constants: a name and the address of a function.
 unsafe impl Sync for EntryPoint {}
 
-/// A function as the frame around its body knows it.
+/// The constant properties of a function that the wrapper needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     name: &'static str,
@@ -37,7 +36,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// The function of that name; for constants only.
+    /// Returns the properties of the function with this name; for constants only.
     pub const fn new(name: &'static str) -> Self {
         Self { name, state: State::of(name) }
     }
@@ -70,7 +69,7 @@ pub fn call(
     })
 }
 
-/// Refuses calls that look for a context that is there, and whole, before anything else.
+/// Refuses calls that NVIDIA's driver refuses because of the context's state before it checks anything else.
 fn check_context(driver: &Driver, state: State) -> Result<(), CudaError> {
     let context = current();
     if context == 0 && state.needs_context {
@@ -85,7 +84,7 @@ fn check_context(driver: &Driver, state: State) -> Result<(), CudaError> {
     }
 }
 
-/// As [`call`], for the functions that this library does not have.
+/// Performs the checks of [`call`] for functions that this library lacks.
 pub fn state_error(state: State) -> Result<(), CudaError> {
     process::check()?;
     check_context(Driver::get().ok_or_else(|| state.before_init())?, state)
@@ -103,7 +102,7 @@ pub fn early(
     })
 }
 
-/// Runs the body of a call that works at any time: it needs nothing but this library's code.
+/// Runs the body of a call that works at any time, because it uses no state.
 pub fn always(
     call: &'static Call,
     _default_stream: DefaultStream,
@@ -141,9 +140,9 @@ fn run(name: &'static str, body: impl FnOnce() -> Result<(), CudaError>) -> CUre
 /// call cuMemcpyAsync / cuMemcpyAsync_ptsz (api, dst: u64, src: u64, bytes: usize, stream: u64) { … }
 /// ```
 ///
-/// `call` needs `cuInit` and gets an [`Api`]; `early` does not and gets `()`; `always` works even in a forked
-/// child and at exit. The name after the slash is the
-/// same call with a per-thread default stream. The body answers `Result<(), CudaError>`.
+/// `call` needs `cuInit` and gets an [`Api`]; `early` does not and gets `()`; `always` works even in a forked child and
+/// at exit. The name after the slash is the variant with a per-thread default stream. The body returns
+/// `Result<(), CudaError>`.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! entry_points {

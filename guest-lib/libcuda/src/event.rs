@@ -19,11 +19,11 @@ const INTERPROCESS: u32 = 4;
 
 fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError> {
     if api.driver.captures.any() {
-        // A graph may record it whenever it runs.
+        // A graph may record the event whenever it runs.
         api.driver.events.remove(event);
     }
     if flags != 0 {
-        // It may become a node of a graph.
+        // The record may become a node of a graph.
         graphs_use_events();
     }
     let known = api.driver.events.get(event);
@@ -38,7 +38,7 @@ fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError
 }
 
 fn destroy(api: Api, event: u64) -> Result<(), CudaError> {
-    // Before it is posted: nobody would hear of it.
+    // Checked before the call is posted, because a posted error would not be returned here.
     api.driver.streams.get(event)?;
     let mut call = api.in_context_of(event)?.posted_if(api.may_post(event));
     calls::cuEventDestroy_v2(&mut call, EventId(event))?;
@@ -47,7 +47,7 @@ fn destroy(api: Api, event: u64) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// Asks with `row` whether the event's latest record is reached, unless that is known.
+/// Queries with `row` whether the event's latest record is reached, unless that is known.
 fn reach(
     api: Api,
     event: u64,
@@ -110,7 +110,7 @@ entry_points! {
         record(api, hEvent, hStream, flags)
     }
 
-    /// `CUDA_ERROR_NOT_READY` until the latest record is reached.
+    /// Returns `CUDA_ERROR_NOT_READY` until the latest record is reached.
     call cuEventQuery(api, hEvent: u64) {
         reach(api, hEvent, calls::cuEventQuery)
     }
@@ -120,12 +120,12 @@ entry_points! {
         reach(api, hEvent, calls::cuEventSynchronize)
     }
 
-    /// Milliseconds between two events, by the GPU's clock.
+    /// Returns the milliseconds between two events, by the GPU's clock.
     call cuEventElapsedTime(api, pMilliseconds: Out<f32>, hStart: u64, hEnd: u64) {
         elapsed(api, pMilliseconds, hStart, hEnd)
     }
 
-    /// Milliseconds between two events, by the GPU's clock.
+    /// Returns the milliseconds between two events, by the GPU's clock.
     call cuEventElapsedTime_v2(api, pMilliseconds: Out<f32>, hStart: u64, hEnd: u64) {
         elapsed(api, pMilliseconds, hStart, hEnd)
     }

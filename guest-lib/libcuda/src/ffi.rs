@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Parameters of C functions. This is the only place that follows the program's pointers to single values
-//! and names; memory in bulk goes to the client as addresses.
+//! Parameters of C functions. This is the only file that dereferences the program's pointers to single values and
+//! names. Bulk memory is passed to the client as addresses.
 //!
 //! # Invariants
 //!
-//! A value exists because C code passed it to an entry point, in a parameter or in a structure that a parameter points to,
-//! and so promised what the CUDA documentation demands of it: it is NULL, or points to what its type says for as long as
-//! the call lasts. Other values come from the unsafe functions of this file, whose callers promise the same.
+//! A value exists because C code passed it to an entry point, in a parameter or in a structure that a parameter points
+//! to. The C code thereby promised what the CUDA documentation requires: the pointer is NULL, or points to what its
+//! type says for as long as the call lasts. Other values come from the unsafe functions of this file, whose callers
+//! promise the same.
 
 use std::ffi::{CStr, c_char, c_void};
 
 use cuda_abi::prototypes::{Parameter, Shape};
 use virtio_cuda_client::CudaError;
 
-/// The place in which the caller wants a `T`.
+/// A pointer to which the call stores a `T`.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
@@ -30,7 +31,7 @@ impl<T> Out<T> {
         if self.is_null() { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
     }
 
-    /// Stores; NULL is `CUDA_ERROR_INVALID_VALUE`.
+    /// Stores `value`. Errors: `CUDA_ERROR_INVALID_VALUE` for NULL.
     pub fn set(&self, value: T) -> Result<(), CudaError> {
         self.check()?;
         // SAFETY: not NULL, so by the invariant it points to room for a `T`.
@@ -38,7 +39,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// Stores unless the caller passed NULL to say that it does not care.
+    /// Stores `value` unless the caller passed NULL.
     pub fn set_if_wanted(&self, value: T) {
         if !self.is_null() {
             // SAFETY: not NULL, so by the invariant it points to room for a `T`.
@@ -46,7 +47,7 @@ impl<T> Out<T> {
         }
     }
 
-    /// Reads what a parameter for both directions holds.
+    /// Returns the value of a parameter for both directions.
     pub fn get(&self) -> Result<T, CudaError>
     where
         T: Copy,
@@ -56,7 +57,7 @@ impl<T> Out<T> {
         Ok(unsafe { self.0.read() })
     }
 
-    /// Stores element `index` of an array that the caller promised to be longer.
+    /// Stores element `index` of an array. The caller promised that the array is longer.
     pub fn set_at(&self, index: usize, value: T) -> Result<(), CudaError> {
         self.check()?;
         // SAFETY: not NULL, so by the invariant it points to an array, which the caller promised to be long enough.
@@ -71,13 +72,13 @@ impl<T> Out<T> {
 pub struct In<T>(*const T);
 
 impl<T> In<T> {
-    /// NULL.
+    /// The NULL pointer.
     pub const NULL: Self = Self(std::ptr::null());
 
-    /// An array of this library's, or NULL.
+    /// Returns a pointer to an array of this library, or NULL.
     ///
     /// # Safety
-    /// `address` is 0 or that of a `T`, or of as many as are used, as long as the value is used.
+    /// `address` is 0 or that of a `T`, or of as many elements as are read, for as long as the value is used.
     pub unsafe fn at_address(address: usize) -> Self {
         Self(address as *const T)
     }
@@ -89,12 +90,12 @@ impl<T: Copy> In<T> {
         self.0.is_null()
     }
 
-    /// The value; NULL is `CUDA_ERROR_INVALID_VALUE`.
+    /// Returns the value. Errors: `CUDA_ERROR_INVALID_VALUE` for NULL.
     pub fn get(&self) -> Result<T, CudaError> {
         self.at(0)
     }
 
-    /// Element `index` of an array that the caller promised to be longer.
+    /// Returns element `index` of an array. The caller promised that the array is longer.
     pub fn at(&self, index: usize) -> Result<T, CudaError> {
         if self.is_null() {
             return Err(CudaError::INVALID_VALUE);
@@ -110,7 +111,7 @@ impl<T: Copy> In<T> {
 pub struct Name(*const c_char);
 
 impl Name {
-    /// The string without its NUL; NULL is `CUDA_ERROR_INVALID_VALUE`.
+    /// Returns the string without its NUL. Errors: `CUDA_ERROR_INVALID_VALUE` for NULL.
     pub fn get(&self) -> Result<&CStr, CudaError> {
         if self.0.is_null() {
             return Err(CudaError::INVALID_VALUE);
@@ -126,13 +127,13 @@ impl Name {
 pub struct OutName(*mut c_char);
 
 impl OutName {
-    /// Stores `text`; `CUDA_ERROR_INVALID_VALUE` if it does not fit whole, after storing what fits.
+    /// Stores as much of `text` as fits. Errors: `CUDA_ERROR_INVALID_VALUE` if that is not all of it.
     pub fn set_whole(&self, text: &[u8], room: i32) -> Result<(), CudaError> {
         self.set(text, room)?;
         if text.len() < room as usize { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
     }
 
-    /// Stores as much of `text` as `room` bytes hold, always with a NUL.
+    /// Stores as much of `text` as `room` bytes hold, always terminated by a NUL.
     pub fn set(&self, text: &[u8], room: i32) -> Result<(), CudaError> {
         let room = usize::try_from(room).unwrap_or(0);
         if self.0.is_null() || room == 0 {
@@ -157,36 +158,36 @@ impl HostPtr {
     /// Returns the target of a pointer in a structure of the program.
     ///
     /// # Safety
-    /// The program promised for the member what it promises for a parameter.
+    /// The program promised for the member the same as for a parameter.
     pub unsafe fn at_address(address: usize) -> Self {
         Self(address as *mut c_void)
     }
 
-    /// The address.
+    /// Returns the address.
     pub fn address(&self) -> usize {
         self.0 as usize
     }
 
-    /// A member of the structure that the parameter points to.
+    /// Returns a pointer to a member of the structure that the parameter points to.
     ///
     /// # Safety
-    /// The structure has the member `bytes` bytes behind its start.
+    /// The structure has the member at offset `bytes`.
     pub unsafe fn offset(&self, bytes: usize) -> Self {
         Self(self.0.wrapping_byte_add(bytes))
     }
 
-    /// The same parameter seen as room for a `T`.
+    /// Returns the same pointer as an output parameter.
     ///
     /// # Safety
-    /// The documentation of the function makes the program pass NULL or room for a `T`, or for as many as are stored.
+    /// The function's documentation requires NULL, or room for a `T` or for as many elements as are stored.
     pub unsafe fn as_out<T>(&self) -> Out<T> {
         Out(self.0.cast())
     }
 
-    /// The same parameter seen as a value or array.
+    /// Returns the same pointer as a value or array.
     ///
     /// # Safety
-    /// The documentation of the function makes the program pass NULL or a `T`, or as many as are read.
+    /// The function's documentation requires NULL, or a `T` or as many elements as are read.
     pub unsafe fn as_in<T: Copy>(&self) -> In<T> {
         In(self.0.cast())
     }

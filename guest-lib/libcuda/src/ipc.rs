@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Sharing between processes of a guest. A handle is a token of the device's, in the form that programs expect:
-//! 64 bytes, or a file descriptor.
+//! Sharing between processes of a guest. A handle contains a token of the device in the form that programs expect: 64
+//! bytes, or a file descriptor.
 
 use std::fs::File;
 use std::io::Write;
@@ -27,12 +27,12 @@ const TOKEN_BYTES: usize = 16;
 const TOKEN_END: usize = MAGIC.len() + TOKEN_BYTES;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub const HANDLE_TYPE_FILE: u32 = 1;
-/// Owner of opened memory in the table of ranges: no handle has this value.
+/// Owner of opened memory in the table of ranges. No handle has this value.
 const IPC_OWNER: u64 = 1;
 
 type Token = [u8; TOKEN_BYTES];
 
-/// The handle for a token: a `CUipcMemHandle`, `CUipcEventHandle` or `CUmemPoolPtrExportData`.
+/// Returns the handle for a token: a `CUipcMemHandle`, `CUipcEventHandle` or `CUmemPoolPtrExportData`.
 pub fn handle_of(token: Token) -> CUipcMemHandle {
     let mut reserved = [0; 64];
     reserved[..MAGIC.len()].copy_from_slice(&MAGIC);
@@ -40,7 +40,7 @@ pub fn handle_of(token: Token) -> CUipcMemHandle {
     CUipcMemHandle { reserved }
 }
 
-/// The token in a handle of this library.
+/// Returns the token in a handle of this library.
 pub fn token_of_handle(handle: &CUipcMemHandle) -> Result<Token, CudaError> {
     token_of(&handle.reserved[..TOKEN_END])
 }
@@ -50,9 +50,9 @@ fn token_of(bytes: &[u8]) -> Result<Token, CudaError> {
     token.ok_or(CudaError::INVALID_VALUE)
 }
 
-/// A file that holds a token and nothing else, to be handed to another process.
+/// Creates a file that contains only a token, to be passed to another process.
 pub fn file_of(token: Token) -> std::io::Result<File> {
-    // SAFETY: the name is a C string; a descriptor that is returned is new and nobody else's.
+    // SAFETY: the name is a C string; a descriptor that is returned is new and has no other owner.
     let mut file = unsafe {
         match libc::memfd_create(c"cuda-allocation".as_ptr(), libc::MFD_CLOEXEC) {
             -1 => return Err(std::io::Error::last_os_error()),
@@ -64,7 +64,7 @@ pub fn file_of(token: Token) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// The token in a file of the program's, which stays open.
+/// Reads the token in a file of the program, which stays open.
 pub fn token_in(descriptor: i32) -> Result<Token, CudaError> {
     if descriptor < 0 {
         return Err(CudaError::INVALID_VALUE);
@@ -88,7 +88,7 @@ fn open_memory(api: Api, out: Out<u64>, handle: CUipcMemHandle, flags: u32) -> R
         context,
         device: api.driver.contexts.device_of(context)?,
         id: memory.ranges.next_id(),
-        // Not for cuMemFree.
+        // The program must not free it with cuMemFree.
         owner: IPC_OWNER,
         pool: 0,
         reachable: true,
@@ -97,24 +97,24 @@ fn open_memory(api: Api, out: Out<u64>, handle: CUipcMemHandle, flags: u32) -> R
 }
 
 entry_points! {
-    /// Offers memory of `cuMemAlloc` to other processes: all of the allocation that `dptr` lies in.
+    /// Exports memory of `cuMemAlloc` to other processes: the whole allocation that contains `dptr`.
     call cuIpcGetMemHandle(api, pHandle: Out<CUipcMemHandle>, dptr: u64) {
         pHandle.check()?;
         api.driver.memory.ahead.share();
         pHandle.set(handle_of(calls::cuIpcGetMemHandle(&mut api.in_context()?, DevicePtr(dptr))?))
     }
 
-    /// Opens memory that another process has offered.
+    /// Opens memory that another process has exported.
     call cuIpcOpenMemHandle(api, pdptr: Out<u64>, handle: CUipcMemHandle, Flags: u32) {
         open_memory(api, pdptr, handle, Flags)
     }
 
-    /// Opens memory that another process has offered.
+    /// Opens memory that another process has exported.
     call cuIpcOpenMemHandle_v2(api, pdptr: Out<u64>, handle: CUipcMemHandle, Flags: u32) {
         open_memory(api, pdptr, handle, Flags)
     }
 
-    /// Closes it. Opened several times, it is gone after the last close.
+    /// Closes opened memory. The last close of several unmaps it.
     call cuIpcCloseMemHandle(api, dptr: u64) {
         if calls::cuIpcCloseMemHandle(&mut api.in_context()?, DevicePtr(dptr))? != 0 {
             api.driver.memory.ranges.take_device(dptr, |range| range.owner == IPC_OWNER);
@@ -122,7 +122,7 @@ entry_points! {
         Ok(())
     }
 
-    /// Offers an event to other processes.
+    /// Exports an event to other processes.
     call cuIpcGetEventHandle(api, pHandle: Out<CUipcMemHandle>, event: u64) {
         pHandle.check()?;
         if event == 0 {
@@ -131,7 +131,7 @@ entry_points! {
         pHandle.set(handle_of(calls::cuIpcGetEventHandle(&mut api.in_context_of(event)?, EventId(event))?))
     }
 
-    /// Opens an event that another process has offered.
+    /// Opens an event that another process has exported.
     call cuIpcOpenEventHandle(api, phEvent: Out<u64>, handle: CUipcMemHandle) {
         phEvent.check()?;
         let context = api.context()?.0;
@@ -142,7 +142,7 @@ entry_points! {
         phEvent.set(event)
     }
 
-    /// Offers an allocation of `cuMemCreate` to other processes, as a file descriptor.
+    /// Exports an allocation of `cuMemCreate` to other processes, as a file descriptor.
     call cuMemExportToShareableHandle(api, shareableHandle: Out<i32>, handle: u64, handleType: u32, flags: u64) {
         shareableHandle.check()?;
         match handleType {
@@ -157,7 +157,7 @@ entry_points! {
         shareableHandle.set(file_of(token).map_err(|_| CudaError::OUT_OF_MEMORY)?.into_raw_fd())
     }
 
-    /// Opens an allocation that another process has offered; the file descriptor stays the program's.
+    /// Opens an allocation that another process has exported. The file descriptor stays the program's.
     call cuMemImportFromShareableHandle(api, handle: Out<u64>, osHandle: HostPtr, shHandleType: u32) {
         handle.check()?;
         match shHandleType {

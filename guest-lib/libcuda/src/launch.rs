@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Launches. Parameters are marshalled into one packed block before the call returns: they lie in the
-//! caller's frame.
+//! Launches. Parameters are copied into one packed block before the call returns, because they are in the caller's
+//! stack frame.
 
 use cuda_abi::{CUlaunchAttribute, CUlaunchConfig};
 use virtio_cuda_client::protocol::{self, FunctionId, LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
@@ -22,31 +22,31 @@ const LAUNCH_PARAM_END: usize = 0;
 const LAUNCH_PARAM_BUFFER_POINTER: usize = 1;
 const LAUNCH_PARAM_BUFFER_SIZE: usize = 2;
 
-/// Entries of `extra` to look at: it has two pairs and an end.
+/// Maximum number of entries of `extra` that are read: it has two pairs and an end.
 const MAX_EXTRA: usize = 8;
 
-/// `CU_LAUNCH_ATTRIBUTE_*` that have a place in [`LaunchShape`], and the one that means nothing.
+/// `CU_LAUNCH_ATTRIBUTE_*` with a field in [`LaunchShape`], and the one that is ignored.
 const ATTRIBUTE_IGNORE: u32 = 0;
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
 const ATTRIBUTE_CLUSTER_DIMENSION: u32 = 4;
 const ATTRIBUTE_PRIORITY: u32 = 8;
-/// The attributes that name an event.
+/// The attributes that refer to an event.
 pub const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
 pub const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
-/// The one that answers something.
+/// The attribute that has a result.
 pub const ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE: u32 = 13;
-/// The offset of the `CUgraphDeviceNode` in its value.
+/// The offset of the `CUgraphDeviceNode` in that attribute's value, in bytes.
 pub const DEVICE_NODE_OFFSET: usize = 8;
-/// The offset of the value in a [`CUlaunchAttribute`].
+/// The offset of the value in a [`CUlaunchAttribute`], in bytes.
 const VALUE_OFFSET: usize = 8;
 
-/// An attribute of a launch, of `attribute_count`.
+/// Returns a launch attribute.
 fn attribute(config: &CUlaunchConfig, index: usize) -> Result<CUlaunchAttribute, CudaError> {
     // SAFETY: the program promises an array of `attribute_count` attributes.
     unsafe { In::at_address(config.attributes) }.at(index)
 }
 
-/// Returns the place for the `CUgraphDeviceNode` of the launch, if the program wants to change it in device code.
+/// Returns the pointer for the launch's `CUgraphDeviceNode`, if the program wants to change the node in device code.
 fn device_node(config: &CUlaunchConfig) -> Result<Option<Out<u64>>, CudaError> {
     for index in 0..config.attribute_count as usize {
         if attribute(config, index)?.id == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
@@ -60,7 +60,7 @@ fn device_node(config: &CUlaunchConfig) -> Result<Option<Out<u64>>, CudaError> {
     Ok(None)
 }
 
-/// The shape that crosses, and the attributes beside it: how many, and as they cross.
+/// Returns the shape to send, and the other attributes: their number and their encoding.
 pub fn shape(config: &CUlaunchConfig, api: Api) -> Result<(LaunchShape, u32, Vec<u8>), CudaError> {
     let mut shape = LaunchShape {
         grid: config.grid,
@@ -82,7 +82,7 @@ pub fn shape(config: &CUlaunchConfig, api: Api) -> Result<(LaunchShape, u32, Vec
             }
             _ => {
                 if let ATTRIBUTE_PROGRAMMATIC_EVENT | ATTRIBUTE_LAUNCH_COMPLETION_EVENT = id {
-                    // The launch records it, and so may a graph.
+                    // The launch records the event, and a graph may do so, too.
                     graphs_use_events();
                     api.driver.events.remove(u64::from(value[0]) | u64::from(value[1]) << 32);
                 }
@@ -94,7 +94,7 @@ pub fn shape(config: &CUlaunchConfig, api: Api) -> Result<(LaunchShape, u32, Vec
     Ok((shape, count, bytes))
 }
 
-/// Refuses launches without a value for each parameter.
+/// Refuses launches that lack a value for a parameter.
 fn check(parameters: &Parameters, values: In<HostPtr>) -> Result<(), CudaError> {
     for (index, layout) in parameters.layouts.iter().enumerate() {
         if values.at(index)?.address() == 0 {
@@ -107,7 +107,7 @@ fn check(parameters: &Parameters, values: In<HostPtr>) -> Result<(), CudaError> 
     Ok(())
 }
 
-/// Copies each parameter, which [`check`] has seen, to its place in `block`.
+/// Copies each parameter, which [`check`] has checked, to its offset in `block`.
 fn pack(parameters: &Parameters, values: In<HostPtr>, block: &mut [u8]) {
     for (index, layout) in parameters.layouts.iter().enumerate() {
         let (start, bytes) = (layout.offset as usize, layout.bytes as usize);
@@ -118,7 +118,7 @@ fn pack(parameters: &Parameters, values: In<HostPtr>, block: &mut [u8]) {
     }
 }
 
-/// The block that the `extra` form hands over ready-made.
+/// Returns the block that the program packed for the `extra` form.
 fn packed_by_caller(extra: In<usize>) -> Result<UserMemory, CudaError> {
     let (mut address, mut bytes) = (None, None);
     for index in (0..MAX_EXTRA).step_by(2) {
@@ -167,16 +167,16 @@ pub fn append_parameters(
     Ok(())
 }
 
-/// Attributes of a launch that [`LaunchShape`] does not have.
+/// Launch attributes that are not in [`LaunchShape`].
 struct Attributes {
     count: u32,
-    /// As they cross.
+    /// The encoded attributes.
     bytes: Vec<u8>,
-    /// The place for the node that device code can change.
+    /// The pointer for the node that device code can change.
     device_node: Option<Out<u64>>,
 }
 
-/// Launches with such attributes.
+/// Launches with attributes that are not in [`LaunchShape`].
 fn launch_with_attributes(
     api: Api,
     function: u64,
@@ -199,9 +199,9 @@ fn launch_with_attributes(
     api.end_asynchronous(stream)
 }
 
-/// The parameters of a launch on their way into a call.
+/// The source of a launch's parameter block.
 enum Block<'b> {
-    /// Values of the program, to be packed into that many bytes.
+    /// Values of the program, to be packed into this many bytes.
     Values(usize, &'b dyn Fn(&mut [u8])),
     /// A copy of a block that the program packed.
     Copy(&'b [u8]),
@@ -249,7 +249,7 @@ pub fn launch(
             return Err(CudaError::INVALID_VALUE);
         }
         let block = packed_by_caller(extra)?;
-        // Managed memory is the GPU's while work is being queued.
+        // Managed memory belongs to the GPU while work is being queued, so the block is copied before.
         if api.driver.memory.moving.at(block.address as u64).is_some() {
             // SAFETY: by the invariant of `extra` it leads to a block of that length.
             let copy = unsafe { block.to_vec() };
@@ -310,7 +310,7 @@ mod tests {
 
     use super::*;
 
-    /// A C array of pointers as a parameter.
+    /// Returns a C array of pointers as a parameter.
     fn array<T>(values: &[T]) -> In<HostPtr> {
         // SAFETY: the slice has an element for each parameter and outlives its uses.
         unsafe { In::at_address(values.as_ptr() as usize) }

@@ -2,10 +2,10 @@
 
 //! `libcuda.so.1` for guests: the CUDA driver API over virtio-cuda.
 //!
-//! What this library can answer by itself it does: devices are cached, contexts and their stacks are local,
-//! handles are created here, and the tables of memory tell host from device addresses. The rest is one row of
-//! the call table each. An entry point is defined by [`entry_points!`]; a name of the driver API without one
-//! answers `CUDA_ERROR_NOT_SUPPORTED`.
+//! This library handles many calls locally. Device properties are cached, contexts and their stacks are local, handles
+//! are created here, and tables of memory classify host and device addresses. Each of the other calls is one row of the
+//! call table. [`entry_points!`] defines the entry points; a name of the driver API without one returns
+//! `CUDA_ERROR_NOT_SUPPORTED`.
 
 mod answer;
 mod api;
@@ -35,7 +35,7 @@ mod texture;
 mod trace;
 mod vmm;
 
-/// Every entry point that this library defines.
+/// Returns every entry point that this library defines.
 fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
     [
         array::ENTRY_POINTS,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Occupancy: the device's own calculator answers; only block sizes whose shared memory depends on a
-//! callback of the program are searched for here.
+//! Occupancy. The device computes it. Only block sizes whose shared memory depends on a callback of the program are
+//! searched here.
 
 use cuda_abi::CUlaunchConfig;
 use virtio_cuda_client::protocol::{FunctionId, LaunchShape};
@@ -32,8 +32,8 @@ fn active_blocks(api: Api, function: u64, block: i32, shared: usize, flags: u32)
     )
 }
 
-/// The search of `cudaOccupancyMaxPotentialBlockSizeVariableSMem`: from the largest block down, by warps;
-/// the first of the best wins.
+/// Implements the search of `cudaOccupancyMaxPotentialBlockSizeVariableSMem`: from the largest block down, in steps of
+/// a warp. The first of the best block sizes wins.
 fn search(
     api: Api,
     function: u64,
@@ -66,7 +66,7 @@ fn search(
     Ok((best_blocks.saturating_mul(device.multiprocessors()?), best_block))
 }
 
-/// The dynamic shared memory of a block: by its size, if there is a function for that.
+/// The dynamic shared memory of a block; it depends on the block size if there is a callback.
 struct SharedMemory {
     of_block: BlockSizeToSharedBytes,
     bytes: usize,
@@ -100,7 +100,7 @@ fn potential_block_size(
     block_size.set(block)
 }
 
-/// Asks about clusters of a launch; `row` is the question.
+/// Queries the clusters of a launch with `row`.
 fn of_clusters(
     api: Api,
     out: Out<i32>,
@@ -119,26 +119,26 @@ fn of_clusters(
 }
 
 entry_points! {
-    /// Blocks that fit a multiprocessor.
+    /// Returns the number of blocks that fit a multiprocessor.
     call cuOccupancyMaxActiveBlocksPerMultiprocessor(api, numBlocks: Out<i32>, func: u64, blockSize: i32, dynamicSMemSize: usize) {
         numBlocks.check()?;
         numBlocks.set(active_blocks(api, func, blockSize, dynamicSMemSize, 0)?)
     }
 
-    /// Blocks that fit a multiprocessor.
+    /// Returns the number of blocks that fit a multiprocessor.
     call cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(api, numBlocks: Out<i32>, func: u64, blockSize: i32, dynamicSMemSize: usize, flags: u32) {
         numBlocks.check()?;
         numBlocks.set(active_blocks(api, func, blockSize, dynamicSMemSize, flags)?)
     }
 
-    /// The block size of best occupancy.
+    /// Returns the block size with the best occupancy.
     call cuOccupancyMaxPotentialBlockSize(api, minGridSize: Out<i32>, blockSize: Out<i32>, func: u64,
         blockSizeToDynamicSMemSize: BlockSizeToSharedBytes, dynamicSMemSize: usize, blockSizeLimit: i32) {
         let shared = SharedMemory { of_block: blockSizeToDynamicSMemSize, bytes: dynamicSMemSize };
         potential_block_size(api, minGridSize, blockSize, func, shared, blockSizeLimit, 0)
     }
 
-    /// The block size of best occupancy.
+    /// Returns the block size with the best occupancy.
     call cuOccupancyMaxPotentialBlockSizeWithFlags(api, minGridSize: Out<i32>, blockSize: Out<i32>, func: u64,
         blockSizeToDynamicSMemSize: BlockSizeToSharedBytes, dynamicSMemSize: usize, blockSizeLimit: i32, flags: u32) {
         let shared = SharedMemory { of_block: blockSizeToDynamicSMemSize, bytes: dynamicSMemSize };
@@ -150,12 +150,12 @@ entry_points! {
         of_clusters(api, numClusters, func, config, calls::cuOccupancyMaxActiveClusters)
     }
 
-    /// The largest cluster that fits the device.
+    /// Returns the largest cluster size that fits the device.
     call cuOccupancyMaxPotentialClusterSize(api, clusterSize: Out<i32>, func: u64, config: In<CUlaunchConfig>) {
         of_clusters(api, clusterSize, func, config, calls::cuOccupancyMaxPotentialClusterSize)
     }
 
-    /// Dynamic shared memory left when `numBlocks` blocks share a multiprocessor.
+    /// Returns the dynamic shared memory per block if `numBlocks` blocks share a multiprocessor.
     call cuOccupancyAvailableDynamicSMemPerBlock(api, dynamicSmemSize: Out<usize>, func: u64, numBlocks: i32, blockSize: i32) {
         dynamicSmemSize.check()?;
         if numBlocks <= 0 || blockSize <= 0 {

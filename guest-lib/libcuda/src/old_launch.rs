@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The launch calls of CUDA 3: a function keeps its block, its shared memory and its parameters between calls.
+//! The launch calls of CUDA 3: a function stores its block shape, shared memory and parameters between calls.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -13,11 +13,11 @@ use crate::ffi::In;
 use crate::launch;
 use crate::module::function_table::{Function, Prepared};
 
-/// Bytes of parameters that these calls can set.
+/// Maximum bytes of parameters that these calls can set.
 const MAX_PARAMETER_BYTES: usize = 4096;
-/// Dynamic shared memory from which on the driver refuses it at once.
+/// The driver refuses this much dynamic shared memory, and more, at once.
 const MAX_SHARED_BYTES: u32 = 256 << 10;
-/// Bounds of a block (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+/// Maximum block dimensions (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 const MAX_BLOCK: [i32; 3] = [1024, 1024, 64];
 
 fn prepared(function: &Arc<Function>) -> MutexGuard<'_, Prepared> {
@@ -67,7 +67,7 @@ fn launch(api: Api, function: u64, width: i32, height: i32, stream: u64) -> Resu
 }
 
 entry_points! {
-    /// The block of the function's launches.
+    /// Sets the block shape of the function's launches.
     call cuFuncSetBlockShape(api, hfunc: u64, x: i32, y: i32, z: i32) {
         if hfunc == 0 {
             return Err(CudaError::INVALID_HANDLE);
@@ -79,7 +79,7 @@ entry_points! {
         Ok(())
     }
 
-    /// The dynamic shared memory of the function's launches.
+    /// Sets the dynamic shared memory of the function's launches.
     call cuFuncSetSharedSize(api, hfunc: u64, bytes: u32) {
         let function = api.driver.functions.get(hfunc)?;
         if bytes >= MAX_SHARED_BYTES {

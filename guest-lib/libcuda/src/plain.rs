@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The entry points of rows with an `entry` clause, which need nothing but the row: its inputs are looked up, the call is
+//! Entry points of rows with an `entry` clause, which the row describes completely: inputs are converted, the call is
 //! made, and its results are stored.
 
 use virtio_cuda_client::protocol::*;
@@ -11,23 +11,23 @@ use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::texture::reference::{surface, texture};
 
-/// An input of a row as a parameter of C.
+/// An input of a row as a C parameter.
 pub trait Input: Sized {
-    /// The parameter's type.
+    /// The C type.
     type C: Copy;
-    /// For the first input: refuses what is wrong before anything else.
+    /// For the first input: checks it before anything else.
     fn check(_given: Self::C, _api: Api) -> Result<(), CudaError> {
         Ok(())
     }
-    /// For the first input: the call, in its context.
+    /// For the first input: starts the call, in its context.
     fn call(_given: Self::C, api: Api) -> Result<Call<'static>, CudaError> {
         Ok(api.call())
     }
-    /// The value on the wire.
+    /// Converts the value for the wire.
     fn take(given: Self::C, api: Api) -> Result<Self, CudaError>;
 }
 
-/// Scalars. Calls that name no object need a current context.
+/// Implements scalars. Calls without an object need a current context.
 macro_rules! scalars {
     ($($t:ty),*) => { $(
         impl Input for $t {
@@ -49,7 +49,7 @@ macro_rules! scalars {
 }
 scalars!(i32, u32, u64, f32);
 
-/// Handles that the worker checks. Calls on these work without a current context, but for functions.
+/// Implements handles that the worker checks. Calls on these work without a current context, except for functions.
 macro_rules! handles {
     ($($name:ident),*) => { $(
         impl Input for $name {
@@ -112,7 +112,7 @@ impl Input for MipmappedArrayId {
     }
 }
 
-/// References work in their own context.
+/// Implements references, whose calls run in the reference's context.
 macro_rules! references {
     ($($name:ident: $find:ident),*) => { $(
         impl Input for $name {
@@ -142,7 +142,7 @@ impl Input for [f32; 4] {
 pub trait Output {
     /// The type that the program's pointer points to.
     type C;
-    /// The value for the program.
+    /// Converts the value for the program.
     fn give(self, api: Api) -> Self::C;
 }
 
@@ -177,7 +177,7 @@ impl Output for DevicePtr {
     }
 }
 
-/// The call of a row, by its first input.
+/// Starts the call of a row, by its first input.
 macro_rules! begin {
     (check $api:ident) => {};
     (check $api:ident $p:ident: $pt:ty $(, $more:ident: $mt:ty)*) => {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Calls that may be sent without waiting for the answer.
+//! Calls that may be sent without waiting for the reply.
 //!
-//! CUDA lets a call that only queues work return before the work is done; its own errors, though, it returns at
-//! once. So a call is posted only when it cannot fail for a reason that the program can cause: its objects are
-//! known here, its addresses lie in memory that is known here, a kernel was launched in that shape before. Every
-//! other call waits, and answers what the device answers. What then still fails in the device (its memory runs
-//! out, the context breaks) is told by the next call that waits, as CUDA's asynchronous errors are.
+//! CUDA lets a call that only queues work return before the work is done, but its own errors are returned at once. A
+//! call is therefore posted only if the program cannot cause it to fail: its objects are known here, its addresses lie
+//! in memory that is known here, and a kernel was launched in the same shape before. Every other call waits, and
+//! returns the device's result. If a posted call fails nevertheless (the device's memory runs out, the context breaks),
+//! the next call that waits returns the error, like CUDA's asynchronous errors.
 
 use std::sync::atomic::Ordering;
 
@@ -16,11 +16,11 @@ use virtio_cuda_client::{Call, CudaError, calls};
 use crate::entry::Api;
 use crate::memory::table::ranges::DeviceRange;
 
-/// Handles up to this one are CUDA's own default streams.
+/// Handles up to this one are CUDA's default streams.
 const LAST_DEFAULT_STREAM: u64 = 2;
 impl Api {
-    /// Returns whether work for the stream that the program calls `stream` may be posted: it is known and of the current
-    /// context, nothing captures, and no variable has to be carried to and fro around the work.
+    /// Returns whether work for the program's stream `stream` may be posted. The stream must be known and belong to the
+    /// current context, no stream may capture, and no variable may need to be copied before or after the work.
     pub fn may_post(&self, stream: u64) -> bool {
         let context = self.current();
         let known = stream <= LAST_DEFAULT_STREAM
@@ -29,8 +29,8 @@ impl Api {
         known && context != 0 && plain
     }
 
-    /// To be called at the end of a call that has queued a launch, a copy or a fill in `stream`. With
-    /// `CUDA_LAUNCH_BLOCKING=1` it waits for the work, whose errors are then this call's.
+    /// Must be called at the end of a call that has queued a launch, a copy or a fill in `stream`. With
+    /// `CUDA_LAUNCH_BLOCKING=1` it waits for the work and returns its errors.
     pub fn end_asynchronous(&self, stream: StreamId) -> Result<(), CudaError> {
         if self.driver.environment.launch_blocking && !self.captures(stream) {
             self.wait_for_stream(stream)?;
@@ -39,8 +39,8 @@ impl Api {
         Ok(())
     }
 
-    /// Waits for the work of the context of `call`, unless a stream captures, which the wait would end. Returns whether it has
-    /// waited.
+    /// Waits for the work of the context of `call`, unless a stream captures, because the wait would end the capture.
+    /// Returns whether it has waited.
     ///
     /// Errors: those of the work.
     pub fn wait_unless_capturing(&self, call: &mut Call<'_>) -> Result<bool, CudaError> {
@@ -54,12 +54,12 @@ impl Api {
         }
     }
 
-    /// Returns whether nothing is there to be waited for.
+    /// Returns whether there is no work to wait for.
     pub fn is_idle(&self) -> bool {
         self.driver.session.is_idle() && !self.driver.captures.any()
     }
 
-    /// Returns whether `bytes` bytes from `address` on, as the GPU has them, are memory of the program's for certain.
+    /// Returns whether `bytes` bytes from the GPU's `address` on certainly belong to the program.
     pub fn owns(&self, address: u64, bytes: u64) -> bool {
         let ranges = &self.driver.memory.ranges;
         let device = |range: DeviceRange| range.reachable && bytes <= range.bytes - (address - range.start);

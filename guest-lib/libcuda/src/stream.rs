@@ -52,7 +52,7 @@ fn destroy(api: Api, handle: u64) -> Result<(), CudaError> {
 }
 
 impl Api {
-    /// The context of a stream: CUDA's own ones belong to whichever is current.
+    /// Returns the context of a stream. CUDA's default streams belong to the current context.
     pub fn context_of_stream(&self, handle: u64) -> Result<u64, CudaError> {
         if handle <= PER_THREAD {
             Ok(self.context()?.0)
@@ -93,17 +93,17 @@ entry_points! {
         Ok(())
     }
 
-    /// `CUDA_ERROR_NOT_READY` while the stream has work.
+    /// Returns `CUDA_ERROR_NOT_READY` while the stream has work.
     call cuStreamQuery / cuStreamQuery_ptsz (api, hStream: u64) {
         calls::cuStreamQuery(&mut api.in_context_of(hStream)?, api.stream(hStream))?;
         api.synchronized();
         Ok(())
     }
 
-    /// Later work of the stream waits for the event's latest record.
+    /// Makes later work of the stream wait for the event's latest record.
     call cuStreamWaitEvent / cuStreamWaitEvent_ptsz (api, hStream: u64, hEvent: u64, Flags: u32) {
         if Flags != 0 {
-            // It may become a node of a graph.
+            // The wait may become a node of a graph.
             graphs_use_events();
         }
         let mut call = api
@@ -112,7 +112,7 @@ entry_points! {
         calls::cuStreamWaitEvent(&mut call, api.stream(hStream), EventId(hEvent), Flags)
     }
 
-    /// Flags of a stream.
+    /// Returns the flags of a stream.
     call cuStreamGetFlags / cuStreamGetFlags_ptsz (api, hStream: u64, flags: Out<u32>) {
         flags.check()?;
         match api.driver.streams.get(hStream) {
@@ -121,12 +121,12 @@ entry_points! {
         }
     }
 
-    /// The context of a stream.
+    /// Returns the context of a stream.
     call cuStreamGetCtx / cuStreamGetCtx_ptsz (api, hStream: u64, pctx: Out<u64>) {
         pctx.set(api.context_of_stream(hStream)?)
     }
 
-    /// The context of a stream, and the green one; of such a one the context is the primary one.
+    /// Returns the context and the green context of a stream. For a green context the first is the primary context.
     call cuStreamGetCtx_v2 / cuStreamGetCtx_v2_ptsz (api, hStream: u64, pCtx: Out<u64>, pGreenCtx: Out<u64>) {
         let (green, context) = api.green_context_of_stream(hStream)?;
         pGreenCtx.set_if_wanted(green);
@@ -134,16 +134,16 @@ entry_points! {
         Ok(())
     }
 
-    /// The device of a stream.
+    /// Returns the device of a stream.
     call cuStreamGetDevice / cuStreamGetDevice_ptsz (api, hStream: u64, device: Out<i32>) {
         let context = api.context_of_stream(hStream)?;
         device.set(api.driver.contexts.device_of(context)? as i32)
     }
 
-    /// Attaches managed memory to a stream, the host or all streams. Only memory that moves knows the difference.
+    /// Attaches managed memory to a stream, the host or all streams. This only affects memory that moves.
     call cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz (api, hStream: u64, dptr: u64, _length: usize, flags: u32) {
         let context = api.context_of_stream(hStream)?;
-        // Memory is attached whole.
+        // An allocation can only be attached as a whole.
         let range = api.driver.memory.ranges.host(dptr);
         let starts = range.is_some_and(|range| range.start == dptr && range.pool.is_none());
         if !starts || !api.driver.memory.is_managed(dptr) {
@@ -153,7 +153,7 @@ entry_points! {
             moving.attach(match (flags, api.stream(hStream)) {
                 (ATTACH_SINGLE, stream) if stream.0 > PER_THREAD => Attachment::Stream { context, stream },
                 (ATTACH_HOST, _) => Attachment::Host,
-                // A default stream's work is ordered with that of others.
+                // A default stream's work is ordered with that of other streams.
                 _ => Attachment::Global,
             });
         }

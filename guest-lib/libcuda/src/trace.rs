@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! For the project's own libcupti: reports calls, and hands over the work that the worker has measured. No part of CUDA.
+//! Interface for this project's libcupti: reports calls, and passes on the work that the worker has measured. Not part
+//! of CUDA.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -18,19 +19,20 @@ use zerocopy::IntoBytes;
 use crate::driver::Driver;
 use crate::entry::CUresult;
 
-/// The number of pieces of work that are fetched at a time.
+/// The number of work items per read.
 const AT_A_TIME: usize = 500;
-/// The maximum number of reads in one drain: a worker is not trusted to come to an end.
+/// The maximum number of reads per drain. A malicious worker could otherwise keep the program reading for ever.
 const MAX_ROUNDS: usize = 1 << 11;
 /// The maximum length of a kernel's name, in bytes.
 const MAX_NAME: usize = 16 << 10;
-/// The maximum number of bytes for names, with [`ENTRY_BYTES`] for each: a worker chooses them.
+/// The maximum number of bytes for names, with [`ENTRY_BYTES`] for each. Limits the program's memory, because the
+/// worker chooses the names.
 const MAX_NAMES: usize = 32 << 20;
-/// The approximate size of an entry of [`Names`] beside its text, in bytes.
+/// The approximate size of an entry of [`Names`] without its text, in bytes.
 const ENTRY_BYTES: usize = 64;
 
 static HOOKS: AtomicPtr<TraceHooks> = AtomicPtr::new(null_mut());
-/// Names of kernels by the worker's numbers.
+/// Names of kernels by the worker's ids.
 static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 
 #[derive(Default)]
@@ -42,20 +44,20 @@ struct Names {
 static PROVIDER: TraceProvider =
     TraceProvider { version: TRACE_VERSION, hooks: set_hooks, start, stop, now, drain };
 
-/// Gives libcupti the functions that it calls.
+/// Returns the functions that libcupti calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_trace_provider() -> *const TraceProvider {
     &raw const PROVIDER
 }
 
-/// Returns the functions that calls are reported to, if a profiler has set them.
+/// Returns the functions that receive calls, if a profiler has set them.
 #[inline]
 pub fn hooks() -> Option<&'static TraceHooks> {
-    // SAFETY: NULL, or what libcupti passed to `set_hooks`: a constant of a library that stays loaded.
+    // SAFETY: NULL, or the argument of `set_hooks` from libcupti: a constant of a library that stays loaded.
     unsafe { HOOKS.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Runs a call, and reports its beginning and end.
+/// Runs a call, and reports its beginning and end to the profiler.
 #[cold]
 pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> CUresult) -> CUresult {
     (hooks.enter)(API_DRIVER, name.as_ptr(), name.len());
@@ -64,7 +66,7 @@ pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> CUres
     result
 }
 
-/// Reports that a context begins to end.
+/// Reports that the destruction of a context begins.
 pub fn context_ends(context: u64) {
     if let Some(hooks) = hooks() {
         (hooks.context_ends)(context as *mut c_void);
@@ -90,7 +92,7 @@ fn driver() -> Result<&'static Driver, CudaError> {
 extern "C" fn start() -> CUresult {
     code(driver().and_then(|driver| {
         calls::trace_start(&mut driver.session.call())?;
-        // From here on only: a daemon that does not measure may not know these flags.
+        // Set only here, after measuring has started: a daemon that cannot measure may not know these flags.
         trace::set(hooks().map(|hooks| hooks.correlation));
         Ok(())
     }))
@@ -142,19 +144,19 @@ fn drain_all(
     Ok(())
 }
 
-/// Replaces the worker's numbers of devices by the program's.
+/// Replaces the worker's device numbers by the program's.
 fn with_own_numbers(driver: &Driver, mut work: TraceWork) -> TraceWork {
     let number_of = |device: u32| driver.devices.number_of(device).map_or(device, i32::cast_unsigned);
     work.device = number_of(work.device);
     if work.kind == ACTIVITY_MEMCPY2 {
-        // Source and destination.
+        // These are the devices of source and destination.
         work.grid[0] = number_of(work.grid[0]);
         work.grid[2] = number_of(work.grid[2]);
     }
     work
 }
 
-/// Returns the name of a kernel, which the worker is asked for once. 0: it has none.
+/// Returns the name of a kernel, which is requested from the worker once. Number 0 has no name.
 fn name_of<'n>(driver: &Driver, names: &'n mut Names, number: u32) -> Option<&'n [u8]> {
     if number == 0 {
         return None;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The frame around every exported function.
+//! The wrapper of every exported function.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,8 +8,8 @@ use crate::error::{
 };
 use crate::{state, trace};
 
-/// Runs the body of an exported function: nothing after the library's destructor, no panic into C, failures
-/// remembered for the thread. Profilers get its name.
+/// Runs the body of an exported function. After the library's destructor the body does not run. Panics do not reach C,
+/// and failures are stored as the thread's last error. Profilers get its name.
 #[inline]
 pub fn enter(name: &'static str, body: impl FnOnce() -> Result) -> cudaError_t {
     if state::is_unloading() {
@@ -36,13 +36,13 @@ fn run(body: impl FnOnce() -> Result) -> cudaError_t {
     }
 }
 
-/// Answers every name of `names/` that has no function here; `build.rs` makes the aliases.
+/// Implements every name of `names/` that has no function here; `build.rs` makes the aliases.
 #[unsafe(no_mangle)]
 extern "C" fn vhost_cudart_not_supported() -> cudaError_t {
     enter("", || Err(cudaErrorNotSupported))
 }
 
-/// Answers the names that CUDA added after 13.0 and that have no function here.
+/// Implements the names that CUDA added after 13.0 and that have no function here.
 #[cfg(cuda_major = "13")]
 #[unsafe(no_mangle)]
 extern "C" fn vhost_cudart_needs_newer_driver() -> cudaError_t {
@@ -57,11 +57,11 @@ extern "C" fn vhost_cudart_needs_newer_driver() -> cudaError_t {
 /// * `fn name, name_ptds(arguments) on stream { body }`: a call without a stream argument; `stream` is the
 ///   default stream it works on.
 ///
-/// `fn name / name_in_12`: the library of 12 knows this function by the second name, and another one by the
-/// first (see `v12`).
+/// `fn name / name_in_12`: the library of 12 exports this function under the second name, and a different function
+/// under the first (see `v12`).
 ///
-/// A body returns a `Result`. With `{ body } => driver::cuName(arguments);` the body is a sequence of
-/// statements, after which an unsafe function, mostly the driver's, takes the arguments and returns the result.
+/// A body returns a `Result`. With `{ body } => driver::cuName(arguments);` the body is a sequence of statements. An
+/// unsafe function, usually the driver's, then takes the arguments and returns the result.
 ///
 /// # Safety
 ///
@@ -130,13 +130,13 @@ macro_rules! api {
     };
 }
 
-/// Calls an unsafe function at the end of an exported function: `[function](arguments) () names`. The names are bound to
-/// the arguments, so that these are evaluated outside of `unsafe`.
+/// Calls an unsafe function at the end of an exported function: `[function](arguments) () names`. The arguments are
+/// bound to the names, so that they are evaluated outside of `unsafe`.
 macro_rules! hand_over {
     ([$($function:ident)::+]() ($($bound:ident)*) $($free:ident)*) => {
-        // SAFETY: the arguments are numbers, locals of the exported function, which live until the call returns, and the
-        // exported function's own parameters. For these the called function has the contract of the exported function,
-        // which the program promises to keep (see `api`).
+        // SAFETY: the arguments are numbers, locals of the exported function, which live until the call returns, and
+        // the exported function's own parameters. For these the called function has the contract of the exported
+        // function, which the program promises to keep (see `api`).
         unsafe { $($function)::+($($bound),*) }
     };
     ([$($function:ident)::+]($given:expr $(, $more:expr)*) ($($bound:ident)*) $next:ident $($free:ident)*) => {{

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table of libcuda's functions.
 //!
-//! `libcuda.so.1` is opened at first use and never closed. Each row of the table finds its function with
-//! `dlsym` when it is first called and keeps the address; a name that the library lacks makes that one call
-//! answer cudaErrorCallRequiresNewerDriver. The functions are those of `cuda_abi::prototypes!`, with this library's
-//! types of handles.
+//! `libcuda.so.1` is opened at first use and never closed. Each row of the table finds its function with `dlsym` at the
+//! first call and keeps the address. If the library lacks a name, only that call returns
+//! cudaErrorCallRequiresNewerDriver. The functions are those of `cuda_abi::prototypes!`, with this library's handle
+//! types.
 
 use core::ffi::CStr;
 use core::ptr;
@@ -64,8 +64,7 @@ unsafe impl Sync for Library {}
 fn library() -> Option<Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     *LIBRARY.get_or_init(|| {
-        // SAFETY: the name ends with NUL. Loading runs the library's constructors, which is what a user of
-        // CUDA asks for.
+        // SAFETY: the name ends with NUL. Loading runs the library's constructors, as a user of CUDA expects.
         let handle = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         (!handle.is_null()).then_some(Library(handle))
     })
@@ -76,14 +75,14 @@ pub fn is_present() -> bool {
     library().is_some()
 }
 
-/// Defines a function per prototype, which gives a `Result`.
+/// Defines one function per prototype that returns a `Result`.
 macro_rules! driver {
     ($( fn $name:ident($($arg:ident: $ty:ty),* $(,)?); )*) => { $(
         #[doc = concat!("The driver's `", stringify!($name), "`.")]
         ///
         /// # Safety
-        /// The arguments are what NVIDIA's documentation of this function demands: pointers are valid for what it reads
-        /// and writes there, handles are live.
+        /// The arguments satisfy NVIDIA's documentation of this function: pointers are valid for what it reads and
+        /// writes there, handles are live.
         #[inline]
         #[allow(clippy::too_many_arguments)]
         #[allow(dead_code, reason = "the runtime does without some of the driver's functions")]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Driver functions by name, answered by the driver itself.
+//! Lookup of driver functions by name. The driver itself answers.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -26,7 +26,7 @@ api! {
         symbol: *const c_char, function: *mut *mut c_void, version: c_uint, flags: u64, status: *mut c_uint,
     ) {} => find(symbol, function, version, per_thread(flags), status);
 
-    /// A table of functions that no header declares. NVIDIA's are not imitated: there is none.
+    /// Returns a table of functions that no header declares. NVIDIA's tables are not imitated, so no id is known.
     fn cudaGetExportTable(table: *mut *const c_void, id: In<[u8; 16]>) {
         not_null(table)?;
         // No table has this id.
@@ -34,14 +34,14 @@ api! {
     }
 }
 
-/// Answers null whatever it is asked for, as NVIDIA's runtimes of CUDA 13 do; no header declares it.
+/// Always returns null, as NVIDIA's runtimes of CUDA 13 do. No header declares this function.
 #[cfg(cuda_major = "13")]
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaGetProcAddress() -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// Flags and states of an answer have the same numbers in both APIs.
+/// Flags and lookup results have the same numbers in both APIs.
 ///
 /// # Safety
 /// `symbol` is a string, `function` and `status` are valid for a write, or null.
@@ -60,7 +60,7 @@ unsafe fn find(
     unsafe { driver::cuGetProcAddress_v2(symbol, function, version, flags, status) }
 }
 
-/// A program compiled for per-thread default streams means its variants unless it says otherwise.
+/// A program that is compiled for per-thread default streams gets the per-thread variants unless it requests others.
 fn per_thread(flags: u64) -> u64 {
     if flags == CU_GET_PROC_ADDRESS_DEFAULT { CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM } else { flags }
 }

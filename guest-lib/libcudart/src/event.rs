@@ -48,7 +48,7 @@ api! {
 
     fn cudaIpcGetEventHandle(handle: Out<cudaIpcEventHandle_t>, event: cudaEvent_t) {
         state::context()?;
-        // The event is looked at first.
+        // NVIDIA's runtime checks the event before the pointer.
         let mut found = cudaIpcEventHandle_t { reserved: [0; 64] };
         // SAFETY: `found` is a local; the program promises a live event.
         unsafe { driver::cuIpcGetEventHandle(&mut found, event) }?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Execution contexts and the resources that green ones are made of (CUDA 13.1). An execution context is the driver's
-//! context: a device's primary one, or that of a green context.
+//! Execution contexts and the resources of green contexts (CUDA 13.1). An execution context is a driver context: a
+//! device's primary context or that of a green context.
 
 use core::ffi::{c_int, c_uint};
 use core::ptr;
@@ -15,9 +15,9 @@ use crate::error::{Result, cudaErrorInvalidValue};
 use crate::pointers::{Out, not_null};
 use crate::{driver, state};
 
-/// `CU_GREEN_CTX_DEFAULT_STREAM`, which drivers of 13.0 demand.
+/// `CU_GREEN_CTX_DEFAULT_STREAM`, which drivers of 13.0 require.
 const DEFAULT_STREAM: c_uint = 1;
-/// `CU_STREAM_NON_BLOCKING`: streams of green contexts always are.
+/// `CU_STREAM_NON_BLOCKING`: streams of green contexts are always non-blocking.
 const NON_BLOCKING: c_uint = 1;
 
 /// Green contexts by the addresses of their contexts.
@@ -27,7 +27,7 @@ fn green_contexts() -> MutexGuard<'static, HashMap<usize, usize>> {
     GREEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The green context behind an execution context.
+/// Returns the green context of an execution context.
 fn green(context: CUcontext) -> Option<CUgreenCtx> {
     green_contexts().get(&context.addr()).map(|&green| ptr::with_exposed_provenance_mut(green))
 }
@@ -67,7 +67,7 @@ api! {
             return Err(cudaErrorInvalidValue);
         }
         let runtime = state::runtime()?;
-        // The green context belongs to the primary one, which the runtime keeps.
+        // The green context belongs to the primary one, which the runtime retains.
         let device = runtime.device(ordinal)?;
         device.primary_context()?;
         let (mut green, mut made) = (ptr::null_mut(), ptr::null_mut());
@@ -75,7 +75,7 @@ api! {
         unsafe { driver::cuGreenCtxCreate(&mut green, description, device.handle, DEFAULT_STREAM) }?;
         // SAFETY: `made` is a local; `green` was created just above.
         if let Err(error) = unsafe { driver::cuCtxFromGreenCtx(&mut made, green) } {
-            // SAFETY: created above, and nobody else has it.
+            // SAFETY: created above, and nothing else refers to it.
             let _ = unsafe { driver::cuGreenCtxDestroy(green) };
             return Err(error);
         }
@@ -122,7 +122,8 @@ api! {
             return Err(cudaErrorInvalidValue);
         }
         if let Some(green) = green(context) {
-            // SAFETY: `stream` is not null, so the program promises room for a handle; `GREEN` holds live contexts only.
+            // SAFETY: `stream` is not null, so the program promises room for a handle; `GREEN` holds live contexts
+            // only.
             return unsafe { driver::cuGreenCtxStreamCreate(stream, green, NON_BLOCKING, priority) };
         }
         let mut popped = ptr::null_mut();

@@ -48,7 +48,7 @@ api! {
         state::context()?;
     } => driver::cuKernelGetParamInfo(named_kernel(function)?, index, offset, size);
 
-    /// Knows registered kernels only.
+    /// Accepts registered kernels only.
     fn cudaGetFuncBySymbol(function: Out<cudaFunction_t>, symbol: *const c_void) {
         state::context()?;
         let found = registered_function_of(symbol)?;
@@ -56,17 +56,17 @@ api! {
     }
 }
 
-/// `cudaFuncAttribute`: from the size of dynamic shared memory to the policy of clusters.
+/// Accepts the values of `cudaFuncAttribute` from the size of dynamic shared memory to the cluster scheduling policy.
 fn settable(attribute: c_uint) -> Result {
     if (8..=15).contains(&attribute) { Ok(()) } else { Err(cudaErrorInvalidValue) }
 }
 
-/// The kernel of a stub or the kernel handle itself; a null pointer is neither.
+/// Returns the kernel of a stub, or the kernel handle itself. Refuses null.
 pub fn named_kernel(function: *const c_void) -> Result<CUkernel> {
     if function.is_null() { Err(cudaErrorInvalidDeviceFunction) } else { kernel_of(function) }
 }
 
-/// `CU_FUNC_ATTRIBUTE_*` in the order of their numbers, from 0.
+/// Reads the `CU_FUNC_ATTRIBUTE_*` values in the order of their numbers, from 0.
 fn attributes_of(kernel: CUkernel, device: CUdevice) -> Result<cudaFuncAttributes> {
     let get = |attribute: c_uint| {
         let mut value = 0;

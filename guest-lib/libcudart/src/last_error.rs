@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The calls about errors.
+//! Calls that return errors and their texts.
 
 use core::cell::Cell;
 use core::ffi::c_char;
@@ -24,8 +24,8 @@ extern "C" fn cudaGetErrorString(error: cudaError_t) -> *const c_char {
     text(error, |(_, text)| text)
 }
 
-/// Returns and clears. Brings the driver up like every other call; when that fails, its error is the answer
-/// for good.
+/// Returns the last error and clears it. Starts the driver like every other call; if that fails, every later call
+/// returns that error.
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetLastError() -> cudaError_t {
     last(|cell| cell.replace(cudaSuccess))

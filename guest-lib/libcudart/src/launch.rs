@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Kernel launches. The driver judges configurations: nothing is checked here.
+//! Kernel launches. The driver validates configurations: nothing is checked here.
 
 use core::cell::Cell;
 use core::ffi::{c_uint, c_void};
@@ -23,14 +23,14 @@ struct Configuration {
     stream: cudaStream_t,
 }
 
-/// The thread's configurations, a stack because a kernel's arguments may launch kernels themselves. It has no
-/// destructor: static destructors of programs launch kernels after those of the thread's variables have run.
+/// The thread's launch configurations. They form a stack because evaluating a kernel's arguments may launch kernels. It
+/// has no destructor: static destructors of programs launch kernels after the thread's variables were destroyed.
 struct Configurations {
     top: Cell<Option<Configuration>>,
     below: Cell<Option<NonNull<Below>>>,
 }
 
-/// A configuration under another one. Made by `Box`, owned by the stack.
+/// The configuration below another one on the stack. Made by `Box`, owned by the stack.
 struct Below {
     configuration: Configuration,
     below: Option<NonNull<Below>>,
@@ -60,11 +60,11 @@ thread_local! {
     static CONFIGURATIONS: Configurations = const { Configurations { top: Cell::new(None), below: Cell::new(None) } };
 }
 
-/// The last failure to find a kernel for a stub. The stub keeps no kernel then, and every later launch
-/// through it must fail the same way.
+/// The last failure to find a kernel for a stub. The stub stores no kernel then, and every later launch through it must
+/// fail the same way.
 static MISSING_KERNEL: AtomicU32 = AtomicU32::new(cudaErrorInvalidDeviceFunction.0);
 
-/// 0 lets the program go on to the kernel's stub.
+/// Returns 0, with which the program calls the kernel's stub.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaPushCallConfiguration(
     grid: dim3,
@@ -87,7 +87,7 @@ api! {
         stream.set(configuration.stream)
     }
 
-    /// Called once per stub, which keeps the kernel.
+    /// Called once per stub, which caches the kernel.
     fn __cudaGetKernel(kernel: Out<cudaKernel_t>, stub: *const c_void) {
         state::runtime()?;
         let found = module::kernel_of(stub).inspect_err(|error| MISSING_KERNEL.store(error.0, Ordering::Relaxed))?;
@@ -151,7 +151,7 @@ unsafe fn launch(
     shared_memory: usize,
     stream: cudaStream_t,
 ) -> Result {
-    // A launch takes a kernel for a function.
+    // A launch accepts a kernel as a function.
     let function: CUfunction = kernel.cast();
     let size = driver_size(shared_memory);
     let extra = core::ptr::null_mut();
@@ -166,8 +166,8 @@ unsafe fn launch(
     launched
 }
 
-/// The runtime of CUDA 12 names dimensions that no device takes (CUDA C++ Programming Guide, "Technical
-/// Specifications per Compute Capability"); that of 13 passes on what the driver says.
+/// The runtime of CUDA 12 returns a specific error for dimensions that no device supports (CUDA C++ Programming Guide,
+/// "Technical Specifications per Compute Capability"). The runtime of 13 passes on the driver's error.
 #[cfg(cuda_major = "12")]
 fn of_shape(error: cudaError_t, grid: dim3, block: dim3) -> cudaError_t {
     let fits = |value: dim3, most: [u32; 3]| {
@@ -184,28 +184,27 @@ fn of_shape(error: cudaError_t, grid: dim3, block: dim3) -> cudaError_t {
 }
 
 /// # Safety
-/// `args` is that of [`launch`], and `config.attrs` points to `config.numAttrs` attributes.
+/// `args` satisfies the contract of [`launch`], and `config.attrs` points to `config.numAttrs` attributes.
 unsafe fn launch_with(config: cudaLaunchConfig_t, function: *const c_void, args: *mut *mut c_void) -> Result {
     state::context()?;
     let function = launchable(function)?.cast();
     let config = driver_config(&config)?;
-    // SAFETY: `args` leads to the kernel's parameters and `config` to its attributes by this function's contract; the driver
-    // judges the handles.
+    // SAFETY: `args` leads to the kernel's parameters and `config` to its attributes by this function's contract; the
+    // driver judges the handles.
     unsafe { driver::cuLaunchKernelEx(&config, function, args, core::ptr::null_mut()) }
 }
 
-/// Returns the kernel that cudaLaunchKernel was asked to launch: that of a stub, or a handle that goes to the driver as
-/// it is.
+/// Returns the kernel to launch: that of a stub, or a handle that is passed to the driver unchanged.
 fn launchable(function: *const c_void) -> Result<CUkernel> {
     if function.is_null() { Err(cudaErrorInvalidDeviceFunction) } else { module::kernel_of(function) }
 }
 
-/// NVIDIA's runtime cuts the size off, too.
+/// Truncates the size, as NVIDIA's runtime does.
 fn driver_size(shared_memory: usize) -> c_uint {
     shared_memory as c_uint
 }
 
-/// A launch configuration in the driver's layout; attributes are the same in both.
+/// Converts a launch configuration to the driver's layout; attributes are the same in both.
 pub fn driver_config(config: &cudaLaunchConfig_t) -> Result<CUlaunchConfig> {
     Ok(CUlaunchConfig {
         grid: [config.gridDim.x, config.gridDim.y, config.gridDim.z],

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The CUDA runtime API expressed over the driver API: version 13.0, and 12.9 from the package beside this one.
+//! The CUDA runtime API on top of the driver API: version 13.0, and 12.9 from the package beside this one.
 //!
-//! Nothing here knows of virtual machines: the library opens `libcuda.so.1` at the first call that needs it
-//! and uses that library's exported functions, whether it is this project's guest library, NVIDIA's driver or
-//! the CPU emulator.
+//! This crate does not depend on virtual machines. It opens `libcuda.so.1` at the first call that needs it and uses
+//! that library's exported functions. That library may be this project's guest library, NVIDIA's driver or the CPU
+//! emulator.
 //!
 //! * `api` wraps every exported function: exit state, panics, the thread's last error.
-//! * `driver` is the table of libcuda's functions; `state` brings up driver, devices and contexts.
-//! * `registry` and `module` hold what compiled programs register from their constructors, and load it when
-//!   it is first needed.
-//! * The other modules are the API, area by area. `_ptsz` and `_ptds` variants stand beside the function that
-//!   they vary.
+//! * `driver` is the table of libcuda's functions; `state` starts the driver, devices and contexts.
+//! * `registry` and `module` hold the device code that compiled programs register from their constructors, and load it
+//!   at the first use.
+//! * The other modules are the API, area by area. `_ptsz` and `_ptds` variants are beside the function that they vary.
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
 
 mod abi;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Libraries that programs load themselves. Options and their numbers are the driver's.
+//! Libraries that programs load themselves. Options have the same numbers in both APIs.
 
 use core::ffi::{c_char, c_uint, c_void};
 
@@ -68,7 +68,7 @@ api! {
 }
 
 /// # Safety
-/// `text` is a string that ends with NUL, or null, about which the driver has its say.
+/// `text` is a string that ends with NUL, or null, which the driver validates.
 unsafe fn not_empty(text: *const c_char) -> Result {
     // SAFETY: not null, so a string by this function's contract, which has at least its NUL.
     if !text.is_null() && unsafe { *text } == 0 { Err(cudaErrorInvalidValue) } else { Ok(()) }

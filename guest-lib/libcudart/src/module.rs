@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Registered device code: loaded when first needed, its kernels and variables found by name.
+//! Registered device code, loaded at first use. Its kernels and variables are found by name.
 //!
-//! A module is loaded as a driver library, once per process; a failure is kept and answered again without
-//! asking the driver. Libraries belong to no context, so they and their kernels stay valid on every device
-//! and over cudaDeviceReset.
+//! A module is loaded as a driver library, once per process. A failure is stored and returned again without another
+//! driver call. Libraries belong to no context, so they and their kernels stay valid on every device and after
+//! cudaDeviceReset.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
@@ -19,14 +19,14 @@ use crate::registry;
 
 /// One registered image.
 pub struct Module {
-    /// The program's `__fatBinC_Wrapper_t`. The driver reads it and the image behind it in place.
+    /// The program's `__fatBinC_Wrapper_t`. The driver reads it and the image that it points to in place.
     wrapper: *const c_void,
     library: OnceLock<Result<AtomicPtr<CUlib_st>>>,
 }
 
 // SAFETY: `wrapper` points into the program's read-only data, which outlives the registration.
 unsafe impl Send for Module {}
-// SAFETY: nothing writes to the data behind `wrapper`; the other members are shared by locks and atomics.
+// SAFETY: nothing writes to the data at `wrapper`; the other members are shared by locks and atomics.
 unsafe impl Sync for Module {}
 
 impl Module {
@@ -34,7 +34,7 @@ impl Module {
         Self { wrapper, library: OnceLock::new() }
     }
 
-    /// The module as the driver's library, loaded at the first call.
+    /// Returns the module as a driver library, loaded at the first call.
     pub fn library(&self) -> Result<CUlibrary> {
         let library = self.library.get_or_init(|| self.load().map(AtomicPtr::new));
         library.as_ref().map(|library| library.load(Ordering::Relaxed)).map_err(|&error| error)
@@ -62,11 +62,11 @@ impl Module {
         Ok(library)
     }
 
-    /// Gives the library back to the driver. Its kernels and variables are gone then.
+    /// Unloads the driver library, which ends its kernels and variables.
     pub fn unload(&self) {
         if let Some(Ok(library)) = self.library.get() {
-            // SAFETY: a library that the driver gave out; nothing finds this module any more. A driver that
-            // has already shut down says so, and there is nobody to tell.
+            // SAFETY: a library that the driver returned; nothing finds this module any more. A driver that has already
+            // shut down returns an error, which no caller needs.
             let _ = unsafe { driver::cuLibraryUnload(library.load(Ordering::Relaxed)) };
         }
     }
@@ -77,7 +77,7 @@ pub struct Function {
     module: Arc<Module>,
     name: CString,
     kernel: OnceLock<Result<AtomicPtr<CUkern_st>>>,
-    /// The driver's function of the kernel, null until somebody asked for it.
+    /// The driver's function of the kernel, null until it is first requested.
     function: AtomicPtr<c_void>,
 }
 
@@ -90,7 +90,7 @@ impl Function {
         Arc::ptr_eq(&self.module, module)
     }
 
-    /// The kernel's handle, found at the first call.
+    /// Returns the kernel's handle, found at the first call.
     pub fn kernel(&self) -> Result<CUkernel> {
         let kernel = self.kernel.get_or_init(|| self.find().map(AtomicPtr::new));
         kernel.as_ref().map(|kernel| kernel.load(Ordering::Relaxed)).map_err(|&error| error)
@@ -104,7 +104,7 @@ impl Function {
         Ok(kernel)
     }
 
-    /// The kernel as a driver function of the current context.
+    /// Returns the kernel as a driver function of the current context.
     fn function(&self) -> Result<CUfunction> {
         let function = function_of_kernel(self.kernel()?)?;
         self.function.store(function.cast(), Ordering::Relaxed);
@@ -123,8 +123,8 @@ impl Function {
     }
 }
 
-/// The kernel that a program names by its stub's address. What is no registered stub is taken for a kernel
-/// handle: the driver judges it.
+/// Returns the kernel of the stub at this address. An address that is not a registered stub is treated as a kernel
+/// handle, which the driver validates.
 pub fn kernel_of(symbol: *const c_void) -> Result<CUkernel> {
     match registry::function(symbol) {
         Some(function) => function.kernel(),
@@ -132,7 +132,7 @@ pub fn kernel_of(symbol: *const c_void) -> Result<CUkernel> {
     }
 }
 
-/// As [`kernel_of`], but as the driver function of the current context. Needs a context.
+/// Like [`kernel_of`], but returns the driver function of the current context. Needs a context.
 pub fn function_of(symbol: *const c_void) -> Result<CUfunction> {
     match registry::function(symbol) {
         Some(registered) => registered.function(),
@@ -140,12 +140,12 @@ pub fn function_of(symbol: *const c_void) -> Result<CUfunction> {
     }
 }
 
-/// The driver function of a registered stub. Needs a context.
+/// Returns the driver function of a registered stub. Needs a context.
 pub fn registered_function_of(stub: *const c_void) -> Result<CUfunction> {
     registry::function(stub).ok_or(cudaErrorInvalidDeviceFunction)?.function()
 }
 
-/// As [`function_of`], for a graph node, which may also name a driver function itself.
+/// Like [`function_of`], for a graph node, which may also refer to a driver function directly.
 pub fn function_for_node(symbol: *const c_void) -> Result<CUfunction> {
     match registry::function(symbol) {
         Some(registered) => registered.function(),
@@ -155,17 +155,16 @@ pub fn function_for_node(symbol: *const c_void) -> Result<CUfunction> {
 
 fn function_of_kernel(kernel: CUkernel) -> Result<CUfunction> {
     let mut function: CUfunction = ptr::null_mut();
-    // SAFETY: a kernel of the driver's, or what the program passed as one.
+    // SAFETY: a kernel of the driver, or a handle that the program passed as one.
     unsafe { driver::cuKernelGetFunction(&mut function, kernel) }?;
     Ok(function)
 }
 
-/// The stub of a registered kernel that the driver names by `handle`, a kernel or a function of the current
-/// context.
+/// Returns the stub of the registered kernel that `handle` refers to, a kernel or a function of the current context.
 pub fn stub_of(handle: *const c_void) -> Option<*const c_void> {
     let functions = registry::functions();
     let known = functions.iter().find(|(_, function)| function.is(handle));
-    // A captured launch has a function that nobody asked for yet.
+    // A captured launch has a function that was not requested before.
     let found = known.or_else(|| {
         let mut loaded = functions.iter().filter(|(_, function)| function.is_loaded());
         loaded.find(|(_, function)| {
@@ -179,7 +178,7 @@ pub fn stub_of(handle: *const c_void) -> Option<*const c_void> {
 pub struct Variable {
     module: Arc<Module>,
     name: CString,
-    /// The place in which the program keeps the address of a managed variable; null for other variables.
+    /// Where the program keeps the address of a managed variable; null for other variables.
     pointer: *mut *mut c_void,
     /// The address of a managed variable, null until it has one.
     managed: AtomicPtr<c_void>,
@@ -188,7 +187,8 @@ pub struct Variable {
 // SAFETY: `pointer` lies in the program's data, outlives the registration, and is written once, before the
 // variable's address is known to anybody.
 unsafe impl Send for Variable {}
-// SAFETY: the one write to `pointer` happens before the variable's address is known to anybody, so no read races with it.
+// SAFETY: the one write to `pointer` happens before the variable's address is known to anybody, so no read races with
+// it.
 unsafe impl Sync for Variable {}
 
 impl Variable {
@@ -208,12 +208,12 @@ impl Variable {
         !address.is_null() && self.managed.load(Ordering::Relaxed).cast_const() == address
     }
 
-    /// Tells that there is a managed variable without an address.
+    /// Records that a managed variable has no address yet.
     pub fn announce(&self) {
         MANAGED.store(UNTRIED, Ordering::Release);
     }
 
-    /// Address and size in the current context. Needs a context.
+    /// Returns address and size in bytes in the current context. Needs a context.
     pub fn locate(&self) -> Result<(CUdeviceptr, usize)> {
         let library = self.module.library()?;
         let (mut address, mut size) = (0, 0);
@@ -228,7 +228,7 @@ impl Variable {
         Ok((address, size))
     }
 
-    /// Gives a managed variable its address; does nothing for other variables and when done before.
+    /// Allocates a managed variable's address. Does nothing for other variables or if it has one.
     fn materialize(&self) -> Result {
         if self.pointer.is_null() || !self.managed.load(Ordering::Relaxed).is_null() {
             return Ok(());
@@ -242,20 +242,20 @@ impl Variable {
     }
 }
 
-/// The variable that a program names by its shadow's address.
+/// Returns the variable whose shadow is at this address.
 pub fn variable_of(symbol: *const c_void) -> Result<Arc<Variable>> {
     registry::variable(symbol).ok_or(cudaErrorInvalidSymbol)
 }
 
-/// The progress of giving managed variables their addresses.
+/// The state of the allocation of managed variables.
 static MANAGED: AtomicU8 = AtomicU8::new(DONE);
 const DONE: u8 = 0;
 const UNTRIED: u8 = 1;
-/// The driver refused without a context; the next try is when there is one.
+/// The driver refused without a context; the next attempt follows when a context exists.
 const NEEDS_CONTEXT: u8 = 2;
 
-/// Gives managed variables their addresses, which programs may use right after their first runtime call. A
-/// driver may need a context for that: then it happens when the first one is made.
+/// Allocates managed variables, which programs may use right after their first runtime call. If the driver needs a
+/// context for that, it happens when the first context is made.
 #[inline]
 pub fn materialize_managed_variables(have_context: bool) {
     match MANAGED.load(Ordering::Acquire) {
@@ -273,11 +273,11 @@ fn materialize(have_context: bool) {
         return;
     }
     let failures = registry::variables().iter().filter(|variable| variable.materialize().is_err()).count();
-    // With a context a failure is the module's own, which every use of the module reports.
+    // With a context the failure is the module's, which every use of the module reports.
     MANAGED.store(if failures > 0 && !have_context { NEEDS_CONTEXT } else { DONE }, Ordering::Release);
 }
 
-/// With `CUDA_MODULE_LOADING=EAGER` everything registered is loaded when the process gets its first context.
+/// With `CUDA_MODULE_LOADING=EAGER` all registered code is loaded when the process gets its first context.
 pub fn load_eagerly() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -286,15 +286,15 @@ pub fn load_eagerly() {
         let known = unsafe { driver::cuModuleGetLoadingMode(&mut mode) }.is_ok();
         if known && mode == CU_MODULE_EAGER_LOADING {
             for module in registry::modules() {
-                // A failure is kept for those who use the module.
+                // The module stores a failure and reports it at its first use.
                 let _ = module.library();
             }
         }
     });
 }
 
-/// Called by programs before they touch a managed variable. Non-zero when the module's managed variables have
-/// their addresses.
+/// Called by programs before they touch a managed variable. Returns non-zero when the module's managed variables have
+/// addresses.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaInitModule(handle: *mut *mut c_void) -> core::ffi::c_char {
     let ready = crate::api::enter("", || {
@@ -304,7 +304,7 @@ extern "C" fn __cudaInitModule(handle: *mut *mut c_void) -> core::ffi::c_char {
     core::ffi::c_char::from(ready == crate::error::cudaSuccess)
 }
 
-/// The device that kernel attributes of this thread refer to, as the driver names it.
+/// Returns the driver handle of the device for which this thread queries kernel attributes.
 pub fn attribute_device() -> Result<c_int> {
     Ok(crate::state::context()?.current_device()?.handle)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Occupancy. The driver's functions take a kernel for a function.
+//! Occupancy. The driver's functions accept a kernel as a function.
 
 use core::ffi::{c_int, c_uint, c_void};
 

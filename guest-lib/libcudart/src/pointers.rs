@@ -3,20 +3,20 @@
 //!
 //! # Invariants
 //!
-//! An [`In`] is null or valid for a read of its type while the call of the exported function lasts, an [`Out`] for a write,
-//! and for a read before where the parameter has both directions.
-//! Nothing in this library makes such a value: each is a parameter of an exported function, and the program that passed it
-//! promises this (`# Safety` of the macro `api`).
+//! An [`In`] is null or valid for a read of its type while the call of the exported function lasts. An [`Out`] is null
+//! or valid for a write, and also for a read where the parameter has both directions. Nothing in this library creates
+//! such a value: each is a parameter of an exported function, and the program that passed it promises this (`# Safety`
+//! of the macro `api`).
 
 use crate::error::{self, Result};
 
-/// The place of a result.
+/// A pointer to a result; null or valid.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    /// The pointer for a call of the driver.
+    /// Returns the pointer for a driver call.
     pub fn as_ptr(&self) -> *mut T {
         self.0
     }
@@ -26,12 +26,12 @@ impl<T> Out<T> {
         self.0.is_null()
     }
 
-    /// Refuses a null pointer as the runtime does.
+    /// Refuses a null pointer with the runtime's error.
     pub fn not_null(&self) -> Result {
         not_null(self.0)
     }
 
-    /// The value of a parameter for both directions, refusing a null pointer as the runtime does.
+    /// Returns the value of a parameter for both directions. Refuses null with the runtime's error.
     pub fn get(&self) -> Result<T>
     where
         T: Copy,
@@ -39,7 +39,7 @@ impl<T> Out<T> {
         In(self.0.cast_const()).get()
     }
 
-    /// Stores `value`, refusing a null pointer as the runtime does.
+    /// Stores `value`. Refuses null with the runtime's error.
     pub fn set(&self, value: T) -> Result {
         self.not_null()?;
         // SAFETY: not null, so valid for a write by the type's invariant.
@@ -48,7 +48,7 @@ impl<T> Out<T> {
     }
 }
 
-/// The place of an argument.
+/// A pointer to an argument; null or valid.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct In<T>(*const T);
@@ -60,7 +60,7 @@ impl<T: Copy> In<T> {
         self.0.is_null()
     }
 
-    /// The argument, refusing a null pointer as the runtime does.
+    /// Returns the argument. Refuses null with the runtime's error.
     pub fn get(&self) -> Result<T> {
         not_null(self.0)?;
         // SAFETY: not null, so valid for a read by the type's invariant.
@@ -68,7 +68,7 @@ impl<T: Copy> In<T> {
     }
 }
 
-/// Refuses a null pointer as the runtime does.
+/// Refuses a null pointer with the runtime's error.
 pub fn not_null<T>(pointer: *const T) -> Result {
     if pointer.is_null() { Err(error::cudaErrorInvalidValue) } else { Ok(()) }
 }

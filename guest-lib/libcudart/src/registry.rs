@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The registrations of compiled programs: the `__cudaRegister*` functions that nvcc's constructors call before
-//! main.
+//! The `__cudaRegister*` functions. Constructors that nvcc generates call them before main.
 //!
-//! Constructors also run in programs that never touch the GPU, so nothing here contacts the driver. Each
-//! registered image is a [`Module`]; host addresses of kernel stubs and of shadow variables lead to it.
+//! Constructors also run in programs that never use the GPU, so nothing here contacts the driver. Each registered image
+//! is a [`Module`], which is found by the host address of a kernel stub or a shadow variable.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use std::collections::HashMap;
@@ -15,11 +14,12 @@ use crate::state;
 
 #[derive(Default)]
 struct Registry {
-    /// The modules by the handle that __cudaRegisterFatBinary gave out: the address of the module.
+    /// The modules by the handle that __cudaRegisterFatBinary returned: the address of the module.
     modules: HashMap<usize, Arc<Module>>,
     /// The functions by the address of the kernel's stub in the program.
     functions: HashMap<usize, Arc<Function>>,
-    /// The variables by the address of their shadow in the program; a managed variable by that of the pointer to it.
+    /// The variables by the address of their shadow in the program. A managed variable is found by the address of its
+    /// pointer.
     variables: HashMap<usize, Arc<Variable>>,
 }
 
@@ -33,35 +33,35 @@ fn write() -> RwLockWriteGuard<'static, Registry> {
     REGISTRY.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The kernel behind the address of its stub.
+/// Returns the kernel whose stub is at this address.
 pub fn function(stub: *const c_void) -> Option<Arc<Function>> {
     read().functions.get(&stub.addr()).cloned()
 }
 
-/// The variable behind the address of its shadow. Programs name a managed variable by its value's address,
-/// which is known once it has one.
+/// Returns the variable whose shadow is at this address. Programs pass the value's address of a managed variable, which
+/// is known once it is allocated.
 pub fn variable(shadow: *const c_void) -> Option<Arc<Variable>> {
     let registry = read();
     let found = registry.variables.get(&shadow.addr()).cloned();
     found.or_else(|| registry.variables.values().find(|variable| variable.is_managed_at(shadow)).cloned())
 }
 
-/// The module behind a handle of __cudaRegisterFatBinary.
+/// Returns the module of a handle from __cudaRegisterFatBinary.
 pub fn module(handle: *mut *mut c_void) -> Option<Arc<Module>> {
     read().modules.get(&handle.addr()).cloned()
 }
 
-/// Every registered module.
+/// Returns every registered module.
 pub fn modules() -> Vec<Arc<Module>> {
     read().modules.values().cloned().collect()
 }
 
-/// Every registered variable.
+/// Returns every registered variable.
 pub fn variables() -> Vec<Arc<Variable>> {
     read().variables.values().cloned().collect()
 }
 
-/// Every registered kernel by the address of its stub.
+/// Returns every registered kernel with the address of its stub.
 pub fn functions() -> Vec<(usize, Arc<Function>)> {
     read().functions.iter().map(|(&stub, function)| (stub, Arc::clone(function))).collect()
 }
@@ -76,7 +76,7 @@ unsafe fn owned_name(name: *const c_char) -> CString {
     unsafe { CStr::from_ptr(name) }.to_owned()
 }
 
-/// `wrapper` is the program's `__fatBinC_Wrapper_t`, which stays where it is until it is unregistered.
+/// `wrapper` is the program's `__fatBinC_Wrapper_t`, which stays in place until it is unregistered.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterFatBinary(wrapper: *const c_void) -> *mut *mut c_void {
     state::expect_exit();
@@ -137,8 +137,8 @@ unsafe extern "C" fn __cudaRegisterVar(
     write().variables.insert(shadow.addr(), Arc::new(Variable::new(module, name)));
 }
 
-/// `pointer` is where the program keeps the address of its managed variable; it is filled when the variable
-/// gets one.
+/// `pointer` is where the program keeps the address of its managed variable. It is written when the variable is
+/// allocated.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cudaRegisterManagedVar(
     handle: *mut *mut c_void,
@@ -158,7 +158,7 @@ unsafe extern "C" fn __cudaRegisterManagedVar(
     variable.announce();
 }
 
-/// Host code may keep a table of host variables for device code; nothing on our side reads it.
+/// Host code may register host variables for device code; this library does not need them.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterHostVar(
     _handle: *mut *mut c_void,

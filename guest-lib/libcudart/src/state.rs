@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Driver, devices, contexts: brought up when a call first needs them.
+//! Driver, devices and contexts, initialised at the first call that needs them.
 //!
-//! Two levels. [`runtime`] opens the driver and counts its devices; it creates no context, and its failure is
-//! final for the process. [`context`] in addition makes the primary context of the thread's device current,
-//! unless some context already is.
+//! There are two levels. [`runtime`] opens the driver and counts its devices. It creates no context, and its failure is
+//! final for the process. [`context`] in addition makes the primary context of the thread's device current, unless
+//! another context already is.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -26,7 +26,7 @@ pub struct Runtime {
 }
 
 pub struct Device {
-    /// The driver's name of the device.
+    /// The driver's device handle.
     pub handle: CUdevice,
     /// Null until this library has retained the device's primary context, and again after cudaDeviceReset.
     primary: Mutex<Context>,
@@ -40,18 +40,19 @@ unsafe impl Send for Context {}
 
 /// Counts cudaDeviceReset calls: a thread that bound a primary context before one must bind it again.
 static RESETS: AtomicU32 = AtomicU32::new(0);
-/// Set when the program's code is unregistered at exit, and by this library's destructor, after which every call answers cudaErrorCudartUnloading.
+/// Set when the program's code is unregistered at exit, and by this library's destructor. Every call returns
+/// cudaErrorCudartUnloading after that.
 static UNLOADING: AtomicBool = AtomicBool::new(false);
-/// The devices of cudaSetValidDevices; empty: every device.
+/// The devices of cudaSetValidDevices; empty means every device.
 static VALID_DEVICES: RwLock<Vec<usize>> = RwLock::new(Vec::new());
 
-/// Which device and context a thread uses.
+/// The device and the context of a thread.
 struct Thread {
-    /// The ordinal that cudaSetDevice chose, -1 before.
+    /// The ordinal that cudaSetDevice set; -1 before.
     device: Cell<c_int>,
     /// The primary context that this library last made current here.
     context: Cell<CUcontext>,
-    /// [`RESETS`] at that time.
+    /// The value of [`RESETS`] at that time.
     resets: Cell<u32>,
 }
 
@@ -64,15 +65,15 @@ extern "C" fn unload() {
     UNLOADING.store(true, Ordering::Relaxed);
 }
 
-// A destructor of this library, not an atexit handler: calls keep working in handlers that programs
-// registered before their first call.
+// A destructor of this library, not an atexit handler: calls keep working in handlers that programs registered before
+// their first call.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static UNLOAD: extern "C" fn() = unload;
 
-/// Called before code is registered. What is registered first is unregistered last: by a handler that the program
-/// installs right after this one, so that this one runs right after it. Static objects that were made even earlier are
-/// destroyed later, and their calls are refused.
+/// Called before code is registered. exit(3) runs handlers in reverse order. The program installs its handler, which
+/// unregisters the code, right after this one, so this one runs right after it. Static objects that were created even
+/// earlier are destroyed later, and their calls are refused.
 pub fn expect_exit() {
     static ONCE: Once = Once::new();
     // SAFETY: the handler only stores to an atomic. If there is no room for it, the destructor is left.
@@ -81,7 +82,7 @@ pub fn expect_exit() {
     });
 }
 
-/// Returns whether this library's destructor has run.
+/// Returns whether calls are refused because the process exits.
 #[inline]
 pub fn is_unloading() -> bool {
     UNLOADING.load(Ordering::Relaxed)
@@ -89,7 +90,7 @@ pub fn is_unloading() -> bool {
 
 static RUNTIME: OnceLock<Result<Runtime>> = OnceLock::new();
 
-/// The driver and its devices.
+/// Returns the driver and its devices, starting them at the first call.
 #[inline]
 pub fn runtime() -> Result<&'static Runtime> {
     let runtime = RUNTIME.get_or_init(initialize).as_ref().map_err(|&error| error)?;
@@ -97,12 +98,12 @@ pub fn runtime() -> Result<&'static Runtime> {
     Ok(runtime)
 }
 
-/// The latched error of a failed start of the driver.
+/// Returns the error with which the driver failed to start, if it did.
 pub fn initialization_error() -> Option<cudaError_t> {
     runtime().err()
 }
 
-/// Returns whether the driver came up, without bringing it up.
+/// Returns whether the driver was started, without starting it.
 pub fn is_initialized() -> bool {
     matches!(RUNTIME.get(), Some(Ok(_)))
 }
@@ -127,7 +128,7 @@ fn initialize() -> Result<Runtime> {
     if devices.is_empty() { Err(cudaErrorNoDevice) } else { Ok(Runtime { devices }) }
 }
 
-/// The driver's version, 0 when there is no driver.
+/// Returns the driver's version, 0 without a driver.
 pub fn driver_version() -> c_int {
     let mut version = 0;
     // SAFETY: `version` is valid for the write.
@@ -143,7 +144,7 @@ impl Runtime {
         self.devices.len()
     }
 
-    /// The device of an ordinal as programs count them.
+    /// Returns the device with this ordinal, as programs count devices.
     pub fn device(&self, ordinal: c_int) -> Result<&Device> {
         usize::try_from(ordinal)
             .ok()
@@ -151,14 +152,14 @@ impl Runtime {
             .ok_or(cudaErrorInvalidDevice)
     }
 
-    /// The ordinal of a device as the driver names it.
+    /// Returns the ordinal of a driver's device handle.
     pub fn ordinal(&self, handle: CUdevice) -> Result<c_int> {
         let ordinal =
             self.devices.iter().position(|device| device.handle == handle).ok_or(cudaErrorInvalidDevice)?;
         Ok(ordinal as c_int)
     }
 
-    /// The device that calls of this thread refer to.
+    /// Returns the device that calls of this thread use.
     pub fn current_device(&self) -> Result<&Device> {
         self.device(self.current_ordinal()?)
     }
@@ -168,7 +169,7 @@ impl Runtime {
         if current.is_null() || current == THREAD.with(|thread| thread.context.get()) {
             return Ok(chosen_ordinal());
         }
-        // A context that the program made current through the driver API.
+        // The program made this context current through the driver API.
         let mut handle = 0;
         // SAFETY: `handle` is valid for the write.
         unsafe { driver::cuCtxGetDevice(&mut handle) }?;
@@ -197,16 +198,16 @@ impl Runtime {
         Ok(())
     }
 
-    /// cudaDeviceReset: ends the primary context of the thread's device, if it is current there, as NVIDIA's runtime does: a
-    /// thread that has not used CUDA resets nothing. Libraries are not bound to a context; the driver loads them into the
-    /// next one by itself.
+    /// cudaDeviceReset: ends the primary context of the thread's device if it is current. As in NVIDIA's runtime, a
+    /// thread that has not used CUDA resets nothing. Libraries are not bound to a context; the driver reloads them into
+    /// the next one.
     pub fn reset_current_device(&self) -> Result {
         let device = self.current_device()?;
         let current = current_context()?;
         let mut primary = device.primary.lock().unwrap_or_else(PoisonError::into_inner);
         let is_primary = match primary.0 {
             _ if current.is_null() => false,
-            // The program may have retained it by itself.
+            // The program may have retained the primary context through the driver API.
             context if context.is_null() => current == device.retained_by_program()?,
             context => current == context,
         };
@@ -222,7 +223,7 @@ impl Runtime {
 }
 
 impl Device {
-    /// The device's primary context, retained once per process and reset.
+    /// Returns the device's primary context, which is retained once per process and again after each reset.
     pub fn primary_context(&self) -> Result<CUcontext> {
         let mut primary = self.primary.lock().unwrap_or_else(PoisonError::into_inner);
         if primary.0.is_null() {
@@ -232,13 +233,13 @@ impl Device {
         Ok(primary.0)
     }
 
-    /// The device's primary context if it exists without this library, else null.
+    /// Returns the device's primary context if the program retained it without this library, else null.
     fn retained_by_program(&self) -> Result<CUcontext> {
         let (mut flags, mut active, mut context) = (0, 0, ptr::null_mut());
         // SAFETY: `flags` and `active` are valid for the writes.
         unsafe { driver::cuDevicePrimaryCtxGetState(self.handle, &mut flags, &mut active) }?;
         if active != 0 {
-            // Only so does the driver tell which it is.
+            // Only cuDevicePrimaryCtxRetain returns the context.
             // SAFETY: `context` is valid for the write.
             unsafe { driver::cuDevicePrimaryCtxRetain(&mut context, self.handle) }?;
             // SAFETY: no pointer. The hold was taken just above.
@@ -248,7 +249,7 @@ impl Device {
     }
 }
 
-/// The driver with a context current in this thread.
+/// Returns the driver after making a context current in this thread.
 #[inline]
 pub fn context() -> Result<&'static Runtime> {
     let runtime = runtime()?;
@@ -263,7 +264,7 @@ pub fn context() -> Result<&'static Runtime> {
     Ok(runtime)
 }
 
-/// As [`context`], for functions that find out only by asking whether an error has broken the context.
+/// Like [`context`], for functions that must query the driver to find out whether an error has broken the context.
 pub fn whole_context() -> Result<&'static Runtime> {
     let runtime = context()?;
     let mut config = 0;
@@ -272,7 +273,7 @@ pub fn whole_context() -> Result<&'static Runtime> {
     Ok(runtime)
 }
 
-/// The context that is current in this thread, null if none is.
+/// Returns the context that is current in this thread, null if there is none.
 pub fn current_context() -> Result<CUcontext> {
     let mut current = ptr::null_mut();
     // SAFETY: `current` is valid for the write.
@@ -280,7 +281,7 @@ pub fn current_context() -> Result<CUcontext> {
     Ok(current)
 }
 
-/// Returns whether this thread has a context that calls can use as it is.
+/// Returns whether this thread has a context that calls can use unchanged.
 pub fn has_context() -> Result<bool> {
     let current = current_context()?;
     Ok(THREAD.with(|thread| {
@@ -300,8 +301,8 @@ fn chosen_ordinal() -> c_int {
     }
 }
 
-/// cudaSetValidDevices: the first of `ordinals` is the device of threads that choose none; no ordinals means
-/// every device again.
+/// cudaSetValidDevices: the first of `ordinals` is the device of threads that choose none. An empty list allows every
+/// device again.
 pub fn set_valid_devices(ordinals: Vec<usize>) {
     *VALID_DEVICES.write().unwrap_or_else(PoisonError::into_inner) = ordinals;
 }

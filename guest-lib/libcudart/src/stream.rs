@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Streams, callbacks, capture. `cudaStreamLegacy` (1) and `cudaStreamPerThread` (2) go to the driver as they
-//! are.
+//! Streams, callbacks, capture. `cudaStreamLegacy` (1) and `cudaStreamPerThread` (2) are passed to the driver
+//! unchanged.
 
 use core::ffi::{c_int, c_uint, c_void};
 

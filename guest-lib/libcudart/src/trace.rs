@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reports calls to profilers, by functions that this project's libcupti sets.
+//! Reports calls to profilers through functions that this project's libcupti sets.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -10,14 +10,14 @@ use crate::error::cudaError_t;
 
 static HOOKS: AtomicPtr<TraceHooks> = AtomicPtr::new(null_mut());
 
-/// Returns the functions that calls are reported to, if a profiler has set them.
+/// Returns the functions that receive calls, if a profiler has set them.
 #[inline]
 pub fn hooks() -> Option<&'static TraceHooks> {
     // SAFETY: NULL, or what `__cudaVhostTraceHooks` stored: a constant of a library that stays loaded.
     unsafe { HOOKS.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Runs a call, and reports its beginning and end.
+/// Runs a call, and reports its beginning and end to the profiler.
 #[cold]
 pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> cudaError_t) -> cudaError_t {
     (hooks.enter)(API_RUNTIME, name.as_ptr(), name.len());
@@ -26,7 +26,7 @@ pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> cudaE
     result
 }
 
-/// Sets the functions that calls are reported to; NULL: none.
+/// Sets the functions that receive calls; NULL removes them.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The names that only `libcudart.so.12` has: those that 13 dropped, and those that mean an older function there.
+//! Names that only `libcudart.so.12` exports: those that 13 dropped, and those that refer to an older function.
 //!
-//! The functions that 13 calls by the plain name are called `_v2` or `_v3` in 12; they stand with the others,
-//! as `fn name / name_in_12`.
+//! Functions that 13 exports under the plain name are called `_v2` or `_v3` in 12. They are beside the others, as
+//! `fn name / name_in_12`.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::offset_of;
@@ -23,13 +23,13 @@ use crate::{driver, graph, module, state};
 
 mod semaphore;
 
-/// The end of the struct of CUDA 11, which the unversioned cudaGetDeviceProperties fills.
+/// End of the CUDA 11 struct, which the unversioned cudaGetDeviceProperties fills.
 const PROPERTIES_OF_11: usize = offset_of!(cudaDeviceProp, hostRegisterSupported);
 
 const LOCATION_DEVICE: c_uint = 1;
 const LOCATION_HOST: c_uint = 2;
 const CPU_DEVICE: c_int = -1;
-/// The copies of a batch do not fail one by one.
+/// The index that means no single copy: the copies of a batch do not fail one by one.
 const NO_SINGLE_COPY: usize = usize::MAX;
 
 api! {
@@ -67,7 +67,7 @@ api! {
         state::context()?;
     } => driver::cuCtxSetCacheConfig(config);
 
-    /// Converted doubles for devices that had none.
+    /// Does nothing: it converted doubles for devices that had none.
     fn cudaSetDoubleForDevice(_value: *mut f64) {
         Ok(())
     }
@@ -84,7 +84,7 @@ api! {
     fn cudaMemAdvise(memory: *const c_void, size: usize, advice: c_uint, device: c_int) {
         state::context()?;
         let location = match location(device) {
-            // What is wrong with the memory is told first.
+            // An error in the memory argument takes precedence.
             Err(_) if !is_managed(memory) => return Err(cudaErrorInvalidValue),
             location => location?,
         };
@@ -188,7 +188,7 @@ api! {
     } => driver::cuLaunchCooperativeKernelMultiDevice(launches.as_mut_ptr(), count, flags);
 }
 
-/// A device of 12's managed memory calls: an ordinal, or the CPU.
+/// Converts a device of 12's managed memory calls, an ordinal or the CPU, to a location.
 fn location(device: c_int) -> Result<cudaMemLocation> {
     if device == CPU_DEVICE {
         return Ok(cudaMemLocation { kind: LOCATION_HOST, id: 0 });
@@ -197,7 +197,7 @@ fn location(device: c_int) -> Result<cudaMemLocation> {
     Ok(cudaMemLocation { kind: LOCATION_DEVICE, id })
 }
 
-/// Returns whether it is managed memory.
+/// Returns whether `pointer` is managed memory.
 fn is_managed(pointer: *const c_void) -> bool {
     let mut managed: c_uint = 0;
     let (mut question, mut answer) = (CU_POINTER_ATTRIBUTE_IS_MANAGED, (&raw mut managed).cast());

@@ -12,7 +12,7 @@ api! {
         version.set(RUNTIME_VERSION)
     }
 
-    /// Works without a driver: the answer is 0 then.
+    /// Works without a driver: the version is 0 then.
     fn cudaDriverGetVersion(version: Out<c_int>) {
         version.not_null()?;
         version.set(state::driver_version())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The exported names of the linked library, of either version.
+//! Checks the exported names of the linked library, of either version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 /// The sources of both packages.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../libcudart");
 
-/// The static library of this build, which Cargo puts beside the test's own program.
+/// The static library of this build, which Cargo puts beside the test program.
 fn archive() -> PathBuf {
     let prefix = concat!("lib", env!("CARGO_PKG_NAME"), "-");
     let test = std::env::current_exe().unwrap();
@@ -39,10 +39,10 @@ fn every_name_is_exported_with_its_version() {
     let output = nm.args(["-D", "--defined-only", "--with-symbol-versions"]).arg(library).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let mut exported: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
-    // No part of CUDA: this project's libcupti calls it.
+    // Not part of CUDA: this project's libcupti calls it.
     let own = format!("{}@@{soname}", cuda_abi::RUNTIME_NAME.to_str().unwrap());
     assert!(exported.contains(&own.as_str()), "{own} is missing");
-    // The version is a symbol, too.
+    // The version is also a symbol.
     exported.retain(|name| !name.starts_with(soname) && *name != own);
     let names: Vec<_> =
         names.iter().map(|file| fs::read_to_string(format!("{SOURCES}/names/{file}")).unwrap()).collect();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The linked library as programs meet it: a C program that registers kernels as nvcc's do, over a driver that writes down what it is asked.
+//! The linked library as programs use it. A C program registers kernels as nvcc's constructors do. A fake driver
+//! records the calls that it receives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The static library of this build, which Cargo puts beside the test's own program.
+/// The static library of this build, which Cargo puts beside the test program.
 fn archive() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let found =
@@ -59,7 +60,7 @@ fn archive() -> PathBuf {
         .expect("Cargo builds the static library")
 }
 
-/// The output of the program, and its calls of the driver (without the many cuCtxGetCurrent).
+/// The output of the program, and its driver calls (without the many cuCtxGetCurrent).
 struct Outcome {
     printed: Vec<String>,
     driver: Vec<String>,
@@ -90,7 +91,7 @@ fn program(test: &str, environment: &[(&str, &str)]) -> Outcome {
     }
 }
 
-/// Programs without a managed variable start quietly.
+/// Removes the program's managed variable, whose allocation adds driver calls at the start.
 const PLAIN: (&str, &str) = ("NO_MANAGED", "1");
 const START: [&str; 2] = ["cuInit 0", "cuDeviceGetCount"];
 const BIND: [&str; 2] = ["cuDevicePrimaryCtxRetain 0", "cuCtxSetCurrent 0"];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Functions for features that a virtual machine lacks: accounting, sessions of video engines, licences, a fabric of
-//! cards, memory for confidential computing, and measurements by programs. NVIDIA's library answers in the same way for
-//! a card that does not use them. No call reaches the host, whose own data must not be reported.
+//! Functions for features that a virtual machine lacks: accounting, video encoder sessions, licences, an NVLink fabric,
+//! confidential computing, and GPM measurements. NVIDIA's library returns the same for a card that does not use them.
+//! No call reaches the host, because the host's own data must not be reported.
 
 use core::ffi::c_void;
 
@@ -12,7 +12,7 @@ use crate::error::{
 use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
-/// `nvmlGpuFabricInfo_t`, and of `nvmlGpuFabricInfoV_t` what follows the version, by version.
+/// Bytes of `nvmlGpuFabricInfo_t`, and of each version of `nvmlGpuFabricInfoV_t` without its version field.
 const FABRIC_BYTES: usize = 28;
 const FABRIC_VERSIONS: &[(u32, usize)] = &[(2, 36), (3, 40)];
 
@@ -28,7 +28,7 @@ fn zeros<const BYTES: usize>(device: nvmlDevice_t, to: Out<[u8; BYTES]>) -> Resu
 }
 
 api! {
-    /// Always off.
+    /// Accounting is always off.
     fn nvmlDeviceGetAccountingMode(device: nvmlDevice_t, mode: Out<u32>) {
         state::device(device)?;
         mode.set(0)
@@ -61,7 +61,7 @@ api! {
         count.set(0)
     }
 
-    /// No licences are needed: whether, and how many features there are.
+    /// No licences are needed: zero features.
     fn nvmlDeviceGetGridLicensableFeatures, nvmlDeviceGetGridLicensableFeatures_v2(
         device: nvmlDevice_t, features: Out<[u8; 8]>,
     ) {
@@ -74,7 +74,7 @@ api! {
         zeros(device, features)
     }
 
-    /// `NVML_GPU_FABRIC_STATE_NOT_SUPPORTED`, and no name of a cluster.
+    /// Reports `NVML_GPU_FABRIC_STATE_NOT_SUPPORTED`, and no cluster name.
     fn nvmlDeviceGetGpuFabricInfo(device: nvmlDevice_t, info: Out<[u8; FABRIC_BYTES]>) {
         zeros(device, info)
     }
@@ -93,7 +93,7 @@ api! {
         zeros(device, memory)
     }
 
-    /// Its functions measure the whole card.
+    /// Not supported: GPM functions measure the whole card.
     fn nvmlGpmQueryDeviceSupport(device: nvmlDevice_t, support: *mut nvmlGpmSupport_t) {
         state::device(device)?;
         // SAFETY: the program promises a structure, or null.
@@ -105,7 +105,7 @@ api! {
         Ok(())
     }
 
-    /// There are no units.
+    /// There are no units (S-class systems).
     fn nvmlUnitGetHandleByIndex(_index: u32, _unit: *mut c_void) {
         state::devices().and(Err(NVML_ERROR_INVALID_ARGUMENT))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which processors and memory are near a device: in a virtual machine, all of them are.
+//! Processors and memory nodes near a device. In a virtual machine, all of them are near.
 
 use core::ffi::c_ulong;
 use std::fs;
@@ -8,17 +8,17 @@ use std::mem::MaybeUninit;
 use crate::error::{NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_UNKNOWN, Result};
 use crate::state::{self, nvmlDevice_t};
 
-/// Bits of a word of a set.
+/// Bits per word of a set.
 const WORD_BITS: usize = c_ulong::BITS as usize;
-/// Lists of what there is, as `0-3,8`.
+/// Files that list the processors and memory nodes that exist, such as `0-3,8`.
 const PROCESSORS: &str = "/sys/devices/system/cpu/online";
 const NODES: &str = "/sys/devices/system/node/online";
 /// `NVML_AFFINITY_SCOPE_SOCKET`, the last one.
 const LAST_SCOPE: u32 = 1;
-/// More than any kernel has.
+/// Maximum number of processors; above that of any kernel.
 const MAX_PROCESSORS: usize = 1 << 16;
 
-/// The numbers in a list of the kernel's.
+/// Parses a list in the kernel's format.
 fn numbers(list: &str) -> impl Iterator<Item = usize> {
     list.trim().split(',').flat_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -27,10 +27,10 @@ fn numbers(list: &str) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Sets the bits of what `file` lists; those that do not fit are left out, as the size of the set demands.
+/// Sets the bits of the numbers that `file` lists. Numbers beyond the end of the set are ignored.
 fn fill(set: &mut [c_ulong], file: &str) {
     set.fill(0);
-    // A kernel without NUMA has no list of nodes, and node 0.
+    // A kernel without NUMA has no list of nodes, but a node 0.
     for number in numbers(&fs::read_to_string(file).unwrap_or_else(|_| "0".to_owned())) {
         if let Some(word) = set.get_mut(number / WORD_BITS) {
             *word |= 1 << (number % WORD_BITS);
@@ -38,7 +38,7 @@ fn fill(set: &mut [c_ulong], file: &str) {
     }
 }
 
-/// A set of `words` words with what `file` lists.
+/// Fills a set of `words` words from the list in `file`.
 ///
 /// # Safety
 /// `set` is null or valid for writing `words` words.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The frame around every exported function.
+//! The wrapper of every exported function.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,7 +9,7 @@ use crate::error::{
 };
 use crate::state::{self, nvmlDevice_t};
 
-/// Runs the body of an exported function; no panic goes into C.
+/// Runs the body of an exported function. Panics do not reach C.
 pub fn enter(body: impl FnOnce() -> Result) -> nvmlReturn_t {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => NVML_SUCCESS,
@@ -18,13 +18,13 @@ pub fn enter(body: impl FnOnce() -> Result) -> nvmlReturn_t {
     }
 }
 
-/// Answers every name of `names.txt` that has no function here; `build.rs` makes the aliases.
+/// Implements every name of `names.txt` that has no function here; `build.rs` makes the aliases.
 #[unsafe(no_mangle)]
 extern "C" fn vhost_nvml_not_supported() -> nvmlReturn_t {
     enter(|| state::devices().and(Err(NVML_ERROR_NOT_SUPPORTED)))
 }
 
-/// Answers every name of `setters.txt`: a card is the host's to change. All begin with a device.
+/// Implements every name of `setters.txt`: only the host may change a card. The first parameter is always a device.
 #[unsafe(no_mangle)]
 extern "C" fn vhost_nvml_no_permission(device: nvmlDevice_t) -> nvmlReturn_t {
     enter(|| state::device(device).and(Err(NVML_ERROR_NO_PERMISSION)))
@@ -36,8 +36,8 @@ extern "C" fn vhost_nvml_no_permission(device: nvmlDevice_t) -> nvmlReturn_t {
 /// # Safety
 ///
 /// An exported function has the contract that NVML's documentation of the function states, and its caller keeps it:
-/// each pointer is null or valid, during the call, for what the function reads and writes there. Comments in this crate call
-/// this "the program's promise".
+/// each pointer is null or valid, during the call, for what the function reads and writes there. Comments in this crate
+/// call this "the program's promise".
 macro_rules! api {
     () => {};
     ($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {

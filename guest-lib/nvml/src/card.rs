@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Data of the card beyond its sensors for monitors, as far as the host knows it.
+//! Data of the card other than sensors, as far as the host provides it.
 
 use virtio_cuda_client::calls;
 
@@ -10,15 +10,15 @@ use crate::getters::{ask, copy};
 use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
-/// The row of the table of getters for `nvmlDeviceGetSupportedPerformanceStates`, and the bytes of its result.
+/// The row of the table of getters for `nvmlDeviceGetSupportedPerformanceStates`, and the size of its result in bytes.
 const STATES: u32 = 0x4d;
 const STATES_BYTES: u32 = 64;
-/// Maximum bytes to fill of a longer array.
+/// Maximum number of bytes to fill in a longer array.
 const MAX_STATES_BYTES: u32 = 1024;
 /// `NVML_PSTATE_UNKNOWN`.
 const STATE_UNKNOWN: u32 = 32;
 
-/// Places in the reply of the row `nvml_card`.
+/// Indices into the reply of the row `nvml_card`.
 const DEFAULT_POWER_LIMIT: usize = 4;
 const MIN_POWER_LIMIT: usize = 5;
 const MAX_POWER_LIMIT: usize = 6;
@@ -46,7 +46,7 @@ fn short(device: nvmlDevice_t, which: usize) -> Result<u32> {
     u32::try_from(long(device, which)?).map_err(|_| NVML_ERROR_NOT_SUPPORTED)
 }
 
-/// A clock of a pair (SM, memory); the graphics clock is the SM clock.
+/// Returns one clock of a pair (SM, memory). The graphics clock is the SM clock.
 fn clock(device: nvmlDevice_t, kind: u32, first: usize) -> Result<u32> {
     match kind {
         0 | 1 => short(device, first),
@@ -109,7 +109,7 @@ api! {
         mhz.give(|| clock(device, kind, DEFAULT_CLOCKS))
     }
 
-    /// As many as fit.
+    /// Writes as many states as fit.
     fn nvmlDeviceGetSupportedPerformanceStates(device: nvmlDevice_t, states: *mut u8, bytes: u32) {
         state::device(device)?;
         if states.is_null() || bytes == 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Devices and what is constant about them.
+//! Devices and their constant properties.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -57,7 +57,7 @@ api! {
         device.set(found.handle())
     }
 
-    /// The prefix `GPU-` and a unique beginning are enough.
+    /// Accepts the prefix `GPU-` with a unique beginning.
     fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: Out<nvmlDevice_t>) {
         let devices = state::devices()?;
         if uuid.is_null() || device.is_null() {
@@ -72,7 +72,7 @@ api! {
         }
     }
 
-    /// As text, whole, or in bytes.
+    /// Accepts a complete UUID as text or in bytes.
     fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_t, device: Out<nvmlDevice_t>) {
         let devices = state::devices()?;
         // SAFETY: the program promises an identifier, or null.
@@ -127,7 +127,7 @@ api! {
     }
 
     fn nvmlDeviceGetNumGpuCores(device: nvmlDevice_t, cores: Out<u32>) {
-        // A multiprocessor has 128 of them since 8.6, and in 9.0 and later.
+        // A multiprocessor has 128 cores in 8.6 and 8.9, and in 9.0 and later.
         let device = state::device(device)?;
         let newer = (device.attribute(CAPABILITY_MAJOR)?, device.attribute(CAPABILITY_MINOR)?) >= (8, 6);
         cores.set(device.attribute(MULTIPROCESSORS)? * if newer { 128 } else { 64 })
@@ -147,20 +147,20 @@ api! {
         pending.set(enabled)
     }
 
-    /// The card's answer; without one, no display is attached.
+    /// Returns the card's answer; without one, reports that no display is attached.
     fn nvmlDeviceGetDisplayMode(device: nvmlDevice_t, attached: Out<u32>) {
         let mode = ask(DISPLAY_MODE, Some(device), [0; 3]).map(|answer| answer.number(0));
         state::device(device)?;
         attached.set(mode.unwrap_or(0))
     }
 
-    /// Nothing of this machine draws.
+    /// Disabled: nothing in this machine uses a display.
     fn nvmlDeviceGetDisplayActive(device: nvmlDevice_t, enabled: Out<u32>) {
         state::device(device)?;
         enabled.set(0)
     }
 
-    /// The worker keeps the device initialised.
+    /// Enabled: the worker keeps the device initialised.
     fn nvmlDeviceGetPersistenceMode(device: nvmlDevice_t, enabled: Out<u32>) {
         state::device(device)?;
         enabled.set(1)
@@ -176,7 +176,7 @@ api! {
         mode.set(VIRTUALIZATION_NONE)
     }
 
-    /// No MIG instances.
+    /// There are no MIG instances.
     fn nvmlDeviceIsMigDeviceHandle(device: nvmlDevice_t, is_mig: Out<u32>) {
         state::device(device)?;
         is_mig.set(0)

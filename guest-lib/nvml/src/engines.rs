@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Video and JPEG engines, and MIG. A virtual machine has none of these, so they report no use.
+//! Video and JPEG engines, and MIG. A virtual machine has none of these, so their utilisation is 0.
 
 use crate::error::{NVML_ERROR_INVALID_ARGUMENT, Result};
 use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
-/// For how long NVML watches an engine, in microseconds.
+/// The period over which NVML measures an engine, in microseconds.
 const PERIOD: u32 = 100_000;
 
 #[repr(C)]
@@ -52,7 +52,7 @@ api! {
         stats.set(nvmlFBCStats_t { sessionsCount: 0, averageFPS: 0, averageLatency: 0 })
     }
 
-    /// Disabled, and to stay so.
+    /// MIG is disabled and stays disabled.
     fn nvmlDeviceGetMigMode(device: nvmlDevice_t, current: Out<u32>, pending: Out<u32>) {
         state::device(device)?;
         if pending.is_null() {

@@ -28,7 +28,7 @@ pub const NVML_ERROR_NO_DATA: nvmlReturn_t = nvmlReturn_t(21);
 pub const NVML_ERROR_ARGUMENT_VERSION_MISMATCH: nvmlReturn_t = nvmlReturn_t(25);
 pub const NVML_ERROR_UNKNOWN: nvmlReturn_t = nvmlReturn_t(999);
 
-/// The numbers of `nvml.h`, and texts for people.
+/// The numbers of `nvml.h` and their texts.
 const TEXTS: &[(u32, &CStr)] = &[
     (0, c"Success"),
     (1, c"Uninitialized"),
@@ -63,7 +63,7 @@ const TEXTS: &[(u32, &CStr)] = &[
     (999, c"Unknown Error"),
 ];
 
-/// The text of a result; works without initialisation.
+/// Returns the text of a result; works without initialisation.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
     let found = TEXTS.iter().find(|(number, _)| *number == result.0);

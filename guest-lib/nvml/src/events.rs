@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sets of events. The device reports none; `nvidia-smi` makes a set and never waits for it.
+//! Event sets. The device reports no events; `nvidia-smi` creates a set and never waits for it.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,16 +11,16 @@ use crate::error::{
 use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
-/// The sets that live, by handle.
+/// The handles of the existing sets.
 static SETS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-/// More than any program needs, so that one that never frees takes little.
+/// Limits this process's memory if a program never frees its sets. No program needs as many.
 const MAX_SETS: usize = 1024;
 
 fn sets() -> MutexGuard<'static, BTreeSet<usize>> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for the given time: there are no events.
+/// Waits for the whole time, because there are no events.
 fn wait(set: usize, milliseconds: u32) -> Result {
     state::devices()?;
     if !sets().contains(&set) {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The private table that NVIDIA's `nvidia-smi` asks for before all else, and without which it ends. Nothing of it
-//! is imitated: each of its functions answers what a public one answers that is not served.
+//! The private table that NVIDIA's `nvidia-smi` requests before anything else, and without which it exits. Its
+//! functions are not imitated: each returns what an unsupported public function returns.
 
 use crate::error::{
     NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND, NVML_ERROR_NOT_SUPPORTED, nvmlReturn_t,
 };
 use crate::pointers::Out;
 
-/// Which table (of release 580, and others).
+/// The table's id (of release 580, and others).
 const ID: [u8; 16] =
     [0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4];
-/// More than any release was seen to have.
+/// Number of functions; more than any known release has.
 const FUNCTIONS: usize = 1023;
 
-/// As all of NVIDIA's tables it begins with its size.
+/// As in all of NVIDIA's tables, the first field is the table's size.
 #[repr(C)]
 struct Table {
     bytes: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Values of the card that are asked for by number: fields, and what the link to the host carries.
+//! Values that are requested by number: fields of the card, and the traffic of its PCIe link.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,10 +16,10 @@ use cuda_abi::{nvmlFieldValue_t, nvmlMarginTemperature_v1_t};
 /// `NVML_VALUE_TYPE_UNSIGNED_INT`.
 const UNSIGNED_INT: u32 = 1;
 
-/// Above the number of fields in all their scopes, so that an invalid count is noticed.
+/// Exceeds the number of fields in all their scopes, so that only an invalid count is refused.
 const MAX_VALUES: i32 = 4096;
 
-/// Places of the row `nvml_value`; the first two are `nvmlPcieUtilCounter_t`.
+/// Indices into the results of the row `nvml_value`; the first two are `nvmlPcieUtilCounter_t`.
 const RECEIVED: u32 = 1;
 const REPLAYS: u32 = 2;
 const MARGIN: u32 = 3;
@@ -31,12 +31,12 @@ pub struct nvmlTemperature_v1_t {
     temperature: i32,
 }
 
-/// `NVML_STRUCT_VERSION` of a structure's first version.
+/// Returns `NVML_STRUCT_VERSION` of a structure's first version.
 const fn version<T>() -> u32 {
     size_of::<T>() as u32 | 1 << 24
 }
 
-/// Type and value of a field.
+/// Returns the type and the value of a field.
 fn field_value(device: nvmlDevice_t, field: u32, scope: u32) -> Result<(u32, u64)> {
     let device = state::device(device)?;
     if field == 0 {
@@ -51,7 +51,7 @@ fn single(device: nvmlDevice_t, which: u32) -> Result<u32> {
 }
 
 api! {
-    /// Fields that are not known say so, each for itself.
+    /// Unknown fields get an error each in `nvmlReturn`; the call succeeds.
     fn nvmlDeviceGetFieldValues(device: nvmlDevice_t, count: i32, values: *mut nvmlFieldValue_t) {
         state::device(device)?;
         if count <= 0 || count > MAX_VALUES || values.is_null() {
@@ -69,7 +69,7 @@ api! {
         Ok(())
     }
 
-    /// Takes 20 ms, for which the link is watched.
+    /// Takes 20 ms, during which the host measures the link.
     fn nvmlDeviceGetPcieThroughput(device: nvmlDevice_t, counter: u32, kilobytes: Out<u32>) {
         if counter > RECEIVED {
             return state::device(device).and(Err(NVML_ERROR_INVALID_ARGUMENT));

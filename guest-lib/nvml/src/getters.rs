@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Functions that the host's library answers: one for each `forward` row of `protocol`'s table of getters. What is wrong
-//! with their arguments is noticed here, as far as the row tells; the rest is the host's answer.
+//! Functions that the host's library answers: one for each `forward` row of `protocol`'s table of getters. Invalid
+//! arguments are detected here as far as the row describes them; the host's library checks the rest.
 
 mod arguments;
 
@@ -32,7 +32,7 @@ mod c {
     pub type Struct = *mut u8;
 }
 
-/// An argument.
+/// An argument of a getter.
 #[derive(Clone, Copy)]
 pub enum Given {
     Number(u32),
@@ -80,32 +80,32 @@ impl Given {
     }
 }
 
-/// The results of a getter, where its places are.
+/// The results of a getter, with their offsets.
 pub struct Results {
     getter: &'static Getter,
     bytes: Vec<u8>,
 }
 
 impl Results {
-    /// The result of the parameter at `index`.
+    /// Returns the result of the parameter at `index`.
     pub fn of(&self, index: usize) -> &[u8] {
         let place = self.getter.places().find(|&(of, ..)| of == index);
         place.and_then(|(_, first, bytes)| self.bytes.get(first..first + bytes)).unwrap_or(&[])
     }
 
-    /// The number that the parameter at `index` begins with.
+    /// Returns the first 32 bits of the result of the parameter at `index`.
     pub fn number(&self, index: usize) -> u32 {
         self.of(index).first_chunk().map_or(0, |word| u32::from_ne_bytes(*word))
     }
 
-    /// `number` entries of the list at `index`, of `bytes` bytes each, as far as there are.
+    /// Returns up to `number` entries, of `bytes` bytes each, of the list at `index`.
     fn entries(&self, index: usize, number: u32, bytes: u32) -> &[u8] {
         let all = self.of(index);
         &all[..all.len().min(number as usize * bytes as usize)]
     }
 }
 
-/// Asks the host for the row `number` of a device, or of the first one for what is no device's.
+/// Queries the row `number` for a device. Rows that are not about a device use the first one.
 ///
 /// Errors: the library's; NVML_ERROR_INVALID_ARGUMENT for inputs that the row does not admit.
 pub fn ask(number: u32, device: Option<nvmlDevice_t>, inputs: [u64; MAX_INPUTS]) -> Result<Results> {
@@ -115,7 +115,7 @@ pub fn ask(number: u32, device: Option<nvmlDevice_t>, inputs: [u64; MAX_INPUTS])
     }
 }
 
-/// The answer of the host's library. Errors: the library cannot be asked.
+/// Returns the host library's result. Errors: the library cannot be reached.
 fn told(
     number: u32,
     device: Option<nvmlDevice_t>,
@@ -137,10 +137,10 @@ fn device_number(device: Option<nvmlDevice_t>) -> Result<u32> {
     }
 }
 
-/// Body of the function of a `forward` row.
+/// The body of an exported function for a `forward` row.
 ///
 /// # Safety
-/// Each place is null or valid for what the row of that number writes there, and for reading what it reads.
+/// Each pointer is null, or valid for reading and writing as the row of that number specifies.
 pub unsafe fn answer(number: u32, device: Option<nvmlDevice_t>, given: &[Given]) -> Result {
     device_number(device)?;
     let getter = Getter::of(number).ok_or(NVML_ERROR_NOT_SUPPORTED)?;
@@ -154,12 +154,12 @@ pub unsafe fn answer(number: u32, device: Option<nvmlDevice_t>, given: &[Given])
         };
     }
     let results = ask(number, device, inputs)?;
-    // SAFETY: each place is null or valid for what the row writes, by this function's contract; `lacks_a_place` found no null
-    // but for entries and for places that may be null.
+    // SAFETY: each place is null or valid for what the row writes, by this function's contract; `lacks_a_place` found
+    // no null except for entries and for places that may be null.
     unsafe { hand_out(getter, given, &results) }
 }
 
-/// The exported functions of the table.
+/// Defines the exported functions of the table.
 macro_rules! export {
     ($($number:literal $kind:ident $name:ident ($of:ident $(, $p:ident: $k:ident $(($($v:expr),*))?)*);)*) => {
         $(export_one! { $kind $number $name ($of $(, $p: $k)*) })*

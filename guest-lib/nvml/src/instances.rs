@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Parts of a card (MIG): what parts the card could have, and that it has none here.
+//! MIG instances: the profiles that the card supports. This machine has no instances.
 
 use core::ffi::c_void;
 
@@ -13,13 +13,13 @@ const PROFILES: [u32; 2] = [0x64, 0x65];
 const PROFILES_BY_ID: [u32; 2] = [0x66, 0x67];
 const PLACEMENTS: u32 = 0x68;
 const REMAINING: u32 = 0x69;
-/// `nvmlGpuInstanceProfileInfo_v2_t` and `_v3_t`.
+/// Bytes of `nvmlGpuInstanceProfileInfo_v2_t` and `_v3_t`.
 const PROFILE_BYTES: u32 = 152;
-/// `nvmlGpuInstancePlacement_t`.
+/// Bytes of `nvmlGpuInstancePlacement_t`.
 const PLACEMENT_BYTES: usize = 8;
 
 /// # Safety
-/// `info` is null or valid for the structure of the version that it begins with.
+/// `info` is null or valid for the structure of the version in its first field.
 unsafe fn profile(device: nvmlDevice_t, rows: [u32; 2], profile: u32, info: Out<u32>) -> Result {
     state::device(device)?;
     let version = info.get()?;
@@ -31,10 +31,10 @@ unsafe fn profile(device: nvmlDevice_t, rows: [u32; 2], profile: u32, info: Out<
     Ok(())
 }
 
-/// All placements: the library does not ask for how many there is room.
+/// Stores all placements: the NVML call has no parameter for the room.
 ///
 /// # Safety
-/// `places` is null or has room for all.
+/// `places` is null or has room for all placements.
 unsafe fn placements(device: nvmlDevice_t, profile: u32, places: *mut u8, count: Out<u32>) -> Result {
     state::device(device)?;
     count.not_null()?;
@@ -70,7 +70,7 @@ api! {
         unsafe { placements(device, profile, places, count) }
     }
 
-    /// Without a list, how many there are.
+    /// Without a list, returns the number of placements.
     fn nvmlDeviceGetGpuInstancePossiblePlacements_v2(
         device: nvmlDevice_t, profile: u32, places: *mut u8, count: Out<u32>,
     ) {
@@ -78,7 +78,7 @@ api! {
         unsafe { placements(device, profile, places, count) }
     }
 
-    /// None, of any profile that the card has.
+    /// No instances of any profile that the card supports.
     fn nvmlDeviceGetGpuInstances(device: nvmlDevice_t, profile: u32, list: *mut c_void, count: Out<u32>) {
         state::device(device)?;
         if list.is_null() || count.is_null() {
@@ -95,7 +95,7 @@ api! {
         Err(if found.is_null() { NVML_ERROR_INVALID_ARGUMENT } else { NVML_ERROR_NOT_FOUND })
     }
 
-    /// A device is a whole card.
+    /// A device is always a whole card.
     fn nvmlDeviceGetGpuInstanceId, nvmlDeviceGetComputeInstanceId(device: nvmlDevice_t, _id: *mut u32) {
         state::device(device).and(Err(NVML_ERROR_INVALID_ARGUMENT))
     }

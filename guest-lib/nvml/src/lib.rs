@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! NVIDIA's management library for guests: what `nvidia-smi`, PyTorch and monitors ask.
+//! NVIDIA's management library for guests, as `nvidia-smi`, PyTorch and monitoring tools use it.
 //!
-//! It has a session of its own with the host, so that asking for devices does not start CUDA in the process: a
-//! program may do so and fork afterwards. Of the card's use it tells this virtual machine's only: the memory that its
-//! processes may use and do use, their share of the GPU's time, never other machines' or the host's. What the card says of
-//! itself it asks the host's library for. What the worker does not know is NVML_ERROR_NOT_SUPPORTED, as on NVIDIA's cards
-//! that lack a sensor; nothing of the card can be set.
+//! It has a separate session with the host, so that querying devices does not start CUDA in the process: a program may
+//! do so and fork afterwards. It reports utilisation of this virtual machine only: the memory that its processes may
+//! use and do use, and their share of the GPU's time. It never reports other machines or the host. Properties of the
+//! card come from the host's library. Values that the worker cannot provide are NVML_ERROR_NOT_SUPPORTED, as on
+//! NVIDIA's cards that lack a sensor. No setting of the card can be changed.
 #![allow(non_camel_case_types, non_snake_case)]
 
 #[macro_use]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory: this virtual machine's share of it.
+//! Memory information, limited to this virtual machine's share.
 
 use core::mem::size_of;
 
@@ -23,7 +23,7 @@ pub struct nvmlMemory_v2_t {
 }
 const _: () = assert!(size_of::<nvmlMemory_v2_t>() == 40);
 
-/// All and used bytes.
+/// Returns the total and the used bytes.
 fn memory_of(device: nvmlDevice_t) -> Result<(u64, u64)> {
     let device = state::device(device)?;
     calls::nvml_memory(&mut state::session()?.call(), device.ordinal()).map_err(of_call)
@@ -35,7 +35,7 @@ api! {
         memory.set(nvmlMemory_t { total, free: total.saturating_sub(used), used })
     }
 
-    /// Other versions are functions that there are not, as NVIDIA's library has it.
+    /// Other structure versions are refused as NVIDIA's library does: the function is not found.
     fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: Out<nvmlMemory_v2_t>) {
         state::device(device)?;
         let version = memory.version()?;

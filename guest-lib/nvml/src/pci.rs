@@ -15,11 +15,11 @@ const PCI_DEVICE_ID: usize = 139;
 const PCI_SUBSYSTEM_ID: usize = 140;
 /// `NVML_STRUCT_VERSION(PciInfoExt, 1)`.
 const PCI_INFO_EXT: u32 = size_of::<nvmlPciInfoExt_t>() as u32 | 1 << 24;
-/// A 3D controller.
+/// The PCI base class of a 3D controller.
 const BASE_CLASS: u32 = 3;
 const SUB_CLASS: u32 = 2;
 
-/// A PCI address in numbers.
+/// A parsed PCI address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Address {
     domain: u32,
@@ -39,7 +39,7 @@ pub struct nvmlPciInfo_t {
 }
 const _: () = assert!(size_of::<nvmlPciInfo_t>() == 68);
 
-/// The first fields of all versions of the structure.
+/// The common first fields of all versions of the structure.
 #[repr(C)]
 pub struct nvmlPciInfo_v1_t {
     busId: [u8; 16],
@@ -73,7 +73,7 @@ pub struct nvmlPciInfoExt_t {
 }
 
 impl Address {
-    /// From `domain:bus:device.function`, of which domain and function may be missing.
+    /// Parses `domain:bus:device.function`; domain and function may be missing.
     fn parse(text: &str) -> Option<Self> {
         let path = text.split_once('.').map_or(text, |(path, _)| path);
         let mut parts = path.rsplit(':').map(|part| u32::from_str_radix(part, 16).ok());
@@ -96,7 +96,7 @@ impl Address {
     }
 }
 
-/// Two identifiers of the card, 0 where they are not known.
+/// Returns the device id and the subsystem id of the card, 0 where unknown.
 fn identifiers(device: &Device) -> (u32, u32) {
     (device.attribute(PCI_DEVICE_ID).unwrap_or(0), device.attribute(PCI_SUBSYSTEM_ID).unwrap_or(0))
 }
@@ -117,7 +117,7 @@ api! {
         })
     }
 
-    /// As the first releases had it: without the card's maker, too.
+    /// The structure of the first releases, which lacks the subsystem id.
     fn nvmlDeviceGetPciInfo(device: nvmlDevice_t, info: Out<nvmlPciInfo_v1_t>) {
         let device = state::device(device)?;
         let address = Address::of(device)?;
@@ -131,7 +131,7 @@ api! {
         })
     }
 
-    /// As before CUDA 9.1: without the longer text, which older structures do not have.
+    /// The structure before CUDA 9.1, which lacks the longer bus id.
     fn nvmlDeviceGetPciInfo_v2(device: nvmlDevice_t, info: Out<nvmlPciInfo_v2_t>) {
         let device = state::device(device)?;
         let address = Address::of(device)?;

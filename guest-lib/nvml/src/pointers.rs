@@ -3,15 +3,15 @@
 //!
 //! # Invariants
 //!
-//! An [`Out`] is null or valid for a write of its type while the call of the exported function lasts, and for a read before
-//! where the parameter has both directions. Each is a parameter of an exported function, and the program that passed it promises
-//! this (`# Safety` of the macro `api`), or the caller of [`Out::new`] does.
+//! An [`Out`] is null or valid for a write of its type while the call of the exported function lasts, and also for a
+//! read where the parameter has both directions. Each is a parameter of an exported function, and the program that
+//! passed it promises this (`# Safety` of the macro `api`), or the caller of [`Out::new`] does.
 
 use core::ffi::c_char;
 
 use crate::error::{NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, Result};
 
-/// The place of a result, or of a parameter for both directions.
+/// A pointer to a result, or to a parameter for both directions.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
@@ -31,7 +31,7 @@ impl<T> Out<T> {
         Self(pointer)
     }
 
-    /// The pointer, for what lies behind the value.
+    /// Returns the pointer, for fields after the value.
     pub fn as_ptr(self) -> *mut T {
         self.0
     }
@@ -54,7 +54,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// The value of a parameter for both directions; refuses null.
+    /// Returns the value of a parameter for both directions. Refuses null.
     pub fn get(self) -> Result<T>
     where
         T: Copy,
@@ -64,20 +64,20 @@ impl<T> Out<T> {
         Ok(unsafe { self.0.read() })
     }
 
-    /// The version that a structure of the program begins with; refuses null. What follows need not be initialised.
+    /// Returns the version in the first field of a structure. Refuses null. The other fields need not be initialised.
     pub fn version(self) -> Result<u32> {
         const { assert!(size_of::<T>() >= size_of::<u32>() && align_of::<T>() >= align_of::<u32>()) };
         Out(self.0.cast::<u32>()).get()
     }
 
-    /// Stores what `value` finds; null is noticed first.
+    /// Stores the result of `value`. Refuses null before calling it.
     pub fn give(self, value: impl FnOnce() -> Result<T>) -> Result {
         self.not_null()?;
         self.set(value()?)
     }
 }
 
-/// Writes `text` and a NUL into a buffer of `length` bytes; refuses null and what does not fit.
+/// Writes `text` and a NUL into a buffer of `length` bytes. Refuses null and text that does not fit.
 ///
 /// # Safety
 /// `buffer` is null or valid for writing `length` bytes.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Processes of this machine that use the device: those that have its node open. How much memory each uses only the
-//! host knows, by its own numbers.
+//! Processes of this machine that use the device: those that have its device node open. Only the host knows the memory
+//! of each, under different process ids.
 
 use std::fs;
 use std::path::Path;
@@ -45,12 +45,12 @@ pub struct nvmlProcessDetailList_v1_t {
 }
 const _: () = assert!(size_of::<nvmlProcessDetailList_v1_t>() == 24);
 
-/// Which processes a list is of: those that compute; others are those that draw, and those under MPS.
+/// The list type of compute processes; other types are for graphics and MPS.
 const COMPUTING: u32 = 0;
 const LAST_MODE: u32 = 2;
 
-/// Returns the processes that have the device node open, as far as this process may see. This process counts if it has
-/// it open besides this library.
+/// Returns the processes that have the device node open, as far as this process may see them. This process counts if it
+/// has opened the node outside this library, too.
 fn users_of_device() -> Vec<u32> {
     let own = std::process::id();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -65,7 +65,7 @@ fn users_of_device() -> Vec<u32> {
 }
 
 /// # Safety
-/// `list` is null or has room for as many entries as `count` says.
+/// `list` is null or has room for `count` entries.
 unsafe fn list_processes<T>(
     device: nvmlDevice_t,
     count: Out<u32>,
@@ -94,7 +94,7 @@ fn v1(pid: u32) -> ProcessInfoV1 {
 }
 
 fn v2(pid: u32) -> nvmlProcessInfo_v2_t {
-    // No MIG instances.
+    // There are no MIG instances.
     nvmlProcessInfo_v2_t {
         pid,
         pad: 0,
@@ -114,7 +114,7 @@ fn detail(pid: u32) -> ProcessDetail {
     }
 }
 
-/// Nobody draws.
+/// An empty list: no process uses graphics.
 fn nobody(device: nvmlDevice_t, count: Out<u32>) -> Result {
     state::device(device)?;
     count.set(0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Samples of the last seconds, and utilisation by domains. Power and clocks are the card's; of the use of the card a
-//! program learns this machine's share only, which is one sample.
+//! Samples of the last seconds, and utilisation by domain. Power and clock samples are the card's. For utilisation
+//! there is one sample: this machine's share.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,15 +13,15 @@ use crate::getters::{Results, ask, copy};
 use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
-/// The row of the table of getters, and its results' places.
+/// The row of the table of getters, and the indices of its results.
 const SAMPLES: u32 = 0x5b;
 const VALUE_KIND: usize = 2;
 const COUNT: usize = 3;
 const LIST: usize = 4;
-/// More of a kind than the library keeps.
+/// Maximum number of samples; more than the library keeps of any kind.
 const MAX_SAMPLES: u32 = 256;
 
-/// `nvmlSamplingType_t`; 0 is the power, 5 and 6 are clocks.
+/// `nvmlSamplingType_t`: 0 is the power, 5 and 6 are clocks.
 const GPU_USE: u32 = 1;
 const MEMORY_USE: u32 = 2;
 const DECODER_USE: u32 = 4;
@@ -30,7 +30,7 @@ const LAST_KIND: u32 = 9;
 /// `NVML_VALUE_TYPE_UNSIGNED_INT`.
 const UNSIGNED_INT: u32 = 1;
 
-/// Domains of `nvmlGpuDynamicPstatesInfo_t`: GPU, memory, video and bus are there.
+/// Domains of `nvmlGpuDynamicPstatesInfo_t`. GPU, memory, video and bus exist.
 const DOMAINS: usize = 8;
 const KNOWN_DOMAINS: usize = 4;
 
@@ -57,13 +57,13 @@ pub struct nvmlGpuDynamicPstatesInfo_t {
 }
 const _: () = assert!(size_of::<nvmlGpuDynamicPstatesInfo_t>() == 132);
 
-/// This machine's share of the GPU's time and of its memory's, in per cent.
+/// Returns this machine's share of the GPU's time and of its memory's time, in per cent.
 fn shares(device: nvmlDevice_t) -> Result<(u32, u32)> {
     let device = state::device(device)?;
     calls::nvml_utilization(&mut state::session()?.call(), device.ordinal()).map_err(of_call)
 }
 
-/// The sample of now.
+/// Returns the current sample.
 fn share(device: nvmlDevice_t, kind: u32, since: u64) -> Result<Option<nvmlSample_t>> {
     let (gpu, memory) = shares(device)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
@@ -76,12 +76,12 @@ fn share(device: nvmlDevice_t, kind: u32, since: u64) -> Result<Option<nvmlSampl
     Ok((now > since).then_some(nvmlSample_t { timeStamp: now, sampleValue: value.into() }))
 }
 
-/// Returns whether samples are the card's, not this machine's.
+/// Returns whether samples of this kind are the card's instead of this machine's.
 fn of_card(kind: u32) -> bool {
     !matches!(kind, GPU_USE..=DECODER_USE) && kind <= MODULE_POWER
 }
 
-/// The card's own samples: their kind, number and bytes.
+/// Returns the card's samples: type, number and bytes.
 fn samples_in(results: &Results) -> (u32, u32, &[u8]) {
     let list = results.of(LIST);
     let count = results.number(COUNT).min((list.len() / size_of::<nvmlSample_t>()) as u32);
@@ -89,7 +89,7 @@ fn samples_in(results: &Results) -> (u32, u32, &[u8]) {
 }
 
 api! {
-    /// The newest that fit; without a list, how many there may be.
+    /// Returns the newest samples that fit; without a list, their maximum number.
     fn nvmlDeviceGetSamples(
         device: nvmlDevice_t, kind: u32, since: u64, value_kind: Out<u32>, count: Out<u32>, list: *mut u8,
     ) {
@@ -99,7 +99,7 @@ api! {
         }
         let room = count.get()?;
         if list.is_null() {
-            // As many as there may be, also of what there are none now.
+            // The maximum number is also returned for kinds that have no samples now.
             if of_card(kind) && ask(SAMPLES, Some(device), [kind.into(), since, 0]).err() == Some(NVML_ERROR_NOT_SUPPORTED)
             {
                 return Err(NVML_ERROR_NOT_SUPPORTED);

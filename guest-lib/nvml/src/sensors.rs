@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Utilisation and sensors, as far as the host knows them.
+//! Utilisation and sensors, as far as the host provides them.
 
 use virtio_cuda_client::calls;
 
@@ -8,7 +8,7 @@ use crate::getters::ask;
 use crate::pointers::Out;
 use crate::state::{self, nvmlDevice_t};
 
-/// Places in the reply of the row `nvml_sensors`.
+/// Indices into the reply of the row `nvml_sensors`.
 pub const TEMPERATURE: usize = 0;
 const POWER: usize = 1;
 const POWER_LIMIT: usize = 2;
@@ -38,7 +38,7 @@ pub struct nvmlUtilization_t {
     memory: u32,
 }
 
-/// One of the values.
+/// Returns the value at an index of the reply.
 pub fn sensor(device: nvmlDevice_t, which: usize) -> Result<u32> {
     let device = state::device(device)?;
     let values = calls::nvml_sensors(&mut state::session()?.call(), device.ordinal()).map_err(of_call)?;
@@ -72,7 +72,7 @@ api! {
         milliwatts.give(|| sensor(device, POWER_LIMIT))
     }
 
-    /// Clocks of other kinds are said not to be there, not to be wrong.
+    /// Other clock types are not supported, which is not an invalid argument.
     fn nvmlDeviceGetClockInfo(device: nvmlDevice_t, kind: u32, mhz: Out<u32>) {
         mhz.give(|| match kind {
             ..=LAST_CLOCK => Ok(ask(CLOCK, Some(device), [kind.into(), 0, 0])?.number(1)),
@@ -80,7 +80,7 @@ api! {
         })
     }
 
-    /// As above, of the current clocks.
+    /// Same as above, for current clocks.
     fn nvmlDeviceGetClock(device: nvmlDevice_t, kind: u32, id: u32, mhz: Out<u32>) {
         mhz.give(|| match (kind, id) {
             (OTHER_CLOCKS.., 0) => state::device(device).and(Err(NVML_ERROR_NOT_SUPPORTED)),
@@ -88,7 +88,7 @@ api! {
         })
     }
 
-    /// Without a card, what CUDA knows.
+    /// If the card does not answer, returns CUDA's clock rate.
     fn nvmlDeviceGetMaxClockInfo(device: nvmlDevice_t, kind: u32, mhz: Out<u32>) {
         let by_attribute = |error| match kind {
             CLOCK_GRAPHICS | CLOCK_SM => Ok(state::device(device)?.attribute(CLOCK_RATE)? / 1000),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Initialisation, and what is known of the devices.
+//! Initialisation, and the constant properties of devices.
 
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,24 +13,24 @@ use crate::error::{
     NVML_ERROR_UNINITIALIZED, Result, of_call,
 };
 
-/// Attributes to ask for.
+/// Number of attributes to query.
 const MAX_ATTRIBUTES: usize = 192;
 
-/// `nvmlDevice_t`: a device's number and 1.
+/// `nvmlDevice_t`: a device's number plus 1.
 pub type nvmlDevice_t = *mut c_void;
 
-/// Initialisations less shutdowns.
+/// Number of initialisations minus number of shutdowns.
 static USERS: AtomicU32 = AtomicU32::new(0);
 
 /// The constant properties of a device.
 pub struct Device {
-    /// Its number.
+    /// Number of the device, from 0.
     pub number: u32,
-    /// Its name.
+    /// Name of the device, without NUL.
     pub name: Vec<u8>,
-    /// Its UUID, as `GPU-` and hexadecimal digits.
+    /// UUID as `GPU-` and hexadecimal digits.
     pub uuid: String,
-    /// Its PCI address as CUDA spells it.
+    /// PCI address in CUDA's spelling.
     pub pci_bus_id: Vec<u8>,
     /// CUDA's attributes, from number 1 on.
     attributes: Vec<i32>,
@@ -38,7 +38,7 @@ pub struct Device {
 
 static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
 
-/// Begins; may be called again.
+/// Initialises the library; may be called repeatedly.
 pub fn initialize() -> Result {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ pub fn initialize() -> Result {
     Ok(())
 }
 
-/// Ends what [`initialize`] began.
+/// Reverts one call of [`initialize`].
 pub fn shut_down() -> Result {
     let less = |users: u32| users.checked_sub(1);
     USERS
@@ -61,7 +61,7 @@ pub fn shut_down() -> Result {
         .map_err(|_| NVML_ERROR_UNINITIALIZED)
 }
 
-/// The devices, while the library is initialised.
+/// Returns the devices. Fails if the library is not initialised.
 pub fn devices() -> Result<&'static [Device]> {
     if USERS.load(Ordering::Acquire) == 0 {
         return Err(NVML_ERROR_UNINITIALIZED);
@@ -69,20 +69,20 @@ pub fn devices() -> Result<&'static [Device]> {
     DEVICES.get().map(Vec::as_slice).ok_or(NVML_ERROR_UNINITIALIZED)
 }
 
-/// The session, while the library is initialised.
+/// Returns the session. Fails if the library is not initialised.
 pub fn session() -> Result<&'static Session> {
     devices()?;
     session::open().map_err(of_call)
 }
 
-/// The device behind a handle.
+/// Returns the device of a handle.
 pub fn device(handle: nvmlDevice_t) -> Result<&'static Device> {
     let index = handle.addr().checked_sub(1).ok_or(NVML_ERROR_INVALID_ARGUMENT);
     devices().and_then(|devices| devices.get(index?).ok_or(NVML_ERROR_INVALID_ARGUMENT))
 }
 
 impl Device {
-    /// Its number in calls.
+    /// Returns the device's number for calls to the host.
     pub fn ordinal(&self) -> DeviceOrdinal {
         DeviceOrdinal(self.number)
     }
@@ -104,19 +104,19 @@ impl Device {
         })
     }
 
-    /// The handle that programs get.
+    /// Returns the handle that programs get.
     pub fn handle(&self) -> nvmlDevice_t {
         core::ptr::without_provenance_mut(self.number as usize + 1)
     }
 
-    /// `CU_DEVICE_ATTRIBUTE_*` by its number.
+    /// Returns a `CU_DEVICE_ATTRIBUTE_*` value by number.
     pub fn attribute(&self, number: usize) -> Result<u32> {
         let value = number.checked_sub(1).and_then(|index| self.attributes.get(index)).copied();
         value.and_then(|value| u32::try_from(value).ok()).ok_or(NVML_ERROR_NOT_SUPPORTED)
     }
 }
 
-/// `GPU-00112233-4455-6677-8899-aabbccddeeff`.
+/// Formats a UUID as `GPU-00112233-4455-6677-8899-aabbccddeeff`.
 pub fn uuid_text(uuid: &[u8; 16]) -> String {
     let mut text = String::from("GPU");
     let mut rest = uuid.iter();

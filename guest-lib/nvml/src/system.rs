@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Start, end, versions.
+//! Initialisation, shutdown, versions.
 
 use core::ffi::{c_char, c_int};
 
@@ -10,12 +10,13 @@ use crate::getters::ask;
 use crate::pointers::{Out, store_text};
 use crate::state;
 
-/// The row of the table of getters for `nvmlSystemGetDriverBranch`, the version of its structure, and the room in it.
+/// The row of the table of getters for `nvmlSystemGetDriverBranch`, the version of its structure, and the room for its
+/// text.
 const BRANCH: u32 = 0x20;
 const BRANCH_VERSION: u32 = 84 | 1 << 24;
 const BRANCH_ROOM: u32 = 80;
 
-/// Version of the interface, which is CUDA's, and release of the driver.
+/// Returns the version of the interface (that of CUDA), and the release of the driver.
 fn versions() -> Result<(String, String)> {
     let session = state::session()?;
     let interface = (session.driver_version() / 1000).to_string();
@@ -31,7 +32,7 @@ api! {
         state::initialize()
     }
 
-    /// The flags are about GPUs that cannot be reached; of others NVIDIA's library says nothing.
+    /// The flags concern GPUs that cannot be reached; NVIDIA's library accepts any other flags.
     fn nvmlInitWithFlags(_flags: u32) {
         state::initialize()
     }
@@ -40,7 +41,7 @@ api! {
         state::shut_down()
     }
 
-    /// The host's driver; where it has none, this project's version.
+    /// Returns the version of the host's driver; without one, this project's version.
     fn nvmlSystemGetDriverVersion(version: *mut c_char, length: u32) {
         let (_, driver) = versions()?;
         // SAFETY: the program promises `length` bytes there, or null.
@@ -57,7 +58,7 @@ api! {
         version.set(state::session()?.driver_version())
     }
 
-    /// As `r580_00`; the structure's room for it is said twice.
+    /// Returns a text such as `r580_00`. Both the structure and the argument limit its length.
     fn nvmlSystemGetDriverBranch(branch: Out<u32>, length: u32) {
         state::devices()?;
         if branch.get()? != BRANCH_VERSION {
@@ -65,17 +66,17 @@ api! {
         }
         let answer = ask(BRANCH, None, [0; 3])?;
         let text = answer.of(0).get(size_of::<u32>()..).and_then(|text| text.split(|&byte| byte == 0).next());
-        // SAFETY: not null and of this version, so behind the version there is room for the text.
+        // SAFETY: not null and of this version, so after the version there is room for the text.
         unsafe { store_text(branch.as_ptr().add(1).cast(), length.min(BRANCH_ROOM), text.unwrap_or(&[])) }
     }
 
-    /// The name of a process of this machine.
+    /// Returns the name of a process of this machine.
     fn nvmlSystemGetProcessName(pid: u32, name: *mut c_char, length: u32) {
         state::devices()?;
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| NVML_ERROR_NOT_FOUND)?;
         let program = command.split(|&byte| byte == 0).next().unwrap_or(&[]);
         if program.is_empty() {
-            // A thread of the kernel.
+            // A kernel thread.
             return Err(NVML_ERROR_NO_DATA);
         }
         let fits = program.len().min((length as usize).saturating_sub(1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which devices are near each other and near a processor.
+//! Proximity of devices to each other and to processors.
 
 use crate::error::{NVML_ERROR_INVALID_ARGUMENT, Result};
 use crate::getters::ask;
@@ -9,10 +9,10 @@ use crate::state::{self, Device, nvmlDevice_t};
 /// The row of the table of getters for `nvmlDeviceGetTopologyCommonAncestor`.
 const COMMON_ANCESTOR: u32 = 0x61;
 
-/// As many as fit; without a list and with room for none, how many there are.
+/// Stores as many devices as fit; without a list and with room for none, returns their number.
 ///
 /// # Safety
-/// `list` is null or has room for as many devices as `count` says.
+/// `list` is null or has room for `count` devices.
 unsafe fn give_list(found: &[nvmlDevice_t], count: Out<u32>, list: *mut nvmlDevice_t) -> Result {
     let room = count.get()?;
     if list.is_null() != (room == 0) {
@@ -28,7 +28,7 @@ unsafe fn give_list(found: &[nvmlDevice_t], count: Out<u32>, list: *mut nvmlDevi
     Ok(())
 }
 
-/// Devices whose nearest common place with `device` is of `level` (`nvmlGpuTopologyLevel_t`).
+/// Returns the devices whose nearest common ancestor with `device` is at `level` (`nvmlGpuTopologyLevel_t`).
 fn at_level(device: nvmlDevice_t, level: u32) -> Result<Vec<nvmlDevice_t>> {
     let own = state::device(device)?.number;
     let mut found = Vec::new();

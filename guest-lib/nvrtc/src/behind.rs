@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! NVIDIA's library of the same name, behind ours.
+//! NVIDIA's library of the same name, to which ours forwards calls.
 
 use std::env;
 use std::ffi::{CStr, CString, c_void};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-/// CUDA release to use if our file's name does not contain one.
+/// CUDA release that is assumed if our file's name does not contain one.
 const USUAL_RELEASE: &str = "13";
 /// The folders in which distributions and NVIDIA's packages put libraries.
 const USUAL_FOLDERS: [&str; 4] =
@@ -16,9 +16,9 @@ const USUAL_FOLDERS: [&str; 4] =
 
 /// A library of NVIDIA's, opened when it is first called.
 pub struct Behind {
-    /// `libnvrtc.so`: without the release.
+    /// The file name without the release, for example `libnvrtc.so`.
     stem: &'static str,
-    /// The environment variable that names the file.
+    /// The environment variable with the path of the file.
     variable: &'static str,
     handle: OnceLock<Option<Handle>>,
 }
@@ -41,7 +41,8 @@ impl Behind {
         Self { stem, variable, handle: OnceLock::new() }
     }
 
-    /// The address of the function `name`; none if there is no such library, which is said once, or it lacks it.
+    /// Returns the address of the function `name`. `None` if the library, which is reported once, or the function is
+    /// missing.
     pub fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
         let handle = self.handle.get_or_init(|| self.open()).as_ref()?;
         symbol(handle, name)
@@ -61,7 +62,7 @@ impl Behind {
         let is_own = |path: &PathBuf| own.is_some() && path.canonicalize().ok() == own;
         let candidates = folders().into_iter().map(|folder| folder.join(&file));
         let found = candidates.filter(|path| path.is_file() && !is_own(path)).find_map(|path| open(&path));
-        // With its short name the loader's cache may have it; by the long one we would get ourselves.
+        // The loader's cache may have the short name; the long name would find this library itself.
         let found = found.or_else(|| open(Path::new(self.stem)));
         if found.is_none() {
             eprintln!(
@@ -73,7 +74,7 @@ impl Behind {
     }
 }
 
-/// Opens a library that is not one of ours.
+/// Opens a library, unless it is one of ours.
 fn open(path: &Path) -> Option<Handle> {
     let handle = load(path)?;
     if symbol(&handle, c"vhost_cuda_in_front").is_some() {
@@ -83,7 +84,7 @@ fn open(path: &Path) -> Option<Handle> {
     Some(handle)
 }
 
-/// NVRTC opens a second library by its name alone: one that is loaded already is found wherever it lies.
+/// NVRTC opens a second library by its name only. If it is already loaded, the loader finds it in any folder.
 fn load_builtins(beside: &Path) {
     let Some(files) = beside.parent().and_then(|folder| folder.read_dir().ok()) else { return };
     for file in files.flatten() {
@@ -95,8 +96,8 @@ fn load_builtins(beside: &Path) {
 
 fn load(path: &Path) -> Option<Handle> {
     let name = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: the name ends with a NUL. The libraries that are looked for are NVIDIA's, whose constructors expect
-    // nothing of us.
+    // SAFETY: the name ends with a NUL. Only NVIDIA's libraries are searched for, whose constructors expect nothing of
+    // us.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     Some(Handle(NonNull::new(handle)?))
 }
@@ -120,7 +121,7 @@ fn own_file() -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
 }
 
-/// The `13` of `…/libnvrtc.so.13`.
+/// Returns the `13` of `…/libnvrtc.so.13`.
 fn release<'a>(own: Option<&'a Path>, stem: &str) -> &'a str {
     let name = own.and_then(Path::file_name).and_then(|name| name.to_str());
     let release = name.and_then(|name| name.strip_prefix(stem)?.strip_prefix('.'));
@@ -128,7 +129,7 @@ fn release<'a>(own: Option<&'a Path>, stem: &str) -> &'a str {
     release.filter(|release| release.parse::<u32>().is_ok()).unwrap_or(USUAL_RELEASE)
 }
 
-/// Returns the folders of libraries, in the loader's order; then the usual ones of the toolkit.
+/// Returns the library folders in the loader's order, then the usual ones of the toolkit.
 fn folders() -> Vec<PathBuf> {
     let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
@@ -150,7 +151,7 @@ macro_rules! forward {
             ///
             /// # Safety
             ///
-            /// As NVIDIA's.
+            /// The contract of NVIDIA's function.
             #[unsafe(export_name = $name)]
             pub unsafe extern "C" fn $function($($argument: $type),*) -> std::ffi::c_int {
                 let name = const {
@@ -163,7 +164,8 @@ macro_rules! forward {
                 type Function = unsafe extern "C" fn($($type),*) -> std::ffi::c_int;
                 // SAFETY: NVIDIA's function of this name has these parameters.
                 let function: Function = unsafe { std::mem::transmute(address.as_ptr()) };
-                // SAFETY: `# Safety` promises what NVIDIA's function demands of these arguments, and it gets them unchanged.
+                // SAFETY: `# Safety` promises what NVIDIA's function demands of these arguments, and it gets them
+                // unchanged.
                 unsafe { function($($argument),*) }
             }
         )*

@@ -8,17 +8,18 @@ use std::sync::OnceLock;
 use cuda_abi::CUuuid;
 use cuda_abi::prototypes::functions::{cuDeviceGet, cuDeviceGetUuid_v2, cuInit};
 
-/// Prefix of the emulator's UUIDs, in the process and through the stack (`cuda-emulator/src/driver/device/mod.rs`).
+/// Prefix of the emulator's UUIDs, both in the process and through the stack
+/// (`cuda-emulator/src/driver/device/mod.rs`).
 const EMULATOR: &[u8] = b"CUDA-Emulator";
 
-/// Returns whether device 0 is emulated. Starts CUDA in this process if the program has not: a program that compiles
-/// code and requests machine code is about to load it.
+/// Returns whether device 0 is emulated. Starts CUDA in this process if the program has not: a program that requests
+/// machine code is about to load it.
 pub fn is_emulated() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
         return *known;
     }
-    // A failure is not kept: the device may be there later.
+    // A failure is not cached: the device may become available later.
     match uuid() {
         Some(uuid) => *KNOWN.get_or_init(|| uuid.starts_with(EMULATOR)),
         None => false,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Two libraries that stand in front of NVIDIA's compilers at run time, for programs on an emulated GPU.
+//! Two libraries in front of NVIDIA's run-time compilers, for programs on an emulated GPU.
 //!
-//! `nvrtcGetCUBIN` and `nvJitLinkGetLinkedCubin` give machine code, which the emulator cannot execute. Where device 0 is
-//! emulated, they give the PTX that NVIDIA's library has made on the way: the driver's functions that load modules
-//! take either. Everything else is NVIDIA's library's, and so is all where there is a real GPU.
+//! `nvrtcGetCUBIN` and `nvJitLinkGetLinkedCubin` return machine code, which the emulator cannot execute. If device 0 is
+//! emulated, they return the PTX that NVIDIA's library generated as an intermediate step: the driver's functions that
+//! load modules accept either. All other calls go to NVIDIA's library, and with a real GPU all calls do.
 #![allow(non_snake_case)]
 
 mod behind;

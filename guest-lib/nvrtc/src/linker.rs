@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! libnvJitLink. It makes PTX in place of machine code if it is asked to when a linker is created, and only of LTO-IR. So
-//! that is asked for, and who wants the machine code gets the PTX.
+//! libnvJitLink. It generates PTX instead of machine code if an option requests it when a linker is created, and only
+//! from LTO-IR. With an emulated device this library adds that option, and returns the PTX where the program requests
+//! machine code.
 //!
-//! The functions' names have the release of the header in them; they differ in nothing else.
+//! The functions' names contain the release of the header; they do not differ otherwise.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -14,10 +15,10 @@ use crate::device::is_emulated;
 
 /// An nvJitLinkHandle.
 type Linker = *mut c_void;
-/// NVJITLINK_ERROR_INTERNAL: NVIDIA's library, or the function in it, is not there.
+/// NVJITLINK_ERROR_INTERNAL: NVIDIA's library, or the function in it, is missing.
 const MISSING: c_int = 6;
 
-/// The linkers that make PTX although the program has not asked for it.
+/// Linkers that generate PTX although the program has not requested it.
 static TO_PTX: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
 
 fn makes_ptx(linker: Linker) -> bool {
@@ -25,7 +26,7 @@ fn makes_ptx(linker: Linker) -> bool {
     linkers.as_ref().is_some_and(|linkers| linkers.contains(&(linker as usize)))
 }
 
-/// Returns whether PTX is to be requested with these options.
+/// Returns whether PTX must be requested in addition to these options.
 fn wants_ptx(options: &[*const c_char]) -> bool {
     let has = |wanted: &CStr| {
         options.iter().any(|option| {
@@ -39,11 +40,11 @@ fn wants_ptx(options: &[*const c_char]) -> bool {
 type Create = unsafe extern "C" fn(*mut Linker, u32, *const *const c_char) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut Linker) -> c_int;
 
-/// nvJitLinkCreate, by NVIDIA's function `name`.
+/// Implements nvJitLinkCreate with NVIDIA's function `name`.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 unsafe fn create(name: &CStr, linker: *mut Linker, count: u32, options: *const *const c_char) -> c_int {
     let Some(native) = NVJITLINK.function(name) else { return MISSING };
     // SAFETY: nvJitLink.h's signature.
@@ -54,8 +55,8 @@ unsafe fn create(name: &CStr, linker: *mut Linker, count: u32, options: *const *
         if wants_ptx(given) {
             let mut all = given.to_vec();
             all.push(c"-ptx".as_ptr());
-            // SAFETY: `# Safety` promises a place for a linker. The list has the program's options and one more text, and
-            // so says the count.
+            // SAFETY: `# Safety` promises a place for a linker. The list has the program's options and one more text,
+            // and so says the count.
             let result = unsafe { native(linker, count.saturating_add(1), all.as_ptr()) };
             if result == 0 {
                 // SAFETY: NVIDIA's function has just written it.
@@ -70,18 +71,18 @@ unsafe fn create(name: &CStr, linker: *mut Linker, count: u32, options: *const *
     unsafe { native(linker, count, options) }
 }
 
-/// nvJitLinkDestroy, by NVIDIA's function `name`.
+/// Implements nvJitLinkDestroy with NVIDIA's function `name`.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 unsafe fn destroy(name: &CStr, linker: *mut Linker) -> c_int {
     let Some(native) = NVJITLINK.function(name) else { return MISSING };
     if !linker.is_null() {
         let mut linkers = TO_PTX.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(linkers) = linkers.as_mut() {
-            // SAFETY: not null, so `# Safety` promises a handle. It is forgotten first: once it is gone another
-            // thread's may be equal.
+            // SAFETY: not null, so `# Safety` promises a handle. It is removed first: after its destruction another
+            // thread may get an equal handle.
             linkers.remove(&(unsafe { *linker } as usize));
         }
     }
@@ -91,21 +92,23 @@ unsafe fn destroy(name: &CStr, linker: *mut Linker) -> c_int {
     unsafe { native(linker) }
 }
 
-/// nvJitLinkGetLinkedCubinSize or nvJitLinkGetLinkedCubin, by NVIDIA's function `cubin`, or by `ptx` in its place.
+/// Implements nvJitLinkGetLinkedCubinSize or nvJitLinkGetLinkedCubin with NVIDIA's function `cubin`, or with `ptx` in
+/// its place.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 unsafe fn linked(cubin: &CStr, ptx: &CStr, linker: Linker, out: *mut c_void) -> c_int {
     let name = if makes_ptx(linker) { ptx } else { cubin };
     let Some(native) = NVJITLINK.function(name) else { return MISSING };
     // SAFETY: nvJitLink.h's signatures: one points to a size, one to bytes.
     let native: unsafe extern "C" fn(Linker, *mut c_void) -> c_int = unsafe { transmute(native.as_ptr()) };
-    // SAFETY: `# Safety` promises a linker, and room for a size or for as many bytes as the same choice of name has told.
+    // SAFETY: `# Safety` promises a linker, and room for a size or for as many bytes as the same choice of name has
+    // returned.
     unsafe { native(linker, out) }
 }
 
-/// All functions under the names of one release's header.
+/// Defines all functions under the names of one release's header.
 macro_rules! release {
     ($module:ident, $prefix:literal, $suffix:literal) => {
         /// The names of one release.
@@ -119,11 +122,11 @@ macro_rules! release {
                 }
             }
 
-            /// `nvJitLinkCreate`: asks for PTX, too, if the device is emulated.
+            /// `nvJitLinkCreate`: additionally requests PTX if the device is emulated.
             ///
             /// # Safety
             ///
-            /// As NVIDIA's.
+            /// The contract of NVIDIA's function.
             #[unsafe(export_name = concat!($prefix, "Create", $suffix))]
             pub unsafe extern "C" fn nvJitLinkCreate(
                 linker: *mut Linker,
@@ -138,18 +141,18 @@ macro_rules! release {
             ///
             /// # Safety
             ///
-            /// As NVIDIA's.
+            /// The contract of NVIDIA's function.
             #[unsafe(export_name = concat!($prefix, "Destroy", $suffix))]
             pub unsafe extern "C" fn nvJitLinkDestroy(linker: *mut Linker) -> c_int {
                 // SAFETY: the caller answers for the argument.
                 unsafe { destroy(name(concat!($prefix, "Destroy", $suffix, "\0")), linker) }
             }
 
-            /// `nvJitLinkGetLinkedCubinSize`: of the PTX where that stands for machine code.
+            /// `nvJitLinkGetLinkedCubinSize`: returns the size of the PTX where that replaces machine code.
             ///
             /// # Safety
             ///
-            /// As NVIDIA's.
+            /// The contract of NVIDIA's function.
             #[unsafe(export_name = concat!($prefix, "GetLinkedCubinSize", $suffix))]
             pub unsafe extern "C" fn nvJitLinkGetLinkedCubinSize(linker: Linker, size: *mut usize) -> c_int {
                 const CUBIN: &CStr = name(concat!($prefix, "GetLinkedCubinSize", $suffix, "\0"));
@@ -158,11 +161,11 @@ macro_rules! release {
                 unsafe { linked(CUBIN, PTX, linker, size.cast()) }
             }
 
-            /// `nvJitLinkGetLinkedCubin`: the machine code, or the PTX in its place.
+            /// `nvJitLinkGetLinkedCubin`: returns the machine code, or the PTX in its place.
             ///
             /// # Safety
             ///
-            /// As NVIDIA's.
+            /// The contract of NVIDIA's function.
             #[unsafe(export_name = concat!($prefix, "GetLinkedCubin", $suffix))]
             pub unsafe extern "C" fn nvJitLinkGetLinkedCubin(linker: Linker, code: *mut c_void) -> c_int {
                 const CUBIN: &CStr = name(concat!($prefix, "GetLinkedCubin", $suffix, "\0"));

@@ -9,17 +9,17 @@ use crate::device::is_emulated;
 
 /// An nvrtcProgram.
 type Program = *mut c_void;
-/// NVRTC_ERROR_INTERNAL_ERROR: NVIDIA's library, or the function in it, is not there.
+/// NVRTC_ERROR_INTERNAL_ERROR: NVIDIA's library, or the function in it, is missing.
 const MISSING: c_int = 11;
 
 type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 
-/// The size of the machine code, or of the PTX where that stands for it; 0, as NVIDIA's says, if the program was not
-/// compiled for a real architecture.
+/// Returns the size of the machine code, or of the PTX that replaces it. Returns 0, as NVIDIA's library does, if the
+/// program was not compiled for a real architecture.
 ///
 /// # Safety
 ///
-/// As NVIDIA's: a program, and a size that may be written.
+/// The contract of NVIDIA's function: a program, and a size that may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetCUBINSize(program: Program, size: *mut usize) -> c_int {
     let Some(native) = NVRTC.function(c"nvrtcGetCUBINSize") else { return MISSING };
@@ -35,11 +35,11 @@ pub unsafe extern "C" fn nvrtcGetCUBINSize(program: Program, size: *mut usize) -
     unsafe { nvrtcGetPTXSize(program, size) }
 }
 
-/// The machine code, or the PTX in its place: as many bytes as nvrtcGetCUBINSize says.
+/// Returns the machine code, or the PTX in its place: as many bytes as nvrtcGetCUBINSize says.
 ///
 /// # Safety
 ///
-/// As NVIDIA's: a program, and room for so many bytes.
+/// The contract of NVIDIA's function: a program, and room for so many bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcGetCUBIN(program: Program, code: *mut c_char) -> c_int {
     let mut size = 0;
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn nvrtcGetCUBIN(program: Program, code: *mut c_char) -> c
     unsafe { native_cubin(program, code) }
 }
 
-/// The text of a result; one of our own where there is no library to ask.
+/// Returns the text of a result; a text of this library if NVIDIA's is missing.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvrtcGetErrorString(result: c_int) -> *const c_char {
     let Some(native) = NVRTC.function(c"nvrtcGetErrorString") else {
@@ -69,11 +69,11 @@ pub extern "C" fn nvrtcGetErrorString(result: c_int) -> *const c_char {
     unsafe { native(result) }
 }
 
-/// NVIDIA's nvrtcGetCUBIN.
+/// Calls NVIDIA's nvrtcGetCUBIN.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 unsafe fn native_cubin(program: Program, code: *mut c_char) -> c_int {
     let Some(native) = NVRTC.function(c"nvrtcGetCUBIN") else { return MISSING };
     // SAFETY: nvrtc.h's signature.

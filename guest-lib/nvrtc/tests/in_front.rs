@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Libraries in place of NVIDIA's, and what a program gets through ours: in processes of their own, because what is found
-//! and which device there is holds for a process.
+//! Stand-ins for NVIDIA's libraries, and the results that a program gets through ours. Each test runs a separate
+//! process, because the libraries and the device are cached per process.
 
 use std::env;
 use std::ffi::{CStr, c_char};
@@ -14,7 +14,7 @@ use nvrtc::plain;
 const PTX: &str = "PTX";
 const MACHINE_CODE: &str = "CUBIN\0CUBIN";
 
-/// Compilers that remember their last options. PTX of the linker is there only if it was asked for.
+/// Compilers that store their last options. The linker has PTX only if it was requested.
 const COMPILERS: &str = r#"
 #include <dlfcn.h>
 #include <string.h>
@@ -98,7 +98,7 @@ fn run(child: &str, libraries: &Path, named: Option<&Path>) {
     );
 }
 
-/// The result for a program that compiles for `architecture`.
+/// Returns the result for a program that compiles for `architecture`.
 fn compiled(architecture: &CStr) -> String {
     let (options, mut size) = ([architecture.as_ptr()], 0);
     let program = ptr::null_mut();
@@ -114,7 +114,7 @@ fn compiled(architecture: &CStr) -> String {
     }
 }
 
-/// The result for a program that links with `options`.
+/// Returns the result for a program that links with `options`.
 fn linked(options: &[&CStr]) -> Result<String, i32> {
     let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     let (mut linker, mut size) = (ptr::null_mut(), 0);
@@ -141,12 +141,12 @@ fn emulated() {
 #[ignore = "the test above runs it"]
 fn ptx_stands_for_machine_code() {
     assert_eq!(compiled(c"-arch=sm_90"), format!("{PTX}\0"));
-    // Who compiles for a virtual architecture must not be given machine code of any kind.
+    // A program that compiles for a virtual architecture must not get machine code of any kind.
     assert_eq!(compiled(c"-arch=compute_90"), "");
     assert_eq!(linked(&[c"-arch=sm_90", c"-lto"]), Ok(format!("{PTX}\0")));
-    // Without LTO-IR there is no PTX to be had.
+    // Without LTO-IR there is no PTX.
     assert_eq!(linked(&[c"-arch=sm_90"]), Ok(format!("{MACHINE_CODE}\0")));
-    // Who asks for PTX has no right to machine code.
+    // A program that requests PTX must not get machine code.
     assert_eq!(linked(&[c"-arch=sm_90", c"-lto", c"-ptx"]), Err(6));
 }
 
@@ -194,7 +194,7 @@ fn no_compiler() {
 #[test]
 #[ignore = "the test above runs it"]
 fn all_calls_fail() {
-    // Where the toolkit is installed there is one.
+    // With an installed toolkit there is an NVRTC.
     let (mut major, mut minor) = (0, 0);
     // SAFETY: two ints that may be written.
     let result = unsafe { nvrtc::nvrtcVersion(&mut major, &mut minor) };

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Answers that are kept: those of functions whose answer depends on their arguments only, and texts that programs have
-//! pointers to, as they have to tables.
+//! Cached results: those of functions that depend on their arguments only, and texts and tables to which programs have
+//! pointers.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
 
-/// Answers that are kept of a library; later ones are asked for each time.
+/// Maximum number of cached results per library; later ones are requested each time.
 const MAX_KEPT: usize = 1 << 10;
 
-/// Blocks of answers by the key of the call and its handle.
+/// Result blocks by the key of the call and its handle.
 type Blocks = HashMap<(u64, u64), Vec<u8>>;
 
-/// Answers that are kept.
+/// The cached results of a library.
 #[derive(Debug)]
 pub struct Answers(Mutex<Option<Blocks>>);
 
 impl Answers {
-    /// None.
+    /// Returns an empty cache.
     pub const fn new() -> Self {
         Self(Mutex::new(None))
     }
 
-    /// The answers that a call had before.
+    /// Returns the cached results of a call.
     pub fn get(&self, key: u64, handle: u64) -> Option<Vec<u8>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&(key, handle)).cloned()
     }
 
-    /// Keeps the answers of a call.
+    /// Caches the results of a call.
     pub fn keep(&self, key: u64, handle: u64, answers: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = kept.get_or_insert_default();
@@ -40,7 +40,7 @@ impl Answers {
 
 static TEXTS: Mutex<Option<HashSet<&'static CStr>>> = Mutex::new(None);
 
-/// A text that stays for ever. The host has a bounded number of them: names and descriptions of statuses.
+/// Returns a permanent copy of a text. The host has a bounded number of them: names and descriptions of status codes.
 pub fn text(bytes: &[u8]) -> &'static CStr {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let text = CString::new(&bytes[..end]).unwrap_or_default();
@@ -58,10 +58,10 @@ pub fn text(bytes: &[u8]) -> &'static CStr {
 }
 
 static TABLES: Mutex<Vec<&'static [u64]>> = Mutex::new(Vec::new());
-/// Tables that are kept: cuRAND has six.
+/// Maximum number of permanent tables: cuRAND has six.
 const MAX_TABLES: usize = 16;
 
-/// The address of a table with these contents, which stays for ever. `None`: there are too many.
+/// Returns the address of a permanent table with these contents. `None`: there are too many.
 pub fn table(contents: &[u8]) -> Option<u64> {
     let (words, rest) = contents.as_chunks::<8>();
     let mut last = [0; 8];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The way to the worker: two private functions of the guest's libcuda, so that calls keep their order with all others of the
-//! process. With NVIDIA's libcuda there is none.
+//! The transport to the worker: two private functions of the guest's libcuda, which keep these calls in order with all
+//! other calls of the process. NVIDIA's libcuda does not have them.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
@@ -34,23 +34,23 @@ type Call = unsafe extern "C" fn(*const Arguments) -> c_int;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Arguments {
-    /// The library's number.
+    /// Number of the library.
     pub library: u32,
-    /// The function's.
+    /// Number of the function.
     pub function: u32,
-    /// The stream that the work goes to.
+    /// The stream on which the work runs.
     pub stream: u64,
     /// The block of arguments.
     pub input: *const u8,
-    /// Its length.
+    /// Bytes of the block of arguments.
     pub input_bytes: usize,
-    /// Room for the answers.
+    /// Room for the results.
     pub output: *mut u8,
-    /// Its length; 0: the call need not be waited for.
+    /// Bytes of the room for results; 0 if the call need not wait.
     pub output_bytes: usize,
 }
 
-/// The functions of libcuda that are used, with their types and names.
+/// Declares the functions of libcuda that are used, with their types and names.
 macro_rules! functions {
     ($($field:ident: $type:ty = $name:literal;)*) => {
         /// Functions of libcuda.
@@ -59,9 +59,10 @@ macro_rules! functions {
         }
 
         impl Bridge {
-            /// All of them, if `find` has the address of each.
+            /// Returns the table if `find` has the address of each function.
             fn of(find: impl Fn(&CStr) -> Option<*mut c_void>) -> Option<Self> {
-                // SAFETY: the types are those of the definitions in libcuda/src/names/vendor.rs, and prototypes of the driver API.
+                // SAFETY: the types are those of the definitions in libcuda/src/names/vendor.rs, and prototypes of the
+                // driver API.
                 Some(unsafe { Self { $($field: transmute::<*mut c_void, $type>(find($name)?),)* } })
             }
         }
@@ -112,7 +113,7 @@ impl Bridge {
         Self::of(find)
     }
 
-    /// Gives the calling thread the primary context of a device.
+    /// Makes the primary context of a device current in the calling thread.
     fn make_context(&self, device: c_int) -> c_int {
         let mut context = 0;
         // SAFETY: `context` is a local; the functions have these types.
@@ -124,7 +125,7 @@ impl Bridge {
         }
     }
 
-    /// Runs `body`, and once more if it lacked `cuInit` or a context.
+    /// Runs `body`. Runs it again if `cuInit` or a context was missing, after adding that.
     fn prepared(&self, mut body: impl FnMut() -> c_int) -> c_int {
         let mut result = body();
         if result == NOT_INITIALIZED {
@@ -135,7 +136,7 @@ impl Bridge {
             };
         }
         if result == INVALID_CONTEXT {
-            // The runtime would take the first device, too.
+            // The runtime would use the first device, too.
             result = match self.make_context(0) {
                 SUCCESS => body(),
                 error => error,
@@ -145,7 +146,7 @@ impl Bridge {
     }
 }
 
-/// Has the worker load a library of the host, of the major version `major` if it can.
+/// Makes the worker load a library of the host, of the major version `major` if available.
 ///
 /// Errors: a `CUresult`; [`NOT_FOUND`] if the host has none.
 pub fn open(library: u32, major: u32, digest: u64) -> Result<(), c_int> {
@@ -154,16 +155,16 @@ pub fn open(library: u32, major: u32, digest: u64) -> Result<(), c_int> {
     check(bridge.prepared(|| unsafe { (bridge.open)(library, major, digest) }))
 }
 
-/// Has the worker call a function.
+/// Makes the worker call a function.
 ///
-/// Errors: a `CUresult`: the call did not reach the library.
+/// Errors: a `CUresult`, if the call did not reach the library.
 pub fn call(arguments: &Arguments) -> Result<(), c_int> {
     let bridge = bridge().ok_or(NOT_FOUND)?;
-    // SAFETY: whoever made `arguments` vouches for its memory ([`crate::front`] does: both are vectors of its own).
+    // SAFETY: the creator of `arguments` vouches for its memory ([`crate::front`] does: both are its own vectors).
     check(bridge.prepared(|| unsafe { (bridge.call)(arguments) }))
 }
 
-/// Pinned memory, which stays. None if there is no more.
+/// Allocates pinned memory, which is never freed. `None` if the allocation fails.
 pub fn pinned(bytes: usize) -> Option<usize> {
     let (bridge, mut address) = (bridge()?, std::ptr::null_mut());
     // SAFETY: `address` is a local.
@@ -171,18 +172,18 @@ pub fn pinned(bytes: usize) -> Option<usize> {
     (result == SUCCESS).then_some(address as usize)
 }
 
-/// Returns whether CUDA knows the memory at an address: that of a device, or pinned.
+/// Returns whether CUDA knows the memory at an address: device memory or pinned memory.
 pub fn is_known(address: u64) -> bool {
     let mut kind = 0_u32;
     bridge().is_some_and(|bridge| {
-        // SAFETY: libcuda writes a `CUmemorytype` for this attribute, a number of 32 bits for which `kind` has room, and
-        // looks `address` up without following it.
+        // SAFETY: libcuda writes a `CUmemorytype` for this attribute, a number of 32 bits for which `kind` has room,
+        // and looks `address` up without following it.
         let result = unsafe { (bridge.attribute)((&raw mut kind).cast(), MEMORY_TYPE, address) };
         result == SUCCESS
     })
 }
 
-/// Copies lines, in a stream if one is given.
+/// Runs a 2D copy, on a stream if one is given.
 ///
 /// Errors: a `CUresult`.
 ///
@@ -201,7 +202,7 @@ pub unsafe fn copy(copy: &CUDA_MEMCPY2D, stream: Option<u64>) -> Result<(), c_in
     }))
 }
 
-/// Device memory.
+/// Allocates device memory.
 ///
 /// Errors: a `CUresult`.
 pub fn allocate(bytes: usize) -> Result<u64, c_int> {
@@ -219,7 +220,7 @@ pub fn free(address: u64) -> Result<(), c_int> {
     check(bridge.prepared(|| unsafe { (bridge.free)(address) }))
 }
 
-/// The ordinal of the current context's device.
+/// Returns the ordinal of the current context's device.
 ///
 /// Errors: a `CUresult`.
 pub fn current_device() -> Result<c_int, c_int> {
@@ -228,9 +229,9 @@ pub fn current_device() -> Result<c_int, c_int> {
     check(bridge.prepared(|| unsafe { (bridge.device)(&raw mut device) })).map(|()| device)
 }
 
-/// Runs `body` with the primary context of a device, and then makes that context current again which was before.
+/// Runs `body` with the primary context of a device, and then makes the previous context current again.
 ///
-/// Errors: a `CUresult`, if there is no such device.
+/// Errors: a `CUresult`, if the device does not exist.
 pub fn on_device<T>(device: c_int, body: impl FnOnce() -> T) -> Result<T, c_int> {
     let (bridge, mut before) = (bridge().ok_or(NOT_FOUND)?, 0);
     // SAFETY: `before` is a local.

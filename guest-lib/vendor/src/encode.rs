@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! From the arguments of a C function to a block ([`cuda_library_rows::block`]), and from answers to the program's memory.
+//! Encodes the arguments of a C function in a block ([`cuda_library_rows::block`]), and decodes results into the
+//! program's memory.
 
 use cuda_library_rows::block::{
     BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SCALING_BYTES, described, padded, scalars,
@@ -13,31 +14,31 @@ use crate::answers::table;
 use crate::handles::crossing;
 use crate::proven::Key;
 
-/// Slots of a call, without an allocation for all but the longest lists of parameters.
+/// Slots of a call; only the longest parameter lists need an allocation.
 pub type Slots = SmallVec<[u64; 24]>;
 /// `CUDNN_TYPE_VOID_PTR`
 const ADDRESSES: i128 = 6;
 
-/// A call in the making: the function's row, and the arguments that the program gave.
+/// A call before it is encoded: the function's row, and the arguments that the program passed.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
-    /// The library's number.
+    /// Number of the library.
     pub number: u32,
-    /// The library's rows.
+    /// Rows of the library.
     pub library: &'static Library,
-    /// The function's.
+    /// Row of the function.
     pub call: &'static Call,
-    /// The program's arguments, in the order of C.
+    /// The program's arguments, in C order.
     pub given: &'a [u64],
 }
 
 impl Arguments<'_> {
-    /// The slots as they cross. Scalars are in device memory if `device_scalars` says so. `new_handle` makes a handle of a kind, and
-    /// `noted` tells what is remembered of one.
+    /// Returns the slots to send. Scalars are in device memory if `device_scalars` is set. `new_handle` allocates a
+    /// handle of a kind, and `noted` returns a number that was stored for one.
     ///
     /// # Safety
     ///
-    /// Texts, descriptors and places of streams that were given are as NVIDIA's manual demands.
+    /// Texts, descriptors and pointers to streams that the program passed satisfy NVIDIA's manual.
     pub unsafe fn slots(
         &self,
         device_scalars: bool,
@@ -58,7 +59,7 @@ impl Arguments<'_> {
                     PRESENT
                 }
                 Kind::Structure(_) => PRESENT,
-                // The worker refuses the call if nothing was remembered, whatever the number is.
+                // Without a stored number the worker refuses the call, whatever the slot contains.
                 Kind::Noted(note) => noted(*note).unwrap_or(-1) as u64,
                 Kind::Placed { place, .. }
                     if given != 0 && self.call.is_in_host_memory(*place, self.given) =>
@@ -72,8 +73,8 @@ impl Arguments<'_> {
                 Kind::Described { kind, .. } if given != 0 => {
                     let descriptor = &self.library.descriptors[*kind];
                     let (start, bytes) = (given as *const u8, descriptor.bytes);
-                    // SAFETY: `given` is a descriptor of this kind ("Safety" of this function), and `bytes` is that kind's
-                    // size in the library's table.
+                    // SAFETY: `given` is a descriptor of this kind ("Safety" of this function), and `bytes` is that
+                    // kind's size in the library's table.
                     let contents = unsafe { std::slice::from_raw_parts(start, bytes) };
                     described(self.library, *kind, contents)
                 }
@@ -101,12 +102,12 @@ impl Arguments<'_> {
         crossing(self.number, self.library.handles[kind].is_int, handle)
     }
 
-    /// Fills `block` with slots and what the library reads. What was read also goes to the key, so that calls which the library
-    /// may treat otherwise have another one.
+    /// Fills `block` with the slots and the memory that the library reads. That memory is also added to the key, so
+    /// that calls which the library may treat differently have different keys.
     ///
     /// # Safety
     ///
-    /// `slots` were made of these arguments, which lead to memory as NVIDIA's manual demands.
+    /// `slots` were made of these arguments, which point to memory as NVIDIA's manual requires.
     pub unsafe fn write(&self, slots: &[u64], block: &mut Vec<u8>, key: &mut Key) -> Result<(), BadSize> {
         block.clear();
         block.extend(slots.iter().flat_map(|slot| slot.to_le_bytes()));
@@ -118,7 +119,7 @@ impl Arguments<'_> {
                 return Err(BadSize);
             }
             block.resize(start + padded(bytes), 0);
-            // A float may be the last of its page; what is aligned to 8 bytes lies within one.
+            // A float may be at the end of its page; an access that is aligned to 8 bytes stays within one page.
             let kind = &self.call.parameters[index].kind;
             if let Kind::Arrays { arrays, .. } = kind {
                 let arrays = if bytes > 0 { self.call.count(arrays, slots)? } else { 0 };
@@ -165,7 +166,7 @@ impl Arguments<'_> {
         Ok(())
     }
 
-    /// Puts the contents of the descriptor whose address is an attribute behind those of one of the kind, in place of the address.
+    /// Appends the contents of the descriptor whose address is an attribute, and clears the address.
     ///
     /// # Safety
     ///
@@ -176,19 +177,20 @@ impl Arguments<'_> {
         let Some(address) = all[kind].value(index, contents).filter(|address| *address != 0) else { return };
         let start = all[kind].bytes;
         let place = &mut contents[start..start + all[other].bytes];
-        // SAFETY: not null, so a descriptor of that kind by this function's contract; `place` is as long as its contents.
+        // SAFETY: not null, so a descriptor of that kind by this function's contract; `place` is as long as its
+        // contents.
         unsafe {
             std::ptr::copy_nonoverlapping(address as *const u8, place.as_mut_ptr(), place.len());
         }
         all[kind].set(index, PRESENT, contents);
     }
 
-    /// Puts the answers behind the first slot of `block` where the program wants them; of a call that has failed only what it
-    /// may have changed.
+    /// Stores the results after the first slot of `block` in the program's memory. If the call failed, only memory that
+    /// it may have changed is written.
     ///
     /// # Safety
     ///
-    /// As for [`Self::write`].
+    /// The contract of [`Self::write`].
     pub unsafe fn read(&self, slots: &[u64], block: &[u8], succeeded: bool) -> Result<(), BadSize> {
         let mut rest = block.get(cuda_library_rows::block::SLOT..).ok_or(BadSize)?;
         let mut written = Slots::from_elem(0, self.given.len());
@@ -198,7 +200,7 @@ impl Arguments<'_> {
             let (data, later) = rest.split_at_checked(padded(bytes)).ok_or(BadSize)?;
             rest = later;
             written[index] = first_word(data);
-            // What a library that has failed did not write is not the program's to see; some write all the same.
+            // Output-only memory is not returned after a failure, because the library need not have written it.
             if !succeeded && self.call.direction(index) == Some(Direction::Out) {
                 continue;
             }
@@ -232,16 +234,16 @@ impl Arguments<'_> {
     }
 }
 
-/// The value that a library has left for one of the program's numbers, with zeros above it.
+/// Returns a number that the library has written, zero-extended.
 pub fn first_word(data: &[u8]) -> u64 {
     data.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Fills `contents` with that many arrays of equal length.
+/// Fills `contents` from `arrays` arrays of equal length.
 ///
 /// # Safety
 ///
-/// `address` has as many addresses of arrays of that length.
+/// `address` points to that many addresses of arrays of that length.
 unsafe fn gather(address: u64, arrays: usize, contents: &mut [u8]) {
     let each = contents.len().checked_div(arrays).unwrap_or(0);
     for (index, piece) in contents.chunks_exact_mut(each.max(1)).enumerate() {
@@ -253,7 +255,7 @@ unsafe fn gather(address: u64, arrays: usize, contents: &mut [u8]) {
     }
 }
 
-/// The address of memory with these contents, which the program frees. `None`: there is none.
+/// Allocates memory with these contents, which the program frees. `None` if the allocation fails.
 fn allocated(contents: &[u8]) -> Option<u64> {
     // SAFETY: any length may be asked for.
     let memory = unsafe { libc::malloc(contents.len().max(1)) };
@@ -386,7 +388,7 @@ mod tests {
         let reply = [0_u64, 1, 2].map(u64::to_le_bytes).concat();
         // SAFETY: the address is that of a local with room for an address.
         unsafe { arguments.read(&[PRESENT], &reply, true) }.expect("fits");
-        // SAFETY: a table of two numbers, which nobody frees.
+        // SAFETY: a table of two numbers, which is never freed.
         assert_eq!(unsafe { *(place as *const [u64; 2]) }, [1, 2]);
         let fresh = std::mem::replace(&mut place, 0);
         // SAFETY: `given` leads to a local with room for an address.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A library as programs see it: opened at the first call, then one call after the other.
+//! A library as programs use it: opened at the first call; then calls are executed one by one.
 
 mod exchange;
 
@@ -17,7 +17,7 @@ use crate::handles::{HandleSequence, Handles, State};
 use crate::proven::Proven;
 use exchange::Exchange;
 
-/// A library of NVIDIA's.
+/// One of NVIDIA's libraries.
 #[derive(Debug)]
 pub struct Front {
     name: &'static str,
@@ -39,14 +39,14 @@ struct Opened {
     library: &'static Library,
 }
 
-/// The reason for which a call has no answer of the library.
+/// The reason why a call has no result of the library.
 #[derive(Clone, Copy, Debug)]
 enum Failure {
-    /// An argument.
+    /// An invalid argument.
     BadSize,
     /// A `CUresult`.
     Cuda(i32),
-    /// This library's own mistake.
+    /// A bug in this library.
     Internal,
 }
 
@@ -57,7 +57,7 @@ impl From<BadSize> for Failure {
 }
 
 impl Front {
-    /// The library of that name; nothing is opened yet.
+    /// Returns the library with this name; nothing is opened yet.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -72,11 +72,11 @@ impl Front {
         }
     }
 
-    /// See [`crate::forward`].
+    /// Implements [`crate::forward`].
     ///
     /// # Safety
     ///
-    /// See there.
+    /// The contract of [`crate::forward`].
     pub unsafe fn forward(&'static self, function: usize, slots: &[u64]) -> u64 {
         let Some((_, rows)) = self.rows() else { return 0 };
         let Body::Forward(call) = &rows.functions[function].body else { return 0 };
@@ -96,11 +96,11 @@ impl Front {
         }
     }
 
-    /// See [`crate::forward_named`].
+    /// Implements [`crate::forward_named`].
     ///
     /// # Safety
     ///
-    /// See there.
+    /// The contract of [`crate::forward_named`].
     pub unsafe fn forward_named(&'static self, name: &str, slots: &[u64]) -> i32 {
         match self.index(name) {
             // SAFETY: `crate::forward_named` demands the arguments of the function of that name, which has this index.
@@ -109,7 +109,7 @@ impl Front {
         }
     }
 
-    /// See [`crate::refuse`]. The first refusal of each function is told on stderr.
+    /// Implements [`crate::refuse`]. The first refusal of each function is reported on stderr.
     pub fn refuse(&'static self, function: usize) -> i32 {
         let Some((_, rows)) = self.rows() else { return 1 };
         let reason = match &rows.functions[function].body {
@@ -123,7 +123,7 @@ impl Front {
         rows.statuses.not_supported
     }
 
-    /// The table that a call with this key has answered.
+    /// Returns the table that a call with this key has returned.
     fn table(&self, key: u64) -> Option<u64> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&key).copied()
     }
@@ -133,22 +133,22 @@ impl Front {
         tables.get_or_insert_default().insert(key, table);
     }
 
-    /// The known state of a handle.
+    /// Returns the known state of a handle.
     pub fn state(&self, handle: u64) -> State {
         self.handles.state(handle)
     }
 
-    /// Changes what is remembered of a handle: calls that a library has accepted of a handle with another birth prove nothing.
+    /// Changes the origin of a handle. The library's acceptance of calls does not carry over between origins.
     pub fn set_birth(&self, handle: u64, birth: u64) {
         self.handles.change(handle, |state| state.birth = birth);
     }
 
-    /// The number of a function.
+    /// Returns the number of a function.
     pub fn index(&self, name: &str) -> Option<usize> {
         self.rows()?.1.functions.iter().position(|function| function.name == name)
     }
 
-    /// The library's number and rows, looked up once.
+    /// Returns the library's number and rows, looked up once.
     fn rows(&self) -> Option<(u32, &'static Library)> {
         *self.rows.get_or_init(|| library(self.name))
     }
@@ -173,7 +173,7 @@ impl Front {
     }
 }
 
-/// The answer of a function whose call has not reached the library.
+/// Returns the value of a function whose call did not reach the library.
 fn failed(call: &Call, status: i32) -> u64 {
     match call.answer {
         Answer::Status => u64::from(status as u32),
@@ -182,7 +182,7 @@ fn failed(call: &Call, status: i32) -> u64 {
     }
 }
 
-/// The `13` of `libcublas.so.13`.
+/// Returns the `13` of `libcublas.so.13`.
 fn major(soname: &str) -> u32 {
     soname.rsplit('.').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The libraries, and their exported functions.
+//! The libraries and their exported functions.
 
 #![allow(non_snake_case, clippy::too_many_arguments, clippy::unnecessary_cast)]
 

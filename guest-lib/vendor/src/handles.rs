@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Handles that the program has, and what this side must know of them.
+//! The program's handles, and the state that the guest needs of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
@@ -9,23 +9,24 @@ use cuda_library_rows::Facts;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Numbers look like addresses of 16 aligned bytes, because programs check that.
+/// Handles look like addresses that are aligned to 16 bytes, because programs check that.
 const STEP: u64 = 16;
-/// Handles of the first library; each library has [`OF_LIBRARY`] of its own, because some take the handles of another.
+/// First handle of the first library. Each library has a separate range of [`OF_LIBRARY`] values, because some accept
+/// handles of another.
 const BASE: u64 = 0x7000_0000_0000;
 const OF_LIBRARY: u64 = 1 << 36;
 
-/// Numbers of new handles.
+/// Allocates new handles.
 #[derive(Debug)]
 pub struct HandleSequence(AtomicU64);
 
 impl HandleSequence {
-    /// None was given out.
+    /// Returns a sequence from which no handle was allocated.
     pub const fn new() -> Self {
         Self(AtomicU64::new(1))
     }
 
-    /// A new handle of a library, as the program has it.
+    /// Returns a new handle of a library, in the program's form.
     pub fn next(&self, library: u32, is_int: bool) -> u64 {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
         if is_int { number } else { first_of(library) + number * STEP }
@@ -36,26 +37,26 @@ fn first_of(library: u32) -> u64 {
     BASE + u64::from(library) * OF_LIBRARY
 }
 
-/// The number by which the worker knows a handle of the program's.
+/// Returns the number that identifies a program's handle to the worker.
 pub fn crossing(library: u32, is_int: bool, handle: u64) -> u64 {
     if is_int { first_of(library) + handle } else { handle }
 }
 
-/// The state of a handle, on which the library's functions depend.
+/// The state of a handle that affects calls of the library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// Scalars are in device memory.
+    /// Set if scalars are in device memory.
     pub device_scalars: bool,
-    /// The stream that its work goes to.
+    /// The stream on which its work runs.
     pub stream: u64,
-    /// An argument of the call that made it.
+    /// The origin of the handle: an argument of the call that created it.
     pub birth: u64,
 }
 
-/// Arguments of a function that sets something of a handle, besides the handle.
+/// Arguments of a setter, without the handle.
 type Values = SmallVec<[u64; 2]>;
 
-/// All that is known of a handle.
+/// All known state of a handle.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Record {
     state: State,
@@ -63,8 +64,8 @@ struct Record {
     notes: SmallVec<[(usize, i64); 4]>,
     /// The latest settings, by the number of the function.
     settings: SmallVec<[(usize, Values); 4]>,
-    /// A setting that is as it was, but whose call would also have taken back that of another function. The call is made before
-    /// the next one that may notice, unless the other setting is made again.
+    /// A setting that did not change, but whose call would also have reverted the setting of another function. The call
+    /// is made before the next call that may depend on it, unless the other setting is made again.
     deferred: Option<Deferred>,
 }
 
@@ -72,7 +73,7 @@ struct Record {
 struct Deferred {
     function: usize,
     values: Values,
-    /// The function whose setting it takes back.
+    /// The function whose setting it reverts.
     other: usize,
 }
 
@@ -89,25 +90,25 @@ impl Record {
 /// The next step for a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It crosses, of a handle in this state.
+    /// The call is sent to the worker, with a handle in this state.
     Cross(State),
-    /// The library would do nothing but answer success, and the value that is asked for.
+    /// The library would only return success, and the requested value.
     Answer(Option<u64>),
-    /// First the function of this number is called, with the handle and these arguments.
+    /// The function of this number must be called first, with the handle and these arguments.
     First(usize, Values),
 }
 
-/// Handles of a library that are not as new ones.
+/// Handles of a library whose state differs from that of new handles.
 #[derive(Debug)]
 pub struct Handles(RwLock<Option<FxHashMap<u64, Record>>>);
 
 impl Handles {
-    /// No handles.
+    /// Returns an empty table.
     pub const fn new() -> Self {
         Self(RwLock::new(None))
     }
 
-    /// The state of a handle.
+    /// Returns the state of a handle.
     pub fn state(&self, handle: u64) -> State {
         self.0
             .read()
@@ -117,14 +118,14 @@ impl Handles {
             .map_or_else(State::default, |known| known.state)
     }
 
-    /// What is remembered of a handle under the note of that number.
+    /// Returns the number that is stored for a handle under `note`.
     pub fn note(&self, handle: u64, note: usize) -> Option<i64> {
         let records = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let notes = &records.as_ref()?.get(&handle)?.notes;
         notes.iter().find(|(known, _)| *known == note).map(|(_, value)| *value)
     }
 
-    /// Remembers a number of a handle, or `None`: that there is none.
+    /// Stores a number for a handle under `note`; `None` removes it.
     pub fn set_note(&self, handle: u64, note: usize, value: Option<i64>) {
         let mut records = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let records = records.get_or_insert_default();
@@ -135,7 +136,7 @@ impl Handles {
         record.notes.extend(value.map(|value| (note, value)));
     }
 
-    /// Decides on a call of a function with a handle and other arguments.
+    /// Decides how to execute a call of a function with a handle and other arguments.
     pub fn step(&self, function: usize, facts: &Facts, handle: u64, others: &[u64]) -> Step {
         let records = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let Some(record) = records.as_ref().and_then(|records| records.get(&handle)) else {
@@ -164,13 +165,13 @@ impl Handles {
             {
                 record.deferred = Some(Deferred { function, values: others.into(), other });
             } else {
-                // What the deferred call would have taken back is set again.
+                // The setting that the deferred call would have reverted is made again.
                 record.deferred.take_if(|deferred| deferred.other == function);
             }
             return Step::Answer(None);
         }
         match record.deferred.take() {
-            // A call of the same function does all that the deferred one would have done.
+            // A call of the same function has all effects of the deferred one.
             Some(deferred) if deferred.function != function => {
                 Step::First(deferred.function, deferred.values)
             }
@@ -178,11 +179,11 @@ impl Handles {
         }
     }
 
-    /// A function that sets something was called.
+    /// Records a call of a setter.
     pub fn set(&self, function: usize, facts: &Facts, handle: u64, others: &[u64], succeeded: bool) {
         let mut records = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let records = records.get_or_insert_default();
-        // A handle that is none does not get a record.
+        // An invalid handle does not get a record.
         let known =
             if succeeded { Some(records.entry(handle).or_default()) } else { records.get_mut(&handle) };
         let Some(record) = known else { return };
@@ -206,7 +207,7 @@ impl Handles {
         }
     }
 
-    /// A handle has ended.
+    /// Removes the state of a destroyed handle.
     pub fn forget(&self, handle: u64) {
         if let Some(records) = self.0.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
             records.remove(&handle);
@@ -250,7 +251,7 @@ mod tests {
         }
     }
 
-    /// The calls that cross when a program makes some: their functions and first arguments.
+    /// Returns the calls that are sent to the worker when a program makes `calls`: their functions and first arguments.
     fn crossing_calls(calls: &[(usize, u64)]) -> Vec<(usize, u64)> {
         let handles = Handles::new();
         let mut crossed = Vec::new();
@@ -279,7 +280,7 @@ mod tests {
     #[test]
     fn what_is_set_already_does_not_cross() {
         let once = [(STREAM, 7), (WORKSPACE, 9), (MODE, 1), (WORK, 0)];
-        // As PyTorch does before each operation.
+        // PyTorch does this before each operation.
         let calls = [once, once, once].concat();
         let expected = [&once[..], &[(WORK, 0), (WORK, 0)]].concat();
         assert_eq!(crossing_calls(&calls), expected);
@@ -293,9 +294,9 @@ mod tests {
         assert_eq!(with(&[(WORKSPACE, 9), (WORK, 0)]), [(WORK, 0)]);
         assert_eq!(with(&[(WORKSPACE, 8), (WORK, 0)]), [(STREAM, 7), (WORKSPACE, 8), (WORK, 0)]);
         assert_eq!(with(&[(STREAM, 6), (WORK, 0)]), [(STREAM, 6), (WORK, 0)]);
-        // The workspace is the library's own again, so a call that sets it crosses.
+        // The workspace was reset to the library's own, so a call that sets it is sent.
         assert_eq!(with(&[(WORK, 0), (WORKSPACE, 9)]), [(STREAM, 7), (WORK, 0), (WORKSPACE, 9)]);
-        // A setting that is as it was takes nothing back.
+        // A setting that does not change reverts nothing.
         assert_eq!(with(&[(MODE, 1), (MODE, 1), (WORK, 0)]), [(STREAM, 7), (MODE, 1), (WORK, 0)]);
     }
 

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Calls that need not be waited for. A function that only queues work returns before the work is done, but its own errors
-//! are told at once. So a call waits the first time that its numbers are used (sizes, types, layouts; which addresses are
-//! null), and is posted afterwards: the library has accepted these, and addresses it does not look at.
+//! Calls that need not wait. A function that only queues work returns before the work is done, but reports its own
+//! errors at once. A call therefore waits the first time that its numbers are used (sizes, types, layouts, null
+//! pointers). Afterwards it is posted: the library has accepted these numbers, and does not check addresses.
 
 use std::sync::{PoisonError, RwLock};
 
 use cuda_library_rows::{Call, Kind};
 use rustc_hash::FxHashSet;
 
-/// Combinations that are remembered; then all are forgotten.
+/// Maximum number of stored combinations. Limits the process's memory; beyond it all are forgotten.
 const MAX_KNOWN: usize = 1 << 14;
 
-/// Combinations that a library has accepted.
+/// Combinations of numbers that a library has accepted.
 #[derive(Debug)]
 pub struct Proven(RwLock<Option<FxHashSet<u64>>>);
 
 impl Proven {
-    /// None.
+    /// Returns an empty set.
     pub const fn new() -> Self {
         Self(RwLock::new(None))
     }
 
-    /// Returns whether the library has accepted the combination of that key before.
+    /// Returns whether the library has accepted the combination with this key.
     pub fn contains(&self, key: u64) -> bool {
         self.0
             .read()
@@ -31,7 +31,7 @@ impl Proven {
             .is_some_and(|known| known.contains(&key))
     }
 
-    /// The library has accepted it.
+    /// Adds a combination that the library has accepted.
     pub fn add(&self, key: u64) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let known = known.get_or_insert_default();
@@ -42,13 +42,13 @@ impl Proven {
     }
 }
 
-/// The key of a call: its function, the slots of numbers, which addresses are null, and what the library reads of host memory
-/// besides scalars.
+/// The key of a call: its function, the slots of numbers, which addresses are null, and the host memory that the
+/// library reads, except scalars.
 #[derive(Clone, Copy, Debug)]
 pub struct Key(u64);
 
 impl Key {
-    /// The key of a call whose memory is still to be added.
+    /// Returns the key of a call without the memory that it reads.
     pub fn new(function: usize, call: &Call, slots: &[u64]) -> Self {
         let mut key = Self(function as u64);
         for (parameter, &slot) in call.parameters.iter().zip(slots) {
@@ -60,29 +60,29 @@ impl Key {
         key
     }
 
-    /// Adds how the handle came to be.
+    /// Adds the origin of the handle.
     pub fn add_birth(&mut self, birth: u64) {
         self.add(birth);
     }
 
-    /// Adds which of some addresses are null.
+    /// Adds, for each address, whether it is null.
     pub fn add_presence(&mut self, addresses: &[u8]) {
         addresses.as_chunks::<8>().0.iter().for_each(|address| self.add(u64::from(*address != [0; 8])));
     }
 
-    /// Adds what the library reads.
+    /// Adds memory that the library reads.
     pub fn add_bytes(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         words.iter().for_each(|word| self.add(u64::from_le_bytes(*word)));
         rest.iter().for_each(|byte| self.add(u64::from(*byte)));
     }
 
-    /// A multiplicative hash with all bits in each step (as in FxHash, with a rotation).
+    /// Adds a part with a multiplicative hash that mixes all bits in each step (as in FxHash, with a rotation).
     fn add(&mut self, part: u64) {
         self.0 = (self.0.rotate_left(23) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
-    /// The key as a number.
+    /// Returns the key as a number.
     pub fn get(self) -> u64 {
         self.0 ^ self.0 >> 29
     }

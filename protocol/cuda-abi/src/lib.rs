@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! C structures of CUDA and NVML and prototypes of the driver API, each defined once for the guest's libraries, the worker
-//! and the emulator.
+//! C structures of CUDA and NVML and prototypes of the driver API, each defined once for the guest's libraries, the
+//! worker and the emulator.
 //!
 //! Types have CUDA's names, fields have Rust's. Enums are plain integers: programs and newer drivers use values that
 //! `cuda.h` 13.0 does not list. Handles and host pointers are integers, too, so that each user converts them to its own
-//! types at its border. No I/O here.
+//! types at its boundary. This crate does no I/O.
 
 #![allow(non_camel_case_types, clippy::upper_case_acronyms)]
 
@@ -16,9 +16,9 @@ mod wire;
 
 pub use structs::*;
 
-/// A value whose bytes are all zero, as C programs initialise structures.
+/// A type whose all-zero value is valid, because C programs initialise structures that way.
 pub trait Zero: Copy {
-    /// The value.
+    /// The all-zero value.
     const ZERO: Self;
 }
 
@@ -48,7 +48,7 @@ macro_rules! c_structs {
             const ZERO: Self = Self { $($field: <$t as $crate::Zero>::ZERO,)* };
         }
         impl $name {
-            /// All zero.
+            /// The all-zero value.
             pub const ZERO: Self = <Self as $crate::Zero>::ZERO;
         }
     )* };

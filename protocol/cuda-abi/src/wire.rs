@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! Conversions between C structures and their form on the wire. What differs between guest and host (handles, addresses,
-//! devices) is converted by the caller.
+//! Conversions between C structures and their form on the wire. The caller converts values that differ between guest
+//! and host (handles, addresses, devices).
 
 use virtio_cuda_protocol::cuda::{
     AllocationProperties, ArrayDescriptor, ArrayMapInfo, DeviceResource, Location, MemoryRequirements,
@@ -38,7 +38,7 @@ impl From<&ArrayDescriptor> for CUDA_ARRAY3D_DESCRIPTOR {
 }
 
 impl CUdevResource {
-    /// The resource on the wire, where it has a name.
+    /// Returns the resource in its form on the wire, where it is identified by `name`.
     pub fn on_wire(&self, name: u64) -> DeviceResource {
         let sm = [self.sm_count, self.min_sm_count, self.sm_alignment, self.sm_flags];
         DeviceResource { name, kind: self.kind, sm }
@@ -46,7 +46,7 @@ impl CUdevResource {
 }
 
 impl From<&DeviceResource> for CUdevResource {
-    /// The public part of a resource.
+    /// Returns the public part of a resource.
     fn from(from: &DeviceResource) -> Self {
         let [sm_count, min_sm_count, sm_alignment, sm_flags] = from.sm;
         Self { kind: from.kind, sm_count, min_sm_count, sm_alignment, sm_flags, ..Self::ZERO }
@@ -145,7 +145,7 @@ impl From<&ViewDescriptor> for CUDA_RESOURCE_VIEW_DESC {
 }
 
 impl CUmemPoolProps {
-    /// A pool at a location in the driver's numbers.
+    /// Returns a pool's properties, with the location and handle types in the driver's numbers.
     pub fn of_wire(from: &PoolProperties, location: CUmemLocation, handle_types: u32) -> Self {
         let (kind, max_bytes, usage) = (from.kind, from.max_bytes as usize, from.usage as u16);
         Self { kind, handle_types, location, max_bytes, usage, ..Self::ZERO }
@@ -153,7 +153,7 @@ impl CUmemPoolProps {
 }
 
 impl CUmemAllocationProp {
-    /// An allocation at a location in the driver's or the program's numbers.
+    /// Returns an allocation's properties, with the location in the driver's or the program's numbers.
     pub fn of_wire(from: &AllocationProperties, location: CUmemLocation) -> Self {
         Self {
             kind: from.kind,
@@ -166,7 +166,7 @@ impl CUmemAllocationProp {
         }
     }
 
-    /// The properties on the wire, at a location in the worker's numbers.
+    /// Returns the properties in their form on the wire, with the location in the worker's numbers.
     pub fn on_wire(&self, location: Location) -> AllocationProperties {
         AllocationProperties {
             kind: self.kind,
@@ -180,7 +180,7 @@ impl CUmemAllocationProp {
 }
 
 impl CUarrayMapInfo {
-    /// An element of the list on the wire, with array and memory in the driver's numbers.
+    /// Returns an element of the list on the wire, with array and memory in the driver's numbers.
     pub fn of_wire(from: &ArrayMapInfo, resource: u64, memory: u64, device_mask: u32) -> Self {
         let mut subresource = [0; 9];
         subresource[1..].copy_from_slice(&from.subresource);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Descriptors that are plain structures in the program's memory, as cuBLASLt has them.
+//! Descriptors that are plain structures in the program's memory, as in cuBLASLt.
 //!
-//! Their real contents are private to the library. So a descriptor in the guest has contents of ours: the attributes that were
-//! set. The attributes cross with each call that uses the descriptor, and the host's library makes a real one of them.
-//! The attributes of a library are listed in its file `rows/NAME.attributes`:
+//! Their real contents are private to the library. A descriptor in the guest therefore has contents that this project
+//! defines: the attributes that were set. The attributes are sent with each call that uses the descriptor, and the
+//! host's library creates a real descriptor from them. The file `rows/NAME.attributes` lists the attributes of a
+//! library:
 //!
 //! ```text
 //! descriptor matmul_desc 256 cublasLtMatmulDescInit_internal cublasLtMatmulDescSetAttribute
@@ -12,11 +13,12 @@
 //! matmul_desc 8 CUBLASLT_MATMUL_DESC_BIAS_POINTER 8 0 pointer
 //! ```
 //!
-//! Contents of a descriptor: a word with a bit for each attribute that was set, then the attributes, the largest first, then the
-//! contents of its parts.
+//! The contents of a descriptor are a word with a bit for each attribute that was set, then the attributes, the largest
+//! first, then the contents of its parts.
 //!
-//! A library may keep state of its own in a descriptor, as cuSPARSELt does. Such a descriptor is an `object`: the worker
-//! lets the library make it once, and uses it for all calls with the same contents. Its parts are the objects it was made of:
+//! A library may keep private state in a descriptor, as cuSPARSELt does. Such a descriptor is an `object`: the worker
+//! lets the library create it once, and uses it for all calls with the same contents. Its parts are the objects from
+//! which it was created:
 //!
 //! ```text
 //! object matmul 512
@@ -24,84 +26,84 @@
 //! part matmul A mat
 //! ```
 //!
-//! `descriptor:KIND` behind an attribute says that its value is the address of a descriptor of that kind, which may be null. The
-//! contents of that one cross behind the contents of the first.
+//! `descriptor:KIND` after an attribute means that its value is the address of a descriptor of that kind, which may be
+//! null. The contents of that descriptor are sent after the contents of the first.
 
 use std::ops::Range;
 
 use crate::numbers::data_type_bytes;
 
-/// Attributes of an object from this number on are arguments of the function that makes it.
+/// Attributes of an object from this number on are arguments of the function that creates it.
 pub const FIRST_ARGUMENT: u32 = 100;
-/// The number of the attribute of a structured matrix that a dense one does not have.
+/// The number of an attribute that structured matrices have and dense ones do not.
 pub const SPARSITY: u32 = 106;
 
-/// Bytes of the word of bits.
+/// Bytes of the word with a bit for each attribute.
 const MASK_BYTES: usize = 8;
 
 /// A kind of descriptor.
 #[derive(Debug)]
 pub struct Descriptor {
-    /// `matmul_desc`
+    /// For example `matmul_desc`.
     pub name: String,
     /// Bytes of the public structure.
     pub public_bytes: usize,
-    /// The library's function that makes a descriptor. Its arguments are an address, its size, and the attributes that are given
-    /// at first. Empty for an object.
+    /// The library's function that creates a descriptor. Its arguments are an address, its size, and the initial
+    /// attributes. Empty for an object.
     pub init: String,
-    /// The library's function that sets an attribute. Its arguments are an address, the attribute's number, the value's address
-    /// and its size. Empty for an object.
+    /// The library's function that sets an attribute. Its arguments are an address, the attribute's number, the value's
+    /// address and its size. Empty for an object.
     pub set: String,
-    /// True if the library keeps state of its own in it.
+    /// True if the library keeps private state in it.
     pub is_object: bool,
     /// The attributes, in the order of their bits.
     pub attributes: Vec<Attribute>,
-    /// Descriptors whose contents are among its own.
+    /// Descriptors whose contents are part of this one's.
     pub parts: Vec<Part>,
-    /// Bytes of our contents.
+    /// Bytes of the contents that this project defines.
     pub bytes: usize,
-    /// Bytes that cross: the contents, and room for those of a descriptor whose address is an attribute.
+    /// Bytes that are sent: the contents, and room for those of a descriptor whose address is an attribute.
     pub crossing_bytes: usize,
 }
 
-/// A descriptor whose contents are among those of another one.
+/// A descriptor whose contents are part of another's.
 #[derive(Debug)]
 pub struct Part {
-    /// `A`
+    /// For example `A`.
     pub name: String,
-    /// The kind's number.
+    /// Number of the kind.
     pub kind: usize,
-    /// The offset in the contents of the other one.
+    /// Offset in the contents of the containing descriptor, in bytes.
     pub offset: usize,
 }
 
 /// An attribute of a descriptor.
 #[derive(Debug)]
 pub struct Attribute {
-    /// Its number.
+    /// Number of the attribute.
     pub number: u32,
-    /// Its name.
+    /// Name of the attribute.
     pub name: String,
-    /// Its size, at most 8 bytes.
+    /// Size in bytes, at most 8.
     pub bytes: usize,
-    /// The offset in our contents.
+    /// Offset in the contents, in bytes.
     pub offset: usize,
-    /// Its value in a descriptor in which it was not set.
+    /// The value if it was not set.
     pub default: u64,
-    /// True if the value is an argument of the function that makes the descriptor.
+    /// True if the value is an argument of the function that creates the descriptor.
     pub is_given: bool,
     /// True if the value is a device address.
     pub is_pointer: bool,
     /// True if only the library changes it.
     pub is_readonly: bool,
-    /// The value is the address of a descriptor of this kind, or null.
+    /// The kind of descriptor whose address is the value, which may be null. `None` for other attributes.
     pub descriptor: Option<usize>,
 }
 
 /// The type of the scalars that belong to a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scalars {
-    /// Bytes of each.
+    /// Bytes per scalar.
     pub bytes: usize,
     /// True if alpha is in host memory.
     pub host_alpha: bool,
@@ -115,8 +117,8 @@ impl Descriptor {
         self.attributes.iter().enumerate().find(|(_, attribute)| attribute.number == number)
     }
 
-    /// Returns the indices of the attributes that are arguments of the function that makes the descriptor, in the order of the
-    /// arguments.
+    /// Returns the indices of the attributes that are arguments of the function that creates the descriptor, in
+    /// argument order.
     pub fn given(&self) -> impl Iterator<Item = usize> {
         let attributes = self.attributes.iter().enumerate();
         attributes.filter(|(_, attribute)| attribute.is_given).map(|(index, _)| index)
@@ -146,7 +148,7 @@ impl Descriptor {
         }
     }
 
-    /// Makes a new descriptor of the attributes that are given at first.
+    /// Initialises a new descriptor with the initial attributes.
     pub fn make(&self, given: &[u64], contents: &mut [u8]) {
         contents.fill(0);
         for (index, value) in self.given().zip(given) {
@@ -154,7 +156,7 @@ impl Descriptor {
         }
     }
 
-    /// Returns whether `contents` are those of a descriptor that was made.
+    /// Returns whether `contents` are those of an initialised descriptor.
     pub fn is_made(&self, contents: &[u8]) -> bool {
         self.given().all(|index| self.value(index, contents).is_some())
     }
@@ -192,17 +194,18 @@ impl Descriptor {
     /// Returns the type of the scalars of a call with this descriptor.
     pub fn scalars(&self, all: &[Self], contents: &[u8]) -> Option<Scalars> {
         let named = |end: &str| self.named(all, end, contents);
-        // cuSPARSELt: floats, or vectors of them in device memory.
+        // cuSPARSELt uses floats, or vectors of them in device memory.
         if let (Some(alpha), Some(beta)) = (named("_ALPHA_VECTOR_SCALING"), named("_BETA_VECTOR_SCALING")) {
             return Some(Scalars { bytes: size_of::<f32>(), host_alpha: alpha == 0, host_beta: beta == 0 });
         }
         let bytes = data_type_bytes(i128::from(named("_SCALE_TYPE")?))?;
         let mode = named("_POINTER_MODE")?;
-        // CUBLASLT_POINTER_MODE_HOST, and _ALPHA_DEVICE_VECTOR_BETA_HOST.
+        // The modes are CUBLASLT_POINTER_MODE_HOST, and _ALPHA_DEVICE_VECTOR_BETA_HOST.
         Some(Scalars { bytes, host_alpha: mode == 0, host_beta: matches!(mode, 0 | 4) })
     }
 
-    /// Replaces each address in `contents` by 1, or 0 for null, so that calls that differ only in addresses look alike.
+    /// Replaces each address in `contents` by 1, or 0 for null, so that calls that differ only in addresses compare
+    /// equal.
     pub fn forget_addresses(&self, all: &[Self], contents: &mut [u8]) {
         for (index, attribute) in self.attributes.iter().enumerate() {
             if let (true, Some(value)) = (attribute.is_pointer, self.value(index, contents)) {
@@ -221,7 +224,7 @@ impl Descriptor {
 
 /// Reads a file of attributes.
 ///
-/// Errors: the line that cannot be read.
+/// Errors: describes the line that cannot be parsed.
 pub fn parse(text: &str) -> Result<Vec<Descriptor>, String> {
     let mut descriptors: Vec<Descriptor> = Vec::new();
     for line in text.lines() {
@@ -262,7 +265,7 @@ pub fn parse(text: &str) -> Result<Vec<Descriptor>, String> {
             _ => {}
         }
     }
-    // A part stands before what it is a part of.
+    // A part is listed before the descriptor that contains it.
     for index in 0..descriptors.len() {
         let (before, rest) = descriptors.split_at_mut(index);
         lay_out(&mut rest[0], before);
@@ -296,7 +299,7 @@ fn value_of(text: &str) -> Option<u64> {
     }
 }
 
-/// Sets the offsets of attributes and parts. `before`: the descriptors that are listed before this one.
+/// Sets the offsets of attributes and parts. `before` contains the descriptors that are listed before this one.
 fn lay_out(descriptor: &mut Descriptor, before: &[Descriptor]) {
     let mut order: Vec<usize> = (0..descriptor.attributes.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(descriptor.attributes[*index].bytes));

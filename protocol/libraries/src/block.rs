@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The layout of arguments and answers in the bulk data of the row `library_call`. All numbers are little-endian.
+//! The layout of arguments and results in the bulk data of the row `library_call`. All numbers are little-endian.
 //!
-//! A block of arguments is a slot of 8 bytes for each parameter, and then, in the order of the parameters, the data that
-//! the host reads, each padded to 8 bytes. The slot is
-//!
+//! A block of arguments is a slot of 8 bytes for each parameter, and then, in the order of the parameters, the data
+//! that A block of arguments has a slot of 8 bytes per parameter. The data that the host reads follows, in the order of
+//! the parameters, each padded to 8 bytes. The slot is
 //! | kind | slot | data |
 //! | --- | --- | --- |
 //! | number | its bits; those above its size are ignored | |
@@ -22,9 +22,10 @@
 //! | `string` | length + 1, or 0 for null | the bytes, without a NUL |
 //! | `out stream` | 0 | |
 //!
-//! A block of answers is the function's result, 8 bytes (for text its length + 1, or 0 for null), then the text or, in the
-//! order of the parameters, the data that the library wrote, each padded to 8 bytes: the contents of a `table`, the contents of
-//! `malloc` memory with zeros up to the maximum length, and the guest's numbers for handles.
+//! A block of results begins with the function's result, 8 bytes (for text its length + 1, or 0 for null). Then follows
+//! the text or, in the order of the parameters, the data that the library wrote, each padded to 8 bytes. That data
+//! includes the contents of a `table`, the contents of `malloc` memory with zeros up to the maximum length, and the
+//! guest's numbers for handles.
 
 use crate::attributes::Scalars;
 use crate::expression::Expression;
@@ -33,18 +34,18 @@ use crate::{Call, Direction, Element, Host, Kind, Library, Number, ScratchBytes}
 
 /// The slot of memory whose contents are in the block.
 pub const PRESENT: u64 = 1;
-/// Maximum length of a block of arguments or answers, in bytes.
+/// Maximum length of a block of arguments or results, in bytes.
 pub const MAX_BYTES: usize = 64 << 20;
-/// Maximum length of a `scratch`, in bytes. It does not cross.
+/// Maximum length of a `scratch`, in bytes. Limits the worker's memory; a `scratch` is not sent.
 pub const MAX_SCRATCH: usize = 512 << 20;
 /// Bytes of a slot. Data is padded to a multiple of it.
 pub const SLOT: usize = 8;
 /// Maximum length of a text, in bytes.
 pub const MAX_TEXT: usize = 64 << 10;
-/// Bytes of cuDNN's factors: room for the larger kind.
+/// Bytes of cuDNN's scaling factors: room for the larger type.
 pub const SCALING_BYTES: usize = 8;
 
-/// Arguments whose sizes make no sense.
+/// The error for arguments that imply an invalid size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an argument's size is unknown or too large")]
 pub struct BadSize;
@@ -72,7 +73,8 @@ pub fn scalars(slot: u64) -> Option<Scalars> {
     (bytes > 0).then_some(scalars)
 }
 
-/// Returns the bytes of an element of a `cudnnBackendAttributeType_t` (`cudnn_graph.h`), listed in `rows/cudnn.attributes`.
+/// Returns the bytes of an element of a `cudnnBackendAttributeType_t` (`cudnn_graph.h`), listed in
+/// `rows/cudnn.attributes`.
 pub fn attribute_type_bytes(kind: i128) -> Option<usize> {
     Some(match kind {
         // CUDNN_TYPE_BOOLEAN, CHAR
@@ -96,10 +98,10 @@ pub fn attribute_type_handle(kind: i128) -> Option<&'static str> {
 }
 
 impl Call {
-    /// Returns the bytes of the memory that the parameter with this index points to, given all slots; 0 for parameters without
-    /// memory in the block.
+    /// Returns the bytes of the memory that the parameter with this index points to, given all slots; 0 for parameters
+    /// without memory in the block.
     ///
-    /// Errors: the size depends on something that has no meaning, or is above [`MAX_BYTES`].
+    /// Errors: the size depends on an invalid value, or exceeds [`MAX_BYTES`].
     pub fn memory_bytes(&self, library: &Library, index: usize, slots: &[u64]) -> Result<usize, BadSize> {
         let present = slots.get(index).copied() == Some(PRESENT);
         match &self.parameters[index].kind {
@@ -139,9 +141,9 @@ impl Call {
         self.parameters[index].kind.direction()
     }
 
-    /// Returns the bytes of the answers, given all slots.
+    /// Returns the bytes of the results, given all slots.
     ///
-    /// Errors: as [`Self::memory_bytes`].
+    /// Errors: see [`Self::memory_bytes`].
     pub fn answer_bytes(&self, library: &Library, slots: &[u64]) -> Result<usize, BadSize> {
         let mut bytes = SLOT;
         for index in &self.roles.writes {
@@ -152,7 +154,7 @@ impl Call {
 
     /// Returns the bytes of a `scratch`; 0 for null, and for one whose length another function of the library returns.
     ///
-    /// Errors: the size depends on something that has no meaning, or is above [`MAX_SCRATCH`].
+    /// Errors: the size depends on an invalid value, or exceeds [`MAX_SCRATCH`].
     pub fn scratch_bytes(&self, index: usize, slots: &[u64]) -> Result<usize, BadSize> {
         match &self.parameters[index].kind {
             Kind::Scratch(scratch) if slots.get(index) == Some(&PRESENT) => match &scratch.bytes {
@@ -182,12 +184,12 @@ impl Call {
         count.checked_mul(each).filter(|bytes| *bytes <= MAX_BYTES).ok_or(BadSize)
     }
 
-    /// Returns the value of a number of elements.
+    /// Returns the value of an expression for a number of elements.
     ///
-    /// Errors: it has no value, or is too large.
+    /// Errors: it has no value, or exceeds the range of `usize`.
     pub fn count(&self, count: &Expression, slots: &[u64]) -> Result<usize, BadSize> {
         let count = count.value(&|index| self.integer(index, slots)).ok_or(BadSize)?;
-        // The library itself refuses a negative number.
+        // Clamped to 0: the library itself refuses a negative number.
         usize::try_from(count.max(0)).map_err(|_| BadSize)
     }
 

@@ -29,7 +29,8 @@ pub enum Operator {
 }
 
 impl Expression {
-    /// Returns its value, given those of parameters. `None`: a parameter is not an integer, or a value is too large.
+    /// Returns the expression's value, given those of parameters. `None`: a parameter is not an integer, or the value
+    /// overflows.
     pub fn value(&self, parameter: &dyn Fn(usize) -> Option<i128>) -> Option<i128> {
         match self {
             Self::Constant(value) => Some(i128::from(*value)),
@@ -49,7 +50,7 @@ impl Expression {
 
     /// Parses an expression; `index` returns the index of the parameter with a name.
     ///
-    /// Errors: a description of the fault in `text`.
+    /// Errors: describes the syntax error in `text`.
     pub fn parse(text: &str, index: &dyn Fn(&str) -> Option<usize>) -> Result<Self, String> {
         let mut reader = Reader { rest: text.trim(), index };
         let expression = reader.sum()?;

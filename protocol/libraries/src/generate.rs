@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Sources that are made from the rows, for build scripts.
+//! Sources that are generated from the rows, for build scripts.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use crate::{Answer, Body, Call, Kind, Library, Number};
 
-/// Returns Rust source of the guest's entry points of a library: one exported function for each row except those that
-/// `is_written` knows. The functions call `crate::forward` and `crate::refuse` where they are included; `front` is an expression
-/// for the library there.
+/// Returns Rust source of the guest's entry points of a library: one exported function per row, except rows for which
+/// `is_written` is true. The functions call `crate::forward` and `crate::refuse` of the including crate; `front` is an
+/// expression for the library there.
 pub fn entry_points(library: &Library, front: &str, is_written: &dyn Fn(&str) -> bool) -> String {
     let mut source = String::new();
     for (index, function) in library.functions.iter().enumerate().filter(|(_, function)| !function.is_form())
@@ -29,16 +29,16 @@ pub fn entry_points(library: &Library, front: &str, is_written: &dyn Fn(&str) ->
     source
 }
 
-/// Returns the words of Rust source, except those in comments and texts. The name of each function that is written by hand is
-/// among them, also if a macro makes it.
+/// Returns the words of Rust source, except those in comments and strings. They include the name of each hand-written
+/// function, even if a macro generates it.
 pub fn words(source: &str) -> HashSet<&str> {
     let code = source.lines().map(|line| line.split("//").next().unwrap_or_default());
     let code = code.flat_map(|line| line.split('"').step_by(2));
     code.flat_map(|part| part.split(|c: char| !c.is_alphanumeric() && c != '_')).collect()
 }
 
-/// Returns Rust source of a library without its functions: those that `is_written` does not know answer `not_supported`, and
-/// those that return no status are left out.
+/// Returns Rust source of a library without its functions. Functions for which `is_written` is false return
+/// `not_supported`; those that do not return a status are left out.
 pub fn stubs(library: &Library, is_written: &dyn Fn(&str) -> bool) -> String {
     let exported = library.functions.iter().filter(|function| !function.is_form());
     let missing = exported.filter(|function| match &function.body {
@@ -113,7 +113,7 @@ fn c_type(number: Number) -> &'static str {
         Number::F32 => "f32",
         // A cuComplex fills one vector register, as a double does.
         Number::F64 | Number::C32 => "f64",
-        // As a value these are two doubles (`parse`), and no function returns one.
+        // Passed by value, this is two doubles (`parse`), and no function returns one.
         Number::C64 => "[f64; 2]",
     }
 }

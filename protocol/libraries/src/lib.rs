@@ -2,9 +2,9 @@
 
 //! The public functions of NVIDIA's libraries (cuBLAS, cuDNN, …), described once.
 //!
-//! Each library has a file in `rows/`, with a line for each function ([`parse`] documents its form). The guest's
-//! entry points ([`generate`]), the encoding of arguments ([`block`]), the worker's checks and the tables in `docs/` are all
-//! made from these rows. This crate does no I/O: the files are compiled in.
+//! Each library has a file in `rows/`, with a line per function ([`parse`] documents the format). The guest's entry
+//! points ([`generate`]), the encoding of arguments ([`block`]), the worker's checks and the tables in `docs/` are all
+//! generated from these rows. This crate does no I/O: the files are compiled in.
 
 #![forbid(unsafe_code)]
 
@@ -27,13 +27,13 @@ pub use row::{
 
 macro_rules! libraries {
     ($($file:literal $attributes:expr;)*) => {
-        /// The rows as they were written, by the name of the library, and the attributes of descriptors.
+        /// The text of the rows, by the name of the library, and the attributes of descriptors.
         const SOURCES: &[(&str, &str, &str)] =
             &[$(($file, include_str!(concat!("../rows/", $file, ".rows")), $attributes)),*];
     };
 }
 
-// The position is the library's number on the wire: new ones go to the end.
+// The position is the library's number on the wire: append new ones at the end.
 libraries! {
     "cublas" "";
     "cublasLt" include_str!("../rows/cublasLt.attributes");
@@ -82,8 +82,8 @@ mod tests {
         }
     }
 
-    /// Notes of one type of elements do not hold for another, which the next call for a buffer's length may choose. A batch
-    /// chooses other sizes, too.
+    /// Notes for one element type do not apply to another, which the next query of a buffer's length may choose. A
+    /// batch changes the sizes, too.
     #[test]
     fn a_new_type_ends_what_was_done_with_another() {
         let (_, solver) = library("cusolver").expect("known");
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(count, 25);
     }
 
-    /// Factors belong to the matrix that was set up last.
+    /// Factors belong to the matrix of the last setup.
     #[test]
     fn a_setup_ends_what_was_factorized() {
         let (_, solver) = library("cusolver").expect("known");
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(count, 8);
     }
 
-    /// An analysis counts in the matrix; the calls after it have the same matrix.
+    /// An analysis is part of the matrix's state; the calls after it must use the same matrix.
     #[test]
     fn a_matrix_in_host_memory_is_that_of_the_analysis() {
         let (_, solver) = library("cusolver").expect("known");
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(count, 27);
     }
 
-    /// The worker locks a library's own handles and then those of others.
+    /// The worker locks the handles of the called library first, and then those of others.
     #[test]
     fn libraries_do_not_use_handles_of_each_other() {
         for kind in libraries().iter().flat_map(|library| &library.handles) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Sizes of numbers, and of those that a `cudaDataType` or `cublasComputeType_t` names.
+//! Sizes of C numbers, and of the types that a `cudaDataType` or `cublasComputeType_t` value stands for.
 
 use crate::Number;
 
@@ -21,7 +21,7 @@ impl Number {
         matches!(self, Self::F32 | Self::F64 | Self::C32 | Self::C64)
     }
 
-    /// Returns the value in a slot, if it is an integer. The bits above its size are ignored.
+    /// Returns the value in a slot, if it is an integer. Bits above its size are ignored.
     pub const fn integer(self, slot: u64) -> Option<i128> {
         Some(match self {
             Self::I8 => slot as i8 as i128,
@@ -37,7 +37,8 @@ impl Number {
     }
 }
 
-/// Returns the bytes of an element of a `cudaDataType` (`library_types.h`); `None` if they are not whole, or it is unknown.
+/// Returns the bytes per element of a `cudaDataType` (`library_types.h`); `None` if an element is not a whole number of
+/// bytes or the type is unknown.
 pub fn data_type_bytes(data_type: i128) -> Option<usize> {
     Some(match data_type {
         // CUDA_R_8I, R_8U, R_8F_E4M3, R_8F_E5M2, R_8F_UE8M0
@@ -59,8 +60,8 @@ pub fn is_complex(data_type: i128) -> bool {
     matches!(data_type, 4 | 5 | 6 | 7 | 9 | 11 | 13 | 15 | 17 | 19 | 21 | 23 | 25 | 27)
 }
 
-/// Returns the bytes of the scalars of a computation: `cublasComputeType_t` (`cublas_api.h`), or a `cudaDataType` where old
-/// programs pass one.
+/// Returns the bytes per scalar of a computation. `compute` is a `cublasComputeType_t` (`cublas_api.h`), or a
+/// `cudaDataType` from old programs.
 pub fn compute_type_bytes(compute: i128, complex: bool) -> Option<usize> {
     let real = match compute {
         // CUBLAS_COMPUTE_16F and _PEDANTIC

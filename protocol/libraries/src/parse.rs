@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Reads a file of rows.
+//! Parser for a file of rows.
 //!
 //! A line is empty, a comment (`#` at its start, or after two blanks), a property of the library, or a function:
 //!
@@ -20,8 +20,8 @@
 //! curandGenerate@Host(generator: HostGenerator, outputPtr: out u32[num], num: u64)
 //! ```
 //!
-//! A row with `@` is a further form of the function in front of it, which treats another kind of handle differently. The guest's
-//! function is written by hand and chooses the row.
+//! A row with `@` is a variant of the preceding function, for another kind of handle that is treated differently. The
+//! guest's function is hand-written and chooses the row.
 //!
 //! Kinds of parameters:
 //!
@@ -47,21 +47,24 @@
 //! | `alpha P`, `beta P` | a scalar whose place and type the descriptor `P` contains |
 //! | `string`, `scaling` | a C string; cuDNN's factors |
 //!
-//! Behind the elements of an array of `i32` in host memory may stand a rule that the worker checks, because libraries follow such
-//! numbers: `rising(E)`, `below(E)`, either with a matrix descriptor as in `below(E,descrA)`, and `permutation`; behind one of `i64`
-//! `metis` ([`crate::Check`]).
+//! A rule that the worker checks may follow the elements of an array of `i32` in host memory, because libraries use
+//! such numbers as indices. The rules are `rising(E)` and `below(E)`, either with a matrix descriptor as in
+//! `below(E,descrA)`, and `permutation`. After an array of `i64` the rule is `metis` ([`crate::Check`]).
 //!
-//! A `c64` by value becomes two parameters `f64`, which is how C passes it. A handle in `out` memory is one that the program has.
+//! A `c64` by value becomes two `f64` parameters, as C passes it. A handle in `out` memory is one that the program
+//! already has.
 //!
-//! An element `T` is a number, `bytes N`, `sized N null(M,M)` (a structure with its length at its start and addresses at `M`), `ptr`,
-//! a handle, `type(P)`, `attribute(P)` or `compute(P,Q)`. An `E` is made of numbers, parameters,
-//! `+ - * ( )`, `max(a,b)` and `min(a,b)`. After the parameters may stand `-> string`, `-> i32` or another number, `-> void`,
-//! and the facts `wait`, `pure`, `pointer_mode`, `stream_of`, `sets`, `resets(FUNCTION)`, `gets(FUNCTION)`, `birth(P)`, `on_device`,
-//! `wait_unless(NUMBER)`, `makes`, `finds(P)`, `links_code` ([`crate::Facts`]). A function that a fact names stands before it.
+//! An element `T` is a number, `bytes N`, `sized N null(M,M)` (a structure with its length at its start and addresses
+//! at `M`), `ptr`, a handle, `type(P)`, `attribute(P)` or `compute(P,Q)`. An `E` consists of numbers, parameters,
+//! `+ - * ( )`, `max(a,b)` and `min(a,b)`. The parameters may be followed by `-> string`, `-> i32` or another number,
+//! `-> void`, and by the facts `wait`, `pure`, `pointer_mode`, `stream_of`, `sets`, `resets(FUNCTION)`,
+//! `gets(FUNCTION)`, `birth(P)`, `on_device`, `wait_unless(NUMBER)`, `makes`, `finds(P)`, `links_code`
+//! ([`crate::Facts`]). A function that a fact refers to is listed before it.
 //!
-//! `notes(P.NAME=E,…)` remembers numbers of the handle `P`, `needs(P.NAME=E,…)` refuses a call if another number or none is
-//! remembered, and `forgets(P.NAME,…)` forgets numbers ([`crate::Notes`]), all without blanks. A name is one of the handle's kind.
-//! `keeps_pattern(P)` remembers the matrix of a call, and `needs_pattern(P)` refuses a call with another one.
+//! `notes(P.NAME=E,…)` stores numbers for the handle `P`. `needs(P.NAME=E,…)` refuses a call if the stored number
+//! differs or is missing. `forgets(P.NAME,…)` removes numbers ([`crate::Notes`]). All are written without blanks. A
+//! name is one of the handle's kind. `keeps_pattern(P)` stores the matrix of a call, and `needs_pattern(P)` refuses a
+//! call with another one.
 
 mod facts;
 mod kinds;
@@ -75,22 +78,22 @@ use kinds::Kinds;
 use roles::roles;
 use text::{closing, count, is_name, is_name_or_form, number, split};
 
-/// A line that cannot be read.
+/// A line that cannot be parsed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct Error {
-    /// Its number, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// A description of the fault.
+    /// A description of the error.
     pub what: String,
 }
 
 /// The maximum number of parameters of a function.
 pub const MAX_PARAMETERS: usize = 40;
-/// The maximum number of parameters in vector registers. Further ones would mix with integers on the stack.
+/// The maximum number of parameters in vector registers. Further ones would be interleaved with integers on the stack.
 const MAX_FLOATS: usize = 8;
 
-/// Reads the rows of a library, and the attributes of its descriptors.
+/// Parses the rows of a library, and the attributes of its descriptors.
 pub fn library(name: &str, text: &str, attributes: &str) -> Result<Library, Error> {
     let descriptors = attributes::parse(attributes).map_err(|what| Error { line: 0, what })?;
     let mut library = Library {
@@ -113,7 +116,8 @@ pub fn library(name: &str, text: &str, attributes: &str) -> Result<Library, Erro
     Ok(library)
 }
 
-/// Returns the FNV-1a digest by which guest and host compare rows. It detects different releases; it is no defence.
+/// Returns the FNV-1a digest with which guest and host compare rows. It detects different releases; it is not a
+/// security check.
 fn digest(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
@@ -194,7 +198,8 @@ fn call(library: &mut Library, text: &str) -> Result<Call, String> {
     let mut parts = Vec::new();
     for pair in pairs {
         match pair? {
-            // The C calling convention passes its two halves as if they were two numbers (System V ABI for x86-64, 3.2.3).
+            // The C calling convention passes its two halves as if they were two numbers (System V ABI for x86-64,
+            // 3.2.3).
             (name, "c64") => parts.extend([(name, "f64"); 2]),
             pair => parts.push(pair),
         }

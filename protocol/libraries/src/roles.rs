@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! The roles of parameters in each call of a function. They are found once, so that no call has to look for them.
+//! The roles of parameters in each call of a function. They are computed once per row, not per call.
 
 /// Indices of the parameters that have a role.
 #[derive(Clone, Debug, Default)]
 pub struct Roles {
-    /// The first handle, whose state the call depends on.
+    /// The first handle; the call depends on its state.
     pub handle: Option<usize>,
-    /// The stream, if it crosses.
+    /// The stream, if it is sent.
     pub stream: Option<usize>,
-    /// The place for the stream of the handle.
+    /// The pointer to the result for the stream of the handle.
     pub out_stream: Option<usize>,
-    /// The place for the address of a table.
+    /// The pointer to the result for the address of a table.
     pub table: Option<usize>,
-    /// The place for the handle that the call makes, and the handle's kind. A function makes at most one.
+    /// The pointer to the handle that the call creates, and the handle's kind. A function creates at most one.
     pub new: Option<(usize, usize)>,
     /// Handles that the call uses.
     pub handles: Vec<usize>,
-    /// Handles that the call ends.
+    /// Handles that the call destroys.
     pub ends: Vec<usize>,
     /// Host memory that the library reads or writes.
     pub memory: Vec<usize>,
@@ -31,8 +31,8 @@ pub struct Roles {
     pub checked: Vec<usize>,
     /// Memory that the library allocates.
     pub allocated: Vec<usize>,
-    /// Numbers that are remembered of a handle.
+    /// Numbers that are stored for a handle.
     pub noted: Vec<usize>,
-    /// True if the caller has to wait: the program reads host memory that the call writes, or the result matters at once.
+    /// True if the caller must wait: the program reads host memory that the call writes, or the result matters at once.
     pub answers: bool,
 }

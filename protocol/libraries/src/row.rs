@@ -6,70 +6,71 @@ use crate::attributes::Descriptor;
 use crate::expression::Expression;
 use crate::roles::Roles;
 
-/// A library of NVIDIA's.
+/// One of NVIDIA's libraries.
 #[derive(Debug)]
 pub struct Library {
-    /// `cublas`
+    /// For example `cublas`.
     pub name: String,
     /// The file names that programs load (`libcublas.so.13`), the newest first.
     pub sonames: Vec<String>,
-    /// Files that it loads by name, and that must be found before it.
+    /// Files that the library loads by name, and that must be found before it.
     pub needs: Vec<String>,
-    /// The numbers of its status type.
+    /// The values of the library's status type.
     pub statuses: Statuses,
-    /// The kinds of its handles; a kind's number is the position here.
+    /// The kinds of handles; a kind's number is its position here.
     pub handles: Vec<HandleKind>,
-    /// The kinds of its descriptors; a kind's number is the position here.
+    /// The kinds of descriptors; a kind's number is its position here.
     pub descriptors: Vec<Descriptor>,
-    /// Its functions. A function's number on the wire is its position here.
+    /// The functions; a function's number on the wire is its position here.
     pub functions: Vec<Function>,
-    /// A sum over the rows: guest and host must have the same ones.
+    /// A digest of the rows, which guest and host must have in common.
     pub digest: u64,
 }
 
 /// A kind of handle.
 #[derive(Debug, Default)]
 pub struct HandleKind {
-    /// Its name in the rows.
+    /// Name of the kind in the rows.
     pub name: String,
-    /// True if the type is an `int`, not a pointer.
+    /// True if the C type is an `int` instead of a pointer.
     pub is_int: bool,
-    /// Handles of this library's first kind are handles of this kind, too.
+    /// If set, handles of this library's first kind are accepted as handles of this kind, too.
     pub or: Option<String>,
-    /// All handles of the kind are those of another library: the names of that library and of the kind there.
+    /// If set, all handles of the kind belong to another library: the names of that library and of the kind there.
     pub of: Option<(String, String)>,
-    /// Bytes of the library's handle, if it is a structure in the caller's memory and not an address; else 0. The
+    /// Bytes of the library's handle, if it is a structure in the caller's memory instead of an address; else 0. The
     /// program's structure begins with our number.
     pub structure: usize,
-    /// True if the library may fill in a new handle after the call that makes it has returned.
+    /// True if the library may fill in a new handle after the call that creates it has returned.
     pub is_late: bool,
-    /// True if the library's use of a handle depends on an argument of the call that made it ([`Facts::birth`]).
+    /// True if the library's treatment of a handle depends on an argument of the call that created it
+    /// ([`Facts::birth`]).
     pub has_birth: bool,
-    /// The names of numbers that both sides remember of a handle ([`Notes`]). A note's number is its position here.
+    /// The names of numbers that both sides store for a handle ([`Notes`]). A note's number is its position here.
     pub notes: Vec<String>,
 }
 
-/// The values of a library's status type that we answer by ourselves.
+/// The values of a library's status type that this project returns itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statuses {
     /// `…_STATUS_SUCCESS`
     pub success: i32,
-    /// The library has not been initialised; also, an argument is not a handle.
+    /// The library has not been initialised, or an argument is not a handle.
     pub not_initialized: i32,
     /// Memory ran out.
     pub alloc_failed: i32,
     /// An argument is wrong.
     pub invalid_value: i32,
-    /// The function is not served.
+    /// The function is not supported.
     pub not_supported: i32,
-    /// Anything else.
+    /// Any other error.
     pub internal_error: i32,
-    /// The call goes on after its return, if the library has a status for that.
+    /// The call continues after its return, if the library has a status for that.
     pub pending: Option<i32>,
 }
 
 impl Statuses {
-    /// Returns whether a call that answered `status` has not failed.
+    /// Returns whether `status` is not an error.
     pub fn is_good(&self, status: i32) -> bool {
         status == self.success || self.pending == Some(status)
     }
@@ -78,7 +79,7 @@ impl Statuses {
 /// A function.
 #[derive(Debug)]
 pub struct Function {
-    /// Its exported name. A further form of a function has `@` and a word of its own after that.
+    /// The exported name. The name of a variant has `@` and a further word at its end.
     pub name: String,
     /// The implementation.
     pub body: Body,
@@ -90,7 +91,7 @@ impl Function {
         self.name.split('@').next().unwrap_or_default()
     }
 
-    /// Returns whether this is a further form of a function that has another row, and is not exported by itself.
+    /// Returns whether this is a variant of a function that has another row, and is not exported itself.
     pub fn is_form(&self) -> bool {
         self.name.contains('@')
     }
@@ -99,33 +100,33 @@ impl Function {
 /// The implementation of a function.
 #[derive(Debug)]
 pub enum Body {
-    /// Its arguments cross, and the host's library executes it.
+    /// The arguments are sent to the worker, and the host's library executes the function.
     Forward(Box<Call>),
-    /// It answers `not_supported`, for this reason.
+    /// The function returns `not_supported`, for this reason.
     Refuse(String),
-    /// It is written by hand.
+    /// The function is hand-written.
     Custom,
 }
 
-/// A function that crosses.
+/// A function whose calls are sent to the worker.
 #[derive(Debug)]
 pub struct Call {
-    /// Its parameters, in the order of C.
+    /// Parameters, in C order.
     pub parameters: Vec<Parameter>,
     /// The type of the result.
     pub answer: Answer,
     /// Further facts.
     pub facts: Facts,
-    /// Numbers that are remembered of handles.
+    /// Changes of the numbers that are stored for handles.
     pub notes: Notes,
-    /// The roles that follow from all of these.
+    /// The roles that follow from the fields above.
     pub roles: Roles,
 }
 
 /// A parameter.
 #[derive(Debug)]
 pub struct Parameter {
-    /// Its name, as in NVIDIA's manual.
+    /// Name, as in NVIDIA's manual.
     pub name: String,
     /// The kind of parameter.
     pub kind: Kind,
@@ -136,28 +137,28 @@ pub struct Parameter {
 pub enum Kind {
     /// A number by value.
     Value(Number),
-    /// An address that only the GPU follows.
+    /// An address that only the GPU dereferences.
     Pointer,
     /// A `cudaStream_t`.
     Stream,
-    /// A place for the `cudaStream_t` of the handle, which the guest knows.
+    /// A pointer to a `cudaStream_t` result: the stream of the handle, which the guest knows.
     OutStream,
     /// The address of a `cudaStream_t`, which may be null.
     InStream,
     /// A handle.
     Handle {
-        /// Its kind's number.
+        /// Number of the handle's kind.
         kind: usize,
         /// True if it may be null.
         nullable: bool,
     },
-    /// A place for a handle that the call makes.
+    /// A pointer to a handle that the call creates.
     New(usize),
     /// A handle that the call destroys.
     End(usize),
     /// An address of host memory.
     Host(Host),
-    /// An address of a scalar, in host or device memory as the handle's pointer mode says.
+    /// An address of a scalar, in host or device memory according to the handle's pointer mode.
     Scalar {
         /// The sides that read and write it.
         direction: Direction,
@@ -166,17 +167,17 @@ pub enum Kind {
         /// The number of elements: `None` for one.
         count: Option<Expression>,
     },
-    /// An address of `bytes` bytes, in host memory unless the parameter of index `place` is 0.
+    /// An address of `bytes` bytes, in host memory unless the parameter with index `place` is 0.
     Placed {
-        /// The parameter that states the place.
+        /// The parameter that selects host or device memory.
         place: usize,
         /// Bytes.
         bytes: u32,
     },
-    /// Host memory that the library uses for itself. It may be null. The worker has memory of its own for that.
+    /// Host memory that the library uses as its workspace. It may be null. The worker uses its own memory instead.
     Scratch(Scratch),
-    /// A number that is remembered of a handle. C has no such parameter: the guest fills it in, and the worker compares it with what
-    /// it remembers itself.
+    /// A number that is stored for a handle. C has no such parameter: the guest fills it in, and the worker compares it
+    /// with the number that it has stored itself.
     Noted(Note),
     /// The address of an array of addresses of host memory that the library reads.
     Arrays {
@@ -187,7 +188,7 @@ pub enum Kind {
         /// The number of arrays.
         arrays: Expression,
     },
-    /// A place for the address of host memory that the library allocates with `malloc`, and the program frees.
+    /// A pointer to the address of host memory that the library allocates with `malloc`, and the program frees.
     Allocated {
         /// The type of an element.
         element: Number,
@@ -196,20 +197,20 @@ pub enum Kind {
         /// The parameter to which the library writes the number of elements. Without one, their number is `most`.
         count: Option<usize>,
     },
-    /// A structure of this many bytes by value. They are more than 16, so it lies on the stack.
+    /// A structure of this many bytes by value. They are more than 16, so it is passed on the stack.
     Structure(u32),
-    /// A place for the address of this many bytes of host memory that belong to the library and never change.
+    /// A pointer to the address of this many bytes of host memory that belong to the library and never change.
     Table(u32),
     /// A `cudaGraph_t`.
     Graph,
     /// The address of a descriptor ([`crate::attributes`]).
     Described {
-        /// Its kind's number.
+        /// Number of the descriptor's kind.
         kind: usize,
         /// True if it may be null.
         nullable: bool,
     },
-    /// An address of the scalar alpha or beta, whose place and type a descriptor contains.
+    /// An address of the scalar alpha or beta. A descriptor contains its type, and whether it is in host memory.
     DescribedScalar {
         /// The index of the descriptor's parameter.
         descriptor: usize,
@@ -218,7 +219,7 @@ pub enum Kind {
     },
     /// A C string.
     Text,
-    /// cuDNN's factors: the address of a float, or of a double where the tensors are of doubles.
+    /// cuDNN's scaling factors: the address of a float, or of a double if the tensors consist of doubles.
     Scaling,
 }
 
@@ -233,22 +234,22 @@ pub struct Host {
     pub element: Element,
     /// The number of elements: `None` for one.
     pub count: Option<Expression>,
-    /// The numbers that the library would follow without a check of its own.
+    /// The check of numbers that the library would use as indices without checking them.
     pub check: Option<Check>,
 }
 
-/// A rule for the numbers of an array that the library reads: `int`s, except for METIS.
+/// A rule for the numbers of an array that the library reads. They are `int`s, except for METIS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// They start at the index base, do not fall, and end `span` later: the row pointers of a matrix.
+    /// The numbers start at the index base, do not decrease, and end `span` later: the row pointers of a matrix.
     Rising {
         /// The number of elements of the matrix.
         span: Expression,
         /// The matrix descriptor with the index base; `None` for 0.
         base: Option<usize>,
     },
-    /// There are `limit` values, from the index base on. After row pointers these are the columns of a matrix: each occurs once
-    /// per row.
+    /// The numbers are one of `limit` values, from the index base on. After row pointers these are the columns of a
+    /// matrix: each occurs once per row.
     Below {
         /// The number of values.
         limit: Expression,
@@ -257,17 +258,17 @@ pub enum Check {
     },
     /// Each index of the array occurs once.
     Permutation,
-    /// The options of METIS, numbers of 64 bits: graphs are numbered from 0, as the library's are.
+    /// The options of METIS, 64-bit numbers: graphs must be numbered from 0, as the library's are.
     Metis,
 }
 
-/// Host memory that a library uses for itself.
+/// Host memory that a library uses as its workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scratch {
-    /// The parameter with the handle to which it belongs: its contents are kept between calls with that handle. `None`: the
-    /// first handle of the call.
+    /// The parameter with the handle to which it belongs: its contents are kept between calls with that handle. `None`
+    /// selects the first handle of the call.
     pub owner: Option<usize>,
-    /// Its length.
+    /// Length of the memory.
     pub bytes: ScratchBytes,
 }
 
@@ -276,12 +277,12 @@ pub struct Scratch {
 pub enum ScratchBytes {
     /// This many bytes.
     Counted(Expression),
-    /// The result of the function with this number. This call has its parameters, by the same names, but for the place for the
-    /// result.
+    /// The result of the function with this number. This call has the parameters of that function, by the same names,
+    /// except the pointer to the result.
     Asked(usize),
 }
 
-/// A number that both sides remember of a handle.
+/// A number that both sides store for a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The parameter with the handle.
@@ -290,25 +291,25 @@ pub struct Note {
     pub note: usize,
 }
 
-/// The numbers of handles that a call depends on and changes. The library's lengths follow from earlier calls with the same handle,
-/// so the worker must know them: it never believes the guest's.
+/// The numbers of handles that a call depends on and changes. Lengths that the library uses follow from earlier calls
+/// with the same handle. The worker must therefore know them: it never trusts the guest's.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
-    /// The call is refused unless the note has the value.
+    /// The call is refused unless the note has this value.
     pub needs: Vec<(Note, Expression)>,
-    /// A call that succeeds leaves the value, in which `out` numbers count, too.
+    /// A successful call sets the note to this value, which may refer to `out` numbers, too.
     pub takes: Vec<(Note, Expression)>,
-    /// The call makes the note meaningless.
+    /// The call invalidates the note.
     pub forgets: Vec<Note>,
-    /// The parameter with the handle whose matrix the worker remembers if the call succeeds: the arrays with the rules
-    /// [`Check::Rising`] and [`Check::Below`], and the index base.
+    /// The parameter with the handle for which the worker stores the matrix if the call succeeds: the arrays with the
+    /// rules [`Check::Rising`] and [`Check::Below`], and the index base.
     pub keeps_pattern: Option<usize>,
-    /// The parameter with the handle whose matrix must be the call's; otherwise the call is refused.
+    /// The parameter with the handle whose stored matrix must equal the call's; otherwise the call is refused.
     pub needs_pattern: Option<usize>,
 }
 
 impl Notes {
-    /// Returns all notes that a call changes, also if it fails.
+    /// Returns all notes that a call changes, even if it fails.
     pub fn changed(&self) -> impl Iterator<Item = Note> {
         self.takes.iter().map(|(note, _)| *note).chain(self.forgets.iter().copied())
     }
@@ -325,7 +326,7 @@ pub enum Element {
     Sized {
         /// Its maximum length.
         bytes: u32,
-        /// The positions of the addresses.
+        /// The offsets of the addresses.
         nulls: [u32; 2],
     },
     /// GPU addresses.
@@ -334,11 +335,11 @@ pub enum Element {
     Handle(usize),
     /// An element of the type in the parameter with this index, a `cudaDataType`.
     ByDataType(usize),
-    /// An element of the type in the parameter with this index, a `cudnnBackendAttributeType_t`; handles and
-    /// descriptors among them.
+    /// An element of the type in the parameter with this index, a `cudnnBackendAttributeType_t`, which may be a handle
+    /// or a descriptor.
     ByAttribute(usize),
-    /// The scalar type of a computation: the indices of a `cublasComputeType_t` and of a `cudaDataType`, which is
-    /// complex or not.
+    /// The scalar type of a computation: the indices of a `cublasComputeType_t` and of a `cudaDataType`, which says
+    /// whether it is complex.
     ByCompute {
         /// `cublasComputeType_t`
         compute: usize,
@@ -387,7 +388,7 @@ impl Direction {
     }
 }
 
-/// A number of C.
+/// A C number type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
     /// `signed char`
@@ -432,32 +433,32 @@ pub enum Answer {
 /// Facts about a function.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
-    /// Its result matters at once.
+    /// The caller must wait for the result.
     pub wait: bool,
-    /// Its answer depends on the arguments only.
+    /// The result depends on the arguments only.
     pub pure: bool,
-    /// It sets the pointer mode of its handle to its second argument.
+    /// The function sets the pointer mode of its handle to its second argument.
     pub pointer_mode: bool,
-    /// It sets the stream of its handle to its second argument.
+    /// The function sets the stream of its handle to its second argument.
     pub stream_of: bool,
-    /// It sets something of its handle to its other arguments, and does nothing else.
+    /// The function sets a property of its handle to its other arguments, and does nothing else.
     pub sets: bool,
-    /// The function whose setting it also takes back.
+    /// The function whose setting this call also reverts.
     pub resets: Option<usize>,
-    /// It returns the setting of the function with this number.
+    /// The function returns the setting of the function with this number.
     pub gets: Option<usize>,
-    /// Its new handle remembers the argument with this index.
+    /// The new handle stores the argument with this index.
     pub birth: Option<usize>,
-    /// Its new handle remembers 1 + the ordinal of the current device, or the number that the first handle among
-    /// the arguments remembers.
+    /// The new handle stores 1 + the ordinal of the current device, or the number that the first handle among the
+    /// arguments stores.
     pub on_device: bool,
-    /// Its result matters at once, unless its first handle has this birth.
+    /// The caller must wait for the result, unless the first handle has this birth.
     pub wait_unless: Option<u64>,
-    /// The worker lets the library make the described objects, and calls nothing else.
+    /// The worker makes the library create the described objects, and calls nothing else.
     pub makes: bool,
-    /// The call changes the described object, which no other call may use afterwards. The library's values of its attributes are
-    /// written to the parameter with this index.
+    /// The call changes the described object, which no other call may use afterwards. The library's values of its
+    /// attributes are written to the parameter with this index.
     pub finds: Option<usize>,
-    /// The library links code of the program, which may then print text.
+    /// The library links the program's code, which may then print text.
     pub links_code: bool,
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Structures and numbers of the kernel, as far as Rust may know them.
+//! Structures and constants of the kernel that Rust code uses.
 
 #![allow(missing_docs, non_camel_case_types)]
 
-/// Structures that Rust only points to.
+/// Structures that Rust accesses through pointers only.
 macro_rules! opaque {
     ($($name:ident)*) => {$(
         #[repr(C)]
@@ -14,7 +14,8 @@ macro_rules! opaque {
     )*};
 }
 
-/// Structures that Rust has room for: so many words. `glue.c` checks that they fit (`CHECK_ROOM`), also with lockdep.
+/// Structures that Rust stores by value: their size in words. `glue.c` checks that it suffices (`CHECK_ROOM`), also
+/// with lockdep.
 macro_rules! room {
     ($($name:ident: $words:literal,)*) => {$(
         #[repr(C, align(8))]
@@ -36,7 +37,7 @@ room! {
 }
 
 impl lock_class_key {
-    /// For a static, which is zero at first.
+    /// Returns the initial value of a static, all zero.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
         Self { _room: [0; 4] }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Devices, for messages.
+//! Devices, for log messages.
 
 use crate::{bindings, glue, print::Line, sync::aref::AlwaysRefCounted, types::Opaque};
 use core::{fmt, ptr::NonNull};
@@ -17,13 +17,13 @@ unsafe impl Sync for Device {}
 impl Device {
     /// # Safety
     ///
-    /// Valid during `'a`.
+    /// `dev` is valid during `'a`.
     pub unsafe fn from_raw<'a>(dev: *mut bindings::device) -> &'a Self {
         // SAFETY: `# Safety` promises that the device is valid during `'a`; the type is transparent.
         unsafe { &*dev.cast() }
     }
 
-    /// Use [`dev_err!`](crate::dev_err) and the like.
+    /// Prints a message. Use [`dev_err!`](crate::dev_err) and similar macros.
     #[doc(hidden)]
     pub fn print(&self, level: u32, arguments: fmt::Arguments<'_>) {
         let line = Line::new(arguments);
@@ -58,7 +58,7 @@ macro_rules! dev_warn {
     ($dev:expr, $($args:tt)*) => { $dev.print(4, ::core::format_args!($($args)*)) };
 }
 
-/// Prints news about a device.
+/// Prints an information message about a device.
 #[macro_export]
 macro_rules! dev_info {
     ($dev:expr, $($args:tt)*) => { $dev.print(6, ::core::format_args!($($args)*)) };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Errors by number, as all of the kernel has them.
+//! Errors by number, as in the whole kernel.
 
 use crate::ffi::c_int;
 use core::{
@@ -8,7 +8,7 @@ use core::{
     num::{NonZeroI32, TryFromIntError},
 };
 
-/// An error number, negative.
+/// A negative error number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error(NonZeroI32);
 
@@ -25,7 +25,7 @@ impl Error {
         }
     }
 
-    /// Of what a C function has returned. A number that is no error makes `EINVAL`.
+    /// Converts the result of a C function. A number that is not an error becomes `EINVAL`.
     pub fn from_errno(errno: c_int) -> Self {
         match NonZeroI32::new(errno) {
             Some(number) if (-MAX_ERRNO..0).contains(&errno) => Self(number),
@@ -33,7 +33,7 @@ impl Error {
         }
     }
 
-    /// The number, negative.
+    /// Returns the negative error number.
     pub fn to_errno(self) -> c_int {
         self.0.get()
     }
@@ -41,7 +41,7 @@ impl Error {
 
 macro_rules! codes {
     ($($name:ident = $number:literal,)*) => {
-        /// Error numbers; the user interface of x86.
+        /// Error numbers of the x86 user interface.
         pub mod code {
             $(
                 #[allow(missing_docs)]
@@ -84,7 +84,7 @@ impl From<core::convert::Infallible> for Error {
     }
 }
 
-/// Of what a C function has returned: 0 or a negative error number.
+/// Converts the result of a C function: 0 or a negative error number.
 pub fn to_result(errno: c_int) -> Result {
     if errno < 0 {
         Err(Error::from_errno(errno))
@@ -93,11 +93,11 @@ pub fn to_result(errno: c_int) -> Result {
     }
 }
 
-/// What a C function returns: the value, or a negative error number.
+/// Converts a result for C: the value, or a negative error number.
 pub fn from_result<T: From<i16>>(work: impl FnOnce() -> Result<T>) -> T {
     match work() {
         Ok(value) => value,
-        // At most 4095: it fits.
+        // It fits, because error numbers are at most 4095.
         Err(error) => T::from(error.to_errno() as i16),
     }
 }

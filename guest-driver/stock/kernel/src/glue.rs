@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The functions of `../glue.h`, which says what they do.
+//! Declarations of the functions of `../glue.h`, which documents them.
 
 use crate::{
     bindings::*,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Stands in for the kernel's own `kernel` crate where a kernel has none (no `CONFIG_RUST`).
+//! A replacement for the kernel's `kernel` crate, for kernels without it (no `CONFIG_RUST`).
 //!
 //! It has the items that the driver uses, under the same paths and with the same meaning; Linux 7.2 is the reference.
-//! Everything that depends on the kernel's version, configuration or structures is C, compiled with the kernel's
-//! headers (`../glue.c`). Where Rust holds a kernel object by value it reserves room, and the C side checks at build
-//! time that the room suffices (`bindings.rs`).
+//! All code that depends on the kernel's version, configuration or structures is C, compiled with the kernel's headers
+//! (`../glue.c`). If Rust stores a kernel object by value it reserves room, and the C side checks at build time that
+//! the room suffices (`bindings.rs`).
 
 #![no_std]
 #![warn(missing_docs)]

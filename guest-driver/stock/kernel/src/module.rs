@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The module: what modinfo(8) shows, its beginning and its end.
+//! The module: its modinfo(8) lines, initialisation and exit.
 
 use crate::{bindings, error::Result};
 
@@ -9,7 +9,7 @@ pub struct ThisModule(*mut bindings::module);
 
 // SAFETY: Rust only passes the pointer on.
 unsafe impl Send for ThisModule {}
-// SAFETY: Nothing reads or writes behind the pointer.
+// SAFETY: Rust code does not access what the pointer refers to.
 unsafe impl Sync for ThisModule {}
 
 impl ThisModule {
@@ -23,19 +23,19 @@ impl ThisModule {
         Self(module)
     }
 
-    /// For C.
+    /// Returns a pointer for C.
     pub const fn as_ptr(&self) -> *mut bindings::module {
         self.0
     }
 }
 
-/// A loaded module; its end is the module's.
+/// A loaded module; it is dropped when the module is unloaded.
 pub trait Module: Sized + Sync + Send {
-    /// Begins.
+    /// Initialises the module.
     fn init(module: &'static ThisModule) -> Result<Self>;
 }
 
-/// A string without its length, for `.modinfo`.
+/// Returns the bytes of a string, for `.modinfo`.
 #[doc(hidden)]
 pub const fn text<const BYTES: usize>(text: &str) -> [u8; BYTES] {
     let (mut bytes, mut at) = ([0; BYTES], 0);
@@ -54,7 +54,8 @@ macro_rules! modinfo {
         const _: () = {
             const TEXT: &str = concat!($tag, "=", $value, "\0");
             #[link_section = ".modinfo"]
-            // Of the C part's kind: the linker must put both into one section, of which the kernel reads one only.
+            // The same kind of section as the C part's: the linker must put both into one section, because the kernel
+            // reads only one.
             #[used(compiler)]
             static LINE: [u8; TEXT.len()] = $crate::module::text(TEXT);
         };
@@ -83,7 +84,7 @@ macro_rules! module {
 
         /// # Safety
         ///
-        /// Called once, before all else, with `THIS_MODULE`.
+        /// Called once, before anything else, with `THIS_MODULE`.
         #[no_mangle]
         unsafe extern "C" fn stock_module_init(
             module: *mut $crate::bindings::module,
@@ -104,7 +105,7 @@ macro_rules! module {
 
         /// # Safety
         ///
-        /// Called once, after all else.
+        /// Called once, after everything else.
         #[no_mangle]
         unsafe extern "C" fn stock_module_exit() {
             // SAFETY: Nothing else runs any more, by the caller.

@@ -13,19 +13,19 @@ pub const PAGE_SIZE: usize = 4096;
 pub struct Page(NonNull<bindings::page>);
 
 impl Page {
-    /// For C.
+    /// Returns a pointer for C.
     pub fn as_ptr(&self) -> *mut bindings::page {
         self.0.as_ptr()
     }
 }
 
-/// A page that somebody else holds.
+/// A page to which other code holds a reference.
 pub struct BorrowedPage<'a>(Page, PhantomData<&'a Page>);
 
 impl BorrowedPage<'_> {
     /// # Safety
     ///
-    /// The page has a reference during the value's life.
+    /// The page has a reference while the value exists.
     pub unsafe fn from_raw(page: NonNull<bindings::page>) -> Self {
         Self(Page(page), PhantomData)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What every file of the driver imports.
+//! Items that every file of the driver imports.
 
 pub use crate::{
     alloc::{flags::*, KBox, KVVec, KVec},

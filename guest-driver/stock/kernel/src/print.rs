@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The kernel's log, and the end of a panic.
+//! The kernel's log, and the panic handler.
 
 use crate::glue;
 use core::fmt::{self, Write};
 
-/// Bytes of a message; what is longer is cut.
+/// Maximum bytes of a message; the rest is cut off.
 const LINE_BYTES: usize = 256;
 
-/// A message on the stack: printing allocates nothing.
+/// A message on the stack, so that printing allocates nothing.
 pub(crate) struct Line {
     text: [u8; LINE_BYTES],
     used: usize,
@@ -20,7 +20,7 @@ impl Line {
             text: [0; LINE_BYTES],
             used: 0,
         };
-        // Cutting is no error.
+        // A message that was cut off is not an error.
         let _ = line.write_fmt(arguments);
         line
     }
@@ -43,7 +43,7 @@ impl fmt::Write for Line {
     }
 }
 
-/// Use [`pr_warn_once!`](crate::pr_warn_once).
+/// Prints a message. Use [`pr_warn_once!`](crate::pr_warn_once).
 #[doc(hidden)]
 pub fn print(level: u32, arguments: fmt::Arguments<'_>) {
     let line = Line::new(arguments);
@@ -63,7 +63,7 @@ macro_rules! pr_warn_once {
     }};
 }
 
-/// A panic is a BUG: the message has file and line, the task ends there.
+/// Handles a panic as a BUG: prints file and line, and ends the task.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     let line = Line::new(format_args!("{info}"));

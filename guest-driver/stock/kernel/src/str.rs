@@ -4,9 +4,9 @@
 
 use crate::ffi::{c_char, CStr};
 
-/// What the kernel's crate adds to [`CStr`].
+/// Methods that the kernel crate adds to [`CStr`].
 pub trait CStrExt {
-    /// A pointer for C.
+    /// Returns a pointer for C.
     fn as_char_ptr(&self) -> *const c_char;
 }
 
@@ -16,7 +16,7 @@ impl CStrExt for CStr {
     }
 }
 
-/// A literal as a [`CStr`].
+/// Converts a literal to a [`CStr`].
 #[macro_export]
 macro_rules! c_str {
     ($text:expr) => {{

@@ -12,7 +12,7 @@ use crate::{
 };
 use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
 
-/// No limit.
+/// A timeout without a limit.
 pub const MAX_SCHEDULE_TIMEOUT: c_long = c_long::MAX;
 
 /// A task.
@@ -25,18 +25,18 @@ unsafe impl Send for Task {}
 unsafe impl Sync for Task {}
 
 impl Task {
-    /// For C.
+    /// Returns a pointer for C.
     pub fn as_ptr(&self) -> *mut bindings::task_struct {
         self.0.get()
     }
 
-    /// The first task of its process.
+    /// Returns the first task of its process.
     pub fn group_leader(&self) -> &Task {
         // SAFETY: `self` is valid, and its leader is as long.
         unsafe { &*glue::stock_task_leader(self.as_ptr()).cast() }
     }
 
-    /// Its number.
+    /// Returns the task's number.
     pub fn pid(&self) -> c_int {
         // SAFETY: `self` is valid.
         unsafe { glue::stock_task_pid(self.as_ptr()) }
@@ -56,7 +56,7 @@ unsafe impl AlwaysRefCounted for Task {
     }
 }
 
-/// The task that is running; stays where it is.
+/// The running task. It cannot be sent to another task.
 pub struct CurrentTask(NonNull<Task>, PhantomData<*mut ()>);
 
 impl CurrentTask {
@@ -68,9 +68,9 @@ impl CurrentTask {
         Self(task.cast(), PhantomData)
     }
 
-    /// Its address space. None: a thread of the kernel.
+    /// Returns the address space. None: a kernel thread.
     pub fn mm(&self) -> Option<&Mm> {
-        // SAFETY: Reads a pointer of the current task, which keeps what it points to.
+        // SAFETY: Reads a pointer of the current task, which holds a reference to its target.
         let mm = unsafe { glue::stock_current_mm() };
         // SAFETY: Not null, so an address space, which the current task keeps.
         (!mm.is_null()).then(|| unsafe { Mm::from_raw(mm) })
@@ -86,7 +86,7 @@ impl Deref for CurrentTask {
     }
 }
 
-/// The task that is running.
+/// Returns the running task.
 #[macro_export]
 macro_rules! current {
     () => {

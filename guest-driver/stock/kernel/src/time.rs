@@ -13,13 +13,13 @@ pub type Msecs = c_uint;
 /// Ticks of the kernel's clock.
 pub type Jiffies = c_ulong;
 
-/// Rounds up.
+/// Converts milliseconds to jiffies, rounding up.
 pub fn msecs_to_jiffies(ms: Msecs) -> Jiffies {
     // SAFETY: Arithmetic.
     unsafe { glue::stock_msecs_to_jiffies(ms) }
 }
 
-/// The clock that never jumps.
+/// The monotonic clock.
 #[derive(Clone, Copy)]
 pub struct Monotonic;
 
@@ -27,25 +27,25 @@ pub struct Monotonic;
 #[derive(Clone, Copy)]
 pub struct Instant<C>(i64, PhantomData<C>);
 
-/// A difference of times.
+/// A duration in nanoseconds.
 #[derive(Clone, Copy)]
 pub struct Delta(i64);
 
 impl Instant<Monotonic> {
-    /// Now.
+    /// Returns the current time.
     pub fn now() -> Self {
         // SAFETY: Reads a clock.
         Self(unsafe { glue::stock_ktime_ns() }, PhantomData)
     }
 
-    /// The time since then.
+    /// Returns the time since this instant.
     pub fn elapsed(&self) -> Delta {
         Delta(Self::now().0.wrapping_sub(self.0))
     }
 }
 
 impl Delta {
-    /// In nanoseconds.
+    /// Returns the duration in nanoseconds.
     pub fn as_nanos(self) -> i64 {
         self.0
     }

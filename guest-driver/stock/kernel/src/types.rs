@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Wrappers for what C owns or sees.
+//! Wrappers for values that C owns or accesses.
 
 use crate::ffi::c_void;
 use core::{
@@ -10,28 +10,28 @@ use core::{
 };
 use pinned_init::PinInit;
 
-/// A value that travels through C as a pointer.
+/// A value that can be passed through C as a pointer.
 ///
 /// # Safety
 ///
 /// [`Self::into_foreign`] returns a pointer that is valid for [`Self::from_foreign`].
 pub unsafe trait ForeignOwnable: Sized {
-    /// What [`Self::borrow`] gives.
+    /// The result of [`Self::borrow`].
     type Borrowed<'a>
     where
         Self: 'a;
 
-    /// Gives the value to C.
+    /// Passes the value to C.
     fn into_foreign(self) -> *mut c_void;
 
-    /// Takes it back.
+    /// Takes the value back from C.
     ///
     /// # Safety
     ///
     /// `ptr` comes from [`Self::into_foreign`], and is not used after this.
     unsafe fn from_foreign(ptr: *mut c_void) -> Self;
 
-    /// Looks at it.
+    /// Borrows the value.
     ///
     /// # Safety
     ///
@@ -47,7 +47,7 @@ pub struct Opaque<T> {
 }
 
 impl<T> Opaque<T> {
-    /// Not initialised.
+    /// Returns uninitialised memory.
     pub const fn uninit() -> Self {
         Self {
             value: UnsafeCell::new(MaybeUninit::uninit()),
@@ -55,17 +55,17 @@ impl<T> Opaque<T> {
         }
     }
 
-    /// A pointer for C.
+    /// Returns a pointer for C.
     pub const fn get(&self) -> *mut T {
         UnsafeCell::get(&self.value).cast::<T>()
     }
 
-    /// The same without a reference.
+    /// Like [`Self::get`], without creating a reference.
     pub const fn cast_into(this: *const Self) -> *mut T {
         UnsafeCell::raw_get(this.cast::<UnsafeCell<MaybeUninit<T>>>()).cast::<T>()
     }
 
-    /// Initialised by a C function, which gets the final address.
+    /// Initialises the value with a C function, which gets the final address.
     pub fn ffi_init(init: impl FnOnce(*mut T)) -> impl PinInit<Self> {
         // SAFETY: The closure initialises the slot as far as C needs it; to Rust the content is opaque.
         unsafe {

@@ -8,45 +8,45 @@ use crate::{
     glue,
 };
 
-/// An address that a process has given; anything at all.
+/// An address from a process, which may be invalid.
 #[derive(Clone, Copy)]
 pub struct UserPtr(usize);
 
 impl UserPtr {
-    /// Of a number.
+    /// Converts a number.
     pub fn from_addr(addr: usize) -> Self {
         Self(addr)
     }
 
-    /// Of a pointer.
+    /// Converts a pointer.
     pub fn from_ptr(addr: *mut c_void) -> Self {
         Self(addr as usize)
     }
 }
 
-/// A range of such memory.
+/// A range of user memory.
 pub struct UserSlice {
     addr: usize,
     bytes: usize,
 }
 
 impl UserSlice {
-    /// Any range; copying checks it.
+    /// Returns a range. Copying checks whether it is accessible.
     pub fn new(ptr: UserPtr, bytes: usize) -> Self {
         Self { addr: ptr.0, bytes }
     }
 
-    /// For reading.
+    /// Returns a reader of the range.
     pub fn reader(self) -> UserSliceReader {
         UserSliceReader(self)
     }
 
-    /// For writing.
+    /// Returns a writer to the range.
     pub fn writer(self) -> UserSliceWriter {
         UserSliceWriter(self)
     }
 
-    /// Takes the first `bytes` bytes off; their address.
+    /// Removes the first `bytes` bytes. Returns their address.
     fn take(&mut self, bytes: usize) -> Result<usize> {
         let addr = self.addr;
         self.bytes = self.bytes.checked_sub(bytes).ok_or(EFAULT)?;
@@ -55,11 +55,11 @@ impl UserSlice {
     }
 }
 
-/// Reads a range from its beginning.
+/// Reads a range from its start.
 pub struct UserSliceReader(UserSlice);
 
 impl UserSliceReader {
-    /// Copies the next bytes. `EFAULT`: they are not there, or the range is over.
+    /// Copies the next bytes. `EFAULT`: they are not accessible, or the range is too short.
     pub fn read_slice(&mut self, out: &mut [u8]) -> Result {
         let from = self.0.take(out.len())?;
         // SAFETY: `out` is valid for writes of its length; the C side checks the user's address.
@@ -71,21 +71,21 @@ impl UserSliceReader {
     }
 }
 
-/// Writes a range from its beginning.
+/// Writes a range from its start.
 pub struct UserSliceWriter(UserSlice);
 
 impl UserSliceWriter {
-    /// Bytes that are left.
+    /// Returns the number of remaining bytes.
     pub fn len(&self) -> usize {
         self.0.bytes
     }
 
-    /// Returns whether none is left.
+    /// Returns whether no bytes remain.
     pub fn is_empty(&self) -> bool {
         self.0.bytes == 0
     }
 
-    /// Copies to the next bytes. `EFAULT`: they are not there, or the range is over.
+    /// Copies to the next bytes. `EFAULT`: they are not accessible, or the range is too short.
     pub fn write_slice(&mut self, data: &[u8]) -> Result {
         let to = self.0.take(data.len())?;
         // SAFETY: `data` is valid for reads of its length; the C side checks the user's address.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Work for later.
+//! Deferred work.
 
 pub use crate::impl_has_work;
 use crate::{
@@ -26,13 +26,13 @@ unsafe impl Sync for Queue {}
 impl Queue {
     /// # Safety
     ///
-    /// Valid during `'a`.
+    /// `raw` is valid during `'a`.
     pub unsafe fn from_raw<'a>(raw: *const bindings::workqueue_struct) -> &'a Self {
         // SAFETY: `# Safety` promises that the workqueue is valid during `'a`; the type is transparent.
         unsafe { &*raw.cast() }
     }
 
-    /// Has [`WorkItem::run`] called later. Gives the reference back if it is queued already.
+    /// Queues a call of [`WorkItem::run`]. Returns the reference if it is already queued.
     pub fn enqueue<T, const ID: u64>(&self, item: Arc<T>) -> Result<(), Arc<T>>
     where
         T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID> + Send + Sync + 'static,
@@ -52,29 +52,29 @@ impl Queue {
     }
 }
 
-/// What a type does as work.
+/// A type that can be queued as work.
 pub trait WorkItem<const ID: u64 = 0> {
-    /// How it is held.
+    /// The reference type with which it is queued.
     type Pointer;
 
-    /// Does it.
+    /// Runs the work.
     fn run(this: Self::Pointer);
 }
 
-/// A type with a [`Work`] in it. Use [`impl_has_work!`](crate::impl_has_work).
+/// A type with a [`Work`] field. Use [`impl_has_work!`](crate::impl_has_work).
 ///
 /// # Safety
 ///
-/// Both functions are inverse to each other.
+/// The two functions are inverse to each other.
 pub unsafe trait HasWork<T, const ID: u64 = 0> {
-    /// The field.
+    /// Returns the field.
     ///
     /// # Safety
     ///
     /// `ptr` is valid.
     unsafe fn raw_get_work(ptr: *mut Self) -> *mut Work<T, ID>;
 
-    /// The value around the field.
+    /// Returns the value that contains the field.
     ///
     /// # Safety
     ///
@@ -82,7 +82,7 @@ pub unsafe trait HasWork<T, const ID: u64 = 0> {
     unsafe fn work_container_of(ptr: *mut Work<T, ID>) -> *mut Self;
 }
 
-/// A place in a workqueue.
+/// An entry of a workqueue.
 #[pin_data]
 #[repr(transparent)]
 pub struct Work<T, const ID: u64 = 0> {
@@ -93,7 +93,7 @@ pub struct Work<T, const ID: u64 = 0> {
 
 // SAFETY: Only C uses it.
 unsafe impl<T, const ID: u64> Send for Work<T, ID> {}
-// SAFETY: Rust code has no access to what is inside.
+// SAFETY: Rust code has no access to the contents.
 unsafe impl<T, const ID: u64> Sync for Work<T, ID> {}
 
 impl<T, const ID: u64> Work<T, ID>
@@ -122,7 +122,7 @@ where
     }
 }
 
-/// Says where a type has its [`Work`].
+/// Declares which field of a type is its [`Work`].
 #[macro_export]
 macro_rules! impl_has_work {
     ($(impl HasWork<$work:ty $(, $id:tt)?> for $self:ty { self.$field:ident })*) => {$(
@@ -145,7 +145,7 @@ macro_rules! impl_has_work {
     )*};
 }
 
-/// Initialises a [`Work`] with a lock class of its own.
+/// Initialises a [`Work`] with a separate lock class.
 #[macro_export]
 macro_rules! new_work {
     ($name:literal) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Tables from numbers to values.
+//! Tables of values by number.
 
 use crate::{alloc::Flags, bindings, error::Error, glue, types::ForeignOwnable, types::Opaque};
 use core::{
@@ -11,7 +11,7 @@ use core::{
 };
 use pinned_init::{pin_data, pin_init, pinned_drop, PinInit};
 
-/// The first number that the kernel's allocation of numbers would give.
+/// The first number that the kernel's allocation of numbers would use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum AllocKind {
     /// 0.
@@ -41,14 +41,14 @@ unsafe impl<T: ForeignOwnable + Send> Sync for XArray<T> {}
 
 /// A value that could not be stored.
 pub struct StoreError<T> {
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// The value.
+    /// The value that was not stored.
     pub value: T,
 }
 
 impl<T: ForeignOwnable> XArray<T> {
-    /// An empty one.
+    /// Returns an empty table.
     pub fn new(kind: AllocKind) -> impl PinInit<Self> {
         pin_init!(Self {
             // SAFETY: `slot` is valid.
@@ -72,7 +72,7 @@ impl<T: ForeignOwnable> XArray<T> {
 impl<T: ForeignOwnable> PinnedDrop for XArray<T> {
     fn drop(self: Pin<&mut Self>) {
         loop {
-            // SAFETY: Initialised by `new`, and nobody else uses it any more.
+            // SAFETY: Initialised by `new`, and no longer in use.
             let value = unsafe { glue::stock_xa_take_first(self.xa.get()) };
             if value.is_null() {
                 break;
@@ -80,12 +80,12 @@ impl<T: ForeignOwnable> PinnedDrop for XArray<T> {
             // SAFETY: By the invariant; it is not in the table any more.
             drop(unsafe { T::from_foreign(value) });
         }
-        // SAFETY: The table was initialised with the value, and nobody uses it any more.
+        // SAFETY: The table was initialised with the value, and is no longer used.
         unsafe { glue::stock_xa_destroy(self.xa.get()) }
     }
 }
 
-/// The right to use a table. Not for another task: the lock is a spinlock.
+/// Exclusive access to a table. It must not be sent to another task: the lock is a spinlock.
 #[must_use = "the lock is unlocked at once"]
 pub struct Guard<'a, T: ForeignOwnable>(&'a XArray<T>, PhantomData<*mut ()>);
 
@@ -102,13 +102,13 @@ impl<T: ForeignOwnable> Guard<'_, T> {
         NonNull::new(unsafe { glue::stock_xa_load(self.0.xa.get(), index) })
     }
 
-    /// The value at `index`.
+    /// Returns the value at `index`.
     pub fn get(&self, index: usize) -> Option<T::Borrowed<'_>> {
         // SAFETY: By the invariant; it stays while the table is locked.
         Some(unsafe { T::borrow(self.load(index)?.as_ptr()) })
     }
 
-    /// Takes the value at `index` out.
+    /// Removes and returns the value at `index`.
     pub fn remove(&mut self, index: usize) -> Option<T> {
         // SAFETY: Initialised by `new`, locked.
         let old = unsafe { glue::stock_xa_erase(self.0.xa.get(), index) };
@@ -116,7 +116,7 @@ impl<T: ForeignOwnable> Guard<'_, T> {
         NonNull::new(old).map(|old| unsafe { T::from_foreign(old.as_ptr()) })
     }
 
-    /// Puts a value at `index`; the one that was there. May unlock meanwhile, as the kernel's does.
+    /// Stores a value at `index`. Returns the previous one. May unlock meanwhile, as the kernel's function does.
     pub fn store(
         &mut self,
         index: usize,
@@ -143,9 +143,9 @@ impl<T: 'static> Guard<'_, crate::alloc::KBox<T>>
 where
     crate::alloc::KBox<T>: DerefMut<Target = T>,
 {
-    /// The value at `index`, to change it.
+    /// Returns a mutable reference to the value at `index`.
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        // SAFETY: By the invariant a box's pointer; while the table is locked, nobody else has it.
+        // SAFETY: By the invariant a box's pointer; while the table is locked, there is no other reference.
         Some(unsafe { self.load(index)?.cast::<T>().as_mut() })
     }
 }

@@ -4,7 +4,7 @@
 
 use proc_macro::TokenStream;
 
-/// KUnit needs the kernel's own crate: without it, the tests are left out.
+/// Removes the tests: KUnit needs the kernel's own crate.
 #[proc_macro_attribute]
 pub fn kunit_tests(_name: TokenStream, _tests: TokenStream) -> TokenStream {
     TokenStream::new()

@@ -54,7 +54,7 @@ entry_points! {
         sparseProperties.check()?;
         not_null(array)?;
         let of = api.driver.arrays.get(array)?;
-        // A level has none of its own.
+        // A mipmap level has no sparse properties.
         if of.descriptor.flags & SPARSE == 0 || of.owner != 0 {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -72,12 +72,12 @@ entry_points! {
         sparseProperties.set(calls::cuMipmappedArrayGetSparseProperties(&mut api.in_context()?, mipmap)?.into())
     }
 
-    /// Maps memory into arrays, or takes it away, in stream order.
+    /// Maps memory into arrays, or unmaps it, in stream order.
     call cuMemMapArrayAsync / cuMemMapArrayAsync_ptsz (api, mapInfoList: In<CUarrayMapInfo>, count: u32, hStream: u64) {
         if mapInfoList.is_null() || count == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        // Nothing is done if one of them is bad, as far as they go in one request.
+        // All are checked first: an invalid element must not leave others mapped, as far as they fit one request.
         let mut requests = Vec::new();
         for first in (0..count as usize).step_by(MAX_ARRAY_MAP_INFOS) {
             let mut bytes = Vec::new();

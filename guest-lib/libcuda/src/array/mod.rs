@@ -24,7 +24,7 @@ fn create(api: Api, out: Out<u64>, descriptor: ArrayDescriptor) -> Result<(), Cu
     out.set(handle)
 }
 
-/// A plane of an array or a level of a mipmapped array: the same handle each time.
+/// Returns the handle of a plane of an array or a level of a mipmapped array. It is the same each time.
 fn part(
     api: Api,
     owner: u64,
@@ -43,7 +43,7 @@ fn part(
 /// `CUDA_ARRAY3D_DEFERRED_MAPPING`.
 const DEFERRED_MAPPING: u32 = 0x80;
 
-/// No array at all is no value, anything else that is none no handle.
+/// Refuses null as an invalid value; any other invalid array is an invalid handle.
 pub fn not_null(array: u64) -> Result<(), CudaError> {
     if array == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
 }
@@ -59,7 +59,8 @@ entry_points! {
         create(api, pHandle, pAllocateArray.get()?.into())
     }
 
-    /// Destroys an array. Levels stay until their mipmapped array ends, and that is not for this call, which is content.
+    /// Destroys an array. A level exists as long as its mipmapped array: for a level or a mipmapped array this call
+    /// succeeds without an effect.
     call cuArrayDestroy(api, hArray: u64) {
         let arrays = &api.driver.arrays;
         if arrays.check_mipmap(hArray).is_ok() {
@@ -74,7 +75,7 @@ entry_points! {
         Ok(())
     }
 
-    /// Describes an array, as far as it is 2D.
+    /// Describes an array in two dimensions.
     call cuArrayGetDescriptor_v2(api, pArrayDescriptor: Out<CUDA_ARRAY_DESCRIPTOR>, hArray: u64) {
         let ArrayDescriptor { width, height, format, channels, .. } = api.driver.arrays.get(hArray)?.descriptor;
         let (width, height) = (width as usize, height as usize);
@@ -95,7 +96,7 @@ entry_points! {
         not_null(array)?;
         let array_flags = api.driver.arrays.get(array)?.descriptor.flags;
         let device = api.driver.devices.check(device).map_err(|_| CudaError::INVALID_VALUE)?.on_wire();
-        // Only what has its memory still to come tells what it needs.
+        // Only arrays with deferred mapping have memory requirements.
         if array_flags & DEFERRED_MAPPING == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -103,7 +104,7 @@ entry_points! {
         memoryRequirements.set(needs.into())
     }
 
-    /// A plane of an array of several.
+    /// Returns a plane of a multi-planar array.
     call cuArrayGetPlane(api, pPlaneArray: Out<u64>, hArray: u64, planeIdx: u32) {
         pPlaneArray.check()?;
         api.driver.arrays.check(hArray)?;
@@ -133,7 +134,7 @@ entry_points! {
         Ok(())
     }
 
-    /// A level of a mipmapped array, as an array.
+    /// Returns a level of a mipmapped array, as an array.
     call cuMipmappedArrayGetLevel(api, pLevelArray: Out<u64>, hMipmappedArray: u64, level: u32) {
         pLevelArray.check()?;
         api.driver.arrays.check_mipmap(hMipmappedArray)?;
@@ -149,7 +150,7 @@ entry_points! {
         api.driver.arrays.check_mipmap(mipmap)?;
         let mipmap_flags = api.driver.arrays.flags_of_mipmap(mipmap)?;
         let device = api.driver.devices.check(device).map_err(|_| CudaError::INVALID_VALUE)?.on_wire();
-        // As with arrays.
+        // Only mipmapped arrays with deferred mapping have memory requirements.
         if mipmap_flags & DEFERRED_MAPPING == 0 {
             return Err(CudaError::INVALID_VALUE);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The program's arrays, and what about them never changes.
+//! The program's arrays and their constant properties.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::ArrayDescriptor;
 
-/// An array, or a part of something that is seen as one.
+/// An array, a level of a mipmapped array, or a plane of an array.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Array {
     /// The description.
     pub descriptor: ArrayDescriptor,
-    /// The context that it belongs to.
+    /// The context in which it was created.
     pub context: u64,
     /// The mipmapped array of a level, the array of a plane; else 0.
     pub owner: u64,
@@ -22,9 +22,9 @@ pub struct Array {
 #[derive(Debug, Default)]
 struct Tables {
     arrays: HashMap<u64, Array>,
-    /// To the context and the flags of each.
+    /// The context and the flags of each mipmapped array.
     mipmaps: HashMap<u64, (u64, u32)>,
-    /// Levels and planes that were asked for before, by owner and number.
+    /// Handles of levels and planes that were requested before, by owner and number.
     parts: HashMap<(u64, u32), u64>,
 }
 
@@ -37,17 +37,18 @@ impl Arrays {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes an array that now exists.
+    /// Adds a new array.
     pub fn add(&self, handle: u64, array: Array) {
         self.lock().arrays.insert(handle, array);
     }
 
-    /// Notes a mipmapped array that now exists.
+    /// Adds a new mipmapped array.
     pub fn add_mipmap(&self, handle: u64, context: u64, flags: u32) {
         self.lock().mipmaps.insert(handle, (context, flags));
     }
 
-    /// Notes a part of `array.owner` that now has a handle; answers the handle of it that counts.
+    /// Adds a part of `array.owner`. Returns its handle, which is an earlier one if another thread has added the part
+    /// before.
     pub fn add_part(&self, number: u32, handle: u64, array: Array) -> u64 {
         let mut tables = self.lock();
         let first = *tables.parts.entry((array.owner, number)).or_insert(handle);
@@ -55,12 +56,12 @@ impl Arrays {
         first
     }
 
-    /// The handle of a part, if it was asked for before.
+    /// Returns the handle of a part, if it was requested before.
     pub fn part(&self, owner: u64, number: u32) -> Option<u64> {
         self.lock().parts.get(&(owner, number)).copied()
     }
 
-    /// An array.
+    /// Returns an array.
     pub fn get(&self, handle: u64) -> Result<Array, CudaError> {
         self.lock().arrays.get(&handle).copied().ok_or(CudaError::INVALID_HANDLE)
     }
@@ -75,12 +76,12 @@ impl Arrays {
         self.flags_of_mipmap(handle).map(|_| ())
     }
 
-    /// The flags that a mipmapped array was made with.
+    /// Returns the flags with which a mipmapped array was created.
     pub fn flags_of_mipmap(&self, handle: u64) -> Result<u32, CudaError> {
         self.lock().mipmaps.get(&handle).map(|&(_, flags)| flags).ok_or(CudaError::INVALID_HANDLE)
     }
 
-    /// Forgets an array or mipmapped array and its parts.
+    /// Removes an array or mipmapped array and its parts.
     pub fn remove(&self, handle: u64) {
         let mut tables = self.lock();
         tables.arrays.remove(&handle);
@@ -89,7 +90,7 @@ impl Arrays {
         tables.parts.retain(|(owner, _), _| *owner != handle);
     }
 
-    /// Forgets the arrays of a destroyed context.
+    /// Removes the arrays of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         let mut tables = self.lock();
         tables.arrays.retain(|_, array| array.context != context);

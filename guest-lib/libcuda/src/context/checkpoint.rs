@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Checkpoints of processes. Nothing here stops a process or takes its memory off the GPU: a process that uses CUDA runs.
-//! Its own state it can ask for; other processes are the guest kernel's, and this library does not see into them.
+//! Process checkpoints. This library cannot stop a process or take its memory off the GPU, so a process that uses CUDA
+//! is always running. A process can query its own state; the state of other processes is not visible to this library.
 
 use virtio_cuda_client::CudaError;
 
@@ -16,7 +16,7 @@ const ILLEGAL_STATE: i32 = 401;
 /// Bytes of each `CUcheckpoint*Args`.
 const ARGUMENTS: usize = 64;
 
-/// Refuses all but this process; numbers that no process has as an H200 does.
+/// Refuses all processes but this one, with the error of an H200 for ids of no process.
 fn check_process(pid: i32) -> Result<(), CudaError> {
     if pid <= 0 {
         return Err(CudaError::OPERATING_SYSTEM);
@@ -44,23 +44,23 @@ fn check_arguments(
 }
 
 entry_points! {
-    /// The thread that would restore a process: there is none.
+    /// Always fails: there is no thread that could restore a process.
     early cuCheckpointProcessGetRestoreThreadId(_, pid: i32, tid: Out<i32>) {
         tid.check()?;
         check_process(pid)?;
         Err(CudaError::NOT_SUPPORTED)
     }
 
-    /// Reports the state of a process: this one runs.
+    /// Returns the state of this process, which is always running.
     early cuCheckpointProcessGetState(_, pid: i32, state: Out<i32>) {
         state.check()?;
         check_process(pid)?;
         state.set(RUNNING)
     }
 
-    /// Not served.
+    /// Not supported.
     early cuCheckpointProcessLock(_, pid: i32, args: In<[u8; ARGUMENTS]>) {
-        // Behind the timeout.
+        // The reserved bytes follow the timeout.
         check_arguments(args, 4..ARGUMENTS)?;
         check_process(pid)?;
         Err(CudaError::NOT_SUPPORTED)
@@ -75,7 +75,7 @@ entry_points! {
 
     /// Needs a process with a checkpoint. Because none ever has one, the call fails.
     early cuCheckpointProcessRestore(_, pid: i32, args: In<[u8; ARGUMENTS]>) {
-        // Behind the pairs of GPUs and their number.
+        // The reserved bytes follow the pairs of GPUs and their number.
         check_arguments(args, 12..ARGUMENTS)?;
         check_process(pid)?;
         CudaError::check(ILLEGAL_STATE)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Attributes of core dumps. They are kept in this process for who asks, and **no dump is ever written**: NVIDIA's driver
-//! would write it on the host, so the host is not told, neither of these nor of the contexts' flags.
+//! Attributes of core dumps. They are stored in this process and can be queried, but **no dump is ever written**.
+//! NVIDIA's driver would write it on the host, so neither the attributes nor the contexts' core-dump flags are sent to
+//! the host.
 
 use virtio_cuda_client::CudaError;
 
@@ -19,7 +20,7 @@ fn code(refusal: Refusal) -> CudaError {
     }
 }
 
-/// The current context, for the calls about one.
+/// Returns the current context, for calls about a context.
 fn of_context() -> Result<Option<u64>, CudaError> {
     let driver = Driver::get().ok_or(CudaError::NOT_INITIALIZED)?;
     let context = current();
@@ -57,28 +58,28 @@ fn set(scope: Scope, attribute: i32, value: In<u8>, size: Out<usize>) -> Result<
     if value.is_null() {
         return size.set(attribute.size());
     }
-    // It is not NULL, the only reason for which there is no byte.
+    // A missing byte is impossible: `at` fails only for NULL, which was refused above.
     let value = Value::read(attribute, size.get()?, |at| value.at(at).unwrap_or(0)).map_err(code)?;
     lock().set(context, attribute, value).map_err(code)
 }
 
 entry_points! {
-    /// An attribute of the current context.
+    /// Returns an attribute of the current context.
     early cuCoredumpGetAttribute(_, attrib: i32, value: Out<u8>, size: Out<usize>) {
         get(of_context, attrib, value, size)
     }
 
-    /// An attribute of the process.
+    /// Returns an attribute of the process.
     early cuCoredumpGetAttributeGlobal(_, attrib: i32, value: Out<u8>, size: Out<usize>) {
         get(of_process, attrib, value, size)
     }
 
-    /// Sets an attribute of the current context. No dump is written whatever it says.
+    /// Sets an attribute of the current context. No dump is written, whatever its value is.
     early cuCoredumpSetAttribute(_, attrib: i32, value: In<u8>, size: Out<usize>) {
         set(of_context, attrib, value, size)
     }
 
-    /// Sets an attribute of the process, for contexts to come. No dump is written whatever it says.
+    /// Sets an attribute of the process, for future contexts. No dump is written, whatever its value is.
     early cuCoredumpSetAttributeGlobal(_, attrib: i32, value: In<u8>, size: Out<usize>) {
         set(of_process, attrib, value, size)
     }

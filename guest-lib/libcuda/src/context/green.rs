@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Green contexts, and the resources that they are parts of. To the device a green context is the context that
-//! `cuCtxFromGreenCtx` gives.
+//! Green contexts and their resources. The device represents a green context by the context that `cuCtxFromGreenCtx`
+//! returns.
 
 use std::sync::PoisonError;
 
@@ -23,17 +23,17 @@ use crate::stream;
 const SM: u32 = 1;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
-/// Most parts of a split: more than any device has multiprocessors.
+/// Maximum number of parts of a split: more than any device has multiprocessors.
 const MAX_GROUPS: u32 = 1024;
 /// Bytes of a [`DeviceResource`] on the wire.
 const RESOURCE_BYTES: usize = 28;
 /// `CUDA_ERROR_INVALID_RESOURCE_TYPE`.
 const INVALID_RESOURCE_TYPE: i32 = 914;
 
-/// The words of `CUdevResource::inside` that hold the resource's name in the device.
+/// The words of `CUdevResource::inside` that hold the resource's id in the device.
 const NAME: [usize; 2] = [1, 2];
 
-/// A resource for the program.
+/// Converts a resource to the program's form.
 fn for_program(resource: &DeviceResource) -> CUdevResource {
     let mut answer = CUdevResource::from(resource);
     answer.inside[NAME[0]] = resource.name as u32;
@@ -41,7 +41,7 @@ fn for_program(resource: &DeviceResource) -> CUdevResource {
     answer
 }
 
-/// The name of a resource of the program, if it is one of multiprocessors.
+/// Returns the id of a program's resource, if it is one of multiprocessors.
 fn name_of(resource: &CUdevResource) -> Result<u64, CudaError> {
     check_type(resource.kind)?;
     let [low, high] = NAME.map(|at| u64::from(resource.inside[at]));
@@ -80,7 +80,7 @@ fn split(
         }
         remaining.set_if_wanted(for_program(&take(&mut reader)?));
     }
-    // The program reads as many groups as this says.
+    // The program reads as many groups as this number.
     groups.set(if wanted > 0 { made.min(wanted) } else { made })
 }
 
@@ -140,7 +140,7 @@ fn resource_of(api: Api, context: u64, resource: Out<CUdevResource>, kind: u32) 
 }
 
 impl Api {
-    /// The green context of a stream (0: it has none), and the context that it belongs to.
+    /// Returns the green context of a stream (0 if it has none), and the context of the stream.
     pub fn green_context_of_stream(&self, stream: u64) -> Result<(u64, u64), CudaError> {
         let context = self.context_of_stream(stream)?;
         Ok(self.driver.greens.of_context(context).unwrap_or((0, context)))
@@ -171,7 +171,7 @@ entry_points! {
         resource_of(api, api.driver.greens.get(hCtx)?.context, resource, kind)
     }
 
-    /// Splits multiprocessors into equal parts and a rest.
+    /// Splits multiprocessors into equal parts and a remainder.
     call cuDevSmResourceSplitByCount(api, result: Out<CUdevResource>, nbGroups: Out<u32>, input: In<CUdevResource>, remaining: Out<CUdevResource>, useFlags: u32, minCount: u32) {
         split(api, result, nbGroups, input, remaining, useFlags, minCount)
     }
@@ -191,7 +191,7 @@ entry_points! {
         destroy(api, hCtx)
     }
 
-    /// A green context as one that can be current.
+    /// Returns a context for a green context, which can be made current.
     call cuCtxFromGreenCtx(api, pContext: Out<u64>, hCtx: u64) {
         pContext.check()?;
         pContext.set(api.driver.greens.get(hCtx)?.context)
@@ -202,7 +202,7 @@ entry_points! {
         record_in_context(api, api.driver.greens.get(hCtx)?.context, hEvent)
     }
 
-    /// Has a green context wait.
+    /// Makes a green context wait for an event.
     call cuGreenCtxWaitEvent(api, hCtx: u64, hEvent: u64) {
         wait_in_context(api, api.driver.greens.get(hCtx)?.context, hEvent)
     }
@@ -212,7 +212,7 @@ entry_points! {
         create_stream(api, phStream, greenCtx, flags, priority)
     }
 
-    /// A number for the green context that no other has had: the current one's for NULL.
+    /// Returns an id for the green context that is never reused; for NULL that of the current one.
     call cuGreenCtxGetId(api, greenCtx: u64, greenCtxId: Out<u64>) {
         greenCtxId.check()?;
         let green = match greenCtx {
@@ -222,7 +222,7 @@ entry_points! {
         greenCtxId.set(green)
     }
 
-    /// The green context of a stream.
+    /// Returns the green context of a stream.
     call cuStreamGetGreenCtx(api, hStream: u64, phCtx: Out<u64>) {
         phCtx.check()?;
         phCtx.set(api.green_context_of_stream(hStream)?.0)

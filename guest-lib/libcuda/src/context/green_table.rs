@@ -10,14 +10,15 @@ use virtio_cuda_client::CudaError;
 /// A green context.
 #[derive(Clone, Copy, Debug)]
 pub struct Green {
-    /// As a context that can be current.
+    /// The context for this green context, which can be made current.
     pub(super) context: u64,
     pub(super) device: i32,
     /// The primary context of its device.
     pub(super) primary: u64,
 }
 
-/// The green contexts by handle, and those that are gone with the primary contexts that own what was made in them.
+/// The green contexts by handle. The second list has destroyed ones whose objects live as long as their primary
+/// context.
 #[derive(Debug, Default)]
 pub struct Greens(pub(super) RwLock<HashMap<u64, Green>>, pub(super) RwLock<Vec<Green>>);
 
@@ -27,7 +28,7 @@ impl Greens {
         greens.get(&handle).copied().ok_or(CudaError::INVALID_CONTEXT)
     }
 
-    /// The green context that `context` stands for, and the primary context.
+    /// Returns the green context that `context` represents, and the primary context.
     pub fn of_context(&self, context: u64) -> Option<(u64, u64)> {
         let greens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         greens
@@ -36,7 +37,7 @@ impl Greens {
             .map(|(&handle, green)| (handle, green.primary))
     }
 
-    /// The contexts of green ones, gone or not, whose objects go with the context `primary`.
+    /// Returns the contexts of green contexts, destroyed or not, whose objects end with the context `primary`.
     pub fn in_primary(&self, primary: u64) -> Vec<u64> {
         let mut removed = self.1.write().unwrap_or_else(PoisonError::into_inner);
         let mut contexts: Vec<_> =

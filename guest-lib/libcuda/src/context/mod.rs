@@ -21,10 +21,10 @@ use crate::ffi::{HostPtr, In, Out};
 use crate::handles::new_handle;
 use crate::trace;
 
-/// `CU_CTX_*`: those of scheduling, of which one can be set, and all.
+/// `CU_CTX_*`: the scheduling flags, of which at most one may be set, and all flags.
 const CTX_SCHED_MASK: u32 = 7;
 const CTX_FLAGS: u32 = 0xff;
-/// `CU_EXEC_AFFINITY_TYPE_SM_COUNT`, and the only answer to others.
+/// `CU_EXEC_AFFINITY_TYPE_SM_COUNT`, and the error for all other types.
 const SM_COUNT: i32 = 0;
 const UNSUPPORTED_EXEC_AFFINITY: i32 = 224;
 /// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX`.
@@ -32,7 +32,7 @@ const TO_CURRENT_CONTEXT: i32 = 0;
 /// `CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_*`.
 const FLUSH_SCOPES: [i32; 2] = [100, 200];
 
-/// Holds a device's primary context.
+/// Retains a device's primary context.
 pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
     let mut primary = api.driver.contexts.primary(device)?;
     if !primary.active {
@@ -47,7 +47,7 @@ pub fn retain(api: Api, device: i32) -> Result<u64, CudaError> {
     Ok(primary.context)
 }
 
-/// Gives a hold of a device's primary context back.
+/// Releases a device's primary context.
 pub fn release(api: Api, device: i32) -> Result<(), CudaError> {
     report_end(api, device, |primary| primary.retains == 1)?;
     let mut primary = api.driver.contexts.primary(device)?;
@@ -68,7 +68,7 @@ fn reset(api: Api, device: i32) -> Result<(), CudaError> {
     let mut primary = api.driver.contexts.primary(device)?;
     if primary.active {
         calls::cuDevicePrimaryCtxReset_v2(&mut api.call(), api.driver.devices.check(device)?.on_wire())?;
-        // Those who hold it still do, but have to retain it once more before it exists again.
+        // The program's holds remain, but the context exists again only after the next retain.
         primary.active = false;
         primary.flags = 0;
         forget(api, primary.context);
@@ -76,7 +76,8 @@ fn reset(api: Api, device: i32) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// Reports the end of a device's primary context to a profiler if it `ends`, without its lock: the profiler may call.
+/// Reports the end of a device's primary context to a profiler if `ends` returns true. The context's lock is not held,
+/// because the profiler may make calls.
 fn report_end(api: Api, device: i32, ends: impl FnOnce(&Primary) -> bool) -> Result<(), CudaError> {
     if trace::hooks().is_none() {
         return Ok(());
@@ -89,7 +90,7 @@ fn report_end(api: Api, device: i32, ends: impl FnOnce(&Primary) -> bool) -> Res
     Ok(())
 }
 
-/// A primary context is gone, and all that was made in green contexts of it.
+/// Removes a destroyed primary context and everything that was created in its green contexts.
 fn forget(api: Api, primary: u64) {
     for context in api.driver.greens.in_primary(primary) {
         dumps::context_destroyed(context);
@@ -159,7 +160,7 @@ fn pop(pctx: Out<u64>) -> Result<(), CudaError> {
     }
 }
 
-/// A context parameter of which NULL means the current one.
+/// Returns a context parameter; NULL stands for the current context.
 fn or_current(api: Api, context: u64) -> Result<u64, CudaError> {
     let context = if context == 0 { current() } else { context };
     api.driver.contexts.device_of(context)?;
@@ -171,7 +172,7 @@ fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
         let call = &mut api.driver.session.call().context(ContextId(context));
         let (visible, idle) = (api.driver.memory.visible.so_far(), idle::so_far());
         calls::cuCtxSynchronize(call)?;
-        // Another context may have work of its own.
+        // Another context may have outstanding work.
         if api.driver.contexts.is_only_one() {
             api.driver.memory.visible.end(visible);
             idle::done(idle);
@@ -191,7 +192,7 @@ pub fn record_in_context(api: Api, context: u64, event: u64) -> Result<(), CudaE
     recorded
 }
 
-/// Has a context wait.
+/// Makes a context wait for an event.
 pub fn wait_in_context(api: Api, context: u64, event: u64) -> Result<(), CudaError> {
     calls::cuCtxWaitEvent(&mut of_context(api, context, event)?, ContextId(context), EventId(event))
 }
@@ -209,48 +210,48 @@ entry_points! {
         record_in_context(api, hCtx, hEvent)
     }
 
-    /// Has a whole context wait.
+    /// Makes a whole context wait for an event.
     call cuCtxWaitEvent(api, hCtx: u64, hEvent: u64) {
         wait_in_context(api, hCtx, hEvent)
     }
 
-    /// Holds the device's primary context.
+    /// Retains the device's primary context.
     call cuDevicePrimaryCtxRetain(api, pctx: Out<u64>, dev: i32) {
         pctx.check()?;
         pctx.set(retain(api, dev)?)
     }
 
-    /// Gives one hold back.
+    /// Releases the device's primary context.
     call cuDevicePrimaryCtxRelease_v2(api, dev: i32) {
         release(api, dev)
     }
 
-    /// Gives one hold back.
+    /// Releases the device's primary context.
     call cuDevicePrimaryCtxRelease(api, dev: i32) {
         release(api, dev)
     }
 
-    /// Destroys everything in the primary context, whoever holds it.
+    /// Destroys everything in the primary context, even if it is retained elsewhere.
     call cuDevicePrimaryCtxReset_v2(api, dev: i32) {
         reset(api, dev)
     }
 
-    /// Destroys everything in the primary context, whoever holds it.
+    /// Destroys everything in the primary context, even if it is retained elsewhere.
     call cuDevicePrimaryCtxReset(api, dev: i32) {
         reset(api, dev)
     }
 
-    /// Flags of the primary context.
+    /// Sets the flags of the primary context.
     call cuDevicePrimaryCtxSetFlags_v2(api, dev: i32, flags: u32) {
         set_flags(api, dev, flags)
     }
 
-    /// Flags of the primary context.
+    /// Sets the flags of the primary context.
     call cuDevicePrimaryCtxSetFlags(api, dev: i32, flags: u32) {
         set_flags(api, dev, flags)
     }
 
-    /// Flags of the primary context, and whether it is active in this process.
+    /// Returns the flags of the primary context, and whether it is active in this process.
     call cuDevicePrimaryCtxGetState(api, dev: i32, flags: Out<u32>, active: Out<i32>) {
         let primary = *api.driver.contexts.primary(dev)?;
         flags.set(primary.flags)?;
@@ -262,7 +263,7 @@ entry_points! {
         create(api, pctx, flags, dev)
     }
 
-    /// Creates a context; execution affinity is not served.
+    /// Creates a context; execution affinity is not supported.
     call cuCtxCreate_v3(api, pctx: Out<u64>, _paramsArray: HostPtr, numParams: i32, flags: u32, dev: i32) {
         if numParams != 0 {
             return Err(CudaError::NOT_SUPPORTED);
@@ -270,7 +271,7 @@ entry_points! {
         create(api, pctx, flags, dev)
     }
 
-    /// Creates a context; execution affinity and CIG are not served.
+    /// Creates a context; execution affinity and CIG are not supported.
     call cuCtxCreate_v4(api, pctx: Out<u64>, ctxCreateParams: In<CUctxCreateParams>, flags: u32, dev: i32) {
         if !ctxCreateParams.is_null() {
             let params = ctxCreateParams.get()?;
@@ -281,8 +282,8 @@ entry_points! {
         create(api, pctx, flags, dev)
     }
 
-    /// As before CUDA 3.2: a context with addresses of 32 bits, which cannot reach the memory of today's devices. An H200
-    /// answers the same.
+    /// The version from before CUDA 3.2: a context with 32-bit addresses, which cannot reach the memory of current
+    /// devices. An H200 returns the same error.
     call cuCtxCreate(api, pctx: Out<u64>, flags: u32, dev: i32) {
         pctx.check()?;
         if flags & !CTX_FLAGS != 0 || !matches!(flags & CTX_SCHED_MASK, 0 | 1 | 2 | 4) {
@@ -302,7 +303,7 @@ entry_points! {
         destroy(api, ctx)
     }
 
-    /// Adds a holder to the current context.
+    /// Increments the usage count of the current context.
     call cuCtxAttach(api, pctx: Out<u64>, flags: u32) {
         pctx.check()?;
         if flags != 0 {
@@ -313,7 +314,7 @@ entry_points! {
         pctx.set(context)
     }
 
-    /// Gives the current context back; without holders it ends.
+    /// Decrements the usage count of the current context, and destroys it at 0.
     call cuCtxDetach(api, ctx: u64) {
         if ctx != current() {
             return Err(CudaError::INVALID_CONTEXT);
@@ -347,22 +348,22 @@ entry_points! {
         calls::cuFlushGPUDirectRDMAWrites(&mut api.in_context()?, target, scope)
     }
 
-    /// Pushes onto the calling thread's stack.
+    /// Pushes a context onto the calling thread's stack.
     call cuCtxPushCurrent_v2(api, ctx: u64) {
         push(api, ctx)
     }
 
-    /// Pushes onto the calling thread's stack.
+    /// Pushes a context onto the calling thread's stack.
     call cuCtxPushCurrent(api, ctx: u64) {
         push(api, ctx)
     }
 
-    /// Pops the calling thread's stack.
+    /// Pops the top of the calling thread's stack.
     call cuCtxPopCurrent_v2(_, pctx: Out<u64>) {
         pop(pctx)
     }
 
-    /// Pops the calling thread's stack.
+    /// Pops the top of the calling thread's stack.
     call cuCtxPopCurrent(_, pctx: Out<u64>) {
         pop(pctx)
     }
@@ -376,22 +377,22 @@ entry_points! {
         Ok(())
     }
 
-    /// The calling thread's context, or NULL.
+    /// Returns the calling thread's context, or NULL.
     call cuCtxGetCurrent(_, pctx: Out<u64>) {
         pctx.set(current())
     }
 
-    /// The device of the current context.
+    /// Returns the device of the current context.
     call cuCtxGetDevice(api, device: Out<i32>) {
         device.set(api.driver.contexts.device_of(current())? as i32)
     }
 
-    /// The device of a context.
+    /// Returns the device of a context.
     call cuCtxGetDevice_v2(api, device: Out<i32>, ctx: u64) {
         device.set(api.driver.contexts.device_of(or_current(api, ctx)?)? as i32)
     }
 
-    /// A number for the context that no other has had.
+    /// Returns an id for the context that is never reused.
     call cuCtxGetId(api, ctx: u64, ctxId: Out<u64>) {
         ctxId.set(or_current(api, ctx)?)
     }
@@ -406,7 +407,7 @@ entry_points! {
         synchronize(api, or_current(api, ctx)?)
     }
 
-    /// The API version that a context was made for.
+    /// Returns the API version for which a context was created.
     call cuCtxGetApiVersion(api, ctx: u64, version: Out<u32>) {
         version.check()?;
         let context = or_current(api, ctx)?;
@@ -428,7 +429,7 @@ entry_points! {
         api.context().map(|_| ())
     }
 
-    /// Lowest and highest stream priority.
+    /// Returns the lowest and the highest stream priority.
     call cuCtxGetStreamPriorityRange(api, leastPriority: Out<i32>, greatestPriority: Out<i32>) {
         let (least, greatest) = calls::cuCtxGetStreamPriorityRange(&mut api.in_context()?)?;
         leastPriority.set_if_wanted(least);

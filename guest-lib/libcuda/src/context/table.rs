@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Contexts: which there are, and each thread's stack of them. Both are local: the current context travels
-//! with every call.
+//! The table of contexts, and each thread's stack of them. Both are local: the current context is sent with every call.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,13 +13,13 @@ use virtio_cuda_client::CudaError;
 use crate::handles::new_handle;
 
 thread_local! {
-    // Neither has a destructor, so that they outlive the thread's others, which may still make calls. The
-    // contexts below the top are few, and rare.
+    // Neither has a destructor, so that they outlive the thread's other variables, whose destructors may still make
+    // calls. Few threads ever have contexts below the top.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
     static BELOW: ManuallyDrop<RefCell<Vec<u64>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
-/// The calling thread's current context; 0 is none.
+/// Returns the calling thread's current context; 0 if there is none.
 pub fn current() -> u64 {
     CURRENT.get()
 }
@@ -34,7 +33,7 @@ pub fn set_current(context: u64) {
     }
 }
 
-/// Pushes onto the calling thread's stack.
+/// Pushes a context onto the calling thread's stack.
 pub fn push(context: u64) {
     let top = CURRENT.replace(context);
     if top != 0 {
@@ -42,7 +41,7 @@ pub fn push(context: u64) {
     }
 }
 
-/// Takes the top off the calling thread's stack; 0 if it is empty.
+/// Pops the top of the calling thread's stack; returns 0 if it is empty.
 pub fn pop() -> u64 {
     let next = BELOW.with(|below| below.borrow_mut().pop()).unwrap_or(0);
     CURRENT.replace(next)
@@ -51,13 +50,13 @@ pub fn pop() -> u64 {
 /// A device's primary context.
 #[derive(Clone, Copy, Debug)]
 pub struct Primary {
-    /// Its name, the same each time.
+    /// Handle of the context, which never changes.
     pub context: u64,
-    /// The number of times that the program holds it.
+    /// Number of times that the program has retained it.
     pub retains: u32,
-    /// It exists: held, and not reset since it was first held.
+    /// True while it exists: retained, and not reset since it was first retained.
     pub active: bool,
-    /// Flags for the next time it becomes active.
+    /// Flags for the next activation.
     pub flags: u32,
 }
 
@@ -67,16 +66,16 @@ pub struct Contexts {
     primaries: Vec<Mutex<Primary>>,
     /// The device of every context, and whether the context still exists.
     devices: RwLock<HashMap<u64, (u32, bool)>>,
-    /// True if any of them was destroyed so far.
+    /// True once any context was destroyed.
     any_destroyed: AtomicBool,
-    /// The number of holders that `cuCtxAttach` added to a context.
+    /// Usage counts that `cuCtxAttach` added to a context.
     attached: Mutex<HashMap<u64, u32>>,
-    /// A context in which no call is served any more (0: none), and the code.
+    /// A context in which all calls fail (0: none), and the error code.
     broken: (AtomicU64, AtomicI32),
 }
 
 impl Contexts {
-    /// No context yet, on `count` devices.
+    /// Returns a table for `count` devices without contexts.
     pub fn new(count: u32) -> Self {
         let primary = |_| Mutex::new(Primary { context: new_handle(), retains: 0, active: false, flags: 0 });
         Self {
@@ -88,18 +87,18 @@ impl Contexts {
         }
     }
 
-    /// The primary context of a device, locked: retain and release happen one at a time.
+    /// Locks the primary context of a device: retain and release happen one at a time.
     pub fn primary(&self, device: i32) -> Result<MutexGuard<'_, Primary>, CudaError> {
         let slot = usize::try_from(device).ok().and_then(|device| self.primaries.get(device));
         Ok(slot.ok_or(CudaError::INVALID_DEVICE)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes a context that now exists.
+    /// Adds a new context.
     pub fn add(&self, context: u64, device: u32) {
         self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(context, (device, true));
     }
 
-    /// One more who holds a context.
+    /// Increments the usage count of a context.
     pub fn attach(&self, context: u64) -> Result<(), CudaError> {
         if self.is_destroyed(context) {
             return Err(CudaError::CONTEXT_IS_DESTROYED);
@@ -108,7 +107,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// One less of those who hold a context; `false` if nobody was added.
+    /// Decrements the usage count of a context. Returns false if cuCtxAttach did not increment it.
     pub fn detach(&self, context: u64) -> bool {
         let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(count) = attached.get_mut(&context) else { return false };
@@ -119,7 +118,7 @@ impl Contexts {
         true
     }
 
-    /// Notes that a context has been destroyed. Threads that have it current keep it, and get errors.
+    /// Records that a context has been destroyed. Threads in which it is current keep it, and get errors.
     pub fn destroyed(&self, context: u64) {
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, exists)) = devices.get_mut(&context) {
@@ -131,13 +130,13 @@ impl Contexts {
         let _ = self.broken.0.compare_exchange(context, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Notes an error after which nothing works in a context.
+    /// Records an error after which all calls in a context fail.
     pub fn set_broken(&self, context: u64, error: CudaError) {
         self.broken.1.store(error.code(), Ordering::Relaxed);
         self.broken.0.store(context, Ordering::Release);
     }
 
-    /// The error after which nothing works in a context.
+    /// Returns the error after which all calls in a context fail.
     pub fn broken(&self, context: u64) -> Option<CudaError> {
         if context == 0 || self.broken.0.load(Ordering::Acquire) != context {
             return None;
@@ -145,26 +144,26 @@ impl Contexts {
         CudaError::check(self.broken.1.load(Ordering::Relaxed)).err()
     }
 
-    /// The context, if there is just one.
+    /// Returns the context, if there is exactly one.
     pub fn only_one(&self) -> Option<u64> {
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
         let mut existing = devices.iter().filter(|&(_, &(_, exists))| exists).map(|(&context, _)| context);
         existing.next().filter(|_| existing.next().is_none())
     }
 
-    /// A context that exists.
+    /// Returns any existing context.
     pub fn any(&self) -> Option<u64> {
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
         devices.iter().find(|&(_, &(_, exists))| exists).map(|(&context, _)| context)
     }
 
-    /// All contexts that exist.
+    /// Returns all existing contexts.
     pub fn existing(&self) -> Vec<u64> {
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
         devices.iter().filter(|&(_, &(_, exists))| exists).map(|(&context, _)| context).collect()
     }
 
-    /// Returns whether there was such a context, and is no more.
+    /// Returns whether the context existed and was destroyed.
     pub fn is_destroyed(&self, context: u64) -> bool {
         if !self.any_destroyed.load(Ordering::Acquire) {
             return false;
@@ -179,7 +178,7 @@ impl Contexts {
         devices.values().filter(|&&(_, exists)| exists).count() <= 1
     }
 
-    /// The device of a context; `CUDA_ERROR_INVALID_CONTEXT` if there is no such context.
+    /// Returns the device of a context. Errors: `CUDA_ERROR_INVALID_CONTEXT` for an unknown context.
     pub fn device_of(&self, context: u64) -> Result<u32, CudaError> {
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
         devices.get(&context).map(|&(device, _)| device).ok_or(CudaError::INVALID_CONTEXT)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Devices. All that is constant comes from one cached reply per device.
+//! Devices. All constant properties come from one cached reply per device.
 
 pub mod table;
 
@@ -15,11 +15,11 @@ use crate::ffi::{In, Name, Out, OutName};
 
 const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
 const COMPUTE_CAPABILITY_MINOR: i32 = 76;
-/// The host, as the peer of a device.
+/// Stands for the host as the peer of a device.
 const HOST: DeviceOrdinal = DeviceOrdinal(u32::MAX);
 
 impl Driver {
-    /// The facts of a device.
+    /// Returns the constant properties of a device.
     pub fn device(&self, device: i32) -> Result<&Snapshot, CudaError> {
         self.devices.snapshot(self.session, device)
     }
@@ -63,7 +63,7 @@ fn atomics(
 }
 
 entry_points! {
-    /// A device by its ordinal: they are the same number.
+    /// Returns the device with this ordinal, which is the same number.
     call cuDeviceGet(api, device: Out<i32>, ordinal: i32) {
         api.driver.devices.check(ordinal)?;
         device.set(ordinal)
@@ -74,50 +74,50 @@ entry_points! {
         count.set(api.driver.devices.count())
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     call cuDeviceGetName(api, name: OutName, len: i32, dev: i32) {
         let text = &api.driver.device(dev)?.name;
-        // A negative length is no error to NVIDIA's driver. Here it is no room.
+        // NVIDIA's driver accepts a negative length. Here it means no room.
         if len < 0 { Ok(()) } else { name.set(text, len) }
     }
 
-    /// The device's UUID.
+    /// Returns the device's UUID.
     call cuDeviceGetUuid(api, uuid: Out<[u8; 16]>, dev: i32) {
         uuid.set(api.driver.device(dev)?.uuid)
     }
 
-    /// The device's UUID (there are no MIG instances here, for which it would differ).
+    /// Returns the device's UUID (it would differ for MIG instances only, which do not exist here).
     call cuDeviceGetUuid_v2(api, uuid: Out<[u8; 16]>, dev: i32) {
         uuid.set(api.driver.device(dev)?.uuid)
     }
 
-    /// Bytes of the device's memory.
+    /// Returns the bytes of the device's memory.
     call cuDeviceTotalMem_v2(api, bytes: Out<usize>, dev: i32) {
         bytes.set(api.driver.device(dev)?.total_bytes as usize)
     }
 
-    /// As before CUDA 3.2: as much as 32 bits can say.
+    /// The version from before CUDA 3.2: the size is limited to 32 bits.
     call cuDeviceTotalMem(api, bytes: Out<u32>, dev: i32) {
         bytes.check()?;
         bytes.set(u32::try_from(api.driver.device(dev)?.total_bytes).unwrap_or(u32::MAX))
     }
 
-    /// An attribute.
+    /// Returns an attribute.
     call cuDeviceGetAttribute(api, pi: Out<i32>, attrib: i32, dev: i32) {
         pi.check()?;
         pi.set(api.driver.device(dev)?.attribute(attrib)?)
     }
 
-    /// Compute capability.
+    /// Returns the compute capability.
     call cuDeviceComputeCapability(api, major: Out<i32>, minor: Out<i32>, dev: i32) {
         let device = api.driver.device(dev)?;
         major.set(device.attribute(COMPUTE_CAPABILITY_MAJOR)?)?;
         minor.set(device.attribute(COMPUTE_CAPABILITY_MINOR)?)
     }
 
-    /// The facts that CUDA 4 knew (`CUdevprop`).
+    /// Returns the properties that CUDA 4 knew (`CUdevprop`).
     call cuDeviceGetProperties(api, prop: Out<[i32; 14]>, dev: i32) {
-        // maxThreadsPerBlock, maxThreadsDim, maxGridSize, sharedMemPerBlock, totalConstantMemory, SIMDWidth,
+        // These are maxThreadsPerBlock, maxThreadsDim, maxGridSize, sharedMemPerBlock, totalConstantMemory, SIMDWidth,
         // memPitch, regsPerBlock, clockRate and textureAlign: the first 14 attributes.
         let device = api.driver.device(dev)?;
         let mut values = [0; 14];
@@ -127,12 +127,12 @@ entry_points! {
         prop.set(values)
     }
 
-    /// The PCI address as text.
+    /// Returns the PCI address as text.
     call cuDeviceGetPCIBusId(api, pciBusId: OutName, len: i32, dev: i32) {
         pciBusId.set_whole(&api.driver.device(dev)?.pci_bus_id, len)
     }
 
-    /// The device at a PCI address, of which the domain and the function may be missing.
+    /// Returns the device at a PCI address; domain and function may be missing.
     call cuDeviceGetByPCIBusId(api, dev: Out<i32>, pciBusId: Name) {
         let wanted = pci_address(pciBusId.get()?.to_bytes()).ok_or(CudaError::INVALID_VALUE)?;
         for device in 0..api.driver.devices.count() {
@@ -143,7 +143,7 @@ entry_points! {
         Err(CudaError::INVALID_DEVICE)
     }
 
-    /// Reports whether a device can reach another one's memory.
+    /// Returns whether a device can access another device's memory.
     call cuDeviceCanAccessPeer(api, canAccessPeer: Out<i32>, dev: i32, peerDev: i32) {
         canAccessPeer.check()?;
         let (device, peer) = (api.driver.devices.check(dev)?, api.driver.devices.check(peerDev)?);
@@ -151,25 +151,25 @@ entry_points! {
         canAccessPeer.set(can)
     }
 
-    /// An attribute of the link between two devices.
+    /// Returns an attribute of the link between two devices.
     call cuDeviceGetP2PAttribute(api, value: Out<i32>, attrib: i32, srcDevice: i32, dstDevice: i32) {
         value.check()?;
         let (src, dst) = (api.driver.devices.check(srcDevice)?, api.driver.devices.check(dstDevice)?);
         value.set(calls::cuDeviceGetP2PAttribute(&mut api.call(), attrib, src.on_wire(), dst.on_wire())?)
     }
 
-    /// Returns the atomic operations that kernels can do on the host's memory.
+    /// Returns the atomic operations that kernels support on host memory.
     call cuDeviceGetHostAtomicCapabilities(api, capabilities: Out<u32>, operations: In<i32>, count: u32, dev: i32) {
         atomics(api, capabilities, operations, count, dev, None)
     }
 
-    /// Returns the atomic operations that a device can do on another one's memory.
+    /// Returns the atomic operations that a device supports on another device's memory.
     call cuDeviceGetP2PAtomicCapabilities(api, capabilities: Out<u32>, operations: In<i32>, count: u32,
         srcDevice: i32, dstDevice: i32) {
         atomics(api, capabilities, operations, count, srcDevice, Some(dstDevice))
     }
 
-    /// No affinity of execution is served.
+    /// Execution affinity is not supported.
     call cuDeviceGetExecAffinitySupport(api, pi: Out<i32>, _kind: i32, dev: i32) {
         api.driver.devices.check(dev)?;
         pi.set(0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The devices that the program sees. All that is constant comes from one cached reply per device.
+//! The devices that the program sees. All constant properties come from one cached reply per device.
 
 use std::sync::OnceLock;
 
@@ -11,16 +11,16 @@ use virtio_cuda_client::{CudaError, Session, calls};
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 pub const LOCATION_DEVICE: u32 = 1;
-/// Attributes to ask for: those of CUDA 13.0, and room for later ones.
+/// Number of attributes to query: those of CUDA 13.0, and room for later ones.
 const MAX_ATTRIBUTES: usize = 192;
 const MULTIPROCESSOR_COUNT: i32 = 16;
-/// Pools are shared as file descriptors only (`CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`).
+/// Pools can be shared as file descriptors only (`CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`).
 const MEMPOOL_HANDLE_TYPES: usize = 119;
 const HANDLE_TYPE_FILE: i32 = 1;
-/// Served for one device: see `cuLaunchCooperativeKernelMultiDevice`.
+/// Supported for one device: see `cuLaunchCooperativeKernelMultiDevice`.
 const COOPERATIVE_MULTI_DEVICE_LAUNCH: usize = 96;
 
-/// Attributes that say what *this* stack does, whatever the GPU could do.
+/// Attributes that describe *this* stack instead of the GPU.
 const OVERRIDES: &[(i32, i32)] = &[
     (88, 0),   // PAGEABLE_MEMORY_ACCESS: the GPU does not see the guest's page tables
     (89, 0),   // CONCURRENT_MANAGED_ACCESS: `__managed__` variables are made coherent at synchronisation only
@@ -53,16 +53,16 @@ const OVERRIDES: &[(i32, i32)] = &[
     (146, 0),  // HOST_ALLOC_DMA_BUF_SUPPORTED
 ];
 
-/// Constant facts of a device.
+/// Constant properties of a device.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Bytes of its memory.
+    /// Bytes of the device's memory.
     pub total_bytes: u64,
-    /// Its UUID.
+    /// UUID of the device.
     pub uuid: [u8; 16],
-    /// Its PCI address, as `cuDeviceGetPCIBusId` spells it.
+    /// PCI address in the spelling of `cuDeviceGetPCIBusId`.
     pub pci_bus_id: Vec<u8>,
-    /// Its name.
+    /// Name of the device.
     pub name: Vec<u8>,
     /// Attribute `i + 1`, or `i32::MIN` where the host's driver does not know it.
     attributes: Vec<i32>,
@@ -92,7 +92,7 @@ impl Snapshot {
         Ok(Self { total_bytes, uuid, pci_bus_id: text(&pci_bus_id), name: text(&name), attributes })
     }
 
-    /// An attribute; `CUDA_ERROR_INVALID_VALUE` if there is none of that number.
+    /// Returns an attribute. Errors: `CUDA_ERROR_INVALID_VALUE` if the number is unknown.
     pub fn attribute(&self, attribute: i32) -> Result<i32, CudaError> {
         let index = usize::try_from(attribute).ok().and_then(|number| number.checked_sub(1));
         match index.and_then(|index| self.attributes.get(index)) {
@@ -101,19 +101,20 @@ impl Snapshot {
         }
     }
 
-    /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
+    /// Returns `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
     pub fn multiprocessors(&self) -> Result<i32, CudaError> {
         self.attribute(MULTIPROCESSOR_COUNT)
     }
 }
 
-/// The number of a device in calls to the worker. The program's numbers are others where `CUDA_VISIBLE_DEVICES` or
-/// `CUDA_DEVICE_ORDER` says so. [`Devices`] alone converts between them; all tables of this library have the program's.
+/// The number of a device in calls to the worker. `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` may give it another
+/// number in the program. Only [`Devices`] converts between them; all tables of this library have the program's
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerDevice(u32);
 
 impl WorkerDevice {
-    /// The number as it crosses.
+    /// Returns the number for the wire.
     pub fn on_wire(self) -> DeviceOrdinal {
         DeviceOrdinal(self.0)
     }
@@ -130,12 +131,12 @@ struct Visible {
 #[derive(Debug)]
 pub struct Devices {
     visible: Vec<Visible>,
-    /// Devices of the session.
+    /// Number of devices of the session.
     all: usize,
 }
 
 impl Devices {
-    /// The devices of the session that the environment lets the program see.
+    /// Returns the devices of the session that the environment makes visible.
     pub fn new(session: &Session, environment: &Environment) -> Result<Self, CudaError> {
         let mut all: Vec<_> = (0..session.device_count()).map(WorkerDevice).collect();
         let mut uuids = Vec::new();
@@ -153,12 +154,12 @@ impl Devices {
         Ok(Self { visible, all: all.len() })
     }
 
-    /// Devices that the program sees.
+    /// Returns the number of visible devices.
     pub fn count(&self) -> i32 {
         self.visible.len() as i32
     }
 
-    /// Returns whether the session has devices that the program does not see.
+    /// Returns whether the session has devices that are not visible.
     pub fn hides_any(&self) -> bool {
         self.visible.len() < self.all
     }
@@ -168,23 +169,23 @@ impl Devices {
         slot.ok_or(CudaError::INVALID_DEVICE)
     }
 
-    /// The worker's number of a device that the program names.
+    /// Returns the worker's number of a program's device.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_DEVICE` if the program sees no such device.
+    /// Errors: `CUDA_ERROR_INVALID_DEVICE` if the device is not visible.
     pub fn check(&self, device: i32) -> Result<WorkerDevice, CudaError> {
         Ok(self.get(device)?.worker)
     }
 
-    /// The program's number of a device that the worker names.
+    /// Returns the program's number of a worker's device.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_DEVICE` if the program does not see the device.
+    /// Errors: `CUDA_ERROR_INVALID_DEVICE` if the device is not visible.
     pub fn number_of(&self, worker: u32) -> Result<i32, CudaError> {
         let found = self.visible.iter().position(|device| device.worker.0 == worker);
         found.map(|number| number as i32).ok_or(CudaError::INVALID_DEVICE)
     }
 
-    /// A location that the program names, for the worker. A device that the program does not see becomes one that the
-    /// worker does not have: which error that is, the call decides.
+    /// Converts a program's location for the worker. A device that is not visible becomes one that the worker does not
+    /// have, for which each call has its own error.
     pub fn to_worker(&self, location: CUmemLocation) -> Location {
         let CUmemLocation { kind, id } = location;
         let unknown = -1;
@@ -192,16 +193,16 @@ impl Devices {
         Location { kind, id: if kind == LOCATION_DEVICE { device() } else { id } }
     }
 
-    /// A location that the worker names, for the program.
+    /// Converts a worker's location for the program.
     ///
-    /// Errors: as [`Self::number_of`].
+    /// Errors: those of [`Self::number_of`].
     pub fn to_program(&self, location: Location) -> Result<CUmemLocation, CudaError> {
         let Location { kind, id } = location;
         let id = if kind == LOCATION_DEVICE { self.number_of(id as u32)? } else { id };
         Ok(CUmemLocation { kind, id })
     }
 
-    /// The facts of a device.
+    /// Returns the constant properties of a device.
     pub fn snapshot(&self, session: &Session, device: i32) -> Result<&Snapshot, CudaError> {
         let Visible { worker, snapshot } = self.get(device)?;
         if let Some(snapshot) = snapshot.get() {
@@ -217,7 +218,7 @@ impl Devices {
     }
 }
 
-/// `domain:bus:device.function`, in hexadecimal.
+/// Parses `domain:bus:device.function` in hexadecimal.
 pub fn pci_address(text: &[u8]) -> Option<[u32; 4]> {
     let text = std::str::from_utf8(text).ok()?;
     let (path, function) = text.split_once('.').unwrap_or((text, "0"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! External memory: an allocation that this process or another one of the guest has exported as a file descriptor.
+//! External memory: an allocation that a process of this guest has exported as a file descriptor.
 
 use cuda_abi::{
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
@@ -20,10 +20,10 @@ use crate::memory::table::ranges::DeviceRange;
 /// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD` and `CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD`.
 const OPAQUE_FD: u32 = 1;
 const DMABUF_FD: u32 = 9;
-/// `CUDA_EXTERNAL_MEMORY_DEDICATED`, which says nothing here.
+/// `CUDA_EXTERNAL_MEMORY_DEDICATED`, which has no effect here.
 const DEDICATED: u32 = 1;
 
-/// Refuses what is no file descriptor of an allocation, as an H200 does.
+/// Refuses everything except file descriptors of allocations, with the errors of an H200.
 fn check(from: &CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> Result<(), CudaError> {
     if from.bytes == 0 || from.reserved != [0; 16] {
         return Err(CudaError::INVALID_VALUE);
@@ -31,21 +31,21 @@ fn check(from: &CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> Result<(), CudaError> {
     let elsewhere = match (from.kind, from.flags) {
         (OPAQUE_FD, 0 | DEDICATED) => return Ok(()),
         (DMABUF_FD, 0) => from.file_descriptor() >= 0,
-        // Handles of Windows, and NvSciBuf.
+        // Windows handles, and NvSciBuf.
         (2..=4, 0 | DEDICATED) | (5..=7, DEDICATED) | (8, 0) => from.handle != [0; 2],
         _ => false,
     };
     Err(if elsewhere { CudaError::NOT_SUPPORTED } else { CudaError::INVALID_VALUE })
 }
 
-/// A call in the context of external memory, which need not be the current one.
+/// Starts a call in the context of external memory, which need not be the current one.
 fn call_of(api: Api, external: &External) -> Call<'static> {
     api.driver.session.call().context(ContextId(external.context))
 }
 
 entry_points! {
-    /// Imports an allocation by its file descriptor, which is then this library's: it is closed at once, whatever is in it.
-    /// In a capture that forbids this call it is not looked at.
+    /// Imports an allocation by its file descriptor. The import takes ownership of the descriptor and closes it at
+    /// once, whatever it refers to. A capture that forbids this call leaves it open.
     call cuImportExternalMemory(api, extMem_out: Out<u64>, memHandleDesc: In<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>) {
         extMem_out.check()?;
         let from = memHandleDesc.get()?;
@@ -56,10 +56,10 @@ entry_points! {
             calls::cuImportExternalMemory(&mut api.call(), ExternalMemoryId(handle), token, from.bytes)
         });
         if imported != Err(CudaError::STREAM_CAPTURE_UNSUPPORTED) && from.file_descriptor() >= 0 {
-            // SAFETY: the program hands the descriptor over with this call; a number that is none is refused.
+            // SAFETY: the program transfers the descriptor with this call; an invalid number is refused.
             unsafe { libc::close(from.file_descriptor()) };
         }
-        // What NVIDIA's driver says of a file that is no such memory.
+        // NVIDIA's driver returns this error for other files.
         imported.map_err(|error| if error == CudaError::INVALID_VALUE { CudaError::UNKNOWN } else { error })?;
         api.driver.externals.add(handle, External { context, bytes: from.bytes });
         extMem_out.set(handle)
@@ -109,7 +109,7 @@ entry_points! {
         mipmap.set(handle)
     }
 
-    /// Forgets external memory. What is mapped of it stays.
+    /// Removes external memory. Existing mappings of it remain.
     call cuDestroyExternalMemory(api, extMem: u64) {
         let external = api.driver.externals.get(extMem)?;
         calls::cuDestroyExternalMemory(&mut call_of(api, &external), ExternalMemoryId(extMem))?;

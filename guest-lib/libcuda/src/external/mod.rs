@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What other APIs share with CUDA. They are not in a guest; but NVIDIA's driver takes the file descriptor of an allocation
-//! of `cuMemCreate` for external memory, and so does this library.
+//! Objects that other APIs share with CUDA. Those APIs are not available in a guest. NVIDIA's driver also accepts the
+//! file descriptor of a `cuMemCreate` allocation as external memory, and so does this library.
 
 pub mod memory;
 pub mod semaphore;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! External semaphores. Vulkan, Direct3D and NvSci make them, none of which is in a guest: each call answers what NVIDIA's
-//! driver answers where there is none.
+//! External semaphores. Vulkan, Direct3D and NvSci create them, none of which exists in a guest. Each call returns the
+//! error of NVIDIA's driver for a missing semaphore.
 
 use cuda_abi::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC;
 use virtio_cuda_client::CudaError;
@@ -21,14 +21,14 @@ fn refusal(desc: &CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC) -> CudaError {
     match desc.kind {
         TIMELINE_FD if (desc.handle[0] as i32) < 0 => CudaError::INVALID_VALUE,
         OPAQUE_FD | TIMELINE_FD => CudaError::UNKNOWN,
-        // Handles of Windows, and NvSciSync.
+        // Windows handles, and NvSciSync.
         2..=8 | 10 if desc.handle != [0; 2] => CudaError::NOT_SUPPORTED,
         _ => CudaError::INVALID_VALUE,
     }
 }
 
 entry_points! {
-    /// Refuses all that a program may hand over; the file descriptor stays the program's.
+    /// Refuses every handle; a file descriptor stays the program's.
     call cuImportExternalSemaphore(_api, extSem_out: Out<u64>, semHandleDesc: In<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>) {
         extSem_out.check()?;
         Err(refusal(&semHandleDesc.get()?))

@@ -7,15 +7,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::CudaError;
 
-/// Owner of external memory in the table of ranges: no handle has this value.
+/// Owner of external memory in the table of ranges. No handle has this value.
 pub const EXTERNAL: u64 = 2;
 
-/// Memory that was imported.
+/// Imported memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct External {
-    /// The context that was current, to which all belongs that is mapped.
+    /// The context that was current at the import. All mappings belong to it.
     pub context: u64,
-    /// Bytes, as the program said.
+    /// Size in bytes that the program specified.
     pub bytes: u64,
 }
 
@@ -28,22 +28,22 @@ impl Externals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes external memory that now exists.
+    /// Adds imported memory.
     pub fn add(&self, handle: u64, external: External) {
         self.lock().insert(handle, external);
     }
 
-    /// Errors: `CUDA_ERROR_INVALID_VALUE`; NVIDIA's library crashes.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for an unknown handle, for which NVIDIA's library crashes.
     pub fn get(&self, handle: u64) -> Result<External, CudaError> {
         self.lock().get(&handle).copied().ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// Forgets external memory that is destroyed.
+    /// Removes destroyed external memory.
     pub fn remove(&self, handle: u64) {
         self.lock().remove(&handle);
     }
 
-    /// Forgets that of a destroyed context.
+    /// Removes the external memory of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         self.lock().retain(|_, external| external.context != context);
     }

@@ -19,7 +19,7 @@ const DEVICE: u32 = 2;
 const ARRAY: u32 = 3;
 const UNIFIED: u32 = 4;
 
-/// Returns true if a copy names two kinds of memory and copies at least one byte.
+/// Returns true if a copy has two valid memory types and copies at least one byte.
 pub fn copies(copy: &CUDA_MEMCPY3D) -> bool {
     let is_kind = |end: &CopyEnd3D| match end.memory_type {
         1 => end.host != 0,
@@ -30,12 +30,12 @@ pub fn copies(copy: &CUDA_MEMCPY3D) -> bool {
     is_kind(&copy.src) && is_kind(&copy.dst) && copy.width > 0 && copy.height > 0 && copy.depth > 0
 }
 
-/// One end of a copy for a node: the first byte of the box, and its place in what the program named.
+/// One end of a node's copy: the first byte of the box, and its position in the program's memory or array.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeEnd {
-    /// The first byte.
+    /// Address of the first byte.
     pub place: Place,
-    /// An array; then the place means nothing.
+    /// The array, if there is one. The place is ignored then.
     pub array: Option<u64>,
     /// Bytes into the row.
     pub x: u64,
@@ -43,21 +43,21 @@ pub struct NodeEnd {
     pub y: u64,
     /// First slice.
     pub z: u64,
-    /// Bytes a row.
+    /// Bytes from row to row.
     pub pitch: u64,
-    /// Rows a slice.
+    /// Rows from slice to slice.
     pub height: u64,
 }
 
-/// A copy for a node.
+/// A copy of a node.
 #[derive(Debug)]
 pub struct NodeCopy {
-    /// The description that crosses.
+    /// The description that is sent.
     pub node: MemcpyNode,
 }
 
 impl NodeCopy {
-    /// A copy between two places.
+    /// Returns a copy between two ends.
     pub fn new(api: Api, dst: NodeEnd, src: NodeEnd, size: Box3) -> Result<Self, CudaError> {
         let mut copy = Self { node: MemcpyNode { size, ..MemcpyNode::default() } };
         (copy.node.src, copy.node.before) = src.on_wire(api, size, false)?;
@@ -66,7 +66,7 @@ impl NodeCopy {
         Ok(copy)
     }
 
-    /// Translates a copy of the program.
+    /// Translates a program's copy.
     pub fn from_params(api: Api, params: &CUDA_MEMCPY3D) -> Result<Self, CudaError> {
         let (width, height, depth) = (params.width as u64, params.height as u64, params.depth as u64);
         let size = Box3 { width, height, depth };
@@ -76,7 +76,7 @@ impl NodeCopy {
         Self::new(api, NodeEnd::new(api, &params.dst, size)?, NodeEnd::new(api, &params.src, size)?, size)
     }
 
-    /// The node was not made.
+    /// Removes the callbacks after the creation of the node failed.
     pub fn forget(&self, api: Api) {
         for id in [self.node.before, self.node.after] {
             api.driver.callbacks.remove(id);
@@ -85,12 +85,12 @@ impl NodeCopy {
 }
 
 impl NodeEnd {
-    /// Memory without gaps.
+    /// Returns an end in contiguous memory.
     pub fn row(place: Place, size: Box3) -> Self {
         Self::memory(place, size.width, size.height)
     }
 
-    /// Memory from its first byte on.
+    /// Returns an end that starts at the first byte of its memory.
     pub fn memory(place: Place, pitch: u64, height: u64) -> Self {
         Self { place, array: None, x: 0, y: 0, z: 0, pitch, height }
     }
@@ -106,7 +106,7 @@ impl NodeEnd {
         }
         let place = || {
             let (width, rows) = (x.checked_add(size.width)?, y.checked_add(size.height)?);
-            // 0 stands for the least that fits.
+            // 0 stands for the smallest pitch or height that fits.
             let pitch = if end.pitch == 0 { width } else { end.pitch as u64 };
             let height = if end.height == 0 { rows } else { end.height as u64 };
             let offset = z.checked_mul(height)?.checked_add(y)?.checked_mul(pitch)?.checked_add(x)?;
@@ -128,7 +128,7 @@ impl NodeEnd {
         })
     }
 
-    /// Bytes from the base that the program gave to the first byte.
+    /// Returns the bytes from the program's base address to the first byte.
     fn offset(&self, size: Box3) -> u64 {
         let pitch = if self.pitch == 0 { self.x + size.width } else { self.pitch };
         let height = if self.height == 0 { self.y + size.height } else { self.height };
@@ -158,7 +158,7 @@ impl NodeEnd {
     }
 }
 
-/// The parameters of a node, as a program would have described them.
+/// Returns the parameters of a node in the form in which a program specifies them.
 pub fn of_node(api: Api, node: &MemcpyNode) -> CUDA_MEMCPY3D {
     CUDA_MEMCPY3D {
         src: end_of_wire(api, &node.src, node.before),
@@ -188,7 +188,7 @@ fn end_of_wire(api: Api, end: &CopyEnd, callback: CallbackId) -> CopyEnd3D {
     } else if end.kind == COPY_DEVICE {
         (answer.memory_type, answer.device) = (DEVICE, end.address.0);
     } else {
-        // Registered memory has another address on the GPU.
+        // Registered memory may have another address on the GPU.
         (answer.memory_type, answer.host) = (HOST, api.program_address(end.address.0));
     }
     answer

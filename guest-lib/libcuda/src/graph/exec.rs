@@ -25,7 +25,7 @@ const DEVICE_LAUNCH: u64 = 4;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY`.
 const USE_NODE_PRIORITY: u64 = 8;
 
-/// The flags of a new executable graph: `CUDA_GRAPHS_USE_NODE_PRIORITY` outranks the program's choice.
+/// Returns the flags for a new executable graph. `CUDA_GRAPHS_USE_NODE_PRIORITY` overrides the program's choice.
 fn chosen_flags(api: Api, flags: u64) -> u64 {
     match api.driver.environment.node_priority {
         None => flags,
@@ -34,7 +34,7 @@ fn chosen_flags(api: Api, flags: u64) -> u64 {
     }
 }
 
-/// Makes a graph executable; tells the `CUgraphInstantiateResult` and the node that is wrong in any case.
+/// Instantiates a graph. Also returns the `CUgraphInstantiateResult` and the node that caused an error.
 fn instantiate(
     api: Api,
     out: Out<u64>,
@@ -55,8 +55,8 @@ fn instantiate(
     Ok((outcome, result, node.0))
 }
 
-/// As [`instantiate`] for a graph that kernels launch, too. They get its handle as a parameter or from memory, where nobody
-/// could put another in its place: so it is the driver's own.
+/// Like [`instantiate`], for a graph that kernels can launch, too. Kernels read its handle from a parameter or from
+/// memory, where this library cannot translate it. The program therefore gets the driver's own handle.
 fn for_device(
     api: Api,
     out: Out<u64>,
@@ -104,12 +104,12 @@ fn with_log(
 }
 
 entry_points! {
-    /// Makes a graph executable. There is never anything in the log.
+    /// Makes a graph executable. The log is always empty.
     call cuGraphInstantiate(api, phGraphExec: Out<u64>, hGraph: u64, phErrorNode: Out<u64>, logBuffer: Out<u8>, bufferSize: usize) {
         with_log(api, phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize)
     }
 
-    /// Makes a graph executable. There is never anything in the log.
+    /// Makes a graph executable. The log is always empty.
     call cuGraphInstantiate_v2(api, phGraphExec: Out<u64>, hGraph: u64, phErrorNode: Out<u64>, logBuffer: Out<u8>, bufferSize: usize) {
         with_log(api, phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize)
     }
@@ -119,7 +119,7 @@ entry_points! {
         with_flags(api, phGraphExec, hGraph, flags)
     }
 
-    /// Makes a graph executable, and tells why if it cannot be.
+    /// Makes a graph executable, and returns the reason of a failure.
     call cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz (api, phGraphExec: Out<u64>, hGraph: u64, instantiateParams: Out<CUDA_GRAPH_INSTANTIATE_PARAMS>) {
         let params = instantiateParams.get()?;
         let upload = if params.flags & UPLOAD != 0 { api.stream(params.upload_stream) } else { StreamId(0) };
@@ -141,7 +141,7 @@ entry_points! {
         let kept = &api.driver.kept;
         call = call.posted_if(api.may_post(hStream) && kept.is_proven(hGraphExec, current()));
         let launched = calls::cuGraphLaunch(&mut call, GraphExecId(hGraphExec), api.stream(hStream));
-        // Its nodes may record events.
+        // The graph's nodes may record events.
         api.driver.events.all_recorded();
         launched?;
         kept.exec_launched(hGraphExec, current());
@@ -154,7 +154,7 @@ entry_points! {
         calls::cuGraphUpload(&mut api.in_context_of(hStream)?, GraphExecId(hGraphExec), api.stream(hStream))
     }
 
-    /// Gives all parameters of a graph to an executable one of the same shape.
+    /// Copies all parameters of a graph to an executable graph of the same topology.
     call cuGraphExecUpdate(api, hGraphExec: u64, hGraph: u64, hErrorNode_out: Out<u64>, updateResult_out: Out<i32>) {
         api.driver.kept.exec_changed(hGraphExec);
         let updated = calls::cuGraphExecUpdate_v2(&mut api.in_context()?, GraphExecId(hGraphExec), GraphId(hGraph));
@@ -164,7 +164,7 @@ entry_points! {
         CudaError::check(status)
     }
 
-    /// Gives all parameters of a graph to an executable one of the same shape.
+    /// Copies all parameters of a graph to an executable graph of the same topology.
     call cuGraphExecUpdate_v2(api, hGraphExec: u64, hGraph: u64, resultInfo: Out<CUgraphExecUpdateResultInfo>) {
         api.driver.kept.exec_changed(hGraphExec);
         let updated = calls::cuGraphExecUpdate_v2(&mut api.in_context()?, GraphExecId(hGraphExec), GraphId(hGraph));
@@ -173,7 +173,8 @@ entry_points! {
         CudaError::check(status)
     }
 
-    /// Sets an attribute of a kernel node. As from NVIDIA's library, the one that answers something does so in `value`.
+    /// Sets an attribute of a kernel node. The attribute that has a result stores it in `value`, as in NVIDIA's
+    /// library.
     call cuGraphKernelNodeSetAttribute(api, hNode: u64, attr: i32, value: HostPtr) {
         let node = GraphNodeId(hNode);
         if let ATTRIBUTE_PROGRAMMATIC_EVENT | ATTRIBUTE_LAUNCH_COMPLETION_EVENT = attr as u32 {
@@ -191,14 +192,14 @@ entry_points! {
         Ok(())
     }
 
-    /// An attribute of the memory of graphs; each is a `cuuint64_t`.
+    /// Returns an attribute of the graph memory pool; each is a `cuuint64_t`.
     call cuDeviceGetGraphMemAttribute(api, device: i32, attr: i32, value: Out<u64>) {
         value.check()?;
         let device = api.driver.devices.check(device)?.on_wire();
         value.set(calls::cuDeviceGetGraphMemAttribute(&mut api.call(), device, attr)?)
     }
 
-    /// Sets an attribute of the memory of graphs.
+    /// Sets an attribute of the graph memory pool.
     call cuDeviceSetGraphMemAttribute(api, device: i32, attr: i32, value: In<u64>) {
         let device = api.driver.devices.check(device)?.on_wire();
         calls::cuDeviceSetGraphMemAttribute(&mut api.call(), device, attr, value.get()?)

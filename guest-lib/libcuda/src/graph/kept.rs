@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The memory of this library to which nodes point programs: values of kernel parameters, graphs of conditional nodes,
-//! operations on values in memory. And which executable graphs can be launched without asking.
+//! Memory of this library to which pointers in returned node parameters lead: values of kernel parameters, graphs of
+//! conditional nodes, operations of batch nodes. Also the set of executable graphs whose launches need not wait.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,12 +10,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::module::function_table::Parameters;
 use cuda_abi::CUstreamBatchMemOpParams;
 
-/// Kernel parameters that a program was pointed to.
+/// Kernel parameter values that were returned to a program.
 #[derive(Debug, Default)]
 struct Values {
-    /// The packed block.
+    /// The packed block of parameters.
     block: Vec<u8>,
-    /// The address of each in `block`.
+    /// The address of each parameter in `block`.
     addresses: Vec<usize>,
 }
 
@@ -25,9 +25,9 @@ pub struct Kept {
     values: Mutex<HashMap<u64, Values>>,
     graphs: Mutex<HashMap<u64, Vec<u64>>>,
     operations: Mutex<HashMap<u64, Vec<CUstreamBatchMemOpParams>>>,
-    /// Executable graphs that were launched and the device had nothing against it, each with the context.
+    /// Pairs of an executable graph and a context for which the device has accepted a launch.
     proven: Mutex<HashSet<(u64, u64)>>,
-    /// Graphs allocate: a second launch may then be refused where the first was not.
+    /// Set if any graph allocates memory: a later launch may then fail although the first one succeeded.
     allocate: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Kept {
-    /// The array of addresses for `kernelParams`, good until the node's parameters change.
+    /// Returns the address array for `kernelParams`. It is valid until the node's parameters change.
     pub fn values(&self, node: u64, block: Vec<u8>, parameters: &Parameters) -> usize {
         let mut all = lock(&self.values);
         let kept = all.entry(node).or_default();
@@ -50,14 +50,14 @@ impl Kept {
         kept.addresses.as_ptr() as usize
     }
 
-    /// The array of the graphs in a conditional node, good as long as the node.
+    /// Returns the array of a conditional node's graphs. It is valid as long as the node.
     pub fn graphs(&self, node: u64, graphs: Vec<u64>) -> usize {
         let mut all = lock(&self.graphs);
         all.insert(node, graphs);
         all.get(&node).map_or(0, |graphs| graphs.as_ptr() as usize)
     }
 
-    /// The array of a node's operations, good until they change.
+    /// Returns the array of a node's operations. It is valid until they change.
     pub fn operations(&self, node: u64, operations: Vec<CUstreamBatchMemOpParams>) -> usize {
         let mut all = lock(&self.operations);
         let kept = all.entry(node).or_default();
@@ -67,27 +67,27 @@ impl Kept {
         kept.as_ptr() as usize
     }
 
-    /// Returns whether a launch of an executable graph cannot be refused.
+    /// Returns whether the launch of an executable graph cannot fail.
     pub fn is_proven(&self, exec: u64, context: u64) -> bool {
         !self.allocate.load(Ordering::Relaxed) && lock(&self.proven).contains(&(exec, context))
     }
 
-    /// Notes a launch that was accepted.
+    /// Records an accepted launch.
     pub fn exec_launched(&self, exec: u64, context: u64) {
         lock(&self.proven).insert((exec, context));
     }
 
-    /// An executable graph is another one now, or none.
+    /// Forgets the launches of an executable graph that was changed or destroyed.
     pub fn exec_changed(&self, exec: u64) {
         lock(&self.proven).retain(|&(proven, _)| proven != exec);
     }
 
-    /// A graph has got a node that allocates.
+    /// Records that a graph has an allocation node.
     pub fn graphs_allocate(&self) {
         self.allocate.store(true, Ordering::Relaxed);
     }
 
-    /// A node is no more.
+    /// Frees the memory of a destroyed node.
     pub fn forget(&self, node: u64) {
         lock(&self.values).remove(&node);
         lock(&self.graphs).remove(&node);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Nodes: added, asked and changed.
+//! Nodes: adding them, querying and changing their parameters.
 
 use cuda_abi::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS,
@@ -29,7 +29,7 @@ use crate::module::function_table::Owner;
 use crate::stream::callback_table::Callback;
 use crate::stream::values;
 
-/// Room for the parameters of a node: a kernel's packed block is the longest.
+/// Room for the parameters of a node. A kernel's packed block is the longest.
 const PARAMETER_ROOM: usize = 32 << 10;
 
 /// The dependencies of a new node.
@@ -41,7 +41,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// Dependencies without data of their edges.
+    /// Returns dependencies without edge data.
     pub fn plain(nodes: In<u64>, count: usize) -> Self {
         Self { nodes, edges: None, count }
     }
@@ -56,13 +56,13 @@ pub struct NodeParams {
 }
 
 impl NodeParams {
-    /// The kind's own structure.
+    /// Returns parameters in the kind's own structure.
     pub fn own(kind: u32, at: HostPtr) -> Self {
         Self { kind, at, form: Form::Own }
     }
 }
 
-/// Adds a node whose parameters are encoded; answers its name and, if it allocates, the address.
+/// Adds a node with encoded parameters. Returns its handle and, for an allocation, the address.
 fn add_encoded(
     api: Api,
     graph: u64,
@@ -82,9 +82,10 @@ fn add_encoded(
     add().inspect_err(|_| encoded.forget(api))
 }
 
-/// Refuses the payload of a node that must name its context and does not.
+/// Refuses the payload of a node that requires a context and has none.
 fn check_context(kind: u32, params: HostPtr) -> Result<(), CudaError> {
-    // SAFETY: the payload of a conditional node is this structure; that of operations on memory begins with the context.
+    // SAFETY: the payload of a conditional node is this structure; that of operations on memory begins with the
+    // context.
     let (conditional, context) =
         unsafe { (params.as_in::<CUDA_CONDITIONAL_NODE_PARAMS>(), params.as_in::<u64>()) };
     match kind {
@@ -94,7 +95,7 @@ fn check_context(kind: u32, params: HostPtr) -> Result<(), CudaError> {
     }
 }
 
-/// Adds a node; what it answers goes into its parameters.
+/// Adds a node. Results are stored in its parameters.
 fn add(api: Api, out: Out<u64>, graph: u64, links: Links, params: NodeParams) -> Result<(), CudaError> {
     let NodeParams { kind, at: params, form } = params;
     // SAFETY: the parameters of a child graph begin with the graph.
@@ -172,7 +173,7 @@ pub fn set(api: Api, node: u64, kind: u32, params: HostPtr, form: Form) -> Resul
     set_encoded(api, node, kind, &encoded)
 }
 
-/// Returns the error for wrong parameters of a node: that the node is wrong, if so.
+/// Returns the error for wrong parameters of a node. An invalid node takes precedence.
 fn node_first(api: Api, node: u64, kind: u32, error: CudaError) -> CudaError {
     match calls::cuGraphNodeGetType(&mut api.call(), GraphNodeId(node)) {
         Ok(found) if found == kind => error,
@@ -188,33 +189,33 @@ fn set_exec_encoded(api: Api, exec: u64, node: u64, kind: u32, encoded: &Encoded
     calls::cuGraphExecNodeSetParams(&mut call, exec, node, kind).inspect_err(|_| encoded.forget(api))
 }
 
-/// Sets the parameters of a node in an executable graph; `context` may be null for the current one.
+/// Sets the parameters of a node in an executable graph.
 pub fn set_exec(api: Api, exec: u64, node: u64, params: NodeParams) -> Result<(), CudaError> {
     let NodeParams { kind, at: params, form } = params;
     let encoded = encode(api, kind, params, form).map_err(|error| node_first(api, node, kind, error))?;
     set_exec_encoded(api, exec, node, kind, &encoded)
 }
 
-/// A handle or address as parameters.
+/// Encodes a handle or address as parameters.
 fn word(api: Api, kind: u32, word: u64) -> Encoded {
     if let NODE_EVENT_RECORD | NODE_WAIT_EVENT = kind {
         graphs_use_events();
     }
     if kind == NODE_EVENT_RECORD {
-        // From now on, launches of graphs record it.
+        // From now on, launches of graphs record the event.
         api.driver.events.remove(word);
     }
     Encoded { bytes: word.to_le_bytes().to_vec(), ..Encoded::default() }
 }
 
-/// The first version of a kernel node's parameters.
+/// Encodes the first version of a kernel node's parameters.
 fn kernel_v1(api: Api, params: In<CUDA_KERNEL_NODE_PARAMS_v1>) -> Result<Encoded, CudaError> {
     let mut encoded = Encoded::default();
     kernel(api, &params.get()?, 0, &mut encoded.bytes)?;
     Ok(encoded)
 }
 
-/// Asks for the parameters of a node: the structure, and what follows it.
+/// Queries the parameters of a node: the structure, and the data that follows it.
 fn get<T: Wire>(api: Api, node: u64, kind: u32) -> Result<(T, Vec<u8>), CudaError> {
     let mut room = vec![0u8; PARAMETER_ROOM];
     let mut call = api.call().output(&mut room);
@@ -225,7 +226,7 @@ fn get<T: Wire>(api: Api, node: u64, kind: u32) -> Result<(T, Vec<u8>), CudaErro
     Ok((value, reader.rest().to_vec()))
 }
 
-/// The parameters of a kernel node. Values are kept for as long as the program may look at them.
+/// Returns the parameters of a kernel node. Their values stay valid until the node's parameters change.
 fn get_kernel(api: Api, node: u64) -> Result<CUDA_KERNEL_NODE_PARAMS, CudaError> {
     let (shape, block): (KernelNode, _) = get(api, node, NODE_KERNEL)?;
     let FunctionId(function) = shape.function;
@@ -238,7 +239,7 @@ fn get_kernel(api: Api, node: u64) -> Result<CUDA_KERNEL_NODE_PARAMS, CudaError>
             grid: shape.grid,
             block: shape.block,
             shared_bytes: shape.shared_bytes,
-            // An address for each parameter, which `kept` holds until the node's parameters change.
+            // `kept` holds an address per parameter until the node's parameters change.
             params: values,
             ..CUDA_KERNEL_NODE_PARAMS_v1::ZERO
         },
@@ -247,7 +248,7 @@ fn get_kernel(api: Api, node: u64) -> Result<CUDA_KERNEL_NODE_PARAMS, CudaError>
     })
 }
 
-/// The kind in a `CUgraphNodeParams`, and its payload.
+/// Returns the kind and the payload of a `CUgraphNodeParams`.
 fn payload(params: HostPtr) -> Result<NodeParams, CudaError> {
     // SAFETY: the program passed a `CUgraphNodeParams`, which begins with its kind.
     let kind = unsafe { params.as_in::<u32>() }.get()?;
@@ -258,7 +259,7 @@ fn payload(params: HostPtr) -> Result<NodeParams, CudaError> {
 }
 
 entry_points! {
-    /// Adds a node of any kind, after plain edges.
+    /// Adds a node of any kind, after edges without data.
     call cuGraphAddNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
         add(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), payload(nodeParams)?)
     }
@@ -281,7 +282,7 @@ entry_points! {
         set_exec(api, hGraphExec, hNode, payload(nodeParams)?)
     }
 
-    /// Adds a launch.
+    /// Adds a kernel node.
     call cuGraphAddKernelNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: In<CUDA_KERNEL_NODE_PARAMS_v1>) {
         let encoded = kernel_v1(api, nodeParams)?;
         let links = Links::plain(dependencies, numDependencies);
@@ -289,12 +290,12 @@ entry_points! {
         phGraphNode.set(add_encoded(api, hGraph, links, NODE_KERNEL, &encoded)?.0)
     }
 
-    /// Adds a launch.
+    /// Adds a kernel node.
     call cuGraphAddKernelNode_v2(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
         add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_KERNEL, nodeParams)
     }
 
-    /// Returns the launch of a node.
+    /// Returns the launch parameters of a kernel node.
     call cuGraphKernelNodeGetParams(api, hNode: u64, nodeParams: Out<CUDA_KERNEL_NODE_PARAMS_v1>) {
         nodeParams.check()?;
         let params = get_kernel(api, hNode)?;
@@ -302,84 +303,84 @@ entry_points! {
         nodeParams.set(CUDA_KERNEL_NODE_PARAMS_v1 { function, ..params.v1 })
     }
 
-    /// Returns the launch of a node.
+    /// Returns the launch parameters of a kernel node.
     call cuGraphKernelNodeGetParams_v2(api, hNode: u64, nodeParams: Out<CUDA_KERNEL_NODE_PARAMS>) {
         nodeParams.check()?;
         nodeParams.set(get_kernel(api, hNode)?)
     }
 
-    /// Sets what a node launches.
+    /// Sets the launch parameters of a kernel node.
     call cuGraphKernelNodeSetParams(api, hNode: u64, nodeParams: In<CUDA_KERNEL_NODE_PARAMS_v1>) {
         let encoded = kernel_v1(api, nodeParams).map_err(|error| node_first(api, hNode, NODE_KERNEL, error))?;
         set_encoded(api, hNode, NODE_KERNEL, &encoded)
     }
 
-    /// Sets what a node launches.
+    /// Sets the launch parameters of a kernel node.
     call cuGraphKernelNodeSetParams_v2(api, hNode: u64, nodeParams: HostPtr) {
         set(api, hNode, NODE_KERNEL, nodeParams, Form::Own)
     }
 
-    /// Sets what a node launches in an executable graph.
+    /// Sets the launch parameters of a kernel node in an executable graph.
     call cuGraphExecKernelNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: In<CUDA_KERNEL_NODE_PARAMS_v1>) {
         let encoded = kernel_v1(api, nodeParams).map_err(|error| node_first(api, hNode, NODE_KERNEL, error))?;
         set_exec_encoded(api, hGraphExec, hNode, NODE_KERNEL, &encoded)
     }
 
-    /// Sets what a node launches in an executable graph.
+    /// Sets the launch parameters of a kernel node in an executable graph.
     call cuGraphExecKernelNodeSetParams_v2(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
         set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_KERNEL, nodeParams))
     }
 
-    /// Adds a copy.
+    /// Adds a copy node.
     call cuGraphAddMemcpyNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, copyParams: HostPtr, _ctx: u64) {
         add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_MEMCPY, copyParams)
     }
 
-    /// Returns the copy of a node.
+    /// Returns the parameters of a copy node.
     call cuGraphMemcpyNodeGetParams(api, hNode: u64, nodeParams: Out<CUDA_MEMCPY3D>) {
         nodeParams.check()?;
         let (node, _): (MemcpyNode, _) = get(api, hNode, NODE_MEMCPY)?;
         nodeParams.set(copy_params::of_node(api, &node))
     }
 
-    /// Sets what a node copies.
+    /// Sets the parameters of a copy node.
     call cuGraphMemcpyNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
         set(api, hNode, NODE_MEMCPY, nodeParams, Form::Own)
     }
 
-    /// Sets what a node copies in an executable graph.
+    /// Sets the parameters of a copy node in an executable graph.
     call cuGraphExecMemcpyNodeSetParams(api, hGraphExec: u64, hNode: u64, copyParams: HostPtr, _ctx: u64) {
         set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_MEMCPY, copyParams))
     }
 
-    /// Adds a fill.
+    /// Adds a fill node.
     call cuGraphAddMemsetNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, memsetParams: HostPtr, _ctx: u64) {
         add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_MEMSET, memsetParams)
     }
 
-    /// Returns the fill of a node.
+    /// Returns the parameters of a fill node.
     call cuGraphMemsetNodeGetParams(api, hNode: u64, nodeParams: Out<CUDA_MEMSET_NODE_PARAMS>) {
         nodeParams.check()?;
         let (node, _): (MemsetNode, _) = get(api, hNode, NODE_MEMSET)?;
         nodeParams.set(memset_of_node(api, &node))
     }
 
-    /// Sets what a node fills.
+    /// Sets the parameters of a fill node.
     call cuGraphMemsetNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
         set(api, hNode, NODE_MEMSET, nodeParams, Form::Own)
     }
 
-    /// Sets what a node fills in an executable graph.
+    /// Sets the parameters of a fill node in an executable graph.
     call cuGraphExecMemsetNodeSetParams(api, hGraphExec: u64, hNode: u64, memsetParams: HostPtr, _ctx: u64) {
         set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_MEMSET, memsetParams))
     }
 
-    /// Adds a function of the program.
+    /// Adds a node that calls a function of the program.
     call cuGraphAddHostNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
         add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_HOST, nodeParams)
     }
 
-    /// The function of a node.
+    /// Returns the function of a host node.
     call cuGraphHostNodeGetParams(api, hNode: u64, nodeParams: Out<CUDA_HOST_NODE_PARAMS>) {
         nodeParams.check()?;
         let (HostNode { callback }, _) = get(api, hNode, NODE_HOST)?;
@@ -391,22 +392,22 @@ entry_points! {
         }
     }
 
-    /// Sets the function of a node.
+    /// Sets the function of a host node.
     call cuGraphHostNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
         set(api, hNode, NODE_HOST, nodeParams, Form::Own)
     }
 
-    /// Sets the function of a node in an executable graph.
+    /// Sets the function of a host node in an executable graph.
     call cuGraphExecHostNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
         set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_HOST, nodeParams))
     }
 
-    /// Adds waits for values and writes of values.
+    /// Adds a node that waits for values and writes values.
     call cuGraphAddBatchMemOpNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
         add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_BATCH_MEM_OP, nodeParams)
     }
 
-    /// The values that a node waits for and writes.
+    /// Returns the values that a node waits for and writes.
     call cuGraphBatchMemOpNodeGetParams(api, hNode: u64, nodeParams_out: Out<CUDA_BATCH_MEM_OP_NODE_PARAMS>) {
         nodeParams_out.check()?;
         let (head, operations) = get(api, hNode, NODE_BATCH_MEM_OP)?;
@@ -423,29 +424,29 @@ entry_points! {
         set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_BATCH_MEM_OP, nodeParams))
     }
 
-    /// Adds a graph.
+    /// Adds a child graph node.
     call cuGraphAddChildGraphNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, childGraph: u64) {
         add_word(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_GRAPH, childGraph)
     }
 
-    /// Sets the graph of a node in an executable graph.
+    /// Sets the child graph of a node in an executable graph.
     call cuGraphExecChildGraphNodeSetParams(api, hGraphExec: u64, hNode: u64, childGraph: u64) {
         set_exec_encoded(api, hGraphExec, hNode, NODE_GRAPH, &word(api, NODE_GRAPH, childGraph))
     }
 
-    /// Adds a node that does nothing.
+    /// Adds an empty node.
     call cuGraphAddEmptyNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize) {
         phGraphNode.check()?;
         let links = Links::plain(dependencies, numDependencies);
         phGraphNode.set(add_encoded(api, hGraph, links, NODE_EMPTY, &Encoded::default())?.0)
     }
 
-    /// Adds a record of an event.
+    /// Adds a node that records an event.
     call cuGraphAddEventRecordNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, event: u64) {
         add_word(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_EVENT_RECORD, event)
     }
 
-    /// The event that a node records.
+    /// Returns the event that a node records.
     call cuGraphEventRecordNodeGetEvent(api, hNode: u64, event_out: Out<u64>) {
         event_out.check()?;
         event_out.set(get::<EventNode>(api, hNode, NODE_EVENT_RECORD)?.0.event.0)
@@ -461,12 +462,12 @@ entry_points! {
         set_exec_encoded(api, hGraphExec, hNode, NODE_EVENT_RECORD, &word(api, NODE_EVENT_RECORD, event))
     }
 
-    /// Adds a wait for an event.
+    /// Adds a node that waits for an event.
     call cuGraphAddEventWaitNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, event: u64) {
         add_word(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_WAIT_EVENT, event)
     }
 
-    /// The event that a node waits for.
+    /// Returns the event that a node waits for.
     call cuGraphEventWaitNodeGetEvent(api, hNode: u64, event_out: Out<u64>) {
         event_out.check()?;
         event_out.set(get::<EventNode>(api, hNode, NODE_WAIT_EVENT)?.0.event.0)
@@ -482,19 +483,19 @@ entry_points! {
         set_exec_encoded(api, hGraphExec, hNode, NODE_WAIT_EVENT, &word(api, NODE_WAIT_EVENT, event))
     }
 
-    /// Adds an allocation.
+    /// Adds an allocation node.
     call cuGraphAddMemAllocNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, nodeParams: HostPtr) {
         add_own(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_MEM_ALLOC, nodeParams)
     }
 
-    /// Returns the allocation of a node.
+    /// Returns the parameters of an allocation node.
     call cuGraphMemAllocNodeGetParams(api, hNode: u64, params_out: Out<CUDA_MEM_ALLOC_NODE_PARAMS>) {
         params_out.check()?;
         let (node, rest): (MemAllocNode, _) = get(api, hNode, NODE_MEM_ALLOC)?;
         params_out.set(allocation_of_node(api, &node, take(&mut Reader::new(&rest))?)?)
     }
 
-    /// Adds the freeing of an allocation.
+    /// Adds a node that frees an allocation.
     call cuGraphAddMemFreeNode(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, numDependencies: usize, dptr: u64) {
         add_word(api, phGraphNode, hGraph, Links::plain(dependencies, numDependencies), NODE_MEM_FREE, dptr)
     }

@@ -13,7 +13,7 @@ use crate::graph::pageable_table::{Buffer, Buffers, PageableCopy};
 use crate::memory::host;
 use crate::memory::table::ranges::HostKind;
 
-/// A buffer is reused for copies that fill at least this part of it.
+/// A free buffer is reused for copies that fill at least a fourth of it.
 const WASTE: u64 = 4;
 const PAGE_BYTES: u64 = 4096;
 
@@ -42,7 +42,7 @@ impl PageableCopy {
 }
 
 impl Drop for PageableCopy {
-    /// No graph refers to the copy: its buffer serves another one.
+    /// Runs when no graph refers to the copy any more: its buffer becomes free for another copy.
     fn drop(&mut self) {
         if let (Some(driver), Some(buffer)) = (Driver::get(), self.buffer.take()) {
             driver.buffers.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
@@ -55,7 +55,7 @@ impl Buffers {
         let context = api.context()?.0;
         let ranges = &api.driver.memory.ranges;
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those of a destroyed context went with it.
+        // The buffers of a destroyed context were freed with it.
         free.retain(|buffer| {
             ranges.host(buffer.address).is_some_and(|range| range.context == buffer.context)
         });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Copies in graphs from and to memory that the GPU does not reach. They must see the program's memory as it
-//! is when the graph runs, not when the node is made. So the GPU copies from and to a buffer that it reaches,
-//! and a function in the graph brings the bytes from or to the program's memory, right before or after.
+//! Copies in graphs from and to pageable memory. They must use the contents of the program's memory at the time when
+//! the graph runs, not when the node is created. The GPU therefore copies from and to a pinned buffer. A function in
+//! the graph copies between that buffer and the program's memory, right before or after.
 
 use std::sync::Mutex;
 
@@ -16,11 +16,11 @@ pub(in crate::graph) struct Buffer {
     pub(in crate::graph) context: u64,
 }
 
-/// Buffers that no copy has. They stay pinned: freeing one would have to wait for the GPU.
+/// Free buffers. They stay pinned, because unpinning one would have to wait for the GPU.
 #[derive(Debug, Default)]
 pub struct Buffers(pub(in crate::graph) Mutex<Vec<Buffer>>);
 
-/// One end of a copy: a box in the program's memory, and the buffer with the same rows side by side.
+/// One end of a copy: a box in the program's memory, and the buffer with the same rows without gaps.
 #[derive(Debug)]
 pub struct PageableCopy {
     pub(in crate::graph) user: u64,
@@ -32,12 +32,12 @@ pub struct PageableCopy {
 }
 
 impl PageableCopy {
-    /// The program's first byte, bytes a row and rows a slice.
+    /// Returns the address of the program's first byte, the bytes from row to row and the rows from slice to slice.
     pub fn user(&self) -> (u64, u64, u64) {
         (self.user, self.pitch, self.height)
     }
 
-    /// Brings the bytes over. Runs in the graph's order, so the GPU does not touch the buffer meanwhile.
+    /// Copies the bytes. Runs in the graph's order, so the GPU does not access the buffer meanwhile.
     pub fn run(&self) {
         let Some(buffer) = &self.buffer else { return };
         let mut packed = buffer.address as *mut u8;

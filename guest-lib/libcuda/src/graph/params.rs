@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The C structures of nodes' parameters, to and from the wire.
+//! Conversion of node parameters between their C structures and the wire.
 
 use cuda_abi::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_CONDITIONAL_NODE_PARAMS, CUDA_EXT_SEM_NODE_PARAMS,
@@ -35,12 +35,12 @@ const ACCESS_NONE: u32 = 0;
 const ACCESS_READ: u32 = 1;
 const ACCESS_READ_WRITE: u32 = 3;
 
-/// The offset of the parameters of a kind in `CUgraphNodeParams`, and of a copy's description in those.
+/// The offset of the parameters in `CUgraphNodeParams`, and of a copy's description in its parameters.
 pub const PAYLOAD_OFFSET: usize = 16;
 const COPY_OFFSET: usize = 16;
 
-/// `CUgraphNodeParams`: its words, the words before the payload, and those of the payload that each kind uses. All
-/// others must be zero.
+/// Sizes of `CUgraphNodeParams` in words: all of it, the words before the payload, and the payload words that each kind
+/// uses. All other words must be zero.
 const GENERAL_WORDS: usize = 32;
 const PAYLOAD_WORD: usize = 2;
 const fn used_words(kind: u32) -> Option<usize> {
@@ -58,7 +58,7 @@ const fn used_words(kind: u32) -> Option<usize> {
     })
 }
 
-/// Refuses a `CUgraphNodeParams` of no kind, or with something where nothing should be.
+/// Refuses a `CUgraphNodeParams` of an unknown kind, or with reserved words that are not zero.
 pub fn check_general(kind: u32, params: HostPtr) -> Result<(), CudaError> {
     let used = used_words(kind).ok_or(CudaError::INVALID_VALUE)?;
     // SAFETY: a `CUgraphNodeParams` has so many words.
@@ -68,19 +68,19 @@ pub fn check_general(kind: u32, params: HostPtr) -> Result<(), CudaError> {
     if reserved.iter().chain(rest).all(|&word| word == 0) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
 }
 
-/// Parameters ready to cross.
+/// Encoded parameters.
 #[derive(Debug, Default)]
 pub struct Encoded {
-    /// As the row takes them.
+    /// The bytes in the row's format.
     pub bytes: Vec<u8>,
-    /// The functions that were registered for them: to be forgotten if the call fails.
+    /// Callbacks that were registered for them. They are removed if the call fails.
     pub callbacks: Vec<CallbackId>,
     /// Handles created for the graphs of a conditional node.
     pub graphs: Vec<u64>,
 }
 
 impl Encoded {
-    /// The call has failed.
+    /// Removes the callbacks after a failed call.
     pub fn forget(&self, api: Api) {
         for &id in &self.callbacks {
             api.driver.callbacks.remove(id);
@@ -88,25 +88,25 @@ impl Encoded {
     }
 }
 
-/// The form of parameters: the structure of the kind, or inside of `CUgraphNodeParams`, where some differ.
+/// The form of parameters: the kind's own structure, or the payload of `CUgraphNodeParams`, where some differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The kind's own.
+    /// The kind's own structure.
     Own,
     /// The payload of `CUgraphNodeParams`.
     Payload,
 }
 
-/// Reads the structure that is the parameters of a node, or begins them.
+/// Reads the structure that equals or begins the parameters of a node.
 ///
 /// # Safety
-/// CUDA's documentation makes the program pass a `T` for a node of this kind.
+/// CUDA's documentation requires the program to pass a `T` for a node of this kind.
 unsafe fn read<T: Copy>(params: HostPtr) -> Result<T, CudaError> {
     // SAFETY: `# Safety` promises that the program passes a `T`, as `as_in` demands.
     unsafe { params.as_in::<T>() }.get()
 }
 
-/// Reads the parameters of a node of `kind`.
+/// Encodes the parameters of a node of `kind`.
 pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encoded, CudaError> {
     if params.address() == 0 && kind != NODE_EMPTY {
         return Err(CudaError::INVALID_VALUE);
@@ -169,7 +169,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             }
             graphs_use_events();
             if kind == NODE_EVENT_RECORD {
-                // From now on, launches of graphs record it.
+                // From now on, launches of graphs record the event.
                 api.driver.events.remove(event);
             }
             put(&EventNode { event: EventId(event) }, bytes)?;
@@ -177,11 +177,11 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
         NODE_MEM_ALLOC => {
             // SAFETY: this is the structure of the kind.
             let params = unsafe { read::<CUDA_MEM_ALLOC_NODE_PARAMS>(params) }?;
-            // CU_MEM_ALLOCATION_TYPE_PINNED or _MANAGED on CU_MEM_LOCATION_TYPE_DEVICE, not to be exported.
+            // Supported: CU_MEM_ALLOCATION_TYPE_PINNED or _MANAGED on CU_MEM_LOCATION_TYPE_DEVICE, without export.
             let CUmemLocation { kind: location, id } = params.pool.location;
             match (params.pool.kind, params.pool.handle_types, location) {
                 (1 | 2, 0, 1) => {}
-                // Exported, of the host or its nodes, or managed somewhere else.
+                // Exported allocations, host or NUMA locations, or managed memory at another location.
                 (1, 1, 1) | (1, 0, 2 | 3) | (2, 0, 0 | 2 | 3) => return Err(CudaError::NOT_SUPPORTED),
                 _ => return Err(CudaError::INVALID_VALUE),
             }
@@ -196,9 +196,9 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
                         return Err(CudaError::INVALID_DEVICE);
                     }
                     (LOCATION_DEVICE, ACCESS_READ_WRITE) if location.id == id => {}
-                    // The host's access is no part of it.
+                    // The host's access does not concern the device.
                     (LOCATION_HOST, _) => {}
-                    // Another device's, or less than all.
+                    // Access by another device, or less than full access.
                     (LOCATION_DEVICE, ACCESS_NONE | ACCESS_READ | ACCESS_READ_WRITE) => {
                         return Err(CudaError::NOT_SUPPORTED);
                     }
@@ -221,7 +221,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             // SAFETY: this is the structure of the kind.
             let params = unsafe { read::<CUDA_CONDITIONAL_NODE_PARAMS>(params) }?;
             put(&ConditionalNode { handle: params.handle, kind: params.kind, graphs: params.size }, bytes)?;
-            // The device knows the bound; a wrong number must not fill the memory here.
+            // The device checks the limit. Here it only bounds the memory that a wrong number can take.
             for _ in 0..params.size.min(64) {
                 let name = new_handle();
                 put(&GraphId(name), bytes)?;
@@ -229,8 +229,8 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             }
         }
         NODE_SEMAPHORES_SIGNAL | NODE_SEMAPHORES_WAIT => {
-            // There are no semaphores of other APIs, but a node may have none. NVIDIA's driver takes any, and crashes when
-            // the graph is launched.
+            // There are no semaphores of other APIs, but a node without semaphores is valid. NVIDIA's driver accepts
+            // any semaphores, and crashes when the graph is launched.
             // SAFETY: this is the structure of the kind.
             if unsafe { read::<CUDA_EXT_SEM_NODE_PARAMS>(params) }?.count != 0 {
                 return Err(CudaError::INVALID_VALUE);
@@ -241,7 +241,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
     Ok(encoded)
 }
 
-/// Reads the parameters of a kernel node.
+/// Encodes the parameters of a kernel node.
 pub fn kernel(
     api: Api,
     params: &CUDA_KERNEL_NODE_PARAMS_v1,
@@ -256,12 +256,12 @@ pub fn kernel(
         shared_bytes: params.shared_bytes,
     };
     put(&node, bytes)?;
-    // SAFETY: the program promises for both members what it promises for the parameters of cuLaunchKernel.
+    // SAFETY: the program promises for both members the same as for the parameters of cuLaunchKernel.
     let (values, extra) = unsafe { (In::at_address(params.params), In::at_address(params.extra)) };
     launch::append_parameters(api, function, values, extra, bytes)
 }
 
-/// The parameters of a node that fills.
+/// Returns the parameters of a fill node.
 pub fn memset_of_node(api: Api, node: &MemsetNode) -> CUDA_MEMSET_NODE_PARAMS {
     CUDA_MEMSET_NODE_PARAMS {
         dst: api.program_address(node.dst.0),
@@ -273,7 +273,7 @@ pub fn memset_of_node(api: Api, node: &MemsetNode) -> CUDA_MEMSET_NODE_PARAMS {
     }
 }
 
-/// The parameters of a node that allocates.
+/// Returns the parameters of an allocation node.
 pub fn allocation_of_node(
     api: Api,
     node: &MemAllocNode,

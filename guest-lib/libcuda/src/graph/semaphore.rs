@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Nodes that signal or wait for semaphores of other APIs. There are none of those here, but a node may have none, too.
+//! Nodes that signal or wait for semaphores of other APIs. No such semaphores exist here, but nodes without any are
+//! valid.
 
 use cuda_abi::CUDA_EXT_SEM_NODE_PARAMS;
 use virtio_cuda_client::protocol::{GraphNodeId, NODE_SEMAPHORES_SIGNAL, NODE_SEMAPHORES_WAIT};
@@ -12,7 +13,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 
-/// The parameters of a node of `kind`.
+/// Returns the parameters of a node of `kind`.
 fn get(api: Api, node: u64, kind: u32, params: Out<CUDA_EXT_SEM_NODE_PARAMS>) -> Result<(), CudaError> {
     params.check()?;
     match calls::cuGraphNodeGetType(&mut api.call(), GraphNodeId(node)) {
@@ -42,22 +43,22 @@ entry_points! {
         get(api, hNode, NODE_SEMAPHORES_WAIT, params_out)
     }
 
-    /// Has a node signal nothing, as before.
+    /// Accepts an empty list of semaphores to signal.
     call cuGraphExternalSemaphoresSignalNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
         set(api, hNode, NODE_SEMAPHORES_SIGNAL, nodeParams, Form::Own)
     }
 
-    /// Has a node wait for nothing, as before.
+    /// Accepts an empty list of semaphores to wait for.
     call cuGraphExternalSemaphoresWaitNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
         set(api, hNode, NODE_SEMAPHORES_WAIT, nodeParams, Form::Own)
     }
 
-    /// Has a node of an executable graph signal nothing, as before.
+    /// Accepts an empty list of semaphores to signal, for an executable graph.
     call cuGraphExecExternalSemaphoresSignalNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
         set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_SEMAPHORES_SIGNAL, nodeParams))
     }
 
-    /// Has a node of an executable graph wait for nothing, as before.
+    /// Accepts an empty list of semaphores to wait for, for an executable graph.
     call cuGraphExecExternalSemaphoresWaitNodeSetParams(api, hGraphExec: u64, hNode: u64, nodeParams: HostPtr) {
         set_exec(api, hGraphExec, hNode, NodeParams::own(NODE_SEMAPHORES_WAIT, nodeParams))
     }

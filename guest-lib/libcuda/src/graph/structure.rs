@@ -16,10 +16,10 @@ use crate::ffi::{In, Name, Out};
 use crate::graph::wire::{check_plain, edges_in, give_list, take};
 use crate::handles::new_handle;
 
-/// Elements for which one reply has room at first.
+/// Number of elements in the buffer for the first reply.
 const USUAL_COUNT: usize = 128;
 
-/// Fetches a list whose length the row answers.
+/// Fetches a list; the row returns its length.
 fn fetch<T: Wire>(
     api: Api,
     element_bytes: usize,
@@ -33,12 +33,12 @@ fn fetch<T: Wire>(
     (0..count).map(|_| take(&mut reader)).collect()
 }
 
-/// The nodes of a graph.
+/// Returns the nodes of a graph.
 fn nodes(api: Api, graph: u64, roots: bool) -> Result<Vec<u64>, CudaError> {
     fetch(api, 8, |call| calls::graph_nodes(call, GraphId(graph), u32::from(roots)))
 }
 
-/// Checks that there is such a graph.
+/// Checks that the graph exists.
 pub fn check(api: Api, graph: u64) -> Result<(), CudaError> {
     calls::graph_nodes(&mut api.call(), GraphId(graph), 0).map(|_| ())
 }
@@ -109,12 +109,12 @@ fn give_links(
     })
 }
 
-/// Arrays for edges must have room for some.
+/// Refuses arrays for edges without room.
 fn check_room(count: Out<usize>, wanted: bool) -> Result<(), CudaError> {
     if wanted && count.get()? == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
 }
 
-/// Both ends of edges, their data, and how many there are.
+/// Both ends of edges, their data, and their number.
 struct EdgeArrays {
     from: In<u64>,
     to: In<u64>,
@@ -137,7 +137,7 @@ fn change(api: Api, graph: u64, edges: EdgeArrays, add: bool) -> Result<(), Cuda
     }
 }
 
-/// A graph as the text of a picture.
+/// Returns a graph in the DOT language.
 fn dot(api: Api, graph: u64) -> Result<String, CudaError> {
     const KINDS: [&str; 14] = [
         "KERNEL",
@@ -194,27 +194,27 @@ entry_points! {
         phGraphClone.set(handle)
     }
 
-    /// The nodes of a graph.
+    /// Returns the nodes of a graph.
     call cuGraphGetNodes(api, hGraph: u64, nodes: Out<u64>, numNodes: Out<usize>) {
         give_nodes(api, hGraph, false, nodes, numNodes)
     }
 
-    /// The nodes of a graph that depend on none.
+    /// Returns the nodes of a graph that have no dependencies.
     call cuGraphGetRootNodes(api, hGraph: u64, rootNodes: Out<u64>, numRootNodes: Out<usize>) {
         give_nodes(api, hGraph, true, rootNodes, numRootNodes)
     }
 
-    /// The edges of a graph, if they are plain.
+    /// Returns the edges of a graph, if none has edge data.
     call cuGraphGetEdges(api, hGraph: u64, from: Out<u64>, to: Out<u64>, numEdges: Out<usize>) {
         give_edges(api, hGraph, from, to, None, numEdges)
     }
 
-    /// The edges of a graph.
+    /// Returns the edges of a graph.
     call cuGraphGetEdges_v2(api, hGraph: u64, from: Out<u64>, to: Out<u64>, edgeData: Out<[u8; 8]>, numEdges: Out<usize>) {
         give_edges(api, hGraph, from, to, Some(edgeData), numEdges)
     }
 
-    /// Adds plain edges.
+    /// Adds edges without data.
     call cuGraphAddDependencies(api, hGraph: u64, from: In<u64>, to: In<u64>, numDependencies: usize) {
         let edges = EdgeArrays { from, to, data: None, count: numDependencies };
         change(api, hGraph, edges, true)
@@ -226,7 +226,7 @@ entry_points! {
         change(api, hGraph, edges, true)
     }
 
-    /// Removes plain edges.
+    /// Removes edges without data.
     call cuGraphRemoveDependencies(api, hGraph: u64, from: In<u64>, to: In<u64>, numDependencies: usize) {
         let edges = EdgeArrays { from, to, data: None, count: numDependencies };
         change(api, hGraph, edges, false)
@@ -238,17 +238,17 @@ entry_points! {
         change(api, hGraph, edges, false)
     }
 
-    /// Returns the nodes that a node depends on, by plain edges.
+    /// Returns the nodes on which a node depends. Refuses edges with data.
     call cuGraphNodeGetDependencies(api, hNode: u64, dependencies: Out<u64>, numDependencies: Out<usize>) {
         give_links(api, hNode, false, dependencies, None, numDependencies)
     }
 
-    /// Returns the nodes that a node depends on.
+    /// Returns the nodes on which a node depends.
     call cuGraphNodeGetDependencies_v2(api, hNode: u64, dependencies: Out<u64>, edgeData: Out<[u8; 8]>, numDependencies: Out<usize>) {
         give_links(api, hNode, false, dependencies, Some(edgeData), numDependencies)
     }
 
-    /// Returns the nodes that depend on a node, by plain edges.
+    /// Returns the nodes that depend on a node. Refuses edges with data.
     call cuGraphNodeGetDependentNodes(api, hNode: u64, dependentNodes: Out<u64>, numDependentNodes: Out<usize>) {
         give_links(api, hNode, true, dependentNodes, None, numDependentNodes)
     }
@@ -265,7 +265,7 @@ entry_points! {
         Ok(())
     }
 
-    /// The copy of a node in a copied graph.
+    /// Returns the node of a cloned graph that corresponds to a node of the original.
     call cuGraphNodeFindInClone(api, phNode: Out<u64>, hOriginalNode: u64, hClonedGraph: u64) {
         phNode.check()?;
         let (original, clone) = (GraphNodeId(hOriginalNode), GraphId(hClonedGraph));
@@ -282,11 +282,11 @@ entry_points! {
         })
     }
 
-    /// A handle by which device code steers a conditional node.
+    /// Creates a handle with which device code controls a conditional node.
     call cuGraphConditionalHandleCreate(api, pHandle_out: Out<u64>, hGraph: u64, ctx: u64, defaultLaunchValue: u32, flags: u32) {
         pHandle_out.check()?;
         if ctx == 0 {
-            // The graph comes first.
+            // NVIDIA's driver checks the graph first.
             nodes(api, hGraph, false)?;
             return Err(CudaError::INVALID_CONTEXT);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! User objects: the device counts their references, those of graphs included, and says when the last one is
+//! User objects. The device counts their references, including those of graphs, and reports when the last one is
 //! removed. The destructor then runs on this library's callback thread.
 
 use cuda_abi::CUhostFn;
@@ -18,7 +18,7 @@ entry_points! {
         let callback = Callback::Host(destroy.ok_or(CudaError::INVALID_VALUE)?, ptr.address());
         let callbacks = &api.driver.callbacks;
         let id = callbacks.add(api.driver.session, callback)?;
-        // The object and its destructor have one name.
+        // The object and its destructor have the same id.
         calls::cuUserObjectCreate(&mut api.call(), UserObjectId(id.0), id, initialRefcount, flags)
             .inspect_err(|_| callbacks.remove(id))?;
         object_out.set(id.0)

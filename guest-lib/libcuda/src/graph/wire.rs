@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Nodes, edges and parameters as bulk data.
+//! Encoding of nodes, edges and parameters as bulk data.
 
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{GraphEdge, GraphNodeId, NodeLink, Reader, Wire, Writer};
 
 use crate::ffi::{In, Out};
 
-/// Room for any structure.
+/// Maximum bytes of a structure.
 const MAX_STRUCT_BYTES: usize = 512;
-/// `CUDA_ERROR_LOSSY_QUERY`: an edge says more than the caller asks for.
+/// `CUDA_ERROR_LOSSY_QUERY`: an edge has data that the caller's function cannot return.
 const LOSSY_QUERY: i32 = 917;
 
 /// Appends a value.
@@ -22,12 +22,12 @@ pub fn put<T: Wire>(value: &T, bytes: &mut Vec<u8>) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// Takes a value.
+/// Decodes a value.
 pub fn take<T: Wire>(reader: &mut Reader<'_>) -> Result<T, CudaError> {
     T::take(reader).map_err(|_| CudaError::UNKNOWN)
 }
 
-/// The edge data of element `index`; none given means plain edges.
+/// Returns the edge data of element `index`; without an array, edges have no data.
 fn data_at(edges: Option<In<[u8; 8]>>, index: usize) -> Result<[u8; 8], CudaError> {
     match edges.filter(|edges| !edges.is_null()) {
         Some(edges) => edges.at(index),
@@ -35,7 +35,7 @@ fn data_at(edges: Option<In<[u8; 8]>>, index: usize) -> Result<[u8; 8], CudaErro
     }
 }
 
-/// Links of C arrays.
+/// Encodes links from C arrays.
 pub fn links_in(nodes: In<u64>, edges: Option<In<[u8; 8]>>, count: usize) -> Result<Vec<u8>, CudaError> {
     let mut bytes = Vec::new();
     for index in 0..count {
@@ -45,7 +45,7 @@ pub fn links_in(nodes: In<u64>, edges: Option<In<[u8; 8]>>, count: usize) -> Res
     Ok(bytes)
 }
 
-/// Edges of C arrays.
+/// Encodes edges from C arrays.
 pub fn edges_in(
     from: In<u64>,
     to: In<u64>,
@@ -60,8 +60,8 @@ pub fn edges_in(
     Ok(bytes)
 }
 
-/// Gives a list to a caller that asked for `*count` elements in the arrays that `store` fills, or for the
-/// number only (`wanted` false). What is left of the arrays is filled with 0.
+/// Returns a list to a caller that requested `*count` elements in the arrays that `store` fills, or only their number
+/// (`wanted` false). The rest of the arrays is filled with 0.
 pub fn give_list<T: Default + Copy>(
     list: &[T],
     wanted: bool,
@@ -78,7 +78,7 @@ pub fn give_list<T: Default + Copy>(
     count.set(room.min(list.len()))
 }
 
-/// Refuses edge data where the caller's call has no place for it.
+/// Refuses edge data if the caller's function cannot return it.
 pub fn check_plain(data: &[u8; 8]) -> Result<(), CudaError> {
     if *data == [0; 8] {
         return Ok(());

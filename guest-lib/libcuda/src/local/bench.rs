@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! For `tests/bench/calls.cu` only, which looks these names up with dlsym: memory whose page lists look as a
-//! virtual machine's do, also over virtio-user, and the time that the worker takes for copies. No part of CUDA, and of no use to any other program.
+//! Functions for `tests/bench/calls.cu` only, which finds them with dlsym. They provide memory with the page lists of a
+//! virtual machine, also over virtio-user, and the time that the worker needs for copies. Not part of CUDA.
 
 use std::ffi::c_void;
 
 use virtio_cuda_client::{calls, session};
 
-/// At least `bytes` of memory in the transport's own pages, in random order. Null where pageable memory
-/// is that way already (in a guest), before `cuInit`, and when there is no room.
+/// Allocates at least `bytes` bytes in the transport's pages, in random order. Returns null if pageable memory already
+/// has that order (in a guest), before `cuInit`, and if there is no room.
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_bench_alloc(bytes: usize) -> *mut c_void {
     let memory = session::current().and_then(|session| session.transport().map_scattered(bytes));
     memory.map_or(std::ptr::null_mut(), |memory| memory.address as *mut c_void)
 }
 
-/// Frees it. 0: done; -1: it is not from [`virtio_cuda_bench_alloc`].
+/// Frees the memory. Returns 0, or -1 if it is not from [`virtio_cuda_bench_alloc`].
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_bench_free(memory: *mut c_void) -> i32 {
     let freed = session::current().is_some_and(|s| s.transport().unmap_scattered(memory as usize));
     if freed { 0 } else { -1 }
 }
 
-/// The nanoseconds that the worker has spent in copies of host memory for calls that wait; negative: unknown.
+/// Returns the nanoseconds that the worker has spent in copies of host memory for calls that wait; negative if unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_bench_copy_ns() -> i64 {
     let statistics =

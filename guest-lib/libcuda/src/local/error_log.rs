@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! `CUDA_LOG_FILE`: a line for each call that fails, in the form of NVIDIA's driver (CUDA programming guide, "Error Log
-//! Management"). The messages behind the codes are the host's and stay there, so a line says which call answered what.
+//! `CUDA_LOG_FILE`: one line per failed call, in the format of NVIDIA's driver (CUDA programming guide, "Error Log
+//! Management"). The driver's messages stay on the host, so a line has only the function and the error.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use crate::local::result_texts;
 
 static DESTINATION: OnceLock<Option<Destination>> = OnceLock::new();
 
-/// `CUDA_ERROR_NOT_READY`: an answer, not a failure.
+/// `CUDA_ERROR_NOT_READY`: a status, not a failure.
 const NOT_READY: i32 = 600;
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Destination {
         }
     }
 
-    /// Writes a line at once, so that lines of several processes stay whole.
+    /// Writes a line with one write(2), so that lines of several processes are not interleaved.
     fn write(&self, line: &[u8]) -> io::Result<()> {
         match self {
             Self::Stdout => io::stdout().lock().write_all(line),
@@ -49,14 +49,14 @@ impl Destination {
     }
 }
 
-/// Notes that a call of the program's has failed.
+/// Logs a failed call of the program.
 pub fn note(call: &str, error: CudaError) {
-    // In the child of a fork another thread's first note would never end.
+    // In a forked child, the lock may be held for ever by a thread that does not exist there.
     if error.code() == NOT_READY || process::check().is_err() {
         return;
     }
     if let Some(destination) = DESTINATION.get_or_init(Destination::from_environment) {
-        // A program does not fail because its log is full.
+        // A full log must not make the program fail.
         let _ = destination.write(line(&time_of_day(), thread(), call, error).as_bytes());
     }
 }
@@ -71,11 +71,11 @@ fn thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// The local time as hours, minutes, seconds and milliseconds.
+/// Returns the local time as hours, minutes, seconds and milliseconds.
 fn time_of_day() -> String {
     // SAFETY: both structures are plain numbers, for which zeros are valid.
     let (mut now, mut local): (libc::timespec, libc::tm) = unsafe { std::mem::zeroed() };
-    // SAFETY: the places are valid for the writes; if a call fails, what it would have written stays zero.
+    // SAFETY: the pointers are valid for the writes; if a call fails, the target of its result stays zero.
     unsafe {
         libc::clock_gettime(libc::CLOCK_REALTIME, &mut now);
         libc::localtime_r(&now.tv_sec, &mut local);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The end of the process. Static destructors of the program may still make calls; once this library's own
-//! destructor has run, calls answer `CUDA_ERROR_DEINITIALIZED`. The session ends when the kernel closes its
-//! descriptor.
+//! The end of the process. Static destructors of the program may still make calls. Once this library's destructor has
+//! run, calls return `CUDA_ERROR_DEINITIALIZED`. The session ends when the kernel closes its descriptor.
 
 extern "C" fn destructor() {
     virtio_cuda_client::process::exiting();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Initialisation, versions and the profiler's switches.
+//! Initialisation, versions and the profiler control functions.
 
 use virtio_cuda_client::{CudaError, session};
 
@@ -8,7 +8,7 @@ use crate::driver::Driver;
 use crate::entry_points;
 use crate::ffi::Out;
 
-/// The CUDA version whose names this library has.
+/// The CUDA version whose functions this library exports.
 pub const API_VERSION: i32 = 13000;
 /// `CU_MODULE_*_LOADING`.
 const EAGER_LOADING: i32 = 1;
@@ -23,24 +23,24 @@ entry_points! {
         Driver::init()
     }
 
-    /// The version that programs can rely on: the host's driver's, as far as this library has its names.
+    /// Returns the version that programs can rely on: that of the host's driver, but at most that of this library.
     early cuDriverGetVersion(_, driverVersion: Out<i32>) {
         driverVersion.check()?;
-        // Works without a device, as NVIDIA's does.
+        // Works without a device, as in NVIDIA's driver.
         driverVersion.set(session::open().map_or(API_VERSION, |session| session.driver_version().min(API_VERSION)))
     }
 
-    /// The time at which the runtime loads modules.
+    /// Returns when the runtime should load modules.
     call cuModuleGetLoadingMode(api, mode: Out<i32>) {
         mode.set(if api.driver.environment.eager_loading { EAGER_LOADING } else { LAZY_LOADING })
     }
 
-    /// No profiler listens.
+    /// No effect: there is no profiler.
     call cuProfilerStart(_) {
         Ok(())
     }
 
-    /// No profiler listens.
+    /// No effect: there is no profiler.
     call cuProfilerStop(_) {
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, Name, Out};
 use crate::handles::new_handle;
 
-/// The programs' registrations for messages, also from before `cuInit`.
+/// The program's callback registrations, including those from before `cuInit`.
 static REGISTERED: Registered = Registered(Mutex::new(BTreeSet::new()));
 
 #[derive(Debug)]
@@ -39,19 +39,19 @@ fn not_null(pointer: HostPtr) -> Result<(), CudaError> {
 }
 
 entry_points! {
-    /// Registers for messages.
+    /// Registers a log callback.
     early cuLogsRegisterCallback(_, callbackFunc: HostPtr, _userData: HostPtr, callback_out: Out<u64>) {
         not_null(callbackFunc)?;
         callback_out.set_if_wanted(REGISTERED.add());
         Ok(())
     }
 
-    /// Ends that.
+    /// Removes a log callback.
     early cuLogsUnregisterCallback(_, callback: u64) {
         REGISTERED.remove(callback)
     }
 
-    /// The end of the log.
+    /// Returns the end of the log.
     early cuLogsCurrent(_, iterator_out: Out<u32>, _flags: u32) {
         iterator_out.set(0)
     }
@@ -75,7 +75,7 @@ entry_points! {
         size.set(0)
     }
 
-    /// Registers for notifications: that a process has more memory than it should. Nobody says that here.
+    /// Registers a callback for notifications that the process uses too much memory. These never occur.
     call cuDeviceRegisterAsyncNotification(api, device: i32, callbackFunc: HostPtr, _userData: HostPtr, callback: Out<u64>) {
         api.driver.devices.check(device)?;
         not_null(callbackFunc)?;
@@ -83,7 +83,7 @@ entry_points! {
         callback.set(REGISTERED.add())
     }
 
-    /// Ends that.
+    /// Removes such a callback.
     call cuDeviceUnregisterAsyncNotification(_api, _device: i32, callback: u64) {
         REGISTERED.remove(callback)
     }

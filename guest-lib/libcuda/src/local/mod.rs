@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Calls that this library answers by itself, and the state that it keeps of its own calls.
+//! Calls that this library handles without the device, and the state of calls.
 
 pub mod bench;
 pub mod error_log;

@@ -10,14 +10,14 @@ use crate::ffi::Out;
 use crate::local::result_texts::find;
 
 entry_points! {
-    /// The name of a result. An unknown one gives NULL and `CUDA_ERROR_INVALID_VALUE`.
+    /// Returns the name of a result. An unknown result yields NULL and `CUDA_ERROR_INVALID_VALUE`.
     always cuGetErrorName(_, error: CUresult, pStr: Out<*const i8>) {
         let row = find(error);
         pStr.set(row.map_or(std::ptr::null(), |row| row.1.as_ptr()))?;
         row.map(|_| ()).ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// The description of a result. An unknown one gives NULL and `CUDA_ERROR_INVALID_VALUE`.
+    /// Returns the description of a result. An unknown result yields NULL and `CUDA_ERROR_INVALID_VALUE`.
     always cuGetErrorString(_, error: CUresult, pStr: Out<*const i8>) {
         let row = find(error);
         pStr.set(row.map_or(std::ptr::null(), |row| row.2.as_ptr()))?;

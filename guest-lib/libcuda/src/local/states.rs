@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The answers of calls in a wrong state: before `cuInit`, without a current context, and after an error that
-//! only the end of the context heals, or where the current context is destroyed. NVIDIA's driver looks at the state first
-//! in most functions, but not in all.
+//! Errors of calls in an invalid state: before `cuInit`, without a current context, with a destroyed one, or after an
+//! error that only the destruction of the context clears. NVIDIA's driver checks the state first in most functions, but
+//! not in all.
 
 use virtio_cuda_client::CudaError;
 
 /// The state rules of a function, a constant of its entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// The function does not do as most do.
+    /// True if the function differs from most others.
     pub is_recorded: bool,
-    /// The code before `cuInit`.
+    /// The error code before `cuInit`.
     before: i32,
-    /// It looks for a current context before anything else.
+    /// True if the function checks for a current context before anything else.
     pub needs_context: bool,
-    /// It works in a broken context.
+    /// True if it works in a broken context.
     pub works_when_broken: bool,
-    /// It is refused where the current context is destroyed. The others work with the context of their objects.
+    /// True if it is refused when the current context is destroyed. Other functions then use the context of their
+    /// objects.
     pub refuses_destroyed: bool,
 }
 
-/// Functions that do not do as most do. From `protocol/names/states.txt`, recorded on an H200.
+/// Functions that differ from most others. From `protocol/names/states.txt`, recorded on an H200.
 const STATES: &[(&str, State)] = include!(concat!(env!("OUT_DIR"), "/states.rs"));
 
 impl State {
-    /// The rules of most functions.
+    /// The rules for most functions.
     const USUAL: Self = Self {
         is_recorded: false,
         before: CudaError::NOT_INITIALIZED.code(),
@@ -34,7 +35,7 @@ impl State {
         refuses_destroyed: false,
     };
 
-    /// The rules of a function; for constants only.
+    /// Returns the rules of a function; for constants only.
     pub const fn of(name: &str) -> Self {
         let name = without_suffix(name.as_bytes());
         let mut at = 0;
@@ -47,7 +48,7 @@ impl State {
         Self::USUAL
     }
 
-    /// From what the build script writes into the functions that this library does not have.
+    /// Decodes the rules that the build script writes into functions that this library lacks.
     pub fn from_bits(before: i32, bits: u32) -> Self {
         Self {
             is_recorded: bits & 1 != 0,
@@ -58,14 +59,14 @@ impl State {
         }
     }
 
-    /// The error before `cuInit`.
+    /// Returns the error before `cuInit`.
     pub fn before_init(self) -> CudaError {
-        // Where it would succeed there is nothing to work with here.
+        // A function that would succeed before `cuInit` cannot do so here.
         CudaError::check(self.before).err().unwrap_or(CudaError::NOT_INITIALIZED)
     }
 }
 
-/// The name of the legacy variant.
+/// Returns the name without its suffix for the per-thread default stream.
 const fn without_suffix(name: &[u8]) -> &[u8] {
     if let Some((name, b"_ptsz" | b"_ptds")) = name.split_last_chunk::<5>() { name } else { name }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Advice on managed memory and where it was prefetched to. Nothing migrates, but programs may ask what they said.
+//! Advice on managed memory, and the targets of prefetches. They do not migrate memory, but programs can query them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,29 +11,29 @@ use cuda_abi::CUmemLocation;
 /// The advice for a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// It is mostly read.
+    /// Set if it is mostly read.
     pub read_mostly: bool,
     /// The preferred location.
     pub preferred: Option<CUmemLocation>,
     /// Devices that access it.
     pub accessed_by: BTreeSet<i32>,
-    /// The target of the latest prefetch.
+    /// The target of the last prefetch.
     pub prefetched: Option<CUmemLocation>,
 }
 
-/// The advice by first address of a stretch of pages, with its end. Stretches do not overlap.
+/// The advice by the first address of a range of pages, with its end. Ranges do not overlap.
 #[derive(Debug, Default)]
 pub struct Advice(Mutex<BTreeMap<u64, (u64, Page)>>);
 
 type Stretches = BTreeMap<u64, (u64, Page)>;
 
-/// The pages that `bytes` bytes from `start` on touch; the caller knows that they are memory.
+/// Returns the pages that contain `bytes` bytes from `start` on, which the caller has validated.
 fn pages(start: u64, bytes: u64) -> (u64, u64) {
     let end = (start + bytes).next_multiple_of(PAGE_BYTES);
     (start / PAGE_BYTES * PAGE_BYTES, end)
 }
 
-/// Makes a stretch begin at `at`, if one reaches over it.
+/// Splits a range that contains `at`, so that one begins there.
 fn cut(stretches: &mut Stretches, at: u64) {
     if let Some((_, (end, page))) = stretches.range_mut(..at).next_back()
         && *end > at
@@ -49,7 +49,7 @@ impl Advice {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what was said about memory that is new now.
+    /// Removes the advice on newly allocated memory.
     pub fn forget(&self, start: u64, bytes: u64) {
         let (start, end) = pages(start, bytes);
         let mut stretches = self.lock();
@@ -58,7 +58,7 @@ impl Advice {
         stretches.retain(|&first, _| first < start || first >= end);
     }
 
-    /// Changes what is said about all pages of a range.
+    /// Changes the advice on all pages of a range.
     pub fn say(&self, start: u64, bytes: u64, change: impl Fn(&mut Page)) {
         let (start, end) = pages(start, bytes);
         let mut stretches = self.lock();
@@ -77,7 +77,7 @@ impl Advice {
             stretches.insert(at, (stop, page));
             at = stop;
         }
-        // Neighbours about which the same was said become one, so that the table does not grow for ever.
+        // Adjacent ranges with equal advice are merged, so that the table does not grow without limit.
         let mut merged: Option<u64> = None;
         let keys: Vec<u64> = stretches.range(..=end).map(|(&first, _)| first).collect();
         for first in keys {
@@ -94,7 +94,7 @@ impl Advice {
         }
     }
 
-    /// Returns the advice for the pages of a range: each different stretch once.
+    /// Returns the advice for the pages of a range: one element per range with different advice.
     pub fn said(&self, start: u64, bytes: u64) -> Vec<Page> {
         let (start, end) = pages(start, bytes);
         let stretches = self.lock();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Short allocations ahead of need: who allocates many of one size gets most of them without asking the device.
+//! A stock of short allocations: a program that makes many of one size gets most of them without a call to the device.
 //!
-//! They are allocations of the driver like all others, made in the context that they are for. What is freed of such
-//! sizes lies ready, too, if the device leaves it to us. What lies ready is given back when memory runs out, and where
-//! cuMemGetInfo would see it.
+//! The allocations are the driver's, like all others, made in the context that will use them. Freed allocations of such
+//! sizes return to the stock, if the device permits that. The stock is freed when memory runs out, and before
+//! cuMemGetInfo if its result would show it.
 
 use std::sync::atomic::Ordering;
 
@@ -15,11 +15,11 @@ use crate::context::table::current;
 use crate::entry::Api;
 use crate::memory::table::ready::MAX_BYTES;
 
-/// Sizes that are remembered.
+/// Maximum number of sizes with a stock.
 const MAX_SIZES: usize = 16;
 
 impl Api {
-    /// An allocation of `bytes` bytes in the current context.
+    /// Allocates `bytes` bytes in the current context.
     pub fn allocate(&self, bytes: u64) -> Result<u64, CudaError> {
         let outcome = self.allocate_once(bytes);
         match outcome {
@@ -29,7 +29,7 @@ impl Api {
     }
 
     fn allocate_once(&self, bytes: u64) -> Result<u64, CudaError> {
-        // Not what may have to be refused: while a stream captures, or in a context that is broken.
+        // The stock must not be used if the call may have to fail: while a stream captures, or in a broken context.
         let may = bytes <= MAX_BYTES && self.may_post(0) && !virtio_cuda_client::call::is_broken();
         let count = if may { self.take_or_count(bytes) } else { Err(1) };
         match count {
@@ -39,11 +39,11 @@ impl Api {
         }
     }
 
-    /// Takes an address that is ready, or returns the number to request.
+    /// Takes an address from the stock, or returns the number of allocations to request.
     fn take_or_count(&self, bytes: u64) -> Result<u64, u64> {
         let mut stocks = self.driver.memory.ahead.stocks();
         if stocks.len() >= MAX_SIZES && !stocks.contains_key(&(current(), bytes)) {
-            // Sizes of which nothing lies ready are forgotten.
+            // Sizes with an empty stock are removed.
             stocks.retain(|_, stock| !stock.ready.is_empty());
             if stocks.len() >= MAX_SIZES {
                 return Err(1);
@@ -59,7 +59,7 @@ impl Api {
     fn allocate_many(&self, bytes: u64, count: usize) -> Result<u64, CudaError> {
         let mut room = vec![0; count * size_of::<u64>()];
         let made = calls::memory_alloc_many(&mut self.in_context()?.output(&mut room), bytes)?;
-        // The first one made is given out first, and the next ones in the driver's order, too.
+        // Addresses are used in the order of the driver.
         let (addresses, _) = room.as_chunks();
         let addresses = addresses.iter().take(made as usize).rev().map(|bytes| u64::from_le_bytes(*bytes));
         let mut addresses: Vec<u64> = addresses.collect();
@@ -69,15 +69,15 @@ impl Api {
         Ok(first)
     }
 
-    /// Frees an allocation of `bytes` bytes that was made in `context`, or keeps it.
+    /// Frees an allocation of `bytes` bytes that was made in `context`, or adds it to the stock.
     pub fn free_or_keep(&self, address: u64, bytes: u64, context: u64) -> Result<(), CudaError> {
         let ahead = &self.driver.memory.ahead;
         let may = bytes <= MAX_BYTES && context == current() && self.may_post(0);
         if !may || virtio_cuda_client::call::is_broken() || !ahead.wants(context, bytes) {
             return calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));
         }
-        // The driver would wait for the context's work, which this library must not do in its place: a wait for a context ends
-        // captures that another thread has begun meanwhile, and freeing memory does not.
+        // The driver's free would wait for the context's work. This library must not wait instead: a wait for a context
+        // ends captures that another thread has begun meanwhile, but freeing memory does not.
         if !self.is_idle() {
             return calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));
         }
@@ -90,11 +90,11 @@ impl Api {
         Ok(())
     }
 
-    /// Frees what lies ready, all of it or what cuMemGetInfo would see. Returns whether there was anything.
+    /// Frees the stock, all of it or what cuMemGetInfo would show. Returns whether anything was freed.
     pub fn give_back_ready(&self, all: bool) -> bool {
         let ready = self.driver.memory.ahead.take_ready(all);
         for &address in &ready {
-            // A destroyed context took its memory with it.
+            // A destroyed context has already freed its memory.
             let _ = calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));
         }
         !ready.is_empty()

@@ -17,7 +17,7 @@ use crate::pool::pool_in_use;
 
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD_STREAM: u64 = 2;
-/// Owner of what a captured allocation gives: no object, but not the program either.
+/// Owner of captured allocations: neither an object nor the program.
 const IN_GRAPH: u64 = 1;
 
 fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
@@ -30,8 +30,8 @@ fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
         Some(kind) if kind.is_pooled() => return host_pool::api::free(api, dptr),
         _ => {}
     }
-    // The device refuses what is no allocation; forget it first, because its address can be given out again
-    // to another thread as soon as it is free.
+    // The device refuses an address that is not an allocation. The entry is removed first: once the memory is free,
+    // another thread can get the same address.
     let known = ranges.take_device(dptr, |range| matches!(range.owner, 0 | EXTERNAL));
     let freed = match &known {
         Some(range) if range.pool == 0 && range.owner == 0 => {
@@ -46,10 +46,10 @@ fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
     })
 }
 
-/// Has a graph allocate memory of the device, as part of a capture.
+/// Adds an allocation of device memory to a graph, as part of a capture.
 pub fn capture_allocation(api: Api, bytes: u64, stream: StreamId) -> Result<u64, CudaError> {
     let address = calls::cuMemAllocAsync(&mut api.in_context()?, bytes, stream)?.0;
-    // What a graph allocates is freed again and again: the address keeps its meaning.
+    // A graph frees and reuses its allocations: the address keeps its meaning.
     api.driver.kept.graphs_allocate();
     api.driver.memory.add_device(api, address, bytes, IN_GRAPH)?;
     Ok(address)
@@ -60,7 +60,7 @@ fn not_found(error: CudaError) -> CudaError {
     if error == CudaError::INVALID_VALUE { CudaError::NOT_FOUND } else { error }
 }
 
-/// Returns whether memory of that pool that is freed in the stream may stay there for the next allocation.
+/// Returns whether freed memory of the pool may stay in the stream for the next allocation.
 fn may_defer_free(api: Api, stream: StreamId, pool: u64) -> bool {
     pool == DEFAULT_POOL && stream.0 != PER_THREAD_STREAM && api.may_post(stream.0)
 }
@@ -82,7 +82,7 @@ entry_points! {
         dptr.check()?;
         pPitch.check()?;
         let (width, height) = (WidthInBytes as u64, Height as u64);
-        // No row is that long, rounded up.
+        // A longer row overflows when it is rounded up.
         if width.checked_next_multiple_of(512).is_none() {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -92,7 +92,7 @@ entry_points! {
         dptr.set(address.0)
     }
 
-    /// Frees device or managed memory. NULL is ok.
+    /// Frees device or managed memory. NULL is accepted.
     call cuMemFree_v2(api, dptr: u64) {
         free(api, dptr)
     }
@@ -149,9 +149,9 @@ entry_points! {
         })
     }
 
-    /// Free and total device memory.
+    /// Returns the free and the total device memory in bytes.
     call cuMemGetInfo_v2(api, free: Out<usize>, total: Out<usize>) {
-        // To free memory would end a capture.
+        // Freeing memory would end a capture.
         if !api.driver.captures.any() {
             api.give_back_ready(false);
         }
@@ -161,7 +161,7 @@ entry_points! {
         Ok(())
     }
 
-    /// The allocation that holds an address.
+    /// Returns the allocation that contains an address.
     call cuMemGetAddressRange_v2(api, pbase: Out<u64>, psize: Out<usize>, dptr: u64) {
         let ranges = &api.driver.memory.ranges;
         let (base, bytes) = if let Some(range) = ranges.host(dptr).or_else(|| ranges.alias(dptr)) {

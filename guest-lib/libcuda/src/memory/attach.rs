@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Host memory becomes reachable for the GPU: its pages are kept by the device and mapped in the worker.
+//! Makes host memory accessible to the GPU: the device keeps its pages, which are mapped in the worker.
 
 use std::fs;
 
@@ -18,17 +18,17 @@ use crate::memory::table::window::{PAGE_BYTES, round_up};
 const PORTABLE: u32 = 1;
 const DEVICEMAP: u32 = 2;
 const READ_ONLY: u32 = 8;
-/// Smaller allocations are made without a look at the machine's free memory.
+/// Smaller allocations are made without a check of the machine's free memory.
 const LARGE_BYTES: u64 = 64 << 20;
 
-/// Bytes that can be allocated without swapping, from the text of /proc/meminfo (proc_meminfo(5)).
+/// Returns the bytes that can be allocated without swapping, from the text of /proc/meminfo (proc_meminfo(5)).
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns true if the machine has at least `bytes` bytes of memory available. The caller populates all of them, and a program
-/// that populates more than there is gets no error: the kernel ends it.
+/// Returns true if the machine has at least `bytes` bytes of memory available. The caller populates all of them. A
+/// program that populates more memory than exists gets no error: the kernel kills it.
 pub fn has_room(bytes: u64) -> bool {
     if bytes < LARGE_BYTES {
         return true;
@@ -37,8 +37,8 @@ pub fn has_room(bytes: u64) -> bool {
     available(&meminfo).is_none_or(|all| bytes <= all)
 }
 
-/// Allocates pages of the window, `bytes` bytes rounded up, and makes the device keep them; with `one_address` the
-/// GPU must see them at the same address.
+/// Allocates pages of the window, `bytes` bytes rounded up, and makes the device keep them. With `one_address` the GPU
+/// must have them at the same address.
 pub fn attach_pages(
     api: Api,
     context: ContextId,
@@ -52,7 +52,7 @@ pub fn attach_pages(
     api.with_room(|| attach_new(api, context, page_bytes, one_address))
 }
 
-/// As [`attach_pages`], of whole pages, once.
+/// Like [`attach_pages`], for whole pages and without a second attempt.
 fn attach_new(
     api: Api,
     context: ContextId,
@@ -89,8 +89,8 @@ pub fn attach_window(api: Api, context: ContextId, pages: UserMemory) -> Result<
     api.with_room(|| keep(api, context, pages, pages.address as u64, PORTABLE | DEVICEMAP, Pages::Own))
 }
 
-/// Makes the device keep `pages` of the program, mapped at `window` if it can. With `CU_MEMHOSTREGISTER_READ_ONLY` among
-/// the flags, the program need not be able to write them.
+/// Makes the device keep `pages` of the program, mapped at `window` if possible. With the flag
+/// `CU_MEMHOSTREGISTER_READ_ONLY`, the program need not have write access.
 pub fn attach(api: Api, pages: UserMemory, window: u64, flags: u32) -> Result<Attached, CudaError> {
     let context = api.context()?;
     let writable = api.with_room(|| keep(api, context, pages, window, flags, Pages::Own));
@@ -99,13 +99,14 @@ pub fn attach(api: Api, pages: UserMemory, window: u64, flags: u32) -> Result<At
         outcome => return outcome,
     }
     match api.with_room(|| keep(api, context, pages, window, flags, Pages::ToRead)) {
-        // A kernel module or a daemon that does not know such calls.
+        // The kernel module or the daemon does not support such calls.
         Err(CudaError::UNKNOWN) => Err(CudaError::NOT_SUPPORTED),
         outcome => outcome,
     }
 }
 
-/// As [`attach`], of pages that the program may unmap at any time. The transport reports when other pages are mapped there.
+/// Like [`attach`], for pages that the program may unmap at any time. The transport reports when other pages are mapped
+/// there.
 pub fn attach_tracked(api: Api, pages: UserMemory, window: u64) -> Result<Attached, CudaError> {
     keep(api, api.context()?, pages, window, 0, Pages::Tracked)
 }
@@ -113,9 +114,9 @@ pub fn attach_tracked(api: Api, pages: UserMemory, window: u64) -> Result<Attach
 /// Pages that the device keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pages {
-    /// The program leaves them mapped, and can write them.
+    /// The program leaves them mapped, and has write access.
     Own,
-    /// As `Own`. The device only reads them.
+    /// Like `Own`, but the device only reads them.
     ToRead,
     /// The program may unmap them at any time.
     Tracked,
@@ -160,7 +161,7 @@ fn keep(
             if offset == 0 {
                 base = at;
             }
-            // Pieces that do not lie side by side there cannot serve as one allocation.
+            // Pieces that are not contiguous on the GPU cannot serve as one allocation.
             if base.checked_add(offset) != Some(at) {
                 return Err(CudaError::OUT_OF_MEMORY);
             }
@@ -180,8 +181,8 @@ fn keep(
     }
 }
 
-/// The result for pages that the GPU sees at `address`. The worker, which says so, is not trusted: an end behind the last address
-/// is an error.
+/// Checks the result for pages that the GPU has at `address`. The worker returned the address and is not trusted: an
+/// end beyond the address space is an error.
 fn attached(api: Api, address: DevicePtr, bytes: u64, pinned: Vec<Pinned>) -> Result<Attached, CudaError> {
     if address.0.checked_add(bytes).is_none() {
         api.driver.unpin(&pinned);
@@ -191,21 +192,21 @@ fn attached(api: Api, address: DevicePtr, bytes: u64, pinned: Vec<Pinned>) -> Re
 }
 
 impl Driver {
-    /// Takes kept pages back.
+    /// Releases kept pages.
     pub fn unpin(&self, pinned: &[Pinned]) {
         for piece in pinned {
             if let Err(error) = self.session.unpin(piece.tag) {
-                // The session is lost, and with it everything that was kept.
+                // The session is lost, and all kept pages are released with it.
                 log::debug!("Unpinning: {error}");
             }
         }
     }
 
-    /// Takes host memory back from the device. The caller has removed it from the table.
+    /// Detaches host memory from the device. The caller has removed it from the table.
     pub fn detach(&self, range: &HostRange) {
         match range.kind {
             HostKind::Managed if let Some(moving) = &range.moving => self.free_moving(moving),
-            // A part of a slab.
+            // The memory is part of a slab.
             HostKind::Managed if range.pinned.is_empty() => {
                 if let Some(pages) = self.memory.slabs.give_back(range.start, range.bytes) {
                     self.detach_pages(pages.memory, &pages.pinned);
@@ -218,12 +219,12 @@ impl Driver {
                 self.memory.window.give_back(range.window, range.pages.bytes as u64);
             }
             HostKind::ManagedVariable => self.unpin(&range.pinned),
-            // The pages are their pool's, or their allocation's.
+            // The pages belong to a pool or an allocation.
             HostKind::Pooled | HostKind::ManagedPooled | HostKind::Mapped => {}
         }
     }
 
-    /// Takes pages of [`attach_pages`] back.
+    /// Releases pages of [`attach_pages`].
     pub fn detach_pages(&self, pages: UserMemory, pinned: &[Pinned]) {
         self.unpin(pinned);
         self.session.transport().unmap(pages);

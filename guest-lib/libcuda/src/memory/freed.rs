@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Takes memory back that the program has freed, where no call of the driver waits for the work that uses it: parts of longer
-//! memory, and managed memory that moves.
+//! Reuses memory that the program has freed, if no driver call waits for the work that uses it: parts of longer memory,
+//! and managed memory that moves.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::memory::table::freed::Freed;
 use crate::memory::table::ranges::HostRange;
 
 impl Api {
-    /// Takes an allocation back that is out of the table of addresses: at once, or if work may still use it, after a wait.
+    /// Reuses an allocation that was removed from the table of addresses: at once, or after a wait if work may still
+    /// use it.
     pub fn take_back(&self, range: Arc<HostRange>, is_unused: bool) {
         if !is_unused {
             let used_in = self.context().map_or(0, |context| context.0);
@@ -25,15 +26,16 @@ impl Api {
         }
     }
 
-    /// To be called before memory is allocated: takes back what was freed beside captures that are over. Returns whether there could
-    /// be any.
+    /// Must be called before memory is allocated. Reuses memory that was freed during captures that have ended. Returns
+    /// whether there could be any.
     pub fn take_back_freed(&self) -> bool {
-        // An error of the work is told to the program by its own next wait.
+        // The program gets an error of the work from its own next wait.
         !self.driver.memory.freed.is_empty() && self.wait_for_work().unwrap_or(false)
     }
 
-    /// Waits for the current context's work, before host memory that it may use goes. Returns false if it must not: the wait
-    /// would end a capture. Then the driver waits when it unregisters the memory; other memory is for [`Self::take_back`].
+    /// Waits for the current context's work before host memory that it may use is freed. Returns false if waiting would
+    /// end a capture. The driver then waits when it unregisters the memory; other memory is passed to
+    /// [`Self::take_back`].
     ///
     /// Errors: those of the work.
     pub fn wait_for_work(&self) -> Result<bool, CudaError> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Pinned host memory: allocated in the address window, or registered where the program has it.
+//! Pinned host memory: allocated in the address window, or registered at the program's address.
 
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::call::is_broken;
@@ -25,7 +25,7 @@ const WRITECOMBINED: u32 = 4;
 const IO_MEMORY: u32 = 4;
 const READ_ONLY: u32 = 8;
 
-/// Allocates managed memory, which moves to the GPU and back if it is long and can.
+/// Allocates managed memory. It moves to the GPU and back if it is long enough and moving is possible.
 pub fn allocate_managed(api: Api, bytes: usize, flags: u32) -> Result<u64, CudaError> {
     if bytes == 0 {
         return Err(CudaError::INVALID_VALUE);
@@ -43,7 +43,7 @@ pub fn allocate_managed(api: Api, bytes: usize, flags: u32) -> Result<u64, CudaE
         None => return allocate(api, bytes, HostKind::Managed, flags),
     };
     log::debug!("Managed memory of {bytes} bytes at {start:#x}");
-    // Each address is given out once, so nothing can overlap.
+    // Each address is used once, so the ranges cannot overlap.
     memory.ranges.add_host(HostRange {
         start,
         bytes: length,
@@ -71,7 +71,8 @@ pub fn allocate(api: Api, bytes: usize, kind: HostKind, flags: u32) -> Result<u6
     let context = api.context()?.0;
     let device = api.driver.contexts.device_of(context)?;
     let memory = &api.driver.memory;
-    // Managed memory is one address for all; pinned memory can do with two, and may lie ready.
+    // Managed memory has one address for program and GPU. Pinned memory may have two, and may come from the spare
+    // memory.
     let one_address = kind == HostKind::Managed;
     let spare = if kind == HostKind::Allocated { take_spare(api, context, bytes as u64) } else { None };
     let (pages, attached) = match spare {
@@ -96,13 +97,12 @@ pub fn allocate(api: Api, bytes: usize, kind: HostKind, flags: u32) -> Result<u6
         pool: None,
         moving: None,
     };
-    // The window gives each address out once, so nothing can overlap.
+    // Each address of the window is used once, so the ranges cannot overlap.
     memory.ranges.add_host(range);
     Ok(address)
 }
 
-/// Pinned memory that lies ready, unless the call may have to be refused: while a stream captures, or in a context that is
-/// broken.
+/// Takes spare pinned memory, unless the call may have to fail: while a stream captures, or in a broken context.
 fn take_spare(api: Api, context: u64, bytes: u64) -> Option<(UserMemory, Attached)> {
     if bytes > spares::MAX_BYTES || !api.may_post(0) || is_broken() {
         return None;
@@ -111,7 +111,7 @@ fn take_spare(api: Api, context: u64, bytes: u64) -> Option<(UserMemory, Attache
     Some((spare.pages, Attached { device_address: spare.device_address, pinned: spare.pinned }))
 }
 
-/// Frees memory of [`allocate`] and [`allocate_managed`]. The GPU's work on it is over before it is used again.
+/// Frees memory of [`allocate`] and [`allocate_managed`]. It is reused only after the GPU's work on it.
 pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
     if api.driver.memory.ranges.host(address).is_none_or(|range| range.start != address || range.kind != kind)
     {
@@ -137,10 +137,10 @@ pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// No process has more memory.
+/// Maximum bytes of a registration; more than any process has.
 const MAX_REGISTERED: usize = 1 << 47;
 
-/// Registers memory of the program, page by page where it lies.
+/// Registers memory of the program in place.
 fn register(api: Api, start: HostPtr, bytes: usize, flags: u32) -> Result<(), CudaError> {
     if start.address() == 0 || bytes == 0 || flags & !(PORTABLE | DEVICEMAP | IO_MEMORY | READ_ONLY) != 0 {
         return Err(CudaError::INVALID_VALUE);
@@ -230,7 +230,7 @@ fn allocate_for(api: Api, pp: Out<u64>, bytes: usize, flags: u32) -> Result<(), 
 }
 
 entry_points! {
-    /// Allocates pinned memory that the GPU reaches under the same address.
+    /// Allocates pinned memory; the GPU may have it at the same address.
     call cuMemHostAlloc(api, pp: Out<u64>, bytesize: usize, Flags: u32) {
         allocate_for(api, pp, bytesize, Flags)
     }
@@ -248,17 +248,17 @@ entry_points! {
         free(api, p.address() as u64, HostKind::Allocated)
     }
 
-    /// Lets the GPU reach memory of the program.
+    /// Makes memory of the program accessible to the GPU.
     call cuMemHostRegister_v2(api, p: HostPtr, bytesize: usize, Flags: u32) {
         register(api, p, bytesize, Flags)
     }
 
-    /// Lets the GPU reach memory of the program.
+    /// Makes memory of the program accessible to the GPU.
     call cuMemHostRegister(api, p: HostPtr, bytesize: usize, Flags: u32) {
         register(api, p, bytesize, Flags)
     }
 
-    /// Undoes a registration.
+    /// Reverts a registration.
     call cuMemHostUnregister(api, p: HostPtr) {
         if p.address() == 0 {
             return Err(CudaError::INVALID_VALUE);
@@ -279,11 +279,11 @@ entry_points! {
         pdptr.set(range.device_address_of(address))
     }
 
-    /// The flags that pinned memory was made with. All of it is mapped, and is reported so.
+    /// Returns the flags of pinned memory. All of it is mapped, and the flags say so.
     call cuMemHostGetFlags(api, pFlags: Out<u32>, p: HostPtr) {
         let range = api.driver.memory.ranges.host(p.address() as u64);
         let range = range.filter(|range| range.pool.is_none()).ok_or(CudaError::INVALID_VALUE)?;
-        // NVIDIA's driver forgets PORTABLE where DEVICEMAP was not asked for with it.
+        // NVIDIA's driver does not report PORTABLE if DEVICEMAP was not requested with it.
         let flags = if range.flags & DEVICEMAP == 0 { range.flags & !PORTABLE } else { range.flags };
         pFlags.set(flags | DEVICEMAP)
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Managed memory. Long allocations move between the program and the GPU ([`moving`]). Others, and those for which there is
-//! no device memory, are pinned memory in the address window, coherent at all times; prefetching them has nothing to do.
+//! Managed memory. Long allocations move between the program and the GPU ([`moving`]). Others, and those for which
+//! there is no device memory, are pinned memory in the address window. They are always coherent, and a prefetch has no
+//! effect.
 //!
 //! [`moving`]: crate::memory::moving
 
@@ -27,9 +28,9 @@ const DEVICE_INVALID: i32 = -2;
 /// `CU_MEM_LOCATION_TYPE_HOST` and `CU_MEM_LOCATION_TYPE_HOST_NUMA`; another NUMA variant follows.
 const LOCATION_HOST: u32 = 2;
 const LOCATION_NUMA: u32 = 3;
-/// The greatest `CU_MEM_LOCATION_TYPE_*`.
+/// The largest `CU_MEM_LOCATION_TYPE_*`.
 const MAX_LOCATION: u32 = 4;
-/// `CU_MEM_ADVISE_*` run from 1 to this.
+/// `CU_MEM_ADVISE_*` values are 1 to this.
 const MAX_ADVICE: i32 = 6;
 
 /// `CU_MEM_RANGE_ATTRIBUTE_*`.
@@ -63,13 +64,13 @@ fn check_advice(advice: i32) -> Result<(), CudaError> {
     if (1..=MAX_ADVICE).contains(&advice) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
 }
 
-/// Returns the value that all pages have in common, if they do.
+/// Returns the common value of all pages, if they are equal.
 fn common<T: Copy + PartialEq>(pages: &[Page], of: impl Fn(&Page) -> Option<T>) -> Option<T> {
     let first = pages.first().and_then(&of)?;
     pages.iter().all(|page| of(page) == Some(first)).then_some(first)
 }
 
-/// A location as the attributes of CUDA 8 have it.
+/// Converts a location to the device number that CUDA 8's attributes use.
 fn as_device(location: Option<CUmemLocation>) -> i32 {
     match location {
         Some(CUmemLocation { kind: LOCATION_DEVICE, id }) => id,
@@ -78,7 +79,7 @@ fn as_device(location: Option<CUmemLocation>) -> i32 {
     }
 }
 
-/// An attribute of a range that has been checked.
+/// Returns an attribute of a validated range.
 fn range_attribute(
     api: Api,
     data: Out<i32>,
@@ -120,7 +121,7 @@ fn range_attribute(
     data.set(value)
 }
 
-/// Keeps advice on a range that has been checked.
+/// Stores advice on a validated range.
 fn advise(
     api: Api,
     address: u64,
@@ -128,7 +129,7 @@ fn advise(
     advice: i32,
     location: CUmemLocation,
 ) -> Result<(), CudaError> {
-    // Memory from a pool is where the pool has it.
+    // The pool determines the location of its memory.
     if api.driver.memory.ranges.host(address).is_some_and(|range| range.pool.is_some()) {
         return Err(CudaError::NOT_SUPPORTED);
     }
@@ -147,7 +148,7 @@ fn advise(
     Ok(())
 }
 
-/// Brings a range that has been checked to a location.
+/// Moves a validated range to a location.
 fn prefetch(api: Api, address: u64, count: usize, location: CUmemLocation) -> Result<(), CudaError> {
     let memory = &api.driver.memory;
     memory.advice.say(address, count as u64, |page| page.prefetched = Some(location));
@@ -155,8 +156,8 @@ fn prefetch(api: Api, address: u64, count: usize, location: CUmemLocation) -> Re
     if location.kind == LOCATION_DEVICE {
         api.send_managed(Uses::Memory([(address, count as u64), (0, 0)])).map(drop)
     } else {
-        // Queued work may write the memory, so it is waited for. The wait would end a capture: beside one nothing is done, since a
-        // prefetch is only advice.
+        // Queued work may write the memory, so it must end first. Waiting would end a capture: in that case nothing is
+        // done, since a prefetch is only a hint.
         if api.wait_unless_capturing(&mut api.in_context()?)? {
             api.fetch_managed(&moving, address - moving.address, count as u64)?;
         }
@@ -164,13 +165,13 @@ fn prefetch(api: Api, address: u64, count: usize, location: CUmemLocation) -> Re
     }
 }
 
-/// A device number of the calls before CUDA 13.
+/// Converts a device number of the calls before CUDA 13 to a location.
 fn location_of(device: i32) -> CUmemLocation {
     let kind = if device == DEVICE_CPU { LOCATION_HOST } else { LOCATION_DEVICE };
     CUmemLocation { kind, id: device.max(0) }
 }
 
-/// Checks each range of a batch, and the location of each if it has any.
+/// Checks each range of a batch, and each location if there are any.
 fn check_batch(
     api: Api,
     addresses: In<u64>,
@@ -184,7 +185,7 @@ fn check_batch(
         return Err(CudaError::INVALID_VALUE);
     }
     if let Some((locations, indices, count_of_locations)) = locations {
-        // The first location is for the ranges from 0 on, each further one from its index on.
+        // The first location applies to the ranges from 0 on, each further one from its index on.
         let in_order = |index: usize| -> Result<bool, CudaError> {
             let from = indices.at(index)?;
             Ok(from < count && if index == 0 { from == 0 } else { from > indices.at(index - 1)? })
@@ -212,24 +213,24 @@ fn check_batch(
 }
 
 entry_points! {
-    /// Brings ranges to where they will be used.
+    /// Moves ranges to where they will be used.
     call cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize,
         prefetchLocs: In<CUmemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
         check_batch(api, dptrs, sizes, count, Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
     }
 
-    /// The contents of the ranges are undefined afterwards, so they may stay as they are.
+    /// Leaves the ranges unchanged, which is valid because their contents are undefined afterwards.
     call cuMemDiscardBatchAsync / cuMemDiscardBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize, flags: u64, _hStream: u64) {
         check_batch(api, dptrs, sizes, count, None, flags)
     }
 
-    /// Brings ranges to where they will be used; nothing is discarded.
+    /// Moves ranges to where they will be used; their contents are not discarded.
     call cuMemDiscardAndPrefetchBatchAsync / cuMemDiscardAndPrefetchBatchAsync_ptsz (api, dptrs: In<u64>, sizes: In<usize>, count: usize,
         prefetchLocs: In<CUmemLocation>, prefetchLocIdxs: In<usize>, numPrefetchLocs: usize, flags: u64, _hStream: u64) {
         check_batch(api, dptrs, sizes, count, Some((prefetchLocs, prefetchLocIdxs, numPrefetchLocs)), flags)
     }
 
-    /// Allocates memory with one address for the program and the GPU.
+    /// Allocates memory that has the same address for the program and the GPU.
     call cuMemAllocManaged(api, dptr: Out<u64>, bytesize: usize, flags: u32) {
         dptr.check()?;
         if !ATTACH_FLAGS.contains(&flags) {
@@ -240,7 +241,7 @@ entry_points! {
         dptr.set(address)
     }
 
-    /// Brings a range to where it will be used.
+    /// Moves a range to where it will be used.
     call cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz (api, devPtr: u64, count: usize, dstDevice: i32, _hStream: u64) {
         api.context()?;
         check_device(api, dstDevice)?;
@@ -248,7 +249,7 @@ entry_points! {
         prefetch(api, devPtr, count, location_of(dstDevice))
     }
 
-    /// Brings a range to where it will be used.
+    /// Moves a range to where it will be used.
     call cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz (api, devPtr: u64, count: usize, location: CUmemLocation, flags: u32, _hStream: u64) {
         api.context()?;
         if flags != 0 {
@@ -259,7 +260,7 @@ entry_points! {
         prefetch(api, devPtr, count, location)
     }
 
-    /// Keeps advice for those who ask; where memory is follows from its use alone.
+    /// Stores advice, which can be queried. It does not affect where the memory is.
     call cuMemAdvise(api, devPtr: u64, count: usize, advice: i32, device: i32) {
         check_advice(advice)?;
         check_device(api, device)?;
@@ -267,7 +268,7 @@ entry_points! {
         advise(api, devPtr, count, advice, location_of(device))
     }
 
-    /// Keeps advice for those who ask; where memory is follows from its use alone.
+    /// Stores advice, which can be queried. It does not affect where the memory is.
     call cuMemAdvise_v2(api, devPtr: u64, count: usize, advice: i32, location: CUmemLocation) {
         check_advice(advice)?;
         // Read-mostly advice ignores the location.
@@ -278,13 +279,13 @@ entry_points! {
         advise(api, devPtr, count, advice, location)
     }
 
-    /// An attribute of a range.
+    /// Returns an attribute of a range.
     call cuMemRangeGetAttribute(api, data: Out<i32>, dataSize: usize, attribute: i32, devPtr: u64, count: usize) {
         check_range(api, devPtr, count)?;
         range_attribute(api, data, dataSize, attribute, devPtr, count)
     }
 
-    /// Attributes of a range.
+    /// Returns attributes of a range.
     call cuMemRangeGetAttributes(api, data: In<Out<i32>>, dataSizes: In<usize>, attributes: In<i32>, numAttributes: usize, devPtr: u64, count: usize) {
         check_range(api, devPtr, count)?;
         for index in 0..numAttributes {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Memory: what addresses mean, allocation, copies.
+//! Memory: classification of addresses, allocation, copies.
 
 pub mod advice;
 pub mod ahead;
@@ -43,16 +43,16 @@ use crate::memory::table::staging::Stagings;
 use crate::memory::table::window::{ReservationWindow, Window};
 use crate::module::table::Variable;
 
-/// All that the library knows about memory.
+/// The memory state of the library.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// The meaning of addresses.
+    /// The classification of addresses.
     pub ranges: Ranges,
     /// The address window.
     pub window: Window,
     /// Addresses of reservations.
     pub places: ReservationWindow,
-    /// Device addresses that are kept free here.
+    /// Device addresses that are reserved in this process.
     pub claims: Claims,
     /// Pageable buffers that are copied repeatedly.
     pub cache: Cache,
@@ -64,29 +64,29 @@ pub struct Memory {
     pub shadows: Shadows,
     /// Managed memory that moves to the GPU and back.
     pub moving: Movings,
-    /// The streams in which managed memory is copied.
+    /// The streams on which managed memory is copied.
     pub copy_streams: CopyStreams,
-    /// Short managed memory.
+    /// Slabs for short managed allocations.
     pub slabs: Slabs<Pinned>,
     /// Freed memory that work may still use.
     pub freed: FreedList<Arc<HostRange>>,
-    /// Pinned memory that lies ready.
+    /// Spare pinned memory.
     pub spares: Spares<Pinned>,
-    /// The programs' advice for managed memory.
+    /// The program's advice on managed memory.
     pub advice: Advice,
-    /// Small allocations that are made already.
+    /// The stock of small allocations.
     pub ahead: Ahead,
-    /// Work that may change what the program sees.
+    /// Outstanding work that may change memory that the program sees.
     pub visible: Outstanding,
 }
 
 impl Memory {
-    /// Notes device memory of the current context.
+    /// Adds device memory of the current context.
     pub fn add_device(&self, api: Api, start: u64, bytes: u64, owner: u64) -> Result<(), CudaError> {
         self.add(api, start, bytes, owner, 0)
     }
 
-    /// Notes memory from a pool.
+    /// Adds memory from a pool.
     pub fn add_pooled(&self, api: Api, start: u64, bytes: u64, pool: u64) -> Result<(), CudaError> {
         self.add(api, start, bytes, 0, pool)
     }
@@ -109,16 +109,16 @@ impl Memory {
         Ok(())
     }
 
-    /// Notes a variable of a module or library.
+    /// Adds a variable of a module or library.
     pub fn add_variable(&self, api: Api, variable: Variable, owner: u64) {
-        // The shadow of a managed variable already says what its address means.
+        // The shadow of a managed variable already classifies its address.
         if self.ranges.host(variable.address).is_none() && self.ranges.alias(variable.address).is_none() {
-            // There is a current context: the variable was asked for in it.
+            // There is a current context: the variable was queried in it.
             let _ = self.add_device(api, variable.address, variable.bytes, owner);
         }
     }
 
-    /// Forgets the variables of an unloaded module or library.
+    /// Removes the variables of an unloaded module or library.
     pub fn remove_variables(&self, owner: u64) {
         self.ranges.remove_device_where(|range| range.owner == owner);
         for range in self.ranges.take_host_where(|range| range.owner == owner) {
@@ -131,7 +131,7 @@ impl Memory {
         !self.visible.is_none() && self.ranges.any_host()
     }
 
-    /// Returns whether an address is kept free for the device, so that no pageable memory of the program is there.
+    /// Returns whether an address is reserved for the device, so that the program can have no pageable memory there.
     pub fn is_reserved(&self, address: u64) -> bool {
         self.places.contains(address) || self.claims.owns(address, 1)
     }
@@ -148,7 +148,7 @@ impl Memory {
 }
 
 impl Driver {
-    /// Forgets what a destroyed context had: its memory, streams, modules and their functions.
+    /// Removes the state of a destroyed context: its memory, streams, modules and their functions.
     pub fn forget_context(&self, context: u64) {
         self.contexts.destroyed(context);
         for module in self.modules.forget_context(context) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Copies that this library makes on its own account: of managed memory, between the program's side and the GPU's. They go
-//! through a stream that waits for no other work, and ends no capture of any thread.
+//! Copies of managed memory that this library itself starts, between the program's side and the GPU's. They use a
+//! stream that waits for no other work, and that ends no capture of any thread.
 
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::StreamId;
@@ -12,7 +12,7 @@ use crate::stream::make::NON_BLOCKING;
 use crate::stream::table::Stream;
 
 impl Api {
-    /// Runs `body` with the stream of a context for such copies. The context is the current one meanwhile.
+    /// Runs `body` with the copy stream of a context, which is current meanwhile.
     ///
     /// Errors: those of `body`, and of the creation of the stream.
     pub fn with_copy_stream(

@@ -7,17 +7,18 @@ use virtio_cuda_client::CudaError;
 use crate::entry::Api;
 use crate::memory::table::ranges::{HostKind, HostRange};
 
-/// No program has memory below; Linux keeps it free so that null pointers, also with an offset, are noticed.
+/// Programs have no memory below this address: Linux leaves it unmapped, so that accesses through null pointers, even
+/// with an offset, fault.
 const LOWEST_ADDRESS: u64 = 64 << 10;
 /// The end of a program's addresses.
 pub const HIGHEST_ADDRESS: u64 = 1 << 47;
 
-/// The place of one end of a copy.
+/// The memory at one end of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Device memory.
     Device(u64),
-    /// Host memory that the GPU reaches at another or the same address.
+    /// Host memory that the GPU can access, at the same or another address.
     Pinned {
         /// The program's address.
         host: u64,
@@ -29,7 +30,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// The program's address, of host memory.
+    /// Returns the program's address of host memory.
     pub fn host(self) -> Option<u64> {
         match self {
             Self::Device(_) => None,
@@ -37,7 +38,7 @@ impl Place {
         }
     }
 
-    /// The GPU's address, of memory that it reaches.
+    /// Returns the GPU's address of memory that it can access.
     pub fn device(self) -> Option<u64> {
         match self {
             Self::Device(device) | Self::Pinned { device, .. } => Some(device),
@@ -45,7 +46,7 @@ impl Place {
         }
     }
 
-    /// The place that lies `offset` bytes further on in the same memory.
+    /// Returns the place `offset` bytes further in the same memory.
     pub fn at(self, offset: u64) -> Self {
         match self {
             Self::Device(device) => Self::Device(device + offset),
@@ -54,7 +55,7 @@ impl Place {
         }
     }
 
-    /// Refuses what cannot be memory, before the program's own CPU would look at it.
+    /// Refuses invalid addresses before the program's CPU accesses them.
     pub fn check(self, bytes: u64) -> Result<(), CudaError> {
         let (first, lowest) = match self {
             Self::Device(device) => (device, 1),
@@ -70,10 +71,10 @@ impl Place {
 }
 
 impl Api {
-    /// Host memory by an address that the program passes as such.
+    /// Returns the place for an address that the program passes as host memory.
     pub fn host_place(&self, address: u64, bytes: u64) -> Place {
         let holds = |range: &HostRange| bytes <= range.bytes - (address - range.start);
-        // Mapped memory may go on in the next mapping.
+        // Mapped memory may continue in the next mapping.
         let found = self.driver.memory.ranges.host(address);
         match found.filter(|range| range.kind == HostKind::Mapped || holds(range)) {
             Some(range) if range.moving.is_some() => Place::Device(address),
@@ -84,8 +85,9 @@ impl Api {
         }
     }
 
-    /// Memory at an address that no range of host memory holds. An address that this library reserved is device
-    /// memory, whatever the program calls it: NVIDIA's driver goes by the address, too. All else is pageable.
+    /// Returns the place for an address outside of all ranges of host memory. An address that this library reserved is
+    /// device memory, even if the program passes it as host memory: NVIDIA's driver also decides by the address. All
+    /// other memory is pageable.
     fn pageable_place(&self, address: u64) -> Place {
         if self.driver.memory.is_reserved(address) {
             Place::Device(address)
@@ -94,8 +96,8 @@ impl Api {
         }
     }
 
-    /// Device memory by an address that the program passes as such: the GPU's, or the program's address of
-    /// memory that both reach.
+    /// Returns the place for an address that the program passes as device memory: a GPU address, or the program's
+    /// address of memory that both can access.
     pub fn device_place(&self, address: u64) -> Place {
         match self.driver.memory.ranges.host(address) {
             Some(range) if range.kind == HostKind::ManagedVariable || range.moving.is_some() => {
@@ -111,7 +113,7 @@ impl Api {
         }
     }
 
-    /// As [`Self::device_place`], where a call says that the memory is a device's: of a pool of the host it is not.
+    /// Like [`Self::device_place`], for calls in which the memory must be a device's: memory from a host pool is not.
     pub fn place_of_device(&self, address: u64) -> Place {
         match self.device_place(address) {
             Place::Pinned { host, .. } if self.driver.memory.is_of_host_pool(host) => Place::Device(0),
@@ -119,7 +121,7 @@ impl Api {
         }
     }
 
-    /// Memory by an address of either kind: what it is follows from the address alone.
+    /// Returns the place for an address of either kind, by the address alone.
     pub fn unified_place(&self, address: u64) -> Place {
         let ranges = &self.driver.memory.ranges;
         let known = ranges.host(address).is_some() || ranges.alias(address).is_some();
@@ -130,8 +132,8 @@ impl Api {
         }
     }
 
-    /// Refuses pinned memory that ends before `bytes` do. The program may have meant memory of the device: that its address is
-    /// also that of pinned memory is what the worker said, who may lie.
+    /// Refuses pinned memory that is shorter than `bytes`. The program may have meant device memory: the worker, which
+    /// is not trusted, said that the address is also one of pinned memory.
     pub fn check_pinned(&self, place: Place, bytes: u64) -> Result<(), CudaError> {
         match place {
             Place::Pinned { host, .. } if self.driver.memory.ranges.host_of(host, bytes).is_none() => {

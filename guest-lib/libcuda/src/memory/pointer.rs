@@ -49,11 +49,11 @@ mod attribute {
     pub const IS_HW_DECOMPRESS_CAPABLE: i32 = 21;
 }
 
-/// `SYNC_MEMOPS` of allocations, by their number, where the program has set it. Nothing else heeds it: copies wait
-/// where it matters. Numbers are not used twice, so what is freed need not be removed.
+/// `SYNC_MEMOPS` of allocations by their id, if the program has set it. It has no effect: copies wait where it matters.
+/// Ids are never reused, so entries of freed memory need not be removed.
 static SYNC_MEMOPS: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
 
-/// Facts about a pointer. The default is memory that CUDA does not know.
+/// Attributes of a pointer. The default is for memory that CUDA does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Facts {
     known: bool,
@@ -64,7 +64,7 @@ struct Facts {
     host_pointer: u64,
     start: u64,
     bytes: u64,
-    /// First byte and bytes of what is mapped as one.
+    /// First byte and bytes of the mapping.
     mapping: (u64, u64),
     id: u64,
     managed: bool,
@@ -108,7 +108,7 @@ impl Facts {
                 device: range.device as i32,
                 device_pointer: if reached { range.device_address + offset } else { 0 },
                 host_pointer: range.start + offset,
-                // Of memory from a pool of the host, NVIDIA's driver tells where in the mapping it begins.
+                // For memory from a host pool, NVIDIA's driver returns its offset in the mapping.
                 start: if range.kind == HostKind::Pooled {
                     range.start - range.window
                 } else {
@@ -122,9 +122,9 @@ impl Facts {
                 pool: range.pool.as_ref().map_or(0, |pool| pool.handle),
             };
         }
-        // Of memory that CUDA does not know, the host's pointer is the pointer itself.
+        // For memory that CUDA does not know, the host pointer is the pointer itself.
         let unknown = Self { host_pointer: address, ..Self::UNKNOWN };
-        // External memory is reached in the context of its import, as far as calls tell.
+        // Calls report external memory as accessible only in the context of its import.
         let reached = |range: &DeviceRange| range.owner != EXTERNAL || range.context == api.current();
         ranges.device(address).map_or(unknown, |range| Self {
             known: true,
@@ -143,7 +143,7 @@ impl Facts {
         })
     }
 
-    /// Stores one attribute in the size that NVIDIA's driver stores (booleans have four bytes).
+    /// Stores one attribute with the size that NVIDIA's driver uses (booleans have four bytes).
     fn store(&self, api: Api, number: i32, data: HostPtr) -> Result<(), CudaError> {
         // SAFETY: `data` is room for the attribute, which has the size that is chosen below.
         let (word, long) = unsafe { (data.as_out::<u32>(), data.as_out::<u64>()) };
@@ -166,7 +166,7 @@ impl Facts {
             attribute::DEVICE_POINTER => long(self.device_pointer),
             attribute::HOST_POINTER => long(self.host_pointer),
             attribute::BUFFER_ID | attribute::MEMORY_BLOCK_ID => long(self.id),
-            // Left as they are for memory that CUDA does not know.
+            // Not written for memory that CUDA does not know.
             attribute::RANGE_START_ADDR | attribute::RANGE_SIZE if !self.known => Ok(()),
             attribute::RANGE_START_ADDR => long(self.start),
             attribute::RANGE_SIZE => long(self.bytes),
@@ -179,14 +179,14 @@ impl Facts {
         }
     }
 
-    /// Returns whether `cuIpcGetMemHandle` takes it: memory of `cuMemAlloc`, where the device shares at all.
+    /// Returns whether `cuIpcGetMemHandle` accepts it: memory of `cuMemAlloc`, if the device supports sharing.
     fn can_be_shared(&self, api: Api) -> Result<bool, CudaError> {
         let plain = self.memory_type == DEVICE && !self.managed && !self.external;
         let plain = plain && self.pool == 0 && self.context != 0;
         Ok(plain && api.driver.device(self.device)?.attribute(IPC_EVENT_SUPPORTED) == Ok(1))
     }
 
-    /// Returns whether one pointer can have the attribute: it is an error to ask for it otherwise.
+    /// Returns whether the attribute is valid for one pointer. Querying another one is an error.
     fn has(&self, number: i32) -> bool {
         match number {
             attribute::HOST_POINTER => self.known && self.host_pointer != 0,
@@ -197,7 +197,7 @@ impl Facts {
 }
 
 entry_points! {
-    /// One attribute; `CUDA_ERROR_INVALID_VALUE` for memory that CUDA does not know.
+    /// Returns one attribute. Errors: `CUDA_ERROR_INVALID_VALUE` for memory that CUDA does not know.
     call cuPointerGetAttribute(api, data: HostPtr, attribute: i32, ptr: u64) {
         let facts = Facts::of(api, ptr);
         if !facts.has(attribute) {
@@ -206,7 +206,7 @@ entry_points! {
         facts.store(api, attribute, data)
     }
 
-    /// Several attributes; memory that CUDA does not know has none, which is no error.
+    /// Returns several attributes. Memory that CUDA does not know is not an error: it has default values.
     call cuPointerGetAttributes(api, numAttributes: u32, attributes: In<i32>, data: In<HostPtr>, ptr: u64) {
         let facts = Facts::of(api, ptr);
         for index in 0..numAttributes as usize {
@@ -215,7 +215,7 @@ entry_points! {
         Ok(())
     }
 
-    /// Only `SYNC_MEMOPS` can be set.
+    /// Sets `SYNC_MEMOPS`, the only attribute that can be set.
     call cuPointerSetAttribute(api, value: In<u32>, attribute: i32, ptr: u64) {
         let facts = Facts::of(api, ptr);
         if attribute != attribute::SYNC_MEMOPS || !facts.known {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Filling memory. The call waits only where it has to: for memory that the program also sees.
+//! Fills of memory. A call waits only if it must: for memory that the program also sees.
 
 use virtio_cuda_client::protocol::{DevicePtr, StreamId};
 use virtio_cuda_client::{Call, CudaError, calls};
@@ -10,8 +10,8 @@ use crate::entry_points;
 use crate::memory::moving::Uses;
 use crate::memory::place::Place;
 
-/// Returns whether `bytes` bytes (if that many are one stretch) at `address` may be set without waiting: always in stream
-/// order, and without a stream where the program does not see the memory.
+/// Returns whether a fill at `address` need not wait. `bytes` is its length if it is contiguous. A fill in stream order
+/// never waits; without a stream it waits if the program sees the memory.
 fn may_post(api: Api, address: u64, bytes: Option<usize>, stream: Option<u64>, shared: bool) -> bool {
     let ordered = match stream {
         Some(stream) => api.may_post(stream),
@@ -23,12 +23,12 @@ fn may_post(api: Api, address: u64, bytes: Option<usize>, stream: Option<u64>, s
 /// The length of a fill.
 struct Length {
     elements: usize,
-    /// `None`: it is not one stretch.
+    /// `None` if it is not contiguous.
     bytes: Option<usize>,
 }
 
-/// Fills one stretch of `count` values of type `T` with `row`, mapping by mapping of host memory: the driver fills inside one
-/// registration only. `row` gets the call, the GPU's address, the number of values and the stream.
+/// Fills `count` contiguous values of type `T` with `row`, one mapping of host memory at a time, because the driver
+/// fills within one registration only. `row` gets the call, the GPU's address, the number of values and the stream.
 fn set_linear<T>(
     api: Api,
     dst: u64,
@@ -40,7 +40,7 @@ fn set_linear<T>(
     loop {
         let bytes = bytes_of::<T>(dst, count);
         let seam = bytes.map(|bytes| api.driver.memory.ranges.before_seam(dst, bytes as u64)).transpose()?;
-        // Mappings begin where values of all sizes may.
+        // Mappings begin at addresses that are aligned for all value sizes.
         let first = seam.flatten().map(|first| first as usize / size_of::<T>());
         let elements = first.unwrap_or(count);
         let length = Length { elements, bytes: bytes_of::<T>(dst, elements) };
@@ -90,7 +90,7 @@ fn set(
     api.end_asynchronous(order)
 }
 
-/// Bytes of `count` values at `address`, if they may lie there.
+/// Returns the bytes of `count` values at `address`. `None` if they are misaligned or too long.
 fn bytes_of<T>(address: u64, count: usize) -> Option<usize> {
     count.checked_mul(size_of::<T>()).filter(|_| address.is_multiple_of(size_of::<T>() as u64))
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! `__managed__` variables. The module owns their storage, in the worker, so the program gets a shadow: memory
-//! of its own at the same address where that is free. The two are made equal when one side could have changed
-//! and the other is about to look: changes of the program cross before work is queued, those of the GPU after
-//! a call that waits. That is what CUDA promises on devices whose `CONCURRENT_MANAGED_ACCESS` is 0, and it is
-//! what [`crate::device`] says of every device. (`cudaMallocManaged` is better off: it is pinned memory.)
+//! `__managed__` variables. The module owns their storage, in the worker. The program therefore gets a shadow: separate
+//! memory, at the same address where that is free. Both are synchronised when one side could have changed and the other
+//! is about to read. Changes of the program are sent before work is queued, and those of the GPU are fetched after a
+//! call that waits. CUDA guarantees no more on devices whose `CONCURRENT_MANAGED_ACCESS` is 0, which [`crate::device`]
+//! reports for every device. Memory of cudaMallocManaged does not need this: it is pinned memory, or it moves
+//! ([`crate::memory::moving`]).
 
 use std::sync::atomic::Ordering;
 
@@ -21,11 +22,11 @@ use crate::memory::table::ranges::{HostKind, HostRange};
 use crate::memory::table::shadow::{Newer, Shadow};
 use crate::module::table::Variable;
 
-/// The longest variable, in bytes: bounds what is mapped for one because a worker says so.
+/// The maximum size of a variable in bytes. Limits the memory that a malicious worker can make the program map.
 const MAX_VARIABLE: u64 = 4 << 30;
 
 impl Shadow {
-    /// Fetches the GPU's side. Of the program's, `newer` stays.
+    /// Fetches the GPU's contents, except for the program's `newer` bytes.
     fn fetch(&mut self, api: Api, context: u64, newer: Option<Newer>) -> Result<(), CudaError> {
         let chunk = api.driver.session.limits().copy_bytes;
         api.with_copy_stream(context, |stream| {
@@ -38,7 +39,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// Sends what the program has changed.
+    /// Sends the program's changes.
     fn send(&mut self, api: Api, context: u64) -> Result<(), CudaError> {
         let Some(changed) = self.changed() else { return Ok(()) };
         let first = changed.start;
@@ -51,7 +52,7 @@ impl Shadow {
                 let mut call = api.in_context()?.input(piece).posted();
                 calls::cuMemcpyHtoDAsync_v2(&mut call, address, stream)?;
             }
-            // The work may go to any stream. The wait also tells an error of the posted calls.
+            // The work may use any stream. The wait also returns an error of the posted calls.
             api.wait_for_stream(stream)
         })?;
         self.equal[changed].copy_from_slice(&now);
@@ -60,7 +61,7 @@ impl Shadow {
 }
 
 impl Memory {
-    /// Makes the program's side of a `__managed__` variable; answers the address that the program uses.
+    /// Creates the program's side of a `__managed__` variable. Returns the program's address.
     pub fn add_managed_variable(
         &self,
         api: Api,
@@ -71,7 +72,7 @@ impl Memory {
         if let Some(known) = list.iter().find(|shadow| shadow.device == variable.address) {
             return Ok(Variable { address: known.host, ..variable });
         }
-        // The runtime asks before it has a context, but the initial value has to be read in one.
+        // The runtime calls this before it has a context, but the initial value has to be read in one.
         let context = match current() {
             0 => crate::context::retain(api, 0)?,
             context => context,
@@ -79,7 +80,8 @@ impl Memory {
         let equal = answer::zeros(variable.bytes, MAX_VARIABLE)?;
         let host = self.shadows.place(&self.claims, variable.address, variable.bytes)?;
         let mut shadow = Shadow { host, device: variable.address, equal };
-        // The memory may still hold the value of an earlier variable at that address. That is no change by the program.
+        // The memory may still contain the value of an earlier variable at this address, which is not a change by the
+        // program.
         shadow.fetch(api, context, None)?;
         list.push(shadow);
         self.shadows.any.store(true, Ordering::Release);
@@ -105,12 +107,12 @@ impl Memory {
 }
 
 impl Api {
-    /// To be called before work is queued in `stream` that could look at managed memory. What it answers is kept until the
-    /// work is queued.
+    /// Must be called before work that could access managed memory is queued in `stream`. The result must be held until
+    /// the work is queued.
     pub fn before_work(&self, uses: Uses, stream: StreamId) -> Result<Sent, CudaError> {
         let Memory { shadows, moving, .. } = &self.driver.memory;
         let any = shadows.any.load(Ordering::Acquire);
-        // A capture only notes the work, which looks later.
+        // A capture only records the work, which accesses memory later.
         if (any || moving.any_to_send()) && self.captures(stream) {
             return Ok(Sent::default());
         }
@@ -123,13 +125,13 @@ impl Api {
         self.send_managed(uses)
     }
 
-    /// To be called once such work is queued.
+    /// Must be called once such work is queued.
     pub fn work_queued(&self) {
         self.driver.memory.visible.begin();
         self.device_work_queued();
     }
 
-    /// As [`Self::work_queued`], for work that changes nothing but device memory.
+    /// Like [`Self::work_queued`], for work that changes device memory only.
     pub fn device_work_queued(&self) {
         let shadows = &self.driver.memory.shadows;
         if shadows.any.load(Ordering::Acquire) {
@@ -137,7 +139,7 @@ impl Api {
         }
     }
 
-    /// To be called after a call that has waited for some of the GPU's work.
+    /// Must be called after a call that has waited for some of the GPU's work.
     pub fn synchronized(&self) {
         self.driver.host_pools.settle(*self);
         let shadows = &self.driver.memory.shadows;
@@ -149,14 +151,14 @@ impl Api {
             let newer = shadow.newer();
             let fetched = self.context().and_then(|context| shadow.fetch(*self, context.0, newer));
             if let Err(error) = fetched {
-                // The context is broken: the program learns that from its next call.
+                // The context is broken: the program gets the error from its next call.
                 log::debug!("Fetching a __managed__ variable: {error}");
                 return;
             }
         }
     }
 
-    /// To be called after a call that has waited for all of the GPU's work.
+    /// Must be called after a call that has waited for all of the GPU's work.
     pub fn context_synchronized(&self) {
         self.synchronized();
         self.driver.memory.shadows.stale.store(false, Ordering::Release);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Attributes of functions and kernels. The driver takes one for the other, and so does the device.
+//! Attributes of functions and kernels. Driver and device accept a kernel in place of a function.
 
 use virtio_cuda_client::protocol::FunctionId;
 use virtio_cuda_client::{CudaError, calls};
@@ -18,7 +18,7 @@ fn get_attribute(api: Api, attribute: i32, function: u64) -> Result<i32, CudaErr
     calls::cuFuncGetAttribute(&mut api.in_context()?, attribute, FunctionId(function))
 }
 
-/// Calls that ask say of no handle at all that it is no value.
+/// Query functions refuse a null handle as an invalid value.
 fn not_null(function: u64) -> Result<(), CudaError> {
     if function == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
 }
@@ -39,7 +39,7 @@ fn param_info(
     offset.set(layout.offset as usize)
 }
 
-/// The name of a kernel or of a function: here the driver does not take one for the other.
+/// Returns the name of a kernel or of a function. Here the driver does not accept one in place of the other.
 fn name(api: Api, function: u64, kernel: bool, name: Out<*const i8>) -> Result<(), CudaError> {
     name.check()?;
     not_null(function)?;
@@ -47,12 +47,12 @@ fn name(api: Api, function: u64, kernel: bool, name: Out<*const i8>) -> Result<(
     if kernel != matches!(known.owner, Owner::Library(_)) {
         return Err(CudaError::INVALID_HANDLE);
     }
-    // The string lives as long as the table holds the function, that is until its module is unloaded.
+    // The string lives as long as the function is in the table, that is until its module is unloaded.
     name.set(known.name.as_ptr())
 }
 
 entry_points! {
-    /// An attribute of a function.
+    /// Returns an attribute of a function.
     call cuFuncGetAttribute(api, pi: Out<i32>, attrib: i32, hfunc: u64) {
         pi.check()?;
         pi.set(get_attribute(api, attrib, hfunc)?)
@@ -64,13 +64,13 @@ entry_points! {
         calls::cuFuncSetAttribute(&mut api.in_context()?, FunctionId(hfunc), attrib, value)
     }
 
-    /// Without effect since compute capability 5.0.
+    /// No effect since compute capability 5.0.
     call cuFuncSetSharedMemConfig(api, hfunc: u64, config: i32) {
         api.driver.functions.get(hfunc)?;
         if (0..=2).contains(&config) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
     }
 
-    /// The module of a function.
+    /// Returns the module of a function.
     call cuFuncGetModule(api, hmod: Out<u64>, hfunc: u64) {
         hmod.check()?;
         not_null(hfunc)?;
@@ -84,28 +84,28 @@ entry_points! {
         }
     }
 
-    /// The name of a function, as it is mangled.
+    /// Returns the mangled name of a function.
     call cuFuncGetName(api, pName: Out<*const i8>, hfunc: u64) {
         name(api, hfunc, false, pName)
     }
 
-    /// Place and size of a parameter in the packed block.
+    /// Returns offset and size of a parameter in the packed block.
     call cuFuncGetParamInfo(api, func: u64, paramIndex: usize, paramOffset: Out<usize>, paramSize: Out<usize>) {
         param_info(api, func, paramIndex, paramOffset, paramSize)
     }
 
-    /// The device loads when it needs to.
+    /// Reports the function as loaded: the device loads it when it is needed.
     call cuFuncIsLoaded(api, state: Out<i32>, function: u64) {
         api.driver.functions.get(function)?;
         state.set(LOADED)
     }
 
-    /// The device loads when it needs to; the layout of the parameters is what this side needs.
+    /// Fetches the layout of the parameters, for this side. The device loads the function when it is needed.
     call cuFuncLoad(api, function: u64) {
         api.driver.functions.get(function)?.parameters(api, function).map(|_| ())
     }
 
-    /// An attribute of a kernel on a device.
+    /// Returns an attribute of a kernel on a device.
     call cuKernelGetAttribute(api, pi: Out<i32>, attrib: i32, kernel: u64, dev: i32) {
         pi.check()?;
         let device = api.driver.devices.check(dev)?.on_wire();
@@ -125,12 +125,12 @@ entry_points! {
         calls::cuKernelSetCacheConfig(&mut api.call(), FunctionId(kernel), config, device)
     }
 
-    /// The name of a kernel, as it is mangled.
+    /// Returns the mangled name of a kernel.
     call cuKernelGetName(api, pName: Out<*const i8>, hfunc: u64) {
         name(api, hfunc, true, pName)
     }
 
-    /// Place and size of a parameter in the packed block.
+    /// Returns offset and size of a parameter in the packed block.
     call cuKernelGetParamInfo(api, kernel: u64, paramIndex: usize, paramOffset: Out<usize>, paramSize: Out<usize>) {
         param_info(api, kernel, paramIndex, paramOffset, paramSize)
     }

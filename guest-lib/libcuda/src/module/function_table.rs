@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Functions and kernels: names, owners, and the layout of their parameters, which the device is asked for
-//! once.
+//! Functions and kernels: names, owners, and the layout of their parameters, which is queried from the device once.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -15,24 +14,24 @@ use crate::module::proven::ProvenShapes;
 /// The origin of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// `CUmodule`.
+    /// A `CUmodule`.
     Module(u64),
-    /// `CUlibrary`: it is a kernel.
+    /// A `CUlibrary`: the function is a kernel.
     Library(u64),
-    /// The function of a kernel in one context.
+    /// The function is that of a kernel in one context.
     Kernel(u64),
 }
 
 /// The parameters of a function.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
-    /// Place and size of each.
+    /// Offset and size of each parameter.
     pub layouts: Vec<ParamLayout>,
     /// Bytes of the packed block.
     pub block_bytes: usize,
 }
 
-/// The settings for the next launch.
+/// Settings for the next launch.
 #[derive(Debug)]
 pub struct Prepared {
     pub block: [u32; 3],
@@ -50,13 +49,13 @@ impl Default for Prepared {
 /// A function or kernel.
 #[derive(Debug)]
 pub struct Function {
-    /// Its name; borrowed by `cuFuncGetName`'s callers, who may keep it as long as the module lives.
+    /// Name. Callers of `cuFuncGetName` may use it as long as the module lives.
     pub name: CString,
     /// The origin.
     pub owner: Owner,
-    /// Shapes that it was launched in.
+    /// Shapes of accepted launches.
     pub proven: ProvenShapes,
-    /// The settings of the calls of CUDA 3 for its next launch.
+    /// The settings of the CUDA 3 calls for the next launch.
     pub prepared: Mutex<Prepared>,
     pub(super) parameters: OnceLock<Parameters>,
 }
@@ -66,7 +65,7 @@ pub struct Function {
 pub struct Functions(RwLock<HashMap<u64, Arc<Function>>>);
 
 impl Functions {
-    /// Notes a function that now exists.
+    /// Adds a new function.
     pub fn add(&self, handle: u64, name: CString, owner: Owner) {
         let function = Arc::new(Function {
             name,
@@ -78,20 +77,20 @@ impl Functions {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, function);
     }
 
-    /// The function of a handle.
+    /// Returns the function of a handle.
     pub fn get(&self, handle: u64) -> Result<Arc<Function>, CudaError> {
         let functions = self.0.read().unwrap_or_else(PoisonError::into_inner);
         functions.get(&handle).cloned().ok_or(CudaError::INVALID_HANDLE)
     }
 
-    /// Attributes have changed, which a kernel shares with its functions.
+    /// Removes all accepted shapes after a change of attributes, which a kernel shares with its functions.
     pub fn forget_proven_shapes(&self) {
         for function in self.0.read().unwrap_or_else(PoisonError::into_inner).values() {
             function.proven.forget();
         }
     }
 
-    /// Forgets what an unloaded module or library, or the kernels of it, own.
+    /// Removes the functions of an unloaded module or library, or those of a kernel.
     pub fn remove_of(&self, owner: Owner) {
         let mut functions = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let removed: Vec<u64> =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Device code as programs hand it over: a pointer without a length. The length follows from the kind, and
-//! the bytes cross exactly as they are.
+//! Device code as programs pass it: a pointer without a length. The length follows from the kind of image, and the
+//! bytes are sent unchanged.
 
 use std::ffi::CStr;
 
@@ -14,30 +14,30 @@ use crate::ffi::{HostPtr, Name};
 use crate::module::image_code::{self, CONTAINER_MAGIC, ELF_MAGIC};
 use crate::module::read_image;
 
-/// First word of the structure that nvcc leaves in a program (`__fatBinC_Wrapper_t`).
+/// First word of the structure that nvcc places in a program (`__fatBinC_Wrapper_t`).
 const WRAPPER_MAGIC: u32 = 0x4662_43b1;
-/// Its version if it lists what its container was linked from (`FATBINC_LINK_VERSION`).
+/// The version of a wrapper that lists the containers from which it was linked (`FATBINC_LINK_VERSION`).
 const LINKED: u32 = 2;
-/// Most entries of that list: one without an end is damaged.
+/// Maximum number of entries of that list; a longer one is damaged.
 const MAX_PARTS: u64 = 4096;
 
-/// No real image is longer; a header that says so is damaged.
+/// Maximum size of an image in bytes. A header with a larger size is damaged.
 const MAX_IMAGE_BYTES: u64 = 4 << 30;
-/// Section type of sections without bytes in the file.
+/// Type of ELF sections that have no bytes in the file.
 const SHT_NOBITS: u32 = 8;
 
 /// Bytes of a wrapper: magic, version, the container, and a list for the version [`LINKED`].
 const WRAPPER_BYTES: u64 = 24;
-/// Bytes of a container's shortest header.
+/// Bytes of the shortest header of a container.
 const CONTAINER_BYTES: u64 = 16;
 /// Bytes of an ELF file's header.
 const ELF_BYTES: u64 = 64;
 
-/// A part of an image in the program's memory, whose numbers are read.
+/// A part of an image in the program's memory, from which numbers are read.
 ///
-/// An image is a wrapper, a container, an ELF file or text with a NUL, whole and in readable memory: the documentation of
-/// `cuModuleLoadData` asks the program for that. Headers are believed, since there is no length to check them against; they are
-/// read no further than the kind demands.
+/// An image is a complete wrapper, container, ELF file or text with a NUL in readable memory: the documentation of
+/// `cuModuleLoadData` requires that of the program. Headers are trusted, since there is no length to check them
+/// against. They are read only as far as the kind requires.
 ///
 /// # Invariants
 ///
@@ -56,10 +56,11 @@ impl Cursor {
         Self { start, bytes }
     }
 
-    /// `None`: the part ends before.
+    /// Reads bytes at an offset. `None` if the part ends before.
     fn read<const BYTES: usize>(self, offset: u64) -> Option<[u8; BYTES]> {
         offset.checked_add(BYTES as u64).filter(|end| *end <= self.bytes)?;
-        // SAFETY: the bytes lie inside of the part, which can be read by the invariant; an array of bytes may be anywhere.
+        // SAFETY: the bytes lie inside of the part, which can be read by the invariant; an array of bytes may be
+        // anywhere.
         Some(unsafe { *((self.start + offset as usize) as *const [u8; BYTES]) })
     }
 
@@ -76,16 +77,16 @@ impl Cursor {
     }
 }
 
-/// The image as it crosses.
+/// An image to send.
 pub enum Image {
-    /// As it lies in the program.
+    /// Contiguous memory of the program.
     InPlace(UserMemory),
-    /// Put together.
+    /// A copy that was joined from several containers.
     Joined(Vec<u8>),
 }
 
 impl Image {
-    /// Returns its bytes.
+    /// Returns the image's bytes.
     pub fn memory(&self) -> UserMemory {
         match self {
             Self::InPlace(memory) => *memory,
@@ -94,12 +95,12 @@ impl Image {
     }
 }
 
-/// Returns the parts of an image that a device needs, without the code that the program's environment rules out.
+/// Returns the parts of an image that a device needs, without code that the environment variables exclude.
 pub fn of(api: Api, image: HostPtr) -> Result<Image, CudaError> {
     allowed(api, whole(image)?)
 }
 
-/// As [`of`], of a file.
+/// Like [`of`], for a file.
 pub fn of_file(api: Api, name: Name) -> Result<Image, CudaError> {
     allowed(api, Image::Joined(read_image(name)?))
 }
@@ -117,8 +118,8 @@ fn allowed(api: Api, image: Image) -> Result<Image, CudaError> {
     Ok(image_code::allowed(bytes, code)?.map_or(image, Image::Joined))
 }
 
-/// An image as the program has it. Of a program that was compiled in parts (`nvcc -rdc=true`) that is the linked
-/// container and, behind it, those that it was linked from: it has machine code only, they have PTX as well.
+/// Returns a complete image. For a program that was compiled in parts (`nvcc -rdc=true`) that is the linked container,
+/// followed by the containers from which it was linked. The linked one has only machine code; the others also have PTX.
 fn whole(image: HostPtr) -> Result<Image, CudaError> {
     let whole = bytes(image)?;
     // SAFETY: the program passes an image, which is not null: `bytes` has looked.
@@ -144,18 +145,20 @@ fn whole(image: HostPtr) -> Result<Image, CudaError> {
     Ok(Image::Joined(joined))
 }
 
-/// Returns whether an image begins with that word. No byte of such a word is zero, so text is read no further than its NUL.
+/// Returns whether an image begins with this word. No byte of the word is zero, so text is read no further than its
+/// NUL.
 ///
 /// # Safety
 ///
 /// There is an image at `address`.
 unsafe fn begins_with(address: usize, magic: u32) -> bool {
-    // SAFETY: `# Safety` promises an image. All kinds but text have a whole word, and text is read until a byte differs.
+    // SAFETY: `# Safety` promises an image. All kinds but text have a whole word, and text is read until a byte
+    // differs.
     let is_same = |(index, byte): (usize, u8)| unsafe { *((address + index) as *const u8) == byte };
     magic.to_le_bytes().into_iter().enumerate().all(is_same)
 }
 
-/// The list of the containers that went into a wrapper's own; 0 for any other image.
+/// Returns the address of the list of containers from which a wrapper's container was linked; 0 for any other image.
 ///
 /// # Safety
 ///
@@ -171,11 +174,11 @@ unsafe fn parts_of(address: usize) -> usize {
     list.unwrap_or(0) as usize
 }
 
-/// Appends a container; the next one is aligned.
+/// Appends a container and aligns the position of the next one.
 ///
 /// # Safety
 ///
-/// The container can be read.
+/// The container is readable.
 unsafe fn append(container: UserMemory, to: &mut Vec<u8>) {
     // SAFETY: `# Safety` promises that the container can be read.
     to.extend_from_slice(unsafe {
@@ -184,7 +187,7 @@ unsafe fn append(container: UserMemory, to: &mut Vec<u8>) {
     to.resize(to.len().next_multiple_of(8), 0);
 }
 
-/// The bytes of an image: what a wrapper points to, or the image itself.
+/// Returns the bytes of an image, or of the image that a wrapper points to.
 fn bytes(image: HostPtr) -> Result<UserMemory, CudaError> {
     let mut address = image.address();
     if address == 0 {
@@ -199,7 +202,7 @@ fn bytes(image: HostPtr) -> Result<UserMemory, CudaError> {
             return Err(CudaError::INVALID_IMAGE);
         }
     }
-    // SAFETY: the program's image, or the one that its wrapper points to; the first word tells the kind.
+    // SAFETY: the program's image, or the one that its wrapper points to; the first word determines the kind.
     let bytes = unsafe {
         if begins_with(address, CONTAINER_MAGIC) {
             container_bytes(address)
@@ -215,7 +218,8 @@ fn bytes(image: HostPtr) -> Result<UserMemory, CudaError> {
     }
 }
 
-/// magic, version (u16), header size (u16), bytes after the header (u64).
+/// Returns the size of a container. Its header is: magic, version (u16), header size (u16), bytes after the header
+/// (u64).
 ///
 /// # Safety
 ///
@@ -226,7 +230,7 @@ unsafe fn container_bytes(address: usize) -> Option<u64> {
     u64::from(header.u16(6)?).checked_add(header.u64(8)?)
 }
 
-/// To the end of whatever lies last: the tables, a segment or a section.
+/// Returns the size of an ELF file: the end of the last table, segment or section.
 ///
 /// # Safety
 ///
@@ -261,7 +265,7 @@ unsafe fn elf_bytes(address: usize) -> Option<u64> {
     Some(end)
 }
 
-/// PTX with its NUL.
+/// Returns the size of PTX including its NUL.
 ///
 /// # Safety
 ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Takes code out of images that `CUDA_FORCE_PTX_JIT`, `CUDA_DISABLE_PTX_JIT` and their relatives rule out. The host's
-//! driver chooses between the entries of a fat binary, and its own variables are read long before the program is known.
+//! Removes code that `CUDA_FORCE_PTX_JIT`, `CUDA_DISABLE_PTX_JIT` and related variables exclude from images. The host's
+//! driver chooses between the entries of a fat binary, but reads its own environment long before the program is known.
 
 use cuda_environment::Code;
 use virtio_cuda_client::CudaError;
@@ -11,21 +11,21 @@ pub const CONTAINER_MAGIC: u32 = 0xba55_ed50;
 /// First word of an ELF file.
 pub const ELF_MAGIC: u32 = 0x464c_457f;
 
-/// Bytes of `fatBinaryHeader`, and of the part of an entry's header that is looked at.
+/// Bytes of `fatBinaryHeader`, and of the examined part of an entry's header.
 const HEADER_BYTES: usize = 16;
-/// Kinds of entries with machine code: ELF files, those of before CUDA 3 and of recent architectures.
+/// Entry kinds with machine code: ELF files, those from before CUDA 3 and those of recent architectures.
 const MACHINE_KINDS: [u16; 3] = [2, 4, 0x10];
 
-/// The image without what is not allowed; `None` if all of it is.
+/// Returns the image without excluded code; `None` if nothing is excluded.
 ///
-/// Errors: `CUDA_ERROR_NO_BINARY_FOR_GPU` or `CUDA_ERROR_JIT_COMPILATION_DISABLED` if nothing is left of it,
+/// Errors: `CUDA_ERROR_NO_BINARY_FOR_GPU` or `CUDA_ERROR_JIT_COMPILATION_DISABLED` if nothing remains,
 /// `CUDA_ERROR_INVALID_IMAGE` for a damaged container.
 pub fn allowed(image: &[u8], code: Code) -> Result<Option<Vec<u8>>, CudaError> {
     let word = image.first_chunk().map(|word| u32::from_le_bytes(*word));
     match word {
         Some(CONTAINER_MAGIC) => containers(image, code).ok_or(CudaError::INVALID_IMAGE)?.map(Some),
         Some(ELF_MAGIC) if !code.machine => Err(nothing_left(code)),
-        // A text of PTX is compiled all the same (measured on an H200, driver 580).
+        // A PTX text is compiled nevertheless (measured on an H200, driver 580).
         _ => Ok(None),
     }
 }
@@ -34,7 +34,7 @@ fn nothing_left(code: Code) -> CudaError {
     if code.ptx { CudaError::NO_BINARY_FOR_GPU } else { CudaError::JIT_COMPILATION_DISABLED }
 }
 
-/// Containers one behind the other, each with the entries that are allowed. `None`: they are damaged.
+/// Returns consecutive containers with their permitted entries. `None` if they are damaged.
 fn containers(image: &[u8], code: Code) -> Option<Result<Vec<u8>, CudaError>> {
     let (mut rest, mut result, mut entries) = (image, Vec::new(), 0);
     while let Some(header) = rest.first_chunk::<HEADER_BYTES>() {
@@ -60,14 +60,14 @@ fn containers(image: &[u8], code: Code) -> Option<Result<Vec<u8>, CudaError>> {
         }
         let kept = (result.len() - at - start) as u64;
         result.get_mut(at + 8..at + 16)?.copy_from_slice(&kept.to_le_bytes());
-        // The next one is aligned.
+        // The next container is aligned.
         result.resize(result.len().next_multiple_of(8), 0);
         rest = rest.get(end.next_multiple_of(8)..).unwrap_or(&[]);
     }
     Some(if entries > 0 { Ok(result) } else { Err(nothing_left(code)) })
 }
 
-/// The little-endian number of `bytes` bytes at `at`.
+/// Returns the little-endian number of `bytes` bytes at `at`.
 fn number(from: &[u8], at: usize, bytes: usize) -> Option<u64> {
     let bytes = from.get(at..)?.get(..bytes)?;
     Some(bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))

@@ -16,7 +16,7 @@ fn container(payload: u64) -> Vec<u8> {
     image
 }
 
-/// An ELF header, one program header, one section with bytes at `section_end` and one without.
+/// Returns an ELF header, one program header, one section that ends at `section_end`, and one section without bytes.
 fn elf(section_end: u64) -> Vec<u8> {
     let mut image = vec![0u8; 64 + 56 + 2 * 64];
     let mut put = |offset: usize, bytes: &[u8]| image[offset..offset + bytes.len()].copy_from_slice(bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Options of the just-in-time compiler, and where it answers.
+//! Options of the just-in-time compiler, and the program's variables for its results.
 
 use virtio_cuda_client::protocol::{JIT_OPTIONS, JitOptions};
 use virtio_cuda_client::{Call, CudaError, calls};
@@ -14,7 +14,7 @@ const INFO_LOG_BUFFER: u32 = 3;
 const INFO_LOG_BUFFER_SIZE_BYTES: u32 = 4;
 const ERROR_LOG_BUFFER: u32 = 5;
 const ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
-/// Longest log that crosses, in bytes.
+/// Maximum length of a log that is transferred, in bytes.
 const MAX_LOG_BYTES: u32 = 1 << 20;
 
 /// A log buffer of the program.
@@ -22,7 +22,7 @@ const MAX_LOG_BYTES: u32 = 1 << 20;
 struct Log {
     buffer: Option<Out<u8>>,
     room: u32,
-    /// The option whose value becomes the log's length.
+    /// The option whose value is set to the log's length.
     size_option: Option<usize>,
 }
 
@@ -31,7 +31,7 @@ impl Log {
         if self.buffer.is_some() { self.room.min(MAX_LOG_BYTES) } else { 0 }
     }
 
-    /// Stores a log, with a NUL if there is room.
+    /// Stores a log, terminated by a NUL if there is room.
     fn store(&self, values: Out<u32>, log: &[u8]) -> Result<(), CudaError> {
         if let Some(buffer) = self.buffer {
             let room = self.room as usize;
@@ -47,12 +47,12 @@ impl Log {
     }
 }
 
-/// A value is a `void *`, of which the driver writes the first four bytes.
+/// Sets an option's value. A value is a `void *`, of which the driver writes the first four bytes.
 fn set_value(values: Out<u32>, option: usize, value: u32) -> Result<(), CudaError> {
     values.set_at(2 * option, value)
 }
 
-/// The places in which the program wants answers.
+/// The program's variables for results.
 #[derive(Clone, Copy, Debug)]
 pub struct JitSinks {
     values: Out<u32>,
@@ -67,15 +67,15 @@ pub struct JitSinks {
 unsafe impl Send for JitSinks {}
 
 impl JitSinks {
-    /// Takes the program's options apart: what has a number for a value crosses, what is an address stays here.
+    /// Parses the program's options: numbers are sent, addresses stay local.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` for options that name symbols.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` for options that refer to symbols.
     pub fn parse(options: In<u32>, values: HostPtr, count: u32) -> Result<(JitOptions, Self), CudaError> {
         if count > 0 && (options.is_null() || values.address() == 0) {
             return Err(CudaError::INVALID_VALUE);
         }
-        // SAFETY: there are `count` values, as wide as pointers: numbers, which a call may answer in the same place, and for
-        // these options buffers.
+        // SAFETY: there are `count` values, as wide as pointers: numbers, which a call may answer in the same place,
+        // and for these options buffers.
         let (places, numbers, buffers) =
             unsafe { (values.as_out(), values.as_in::<u64>(), values.as_in::<Out<u8>>()) };
         let mut sinks = Self {
@@ -122,7 +122,7 @@ impl JitSinks {
         Ok((crossing, sinks))
     }
 
-    /// Fetches the answers of the calling thread's last call with options.
+    /// Fetches the results of the calling thread's last call with options.
     pub fn fetch(&self, call: Call<'_>) -> Result<(), CudaError> {
         let wants_logs = self.info.size_option.or(self.error.size_option).is_some();
         if !wants_logs && self.wall_time.or(self.threads).is_none() {

@@ -38,7 +38,7 @@ fn get_kernel(api: Api, library: u64, name: &CStr) -> Result<u64, CudaError> {
     let mut call = api.call().input(name.to_bytes());
     calls::cuLibraryGetKernel(&mut call, LibraryId(library), FunctionId(handle))?;
     api.driver.functions.add(handle, name.to_owned(), Owner::Library(library));
-    // If another thread was faster, both handles stay good.
+    // If another thread was faster, both handles stay valid.
     api.driver.modules.with(library, |library| *library.functions.entry(name.to_owned()).or_insert(handle))
 }
 
@@ -65,7 +65,7 @@ fn get_managed(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaErro
     Ok(variable)
 }
 
-/// The library's module in the current context: the same handle each time.
+/// Returns the library's module in the current context. The handle is the same each time.
 pub fn get_module(api: Api, library: u64) -> Result<u64, CudaError> {
     let context = api.context()?.0;
     if let Some(module) =
@@ -83,7 +83,7 @@ fn get_function(api: Api, kernel: u64) -> Result<u64, CudaError> {
     let context = api.context()?.0;
     let known = api.driver.functions.get(kernel)?;
     let Owner::Library(library) = known.owner else {
-        // A function in place of a kernel is taken as it is, as the driver takes one for the other.
+        // A function in place of a kernel is returned unchanged, because the driver accepts one in place of the other.
         return Ok(kernel);
     };
     let cached = |library: &mut crate::module::table::Module| {
@@ -124,7 +124,7 @@ entry_points! {
         api.driver.functions.remove_of(Owner::Library(library));
         api.driver.memory.remove_variables(library);
         for module in removed.modules.into_values() {
-            // The library's module in a context goes with it.
+            // The library's modules end with it.
             api.driver.modules.remove(module)?;
             api.driver.functions.remove_of(Owner::Module(module));
             api.driver.memory.remove_variables(module);
@@ -133,7 +133,7 @@ entry_points! {
         Ok(())
     }
 
-    /// A kernel by name: the same handle each time.
+    /// Returns a kernel by name. The handle is the same each time.
     call cuLibraryGetKernel(api, pKernel: Out<u64>, library: u64, name: Name) {
         pKernel.check()?;
         let name = name.get()?;
@@ -144,7 +144,7 @@ entry_points! {
         pKernel.set(get_kernel(api, library, name)?)
     }
 
-    /// All kernels, or as many as there is room for.
+    /// Returns all kernels, or as many as there is room for.
     call cuLibraryEnumerateKernels(api, kernels: Out<u64>, numKernels: u32, lib: u64) {
         kernels.check()?;
         api.driver.modules.with(lib, |_| ())?;
@@ -155,7 +155,7 @@ entry_points! {
         Ok(())
     }
 
-    /// Address and size of a variable in the current context; the caller may want only one of them.
+    /// Returns address and size of a variable in the current context. One of the pointers may be NULL.
     call cuLibraryGetGlobal(api, dptr: Out<u64>, bytes: Out<usize>, library: u64, name: Name) {
         if dptr.is_null() && bytes.is_null() {
             return Err(CudaError::INVALID_VALUE);
@@ -166,7 +166,7 @@ entry_points! {
         Ok(())
     }
 
-    /// Address and size of a managed variable; the caller may want only one of them.
+    /// Returns address and size of a managed variable. One of the pointers may be NULL.
     call cuLibraryGetManaged(api, dptr: Out<u64>, bytes: Out<usize>, library: u64, name: Name) {
         if dptr.is_null() && bytes.is_null() {
             return Err(CudaError::INVALID_VALUE);
@@ -177,7 +177,7 @@ entry_points! {
         Ok(())
     }
 
-    /// A function whose address host and device share: there is none.
+    /// Always fails: functions do not have addresses that host and device share.
     call cuLibraryGetUnifiedFunction(api, fptr: Out<usize>, library: u64, symbol: Name) {
         fptr.check()?;
         if library == 0 {
@@ -185,23 +185,23 @@ entry_points! {
         }
         api.driver.modules.with(library, |_| ()).map_err(|_| CudaError::INVALID_VALUE)?;
         not_empty(&symbol)?;
-        // No symbol is one.
+        // No symbol is such a function.
         Err(CudaError::INVALID_VALUE)
     }
 
-    /// The library's module in the current context.
+    /// Returns the library's module in the current context.
     call cuLibraryGetModule(api, pMod: Out<u64>, library: u64) {
         pMod.check()?;
         pMod.set(get_module(api, library)?)
     }
 
-    /// The kernel's function in the current context.
+    /// Returns the kernel's function in the current context.
     call cuKernelGetFunction(api, pFunc: Out<u64>, kernel: u64) {
         pFunc.check()?;
         pFunc.set(get_function(api, kernel)?)
     }
 
-    /// The library of a kernel.
+    /// Returns the library of a kernel.
     call cuKernelGetLibrary(api, pLib: Out<u64>, kernel: u64) {
         match api.driver.functions.get(kernel)?.owner {
             Owner::Library(library) => pLib.set(library),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The linker: it runs at the device; the linked image is kept here for the program.
+//! The linker. It runs on the device; the linked image is stored here for the program.
 
 use virtio_cuda_client::protocol::LinkId;
 use virtio_cuda_client::transport::UserMemory;
@@ -15,9 +15,9 @@ use crate::module::jit::JitSinks;
 use crate::module::link_table::Link;
 use crate::module::read_file;
 
-/// Longest input, in bytes; a greater size is a mistake.
+/// Maximum input size in bytes. Limits the memory that a wrong size can take.
 const MAX_INPUT_BYTES: usize = 1 << 30;
-/// The longest linked image, in bytes.
+/// Maximum size of a linked image in bytes.
 const MAX_IMAGE: u64 = 1 << 30;
 
 fn create(api: Api, count: u32, options: In<u32>, values: HostPtr, out: Out<u64>) -> Result<(), CudaError> {
@@ -30,7 +30,7 @@ fn create(api: Api, count: u32, options: In<u32>, values: HostPtr, out: Out<u64>
     out.set(handle)
 }
 
-/// The program's options of one call.
+/// The options of one call.
 struct Options {
     count: u32,
     options: In<u32>,
@@ -89,7 +89,7 @@ fn complete(api: Api, link: u64) -> Result<Box<[u8]>, CudaError> {
     Ok(image.into())
 }
 
-/// A name that may be missing.
+/// Returns a name, which may be missing.
 fn optional(name: Name) -> Option<Name> {
     name.get().is_ok().then_some(name)
 }
@@ -129,7 +129,7 @@ entry_points! {
         add_file(api, state, r#type, path, Options { count: numOptions, options, values: optionValues })
     }
 
-    /// Links; the image is the link's and ends with it.
+    /// Links. The image belongs to the link and ends with it.
     call cuLinkComplete(api, state: u64, cubinOut: Out<usize>, sizeOut: Out<usize>) {
         cubinOut.check()?;
         let image = complete(api, state)?;

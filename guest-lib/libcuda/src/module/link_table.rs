@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Links that have begun.
+//! Unfinished links.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::module::jit::JitSinks;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) sinks: JitSinks,
-    /// The result of `cuLinkComplete`: it stays where it is until the link ends.
+    /// The result of `cuLinkComplete`. It does not move until the link ends.
     pub(super) image: Option<Box<[u8]>>,
 }
 

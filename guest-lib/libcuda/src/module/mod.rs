@@ -31,27 +31,27 @@ use crate::module::function_table::Owner;
 use crate::module::jit::JitSinks;
 use crate::module::table::Variable;
 
-/// Options of the just-in-time compiler that have results (`CUjit_option`).
+/// Compiler options that have results (`CUjit_option`).
 const JIT_WALL_TIME: i32 = 2;
 const JIT_INFO_LOG_BUFFER: i32 = 3;
 const JIT_INFO_LOG_BUFFER_SIZE_BYTES: i32 = 4;
 const JIT_ERROR_LOG_BUFFER: i32 = 5;
 const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: i32 = 6;
 
-/// Room for the names of functions in the first try.
+/// Bytes for the names of functions in the first attempt.
 const USUAL_NAME_BYTES: usize = 4096;
 
-/// Says at `debug` what crosses, so that a test can compare it with what the worker got.
+/// Logs the image at `debug`, so that a test can compare it with the one that the worker received.
 fn log_image(image: UserMemory) {
     if log::log_enabled!(log::Level::Debug) {
-        // SAFETY: `image::of` found the extent of the program's image, which the program must not change during the load, or
-        // it is a buffer of this library.
+        // SAFETY: `image::of` found the extent of the program's image, which the program must not change during the
+        // load, or it is a buffer of this library.
         let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
         log::debug!("Image of {} bytes, BLAKE3 {}", image.bytes, blake3::hash(bytes));
     }
 }
 
-/// Loads device code: by its digest if the device still has it from another process, else by sending it.
+/// Loads device code: by its digest if the device still has it from another process, otherwise by sending it.
 pub fn cross(
     api: Api,
     image: UserMemory,
@@ -60,13 +60,13 @@ pub fn cross(
 ) -> Result<(), CudaError> {
     log_image(image);
     if image.bytes as u64 >= MIN_KNOWN_IMAGE_BYTES {
-        // SAFETY: `image::of` found the extent of the program's image, which the program must not change during the load, or
-        // it is a buffer of this library.
+        // SAFETY: `image::of` found the extent of the program's image, which the program must not change during the
+        // load, or it is a buffer of this library.
         let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
         let digest = *blake3::hash(bytes).as_bytes();
         match by_digest(&mut api.call(), digest, image.bytes as u64) {
             Ok(1) => return Ok(()),
-            // A device of an earlier version does not know the call.
+            // An older daemon does not support the call.
             Ok(_) | Err(CudaError::NOT_SUPPORTED) => {}
             Err(error) => return Err(error),
         }
@@ -90,7 +90,7 @@ fn load(api: Api, module: Out<u64>, image: UserMemory) -> Result<(), CudaError> 
     module.set(handle)
 }
 
-/// Loads device code with options for the compiler. Its logs are the program's also when it fails.
+/// Loads device code with compiler options. The program gets the logs even after a failure.
 fn load_with_options(
     api: Api,
     module: Out<u64>,
@@ -114,7 +114,7 @@ fn load_with_options(
     module.set(handle)
 }
 
-/// A name that must not be empty.
+/// Returns a name that must not be empty.
 pub fn not_empty(name: &Name) -> Result<&CStr, CudaError> {
     let name = name.get()?;
     if name.is_empty() { Err(CudaError::INVALID_VALUE) } else { Ok(name) }
@@ -125,13 +125,13 @@ pub fn read_file(name: Name) -> Result<Vec<u8>, CudaError> {
     let path = not_empty(&name)?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
     fs::read(path).map_err(|error| {
         log::debug!("{path}: {error}");
-        // A folder has a size, and nothing to read.
+        // A folder has a size, but cannot be read.
         let is_folder = error.kind() == ErrorKind::IsADirectory;
         if is_folder { CudaError::OUT_OF_MEMORY } else { CudaError::FILE_NOT_FOUND }
     })
 }
 
-/// Reads a file that is to be loaded. PTX gets the NUL that text in memory has.
+/// Reads a file to load. PTX gets a NUL, as text in memory has.
 pub fn read_image(name: Name) -> Result<Vec<u8>, CudaError> {
     let mut bytes = read_file(name)?;
     let is_binary =
@@ -142,8 +142,8 @@ pub fn read_image(name: Name) -> Result<Vec<u8>, CudaError> {
     Ok(bytes)
 }
 
-/// Answers the options that have results: no time was spent here, and the logs are empty. The others steer a
-/// compiler whose defaults the device uses.
+/// Returns the results of compiler options: no time was spent here, and the logs are empty. The other options are
+/// ignored; the device compiles with its defaults.
 pub fn answer_jit_options(options: In<i32>, values: HostPtr, count: u32) -> Result<(), CudaError> {
     if count > 0 && (options.is_null() || values.address() == 0) {
         return Err(CudaError::INVALID_VALUE);
@@ -172,11 +172,11 @@ fn get_function(api: Api, module: u64, name: &CStr) -> Result<u64, CudaError> {
     let mut call = api.in_context()?.input(name.to_bytes());
     calls::cuModuleGetFunction(&mut call, ModuleId(module), FunctionId(handle))?;
     api.driver.functions.add(handle, name.to_owned(), Owner::Module(module));
-    // If another thread was faster, both handles stay good.
+    // If another thread was faster, both handles stay valid.
     api.driver.modules.with(module, |module| *module.functions.entry(name.to_owned()).or_insert(handle))
 }
 
-/// Names of all functions; `row` asks for them.
+/// Returns the names of all functions; `row` fetches them.
 pub fn fetch_names(
     api: Api,
     row: impl Fn(&mut Call<'_>) -> Result<(u32, u64), CudaError>,
@@ -203,8 +203,8 @@ fn get_global(api: Api, module: u64, name: &CStr) -> Result<Variable, CudaError>
 }
 
 impl Api {
-    /// Remembers a variable of a module or library for the current context, and what its address means. Answers
-    /// it as the program sees it.
+    /// Stores a variable of a module or library for the current context, and classifies its address. Returns it as the
+    /// program sees it.
     pub fn note_variable(
         &self,
         module: u64,
@@ -256,7 +256,7 @@ entry_points! {
         count.set(function_names(api, r#mod)?.len() as u32)
     }
 
-    /// All functions, or as many as there is room for.
+    /// Returns all functions, or as many as there is room for.
     call cuModuleEnumerateFunctions(api, functions: Out<u64>, numFunctions: u32, r#mod: u64) {
         functions.check()?;
         for (index, name) in function_names(api, r#mod)?.iter().take(numFunctions as usize).enumerate() {
@@ -276,13 +276,13 @@ entry_points! {
         Ok(())
     }
 
-    /// A function by name: the same handle each time.
+    /// Returns a function by name. The handle is the same each time.
     call cuModuleGetFunction(api, hfunc: Out<u64>, hmod: u64, name: Name) {
         hfunc.check()?;
         hfunc.set(get_function(api, hmod, name.get()?)?)
     }
 
-    /// Address and size of a variable; the caller may want only one of them.
+    /// Returns address and size of a variable. One of the pointers may be NULL.
     call cuModuleGetGlobal_v2(api, dptr: Out<u64>, bytes: Out<usize>, hmod: u64, name: Name) {
         if dptr.is_null() && bytes.is_null() {
             return Err(CudaError::INVALID_VALUE);

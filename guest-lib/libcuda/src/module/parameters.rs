@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The parameters of functions, asked of the device once.
+//! The parameters of functions, queried from the device once.
 
 use virtio_cuda_client::protocol::{FunctionId, ParamLayout, Reader, Wire};
 use virtio_cuda_client::{CudaError, calls};
@@ -9,15 +9,15 @@ use crate::answer;
 use crate::entry::Api;
 use crate::module::function_table::{Function, Parameters};
 
-/// Parameters for which one reply has room at first.
+/// Number of parameters in the buffer for the first reply.
 const USUAL_PARAMETERS: usize = 64;
 /// Bytes of a [`ParamLayout`] on the wire.
 const LAYOUT_BYTES: usize = 8;
-/// A kernel has at most 32,764 bytes of parameters, and each has at least one.
+/// Maximum number of parameters: a kernel has at most 32,764 bytes of parameters, and each has at least one.
 const MAX_PARAMETERS: usize = 32_764;
 
 impl Function {
-    /// The layout of the parameters.
+    /// Returns the layout of the parameters.
     pub fn parameters(&self, api: Api, handle: u64) -> Result<&Parameters, CudaError> {
         if let Some(parameters) = self.parameters.get() {
             return Ok(parameters);
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn block_ends_with_the_last_parameter() {
-        // k1(float*, int, char, P{32}, short): the example of docs on cubins.
+        // k1(float*, int, char, P{32}, short): the example of the documentation of cubins.
         let mut wire = Vec::new();
         for (offset, bytes) in [(0u32, 8u32), (8, 4), (12, 1), (16, 32), (48, 2)] {
             wire.extend(offset.to_le_bytes());

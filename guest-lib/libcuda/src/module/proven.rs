@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Launches that were accepted before.
+//! Shapes of accepted launches.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,18 +8,18 @@ use virtio_cuda_client::protocol::{LAUNCH_COOPERATIVE, LaunchShape};
 
 use crate::context::table::current;
 
-/// Bounds of a grid (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+/// Maximum grid dimensions (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, u16::MAX as u32, u16::MAX as u32];
-/// Shapes that are remembered of each function.
+/// Maximum number of shapes that are stored per function.
 const MAX_SHAPES: usize = 8;
 
-/// Shapes in which a function was launched and the device had nothing against it.
+/// Shapes, with their contexts, in which the device has accepted a launch of a function.
 #[derive(Debug, Default)]
 pub struct ProvenShapes(Mutex<Vec<(u64, LaunchShape)>>);
 
 impl ProvenShapes {
     fn key(shape: LaunchShape) -> (u64, LaunchShape) {
-        // The grid matters where blocks depend on each other; else its bounds are the same for all functions.
+        // The grid matters if blocks depend on each other; otherwise its limits are the same for all functions.
         let grid = if shape.flags & LAUNCH_COOPERATIVE != 0 || shape.cluster != [0; 3] {
             shape.grid
         } else {
@@ -28,13 +28,13 @@ impl ProvenShapes {
         (current(), LaunchShape { grid, ..shape })
     }
 
-    /// Returns whether a launch of that shape cannot be refused.
+    /// Returns whether a launch of this shape cannot fail.
     pub fn contains(&self, shape: LaunchShape) -> bool {
         let grid_fits = shape.grid.iter().zip(MAX_GRID).all(|(&blocks, most)| (1..=most).contains(&blocks));
         grid_fits && self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&Self::key(shape))
     }
 
-    /// Notes a launch that was accepted.
+    /// Records an accepted launch.
     pub fn add(&self, shape: LaunchShape) {
         let mut shapes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = Self::key(shape);
@@ -44,7 +44,7 @@ impl ProvenShapes {
         }
     }
 
-    /// The function's attributes have changed.
+    /// Removes all shapes after a change of the function's attributes.
     pub fn forget(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

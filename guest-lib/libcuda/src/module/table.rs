@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Modules and libraries, and the answers about them that stay the same.
+//! Modules and libraries, and their constant properties.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -20,7 +20,7 @@ pub struct Variable {
 /// One module or library.
 #[derive(Debug, Default)]
 pub struct Module {
-    /// Context that a module was loaded in; 0 for a library, which belongs to all.
+    /// Context in which a module was loaded; 0 for a library, which belongs to all contexts.
     pub context: u64,
     /// Functions or kernels by name.
     pub functions: HashMap<CString, u64>,
@@ -41,22 +41,22 @@ impl Modules {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a module (with its context) or library (0) that now exists.
+    /// Adds a new module (with its context) or library (context 0).
     pub fn add(&self, handle: u64, context: u64) {
         self.lock().insert(handle, Module { context, ..Default::default() });
     }
 
-    /// Looks at or changes one; `CUDA_ERROR_INVALID_HANDLE` if there is none.
+    /// Calls `body` with a module or library. Errors: `CUDA_ERROR_INVALID_HANDLE` if there is none.
     pub fn with<T>(&self, handle: u64, body: impl FnOnce(&mut Module) -> T) -> Result<T, CudaError> {
         self.lock().get_mut(&handle).map(body).ok_or(CudaError::INVALID_HANDLE)
     }
 
-    /// Forgets one.
+    /// Removes a module or library.
     pub fn remove(&self, handle: u64) -> Result<Module, CudaError> {
         self.lock().remove(&handle).ok_or(CudaError::INVALID_HANDLE)
     }
 
-    /// Forgets the modules of a destroyed context, and what libraries had in it. Answers the modules.
+    /// Removes the modules of a destroyed context, and the state of libraries in it. Returns the modules.
     pub fn forget_context(&self, context: u64) -> Vec<u64> {
         let mut modules = self.lock();
         for module in modules.values_mut() {
@@ -67,12 +67,12 @@ impl Modules {
         modules.extract_if(|_, module| module.context == context).map(|(handle, _)| handle).collect()
     }
 
-    /// The function of that name, if it was asked for before.
+    /// Returns the function with this name, if it was requested before.
     pub fn function(&self, handle: u64, name: &CStr) -> Result<Option<u64>, CudaError> {
         self.with(handle, |module| module.functions.get(name).copied())
     }
 
-    /// The variable of that name, if it was asked for before in that context.
+    /// Returns the variable with this name, if it was requested before in this context.
     pub fn variable(&self, handle: u64, context: u64, name: &CStr) -> Result<Option<Variable>, CudaError> {
         self.with(handle, |module| module.variables.get(&(context, name.to_owned())).copied())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The search of programs for functions: by name, in private tables, and the names that do nothing.
+//! Lookup of functions by programs: by name and in private tables. Also the names without a function.
 
 pub mod private_tables;
 pub mod proc_address;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! NVIDIA's private tables are not imitated. NVIDIA's own runtime needs them, and all that its callers see is
-//! `cudaErrorSymbolNotFound`: so this says once what is wrong, and with which file.
+//! NVIDIA's private tables are not imitated. NVIDIA's own runtime needs them, and its callers only get
+//! `cudaErrorSymbolNotFound`. This module therefore reports once what is wrong, and with which file.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::io::{self, Write as _};
@@ -16,10 +16,10 @@ use virtio_cuda_client::logging::LOG_VARIABLE;
 use crate::entry_points;
 use crate::ffi::Out;
 
-/// Frames in which the caller is looked for; there are few of this library's own.
+/// Maximum number of stack frames that are searched for the caller; this library has few of its own.
 const FRAMES: usize = 32;
 
-/// Base address and file of the object that an address belongs to.
+/// Returns base address and file of the object that contains an address.
 fn object_of(address: *const c_void) -> Option<(*mut c_void, PathBuf)> {
     let mut found = libc::Dl_info {
         dli_fname: ptr::null(),
@@ -36,7 +36,7 @@ fn object_of(address: *const c_void) -> Option<(*mut c_void, PathBuf)> {
     Some((found.dli_fbase, PathBuf::from(OsStr::from_bytes(file.to_bytes()))))
 }
 
-/// The file that called into this library.
+/// Returns the file that called into this library.
 fn caller() -> Option<PathBuf> {
     let mut frames = [ptr::null_mut(); FRAMES];
     // SAFETY: there is room for as many frames.
@@ -50,12 +50,12 @@ fn is_named(file: &Path, start: &str) -> bool {
     file.file_name().is_some_and(|name| name.as_bytes().starts_with(start.as_bytes()))
 }
 
-/// NVIDIA's compilers ask for a table, too, and do well without.
+/// Returns whether a file is one of NVIDIA's compilers. They request a table, too, but work without it.
 fn is_compiler(file: &Path) -> bool {
     ["libnvrtc.", "libnvJitLink.", "libnvvm."].iter().any(|start| is_named(file, start))
 }
 
-/// NVIDIA's libraries that use private tables and that are not served here.
+/// Returns whether a file is one of NVIDIA's libraries that use private tables and are not supported here.
 fn is_nvidias_library(file: &Path) -> bool {
     const STARTS: [&str; 8] = [
         "libcublas",
@@ -75,7 +75,7 @@ fn is_audited() -> bool {
     std::env::var_os("LD_AUDIT").is_some_and(|list| list.to_string_lossy().contains("libvhost-cuda-audit.so"))
 }
 
-/// The line for a person: which file does not work here, and what to do.
+/// Returns the message for the user: which file does not work here, and what to do.
 fn message(caller: Option<PathBuf>, is_audited: bool) -> String {
     let Some(file) = caller else {
         return "vhost-cuda: NVIDIA's CUDA runtime works with NVIDIA's driver only. Start the program with `vhost-cuda-run`."
@@ -96,7 +96,7 @@ fn message(caller: Option<PathBuf>, is_audited: bool) -> String {
     format!("vhost-cuda: {} {what}", file.display())
 }
 
-/// Says it, once. The program owns its stderr, but nobody could guess this from the error that it gets.
+/// Prints the message once. The program owns its stderr, but the error that it gets does not reveal the cause.
 fn explain() {
     static ONCE: Once = Once::new();
     let caller = caller();
@@ -105,14 +105,14 @@ fn explain() {
     }
     ONCE.call_once(|| {
         if std::env::var_os(LOG_VARIABLE).is_none_or(|level| level != "off") {
-            // A program without a stderr misses it.
+            // A failed write is ignored: the program may have no stderr.
             let _ = writeln!(io::stderr(), "{}", message(caller, is_audited()));
         }
     });
 }
 
 entry_points! {
-    /// A table of functions that no header declares: there is none.
+    /// Returns a table of functions that no header declares. No id is known.
     early cuGetExportTable(_, table: Out<usize>, id: Out<[u8; 16]>) {
         table.check()?;
         // No table has this id.

@@ -12,7 +12,7 @@ use crate::entry_points;
 use crate::ffi::{Name, Out};
 use crate::names::unsupported;
 
-/// `base version symbol`, one a line: from which version on a base name means which exported symbol.
+/// Lines `base version symbol`: from `version` on, the base name stands for the exported symbol.
 const VERSIONS: &str = include_str!("../../../../protocol/names/libcuda-versions.txt");
 
 /// `CU_GET_PROC_ADDRESS_*` flags.
@@ -53,13 +53,14 @@ fn table() -> &'static Table {
                 versions.entry(base).or_default().push(Version { since, symbol, per_thread });
             }
         }
-        // Programs ask for all that they may call once, and give up if one is missing: what is refused is found, too.
+        // Programs look up all functions that they may call, and fail if one is missing. Unsupported functions are
+        // found, too.
         let served = crate::all_entry_points().map(|entry: &EntryPoint| (entry.name, entry.address as usize));
         Table { versions, addresses: unsupported::functions().chain(served).collect() }
     })
 }
 
-/// The address for a base name, or why there is none.
+/// Returns the address for a base name, or why there is none.
 fn look_up(base: &str, version: i32, flags: u64) -> Result<usize, Status> {
     let table = table();
     let candidates = table.versions.get(base).ok_or(Status::SymbolNotFound)?;
@@ -67,21 +68,21 @@ fn look_up(base: &str, version: i32, flags: u64) -> Result<usize, Status> {
         let fitting = candidates.iter().filter(|one| one.per_thread == per_thread && one.since <= version);
         fitting.max_by_key(|one| one.since)
     };
-    // A call without a per-thread variant has one meaning only.
+    // A call without a per-thread variant has only one function.
     let per_thread = if flags & PER_THREAD_DEFAULT_STREAM != 0 { newest(true) } else { None };
     let found = per_thread.or_else(|| newest(false)).ok_or(Status::VersionNotSufficient)?;
     // An older variant would have another ABI than the caller expects.
     table.addresses.get(found.symbol).copied().ok_or(Status::SymbolNotFound)
 }
 
-/// No CUDA has a version like that.
+/// Exceeds every CUDA version.
 const MAX_VERSION: i32 = 50_000;
 
 fn get(symbol: Name, pfn: Out<usize>, version: i32, flags: u64) -> Result<Result<usize, Status>, CudaError> {
     if version > MAX_VERSION || flags & !(LEGACY_STREAM | PER_THREAD_DEFAULT_STREAM) != 0 || pfn.is_null() {
         return Err(CudaError::INVALID_VALUE);
     }
-    // A negative one is a large one to NVIDIA's driver.
+    // NVIDIA's driver treats a negative version as a large one.
     let version = if version < 0 { MAX_VERSION } else { version };
     let name = symbol.get()?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
     let found = look_up(name, version, flags);
@@ -92,12 +93,12 @@ fn get(symbol: Name, pfn: Out<usize>, version: i32, flags: u64) -> Result<Result
 }
 
 entry_points! {
-    /// The function that `symbol` meant in version `cudaVersion`.
+    /// Returns the function that `symbol` stood for in version `cudaVersion`.
     early cuGetProcAddress(_, symbol: Name, pfn: Out<usize>, cudaVersion: i32, flags: u64) {
         pfn.set(get(symbol, pfn, cudaVersion, flags)?.map_err(|_| CudaError::NOT_FOUND)?)
     }
 
-    /// The same; that a function is not there, and why, is no error but a status.
+    /// Same as above. A missing function is not an error; the reason is returned as a status.
     early cuGetProcAddress_v2 (_, symbol: Name, pfn: Out<usize>, cudaVersion: i32, flags: u64, symbolStatus: Out<i32>) {
         let found = get(symbol, pfn, cudaVersion, flags)?;
         symbolStatus.set_if_wanted(found.err().unwrap_or(Status::Success) as i32);

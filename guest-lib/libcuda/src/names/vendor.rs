@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! For the project's own `libcublas.so` and the like (`guest-lib/vendor`), which look these names up with dlsym: calls of
-//! NVIDIA's libraries, in order with all other calls of the process. No part of CUDA.
+//! Functions for this project's `libcublas.so` and similar libraries (`guest-lib/vendor`), which find them with dlsym.
+//! They make calls of NVIDIA's libraries, in order with all other calls of the process. Not part of CUDA.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,22 +20,22 @@ use crate::memory::moving::Uses;
 pub struct VendorCall {
     library: u32,
     function: u32,
-    /// The stream that the work goes to.
+    /// The stream on which the work runs.
     stream: u64,
     /// A block of arguments.
     input: usize,
     input_bytes: usize,
-    /// Room for a block of answers.
+    /// Room for a block of results.
     output: usize,
-    /// 0: nobody waits for answers.
+    /// 0 if the call need not wait for results.
     output_bytes: usize,
 }
 
-/// Variables have been sent.
+/// Set once environment variables were sent.
 static SENT: AtomicBool = AtomicBool::new(false);
 
-/// The variables of this process that libraries in the worker read: a record of `vendor_environment`. `None` if there never
-/// were any.
+/// Returns the environment variables of this process that libraries in the worker read: a record of
+/// `vendor_environment`. `None` if there never were any.
 fn variables() -> Option<Vec<u8>> {
     let mut record = Vec::new();
     for name in LIBRARY_VARIABLES {
@@ -55,9 +55,9 @@ fn variables() -> Option<Vec<u8>> {
     Some(record)
 }
 
-/// Has the worker load a library of the host, with the variables that are set now.
+/// Makes the worker load a library of the host, with the current environment variables.
 ///
-/// Errors: `CUDA_ERROR_NOT_FOUND` if the host has none; `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH` if it has other rows.
+/// Errors: `CUDA_ERROR_NOT_FOUND` if the host does not have it; `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH` if its rows differ.
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_vendor_open(library: u32, major: u32, digest: u64) -> CUresult {
     entry::call(const { &entry::Call::new("virtio_cuda_vendor_open") }, DefaultStream::Legacy, |api| {
@@ -68,7 +68,7 @@ pub extern "C" fn virtio_cuda_vendor_open(library: u32, major: u32, digest: u64)
     })
 }
 
-/// This library's copies of what a call reads and writes in managed memory that moves.
+/// Copies of the data that a call reads and writes in managed memory that moves.
 #[derive(Default)]
 struct Bounce {
     input: Option<Vec<u8>>,
@@ -99,7 +99,7 @@ impl Bounce {
         )
     }
 
-    /// Stores what the call has written.
+    /// Stores the results of the call.
     fn give_out(self, call: &VendorCall) {
         if let Some(output) = self.output {
             // SAFETY: the caller of the library's function promises that many bytes there, which nothing else uses.
@@ -108,24 +108,24 @@ impl Bounce {
     }
 }
 
-/// Has the worker call a function of a library that it has loaded.
+/// Makes the worker call a function of a library that it has loaded.
 ///
 /// Errors: those of launches, and `CUDA_ERROR_INVALID_VALUE` for a block that does not fit the function's row.
 ///
 /// # Safety
 ///
-/// `call` points to a [`VendorCall`] whose addresses have that many readable and writable bytes.
+/// `call` points to a [`VendorCall`] whose addresses have the specified numbers of readable and writable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUresult {
     // SAFETY: `call` points to a `VendorCall` by this function's contract.
     let call = unsafe { &*call };
     entry::call(const { &entry::Call::new("virtio_cuda_vendor_call") }, DefaultStream::Legacy, |api| {
-        // Managed memory is the GPU's while work is being queued.
+        // Managed memory belongs to the GPU while work is being queued, so the data is copied.
         let mut own = Bounce::of(api, call);
         let (input, output) = own.ends(call);
         let sent = api.before_work(Uses::Anything, api.stream(call.stream))?;
-        // SAFETY: both ends are buffers of `own`, which outlive the call, or the memory that the caller of this function
-        // promises to be readable and writable.
+        // SAFETY: both ends are buffers of `own`, which outlive the call, or the memory that the caller of this
+        // function promises to be readable and writable.
         let mut row = unsafe { api.in_context()?.input_at(input).output_at(output) };
         if call.output_bytes == 0 && api.may_post(call.stream) {
             row = row.posted();

@@ -22,7 +22,7 @@ use crate::pool::host_pool::Home;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;
-/// `CU_MEM_LOCATION_TYPE_HOST_NUMA`, and `_CURRENT`, the greatest.
+/// `CU_MEM_LOCATION_TYPE_HOST_NUMA`, and `_CURRENT`, the largest.
 const LOCATION_NUMA: u32 = 3;
 const LAST_LOCATION: u32 = 4;
 /// `CU_MEM_ALLOCATION_TYPE_MANAGED`.
@@ -33,19 +33,19 @@ const LAST_ATTRIBUTE: i32 = 8;
 
 /// `CU_MEM_HANDLE_TYPE_FABRIC`.
 const HANDLE_TYPE_FABRIC: u32 = 8;
-/// No device has more memory.
+/// Maximum bytes of a pool; more than any device has.
 const MAX_POOL: usize = 1 << 47;
 
-/// The pool that `cuMemAllocAsync` takes memory from, as [`crate::memory::table::ranges::DeviceRange::pool`] has it.
+/// Returns the pool of `cuMemAllocAsync`, as in [`crate::memory::table::ranges::DeviceRange::pool`].
 pub fn pool_in_use(api: Api) -> Result<u64, CudaError> {
     let device = api.driver.contexts.device_of(api.context()?.0)?;
     Ok(api.driver.pools.lock().current.get(&device).copied().unwrap_or(DEFAULT_POOL))
 }
 
-/// A device's default pool.
+/// Returns a device's default pool.
 pub fn default_pool(api: Api, device: i32) -> Result<u64, CudaError> {
     let number = api.driver.devices.check(device)?.on_wire();
-    // Locked while it is asked for, so that it gets one name.
+    // Locked during the query, so that the pool gets only one handle.
     let mut tables = api.driver.pools.lock();
     if let Some(&pool) = tables.defaults.get(&(device as u32)) {
         return Ok(pool);
@@ -70,7 +70,7 @@ fn set_current_pool(api: Api, device: i32, pool: u64) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// The home of a location's pools: a device, or what this library has pools of.
+/// Returns the home of a location's pools: a device, or a home of pools of this library.
 fn home_of(
     api: Api,
     location: In<CUmemLocation>,
@@ -122,10 +122,10 @@ entry_points! {
         pool.set(handle)
     }
 
-    /// Offers a pool to other processes, as a file descriptor.
+    /// Exports a pool to other processes, as a file descriptor.
     call cuMemPoolExportToShareableHandle(api, handle_out: Out<i32>, pool: u64, handleType: u32, flags: u64) {
         handle_out.check()?;
-        // Those of this library are not shared: `check` does not know them.
+        // Host pools cannot be shared: `check` refuses them.
         let id = api.driver.pools.check(pool)?;
         if handleType != HANDLE_TYPE_FILE || flags != 0 {
             return Err(CudaError::INVALID_VALUE);
@@ -134,7 +134,7 @@ entry_points! {
         handle_out.set(file_of(token).map_err(|_| CudaError::OUT_OF_MEMORY)?.into_raw_fd())
     }
 
-    /// Opens a pool that another process has offered; the file descriptor stays the program's.
+    /// Opens a pool that another process has exported. The file descriptor stays the program's.
     call cuMemPoolImportFromShareableHandle(api, pool_out: Out<u64>, handle: HostPtr, handleType: u32, flags: u64) {
         pool_out.check()?;
         if handleType != HANDLE_TYPE_FILE || flags != 0 {
@@ -147,13 +147,13 @@ entry_points! {
         pool_out.set(name)
     }
 
-    /// Offers an allocation of a pool that is offered.
+    /// Exports an allocation of an exported pool.
     call cuMemPoolExportPointer(api, shareData_out: Out<CUmemPoolPtrExportData>, ptr: u64) {
         shareData_out.check()?;
         shareData_out.set(handle_of(calls::cuMemPoolExportPointer(&mut api.in_context()?, DevicePtr(ptr))?))
     }
 
-    /// Opens an allocation of a pool that another process has offered.
+    /// Opens an allocation of a pool that another process has exported.
     call cuMemPoolImportPointer(api, ptr_out: Out<u64>, pool: u64, shareData: In<CUmemPoolPtrExportData>) {
         ptr_out.check()?;
         let id = api.driver.pools.check(pool)?;
@@ -163,7 +163,7 @@ entry_points! {
         ptr_out.set(dptr.0)
     }
 
-    /// Destroys a pool; devices that allocate from it go back to their default one.
+    /// Destroys a pool. Devices whose current pool it is return to their default pool.
     call cuMemPoolDestroy(api, pool: u64) {
         if let Some(pool) = api.driver.host_pools.get(pool) {
             return api.driver.host_pools.destroy(api, &pool);
@@ -176,20 +176,20 @@ entry_points! {
         Ok(())
     }
 
-    /// A device's default pool: the same handle each time.
+    /// Returns a device's default pool. The handle is the same each time.
     call cuDeviceGetDefaultMemPool(api, pool_out: Out<u64>, dev: i32) {
         pool_out.check()?;
         pool_out.set(default_pool(api, dev)?)
     }
 
-    /// The pool that a device allocates from.
+    /// Returns the current pool of a device.
     call cuDeviceGetMemPool(api, pool: Out<u64>, dev: i32) {
         pool.check()?;
         api.driver.devices.check(dev).map_err(|_| CudaError::INVALID_VALUE)?;
         pool.set(current_pool(api, dev)?)
     }
 
-    /// Makes a pool the one that a device allocates from: device memory or managed memory, as the pool has it.
+    /// Makes a pool the current one of a device, for device memory or managed memory according to the pool.
     call cuDeviceSetMemPool(api, dev: i32, pool: u64) {
         api.driver.devices.check(dev).map_err(|_| CudaError::INVALID_VALUE)?;
         if let Some(pool) = api.driver.host_pools.get(pool) {
@@ -199,7 +199,7 @@ entry_points! {
         set_current_pool(api, dev, pool)
     }
 
-    /// A location's default pool.
+    /// Returns the default pool of a location.
     call cuMemGetDefaultMemPool(api, pool_out: Out<u64>, location: In<CUmemLocation>, r#type: u32) {
         pool_out.check()?;
         pool_out.set(match home_of(api, location, r#type)? {
@@ -208,7 +208,7 @@ entry_points! {
         })
     }
 
-    /// The pool that a location allocates from.
+    /// Returns the current pool of a location.
     call cuMemGetMemPool(api, pool: Out<u64>, location: In<CUmemLocation>, r#type: u32) {
         pool.check()?;
         pool.set(match home_of(api, location, r#type)? {
@@ -217,7 +217,7 @@ entry_points! {
         })
     }
 
-    /// Makes a pool the one that a location allocates from.
+    /// Makes a pool the current one of a location.
     call cuMemSetMemPool(api, location: In<CUmemLocation>, r#type: u32, pool: u64) {
         match home_of(api, location, r#type)? {
             (_, Some(home)) => {
@@ -228,7 +228,7 @@ entry_points! {
         }
     }
 
-    /// An attribute of a pool.
+    /// Returns an attribute of a pool.
     call cuMemPoolGetAttribute(api, pool: u64, attr: i32, value: HostPtr) {
         if value.address() == 0 {
             return Err(CudaError::INVALID_VALUE);
@@ -275,14 +275,14 @@ entry_points! {
             return Err(CudaError::INVALID_VALUE);
         }
         if place.kind != LOCATION_DEVICE {
-            // The host sees nothing of a device's memory.
+            // The host has no access to device memory.
             return flags.set(0);
         }
         api.driver.devices.check(place.id).map_err(|_| CudaError::INVALID_VALUE)?;
         flags.set(calls::cuMemPoolGetAccess(&mut api.call(), id, api.driver.devices.to_worker(place))?)
     }
 
-    /// Sets what locations may do with a pool's memory.
+    /// Sets the access of locations to a pool's memory.
     call cuMemPoolSetAccess(api, pool: u64, map: In<CUmemAccessDesc>, count: usize) {
         if let Some(pool) = api.driver.host_pools.get(pool) {
             if count == 0 {
@@ -302,7 +302,7 @@ entry_points! {
         Ok(())
     }
 
-    /// Gives unused memory of a pool back.
+    /// Releases unused memory of a pool.
     call cuMemPoolTrimTo(api, pool: u64, minBytesToKeep: usize) {
         if let Some(pool) = api.driver.host_pools.get(pool) {
             return host_pool::api::trim(api, &pool, minBytesToKeep as u64);

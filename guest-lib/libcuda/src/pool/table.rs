@@ -10,11 +10,11 @@ use virtio_cuda_client::protocol::MemoryPoolId;
 
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    /// The pools that the program made.
+    /// The pools that the program created.
     pub(super) made: HashSet<u64>,
     /// The default pools by device.
     pub(super) defaults: HashMap<u32, u64>,
-    /// The current pools by device, where the program has chosen one.
+    /// The current pools by device, if the program has set one.
     pub(super) current: HashMap<u32, u64>,
 }
 
@@ -27,7 +27,7 @@ impl Pools {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks that there is such a pool.
+    /// Checks that the pool exists.
     pub(super) fn check(&self, pool: u64) -> Result<MemoryPoolId, CudaError> {
         let tables = self.lock();
         let known = tables.made.contains(&pool) || tables.defaults.values().any(|&default| default == pool);

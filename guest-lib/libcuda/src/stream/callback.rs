@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Host functions and stream callbacks of the program; [`crate::stream::callback_table`] runs them.
+//! The program's host functions and stream callbacks; [`crate::stream::callback_table`] runs them.
 
 use cuda_abi::CUhostFn;
 use virtio_cuda_client::protocol::CallbackId;
@@ -11,7 +11,7 @@ use crate::entry_points;
 use crate::ffi::HostPtr;
 use crate::stream::callback_table::Callback;
 
-/// Queues a function of the program; `row` is the call that does it.
+/// Queues a function of the program with the call `row`.
 fn queue(
     api: Api,
     stream: u64,
@@ -25,13 +25,13 @@ fn queue(
 }
 
 entry_points! {
-    /// Runs a function of the program in stream order.
+    /// Queues a function of the program in stream order.
     call cuLaunchHostFunc / cuLaunchHostFunc_ptsz (api, hStream: u64, func: CUhostFn, userData: HostPtr) {
         let callback = Callback::Host(func.ok_or(CudaError::INVALID_VALUE)?, userData.address());
         queue(api, hStream, callback, |call, id| calls::cuLaunchHostFunc(call, api.stream(hStream), id))
     }
 
-    /// Runs a function of the program in stream order, also after an error.
+    /// Queues a function of the program in stream order, which also runs after an error.
     call cuStreamAddCallback / cuStreamAddCallback_ptsz (api, hStream: u64,
         callback: Option<extern "C" fn(u64, i32, usize)>, userData: HostPtr, flags: u32) {
         let function = callback.ok_or(CudaError::INVALID_VALUE)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Functions that run when the GPU's work has come to them: host functions, stream callbacks, copies of
-//! memory that the GPU does not reach, destructors of user objects. One thread of this library, started on
-//! first use, asks the worker for the next one that is due and runs it here.
+//! Functions that run in the order of the GPU's work: host functions, stream callbacks, copies of pageable memory,
+//! destructors of user objects. One thread of this library, started at the first use, asks the worker for the next
+//! function that is due and runs it here.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -20,18 +20,18 @@ pub type HostFunction = unsafe extern "C" fn(*mut c_void);
 /// `CUstreamCallback`.
 pub type StreamFunction = extern "C" fn(u64, i32, usize);
 
-/// A function that is to be run.
+/// A registered function.
 #[derive(Debug)]
 pub enum Callback {
     /// A host function or destructor, with its argument.
     Host(HostFunction, usize),
     /// A stream callback, with its stream and argument.
     Stream(StreamFunction, u64, usize),
-    /// A copy between the program's memory and a buffer that the GPU reaches.
+    /// A copy between pageable memory and a pinned buffer.
     Copy(PageableCopy),
 }
 
-/// The functions that the worker may request, by number.
+/// The functions that the worker may request, by id.
 #[derive(Debug, Default)]
 pub struct Callbacks {
     table: Mutex<HashMap<u64, Arc<Callback>>>,
@@ -43,7 +43,7 @@ impl Callbacks {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a function a number by which the worker can ask for it.
+    /// Registers a function. Returns the id with which the worker can request it.
     pub fn add(
         &'static self,
         session: &'static Session,
@@ -56,12 +56,12 @@ impl Callbacks {
         Ok(id)
     }
 
-    /// The function of a number.
+    /// Returns the function with an id.
     pub fn get(&self, id: CallbackId) -> Option<Arc<Callback>> {
         self.table().get(&id.0).cloned()
     }
 
-    /// Forgets a function.
+    /// Removes a function.
     pub fn remove(&self, id: CallbackId) {
         log::trace!("Function {:#x} is forgotten", id.0);
         self.table().remove(&id.0);
@@ -82,7 +82,8 @@ impl Callbacks {
     }
 }
 
-/// The program's signals are for the program's threads; a thread inherits the mask of its maker.
+/// Runs `body` with all signals blocked, so that threads that it starts never get the program's signals: a thread
+/// inherits the mask of its creator.
 fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: both sets are locals, filled in before they are used; the mask is put back.
     unsafe {
@@ -95,12 +96,12 @@ fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Asks for what is due. It waits in the request queue: a lane would be watched meanwhile.
+/// Waits for the next function that is due. Uses the request queue, because a lane would be polled meanwhile.
 fn next(session: &Session, done: u64) -> Result<(u64, CallbackId, i32, u32), CudaError> {
     calls::session_next_callback(&mut session.call().direct(), done)
 }
 
-/// Runs what is due, one after the other, until the session or the process ends.
+/// Runs due functions, one after the other, until the session or the process ends.
 fn serve(session: &'static Session, callbacks: &Callbacks) {
     in_callback::begin();
     let mut done = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Capture of streams. The device knows what captures; here is noted only which streams could, so that programs without captures pay
-//! nothing.
+//! Stream capture. The device knows what is capturing. Here is stored only which streams could be capturing, so that
+//! programs without captures have no overhead.
 
 use std::cell::RefCell;
 use std::thread;
@@ -25,18 +25,18 @@ const NOT_CAPTURING: i32 = 0;
 const ACTIVE: i32 = 1;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: i32 = 2;
-/// `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD`, `CUDA_ERROR_ILLEGAL_STATE`: the capture goes on, or there is none.
+/// `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD`, `CUDA_ERROR_ILLEGAL_STATE`: the capture continues, or there is none.
 const WRONG_THREAD: i32 = 908;
 const ILLEGAL_STATE: i32 = 401;
-/// Dependencies for which one reply has room at first.
+/// Number of dependencies in the buffer for the first reply.
 const USUAL_LINKS: usize = 64;
 
 thread_local! {
-    /// The nodes and edges to which `cuStreamGetCaptureInfo` last pointed its caller.
+    /// The nodes and edges to which `cuStreamGetCaptureInfo` last returned pointers.
     static ANSWER: RefCell<(Vec<u64>, Vec<[u8; 8]>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-/// The answer of `cuStreamGetCaptureInfo`.
+/// The result of `cuStreamGetCaptureInfo`.
 struct Info {
     status: i32,
     id: u64,
@@ -45,7 +45,7 @@ struct Info {
 }
 
 impl Api {
-    /// The stream that the program calls `handle`, as captures know it.
+    /// Returns the program's stream `handle` as captures identify it.
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`; `CUDA_ERROR_INVALID_CONTEXT` without a context.
     pub fn capturing(&self, handle: u64) -> Result<Capturing, CudaError> {
@@ -55,14 +55,14 @@ impl Api {
 
     /// Returns whether work for the stream would be captured.
     pub fn captures(&self, stream: StreamId) -> bool {
-        // What the device has against the question it also has against the work, and says then.
+        // If the device refuses the query, it also refuses the work, and returns the error then.
         let ask =
             || Ok::<_, CudaError>(calls::cuStreamIsCapturing(&mut self.in_context()?, stream)? == ACTIVE);
         self.driver.captures.any() && ask().unwrap_or(false)
     }
 
-    /// Runs `body` with the calling thread's capture mode relaxed, if there are captures: calls that this
-    /// library makes on its own account must not break them.
+    /// Runs `body` with the calling thread's capture mode relaxed, if there are captures: calls that this library
+    /// itself makes must not invalidate them.
     pub fn with_capture_relaxed<T>(
         &self,
         body: impl FnOnce() -> Result<T, CudaError>,
@@ -76,7 +76,7 @@ impl Api {
         result
     }
 
-    /// Captures a copy with an end that the GPU does not reach.
+    /// Captures a copy with a pageable end.
     pub fn capture_copy(
         &self,
         dst: NodeEnd,
@@ -100,7 +100,7 @@ fn begin(api: Api, stream: u64, mode: u32) -> Result<(), CudaError> {
 
 fn info(api: Api, stream: u64) -> Result<Info, CudaError> {
     if !api.driver.captures.any() {
-        // The handle is still checked.
+        // The handle is checked nevertheless.
         api.context_of_stream(stream)?;
         return Ok(Info { status: NOT_CAPTURING, id: 0, graph: 0, links: Vec::new() });
     }
@@ -125,7 +125,7 @@ struct InfoPlaces {
     count: Out<usize>,
 }
 
-/// Answers through the pointers of `cuStreamGetCaptureInfo_v2` and, with `edges`, of `_v3`.
+/// Stores results through the pointers of `cuStreamGetCaptureInfo_v2` and, with `edges`, of `_v3`.
 fn answer(api: Api, stream: u64, places: InfoPlaces) -> Result<(), CudaError> {
     let InfoPlaces { status, id, graph, nodes, edges, count } = places;
     status.check()?;
@@ -172,7 +172,7 @@ entry_points! {
         begin(api, hStream, mode)
     }
 
-    /// Begins a capture into a graph that exists.
+    /// Begins a capture into an existing graph.
     call cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz (api, hStream: u64, hGraph: u64,
         dependencies: In<u64>, dependencyData: In<[u8; 8]>, numDependencies: usize, mode: u32) {
         let bytes = links_in(dependencies, Some(dependencyData), numDependencies)?;
@@ -232,13 +232,13 @@ entry_points! {
         answer(api, hStream, places)
     }
 
-    /// Changes what the stream's next work depends on.
+    /// Changes the dependencies of the stream's next work.
     call cuStreamUpdateCaptureDependencies / cuStreamUpdateCaptureDependencies_ptsz (api, hStream: u64,
         dependencies: In<u64>, numDependencies: usize, flags: u32) {
         update(api, hStream, dependencies, None, numDependencies, flags)
     }
 
-    /// Changes what the stream's next work depends on.
+    /// Changes the dependencies of the stream's next work.
     call cuStreamUpdateCaptureDependencies_v2 / cuStreamUpdateCaptureDependencies_v2_ptsz (api, hStream: u64,
         dependencies: In<u64>, dependencyData: In<[u8; 8]>, numDependencies: usize, flags: u32) {
         update(api, hStream, dependencies, Some(dependencyData), numDependencies, flags)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The streams that capture.
+//! The streams that are capturing.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -10,10 +10,10 @@ use std::thread::{self, ThreadId};
 
 use virtio_cuda_client::CudaError;
 
-/// `CUDA_ERROR_ILLEGAL_STATE`: the stream captures already.
+/// `CUDA_ERROR_ILLEGAL_STATE`: the stream is already capturing.
 const ILLEGAL_STATE: i32 = 401;
 
-/// A stream that captures, as the device tells streams apart.
+/// A capturing stream, identified as the device does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Capturing {
     pub(super) context: u64,
@@ -25,12 +25,12 @@ pub struct Capturing {
 /// Captures that have begun and not ended.
 #[derive(Debug, Default)]
 pub struct Captures {
-    /// The number of streams: programs without captures pay nothing.
+    /// The number of streams: programs without captures only read this.
     count: AtomicUsize,
     streams: Mutex<HashSet<Capturing>>,
 }
 
-/// Ends captures in a thread's default stream with the thread: nobody else can name that stream.
+/// Ends captures in a thread's default stream when the thread ends: other threads cannot refer to that stream.
 #[derive(Default)]
 struct OfThread(Cell<Option<&'static Captures>>);
 
@@ -59,13 +59,13 @@ impl Captures {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Begins a capture by `call`.
+    /// Begins a capture with `call`.
     pub(super) fn begin(
         &'static self,
         stream: Capturing,
         call: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
-        // It counts before the device knows of it: what other threads do meanwhile could be captured.
+        // Counted before the device begins the capture: other threads' work could already be captured.
         self.change(|streams| streams.insert(stream));
         if stream.thread.is_some() {
             let _ = OF_THREAD.try_with(|of_thread| of_thread.0.set(Some(self)));
@@ -77,14 +77,14 @@ impl Captures {
         })
     }
 
-    /// The capture of a stream is over, if there was one.
+    /// Removes the capture of a stream, if there was one.
     pub(super) fn ended(&self, stream: Capturing) {
         if self.any() {
             self.change(|streams| streams.remove(&stream));
         }
     }
 
-    /// A context is gone, and all captures in it.
+    /// Removes the captures of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         self.change(|streams| streams.retain(|stream| stream.context != context));
     }

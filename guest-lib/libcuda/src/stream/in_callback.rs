@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A mark for threads that run functions of the program for the driver.
+//! Identifies the thread that runs functions of the program for the driver.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -9,23 +9,23 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The thread that does so, as gettid(2) has it; 0 before there is one.
+/// Id of that thread (gettid(2)); 0 before it exists.
 static THREAD: AtomicI32 = AtomicI32::new(0);
 
-/// Returns whether the calling thread runs a function of the program for the driver. Such functions may not make
-/// CUDA calls.
+/// Returns whether the calling thread runs a function of the program for the driver. Such functions must not make CUDA
+/// calls.
 pub fn in_callback() -> bool {
     IN_CALLBACK.get()
 }
 
-/// The calling thread does so from now on.
+/// Records that the calling thread runs such functions.
 pub fn begin() {
     IN_CALLBACK.set(true);
     // SAFETY: takes nothing.
     THREAD.store(unsafe { libc::gettid() }, Ordering::Relaxed);
 }
 
-/// Returns whether a thread does so, as gettid(2) has it.
+/// Returns whether the thread with this id (gettid(2)) runs such functions.
 pub fn is(thread: i32) -> bool {
     THREAD.load(Ordering::Relaxed) == thread
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Makes streams: for the program, and for this library itself.
+//! Creation of streams, for the program and for this library.
 
 use virtio_cuda_client::protocol::{ContextId, StreamId};
 use virtio_cuda_client::touched::NON_BLOCKING_STREAM;
@@ -14,7 +14,7 @@ use crate::stream::table::Stream;
 pub const NON_BLOCKING: u32 = 1;
 
 impl Api {
-    /// Makes a stream with these properties. With `posted` the call is not waited for.
+    /// Creates a stream with these properties. With `posted` the call does not wait.
     ///
     /// Errors: the device's, unless the call is posted.
     pub fn make_stream(&self, stream: Stream, priority: i32, posted: bool) -> Result<StreamId, CudaError> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Events that are known to be reached.
+//! The known completion of events.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,24 +8,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct Reached {
     records: AtomicU64,
-    /// The latest record that was found reached, counting from 1; an event that was never recorded counts as
-    /// reached, but the device is asked once.
+    /// The latest record that is known to be reached, counting from 1. An event that was never recorded counts as
+    /// reached, but the device is queried once.
     reached: AtomicU64,
 }
 
 impl Reached {
-    /// To be called when the record was sent, before the call returns: what was known is void. Not before it was sent: another
-    /// thread's question could then count the record and overtake it.
+    /// Must be called when a record was sent, before the call returns: earlier knowledge is invalid. Not before it was
+    /// sent: another thread's query could then count the record and overtake it.
     pub fn recorded(&self) {
         self.records.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The latest record, before the device is asked whether it is reached.
+    /// Returns the latest record. Must be called before the device is queried.
     pub fn latest(&self) -> u64 {
         self.records.load(Ordering::SeqCst) + 1
     }
 
-    /// The record that was the latest when the device was asked is reached.
+    /// Sets that the record that was the latest at the time of the query is reached.
     pub fn set(&self, latest: u64) {
         self.reached.fetch_max(latest, Ordering::SeqCst);
     }

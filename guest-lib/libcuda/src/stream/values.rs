@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Attributes of streams, and single values in memory that streams wait for and write.
+//! Attributes of streams, and waits for and writes of single values in memory.
 
 use cuda_abi::{CUDA_BATCH_MEM_OP_NODE_PARAMS, CUstreamBatchMemOpParams};
 use virtio_cuda_client::protocol::{BatchMemOpNode, DevicePtr, MemoryOperation, Reader, StreamId};
@@ -19,10 +19,10 @@ const FLUSH_REMOTE_WRITES: u32 = 3;
 const WAIT_VALUE_64: u32 = 4;
 const WRITE_VALUE_64: u32 = 5;
 const BARRIER: u32 = 6;
-/// `CU_LAUNCH_ATTRIBUTE_IGNORE`, `_PROGRAMMATIC_EVENT` and `_LAUNCH_COMPLETION_EVENT`: they are wrong for every stream,
-/// whatever event they name.
+/// `CU_LAUNCH_ATTRIBUTE_IGNORE`, `_PROGRAMMATIC_EVENT` and `_LAUNCH_COMPLETION_EVENT`: invalid for every stream, with
+/// any event.
 const NOT_OF_STREAMS: [i32; 3] = [0, 7, 12];
-/// Most operations in one call.
+/// Maximum number of operations per call.
 const MAX_OPERATIONS: u32 = 256;
 
 fn on_wire(one: &CUstreamBatchMemOpParams, api: Api) -> Result<MemoryOperation, CudaError> {
@@ -58,9 +58,9 @@ fn of_wire(api: Api, one: MemoryOperation) -> CUstreamBatchMemOpParams {
     }
 }
 
-/// Appends the parameters of a node as they cross.
+/// Appends the encoded parameters of a node.
 ///
-/// Errors: `CUDA_ERROR_INVALID_VALUE`. A node may be without operations, as on an H200.
+/// Errors: `CUDA_ERROR_INVALID_VALUE`. A node may have no operations, as on an H200.
 pub fn put_node(
     api: Api,
     params: &CUDA_BATCH_MEM_OP_NODE_PARAMS,
@@ -81,7 +81,7 @@ pub fn put_node(
     Ok(())
 }
 
-/// The parameters of a node; what they point to is good until it changes.
+/// Returns the parameters of a node. Their array is valid until they change.
 pub fn params_of_node(
     api: Api,
     node: u64,
@@ -117,7 +117,7 @@ fn run(api: Api, stream: u64, operations: &[CUstreamBatchMemOpParams], flags: u3
 }
 
 fn one(api: Api, stream: u64, operation: u32, address: u64, value: u64, flags: u32) -> Result<(), CudaError> {
-    // Which memory it is does not matter in a batch, which this becomes.
+    // The kind of memory does not matter in a batch, to which this is converted.
     if matches!(operation, WRITE_VALUE_32 | WRITE_VALUE_64) && api.driver.memory.is_managed(address) {
         return Err(CudaError::INVALID_VALUE);
     }
@@ -144,7 +144,7 @@ macro_rules! value_entry_points {
     ($($name:ident / $name_ptsz:ident, $name_v2:ident / $name_v2_ptsz:ident => $operation:ident, $t:ty;)*) => {
         entry_points! {
             $(
-                /// The first version, which a parameter of the driver would have to turn on.
+                /// The first version, which is only available after a driver module parameter has enabled it.
                 call $name / $name_ptsz (_api, _stream: u64, _addr: u64, _value: $t, _flags: u32) {
                     Err(CudaError::NOT_SUPPORTED)
                 }
@@ -154,7 +154,7 @@ macro_rules! value_entry_points {
                 }
             )*
 
-            /// The first version, which a parameter of the driver would have to turn on.
+            /// The first version, which is only available after a driver module parameter has enabled it.
             call cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz (_api, _stream: u64, _count: u32, _operations: In<CUstreamBatchMemOpParams>, _flags: u32) {
                 Err(CudaError::NOT_SUPPORTED)
             }
@@ -164,7 +164,7 @@ macro_rules! value_entry_points {
                 batch(api, stream, count, paramArray, flags)
             }
 
-            /// An attribute of a stream.
+            /// Returns an attribute of a stream.
             call cuStreamGetAttribute / cuStreamGetAttribute_ptsz (api, hStream: u64, attr: i32, value_out: Out<[u8; 64]>) {
                 value_out.check()?;
                 value_out.set(calls::cuStreamGetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream), attr)?)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! CUDA_TEXTURE_DESC and surface objects. What they were made of is answered from here.
+//! Texture and surface objects. Queries of their descriptions are answered locally.
 
 pub mod reference;
 pub mod reference_table;
@@ -29,7 +29,7 @@ fn on_wire(from: &CUDA_RESOURCE_DESC, api: Api) -> Result<ResourceDescriptor, Cu
     let [first, second, width, height, pitch] = [0, 1, 2, 3, 4].map(|word| from.words[word]);
     let empty = ResourceDescriptor { kind: from.kind, ..Default::default() };
     let memory = || ResourceDescriptor {
-        // Of memory that both sides reach, the GPU's address.
+        // For memory that both sides can access, the GPU's address.
         dptr: api.device_place(first).device().unwrap_or(first),
         format: second as u32,
         channels: (second >> 32) as u32,
@@ -67,11 +67,11 @@ entry_points! {
 
     /// Destroys a texture object.
     call cuTexObjectDestroy(api, texObject: u64) {
-        // What is no object is as good as destroyed: so says NVIDIA's driver.
+        // NVIDIA's driver accepts an invalid object as already destroyed.
         if api.driver.textures.texture(texObject).is_err() {
             return Ok(());
         }
-        // Forget it first: its value can be given out again to another thread as soon as it is free.
+        // Removed first: once the object is destroyed, another thread can get the same value.
         let known = api.driver.textures.textures().remove(&texObject);
         calls::cuTexObjectDestroy(&mut api.in_context()?, texObject).inspect_err(|_| {
             if let Some(known) = known {
@@ -80,22 +80,22 @@ entry_points! {
         })
     }
 
-    /// Returns the resource of a texture object.
+    /// Returns the resource description of a texture object.
     call cuTexObjectGetResourceDesc(api, pResDesc: Out<CUDA_RESOURCE_DESC>, texObject: u64) {
         pResDesc.set(api.driver.textures.texture(texObject)?.resource)
     }
 
-    /// Returns the sampler of a texture object.
+    /// Returns the texture description of a texture object.
     call cuTexObjectGetTextureDesc(api, pTexDesc: Out<CUDA_TEXTURE_DESC>, texObject: u64) {
         pTexDesc.set(api.driver.textures.texture(texObject)?.texture)
     }
 
-    /// Returns a texture object's view. Without one the call fails.
+    /// Returns the resource view description of a texture object. Fails if there is none.
     call cuTexObjectGetResourceViewDesc(api, pResViewDesc: Out<CUDA_RESOURCE_VIEW_DESC>, texObject: u64) {
         pResViewDesc.set(api.driver.textures.texture(texObject)?.view.ok_or(CudaError::INVALID_VALUE)?)
     }
 
-    /// Creates a surface object, which shows an array.
+    /// Creates a surface object for an array.
     call cuSurfObjectCreate(api, pSurfObject: Out<u64>, pResDesc: In<CUDA_RESOURCE_DESC>) {
         pSurfObject.check()?;
         let context = api.context()?.0;
@@ -116,13 +116,13 @@ entry_points! {
         })
     }
 
-    /// Returns the resource of a surface object.
+    /// Returns the resource description of a surface object.
     call cuSurfObjectGetResourceDesc(api, pResDesc: Out<CUDA_RESOURCE_DESC>, surfObject: u64) {
         let known = api.driver.textures.surfaces().get(&surfObject).copied();
         pResDesc.set(known.ok_or(CudaError::INVALID_VALUE)?.1)
     }
 
-    /// Elements of the longest 1D texture in linear memory.
+    /// Returns the maximum number of elements of a 1D texture in linear memory.
     call cuDeviceGetTexture1DLinearMaxWidth(api, maxWidthInElements: Out<usize>, format: u32, numChannels: u32, dev: i32) {
         maxWidthInElements.check()?;
         if format == 0 || !matches!(numChannels, 1 | 2 | 4) {

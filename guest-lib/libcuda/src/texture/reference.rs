@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Texture and surface references: variables of a module that the program binds to arrays and memory. What is set is
-//! asked of the device, where it has its effect.
+//! Texture and surface references: variables of a module that the program binds to arrays and memory. Queries of their
+//! settings go to the device, where they have their effect.
 
 use std::ffi::CStr;
 
@@ -16,7 +16,7 @@ use crate::handles::new_handle;
 use crate::module::not_empty;
 use crate::texture::reference_table::{Kind, Reference};
 
-/// The reference of that name, the same handle each time.
+/// Returns the reference with this name. The handle is the same each time.
 fn of_module(api: Api, module: u64, name: &CStr, kind: Kind) -> Result<u64, CudaError> {
     let context = api.driver.modules.with(module, |module| module.context)?;
     let key = (module, kind, name.to_owned());
@@ -31,23 +31,23 @@ fn of_module(api: Api, module: u64, name: &CStr, kind: Kind) -> Result<u64, Cuda
     }
     let mut tables = api.driver.textures.references.lock();
     tables.references.insert(handle, Reference { kind, context, module });
-    // If another thread was faster, both handles stay good.
+    // If another thread was faster, both handles stay valid.
     Ok(*tables.names.entry(key).or_insert(handle))
 }
 
-/// A call about a texture reference, in its own context.
+/// Starts a call on a texture reference, in its context.
 pub(crate) fn texture(api: Api, handle: u64) -> Result<(Call<'static>, TexRefId), CudaError> {
     let reference = api.driver.textures.references.get(handle, Kind::Texture)?;
     Ok((api.driver.session.call().context(ContextId(reference.context)), TexRefId(handle)))
 }
 
-/// A call about a surface reference, in its own context.
+/// Starts a call on a surface reference, in its context.
 pub(crate) fn surface(api: Api, handle: u64) -> Result<(Call<'static>, SurfRefId), CudaError> {
     let reference = api.driver.textures.references.get(handle, Kind::Surface)?;
     Ok((api.driver.session.call().context(ContextId(reference.context)), SurfRefId(handle)))
 }
 
-/// The GPU's address of the program's.
+/// Converts a program's address to the GPU's.
 fn on_device(api: Api, address: u64) -> DevicePtr {
     DevicePtr(api.device_place(address).device().unwrap_or(address))
 }
@@ -67,21 +67,21 @@ fn bind_rows(
 }
 
 entry_points! {
-    /// A texture reference by name.
+    /// Returns a texture reference by name.
     call cuModuleGetTexRef(api, pTexRef: Out<u64>, hmod: u64, name: Name) {
         pTexRef.check()?;
         api.driver.modules.with(hmod, |_| ())?;
         pTexRef.set(of_module(api, hmod, not_empty(&name)?, Kind::Texture)?)
     }
 
-    /// A surface reference by name.
+    /// Returns a surface reference by name.
     call cuModuleGetSurfRef(api, pSurfRef: Out<u64>, hmod: u64, name: Name) {
         pSurfRef.check()?;
         api.driver.modules.with(hmod, |_| ())?;
         pSurfRef.set(of_module(api, hmod, not_empty(&name)?, Kind::Surface)?)
     }
 
-    /// Creates a texture reference, which no kernel has.
+    /// Creates a texture reference, which no kernel can use.
     call cuTexRefCreate(api, pTexRef: Out<u64>) {
         let context = api.context()?;
         pTexRef.check()?;
@@ -92,7 +92,7 @@ entry_points! {
         pTexRef.set(handle)
     }
 
-    /// Destroys a texture reference that `cuTexRefCreate` made.
+    /// Destroys a texture reference of `cuTexRefCreate`.
     call cuTexRefDestroy(api, hTexRef: u64) {
         let (mut call, reference) = texture(api, hTexRef)?;
         calls::cuTexRefDestroy(&mut call, reference)?;
@@ -100,7 +100,7 @@ entry_points! {
         Ok(())
     }
 
-    /// Binds memory.
+    /// Binds linear memory.
     call cuTexRefSetAddress_v2(api, ByteOffset: Out<usize>, hTexRef: u64, dptr: u64, bytes: usize) {
         let (mut call, reference) = texture(api, hTexRef)?;
         let (dptr, aligned) = (on_device(api, dptr), u32::from(!ByteOffset.is_null()));
@@ -109,12 +109,12 @@ entry_points! {
         Ok(())
     }
 
-    /// Binds rows of memory.
+    /// Binds pitched memory.
     call cuTexRefSetAddress2D_v2(api, hTexRef: u64, desc: In<CUDA_ARRAY_DESCRIPTOR>, dptr: u64, Pitch: usize) {
         bind_rows(api, hTexRef, desc, dptr, Pitch)
     }
 
-    /// Binds rows of memory.
+    /// Binds pitched memory.
     call cuTexRefSetAddress2D_v3(api, hTexRef: u64, desc: In<CUDA_ARRAY_DESCRIPTOR>, dptr: u64, Pitch: usize) {
         bind_rows(api, hTexRef, desc, dptr, Pitch)
     }
@@ -131,7 +131,7 @@ entry_points! {
         Ok(())
     }
 
-    /// Makes a texture reference a parameter of a function, which it is anyway.
+    /// Makes a texture reference a parameter of a function. No effect: it already is one.
     call cuParamSetTexRef(api, hfunc: u64, texunit: i32, hTexRef: u64) {
         api.driver.functions.get(hfunc)?;
         let (mut call, reference) = texture(api, hTexRef)?;

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::CudaError;
 
-/// Which of the two.
+/// The kind of reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Texture,
@@ -19,7 +19,7 @@ pub(super) enum Kind {
 pub(super) struct Reference {
     pub(super) kind: Kind,
     pub(super) context: u64,
-    /// 0: `cuTexRefCreate` made it.
+    /// The module; 0 if `cuTexRefCreate` created the reference.
     pub(super) module: u64,
 }
 
@@ -44,14 +44,14 @@ impl References {
         found.ok_or(CudaError::INVALID_HANDLE)
     }
 
-    /// Forgets those of a module that is gone.
+    /// Removes the references of an unloaded module.
     pub fn forget_module(&self, module: u64) {
         let mut tables = self.lock();
         tables.references.retain(|_, reference| reference.module != module);
         tables.names.retain(|(of, ..), _| *of != module);
     }
 
-    /// Forgets those of a destroyed context.
+    /// Removes the references of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         let mut tables = self.lock();
         tables.references.retain(|_, reference| reference.context != context);

@@ -18,13 +18,13 @@ pub(super) struct TextureObject {
     pub(super) view: Option<CUDA_RESOURCE_VIEW_DESC>,
 }
 
-/// All texture and surface objects, by the values that kernels take.
+/// All texture and surface objects, by the values that kernels use.
 #[derive(Debug, Default)]
 pub struct Textures {
     pub(super) textures: Mutex<HashMap<u64, TextureObject>>,
-    /// To context and resource.
+    /// The context and the resource of each surface object.
     pub(super) surfaces: Mutex<HashMap<u64, (u64, CUDA_RESOURCE_DESC)>>,
-    /// CUDA_TEXTURE_DESC and surface references.
+    /// Texture and surface references.
     pub references: References,
 }
 
@@ -41,7 +41,7 @@ impl Textures {
         self.textures().get(&object).copied().ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// Forgets what a destroyed context had.
+    /// Removes the objects of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         self.textures().retain(|_, texture| texture.context != context);
         self.surfaces().retain(|_, (of, _)| *of != context);

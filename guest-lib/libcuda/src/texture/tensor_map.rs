@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Tensor maps, which the device encodes.
+//! Tensor maps. The device encodes them.
 
 use virtio_cuda_client::protocol::{DevicePtr, TensorDescriptor};
 use virtio_cuda_client::{CudaError, calls};
@@ -11,7 +11,7 @@ use crate::ffi::{HostPtr, In, Out};
 
 const MAX_RANK: usize = 5;
 
-/// The first `count` elements.
+/// Reads the first `count` elements of an array.
 fn elements<T: Copy + Default, const N: usize>(array: In<T>, count: usize) -> Result<[T; N], CudaError> {
     let mut elements = [T::default(); N];
     for (index, element) in elements.iter_mut().enumerate().take(count) {
@@ -20,13 +20,13 @@ fn elements<T: Copy + Default, const N: usize>(array: In<T>, count: usize) -> Re
     Ok(elements)
 }
 
-/// The GPU's address of memory.
+/// Returns the GPU's address of memory.
 fn device_address(api: Api, address: HostPtr) -> u64 {
     let address = address.address() as u64;
     api.device_place(address).device().unwrap_or(address)
 }
 
-/// The parameters that all kinds have first.
+/// The first parameters, which all kinds have in common.
 struct Tensor {
     data_type: i32,
     rank: u32,
@@ -35,7 +35,7 @@ struct Tensor {
     strides: In<u64>,
 }
 
-/// The parameters that all kinds have last: interleave, swizzle, promotion in L2, fill.
+/// The last parameters, which all kinds have in common: interleave, swizzle, L2 promotion, fill.
 type Modes = [i32; 4];
 
 fn describe(
@@ -104,7 +104,7 @@ entry_points! {
         )?)
     }
 
-    /// Puts another address into a map.
+    /// Replaces the address in a map.
     call cuTensorMapReplaceAddress(api, tensorMap: Out<[u8; 128]>, globalAddress: HostPtr) {
         let map = tensorMap.get()?;
         let address = DevicePtr(device_address(api, globalAddress));

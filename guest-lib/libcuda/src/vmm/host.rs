@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Host memory of `cuMemCreate`: pages of a file of this process, which it maps at reserved addresses. While a device may
-//! reach a mapping, its pages are pinned and registered like those of `cuMemHostAlloc`, so they count as pinned memory.
+//! Host memory of `cuMemCreate`: pages of a file of this process, which it maps at reserved addresses. While a device
+//! has access to a mapping, its pages are pinned and registered like those of `cuMemHostAlloc`, so they count as pinned
+//! memory.
 
 use std::sync::atomic::Ordering;
 
@@ -29,7 +30,7 @@ const ACCESS_FLAGS: [u32; 3] = [0, 1, 3];
 
 /// Allocates host memory.
 ///
-/// Errors: `CUDA_ERROR_NOT_SUPPORTED` for memory that processes could share.
+/// Errors: `CUDA_ERROR_NOT_SUPPORTED` for memory that can be exported to other processes.
 pub fn create(api: Api, bytes: u64, properties: CUmemAllocationProp, flags: u64) -> Result<u64, CudaError> {
     let known = properties.kind == TYPE_PINNED && properties.usage & TILE_POOL == 0 && flags == 0;
     if !known || bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
@@ -48,17 +49,17 @@ pub fn create(api: Api, bytes: u64, properties: CUmemAllocationProp, flags: u64)
         CudaError::OUT_OF_MEMORY
     };
     let store = Store::new(bytes).map_err(no_memory)?;
-    // All pages now: a program that touches more than there is later gets no error, but is ended.
+    // All pages are allocated now: a program that touches more memory than exists later gets no error, but is killed.
     store.populate(bytes).map_err(no_memory)?;
     let handle = new_handle();
     api.driver.vmm.insert(HostAllocation { handle, store, bytes, properties });
     Ok(handle)
 }
 
-/// Maps host memory at reserved addresses. Nobody may reach it yet.
+/// Maps host memory at reserved addresses. It is inaccessible at first.
 ///
-/// Errors: `CUDA_ERROR_NOT_SUPPORTED` for an offset or too many bytes, which NVIDIA's driver refuses so, and for addresses that
-/// this library has not chosen or that device memory is mapped beside.
+/// Errors: `CUDA_ERROR_NOT_SUPPORTED` for an offset or too many bytes, for which NVIDIA's driver returns the same. Also
+/// for addresses that this library has not chosen, or in a reservation with device memory.
 pub fn map(
     api: Api,
     address: u64,
@@ -90,7 +91,7 @@ pub fn map(
     Ok(())
 }
 
-/// Sets what locations may do with a mapping. Who may read it may write it as well.
+/// Sets the access of locations to a mapping. Read access includes write access.
 pub fn set_access(
     api: Api,
     state: &mut State,
@@ -110,22 +111,22 @@ pub fn set_access(
     done
 }
 
-/// Gives the processors and the devices the access that a mapping says.
+/// Gives the processors and the devices the access that a mapping specifies.
 fn apply(api: Api, base: u64, map: &mut HostMap) -> Result<(), CudaError> {
     let pages = UserMemory { address: base as usize, bytes: map.bytes as usize };
-    // Pinning and the processor's part of copies need pages that can be written.
+    // Pinning, and copies by the processor, need writable pages.
     let is_open = map.access.values().any(|&flags| flags != 0);
     if is_open {
         open(pages).map_err(|_| CudaError::OUT_OF_MEMORY)?;
     }
     match (map.is_for_devices(), &mut map.attached) {
         (true, None) => attach(api, pages, map)?,
-        // Its context is gone, and no other one could have it.
+        // Its context was destroyed, and there was no other one for it.
         (true, Some(attachment)) if attachment.context == 0 => {
             reattach(api, reaching(api), pages, attachment)?;
         }
         (false, Some(_)) => {
-            // If it does not wait, the driver does, which detaching makes unregister the pages.
+            // If it does not wait, the driver waits when the pages are unregistered by detaching.
             let _waited = api.wait_for_work()?;
             detach(api.driver, pages, map);
         }
@@ -137,8 +138,8 @@ fn apply(api: Api, base: u64, map: &mut HostMap) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// Chooses the context in which host memory is registered for the GPU: the current one, else any other one; 0 if the process
-/// has none.
+/// Returns the context in which host memory is registered for the GPU: the current one, else any other one; 0 if the
+/// process has none.
 fn reaching(api: Api) -> u64 {
     match api.current() {
         0 => api.driver.contexts.any().unwrap_or(0),
@@ -146,7 +147,7 @@ fn reaching(api: Api) -> u64 {
     }
 }
 
-/// Lets the GPU reach a mapping. Without any context, the next one serves.
+/// Makes a mapping accessible to the GPU. Without any context, that is deferred until the next one exists.
 fn attach(api: Api, pages: UserMemory, map: &mut HostMap) -> Result<(), CudaError> {
     let transport = api.driver.session.transport();
     transport.adopt(pages, false).map_err(|error| {
@@ -165,14 +166,14 @@ fn attach(api: Api, pages: UserMemory, map: &mut HostMap) -> Result<(), CudaErro
         _ => None,
     });
     let (ranges, start) = (&api.driver.memory.ranges, pages.address as u64);
-    // Mappings do not overlap, and nothing else has addresses of the window.
+    // Mappings do not overlap, and nothing else uses addresses of the window.
     ranges.add_host(HostRange {
         start,
         bytes: map.bytes,
         device_address: start,
         kind: HostKind::Mapped,
         flags: 0,
-        // It belongs to none.
+        // The mapping belongs to no context.
         context: 0,
         device: device.unwrap_or(0),
         id: ranges.next_id(),
@@ -187,7 +188,7 @@ fn attach(api: Api, pages: UserMemory, map: &mut HostMap) -> Result<(), CudaErro
     Ok(())
 }
 
-/// Lets the GPU reach pages through a context, if there is one.
+/// Makes pages accessible to the GPU through a context, if there is one.
 fn reattach(api: Api, context: u64, pages: UserMemory, attachment: &mut Attachment) -> Result<(), CudaError> {
     if context == 0 {
         return Ok(());
@@ -202,7 +203,7 @@ fn reattach(api: Api, context: u64, pages: UserMemory, attachment: &mut Attachme
     Ok(())
 }
 
-/// Takes a mapping from the GPU, whose work on it is over.
+/// Ends the GPU's access to a mapping. The GPU's work on it must have ended.
 fn detach(driver: &Driver, pages: UserMemory, map: &mut HostMap) {
     driver.memory.ranges.take_host(pages.address as u64, HostKind::Mapped);
     if let Some(attachment) = map.attached.take() {
@@ -211,15 +212,15 @@ fn detach(driver: &Driver, pages: UserMemory, map: &mut HostMap) {
     }
 }
 
-/// Takes mappings away. The GPU's work on them is over first.
+/// Unmaps host memory, after the GPU's work on it.
 pub fn unmap(api: Api, state: &mut State, bases: &[u64]) -> Result<(), CudaError> {
-    // As in `apply`: if it does not wait, detaching does.
+    // If it does not wait, detaching does (see `apply`).
     let _waited = api.wait_for_work()?;
     for base in bases {
         let Some(mut map) = state.maps.remove(base) else { continue };
         let pages = UserMemory { address: *base as usize, bytes: map.bytes as usize };
         detach(api.driver, pages, &mut map);
-        // An access of the program to these addresses is a segmentation fault from now on, as on real hardware.
+        // From now on, an access to these addresses is a segmentation fault, as on real hardware.
         if let Err(error) = map.allocation.store.unmap(*base, map.bytes) {
             log::error!("Memory at {base:#x} stays mapped: {error}");
         }
@@ -228,7 +229,7 @@ pub fn unmap(api: Api, state: &mut State, bases: &[u64]) -> Result<(), CudaError
 }
 
 impl Driver {
-    /// A context is gone: what the GPU reached through it has to be attached again.
+    /// Handles a destroyed context: memory that the GPU accessed through it must be attached again.
     pub fn orphan_host_maps(&self, context: u64) {
         if !self.vmm.any_host() {
             return;
@@ -244,8 +245,8 @@ impl Driver {
 }
 
 impl Api {
-    /// To be called where a context is: lets the GPU reach, through it, host memory of this library that it reached through
-    /// contexts that are gone.
+    /// Must be called when a context exists: makes host memory of this library accessible to the GPU through it, if the
+    /// GPU accessed it through destroyed contexts.
     pub fn adopt_host_memory(self, context: u64) {
         self.driver.host_pools.adopt(self, context);
         let orphaned = &self.driver.vmm.orphaned;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Virtual memory management. Device memory is the worker's affair. Host memory is this process's ([`host`]), and so are most
+//! Virtual memory management. The worker manages device memory. This process manages host memory ([`host`]) and most
 //! reservations ([`places`]).
 
 mod host;
@@ -26,21 +26,21 @@ const TYPE_PINNED: u32 = 1;
 const HOST_LOCATIONS: [u32; 2] = [2, 3];
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 const READ_WRITE: u32 = 3;
-/// `CU_MEM_HANDLE_TYPE_WIN32`, which this system does not have.
+/// `CU_MEM_HANDLE_TYPE_WIN32`, which does not exist on this system.
 const HANDLE_TYPE_WIN32: u32 = 2;
-/// `CU_MEM_HANDLE_TYPE_FABRIC`, for which a fabric of GPUs is needed, and all types there are.
+/// `CU_MEM_HANDLE_TYPE_FABRIC`, which needs a fabric of GPUs; and all valid types.
 const HANDLE_TYPE_FABRIC: u32 = 8;
 const HANDLE_TYPES: u32 = 0xf;
-/// Maximum number of locations in one call: more than a machine has.
+/// Maximum number of locations per call; more than a machine has.
 const MAX_DESCRIPTIONS: usize = 1024;
-/// Sizes are multiples of this at least.
+/// Sizes are multiples of at least this many bytes.
 const ALLOCATION_UNIT: usize = 4096;
 
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD` and `CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`.
 const RANGE_HANDLE_DMA_BUF: u32 = 1;
 const RANGE_FLAG_MAPPING_PCIE: u64 = 1;
 
-/// Refuses what no device knows.
+/// Refuses properties that are invalid for every device.
 fn check(properties: &CUmemAllocationProp) -> Result<(), CudaError> {
     let known =
         (1..=3).contains(&properties.location.kind) && properties.handle_types & HANDLE_TYPE_WIN32 == 0;
@@ -56,7 +56,7 @@ fn check(properties: &CUmemAllocationProp) -> Result<(), CudaError> {
 fn on_wire(api: Api, properties: &CUmemAllocationProp) -> AllocationProperties {
     AllocationProperties {
         kind: properties.kind,
-        // NVIDIA's driver does not look at bits without a meaning.
+        // NVIDIA's driver ignores bits without a meaning.
         handle_types: properties.handle_types & HANDLE_TYPES,
         location: api.driver.devices.to_worker(properties.location),
         compression: properties.compression.into(),
@@ -65,7 +65,7 @@ fn on_wire(api: Api, properties: &CUmemAllocationProp) -> AllocationProperties {
     }
 }
 
-/// Refuses managed memory: that its device memory is mapped there is this library's business.
+/// Refuses managed memory: only this library may change the mapping of its device memory.
 fn not_managed(api: Api, address: u64) -> Result<(), CudaError> {
     if api.driver.memory.moving.at(address).is_none() { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
 }
@@ -101,7 +101,7 @@ fn map_device(
 ) -> Result<(), CudaError> {
     let mut state = api.driver.vmm.lock();
     if let Some((base, reserved)) = state.around(address) {
-        // The worker knows the rest of the slot as reserved, too.
+        // The worker has reserved the rest of the slot, too, so it would not refuse this.
         if address.checked_add(bytes).is_none_or(|end| end > base + reserved.bytes) {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -114,7 +114,7 @@ fn map_device(
     ranges.add_device(DeviceRange {
         start: address,
         bytes,
-        // It belongs to no context, and is not for cuMemFree.
+        // The mapping belongs to no context, and cannot be freed with cuMemFree.
         context: 0,
         device: location.id as u32,
         id: ranges.next_id(),
@@ -125,7 +125,7 @@ fn map_device(
     Ok(())
 }
 
-/// Takes mappings away.
+/// Unmaps memory.
 fn unmap(api: Api, address: u64, bytes: u64) -> Result<(), CudaError> {
     let mut state = api.driver.vmm.lock();
     for part in state.parts(address, bytes)? {
@@ -142,7 +142,7 @@ fn unmap(api: Api, address: u64, bytes: u64) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// Sets what locations may do with mappings.
+/// Sets the access of locations to mappings.
 fn set_access(api: Api, address: u64, bytes: u64, access: &[CUmemAccessDesc]) -> Result<(), CudaError> {
     let mut state = api.driver.vmm.lock();
     let parts = state.parts(address, bytes)?;
@@ -163,7 +163,7 @@ fn set_access(api: Api, address: u64, bytes: u64, access: &[CUmemAccessDesc]) ->
     Ok(())
 }
 
-/// Sets what a location may do with mappings of device memory.
+/// Sets the access of a location to mappings of device memory.
 fn set_device_access(
     api: Api,
     places: std::ops::Range<u64>,
@@ -178,7 +178,7 @@ fn set_device_access(
     Ok(())
 }
 
-/// The access of a location to host memory of `cuMemCreate`, if some is mapped at the address.
+/// Returns the access of a location to host memory of `cuMemCreate`, if some is mapped at the address.
 fn host_access(state: &State, location: CUmemLocation, address: u64) -> Option<u64> {
     let (_, map) = state.map_at(address)?;
     Some(map.access.get(&Reader::at(location)).copied().unwrap_or(0).into())
@@ -200,7 +200,7 @@ entry_points! {
         ptr.set(at)
     }
 
-    /// Allocates memory without addresses.
+    /// Allocates memory without an address.
     call cuMemCreate(api, handle: Out<u64>, size: usize, prop: In<CUmemAllocationProp>, flags: u64) {
         handle.check()?;
         let wanted = prop.get()?;
@@ -217,7 +217,7 @@ entry_points! {
         handle.set(name)
     }
 
-    /// Gives reserved addresses back.
+    /// Frees reserved addresses.
     call cuMemAddressFree(api, ptr: u64, size: usize) {
         if places::free(api, ptr, size as u64)? {
             return Ok(());
@@ -225,7 +225,7 @@ entry_points! {
         calls::cuMemAddressFree(&mut api.call(), DevicePtr(ptr), size as u64)
     }
 
-    /// Gives one hold on an allocation back.
+    /// Releases one reference to an allocation.
     call cuMemRelease(api, handle: u64) {
         if api.driver.vmm.any_host() && api.driver.vmm.lock().release(handle) {
             return Ok(());
@@ -239,13 +239,13 @@ entry_points! {
         map(api, ptr, size as u64, offset as u64, handle, flags)
     }
 
-    /// Takes mappings away.
+    /// Unmaps memory.
     call cuMemUnmap(api, ptr: u64, size: usize) {
         not_managed(api, ptr)?;
         unmap(api, ptr, size as u64)
     }
 
-    /// Sets what locations may do with mappings.
+    /// Sets the access of locations to mappings.
     call cuMemSetAccess(api, ptr: u64, size: usize, desc: In<CUmemAccessDesc>, count: usize) {
         if count == 0 || count > MAX_DESCRIPTIONS {
             return Err(CudaError::INVALID_VALUE);
@@ -274,7 +274,7 @@ entry_points! {
         let place = location.get()?;
         let mapped = api.driver.memory.ranges.device(ptr).is_some_and(|range| range.owner != 0);
         if HOST_LOCATIONS.contains(&place.kind) && mapped {
-            // The host does not reach a device's memory.
+            // The host has no access to device memory.
             return flags.set(0);
         }
         if !(1..=4).contains(&place.kind) {
@@ -289,10 +289,10 @@ entry_points! {
         flags.set(calls::cuMemGetAccess(&mut api.call(), api.driver.devices.to_worker(place), DevicePtr(ptr))?)
     }
 
-    /// Unit of sizes and addresses.
+    /// Returns the granularity of sizes and addresses.
     call cuMemGetAllocationGranularity(api, granularity: Out<usize>, prop: In<CUmemAllocationProp>, option: u32) {
         granularity.check()?;
-        // It is the same for all that can be wished for: nothing of the wish is looked at.
+        // The granularity is the same for all properties, so they are not examined.
         let wanted = prop.get()?;
         let location = CUmemLocation { kind: LOCATION_DEVICE, id: 0 };
         let asked = CUmemAllocationProp { kind: TYPE_PINNED, handle_types: 0, location, ..wanted };
@@ -306,8 +306,8 @@ entry_points! {
         prop.set(of_allocation(api, handle)?)
     }
 
-    /// Refuses memory that NVIDIA's driver refuses, too, and has no handles of the rest: they would be for other devices of
-    /// the host.
+    /// Refuses memory that NVIDIA's driver refuses. Handles of other memory are not supported: they would be for other
+    /// devices of the host.
     call cuMemGetHandleForAddressRange(api, handle: HostPtr, dptr: u64, size: usize, handleType: u32, flags: u64) {
         let unit = ALLOCATION_UNIT as u64;
         let whole = dptr.is_multiple_of(unit) && size > 0 && size.is_multiple_of(ALLOCATION_UNIT);
@@ -319,7 +319,7 @@ entry_points! {
         Err(CudaError::NOT_SUPPORTED)
     }
 
-    /// Holds the allocation at an address once more.
+    /// Adds a reference to the allocation at an address.
     call cuMemRetainAllocationHandle(api, handle: Out<u64>, addr: HostPtr) {
         handle.check()?;
         let address = DevicePtr(addr.address() as u64);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Reservations. This library chooses their addresses, in a window of its own. In the worker they become a part of the address
-//! window, where pages of this process can be mapped. Device memory needs a reservation of the driver instead, which is made
-//! when the first is mapped there. All of a reservation is for one kind of memory at a time.
+//! Reservations. This library chooses their addresses, in a separate window. In the worker they become a part of the
+//! address window, where pages of this process can be mapped. Device memory needs a reservation by the driver instead,
+//! which is made when device memory is first mapped there. A reservation as a whole is for one kind of memory at a
+//! time.
 
 use virtio_cuda_client::protocol::{DevicePtr, RESERVATIONS_BASE, WINDOW_BYTES};
 use virtio_cuda_client::{CudaError, calls};
@@ -10,16 +11,17 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::vmm::table::{Bound, GRANULARITY, Reserved, State};
 
-/// Reservations take multiples of this. NVIDIA's driver 580 reserves shorter ones at other addresses than the wanted ones: below
-/// 32 MiB always, and from then on where it has a free range of its own, such as the 64 MiB that a program has given back.
+/// Sizes of reservations are multiples of this many bytes. NVIDIA's driver 580 places shorter ones at other addresses
+/// than the requested ones: always below 32 MiB, and above where it has a free range, such as 64 MiB that a program has
+/// freed.
 const SLOT_BYTES: u64 = 1 << 30;
 /// Longer reservations are left to the driver.
 const MAX_BYTES: u64 = WINDOW_BYTES / 4;
-/// From this size on, the driver reserves the addresses at once: few programs want so much host memory, and more can go wrong
-/// when it is reserved later.
+/// From this size on, the driver reserves the addresses at once: few programs need so much host memory, and a later
+/// reservation is more likely to fail.
 const EARLY_BYTES: u64 = 4 << 30;
 
-/// Reserves addresses at a place of this library's choice. `None`: the driver has to choose, or to refuse.
+/// Reserves addresses that this library chooses. `None`: the driver has to choose, or to refuse.
 pub fn reserve(api: Api, bytes: u64, alignment: u64, wanted: u64, flags: u64) -> Option<u64> {
     let wanted_here = wanted == 0 || (RESERVATIONS_BASE..RESERVATIONS_BASE + WINDOW_BYTES).contains(&wanted);
     let aligned = alignment == 0 || alignment.is_power_of_two() && alignment <= SLOT_BYTES;
@@ -35,8 +37,8 @@ pub fn reserve(api: Api, bytes: u64, alignment: u64, wanted: u64, flags: u64) ->
         _ => (Bound::Host, claim(api, base, slot_bytes)),
     };
     if let Err(error) = had {
-        // Whoever has them there may still have them later, so the slot is not tried again. The worker's limit of claims is not the
-        // cause: the window has fewer slots.
+        // The addresses may stay in use in the worker, so the slot is not tried again. The worker's limit of claims
+        // cannot be the cause: the window has fewer slots.
         log::debug!("{slot_bytes} bytes of addresses at {base:#x} cannot be had: {error}");
         return None;
     }
@@ -44,7 +46,7 @@ pub fn reserve(api: Api, bytes: u64, alignment: u64, wanted: u64, flags: u64) ->
     Some(base)
 }
 
-/// Returns whether addresses of this library's choice can be had in the worker. The first call tries both uses of them.
+/// Returns whether the worker supports addresses that this library chooses. The first call tries both uses of them.
 fn chooses(api: Api) -> bool {
     *api.driver.vmm.chooses.get_or_init(|| {
         let window = &api.driver.memory.places;
@@ -79,7 +81,7 @@ fn reserve_in_driver(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
     Err(CudaError::OUT_OF_MEMORY)
 }
 
-/// Makes addresses that the driver had reserved free for the next reservation, if both uses of them are possible again.
+/// Makes addresses that the driver had reserved available to the next reservation, if both uses are possible again.
 fn give_back(api: Api, base: u64, slot_bytes: u64) {
     match claim(api, base, slot_bytes).and_then(|()| yield_claim(api, base, slot_bytes)) {
         Ok(()) => api.driver.memory.places.give_back(base, slot_bytes),
@@ -87,9 +89,9 @@ fn give_back(api: Api, base: u64, slot_bytes: u64) {
     }
 }
 
-/// Gives a reservation back. False: it is not one of this library's.
+/// Frees a reservation. Returns false if it is not one of this library's.
 ///
-/// Errors: `CUDA_ERROR_INVALID_VALUE` if it is another one, or something is mapped there.
+/// Errors: `CUDA_ERROR_INVALID_VALUE` if the size does not match, or something is mapped there.
 pub fn free(api: Api, base: u64, bytes: u64) -> Result<bool, CudaError> {
     let mut state = api.driver.vmm.lock();
     let Some((found, reserved)) = state.around(base) else { return Ok(false) };
@@ -104,7 +106,7 @@ pub fn free(api: Api, base: u64, bytes: u64) -> Result<bool, CudaError> {
             api.driver.memory.places.give_back(base, slot_bytes);
         }
         Bound::Device => {
-            // The worker knows what is mapped there.
+            // The worker knows whether something is mapped there.
             calls::cuMemAddressFree(&mut api.call(), DevicePtr(base), slot_bytes)?;
             give_back(api, base, slot_bytes);
         }
@@ -113,10 +115,10 @@ pub fn free(api: Api, base: u64, bytes: u64) -> Result<bool, CudaError> {
     Ok(true)
 }
 
-/// Makes all of the reservation at `base` fit for one kind of memory.
+/// Prepares the whole reservation at `base` for one kind of memory.
 ///
-/// Errors: `CUDA_ERROR_NOT_SUPPORTED` if memory of the other kind is mapped there, or the driver keeps addresses that it had
-/// reserved; and the worker's.
+/// Errors: `CUDA_ERROR_NOT_SUPPORTED` if memory of the other kind is mapped there, or the driver does not free
+/// addresses that it had reserved; and the worker's.
 pub fn bind(api: Api, state: &mut State, base: u64, wanted: Bound) -> Result<(), CudaError> {
     let Some(reserved) = state.reserved.get(&base).copied() else { return Err(CudaError::INVALID_VALUE) };
     let Reserved { slot_bytes, bound, .. } = reserved;
@@ -134,7 +136,7 @@ pub fn bind(api: Api, state: &mut State, base: u64, wanted: Bound) -> Result<(),
     match bound {
         Bound::Nothing => {}
         Bound::Host => yield_claim(api, base, slot_bytes)?,
-        // The worker refuses it if something is mapped there.
+        // The worker refuses this if something is mapped there.
         Bound::Device => {
             calls::cuMemAddressFree(&mut api.call(), DevicePtr(base), slot_bytes).map_err(|error| {
                 if error == CudaError::INVALID_VALUE { CudaError::NOT_SUPPORTED } else { error }

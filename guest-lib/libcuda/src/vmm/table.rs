@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Reservations whose addresses this library chooses, allocations of host memory, and which of the latter are mapped where.
+//! Reservations whose addresses this library chooses, allocations of host memory, and their mappings.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -22,7 +22,7 @@ const LOCATION_DEVICE: u32 = 1;
 /// The owner of a reservation's addresses in the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Nobody: what was to be mapped there last could not be.
+    /// No owner: the last change of the owner has failed.
     Nothing,
     /// The driver: device memory can be mapped there.
     Device,
@@ -33,28 +33,28 @@ pub enum Bound {
 /// Addresses of `cuMemAddressReserve`.
 #[derive(Clone, Copy, Debug)]
 pub struct Reserved {
-    /// Bytes, as the program asked for them.
+    /// Bytes that the program requested.
     pub bytes: u64,
-    /// Bytes that are taken from the window for it.
+    /// Bytes of the window that it occupies.
     pub slot_bytes: u64,
     /// The owner in the worker.
     pub bound: Bound,
 }
 
-/// Host memory of `cuMemCreate`. It lives while it is held or mapped.
+/// Host memory of `cuMemCreate`. It exists while it is referenced or mapped.
 #[derive(Debug)]
 pub struct HostAllocation {
     /// The program's handle.
     pub handle: u64,
-    /// Its pages.
+    /// Pages of the allocation.
     pub store: Store,
     /// Bytes.
     pub bytes: u64,
-    /// The program's wish.
+    /// Properties that the program requested.
     pub properties: CUmemAllocationProp,
 }
 
-/// A location with access to a mapping: all parts of the host count as one.
+/// A location with access to a mapping. All parts of the host count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reader {
     /// A device, by the program's number.
@@ -64,7 +64,7 @@ pub enum Reader {
 }
 
 impl Reader {
-    /// The reader at a location.
+    /// Returns the reader at a location.
     pub fn at(location: CUmemLocation) -> Self {
         if location.kind == LOCATION_DEVICE { Self::Device(location.id) } else { Self::Host }
     }
@@ -77,14 +77,14 @@ pub struct HostMap {
     pub bytes: u64,
     /// The memory.
     pub allocation: Arc<HostAllocation>,
-    /// `CU_MEM_ACCESS_FLAGS_*` of those that the program has named.
+    /// `CU_MEM_ACCESS_FLAGS_*` of the readers that the program has specified.
     pub access: HashMap<Reader, u32>,
-    /// The pages are attached for the GPU, or were until their context ended.
+    /// Set if the pages are attached for the GPU, or were until their context ended.
     pub attached: Option<Attachment>,
 }
 
 impl HostMap {
-    /// Returns whether some device may reach it.
+    /// Returns whether any device has access.
     pub fn is_for_devices(&self) -> bool {
         self.access.iter().any(|(reader, &flags)| *reader != Reader::Host && flags != 0)
     }
@@ -93,48 +93,49 @@ impl HostMap {
 /// Pages that the device keeps.
 #[derive(Debug)]
 pub struct Attachment {
-    /// The names under which it keeps them.
+    /// Tags of the kept pages.
     pub pinned: Vec<Pinned>,
-    /// The context through which the GPU reaches them; 0 if there is none.
+    /// The context through which the GPU accesses them; 0 if there is none.
     pub context: u64,
 }
 
-/// The part that changes.
+/// The mutable state.
 #[derive(Debug, Default)]
 pub struct State {
     /// Reservations by first address.
     pub reserved: BTreeMap<u64, Reserved>,
     /// Mappings by first address. Each lies in a reservation that is bound to the window.
     pub maps: BTreeMap<u64, HostMap>,
-    /// Allocations that are held, and how many times.
+    /// Referenced allocations, with their reference counts.
     handles: HashMap<u64, (Arc<HostAllocation>, u32)>,
 }
 
 /// A part of a range of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Host memory: the addresses of the mappings, side by side.
+    /// Host memory: the addresses of adjacent mappings.
     Host(Vec<u64>),
-    /// Known to the worker alone.
+    /// Addresses that only the worker knows.
     Worker(Range<u64>),
     /// Reserved here, without a mapping.
     Empty(Range<u64>),
 }
 
-/// All of the process.
+/// The virtual memory state of the process.
 #[derive(Debug, Default)]
 pub struct Vmm {
-    /// Whether this library chooses addresses.
+    /// Set to true if this library chooses addresses.
     pub chooses: OnceLock<bool>,
     state: Mutex<State>,
-    /// True if there are, or were, mappings that the GPU does not reach for want of a context.
+    /// True if there may be mappings that the GPU cannot access, because there was no context.
     pub orphaned: AtomicBool,
-    /// True if there ever was host memory: programs without it pay nothing.
+    /// True once host memory existed: programs without it have no overhead.
     any_host: AtomicBool,
 }
 
 impl Vmm {
-    /// The tables. Locked across what is done to them in the worker, so that no two calls of the program cross there.
+    /// Locks the tables. The lock is held during the worker's part of a change, so that changes by several threads do
+    /// not interleave.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,25 +145,25 @@ impl Vmm {
         self.any_host.load(Ordering::Acquire)
     }
 
-    /// Enters a new allocation, held once.
+    /// Adds a new allocation with one reference.
     pub fn insert(&self, allocation: HostAllocation) {
         self.any_host.store(true, Ordering::Release);
         self.lock().handles.insert(allocation.handle, (Arc::new(allocation), 1));
     }
 
-    /// The allocation of a handle, if it is the host's.
+    /// Returns the allocation of a handle, if it is host memory.
     pub fn host(&self, handle: u64) -> Option<Arc<HostAllocation>> {
         self.any_host().then(|| self.lock().held(handle)).flatten()
     }
 }
 
 impl State {
-    /// The allocation of a handle, if it is the host's.
+    /// Returns the allocation of a handle, if it is host memory.
     pub fn held(&self, handle: u64) -> Option<Arc<HostAllocation>> {
         self.handles.get(&handle).map(|(allocation, _)| allocation.clone())
     }
 
-    /// Holds the allocation that is mapped at an address once more.
+    /// Adds a reference to the allocation that is mapped at an address.
     pub fn retain(&mut self, address: u64) -> Option<u64> {
         let (_, map) = self.map_at(address)?;
         let allocation = map.allocation.clone();
@@ -171,7 +172,7 @@ impl State {
         Some(handle)
     }
 
-    /// Gives a hold back. False: it is no allocation of the host.
+    /// Releases a reference. Returns false if it is not an allocation of host memory.
     pub fn release(&mut self, handle: u64) -> bool {
         let Some((_, held)) = self.handles.get_mut(&handle) else { return false };
         *held -= 1;
@@ -181,13 +182,13 @@ impl State {
         true
     }
 
-    /// The mapping that holds an address, and its first address.
+    /// Returns the mapping that contains an address, and its first address.
     pub fn map_at(&self, address: u64) -> Option<(u64, &HostMap)> {
         let (&base, map) = self.maps.range(..=address).next_back()?;
         (address - base < map.bytes).then_some((base, map))
     }
 
-    /// The reservation that holds an address, and its first address.
+    /// Returns the reservation that contains an address, and its first address.
     pub fn around(&self, address: u64) -> Option<(u64, Reserved)> {
         let (&base, reserved) = self.reserved.range(..=address).next_back()?;
         (address - base < reserved.bytes).then_some((base, *reserved))
@@ -199,10 +200,10 @@ impl State {
         before.is_some_and(|(base, map)| base + map.bytes > range.start)
     }
 
-    /// Divides a range. One that this library knows nothing of is a single part of the worker's.
+    /// Divides a range into parts. A range outside of this library's reservations is a single part of the worker's.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` if a mapping lies in the range in part, or the range leaves a reservation into addresses
-    /// that nobody has reserved.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` if the range contains only a part of a mapping, or extends from a reservation
+    /// into addresses that are not reserved.
     pub fn parts(&self, address: u64, bytes: u64) -> Result<Vec<Part>, CudaError> {
         let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
         let mut parts = Vec::new();
@@ -221,7 +222,7 @@ impl State {
         Ok(parts)
     }
 
-    /// The part of a range that begins at `at`.
+    /// Returns the part of a range that begins at `at`.
     fn part(&self, at: u64, end: u64) -> Result<Part, CudaError> {
         let Some((base, reserved)) = self.around(at) else {
             if (RESERVATIONS_BASE..RESERVATIONS_BASE + WINDOW_BYTES).contains(&at)

@@ -17,7 +17,8 @@ fn allocation(handle: u64) -> HostAllocation {
     HostAllocation { handle, store: Store::new(4096).unwrap(), bytes: 4 * UNIT, properties }
 }
 
-/// A reservation of each kind: of the host with mappings in units 1 and 2 to 3, of the driver, and of nobody.
+/// Returns a reservation of each kind: of the host with mappings in units 1 and 2 to 3, of the driver, and without an
+/// owner.
 fn fixture() -> State {
     let mut state = State::default();
     state.reserved.insert(BASE, reserved(6 * UNIT, Bound::Host));

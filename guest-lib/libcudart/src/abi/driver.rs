@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The driver API's own structs, where they differ from the runtime's and other crates have no use for them. Sizes and
-//! offsets as in the 13.0 `cuda.h`.
+//! The driver API's structs that differ from the runtime's and that other crates do not need. Sizes and offsets are
+//! those of the 13.0 `cuda.h`.
 
 use core::ffi::c_uint;
 use core::ptr;
@@ -34,8 +34,8 @@ pub const CU_POINTER_ATTRIBUTE_HOST_POINTER: c_uint = 4;
 pub const CU_POINTER_ATTRIBUTE_IS_MANAGED: c_uint = 8;
 pub const CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: c_uint = 9;
 
-/// A struct of the driver's that begins with the fields of a runtime's struct and may go on with reserved
-/// words, which the runtime of 12 does not have.
+/// A driver struct that begins with the fields of a runtime struct. Reserved words may follow, which the runtime of 12
+/// does not have.
 #[repr(C, align(8))]
 pub struct Extended<const SIZE: usize>([u8; SIZE]);
 
@@ -44,10 +44,10 @@ impl<const SIZE: usize> Extended<SIZE> {
         Self([0; SIZE])
     }
 
-    /// The driver's form of `given`, whose fields take `bytes`; refuses null.
+    /// Returns the driver's form of `given`, whose fields take `bytes` bytes. Refuses null.
     ///
     /// # Safety
-    /// `given` is null or valid for reading so many bytes.
+    /// `given` is null or valid for reading `bytes` bytes.
     pub unsafe fn of<T>(given: *const T, bytes: usize) -> Result<Self> {
         not_null(given)?;
         let mut answer = Self::new();
@@ -57,10 +57,10 @@ impl<const SIZE: usize> Extended<SIZE> {
         Ok(answer)
     }
 
-    /// Writes the runtime's part of an answer.
+    /// Writes the part of an answer that the runtime's struct has.
     ///
     /// # Safety
-    /// `target` is valid for writing so many bytes.
+    /// `target` is valid for writing `bytes` bytes.
     pub unsafe fn store<T>(&self, target: *mut T, bytes: usize) {
         // SAFETY: `target` has room for `bytes` bytes by this function's contract; no more than SIZE are read.
         unsafe { ptr::copy_nonoverlapping(self.0.as_ptr(), target.cast::<u8>(), bytes.min(SIZE)) };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The C types of CUDA that this library passes on or reads.
 //!
-//! Handles are the driver's own objects under two names (`cudaStream_t` is `CUstream`), so nothing is
-//! translated and programs may mix both APIs. Enumerations are plain integers: a program may pass any value,
-//! and the driver judges it.
+//! Handles are the driver's own objects under two names (`cudaStream_t` is `CUstream`). Nothing is translated, and
+//! programs may mix both APIs. Enumerations are plain integers: a program may pass any value, and the driver validates
+//! it.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -14,7 +14,7 @@ pub mod shared;
 #[cfg_attr(cuda_major = "13", path = "v13.rs")]
 pub mod version;
 
-/// Declares handle types: pointers to objects that only the driver looks into.
+/// Declares handle types: pointers to objects that only the driver reads.
 macro_rules! handles {
     ($($(#[$meta:meta])* $handle:ident => $object:ident $(, $alias:ident)?;)*) => { $(
         #[repr(C)]
@@ -57,7 +57,7 @@ handles! {
 #[cfg(cuda_major = "13")]
 pub type cudaLogsCallbackHandle = CUlogsCallbackHandle;
 
-/// The runtime's names of the driver's structs, which pass through unread.
+/// Declares the runtime's names of driver structs that pass through unread.
 macro_rules! passed_through {
     ($($name:ident = $of:ident;)*) => { $(pub use cuda_abi::$of as $name;)* };
 }
@@ -95,7 +95,7 @@ passed_through! {
 
 /// An address in the GPU's address space.
 pub type CUdeviceptr = u64;
-/// The driver's name of a device; the runtime counts ordinals instead.
+/// The driver's device handle; the runtime counts ordinals instead.
 pub type CUdevice = c_int;
 pub type CUtexObject = u64;
 pub type CUsurfObject = u64;

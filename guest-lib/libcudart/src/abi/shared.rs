@@ -6,12 +6,12 @@ use core::mem::{offset_of, size_of};
 
 use super::{CUarray, CUstream};
 
-/// The legacy default stream as programs write it: 0.
+/// The legacy default stream as programs pass it: 0.
 pub const DEFAULT_STREAM: CUstream = core::ptr::null_mut();
 /// `cudaStreamPerThread`.
 pub const PER_THREAD_STREAM: CUstream = 2 as CUstream;
 
-/// The stream that a `_ptsz` function means: its default stream is the thread's own.
+/// Returns the stream for a `_ptsz` function, whose default stream is the thread's own.
 pub fn or_per_thread(stream: super::cudaStream_t) -> super::cudaStream_t {
     if stream.is_null() { PER_THREAD_STREAM } else { stream }
 }
@@ -31,7 +31,7 @@ pub const cudaMemoryTypeManaged: c_uint = 3;
 pub const cudaInvalidDeviceId: c_int = -2;
 /// A flag of cudaHostAlloc.
 pub const cudaHostAllocMapped: c_uint = 0x02;
-/// `cudaDeviceMapHost`: mapping of host memory, always on since unified addressing.
+/// `cudaDeviceMapHost`: mapping of host memory. Always on since unified addressing.
 pub const cudaDeviceMapHost: c_uint = 0x08;
 /// `cudaDeviceMask`: every flag that cudaSetDeviceFlags knows.
 pub const cudaDeviceMask: c_uint = 0xff;
@@ -107,7 +107,7 @@ const _: () =
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct cudaChannelFormatDesc {
-    /// Bits of the first to the fourth channel; 0 for a channel that is not there.
+    /// Bits of the first to the fourth channel; 0 for a missing channel.
     pub x: c_int,
     pub y: c_int,
     pub z: c_int,
@@ -165,7 +165,7 @@ pub struct cudaLaunchConfig_t {
     pub blockDim: dim3,
     pub dynamicSmemBytes: usize,
     pub stream: CUstream,
-    /// An array of `cudaLaunchAttribute`, which is `CUlaunchAttribute`.
+    /// An array of `cudaLaunchAttribute` (same layout as `CUlaunchAttribute`).
     pub attrs: *mut c_void,
     pub numAttrs: c_uint,
 }
@@ -188,7 +188,7 @@ pub struct LinearResource {
     pub sizeInBytes: usize,
 }
 
-/// A texture's memory in rows.
+/// A texture's pitched 2D memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Pitch2DResource {
@@ -201,7 +201,7 @@ pub struct Pitch2DResource {
 const _: () =
     assert!(offset_of!(LinearResource, sizeInBytes) == 32 && offset_of!(Pitch2DResource, pitchInBytes) == 48);
 
-/// One launch of cudaLaunchCooperativeKernelMultiDevice, which 13 no longer has.
+/// One launch of cudaLaunchCooperativeKernelMultiDevice, which CUDA 13 removed.
 #[cfg(cuda_major = "12")]
 #[repr(C)]
 #[derive(Clone, Copy)]

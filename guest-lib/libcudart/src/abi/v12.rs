@@ -8,13 +8,13 @@ use core::ptr;
 use super::shared::{LinearResource, Pitch2DResource, cudaChannelFormatDesc, cudaExtent, cudaUUID_t};
 use super::{CUarray, CUmipmappedArray};
 
-/// The answer of cudaRuntimeGetVersion: 1000 * major + 10 * minor.
+/// The value that cudaRuntimeGetVersion returns: 1000 * major + 10 * minor.
 pub const RUNTIME_VERSION: c_int = 12090;
-/// The oldest driver that serves this runtime: the one of the same major version.
+/// The oldest driver that supports this runtime: the first of the same major version.
 pub const MINIMUM_DRIVER_VERSION: c_int = 12000;
 
-/// Bytes of fields with which structs of the driver's begin; what they end with came with 13. What a compiler
-/// adds behind the last field does not count.
+/// Bytes that driver structs have in common with those of 12. CUDA 13 added fields at the end. Padding after the last
+/// field does not count.
 pub const EXTERNAL_MEMORY_HANDLE_BYTES: usize = 36;
 pub const EXTERNAL_BUFFER_BYTES: usize = 20;
 pub const EXTERNAL_SEMAPHORE_HANDLE_BYTES: usize = 28;
@@ -46,7 +46,7 @@ pub struct cudaResourceDesc {
     pub res: Resource,
 }
 
-/// The access to the resource, which programs of 12 cannot specify.
+/// The access flags of the resource, which programs of 12 cannot specify.
 pub fn resource_flags(_resource: &cudaResourceDesc) -> c_uint {
     0
 }

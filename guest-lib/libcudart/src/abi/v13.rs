@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The structs of `libcudart.so.13`. Sizes and offsets were taken from the 13.0 headers with a C program;
-//! 12.x has other ones for these.
+//! The structs of `libcudart.so.13`. Sizes and offsets were taken from the 13.0 headers with a C program; they differ
+//! in 12.x.
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::mem::{offset_of, size_of};
@@ -8,12 +8,12 @@ use core::mem::{offset_of, size_of};
 use super::shared::{LinearResource, Pitch2DResource, cudaChannelFormatDesc, cudaExtent, cudaUUID_t};
 use super::{CUarray, CUmipmappedArray};
 
-/// The answer of cudaRuntimeGetVersion: 1000 * major + 10 * minor.
+/// The value that cudaRuntimeGetVersion returns: 1000 * major + 10 * minor.
 pub const RUNTIME_VERSION: c_int = 13000;
-/// The oldest driver that serves this runtime: the one of the same major version.
+/// The oldest driver that supports this runtime: the first of the same major version.
 pub const MINIMUM_DRIVER_VERSION: c_int = 13000;
 
-/// Bytes of structs that are the driver's, reserved words included.
+/// Bytes of structs that equal the driver's, reserved words included.
 pub const EXTERNAL_MEMORY_HANDLE_BYTES: usize = 104;
 pub const EXTERNAL_BUFFER_BYTES: usize = 88;
 pub const EXTERNAL_SEMAPHORE_HANDLE_BYTES: usize = 96;
@@ -48,7 +48,7 @@ pub struct cudaResourceDesc {
     pub flags: c_uint,
 }
 
-/// The access to the resource.
+/// The access flags of the resource.
 pub fn resource_flags(resource: &cudaResourceDesc) -> c_uint {
     resource.flags
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Limits and preferences of the current context. Their numbers are the driver's.
+//! Limits and preferences of the current context. Their numbers are the same in both APIs.
 
 use core::ffi::{c_int, c_uint};
 

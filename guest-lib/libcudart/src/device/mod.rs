@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Choosing devices, their attributes and flags.
+//! Device selection, attributes and flags.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -86,7 +86,7 @@ api! {
         state::runtime()?.reset_current_device()
     }
 
-    /// Attributes have the driver's numbers.
+    /// Attributes have the same numbers in both APIs.
     fn cudaDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device: c_int) {
         not_null(value)?;
         let device = state::runtime()?.device(device)?.handle;
@@ -150,7 +150,7 @@ api! {
     } => driver::cuProfilerStop();
 }
 
-/// Mapping of host memory is always on and no flag of a primary context.
+/// Mapping of host memory is always on and is not a flag of a primary context.
 fn set_flags(device: &Device, flags: c_uint) -> Result {
     if flags & !cudaDeviceMask != 0 {
         return Err(cudaErrorInvalidValue);

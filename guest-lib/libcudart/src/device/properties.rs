@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! cudaDeviceProp, put together from the driver's attributes once per device.
+//! cudaDeviceProp, built from the driver's attributes once per device.
 
 use core::ffi::{CStr, c_int, c_uint};
 use core::mem;
@@ -16,7 +16,7 @@ api! {
         properties.set(*of(state::runtime()?.device(device)?)?)
     }
 
-    /// The device that meets most of the wishes; a wish is a field that is not zero.
+    /// Chooses the device that meets the most requested properties. A property is requested if its field is not zero.
     fn cudaChooseDevice(device: Out<c_int>, wishes: In<cudaDeviceProp>) {
         device.not_null()?;
         let wishes = wishes.get()?;
@@ -63,7 +63,7 @@ fn met(has: &cudaDeviceProp, wishes: &cudaDeviceProp) -> u32 {
     .sum()
 }
 
-/// Reads `CU_DEVICE_ATTRIBUTE_*` values by number. A driver that does not know an attribute leaves it 0.
+/// Reads `CU_DEVICE_ATTRIBUTE_*` values by number. An attribute that the driver does not know reads as 0.
 struct Attributes {
     device: c_int,
 }

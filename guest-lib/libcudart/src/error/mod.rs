@@ -9,7 +9,7 @@ mod table;
 
 pub use table::*;
 
-/// `cudaError_t`, an `enum` in C. A driver may answer with a code that no table knows, hence a number here.
+/// `cudaError_t`, an `enum` in C. It is a number here because a driver may return a code that no table has.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct cudaError_t(pub u32);
@@ -18,7 +18,7 @@ pub struct cudaError_t(pub u32);
 pub type Result<T = ()> = core::result::Result<T, cudaError_t>;
 
 impl cudaError_t {
-    /// Turns a driver's answer into a result.
+    /// Converts a driver's return code to a result.
     pub fn check(self) -> Result {
         if self == cudaSuccess { Ok(()) } else { Err(self) }
     }
@@ -34,14 +34,14 @@ thread_local! {
     static LAST: Cell<cudaError_t> = const { Cell::new(cudaSuccess) };
 }
 
-/// Remembers `error` for cudaGetLastError, except cudaErrorNotReady, which is an answer and no failure.
+/// Stores `error` for cudaGetLastError, except cudaErrorNotReady, which is a status and not a failure.
 pub fn record(error: cudaError_t) {
     if error != cudaErrorNotReady {
         LAST.set(error);
     }
 }
 
-/// Reads the thread's last error, or replaces it.
+/// Calls `read` with the thread's last error, which it returns or replaces.
 pub fn last(read: fn(&Cell<cudaError_t>) -> cudaError_t) -> cudaError_t {
     LAST.with(read)
 }

@@ -9,7 +9,7 @@ macro_rules! errors {
     ($($name:ident = $code:literal, $text:literal;)*) => {
         $( #[allow(dead_code)] pub const $name: cudaError_t = cudaError_t($code); )*
 
-        /// The name and the text of an error code, `None` for a code that the runtime does not know.
+        /// Returns the name and the text of an error code, `None` for a code that the runtime does not know.
         pub fn describe(error: cudaError_t) -> Option<(&'static CStr, &'static CStr)> {
             match error.0 {
                 $( $code => Some((

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! cudaGraphAddNode and its relatives: one struct for every kind of node.
 //!
-//! The driver's struct has the same frame. Inside, most kinds begin alike and the driver's go on with a
-//! context; copies differ.
+//! The driver's struct has the same outer layout. The parameters of most kinds begin alike, and the driver's end with a
+//! context. Copies differ.
 
 use core::ffi::c_uint;
 use core::mem::size_of;
@@ -17,7 +17,7 @@ use crate::memory::to_driver as copy_to_driver;
 use crate::pointers::Out;
 use crate::{driver, state};
 
-/// `cudaGraphNodeType`, which is `CUgraphNodeType`.
+/// `cudaGraphNodeType` (same values as `CUgraphNodeType`).
 const KERNEL: c_uint = 0;
 const MEMCPY: c_uint = 1;
 const MEMSET: c_uint = 2;
@@ -46,7 +46,7 @@ api! {
         let mut translated = to_driver(&given)?;
         // SAFETY: `translated` is a local; for the other arguments the driver's function has this function's contract.
         unsafe { driver::cuGraphAddNode_v2(node, graph, dependencies, edges, count, &mut translated) }?;
-        // Allocations and conditional nodes answer in their parameters.
+        // Allocations and conditional nodes return results in their parameters.
         if let MEM_ALLOC | CONDITIONAL = given.kind {
             let words = shared_size(given.kind)? / size_of::<u64>();
             given.payload[..words].copy_from_slice(&translated.payload[..words]);
@@ -66,7 +66,7 @@ api! {
     } => driver::cuGraphExecNodeSetParams(exec, node, &mut to_driver(&parameters.get()?)?);
 }
 
-/// Bytes with which a kind's structs begin alike in both APIs.
+/// Bytes at the start of a kind's parameters that are the same in both APIs.
 fn shared_size(kind: c_uint) -> Result<usize> {
     Ok(match kind {
         MEMSET => 40,
@@ -106,7 +106,7 @@ fn to_driver(given: &cudaGraphNodeParams) -> Result<CUgraphNodeParams> {
             let words = size / size_of::<u64>();
             answer.payload[..words].copy_from_slice(&given.payload[..words]);
             if let MEMSET | CONDITIONAL = kind {
-                // SAFETY: the payload is larger than these parameters and the context behind them.
+                // SAFETY: the payload is larger than these parameters and the context after them.
                 unsafe { write::<CUcontext>(&mut answer.payload, size, context) };
             }
         }
@@ -115,14 +115,14 @@ fn to_driver(given: &cudaGraphNodeParams) -> Result<CUgraphNodeParams> {
 }
 
 /// # Safety
-/// A `T` lies at that offset, in bytes, and is aligned there.
+/// A `T` lies at `offset`, in bytes, and is aligned there.
 unsafe fn read<T: Copy>(payload: &[u64; 29], offset: usize) -> T {
     // SAFETY: by this function's contract an aligned `T` lies inside of the payload at that offset.
     unsafe { ptr::from_ref(payload).byte_add(offset).cast::<T>().read() }
 }
 
 /// # Safety
-/// A `T` has room at that offset, in bytes, and is aligned there.
+/// A `T` has room at `offset`, in bytes, and is aligned there.
 unsafe fn write<T>(payload: &mut [u64; 29], offset: usize, value: T) {
     // SAFETY: by this function's contract there is aligned room for a `T` inside of the payload at that offset.
     unsafe { ptr::from_mut(payload).byte_add(offset).cast::<T>().write(value) }

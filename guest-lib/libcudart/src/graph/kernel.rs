@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Kernel nodes. The program names a kernel by its stub, the driver by a function of the current context.
+//! Kernel nodes. The program identifies a kernel by its stub, the driver by a function of the current context.
 
 use core::ffi::{c_uint, c_void};
 

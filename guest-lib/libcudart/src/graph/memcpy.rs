@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Copy nodes. All forms become one of the driver's boxes.
+//! Copy nodes. All forms are converted to the driver's 3D copy.
 
 use core::ffi::{c_uint, c_void};
 use core::ptr;
@@ -113,7 +113,7 @@ unsafe fn set_in_exec(exec: cudaGraphExec_t, node: cudaGraphNode_t, copy: &CUDA_
     unsafe { driver::cuGraphExecMemcpyNodeSetParams(exec, node, copy, state::current_context()?) }
 }
 
-/// `size` consecutive bytes as a box of one row.
+/// Describes `size` consecutive bytes as a 3D copy of one row.
 fn row(dst: *mut c_void, src: *const c_void, size: usize, kind: c_uint) -> Result<CUDA_MEMCPY3D> {
     let memory = |ptr| cudaPitchedPtr { ptr, pitch: 0, xsize: 0, ysize: 0 };
     to_driver(&cudaMemcpy3DParms {

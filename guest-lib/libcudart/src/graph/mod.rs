@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Graphs: their structure, their life, user objects. Nodes and executable graphs are in the modules below.
+//! Graphs: their structure, their lifetime, user objects. Nodes and executable graphs are in the submodules.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 

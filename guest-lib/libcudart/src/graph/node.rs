@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The other kinds of nodes, whose parameters are the same in both APIs.
+//! The other kinds of nodes. Their parameters are the same in both APIs.
 
 use core::ffi::c_void;
 

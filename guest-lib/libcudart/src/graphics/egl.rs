@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! EGL's images and streams. Frames of streams are not translated between the forms of the runtime and the driver: there is
-//! no connection that could have one.
+//! EGL images and streams. Frames of streams are not translated between the forms of the runtime and the driver,
+//! because no connection to a stream can exist.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -93,7 +93,7 @@ api! {
     }
 }
 
-/// Events of EGL are for other systems: NVIDIA's runtime refuses always, and does not remember that as an error.
+/// EGL events are for other systems. NVIDIA's runtime always refuses them, without setting the last error.
 #[unsafe(no_mangle)]
 extern "C" fn cudaEventCreateFromEGLSync(
     _event: *mut c_void,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! OpenGL's buffers and textures.
+//! OpenGL buffers and textures.
 
 use core::ffi::{c_int, c_uint, c_void};
 

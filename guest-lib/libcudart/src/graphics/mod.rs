@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Resources of graphics APIs: what they have in common, and the calls of each API that register them. The driver
-//! refuses those where there are no graphics.
+//! Resources of graphics APIs: the shared calls, and the calls that register resources of each API. The driver refuses
+//! registration where there are no graphics.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -12,8 +12,8 @@ mod egl;
 mod gl;
 mod vdpau;
 
-/// Chooses a device for use with a graphics API, which is possible before CUDA has begun only; and then there would have to
-/// be a context of that API.
+/// Chooses a device for use with a graphics API. Always fails: this is only possible before the process uses CUDA, and
+/// it needs a context of the graphics API.
 fn choose_device(device: c_int) -> Result {
     state::runtime()?.device(device)?;
     Err(if state::has_context()? { cudaErrorSetOnActiveProcess } else { cudaErrorDevicesUnavailable })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! VDPAU's surfaces.
+//! VDPAU surfaces.
 
 use core::ffi::{c_int, c_uint, c_void};
 

@@ -11,7 +11,7 @@ use crate::memory::address;
 use crate::pointers::Out;
 use crate::{driver, state};
 
-/// Rows of pitched memory are aligned for elements of this many bytes, the smallest that the driver takes.
+/// Rows of pitched memory are aligned for elements of this many bytes, the smallest that the driver accepts.
 const PITCH_ELEMENT_SIZE: c_uint = 4;
 
 api! {
@@ -57,7 +57,7 @@ api! {
     } => driver::cuMemGetInfo_v2(free, total);
 }
 
-/// Address and pitch in bytes; nothing of an empty area.
+/// Returns the address and the pitch in bytes; null and 0 for an empty area.
 fn allocate_pitched(width: usize, height: usize) -> Result<(*mut c_void, usize)> {
     if width == 0 || height == 0 {
         return Ok((ptr::null_mut(), 0));

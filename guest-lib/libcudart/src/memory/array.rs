@@ -11,7 +11,7 @@ use crate::pointers::{In, Out, not_null};
 use crate::texture::channel::{Format, Unit};
 use crate::{driver, state};
 
-/// Levels of the largest mipmapped array.
+/// Maximum number of levels of a mipmapped array.
 const MAX_LEVELS: c_uint = 32;
 
 api! {
@@ -111,10 +111,10 @@ api! {
     } => driver::cuMipmappedArrayGetSparseProperties(properties, array);
 }
 
-/// The flags of arrays, in the driver's numbers: `cudaArray*`, and `CUDA_ARRAY3D_VIDEO_ENCODE_DECODE`.
+/// The valid flags of arrays: `cudaArray*` and `CUDA_ARRAY3D_VIDEO_ENCODE_DECODE`. Both APIs use the same numbers.
 const ARRAY_FLAGS: c_uint = 0x1ef;
 
-/// An array of these elements; flags have the driver's numbers.
+/// Returns the driver's description of an array of these elements. Flags have the same numbers in both APIs.
 pub fn describe(
     desc: &cudaChannelFormatDesc,
     extent: cudaExtent,
@@ -150,7 +150,7 @@ fn channel_desc(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<cudaChannelForma
     Format { code: descriptor.format, channels: descriptor.channels }.desc()
 }
 
-/// Returns the unit in which copies of an array count.
+/// Returns the unit in which copies of an array are measured.
 pub fn unit(array: cudaArray_t) -> Result<Unit> {
     unit_of(&descriptor(array)?)
 }
@@ -159,14 +159,14 @@ fn unit_of(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> Result<Unit> {
     Format { code: descriptor.format, channels: descriptor.channels }.unit()
 }
 
-/// Returns the number of rows of an array that can be copied, all its slices together.
+/// Returns the number of rows of an array that can be copied, summed over all slices.
 pub fn rows(array: cudaArray_t) -> Result<usize> {
     let descriptor = descriptor(array)?;
     let rows = unit_of(&descriptor)?.rows(descriptor.height.max(1));
     rows.checked_mul(descriptor.depth.max(1)).ok_or(cudaErrorInvalidValue)
 }
 
-/// The size of one row in bytes, at least 1.
+/// Returns the size of one row in bytes, at least 1.
 pub fn row_size(array: cudaArray_t) -> Result<usize> {
     let descriptor = descriptor(array)?;
     match unit_of(&descriptor)?.row(descriptor.width) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Many copies or hints in one call. Attributes and operations have one layout in both APIs, and so have
-//! arrays of pointers.
+//! Batches of copies or hints in one call. Attributes, operations and arrays of pointers have the same layout in both
+//! APIs.
 
 use core::ffi::c_void;
 

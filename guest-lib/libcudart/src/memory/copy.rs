@@ -14,14 +14,14 @@ use crate::error::{Result, cudaErrorInvalidMemcpyDirection};
 use crate::memory::address;
 use crate::{driver, state};
 
-/// `cudaMemcpyKind`, checked.
+/// `cudaMemcpyKind`, validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     HostToHost,
     HostToDevice,
     DeviceToHost,
     DeviceToDevice,
-    /// The driver finds out from the addresses.
+    /// The driver derives the direction from the addresses.
     Default,
 }
 
@@ -37,7 +37,7 @@ impl Direction {
         }
     }
 
-    /// `CU_MEMORYTYPE_*` of the source.
+    /// Returns the `CU_MEMORYTYPE_*` of the source.
     pub fn source(self) -> c_uint {
         match self {
             Self::HostToHost | Self::HostToDevice => CU_MEMORYTYPE_HOST,
@@ -46,7 +46,7 @@ impl Direction {
         }
     }
 
-    /// `CU_MEMORYTYPE_*` of the destination.
+    /// Returns the `CU_MEMORYTYPE_*` of the destination.
     pub fn destination(self) -> c_uint {
         match self {
             Self::HostToHost | Self::DeviceToHost => CU_MEMORYTYPE_HOST,
@@ -55,7 +55,7 @@ impl Direction {
         }
     }
 
-    /// The `cudaMemcpyKind` of two `CU_MEMORYTYPE_*`; arrays are device memory.
+    /// Returns the `cudaMemcpyKind` of two `CU_MEMORYTYPE_*` values. Arrays count as device memory.
     pub fn between(src: c_uint, dst: c_uint) -> c_uint {
         match (src, dst) {
             (CU_MEMORYTYPE_UNIFIED, _) | (_, CU_MEMORYTYPE_UNIFIED) => cudaMemcpyDefault,
@@ -67,18 +67,18 @@ impl Direction {
     }
 }
 
-/// When a copy returns, and on which stream it runs.
+/// Says when a copy returns, and on which stream it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// When it is done; the stream is one of the two default ones.
+    /// Returns when the copy is done. The stream is one of the two default streams.
     Blocking(cudaStream_t),
-    /// At once.
+    /// Returns at once.
     Queued(cudaStream_t),
 }
 
 impl Order {
-    /// The stream to queue on; `None` for the blocking calls of the legacy stream, which the driver has
-    /// functions for.
+    /// Returns the stream to queue on; `None` for blocking calls on the legacy stream, for which the driver has
+    /// separate functions.
     pub fn queue(self) -> Option<cudaStream_t> {
         match self {
             Self::Blocking(stream) if stream == DEFAULT_STREAM => None,
@@ -86,7 +86,7 @@ impl Order {
         }
     }
 
-    /// Waits for a queued operation when the call is a blocking one.
+    /// Waits for a queued operation if the call is blocking.
     pub fn finish(self) -> Result {
         match self {
             // SAFETY: a default stream, which always exists.
@@ -109,7 +109,7 @@ api! {
 }
 
 /// # Safety
-/// As for [`linear`].
+/// The contract of [`linear`].
 unsafe fn checked(dst: *mut c_void, src: *const c_void, size: usize, kind: c_uint, order: Order) -> Result {
     state::context()?;
     if size == 0 {
@@ -134,7 +134,8 @@ pub unsafe fn linear(
         return Ok(());
     }
     let (dst_address, src_address) = (address(dst), address(src));
-    // SAFETY: both sides are valid for `size` bytes by this function's contract, which is all that each call here demands.
+    // SAFETY: both sides are valid for `size` bytes by this function's contract, which is all that each call here
+    // demands.
     unsafe {
         match (order.queue(), direction) {
             (_, Direction::HostToHost) => {
@@ -153,7 +154,7 @@ pub unsafe fn linear(
             (Some(stream), Direction::DeviceToHost) => {
                 driver::cuMemcpyDtoHAsync_v2(dst, src_address, size, stream)?
             }
-            // The host need not wait for a copy that it cannot see.
+            // The call need not wait for a copy that does not involve host memory.
             (Some(stream), Direction::DeviceToDevice) => {
                 return driver::cuMemcpyDtoDAsync_v2(dst_address, src_address, size, stream);
             }

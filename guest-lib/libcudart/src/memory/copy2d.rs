@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Copies of rectangles, between pitched memory and arrays.
+//! 2D copies between pitched memory and arrays.
 
 use core::ffi::{c_uint, c_void};
 use core::ptr;
@@ -15,7 +15,7 @@ use crate::error::{
 use crate::memory::address;
 use crate::{driver, state};
 
-/// One side of a copy: where its rectangle begins.
+/// One end of a copy: the start of its rectangle.
 #[derive(Clone, Copy, Debug)]
 pub struct Area {
     /// Null when `array` is set.
@@ -23,7 +23,7 @@ pub struct Area {
     pub array: cudaArray_t,
     /// `CU_MEMORYTYPE_*`.
     pub memory_type: c_uint,
-    /// Bytes from one row to the next; of no meaning for an array.
+    /// Bytes from one row to the next; ignored for an array.
     pub pitch: usize,
     /// Offset into the row, in bytes.
     pub x: usize,
@@ -31,7 +31,7 @@ pub struct Area {
     pub y: usize,
 }
 
-/// A rectangle's bytes per row, and rows.
+/// The size of a rectangle: bytes per row, and rows.
 struct Size {
     width: usize,
     height: usize,
@@ -48,7 +48,7 @@ impl Area {
         Self::pitched(pointer, size, memory_type)
     }
 
-    /// An array from row `y`, byte `x` on.
+    /// An array, from byte `x` of row `y` on.
     pub fn array(array: cudaArray_t, x: usize, y: usize) -> Self {
         Self { pointer: ptr::null_mut(), array, memory_type: CU_MEMORYTYPE_ARRAY, pitch: 0, x, y }
     }
@@ -146,17 +146,17 @@ api! {
     }
 }
 
-/// No array is longer. What NVIDIA's runtime answers to more is that it has no memory.
+/// Maximum bytes of an array copy. NVIDIA's runtime fails with an out-of-memory error for longer ones.
 const MAX_RUN: usize = 1 << 47;
 
-/// The calls of CUDA 2 take a kind that there is not for `cudaMemcpyDefault`.
+/// The copy calls of CUDA 2 treat an unknown kind as `cudaMemcpyDefault`.
 fn known(kind: c_uint) -> c_uint {
     const DEFAULT: c_uint = 4;
     kind.min(DEFAULT)
 }
 
 /// # Safety
-/// As for [`copy_area`].
+/// The contract of [`copy_area`].
 unsafe fn pitched(
     dst: *mut c_void,
     dst_pitch: usize,
@@ -172,7 +172,7 @@ unsafe fn pitched(
         return Ok(());
     }
     let direction = Direction::of(kind)?;
-    // With one row no pitch is used; the driver has its own view of that.
+    // With one row the pitch is not used here; the driver may still refuse it.
     if height > 1 && (width > dst_pitch || width > src_pitch) {
         return Err(cudaErrorInvalidPitchValue);
     }
@@ -182,7 +182,7 @@ unsafe fn pitched(
 }
 
 /// # Safety
-/// As for [`copy_area`].
+/// The contract of [`copy_area`].
 unsafe fn to_array(
     dst: Area,
     src: *const c_void,
@@ -206,7 +206,7 @@ unsafe fn to_array(
 }
 
 /// # Safety
-/// As for [`copy_area`].
+/// The contract of [`copy_area`].
 unsafe fn from_array(
     dst: *mut c_void,
     pitch: usize,
@@ -230,7 +230,7 @@ unsafe fn from_array(
 }
 
 /// # Safety
-/// As for [`copy_area`].
+/// The contract of [`copy_area`].
 unsafe fn runs_to_array(dst: Area, src: *const c_void, size: usize, kind: c_uint, order: Order) -> Result {
     state::context()?;
     let direction = Direction::of(kind)?;
@@ -245,7 +245,7 @@ unsafe fn runs_to_array(dst: Area, src: *const c_void, size: usize, kind: c_uint
 }
 
 /// # Safety
-/// As for [`copy_area`].
+/// The contract of [`copy_area`].
 unsafe fn runs_from_array(dst: *mut c_void, src: Area, size: usize, kind: c_uint, order: Order) -> Result {
     state::context()?;
     let direction = Direction::of(kind)?;
@@ -259,12 +259,12 @@ unsafe fn runs_from_array(dst: *mut c_void, src: Area, size: usize, kind: c_uint
     Ok(())
 }
 
-/// Refuses a direction that says host where an array is.
+/// Refuses a direction that declares an array to be in host memory.
 fn array_side(memory_type: c_uint) -> Result {
     if memory_type == CU_MEMORYTYPE_HOST { Err(cudaErrorInvalidMemcpyDirection) } else { Ok(()) }
 }
 
-/// The size of a row of the area's array, which must hold `size` bytes from there on.
+/// Returns the bytes per row of the area's array. Fails if fewer than `size` bytes follow the area's start.
 fn row_inside(area: &Area, size: usize) -> Result<usize> {
     let row = array::row_size(area.array)?;
     let first = area.y.checked_mul(row).and_then(|bytes| bytes.checked_add(area.x));
@@ -280,12 +280,11 @@ struct Run {
     y: usize,
     width: usize,
     height: usize,
-    /// The offset of its bytes in the linear memory.
+    /// Offset of the run's bytes in the linear memory.
     offset: usize,
 }
 
-/// Splits `size` bytes that begin in row `y` at byte `x` into a rest of a row, whole rows, and a piece of a
-/// row.
+/// Splits `size` bytes from byte `x` of row `y` into the remainder of a row, whole rows, and a partial row.
 fn runs(x: usize, y: usize, row: usize, size: usize) -> impl Iterator<Item = Run> {
     let head = if x == 0 { 0 } else { size.min(row.saturating_sub(x)) };
     let whole = (size - head) / row;

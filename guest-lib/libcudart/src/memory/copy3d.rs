@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Copies of boxes, and the translation between the runtime's and the driver's description of them, which
-//! graphs use too.
+//! 3D copies, and the translation between the runtime's and the driver's description of them. Graphs use it too.
 //!
-//! The runtime counts in elements as soon as an array takes part, on both sides; the driver counts in bytes, and in rows of
+//! If an array takes part, the runtime measures both sides in elements. The driver measures in bytes, and in rows of
 //! blocks where the array is compressed.
 
 use core::ffi::c_uint;
@@ -28,7 +27,7 @@ api! {
 }
 
 /// # Safety
-/// A description at `parameters` is of memory and live arrays that hold the box, until the copy is done.
+/// If not null, `parameters` describes memory and live arrays that hold the box until the copy is done.
 unsafe fn copy(parameters: In<cudaMemcpy3DParms>, order: Order) -> Result {
     let parameters = parameters.get()?;
     state::context()?;
@@ -52,7 +51,7 @@ pub fn is_empty(extent: &cudaExtent) -> bool {
     extent.width == 0 || extent.height == 0 || extent.depth == 0
 }
 
-/// One end of a copy in the driver's terms.
+/// Returns one end of a copy in the driver's units.
 fn end(
     array: cudaArray_t,
     memory: &cudaPitchedPtr,
@@ -60,7 +59,7 @@ fn end(
     unit: Unit,
     memory_type: c_uint,
 ) -> Result<CopyEnd3D> {
-    // In arrays positions count texels, and boxes begin with a block; in memory they count blocks.
+    // In arrays positions count texels, and boxes begin at a block boundary. In memory they count blocks.
     let side = if array.is_null() { 1 } else { unit.side };
     let x = (position.x / side).checked_mul(unit.bytes).ok_or(cudaErrorInvalidValue)?;
     let end = CopyEnd3D { x, y: position.y / side, z: position.z, ..CopyEnd3D::ZERO };
@@ -74,8 +73,8 @@ fn end(
     }
 }
 
-/// What the driver does not look at: whether rows are longer than a pitch, and slices higher than the memory's, where
-/// there are several; and whether a source that is an array is called host memory.
+/// Checks what the driver does not check: rows longer than the pitch, slices higher than the memory's (if there are
+/// several), and a source array that is declared as host memory.
 pub fn check(p: &cudaMemcpy3DParms) -> Result {
     let unit = unit(p.srcArray, p.dstArray)?;
     let width = unit.row(p.extent.width).unwrap_or(usize::MAX);
@@ -92,7 +91,7 @@ pub fn check(p: &cudaMemcpy3DParms) -> Result {
     if is_host { Err(cudaErrorInvalidValue) } else { Ok(()) }
 }
 
-/// The driver's description of a copy. Needs a context when an array takes part.
+/// Converts a copy to the driver's description. Needs a context when an array takes part.
 pub fn to_driver(p: &cudaMemcpy3DParms) -> Result<CUDA_MEMCPY3D> {
     let direction = Direction::of(p.kind)?;
     let unit = unit(p.srcArray, p.dstArray)?;
@@ -105,7 +104,7 @@ pub fn to_driver(p: &cudaMemcpy3DParms) -> Result<CUDA_MEMCPY3D> {
     })
 }
 
-/// The runtime's description of a copy that the driver describes: the way back of [`to_driver`].
+/// Converts a driver's description to the runtime's: the inverse of [`to_driver`].
 pub fn from_driver(p: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParms> {
     let array = |end: &CopyEnd3D| -> cudaArray_t {
         let handle = if end.memory_type == CU_MEMORYTYPE_ARRAY { end.array } else { 0 };
@@ -139,7 +138,7 @@ pub fn from_driver(p: &CUDA_MEMCPY3D) -> Result<cudaMemcpy3DParms> {
     })
 }
 
-/// Returns the unit in which extents and positions count.
+/// Returns the unit in which extents and positions are measured.
 fn unit(src: cudaArray_t, dst: cudaArray_t) -> Result<Unit> {
     match (src.is_null(), dst.is_null()) {
         (true, true) => Ok(Unit::BYTE),

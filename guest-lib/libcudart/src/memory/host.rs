@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Page-locked host memory. Flags have the driver's numbers.
+//! Page-locked host memory. Flags have the same numbers in both APIs.
 
 use core::ffi::{c_uint, c_void};
 use core::ptr;
@@ -16,7 +16,7 @@ api! {
     }
 
     fn cudaHostAlloc(memory: Out<*mut c_void>, size: usize, flags: c_uint) {
-        // NVIDIA's runtime always asks for mapped memory, as cudaHostGetFlags shows.
+        // NVIDIA's runtime always requests mapped memory, as cudaHostGetFlags shows.
         allocate(memory, size, flags | cudaHostAllocMapped)
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory of other processes, by handles that only the driver reads.
+//! Memory of other processes, by handles that are opaque to this library.
 
 use core::ffi::{c_uint, c_void};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Hints for managed memory. Locations, advice and attributes are the driver's.
+//! Hints for managed memory. Locations, advice and attributes are the same in both APIs.
 
 use core::ffi::{c_uint, c_void};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory: allocation, copies, fills, variables, pools, what a pointer is.
+//! Memory: allocation, copies, fills, variables, pools, pointer attributes.
 
 use crate::abi::CUdeviceptr;
 
@@ -23,7 +23,7 @@ pub use array::{channel_desc_of, describe};
 pub use copy3d::{from_driver, to_driver};
 pub use symbol::{part as symbol_part, read_direction, write_direction};
 
-/// A pointer as the driver's number.
+/// Converts a pointer to the driver's address type.
 pub fn address<T: ?Sized>(pointer: *const T) -> CUdeviceptr {
     pointer.cast::<u8>().expose_provenance() as CUdeviceptr
 }

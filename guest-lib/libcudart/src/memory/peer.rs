@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Copies between devices, each named by its primary context.
+//! Copies between devices, each identified by its primary context.
 
 use core::ffi::{c_int, c_void};
 
@@ -38,7 +38,7 @@ api! {
 }
 
 /// # Safety
-/// A description at `parameters` is of memory and live arrays that hold the box, until the copy is done.
+/// If not null, `parameters` describes memory and live arrays that hold the box until the copy is done.
 unsafe fn copy(parameters: In<cudaMemcpy3DPeerParms>, order: Order) -> Result {
     let p = parameters.get()?;
     let runtime = state::context()?;
@@ -64,7 +64,7 @@ unsafe fn copy(parameters: In<cudaMemcpy3DPeerParms>, order: Order) -> Result {
     match order.queue() {
         // SAFETY: the memory is valid by this function's contract.
         None => unsafe { driver::cuMemcpy3DPeer(&parameters) },
-        // The host need not wait for a copy that it cannot see.
+        // The call need not wait for a copy that does not involve host memory.
         // SAFETY: the memory is valid by this function's contract.
         Some(stream) => unsafe { driver::cuMemcpy3DPeerAsync(&parameters, stream) },
     }

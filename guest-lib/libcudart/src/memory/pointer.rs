@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The attributes of pointers.
+//! Pointer attributes.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
@@ -20,8 +20,8 @@ use crate::pointers::not_null;
 use crate::{driver, state};
 
 api! {
-    /// Memory that CUDA does not know is no error: its type is cudaMemoryTypeUnregistered. Reserved fields
-    /// are left alone.
+    /// A pointer that CUDA does not know is not an error: its type is cudaMemoryTypeUnregistered. Reserved fields are
+    /// not written.
     fn cudaPointerGetAttributes(attributes: *mut cudaPointerAttributes, pointer: *const c_void) {
         not_null(attributes)?;
         state::context()?;
@@ -61,7 +61,8 @@ api! {
         let device = if unregistered { cudaInvalidDeviceId } else { device };
         let host_pointer = if unregistered { pointer.cast_mut() } else { host_pointer };
         let device_pointer = ptr::with_exposed_provenance_mut(device_pointer as usize);
-        // SAFETY: not null, so the program promises room for the attributes. No reference is made: they may be uninitialised.
+        // SAFETY: not null, so the program promises room for the attributes. No reference is made: they may be
+        // uninitialised.
         unsafe {
             (&raw mut (*attributes).type_).write(kind);
             (&raw mut (*attributes).device).write(device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stream-ordered allocation. Attributes, handle types and structs are the driver's.
+//! Stream-ordered allocation. Attributes, handle types and structs are the same in both APIs.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;

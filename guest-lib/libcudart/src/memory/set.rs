@@ -32,7 +32,7 @@ api! {
     ) per_thread stream {} => volume(&memory, value, &extent, Order::Queued(stream));
 }
 
-/// The byte that an `int` argument means.
+/// Truncates the `int` argument to the fill byte, as memset(3) does.
 fn byte(value: c_int) -> u8 {
     value as u8
 }

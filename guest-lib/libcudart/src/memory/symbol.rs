@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Variables of device code, named by the address of their shadow in the program.
+//! Variables of device code, identified by the address of their host shadow.
 
 use core::ffi::{c_uint, c_void};
 use core::ptr;
@@ -47,7 +47,7 @@ api! {
 }
 
 /// # Safety
-/// As for [`linear`].
+/// The contract of [`linear`].
 unsafe fn to_symbol(
     symbol: *const c_void,
     src: *const c_void,
@@ -67,7 +67,7 @@ unsafe fn to_symbol(
 }
 
 /// # Safety
-/// As for [`linear`].
+/// The contract of [`linear`].
 unsafe fn from_symbol(
     dst: *mut c_void,
     symbol: *const c_void,
@@ -86,7 +86,7 @@ unsafe fn from_symbol(
     unsafe { linear(dst, src, size, direction, order) }
 }
 
-/// A direction that ends on the device.
+/// Accepts a direction that ends on the device.
 pub fn write_direction(kind: c_uint) -> Result<Direction> {
     match Direction::of(kind)? {
         Direction::HostToHost | Direction::DeviceToHost => Err(cudaErrorInvalidMemcpyDirection),
@@ -94,7 +94,7 @@ pub fn write_direction(kind: c_uint) -> Result<Direction> {
     }
 }
 
-/// A direction that begins on the device.
+/// Accepts a direction that begins on the device.
 pub fn read_direction(kind: c_uint) -> Result<Direction> {
     match Direction::of(kind)? {
         Direction::HostToHost | Direction::HostToDevice => Err(cudaErrorInvalidMemcpyDirection),
@@ -102,7 +102,7 @@ pub fn read_direction(kind: c_uint) -> Result<Direction> {
     }
 }
 
-/// The address of `size` bytes of a variable from `offset` on. Needs a context.
+/// Returns the address of `size` bytes of a variable from `offset` on. Needs a context.
 pub fn part(symbol: *const c_void, size: usize, offset: usize) -> Result<*mut c_void> {
     let (address, whole) = variable_of(symbol)?.locate()?;
     if offset.checked_add(size).is_none_or(|end| end > whole) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Element formats: bits per channel in the runtime, `CU_AD_FORMAT_*` and a number of channels in the driver.
+//! Element formats. The runtime has bits per channel; the driver has `CU_AD_FORMAT_*` and a number of channels.
 
 use core::ffi::{c_int, c_uint};
 
@@ -30,42 +30,42 @@ const PLAIN: &[(c_uint, c_int, c_uint)] = &[
     (cudaChannelFormatKindFloat, 32, 0x20),
 ];
 
-/// Formats with a kind of their own.
+/// Formats that have a separate `cudaChannelFormatKind*`.
 struct Special {
     kind: c_uint,
     bits: [c_int; 4],
     format: Format,
-    /// Bytes of an element; of a 4×4 block for compressed formats.
+    /// Bytes per element; per 4×4 block for compressed formats.
     size: usize,
 }
 
-/// Elements a side of the blocks of compressed formats.
+/// Elements per side of a block of compressed formats.
 const BLOCK_SIDE: usize = 4;
 
-/// The least that is copied: an element, or a block of a compressed format.
+/// The smallest unit of a copy: an element, or a block of a compressed format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Its bytes.
+    /// Bytes per unit.
     pub bytes: usize,
-    /// Elements in a row of it, and rows.
+    /// Elements per row of a unit, and rows per unit.
     pub side: usize,
 }
 
 impl Unit {
-    /// The unit of copies between plain memory.
+    /// The unit of copies between linear memory.
     pub const BYTE: Self = Self { bytes: 1, side: 1 };
 
-    /// Bytes that `elements` elements of a row take.
+    /// Returns the bytes of a row of `elements` elements; `None` on overflow.
     pub fn row(self, elements: usize) -> Option<usize> {
         elements.div_ceil(self.side).checked_mul(self.bytes)
     }
 
-    /// Rows of units that `rows` rows of elements take.
+    /// Returns the rows of units that `rows` rows of elements take.
     pub fn rows(self, rows: usize) -> usize {
         rows.div_ceil(self.side)
     }
 
-    /// Elements in so many bytes of a row.
+    /// Returns the number of elements in `bytes` bytes of a row.
     pub fn elements(self, bytes: usize) -> usize {
         bytes / self.bytes * self.side
     }
@@ -109,7 +109,7 @@ const SPECIAL: &[Special] = &[
 ];
 
 impl Format {
-    /// The driver's format of a channel description.
+    /// Converts a channel description to the driver's format.
     pub fn of(desc: &cudaChannelFormatDesc) -> Result<Self> {
         let bits = [desc.x, desc.y, desc.z, desc.w];
         if let Some(special) = SPECIAL.iter().find(|special| special.kind == desc.f && special.bits == bits) {
@@ -129,7 +129,7 @@ impl Format {
         Ok(Self { code: *code, channels: channels as c_uint })
     }
 
-    /// The runtime's description.
+    /// Converts the format to the runtime's description.
     pub fn desc(self) -> Result<cudaChannelFormatDesc> {
         if let Some(special) = SPECIAL.iter().find(|special| special.format == self) {
             let [x, y, z, w] = special.bits;
@@ -140,17 +140,17 @@ impl Format {
         Ok(cudaChannelFormatDesc { x: channel(0), y: channel(1), z: channel(2), w: channel(3), f: *kind })
     }
 
-    /// Returns the unit in which copies count.
+    /// Returns the unit in which copies are measured.
     pub fn unit(self) -> Result<Unit> {
         Ok(Unit { bytes: self.element_size()?, side: if self.is_compressed() { BLOCK_SIDE } else { 1 } })
     }
 
-    /// Returns whether its elements come in blocks.
+    /// Returns whether elements are stored in blocks.
     fn is_compressed(self) -> bool {
         (0x91..=0x9e).contains(&self.code)
     }
 
-    /// Bytes of an element; of a 4×4 block for compressed formats.
+    /// Returns the bytes per element; per 4×4 block for compressed formats.
     pub fn element_size(self) -> Result<usize> {
         if let Some(special) = SPECIAL.iter().find(|special| special.format == self) {
             return Ok(special.size);

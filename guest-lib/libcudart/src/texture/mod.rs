@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Texture and surface objects: the runtime's descriptions in the driver's form, and back.
+//! Texture and surface objects: conversion of the runtime's descriptions to the driver's and back.
 
 use core::ffi::{c_int, c_uint};
 use core::ptr;
@@ -166,13 +166,13 @@ fn resource_from_driver(resource: &CUDA_RESOURCE_DESC) -> Result<cudaResourceDes
     Ok(answer)
 }
 
-/// Refuses to normalise what has no range, and to interpolate what is not read as a number between others.
+/// Refuses normalised reads of elements without a range, and linear filtering of elements that are not read as floats.
 fn check_reading(resource: &cudaResourceDesc, desc: &cudaTextureDesc) -> Result {
     let (linear, normalized) = (desc.filterMode == FILTER_LINEAR, desc.readMode == READ_NORMALIZED_FLOAT);
     if linear || normalized {
         return check_element(&element_of(resource)?, linear, normalized);
     }
-    // The driver judges what cannot be found out here.
+    // The driver checks resources whose element type is unknown here.
     element_of(resource).map_or(Ok(()), |element| check_element(&element, linear, normalized))
 }
 
@@ -195,7 +195,7 @@ fn element_of(resource: &cudaResourceDesc) -> Result<cudaChannelFormatDesc> {
 
 fn check_element(element: &cudaChannelFormatDesc, linear: bool, normalized: bool) -> Result {
     let is_float = element.f == cudaChannelFormatKindFloat;
-    // Block compression makes halves (6) or normalized numbers (the others) of its own.
+    // Block-compressed formats decode to half floats (6) or normalised numbers (the others).
     if let Some(normal) = compressed(element.f) {
         return if normalized == normal { Ok(()) } else { Err(cudaErrorInvalidNormSetting) };
     }
@@ -210,7 +210,7 @@ fn check_element(element: &cudaChannelFormatDesc, linear: bool, normalized: bool
     Ok(())
 }
 
-/// Returns whether a block-compressed kind of element is normalized; none for other kinds.
+/// Returns whether a block-compressed kind is read as normalised numbers; `None` for other kinds.
 fn compressed(kind: c_uint) -> Option<bool> {
     match kind {
         17..=26 | 29 | 30 => Some(true),
@@ -285,8 +285,8 @@ mod tests {
         assert_eq!(texture_to_driver(&cudaTextureDesc::default()).flags, CU_TRSF_READ_AS_INTEGER);
     }
 
-    /// As NVIDIA's runtime 13.0 answered on an H200: kind, bits, the results of point and linear filtering,
-    /// first reading elements, then normalised.
+    /// Results of NVIDIA's runtime 13.0 on an H200: kind, bits, the results of point and linear filtering, first for
+    /// element reads, then for normalised reads.
     #[test]
     fn readings_that_make_no_sense_are_refused() {
         let (filter, norm) = (Err(cudaErrorInvalidFilterSetting), Err(cudaErrorInvalidNormSetting));

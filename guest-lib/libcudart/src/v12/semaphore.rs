@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The first version of the semaphore calls, whose parameters have no reserved words.
+//! The first version of the semaphore calls. Its parameters have no reserved words.
 
 use core::ffi::c_uint;
 use core::mem::size_of;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Arguments of getters: what goes to the host of them, and what comes back to their places.
+//! Arguments of getters: the inputs that are sent to the host, and the results that are stored for the program.
 
 use virtio_cuda_protocol::cuda::getter::{MAX_INPUTS, MAX_PARAMETERS};
 use virtio_cuda_protocol::cuda::{Getter, Parameter};
@@ -11,7 +11,7 @@ use crate::error::{
 use crate::pointers::store_text;
 use crate::state;
 
-/// Returns whether a required pointer is null. Pointers to entries may be null if none fit.
+/// Returns whether a required pointer is null. Pointers to entries may be null if there is room for none.
 pub fn lacks_a_place(getter: &Getter, given: &[Given]) -> bool {
     getter.parameters.iter().zip(given).any(|(parameter, argument)| match parameter {
         Parameter::Out(_) | Parameter::Text(_) | Parameter::Count(_) => argument.place().is_null(),
@@ -19,10 +19,10 @@ pub fn lacks_a_place(getter: &Getter, given: &[Given]) -> bool {
     })
 }
 
-/// The inputs among the arguments; refuses structures that are null or not of the row's version.
+/// Returns the inputs among the arguments. Refuses structures that are null or not of the row's version.
 ///
 /// # Safety
-/// Each place is null or valid for reading what the row reads.
+/// Each pointer is null or valid for reading what the row reads.
 pub unsafe fn inputs_of(getter: &Getter, given: &[Given]) -> Result<[u64; MAX_INPUTS]> {
     let is_structure = |parameter: &Parameter| matches!(parameter, Parameter::Struct(..));
     let mut structures = getter.parameters.iter().zip(given).filter(|(parameter, _)| is_structure(parameter));
@@ -49,8 +49,8 @@ pub unsafe fn inputs_of(getter: &Getter, given: &[Given]) -> Result<[u64; MAX_IN
                     return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
                 }
                 for word in 1..=lasts.len() {
-                    // SAFETY: the structure is valid for what the row reads, by this function's contract: the inputs lie
-                    // behind the version.
+                    // SAFETY: the structure is valid for what the row reads, by this function's contract: the inputs
+                    // follow the version.
                     put(unsafe { words.add(word).read() }.into());
                 }
             }
@@ -60,10 +60,10 @@ pub unsafe fn inputs_of(getter: &Getter, given: &[Given]) -> Result<[u64; MAX_IN
     Ok(core::array::from_fn(|index| found[index]))
 }
 
-/// Gives the results to the program.
+/// Stores the results where the program's pointers say.
 ///
 /// # Safety
-/// The contract of [`answer`]; only places of entries, and those that may be, are null.
+/// The contract of [`answer`]. Only pointers to entries, and those that may be null, are null.
 pub unsafe fn hand_out(getter: &Getter, given: &[Given], results: &Results) -> Result {
     let is_list = |parameter: &Parameter| matches!(parameter, Parameter::Entries(_));
     let mut lists = getter.parameters.iter().zip(given).filter(|(parameter, _)| is_list(parameter));
@@ -107,9 +107,9 @@ pub unsafe fn hand_out(getter: &Getter, given: &[Given], results: &Results) -> R
 }
 
 /// # Safety
-/// `place` is valid for writing as many bytes.
+/// `place` is valid for writing `bytes.len()` bytes.
 pub unsafe fn copy(bytes: &[u8], place: *mut u8) {
-    // SAFETY: this function's contract; what has come from the host overlaps nothing of the program's.
+    // SAFETY: this function's contract; the data from the host does not overlap the program's memory.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
 }
 

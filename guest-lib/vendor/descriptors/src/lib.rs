@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The functions of cuBLASLt's descriptors. They are plain memory, and cross with each call that uses them
-//! ([`cuda_library_rows::attributes`]): making and changing one costs no call. The guest's library and the emulator's
-//! export them. [`objects`] has what both do with objects of cuSPARSELt.
+//! The functions of cuBLASLt's descriptors. Descriptors are plain memory, and their contents are sent with each call
+//! that uses them ([`cuda_library_rows::attributes`]), so creating and changing one needs no call. The guest's library
+//! and the emulator's export them. [`objects`] contains the shared code for objects of cuSPARSELt.
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
@@ -28,7 +28,7 @@ fn descriptor(name: &str) -> Option<&'static Descriptor> {
     LIBRARY.as_ref()?.descriptors.iter().find(|descriptor| descriptor.name == name)
 }
 
-/// Makes a descriptor in the program's memory.
+/// Creates a descriptor in the program's memory.
 ///
 /// # Safety
 ///
@@ -47,7 +47,7 @@ unsafe fn init(name: &str, place: *mut u8, bytes: usize, given: &[u64]) -> Statu
     SUCCESS
 }
 
-/// Makes a descriptor on the heap.
+/// Creates a descriptor on the heap.
 ///
 /// # Safety
 ///
@@ -66,11 +66,11 @@ unsafe fn create(name: &str, place: *mut *mut u8, given: &[u64]) -> Status {
     unsafe { init(name, memory, descriptor.public_bytes, given) }
 }
 
-/// Frees a descriptor of [`create`].
+/// Frees a descriptor that [`create`] allocated.
 ///
 /// # Safety
 ///
-/// It is one, or null, and is used no more.
+/// `contents` is null or such a descriptor, which is not used afterwards.
 unsafe fn destroy(contents: *mut u8) -> Status {
     // SAFETY: null, or a descriptor of `create` that is used no more by this function's contract.
     unsafe { libc::free(contents.cast()) };
@@ -98,11 +98,12 @@ unsafe fn set(name: &str, contents: *mut u8, number: u32, value: *const u8, byte
     SUCCESS
 }
 
-/// Tells an attribute.
+/// Stores the value of an attribute.
 ///
 /// # Safety
 ///
-/// `contents` is null or a descriptor of that kind, `value` null or has `bytes` bytes, and `written` null or room for a number.
+/// `contents` is null or a descriptor of that kind, `value` null or has `bytes` bytes, and `written` null or room for a
+/// number.
 unsafe fn get(
     name: &str,
     contents: *const u8,
@@ -134,25 +135,25 @@ unsafe fn get(
     SUCCESS
 }
 
-/// The functions of a kind of descriptor, whose first attributes are the arguments of those that make it.
+/// Defines the functions of a kind of descriptor. The arguments of its constructors are its first attributes.
 macro_rules! descriptors {
     ($($name:literal ($($given:ident: $type:ty),*): $init:ident $create:ident $destroy:ident $set:ident $get:ident;)*) => { $(
-        /// Makes a descriptor in the program's memory.
+        /// Creates a descriptor in the program's memory.
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $init(place: *mut u8, bytes: usize $(, $given: $type)*) -> Status {
             // SAFETY: NVIDIA's function demands of its caller room for `bytes` bytes at `place`, or null.
             unsafe { init($name, place, bytes, &[$(($given) as u64),*]) }
         }
 
-        /// Makes a descriptor on the heap.
+        /// Creates a descriptor on the heap.
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $create(place: *mut *mut u8 $(, $given: $type)*) -> Status {
             // SAFETY: NVIDIA's function demands of its caller room for an address at `place`, or null.
@@ -163,7 +164,7 @@ macro_rules! descriptors {
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $destroy(contents: *mut u8) -> Status {
             // SAFETY: NVIDIA's function demands of its caller a descriptor that is used no more, or null.
@@ -174,7 +175,7 @@ macro_rules! descriptors {
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(contents: *mut u8, number: u32, value: *const u8, bytes: usize) -> Status {
             // SAFETY: NVIDIA's function demands of its caller a descriptor of this kind and `bytes` bytes at `value`,
@@ -182,17 +183,17 @@ macro_rules! descriptors {
             unsafe { set($name, contents, number, value, bytes) }
         }
 
-        /// Tells an attribute.
+        /// Stores the value of an attribute.
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(
             contents: *const u8, number: u32, value: *mut u8, bytes: usize, written: *mut usize,
         ) -> Status {
-            // SAFETY: NVIDIA's function demands of its caller a descriptor of this kind and room for what it stores,
-            // or nulls.
+            // SAFETY: NVIDIA's function requires of its caller a descriptor of this kind and room for the results, or
+            // nulls.
             unsafe { get($name, contents, number, value, bytes, written) }
         }
     )* };
@@ -217,7 +218,7 @@ descriptors! {
         cublasLtMatrixTransformDescGetAttribute;
 }
 
-/// `CUBLASLT_LOG_LEVEL` and what belongs to it: no log is written here.
+/// Defines the logger functions. They have no effect, because this library writes no log.
 macro_rules! loggers {
     ($($name:ident ($($argument:ident: $type:ty),*);)*) => { $(
         /// Accepted, without an effect: this library writes no log.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Objects of cuSPARSELt in a program's memory: those of the guest's library and those of the emulator's have the same contents
+//! Objects of cuSPARSELt in a program's memory. Those of the guest's library and of the emulator have the same contents
 //! ([`cuda_library_rows::attributes`]).
 
 use std::sync::LazyLock;
@@ -22,23 +22,23 @@ static LIBRARY: LazyLock<Option<&'static Library>> =
 /// A kind of object.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// All kinds.
+    /// All kinds of the library.
     pub all: &'static [Descriptor],
-    /// This one.
+    /// The descriptor of this kind.
     pub descriptor: &'static Descriptor,
 }
 
 impl Kind {
-    /// The kind of that name.
+    /// Returns the kind with this name.
     pub fn named(name: &str) -> Result<Self, Status> {
         let all = &LIBRARY.ok_or(NOT_SUPPORTED)?.descriptors;
         let descriptor = all.iter().find(|descriptor| descriptor.name == name).ok_or(NOT_SUPPORTED)?;
         Ok(Self { all, descriptor })
     }
 
-    /// Contents of the object at an address.
+    /// Returns the contents of the object at an address.
     ///
-    /// Errors: there is none.
+    /// Errors: `object` is null or not an object of this kind.
     ///
     /// # Safety
     ///
@@ -53,7 +53,7 @@ impl Kind {
         if self.descriptor.is_made(&contents) { Ok(contents) } else { Err(INVALID_VALUE) }
     }
 
-    /// Puts contents into the object at an address.
+    /// Stores contents in the object at an address.
     ///
     /// Errors: the address is null.
     ///
@@ -69,9 +69,9 @@ impl Kind {
         Ok(())
     }
 
-    /// Takes its contents from an object.
+    /// Clears the contents of an object, which ends it.
     ///
-    /// Errors: there is none.
+    /// Errors: `object` is null or not an object of this kind.
     ///
     /// # Safety
     ///
@@ -84,27 +84,27 @@ impl Kind {
         }
     }
 
-    /// The word behind the contents of an object.
+    /// Returns the word after the contents of an object.
     ///
     /// # Safety
     ///
     /// `object` is an object of this kind.
     pub unsafe fn word(self, object: u64) -> u64 {
-        // SAFETY: an object by this function's contract, which has room for a word behind our contents.
+        // SAFETY: an object by this function's contract, which has room for a word after our contents.
         unsafe { ((object as usize + self.descriptor.bytes) as *const u64).read_unaligned() }
     }
 
-    /// Changes the word behind the contents of an object.
+    /// Sets the word after the contents of an object.
     ///
     /// # Safety
     ///
     /// `object` is an object of this kind.
     pub unsafe fn set_word(self, object: u64, word: u64) {
-        // SAFETY: an object by this function's contract, which has room for a word behind our contents.
+        // SAFETY: an object by this function's contract, which has room for a word after our contents.
         unsafe { ((object as usize + self.descriptor.bytes) as *mut u64).write_unaligned(word) };
     }
 
-    /// Contents of a new object with these parts.
+    /// Returns the contents of a new object with these parts.
     pub fn make(self, given: &[u64], parts: &[&[u8]]) -> Vec<u8> {
         let mut contents = vec![0; self.descriptor.bytes];
         self.descriptor.make(given, &mut contents);
@@ -114,13 +114,13 @@ impl Kind {
         contents
     }
 
-    /// An attribute that programs may use.
+    /// Returns the index and the row of an attribute that programs may use.
     pub fn attribute(self, number: i32) -> Option<(usize, &'static Attribute)> {
         let number = u32::try_from(number).ok().filter(|number| *number < FIRST_ARGUMENT)?;
         self.descriptor.attribute(number)
     }
 
-    /// The value of the attribute of that number: what was set, or else the default.
+    /// Returns the value of an attribute: the value that was set, or else the default.
     pub fn value(self, contents: &[u8], number: u32) -> u64 {
         let found = self.descriptor.attribute(number);
         found.map_or(0, |(index, attribute)| {
@@ -128,9 +128,9 @@ impl Kind {
         })
     }
 
-    /// Sets an attribute in contents.
+    /// Sets an attribute in `contents`.
     ///
-    /// Errors: there is no such attribute, or the value is not as long.
+    /// Errors: there is no such attribute, or the value has a different length.
     ///
     /// # Safety
     ///
@@ -153,7 +153,7 @@ impl Kind {
         Ok(())
     }
 
-    /// Puts all attributes that programs may use and that `from` has into contents.
+    /// Copies the attributes that programs may use and that are set in `from` to `contents`.
     pub fn merge(self, from: &[u8], contents: &mut [u8]) {
         for (index, attribute) in self.descriptor.attributes.iter().enumerate() {
             let value = self.descriptor.value(index, from);
@@ -164,15 +164,15 @@ impl Kind {
     }
 }
 
-/// Functions that destroy objects. The guest's library and the emulator export the same ones: destroying an object
-/// needs neither a handle nor the worker.
+/// Defines functions that destroy objects. The guest's library and the emulator share them: destroying an object needs
+/// neither a handle nor the worker.
 macro_rules! destroyers {
     ($($kind:literal: $name:ident;)*) => { $(
         /// Destroys an object.
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(object: u64) -> Status {
             // SAFETY: NVIDIA's function demands of its caller an object of this kind, or null.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! cuBLAS: strided copies between host and device memory, and what belongs to the program alone.
+//! cuBLAS: strided copies between host and device memory, and functions that do not involve the worker.
 
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,14 +16,14 @@ const NOT_INITIALIZED: Status = 1;
 const INVALID_VALUE: Status = 7;
 const MAPPING_ERROR: Status = 11;
 
-/// A copy to the device, or from it.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum To {
     Device,
     Host,
 }
 
-/// Lines of `elements` elements each, with the distances from line to line in elements.
+/// Lines of `elements` elements each. The strides between lines are in elements.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     elements: i64,
@@ -34,14 +34,14 @@ struct Shape {
 }
 
 impl Shape {
-    /// A vector whose elements are lines.
+    /// Returns the shape of a vector: each element is a line.
     fn vector(n: i64, element_bytes: i64, source_step: i64, destination_step: i64) -> Self {
         Self { elements: 1, lines: n, element_bytes, source_step, destination_step }
     }
 
-    /// The copy between two addresses; `None` if there is nothing to copy.
+    /// Returns the copy between two addresses; `None` if there is nothing to copy.
     ///
-    /// Errors: a size below 0, a stride below 1, or more bytes than there are addresses.
+    /// Errors: a negative size, a stride below 1, or more bytes than the address space has.
     fn copy(self, to: To, source: u64, destination: u64) -> Result<Option<CUDA_MEMCPY2D>, Status> {
         let Self { elements, lines, element_bytes, source_step, destination_step } = self;
         if elements < 0 || lines < 0 || element_bytes < 1 || source_step < 1 || destination_step < 1 {
@@ -72,11 +72,11 @@ impl Shape {
         Ok(Some(CUDA_MEMCPY2D { src, dst, width: bytes(elements)?, height: lines as usize }))
     }
 
-    /// Copies.
+    /// Runs the copy.
     ///
     /// # Safety
     ///
-    /// The host memory is as long as this says, until the copy is done.
+    /// The host memory has the size of this shape until the copy is done.
     unsafe fn run(self, to: To, source: u64, destination: u64, stream: Option<u64>) -> Status {
         let copy = match self.copy(to, source, destination) {
             Ok(Some(copy)) => copy,
@@ -92,7 +92,7 @@ impl Shape {
     }
 }
 
-/// Copies of vectors and matrices, with integers of 32 and 64 bits.
+/// Defines copies of vectors and matrices, with integers of 32 and 64 bits.
 macro_rules! copies {
     ($($integer:ident: $set_vector:ident $get_vector:ident $set_matrix:ident $get_matrix:ident
         $set_vector_async:ident $get_vector_async:ident $set_matrix_async:ident $get_matrix_async:ident;)*) => { $(
@@ -110,7 +110,7 @@ macro_rules! copies {
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             n: $integer, element_bytes: $integer, x: u64, incx: $integer, y: u64, incy: $integer $(, $stream: u64)?
@@ -126,7 +126,7 @@ macro_rules! copies {
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             rows: $integer, columns: $integer, element_bytes: $integer, a: u64, lda: $integer, b: u64, ldb: $integer
@@ -153,7 +153,7 @@ copies! {
         cublasSetVectorAsync_64 cublasGetVectorAsync_64 cublasSetMatrixAsync_64 cublasGetMatrixAsync_64;
 }
 
-/// The error handler of BLAS.
+/// The BLAS error handler: prints the invalid parameter.
 ///
 /// # Safety
 ///
@@ -179,17 +179,17 @@ pub extern "C" fn cublasLoggerConfigure(
     SUCCESS
 }
 
-/// The program's callback for a log that has no lines.
+/// The program's log callback, which is never called.
 static CALLBACK: AtomicUsize = AtomicUsize::new(0);
 
-/// Takes the program's callback, which is never called: this library writes no log.
+/// Stores the program's callback, which is never called: this library writes no log.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasSetLoggerCallback(callback: usize) -> Status {
     CALLBACK.store(callback, Ordering::Relaxed);
     SUCCESS
 }
 
-/// The program's callback.
+/// Returns the program's callback.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! cuDNN's variant packs: their addresses are of device memory, but those of tensors "by value" are of a number in host memory,
-//! which the library reads when it executes. The worker does not see the program's memory, so such a number is copied to pinned
-//! memory, which has the same address there.
+//! cuDNN's variant packs. Their addresses are device addresses, except those of tensors "by value": these point to a
+//! number in host memory, which the library reads when it executes. The worker cannot access the program's memory, so
+//! the number is copied to pinned memory, which has the same address there.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -14,16 +14,16 @@ use crate::fronts::CUDNN;
 
 /// `CUDNN_TYPE_VOID_PTR`
 const ADDRESSES: i32 = 6;
-/// Most elements of an attribute that are looked at.
+/// Maximum number of elements of an attribute that are examined.
 const MAX_ELEMENTS: i64 = 1 << 16;
-/// Numbers that are kept at once. A later one takes the place of the oldest, whose call has been executed by then: fewer calls
-/// than these are under way.
+/// Numbers that are stored at once. A new number replaces the oldest, whose call has been executed by then: fewer calls
+/// than this are outstanding.
 const SLOTS: usize = 1 << 13;
 const SLOT_BYTES: usize = 16;
 
-/// Pinned memory for numbers; 0 if there is none.
+/// Pinned memory for numbers; 0 if its allocation failed.
 static NUMBERS: LazyLock<usize> = LazyLock::new(|| bridge::pinned(SLOTS * SLOT_BYTES).unwrap_or(0));
-/// The row of the function here that programs call for each execution.
+/// The row of cudnnBackendSetAttribute, which programs call for each execution.
 static SET_ATTRIBUTE: LazyLock<Option<usize>> = LazyLock::new(|| CUDNN.index("cudnnBackendSetAttribute"));
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
@@ -31,7 +31,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendSetAttribute(
     descriptor: u64,
@@ -52,22 +52,22 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     }
     let Some(index) = *SET_ATTRIBUTE else { return NOT_SUPPORTED };
     let slots = [descriptor, name as u64, kind as u64, count as u64, place];
-    // SAFETY: the slots are the arguments of this function, whose caller owes what NVIDIA's demands; `addresses`
+    // SAFETY: the slots are the arguments of this function, whose caller keeps the contract of NVIDIA's; `addresses`
     // lives until the call returns.
     unsafe { crate::forward(&CUDNN, index, &slots) as i32 }
 }
 
-/// An address at which the worker finds what the program has at `address`.
+/// Returns an address at which the worker finds the data that the program has at `address`.
 ///
 /// # Safety
 ///
-/// It is null, of memory that CUDA knows, or of a number.
+/// `address` is null, or points to memory that CUDA knows, or to a number.
 unsafe fn reachable(address: u64) -> u64 {
     if address == 0 || *NUMBERS == 0 || bridge::is_known(address) {
         return address;
     }
     let slot = *NUMBERS + NEXT.fetch_add(1, Ordering::Relaxed) % SLOTS * SLOT_BYTES;
-    // A number is aligned to its size, so as many bytes are there.
+    // A number is aligned to its size, so at least this many bytes are readable.
     let bytes = 1 << address.trailing_zeros().min(3);
     // SAFETY: an address that CUDA does not know is that of a number by this function's contract; the slot is within
     // the pinned memory, and no call under way reads it (see `SLOTS`).
@@ -75,7 +75,7 @@ unsafe fn reachable(address: u64) -> u64 {
     slot as u64
 }
 
-/// Bytes of a `cudnnDataType_t`, of those that have a padding.
+/// Bytes per element of a `cudnnDataType_t`, for types that may have padding.
 fn bytes_of(data_type: i32) -> usize {
     match data_type {
         // DOUBLE, INT64
@@ -88,11 +88,11 @@ fn bytes_of(data_type: i32) -> usize {
     }
 }
 
-/// Calls a function that tells of a descriptor, whose last argument is a place for a value of the descriptor's type.
+/// Calls a getter of a descriptor. The last argument points to a padding value of the descriptor's data type.
 ///
 /// # Safety
 ///
-/// The arguments are those of the function of that name, the second the place of the type.
+/// The arguments are those of the function `name`; the second points to the data type.
 unsafe fn with_padding<const COUNT: usize>(name: &str, mut arguments: [u64; COUNT]) -> i32 {
     let (place, mut value) = (arguments[COUNT - 1] as *mut u8, [0_u8; 8]);
     if !place.is_null() {
@@ -111,11 +111,11 @@ unsafe fn with_padding<const COUNT: usize>(name: &str, mut arguments: [u64; COUN
     status
 }
 
-/// Tells of a descriptor of sequences for recurrent networks.
+/// Returns the parameters of a sequence descriptor for recurrent networks.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetRNNDataDescriptor(
     descriptor: u64,
@@ -134,11 +134,11 @@ pub unsafe extern "C" fn cudnnGetRNNDataDescriptor(
     unsafe { with_padding("cudnnGetRNNDataDescriptor", arguments) }
 }
 
-/// Tells of a descriptor of sequences for attention.
+/// Returns the parameters of a sequence descriptor for attention.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetSeqDataDescriptor(
     descriptor: u64,
@@ -174,10 +174,10 @@ const NOT_SUPPORTED: i32 = 3000;
 /// `CUDNN_STATUS_BAD_PARAM_NULL_POINTER`
 const NULL_POINTER: i32 = 2002;
 
-/// The program's settings for messages: the mask, its data, and the function. This library has no messages.
+/// The program's settings for messages: the mask, its data, and the function. This library emits no messages.
 static CALLBACK: Mutex<(u32, usize, usize)> = Mutex::new((0, 0, 0));
 
-/// Takes the program's callback, which is never called.
+/// Stores the program's callback, which is never called.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnSetCallback(mask: u32, data: usize, function: usize) -> i32 {
     *CALLBACK.lock().unwrap_or_else(PoisonError::into_inner) = (mask, data, function);
@@ -188,10 +188,10 @@ pub extern "C" fn cudnnSetCallback(mask: u32, data: usize, function: usize) -> i
 ///
 /// # Safety
 ///
-/// Each address is null or has room for what it is to receive.
+/// Each pointer is null or has room for its value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetCallback(mask: *mut u32, data: *mut usize, function: *mut usize) -> i32 {
-    // SAFETY: each is null or has room for what it is to receive by this function's contract.
+    // SAFETY: each is null or has room for its value by this function's contract.
     let places = unsafe { (mask.as_mut(), data.as_mut(), function.as_mut()) };
     let (Some(mask), Some(data), Some(function)) = places else { return NULL_POINTER };
     (*mask, *data, *function) = *CALLBACK.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! cuRAND: generators of host memory have rows of their own, because the worker must never write to an address of the guest's. Their
-//! results cross as answers. One that is longer than an answer may be is made in pieces: the library goes on in the sequence
-//! where the last call has ended, so all pieces together are what one call would give.
+//! cuRAND. Generators of host memory have separate rows, because the worker must never write to an address of the
+//! guest. Their results are returned with the reply. A result that exceeds the maximum reply is generated in pieces.
+//! The library continues the sequence where the last call ended, so all pieces together equal the result of one call.
 
 use std::sync::LazyLock;
 
@@ -16,11 +16,12 @@ const SUCCESS: Status = 0;
 const NOT_INITIALIZED: Status = 101;
 const INTERNAL_ERROR: Status = 999;
 
-/// Bytes that one call answers at most; fewer than a block of answers may have.
+/// Maximum bytes of results per call; less than the maximum of a block of results.
 const PIECE_BYTES: usize = 16 << 20;
 
-/// What is remembered of a generator, as the birth of its handle: its `curandRngType_t`, a bit for host memory, and from bit 32
-/// the number of dimensions, 0 until it is set. Calls that the library accepts of one such generator it accepts of all.
+/// The origin of a generator, stored with its handle: its `curandRngType_t`, a bit for host memory, and from bit 32 the
+/// number of dimensions, 0 until it is set. A call that the library accepts for one generator is accepted for all of
+/// the same origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Birth(u64);
 
@@ -39,18 +40,19 @@ impl Birth {
         Self(self.0 & u64::from(u32::MAX) | u64::from(dimensions) << 32)
     }
 
-    /// The number of sequences that fill a result, one behind the other.
+    /// Returns the number of consecutive sequences that fill a result.
     fn lines(self) -> usize {
         (self.0 >> 32).max(1) as usize
     }
 
-    /// XORWOW and MRG32k3a make normal numbers in pairs only (`CURAND_RNG_PSEUDO_DEFAULT`, `_XORWOW`, `_MRG32K3A`).
+    /// Returns whether normal numbers are generated in pairs only, as by XORWOW and MRG32k3a
+    /// (`CURAND_RNG_PSEUDO_DEFAULT`, `_XORWOW`, `_MRG32K3A`).
     fn needs_pairs(self) -> bool {
         matches!(self.0 as u16, 100 | 101 | 121)
     }
 }
 
-/// The rows of a function, for generators of device and of host memory.
+/// The rows of a function, for generators of device memory and of host memory.
 #[derive(Clone, Copy, Debug)]
 struct Rows {
     device: usize,
@@ -63,7 +65,7 @@ impl Rows {
     }
 }
 
-/// The rows of a function, looked up once.
+/// Looks up the rows of a function once.
 macro_rules! rows {
     ($name:ident) => {{
         static ROWS: LazyLock<Option<Rows>> =
@@ -77,17 +79,17 @@ macro_rules! rows {
 
 /// # Safety
 ///
-/// The slots are the arguments of the function of that row, as [`crate::forward`] wants them.
+/// The slots are the arguments of the function of that row, as [`crate::forward`] requires.
 unsafe fn forward(row: usize, slots: &[u64]) -> Status {
     // SAFETY: `# Safety` promises that the slots are the arguments of the function of that row.
     unsafe { crate::forward(&CURAND, row, slots) as Status }
 }
 
-/// Makes a generator that fills host memory.
+/// Creates a generator that fills host memory.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn curandCreateGeneratorHost(place: *mut u64, kind: i32) -> Status {
     if place.is_null() {
@@ -102,11 +104,11 @@ pub unsafe extern "C" fn curandCreateGeneratorHost(place: *mut u64, kind: i32) -
     status
 }
 
-/// Sets the stream of a generator. One of host memory has no use for it.
+/// Sets the stream of a generator. Ignored for generators of host memory.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn curandSetStream(generator: u64, stream: u64) -> Status {
     if Birth::of(generator).is_host() {
@@ -116,14 +118,14 @@ pub unsafe extern "C" fn curandSetStream(generator: u64, stream: u64) -> Status 
     unsafe { forward_named(&CURAND, "curandSetStream", &[generator, stream]) }
 }
 
-/// Functions that take a generator and a number, or nothing else.
+/// Defines functions that take a generator and at most one number.
 macro_rules! settings {
     ($($name:ident($($value:ident: $type:ty)?);)*) => { $(
-        /// As NVIDIA's, of generators of both kinds.
+        /// Implements NVIDIA's function for generators of both kinds.
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(generator: u64 $(, $value: $type)?) -> Status {
             let rows = rows!($name);
@@ -145,7 +147,7 @@ settings! {
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn curandSetQuasiRandomGeneratorDimensions(generator: u64, dimensions: u32) -> Status {
     let rows = rows!(curandSetQuasiRandomGeneratorDimensions);
@@ -159,20 +161,20 @@ pub unsafe extern "C" fn curandSetQuasiRandomGeneratorDimensions(generator: u64,
     status
 }
 
-/// The calls that make a long result.
+/// The calls that generate a long result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calls {
-    /// One of that many elements. The library refuses it if that is not the length of the result.
+    /// One call with that many elements. If that is not the length of the result, the library refuses the call.
     One(usize),
-    /// Some of at most `longest` elements of each line, of which there are `lines` with `each` elements.
+    /// Several calls of at most `longest` elements per line. The result has `lines` lines with `each` elements.
     Pieces { lines: usize, each: usize, longest: usize },
 }
 
 impl Calls {
-    /// The calls for `count` elements; `in_pairs`: the numbers are normal ones.
+    /// Returns the calls for `count` elements. `in_pairs` is set for normal numbers.
     fn of(birth: Birth, count: usize, element_bytes: usize, in_pairs: bool) -> Self {
         let lines = birth.lines();
-        // Even, because normal numbers are made in pairs.
+        // Even, because normal numbers are generated in pairs.
         let longest = (PIECE_BYTES / element_bytes / lines).max(2) & !1;
         if count / lines < longest {
             return Self::One(count);
@@ -187,7 +189,7 @@ impl Calls {
     }
 }
 
-/// Fills `count` places at `output` with elements of so many bytes. `more`: the arguments behind them.
+/// Fills `count` elements of `element_bytes` bytes at `output`. `more` are the arguments that follow the count.
 ///
 /// # Safety
 ///
@@ -204,8 +206,8 @@ unsafe fn fill(
     let make = |row: usize, output: u64, count: usize| {
         let mut slots = [generator, output, count as u64, 0, 0];
         slots[3..][..more.len()].copy_from_slice(more);
-        // SAFETY: the arguments of the function of the row by the contract of `fill`. Host memory is as long as `count` says:
-        // it is the program's, or a vector.
+        // SAFETY: the arguments of the function of the row by the contract of `fill`. Host memory is as long as `count`
+        // says: it is the program's, or a vector.
         unsafe { forward(row, &slots[..3 + more.len()]) }
     };
     if !birth.is_host() {
@@ -225,7 +227,8 @@ unsafe fn fill(
                 }
                 if lines > 1 {
                     for (line, bytes) in piece.chunks_exact(length * element_bytes).take(lines).enumerate() {
-                        // SAFETY: the program has room for `count` elements at `output`, which are `lines` times `each`.
+                        // SAFETY: the program has room for `count` elements at `output`, which are `lines` times
+                        // `each`.
                         unsafe {
                             std::ptr::copy_nonoverlapping(bytes.as_ptr(), place(line) as *mut u8, bytes.len())
                         };
@@ -239,14 +242,15 @@ unsafe fn fill(
     }
 }
 
-/// Functions that fill memory: their elements, whether these are normal numbers, and the parameters behind the length.
+/// Defines functions that fill memory: their elements, whether these are normal numbers, and the parameters after the
+/// count.
 macro_rules! fills {
     ($($name:ident($element:ty, $in_pairs:literal $(, $value:ident: $type:ident)*);)*) => { $(
-        /// As NVIDIA's, of generators of both kinds.
+        /// Implements NVIDIA's function for generators of both kinds.
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(generator: u64, output: u64, count: usize $(, $value: $type)*) -> Status {
             let (rows, element) = (rows!($name), (size_of::<$element>(), $in_pairs));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! cuSPARSE: operations whose scalars have the type of a vector. Their rows have that type as a last argument.
+//! cuSPARSE: operations whose scalars have the type of a vector. Their rows have that type as an additional last
+//! argument.
 
 use crate::forward_named;
 use crate::fronts::CUSPARSE;
@@ -8,7 +9,7 @@ use crate::fronts::CUSPARSE;
 /// `cusparseStatus_t`
 type Status = i32;
 
-/// The `cudaDataType` of scalars for vectors of a `cudaDataType`.
+/// Returns the `cudaDataType` of scalars for vectors of a `cudaDataType`.
 fn of_scalars(values: u64) -> u64 {
     match values {
         // CUDA_R_16F, CUDA_R_16BF -> CUDA_R_32F
@@ -21,31 +22,31 @@ fn of_scalars(values: u64) -> u64 {
 
 /// # Safety
 ///
-/// The arguments are those of NVIDIA's function of that name, which has a sparse vector at `vector`.
+/// The arguments are those of NVIDIA's function `name`; argument `vector` is a sparse vector.
 unsafe fn forward(name: &str, arguments: [u64; 5], vector: usize) -> Status {
     let [a, b, c, d, e] = arguments;
     let scalars = of_scalars(CUSPARSE.state(arguments[vector]).birth);
-    // SAFETY: the arguments are those of the function by this function's contract; the row has the type of the
-    // scalars behind them.
+    // SAFETY: the arguments are those of the function by this function's contract; the row has the type of the scalars
+    // after them.
     unsafe { forward_named(&CUSPARSE, name, &[a, b, c, d, e, scalars]) }
 }
 
-/// Adds a sparse vector to a dense one.
+/// Adds a sparse vector to a dense vector.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseAxpby(handle: u64, alpha: u64, x: u64, beta: u64, y: u64) -> Status {
     // SAFETY: the arguments are those of the function of this name; the third is a sparse vector.
     unsafe { forward("cusparseAxpby", [handle, alpha, x, beta, y], 2) }
 }
 
-/// Rotates a sparse and a dense vector.
+/// Applies a rotation to a sparse and a dense vector.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseRot(handle: u64, c: u64, s: u64, x: u64, y: u64) -> Status {
     // SAFETY: the arguments are those of the function of this name; the fourth is a sparse vector.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! cuSPARSELt: objects in the program's memory. They have contents of ours, so that a program may copy them, and may forget those
-//! that it does not destroy. The host's library checks each of them when it is made or changed.
+//! cuSPARSELt: objects in the program's memory. Their contents are defined by this project, so that a program may copy
+//! them, or drop them without destroying them. The host's library checks each object when it is created or changed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,22 +17,21 @@ type Status = i32;
 const SUCCESS: Status = 0;
 const INVALID_VALUE: Status = 3;
 const NOT_SUPPORTED: Status = 10;
-/// Searches whose results are kept.
+/// Maximum number of stored search results.
 const MAX_FOUND: usize = 1 << 12;
 /// Bytes of the parameter `found` of a search.
 const FOUND_BYTES: usize = 64;
 
-/// Has the host's library check contents, and puts them into the program's object if it accepts them.
-///
+/// Makes the host's library check contents, and stores them in the program's object if it accepts them.
 /// # Safety
 ///
-/// `handle` is null or a handle, and `object` null or room for an object of the kind.
+/// `handle` is null or a handle, and `object` is null or has room for an object of the kind.
 unsafe fn write(kind: Kind, function: &str, handle: u64, object: u64, contents: &[u8]) -> Result<(), Status> {
     if object == 0 {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: the handle is one or null and `object` room for one by this function's contract, and the contents are of the kind
-    // that the row says.
+    // SAFETY: the handle is one or null and `object` room for one by this function's contract, and the contents are of
+    // the kind that the row says.
     unsafe {
         match forward_named(&CUSPARSELT, function, &[number_in(handle), contents.as_ptr() as u64]) {
             SUCCESS => kind.write(object, contents),
@@ -41,11 +40,11 @@ unsafe fn write(kind: Kind, function: &str, handle: u64, object: u64, contents: 
     }
 }
 
-/// Returns the value of an attribute: the one that was set, else the host library's.
+/// Returns the value of an attribute: the value that was set, or else the host library's default.
 ///
 /// # Safety
 ///
-/// `handle` is null or a handle, and `value` null or has `bytes` bytes.
+/// `handle` is null or a handle, and `value` is null or has `bytes` bytes.
 unsafe fn get(
     kind: Kind,
     function: &str,
@@ -65,8 +64,8 @@ unsafe fn get(
         return Ok(());
     }
     let slots = |handle| [handle, contents.as_ptr() as u64, number as u64, value as u64, bytes as u64];
-    // SAFETY: `# Safety` promises that `handle` is null or a handle, and `value` null or `bytes` long. The contents are of
-    // the kind that the row says.
+    // SAFETY: `# Safety` promises that `handle` is null or a handle, and `value` null or `bytes` long. The contents are
+    // of the kind that the row says.
     checked(unsafe { forward_named(&CUSPARSELT, function, &slots(number_in(handle))) })
 }
 
@@ -78,8 +77,8 @@ fn status(result: Result<(), Status>) -> Status {
     result.err().unwrap_or(SUCCESS)
 }
 
-/// Selections are found again by a number behind their contents, which plans have, too: a search with a plan changes its
-/// selection.
+/// Selections have a number after their contents, which plans contain, too. A search with a plan thereby finds its
+/// selection and changes it.
 mod selection {
     use std::collections::{HashMap, VecDeque};
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,7 +88,7 @@ mod selection {
 
     static LAST: AtomicU64 = AtomicU64::new(0);
 
-    /// What searches have found, by the number of the selection.
+    /// Search results, by the number of the selection.
     #[derive(Default)]
     struct Found {
         contents: HashMap<u64, Vec<u8>>,
@@ -98,12 +97,12 @@ mod selection {
 
     static FOUND: LazyLock<Mutex<Found>> = LazyLock::new(Mutex::default);
 
-    /// A new selection's number.
+    /// Returns a new selection's number.
     pub fn number() -> u64 {
         LAST.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Keeps the result of a search.
+    /// Stores the result of a search.
     pub fn keep(number: u64, found: &[u8]) {
         let mut all = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
         if all.contents.insert(number, found.to_vec()).is_none() {
@@ -116,7 +115,7 @@ mod selection {
         }
     }
 
-    /// Contents of a selection, with what a search has found.
+    /// Returns the contents of a selection, with the result of a search if there was one.
     ///
     /// # Safety
     ///
@@ -134,7 +133,7 @@ mod selection {
         Ok(contents)
     }
 
-    /// Drops the result of a search, because the program has set an attribute.
+    /// Removes the result of a search, because the program has set an attribute.
     pub fn forget(number: u64) {
         let mut all = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
         if all.contents.remove(&number).is_some() {
@@ -143,11 +142,11 @@ mod selection {
     }
 }
 
-/// A dense matrix.
+/// Initialises a dense matrix.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseLtDenseDescriptorInit(
     handle: u64,
@@ -168,11 +167,11 @@ pub unsafe extern "C" fn cusparseLtDenseDescriptorInit(
     }))
 }
 
-/// A matrix with zeros in a pattern.
+/// Initialises a matrix with structured sparsity.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseLtStructuredDescriptorInit(
     handle: u64,
@@ -197,11 +196,11 @@ pub unsafe extern "C" fn cusparseLtStructuredDescriptorInit(
     }))
 }
 
-/// A product of matrices.
+/// Initialises a matrix product.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseLtMatmulDescriptorInit(
     handle: u64,
@@ -226,21 +225,21 @@ pub unsafe extern "C" fn cusparseLtMatmulDescriptorInit(
     status(make())
 }
 
-/// Functions that set and tell attributes of a kind of object.
+/// Defines functions that set and return attributes of a kind of object.
 macro_rules! attributes {
     ($($kind:literal: $set:ident $get:ident;)*) => { $(
         /// Sets an attribute.
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(
             handle: u64, object: u64, number: i32, value: *const u8, bytes: usize,
         ) -> Status {
             status(Kind::named($kind).and_then(|kind| {
-                // SAFETY: NVIDIA's function demands of its caller a handle, an object of this kind, and `bytes` bytes at `value`,
-                // or nulls.
+                // SAFETY: NVIDIA's function demands of its caller a handle, an object of this kind, and `bytes` bytes
+                // at `value`, or nulls.
                 unsafe {
                     let mut contents = kind.read(object)?;
                     kind.set(&mut contents, number, value, bytes)?;
@@ -253,14 +252,14 @@ macro_rules! attributes {
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(
             handle: u64, object: u64, number: i32, value: *mut u8, bytes: usize,
         ) -> Status {
             status(Kind::named($kind).and_then(|kind| {
-                // SAFETY: NVIDIA's function demands of its caller a handle, an object of this kind, and room for `bytes` bytes at
-                // `value`, or nulls.
+                // SAFETY: NVIDIA's function demands of its caller a handle, an object of this kind, and room for
+                // `bytes` bytes at `value`, or nulls.
                 unsafe {
                     let contents = kind.read(object)?;
                     get(kind, stringify!($get), handle, &contents, number, value, bytes)
@@ -275,11 +274,11 @@ attributes! {
     "matmul": cusparseLtMatmulDescSetAttribute cusparseLtMatmulDescGetAttribute;
 }
 
-/// A selection of an algorithm.
+/// Initialises a selection of an algorithm.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseLtMatmulAlgSelectionInit(
     handle: u64,
@@ -306,7 +305,7 @@ pub unsafe extern "C" fn cusparseLtMatmulAlgSelectionInit(
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseLtMatmulAlgSetAttribute(
     handle: u64,
@@ -317,7 +316,8 @@ pub unsafe extern "C" fn cusparseLtMatmulAlgSetAttribute(
 ) -> Status {
     let set = || {
         let kind = Kind::named("selection")?;
-        // SAFETY: NVIDIA's function demands of its caller a handle, a selection, and `bytes` bytes at `value`, or nulls.
+        // SAFETY: NVIDIA's function demands of its caller a handle, a selection, and `bytes` bytes at `value`, or
+        // nulls.
         unsafe {
             let mut contents = selection::read(kind, object)?;
             kind.set(&mut contents, number, value, bytes)?;
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn cusparseLtMatmulAlgSetAttribute(
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseLtMatmulAlgGetAttribute(
     handle: u64,
@@ -343,7 +343,8 @@ pub unsafe extern "C" fn cusparseLtMatmulAlgGetAttribute(
     bytes: usize,
 ) -> Status {
     status(Kind::named("selection").and_then(|kind| {
-        // SAFETY: NVIDIA's function demands of its caller a handle, a selection, and room for `bytes` bytes at `value`, or nulls.
+        // SAFETY: NVIDIA's function demands of its caller a handle, a selection, and room for `bytes` bytes at `value`,
+        // or nulls.
         unsafe {
             let contents = selection::read(kind, object)?;
             get(kind, "cusparseLtMatmulAlgGetAttribute", handle, &contents, number, value, bytes)
@@ -351,11 +352,11 @@ pub unsafe extern "C" fn cusparseLtMatmulAlgGetAttribute(
     }))
 }
 
-/// A plan.
+/// Initialises a plan.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseLtMatmulPlanInit(
     handle: u64,
@@ -383,7 +384,7 @@ pub unsafe extern "C" fn cusparseLtMatmulPlanInit(
     status(make())
 }
 
-/// Returns whether there are several streams, which the first call says on stderr.
+/// Returns whether there are several streams. The first such call is reported on stderr.
 fn are_several(streams: i32) -> bool {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if streams > 1 && !TOLD.swap(true, Ordering::Relaxed) {
@@ -392,11 +393,11 @@ fn are_several(streams: i32) -> bool {
     streams > 1
 }
 
-/// D = activation(alpha op(A) op(B) + beta C + bias).
+/// Computes D = activation(alpha op(A) op(B) + beta C + bias).
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseLtMatmul(
     handle: u64,
@@ -416,15 +417,16 @@ pub unsafe extern "C" fn cusparseLtMatmul(
     }
     let streams = if count > 0 { streams } else { 0 };
     let slots = |handle| [handle, plan, alpha, a, b, beta, c, d, workspace, streams, count as u64];
-    // SAFETY: the arguments are those of NVIDIA's function, of which the row tells the same; there is a stream if `count` says so.
+    // SAFETY: the arguments are those of NVIDIA's function, which the row describes; there is a stream if `count` says
+    // so.
     unsafe { forward_named(&CUSPARSELT, "cusparseLtMatmul", &slots(number_in(handle))) }
 }
 
-/// The same with all algorithms. The plan and its selection have the fastest one then.
+/// Computes the same with all algorithms. Afterwards the plan and its selection have the fastest one.
 ///
 /// # Safety
 ///
-/// As NVIDIA's.
+/// The contract of NVIDIA's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseLtMatmulSearch(
     handle: u64,
@@ -448,8 +450,8 @@ pub unsafe extern "C" fn cusparseLtMatmulSearch(
         let mut found = [0_u8; FOUND_BYTES];
         let place = found.as_mut_ptr() as u64;
         let slots = |handle| [handle, plan, alpha, a, b, beta, c, d, workspace, streams, count as u64, place];
-        // SAFETY: the arguments are those of NVIDIA's function, of which the row tells the same; there is a stream if `count` says
-        // so, and `found` is as long as the row says.
+        // SAFETY: the arguments are those of NVIDIA's function, which the row describes; there is a stream if `count`
+        // says so, and `found` is as long as the row says.
         unsafe {
             let mut contents = of_plan.read(plan)?;
             checked(forward_named(&CUSPARSELT, "cusparseLtMatmulSearch", &slots(number_in(handle))))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Functions that are written by hand: `custom` in the rows.
+//! Hand-written functions, which are marked `custom` in the rows.
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 

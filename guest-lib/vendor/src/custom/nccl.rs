@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! NCCL: functions that need more than to be forwarded. Some call others for each of several devices, and some are answered in
-//! the guest. Each function has a second name that begins with `p`, which profilers call from their wrappers.
+//! NCCL functions that are not only forwarded. Some call other functions for each of several devices, and some are
+//! implemented in the guest. Each function has a second name that begins with `p`, which profilers call from their
+//! wrappers.
 
 use crate::bridge;
 use crate::forward_named;
@@ -21,7 +22,7 @@ const ID_BYTES: usize = 128;
 /// `ncclScalarDevice`
 const IN_DEVICE_MEMORY: i32 = 0;
 
-/// Bytes of an `ncclDataType_t`.
+/// Bytes per element of an `ncclDataType_t`.
 fn bytes_of(data_type: i32) -> Option<usize> {
     Some(match data_type {
         // int8, uint8, float8e4m3, float8e5m2
@@ -38,7 +39,7 @@ fn bytes_of(data_type: i32) -> Option<usize> {
 
 /// # Safety
 ///
-/// As NVIDIA's `ncclCommInitAll`.
+/// The contract of NVIDIA's `ncclCommInitAll`.
 unsafe fn init_all(comms: *mut u64, count: i32, devices: *const i32) -> Status {
     if comms.is_null() || count < 1 {
         return INVALID_ARGUMENT;
@@ -81,7 +82,7 @@ unsafe fn init_all(comms: *mut u64, count: i32, devices: *const i32) -> Status {
 
 /// # Safety
 ///
-/// As NVIDIA's `ncclCommSplit`.
+/// The contract of NVIDIA's `ncclCommSplit`.
 unsafe fn split(name: &str, comm: u64, color: i32, key: i32, place: *mut u64, config: u64) -> Status {
     let arguments = [comm, color as u64, key as u64, place as u64, config];
     // SAFETY: the arguments are those of `ncclCommSplit` by this function's contract.
@@ -97,7 +98,7 @@ unsafe fn split(name: &str, comm: u64, color: i32, key: i32, place: *mut u64, co
 
 /// # Safety
 ///
-/// As NVIDIA's `ncclRedOpCreatePreMulSum`.
+/// The contract of NVIDIA's `ncclRedOpCreatePreMulSum`.
 unsafe fn pre_mul_sum(
     name: &str,
     op: u64,
@@ -152,36 +153,36 @@ fn free(address: u64) -> Status {
     if address == 0 || bridge::free(address).is_ok() { SUCCESS } else { CUDA_ERROR }
 }
 
-/// Both names of the functions above.
+/// Defines both names of the functions above.
 macro_rules! exported {
     ($($init_all:ident $split:ident $pre_mul_sum:ident $device:ident $allocate:ident $free:ident;)*) => { $(
-        /// Makes a communicator for each of some devices.
+        /// Creates a communicator for each of several devices.
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $init_all(comms: *mut u64, count: i32, devices: *const i32) -> Status {
             // SAFETY: the parameters are those of `ncclCommInitAll`, whose contract `init_all` has.
             unsafe { init_all(comms, count, devices) }
         }
 
-        /// Makes a communicator of some ranks of another one.
+        /// Creates a communicator from some ranks of another one.
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $split(comm: u64, color: i32, key: i32, place: *mut u64, config: u64) -> Status {
             // SAFETY: the parameters are those of `ncclCommSplit`, whose contract `split` has.
             unsafe { split(stringify!($split), comm, color, key, place, config) }
         }
 
-        /// Makes an operator that multiplies by a scalar before it adds.
+        /// Creates an operator that multiplies by a scalar before it adds.
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $pre_mul_sum(
             op: u64, scalar: *const u8, data_type: i32, residence: i32, comm: u64,
@@ -190,22 +191,22 @@ macro_rules! exported {
             unsafe { pre_mul_sum(stringify!($pre_mul_sum), op, scalar, data_type, residence, comm) }
         }
 
-        /// The device of a communicator.
+        /// Returns the device of a communicator.
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $device(comm: u64, place: *mut i32) -> Status {
             // SAFETY: NVIDIA's function demands of its caller room for a number, or null.
             unsafe { device_of(comm, place) }
         }
 
-        /// Device memory.
+        /// Allocates device memory.
         ///
         /// # Safety
         ///
-        /// As NVIDIA's.
+        /// The contract of NVIDIA's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $allocate(place: *mut u64, bytes: usize) -> Status {
             // SAFETY: NVIDIA's function demands of its caller room for an address, or null.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! One call of a library: answered from what the guest knows, or by the worker.
+//! One call of a library, answered from the guest's state or by the worker.
 
 use std::cell::RefCell;
 
@@ -18,7 +18,7 @@ use crate::proven::Key;
 const MAX_KEPT_BYTES: usize = 64 << 10;
 
 thread_local! {
-    /// Blocks of the thread's calls.
+    /// Buffers of the thread's calls.
     static BLOCKS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
@@ -26,19 +26,19 @@ thread_local! {
 ///
 /// # Invariants
 ///
-/// `given` are the arguments of `call`, in the slots of the row of `function`, so that each place among them is null or has room
-/// for what the row says.
+/// `given` are the arguments of `call`, in the slots of the row of `function`: each pointer among them is null or has
+/// room as the row specifies.
 pub(super) struct Exchange<'a> {
     front: &'a Front,
     opened: &'a Opened,
     function: usize,
     call: &'static Call,
     given: &'a [u64],
-    /// The first handle among the arguments; 0 for none.
+    /// The first handle among the arguments; 0 if there is none.
     handle: u64,
 }
 
-/// The input of the worker for a call, and the room for its answers.
+/// The worker's input for a call, and the room for the results.
 struct Prepared {
     slots: Slots,
     blocks: Blocks,
@@ -106,7 +106,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The state of the handle, after the calls that it still owes. `None`: the guest has answered the call.
+    /// Returns the state of the handle, after making its deferred calls. `None`: the guest has answered the call.
     fn state(&self) -> Result<Option<State>, Failure> {
         loop {
             match self.front.handles.step(self.function, &self.call.facts, self.handle, self.others()) {
@@ -122,7 +122,8 @@ impl<'a> Exchange<'a> {
                         return Err(Failure::Internal);
                     };
                     let given: Slots = std::iter::once(self.handle).chain(values).collect();
-                    // SAFETY: a function that sets something takes numbers and device addresses, which the program gave before.
+                    // SAFETY: a function that sets something takes numbers and device addresses, which the program gave
+                    // before.
                     unsafe { Exchange::new(self.front, self.opened, first, setter, &given) }.run()?;
                 }
             }
@@ -136,13 +137,14 @@ impl<'a> Exchange<'a> {
             let handle = self.front.new_handles.next(self.opened.number, is_int);
             Made { place: self.given_at(index), is_int, handle }
         });
-        // The library would not know that the program has no place for it.
+        // The library could not detect that the program passed null for the new handle.
         if made.as_ref().is_some_and(|made| made.place == 0) {
             return Err(Failure::BadSize);
         }
         let arguments = self.arguments();
         let handle = made.as_ref().map_or(0, |made| made.handle);
-        // SAFETY: `given` are the arguments of the row (invariant), so each place is null or has room for what it says.
+        // SAFETY: `given` are the arguments of the row (invariant), so each place is null or has room as the row
+        // specifies.
         let slots = unsafe {
             let noted = |note: Note| self.front.handles.note(self.given_at(note.handle), note.note);
             arguments.slots(state.device_scalars, |_| handle, noted)
@@ -156,7 +158,7 @@ impl<'a> Exchange<'a> {
         Ok(Prepared { slots, blocks, answer_bytes, key: key.get(), state, made })
     }
 
-    /// Returns whether the program needs the worker's answer before it goes on.
+    /// Returns whether the program must wait for the worker's reply.
     fn waits(&self, prepared: &Prepared) -> bool {
         let in_doubt = self.call.facts.wait_unless.is_some_and(|birth| birth != prepared.state.birth);
         self.call.roles.answers
@@ -165,7 +167,7 @@ impl<'a> Exchange<'a> {
             || !self.front.proven.contains(prepared.key)
     }
 
-    /// Fills the answers: with those of an equal call before (then it returns true), or by the worker.
+    /// Fills the results from those of an equal earlier call (then it returns true), or from the worker's reply.
     fn cross(&self, prepared: &mut Prepared, waits: bool) -> Result<bool, Failure> {
         let Blocks { input, answers } = &mut prepared.blocks;
         answers.clear();
@@ -194,7 +196,7 @@ impl<'a> Exchange<'a> {
         Ok(false)
     }
 
-    /// Remembers that an equal call succeeds, and its answers if they stay the same.
+    /// Records that an equal call succeeds, and caches its results if they never change.
     fn learn(&self, prepared: &Prepared, kept: bool) {
         self.front.proven.add(prepared.key);
         if let Some(place) = self.call.roles.table
@@ -208,7 +210,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Notes the effects of a call that has succeeded on handles.
+    /// Records the effects of a successful call on handles.
     fn note(&self, prepared: &Prepared) {
         let (front, facts) = (self.front, &self.call.facts);
         if let Some(made) = &prepared.made {
@@ -235,7 +237,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Remembers the numbers that a call leaves of handles. After one that has failed nothing is known.
+    /// Stores the numbers that a call sets for handles. After a failed call they are unknown.
     fn take_notes(&self, prepared: &Prepared, succeeded: bool) {
         let handles = &self.front.handles;
         for Note { handle, note } in self.call.notes.changed() {
@@ -251,7 +253,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The number that the library has written for the parameter of that index.
+    /// Returns the number that the library has written for the parameter `index`.
     fn written(&self, index: usize, prepared: &Prepared) -> Option<i128> {
         let Kind::Host(Host { element: Element::Number(number), count: None, .. }) =
             self.call.parameters[index].kind
@@ -266,14 +268,14 @@ impl<'a> Exchange<'a> {
         number.integer(first_word(prepared.blocks.answers.get(start..)?))
     }
 
-    /// The argument at that index.
+    /// Returns the argument at `index`.
     fn given_at(&self, index: usize) -> u64 {
         self.given.get(index).copied().unwrap_or(0)
     }
 
-    /// Writes a result of the guest's own to a place among the arguments.
+    /// Writes a result that the guest computed to a pointer among the arguments.
     ///
-    /// Errors: the place is null.
+    /// Errors: the pointer is null.
     fn write<T>(&self, place: u64, value: T) -> Result<(), Failure> {
         // SAFETY: by the type's invariant the place is null or has room for the row's type.
         unsafe { (place as *mut T).as_mut() }.map(|place| *place = value).ok_or(Failure::BadSize)
@@ -284,7 +286,7 @@ impl<'a> Exchange<'a> {
         Arguments { number, library, call: self.call, given: self.given }
     }
 
-    /// The arguments after the first.
+    /// Returns the arguments after the first.
     fn others(&self) -> &[u64] {
         self.given.get(1..).unwrap_or_default()
     }
@@ -294,14 +296,14 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// The blocks of a call. They go back to the thread when the call is done.
+/// The buffers of a call. They are returned to the thread when the call is done.
 struct Blocks {
     input: Vec<u8>,
     answers: Vec<u8>,
 }
 
 impl Blocks {
-    /// Takes the blocks of the thread, or new ones while the thread ends and its own no longer exist.
+    /// Takes the thread's buffers, or new ones while the thread ends and its buffers no longer exist.
     fn take() -> Self {
         let (input, answers) =
             BLOCKS.try_with(|blocks| std::mem::take(&mut *blocks.borrow_mut())).unwrap_or_default();
@@ -312,16 +314,16 @@ impl Blocks {
 impl Drop for Blocks {
     fn drop(&mut self) {
         let (mut input, mut answers) = (std::mem::take(&mut self.input), std::mem::take(&mut self.answers));
-        // One large call does not leave its memory to all others.
+        // Bounded, so that one large call does not retain its memory.
         input.shrink_to(MAX_KEPT_BYTES);
         answers.shrink_to(MAX_KEPT_BYTES);
         let _ = BLOCKS.try_with(|blocks| *blocks.borrow_mut() = (input, answers));
     }
 }
 
-/// A handle that a call makes.
+/// A handle that a call creates.
 struct Made {
-    /// The program's place for it.
+    /// Where the program wants the handle.
     place: u64,
     is_int: bool,
     handle: u64,
@@ -346,12 +348,12 @@ impl Made {
     }
 }
 
-/// The bits of the first slot of answers.
+/// Returns the first slot of the results.
 fn slot(answers: &[u8]) -> Result<u64, Failure> {
     answers.first_chunk::<SLOT>().map(|bytes| u64::from_le_bytes(*bytes)).ok_or(Failure::BadSize)
 }
 
-/// The address of a text that the library returned; `length` is 1 more than that of the text, or 0 for null.
+/// Returns the address of a text that the library returned. `length` is that of the text plus 1, or 0 for null.
 fn text_of(length: u64, answers: &[u8]) -> Result<u64, Failure> {
     let Some(bytes) = length.checked_sub(1) else { return Ok(0) };
     let found = answers.get(SLOT..).and_then(|rest| rest.get(..usize::try_from(bytes).ok()?));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! OpenGL, EGL and VDPAU. Their own handles are numbers, or pointers that are passed on.
+//! OpenGL, EGL and VDPAU. Handles of these APIs are numbers, or pointers that are passed on.
 
 /// Passes the prototypes of this area to a macro.
 #[macro_export]

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! The form of a parameter in C's calling convention, for the comparison of entry points with prototypes.
+//! The shape of a parameter in C's calling convention. Entry points are compared with prototypes by shape.
 
 use core::ffi::c_void;
 
 use crate::structs::CUipcMemHandle;
 
-/// The form of a parameter.
+/// The shape of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// An integer or a handle of so many bytes.
+    /// An integer or a handle of this many bytes.
     Integer(usize),
-    /// A floating-point number of so many bytes.
+    /// A floating-point number of this many bytes.
     Float(usize),
-    /// A structure of so many bytes.
+    /// A structure of this many bytes.
     Struct(usize),
-    /// The address of a value of so many bytes. Up to one byte: of anything.
+    /// The address of a value of this many bytes. Sizes 0 and 1 mean the address of anything.
     Pointer(usize),
 }
 
-/// A type of parameters.
+/// A type that parameters can have.
 pub trait Parameter {
-    /// Its form.
+    /// The type's shape.
     const SHAPE: Shape;
 }
 
@@ -49,7 +49,7 @@ impl<T> Parameter for *mut T {
     const SHAPE: Shape = Shape::Pointer(size_of::<T>());
 }
 
-/// Pointers to functions.
+/// Implements [`Parameter`] for pointers to functions.
 macro_rules! functions {
     ($(($($p:ident),*))*) => { $(
         impl<R, $($p),*> Parameter for Option<unsafe extern "C" fn($($p),*) -> R> {
@@ -63,14 +63,14 @@ macro_rules! functions {
 functions!(()(A)(A, B)(A, B, C)(A, B, C, D));
 
 impl Shape {
-    /// Returns whether a parameter of this form may be declared as one of form `given`.
+    /// Returns whether a parameter of this shape may be declared as one of shape `given`.
     const fn fits(self, given: Self) -> bool {
         match (self, given) {
             (Self::Integer(bytes), Self::Integer(given))
             | (Self::Float(bytes), Self::Float(given))
             | (Self::Struct(bytes), Self::Struct(given)) => bytes == given,
             (Self::Pointer(bytes), Self::Pointer(given)) => bytes <= 1 || given <= 1 || bytes == given,
-            // A handle as the address of an object that only its owner knows.
+            // A handle may be declared as a pointer to an opaque object.
             (Self::Integer(bytes), Self::Pointer(0)) => bytes == size_of::<*const c_void>(),
             _ => false,
         }
@@ -82,7 +82,8 @@ impl Shape {
 pub struct Prototype(pub(super) &'static [Shape]);
 
 impl Prototype {
-    /// Returns whether a function with these parameters has this prototype. For constant assertions beside its definition.
+    /// Returns whether a function with these parameters has this prototype. Used in constant assertions beside its
+    /// definition.
     pub const fn fits(&self, given: &[Shape]) -> bool {
         let mut index = 0;
         while index < self.0.len() && index < given.len() {
@@ -95,7 +96,8 @@ impl Prototype {
     }
 }
 
-/// Fails to compile if a function's parameters are not those of its prototype: `check_prototype!(cuCtxSetCurrent(u64))`.
+/// Fails to compile if a function's parameters are not those of its prototype:
+/// `check_prototype!(cuCtxSetCurrent(u64))`.
 #[macro_export]
 macro_rules! check_prototype {
     ($name:ident($($t:ty),* $(,)?)) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! The types that prototypes name. Handles are integers as long as a pointer, enums are `c_uint`.
+//! The types that prototypes refer to. Handles are integers as long as a pointer, enums are `c_uint`.
 
 pub use core::ffi::{c_char, c_int, c_uint, c_void};
 

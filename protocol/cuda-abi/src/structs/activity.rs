@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! CUPTI's activity records, as its header of CUDA 13.5 has them. Each begins with the records of all releases since 12.0, so
-//! that one layout serves readers and writers of all of them. `completed` and later times are 0 where they are not measured.
+//! CUPTI's activity records, as its header of CUDA 13.5 defines them. Each begins with the fields of all releases since
+//! 12.0, so that one layout serves readers and writers of all of them. `completed` and later times are 0 where they are
+//! not measured.
 
 use crate::c_structs;
 
@@ -27,7 +28,7 @@ c_structs! {
     CUpti_ActivityKernel: 248 {
         /// [`ACTIVITY_CONCURRENT_KERNEL`] or [`ACTIVITY_KERNEL`].
         kind: u32,
-        /// Requested and used cache configuration, 4 bits each; and that of shared memory.
+        /// Requested and used cache configuration, 4 bits each; then that of shared memory.
         cache_config: [u8; 2],
         /// Registers per thread.
         registers: u16,
@@ -37,7 +38,7 @@ c_structs! {
         start: u64,
         /// Nanoseconds.
         end: u64,
-        /// Nanoseconds; 0 if it is not known.
+        /// Nanoseconds; 0 if unknown.
         completed: u64,
         /// The device's ordinal.
         device: u32,
@@ -47,7 +48,7 @@ c_structs! {
         stream: u32,
         /// Blocks.
         grid: [u32; 3],
-        /// Threads of a block.
+        /// Threads per block.
         block: [u32; 3],
         /// Bytes.
         static_shared: u32,
@@ -57,7 +58,7 @@ c_structs! {
         local_per_thread: u32,
         /// Bytes.
         local_total: u32,
-        /// That of the API call.
+        /// Correlation id of the API call.
         correlation: u32,
         /// The number of the launch.
         grid_id: u64,
@@ -65,9 +66,9 @@ c_structs! {
         name: usize,
         /// NULL.
         reserved: usize,
-        /// Nanoseconds; 0 if it is not known.
+        /// Nanoseconds; 0 if unknown.
         queued: u64,
-        /// Nanoseconds; 0 if it is not known.
+        /// Nanoseconds; 0 if unknown.
         submitted: u64,
         /// Launch type and carve-out.
         launch_type: [u8; 4],
@@ -85,7 +86,7 @@ c_structs! {
         channel: u32,
         /// `CUpti_ChannelType`
         channel_type: u32,
-        /// Blocks of a cluster.
+        /// Blocks per cluster.
         cluster: [u32; 3],
         /// The scheduling policy of clusters.
         cluster_scheduling: u32,
@@ -95,7 +96,7 @@ c_structs! {
         max_potential_cluster: u32,
         /// Clusters.
         max_active_clusters: u32,
-        /// 1 if device code launched it, and fields of newer releases.
+        /// 1 if device code launched it, then fields of newer releases.
         later: [u64; 5],
     }
 
@@ -105,7 +106,7 @@ c_structs! {
         kind: u32,
         /// Direction, kinds of memory of source and destination, flags.
         kinds: [u8; 4],
-        /// Their number.
+        /// Number of bytes.
         bytes: u64,
         /// Nanoseconds.
         start: u64,
@@ -117,7 +118,7 @@ c_structs! {
         context: u32,
         /// The stream's number.
         stream: u32,
-        /// That of the API call.
+        /// Correlation id of the API call.
         correlation: u32,
         /// 0.
         runtime_correlation: u32,
@@ -147,7 +148,7 @@ c_structs! {
         kind: u32,
         /// Direction, kinds of memory of source and destination, flags.
         kinds: [u8; 4],
-        /// Their number.
+        /// Number of bytes.
         bytes: u64,
         /// Nanoseconds.
         start: u64,
@@ -163,7 +164,7 @@ c_structs! {
         source: [u32; 2],
         /// Device and context of the destination.
         destination: [u32; 2],
-        /// That of the API call.
+        /// Correlation id of the API call.
         correlation: u32,
         /// NULL.
         reserved: usize,
@@ -185,7 +186,7 @@ c_structs! {
         kind: u32,
         /// The pattern.
         value: u32,
-        /// Their number.
+        /// Number of bytes.
         bytes: u64,
         /// Nanoseconds.
         start: u64,
@@ -197,7 +198,7 @@ c_structs! {
         context: u32,
         /// The stream's number.
         stream: u32,
-        /// That of the API call.
+        /// Correlation id of the API call.
         correlation: u32,
         /// `CUpti_ActivityFlag`
         flags: u16,
@@ -225,19 +226,19 @@ c_structs! {
     CUpti_ActivityAPI: 40 {
         /// [`ACTIVITY_DRIVER`] or [`ACTIVITY_RUNTIME`].
         kind: u32,
-        /// The function: a number of `CUpti_driver_api_trace_cbid` or `CUpti_runtime_api_trace_cbid`.
+        /// The function: a value of `CUpti_driver_api_trace_cbid` or `CUpti_runtime_api_trace_cbid`.
         cbid: u32,
         /// Nanoseconds.
         start: u64,
         /// Nanoseconds.
         end: u64,
-        /// The caller's.
+        /// Process id of the caller.
         process: u32,
-        /// The caller's.
+        /// Thread id of the caller.
         thread: u32,
-        /// The number of this call.
+        /// Correlation id of this call.
         correlation: u32,
-        /// Its result.
+        /// Result of the call.
         result: u32,
     }
 
@@ -249,7 +250,7 @@ c_structs! {
         external_kind: u32,
         /// The id that the program pushed.
         external: u64,
-        /// The call's number.
+        /// Correlation id of the call.
         correlation: u32,
         /// 0.
         reserved: u32,
@@ -262,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers of a C program with cupti_activity.h of CUDA 13.5; those of 12.9 are the same as far as its records go.
+    /// Offsets from a C program with cupti_activity.h of CUDA 13.5. Those of 12.9 are equal for the fields that it has.
     #[test]
     fn fields_lie_where_the_header_has_them() {
         let kernel = [

@@ -90,7 +90,7 @@ impl CUDA_ARRAY3D_DESCRIPTOR {
         [self.width, self.height, self.depth]
     }
 
-    /// The same array with another size.
+    /// Returns the same array with another size.
     pub fn with_size(self, [width, height, depth]: [usize; 3]) -> Self {
         Self { width, height, depth, ..self }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! Contexts, and the resources of devices that green contexts take.
+//! Contexts, and the device resources from which green contexts are created.
 
 use crate::c_structs;
 
@@ -9,7 +9,7 @@ c_structs! {
     CUctxCreateParams: 24 {
         /// The address of an array of `CUexecAffinityParam`.
         affinities: usize,
-        /// Its length.
+        /// Length of the array.
         affinity_count: i32,
         /// Padding.
         pad: u32,
@@ -35,13 +35,13 @@ c_structs! {
     CUdevResource: 144 (Eq, Hash) {
         /// `CU_DEV_RESOURCE_TYPE_*`.
         kind: u32,
-        /// Contents that belong to the driver.
+        /// Opaque contents of the driver.
         inside: [u32; 23],
         /// Multiprocessors.
         sm_count: u32,
-        /// Minimum number of multiprocessors of a part.
+        /// Minimum number of multiprocessors per partition.
         min_sm_count: u32,
-        /// The number of multiprocessors of a part is a multiple of this.
+        /// The number of multiprocessors per partition is a multiple of this.
         sm_alignment: u32,
         /// Since CUDA 13.1: `CU_DEV_SM_RESOURCE_GROUP_*` bits.
         sm_flags: u32,

@@ -57,7 +57,7 @@ c_structs! {
         device: u64,
         /// The handle of an array.
         array: u64,
-        /// Reserved, but in a copy between peers the context.
+        /// The context in a copy between peers; otherwise reserved.
         context: u64,
         /// Bytes from row to row.
         pitch: usize,
@@ -85,7 +85,7 @@ c_structs! {
         dst: u64,
         /// Bytes from row to row.
         pitch: usize,
-        /// The value, of which the first bytes count.
+        /// The value; its first `element_bytes` bytes are used.
         value: u32,
         /// Bytes per element: 1, 2 or 4.
         element_bytes: u32,
@@ -99,11 +99,11 @@ c_structs! {
     CUstreamBatchMemOpParams: 48 (Eq) {
         /// `CUstreamBatchMemOpType`.
         operation: u32,
-        /// The flags of operations without an address.
+        /// The flags of operations that have no address.
         short_flags: u32,
         /// The address of the value.
         address: u64,
-        /// The value that is waited for or written.
+        /// The value to wait for or to write.
         value: u64,
         /// The flags.
         flags: u32,

@@ -94,12 +94,12 @@ pub type CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS = CUDA_EXTERNAL_SEMAPHORE_PARAMS;
 pub type CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS = CUDA_EXTERNAL_SEMAPHORE_PARAMS;
 
 impl CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
-    /// The file descriptor of the kinds that have one.
+    /// Returns the file descriptor, for the types that have one.
     pub fn file_descriptor(&self) -> i32 {
         self.handle[0] as i32
     }
 
-    /// An opaque file descriptor.
+    /// Describes an opaque file descriptor of `bytes` bytes.
     pub fn of_file(descriptor: i32, bytes: u64) -> Self {
         Self { kind: OPAQUE_FD, handle: [u64::from(descriptor.cast_unsigned()), 0], bytes, ..Self::ZERO }
     }

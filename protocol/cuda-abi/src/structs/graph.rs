@@ -9,9 +9,9 @@ c_structs! {
     CUDA_GRAPH_INSTANTIATE_PARAMS: 32 {
         /// `CUDA_GRAPH_INSTANTIATE_FLAG_*` bits.
         flags: u64,
-        /// The stream to upload in.
+        /// The stream on which the graph is uploaded.
         upload_stream: u64,
-        /// The node that is wrong.
+        /// The node that caused the error.
         error_node: u64,
         /// `CUgraphInstantiateResult`.
         result: i32,
@@ -25,9 +25,9 @@ c_structs! {
         result: i32,
         /// Padding.
         pad: u32,
-        /// The node that is wrong.
+        /// The node that caused the error.
         error_node: u64,
-        /// The node that the edge to it comes from.
+        /// The start of the edge to that node.
         error_from_node: u64,
     }
 

@@ -9,7 +9,7 @@ c_structs! {
     CUlaunchConfig: 56 {
         /// Blocks.
         grid: [u32; 3],
-        /// Threads of a block.
+        /// Threads per block.
         block: [u32; 3],
         /// Bytes of dynamic shared memory.
         shared_bytes: u32,
@@ -19,13 +19,13 @@ c_structs! {
         stream: u64,
         /// The address of an array of `CUlaunchAttribute`.
         attributes: usize,
-        /// Its length.
+        /// Length of the array.
         attribute_count: u32,
         /// Padding.
         tail_pad: u32,
     }
 
-    /// `CUlaunchAttribute`, which is `cudaLaunchAttribute`.
+    /// `CUlaunchAttribute` (same layout as `cudaLaunchAttribute`).
     CUlaunchAttribute: 72 {
         /// `CUlaunchAttributeID`.
         id: u32,
@@ -41,7 +41,7 @@ c_structs! {
         function: u64,
         /// Blocks.
         grid: [u32; 3],
-        /// Threads of a block.
+        /// Threads per block.
         block: [u32; 3],
         /// Bytes of dynamic shared memory.
         shared_bytes: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! Allocations, pools and their places.
+//! Allocations, pools and memory locations.
 
 use crate::c_structs;
 
@@ -27,7 +27,7 @@ c_structs! {
         kind: u32,
         /// `CU_MEM_HANDLE_TYPE_*` bits.
         handle_types: u32,
-        /// The location of its memory.
+        /// The location of the pool's memory.
         location: CUmemLocation,
         /// Used on Windows only.
         win32_security: usize,
@@ -43,9 +43,9 @@ c_structs! {
     CUmemcpyAttributes: 24 {
         /// `CU_MEMCPY_SRC_ACCESS_ORDER_*`.
         access_order: u32,
-        /// The location of the source, as far as the program knows it.
+        /// The location of the source, if the program knows it.
         source_hint: CUmemLocation,
-        /// The location of the destination, as far as the program knows it.
+        /// The location of the destination, if the program knows it.
         destination_hint: CUmemLocation,
         /// `CU_MEMCPY_FLAG_*` bits.
         flags: u32,
@@ -63,7 +63,7 @@ c_structs! {
         win32_metadata: usize,
         /// `CU_MEM_ALLOCATION_COMP_*`.
         compression: u8,
-        /// Not 0 if other devices of the host may reach it.
+        /// Not 0 if other devices of the host may access it.
         gpu_direct_rdma: u8,
         /// `CU_MEM_CREATE_USAGE_*` bits.
         usage: u16,

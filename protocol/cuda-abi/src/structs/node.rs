@@ -18,13 +18,13 @@ c_structs! {
         reserved2: u64,
     }
 
-    /// `CUDA_KERNEL_NODE_PARAMS_v1`: how the later versions begin.
+    /// `CUDA_KERNEL_NODE_PARAMS_v1`: the first fields of all versions.
     CUDA_KERNEL_NODE_PARAMS_v1: 56 {
         /// The function, or NULL for a kernel.
         function: u64,
         /// Blocks.
         grid: [u32; 3],
-        /// Threads of a block.
+        /// Threads per block.
         block: [u32; 3],
         /// Bytes of dynamic shared memory.
         shared_bytes: u32,
@@ -82,11 +82,11 @@ c_structs! {
         pool: CUmemPoolProps,
         /// The address of an array of `CUmemAccessDesc`.
         access: usize,
-        /// Its length.
+        /// Length of the array.
         access_count: usize,
         /// Bytes.
         bytes: usize,
-        /// The result: where the memory is.
+        /// The result: the address of the memory.
         dptr: u64,
     }
 
@@ -128,7 +128,7 @@ c_structs! {
         size: u32,
         /// The result: the address of an array of the graphs.
         graphs: usize,
-        /// The context: there is no default.
+        /// The context; required.
         context: u64,
     }
 }

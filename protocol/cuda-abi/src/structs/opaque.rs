@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! Structures of bytes that have a meaning only to the driver.
+//! Structures whose bytes only the driver interprets.
 
 use crate::c_structs;
 
@@ -23,7 +23,7 @@ pub type CUipcEventHandle = CUipcMemHandle;
 /// `CUmemPoolPtrExportData`.
 pub type CUmemPoolPtrExportData = CUipcMemHandle;
 
-/// `CUtensorMap`. Programs of earlier versions align it to 64 bytes, those of 13 to 128.
+/// `CUtensorMap`. Programs of earlier CUDA versions align it to 64 bytes, those of 13 to 128.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct CUtensorMap {

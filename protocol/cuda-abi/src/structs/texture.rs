@@ -11,7 +11,7 @@ c_structs! {
         kind: u32,
         /// Padding.
         pad: u32,
-        /// The union in words of eight bytes: all its members begin on such a word.
+        /// The union in words of eight bytes; all its members are aligned to a word.
         words: [u64; 16],
         /// Zero.
         flags: u32,
@@ -75,7 +75,7 @@ const LINEAR: u32 = 2;
 const PITCH_2D: u32 = 3;
 
 impl CUDA_RESOURCE_DESC {
-    /// A resource of that kind whose union begins with `first`; the rest is zero.
+    /// Returns a resource of this kind whose union begins with `first`; the rest is zero.
     pub fn new<const N: usize>(kind: u32, first: [u64; N]) -> Self {
         const { assert!(N <= 16) };
         let mut words = [0; 16];
@@ -83,29 +83,29 @@ impl CUDA_RESOURCE_DESC {
         Self { kind, words, ..Self::ZERO }
     }
 
-    /// An array.
+    /// Describes an array.
     pub fn array(handle: u64) -> Self {
         Self::new(ARRAY, [handle])
     }
 
-    /// A mipmapped array.
+    /// Describes a mipmapped array.
     pub fn mipmapped_array(handle: u64) -> Self {
         Self::new(MIPMAPPED_ARRAY, [handle])
     }
 
-    /// `bytes` bytes at `dptr`, of elements of `format` with `channels` channels.
+    /// Describes `bytes` bytes at `dptr`, with elements of `format` with `channels` channels.
     pub fn linear(dptr: u64, format: u32, channels: u32, bytes: u64) -> Self {
         Self::new(LINEAR, [dptr, pair(format, channels), bytes])
     }
 
-    /// Rows at `dptr`: `size` is elements per row, rows, and bytes from row to row.
+    /// Describes rows at `dptr`. `size` is elements per row, rows, and bytes from row to row.
     pub fn pitched(dptr: u64, format: u32, channels: u32, size: [u64; 3]) -> Self {
         let [width, height, pitch] = size;
         Self::new(PITCH_2D, [dptr, pair(format, channels), width, height, pitch])
     }
 }
 
-/// Two fields of four bytes in one word.
+/// Packs two fields of four bytes into one word.
 fn pair(first: u32, second: u32) -> u64 {
     u64::from(second) << 32 | u64::from(first)
 }

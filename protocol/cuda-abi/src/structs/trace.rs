@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! The interface between this project's libcupti and its other libraries, which report API calls and the work of GPUs to it. No
-//! part of CUDA. libcuda, the guest's and the emulator's, exports one of [`PROVIDER_NAMES`]; libcudart exports [`RUNTIME_NAME`].
+//! The interface between this project's libcupti and its other libraries, which report API calls and GPU work to it.
+//! Not part of CUDA. libcuda (the guest's and the emulator's) exports one of [`PROVIDER_NAMES`]; libcudart exports
+//! [`RUNTIME_NAME`].
 
 use core::ffi::c_void;
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// `extern "C" fn() -> *const TraceProvider`, of the guest's libcuda and of the emulator's.
+/// `extern "C" fn() -> *const TraceProvider`, first of the guest's libcuda, then of the emulator's.
 pub const PROVIDER_NAMES: [&core::ffi::CStr; 2] =
     [c"virtio_cuda_trace_provider", c"cuda_emulator_trace_provider"];
-/// `extern "C" fn(*const TraceHooks)`: sets the functions that the runtime calls. NULL: none.
+/// `extern "C" fn(*const TraceHooks)`: sets the functions that the runtime calls. NULL removes them.
 pub const RUNTIME_NAME: &core::ffi::CStr = c"__cudaVhostTraceHooks";
 /// The version of this interface.
 pub const TRACE_VERSION: u32 = 1;
@@ -19,25 +20,25 @@ pub const TRACE_VERSION: u32 = 1;
 pub const API_DRIVER: u32 = 0;
 /// A call of the runtime API.
 pub const API_RUNTIME: u32 = 1;
-/// A call of one of NVIDIA's libraries, within libcupti only.
+/// A call of one of NVIDIA's libraries; used only within libcupti.
 pub const API_LIBRARY: u32 = 2;
 
 /// Functions of libcupti. They stay valid until the process ends.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TraceHooks {
-    /// A call begins in this thread: its API, and its name, which is a constant.
+    /// A call begins in this thread. The name is a constant of `bytes` bytes.
     pub enter: extern "C" fn(api: u32, name: *const u8, bytes: usize),
-    /// The call that began last in this thread ends.
+    /// The innermost call of this thread ends.
     pub exit: extern "C" fn(api: u32, result: i32),
-    /// The number of the outermost call of this thread; 0 outside of calls.
+    /// Returns the correlation id of the outermost call of this thread; 0 outside of calls.
     pub correlation: extern "C" fn() -> u32,
-    /// A context begins to end; its handle. The driver may hold locks: the program must not retain or release contexts meanwhile.
+    /// The destruction of a context begins. The driver may hold locks, so the program must not retain or release
+    /// contexts meanwhile.
     pub context_ends: extern "C" fn(context: *mut c_void),
 }
 
-/// A function that takes a piece of work from [`TraceProvider::drain`]: with the data that the caller gave, and with the name
-/// of a kernel.
+/// Receives an item of work from [`TraceProvider::drain`], with the caller's `data`, and with the name of a kernel.
 pub type TraceSink = extern "C" fn(data: *mut c_void, work: &TraceWork, name: *const u8, bytes: usize);
 
 /// Functions of libcuda. Those with a result return a `CUresult`.
@@ -46,29 +47,30 @@ pub type TraceSink = extern "C" fn(data: *mut c_void, work: &TraceWork, name: *c
 pub struct TraceProvider {
     /// [`TRACE_VERSION`]
     pub version: u32,
-    /// Sets the functions that calls are reported to. NULL: none.
+    /// Sets the functions that receive calls. NULL removes them.
     pub hooks: extern "C" fn(hooks: *const TraceHooks),
-    /// Begins to measure work. Needs `cuInit`.
+    /// Starts measuring work. Needs `cuInit`.
     pub start: extern "C" fn() -> i32,
-    /// No longer measures. The work so far stays until it is drained.
+    /// Stops measuring. Recorded work is kept until it is drained.
     pub stop: extern "C" fn() -> i32,
-    /// The clock of [`TraceWork`], in nanoseconds.
+    /// Returns the clock of [`TraceWork`], in nanoseconds.
     pub now: extern "C" fn(ns: &mut u64) -> i32,
-    /// Hands over all work that has been measured, and adds to `dropped` what was lost for lack of room.
+    /// Passes all recorded work to `sink`, and adds the number of records that were lost for lack of memory to
+    /// `dropped`.
     pub drain: extern "C" fn(sink: TraceSink, data: *mut c_void, dropped: &mut u64) -> i32,
 }
 
-/// Work that a GPU has done. On the wire its numbers are little-endian.
+/// Work that a GPU has completed. Numbers are little-endian on the wire.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 pub struct TraceWork {
     /// `CUPTI_ACTIVITY_KIND_*`: a kernel, copy or fill.
     pub kind: u32,
-    /// The low bits of the number of the API call; 0: not known.
+    /// The low bits of the correlation id of the API call; 0 if unknown.
     pub correlation: u32,
-    /// In the provider's clock.
+    /// Start in nanoseconds of the provider's clock.
     pub start: u64,
-    /// In the provider's clock.
+    /// End in nanoseconds of the provider's clock.
     pub end: u64,
     /// The device's ordinal.
     pub device: u32,
@@ -76,30 +78,31 @@ pub struct TraceWork {
     pub context: u32,
     /// The stream's number.
     pub stream: u32,
-    /// A kernel's name by its number, on the wire only; from 1.
+    /// Index of a kernel's name, from 1; used only on the wire.
     pub name: u32,
     /// Bytes of a copy or fill.
     pub bytes: u64,
     /// The pattern of a fill.
     pub value: u32,
-    /// Of a copy: direction, kinds of memory of source and destination, flags. Of a fill: flags and kind of memory, 16 bits
+    /// For a copy: direction, memory kinds of source and destination, flags. For a fill: flags and memory kind, 16 bits
     /// each.
     pub kinds: [u8; 4],
-    /// Blocks of a kernel. Of a copy between devices: device and context of the source, and the device of the destination.
+    /// Blocks of a kernel. For a copy between devices: device and context of the source, and the device of the
+    /// destination.
     pub grid: [u32; 3],
-    /// Threads of a block. Of a copy between devices: the context of the destination.
+    /// Threads per block. For a copy between devices: the context of the destination.
     pub block: [u32; 3],
     /// Static and dynamic shared memory, in bytes.
     pub shared: [u32; 2],
-    /// Registers and bytes of local memory per thread.
+    /// Registers per thread.
     pub registers: u32,
     /// Bytes of local memory per thread.
     pub local: u32,
-    /// The graph that the work was part of; 0: none.
+    /// The graph that the work was part of; 0 if none.
     pub graph: u32,
     /// The channel.
     pub channel: u32,
-    /// The node of a graph; 0: none.
+    /// The node of a graph; 0 if none.
     pub graph_node: u64,
     /// The number of a launch.
     pub grid_id: u64,

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The words after the parameters of a function: notes that it takes of handles, and facts about it.
+//! The words after the parameters of a function: changes of notes of handles, and facts about the function.
 
 use super::text::split;
 use crate::expression::Expression;
 use crate::{Facts, Function, HandleKind, Note, Notes};
 
-/// Returns whether a word is about notes, not a fact.
+/// Returns whether a word concerns notes instead of facts.
 pub(super) fn is_of_notes(word: &str) -> bool {
     ["notes(", "needs(", "forgets(", "keeps_pattern(", "needs_pattern("]
         .iter()
         .any(|start| word.starts_with(start))
 }
 
-/// Reads the words about notes (see [`crate::Notes`]). A note that a call changes gets a number in its kind of handle.
+/// Parses the words about notes (see [`crate::Notes`]). A note that a call changes gets a number in its kind of handle.
 pub(super) fn notes(
     handles: &mut [HandleKind],
     pairs: &[(&str, &str)],
@@ -57,7 +57,7 @@ pub(super) fn notes(
     Ok(notes)
 }
 
-/// Reads `HANDLE.NAME`, given the names and kinds of parameters.
+/// Parses `HANDLE.NAME`, given the names and kinds of parameters.
 pub(super) fn note(handles: &[HandleKind], pairs: &[(&str, &str)], text: &str) -> Result<Note, String> {
     let unknown = || format!("there is no note `{text}` before");
     let (parameter, name) = text.trim().split_once('.').ok_or_else(unknown)?;
@@ -67,7 +67,7 @@ pub(super) fn note(handles: &[HandleKind], pairs: &[(&str, &str)], text: &str) -
     Ok(Note { handle, note })
 }
 
-/// Reads facts (see [`crate::Facts`]). Functions and parameters in them must be listed before.
+/// Parses facts (see [`crate::Facts`]). Functions and parameters in them must be listed before.
 pub(super) fn facts(functions: &[Function], names: &[&str], words: &[&str]) -> Result<Facts, String> {
     let mut facts = Facts::default();
     for &word in words {

@@ -10,7 +10,7 @@ use crate::{
     Body, Call, Check, Direction, Element, Function, HandleKind, Host, Kind, Number, Scratch, ScratchBytes,
 };
 
-/// The names to which the kinds of a function's parameters can refer.
+/// The names that the kinds of a function's parameters can refer to.
 pub(super) struct Kinds<'a> {
     pub(super) handles: &'a [HandleKind],
     pub(super) descriptors: &'a [Descriptor],
@@ -21,7 +21,7 @@ pub(super) struct Kinds<'a> {
 }
 
 impl Kinds<'_> {
-    /// Reads the kind of a parameter.
+    /// Parses the kind of a parameter.
     pub(super) fn kind(&self, text: &str) -> Result<Kind, String> {
         if let Some(number) = number(text) {
             return Ok(Kind::Value(number));
@@ -69,7 +69,7 @@ impl Kinds<'_> {
         })
     }
 
-    /// Reads `scratch[E]`, `scratch P[E]` or `scratch by(FUNCTION)`.
+    /// Parses `scratch[E]`, `scratch P[E]` or `scratch by(FUNCTION)`.
     fn scratch(&self, text: &str) -> Result<Scratch, String> {
         let text = text["scratch".len()..].trim();
         if let Some(name) = text.strip_prefix("by(").and_then(|rest| rest.strip_suffix(')')) {
@@ -87,7 +87,7 @@ impl Kinds<'_> {
         Ok(Scratch { owner, bytes: ScratchBytes::Counted(size.ok_or("`scratch` needs a size")?) })
     }
 
-    /// Returns whether all parameters of a call but the last are here, too, and the last is a place for a `size_t`.
+    /// Returns whether this row has all parameters of `call` except the last, which must point to a `size_t`.
     fn has_all_but_one(&self, call: &Call) -> bool {
         let Some((last, others)) = call.parameters.split_last() else { return false };
         let is_answer = matches!(
@@ -102,7 +102,7 @@ impl Kinds<'_> {
         is_answer && others.iter().all(|parameter| self.names.contains(&parameter.name.as_str()))
     }
 
-    /// Reads `T[E]` or `T[E] of P` after `malloc`.
+    /// Parses `T[E]` or `T[E] of P` after `malloc`.
     fn allocated(&self, text: &str) -> Result<Kind, String> {
         let (text, count) = text.rsplit_once(" of ").map_or((text, None), |(text, name)| (text, Some(name)));
         let (element, most) = self.counted(text)?;
@@ -111,7 +111,7 @@ impl Kinds<'_> {
         Ok(Kind::Allocated { element, most: most.ok_or("`malloc` needs a size")?, count })
     }
 
-    /// Reads `T[E] each[B]` after `in`.
+    /// Parses `T[E] each[B]` after `in`.
     fn arrays(&self, text: &str) -> Result<Kind, String> {
         let (text, arrays) = text.split_once(" each").ok_or("`each` is missing")?;
         let (element, count) = self.counted(text)?;
@@ -145,7 +145,7 @@ impl Kinds<'_> {
         Ok(Kind::Host(Host { direction, nullable: word.ends_with('?'), element, count, check }))
     }
 
-    /// Reads a rule for the numbers of an array.
+    /// Parses a rule for the numbers of an array.
     fn check(&self, text: &str) -> Result<Check, String> {
         let (word, inside) = text.trim().split_once('(').unwrap_or((text.trim(), ""));
         let parts = split(inside.strip_suffix(')').unwrap_or_default());

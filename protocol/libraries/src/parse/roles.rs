@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! The roles that follow from the parameters and facts of a row.
+//! Derives roles from the parameters and facts of a row.
 
 use crate::{Answer, Direction, Facts, Kind, Notes, Parameter, Roles};
 
-/// Finds the roles in the calls of one function.
+/// Returns the roles of the parameters of one function.
 pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &Notes) -> Roles {
     let all = |is: &dyn Fn(&Kind) -> bool| -> Vec<usize> {
         let indices = parameters.iter().enumerate();

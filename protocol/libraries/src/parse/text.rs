@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Pieces of a line: names, numbers, and the text between parentheses and commas.
+//! Parts of a line: names, numbers, and the text between parentheses and commas.
 
 use crate::Number;
 

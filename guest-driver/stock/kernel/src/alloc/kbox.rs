@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! One value in memory of its own.
+//! A value in separately allocated memory.
 
 use super::{check_align, AllocError, Allocator, Flags, Kmalloc};
 use crate::{ffi::c_void, types::ForeignOwnable};
@@ -11,11 +11,11 @@ use core::{
     ptr::{self, NonNull},
 };
 
-/// One value in memory of its own.
+/// A value in separately allocated memory.
 ///
 /// # Invariants
 ///
-/// Points to a valid value that only this box owns; in memory of [`Kmalloc`] unless the type has no bytes.
+/// Points to a valid value that only this box owns. It is in memory of [`Kmalloc`] unless the type has no bytes.
 pub struct KBox<T>(NonNull<T>, PhantomData<T>);
 
 // SAFETY: It owns the value.
@@ -27,7 +27,7 @@ unsafe impl<T: Sync> Sync for KBox<T> {}
 impl<T> Unpin for KBox<T> {}
 
 impl<T> KBox<T> {
-    /// Room for a value.
+    /// Allocates memory for a value without initialising it.
     pub fn new_uninit(flags: Flags) -> Result<KBox<MaybeUninit<T>>, AllocError> {
         const { check_align::<T>() };
         let memory = match size_of::<T>() {
@@ -38,12 +38,12 @@ impl<T> KBox<T> {
         Ok(KBox(memory.cast(), PhantomData))
     }
 
-    /// Moves `value` into memory of its own.
+    /// Moves `value` into newly allocated memory.
     pub fn new(value: T, flags: Flags) -> Result<Self, AllocError> {
         Ok(Self::write(Self::new_uninit(flags)?, value))
     }
 
-    /// Fills a room.
+    /// Initialises the memory of a box.
     pub fn write(place: KBox<MaybeUninit<T>>, value: T) -> Self {
         let place = KBox::into_raw(place);
         // SAFETY: By the invariant of `place`.
@@ -52,7 +52,7 @@ impl<T> KBox<T> {
         unsafe { Self::from_raw(place.cast()) }
     }
 
-    /// Gives up ownership.
+    /// Gives up ownership. Returns a pointer to the value.
     pub fn into_raw(this: Self) -> *mut T {
         ManuallyDrop::new(this).0.as_ptr()
     }
@@ -67,7 +67,7 @@ impl<T> KBox<T> {
         Self(unsafe { NonNull::new_unchecked(raw) }, PhantomData)
     }
 
-    /// Takes the value out.
+    /// Returns the value and frees the memory.
     pub fn into_inner(this: Self) -> T {
         let raw = Self::into_raw(this);
         // SAFETY: Valid by the invariant, and not used after this.
@@ -83,7 +83,7 @@ impl<T> Drop for KBox<T> {
         // SAFETY: A box points to a valid value that it alone owns (invariant).
         unsafe { ptr::drop_in_place(self.0.as_ptr()) };
         if size_of::<T>() != 0 {
-            // SAFETY: A type with bytes lies in memory of `Kmalloc` (invariant), and nobody uses the box any more.
+            // SAFETY: A type with bytes lies in memory of `Kmalloc` (invariant), and the box is no longer used.
             unsafe { Kmalloc::free(self.0.as_ptr().cast()) };
         }
     }

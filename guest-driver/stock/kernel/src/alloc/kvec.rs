@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A vector whose growth can fail.
+//! A vector whose growth may fail.
 
 use super::{check_align, AllocError, Allocator, Flags};
 use core::{
@@ -31,18 +31,18 @@ unsafe impl<T: Sync, A: Allocator> Sync for Vec<T, A> {}
 // The values do not move with the vector.
 impl<T, A: Allocator> Unpin for Vec<T, A> {}
 
-/// There is no room; the value comes back.
+/// The vector has no room; contains the value.
 pub struct PushError<T>(pub T);
 
-/// There is no such place.
+/// The index is out of range.
 #[derive(Debug)]
 pub struct RemoveError;
 
 impl<T, A: Allocator> Vec<T, A> {
-    /// An empty one without memory.
+    /// Returns an empty vector without memory.
     pub const fn new() -> Self {
         const { check_align::<T>() };
-        // INVARIANT: No room, no values; values without bytes need no room.
+        // INVARIANT: No capacity and no values; values without bytes need no memory.
         Self {
             start: NonNull::dangling(),
             len: 0,
@@ -51,14 +51,14 @@ impl<T, A: Allocator> Vec<T, A> {
         }
     }
 
-    /// An empty one with room.
+    /// Returns an empty vector with room for `capacity` values.
     pub fn with_capacity(capacity: usize, flags: Flags) -> Result<Self, AllocError> {
         let mut this = Self::new();
         this.reserve(capacity, flags)?;
         Ok(this)
     }
 
-    /// `count` copies of `value`.
+    /// Returns a vector of `count` copies of `value`.
     pub fn from_elem(value: T, count: usize, flags: Flags) -> Result<Self, AllocError>
     where
         T: Clone,
@@ -68,18 +68,18 @@ impl<T, A: Allocator> Vec<T, A> {
         Ok(this)
     }
 
-    /// Values that fit.
+    /// Returns the number of values for which there is room.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Makes room for `more` values.
+    /// Makes room for `more` additional values.
     pub fn reserve(&mut self, more: usize, flags: Flags) -> Result<(), AllocError> {
         let needed = self.len.checked_add(more).ok_or(AllocError)?;
         if needed <= self.capacity {
             return Ok(());
         }
-        // Growing by half at least makes many pushes cheap.
+        // Growing by at least half makes repeated pushes cheap.
         let capacity = if self.len == 0 {
             needed
         } else {
@@ -93,7 +93,7 @@ impl<T, A: Allocator> Vec<T, A> {
         // SAFETY: The new memory has room for the valid values; they are moved.
         unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), memory.as_ptr(), self.len) };
         self.free();
-        // INVARIANT: So it is.
+        // INVARIANT: The new memory has this capacity.
         self.start = memory;
         self.capacity = capacity;
         Ok(())
@@ -120,22 +120,22 @@ impl<T, A: Allocator> Vec<T, A> {
         if self.len >= self.capacity {
             return Err(PushError(value));
         }
-        // SAFETY: There is room behind the last value.
+        // SAFETY: There is room after the last value.
         unsafe { self.start.as_ptr().add(self.len).write(value) };
-        // INVARIANT: It is valid now.
+        // INVARIANT: The value is valid now.
         self.len += 1;
         Ok(())
     }
 
-    /// Takes the last value.
+    /// Removes and returns the last value.
     pub fn pop(&mut self) -> Option<T> {
-        // INVARIANT: The value is not counted any more.
+        // INVARIANT: The value is no longer counted.
         self.len = self.len.checked_sub(1)?;
         // SAFETY: It was valid, and is not used again.
         Some(unsafe { self.start.as_ptr().add(self.len).read() })
     }
 
-    /// Takes a value out; those behind it move up.
+    /// Removes and returns the value at `place`; the values after it move up.
     pub fn remove(&mut self, place: usize) -> Result<T, RemoveError> {
         if place >= self.len {
             return Err(RemoveError);
@@ -151,14 +151,14 @@ impl<T, A: Allocator> Vec<T, A> {
         }
     }
 
-    /// Drops values from `len` on.
+    /// Drops the values from `len` on.
     pub fn truncate(&mut self, len: usize) {
         while self.len > len {
             drop(self.pop());
         }
     }
 
-    /// Makes it `len` long; new values are copies of `value`.
+    /// Changes the length to `len`; new values are copies of `value`.
     pub fn resize(&mut self, len: usize, value: T, flags: Flags) -> Result<(), AllocError>
     where
         T: Clone,
@@ -172,7 +172,7 @@ impl<T, A: Allocator> Vec<T, A> {
         Ok(())
     }
 
-    /// Appends copies.
+    /// Appends copies of `values`.
     pub fn extend_from_slice(&mut self, values: &[T], flags: Flags) -> Result<(), AllocError>
     where
         T: Clone,
@@ -233,11 +233,11 @@ impl<'a, T, A: Allocator> IntoIterator for &'a mut Vec<T, A> {
     }
 }
 
-/// The values of a vector, one after the other.
+/// An iterator over the values of a vector.
 ///
 /// # Invariants
 ///
-/// Those of `vec` from `next` on are valid; `vec` itself counts none.
+/// The values of `vec` from `next` on are valid; the length of `vec` is 0.
 pub struct IntoIter<T, A: Allocator> {
     vec: ManuallyDrop<Vec<T, A>>,
     next: usize,
@@ -266,7 +266,7 @@ impl<T, A: Allocator> Iterator for IntoIter<T, A> {
             return None;
         }
         self.next += 1;
-        // SAFETY: Valid by the invariant, and behind `next` from now on.
+        // SAFETY: Valid by the invariant, and before `next` from now on.
         Some(unsafe { self.vec.start.as_ptr().add(self.next - 1).read() })
     }
 }

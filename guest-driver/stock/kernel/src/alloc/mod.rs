@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory. Every allocation can fail.
+//! Memory allocation. Every allocation may fail.
 
 mod kbox;
 mod kvec;
@@ -9,33 +9,33 @@ use crate::{ffi::c_void, glue};
 pub use kbox::KBox;
 pub use kvec::{PushError, RemoveError, Vec};
 
-/// There is no memory.
+/// The error for a failed allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocError;
 
-/// How to allocate. Numbers between Rust and `glue.c`, not the kernel's.
+/// Allocation flags. The numbers are shared by Rust and `glue.c`; they are not the kernel's.
 #[derive(Clone, Copy)]
 pub struct Flags(pub(crate) u32);
 
-/// The usual flags.
+/// The flags that the driver uses.
 pub mod flags {
     use super::Flags;
 
-    /// May sleep.
+    /// The allocation may sleep.
     pub const GFP_KERNEL: Flags = Flags(0);
-    /// May sleep, and counts for the process's control group.
+    /// The allocation may sleep, and is charged to the process's control group.
     pub const GFP_KERNEL_ACCOUNT: Flags = Flags(1);
 }
 
-/// Where memory comes from.
+/// A source of memory.
 ///
 /// # Safety
 ///
-/// `alloc` returns null or memory of that size, aligned for any type of Rust that the driver has, until `free`.
+/// `alloc` returns null or memory of that size, which is aligned for every type that the driver uses, until `free`.
 pub unsafe trait Allocator {
     /// Allocates `bytes` bytes, at least 1.
     fn alloc(bytes: usize, flags: Flags) -> *mut c_void;
-    /// Frees.
+    /// Frees memory.
     ///
     /// # Safety
     ///
@@ -46,7 +46,7 @@ pub unsafe trait Allocator {
 /// kmalloc: contiguous in physical memory.
 pub struct Kmalloc;
 
-// SAFETY: kmalloc aligns to 8 bytes at least, and to their size if that is a power of 2; `glue.c` checks the former,
+// SAFETY: kmalloc aligns to at least 8 bytes, and to the size if that is a power of 2. `glue.c` checks the former;
 // `check_align` limits types to it.
 unsafe impl Allocator for Kmalloc {
     fn alloc(bytes: usize, flags: Flags) -> *mut c_void {
@@ -60,7 +60,7 @@ unsafe impl Allocator for Kmalloc {
     }
 }
 
-/// kvmalloc: the same, or pages from anywhere.
+/// kvmalloc: like kmalloc, but falls back to physically scattered pages.
 pub struct KVmalloc;
 
 // SAFETY: kvmalloc returns memory of that many bytes, aligned as kmalloc's or to a page.
@@ -76,10 +76,10 @@ unsafe impl Allocator for KVmalloc {
     }
 }
 
-/// What kmalloc aligns everything to.
+/// Minimum alignment of kmalloc in bytes.
 const KMALLOC_ALIGN: usize = 8;
 
-/// Refuses types, at build time, that need more than [`KMALLOC_ALIGN`].
+/// Refuses, at build time, types that need a larger alignment than [`KMALLOC_ALIGN`].
 pub(crate) const fn check_align<T>() {
     assert!(
         align_of::<T>() <= KMALLOC_ALIGN,
@@ -87,7 +87,7 @@ pub(crate) const fn check_align<T>() {
     );
 }
 
-/// A vector of kmalloc.
+/// A vector in memory of kmalloc.
 pub type KVec<T> = Vec<T, Kmalloc>;
-/// A vector of kvmalloc.
+/// A vector in memory of kvmalloc.
 pub type KVVec<T> = Vec<T, KVmalloc>;

@@ -12,7 +12,7 @@ use crate::{
 };
 use core::ptr::NonNull;
 
-/// An address space, perhaps without its mappings.
+/// An address space, whose mappings may already have been removed.
 #[repr(transparent)]
 pub struct Mm(Opaque<bindings::mm_struct>);
 
@@ -24,13 +24,13 @@ unsafe impl Sync for Mm {}
 impl Mm {
     /// # Safety
     ///
-    /// Valid during `'a`.
+    /// `mm` is valid during `'a`.
     pub(crate) unsafe fn from_raw<'a>(mm: *mut bindings::mm_struct) -> &'a Self {
         // SAFETY: `# Safety` promises that `mm` is valid during `'a`; the type is transparent.
         unsafe { &*mm.cast() }
     }
 
-    /// For C.
+    /// Returns a pointer for C.
     pub fn as_raw(&self) -> *mut bindings::mm_struct {
         self.0.get()
     }

@@ -11,7 +11,7 @@ use crate::{
     types::Opaque,
 };
 
-/// Flags of a mapping. Numbers between Rust and `glue.c`, not the kernel's.
+/// Flags of a mapping. The numbers are shared by Rust and `glue.c`; they are not the kernel's.
 pub mod flags {
     use crate::ffi::c_uint;
 
@@ -31,7 +31,7 @@ pub mod flags {
 #[repr(transparent)]
 pub struct VmaNew(Opaque<bindings::vm_area_struct>);
 
-/// A mapping of single pages.
+/// A mapping into which single pages can be inserted.
 #[repr(transparent)]
 pub struct VmaMixedMap(Opaque<bindings::vm_area_struct>);
 
@@ -44,50 +44,50 @@ impl VmaNew {
         unsafe { &*vma.cast() }
     }
 
-    /// First address.
+    /// Returns the first address.
     pub fn start(&self) -> usize {
         // SAFETY: The mapping is valid.
         unsafe { glue::stock_vma_start(self.0.get()) }
     }
 
-    /// The address behind the last one.
+    /// Returns the address after the last one.
     pub fn end(&self) -> usize {
         // SAFETY: The mapping is valid.
         unsafe { glue::stock_vma_end(self.0.get()) }
     }
 
-    /// See [`flags`].
+    /// Returns the flags; see [`flags`].
     pub fn flags(&self) -> c_uint {
         // SAFETY: The mapping is valid.
         unsafe { glue::stock_vma_flags(self.0.get()) }
     }
 
-    /// Forbids mprotect(2) to make it executable. `EINVAL`: it is executable.
+    /// Prevents mprotect(2) from making the mapping executable. `EINVAL`: it is executable.
     pub fn try_clear_mayexec(&self) -> Result {
         if self.flags() & flags::EXEC != 0 {
             return Err(EINVAL);
         }
-        // SAFETY: The mapping is being set up: nobody else looks at its flags.
+        // SAFETY: The mapping is being set up: no other code uses its flags.
         unsafe { glue::stock_vma_clear_mayexec(self.0.get()) };
         Ok(())
     }
 
     fn set(&self, flag: c_uint) {
-        // SAFETY: The mapping is being set up: nobody else looks at its flags.
+        // SAFETY: The mapping is being set up: no other code uses its flags.
         unsafe { glue::stock_vma_set(self.0.get(), flag) }
     }
 
-    /// mremap(2) does not make it larger.
+    /// Prevents mremap(2) from enlarging the mapping.
     pub fn set_dontexpand(&self) {
         self.set(flags::DONTEXPAND);
     }
 
-    /// fork(2) does not copy it.
+    /// Prevents fork(2) from copying the mapping.
     pub fn set_dontcopy(&self) {
         self.set(flags::DONTCOPY);
     }
 
-    /// Makes it a mapping of single pages.
+    /// Makes it a mapping into which single pages can be inserted.
     pub fn set_mixedmap(&self) -> &VmaMixedMap {
         self.set(flags::MIXEDMAP);
         // SAFETY: Both types are transparent over the same.
@@ -96,7 +96,7 @@ impl VmaNew {
 }
 
 impl VmaMixedMap {
-    /// Maps a page; the mapping holds a reference of its own.
+    /// Maps a page. The mapping holds a separate reference to the page.
     pub fn vm_insert_page(&self, address: usize, page: &Page) -> Result {
         // SAFETY: The mapping is valid and of this kind; the page is held by the caller.
         to_result(unsafe {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Shared values.
+//! Reference-counted values.
 
 use crate::{
     alloc::{AllocError, Flags, KBox},
@@ -26,13 +26,13 @@ struct Inner<T> {
 ///
 /// # Invariants
 ///
-/// Points to a valid value of a [`KBox`], in which one of the references is this one's.
+/// Points to a valid value of a [`KBox`], and owns one of its references.
 pub struct Arc<T>(NonNull<Inner<T>>, PhantomData<Inner<T>>);
 
-/// A reference that somebody else holds.
+/// A borrowed reference, which other code owns.
 pub struct ArcBorrow<'a, T>(ManuallyDrop<Arc<T>>, PhantomData<&'a ()>);
 
-// SAFETY: Shared, and dropped by whoever is last.
+// SAFETY: Shared, and dropped by the owner of the last reference.
 unsafe impl<T: Send + Sync> Send for Arc<T> {}
 // SAFETY: Shared references only read the atomic counter and lend a `T`, which is `Sync`.
 unsafe impl<T: Send + Sync> Sync for Arc<T> {}
@@ -41,7 +41,7 @@ unsafe impl<T: Send + Sync> Sync for Arc<T> {}
 impl<T> Unpin for Arc<T> {}
 
 impl<T> Arc<T> {
-    /// Shares a value.
+    /// Allocates a shared value.
     pub fn new(value: T, flags: Flags) -> Result<Self, AllocError> {
         let inner = Inner {
             references: AtomicUsize::new(1),
@@ -51,7 +51,7 @@ impl<T> Arc<T> {
         Ok(Self::of(KBox::into_raw(KBox::new(inner, flags)?)))
     }
 
-    /// Shares a value that is initialised in place.
+    /// Allocates a shared value that is initialised in place.
     pub fn pin_init<E>(init: impl PinInit<T, E>, flags: Flags) -> Result<Self, crate::error::Error>
     where
         crate::error::Error: From<E>,
@@ -77,14 +77,14 @@ impl<T> Arc<T> {
         Self(unsafe { NonNull::new_unchecked(inner) }, PhantomData)
     }
 
-    /// Gives the reference up; a pointer to the value.
+    /// Gives up the reference. Returns a pointer to the value.
     pub fn into_raw(self) -> *const T {
         let this = ManuallyDrop::new(self);
         // SAFETY: A reference points to a valid value (invariant).
         unsafe { &raw const (*this.0.as_ptr()).value }
     }
 
-    /// Takes the reference back.
+    /// Takes the reference of a pointer back.
     ///
     /// # Safety
     ///
@@ -108,7 +108,7 @@ impl<T> Clone for Arc<T> {
         let before = unsafe { self.0.as_ref() }
             .references
             .fetch_add(1, Ordering::Relaxed);
-        // That many references do not fit into memory, unless some are leaked in a loop.
+        // So many references do not fit into memory, unless some are leaked in a loop.
         assert!(before < isize::MAX as usize, "too many references");
         // INVARIANT: Just counted.
         Self(self.0, PhantomData)
@@ -141,7 +141,7 @@ impl<T> Deref for Arc<T> {
 impl<T> ArcBorrow<'_, T> {
     /// # Safety
     ///
-    /// `raw` comes from [`Arc::into_raw`], and is not taken back during the value's life.
+    /// `raw` comes from [`Arc::into_raw`], and is not taken back while the value exists.
     pub unsafe fn from_raw(raw: *const T) -> Self {
         // SAFETY: `raw` comes from `into_raw`, by the caller. The reference that it stands for stays with the caller:
         // `ManuallyDrop` keeps this one from being given back.

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! References to what C counts.
+//! References to objects whose reference count C code manages.
 
 use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
 
-/// A type whose references C counts.
+/// A type whose reference count C code manages.
 ///
 /// # Safety
 ///
-/// The value is valid while there is a reference.
+/// The value is valid while it has a reference.
 pub unsafe trait AlwaysRefCounted {
-    /// One more.
+    /// Adds a reference.
     fn inc_ref(&self);
 
-    /// One fewer.
+    /// Releases a reference.
     ///
     /// # Safety
     ///
-    /// The caller has one, and does not use it any more.
+    /// The caller owns a reference, and does not use it afterwards.
     unsafe fn dec_ref(this: NonNull<Self>);
 }
 
-/// A reference.
+/// An owned reference.
 pub struct ARef<T: AlwaysRefCounted>(NonNull<T>, PhantomData<T>);
 
 // SAFETY: Shared, and given back by anybody.

@@ -7,7 +7,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
-/// No order among different values.
+/// Relaxed ordering: no order among accesses to different values.
 pub struct Relaxed;
 
 /// Types that can be atomic.
@@ -46,7 +46,7 @@ pub struct Atomic<T>(UnsafeCell<T>);
 unsafe impl<T: Send> Sync for Atomic<T> {}
 
 impl<T> Atomic<T> {
-    /// Of a value.
+    /// Returns an atomic with this value.
     pub const fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }

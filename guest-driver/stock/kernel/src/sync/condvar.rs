@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waiting for what somebody else changes under a lock.
+//! Waits for changes that other tasks make under a lock.
 
 use super::{
     lock::{Backend, Guard},
@@ -18,7 +18,7 @@ use crate::{
 use core::{marker::PhantomPinned, pin::Pin};
 use pinned_init::{pin_data, pin_init, PinInit};
 
-/// Tasks that wait.
+/// A condition variable: a set of waiting tasks.
 #[pin_data]
 pub struct CondVar {
     #[pin]
@@ -27,23 +27,23 @@ pub struct CondVar {
     _pin: PhantomPinned,
 }
 
-// SAFETY: The wait queue has a lock of its own.
+// SAFETY: The wait queue has its own lock.
 unsafe impl Send for CondVar {}
 // SAFETY: All access to the wait queue takes its lock.
 unsafe impl Sync for CondVar {}
 
-/// How a limited wait has ended.
+/// The reason why a wait with a limit ended.
 pub enum CondVarTimeoutResult {
-    /// The time is over.
+    /// The time has expired.
     Timeout,
-    /// By a notification, or for no reason.
+    /// There was a notification, or a spurious wake-up.
     Woken {
-        /// The time that is left.
+        /// The remaining time.
         jiffies: Jiffies,
     },
-    /// By a signal.
+    /// There was a signal.
     Signal {
-        /// The time that is left.
+        /// The remaining time.
         jiffies: Jiffies,
     },
 }
@@ -60,7 +60,7 @@ impl CondVar {
         })
     }
 
-    /// Waits without the lock; the jiffies that are left.
+    /// Waits without the lock. Returns the remaining jiffies.
     fn sleep<T, B: Backend>(&self, guard: &mut Guard<'_, T, B>, limit: c_long) -> c_long {
         let entry = Opaque::<bindings::wait_queue_entry>::uninit();
         // SAFETY: `entry` has room for an entry, which leaves the queue before this function returns.
@@ -73,7 +73,7 @@ impl CondVar {
         left
     }
 
-    /// Unlocks, waits for a notification or a signal, locks. Whether it was, or there is, a signal.
+    /// Unlocks, waits for a notification or a signal, and locks again. Returns whether a signal is pending.
     #[must_use = "a signal ends the wait"]
     pub fn wait_interruptible<T, B: Backend>(&self, guard: &mut Guard<'_, T, B>) -> bool {
         self.sleep(guard, MAX_SCHEDULE_TIMEOUT);
@@ -81,7 +81,7 @@ impl CondVar {
         unsafe { glue::stock_signal_pending() }
     }
 
-    /// The same with a limit.
+    /// Like [`Self::wait_interruptible`], with a limit.
     #[must_use = "a signal ends the wait"]
     pub fn wait_interruptible_timeout<T, B: Backend>(
         &self,
@@ -99,14 +99,14 @@ impl CondVar {
         }
     }
 
-    /// Wakes all. For any context.
+    /// Wakes all waiting tasks. For any context.
     pub fn notify_all(&self) {
         // SAFETY: Initialised by `new`.
         unsafe { glue::stock_wake_all(self.head.get()) }
     }
 }
 
-/// Initialises a [`CondVar`] with a lock class of its own.
+/// Initialises a [`CondVar`] with a separate lock class.
 #[macro_export]
 macro_rules! new_condvar {
     ($name:literal) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Locks that are statics.
+//! Locks in statics.
 
 use super::{
     lock::{Backend, MutexBackend},
@@ -14,7 +14,7 @@ use core::{
     pin::Pin,
 };
 
-/// A static value behind a mutex.
+/// A static value protected by a mutex.
 pub struct GlobalMutex<T> {
     state: Opaque<bindings::mutex>,
     data: UnsafeCell<T>,
@@ -28,7 +28,7 @@ impl<T> GlobalMutex<T> {
     ///
     /// # Safety
     ///
-    /// `init_with` is called before all else.
+    /// `init_with` is called before anything else.
     #[doc(hidden)]
     pub const unsafe fn uninit(value: T) -> Self {
         Self {
@@ -37,11 +37,11 @@ impl<T> GlobalMutex<T> {
         }
     }
 
-    /// See `global_lock!`.
+    /// Initialises the lock. Use `global_lock!`.
     ///
     /// # Safety
     ///
-    /// Called once, before all else.
+    /// Called once, before anything else.
     #[doc(hidden)]
     pub unsafe fn init_with(&'static self, name: &'static CStr, key: Pin<&'static LockClassKey>) {
         // SAFETY: A static never moves; name and key are static. Nobody uses it yet, by the caller.
@@ -50,13 +50,13 @@ impl<T> GlobalMutex<T> {
 
     /// Locks.
     pub fn lock(&'static self) -> GlobalGuard<T> {
-        // SAFETY: It is initialised, as whoever made it has promised.
+        // SAFETY: It is initialised, as the creator of the static has promised.
         unsafe { MutexBackend::lock(self.state.get()) };
         GlobalGuard(self, PhantomData)
     }
 }
 
-/// The right to use the value. Not for another task, which has not locked.
+/// Exclusive access to the value. It must not be sent to another task, which has not locked the mutex.
 #[must_use = "the lock is unlocked at once"]
 pub struct GlobalGuard<T: 'static>(&'static GlobalMutex<T>, PhantomData<*mut ()>);
 
@@ -83,7 +83,7 @@ impl<T> Drop for GlobalGuard<T> {
     }
 }
 
-/// Declares a static value behind a mutex, with a function `init` to be called once before all else.
+/// Declares a static value protected by a mutex. Its function `init` must be called once before anything else.
 #[macro_export]
 macro_rules! global_lock {
     ($(#[$attribute:meta])* unsafe(uninit) static $name:ident: Mutex<$type:ty> = $value:expr;) => {
@@ -98,7 +98,7 @@ macro_rules! global_lock {
         impl GlobalLock {
             /// # Safety
             ///
-            /// Called once, before all else.
+            /// Called once, before anything else.
             unsafe fn init(&'static self) {
                 // SAFETY: `# Safety` promises that this is called once, before all else.
                 unsafe {

@@ -22,18 +22,18 @@ use pinned_init::{pin_data, pin_init, PinInit};
 ///
 /// # Safety
 ///
-/// Between `lock` and `unlock` nobody else is.
+/// No other task is between `lock` and `unlock` at the same time.
 pub unsafe trait Backend {
     /// The lock itself.
     type State;
-    /// What unlocking needs to know.
+    /// State that unlocking needs.
     type GuardState;
 
-    /// Initialises.
+    /// Initialises a lock.
     ///
     /// # Safety
     ///
-    /// `ptr` is valid for writes; `name` and `key` for ever.
+    /// `ptr` is valid for writes; `name` and `key` are valid for ever.
     unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key);
 
     /// Locks.
@@ -43,7 +43,7 @@ pub unsafe trait Backend {
     /// [`Self::init`] has run.
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState;
 
-    /// Locks if that needs no wait.
+    /// Locks if that is possible without waiting.
     ///
     /// # Safety
     ///
@@ -54,10 +54,10 @@ pub unsafe trait Backend {
     ///
     /// # Safety
     ///
-    /// The caller has locked.
+    /// The caller has locked it.
     unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState);
 
-    /// Complains, with lockdep, if it is not locked.
+    /// With lockdep, warns if it is not locked.
     ///
     /// # Safety
     ///
@@ -65,7 +65,7 @@ pub unsafe trait Backend {
     unsafe fn assert_is_held(ptr: *mut Self::State);
 }
 
-/// A value behind a lock.
+/// A value protected by a lock.
 #[pin_data]
 pub struct Lock<T, B: Backend> {
     #[pin]
@@ -81,7 +81,7 @@ unsafe impl<T: Send, B: Backend> Send for Lock<T, B> {}
 unsafe impl<T: Send, B: Backend> Sync for Lock<T, B> {}
 
 impl<T, B: Backend> Lock<T, B> {
-    /// A lock over `value`.
+    /// Returns a lock that protects `value`.
     pub fn new(
         value: T,
         name: &'static CStr,
@@ -109,7 +109,7 @@ impl<T, B: Backend> Lock<T, B> {
     }
 }
 
-/// The right to use the value. Not for another task, which has not locked.
+/// Exclusive access to the value. It must not be sent to another task, which has not locked it.
 #[must_use = "the lock is unlocked at once"]
 pub struct Guard<'a, T, B: Backend> {
     lock: &'a Lock<T, B>,
@@ -155,7 +155,7 @@ impl<T, B: Backend> Drop for Guard<'_, T, B> {
 /// The kernel's mutex.
 pub struct MutexBackend;
 
-/// A value behind a mutex.
+/// A value protected by a mutex.
 pub type Mutex<T> = Lock<T, MutexBackend>;
 
 // SAFETY: A mutex excludes others.
@@ -189,7 +189,7 @@ unsafe impl Backend for MutexBackend {
     }
 }
 
-/// Initialises a [`Mutex`] with a lock class of its own.
+/// Initialises a [`Mutex`] with a separate lock class.
 #[macro_export]
 macro_rules! new_mutex {
     ($value:expr $(, $name:literal)? $(,)?) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What tasks share.
+//! Synchronisation of tasks.
 
 mod arc;
 pub mod aref;
@@ -18,11 +18,11 @@ use core::pin::Pin;
 pub use global::GlobalMutex;
 pub use lock::Mutex;
 
-/// A class of locks, for lockdep: a static.
+/// A lock class for lockdep; always a static.
 #[repr(transparent)]
 pub struct LockClassKey(Opaque<bindings::lock_class_key>);
 
-// SAFETY: Only C uses it, under locks of its own.
+// SAFETY: Only C code uses it, under its own locks.
 unsafe impl Sync for LockClassKey {}
 
 impl LockClassKey {
@@ -37,7 +37,7 @@ impl LockClassKey {
         unsafe { Pin::new_unchecked(&*(&raw const *raw).cast()) }
     }
 
-    /// For C.
+    /// Returns a pointer for C.
     pub fn as_ptr(&self) -> *mut bindings::lock_class_key {
         self.0.get()
     }
@@ -59,7 +59,7 @@ impl StaticKey {
     }
 }
 
-/// A class of its own for each place in the source.
+/// Returns a separate lock class for each place in the source.
 #[macro_export]
 macro_rules! static_lock_class {
     () => {{

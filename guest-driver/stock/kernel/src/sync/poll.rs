@@ -7,18 +7,18 @@ use crate::{bindings, ffi::CStr, fs::File, glue};
 use core::{marker::PhantomData, ops::Deref, pin::Pin};
 use pinned_init::{pin_data, pin_init, pinned_drop, PinInit};
 
-/// Where poll(2) notes what it waits for.
+/// The table in which poll(2) records its wait queues.
 pub struct PollTable<'a>(*mut bindings::poll_table_struct, PhantomData<&'a ()>);
 
 impl PollTable<'_> {
     /// # Safety
     ///
-    /// Null, or valid during the value's life.
+    /// `table` is null, or valid while the value exists.
     pub unsafe fn from_raw(table: *mut bindings::poll_table_struct) -> Self {
         Self(table, PhantomData)
     }
 
-    /// Lets notifications of `condvar` end the poll.
+    /// Makes notifications of `condvar` end the poll.
     pub fn register_wait(&self, file: &File, condvar: &PollCondVar) {
         // SAFETY: All are valid; the end of `condvar` waits for those who poll.
         unsafe { glue::stock_poll_wait(file.as_ptr(), condvar.head.get(), self.0) }
@@ -57,7 +57,7 @@ impl PinnedDrop for PollCondVar {
     }
 }
 
-/// Initialises a [`PollCondVar`] with a lock class of its own.
+/// Initialises a [`PollCondVar`] with a separate lock class.
 #[macro_export]
 macro_rules! new_poll_condvar {
     ($name:literal) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! `cuMemcpy2D`, `cuMemcpy3D` and their kin.
+//! `cuMemcpy2D`, `cuMemcpy3D` and their variants.
 
 use cuda_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CopyEnd2D, CopyEnd3D};
 use virtio_cuda_client::CudaError;

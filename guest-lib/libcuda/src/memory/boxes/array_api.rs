@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Copies of contiguous bytes of a row of an array, and batches of boxes.
+//! Copies of contiguous bytes of an array row, and batches of 3D copies.
 
 use cuda_abi::{CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUmemcpy3DOperand, CopyEnd3D};
 use virtio_cuda_client::CudaError;
@@ -14,7 +14,7 @@ use crate::memory::boxes::layout::{ARRAY, DEVICE, HOST, UNIFIED};
 use crate::memory::copy::batch::{check_batch, check_hints};
 use crate::memory::copy::plan::Timing;
 
-/// Nothing yet.
+/// An end without a memory type.
 const END: CopyEnd3D = CopyEnd3D::ZERO;
 
 fn array(array: u64, x: usize) -> CopyEnd3D {
@@ -51,7 +51,7 @@ fn copy(
 const OPERAND_POINTER: u32 = 1;
 const OPERAND_ARRAY: u32 = 2;
 
-/// Bytes per element of an operand that is an array.
+/// Returns the bytes per element of an operand, if it is an array.
 fn operand_element(operand: &CUmemcpy3DOperand, api: Api) -> Result<Option<u64>, CudaError> {
     if operand.kind != OPERAND_ARRAY {
         return Ok(None);
@@ -60,7 +60,7 @@ fn operand_element(operand: &CUmemcpy3DOperand, api: Api) -> Result<Option<u64>,
     Ok(element_bytes(descriptor.format, descriptor.channels))
 }
 
-/// The end of a copy that an operand describes.
+/// Converts an operand to an end of a copy.
 fn operand_end(operand: &CUmemcpy3DOperand, element: u64) -> Result<CopyEnd3D, CudaError> {
     let bytes = |elements: u64| {
         let bytes = elements.checked_mul(element).ok_or(CudaError::INVALID_VALUE)?;
@@ -80,8 +80,8 @@ fn operand_end(operand: &CUmemcpy3DOperand, element: u64) -> Result<CopyEnd3D, C
     }
 }
 
-/// Copies boxes one after the other, which a batch may do; answers which one failed, or `usize::MAX` for the
-/// whole.
+/// Runs the copies one after the other, which CUDA permits for a batch. Errors: also the index of the failed copy, or
+/// `usize::MAX` for the whole batch.
 fn batch(
     api: Api,
     count: usize,
@@ -118,42 +118,42 @@ fn batch(
 }
 
 entry_points! {
-    /// Device to array.
+    /// Copies from the device to an array.
     call cuMemcpyDtoA_v2 / cuMemcpyDtoA_v2_ptds (api, dstArray: u64, dstOffset: usize, srcDevice: u64, ByteCount: usize) {
         copy(api, array(dstArray, dstOffset), device(srcDevice), ByteCount, None)
     }
 
-    /// Array to device.
+    /// Copies from an array to the device.
     call cuMemcpyAtoD_v2 / cuMemcpyAtoD_v2_ptds (api, dstDevice: u64, srcArray: u64, srcOffset: usize, ByteCount: usize) {
         copy(api, device(dstDevice), array(srcArray, srcOffset), ByteCount, None)
     }
 
-    /// Host to array.
+    /// Copies from the host to an array.
     call cuMemcpyHtoA_v2 / cuMemcpyHtoA_v2_ptds (api, dstArray: u64, dstOffset: usize, srcHost: HostPtr, ByteCount: usize) {
         copy(api, array(dstArray, dstOffset), host(srcHost), ByteCount, None)
     }
 
-    /// Array to host.
+    /// Copies from an array to the host.
     call cuMemcpyAtoH_v2 / cuMemcpyAtoH_v2_ptds (api, dstHost: HostPtr, srcArray: u64, srcOffset: usize, ByteCount: usize) {
         copy(api, host(dstHost), array(srcArray, srcOffset), ByteCount, None)
     }
 
-    /// Array to array.
+    /// Copies from an array to an array.
     call cuMemcpyAtoA_v2 / cuMemcpyAtoA_v2_ptds (api, dstArray: u64, dstOffset: usize, srcArray: u64, srcOffset: usize, ByteCount: usize) {
         copy(api, array(dstArray, dstOffset), array(srcArray, srcOffset), ByteCount, None)
     }
 
-    /// Host to array in stream order.
+    /// Copies from the host to an array in stream order.
     call cuMemcpyHtoAAsync_v2 / cuMemcpyHtoAAsync_v2_ptsz (api, dstArray: u64, dstOffset: usize, srcHost: HostPtr, ByteCount: usize, hStream: u64) {
         copy(api, array(dstArray, dstOffset), host(srcHost), ByteCount, Some(hStream))
     }
 
-    /// Array to host in stream order.
+    /// Copies from an array to the host in stream order.
     call cuMemcpyAtoHAsync_v2 / cuMemcpyAtoHAsync_v2_ptsz (api, dstHost: HostPtr, srcArray: u64, srcOffset: usize, ByteCount: usize, hStream: u64) {
         copy(api, host(dstHost), array(srcArray, srcOffset), ByteCount, Some(hStream))
     }
 
-    /// Many boxes in stream order, as CUDA 12.8 had them: the index of a bad one is told.
+    /// Runs many 3D copies in stream order. This version, of CUDA 12.8, returns the index of an invalid copy.
     call cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz (api, numOps: usize, opList: In<CUDA_MEMCPY3D_BATCH_OP>, failIdx: Out<usize>, flags: u64, hStream: u64) {
         batch(api, numOps, opList, flags, hStream).map_err(|(index, error)| {
             failIdx.set_if_wanted(index);
@@ -161,7 +161,7 @@ entry_points! {
         })
     }
 
-    /// Many boxes in stream order.
+    /// Runs many 3D copies in stream order.
     call cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz (api, numOps: usize, opList: In<CUDA_MEMCPY3D_BATCH_OP>, flags: u64, hStream: u64) {
         batch(api, numOps, opList, flags, hStream).map_err(|(_, error)| error)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Copies of pitched rectangles and boxes in memory and arrays. Rows of pageable memory cross packed.
+//! 2D and 3D copies between memory and arrays. Rows of pageable memory are sent packed.
 
 use cuda_abi::{CUDA_MEMCPY3D, CopyEnd3D};
 use virtio_cuda_client::protocol::{
@@ -15,7 +15,7 @@ use crate::memory::copy::plan::Timing;
 use crate::memory::moving::Uses;
 use crate::memory::place::Place;
 
-/// Packed rows that go with the call.
+/// The end for packed rows that are sent with the call.
 const BULK: CopyEnd =
     CopyEnd { kind: COPY_BULK, address: DevicePtr(0), x: 0, y: 0, z: 0, pitch: 0, height: 0 };
 
@@ -29,7 +29,7 @@ pub struct ArrayEnd {
 }
 
 impl ArrayEnd {
-    /// For the device: the array from a row of the box on.
+    /// Returns the array from a row of the box on, in its form on the wire.
     fn on_wire(&self, y: u64, z: u64) -> CopyEnd {
         let ArrayOrigin { x, y: first_row, z: first_slice } = self.origin;
         let (kind, address) = (COPY_ARRAY, DevicePtr(self.array.0));
@@ -37,7 +37,7 @@ impl ArrayEnd {
     }
 }
 
-/// One end, understood.
+/// One validated end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum End {
     /// In memory.
@@ -55,11 +55,11 @@ impl End {
         if end.array == 0 || end.lod != 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        // Before anything is read for a box that does not fit. The device checks it once more.
+        // Checked before anything is read for a box that does not fit. The device checks it again.
         let array = api.driver.arrays.get(end.array)?.descriptor;
         let fits =
             |from: u64, length: u64, bound: u64| from.checked_add(length).is_some_and(|end| end <= bound);
-        // Of formats of other layouts the device judges: only sums that are formed here must not overflow.
+        // The device checks formats with other layouts. Here it is sufficient that sums do not overflow.
         let [row, rows, slices] = array_bounds(&array).unwrap_or([u64::MAX; 3]);
         if !fits(origin.x, size.width, row)
             || !fits(origin.y, size.height, rows)
@@ -90,7 +90,7 @@ impl End {
     }
 }
 
-/// One copy, understood.
+/// A validated copy.
 pub struct BoxCopy {
     dst: End,
     src: End,
@@ -98,7 +98,7 @@ pub struct BoxCopy {
 }
 
 impl BoxCopy {
-    /// Checks a copy; none if there is nothing to do.
+    /// Validates a copy. Returns `None` if there is nothing to do.
     pub fn new(api: Api, copy: &CUDA_MEMCPY3D) -> Result<Option<Self>, CudaError> {
         let size = Box3 { width: copy.width as u64, height: copy.height as u64, depth: copy.depth as u64 };
         if size.width == 0 || size.height == 0 || size.depth == 0 {
@@ -113,7 +113,7 @@ impl BoxCopy {
         Ok(Some(Self { dst, src, size }))
     }
 
-    /// Copies.
+    /// Runs the copy.
     pub fn run(&self, api: Api, timing: Timing) -> Result<(), CudaError> {
         api.context()?;
         if let (End::Memory(dst), End::Memory(src), 1, 1) =
@@ -152,7 +152,7 @@ impl BoxCopy {
         api.end_asynchronous(stream)
     }
 
-    /// Returns whether the GPU does it on its own, in stream order.
+    /// Returns whether the GPU copies by itself, in stream order.
     fn memory_to_array(
         &self,
         api: Api,
@@ -174,7 +174,7 @@ impl BoxCopy {
         Ok(true)
     }
 
-    /// Returns whether the GPU does it on its own, in stream order.
+    /// Returns whether the GPU copies by itself, in stream order.
     fn array_to_memory(
         &self,
         api: Api,
@@ -197,7 +197,7 @@ impl BoxCopy {
     }
 }
 
-/// A copy in memory.
+/// A copy between linear memory.
 struct MemoryCopy {
     dst: MemoryEnd,
     src: MemoryEnd,
@@ -205,7 +205,7 @@ struct MemoryCopy {
 }
 
 impl MemoryCopy {
-    /// Returns whether the GPU does it on its own, in stream order.
+    /// Returns whether the GPU copies by itself, in stream order.
     fn run(&self, api: Api, stream: StreamId) -> Result<bool, CudaError> {
         match (self.dst.place, self.src.place) {
             (Place::Pageable(dst), Place::Device(_)) => self.to_host(api, dst, stream)?,
@@ -224,7 +224,7 @@ impl MemoryCopy {
         calls::memcpy_box(&mut api.in_context()?, dst, src, self.size, stream)
     }
 
-    /// From pageable rows: packed, unless they lie packed already.
+    /// Sends pageable rows, which are packed first unless they are contiguous.
     fn to_device(&self, api: Api, src: u64, stream: StreamId) -> Result<(), CudaError> {
         let limit = api.driver.session.limits().copy_bytes as u64;
         if self.size.width > limit {
@@ -237,7 +237,7 @@ impl MemoryCopy {
         })
     }
 
-    /// To pageable rows.
+    /// Receives packed rows for pageable memory.
     fn to_host(&self, api: Api, dst: u64, stream: StreamId) -> Result<(), CudaError> {
         let limit = api.driver.session.limits().copy_bytes as u64;
         if self.size.width > limit {
@@ -250,7 +250,7 @@ impl MemoryCopy {
         })
     }
 
-    /// Rows that are too long for one request.
+    /// Copies rows that are too long for one request.
     fn row_by_row(&self, api: Api, stream: StreamId) -> Result<(), CudaError> {
         let at = |end: &MemoryEnd, y, z| end.place.at(end.extent.row(y, z));
         for z in 0..self.size.depth {
@@ -262,7 +262,7 @@ impl MemoryCopy {
         Ok(())
     }
 
-    /// Between host memory: the program's own CPU does it, after the stream's work if an end is pinned.
+    /// Copies between host memory with the program's CPU, after the stream's work if an end is pinned.
     fn by_program(&self, api: Api, stream: StreamId) -> Result<(), CudaError> {
         let (Some(dst), Some(src)) = (self.dst.place.host(), self.src.place.host()) else {
             return Err(CudaError::INVALID_VALUE);

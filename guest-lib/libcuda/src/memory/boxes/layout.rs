@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The layout of a box in memory, and its division into parts that fit one request each.
+//! The layout of a box in memory, and its division into parts that each fit one request.
 
 use cuda_abi::CopyEnd3D;
 use virtio_cuda_client::CudaError;
@@ -16,13 +16,13 @@ pub const HOST: u32 = 1;
 pub const DEVICE: u32 = 2;
 /// An array.
 pub const ARRAY: u32 = 3;
-/// Whatever the address is.
+/// The address determines the kind of memory.
 pub const UNIFIED: u32 = 4;
 
 /// A box in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryEnd {
-    /// Its first byte.
+    /// Address of the first byte.
     pub place: Place,
     /// The strides.
     pub extent: Extent64,
@@ -31,7 +31,7 @@ pub struct MemoryEnd {
 /// The start of the box in its memory, and the strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent64 {
-    /// From the place to the first byte of the box.
+    /// Bytes from the place to the first byte of the box.
     pub offset: u64,
     /// Bytes from row to row.
     pub pitch: u64,
@@ -40,7 +40,7 @@ pub struct Extent64 {
 }
 
 impl Extent64 {
-    /// From the base to a row of the box; checked once for the last row by [`MemoryEnd::new`].
+    /// Returns the offset of a row of the box. [`MemoryEnd::new`] has checked that the last row does not overflow.
     pub fn row(&self, y: u64, z: u64) -> u64 {
         self.offset + (z * self.height + y) * self.pitch
     }
@@ -52,7 +52,7 @@ impl MemoryEnd {
         let (x, y, z) = (end.x as u64, end.y as u64, end.z as u64);
         let width = x.checked_add(size.width).ok_or(CudaError::INVALID_VALUE)?;
         let rows = y.checked_add(size.height).ok_or(CudaError::INVALID_VALUE)?;
-        // A pitch or height of 0 stands for the least that fits.
+        // A pitch or height of 0 stands for the smallest that fits.
         let pitch = if end.pitch == 0 { width } else { end.pitch as u64 };
         let height = if end.height == 0 { rows } else { end.height as u64 };
         if pitch < width || height < rows {
@@ -62,7 +62,7 @@ impl MemoryEnd {
         let last = slices.and_then(|slices| slices.checked_mul(height)?.checked_add(rows));
         let bytes = last.and_then(|rows| rows.checked_mul(pitch)).ok_or(CudaError::INVALID_VALUE)?;
         let offset = (z * height + y) * pitch + x;
-        // From the first to the last byte of the box.
+        // Bytes from the first to the last byte of the box.
         let span = bytes - (pitch - width) - offset;
         let place = match end.memory_type {
             HOST => api.host_place(checked(end.host, offset)?, span),
@@ -70,18 +70,18 @@ impl MemoryEnd {
             UNIFIED => api.unified_place(checked(end.device, offset)?),
             _ => return Err(CudaError::INVALID_VALUE),
         };
-        // The place already names the first byte of the box.
+        // The place already refers to the first byte of the box.
         Ok(Self { place, extent: Extent64 { offset: 0, pitch, height } })
     }
 
-    /// For the device: the memory from a row of the box on.
+    /// Returns the memory from a row of the box on, in its form on the wire.
     pub fn on_wire(&self, y: u64, z: u64) -> Result<CopyEnd, CudaError> {
         let address = self.place.device().map(DevicePtr).ok_or(CudaError::INVALID_VALUE)?;
         let Extent64 { pitch, height, .. } = self.extent;
         Ok(CopyEnd { kind: COPY_DEVICE, address, x: self.extent.row(y, z), y: 0, z: 0, pitch, height })
     }
 
-    /// The memory of a part, if its rows lie side by side.
+    /// Returns the memory of a part, if its rows are contiguous.
     fn packed_in_place(&self, base: u64, size: Box3, part: &Part) -> Option<UserMemory> {
         let rows_adjoin = self.extent.pitch == size.width;
         let slices_adjoin = part.size.depth == 1 || self.extent.height == size.height;
@@ -91,7 +91,7 @@ impl MemoryEnd {
         })
     }
 
-    /// Hands out the pageable rows at `src` part by part, packed.
+    /// Passes the pageable rows at `src` part by part to a function, packed.
     pub fn pack(
         &self,
         src: u64,
@@ -117,7 +117,7 @@ impl MemoryEnd {
         Ok(())
     }
 
-    /// Has the pageable rows at `dst` filled part by part, from packed ones.
+    /// Makes a function provide packed parts, and stores them in the pageable rows at `dst`.
     pub fn unpack(
         &self,
         dst: u64,
@@ -149,27 +149,27 @@ fn checked(base: u64, offset: u64) -> Result<u64, CudaError> {
     base.checked_add(offset).ok_or(CudaError::INVALID_VALUE)
 }
 
-/// A part of a box whose packed bytes fit one request: `size.height` rows from row `y` of slice `z` on, or
-/// whole slices.
+/// A part of a box whose packed bytes fit one request: `size.height` rows from row `y` of slice `z` on, or whole
+/// slices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Part {
     /// First row.
     pub y: u64,
     /// First slice.
     pub z: u64,
-    /// Its size.
+    /// Size of the part.
     pub size: Box3,
 }
 
 impl Part {
-    /// All bytes.
+    /// Returns the bytes of all rows.
     pub fn bytes(&self) -> u64 {
         self.size.width * self.size.height * self.size.depth
     }
 }
 
-/// Splits a box into parts of at most `limit` bytes. A row longer than that makes none: the caller copies
-/// such rows one by one.
+/// Splits a box into parts of at most `limit` bytes. Returns none if a row exceeds the limit: the caller copies such
+/// rows one by one.
 fn parts(size: Box3, limit: u64) -> Vec<Part> {
     let slice_bytes = size.width.saturating_mul(size.height);
     if slice_bytes <= limit {

@@ -8,7 +8,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::memory::copy::plan::LinearCopy;
 
-/// Carries out [`Plan::DeviceToDevice`](super::plan::Plan::DeviceToDevice).
+/// Executes [`Plan::DeviceToDevice`](super::plan::Plan::DeviceToDevice).
 #[inline(always)]
 pub fn device_to_device(
     api: Api,
@@ -21,7 +21,7 @@ pub fn device_to_device(
     calls::cuMemcpyDtoD_v2(&mut call, dst, src, copy.bytes as u64)
 }
 
-/// Carries out [`Plan::Address`](super::plan::Plan::Address).
+/// Executes [`Plan::Address`](super::plan::Plan::Address).
 #[inline(always)]
 pub fn run(
     api: Api,
@@ -36,7 +36,7 @@ pub fn run(
     if copy.waits { api.wait_for_stream(copy.stream) } else { Ok(()) }
 }
 
-/// Carries out [`Plan::AddressAndWait`](super::plan::Plan::AddressAndWait).
+/// Executes [`Plan::AddressAndWait`](super::plan::Plan::AddressAndWait).
 #[inline(always)]
 pub fn run_and_wait(api: Api, copy: &LinearCopy, dst: DevicePtr, src: DevicePtr) -> Result<(), CudaError> {
     calls::memcpy_wait(&mut api.in_context()?, dst, src, copy.bytes as u64, copy.stream)

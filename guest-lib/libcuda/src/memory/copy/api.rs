@@ -9,7 +9,7 @@ use crate::entry_points;
 use crate::ffi::HostPtr;
 use crate::memory::copy::plan::Timing;
 
-/// Contexts of copies between two; none is the current one.
+/// Checks the contexts of a copy between two; 0 stands for the current one.
 fn check_contexts(api: Api, contexts: [u64; 2]) -> Result<(), CudaError> {
     let known = |&context: &u64| api.driver.contexts.device_of(context).map(|_| ());
     contexts.iter().filter(|&&context| context != 0).try_for_each(known)
@@ -26,48 +26,48 @@ entry_points! {
         api.copy(api.unified_place(dst), api.unified_place(src), ByteCount, Timing::Stream(api.stream(hStream)))
     }
 
-    /// Host to device.
+    /// Copies from the host to the device.
     call cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds (api, dstDevice: u64, srcHost: HostPtr, ByteCount: usize) {
         let src = api.host_place(srcHost.address() as u64, ByteCount as u64);
         api.copy(api.place_of_device(dstDevice), src, ByteCount, Timing::Wait)
     }
 
-    /// Host to device in stream order.
+    /// Copies from the host to the device in stream order.
     call cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz (api, dstDevice: u64, srcHost: HostPtr, ByteCount: usize, hStream: u64) {
         let src = api.host_place(srcHost.address() as u64, ByteCount as u64);
         api.copy(api.place_of_device(dstDevice), src, ByteCount, Timing::Stream(api.stream(hStream)))
     }
 
-    /// Device to host.
+    /// Copies from the device to the host.
     call cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds (api, dstHost: HostPtr, srcDevice: u64, ByteCount: usize) {
         let dst = api.host_place(dstHost.address() as u64, ByteCount as u64);
         api.copy(dst, api.place_of_device(srcDevice), ByteCount, Timing::Wait)
     }
 
-    /// Device to host in stream order.
+    /// Copies from the device to the host in stream order.
     call cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz (api, dstHost: HostPtr, srcDevice: u64, ByteCount: usize, hStream: u64) {
         let dst = api.host_place(dstHost.address() as u64, ByteCount as u64);
         api.copy(dst, api.place_of_device(srcDevice), ByteCount, Timing::Stream(api.stream(hStream)))
     }
 
-    /// Inside the device.
+    /// Copies within the device.
     call cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds (api, dstDevice: u64, srcDevice: u64, ByteCount: usize) {
         api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, Timing::Wait)
     }
 
-    /// Inside the device in stream order.
+    /// Copies within the device in stream order.
     call cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz (api, dstDevice: u64, srcDevice: u64, ByteCount: usize, hStream: u64) {
         let timing = Timing::Stream(api.stream(hStream));
         api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, timing)
     }
 
-    /// Between contexts, which share the device's address space.
+    /// Copies between contexts, which share the device's address space.
     call cuMemcpyPeer / cuMemcpyPeer_ptds (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize) {
         check_contexts(api, [dstContext, srcContext])?;
         api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, Timing::Wait)
     }
 
-    /// Between contexts in stream order.
+    /// Copies between contexts in stream order.
     call cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize, hStream: u64) {
         check_contexts(api, [dstContext, srcContext])?;
         let timing = Timing::Stream(api.stream(hStream));

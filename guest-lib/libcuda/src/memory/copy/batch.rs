@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Many copies in one call.
+//! Batches of copies.
 
 use std::ops::RangeInclusive;
 
@@ -12,23 +12,22 @@ use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::memory::copy::plan::Timing;
 
-/// The default streams are this one and 0.
+/// This stream and 0 are the default streams.
 const LEGACY: u64 = 1;
 
 /// `CU_MEMCPY_SRC_ACCESS_ORDER_*`.
 const ACCESS_ORDERS: RangeInclusive<u32> = 1..=3;
-/// `CU_MEM_LOCATION_TYPE_*`, none of them among them.
+/// `CU_MEM_LOCATION_TYPE_*`, including 0 for no location.
 const PLACES: RangeInclusive<u32> = 0..=4;
 /// `CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`.
 const PREFER_OVERLAP: u32 = 1;
 
-/// Checks what copies of a batch have in common: a batch is not for the default streams, the order in which sources are
-/// read must be a known one, and there are no more flags than this one.
+/// Checks the common properties of a batch of copies: a batch must not use a default stream, and must have copies.
 pub fn check_batch(stream: u64, count: usize) -> Result<(), CudaError> {
     if stream <= LEGACY || count == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
 }
 
-/// As [`check_batch`].
+/// Checks the hints of a batch: the source access order must be a known one, and only this flag may be set.
 pub fn check_hints(access_order: u32, flags: u32) -> Result<(), CudaError> {
     let known = ACCESS_ORDERS.contains(&access_order) && flags & !PREFER_OVERLAP == 0;
     if known { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
@@ -37,7 +36,7 @@ pub fn check_hints(access_order: u32, flags: u32) -> Result<(), CudaError> {
 /// The attributes of a batch.
 struct Attributes {
     attributes: In<CUmemcpyAttributes>,
-    /// The first copy of each.
+    /// The index of the first copy for each element.
     indices: In<usize>,
     count: usize,
 }
@@ -50,7 +49,8 @@ struct Copies {
     count: usize,
 }
 
-/// Attributes hold from the copy of their index on: the first from the first copy on. Each is a hint, but a valid one.
+/// Checks the attributes. Each applies from the copy of its index on, and the first index must be 0. Each is only a
+/// hint, but must be valid.
 fn check_attributes(attributes: &Attributes, count: usize) -> Result<(), CudaError> {
     if attributes.count == 0 || attributes.count > count {
         return Err(CudaError::INVALID_VALUE);
@@ -69,7 +69,8 @@ fn check_attributes(attributes: &Attributes, count: usize) -> Result<(), CudaErr
     Ok(())
 }
 
-/// Copies one after the other, which a batch may do; answers which one failed, or `usize::MAX` for the whole.
+/// Copies one after the other, which CUDA permits for a batch. Errors: also the index of the failed copy, or
+/// `usize::MAX` for the whole batch.
 fn batch(api: Api, copies: Copies, attributes: Attributes, stream: u64) -> Result<(), (usize, CudaError)> {
     let Copies { dsts, srcs, sizes, count } = copies;
     let whole = |error| (usize::MAX, error);
@@ -90,7 +91,7 @@ fn batch(api: Api, copies: Copies, attributes: Attributes, stream: u64) -> Resul
 }
 
 entry_points! {
-    /// Many copies in stream order, as CUDA 12.8 had them: the index of a bad one is told.
+    /// Runs many copies in stream order. This version, of CUDA 12.8, returns the index of an invalid copy.
     call cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
         attrs: In<CUmemcpyAttributes>, attrsIdxs: In<usize>, numAttrs: usize, failIdx: Out<usize>, hStream: u64) {
         failIdx.check()?;
@@ -101,7 +102,7 @@ entry_points! {
         })
     }
 
-    /// Many copies in stream order. The attributes are hints.
+    /// Runs many copies in stream order. The attributes are hints.
     call cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz (api, dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize,
         attrs: In<CUmemcpyAttributes>, attrsIdxs: In<usize>, numAttrs: usize, hStream: u64) {
         let attributes = Attributes { attributes: attrs, indices: attrsIdxs, count: numAttrs };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Pageable buffers that are copied again and again: the device keeps their pages, registered with the GPU, and
-//! later copies go at the link's full speed. The transport tells when the program has unmapped or replaced such
-//! pages; then the copy goes the usual way.
+//! Pageable buffers that are copied repeatedly. The device keeps their pages, registered with the GPU, and later copies
+//! reach the full speed of the link. The transport reports when the program has unmapped or replaced such pages; the
+//! copy then uses another plan.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ use crate::memory::copy::plan::LinearCopy;
 use crate::memory::copy::transfer::Transfer;
 use crate::memory::table::cache::{Cache, Entry, MAX_PATIENCE, Pages, USES};
 
-/// Copies before a buffer is kept, instead of [`USES`]; 0 turns the cache off.
+/// The number of copies before a buffer is kept, instead of [`USES`]; 0 turns the cache off.
 const CACHE_VARIABLE: &str = "VIRTIO_CUDA_CACHE";
 
 impl Drop for Entry {
@@ -38,7 +38,7 @@ impl Entry {
 }
 
 impl Cache {
-    /// The entry that a copy of `bytes` bytes at `address` can use.
+    /// Returns the entry that a copy of `bytes` bytes at `address` can use.
     fn look_up(&self, api: Api, address: u64, bytes: usize, most: u64) -> Option<Arc<Entry>> {
         let pages = Pages::of(address, bytes)?;
         let mut state = self.state();
@@ -53,7 +53,7 @@ impl Cache {
             log::debug!("The pages at {address:#x} are others now");
             state.entries.pop_back();
             state.shun(entry.pages, entry.patience);
-            // Unpinned without the lock.
+            // Entries are unpinned without the lock.
             drop(state);
             return None;
         }
@@ -101,7 +101,7 @@ fn register(api: Api, pages: Pages, patience: i32) -> Result<Entry, CudaError> {
     }
 }
 
-/// Copies before a buffer is kept.
+/// Returns the number of copies before a buffer is kept.
 fn uses() -> i32 {
     static USES_WANTED: OnceLock<i32> = OnceLock::new();
     *USES_WANTED.get_or_init(|| {
@@ -110,14 +110,15 @@ fn uses() -> i32 {
     })
 }
 
-/// Most bytes that are kept; 0 for no cache.
+/// Returns the maximum number of bytes that are kept; 0 turns the cache off.
 fn limit(api: Api) -> u64 {
     static LIMIT: OnceLock<u64> = OnceLock::new();
     *LIMIT.get_or_init(|| if uses() == 0 { 0 } else { api.driver.session.transport().cache_bytes() })
 }
 
 impl Api {
-    /// Does what needs pinned pages: if there is no room for them, once more without the cache and what lies ready.
+    /// Runs `body`, which needs pinned pages. If there is no room for them, frees the cache and the spare pinned
+    /// memory, and runs `body` again.
     pub fn with_room<T>(&self, body: impl Fn() -> Result<T, CudaError>) -> Result<T, CudaError> {
         match body() {
             Err(CudaError::OUT_OF_MEMORY) if self.make_room() => body(),
@@ -125,7 +126,7 @@ impl Api {
         }
     }
 
-    /// Gives back pinned pages that the program has not asked for. Returns whether there were any.
+    /// Releases pinned pages that the program has not requested. Returns whether there were any.
     fn make_room(&self) -> bool {
         let cached = self.driver.memory.cache.clear();
         let spares = self.driver.memory.spares.take_all();
@@ -141,13 +142,13 @@ pub fn can_keep(api: Api, host: UserMemory) -> bool {
     limit(api) != 0 && api.driver.session.transport().can_track(host)
 }
 
-/// Copies between device memory and a buffer of the cache, and waits for it: until then the buffer is the program's
-/// only in name. False: nothing was done. The buffer is not kept, or the driver has taken its pages back meanwhile (the
-/// kernel moved them, or another thread changed the mapping).
+/// Copies between device memory and a buffer of the cache, and waits for it. Returns false without an effect if the
+/// buffer is not kept, or if the driver has released its pages meanwhile (the kernel moved them, or another thread
+/// changed the mapping).
 ///
-/// Errors: also that of an earlier call which nobody has been told of.
+/// Errors: also that of an earlier call which was not returned yet.
 pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer) -> Result<bool, CudaError> {
-    // Errors of what follows here are not the program's business.
+    // The program must not get errors of the following calls, so an earlier error is returned first.
     api.driver.session.order()?;
     let host = transfer.host();
     let cache = &api.driver.memory.cache;

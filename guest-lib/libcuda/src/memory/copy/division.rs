@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The division of a staged copy into pieces and among threads.
+//! The division of a staged copy into pieces, and the number of threads.
 
 use crate::memory::copy::transfer::Transfer;
 use crate::memory::table::speeds::LONG_BYTES;
 use crate::memory::table::staging::Size;
 
-/// Copies to the device from here on are shared by threads, and those from it from half of that on.
+/// Minimum bytes of a copy to the device that several threads share. Half of that for copies from the device.
 const SHARED_BYTES: usize = 2 << 20;
-/// Copies from here on have the longest stagings.
+/// Minimum bytes of a copy that uses the longest staging buffers.
 const MAX_BYTES: usize = 32 << 20;
-/// Shortest piece.
+/// Minimum bytes of a piece.
 const MIN_PIECE: usize = 64 << 10;
-/// Pieces are whole pages.
+/// A piece is a multiple of this many bytes.
 pub const PAGE_BYTES: usize = 4096;
 
-/// See the head of this file.
+/// The division of a staged copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// Bytes of each piece but the last.
+    /// Bytes of each piece except the last.
     pub piece_bytes: usize,
     /// The number of threads.
     pub threads: usize,
-    /// The size of the staging.
+    /// The size of the staging buffer.
     pub size: Size,
 }
 
 impl Division {
-    /// The division of a transfer; `None` if there are no threads. `threads` is the maximum number of them, and that for a
-    /// staging with few slots from the device.
+    /// Returns the division of a transfer; `None` if there are no threads. `threads` has the maximum number of threads,
+    /// and the maximum for a copy from the device through a staging buffer with few slots.
     pub fn of(transfer: Transfer, threads: [usize; 2]) -> Option<Self> {
         let (bytes, to_device) = (transfer.host().bytes, transfer.is_to_device());
         let [most, few] = threads;

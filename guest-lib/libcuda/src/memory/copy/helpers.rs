@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Threads that help with long copies. They are started at first need and sleep while there is nothing to do.
+//! Threads that help with long copies. They are started at the first need and sleep while there is nothing to do.
 //!
-//! The thread that asks for help does the work too, and waits at its end for those helpers only that have begun:
-//! helpers may be held up in another thread's copy for as long as that takes.
+//! The thread that requests help works too. At the end it waits only for helpers that have begun, because other helpers
+//! may be busy with another thread's copy for as long as that takes.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use std::thread;
 
 use virtio_cuda_client::thread::without_signals;
 
-/// Looks for the end of others before sleeping.
+/// Number of checks whether the others have ended, before sleeping.
 const LOOKS: u32 = 2000;
 
 /// The work of helpers: the same call may run in several threads at once.
 type Work<'a> = dyn Fn() + Sync + 'a;
 
-/// Work that wants helpers.
+/// Work that several threads may run.
 ///
 /// # Invariants
 ///
@@ -26,7 +26,7 @@ type Work<'a> = dyn Fn() + Sync + 'a;
 struct Job {
     work: *const Work<'static>,
     running: Mutex<usize>,
-    /// The same number, for who only looks.
+    /// The same number, for reading without the lock.
     shown: AtomicUsize,
     changed: Condvar,
 }
@@ -34,7 +34,7 @@ struct Job {
 // SAFETY: the work may be called from any thread (it is `Sync`) while the invariant holds; all else is
 // `Send` and `Sync` by itself.
 unsafe impl Send for Job {}
-// SAFETY: the work is `Sync`, and all else is behind locks and atomics.
+// SAFETY: the work is `Sync`, and all other fields are protected by locks and atomics.
 unsafe impl Sync for Job {}
 
 impl Job {
@@ -47,13 +47,13 @@ impl Job {
 
 #[derive(Default)]
 struct State {
-    /// Each entry is one helper wanted.
+    /// Requests for a helper; a job has one entry per helper.
     wanted: VecDeque<Arc<Job>>,
     threads: usize,
     idle: usize,
 }
 
-/// Helpers of this process.
+/// The helpers of this process.
 pub struct Helpers {
     most: usize,
     state: Mutex<State>,
@@ -61,7 +61,7 @@ pub struct Helpers {
 }
 
 impl Helpers {
-    /// At most `most` threads; none yet.
+    /// Returns helpers with at most `most` threads, none of which is started yet.
     pub fn new(most: usize) -> Self {
         Self { most, state: Mutex::default(), some: Condvar::new() }
     }
@@ -75,7 +75,7 @@ impl Helpers {
         self.run_beside(count, work, work);
     }
 
-    /// Runs `own` here, and `work` in up to `count` helpers meanwhile. Returns when all have returned.
+    /// Runs `own` here, and `work` in up to `count` helpers at the same time. Returns when all have returned.
     pub fn run_beside<T>(&'static self, count: usize, work: &Work<'_>, own: impl FnOnce() -> T) -> T {
         // SAFETY: only the lifetime changes. The job leaves `wanted` and `running` falls to 0 before `work` is
         // given back, below, also when it panics.
@@ -101,7 +101,7 @@ impl Helpers {
             if state.wanted.len() > state.idle && state.threads < self.most {
                 let name = format!("cuda-copy-{}", state.threads);
                 let started = without_signals(|| thread::Builder::new().name(name).spawn(|| self.serve()));
-                // Without the thread, those that are there do its part.
+                // If the thread did not start, the existing ones do its part.
                 state.threads += usize::from(started.is_ok());
             }
         }
@@ -114,7 +114,8 @@ impl Helpers {
         loop {
             match state.wanted.pop_front() {
                 Some(job) => {
-                    // Under the lock of `state`: whoever takes the job back sees it wanted or running.
+                    // Counted under the lock of `state`: a thread that takes the job back sees it either wanted or
+                    // running.
                     job.count(1);
                     drop(state);
                     let running = Running(&job);
@@ -133,7 +134,7 @@ impl Helpers {
     }
 }
 
-/// Counts a helper out when it is done with a job.
+/// Decrements the number of running helpers when one is done with a job.
 struct Running<'a>(&'a Job);
 
 impl Drop for Running<'_> {
@@ -143,7 +144,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Takes a job back, and waits for those that have begun with it.
+/// Takes a job back, and waits for the helpers that have begun it.
 struct End<'a> {
     helpers: &'static Helpers,
     job: &'a Arc<Job>,
@@ -152,7 +153,7 @@ struct End<'a> {
 impl Drop for End<'_> {
     fn drop(&mut self) {
         self.helpers.state().wanted.retain(|job| !Arc::ptr_eq(job, self.job));
-        // They mostly end together; to be woken up takes longer than that.
+        // The helpers usually end at the same time; sleeping would take longer.
         let mut looks = 0;
         while self.job.shown.load(Ordering::Relaxed) > 0 && looks < LOOKS {
             std::hint::spin_loop();
@@ -186,7 +187,7 @@ mod tests {
             while first.load(Ordering::SeqCst) < 3 {
                 thread::yield_now();
             }
-            // All helpers wait at the gate: this thread does its work alone.
+            // All helpers wait at the gate: this thread does the second job alone.
             let second = AtomicUsize::new(0);
             HELPERS.run(2, &|| {
                 second.fetch_add(1, Ordering::SeqCst);

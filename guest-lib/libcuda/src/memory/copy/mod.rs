@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Copies of contiguous memory: [`plan`] decides, and [`run`] has one of these carry the plan out:
+//! Copies of contiguous memory. [`plan`] chooses a plan, and [`run`] executes it with one of these modules:
 //!
 //! - [`address`]: the GPU copies between its own addresses.
 //! - [`cached`]: the GPU copies from or to pageable pages that the device keeps.
 //! - [`staged`]: threads of this process copy to or from pinned memory ([`staging`]), as a [`pipeline`] of pieces.
-//! - [`pages`]: the calls carry the memory, inside their record or as pages.
+//! - [`pages`]: the calls transfer the memory, inside their record or as pages.
 //! - [`program`]: the calling thread copies.
 
 pub mod address;

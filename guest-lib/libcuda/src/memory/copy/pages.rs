@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Copies whose calls carry the host memory: short ones inside their record or request, longer ones as pages that the
-//! worker reads and writes where they lie.
+//! Copies whose calls transfer the host memory. Short copies are inside the record or request. For longer ones the
+//! worker reads and writes the program's pages directly.
 
 use virtio_cuda_client::protocol::StreamId;
 use virtio_cuda_client::transport::Pieces;
@@ -13,17 +13,17 @@ use crate::memory::copy::pieces::each_piece;
 use crate::memory::copy::plan::LinearCopy;
 use crate::memory::copy::transfer::Transfer;
 
-/// Copies. Returns once the source may be reused, or the bytes are in the destination.
+/// Runs the copy. Returns once the source may be reused, or the bytes are in the destination.
 pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer, posted: bool) -> Result<(), CudaError> {
     let context = api.context()?;
-    // `None` for the rows that mean the legacy default stream.
+    // `None` stands for the legacy default stream.
     let stream = (!copy.waits || copy.stream == StreamId(PER_THREAD)).then_some(copy.stream);
     let pieces = divide(api, copy, transfer)?;
     each_piece(copy.bytes, pieces, |offset, bytes| {
         let piece = transfer.piece(offset, bytes);
         api.with_room(|| {
             let mut call = api.driver.session.call().context(context);
-            // Threads that live for one copy are not worth a lane.
+            // A lane is not worth its cost for threads that exist for one copy only.
             if pieces.at_once > 1 {
                 call = call.direct();
             }
@@ -53,14 +53,14 @@ pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer, posted: bool) -> Res
     })
 }
 
-/// The pieces of a copy. If there are several at once, they come after all that was called before.
+/// Divides a copy into pieces. If several are sent at once, they run after all earlier calls.
 fn divide(api: Api, copy: &LinearCopy, transfer: Transfer) -> Result<Pieces, CudaError> {
     let pieces = api.driver.session.transport().pieces(transfer.host());
-    // This thread's own stream is no other thread's.
+    // Other threads cannot use this thread's per-thread default stream.
     if copy.bytes <= pieces.piece_bytes || copy.stream == StreamId(PER_THREAD) {
         return Ok(Pieces { at_once: 1, ..pieces });
     }
-    // Whichever thread sends them.
+    // Orders the pieces after earlier calls, from whichever thread they are sent.
     api.driver.session.order_copy(api.context()?, copy.stream)?;
     Ok(pieces)
 }

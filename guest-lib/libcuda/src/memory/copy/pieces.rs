@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Long copies in pieces, several of them under way at once.
+//! Long copies in pieces, several of which are outstanding at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -13,9 +13,9 @@ use crate::memory::copy::helpers::Helpers;
 /// The helpers of the process.
 pub static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::new(MAX_AT_ONCE - 1));
 
-/// Runs `copy` for the offset and length of each piece of `bytes` bytes. With `at_once` above 1, threads help.
+/// Calls `copy` with the offset and length of each piece of `bytes` bytes. With `at_once` above 1, threads help.
 ///
-/// Errors: the first one; pieces that were not begun by then never are.
+/// Errors: the first one. Pieces that have not begun by then are not copied.
 pub fn each_piece(
     bytes: usize,
     pieces: Pieces,

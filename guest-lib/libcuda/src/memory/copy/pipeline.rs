@@ -1,54 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The pieces of one copy, which several threads take one after the other. A piece may be worked on once it is open,
-//! and lies in the slot of its number modulo the number of slots.
+//! The pieces of one copy, which several threads process in order. A piece may be processed once it is open. Its slot
+//! is its number modulo the number of slots.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Number of looks at what another thread changes soon, before this thread yields, and before it sleeps.
+/// Number of checks for a change by another thread before this thread yields, and before it sleeps.
 const LOOKS: u32 = 200;
 const YIELDS: u32 = 2000;
 const NAP: Duration = Duration::from_micros(20);
 
-/// See the head of this file.
+/// The progress of a copy's pieces.
 pub struct Pipeline<'a> {
     count: usize,
-    /// The piece to be taken next.
+    /// The next piece to take.
     next: AtomicUsize,
     /// Pieces below this number are open.
     open: AtomicUsize,
-    /// For each slot: the number of the piece that was finished there last, plus one.
+    /// Per slot: the number of the piece that was finished there last, plus one.
     finished: Vec<AtomicUsize>,
     ended: AtomicBool,
     work: &'a (dyn Fn(usize) + Sync),
 }
 
 impl<'a> Pipeline<'a> {
-    /// `count` pieces in `slots` slots; `work` does the piece of a number.
+    /// Returns a pipeline of `count` pieces in `slots` slots. `work` processes the piece with a number.
     pub fn new(count: usize, slots: usize, work: &'a (dyn Fn(usize) + Sync)) -> Self {
         let finished = (0..slots).map(|_| AtomicUsize::new(0)).collect();
         let (next, open) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Self { count, next, open, finished, ended: AtomicBool::new(false), work }
     }
 
-    /// Pieces of the copy.
+    /// Returns the number of pieces.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Slots.
+    /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         self.finished.len()
     }
 
-    /// Opens the pieces below `number`. Their slots are free.
+    /// Opens the pieces below `number`. Their slots must be free.
     pub fn open(&self, number: usize) {
         self.open.store(number, Ordering::Release);
     }
 
-    /// Open pieces that nobody has taken.
+    /// Returns the number of open pieces that no thread has taken.
     pub fn waiting(&self) -> usize {
         self.open.load(Ordering::Relaxed).saturating_sub(self.next.load(Ordering::Relaxed))
     }
@@ -58,7 +58,7 @@ impl<'a> Pipeline<'a> {
         self.finished[number % self.slots()].load(Ordering::Acquire) > number
     }
 
-    /// Takes pieces, and waits for them to be opened, until there are no more.
+    /// Processes pieces, waiting until they are opened, until none is left.
     pub fn help(&self) {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Copies the next piece that no thread has taken. Returns false if all are taken.
+    /// Processes the next piece that no thread has taken. Returns false if all are taken.
     pub fn help_once(&self) -> bool {
         let open = self.open.load(Ordering::Acquire).min(self.count);
         let taken = self
@@ -88,7 +88,7 @@ impl<'a> Pipeline<'a> {
         })
     }
 
-    /// Ends the threads that wait for a piece.
+    /// Makes threads that wait for a piece return.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -99,12 +99,12 @@ impl<'a> Pipeline<'a> {
     }
 }
 
-/// A wait for another thread, which takes microseconds if that thread runs.
+/// A wait for another thread, which takes microseconds if that thread is running.
 #[derive(Debug, Default)]
 pub struct Backoff(u32);
 
 impl Backoff {
-    /// One more look was in vain.
+    /// Waits after another check without success.
     pub fn pass(&mut self) {
         self.0 = self.0.saturating_add(1);
         match self.0 {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The decision how contiguous memory is copied. [`plan`] makes it, and the files with the names of the plans carry
-//! it out.
+//! Decides how contiguous memory is copied. [`plan`] decides, and the modules with the names of the plans execute it.
 
 use virtio_cuda_client::lane::INLINE_BYTES;
 use virtio_cuda_client::protocol::{DevicePtr, StreamId};
@@ -10,23 +9,24 @@ use crate::memory::copy::division::Division;
 use crate::memory::copy::transfer::Transfer;
 use crate::memory::place::Place;
 
-/// Pinned memory up to this size travels with a call that waits. The call need not wait for the device then.
+/// Maximum bytes of pinned memory that are sent inside a call that waits. The call then need not wait for the device.
 const SMALL_PINNED_BYTES: usize = 16 << 10;
-/// Shorter copies gain nothing from pages that the device keeps, …
+/// Minimum bytes of a copy with pages that the device keeps. Shorter copies gain nothing from them.
 const MIN_CACHED_BYTES: usize = 1 << 20;
-/// … nor do those in stream order, up to this size. Natively they do not wait for their stream, but a copy between kept
-/// pages and the device does.
+/// Minimum bytes of such a copy in stream order. Natively a shorter copy does not wait for its stream, but a copy
+/// between kept pages and the device does.
 const MIN_CACHED_STREAM_BYTES: usize = 8 << 20;
 
-/// Shorter copies from the device travel in the reply, as those to the device travel in the call up to [`INLINE_BYTES`].
+/// Shorter copies from the device are inside the reply, as those to the device are inside the call up to
+/// [`INLINE_BYTES`].
 const MIN_STAGED_FROM_DEVICE: usize = 16 << 10;
 
-/// The time of a copy.
+/// When a copy runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
     /// The call waits as `cuMemcpy` does.
     Wait,
-    /// In the order of a stream.
+    /// The copy runs in the order of a stream.
     Stream(StreamId),
 }
 
@@ -37,9 +37,9 @@ pub struct LinearCopy {
     pub dst: Place,
     /// The source.
     pub src: Place,
-    /// The length.
+    /// Length in bytes.
     pub bytes: usize,
-    /// The stream whose order it keeps.
+    /// The stream in whose order the copy runs.
     pub stream: StreamId,
     /// The call waits as `cuMemcpy` does. Then `stream` is the default stream.
     pub waits: bool,
@@ -48,7 +48,7 @@ pub struct LinearCopy {
 /// The mechanism that moves the bytes of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// The GPU copies inside its memory (`cuMemcpyDtoD`, of the legacy default stream).
+    /// The GPU copies within its memory (`cuMemcpyDtoD`, on the legacy default stream).
     DeviceToDevice {
         /// The destination.
         dst: DevicePtr,
@@ -57,7 +57,7 @@ pub enum Plan {
         /// The call is posted.
         posted: bool,
     },
-    /// The GPU copies between its addresses of both ends, in stream order.
+    /// The GPU copies between GPU addresses of both ends, in stream order.
     Address {
         /// The destination.
         dst: DevicePtr,
@@ -66,7 +66,7 @@ pub enum Plan {
         /// The call is posted.
         posted: bool,
     },
-    /// As `Address`, and the call itself waits for the copy: pinned memory is an end.
+    /// Like `Address`, but the call itself waits for the copy, because an end is pinned memory.
     AddressAndWait {
         /// The destination.
         dst: DevicePtr,
@@ -80,7 +80,7 @@ pub enum Plan {
         /// The source.
         src: u64,
     },
-    /// The bytes travel with the call, mostly inside the record of a lane.
+    /// The bytes are sent with the call, usually inside the record of a lane.
     Inline {
         /// The ends.
         transfer: Transfer,
@@ -89,22 +89,22 @@ pub enum Plan {
     },
     /// The GPU copies from or to pageable pages that the device keeps.
     Cached(Transfer),
-    /// Threads of this process copy between pageable and pinned memory, and the GPU the rest.
+    /// Threads of this process copy between pageable and pinned memory, and the GPU between that and device memory.
     Staged {
         /// The ends.
         transfer: Transfer,
         /// The pieces.
         division: Division,
     },
-    /// The worker reads or writes each page where it lies.
+    /// The worker reads or writes the program's pages directly.
     Pages(Transfer),
 }
 
-/// The state of the process that [`plan`] asks for. It asks for no more than it needs, and for the expensive parts last.
+/// The process state that [`plan`] queries. It queries only the needed facts, and expensive ones last.
 pub trait Facts {
     /// Returns whether work for the stream may be posted.
     fn may_post(&self, stream: StreamId) -> bool;
-    /// Returns whether device memory is the program's for certain.
+    /// Returns whether the device memory certainly belongs to the program.
     fn owns(&self, address: DevicePtr, bytes: usize) -> bool;
     /// Returns whether the program may see the GPU's outstanding work in memory that both reach.
     fn shows_work(&self) -> bool;
@@ -112,17 +112,18 @@ pub trait Facts {
     fn is_broken(&self) -> bool;
     /// Returns whether the device can keep the pages of the transfer.
     fn can_keep(&self, transfer: Transfer) -> bool;
-    /// The maximum number of threads of a staged copy, and of one from the device with few slots; 0 for no such copies.
+    /// Returns the maximum number of threads of a staged copy, and the maximum for one from the device with few slots;
+    /// 0 turns such copies off.
     fn threads(&self) -> [usize; 2];
-    /// Returns whether the ends of the pageable memory are mapped as the transfer needs them.
+    /// Returns whether the pageable memory is mapped at both ends as the transfer needs it.
     fn is_mapped(&self, transfer: Transfer) -> bool;
-    /// Returns whether a staged copy is to be preferred to one of pages.
+    /// Returns whether a staged copy is preferable to one of pages.
     fn prefers_staged(&self, bytes: usize) -> bool;
 }
 
-/// Plans a copy. `refused` is the plan that could not be carried out, and had no effect: the next one is asked for.
+/// Plans a copy. `refused` is a plan whose execution had no effect: the next plan is returned.
 ///
-/// Inlined with what carries the plan out, so that a short copy keeps its plan in registers.
+/// Inlined with the execution of the plan, so that a short copy keeps its plan in registers.
 #[inline(always)]
 pub fn plan(copy: &LinearCopy, refused: Option<&Plan>, facts: &impl Facts) -> Plan {
     let LinearCopy { dst, src, bytes, stream, waits } = *copy;
@@ -154,7 +155,7 @@ pub fn plan(copy: &LinearCopy, refused: Option<&Plan>, facts: &impl Facts) -> Pl
     plan_transfer(copy, transfer, refused, facts)
 }
 
-/// Plans a copy between the device and memory that it does not reach.
+/// Plans a copy between the device and pageable memory.
 #[inline(always)]
 fn plan_transfer(copy: &LinearCopy, transfer: Transfer, refused: Option<&Plan>, facts: &impl Facts) -> Plan {
     let LinearCopy { bytes, stream, waits, .. } = *copy;
@@ -178,7 +179,8 @@ fn plan_transfer(copy: &LinearCopy, transfer: Transfer, refused: Option<&Plan>, 
     if bytes > INLINE_BYTES {
         return Plan::Pages(transfer);
     }
-    // A copy that waits first waits for the stream. A program can only notice that by memory that it shares with the GPU.
+    // A copy that waits must first wait for the stream. A program can only notice that through memory that it shares
+    // with the GPU.
     let posted =
         to_device && facts.may_post(stream) && !(waits && facts.shows_work()) && facts.owns(device, bytes);
     Plan::Inline { transfer, posted }

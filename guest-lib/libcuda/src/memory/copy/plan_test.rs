@@ -12,7 +12,7 @@ const PINNED: Place = Place::Pinned { host: 0x2000_0000, device: 0x3000_0000 };
 const PAGEABLE: Place = Place::Pageable(0x4000_0000);
 const STREAM: StreamId = StreamId(7);
 
-/// A process of which all is true that makes a copy faster.
+/// A process for which all facts favour a fast copy.
 struct Process {
     may_post: bool,
     owns: bool,
@@ -22,7 +22,7 @@ struct Process {
     threads: [usize; 2],
     is_mapped: bool,
     prefers_staged: bool,
-    /// The questions, in their order.
+    /// The queried facts, in order.
     asked: RefCell<Vec<&'static str>>,
 }
 
@@ -80,12 +80,12 @@ impl Facts for Process {
     }
 }
 
-/// A copy of a call that waits.
+/// Returns a copy of a call that waits.
 fn waiting(dst: Place, src: Place, bytes: usize) -> LinearCopy {
     LinearCopy { dst, src, bytes, stream: StreamId::default(), waits: true }
 }
 
-/// A copy in stream order.
+/// Returns a copy in stream order.
 fn queued(dst: Place, src: Place, bytes: usize) -> LinearCopy {
     LinearCopy { dst, src, bytes, stream: STREAM, waits: false }
 }
@@ -94,7 +94,7 @@ fn first(copy: LinearCopy, process: &Process) -> Plan {
     plan(&copy, None, process)
 }
 
-/// The name of a plan, with a star if its call is posted.
+/// Returns the name of a plan, with a star if its call is posted.
 fn name(plan: Plan) -> &'static str {
     match plan {
         Plan::DeviceToDevice { posted: true, .. } => "device to device*",
@@ -113,7 +113,7 @@ fn name(plan: Plan) -> &'static str {
 
 #[test]
 fn the_kinds_of_memory_decide() {
-    // By destination and source: what a call that waits does with 1 KiB and with 4 MiB, and one in stream order.
+    // Per destination and source: the plan of a call that waits for 1 KiB and for 4 MiB, and the plan in stream order.
     let table = [
         (DEVICE, DEVICE, ["device to device*", "device to device*", "address*"]),
         (DEVICE, PINNED, ["inline*", "address and wait", "address*"]),
@@ -163,7 +163,7 @@ fn plans_that_are_refused_have_a_next_one() {
         let pages = plan(&copy, Some(&staged), &process);
         assert_eq!([cached, staged, pages].map(name), ["cached", "staged", "pages"]);
     }
-    // The reply carries what was not staged.
+    // The reply carries bytes that are not staged.
     let copy = waiting(PAGEABLE, DEVICE, 32 << 10);
     assert_eq!(name(plan(&copy, Some(&first(copy, &process)), &process)), "inline");
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Copies by the program's own CPU.
+//! Copies with the program's CPU.
 
 use virtio_cuda_client::CudaError;
 
 use crate::entry::Api;
 use crate::memory::copy::plan::LinearCopy;
 
-/// Copies between host memory, one end of it pageable: after the stream's work, if that could touch the pinned end.
+/// Copies between host memory, at least one end of which is pageable. Waits for the stream's work if that could access
+/// a pinned end.
 #[inline(always)]
 pub fn run(api: Api, copy: &LinearCopy, dst: u64, src: u64) -> Result<(), CudaError> {
     let bytes = copy.bytes;
@@ -16,8 +17,8 @@ pub fn run(api: Api, copy: &LinearCopy, dst: u64, src: u64) -> Result<(), CudaEr
     if !copy.waits || copy.dst.device().or(copy.src.device()).is_some() {
         api.wait_for_stream(copy.stream)?;
     }
-    // SAFETY: the program promises that both are its memory, of that length, or they lie in allocations of this library,
-    // by the checks above; they may overlap.
+    // SAFETY: the program promises that both are its memory, of that length, or they lie in allocations of this
+    // library, by the checks above; they may overlap.
     unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, bytes) };
     Ok(())
 }

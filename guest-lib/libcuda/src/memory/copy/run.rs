@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Copies contiguous memory: checks the ends, has the copy planned, carries the plan out, and notes the work.
+//! Runs copies of contiguous memory: checks the ends, plans the copy, executes the plan, and records the work.
 
 use virtio_cuda_client::protocol::{Box3, DevicePtr, StreamId};
 use virtio_cuda_client::{CudaError, calls};
@@ -31,7 +31,7 @@ impl Facts for Api {
     }
 
     fn can_keep(&self, transfer: Transfer) -> bool {
-        // To register pages beside a capture in global mode is refused, and ends the capture.
+        // Registering pages during a capture in global mode is refused, and ends the capture.
         !self.driver.captures.any() && cached::can_keep(*self, transfer.host())
     }
 
@@ -49,12 +49,12 @@ impl Facts for Api {
 }
 
 impl Api {
-    /// Waits for the default stream, where a copy of host memory has to come after the GPU's work.
+    /// Waits for the default stream, if a copy of host memory has to follow the GPU's work.
     pub fn wait_for_stream(&self, stream: StreamId) -> Result<(), CudaError> {
         calls::cuStreamSynchronize(&mut self.in_context()?, stream)
     }
 
-    /// The stream of a copy.
+    /// Returns the stream of a copy.
     pub fn stream_of(&self, timing: Timing) -> StreamId {
         match timing {
             Timing::Wait => self.default_stream(),
@@ -71,7 +71,7 @@ impl Api {
         dst.check(bytes as u64)?;
         src.check(bytes as u64)?;
         let (mut dst, mut src, mut bytes) = (dst, src, bytes);
-        // The driver copies inside one registration only.
+        // The driver copies within one registration only.
         while let Some(first) = self.before_seam([dst, src], bytes)? {
             self.copy_part(dst, src, first, timing)?;
             (dst, src) = (dst.at(first as u64), src.at(first as u64));
@@ -80,7 +80,7 @@ impl Api {
         self.copy_part(dst, src, bytes, timing)
     }
 
-    /// The bytes that come before the first seam between mappings of host memory at either end.
+    /// Returns the bytes before the first boundary between mappings of host memory at either end.
     fn before_seam(&self, ends: [Place; 2], bytes: usize) -> Result<Option<usize>, CudaError> {
         let mut first = None;
         for end in ends {
@@ -93,7 +93,7 @@ impl Api {
         Ok(first)
     }
 
-    /// Copies checked memory without seams.
+    /// Copies validated memory without such boundaries.
     fn copy_part(&self, dst: Place, src: Place, bytes: usize, timing: Timing) -> Result<(), CudaError> {
         if let (Timing::Stream(stream), true) = (timing, dst.device().and(src.device()).is_none())
             && self.captures(stream)
@@ -119,7 +119,7 @@ impl Api {
         }
     }
 
-    /// Copies. Managed memory has been sent before.
+    /// Copies in one step. Managed memory has been sent before.
     pub fn copy_at_once(
         &self,
         dst: Place,
@@ -134,7 +134,7 @@ impl Api {
     }
 }
 
-/// Copies by the plans that follow a refused one.
+/// Tries the plans that follow a refused one.
 #[cold]
 fn carry_out_next(api: Api, copy: &LinearCopy, mut refused: Plan) -> Result<(), CudaError> {
     loop {
@@ -146,7 +146,7 @@ fn carry_out_next(api: Api, copy: &LinearCopy, mut refused: Plan) -> Result<(), 
     }
 }
 
-/// Copies as planned. False: nothing was done, another plan is needed.
+/// Executes a plan. Returns false without an effect if another plan is needed.
 #[inline(always)]
 fn carry_out(api: Api, copy: &LinearCopy, plan: &Plan) -> Result<bool, CudaError> {
     match *plan {

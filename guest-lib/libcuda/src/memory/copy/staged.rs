@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Copies of pageable memory through pinned memory of this process: its own processors move the bytes between the two,
-//! as NVIDIA's driver does, and the GPU the rest. For a buffer that is new to the device this is mostly faster than to let
-//! the worker read the pages where they lie, which it has to find and map first ([`crate::memory::table::speeds`]).
+//! Copies of pageable memory through pinned memory of this process. Its processors move the bytes between the two, as
+//! NVIDIA's driver does, and the GPU moves them between pinned and device memory. For a buffer that is new to the
+//! device this is usually faster than having the worker read the pages directly, because the worker has to find and map
+//! them first ([`crate::memory::table::speeds`]).
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -20,30 +21,31 @@ use crate::memory::copy::staging::Piece;
 use crate::memory::copy::transfer::Transfer;
 use crate::memory::table::staging::{Queue, Size, Staging};
 
-/// Threads that move the bytes of a copy, at most [`MAX_THREADS`]; 0 turns these copies off.
+/// The number of threads that move the bytes of a copy, at most [`MAX_THREADS`]; 0 turns these copies off.
 const VARIABLE: &str = "VIRTIO_CUDA_STAGING";
-/// Copies of the longest size have the longest stagings, but not the first ones of a process: to make one takes as long as
-/// several such copies.
+/// The longest copies use the longest staging buffers, except the first ones of a process. Creating such a buffer takes
+/// as long as several copies.
 const COPIES_BEFORE_LONG: u32 = 2;
-/// Threads of a copy: those that move bytes, and, where there are cores to spare, one that (mostly) starts the GPU's
-/// copies: the thread whose copy it is. From the device, more than the usual ones take longer if slots are few.
+/// Maximum number of threads of a copy. They move bytes. With spare cores, the calling thread mainly starts the GPU's
+/// copies. More threads than usual slow down copies from the device if there are few slots.
 const MAX_THREADS: usize = 8;
 const USUAL_THREADS: usize = 4;
-/// Cores for one thread more, and for two.
+/// Minimum numbers of cores for one additional thread, and for two.
 const MANY_CORES: [usize; 2] = [8, 12];
-/// Pieces that the GPU copies at once: to the device if so many are ready, from it always.
+/// Maximum number of pieces that the GPU copies at once. Copies from the device always use it, others if as many are
+/// ready.
 const MAX_SENT_TOGETHER: usize = 4;
 const FETCHED_TOGETHER: usize = 2;
 const FETCHED_TOGETHER_LONG: usize = 4;
 
-/// A copy in its pieces.
+/// A copy, divided into pieces.
 struct StagedCopy<'a> {
     copy: &'a LinearCopy,
     transfer: Transfer,
     division: Division,
 }
 
-/// The maximum number of threads of a copy, and of one that has few slots and comes from the device.
+/// Returns the maximum number of threads of a copy, and the maximum for one from the device with few slots.
 pub fn threads() -> [usize; 2] {
     static THREADS: OnceLock<[usize; 2]> = OnceLock::new();
     *THREADS.get_or_init(|| {
@@ -55,8 +57,8 @@ pub fn threads() -> [usize; 2] {
     })
 }
 
-/// Returns whether the first and the last page of the program's buffer are mapped, as the transfer reads or writes them. An
-/// address that is no memory is for the device to refuse, rather than for this process to end at.
+/// Returns whether the first and the last page of the program's buffer are mapped for the transfer's reads or writes.
+/// For an invalid address the device returns an error, whereas an access here would end the process.
 pub fn is_mapped(transfer: Transfer) -> bool {
     static CAN_TELL: OnceLock<bool> = OnceLock::new();
     let advice = if transfer.is_to_device() { libc::MADV_POPULATE_READ } else { libc::MADV_POPULATE_WRITE };
@@ -65,7 +67,7 @@ pub fn is_mapped(transfer: Transfer) -> bool {
         // SAFETY: this makes a page present, as touching it would, or fails.
         unsafe { libc::madvise(page as *mut libc::c_void, PAGE_BYTES, advice) == 0 }
     };
-    // A kernel before 5.14 does not know the advice, not even for a variable.
+    // A kernel before 5.14 does not support the advice, even for a valid address.
     let can_tell = *CAN_TELL.get_or_init(|| populate(&raw const CAN_TELL as usize, libc::MADV_POPULATE_READ));
     let host = transfer.host();
     let ends = [host.address, host.address + (host.bytes - 1)];
@@ -73,7 +75,7 @@ pub fn is_mapped(transfer: Transfer) -> bool {
 }
 
 impl StagedCopy<'_> {
-    /// Takes staging memory of the planned size. If all of that size is in use, takes a smaller one.
+    /// Takes a staging buffer of the planned size, or a smaller one if all of that size are in use.
     fn take(&mut self, api: Api) -> Option<Staging> {
         static EARLY: AtomicU32 = AtomicU32::new(0);
         let (stagings, queue) = (&api.driver.memory.stagings, Queue::new(self.copy.stream));
@@ -96,7 +98,7 @@ impl StagedCopy<'_> {
         self.copy.bytes.div_ceil(self.division.piece_bytes)
     }
 
-    /// Offset and length of a piece.
+    /// Returns the offset and length of a piece.
     fn piece(&self, number: usize) -> (usize, usize) {
         let offset = number * self.division.piece_bytes;
         (offset, self.division.piece_bytes.min(self.copy.bytes - offset))
@@ -113,7 +115,7 @@ impl StagedCopy<'_> {
                 Transfer::FromDevice { dst, .. } if self.division.size != Size::Small => {
                     streaming::copy(slot.cast_const(), dst.address as *mut u8, bytes);
                 }
-                // The program will soon look at it.
+                // The program will soon read it.
                 Transfer::FromDevice { dst, .. } => {
                     std::ptr::copy_nonoverlapping(slot.cast_const(), dst.address as *mut u8, bytes);
                 }
@@ -122,8 +124,8 @@ impl StagedCopy<'_> {
         streaming::fence();
     }
 
-    /// Starts the GPU's copy of pieces: of the first one that lie side by side, whose number it answers. Few long copies
-    /// take the GPU less time than many short ones.
+    /// Starts the GPU's copy of the first adjacent pieces. Returns the number of pieces. Few long copies take the GPU
+    /// less time than many short ones.
     fn start(&self, api: Api, staging: &mut Staging, pieces: Range<usize>) -> Result<usize, CudaError> {
         let slot = pieces.start % self.division.size.slots();
         let together = if self.division.piece_bytes == self.division.size.slot_bytes() {
@@ -146,7 +148,7 @@ impl StagedCopy<'_> {
         Ok(count)
     }
 
-    /// To the device, by the thread whose copy it is. Returns when all pieces are under way.
+    /// Copies to the device; runs in the calling thread. Returns when the copies of all pieces were started.
     fn send(&self, api: Api, staging: &mut Staging, pipeline: &Pipeline<'_>) -> Result<(), CudaError> {
         let (mut opened, mut started) = (0, 0);
         let mut backoff = Backoff::default();
@@ -176,12 +178,13 @@ impl StagedCopy<'_> {
         Ok(())
     }
 
-    /// From the device, by the thread whose copy it is. Returns when the program has all bytes.
+    /// Copies from the device; runs in the calling thread. Returns when the program has all bytes.
     fn fetch(&self, api: Api, staging: &mut Staging, pipeline: &Pipeline<'_>) -> Result<(), CudaError> {
         let (mut started, mut arrived, mut finished) = (0, 0, 0);
         let mut backoff = Backoff::default();
         let many = if self.division.size == Size::Long { FETCHED_TOGETHER_LONG } else { FETCHED_TOGETHER };
-        // Where there are threads enough, this one sees to the next pieces, unless they are there and nobody takes them.
+        // With enough threads, this one starts the next pieces, and helps only with arrived pieces that no thread
+        // takes.
         let helps = |arrived, pipeline: &Pipeline<'_>| {
             self.division.threads <= USUAL_THREADS
                 || arrived == pipeline.count()
@@ -198,7 +201,7 @@ impl StagedCopy<'_> {
                 if started == together || together > finished + pipeline.slots() {
                     break;
                 }
-                // Of an earlier copy.
+                // The GPU's copy of an earlier use of the slot.
                 staging.settle(api, started % pipeline.slots())?;
                 started += self.start(api, staging, started..together)?;
             }
@@ -245,14 +248,14 @@ impl StagedCopy<'_> {
     }
 }
 
-/// Copies through a staging. False: nothing was done, as there is no staging.
+/// Copies through a staging buffer. Returns false without an effect if there is none.
 pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer, division: Division) -> Result<bool, CudaError> {
     let mut staged = StagedCopy { copy, transfer, division };
     let Some(mut staging) = staged.take(api) else {
         return Ok(false);
     };
     let memory = &api.driver.memory;
-    // The GPU may reach the source, too: work that it has queued may change it before the copy.
+    // The GPU may reach the source, too: queued work may change it before the copy.
     let outcome = if copy.waits && transfer.is_to_device() && memory.shows_work() {
         api.wait_for_stream(copy.stream)
     } else {

@@ -20,13 +20,13 @@ const PORTABLE_MAPPED: u32 = 1 | 2;
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: u32 = 2;
 
-/// A copy of the GPU's.
+/// A copy by the GPU.
 pub struct Piece {
-    /// Its destination.
+    /// Destination.
     pub dst: DevicePtr,
-    /// Its source.
+    /// Source.
     pub src: DevicePtr,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: usize,
 }
 
@@ -54,8 +54,8 @@ impl Staging {
         Ok(staging)
     }
 
-    /// Starts a copy from or to slots side by side, in the order of `queue`, for which the staging was taken. `last`: no
-    /// more follow soon.
+    /// Starts a copy from or to adjacent slots, in the order of the `queue` for which the staging buffer was taken.
+    /// `last` is set if no copies follow soon.
     pub fn start(
         &mut self,
         api: Api,
@@ -80,9 +80,9 @@ impl Staging {
         Ok(())
     }
 
-    /// Waits until the GPU is done with the slot, and so with what was started before.
+    /// Waits until the GPU is done with the slot, and with all copies that were started before.
     ///
-    /// Errors: also those of the copies that were started, and of what the device did before.
+    /// Errors: also those of the copies that were started, and of earlier work of the device.
     pub fn settle(&mut self, api: Api, slot: usize) -> Result<(), CudaError> {
         if self.is_pending(slot) {
             let (event, covers) = self.event_after(slot).ok_or(CudaError::NOT_READY)?;
@@ -109,7 +109,7 @@ impl Drop for Staging {
     fn drop(&mut self) {
         let Some(driver) = Driver::get() else { return };
         for (event, _) in self.events.drain(..) {
-            // It ended with its context, or the session is lost.
+            // The event ended with its context, or the session is lost.
             let _ = calls::cuEventDestroy_v2(&mut driver.session.call(), event);
         }
         // The worker ends the registration after the GPU's work on the pages.
@@ -120,8 +120,8 @@ impl Drop for Staging {
 }
 
 impl Stagings {
-    /// A staging of the current context for a copy in `queue`. `None`: all are in use, also by copies of other queues
-    /// that are under way, or there is no memory for one.
+    /// Takes a staging buffer of the current context for a copy in `queue`. `None`: all are in use, including those
+    /// with outstanding copies of other queues, or there is no memory for a new one.
     pub fn take(&self, api: Api, size: Size, queue: Queue) -> Option<Staging> {
         let key = (api.context().ok()?.0, size);
         let mut others = {
@@ -156,9 +156,9 @@ impl Stagings {
         made.ok()
     }
 
-    /// Gives a staging up, after an error: what is under way in it is not known.
+    /// Gives a staging buffer up after an error: the state of its outstanding copies is unknown.
     pub fn give_up(&self, api: Api, staging: Staging) {
-        // Unless it is refused, nothing is under way afterwards, or the context is broken.
+        // Unless the wait is refused, no copy is outstanding afterwards, or the context is broken.
         let waited = api.in_context().and_then(|mut call| api.wait_unless_capturing(&mut call));
         let mut pools = self.pools();
         if let Some(pool) = pools.get_mut(&(staging.context, staging.size)) {
@@ -168,7 +168,7 @@ impl Stagings {
             }
             pool.made = pool.made.saturating_sub(1);
         }
-        // Unpinned without the lock.
+        // Buffers are unpinned without the lock.
         drop(pools);
         drop(staging);
     }

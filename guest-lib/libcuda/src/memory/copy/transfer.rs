@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The ends of a copy between the device and host memory that it does not reach.
+//! The ends of a copy between the device and pageable host memory.
 
 use virtio_cuda_client::protocol::DevicePtr;
 use virtio_cuda_client::transport::UserMemory;
 
-/// See the head of this file.
+/// The direction and the ends of such a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// From the host.
+    /// From the host to the device.
     ToDevice {
         /// The destination.
         dst: DevicePtr,
         /// The source.
         src: UserMemory,
     },
-    /// To the host.
+    /// From the device to the host.
     FromDevice {
         /// The destination.
         dst: UserMemory,
@@ -25,12 +25,12 @@ pub enum Transfer {
 }
 
 impl Transfer {
-    /// From host memory at `src`.
+    /// Returns a transfer from host memory at `src`.
     pub fn to_device(dst: u64, src: u64, bytes: usize) -> Self {
         Self::ToDevice { dst: DevicePtr(dst), src: UserMemory { address: src as usize, bytes } }
     }
 
-    /// To host memory at `dst`.
+    /// Returns a transfer to host memory at `dst`.
     pub fn from_device(dst: u64, src: u64, bytes: usize) -> Self {
         Self::FromDevice { dst: UserMemory { address: dst as usize, bytes }, src: DevicePtr(src) }
     }
@@ -40,7 +40,7 @@ impl Transfer {
         matches!(self, Self::ToDevice { .. })
     }
 
-    /// The end in host memory.
+    /// Returns the end in host memory.
     pub fn host(self) -> UserMemory {
         match self {
             Self::ToDevice { src, .. } => src,
@@ -48,7 +48,7 @@ impl Transfer {
         }
     }
 
-    /// The end in device memory.
+    /// Returns the end in device memory.
     pub fn device(self) -> DevicePtr {
         match self {
             Self::ToDevice { dst, .. } => dst,
@@ -56,7 +56,7 @@ impl Transfer {
         }
     }
 
-    /// The destination and the source on the GPU, where `host` is its address of the host memory.
+    /// Returns destination and source as GPU addresses; `host` is the GPU address of the host memory.
     pub fn on_gpu(self, host: DevicePtr) -> (DevicePtr, DevicePtr) {
         match self {
             Self::ToDevice { dst, .. } => (dst, host),
@@ -64,7 +64,7 @@ impl Transfer {
         }
     }
 
-    /// The part of `bytes` bytes from `offset` on, both of which lie in the transfer.
+    /// Returns the part of `bytes` bytes from `offset` on. It must lie within the transfer.
     pub fn piece(self, offset: usize, bytes: usize) -> Self {
         let host = |host: UserMemory| UserMemory { address: host.address + offset, bytes };
         let device = |device: DevicePtr| DevicePtr(device.0 + offset as u64);

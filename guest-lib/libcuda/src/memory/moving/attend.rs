@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The thread that attends to touches, and the one that waits for the GPU on its behalf, so that a kernel that does not end
-//! holds up a touch for a limited time only.
+//! The thread that handles touches of managed memory, and a thread that waits for the GPU on its behalf. A kernel that
+//! does not end thus delays a touch for a limited time only.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, PoisonError, RwLockWriteGuard, TryLockError};
@@ -22,14 +22,14 @@ use crate::memory::moving::{Attachment, Means};
 use crate::memory::table::window::PAGE_BYTES;
 use crate::stream::in_callback;
 
-/// Longest wait for the GPU's work. A program that is correct has waited for it before.
+/// Maximum wait for the GPU's work. A correct program has waited for it before.
 const MAX_WAIT: Duration = Duration::from_secs(2);
-/// Longest wait for threads that are queueing work.
+/// Maximum wait for threads that are queueing work.
 const MAX_GATE: Duration = Duration::from_secs(10);
-/// Between looks at the gate.
+/// Interval between checks of the gate.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Requests to wait for all work, by number, and which were met.
+/// Requests to wait for all work, by number, and the completed ones.
 #[derive(Debug, Default)]
 struct Waits {
     asked: u64,
@@ -39,7 +39,7 @@ struct Waits {
 static WAITS: Mutex<Waits> = Mutex::new(Waits { asked: 0, met: 0 });
 static CHANGED: Condvar = Condvar::new();
 
-/// Starts both threads. `None`: this process cannot be told of touches.
+/// Starts both threads. `None`: this process cannot detect touches.
 pub(super) fn start(driver: &'static Driver) -> Option<Means> {
     let faults = Faults::open().inspect_err(|error| {
         log::info!(
@@ -92,7 +92,7 @@ fn attend(api: Api, faults: &Faults) {
 fn serve(api: Api, faults: &Faults, touch: Touch) {
     let movings = &api.driver.memory.moving;
     let Some(moving) = movings.at(touch.address) else {
-        // It was freed meanwhile.
+        // The memory was freed meanwhile.
         let page = touch.address / PAGE_BYTES * PAGE_BYTES;
         let _ = faults.wake(page..page + PAGE_BYTES);
         return;
@@ -101,9 +101,9 @@ fn serve(api: Api, faults: &Faults, touch: Touch) {
     let mut idle = true;
     let _gate;
     if api.owner_of(&moving, offset) == Owner::Gpu {
-        // Nobody begins work while blocks are taken away from it.
+        // No thread may queue work while its blocks are fetched.
         _gate = gate(api);
-        // Work waits for a function that it calls: what that touches is no work's.
+        // Work waits for a function that it calls, so the function's touches cannot conflict with it.
         idle = in_callback::is(touch.thread) || has_ended(api, moving.attachment());
     }
     if let Err(error) = api.bring_touched(&moving, offset, idle) {
@@ -111,7 +111,7 @@ fn serve(api: Api, faults: &Faults, touch: Touch) {
     }
 }
 
-/// Keeps other threads from queueing work; `None` if one has been queueing it for too long.
+/// Prevents other threads from queueing work. `None` if a thread has been queueing for too long.
 fn gate(api: Api) -> Option<RwLockWriteGuard<'static, ()>> {
     let (begun, movings) = (Instant::now(), &api.driver.memory.moving);
     movings.gate_is_wanted.store(true, Ordering::Release);
@@ -130,7 +130,8 @@ fn gate(api: Api) -> Option<RwLockWriteGuard<'static, ()>> {
     guard
 }
 
-/// Waits until the work that uses an allocation has ended. False: it has not in time, or cannot be waited for.
+/// Waits until the work that uses an allocation has ended. Returns false after the maximum time, or if waiting is
+/// impossible.
 fn has_ended(api: Api, attachment: Attachment) -> bool {
     if attachment == Attachment::Host || api.driver.memory.visible.is_none() {
         return true;
@@ -146,8 +147,8 @@ fn has_ended(api: Api, attachment: Attachment) -> bool {
     }
 }
 
-/// As [`has_ended`], for the work of a stream. This thread asks again and again, so that a wait for all work that does not end
-/// does not hold it up.
+/// Like [`has_ended`], for the work of a stream. Polls the stream, so that an outstanding wait for all work does not
+/// delay it.
 ///
 /// Errors: the stream's; the program may have destroyed it.
 fn stream_has_ended(api: Api, context: ContextId, stream: StreamId) -> Result<bool, CudaError> {
@@ -172,11 +173,11 @@ fn warn_of_running_work() {
     );
 }
 
-/// As [`has_ended`], for all work.
+/// Like [`has_ended`], for all work.
 fn all_has_ended() -> bool {
     let mut waits = WAITS.lock().unwrap_or_else(PoisonError::into_inner);
     if waits.met < waits.asked {
-        // The last wait has not ended: neither would this one.
+        // The last wait has not ended, and this one would not either.
         return false;
     }
     waits.asked += 1;
@@ -192,7 +193,7 @@ fn all_has_ended() -> bool {
     met
 }
 
-/// Meets the requests.
+/// Executes the requests.
 fn wait_for_all(api: Api) {
     let mut waits = WAITS.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
@@ -205,7 +206,7 @@ fn wait_for_all(api: Api) {
         let mut all = true;
         for context in api.driver.contexts.existing() {
             let call = &mut api.driver.session.call().context(ContextId(context));
-            // An error of the work is told to the program by its own next wait.
+            // The program gets an error of the work from its own next wait.
             all &= api.wait_unless_capturing(call).unwrap_or(false);
         }
         if all {

@@ -1,67 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The owner of the contents of each block of an allocation, and the number of blocks that a touch of the program
-//! brings.
+//! The owner of each block's contents, and the number of blocks that a touch of the program fetches.
 
 use std::ops::Range;
 
 /// Bytes of a block.
 pub const BLOCK_BYTES: u64 = 64 << 10;
-/// Most blocks that one touch brings: 32 MiB.
+/// Maximum number of blocks that one touch fetches: 32 MiB.
 const MAX_AHEAD: usize = 512;
 
-/// The owner of the contents of a block.
+/// The owner of a block's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Nobody has written any.
+    /// The block was never written.
     Nobody,
     /// The program: its pages are mapped, and it may have written them.
     Program,
-    /// The GPU: the program's pages are not mapped.
+    /// The GPU: the pages are not mapped in the program.
     Gpu,
 }
 
-/// Blocks side by side with the same owner.
+/// Adjacent blocks with the same owner.
 pub type Run = (Owner, Range<usize>);
 
 /// The blocks of an allocation.
 #[derive(Debug)]
 pub struct Blocks {
     owners: Vec<Owner>,
-    /// The block that a program going from front to back touches next.
+    /// The block that a program with sequential access touches next.
     next: usize,
-    /// Blocks that the last touch brought.
+    /// Number of blocks that the last touch fetched.
     ahead: usize,
 }
 
 impl Blocks {
-    /// The blocks of `bytes` bytes, which nobody has written.
+    /// Returns the blocks of `bytes` bytes, none of which was written.
     pub fn new(bytes: u64) -> Self {
         Self { owners: vec![Owner::Nobody; bytes.div_ceil(BLOCK_BYTES) as usize], next: 0, ahead: 1 }
     }
 
-    /// The blocks that hold some of `bytes` bytes from `offset` on, as far as there are any.
+    /// Returns the blocks that contain any of `bytes` bytes from `offset` on, clipped to the allocation.
     pub fn holding(&self, offset: u64, bytes: u64) -> Range<usize> {
         let end = offset.saturating_add(bytes).div_ceil(BLOCK_BYTES).min(self.owners.len() as u64);
         (offset / BLOCK_BYTES).min(end) as usize..end as usize
     }
 
-    /// Who has a block.
+    /// Returns the owner of a block.
     pub fn owner(&self, block: usize) -> Owner {
         self.owners[block]
     }
 
-    /// Notes who has blocks from now on.
+    /// Sets the owner of blocks.
     pub fn set(&mut self, blocks: Range<usize>, owner: Owner) {
         self.owners[blocks].fill(owner);
     }
 
-    /// The blocks of `range` that the GPU does not have, in runs.
+    /// Returns the blocks of `range` that the GPU does not own, in runs.
     pub fn not_on_the_gpu(&self, range: Range<usize>) -> Vec<Run> {
         self.runs(range).filter(|(owner, _)| *owner != Owner::Gpu).collect()
     }
 
-    /// The blocks of `range` that the program does not have, in runs.
+    /// Returns the blocks of `range` that the program does not own, in runs.
     pub fn not_in_the_program(&self, range: Range<usize>) -> Vec<Run> {
         self.runs(range).filter(|(owner, _)| *owner != Owner::Program).collect()
     }
@@ -76,8 +75,8 @@ impl Blocks {
         })
     }
 
-    /// The blocks to bring when the program touches `block`: those behind it with the same owner as well, twice as many each
-    /// time while it goes from front to back.
+    /// Returns the blocks to fetch when the program touches `block`. Blocks with the same owner after it are included:
+    /// twice as many each time while the access is sequential.
     pub fn touched(&mut self, block: usize) -> Range<usize> {
         self.ahead = if block == self.next { (self.ahead * 2).min(MAX_AHEAD) } else { 1 };
         let owner = self.owners[block];

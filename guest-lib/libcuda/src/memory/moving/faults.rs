@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! userfaultfd(2): the kernel tells this library when the program touches a page that is not mapped, and lets it wait until
-//! the page is.
+//! userfaultfd(2): the kernel reports when the program touches a page that is not mapped, and blocks the thread until
+//! the page is mapped.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,27 +18,27 @@ use linux_raw_sys::ioctl::{UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_REGISTER, UFFDIO_
 
 use crate::memory::table::window::PAGE_BYTES;
 
-/// The device that gives descriptors to users without privileges, since Linux 6.1.
+/// The device that provides descriptors to unprivileged users, since Linux 6.1.
 const DEVICE: &str = "/dev/userfaultfd";
 /// `USERFAULTFD_IOC_NEW`: `_IO(0xaa, 0)`.
 const USERFAULTFD_IOC_NEW: libc::c_ulong = 0xaa00;
-/// Pages of a memfd, present or not, and who touched them.
+/// Reports touches of a memfd's pages, present or not, with the thread.
 const FEATURES: u32 = UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_THREAD_ID;
 
-/// A touch of a page that is not mapped. The thread waits.
+/// A touch of a page that is not mapped. The thread is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
     /// The address that was touched.
     pub address: u64,
-    /// The thread, as gettid(2) has it.
+    /// The thread id (gettid(2)).
     pub thread: i32,
 }
 
-/// The descriptor.
+/// The userfaultfd descriptor.
 #[derive(Debug)]
 pub struct Faults(File);
 
-/// Makes a descriptor that also serves what the kernel touches for the program, as read(2) does.
+/// Creates a descriptor that also reports accesses by the kernel for the program, such as those of read(2).
 fn descriptor() -> io::Result<OwnedFd> {
     let flags = libc::O_CLOEXEC;
     // SAFETY: the call takes flags only.
@@ -54,14 +54,14 @@ fn descriptor() -> io::Result<OwnedFd> {
         }
         made
     };
-    // SAFETY: it was made just above, and is nobody else's.
+    // SAFETY: it was created just above, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(made) })
 }
 
 impl Faults {
     /// Opens the descriptor.
     ///
-    /// Errors: the kernel does not let this user have one, or is older than 5.14.
+    /// Errors: the kernel does not permit this user to have one, or is older than 5.14.
     pub fn open() -> io::Result<Self> {
         let faults = Self(File::from(descriptor()?));
         let mut api = uffdio_api { api: UFFD_API.into(), features: FEATURES.into(), ioctls: 0 };
@@ -76,14 +76,14 @@ impl Faults {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Watches pages of a memfd, `range` being their addresses.
+    /// Reports touches of a memfd's pages at the addresses `range`.
     pub fn watch(&self, range: Range<u64>) -> io::Result<()> {
         let mode = u64::from(UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR);
         let mut register = uffdio_register { range: of(range), mode, ioctls: 0 };
         self.request(UFFDIO_REGISTER, &mut register)
     }
 
-    /// Waits for a touch. `None`: something else happened.
+    /// Waits for a touch. `None`: another event occurred.
     pub fn next(&self) -> io::Result<Option<Touch>> {
         let mut bytes = [0; size_of::<uffd_msg>()];
         (&self.0).read_exact(&mut bytes)?;
@@ -101,14 +101,14 @@ impl Faults {
         Ok(Some(Touch { address, thread: thread as i32 }))
     }
 
-    /// Maps the pages of `range`, which the memfd has, and lets those go on who wait for them.
+    /// Maps the pages of `range`, which exist in the memfd, and wakes the threads that wait for them.
     pub fn map(&self, range: Range<u64>) -> io::Result<()> {
         let mut at = range.start;
         while at < range.end {
             let mut go_on = uffdio_continue { range: of(at..range.end), mode: 0, mapped: 0 };
             match self.request(UFFDIO_CONTINUE, &mut go_on) {
                 Ok(()) => break,
-                // It stopped at a page that is mapped already, or where the process's mappings were being changed.
+                // It stopped at a page that is already mapped, or because the process's mappings were being changed.
                 Err(_) if go_on.mapped > 0 => at += go_on.mapped as u64,
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) => at += PAGE_BYTES,
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
@@ -118,7 +118,7 @@ impl Faults {
         self.wake(range)
     }
 
-    /// Lets those go on who wait for pages of `range`: they touch them once more.
+    /// Wakes the threads that wait for pages of `range`. They repeat their access.
     pub fn wake(&self, range: Range<u64>) -> io::Result<()> {
         self.request(UFFDIO_WAKE, &mut of(range))
     }

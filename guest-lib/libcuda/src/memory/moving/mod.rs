@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Long managed allocations, whose contents are where they are used. Each has device memory, and pages in the program, at
-//! the same address. A block of it is the program's or the GPU's. Before work that may use it, the blocks of the program
-//! are sent and unmapped ([`transfer`]). A touch of the program then stops at the page ([`faults`]); a thread of this library
-//! waits for the GPU, brings the block and lets the program go on ([`attend`]).
+//! Long managed allocations, whose contents move to where they are used. Each has device memory, and pages in the
+//! program, at the same address. A block of it belongs to the program or the GPU. Before work that may use it, the
+//! blocks of the program are sent and unmapped ([`transfer`]). The program's next access then faults ([`faults`]); a
+//! thread of this library waits for the GPU, fetches the block and wakes the program ([`attend`]).
 //!
-//! The program may touch managed memory when the GPU's work is done: that is what CUDA promises on devices whose
-//! `CONCURRENT_MANAGED_ACCESS` is 0, and it is what [`crate::device`] says of every device.
+//! The program may access managed memory when the GPU's work is done. CUDA guarantees that on devices whose
+//! `CONCURRENT_MANAGED_ACCESS` is 0, which [`crate::device`] reports for every device.
 
 pub mod attend;
 pub mod blocks;
@@ -27,9 +27,10 @@ use crate::memory::moving::faults::Faults;
 use crate::memory::moving::pages::{Pages, Store};
 use crate::memory::table::window::MovingWindow;
 
-/// The size in bytes from which managed allocations move; 0 turns moving off.
+/// The minimum size in bytes of managed allocations that move; 0 turns moving off.
 const VARIABLE: &str = "VIRTIO_CUDA_MANAGED";
-/// Shorter ones stay where both sides see them at all times: programs use them as flags.
+/// Default minimum size. Shorter allocations stay where both sides always have access, because programs use them as
+/// flags.
 const MIN_BYTES: u64 = 2 << 20;
 
 /// The memory that work may use.
@@ -37,13 +38,13 @@ const MIN_BYTES: u64 = 2 << 20;
 pub enum Uses {
     /// Any memory: a kernel may follow pointers.
     Anything,
-    /// Bytes from an address on, twice.
+    /// Two ranges: address and bytes.
     Memory([(u64, u64); 2]),
 }
 
-/// The work that uses an allocation (`cuStreamAttachMemAsync`; CUDA programming guide, "Data visibility and concurrent CPU +
-/// GPU access with streams"). A touch of the program waits for this work only. Memory is sent before any work nevertheless:
-/// natively the GPU of another stream finds it, too.
+/// The work that uses an allocation (`cuStreamAttachMemAsync`; CUDA programming guide, "Data visibility and concurrent
+/// CPU + GPU access with streams"). A touch of the program waits for this work only. Memory is nevertheless sent before
+/// any work, because natively the GPU sees it in other streams, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
     /// `CU_MEM_ATTACH_GLOBAL`: any work.
@@ -54,26 +55,27 @@ pub enum Attachment {
     Stream {
         /// The context.
         context: u64,
-        /// The stream: one that the program has made.
+        /// The stream, which the program created.
         stream: StreamId,
     },
 }
 
-/// Managed memory that moves is the GPU's while this lives: to be kept until the work that uses it is queued.
+/// Managed memory that moves belongs to the GPU while this exists. It must exist until the work that uses the memory is
+/// queued.
 #[must_use]
 #[derive(Debug, Default)]
 pub struct Sent(#[expect(dead_code, reason = "held")] Option<RwLockReadGuard<'static, ()>>);
 
-/// Such an allocation.
+/// An allocation that moves.
 #[derive(Debug)]
 pub struct Moving {
     /// The address in the program and on the GPU.
     pub address: u64,
-    /// Its length, a multiple of the granularity of device memory.
+    /// Length in bytes, a multiple of the granularity of device memory.
     pub bytes: u64,
-    /// The context that it was made in.
+    /// The context in which it was created.
     pub context: u64,
-    /// Its device memory.
+    /// The device memory.
     allocation: AllocationId,
     state: Mutex<State>,
 }
@@ -82,32 +84,32 @@ pub struct Moving {
 struct State {
     blocks: Blocks,
     attachment: Attachment,
-    /// `None` once it is freed.
+    /// `None` after it was freed.
     pages: Option<Pages>,
 }
 
-/// All of them.
+/// All allocations that move.
 #[derive(Debug, Default)]
 pub struct Movings {
     window: MovingWindow,
     table: RwLock<BTreeMap<u64, Arc<Moving>>>,
-    /// There is one: spares every other program the locks.
+    /// Set once one exists: other programs then need not take the locks.
     any: AtomicBool,
-    /// The blocks that the program has taken from the GPU or not given to it yet: each time begins, and ends once it is
-    /// sent.
+    /// Counts the blocks that the program owns and that were not sent since. A count begins when the program gets a
+    /// block.
     to_send: Outstanding,
     /// Held while blocks are sent.
     sending: Mutex<()>,
-    /// Held for reading from the sending of blocks until the work that uses them is queued, and for writing while blocks are
-    /// fetched.
+    /// Held for reading from the sending of blocks until the work that uses them is queued, and for writing while
+    /// blocks are fetched.
     gate: RwLock<()>,
-    /// True while a thread that fetches waits for the gate: others do not begin to queue work.
+    /// True while a thread that fetches waits for the gate: other threads do not begin to queue work.
     gate_is_wanted: AtomicBool,
-    /// `None`: this process cannot be told of touches.
+    /// `None`: this process cannot detect touches.
     means: OnceLock<Option<Means>>,
 }
 
-/// The parts of which the process has one each.
+/// The parts that exist once per process.
 #[derive(Debug)]
 struct Means {
     faults: Faults,
@@ -115,7 +117,7 @@ struct Means {
 }
 
 impl Moving {
-    /// Changes which work uses the memory. Takes effect at once: the program must have waited for other work that uses the
+    /// Changes which work uses the memory. Takes effect at once: the program must have waited for other work on the
     /// memory before.
     pub fn attach(&self, attachment: Attachment) {
         self.state().attachment = attachment;
@@ -141,17 +143,17 @@ impl Movings {
         }
     }
 
-    /// Returns whether there is such memory.
+    /// Returns whether any allocation moves.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Returns whether some of it is to be sent before work that may use it.
+    /// Returns whether blocks must be sent before work that may use them.
     pub fn any_to_send(&self) -> bool {
         self.any() && !self.to_send.is_none()
     }
 
-    /// The allocation that holds `address`.
+    /// Returns the allocation that contains `address`.
     pub fn at(&self, address: u64) -> Option<Arc<Moving>> {
         if !self.any() {
             return None;
@@ -161,7 +163,7 @@ impl Movings {
         (address - moving.address < moving.bytes).then(|| moving.clone())
     }
 
-    /// The way to be told of touches, if there is one.
+    /// Returns the descriptor that reports touches, if there is one.
     fn faults(&self) -> Option<&Faults> {
         self.means.get()?.as_ref().map(|means| &means.faults)
     }

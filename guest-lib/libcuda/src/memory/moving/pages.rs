@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The program's side of allocations: pages of one memfd, mapped twice. The program has them at the allocation's address,
-//! as far as its blocks are the program's; this library has all of them elsewhere, for copies.
+//! The program's side of allocations: pages of one memfd, mapped twice. The program has those of its blocks at the
+//! allocation's address. This library has all of them at another address, for copies.
 
 use std::fs::File;
 use std::io;
@@ -10,15 +10,15 @@ use std::os::fd::{AsRawFd, FromRawFd};
 
 use virtio_cuda_client::transport::UserMemory;
 
-/// Pages of a file in memory: those of all managed allocations, at their offset in the window, or of one allocation of
-/// `cuMemCreate`.
+/// Pages of a memfd: those of all managed allocations, at their offset in the window, or those of one `cuMemCreate`
+/// allocation.
 #[derive(Debug)]
 pub struct Store(File);
 
 impl Store {
-    /// Room for `bytes` bytes; it takes memory only for what is used.
+    /// Creates a store with room for `bytes` bytes. Only used pages take memory.
     pub fn new(bytes: u64) -> io::Result<Self> {
-        // To make a longer file than its limit ends a process.
+        // A file longer than the process's limit would end the process.
         // SAFETY: zero is a valid limit, and the call fills it in.
         let limit = unsafe {
             let mut limit: libc::rlimit = std::mem::zeroed();
@@ -33,23 +33,23 @@ impl Store {
         if made < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: it was made just above, and is nobody else's.
+        // SAFETY: it was created just above, and has no other owner.
         let file = unsafe { File::from_raw_fd(made) };
         file.set_len(bytes)?;
         Ok(Self(file))
     }
 
-    /// Makes pages, zeros where there were none.
+    /// Allocates pages; new ones are zero.
     pub fn make(&self, bytes: Range<u64>) -> io::Result<()> {
         self.fallocate(0, bytes.start, bytes.end - bytes.start)
     }
 
-    /// Makes the first `bytes` bytes, of huge pages where the kernel has them for such files: pages that lie side by side make
-    /// short lists for the device.
+    /// Allocates the first `bytes` bytes, with huge pages if the kernel supports them for such files. Contiguous pages
+    /// make short page lists for the device.
     pub fn populate(&self, bytes: u64) -> io::Result<()> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let at = map(0, bytes, Some((self, 0)), access, libc::MAP_SHARED | libc::MAP_NORESERVE)?;
-        // Hints: what they leave is made below, which also tells if there is too little memory.
+        // These are hints: the remaining pages are allocated below, which also reports a lack of memory.
         // SAFETY: the range was mapped just above, and nothing refers to it.
         unsafe {
             libc::madvise(at as *mut _, bytes as usize, libc::MADV_HUGEPAGE);
@@ -59,8 +59,8 @@ impl Store {
         self.make(0..bytes)
     }
 
-    /// Maps the first `bytes` bytes at `address`, which this library has reserved, inaccessible until [`open`]. A forked child
-    /// has none of them.
+    /// Maps the first `bytes` bytes at `address`, which this library has reserved. They are inaccessible until
+    /// [`open`]. A forked child does not inherit them.
     pub fn map_closed(&self, address: u64, bytes: u64) -> io::Result<()> {
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
         map(address, bytes, Some((self, 0)), libc::PROT_NONE, flags)?;
@@ -69,7 +69,7 @@ impl Store {
         advised.inspect_err(|_| _ = self.unmap(address, bytes))
     }
 
-    /// Undoes [`Self::map_closed`]; the addresses stay reserved.
+    /// Reverts [`Self::map_closed`]; the addresses stay reserved.
     pub fn unmap(&self, address: u64, bytes: u64) -> io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         map(address, bytes, None, libc::PROT_NONE, flags).map(drop)
@@ -83,12 +83,12 @@ impl Store {
     }
 }
 
-/// See the head of this file.
+/// The pages of one allocation.
 ///
 /// # Invariants
 ///
-/// `address` is a part of this library's own reservation of addresses, and `alias` a mapping of the store; both are `bytes`
-/// bytes long for as long as this exists. No other pages have the same part of the store.
+/// `address` is a part of this library's own reservation of addresses, and `alias` a mapping of the store; both are
+/// `bytes` bytes long for as long as this exists. No other pages have the same part of the store.
 #[derive(Debug)]
 pub struct Pages {
     store: &'static Store,
@@ -110,7 +110,7 @@ pub fn open(memory: UserMemory) -> io::Result<()> {
     })
 }
 
-/// Undoes [`open`].
+/// Reverts [`open`].
 pub fn close(memory: UserMemory) -> io::Result<()> {
     // SAFETY: a mapping of this library's, whose pages stay; the program has given its access up.
     check(unsafe { libc::mprotect(memory.address as *mut _, memory.bytes, libc::PROT_NONE) })
@@ -132,8 +132,8 @@ fn map(
 }
 
 impl Pages {
-    /// Maps `bytes` bytes of zeros at `address`, which this library has reserved, from `offset` of the store on. A forked
-    /// child has none of them.
+    /// Maps `bytes` bytes of zeros at `address`, which this library has reserved, from `offset` of the store on. A
+    /// forked child does not inherit them.
     pub fn new(store: &'static Store, address: u64, offset: u64, bytes: u64) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let shared = libc::MAP_SHARED | libc::MAP_NORESERVE;
@@ -142,7 +142,7 @@ impl Pages {
         map(address, bytes, Some((store, offset)), access, shared | libc::MAP_FIXED)?;
         for start in [address, alias] {
             pages.advise(start, bytes, libc::MADV_DONTFORK)?;
-            // Where the kernel has none, there are small ones.
+            // Without huge pages, the kernel uses small ones.
             let _ = pages.advise(start, bytes, libc::MADV_HUGEPAGE);
         }
         Ok(pages)
@@ -153,17 +153,17 @@ impl Pages {
         check(unsafe { libc::madvise(start as *mut _, bytes as usize, advice) })
     }
 
-    /// Returns the address at which this library has bytes of the allocation.
+    /// Returns this library's address of bytes of the allocation.
     pub fn alias(&self, bytes: Range<u64>) -> UserMemory {
         UserMemory { address: (self.alias + bytes.start) as usize, bytes: (bytes.end - bytes.start) as usize }
     }
 
-    /// Makes pages for bytes of the allocation, zeros where there were none.
+    /// Allocates pages for bytes of the allocation; new ones are zero.
     pub fn make(&self, bytes: Range<u64>) -> io::Result<()> {
         self.store.make(self.offset + bytes.start..self.offset + bytes.end)
     }
 
-    /// Unmaps bytes, so that the program's next access to them is reported. What it has written stays in the pages.
+    /// Unmaps bytes, so that the program's next access to them is reported. Their contents stay in the pages.
     pub fn unmap(&self, bytes: Range<u64>) -> io::Result<()> {
         self.advise(self.address + bytes.start, bytes.end - bytes.start, libc::MADV_DONTNEED)
     }
@@ -172,11 +172,11 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // An access of the program to the allocation is a segmentation fault from now on, as on real hardware.
+        // From now on, an access to the allocation is a segmentation fault, as on real hardware.
         if let Err(error) = map(self.address, self.bytes, None, libc::PROT_NONE, flags) {
             log::error!("Memory at {:#x} stays mapped: {error}", self.address);
         }
-        // SAFETY: a mapping of this library (invariant), which nobody uses any more.
+        // SAFETY: a mapping of this library (invariant), which is no longer used.
         unsafe { libc::munmap(self.alias as *mut _, self.bytes as usize) };
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         if let Err(error) = self.store.fallocate(mode, self.offset, self.bytes) {
@@ -208,7 +208,7 @@ mod tests {
         let alias = pages.alias(4096..8192);
         // SAFETY: both are mapped for as long as `pages` lives.
         let (own, other) = unsafe { (&*((address + 4096) as *const [u8; 4096]), alias.address as *mut u8) };
-        // SAFETY: the alias is mapped for as long as `pages` lives, and nobody holds a reference to it.
+        // SAFETY: the alias is mapped for as long as `pages` lives, and there is no reference to it.
         unsafe { other.write(7) };
         assert_eq!(unsafe_read(own), 7);
         pages.unmap(0..BYTES).unwrap();
@@ -216,7 +216,7 @@ mod tests {
         pages.make(0..BYTES).unwrap();
         drop(pages);
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        // The kernel may have joined it with a neighbour.
+        // The kernel may have merged it with a neighbour.
         let protection = maps.lines().find_map(|line| {
             let (range, rest) = line.split_once(' ')?;
             let (first, end) = range.split_once('-')?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Allocation: device memory at an address of our choice (`cuMemAddressReserve`, `cuMemCreate`, `cuMemMap`; CUDA driver API,
-//! virtual memory management), and pages of the program at the same one. The addresses are reserved once, all together:
-//! NVIDIA's driver 580 gives a reservation of less than 32 MiB another address than the wanted one.
+//! Allocation of device memory at a chosen address (`cuMemAddressReserve`, `cuMemCreate`, `cuMemMap`; CUDA driver API,
+//! virtual memory management), and of pages of the program at the same address. All addresses are reserved once
+//! together: NVIDIA's driver 580 does not place a reservation of less than 32 MiB at the requested address.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::memory::moving::pages::Pages;
 use crate::memory::moving::{Attachment, Means, Moving, State};
 use crate::memory::table::window::MovingWindow;
 
-/// The granularity of device memory, which is a multiple of that of pages and blocks.
+/// The granularity of device memory, a multiple of the page size and the block size.
 const GRANULARITY: u64 = 2 << 20;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 const READ_WRITE: u32 = 3;
 
-/// Steps of an allocation that are undone if a later one fails.
+/// Steps of an allocation that are reverted if a later one fails.
 struct Undo<'a>(Vec<Box<dyn FnOnce() + 'a>>);
 
 impl<'a> Undo<'a> {
@@ -44,7 +44,7 @@ impl Drop for Undo<'_> {
 
 /// Reserves the window for the GPU.
 ///
-/// Errors: the worker's, and `CUDA_ERROR_NOT_SUPPORTED` if something else is there in the worker.
+/// Errors: the worker's, and `CUDA_ERROR_NOT_SUPPORTED` if the addresses are in use in the worker.
 pub(super) fn reserve(api: Api) -> Result<(), CudaError> {
     let start = DevicePtr(MovingWindow::START);
     let at = calls::cuMemAddressReserve(&mut api.call(), WINDOW_BYTES, GRANULARITY, start, 0)?;
@@ -56,7 +56,7 @@ pub(super) fn reserve(api: Api) -> Result<(), CudaError> {
 }
 
 impl Api {
-    /// Allocates managed memory that moves. `None`: it cannot be had, and the memory has to be the host's.
+    /// Allocates managed memory that moves. `None`: the allocation failed, and host memory must be used instead.
     pub fn allocate_moving(self, bytes: u64) -> Option<Arc<Moving>> {
         let movings = &self.driver.memory.moving;
         let means = movings.means.get_or_init(|| attend::start(self.driver)).as_ref()?;
@@ -87,11 +87,11 @@ impl Api {
             usage: 0,
         };
         calls::cuMemCreate(&mut self.call(), allocation, bytes, properties, 0)?;
-        // What is undone here was just done; only a lost session refuses it.
+        // The reverted step has just succeeded, so only a lost session can refuse this.
         undo.push(move || _ = calls::cuMemRelease(&mut session.call(), allocation));
         calls::cuMemMap(&mut self.call(), at, bytes, 0, allocation, 0)?;
         undo.push(move || _ = calls::cuMemUnmap(&mut session.call(), at, bytes));
-        // Managed memory is for all devices.
+        // All devices can access managed memory.
         for device in 0..self.driver.devices.count() {
             calls::cuMemSetAccess(&mut self.call(), at, bytes, self.location(device), READ_WRITE)?;
         }
@@ -115,12 +115,12 @@ impl Api {
 }
 
 impl Driver {
-    /// Frees managed memory that moves. The GPU's work on it is over.
+    /// Frees managed memory that moves. The GPU's work on it must have ended.
     pub fn free_moving(&self, moving: &Moving) {
         let Moving { address, bytes, .. } = *moving;
         let movings = &self.memory.moving;
         movings.remove(moving);
-        // A touch that is being served now ends as one that comes later: at an inaccessible address.
+        // A touch that is being handled now ends like a later one: at an inaccessible address.
         if moving.state().pages.take().is_none() {
             return;
         }
@@ -132,7 +132,7 @@ impl Driver {
             .and_then(|()| calls::cuMemRelease(&mut call(), moving.allocation));
         match freed {
             Ok(()) => movings.window.give_back(address, bytes),
-            // The session is lost or the context broken. The addresses stay taken.
+            // The session is lost or the context broken. The addresses stay reserved.
             Err(error) => log::debug!("Freeing managed memory at {address:#x}: {error}"),
         }
     }

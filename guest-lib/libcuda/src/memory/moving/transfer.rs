@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Blocks go to the GPU before work that may use them, and come back when the program touches them.
+//! Sends blocks to the GPU before work that may use them, and fetches them when the program touches them.
 
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -17,7 +17,7 @@ use crate::memory::moving::pages::Pages;
 use crate::memory::moving::{Moving, Sent, State, Uses};
 use crate::memory::place::Place;
 
-/// Between looks at the gate.
+/// Interval between checks of the gate.
 const LOOK: Duration = Duration::from_micros(20);
 
 fn bytes_of(blocks: &Range<usize>) -> Range<u64> {
@@ -25,7 +25,7 @@ fn bytes_of(blocks: &Range<usize>) -> Range<u64> {
 }
 
 impl Api {
-    /// Sends what the program has of the memory that work may use.
+    /// Sends the program's blocks of the memory that work may use.
     ///
     /// Errors: those of copies to the device.
     pub fn send_managed(self, uses: Uses) -> Result<Sent, CudaError> {
@@ -79,7 +79,7 @@ impl Api {
         Ok(())
     }
 
-    /// Fetches the blocks that hold bytes of the allocation, and maps them: for a prefetch to the host.
+    /// Fetches the blocks that contain bytes of the allocation, and maps them, for a prefetch to the host.
     ///
     /// Errors: those of copies from the device.
     pub fn fetch_managed(self, moving: &Moving, offset: u64, bytes: u64) -> Result<(), CudaError> {
@@ -94,7 +94,8 @@ impl Api {
         Ok(())
     }
 
-    /// Brings the block that holds `offset`, and as many behind it as are worth it if the GPU is idle.
+    /// Fetches the block that contains `offset`. If the GPU is idle, also fetches as many blocks after it as are worth
+    /// it.
     ///
     /// Errors: those of copies from the device.
     pub(super) fn bring_touched(self, moving: &Moving, offset: u64, idle: bool) -> Result<(), CudaError> {
@@ -103,13 +104,14 @@ impl Api {
         let block = (offset / BLOCK_BYTES) as usize;
         let owner = blocks.owner(block);
         let run = if idle || owner != Owner::Gpu { blocks.touched(block) } else { block..block + 1 };
-        // Also if it fails: what the GPU has cannot be had any more, and the program is to get the error, not to wait.
+        // Done even if it fails: the GPU's contents are lost then, and the program must get the error instead of
+        // waiting.
         let brought = self.bring(moving, pages, owner, run.clone());
         blocks.set(run, Owner::Program);
         brought
     }
 
-    /// Returns the owner of the block that holds `offset`.
+    /// Returns the owner of the block that contains `offset`.
     pub(super) fn owner_of(self, moving: &Moving, offset: u64) -> Owner {
         moving.state().blocks.owner((offset / BLOCK_BYTES) as usize)
     }
@@ -124,7 +126,7 @@ impl Api {
         let copied =
             if owner == Owner::Gpu { self.copy_runs(moving, pages, [&run], Owner::Program) } else { Ok(()) };
         let movings = &self.driver.memory.moving;
-        // Before the program can write.
+        // Counted before the program can write.
         movings.to_send.begin();
         if let Some(faults) = movings.faults() {
             let mapped = faults.map(moving.address + bytes.start..moving.address + bytes.end);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The buffers that the cache ([`crate::memory::copy::cached`]) keeps, and those that it may keep.
+//! Buffers that the cache ([`crate::memory::copy::cached`]) keeps, and candidates.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::memory::table::pinned::Attached;
 use crate::memory::table::window::{PAGE_BYTES, round_up};
 
-/// Registering costs as much as dozens of copies: a buffer has to have been copied so often before …
+/// The number of copies after which a buffer is kept, because registering costs as much as dozens of copies.
 pub(in crate::memory) const USES: i32 = 12;
-/// … twice as often each time that an entry was made in vain, up to so many times …
+/// The number doubles with each entry that was made in vain, at most this many times.
 pub(in crate::memory) const MAX_VAIN: u32 = 2;
-/// … and, after it could not be kept or did not stay, twice that again; each time more often, up to this.
+/// The maximum number of copies during which a buffer is ignored after it could not be kept or did not stay; grows each
+/// time.
 pub(in crate::memory) const MAX_PATIENCE: i32 = 256;
-/// Buffers that are remembered.
+/// Maximum number of candidates.
 pub(in crate::memory) const MAX_SEEN: usize = 64;
 
 /// The buffers of a process.
@@ -26,15 +27,15 @@ pub struct Cache {
 
 #[derive(Debug, Default)]
 pub(in crate::memory) struct State {
-    /// The kept ones, the least recently used first.
+    /// Kept buffers, the least recently used first.
     pub(in crate::memory) entries: VecDeque<Arc<Entry>>,
-    /// The buffers that were copied.
+    /// Buffers that were copied.
     pub(in crate::memory) seen: VecDeque<Seen>,
-    /// A thread is at registering.
+    /// Set while a thread registers a buffer.
     pub(in crate::memory) busy: bool,
-    /// See [`USES`].
+    /// The current value of [`USES`].
     pub(in crate::memory) uses: i32,
-    /// Entries that were made in vain, less those that were worth it.
+    /// Number of entries that were made in vain, minus those that were worth it.
     pub(in crate::memory) vain: u32,
 }
 
@@ -42,27 +43,27 @@ pub(in crate::memory) struct State {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::memory) struct Seen {
     pub(in crate::memory) pages: Pages,
-    /// The number of copies. Negative: the number of further copies during which it is left alone.
+    /// The number of copies. Negative: the number of further copies during which it is ignored.
     pub(in crate::memory) uses: i32,
-    /// The number of copies during which it is left alone the next time.
+    /// The number of copies during which it is ignored the next time.
     pub(in crate::memory) patience: i32,
 }
 
-/// Whole pages, from the first byte to the one behind the last.
+/// Whole pages, from the first byte to the byte after the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::memory) struct Pages {
     pub(in crate::memory) start: u64,
     pub(in crate::memory) end: u64,
 }
 
-/// A buffer whose pages the device keeps until the last user is done.
+/// A buffer whose pages the device keeps until its last user is done.
 #[derive(Debug)]
 pub struct Entry {
     pub(in crate::memory) pages: Pages,
     pub(in crate::memory) window: u64,
     pub(in crate::memory) context: u64,
     pub(in crate::memory) attached: Attached,
-    /// Copies that used it.
+    /// Number of copies that used it.
     pub(in crate::memory) copies: AtomicI32,
     /// [`Seen::patience`] of the buffer.
     pub(in crate::memory) patience: i32,
@@ -88,7 +89,7 @@ impl Pages {
 }
 
 impl State {
-    /// Counts one more copy of `pages`. If they are worth keeping now: the patience to have with them.
+    /// Counts a copy of `pages`. If they are worth keeping now, returns the patience for them.
     pub(in crate::memory) fn count(&mut self, pages: Pages) -> Option<i32> {
         match self.seen.iter_mut().find(|seen| seen.pages == pages) {
             Some(seen) => {
@@ -102,7 +103,7 @@ impl State {
         }
     }
 
-    /// Leaves `pages` alone for a while.
+    /// Ignores `pages` for a while.
     pub(in crate::memory) fn shun(&mut self, pages: Pages, patience: i32) {
         self.remember(Seen { pages, uses: -patience, patience: (4 * patience).min(MAX_PATIENCE) });
     }
@@ -115,7 +116,7 @@ impl State {
         self.seen.push_back(new);
     }
 
-    /// Learns from an entry that has been of use, or is of none any more.
+    /// Updates the statistics when an entry has proved useful, or when it is removed.
     pub(in crate::memory) fn learn(&mut self, entry: &Entry, removed: bool) {
         match (entry.copies.load(Ordering::Relaxed).cmp(&self.uses), removed) {
             (std::cmp::Ordering::Less, true) => self.vain = (self.vain + 1).min(MAX_VAIN),
@@ -124,7 +125,7 @@ impl State {
         }
     }
 
-    /// The entry that holds `pages`, which becomes the most recently used one.
+    /// Returns the entry that contains `pages`, which becomes the most recently used one.
     pub(in crate::memory) fn find(&mut self, pages: Pages) -> Option<Arc<Entry>> {
         let index = self.entries.iter().position(|entry| entry.pages.hold(pages))?;
         let entry = self.entries.remove(index)?;
@@ -132,7 +133,7 @@ impl State {
         Some(entry)
     }
 
-    /// Takes out what is in the way of `pages` and as much as has to go for them to fit `most` bytes.
+    /// Removes entries that overlap `pages`, and as many others as needed for them to fit in `most` bytes.
     pub(in crate::memory) fn make_room(&mut self, pages: Pages, most: u64) -> Vec<Arc<Entry>> {
         let (mut out, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.entries).into_iter().partition(|entry| entry.pages.touch(pages));
@@ -153,13 +154,13 @@ impl Cache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets all go; whether there was anything.
+    /// Removes all entries. Returns whether there were any.
     pub fn clear(&self) -> bool {
         let removed = std::mem::take(&mut self.state().entries);
         !removed.is_empty()
     }
 
-    /// Forgets what was registered in a destroyed context.
+    /// Removes entries that were registered in a destroyed context.
     pub fn forget_context(&self, context: u64) {
         let mut state = self.state();
         let (removed, kept): (VecDeque<_>, VecDeque<_>) =
@@ -179,7 +180,7 @@ mod tests {
     }
 
     fn entry(pages: Pages) -> Arc<Entry> {
-        // Without a driver, nothing is unpinned at the end.
+        // Without a driver, dropping an entry unpins nothing.
         let attached = Attached { device_address: 0, pinned: Vec::new() };
         let (copies, patience) = (AtomicI32::new(0), 2 * USES);
         Arc::new(Entry { pages, window: 0, context: 1, attached, copies, patience })

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Device addresses are addresses of the worker's process. Natively the driver keeps them free in the
-//! program's own address space, so that an address is either host or device memory; this file does the same
-//! by reserving them here.
+//! Device addresses are addresses of the worker's process. Natively the driver reserves them in the program's address
+//! space, so that an address is either host or device memory. This file does the same.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Granule of reservations: the driver's own allocations come in such pieces.
+/// Granularity of reservations, which is also that of the driver's allocations.
 const GRANULE: u64 = 2 << 20;
-/// No device memory lies below: Linux keeps these addresses free (`vm.mmap_min_addr`), so that a null pointer faults. A
-/// process with privileges could map them, if a damaged answer of the device names them.
+/// Device memory has no address below: Linux leaves these addresses unmapped (`vm.mmap_min_addr`), so that a null
+/// pointer faults. A privileged process could map them if a damaged reply of the device contained them.
 pub const LOWEST: u64 = 64 << 10;
-/// Longest stretch to reserve at once; more would only mean a damaged answer of the device.
+/// Maximum bytes to reserve at once. A longer range can only come from a damaged reply of the device.
 const MAX_BYTES: u64 = 1 << 40;
 
-/// The granules that were asked for, and whether they could be reserved.
+/// The granules that were requested, and whether they could be reserved.
 #[derive(Debug, Default)]
 pub struct Claims(Mutex<BTreeMap<u64, bool>>);
 
 impl Claims {
-    /// Keeps `bytes` from `start` on free of host memory, as far as they still are.
+    /// Reserves `bytes` from `start` on against host memory, where they are still free.
     pub fn claim(&self, start: u64, bytes: u64) {
         if bytes == 0 || bytes > MAX_BYTES || start < LOWEST {
             return;
@@ -37,14 +36,14 @@ impl Claims {
                 claimed.extend((granule..granule + run).map(|granule| (granule, true)));
                 granule += run;
             } else {
-                // Something of the run is taken: find out what.
+                // Some granule of the run is in use: reserve them one by one.
                 claimed.extend((granule..granule + run).map(|granule| (granule, reserve(granule, 1))));
                 granule += run;
             }
         }
     }
 
-    /// Returns whether all of the range is reserved by this file, so that nothing of the program can be there.
+    /// Returns whether this file has reserved the whole range, so that the program can have nothing there.
     pub fn owns(&self, start: u64, bytes: u64) -> bool {
         let claimed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(end) = start.checked_add(bytes).filter(|_| bytes > 0) else { return false };
@@ -61,7 +60,7 @@ fn reserve(first: u64, count: u64) -> bool {
     if at as u64 == address {
         return true;
     }
-    // Only calls that tell host from device memory by the address alone can be mistaken then.
+    // Only calls that classify an address by its value alone can be wrong then.
     log::debug!("Device memory at {address:#x} shares its address with memory of this process");
     if at != libc::MAP_FAILED {
         // SAFETY: the mapping was made just above, by a kernel that took the address for a hint.

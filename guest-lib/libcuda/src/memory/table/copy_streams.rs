@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The streams of copies that this library makes on its own account ([`crate::memory::own_copies`]).
+//! The streams for copies that this library itself starts ([`crate::memory::own_copies`]).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::StreamId;
 
-/// One stream for each context that needed it.
+/// One stream per context that needed it.
 #[derive(Debug, Default)]
 pub struct CopyStreams(Mutex<HashMap<u64, StreamId>>);
 
@@ -17,7 +17,7 @@ impl CopyStreams {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stream of a context, from `make` if there is none yet.
+    /// Returns the stream of a context. `make` creates it if there is none.
     ///
     /// Errors: those of `make`.
     pub fn of(
@@ -34,7 +34,7 @@ impl CopyStreams {
         Ok(stream)
     }
 
-    /// Forgets the stream of a destroyed context.
+    /// Removes the stream of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         self.lock().remove(&context);
     }

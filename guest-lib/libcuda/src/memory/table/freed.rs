@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Memory that the program has freed and that work may still use, because a wait for the work would have ended a capture.
+//! Memory that the program has freed and that work may still use, because waiting for the work would have ended a
+//! capture.
 //!
-//! It has no bound but that of all such memory: a program that frees without end while it captures without end is told that there is
-//! no more.
+//! Its size is bounded by the total of such memory only: a program that frees memory endlessly during an endless
+//! capture runs out of memory.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An allocation that the table of addresses has no more.
+/// An allocation that was removed from the table of addresses.
 #[derive(Debug)]
 pub struct Freed<R> {
     /// The context whose work may use it; 0 if that has been destroyed.
     pub used_in: u64,
-    /// The context that it goes with; 0 if it goes with none.
+    /// The context that owns it; 0 if there is none.
     pub context: u64,
     /// The allocation.
     pub range: R,
 }
 
-/// The freed memory of a process, with what `R` tells of each allocation.
+/// The freed memory of a process. `R` describes an allocation.
 #[derive(Debug)]
 pub struct FreedList<R>(Mutex<Vec<Freed<R>>>);
 
@@ -38,17 +39,17 @@ impl<R> FreedList<R> {
         self.lock().is_empty()
     }
 
-    /// Adds some.
+    /// Adds allocations.
     pub fn add(&self, freed: impl IntoIterator<Item = Freed<R>>) {
         self.lock().extend(freed);
     }
 
-    /// Takes what no work may use but that of this context.
+    /// Takes the allocations that at most the work of this context uses.
     pub fn take(&self, context: u64) -> Vec<Freed<R>> {
         self.lock().extract_if(.., |freed| freed.used_in == context || freed.used_in == 0).collect()
     }
 
-    /// A context has been destroyed. Takes what goes with it; the rest is not used in it any more.
+    /// Handles the destruction of a context. Takes the allocations that it owns; the others are no longer used in it.
     pub fn forget_context(&self, context: u64) -> Vec<Freed<R>> {
         let mut list = self.lock();
         for freed in list.iter_mut().filter(|freed| freed.used_in == context) {

@@ -2,10 +2,10 @@
 
 //! Pages that the device keeps.
 
-/// Kept pages that belong to a range.
+/// Kept pages of a range.
 #[derive(Clone, Copy, Debug)]
 pub struct Pinned {
-    /// The name for unpinning.
+    /// The tag for unpinning.
     pub tag: u64,
 }
 
@@ -14,6 +14,6 @@ pub struct Pinned {
 pub struct Attached {
     /// The address of the first page on the GPU.
     pub device_address: u64,
-    /// Their names: of pieces that a request has room for.
+    /// The tags of the pieces, each of which fits one request.
     pub pinned: Vec<Pinned>,
 }

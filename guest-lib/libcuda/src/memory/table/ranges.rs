@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The meaning of addresses: ranges of host memory that the GPU reaches, and ranges of device memory.
+//! Classification of addresses: ranges of host memory that the GPU can access, and ranges of device memory.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::memory::moving::Moving;
 use crate::memory::table::pinned::Pinned;
 use crate::pool::host_pool::HostPool;
 
-/// The way in which host memory became accessible to the GPU.
+/// The reason why host memory is accessible to the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKind {
     /// `cuMemHostAlloc`, `cuMemAllocHost`.
@@ -28,7 +28,7 @@ pub enum HostKind {
     Pooled,
     /// From a pool of managed memory: the pages are the pool's.
     ManagedPooled,
-    /// `cuMemMap`: the pages are the allocation's. Copies and fills may cross from one to the next.
+    /// `cuMemMap`: the pages belong to the allocation. Copies and fills may extend over several.
     Mapped,
 }
 
@@ -47,27 +47,27 @@ impl HostKind {
 /// Host memory that the GPU reaches.
 #[derive(Debug)]
 pub struct HostRange {
-    /// First byte, as the program knows it.
+    /// Program's address of the first byte.
     pub start: u64,
-    /// Bytes, as the program asked for them.
+    /// Bytes that the program requested.
     pub bytes: u64,
-    /// The address of the first byte on the GPU.
+    /// GPU address of the first byte.
     pub device_address: u64,
     /// The kind of memory.
     pub kind: HostKind,
     /// The flags that the program passed.
     pub flags: u32,
-    /// Context that was current.
+    /// Context that was current at the creation.
     pub context: u64,
     /// Device of that context.
     pub device: u32,
     /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
     pub id: u64,
-    /// All pages, where the program has them.
+    /// All pages, at the program's address.
     pub pages: UserMemory,
     /// The address of the pages in the address window.
     pub window: u64,
-    /// The names under which they are kept.
+    /// Tags of the kept pages.
     pub pinned: Vec<Pinned>,
     /// For a variable: its module or library.
     pub owner: u64,
@@ -78,7 +78,7 @@ pub struct HostRange {
 }
 
 impl HostRange {
-    /// The GPU's address of a host address in the range.
+    /// Returns the GPU address of a host address in the range.
     pub fn device_address_of(&self, address: u64) -> u64 {
         self.device_address + (address - self.start)
     }
@@ -91,7 +91,7 @@ pub struct DeviceRange {
     pub start: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Context that it was allocated in.
+    /// Context in which it was allocated.
     pub context: u64,
     /// Device of that context.
     pub device: u32,
@@ -101,24 +101,24 @@ pub struct DeviceRange {
     pub owner: u64,
     /// For memory from a pool: the pool, or [`DEFAULT_POOL`]; else 0.
     pub pool: u64,
-    /// Its device may read and write it: a mapping only once the program has said so.
+    /// Set if its device may read and write it: for a mapping only after the program has enabled access.
     pub reachable: bool,
 }
 
-/// Stands for the default pool of a range's device, whose handle nobody has asked for.
+/// Stands for the default pool of the range's device while its handle was never requested.
 pub const DEFAULT_POOL: u64 = 1;
 
 /// All ranges.
 #[derive(Debug, Default)]
 pub struct Ranges {
     host: RwLock<BTreeMap<u64, Arc<HostRange>>>,
-    /// Device address of host memory that the GPU sees elsewhere, to its host address.
+    /// Host memory by its GPU address, if that differs from the program's.
     aliases: RwLock<BTreeMap<u64, Arc<HostRange>>>,
     device: RwLock<BTreeMap<u64, DeviceRange>>,
     next_id: AtomicU64,
-    /// There is host memory that both sides see at all times.
+    /// Set if there is host memory that both sides see at all times.
     any_seen: AtomicBool,
-    /// There is host memory of `cuMemMap`.
+    /// Set if there is host memory of `cuMemMap`.
     any_mapped: AtomicBool,
 }
 
@@ -134,12 +134,12 @@ macro_rules! write {
 }
 
 impl Ranges {
-    /// A number that no other allocation has had.
+    /// Returns an id that no other allocation has had.
     pub fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Adds host memory. False if it overlaps what is there.
+    /// Adds host memory. Returns false if it overlaps an existing range.
     pub fn add_host(&self, range: HostRange) -> bool {
         let range = Arc::new(range);
         let mut host = write!(self.host);
@@ -155,14 +155,14 @@ impl Ranges {
         true
     }
 
-    /// To be called after each change of `host`.
+    /// Updates the flags; must be called after each change of `host`.
     fn look(&self, host: &BTreeMap<u64, Arc<HostRange>>) {
         self.any_seen.store(host.values().any(|range| range.moving.is_none()), Ordering::Release);
         self.any_mapped.store(host.values().any(|range| range.kind == HostKind::Mapped), Ordering::Release);
     }
 
-    /// Returns the number of bytes between `address` and the end of its mapping of host memory, if an access of `bytes` bytes
-    /// continues in the next mapping. `None` if the access ends before, or does not begin in such a mapping.
+    /// Returns the number of bytes between `address` and the end of its mapping of host memory, if an access of `bytes`
+    /// bytes continues in the next mapping. `None` if the access ends before, or does not begin in such a mapping.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` if a part of the access is not mapped.
     pub fn before_seam(&self, address: u64, bytes: u64) -> Result<Option<u64>, CudaError> {
@@ -188,7 +188,7 @@ impl Ranges {
         self.any_seen.load(Ordering::Acquire)
     }
 
-    /// Removes the host memory that begins at `start`, if it is of that kind.
+    /// Removes the host memory that begins at `start`, if it is of this kind.
     pub fn take_host(&self, start: u64, kind: HostKind) -> Option<Arc<HostRange>> {
         let mut host = write!(self.host);
         if host.get(&start)?.kind != kind {
@@ -200,26 +200,26 @@ impl Ranges {
         Some(range)
     }
 
-    /// The host memory that holds `address`, by the program's addresses.
+    /// Returns the host memory that contains the program's `address`.
     pub fn host(&self, address: u64) -> Option<Arc<HostRange>> {
         let host = read!(self.host);
         let (_, range) = host.range(..=address).next_back()?;
         (address - range.start < range.bytes).then(|| range.clone())
     }
 
-    /// The host memory that holds `address`, by the GPU's addresses where they differ.
+    /// Returns the host memory that contains the GPU's `address`, if the two addresses differ.
     pub fn alias(&self, address: u64) -> Option<Arc<HostRange>> {
         let aliases = read!(self.aliases);
         let (&start, range) = aliases.range(..=address).next_back()?;
         (address - start < range.bytes).then(|| range.clone())
     }
 
-    /// The host memory that holds all of `bytes` from `address` on, by the program's addresses.
+    /// Returns the host memory that contains all of `bytes` from the program's `address` on.
     pub fn host_of(&self, address: u64, bytes: u64) -> Option<Arc<HostRange>> {
         self.host(address).filter(|range| bytes <= range.bytes - (address - range.start))
     }
 
-    /// Host memory by a predicate, removed.
+    /// Removes and returns the host memory for which a predicate is true.
     pub fn take_host_where(&self, removed: impl Fn(&HostRange) -> bool) -> Vec<Arc<HostRange>> {
         let mut host = write!(self.host);
         let taken: Vec<_> = host.extract_if(.., |_, range| removed(range)).map(|(_, range)| range).collect();
@@ -230,8 +230,8 @@ impl Ranges {
         taken
     }
 
-    /// Adds device memory; what it overlaps is no more, since the device gave the address out again. A worker may say what is
-    /// no range: it is not added.
+    /// Adds device memory. Ranges that it overlaps are removed, because the device has reused their addresses. Ignores
+    /// invalid ranges, which a malicious worker may return.
     pub fn add_device(&self, range: DeviceRange) {
         let mut device = write!(self.device);
         let Some(end) = range.start.checked_add(range.bytes) else { return };
@@ -247,14 +247,14 @@ impl Ranges {
         device.insert(range.start, range);
     }
 
-    /// The device memory that holds `address`.
+    /// Returns the device memory that contains `address`.
     pub fn device(&self, address: u64) -> Option<DeviceRange> {
         let device = read!(self.device);
         let (_, range) = device.range(..=address).next_back()?;
         (address - range.start < range.bytes).then_some(*range)
     }
 
-    /// Notes what the device `device` may do with its own memory that begins in `places`.
+    /// Sets whether `device` can access its memory that begins in `places`.
     pub fn set_reachable(&self, places: std::ops::Range<u64>, device: u32, reachable: bool) {
         for (_, range) in write!(self.device).range_mut(places) {
             if range.device == device {
@@ -263,18 +263,18 @@ impl Ranges {
         }
     }
 
-    /// Takes the device memory that begins at an address out, if it is as `wanted` says.
+    /// Removes the device memory that begins at an address, if `wanted` accepts it.
     pub fn take_device(&self, start: u64, wanted: impl Fn(&DeviceRange) -> bool) -> Option<DeviceRange> {
         let mut device = write!(self.device);
         device.get(&start).is_some_and(wanted).then(|| device.remove(&start)).flatten()
     }
 
-    /// Forgets the device memory that begins in `places`.
+    /// Removes the device memory that begins in `places`.
     pub fn remove_device_in(&self, places: std::ops::Range<u64>) {
         write!(self.device).extract_if(places, |_, _| true).for_each(drop);
     }
 
-    /// Forgets device memory by a predicate, which all of it is asked.
+    /// Removes the device memory for which a predicate is true. The predicate is called for all of it.
     pub fn remove_device_where(&self, removed: impl Fn(&DeviceRange) -> bool) {
         write!(self.device).retain(|_, range| !removed(range));
     }

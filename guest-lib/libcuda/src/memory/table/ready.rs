@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Short allocations that lie ready (`ahead`).
+//! The stock of short allocations (`ahead`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Maximum bytes of one size that lie ready. Longer allocations never do.
+/// Maximum bytes of one size in stock. Longer allocations are never in stock.
 pub const MAX_BYTES: u64 = 1 << 20;
-/// Up to this length, many allocations share what the driver takes of the device at once, and cuMemGetInfo rarely sees a single one.
+/// Up to this size, many allocations share the memory that the driver reserves at once, so cuMemGetInfo rarely shows a
+/// single one.
 const UNSEEN_BYTES: u64 = 64 << 10;
-/// Allocations of a size that are made one by one before more are made at once: twice as many each time, …
+/// Number of allocations of a size that are made one by one. After that the number per request doubles each time, …
 const ONE_BY_ONE: u32 = 4;
-/// … up to this.
+/// … up to this maximum.
 const MAX_AT_ONCE: u64 = 64;
 
-/// The allocations that are ready.
+/// The allocations in stock.
 #[derive(Debug, Default)]
 pub struct Ahead {
     /// The stocks by context and size.
     pub(in crate::memory) stocks: Mutex<HashMap<(u64, u64), Stock>>,
-    /// Other processes may have some of what is allocated: nothing is kept.
+    /// Set if other processes may use some allocation: nothing is added to the stock then.
     pub(in crate::memory) shared: AtomicBool,
-    /// The device leaves it to us to keep what is freed: it has done so before.
+    /// Set after the device has permitted this library to keep freed memory.
     pub(in crate::memory) ours: AtomicBool,
 }
 
@@ -30,12 +31,12 @@ pub struct Ahead {
 #[derive(Debug, Default)]
 pub(in crate::memory) struct Stock {
     pub(in crate::memory) ready: Vec<u64>,
-    /// Times that the device was asked.
+    /// Number of requests to the device.
     pub(in crate::memory) asked: u32,
 }
 
 impl Stock {
-    /// Returns the number of allocations to request now.
+    /// Returns the number of allocations to request next.
     pub(in crate::memory) fn count(&self, bytes: u64) -> u64 {
         let doubled = 1_u64 << self.asked.saturating_sub(ONE_BY_ONE - 1).min(10);
         doubled.min(MAX_AT_ONCE).min(MAX_BYTES / bytes).max(1)
@@ -47,12 +48,12 @@ impl Ahead {
         self.stocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Some allocation is offered to other processes.
+    /// Records that an allocation is exported to other processes.
     pub fn share(&self) {
         self.shared.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether an allocation of that size is worth keeping.
+    /// Returns whether a freed allocation of this size is worth keeping.
     pub(in crate::memory) fn wants(&self, context: u64, bytes: u64) -> bool {
         let stocks = self.stocks();
         let stock = stocks.get(&(context, bytes));
@@ -61,14 +62,14 @@ impl Ahead {
             && stock.is_some_and(|stock| stock.asked >= ONE_BY_ONE && room(stock))
     }
 
-    /// Takes out what lies ready, all of it or what cuMemGetInfo would see.
+    /// Removes the stock, all of it or what cuMemGetInfo would show.
     pub(in crate::memory) fn take_ready(&self, all: bool) -> Vec<u64> {
         let mut stocks = self.stocks();
         let wanted = stocks.iter_mut().filter(|((_, bytes), _)| all || *bytes > UNSEEN_BYTES);
         wanted.flat_map(|(_, stock)| std::mem::take(&mut stock.ready)).collect()
     }
 
-    /// Forgets what was made in a destroyed context.
+    /// Removes the stock of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         self.stocks().retain(|(of, _), _| *of != context);
     }

@@ -12,15 +12,15 @@ use virtio_cuda_client::CudaError;
 use crate::memory::table::claims::{Claims, LOWEST};
 use crate::memory::table::window::PAGE_BYTES;
 
-/// Bytes of a variable that are compared at a time.
+/// Bytes of a variable that are compared at once.
 const COMPARED_BYTES: usize = 4096;
 
 /// One variable.
 #[derive(Debug)]
 pub(in crate::memory) struct Shadow {
-    /// The address in the program.
+    /// Address in the program.
     pub(in crate::memory) host: u64,
-    /// The address on the GPU.
+    /// Address on the GPU.
     pub(in crate::memory) device: u64,
     /// Contents when both sides were last equal.
     pub(in crate::memory) equal: Vec<u8>,
@@ -30,9 +30,9 @@ pub(in crate::memory) struct Shadow {
 #[derive(Debug)]
 pub(in crate::memory) struct Newer {
     start: usize,
-    /// From the first one to the last one.
+    /// Contents from the first to the last changed byte.
     bytes: Vec<u8>,
-    /// Those between them that it has left alone are the GPU's.
+    /// True per changed byte; the others are the GPU's.
     is_changed: Vec<bool>,
 }
 
@@ -40,41 +40,41 @@ pub(in crate::memory) struct Newer {
 #[derive(Debug, Default)]
 pub struct Shadows {
     pub(in crate::memory) list: Mutex<Vec<Shadow>>,
-    /// Pages that shadows have at device addresses.
+    /// Pages that shadows occupy at device addresses.
     pub(in crate::memory) pages: Mutex<BTreeSet<u64>>,
-    /// There are any: spares every other program the locks.
+    /// Set once a variable exists: other programs then need not take the locks.
     pub any: AtomicBool,
-    /// The GPU may have changed some since they were last fetched.
+    /// Set if the GPU may have changed a variable since the last fetch.
     pub(in crate::memory) stale: AtomicBool,
 }
 
 impl Shadow {
     /// Copies bytes of the program's side, from `start` on.
     ///
-    /// Other threads of the program may write at the same time; then it is the program's race, as it is
-    /// natively, and it only decides which bytes are seen. So no reference to this memory is made.
+    /// Other threads of the program may write at the same time. This is the program's data race, as it is natively, and
+    /// it only affects which bytes are read. No reference to this memory is made for that reason.
     pub(in crate::memory) fn read(&self, start: usize, room: &mut [u8]) {
         assert!(start + room.len() <= self.equal.len());
-        // SAFETY: `place` mapped the memory, which is as long as `equal` and stays mapped as long as the shadow is in the
-        // list; the room is this library's own.
+        // SAFETY: `place` mapped the memory, which is as long as `equal` and stays mapped as long as the shadow is in
+        // the list; the room is this library's own.
         unsafe {
             let from = (self.host as *const u8).add(start);
             std::ptr::copy_nonoverlapping(from, room.as_mut_ptr(), room.len());
         }
     }
 
-    /// Writes bytes of the program's side, from `start` on. As for [`Self::read`], other threads may use them.
+    /// Writes bytes of the program's side, from `start` on. As in [`Self::read`], other threads may access them.
     fn write(&self, start: usize, bytes: &[u8]) {
         assert!(start + bytes.len() <= self.equal.len());
-        // SAFETY: `place` mapped the memory, which is as long as `equal` and stays mapped as long as the shadow is in the
-        // list; the bytes are this library's own.
+        // SAFETY: `place` mapped the memory, which is as long as `equal` and stays mapped as long as the shadow is in
+        // the list; the bytes are this library's own.
         unsafe {
             let to = (self.host as *mut u8).add(start);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
     }
 
-    /// The program's changes, for [`Self::show`].
+    /// Returns the program's changes, for [`Self::show`].
     pub(in crate::memory) fn newer(&self) -> Option<Newer> {
         let range = self.changed()?;
         let mut bytes = vec![0; range.len()];
@@ -84,7 +84,7 @@ impl Shadow {
         Some(Newer { start: range.start, bytes, is_changed })
     }
 
-    /// Gives the program what `equal` now holds, except for bytes that it has changed itself.
+    /// Copies `equal` to the program's side, except for bytes that the program has changed itself.
     pub(in crate::memory) fn show(&self, newer: Option<Newer>) {
         let Some(Newer { start, mut bytes, is_changed }) = newer else { return self.write(0, &self.equal) };
         let end = start + bytes.len();
@@ -96,7 +96,7 @@ impl Shadow {
         self.write(end, &self.equal[end..]);
     }
 
-    /// The bytes that the program has changed, from the first to the last one.
+    /// Returns the range from the first to the last byte that the program has changed.
     pub(in crate::memory) fn changed(&self) -> Option<Range<usize>> {
         let mut room = [0; COMPARED_BYTES];
         let mut changed: Option<Range<usize>> = None;
@@ -119,16 +119,16 @@ impl Shadows {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the variable at `host`. Its memory stays: the program may still have its address.
+    /// Removes the variable at `host`. Its memory stays mapped: the program may still have its address.
     pub fn remove(&self, host: u64) {
         let mut list = self.list();
         list.retain(|shadow| shadow.host != host);
         self.any.store(!list.is_empty(), Ordering::Release);
     }
 
-    /// Maps memory for a variable, at its device address if the program has nothing there.
+    /// Maps memory for a variable, at its device address if that is free in the program.
     ///
-    /// Errors: `CUDA_ERROR_UNKNOWN` for an address that no device memory has; `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// Errors: `CUDA_ERROR_UNKNOWN` for an address that device memory cannot have; `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(in crate::memory) fn place(
         &self,
         claims: &Claims,

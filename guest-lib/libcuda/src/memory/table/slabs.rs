@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Short managed allocations share slabs of pinned memory: to pin pages and to register them takes as long as a hundred
+//! Slabs of pinned memory for short managed allocations. Pinning and registering pages takes as long as a hundred
 //! calls, and programs make lists of such allocations.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,30 +11,30 @@ use virtio_cuda_client::transport::UserMemory;
 
 /// Bytes of a slab.
 pub const SLAB_BYTES: u64 = 4 << 20;
-/// Longer allocations have pages of their own.
+/// Longer allocations have separate pages.
 pub const MAX_BYTES: u64 = SLAB_BYTES / 2;
-/// Alignment of allocations, and unit of their lengths.
+/// Alignment of allocations, and the unit of their lengths, in bytes.
 const UNIT: u64 = 512;
 
-/// Pages that the GPU has at the same address.
+/// Pages that have the same address on the GPU.
 #[derive(Debug)]
 pub struct Pages<N> {
     /// The memory.
     pub memory: UserMemory,
-    /// The names under which they are kept.
+    /// Tags of the kept pages.
     pub pinned: Vec<N>,
-    /// The context that they were registered in.
+    /// The context in which they were registered.
     pub context: u64,
 }
 
 #[derive(Debug)]
 struct Slab<N> {
     pages: Pages<N>,
-    /// In units from the first byte on.
+    /// Free ranges, in units from the first byte on.
     free: RangeAllocator<u64>,
 }
 
-/// The slabs of a process. Their pages are kept under names of the type `N`.
+/// The slabs of a process. `N` is the type of the tags of kept pages.
 #[derive(Debug)]
 pub struct Slabs<N>(Mutex<Vec<Slab<N>>>);
 
@@ -64,8 +64,8 @@ impl<N> Slabs<N> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `bytes` bytes, at most [`MAX_BYTES`], of a slab of a context. `make` gives the pages for a new one, of
-    /// [`SLAB_BYTES`] bytes of zeros.
+    /// Allocates `bytes` bytes, at most [`MAX_BYTES`], from a slab of a context. `make` provides the pages for a new
+    /// slab: [`SLAB_BYTES`] bytes of zeros.
     ///
     /// Errors: those of `make`.
     pub fn take(
@@ -78,14 +78,14 @@ impl<N> Slabs<N> {
         if let Some(address) = self.lock().iter_mut().filter(of_context).find_map(|slab| slab.take(bytes)) {
             return Ok(address);
         }
-        // Without the lock: it takes calls.
+        // Done without the lock, because it makes calls.
         let mut slab = Slab { pages: make()?, free: RangeAllocator::new(0..SLAB_BYTES / UNIT) };
         let address = slab.take(bytes).ok_or(CudaError::OUT_OF_MEMORY)?;
         self.lock().push(slab);
         Ok(address)
     }
 
-    /// Gives an allocation back, which nobody uses any more. Answers the pages of a slab that is not needed any more.
+    /// Frees an allocation that is no longer used. Returns the pages of a slab that is no longer needed.
     pub fn give_back(&self, address: u64, bytes: u64) -> Option<Pages<N>> {
         let mut slabs = self.lock();
         let holds = |slab: &Slab<N>| (slab.start()..slab.start() + SLAB_BYTES).contains(&address);
@@ -100,7 +100,7 @@ impl<N> Slabs<N> {
         (others && slabs[index].free.is_empty()).then(|| slabs.swap_remove(index).pages)
     }
 
-    /// Answers the pages that were registered in a destroyed context, and forgets them.
+    /// Removes and returns the pages that were registered in a destroyed context.
     pub fn forget_context(&self, context: u64) -> Vec<Pages<N>> {
         self.lock().extract_if(.., |slab| slab.pages.context == context).map(|slab| slab.pages).collect()
     }

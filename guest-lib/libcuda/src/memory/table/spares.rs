@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Pinned memory that was freed and lies ready for the next allocation of its length: to pin pages and to register them takes a
-//! millisecond. Meanwhile the program cannot access it, as if it were unmapped; the GPU could.
+//! Freed pinned memory that is kept for the next allocation of its length, because pinning and registering pages takes
+//! a millisecond. Meanwhile the program cannot access it, as if it were unmapped; the GPU could.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::transport::UserMemory;
 
-/// Longer memory never lies ready.
+/// Maximum bytes of a spare allocation. Longer memory is not kept.
 pub const MAX_BYTES: u64 = 16 << 20;
-/// Maximum bytes that lie ready.
+/// Maximum bytes of all spare memory. Limits the pinned memory of the process.
 const ALL_BYTES: usize = 32 << 20;
 
-/// Pages that the device keeps, and nobody uses.
+/// Unused pages that the device keeps.
 #[derive(Debug)]
 pub struct Spare<N> {
     /// The memory.
     pub pages: UserMemory,
-    /// The address of the first page on the GPU.
+    /// GPU address of the first page.
     pub device_address: u64,
-    /// The names under which they are kept.
+    /// Tags of the kept pages.
     pub pinned: Vec<N>,
-    /// The context that they were registered in.
+    /// The context in which they were registered.
     pub context: u64,
 }
 
-/// The pinned memory that lies ready in a process, the oldest first. Pages are kept under names of the type `N`.
+/// The spare pinned memory of a process, the oldest first. `N` is the type of the tags of kept pages.
 #[derive(Debug)]
 pub struct Spares<N>(Mutex<Vec<Spare<N>>>);
 
@@ -40,7 +40,8 @@ impl<N> Spares<N> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps `spare`. Returns what has to go for it: the oldest ones, or itself if it is too long.
+    /// Adds `spare`. Returns the memory that must be released for it: the oldest entries, or `spare` itself if it is
+    /// too long.
     pub fn keep(&self, spare: Spare<N>) -> Vec<Spare<N>> {
         if spare.pages.bytes as u64 > MAX_BYTES || !protect(spare.pages, libc::PROT_NONE) {
             return vec![spare];
@@ -57,7 +58,7 @@ impl<N> Spares<N> {
         spares.drain(..count).collect()
     }
 
-    /// Takes memory of `bytes` bytes, whole pages, which are zeros then. The one freed last is taken first.
+    /// Takes memory of `bytes` bytes, in whole pages, filled with zeros. The memory that was freed last is taken first.
     pub fn take(&self, context: u64, bytes: u64) -> Option<Spare<N>> {
         let spare = {
             let mut spares = self.lock();
@@ -66,29 +67,29 @@ impl<N> Spares<N> {
             spares.remove(index)
         };
         if !protect(spare.pages, libc::PROT_READ | libc::PROT_WRITE) {
-            // Nobody can use it. It goes with the context.
+            // It cannot be used any more, and ends with its context.
             self.lock().insert(0, spare);
             return None;
         }
-        // SAFETY: the pages of one allocation, which its user has freed; nobody else has had them since.
+        // SAFETY: the pages of one allocation, which its user has freed; they were not used since.
         unsafe { std::ptr::write_bytes(spare.pages.address as *mut u8, 0, spare.pages.bytes) };
         Some(spare)
     }
 
-    /// Takes all out.
+    /// Removes and returns all spare memory.
     pub fn take_all(&self) -> Vec<Spare<N>> {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Takes out what was registered in a destroyed context.
+    /// Removes and returns the memory that was registered in a destroyed context.
     pub fn forget_context(&self, context: u64) -> Vec<Spare<N>> {
         self.lock().extract_if(.., |spare| spare.context == context).collect()
     }
 }
 
-/// Sets the program's access to pages. False: the kernel refuses.
+/// Sets the program's access to pages. Returns false if the kernel refuses.
 fn protect(pages: UserMemory, access: libc::c_int) -> bool {
-    // SAFETY: pages of the address window, which this library maps, and which nobody uses.
+    // SAFETY: pages of the address window, which this library maps, and which are not in use.
     unsafe { libc::mprotect(pages.address as *mut _, pages.bytes, access) == 0 }
 }
 

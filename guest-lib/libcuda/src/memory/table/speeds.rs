@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The measured speed of copies of pageable memory: through a staging, moved by this process's processors, and page by
-//! page where they lie, moved by the worker. Which is faster depends on the processors (number, emulated or not) and on
-//! what else they do, so it is measured, where staged copies do not prove good enough by themselves.
+//! The measured speed of copies of pageable memory: staged copies, which this process's processors move, and copies of
+//! pages, which the worker moves directly. Which one is faster depends on the processors (number, emulated or not) and
+//! on their other load. It is therefore measured, unless staged copies alone prove fast enough.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Copies from here on are long ones, which are measured apart.
+/// Minimum bytes of a long copy. Long copies are measured separately.
 pub const LONG_BYTES: usize = 4 << 20;
-/// Shorter copies say nothing: they take as long as their calls.
+/// Minimum bytes of a measured copy. Shorter copies take as long as their calls.
 const MEASURED_BYTES: usize = 256 << 10;
-/// Bytes per microsecond at which staged copies, short and long ones, are good enough.
+/// Bytes per microsecond at which staged copies, short and long ones, are fast enough.
 const GOOD: [u64; 2] = [3000, 12000];
-/// One of so many copies is of the slower kind, which may have become the faster one.
+/// One in this many copies uses the slower method, which may have become the faster one.
 const PERIOD: u32 = 32;
-/// The number of staged copies after which copies of pages are tried. The first ones also start threads, and a copy of pages
-/// makes pinned memory in the worker, which takes as long as several copies.
+/// The number of staged copies before copies of pages are tried. The first staged copies also start threads, and the
+/// first copy of pages creates pinned memory in the worker, which takes as long as several copies.
 const STAGED_FIRST: u32 = 4;
 
-/// The index of the speed of staged copies, and of copies of pages.
+/// Index of the speed of staged copies, and of copies of pages.
 const STAGED: usize = 0;
 const PAGES: usize = 1;
 
-/// The speed of copies of one kind of length.
+/// The speed of copies of one length class.
 #[derive(Debug, Default)]
 struct Rates {
-    /// The best lately, in bytes per microsecond; 0 before the first copy. The best, because a copy may have had to wait
-    /// for work before it.
+    /// The best recent speed in bytes per microsecond; 0 before the first copy. The best one counts because a copy may
+    /// have waited for earlier work.
     best: [AtomicU64; 2],
-    /// The number of copies that were decided while staged ones were not good enough.
+    /// The number of copies that were decided while staged ones were not fast enough.
     copies: AtomicU32,
 }
 
@@ -53,7 +53,7 @@ impl Rates {
 
     fn note(&self, kind: usize, rate: u64) {
         let best = &self.best[kind];
-        // Slower ones pull it down bit by bit.
+        // Slower copies reduce the value gradually.
         let before = best.load(Ordering::Relaxed);
         best.store(rate.max(before - before / 16), Ordering::Relaxed);
     }
@@ -64,18 +64,18 @@ impl Speeds {
         usize::from(bytes >= LONG_BYTES)
     }
 
-    /// Returns whether the next copy of `bytes` bytes had better be staged.
+    /// Returns whether the next copy of `bytes` bytes should be staged.
     pub fn prefers_staged(&self, bytes: usize) -> bool {
         let class = Self::class(bytes);
         self.0[class].prefers_staged(GOOD[class])
     }
 
-    /// Does a staged copy of `bytes` bytes.
+    /// Runs and measures a staged copy of `bytes` bytes.
     pub fn measure_staged<T>(&self, bytes: usize, copy: impl FnOnce() -> T) -> T {
         self.measure(STAGED, bytes, copy)
     }
 
-    /// Does a copy of pages, of `bytes` bytes.
+    /// Runs and measures a copy of pages of `bytes` bytes.
     pub fn measure_pages<T>(&self, bytes: usize, copy: impl FnOnce() -> T) -> T {
         self.measure(PAGES, bytes, copy)
     }
@@ -102,7 +102,7 @@ mod tests {
         assert!(rates.prefers_staged(1000), "nothing is known");
         rates.note(STAGED, 1000);
         assert!((0..100).all(|_| rates.prefers_staged(1000)));
-        // A copy that had to wait does not count for much.
+        // A copy that had to wait has little weight.
         rates.note(STAGED, 10);
         assert_eq!(rates.best[0].load(Ordering::Relaxed), 938);
         assert!((1..STAGED_FIRST).all(|_| rates.prefers_staged(1000)), "the first copies may be slow");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Pinned memory in slots ([`crate::memory::copy::staging`]): which slots are free, and the stagings of each context.
+//! Staging buffers: pinned memory in slots ([`crate::memory::copy::staging`]), the free slots, and the buffers of each
+//! context.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,19 +15,19 @@ use crate::memory::table::pinned::Attached;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: StreamId = StreamId(2);
 
-/// The size of a staging.
+/// The size of a staging buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Size {
-    /// For copies that are over soon.
+    /// For short copies.
     Small,
-    /// For those that several threads share.
+    /// For copies that several threads share.
     Large,
-    /// For long ones to the device: pieces are filled while the worker still wakes up.
+    /// For long copies to the device: pieces are filled while the worker wakes up.
     Long,
 }
 
 impl Size {
-    /// Bytes of a slot.
+    /// Returns the bytes of a slot.
     pub fn slot_bytes(self) -> usize {
         match self {
             Self::Small => 128 << 10,
@@ -34,7 +35,7 @@ impl Size {
         }
     }
 
-    /// Slots: while some are filled, others are on the link.
+    /// Returns the number of slots. While some are filled, others are transferred.
     pub fn slots(self) -> usize {
         match self {
             Self::Small => 8,
@@ -43,7 +44,8 @@ impl Size {
         }
     }
 
-    /// Slots that are waited for together, as that is a way to the device and back: as few as leave the others under way.
+    /// Returns the number of slots that are waited for together, because each wait is a round trip to the device. The
+    /// group is small, so that the other slots stay outstanding.
     pub(in crate::memory) fn group(self) -> usize {
         match self {
             Self::Small => 1,
@@ -52,7 +54,7 @@ impl Size {
         }
     }
 
-    /// Stagings of the size that a context has at most: as many threads copy through them at once.
+    /// Returns the maximum number of buffers of this size per context: as many threads copy through them at once.
     pub(in crate::memory) fn most(self) -> usize {
         match self {
             Self::Small | Self::Large => 4,
@@ -61,7 +63,7 @@ impl Size {
     }
 }
 
-/// A stream, told from those of other threads that have the same handle.
+/// A stream, distinguished from other threads' streams with the same handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
     pub(in crate::memory) stream: StreamId,
@@ -69,30 +71,31 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The one that this thread means by a stream.
+    /// Returns the queue for a stream as this thread sees it.
     pub fn new(stream: StreamId) -> Self {
         Self { stream, thread: (stream == PER_THREAD).then(|| thread::current().id()) }
     }
 }
 
-/// Pinned memory in slots, with an event for each group of them. Only copies of one queue are under way in it, so that
-/// nobody waits for what other queues do, and the GPU is done with them in the order in which they were started.
+/// A staging buffer: pinned memory in slots, with an event per group of slots. Only copies of one queue are outstanding
+/// in it. No copy thus waits for other queues, and the GPU completes the copies in the order in which they were
+/// started.
 #[derive(Debug)]
 pub struct Staging {
     pub(in crate::memory) context: u64,
     pub(in crate::memory) size: Size,
-    /// The address in the program, inside the address window.
+    /// Program's address, inside the address window.
     pub(in crate::memory) host: u64,
     pub(in crate::memory) attached: Attached,
-    /// For each group: an event, and the number of copies that were started before it was recorded last. It is recorded
-    /// after a copy that fills the group, or ends in it.
+    /// Per group: an event, and the number of copies that were started before its last record. It is recorded after a
+    /// copy that fills the group or ends in it.
     pub(in crate::memory) events: Vec<(EventId, u64)>,
-    /// For each slot: the number of the copy that uses it, from 1.
+    /// Per slot: the number of the copy that uses it, from 1.
     pub(in crate::memory) uses: Vec<u64>,
-    /// Copies that were started, and those that the GPU is known to be done with.
+    /// Number of copies that were started; number of copies that the GPU has certainly completed.
     pub(in crate::memory) started: u64,
     pub(in crate::memory) done: u64,
-    /// The queue of the copies that are under way, and the slot of the last one.
+    /// The queue of the outstanding copies, and the slot of the last one.
     pub(in crate::memory) last: Option<(Queue, usize)>,
 }
 
@@ -101,12 +104,12 @@ impl Staging {
         UserMemory { address: self.host as usize, bytes: self.size.slot_bytes() * self.size.slots() }
     }
 
-    /// The first byte of a slot, for this process.
+    /// Returns this process's address of a slot.
     pub fn host(&self, slot: usize) -> *mut u8 {
         (self.host as usize + slot * self.size.slot_bytes()) as *mut u8
     }
 
-    /// The first byte of a slot, for the GPU.
+    /// Returns the GPU's address of a slot.
     pub fn device(&self, slot: usize) -> DevicePtr {
         DevicePtr(self.attached.device_address + (slot * self.size.slot_bytes()) as u64)
     }
@@ -121,13 +124,13 @@ impl Staging {
         !self.is_pending(slot) || self.event_after(slot).is_some()
     }
 
-    /// The first event that was recorded after the slot's copy, and what it covers.
+    /// Returns the first event that was recorded after the slot's copy, and the number of copies that it covers.
     pub(in crate::memory) fn event_after(&self, slot: usize) -> Option<(EventId, u64)> {
         let after = self.events.iter().filter(|(_, covers)| *covers >= self.uses[slot]);
         after.min_by_key(|(_, covers)| *covers).copied()
     }
 
-    /// The GPU is done with the copies up to that number.
+    /// Records that the GPU has completed the copies up to `number`.
     pub(in crate::memory) fn settled(&mut self, number: u64) {
         self.done = self.done.max(number);
         if self.done == self.started {
@@ -135,23 +138,24 @@ impl Staging {
         }
     }
 
-    /// Returns whether a copy in `queue` waits for none in another queue.
+    /// Returns whether a copy in `queue` does not have to wait for a copy in another queue.
     pub(in crate::memory) fn serves(&self, queue: Queue) -> bool {
         self.last.is_none_or(|(other, _)| other == queue)
     }
 }
 
-/// The stagings of a process that are not in use, and how many there are.
+/// The unused staging buffers of a process, and the number of all buffers.
 #[derive(Debug, Default)]
 pub struct Stagings(Mutex<HashMap<(u64, Size), Pool>>);
 
 #[derive(Debug, Default)]
 pub(in crate::memory) struct Pool {
     pub(in crate::memory) idle: Vec<Staging>,
-    /// Those that are out of use until their context ends: work beside a capture, which was not waited for, may use them.
+    /// Buffers that stay unused until their context ends: work beside a capture, which was not waited for, may use
+    /// them.
     pub(in crate::memory) given_up: Vec<Staging>,
     pub(in crate::memory) made: usize,
-    /// There was no memory for one.
+    /// Set after there was no memory for a buffer.
     pub(in crate::memory) refused: bool,
 }
 
@@ -160,17 +164,17 @@ impl Stagings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a staging back.
+    /// Returns a staging buffer to its pool.
     pub fn give_back(&self, staging: Staging) {
         let mut pools = self.pools();
         match pools.get_mut(&(staging.context, staging.size)) {
             Some(pool) => pool.idle.push(staging),
-            // The context has been destroyed. Unpinned without the lock.
+            // The context has been destroyed. The buffer is unpinned without the lock.
             None => drop(pools),
         }
     }
 
-    /// Forgets what a destroyed context had.
+    /// Removes the buffers of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         let mut pools = self.pools();
         let removed: Vec<Pool> = [Size::Small, Size::Large, Size::Long]

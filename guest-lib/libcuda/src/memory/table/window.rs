@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The address windows: addresses that mean the same in this process, in its worker and on the GPU. This
-//! library alone gives them out. One is for host memory: this library's own, and device addresses of registered memory.
-//! The worker reserves it, too. The next one, right behind it, is for managed memory that moves; the worker's GPU driver
-//! reserves it. The last one is for reservations of the program ([`crate::vmm`]).
+//! The address windows: addresses that mean the same in this process, in its worker and on the GPU. Only this library
+//! allocates from them. The first window is for host memory: this library's memory, and device addresses of registered
+//! memory. The worker reserves it, too. The next one, directly after it, is for managed memory that moves; the worker's
+//! GPU driver reserves it. The last one is for reservations of the program ([`crate::vmm`]).
 
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -12,22 +12,22 @@ use range_alloc::RangeAllocator;
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{RESERVATIONS_BASE, WINDOW_BASE, WINDOW_BYTES};
 
-/// Unit of allocation.
+/// Unit of allocation in bytes.
 pub const PAGE_BYTES: u64 = 4096;
-/// From this size on, allocations are aligned to it, so that huge pages fit.
+/// Minimum size in pages of allocations that are aligned to this many pages, so that huge pages fit.
 const HUGE_PAGES: u64 = 512;
 
-/// The window of this process that begins at `BASE`, reserved at first use.
+/// The window of this process that begins at `BASE`. It is reserved at the first use.
 #[derive(Debug, Default)]
 pub struct Window<const BASE: u64 = WINDOW_BASE>(OnceLock<Option<Mutex<RangeAllocator<u64>>>>);
 
 /// The window of managed memory that moves.
 pub type MovingWindow = Window<{ WINDOW_BASE + WINDOW_BYTES }>;
 
-/// The window of reservations of the program.
+/// The window for reservations of the program.
 pub type ReservationWindow = Window<RESERVATIONS_BASE>;
 
-/// Bytes in whole pages.
+/// Rounds bytes up to whole pages.
 pub fn round_up(bytes: u64) -> Result<u64, CudaError> {
     bytes.checked_next_multiple_of(PAGE_BYTES).ok_or(CudaError::OUT_OF_MEMORY)
 }
@@ -43,7 +43,7 @@ fn reserve(base: u64) -> Option<Mutex<RangeAllocator<u64>>> {
             return Some(Mutex::new(RangeAllocator::new(0..bytes / PAGE_BYTES)));
         }
         if at != libc::MAP_FAILED {
-            // A kernel before 4.17 took the address for a hint.
+            // A kernel before 4.17 treats the address as a hint.
             // SAFETY: the mapping was made just above.
             unsafe { libc::munmap(at, bytes as usize) };
         }
@@ -57,7 +57,7 @@ fn reserve(base: u64) -> Option<Mutex<RangeAllocator<u64>>> {
 }
 
 impl<const BASE: u64> Window<BASE> {
-    /// Its first address.
+    /// First address of the window.
     pub const START: u64 = BASE;
 
     fn with<T>(&self, body: impl FnOnce(&mut RangeAllocator<u64>) -> T) -> Result<T, CudaError> {
@@ -70,7 +70,7 @@ impl<const BASE: u64> Window<BASE> {
         (BASE..BASE + WINDOW_BYTES).contains(&address) && self.0.get().is_some_and(Option::is_some)
     }
 
-    /// Takes `bytes` bytes of addresses, in whole pages. They are reserved and inaccessible.
+    /// Allocates `bytes` bytes of addresses, in whole pages. They are reserved and inaccessible.
     pub fn take(&self, bytes: u64) -> Result<u64, CudaError> {
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
         let start = self.with(|free| {
@@ -89,11 +89,11 @@ impl<const BASE: u64> Window<BASE> {
         start.map(|page| BASE + page * PAGE_BYTES).map_err(|_| CudaError::OUT_OF_MEMORY)
     }
 
-    /// Gives addresses back.
+    /// Frees addresses.
     pub fn give_back(&self, address: u64, bytes: u64) {
         let start = (address - BASE) / PAGE_BYTES;
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
-        // It was reserved when the addresses were taken.
+        // The window was reserved when the addresses were allocated.
         let _ = self.with(|free| free.free_range(start..start + pages));
     }
 }

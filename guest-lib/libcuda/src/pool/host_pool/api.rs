@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The calls of [`crate::pool`] and [`crate::memory::alloc`] for pools of this library.
+//! Implementations of calls of [`crate::pool`] and [`crate::memory::alloc`] for host pools.
 
 use std::sync::Arc;
 
@@ -33,17 +33,17 @@ const RESERVED_HIGH: i32 = 6;
 const USED_CURRENT: i32 = 7;
 const USED_HIGH: i32 = 8;
 
-/// Refuses what may not happen during captures of others, as the device does, and breaks those captures.
+/// Refuses calls that other threads' captures forbid, and invalidates those captures, as the device does.
 pub fn check_captures(api: Api) -> Result<(), CudaError> {
     if !api.driver.captures.any() {
         return Ok(());
     }
-    // Of the calls that captures forbid, this one changes nothing.
+    // This is a call that captures forbid and that changes nothing.
     let pool = MemoryPoolId(default_pool(api, 0)?);
     calls::cuMemPoolTrimTo(&mut api.call(), pool, u64::MAX)
 }
 
-/// `cuMemPoolCreate`; `shareable` is whether handles for other processes were asked for.
+/// Implements `cuMemPoolCreate`. `shareable` is set if handles for other processes were requested.
 pub fn create(api: Api, home: Home, max_bytes: u64, usage: u16, shareable: bool) -> Result<u64, CudaError> {
     check_captures(api)?;
     let managed = super::is_managed(home.kind);
@@ -61,9 +61,9 @@ pub fn create(api: Api, home: Home, max_bytes: u64, usage: u16, shareable: bool)
     Ok(api.driver.host_pools.create(home, most))
 }
 
-/// The stream that a handle means in this thread.
+/// Returns the stream that a handle stands for in this thread.
 fn key_of(api: Api, handle: u64) -> Result<StreamKey, CudaError> {
-    /// `CU_STREAM_LEGACY`, which 0 means, too.
+    /// `CU_STREAM_LEGACY`, for which 0 stands, too.
     const LEGACY: u64 = 1;
     let context = api.context_of_stream(handle)?;
     let stream = match api.stream(handle).0 {
@@ -74,12 +74,12 @@ fn key_of(api: Api, handle: u64) -> Result<StreamKey, CudaError> {
     Ok(StreamKey { context, stream, thread })
 }
 
-/// `cuMemAllocFromPoolAsync`; `None` where the device has to do it.
+/// Implements `cuMemAllocFromPoolAsync`. Returns `None` if the device must allocate.
 pub fn allocate(api: Api, pool: &Arc<HostPool>, bytes: u64, stream: u64) -> Result<Option<u64>, CudaError> {
     let key = key_of(api, stream)?;
     if api.captures(api.stream(stream)) {
         return match pool.home.place {
-            // Graphs have memory of the device in its place.
+            // Graphs use device memory instead.
             LOCATION_DEVICE => Ok(None),
             LOCATION_NONE => Err(CudaError::INVALID_VALUE),
             _ => Err(CudaError::NOT_SUPPORTED),
@@ -95,13 +95,13 @@ pub fn allocate(api: Api, pool: &Arc<HostPool>, bytes: u64, stream: u64) -> Resu
     }
 }
 
-/// The kind of an allocation that begins at `address`.
+/// Returns the kind of the allocation that begins at `address`.
 fn kind_of(api: Api, address: u64) -> Result<HostKind, CudaError> {
     let range = api.driver.memory.ranges.host(address).filter(|range| range.start == address);
     range.map(|range| range.kind).ok_or(CudaError::INVALID_VALUE)
 }
 
-/// Takes an allocation that begins at `address` out of the table of addresses.
+/// Removes the allocation that begins at `address` from the table of addresses.
 fn take(api: Api, address: u64) -> Result<(Arc<HostRange>, Arc<HostPool>), CudaError> {
     let kind = kind_of(api, address)?;
     let range = api.driver.memory.ranges.take_host(address, kind).ok_or(CudaError::INVALID_VALUE)?;
@@ -109,7 +109,7 @@ fn take(api: Api, address: u64) -> Result<(Arc<HostRange>, Arc<HostPool>), CudaE
     Ok((range, pool))
 }
 
-/// `cuMemFreeAsync` of memory from a pool of this library.
+/// Implements `cuMemFreeAsync` for memory from a host pool.
 pub fn free_in_order(api: Api, address: u64, stream: u64) -> Result<(), CudaError> {
     let key = key_of(api, stream)?;
     // Graphs cannot free it.
@@ -132,10 +132,10 @@ pub fn free_in_order(api: Api, address: u64, stream: u64) -> Result<(), CudaErro
     Ok(())
 }
 
-/// `cuMemFree` of memory from a pool of this library.
+/// Implements `cuMemFree` for memory from a host pool.
 pub fn free(api: Api, address: u64) -> Result<(), CudaError> {
     check_captures(api)?;
-    // Without effect where the wait fails or there is nothing to free.
+    // Checked first, so that nothing is freed if the wait fails or the address is invalid.
     kind_of(api, address)?;
     let is_unused = api.wait_for_work()?;
     let (range, _) = take(api, address)?;
@@ -143,14 +143,14 @@ pub fn free(api: Api, address: u64) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// `cuMemPoolTrimTo`.
+/// Implements `cuMemPoolTrimTo`.
 pub fn trim(api: Api, pool: &HostPool, keep: u64) -> Result<(), CudaError> {
     check_captures(api)?;
     pool.trim(api, keep);
     Ok(())
 }
 
-/// An attribute; all are given as 64 bits.
+/// Returns an attribute; all are 64 bits here.
 pub fn attribute(pool: &HostPool, number: i32) -> Result<u64, CudaError> {
     let state = pool.lock();
     Ok(match number {
@@ -164,7 +164,7 @@ pub fn attribute(pool: &HostPool, number: i32) -> Result<u64, CudaError> {
     })
 }
 
-/// Sets an attribute; high marks can only be set back.
+/// Sets an attribute; high watermarks can only be reset.
 pub fn set_attribute(pool: &HostPool, number: i32, value: HostPtr) -> Result<(), CudaError> {
     // SAFETY: the policies are an `int`, the others a `cuuint64_t`.
     let (int, long) = unsafe { (value.as_in::<u32>(), value.as_in::<u64>()) };
@@ -184,7 +184,7 @@ pub fn set_attribute(pool: &HostPool, number: i32, value: HostPtr) -> Result<(),
     Ok(())
 }
 
-/// Returns the access of a location, as far as the program has set it. The GPU in truth reaches all of it.
+/// Returns the access of a location, as the program has set it. The GPU can actually access all of the memory.
 pub fn access(api: Api, pool: &HostPool, place: CUmemLocation) -> Result<u32, CudaError> {
     let state = pool.lock();
     let may = match place.kind {
@@ -198,7 +198,7 @@ pub fn access(api: Api, pool: &HostPool, place: CUmemLocation) -> Result<u32, Cu
     Ok(if may { ACCESS_READ_WRITE } else { ACCESS_NONE })
 }
 
-/// Says what a location may do.
+/// Sets the access of a location.
 pub fn set_access(api: Api, pool: &HostPool, place: CUmemLocation, flags: u32) -> Result<(), CudaError> {
     if flags == ACCESS_READ {
         return Err(CudaError::NOT_SUPPORTED);
@@ -218,7 +218,7 @@ pub fn set_access(api: Api, pool: &HostPool, place: CUmemLocation, flags: u32) -
         (LOCATION_DEVICE, _) => {
             state.devices.insert(place.id);
         }
-        // Memory of the host is the host's.
+        // The host always has access to host memory.
         (_, ACCESS_NONE) if !pool.is_managed() => return Err(CudaError::NOT_SUPPORTED),
         _ => state.host = flags == ACCESS_READ_WRITE,
     }
@@ -226,8 +226,8 @@ pub fn set_access(api: Api, pool: &HostPool, place: CUmemLocation, flags: u32) -
 }
 
 impl Api {
-    /// Returns whether the program has said that the current device may use memory that both reach: of a pool of the host it has
-    /// to, of all other memory nothing needs to be said.
+    /// Returns whether the program has enabled access of the current device to memory that both can reach. Only memory
+    /// of a host pool requires that.
     pub fn is_reached(&self, range: &HostRange) -> bool {
         range.pool.as_ref().is_none_or(|pool| {
             let device = self.context().and_then(|context| self.driver.contexts.device_of(context.0));

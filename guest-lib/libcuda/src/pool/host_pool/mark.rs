@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Marks: they tell when a stream has come to a place.
+//! Marks, which report that a stream has reached a position.
 
 use virtio_cuda_client::protocol::{ContextId, EventId, StreamId};
 use virtio_cuda_client::{Call, CudaError, calls};
@@ -13,16 +13,16 @@ use crate::pool::host_pool::space::StreamKey;
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: u32 = 2;
 
-/// An event of this library's own, recorded once.
+/// An event of this library that is recorded once.
 #[derive(Debug)]
 pub struct Mark {
     event: EventId,
-    /// Its context.
+    /// The context of the event.
     pub context: u64,
 }
 
 impl Mark {
-    /// Marks where `stream` is now.
+    /// Marks the current position of `stream`.
     pub fn record(api: Api, stream: StreamKey) -> Result<Self, CudaError> {
         let event = EventId(new_handle());
         let post = stream.context == api.current() && api.may_post(stream.stream);
@@ -42,7 +42,7 @@ impl Mark {
         api.driver.session.call().context(ContextId(self.context))
     }
 
-    /// Returns whether the stream has come there.
+    /// Returns whether the stream has reached the mark.
     pub fn is_reached(&self, api: Api) -> bool {
         if api.driver.contexts.is_destroyed(self.context) {
             return true;
@@ -50,7 +50,7 @@ impl Mark {
         api.with_capture_relaxed(|| calls::cuEventQuery(&mut self.call(api), self.event)).is_ok()
     }
 
-    /// Lets later work of `stream` wait until the marked stream has come there.
+    /// Makes later work of `stream` wait until the marked stream has reached the mark.
     pub fn hold_back(&self, api: Api, stream: StreamKey) -> Result<(), CudaError> {
         if api.driver.contexts.is_destroyed(self.context) {
             return Ok(());
@@ -62,7 +62,7 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // A destroyed context took its events with it.
+        // A destroyed context has already destroyed its events.
         if let Some(driver) = Driver::get().filter(|driver| !driver.contexts.is_destroyed(self.context)) {
             let call = driver.session.call().context(ContextId(self.context));
             if let Err(error) = calls::cuEventDestroy_v2(&mut call.posted(), self.event) {

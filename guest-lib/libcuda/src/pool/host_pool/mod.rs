@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Pools of host and managed memory. Both are pinned memory of the address window, so they live in this library
-//! alone: the worker knows only their chunks, as it knows what `cuMemHostAlloc` allocates. What calls answer is what an
-//! H200 answers.
+//! Pools of host and managed memory. Both are pinned memory of the address window, so only this library manages them:
+//! the worker knows only their chunks, like allocations of `cuMemHostAlloc`. The results of calls are those of an H200.
 
 pub mod api;
 mod mark;
@@ -28,11 +27,11 @@ use crate::pool::host_pool::table::is_managed;
 
 pub use table::{Home, HostPools};
 
-/// Pools grow by multiples of this; their greatest size is rounded up to one.
+/// Pools grow by multiples of this many bytes; their maximum size is rounded up to one …
 const CHUNK_BYTES: u64 = 32 << 20;
-/// … or, where there is not that much, of this.
+/// … or by multiples of this if there is less memory.
 const MIN_BYTES: u64 = 2 << 20;
-/// No process has more memory.
+/// Maximum bytes of a pool; more than any process has.
 const MAX_BYTES: u64 = 1 << 46;
 
 /// A pool of host or managed memory.
@@ -42,23 +41,23 @@ pub struct HostPool {
     pub handle: u64,
     /// The kind of its memory, and the location that it reports.
     pub home: Home,
-    /// The first one of its home, which stays.
+    /// Set for the first pool of its home, which is never destroyed.
     is_default: bool,
-    /// Most bytes that it may reserve.
+    /// Maximum number of bytes to reserve.
     max_bytes: u64,
     state: Mutex<State>,
 }
 
-/// Pages that the GPU reaches.
+/// Pages that the GPU can access.
 #[derive(Debug)]
 struct Chunk {
     pages: UserMemory,
     attached: Attached,
-    /// Through this context; 0 if it is gone and there is no other.
+    /// The context through which the GPU accesses them; 0 if that was destroyed and there is no other.
     context: u64,
 }
 
-/// The part of a pool that changes.
+/// The mutable state of a pool.
 #[derive(Debug)]
 struct State {
     space: Space<Mark>,
@@ -66,19 +65,19 @@ struct State {
     chunks: BTreeMap<u64, Chunk>,
     reserved: Level,
     used: Level,
-    /// Bytes that it keeps when all is waited for.
+    /// Bytes that remain reserved after a synchronisation.
     threshold: u64,
     /// `CU_MEMPOOL_ATTR_REUSE_*`, in their order: follow events, opportunistic, internal dependencies.
     policies: [bool; 3],
-    /// Devices to which the program has given access.
+    /// Devices to which the program has granted access.
     devices: BTreeSet<i32>,
-    /// True if the host has access, as far as calls tell.
+    /// True if calls report that the host has access.
     host: bool,
-    /// The program has no handle any more.
+    /// Set after the program destroyed the pool.
     destroyed: bool,
 }
 
-/// A number of bytes, and the highest it has been.
+/// A number of bytes, and its high watermark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Level {
     now: u64,
@@ -121,7 +120,7 @@ impl HostPool {
         is_managed(self.home.kind)
     }
 
-    /// Returns whether a device may use its memory: managed memory is for all.
+    /// Returns whether a device may use its memory. All devices may use managed memory.
     pub fn is_reached_by(&self, device: i32) -> bool {
         self.is_managed() || self.lock().devices.contains(&device)
     }
@@ -134,7 +133,7 @@ impl HostPool {
         self.lock().destroyed = true;
     }
 
-    /// Returns whether the program has given it up and nothing is left of it.
+    /// Returns whether the program has destroyed the pool and all its memory is free.
     fn has_ended(&self) -> bool {
         let state = self.lock();
         state.destroyed && state.chunks.is_empty()
@@ -158,7 +157,7 @@ impl HostPool {
         state.used.add(bytes);
         drop(state);
         let memory = &api.driver.memory;
-        // The pool gives each byte out once, so nothing can overlap.
+        // The pool allocates each byte once, so the ranges cannot overlap.
         memory.ranges.add_host(range);
         if self.is_managed() {
             memory.advice.forget(start, bytes);
@@ -166,7 +165,7 @@ impl HostPool {
         Ok(start)
     }
 
-    /// Reserves a chunk in which `bytes` bytes fit, in place of others where nothing is if need be.
+    /// Reserves a chunk for `bytes` bytes. Idle chunks are released for it if needed.
     fn grow(&self, api: Api, state: &mut State, bytes: u64, context: u64) -> Result<(), CudaError> {
         let usual = bytes.next_multiple_of(CHUNK_BYTES);
         if usual > self.max_bytes.saturating_sub(state.reserved.now) {
@@ -186,14 +185,14 @@ impl HostPool {
         Ok(())
     }
 
-    /// Takes an allocation back that `stream` uses until it comes to `mark`.
+    /// Frees an allocation that `stream` uses until it reaches `mark`.
     fn free_in_order(&self, range: &HostRange, stream: StreamKey, mark: Mark) {
         let mut state = self.lock();
         state.used.sub(range.bytes);
         state.space.free_later(place_of(range), stream, Arc::new(mark));
     }
 
-    /// Takes an allocation back that nothing uses any more.
+    /// Frees an allocation that is no longer in use.
     pub fn free_now(&self, api: Api, range: &HostRange) {
         let mut state = self.lock();
         state.used.sub(range.bytes);
@@ -201,24 +200,24 @@ impl HostPool {
         state.settle(api);
     }
 
-    /// Gives back what is above the threshold, or all of a pool that is destroyed. Whether streams are to be waited for.
+    /// Releases memory above the threshold, or all of a destroyed pool. Returns whether the pool waits for streams.
     fn settle(&self, api: Api) -> bool {
         let mut state = self.lock();
         state.settle(api);
         state.space.has_pending()
     }
 
-    /// Gives free memory back, as long as more than `keep` bytes are reserved.
+    /// Releases free memory while more than `keep` bytes are reserved.
     fn trim(&self, api: Api, keep: u64) {
         let mut state = self.lock();
         state.space.free_reached(|mark| mark.is_reached(api));
         state.shrink(api.driver, keep);
     }
 
-    /// A context is gone; whether the GPU reached any of the memory through it.
+    /// Handles a destroyed context. Returns whether the GPU accessed any of the memory through it.
     fn forget_context(&self, driver: &Driver, context: u64) -> bool {
         let mut state = self.lock();
-        // Its streams have done what they had to do.
+        // The context's streams have completed their work.
         state.space.free_reached(|mark| mark.context == context);
         let mut any = false;
         for chunk in state.chunks.values_mut().filter(|chunk| chunk.context == context) {
@@ -229,7 +228,7 @@ impl HostPool {
         any
     }
 
-    /// Lets the GPU reach, through `context`, what it reached through contexts that are gone.
+    /// Makes memory accessible to the GPU through `context` that it accessed through destroyed contexts.
     fn adopt(&self, api: Api, context: u64) -> Result<(), CudaError> {
         let mut state = self.lock();
         for (&start, chunk) in state.chunks.iter_mut().filter(|(_, chunk)| chunk.context == 0) {
@@ -244,13 +243,13 @@ impl HostPool {
     }
 }
 
-/// The bytes that an allocation takes.
+/// Returns the addresses of an allocation.
 fn place_of(range: &HostRange) -> Range<u64> {
     range.start..range.start + range.bytes.next_multiple_of(UNIT)
 }
 
 impl State {
-    /// Takes free bytes, if need be after a look at how far streams are.
+    /// Takes free bytes. If needed, checks first how far streams have progressed.
     fn take(&mut self, api: Api, bytes: u64, stream: StreamKey) -> Option<u64> {
         let at_once = self.space.take(bytes, stream);
         at_once.or_else(|| {
@@ -259,7 +258,7 @@ impl State {
         })
     }
 
-    /// Takes bytes that other streams have freed and have not come to yet: `stream` waits for them.
+    /// Takes bytes whose free other streams have not reached yet: `stream` waits for them.
     fn take_from_others(&mut self, api: Api, bytes: u64, stream: StreamKey) -> Option<u64> {
         let may = self.policies[2];
         may.then(|| self.space.take_from_others(bytes, stream, |mark| mark.hold_back(api, stream).is_ok()))?
@@ -281,7 +280,7 @@ impl State {
             device_address: start,
             kind: if pool.is_managed() { HostKind::ManagedPooled } else { HostKind::Pooled },
             flags: 0,
-            // It belongs to none.
+            // The memory belongs to no context.
             context: 0,
             device: api.driver.contexts.device_of(context)?,
             id: api.driver.memory.ranges.next_id(),
@@ -300,7 +299,7 @@ impl State {
         self.shrink(api.driver, keep);
     }
 
-    /// Gives chunks in which nothing is back to the system, as long as more than `keep` bytes are reserved.
+    /// Releases idle chunks to the system while more than `keep` bytes are reserved.
     fn shrink(&mut self, driver: &Driver, keep: u64) {
         while self.reserved.now > keep {
             let Some(start) = self.space.remove_idle() else { return };

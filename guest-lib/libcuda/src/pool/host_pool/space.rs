@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Which of a pool's bytes are free: at once, or for whom and from when on.
+//! The free bytes of a pool: available at once, or available to a stream or after a mark.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,17 +9,17 @@ use std::thread::ThreadId;
 
 use range_alloc::RangeAllocator;
 
-/// Allocations begin at multiples of this and are multiples of it long.
+/// Allocations are aligned to this many bytes, and their length is a multiple of it.
 pub const UNIT: u64 = 512;
 
-/// A stream, told apart from all others.
+/// A stream, distinguished from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamKey {
-    /// Its context.
+    /// Context of the stream.
     pub context: u64,
-    /// Its handle.
+    /// Handle of the stream.
     pub stream: u64,
-    /// Whose it is, where each thread has one under that handle.
+    /// The thread, for the per-thread default stream.
     pub thread: Option<ThreadId>,
 }
 
@@ -28,20 +28,20 @@ pub struct StreamKey {
 struct PendingFree<M> {
     place: Range<u64>,
     stream: StreamKey,
-    /// Tells when the stream has come to the free.
+    /// Reports when the stream has reached the free.
     mark: Arc<M>,
 }
 
-/// The addresses of a pool; `M` tells when a stream has come to a free.
+/// The addresses of a pool. `M` reports when a stream has reached a free.
 ///
 /// # Invariants
 ///
-/// PendingFree bytes lie in a chunk and are not free there.
+/// The bytes of each `PendingFree` lie in a chunk and are not free there.
 #[derive(Debug)]
 pub struct Space<M> {
     /// The chunks by first address.
     chunks: BTreeMap<u64, RangeAllocator<u64>>,
-    /// In the order in which it was freed.
+    /// Ordered by the time of the free.
     pending: Vec<PendingFree<M>>,
 }
 
@@ -52,8 +52,8 @@ impl<M> Default for Space<M> {
 }
 
 impl<M> Space<M> {
-    /// Takes `bytes` bytes, a multiple of [`UNIT`], for work of `stream`: of what it has freed itself, or of what
-    /// anybody may have.
+    /// Takes `bytes` bytes, a multiple of [`UNIT`], for work of `stream`: from memory that the stream has freed itself,
+    /// or from free memory.
     pub fn take(&mut self, bytes: u64, stream: StreamKey) -> Option<u64> {
         let own = self.pending.iter().enumerate();
         let fits = own.filter(|(_, free)| free.stream == stream && bytes <= length(&free.place));
@@ -69,12 +69,12 @@ impl<M> Space<M> {
         self.chunks.values_mut().find_map(|chunk| chunk.allocate_range(bytes).ok()).map(|place| place.start)
     }
 
-    /// Gives back what [`Self::take`] gave: the stream may have it again at once, others once it has come to `mark`.
+    /// Frees memory of [`Self::take`]. The stream may reuse it at once, others once it has reached `mark`.
     pub fn free_later(&mut self, place: Range<u64>, stream: StreamKey, mark: Arc<M>) {
         self.pending.push(PendingFree { place, stream, mark });
     }
 
-    /// Gives back what [`Self::take`] gave; nothing uses it any more.
+    /// Frees memory of [`Self::take`] that is no longer in use.
     pub fn free(&mut self, place: Range<u64>) {
         if let Some((_, chunk)) = self.chunks.range_mut(..=place.start).next_back() {
             chunk.free_range(place);
@@ -93,7 +93,7 @@ impl<M> Space<M> {
         let (mut waiting_frees, mut any) = (Vec::new(), false);
         let mut last: Option<(Arc<M>, bool)> = None;
         for pending in std::mem::take(&mut self.pending) {
-            // Halves of what was one share their mark.
+            // Parts of one allocation share their mark.
             let known =
                 last.as_ref().filter(|(mark, _)| Arc::ptr_eq(mark, &pending.mark)).map(|(_, said)| *said);
             let free = !waiting.contains(&pending.stream) && known.unwrap_or_else(|| reached(&pending.mark));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! All pools of host and managed memory, and which of them are used where.
+//! All pools of host and managed memory, and the current pool of each location.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ const NUMA_CURRENT: u32 = 4;
 const PINNED: u32 = 1;
 const MANAGED: u32 = 2;
 
-/// Returns whether `CU_MEM_ALLOCATION_TYPE_*` means managed memory.
+/// Returns whether a `CU_MEM_ALLOCATION_TYPE_*` stands for managed memory.
 pub fn is_managed(kind: u32) -> bool {
     kind == MANAGED
 }
@@ -36,19 +36,19 @@ pub struct Home {
     pub kind: u32,
     /// `CU_MEM_LOCATION_TYPE_*`.
     pub place: u32,
-    /// Number of the device or node; 0 where there is only one.
+    /// Number of the device or node; 0 if there is only one.
     pub id: i32,
 }
 
-/// Returns whether the guest has a NUMA node of that number; without such nodes, there is 0.
+/// Returns whether the guest has a NUMA node with this number. A guest without NUMA has node 0.
 fn is_node(id: i32) -> bool {
     id == 0 || id > 0 && std::path::Path::new(&format!("/sys/devices/system/node/node{id}")).exists()
 }
 
 impl Home {
-    /// The home of pools of this library; `None` for those of devices.
+    /// Returns the home of pools of this library; `None` for device pools.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` where there are none.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for locations without pools.
     pub fn new(api: Api, kind: u32, location: CUmemLocation) -> Result<Option<Self>, CudaError> {
         let known = match (kind, location.kind) {
             (PINNED, DEVICE) => return Ok(None),
@@ -73,10 +73,10 @@ impl Home {
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// All pools by handle, until all their memory is given back.
+    /// All pools by handle, until all their memory is released.
     all: HashMap<u64, Arc<HostPool>>,
     defaults: HashMap<Home, Arc<HostPool>>,
-    /// The pools that the program has chosen.
+    /// The pools that the program has set as current.
     current: HashMap<Home, Arc<HostPool>>,
 }
 
@@ -84,11 +84,11 @@ struct Tables {
 #[derive(Debug, Default)]
 pub struct HostPools {
     tables: Mutex<Tables>,
-    /// True if there ever was one: programs without them pay nothing.
+    /// True once a pool existed: programs without pools have no overhead.
     any: AtomicBool,
-    /// True if one of them waits for streams.
+    /// True if a pool waits for streams.
     waiting: AtomicBool,
-    /// True if one of them has memory that the GPU does not reach, for want of a context.
+    /// True if a pool has memory that the GPU cannot access, because there was no context.
     orphaned: AtomicBool,
 }
 
@@ -104,18 +104,18 @@ impl HostPools {
         pool
     }
 
-    /// The pool that the program calls `handle`, if it is one of these.
+    /// Returns the pool with this handle, if it is one of these.
     pub fn get(&self, handle: u64) -> Option<Arc<HostPool>> {
         let any = self.any.load(Ordering::Acquire);
         any.then(|| self.lock().all.get(&handle).cloned())?.filter(|pool| !pool.is_destroyed())
     }
 
-    /// A new pool that may reserve `max_bytes` bytes.
+    /// Creates a pool that may reserve `max_bytes` bytes. Returns its handle.
     pub fn create(&self, home: Home, max_bytes: u64) -> u64 {
         self.add(&mut self.lock(), HostPool::new(new_handle(), home, max_bytes, false)).handle
     }
 
-    /// The first pool of a place.
+    /// Returns the default pool of a home.
     pub fn default_of(&self, home: Home) -> u64 {
         let mut tables = self.lock();
         if let Some(pool) = tables.defaults.get(&home) {
@@ -126,13 +126,13 @@ impl HostPools {
         pool.handle
     }
 
-    /// The pool that is used at a place.
+    /// Returns the current pool of a home.
     pub fn current_of(&self, home: Home) -> u64 {
         let chosen = self.lock().current.get(&home).map(|pool| pool.handle);
         chosen.unwrap_or_else(|| self.default_of(home))
     }
 
-    /// Chooses a pool for the place that it is of.
+    /// Makes a pool the current one of its home.
     pub fn set_current(&self, home: Home, pool: Arc<HostPool>) -> Result<(), CudaError> {
         if pool.home != home {
             return Err(CudaError::INVALID_VALUE);
@@ -141,7 +141,7 @@ impl HostPools {
         Ok(())
     }
 
-    /// The program gives a pool up. Its memory goes as it is freed.
+    /// Destroys a pool. Its memory is released as it is freed.
     pub fn destroy(&self, api: Api, pool: &Arc<HostPool>) -> Result<(), CudaError> {
         if pool.is_default {
             return Err(CudaError::INVALID_VALUE);
@@ -157,12 +157,12 @@ impl HostPools {
         self.lock().all.values().cloned().collect()
     }
 
-    /// To be called after something was freed in the order of a stream.
+    /// Must be called after memory was freed in the order of a stream.
     pub fn wait_for_streams(&self) {
         self.waiting.store(true, Ordering::Release);
     }
 
-    /// To be called after work was waited for: pools give back what they do not keep.
+    /// Must be called after a wait for work: pools release memory above their threshold.
     pub fn settle(&self, api: Api) {
         if !self.waiting.load(Ordering::Acquire) || !self.waiting.swap(false, Ordering::AcqRel) {
             return;
@@ -177,7 +177,7 @@ impl HostPools {
         }
     }
 
-    /// A context is gone: memory that the GPU reached through it stays, and has to be attached again.
+    /// Handles a destroyed context: memory that the GPU accessed through it remains, and must be attached again.
     pub fn forget_context(&self, driver: &Driver, context: u64) {
         for pool in self.all() {
             if pool.forget_context(driver, context) {
@@ -186,7 +186,7 @@ impl HostPools {
         }
     }
 
-    /// To be called where a context is: what has lost its own is attached again in this one.
+    /// Must be called when a context exists: memory without a context is attached to it.
     pub fn adopt(&self, api: Api, context: u64) {
         if self.orphaned.load(Ordering::Acquire) && self.orphaned.swap(false, Ordering::AcqRel) {
             for pool in self.all() {
