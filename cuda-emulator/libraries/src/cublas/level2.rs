@@ -26,6 +26,12 @@ pub fn add(alpha: C64, product: &Dense, beta: C64, y: Vector) {
     }
 }
 
+/// Problems of the same sizes: the places of their operands, and their number.
+struct Batch {
+    layout: Layout,
+    count: c_int,
+}
+
 /// Products of matrices and vectors, whose elements are of the first type. The second one is that of y, the third one that of
 /// alpha and beta.
 fn gemv(
@@ -36,8 +42,7 @@ fn gemv(
     [alpha, beta]: [usize; 2],
     [a, x, y]: [usize; 3],
     [step_x, step_y]: [c_int; 2],
-    layout: Layout,
-    count: c_int,
+    Batch { layout, count }: Batch,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let operation = Operation::new(operation)?;
@@ -181,8 +186,8 @@ macro_rules! level2 {
             handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
             beta: usize, y: usize, incy: c_int,
         ) -> Status {
-            let (kinds, layout) = ([Type::$kind; 3], Layout::Strided([0; 3]));
-            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], layout, 1))
+            let (kinds, one) = ([Type::$kind; 3], Batch { layout: Layout::Strided([0; 3]), count: 1 });
+            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], one))
         }
 
         /// x = op(A) x.
@@ -266,8 +271,8 @@ macro_rules! many {
             incx: c_int, stride_x: i64, beta: usize, y: usize, incy: c_int, stride_y: i64, count: c_int,
         ) -> Status {
             let kinds = [Type::$kind, Type::$of_y, Type::$scalar];
-            let layout = Layout::Strided([stride_a, stride_x, stride_y]);
-            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], layout, count))
+            let batch = Batch { layout: Layout::Strided([stride_a, stride_x, stride_y]), count };
+            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], batch))
         }
 
         /// The same for those whose addresses are in device memory.
@@ -277,8 +282,8 @@ macro_rules! many {
             beta: usize, y: usize, incy: c_int, count: c_int,
         ) -> Status {
             let kinds = [Type::$kind, Type::$of_y, Type::$scalar];
-            let layout = Layout::Addresses;
-            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], layout, count))
+            let batch = Batch { layout: Layout::Addresses, count };
+            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], batch))
         }
     )* };
 }

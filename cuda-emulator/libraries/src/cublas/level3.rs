@@ -36,6 +36,12 @@ enum Rank {
     Mixed,
 }
 
+/// The product that is added to C, whose factors are conjugated where C is Hermitian.
+struct Update {
+    rank: Rank,
+    is_hermitian: bool,
+}
+
 /// C = alpha A Aᵀ + beta C and its relatives, in one triangle.
 fn syrk(
     handle: Handle,
@@ -44,8 +50,7 @@ fn syrk(
     [n, k, lda, ldb, ldc]: [c_int; 5],
     [alpha, beta]: [usize; 2],
     [a, b, c]: [usize; 3],
-    rank: Rank,
-    is_hermitian: bool,
+    Update { rank, is_hermitian }: Update,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let (fill, operation) = (Fill::new(fill)?, Operation::new(operation)?);
@@ -324,7 +329,8 @@ macro_rules! level3 {
             ) -> Status {
                 let kinds = [Type::$kind, Type::$beta, Type::$beta];
                 let sizes = [n, k, lda, lda, ldc];
-                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, a, c], Rank::One, $conjugate))
+                let update = Update { rank: Rank::One, is_hermitian: $conjugate };
+                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, a, c], update))
             }
 
             /// C = alpha A B + alpha B A + beta C.
@@ -335,7 +341,8 @@ macro_rules! level3 {
             ) -> Status {
                 let kinds = [Type::$kind, Type::$alpha, Type::$beta];
                 let sizes = [n, k, lda, ldb, ldc];
-                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], Rank::Two, $conjugate))
+                let update = Update { rank: Rank::Two, is_hermitian: $conjugate };
+                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], update))
             }
 
             /// C = alpha A B + beta C, of which one triangle is computed.
@@ -346,7 +353,8 @@ macro_rules! level3 {
             ) -> Status {
                 let kinds = [Type::$kind, Type::$alpha, Type::$beta];
                 let sizes = [n, k, lda, ldb, ldc];
-                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], Rank::Mixed, $conjugate))
+                let update = Update { rank: Rank::Mixed, is_hermitian: $conjugate };
+                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], update))
             }
         )*
     )* };
