@@ -3,7 +3,9 @@
 //! Device memory, as operations access it. All of it is checked when an operation runs: an address that kernels could not access
 //! is a [`Fault`], which ends the context as on a GPU.
 
-use crate::numbers::{C64, Type};
+use std::ffi::c_int;
+
+use crate::numbers::{C64, Type, TypedAddress};
 use crate::stream::{Fault, reaches};
 
 /// Elements side by side.
@@ -25,6 +27,11 @@ impl Array {
             return Err(Fault);
         }
         Ok(Self { kind, base, count })
+    }
+
+    /// `count` elements at an address that has a type.
+    pub fn open(place: TypedAddress, count: usize) -> Result<Self, Fault> {
+        Self::new(place.kind, place.address, count)
     }
 
     /// The element of that index.
@@ -83,6 +90,25 @@ pub fn set_i32(address: usize, index: usize, value: i32) -> Result<(), Fault> {
 /// `base`, moved by elements.
 pub fn moved(base: usize, elements: i64, kind: Type) -> usize {
     base.wrapping_add_signed((elements as isize).wrapping_mul(kind.bytes() as isize))
+}
+
+/// A vector of an argument list: the address of its first element in memory, and the distance of its elements.
+#[derive(Clone, Copy, Debug)]
+pub struct Strided {
+    address: usize,
+    step: c_int,
+}
+
+impl Strided {
+    /// Elements that are `step` apart.
+    pub const fn new(address: usize, step: c_int) -> Self {
+        Self { address, step }
+    }
+
+    /// `count` elements of that type.
+    pub fn open(self, kind: Type, count: usize) -> Result<Vector, Fault> {
+        Vector::new(kind, self.address, count, i64::from(self.step))
+    }
 }
 
 /// The elements of a vector, which may be apart.

@@ -12,6 +12,13 @@ pub type C32 = Complex<f32>;
 /// `cuDoubleComplex`
 pub type C64 = Complex<f64>;
 
+/// An address, and the type of the elements there.
+#[derive(Clone, Copy, Debug)]
+pub struct TypedAddress {
+    pub kind: Type,
+    pub address: usize,
+}
+
 /// A type of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
@@ -75,6 +82,11 @@ impl Type {
             Self::C64 => Self::F64,
             other => other,
         }
+    }
+
+    /// An address of elements of this type.
+    pub const fn at(self, address: usize) -> TypedAddress {
+        TypedAddress { kind: self, address }
     }
 
     /// The distance from 1 to the next number.

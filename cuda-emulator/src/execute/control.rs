@@ -175,7 +175,12 @@ unsafe fn enter(machine: &mut Machine<'_>, call: &Call, callee: &Function, group
             write(frame::RETURN_BASE, lane, base);
             write(frame::LOCAL_BASE, lane, local);
             write(frame::LOCAL_TOP, lane, local + callee.local_bytes.max(CALL_BYTES));
-            copy_pieces(machine, lane, (bases[lane], &call.args), (local, &callee.params));
+            copy_pieces(
+                machine,
+                lane,
+                Pieces { base: bases[lane], list: &call.args },
+                Pieces { base: local, list: &callee.params },
+            );
             let warp = machine.warp();
             warp.lane_pc[lane] = callee.entry_pc;
             warp.lane_base[lane] = new_base;
@@ -184,22 +189,28 @@ unsafe fn enter(machine: &mut Machine<'_>, call: &Call, callee: &Function, group
     Ok(())
 }
 
+/// Pieces of a frame in a lane's local memory, which begins at byte `base` of it.
+struct Pieces<'a> {
+    base: u32,
+    list: &'a [Piece],
+}
+
 /// Copies pieces inside the local memory of a lane.
 ///
 /// # Safety
-/// The pieces lie within the local memory that the frames at `from.0` and `to.0` own.
-unsafe fn copy_pieces(machine: &mut Machine<'_>, lane: usize, from: (u32, &[Piece]), to: (u32, &[Piece])) {
+/// The pieces lie within the local memory that the frames at `from.base` and `to.base` own.
+unsafe fn copy_pieces(machine: &mut Machine<'_>, lane: usize, from: Pieces<'_>, to: Pieces<'_>) {
     let warp = machine.warp();
     let stride = warp.local_stride as usize;
     let local = warp.local_ptr();
-    for (source, target) in from.1.iter().zip(to.1) {
+    for (source, target) in from.list.iter().zip(to.list) {
         let bytes = source.bytes.min(target.bytes) as usize;
         let start = lane * stride;
         // SAFETY: the pieces lie within the local memory of the two frames by this function's contract; frames of
         // caller and callee do not overlap.
         unsafe {
-            let source = local.add(start + (from.0 + source.offset) as usize);
-            let target = local.add(start + (to.0 + target.offset) as usize);
+            let source = local.add(start + (from.base + source.offset) as usize);
+            let target = local.add(start + (to.base + target.offset) as usize);
             std::ptr::copy(source, target, bytes);
         }
     }
@@ -226,7 +237,12 @@ pub(crate) fn ret() -> Handler {
                 let start = machine.frame.sub(machine.base as usize);
                 let header = start.add(bases[lane] as usize + frame::LOCAL_BASE as usize).cast::<u32>();
                 let local = *header.add(lane);
-                copy_pieces(machine, lane, (locals[lane], &callee.returns), (local, &call.returns));
+                copy_pieces(
+                    machine,
+                    lane,
+                    Pieces { base: locals[lane], list: &callee.returns },
+                    Pieces { base: local, list: &call.returns },
+                );
                 let warp = machine.warp();
                 warp.lane_pc[lane] = pcs[lane];
                 warp.lane_base[lane] = bases[lane];

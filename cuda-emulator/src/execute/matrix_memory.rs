@@ -82,7 +82,7 @@ unsafe fn tile<'l>(machine: &mut Machine<'l>, instr: &Instr, access: Access) -> 
         let what = format!("misaligned matrix of {align}-byte elements at {address:#x}");
         return Err(machine.fail(instr, lane, FaultKind::Misaligned, address, &what));
     }
-    let base = machine.resolve_lane(instr, lane, address, (bytes, aux::place(instr.aux), access))?;
+    let base = machine.resolve_lane(instr, lane, address, bytes, aux::place(instr.aux), access)?;
     let registers = &code.operands[instr.ops[7] as usize..][..count];
     Ok(Tile { registers, fragment: shape.fragment(role, element), element, by_column, stride, base })
 }

@@ -178,14 +178,15 @@ impl Translator<'_, '_, '_> {
         &mut self,
         pc: u32,
         addresses: &[Value],
-        access: (i64, u64),
+        stride: i64,
+        bytes: u64,
         before: &Set,
     ) -> Result<Option<Vec<Value>>, Untranslatable> {
         let instr = self.flow.instr(pc);
         if aux::place(instr.aux) != Place::Shared || polls(instr) || self.is_masked(pc) {
             return Ok(None);
         }
-        let (index, distance) = self.check_groups(pc, addresses, access.0, access.1);
+        let (index, distance) = self.check_groups(pc, addresses, stride, bytes);
         if !self.checked[index].certain {
             self.unless(self.checked[index].ok, pc, before)?;
             self.checked[index].certain = true;
@@ -290,7 +291,7 @@ impl Translator<'_, '_, '_> {
         let instr = self.flow.instr(pc);
         let count = count(instr);
         let bytes = u64::from(element.bytes) * count as u64;
-        if let Some(hosts) = self.certain_groups(pc, addresses, (0, bytes), before)? {
+        if let Some(hosts) = self.certain_groups(pc, addresses, 0, bytes, before)? {
             let offsets = (0..count).map(|part| part * usize::from(element.bytes));
             let results = offsets.flat_map(|offset| hosts.iter().map(move |host| (*host, offset)));
             let mut values = Vec::new();
@@ -395,7 +396,7 @@ impl Translator<'_, '_, '_> {
     fn load_sequence(&mut self, pc: u32, element: Element, addresses: &[Value], before: &Set) -> Done {
         let instr = self.flow.instr(pc);
         let size = u64::from(element.bytes);
-        if let Some(hosts) = self.certain_groups(pc, addresses, (size as i64, size), before)? {
+        if let Some(hosts) = self.certain_groups(pc, addresses, size as i64, size, before)? {
             let node = self.node(Node::Memory(hosts), element.register);
             self.pending.push(node);
             self.define(pc, self.flow.register(instr.ops[0]), Held::Node(node));
@@ -489,7 +490,7 @@ impl Translator<'_, '_, '_> {
         self.force_memory();
         let held = self.operand(instr.ops[0], element.register)?;
         let data = self.as_node(&held, element.register);
-        if let Some(hosts) = self.certain_groups(pc, addresses, (size as i64, size), before)? {
+        if let Some(hosts) = self.certain_groups(pc, addresses, size as i64, size, before)? {
             self.store_sequence(data, &hosts, element);
             return Ok(());
         }

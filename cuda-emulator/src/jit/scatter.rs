@@ -28,6 +28,13 @@ enum Places {
     Each(NodeId),
 }
 
+/// The labels of an access: of the way for when a check fails, and of where both ways meet.
+#[derive(Clone, Copy)]
+pub(super) struct Ways {
+    cold: Block,
+    label: Block,
+}
+
 /// An access whose addresses have been checked.
 struct Prepared {
     /// The lanes that do it.
@@ -108,7 +115,7 @@ impl Translator<'_, '_, '_> {
                 low = Some(low.map_or(bits, |all| self.builder.ins().bor(all, bits)));
             }
         }
-        self.all_fine(instr, bytes, (outside, low))
+        self.all_fine(instr, bytes, outside, low)
     }
 
     /// Addresses of 32 bits, in shared memory.
@@ -133,12 +140,12 @@ impl Translator<'_, '_, '_> {
             outside = Some(outside.map_or(bad, |all| self.builder.ins().bor(all, bad)));
             low = Some(low.map_or(bits, |all| self.builder.ins().bor(all, bits)));
         }
-        self.all_fine(instr, bytes, (outside, low))
+        self.all_fine(instr, bytes, outside, low)
     }
 
     /// Returns whether no lane of the first vector is negative, and all of the second are aligned.
-    fn all_fine(&mut self, instr: &Instr, bytes: u64, found: (Option<Value>, Option<Value>)) -> Value {
-        let (Some(outside), Some(low)) = found else { return self.builder.ins().iconst(I8, 0) };
+    fn all_fine(&mut self, instr: &Instr, bytes: u64, outside: Option<Value>, low: Option<Value>) -> Value {
+        let (Some(outside), Some(low)) = (outside, low) else { return self.builder.ins().iconst(I8, 0) };
         let signs = self.builder.ins().vhigh_bits(I32, outside);
         let inside = self.builder.ins().icmp_imm_s(IntCC::Equal, signs, 0);
         if bytes == 1 {
@@ -211,17 +218,17 @@ impl Translator<'_, '_, '_> {
     }
 
     /// Goes on in the code for when all checks hold; the labels of the other way, and of where both meet.
-    pub(super) fn choose_way(&mut self, pc: u32, ok: Value) -> (Block, Block) {
+    pub(super) fn choose_way(&mut self, pc: u32, ok: Value) -> Ways {
         self.before_handler(pc);
         let (fast, cold, label) =
             (self.builder.create_block(), self.builder.create_block(), self.builder.create_block());
         self.builder.ins().brif(ok, fast, &[], cold, &[]);
         self.go_on_in(fast);
-        (cold, label)
+        Ways { cold, label }
     }
 
     /// Ends the code for when all checks hold, makes the other way, and goes on where both meet.
-    pub(super) fn join_ways(&mut self, pc: u32, mask: Value, (cold, label): (Block, Block)) -> Done {
+    pub(super) fn join_ways(&mut self, pc: u32, mask: Value, Ways { cold, label }: Ways) -> Done {
         self.builder.ins().jump(label, &[]);
         let mark = self.enter_cold(cold);
         self.handle(pc, mask)?;

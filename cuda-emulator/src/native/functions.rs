@@ -80,7 +80,8 @@ impl Native {
 
     /// Counts `count` warps or loops that the interpreter has started in the function of `pc`. Returns whether there may be
     /// new places.
-    pub(crate) fn warm(&self, code: &Code, pc: u32, count: u32, (shape, partial): (Shape, bool)) -> bool {
+    pub(crate) fn warm(&self, code: &Code, pc: u32, count: u32, variant: Variant) -> bool {
+        let Variant { shape, partial } = variant;
         let by_end = self.by_end.get_or_init(|| {
             let functions = code.functions.iter().enumerate();
             let with_body = functions.filter(|(_, function)| function.end_pc > function.entry_pc);
@@ -103,7 +104,7 @@ impl Native {
             return false;
         }
         let function = &code.functions[*index];
-        let compiled = self.compile.and_then(|compile| compile(code, function, Variant { shape, partial }));
+        let compiled = self.compile.and_then(|compile| compile(code, function, variant));
         let Some(compiled) = compiled else { return false };
         self.bytes.fetch_add(compiled.bytes, Ordering::Relaxed);
         let compiled = Arc::new(compiled);

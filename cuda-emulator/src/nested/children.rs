@@ -19,14 +19,23 @@ const PER_THREAD: u64 = 2;
 pub(super) const TAIL: u64 = 3;
 const FIRE_AND_FORGET: u64 = 4;
 
+/// A launch of a kernel: the function's index, its grid, its blocks and bytes of their dynamic shared memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaunchShape {
+    pub(crate) function: usize,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+}
+
 /// A parameter buffer that waits for its launch.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) slot: Slot,
     /// Its size, bytes.
     pub(crate) bytes: u64,
-    /// The arguments of cudaGetParameterBufferV2: function, grid, block and dynamic shared memory.
-    pub(crate) shape: Option<(usize, [u32; 3], [u32; 3], u32)>,
+    /// The arguments of cudaGetParameterBufferV2.
+    pub(crate) shape: Option<LaunchShape>,
 }
 
 /// See the module's description.

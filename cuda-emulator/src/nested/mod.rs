@@ -18,7 +18,7 @@ mod parameters;
 mod run;
 pub(crate) mod transfer;
 
-pub(crate) use children::{Children, Prepared};
+pub(crate) use children::{Children, LaunchShape, Prepared};
 pub use device::{DeviceRuntime, NodeChange, Refusal};
 pub(crate) use family::{KernelTask, Slot, Task};
 pub(crate) use run::run_launch;

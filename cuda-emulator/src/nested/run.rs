@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::children::{Children, MAX_DEPTH, Prepared, TAIL, lock};
+use super::children::{Children, LaunchShape, MAX_DEPTH, Prepared, TAIL, lock};
 use super::error::RuntimeError;
 use super::family::{Family, KernelTask, Slot, Task};
 use super::transfer::Transfer;
@@ -64,7 +64,7 @@ impl Children<'_> {
         &self,
         launch: &Launch<'_>,
         bytes: u64,
-        shape: Option<(usize, [u32; 3], [u32; 3], u32)>,
+        shape: Option<LaunchShape>,
     ) -> Result<Result<u64, RuntimeError>, Fault> {
         if self.depth >= MAX_DEPTH {
             return Ok(Err(RuntimeError::LAUNCH_MAX_DEPTH_EXCEEDED));

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::compressed::Compression;
 use super::format::Format;
-use super::parts::{Lay, Located, Parts, TILE_BYTES, padded_bytes, tile_units};
+use super::parts::{Lay, Located, Parts, Rows, TILE_BYTES, padded_bytes, tile_units};
 use crate::memory::{Memory, RangeKind};
 
 /// Rows begin at multiples of this many bytes.
@@ -233,15 +233,16 @@ impl Array {
     /// The address of byte `x` of row `y` of slice `z`, if there is memory, and how many bytes of the row lie there. The
     /// caller has compared the place with [`Self::bounds`].
     pub(crate) fn bytes_at(&self, at: [u64; 3]) -> (Option<u64>, u64) {
-        let level = (self.level.base, self.level.pitch, self.level.slice);
+        let Level { base, pitch, slice, .. } = self.level;
+        let rows = Rows { base, pitch, slice };
         let row = self.bounds()[0];
         match &self.backing {
             Backing::Own { .. } => {
-                let (_, address, bytes) = Lay::Whole.locate(level, at, row);
+                let (_, address, bytes) = Lay::Whole.locate(rows, at, row);
                 (Some(address), bytes)
             }
             Backing::Later { parts, lay } => {
-                let (number, offset, bytes): Located = lay.locate(level, at, row);
+                let (number, offset, bytes): Located = lay.locate(rows, at, row);
                 (parts.address(number).map(|address| address + offset), bytes)
             }
         }

@@ -72,18 +72,21 @@ pub(super) enum Lay {
     },
 }
 
+/// The rows of a level: its first byte in the memory that it shares with others, and the bytes from row to row and from slice to
+/// slice.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    pub base: u64,
+    pub pitch: u64,
+    pub slice: u64,
+}
+
 /// A byte of an array: the part, the byte in it, and how many bytes of the row follow there.
 pub(super) type Located = (u64, u64, u64);
 
 impl Lay {
-    /// Returns the position of byte `x` of row `y` of slice `z`; `pitch` and `slice` are the level's, `base` its first
-    /// byte in what it shares with others.
-    pub(super) fn locate(
-        &self,
-        (base, pitch, slice): (u64, u64, u64),
-        [x, y, z]: [u64; 3],
-        row: u64,
-    ) -> Located {
+    /// Returns the position of byte `x` of row `y` of slice `z` of a level, whose rows have `row` bytes.
+    pub(super) fn locate(&self, Rows { base, pitch, slice }: Rows, [x, y, z]: [u64; 3], row: u64) -> Located {
         match *self {
             Lay::Whole => (0, base + z * slice + y * pitch + x, row - x),
             Lay::Tiles { first, tile: [width, height, depth], counts } => {
@@ -150,11 +153,11 @@ mod tests {
     #[test]
     fn every_byte_of_a_tile_is_another() {
         let lay = Lay::Tiles { first: 5, tile: [512, 128, 1], counts: [4, 4] };
-        let at = |x, y| lay.locate((0, 0, 0), [x, y, 0], 2048);
+        let at = |x, y| lay.locate(Rows { base: 0, pitch: 0, slice: 0 }, [x, y, 0], 2048);
         assert_eq!(at(0, 0), (5, 0, 512));
         assert_eq!(at(600, 130), (5 + 5, 2 * 512 + 88, 424));
         assert_eq!(at(2047, 511), (20, TILE_BYTES - 1, 1));
         let tail = Lay::Tail { first: 9, layer: 2 };
-        assert_eq!(tail.locate((65_000, 256, 0), [16, 3, 1], 256), (12, 248, 240));
+        assert_eq!(tail.locate(Rows { base: 65_000, pitch: 256, slice: 0 }, [16, 3, 1], 256), (12, 248, 240));
     }
 }

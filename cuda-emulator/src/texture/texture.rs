@@ -149,7 +149,9 @@ impl Texture {
     pub fn of_rows(
         memory: &'static Memory,
         base: u64,
-        (width, height, pitch): (u32, u32, u64),
+        width: u32,
+        height: u32,
+        pitch: u64,
         format: Format,
         sampler: Sampler,
     ) -> Option<Texture> {

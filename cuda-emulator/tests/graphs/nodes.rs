@@ -40,12 +40,16 @@ pub fn add_memset(graph: Opaque, after: &[Opaque], params: &CUDA_MEMSET_NODE_PAR
     node
 }
 
-fn linear(to: (u32, u64), from: (u32, u64), bytes: usize) -> CUDA_MEMCPY3D {
-    let place = |(memory_type, address)| {
-        let (host, device) = if memory_type == 1 { (address, 0) } else { (0, address) };
-        CopyEnd3D { memory_type, host, device, ..CopyEnd3D::ZERO }
-    };
-    CUDA_MEMCPY3D { src: place(from), dst: place(to), width: bytes, height: 1, depth: 1 }
+fn in_host(address: u64) -> CopyEnd3D {
+    CopyEnd3D { memory_type: 1, host: address, ..CopyEnd3D::ZERO }
+}
+
+fn in_device(address: u64) -> CopyEnd3D {
+    CopyEnd3D { memory_type: 2, device: address, ..CopyEnd3D::ZERO }
+}
+
+fn linear(dst: CopyEnd3D, src: CopyEnd3D, bytes: usize) -> CUDA_MEMCPY3D {
+    CUDA_MEMCPY3D { src, dst, width: bytes, height: 1, depth: 1 }
 }
 
 #[test]
@@ -66,7 +70,7 @@ fn nodes_run_after_those_that_they_wait_for() {
     let (mut host, mut copy, mut kernel) = (null_mut(), null_mut(), null_mut());
     let summing = CUDA_HOST_NODE_PARAMS { function: Some(add), argument: back.as_mut_ptr() as usize };
     assert_eq!(cu!(cuGraphAddHostNode(&mut host, graph, null(), 0, &summing)), 0);
-    let box_params = linear((1, back.as_mut_ptr() as u64), (2, target), 16);
+    let box_params = linear(in_host(back.as_mut_ptr() as u64), in_device(target), 16);
     assert_eq!(cu!(cuGraphAddMemcpyNode(&mut copy, graph, null(), 0, &box_params, context)), 0);
     let mut values = pointers![target, source, 4i32];
     let scale = kernel_params(function(module, "scale"), 4, values.as_mut_ptr());
@@ -171,13 +175,13 @@ fn copies_show_what_they_copy_and_events_are_recorded() {
     let (graph, stream, event) = (graph(), stream(), event());
     let (from, to) = (upload(&[5u32; 2]), upload(&[0u32; 2]));
     let (mut copy, mut record) = (null_mut(), null_mut());
-    let given = linear((2, to), (2, from), 8);
+    let given = linear(in_device(to), in_device(from), 8);
     assert_eq!(cu!(cuGraphAddMemcpyNode(&mut copy, graph, null(), 0, &given, context)), 0);
     let mut shown = CUDA_MEMCPY3D::ZERO;
     assert_eq!(cu!(cuGraphMemcpyNodeGetParams(copy, &mut shown)), 0);
     assert_eq!((shown.dst.device, shown.src.device, shown.width), (to, from, 8));
     assert_eq!(cu!(cuGraphAddEventRecordNode(&mut record, graph, &copy, 1, event)), 0);
-    let beyond = linear((2, to), (2, from), 12);
+    let beyond = linear(in_device(to), in_device(from), 12);
     assert_eq!(cu!(cuGraphAddMemcpyNode(&mut copy, graph, null(), 0, &beyond, context)), INVALID_VALUE);
     let mut exec = null_mut();
     assert_eq!(cu!(cuGraphInstantiateWithFlags(&mut exec, graph, 0)), 0);

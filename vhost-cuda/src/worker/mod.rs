@@ -10,6 +10,7 @@ mod family;
 pub mod fuzz;
 mod gpu;
 mod handlers;
+mod home;
 mod memory;
 pub(crate) mod nvml;
 mod objects;

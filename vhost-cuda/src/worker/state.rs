@@ -282,11 +282,11 @@ impl SessionState {
         }
     }
 
-    /// Checks both of a copy's ranges (address, bytes), the destination first, and keeps what windows they lie in until it is done.
+    /// Checks both ends of a copy of `bytes` bytes, the destination first, and keeps what windows they lie in until it is done.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
-    pub fn hold(&self, ranges: [(u64, u64); 2]) -> CuResult<Held<'_>> {
-        self.holds.hold(&self.allocations(), ranges)
+    pub fn hold(&self, ends: [u64; 2], bytes: u64) -> CuResult<Held<'_>> {
+        self.holds.hold(&self.allocations(), ends, bytes)
     }
 
     /// The driver's number of device `ordinal`.

@@ -7,10 +7,10 @@ use std::ffi::c_int;
 use super::handle::{Scalar, queue, settings};
 use super::level2::{add, as_column, symv, syr, triangular};
 use super::operation::{Fill, Operation};
-use super::storage::{Storage, Triangle};
+use super::storage::{Stored, Triangle};
 use super::{INVALID_VALUE, Status, size, status};
 use crate::handles::Handle;
-use crate::memory::{Array, Dense, Matrix, Vector};
+use crate::memory::{Array, Dense, Matrix, Strided};
 use crate::numbers::{C64, Type};
 use crate::stream::Fault;
 
@@ -21,8 +21,8 @@ fn gbmv(
     [operation, m, n, below, above, lda]: [c_int; 6],
     [alpha, beta]: [usize; 2],
     a: usize,
-    x: (usize, c_int),
-    y: (usize, c_int),
+    x: Strided,
+    y: Strided,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let operation = Operation::new(operation)?;
@@ -34,8 +34,8 @@ fn gbmv(
     let (outputs, inputs) = operation.stored(m, n);
     queue(settings.stream, move || {
         let a = band(kind, a, [m, n, below, above, lda])?;
-        let x = Vector::new(kind, x.0, inputs, i64::from(x.1))?.load();
-        let y = Vector::new(kind, y.0, outputs, i64::from(y.1))?;
+        let x = x.open(kind, inputs)?.load();
+        let y = y.open(kind, outputs)?;
         add(alpha.get()?, &operation.of(&a).times(&as_column(&x)), beta.get()?, y);
         Ok(())
     })
@@ -66,7 +66,7 @@ fn repack(
     handle: Handle,
     kind: Type,
     [fill, n, lda]: [c_int; 3],
-    (a, packed): (usize, usize),
+    [a, packed]: [usize; 2],
     packs: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
@@ -76,7 +76,7 @@ fn repack(
     }
     queue(settings.stream, move || {
         let (full, packed) =
-            (Matrix::new(kind, a, n, n, lda)?, Triangle::new(kind, packed, n, Storage::Packed, fill)?);
+            (Matrix::new(kind, a, n, n, lda)?, Triangle::new(kind, Stored::packed(packed), n, fill)?);
         for column in 0..n {
             for row in packed.rows(column) {
                 if packs {
@@ -100,7 +100,8 @@ macro_rules! banded {
             x: usize, incx: c_int, beta: usize, y: usize, incy: c_int,
         ) -> Status {
             let sizes = [trans, m, n, kl, ku, lda];
-            status(gbmv(handle, Type::$kind, sizes, [alpha, beta], a, (x, incx), (y, incy)))
+            let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
+            status(gbmv(handle, Type::$kind, sizes, [alpha, beta], a, x, y))
         }
 
         /// x = op(A) x, with a band of a triangle.
@@ -109,8 +110,8 @@ macro_rules! banded {
             handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, k: c_int, a: usize, lda: c_int, x: usize,
             incx: c_int,
         ) -> Status {
-            let a = (a, Storage::band(k, lda));
-            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], a, (x, incx), false))
+            let a = Stored::band(a, k, lda);
+            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], a, Strided::new(x, incx), false))
         }
 
         /// Solves op(A) x = b; b is in x.
@@ -119,8 +120,8 @@ macro_rules! banded {
             handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, k: c_int, a: usize, lda: c_int, x: usize,
             incx: c_int,
         ) -> Status {
-            let a = (a, Storage::band(k, lda));
-            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], a, (x, incx), true))
+            let a = Stored::band(a, k, lda);
+            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], a, Strided::new(x, incx), true))
         }
 
         /// x = op(A) x, with a packed triangle.
@@ -128,8 +129,8 @@ macro_rules! banded {
         pub extern "C" fn $tpmv(
             handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, x: usize, incx: c_int,
         ) -> Status {
-            let a = (a, Ok(Storage::Packed));
-            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], a, (x, incx), false))
+            let a = Ok(Stored::packed(a));
+            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], a, Strided::new(x, incx), false))
         }
 
         /// Solves op(A) x = b; b is in x.
@@ -137,8 +138,8 @@ macro_rules! banded {
         pub extern "C" fn $tpsv(
             handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, x: usize, incx: c_int,
         ) -> Status {
-            let a = (a, Ok(Storage::Packed));
-            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], a, (x, incx), true))
+            let a = Ok(Stored::packed(a));
+            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], a, Strided::new(x, incx), true))
         }
 
         /// y = alpha A x + beta y, with a band of a symmetric or Hermitian A.
@@ -147,8 +148,9 @@ macro_rules! banded {
             handle: Handle, uplo: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
             beta: usize, y: usize, incy: c_int,
         ) -> Status {
-            let a = (a, Storage::band(k, lda));
-            status(symv(handle, Type::$kind, [uplo, n], [alpha, beta], a, (x, incx), (y, incy), $hermitian))
+            let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
+            let a = Stored::band(a, k, lda);
+            status(symv(handle, Type::$kind, [uplo, n], [alpha, beta], a, x, y, $hermitian))
         }
 
         /// The same with a packed A.
@@ -157,8 +159,9 @@ macro_rules! banded {
             handle: Handle, uplo: c_int, n: c_int, alpha: usize, a: usize, x: usize, incx: c_int, beta: usize, y: usize,
             incy: c_int,
         ) -> Status {
-            let a = (a, Ok(Storage::Packed));
-            status(symv(handle, Type::$kind, [uplo, n], [alpha, beta], a, (x, incx), (y, incy), $hermitian))
+            let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
+            let a = Ok(Stored::packed(a));
+            status(symv(handle, Type::$kind, [uplo, n], [alpha, beta], a, x, y, $hermitian))
         }
 
         /// A = alpha x x + A.
@@ -166,8 +169,8 @@ macro_rules! banded {
         pub extern "C" fn $spr(
             handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, a: usize,
         ) -> Status {
-            let (kinds, a) = ((Type::$kind, Type::$scalar), (a, Ok(Storage::Packed)));
-            status(syr(handle, kinds, [uplo, n], alpha, (x, incx), None, a, $hermitian))
+            let (kinds, a) = ([Type::$kind, Type::$scalar], Ok(Stored::packed(a)));
+            status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), None, a, $hermitian))
         }
 
         /// A = alpha x y + alpha y x + A.
@@ -175,20 +178,20 @@ macro_rules! banded {
         pub extern "C" fn $spr2(
             handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int, a: usize,
         ) -> Status {
-            let (kinds, a) = ((Type::$kind, Type::$kind), (a, Ok(Storage::Packed)));
-            status(syr(handle, kinds, [uplo, n], alpha, (x, incx), Some((y, incy)), a, $hermitian))
+            let (kinds, a) = ([Type::$kind; 2], Ok(Stored::packed(a)));
+            status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), Some(Strided::new(y, incy)), a, $hermitian))
         }
 
         /// Copies a packed triangle into a full matrix.
         #[unsafe(no_mangle)]
         pub extern "C" fn $tpttr(handle: Handle, uplo: c_int, n: c_int, packed: usize, a: usize, lda: c_int) -> Status {
-            status(repack(handle, Type::$kind, [uplo, n, lda], (a, packed), false))
+            status(repack(handle, Type::$kind, [uplo, n, lda], [a, packed], false))
         }
 
         /// Packs a triangle of a full matrix.
         #[unsafe(no_mangle)]
         pub extern "C" fn $trttp(handle: Handle, uplo: c_int, n: c_int, a: usize, lda: c_int, packed: usize) -> Status {
-            status(repack(handle, Type::$kind, [uplo, n, lda], (a, packed), true))
+            status(repack(handle, Type::$kind, [uplo, n, lda], [a, packed], true))
         }
     )* };
 }

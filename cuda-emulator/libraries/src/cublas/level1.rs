@@ -8,7 +8,7 @@ use super::handle::{Place, Scalar, queue, queue_result, settings};
 use super::{Status, status};
 use crate::handles::Handle;
 use crate::memory::Vector;
-use crate::numbers::{C64, Type};
+use crate::numbers::{C64, Type, TypedAddress};
 use crate::stream::{Done, Fault};
 
 /// A vector of an argument list: its address and its step.
@@ -36,12 +36,12 @@ pub fn each(
     handle: Handle,
     x: Given,
     y: Given,
-    scalar: Option<(Type, usize)>,
+    scalar: Option<TypedAddress>,
     function: fn(C64, C64, C64) -> C64,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let scalar = match scalar {
-        Some((kind, address)) => Scalar::new(&settings, kind, address)?,
+        Some(TypedAddress { kind, address }) => Scalar::new(&settings, kind, address)?,
         None => Scalar::Known(C64::default()),
     };
     queue(settings.stream, move || {
@@ -55,11 +55,11 @@ pub fn each(
 pub fn reduce(
     handle: Handle,
     x: Given,
-    result: (Type, usize),
+    result: TypedAddress,
     function: impl Fn(&[C64]) -> C64 + Send + Sync + 'static,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let place = Place::new(&settings, result.0, result.1)?;
+    let place = Place::new(&settings, result.kind, result.address)?;
     queue_result(&settings, move || place.set(function(&x.open()?.load())))
 }
 
@@ -68,11 +68,11 @@ pub fn dot(
     handle: Handle,
     x: Given,
     y: Given,
-    result: (Type, usize),
+    result: TypedAddress,
     is_conjugate: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let place = Place::new(&settings, result.0, result.1)?;
+    let place = Place::new(&settings, result.kind, result.address)?;
     queue_result(&settings, move || {
         let (x, y) = (x.open()?.load(), y.open()?.load());
         let conjugate = |value: &C64| if is_conjugate { value.conj() } else { *value };
@@ -81,9 +81,9 @@ pub fn dot(
 }
 
 /// (x, y) = (c x + s y, c y - conj(s) x).
-pub fn rotate(handle: Handle, x: Given, y: Given, c: (Type, usize), s: (Type, usize)) -> Result<(), Status> {
+pub fn rotate(handle: Handle, x: Given, y: Given, c: TypedAddress, s: TypedAddress) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let (c, s) = (Scalar::new(&settings, c.0, c.1)?, Scalar::new(&settings, s.0, s.1)?);
+    let (c, s) = (Scalar::new(&settings, c.kind, c.address)?, Scalar::new(&settings, s.kind, s.address)?);
     queue(settings.stream, move || {
         let (c, s, x, y) = (c.get()?, s.get()?, x.open()?, y.open()?);
         for index in 0..x.count() {
@@ -154,14 +154,14 @@ macro_rules! vectors {
             handle: Handle, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int,
         ) -> Status {
             let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
-            status(each(handle, x, y, Some((Type::$kind, alpha)), |alpha, x, y| alpha * x + y))
+            status(each(handle, x, y, Some(Type::$kind.at(alpha)), |alpha, x, y| alpha * x + y))
         }
 
         /// x = alpha x.
         #[unsafe(no_mangle)]
         pub extern "C" fn $scal(handle: Handle, n: c_int, alpha: usize, x: usize, incx: c_int) -> Status {
             let x = Given::new(Type::$kind, n, x, incx);
-            status(each(handle, x, x, Some((Type::$kind, alpha)), |alpha, x, _| alpha * x))
+            status(each(handle, x, x, Some(Type::$kind.at(alpha)), |alpha, x, _| alpha * x))
         }
 
         /// y = x.
@@ -181,25 +181,25 @@ macro_rules! vectors {
         /// The length of x.
         #[unsafe(no_mangle)]
         pub extern "C" fn $nrm2(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
-            status(reduce(handle, Given::new(Type::$kind, n, x, incx), (Type::$real, result), norm))
+            status(reduce(handle, Given::new(Type::$kind, n, x, incx), Type::$real.at(result), norm))
         }
 
         /// The sum of absolute values.
         #[unsafe(no_mangle)]
         pub extern "C" fn $asum(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
-            status(reduce(handle, Given::new(Type::$kind, n, x, incx), (Type::$real, result), sum))
+            status(reduce(handle, Given::new(Type::$kind, n, x, incx), Type::$real.at(result), sum))
         }
 
         /// The index of the largest absolute value.
         #[unsafe(no_mangle)]
         pub extern "C" fn $amax(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
-            status(reduce(handle, Given::new(Type::$kind, n, x, incx), (Type::I32, result), largest))
+            status(reduce(handle, Given::new(Type::$kind, n, x, incx), Type::I32.at(result), largest))
         }
 
         /// The index of the smallest absolute value.
         #[unsafe(no_mangle)]
         pub extern "C" fn $amin(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
-            status(reduce(handle, Given::new(Type::$kind, n, x, incx), (Type::I32, result), smallest))
+            status(reduce(handle, Given::new(Type::$kind, n, x, incx), Type::I32.at(result), smallest))
         }
 
         $(
@@ -209,7 +209,7 @@ macro_rules! vectors {
                 handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int, result: usize,
             ) -> Status {
                 let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
-                status(dot(handle, x, y, (Type::$kind, result), $conjugate))
+                status(dot(handle, x, y, Type::$kind.at(result), $conjugate))
             }
         )*
 
@@ -220,7 +220,7 @@ macro_rules! vectors {
                 handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int, c: usize, s: usize,
             ) -> Status {
                 let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
-                status(rotate(handle, x, y, (Type::$real, c), (Type::$sine, s)))
+                status(rotate(handle, x, y, Type::$real.at(c), Type::$sine.at(s)))
             }
         )*
     )* };
@@ -243,7 +243,7 @@ macro_rules! real_factors {
         #[unsafe(no_mangle)]
         pub extern "C" fn $scal(handle: Handle, n: c_int, alpha: usize, x: usize, incx: c_int) -> Status {
             let x = Given::new(Type::$kind, n, x, incx);
-            status(each(handle, x, x, Some((Type::$real, alpha)), |alpha, x, _| alpha * x))
+            status(each(handle, x, x, Some(Type::$real.at(alpha)), |alpha, x, _| alpha * x))
         }
     )* };
 }

@@ -7,10 +7,10 @@ use std::ffi::c_int;
 use super::gemm_ex::Layout;
 use super::handle::{Scalar, queue, settings};
 use super::operation::{Fill, Operation, is_unit, solve};
-use super::storage::{Storage, Triangle};
+use super::storage::{Stored, Triangle};
 use super::{Status, size, status};
 use crate::handles::Handle;
-use crate::memory::{Dense, Matrix, Vector};
+use crate::memory::{Dense, Matrix, Strided, Vector};
 use crate::numbers::{C64, Type};
 
 /// A vector as a matrix of one column.
@@ -26,6 +26,12 @@ pub fn add(alpha: C64, product: &Dense, beta: C64, y: Vector) {
     }
 }
 
+/// Problems of the same sizes: the places of their operands, and their number.
+struct Batch {
+    layout: Layout,
+    count: c_int,
+}
+
 /// Products of matrices and vectors, whose elements are of the first type. The second one is that of y, the third one that of
 /// alpha and beta.
 fn gemv(
@@ -36,7 +42,7 @@ fn gemv(
     [alpha, beta]: [usize; 2],
     [a, x, y]: [usize; 3],
     [step_x, step_y]: [c_int; 2],
-    (layout, count): (Layout, c_int),
+    Batch { layout, count }: Batch,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let operation = Operation::new(operation)?;
@@ -61,8 +67,8 @@ fn ger(
     kind: Type,
     [m, n, lda]: [c_int; 3],
     alpha: usize,
-    x: (usize, c_int),
-    y: (usize, c_int),
+    x: Strided,
+    y: Strided,
     a: usize,
     is_conjugate: bool,
 ) -> Result<(), Status> {
@@ -71,8 +77,8 @@ fn ger(
     let alpha = Scalar::new(&settings, kind, alpha)?;
     queue(settings.stream, move || {
         let alpha = alpha.get()?;
-        let x = Vector::new(kind, x.0, m, i64::from(x.1))?.load();
-        let y = Vector::new(kind, y.0, n, i64::from(y.1))?.load();
+        let x = x.open(kind, m)?.load();
+        let y = y.open(kind, n)?.load();
         let a = Matrix::new(kind, a, m, n, lda)?;
         for (column, y) in y.iter().enumerate() {
             let factor = alpha * if is_conjugate { y.conj() } else { *y };
@@ -90,18 +96,18 @@ pub fn symv(
     kind: Type,
     [fill, n]: [c_int; 2],
     [alpha, beta]: [usize; 2],
-    (a, storage): (usize, Result<Storage, Status>),
-    x: (usize, c_int),
-    y: (usize, c_int),
+    a: Result<Stored, Status>,
+    x: Strided,
+    y: Strided,
     is_hermitian: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let (fill, n, storage) = (Fill::new(fill)?, size(n)?, storage?);
+    let (fill, n, a) = (Fill::new(fill)?, size(n)?, a?);
     let (alpha, beta) = (Scalar::new(&settings, kind, alpha)?, Scalar::new(&settings, kind, beta)?);
     queue(settings.stream, move || {
-        let a = Triangle::new(kind, a, n, storage, fill)?.symmetric(is_hermitian);
-        let x = Vector::new(kind, x.0, n, i64::from(x.1))?.load();
-        let y = Vector::new(kind, y.0, n, i64::from(y.1))?;
+        let a = Triangle::new(kind, a, n, fill)?.symmetric(is_hermitian);
+        let x = x.open(kind, n)?.load();
+        let y = y.open(kind, n)?;
         add(alpha.get()?, &a.times(&as_column(&x)), beta.get()?, y);
         Ok(())
     })
@@ -110,22 +116,22 @@ pub fn symv(
 /// A = alpha x xᵀ + A, or alpha x yᵀ + (alpha x yᵀ)ᵀ + A, in one triangle; conjugated where A is Hermitian.
 pub fn syr(
     handle: Handle,
-    (kind, scalar): (Type, Type),
+    [kind, scalar]: [Type; 2],
     [fill, n]: [c_int; 2],
     alpha: usize,
-    x: (usize, c_int),
-    y: Option<(usize, c_int)>,
-    (a, storage): (usize, Result<Storage, Status>),
+    x: Strided,
+    y: Option<Strided>,
+    a: Result<Stored, Status>,
     is_hermitian: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let (fill, n, storage) = (Fill::new(fill)?, size(n)?, storage?);
+    let (fill, n, a) = (Fill::new(fill)?, size(n)?, a?);
     let alpha = Scalar::new(&settings, scalar, alpha)?;
     queue(settings.stream, move || {
         let alpha = alpha.get()?;
-        let a = Triangle::new(kind, a, n, storage, fill)?;
-        let x = Vector::new(kind, x.0, n, i64::from(x.1))?.load();
-        let y = y.map(|(base, step)| Ok(Vector::new(kind, base, n, i64::from(step))?.load())).transpose()?;
+        let a = Triangle::new(kind, a, n, fill)?;
+        let x = x.open(kind, n)?.load();
+        let y = y.map(|y| Ok(y.open(kind, n)?.load())).transpose()?;
         let turned = |value: C64| if is_hermitian { value.conj() } else { value };
         for column in 0..n {
             for row in a.rows(column) {
@@ -150,16 +156,16 @@ pub fn triangular(
     handle: Handle,
     kind: Type,
     [fill, operation, diagonal, n]: [c_int; 4],
-    (a, storage): (usize, Result<Storage, Status>),
-    x: (usize, c_int),
+    a: Result<Stored, Status>,
+    x: Strided,
     solves: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let (fill, operation, unit) = (Fill::new(fill)?, Operation::new(operation)?, is_unit(diagonal)?);
-    let (n, storage) = (size(n)?, storage?);
+    let (n, a) = (size(n)?, a?);
     queue(settings.stream, move || {
-        let a = operation.of(&Triangle::new(kind, a, n, storage, fill)?.triangular(unit));
-        let x = Vector::new(kind, x.0, n, i64::from(x.1))?;
+        let a = operation.of(&Triangle::new(kind, a, n, fill)?.triangular(unit));
+        let x = x.open(kind, n)?;
         let mut values = as_column(&x.load());
         if solves {
             solve(&a, (fill == Fill::Lower) == (operation == Operation::None), &mut values);
@@ -180,8 +186,8 @@ macro_rules! level2 {
             handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
             beta: usize, y: usize, incy: c_int,
         ) -> Status {
-            let one = (Layout::Strided([0; 3]), 1);
-            status(gemv(handle, [Type::$kind; 3], trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], one))
+            let (kinds, one) = ([Type::$kind; 3], Batch { layout: Layout::Strided([0; 3]), count: 1 });
+            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], one))
         }
 
         /// x = op(A) x.
@@ -189,7 +195,7 @@ macro_rules! level2 {
         pub extern "C" fn $trmv(
             handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int,
         ) -> Status {
-            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], (a, Storage::full(lda)), (x, incx), false))
+            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], Stored::full(a, lda), Strided::new(x, incx), false))
         }
 
         /// Solves op(A) x = b; b is in x.
@@ -197,7 +203,7 @@ macro_rules! level2 {
         pub extern "C" fn $trsv(
             handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int,
         ) -> Status {
-            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], (a, Storage::full(lda)), (x, incx), true))
+            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], Stored::full(a, lda), Strided::new(x, incx), true))
         }
 
         $(
@@ -207,7 +213,7 @@ macro_rules! level2 {
                 handle: Handle, m: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int, a: usize,
                 lda: c_int,
             ) -> Status {
-                status(ger(handle, Type::$kind, [m, n, lda], alpha, (x, incx), (y, incy), a, $conjugate))
+                status(ger(handle, Type::$kind, [m, n, lda], alpha, Strided::new(x, incx), Strided::new(y, incy), a, $conjugate))
             }
         )*
 
@@ -218,8 +224,8 @@ macro_rules! level2 {
                 handle: Handle, uplo: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
                 beta: usize, y: usize, incy: c_int,
             ) -> Status {
-                let (x, y) = ((x, incx), (y, incy));
-                status(symv(handle, Type::$kind, [uplo, n], [alpha, beta], (a, Storage::full(lda)), x, y, $hermitian))
+                let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
+                status(symv(handle, Type::$kind, [uplo, n], [alpha, beta], Stored::full(a, lda), x, y, $hermitian))
             }
 
             /// A = alpha x x + A.
@@ -227,8 +233,8 @@ macro_rules! level2 {
             pub extern "C" fn $syr(
                 handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, a: usize, lda: c_int,
             ) -> Status {
-                let kinds = (Type::$kind, Type::$scalar);
-                status(syr(handle, kinds, [uplo, n], alpha, (x, incx), None, (a, Storage::full(lda)), $hermitian))
+                let kinds = [Type::$kind, Type::$scalar];
+                status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), None, Stored::full(a, lda), $hermitian))
             }
 
             /// A = alpha x y + alpha y x + A.
@@ -237,9 +243,9 @@ macro_rules! level2 {
                 handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int,
                 a: usize, lda: c_int,
             ) -> Status {
-                let kinds = (Type::$kind, Type::$kind);
-                let a = (a, Storage::full(lda));
-                status(syr(handle, kinds, [uplo, n], alpha, (x, incx), Some((y, incy)), a, $hermitian))
+                let kinds = [Type::$kind; 2];
+                let a = Stored::full(a, lda);
+                status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), Some(Strided::new(y, incy)), a, $hermitian))
             }
         )*
     )* };
@@ -265,8 +271,8 @@ macro_rules! many {
             incx: c_int, stride_x: i64, beta: usize, y: usize, incy: c_int, stride_y: i64, count: c_int,
         ) -> Status {
             let kinds = [Type::$kind, Type::$of_y, Type::$scalar];
-            let layout = (Layout::Strided([stride_a, stride_x, stride_y]), count);
-            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], layout))
+            let batch = Batch { layout: Layout::Strided([stride_a, stride_x, stride_y]), count };
+            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], batch))
         }
 
         /// The same for those whose addresses are in device memory.
@@ -276,8 +282,8 @@ macro_rules! many {
             beta: usize, y: usize, incy: c_int, count: c_int,
         ) -> Status {
             let kinds = [Type::$kind, Type::$of_y, Type::$scalar];
-            let layout = (Layout::Addresses, count);
-            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], layout))
+            let batch = Batch { layout: Layout::Addresses, count };
+            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], batch))
         }
     )* };
 }

@@ -8,7 +8,7 @@ use super::handle::{Scalar, queue, settings};
 use super::operation::{Fill, Operation, is_right, is_unit, solve};
 use super::{Status, size, status};
 use crate::handles::Handle;
-use crate::memory::{Dense, Matrix, Vector, address_at};
+use crate::memory::{Dense, Matrix, Strided, address_at};
 use crate::numbers::{C64, Type};
 use crate::stream::Done;
 
@@ -36,15 +36,21 @@ enum Rank {
     Mixed,
 }
 
+/// The product that is added to C, whose factors are conjugated where C is Hermitian.
+struct Update {
+    rank: Rank,
+    is_hermitian: bool,
+}
+
 /// C = alpha A Aᵀ + beta C and its relatives, in one triangle.
 fn syrk(
     handle: Handle,
-    (kind, alpha_kind, beta_kind): (Type, Type, Type),
+    [kind, alpha_kind, beta_kind]: [Type; 3],
     [fill, operation]: [c_int; 2],
     [n, k, lda, ldb, ldc]: [c_int; 5],
     [alpha, beta]: [usize; 2],
     [a, b, c]: [usize; 3],
-    (rank, is_hermitian): (Rank, bool),
+    Update { rank, is_hermitian }: Update,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let (fill, operation) = (Fill::new(fill)?, Operation::new(operation)?);
@@ -234,7 +240,7 @@ fn dgmm(
     mode: c_int,
     [m, n, lda, ldc]: [c_int; 4],
     a: usize,
-    x: (usize, c_int),
+    x: Strided,
     c: usize,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
@@ -242,7 +248,7 @@ fn dgmm(
     let [m, n, lda, ldc] = [size(m)?, size(n)?, size(lda)?, size(ldc)?];
     queue(settings.stream, move || {
         let a = Matrix::new(kind, a, m, n, lda)?.load();
-        let x = Vector::new(kind, x.0, if right { n } else { m }, i64::from(x.1))?.load();
+        let x = x.open(kind, if right { n } else { m })?.load();
         let product = |row, column| a[(row, column)] * x[if right { column } else { row }];
         Matrix::new(kind, c, m, n, ldc)?.store(&Dense::from(m, n, product));
         Ok(())
@@ -299,7 +305,7 @@ macro_rules! level3 {
             handle: Handle, mode: c_int, m: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int, c: usize,
             ldc: c_int,
         ) -> Status {
-            status(dgmm(handle, Type::$kind, mode, [m, n, lda, ldc], a, (x, incx), c))
+            status(dgmm(handle, Type::$kind, mode, [m, n, lda, ldc], a, Strided::new(x, incx), c))
         }
 
         $(
@@ -321,10 +327,10 @@ macro_rules! level3 {
                 handle: Handle, uplo: c_int, trans: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int,
                 beta: usize, c: usize, ldc: c_int,
             ) -> Status {
-                let kinds = (Type::$kind, Type::$beta, Type::$beta);
+                let kinds = [Type::$kind, Type::$beta, Type::$beta];
                 let sizes = [n, k, lda, lda, ldc];
-                let how = (Rank::One, $conjugate);
-                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, a, c], how))
+                let update = Update { rank: Rank::One, is_hermitian: $conjugate };
+                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, a, c], update))
             }
 
             /// C = alpha A B + alpha B A + beta C.
@@ -333,10 +339,10 @@ macro_rules! level3 {
                 handle: Handle, uplo: c_int, trans: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int,
                 b: usize, ldb: c_int, beta: usize, c: usize, ldc: c_int,
             ) -> Status {
-                let kinds = (Type::$kind, Type::$alpha, Type::$beta);
+                let kinds = [Type::$kind, Type::$alpha, Type::$beta];
                 let sizes = [n, k, lda, ldb, ldc];
-                let how = (Rank::Two, $conjugate);
-                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], how))
+                let update = Update { rank: Rank::Two, is_hermitian: $conjugate };
+                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], update))
             }
 
             /// C = alpha A B + beta C, of which one triangle is computed.
@@ -345,10 +351,10 @@ macro_rules! level3 {
                 handle: Handle, uplo: c_int, trans: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int,
                 b: usize, ldb: c_int, beta: usize, c: usize, ldc: c_int,
             ) -> Status {
-                let kinds = (Type::$kind, Type::$alpha, Type::$beta);
+                let kinds = [Type::$kind, Type::$alpha, Type::$beta];
                 let sizes = [n, k, lda, ldb, ldc];
-                let how = (Rank::Mixed, $conjugate);
-                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], how))
+                let update = Update { rank: Rank::Mixed, is_hermitian: $conjugate };
+                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], update))
             }
         )*
     )* };

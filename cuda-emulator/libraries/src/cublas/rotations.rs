@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use super::handle::{Place, Scalar, Settings, queue, queue_result, settings};
 use super::{Status, status};
 use crate::handles::Handle;
-use crate::memory::{Vector, moved};
+use crate::memory::{Strided, moved};
 use crate::numbers::{C64, Type};
 use crate::stream::{Done, Fault};
 
@@ -66,14 +66,7 @@ fn parameters(settings: &Settings, kind: Type, base: usize) -> Result<[usize; 5]
     Ok(std::array::from_fn(|at| moved(base, at as i64, kind)))
 }
 
-fn rotm(
-    handle: Handle,
-    kind: Type,
-    n: c_int,
-    x: (usize, c_int),
-    y: (usize, c_int),
-    numbers: usize,
-) -> Result<(), Status> {
+fn rotm(handle: Handle, kind: Type, n: c_int, x: Strided, y: Strided, numbers: usize) -> Result<(), Status> {
     let settings = settings(handle)?;
     let count = usize::try_from(n).unwrap_or(0);
     let addresses = parameters(&settings, kind, numbers)?;
@@ -87,8 +80,7 @@ fn rotm(
             *value = number.get()?.re;
         }
         let Some([h11, h21, h12, h22]) = modified(values) else { return Ok(()) };
-        let open = |(base, step): (usize, c_int)| Vector::new(kind, base, count, i64::from(step));
-        let (x, y) = (open(x)?, open(y)?);
+        let (x, y) = (x.open(kind, count)?, y.open(kind, count)?);
         for index in 0..count {
             let (a, b) = (x.get(index), y.get(index));
             x.set(index, h11 * a + h12 * b);
@@ -181,7 +173,7 @@ macro_rules! makers {
             pub extern "C" fn $rotm(
                 handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int, numbers: usize,
             ) -> Status {
-                status(rotm(handle, Type::$kind, n, (x, incx), (y, incy), numbers))
+                status(rotm(handle, Type::$kind, n, Strided::new(x, incx), Strided::new(y, incy), numbers))
             }
 
             /// Makes a modified rotation.

@@ -22,13 +22,7 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// A full matrix.
-    pub fn full(leading: c_int) -> Result<Self, Status> {
-        Ok(Self::Full { leading: size(leading)? })
-    }
-
-    /// A band.
-    pub fn band(width: c_int, leading: c_int) -> Result<Self, Status> {
+    fn band(width: c_int, leading: c_int) -> Result<Self, Status> {
         let (width, leading) = (size(width)?, size(leading)?);
         if leading <= width { Err(INVALID_VALUE) } else { Ok(Self::Band { width, leading }) }
     }
@@ -59,6 +53,30 @@ impl Storage {
     }
 }
 
+/// The address of a triangle's elements, and their places behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored {
+    address: usize,
+    storage: Storage,
+}
+
+impl Stored {
+    /// In a full matrix.
+    pub fn full(address: usize, leading: c_int) -> Result<Self, Status> {
+        Ok(Self { address, storage: Storage::Full { leading: size(leading)? } })
+    }
+
+    /// A band.
+    pub fn band(address: usize, width: c_int, leading: c_int) -> Result<Self, Status> {
+        Ok(Self { address, storage: Storage::band(width, leading)? })
+    }
+
+    /// A packed triangle.
+    pub fn packed(address: usize) -> Self {
+        Self { address, storage: Storage::Packed }
+    }
+}
+
 /// A triangle of an argument list, as it is in memory when the work runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Triangle {
@@ -70,8 +88,9 @@ pub struct Triangle {
 
 impl Triangle {
     /// A triangle at an address.
-    pub fn new(kind: Type, base: usize, order: usize, storage: Storage, fill: Fill) -> Result<Self, Fault> {
-        let array = Array::new(kind, base, storage.span(order, fill).ok_or(Fault)?)?;
+    pub fn new(kind: Type, place: Stored, order: usize, fill: Fill) -> Result<Self, Fault> {
+        let Stored { address, storage } = place;
+        let array = Array::new(kind, address, storage.span(order, fill).ok_or(Fault)?)?;
         Ok(Self { array, storage, fill, order })
     }
 

@@ -14,7 +14,7 @@ fn kind(number: c_int) -> Result<Type, Status> {
 }
 
 /// A vector of an argument list: address, type and step.
-fn vector(n: c_int, (base, number, step): (usize, c_int, c_int)) -> Result<Given, Status> {
+fn vector(n: c_int, base: usize, number: c_int, step: c_int) -> Result<Given, Status> {
     Ok(Given::new(kind(number)?, n, base, step))
 }
 
@@ -27,8 +27,8 @@ macro_rules! sums_of_products {
             result: usize, result_type: c_int, _execution: c_int,
         ) -> Status {
             let compute = || {
-                let (x, y) = (vector(n, (x, x_type, incx))?, vector(n, (y, y_type, incy))?);
-                dot(handle, x, y, (kind(result_type)?, result), $conjugate)
+                let (x, y) = (vector(n, x, x_type, incx)?, vector(n, y, y_type, incy)?);
+                dot(handle, x, y, kind(result_type)?.at(result), $conjugate)
             };
             status(compute())
         }
@@ -44,7 +44,7 @@ macro_rules! reductions {
             handle: Handle, n: c_int, x: usize, x_type: c_int, incx: c_int, result: usize, result_type: c_int,
             _execution: c_int,
         ) -> Status {
-            let compute = || reduce(handle, vector(n, (x, x_type, incx))?, (kind(result_type)?, result), $function);
+            let compute = || reduce(handle, vector(n, x, x_type, incx)?, kind(result_type)?.at(result), $function);
             status(compute())
         }
     )* };
@@ -58,7 +58,7 @@ macro_rules! indices {
         pub extern "C" fn $name(
             handle: Handle, n: c_int, x: usize, x_type: c_int, incx: c_int, result: usize,
         ) -> Status {
-            let compute = || reduce(handle, vector(n, (x, x_type, incx))?, (Type::I32, result), $function);
+            let compute = || reduce(handle, vector(n, x, x_type, incx)?, Type::I32.at(result), $function);
             status(compute())
         }
 
@@ -67,7 +67,7 @@ macro_rules! indices {
         pub extern "C" fn $long(
             handle: Handle, n: i64, x: usize, x_type: c_int, incx: i64, result: usize,
         ) -> Status {
-            let compute = || long(handle, kind(x_type)?, n, (x, incx), result, $function);
+            let compute = || long(handle, kind(x_type)?, n, x, incx, result, $function);
             status(compute())
         }
     )* };
@@ -79,12 +79,13 @@ fn long(
     handle: Handle,
     kind: Type,
     n: i64,
-    (x, step): (usize, i64),
+    x: usize,
+    step: i64,
     result: usize,
     function: fn(&[C64]) -> C64,
 ) -> Result<(), Status> {
     let short = |value: i64| c_int::try_from(value).map_err(|_| INVALID_VALUE);
-    reduce(handle, Given::new(kind, short(n)?, x, short(step)?), (Type::I64, result), function)
+    reduce(handle, Given::new(kind, short(n)?, x, short(step)?), Type::I64.at(result), function)
 }
 
 macro_rules! long_indices {
@@ -92,13 +93,13 @@ macro_rules! long_indices {
         /// The index of the largest absolute value.
         #[unsafe(no_mangle)]
         pub extern "C" fn $amax(handle: Handle, n: i64, x: usize, incx: i64, result: usize) -> Status {
-            status(long(handle, Type::$kind, n, (x, incx), result, largest))
+            status(long(handle, Type::$kind, n, x, incx, result, largest))
         }
 
         /// The index of the smallest absolute value.
         #[unsafe(no_mangle)]
         pub extern "C" fn $amin(handle: Handle, n: i64, x: usize, incx: i64, result: usize) -> Status {
-            status(long(handle, Type::$kind, n, (x, incx), result, smallest))
+            status(long(handle, Type::$kind, n, x, incx, result, smallest))
         }
     )* };
 }
@@ -122,8 +123,8 @@ pub extern "C" fn cublasScalEx(
     _execution: c_int,
 ) -> Status {
     let compute = || {
-        let x = vector(n, (x, x_type, incx))?;
-        each(handle, x, x, Some((kind(alpha_type)?, alpha)), |alpha, x, _| alpha * x)
+        let x = vector(n, x, x_type, incx)?;
+        each(handle, x, x, Some(kind(alpha_type)?.at(alpha)), |alpha, x, _| alpha * x)
     };
     status(compute())
 }
@@ -144,8 +145,8 @@ pub extern "C" fn cublasAxpyEx(
     _execution: c_int,
 ) -> Status {
     let compute = || {
-        let (x, y) = (vector(n, (x, x_type, incx))?, vector(n, (y, y_type, incy))?);
-        each(handle, x, y, Some((kind(alpha_type)?, alpha)), |alpha, x, y| alpha * x + y)
+        let (x, y) = (vector(n, x, x_type, incx)?, vector(n, y, y_type, incy)?);
+        each(handle, x, y, Some(kind(alpha_type)?.at(alpha)), |alpha, x, y| alpha * x + y)
     };
     status(compute())
 }
@@ -163,7 +164,7 @@ pub extern "C" fn cublasCopyEx(
     incy: c_int,
 ) -> Status {
     let compute =
-        || each(handle, vector(n, (x, x_type, incx))?, vector(n, (y, y_type, incy))?, None, |_, x, _| x);
+        || each(handle, vector(n, x, x_type, incx)?, vector(n, y, y_type, incy)?, None, |_, x, _| x);
     status(compute())
 }
 
@@ -179,7 +180,7 @@ pub extern "C" fn cublasSwapEx(
     y_type: c_int,
     incy: c_int,
 ) -> Status {
-    let compute = || swap(handle, vector(n, (x, x_type, incx))?, vector(n, (y, y_type, incy))?);
+    let compute = || swap(handle, vector(n, x, x_type, incx)?, vector(n, y, y_type, incy)?);
     status(compute())
 }
 
@@ -200,9 +201,9 @@ pub extern "C" fn cublasRotEx(
     _execution: c_int,
 ) -> Status {
     let compute = || {
-        let (x, y) = (vector(n, (x, x_type, incx))?, vector(n, (y, y_type, incy))?);
+        let (x, y) = (vector(n, x, x_type, incx)?, vector(n, y, y_type, incy)?);
         let number = kind(number_type)?;
-        rotate(handle, x, y, (number, c), (number, s))
+        rotate(handle, x, y, number.at(c), number.at(s))
     };
     status(compute())
 }

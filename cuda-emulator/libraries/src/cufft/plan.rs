@@ -66,6 +66,12 @@ impl Places {
     }
 }
 
+/// The memory of a side, and the places of elements in it.
+struct Memory {
+    array: Array,
+    places: Places,
+}
+
 impl Plan {
     /// A plan, checked.
     pub fn new(types: [Type; 2], sizes: &[i64], batch: i64, sides: [Side; 2]) -> Result<Self, Status> {
@@ -142,23 +148,23 @@ impl Plan {
         let stored = self.stored(true);
         for (batch, values) in all.iter().enumerate() {
             for at in coordinates(&stored) {
-                to.0.set(to.1.place(batch, &at).ok_or(Fault)?, values[index(&self.sizes, &at)]);
+                to.array.set(to.places.place(batch, &at).ok_or(Fault)?, values[index(&self.sizes, &at)]);
             }
         }
         Ok(())
     }
 
     /// The memory of a side, checked up to its last element.
-    fn open(&self, base: usize, is_output: bool, is_in_place: bool) -> Result<(Array, Places), Fault> {
+    fn open(&self, base: usize, is_output: bool, is_in_place: bool) -> Result<Memory, Fault> {
         let places = self.places(is_output, is_in_place)?;
         let last: Vec<usize> = self.stored(is_output).iter().map(|size| size - 1).collect();
         let end = places.place(self.batch - 1, &last).and_then(|last| last.checked_add(1)).ok_or(Fault)?;
-        Ok((Array::new(self.types[usize::from(is_output)], base, end)?, places))
+        Ok(Memory { array: Array::new(self.types[usize::from(is_output)], base, end)?, places })
     }
 
     /// One batch, with all elements of a half that is not stored.
-    fn load(&self, (array, places): &(Array, Places), batch: usize) -> Result<Vec<C64>, Fault> {
-        let get = |at: &[usize]| Ok(array.get(places.place(batch, at).ok_or(Fault)?));
+    fn load(&self, from: &Memory, batch: usize) -> Result<Vec<C64>, Fault> {
+        let get = |at: &[usize]| Ok(from.array.get(from.places.place(batch, at).ok_or(Fault)?));
         let half = self.sizes.last().map_or(0, |last| last / 2 + 1);
         coordinates(&self.sizes)
             .map(|at| {

@@ -255,7 +255,7 @@ impl Generator {
             if let Some(source) = source.as_deref_mut() {
                 // SAFETY: `pointer` has checked device memory. Host memory has room for `count` elements, as NVIDIA's
                 // function demands of its caller, who waits for this.
-                unsafe { fill_from(source, place, (dimensions, count / dimensions), &fill) };
+                unsafe { fill_from(source, place, dimensions, count / dimensions, &fill) };
             }
             Ok(())
         };
@@ -274,7 +274,8 @@ impl Generator {
 unsafe fn fill_from<T: Value>(
     source: &mut dyn Source,
     place: *mut T,
-    (dimensions, each): (usize, usize),
+    dimensions: usize,
+    each: usize,
     fill: &impl Fn(&mut dyn Source, &mut [T]),
 ) {
     let mut piece = vec![T::default(); PIECE.min(each)];

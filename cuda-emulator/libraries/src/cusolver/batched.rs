@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use super::decompose::{Svd, Wanted, has_vectors, syevd};
+use super::decompose::{Columns, Svd, Wanted, has_vectors, syevd};
 use super::factor::{factor_cholesky, solve_cholesky};
 use super::given::{Given, fill};
 use super::handle::{queue, queue_and_wait};
@@ -58,7 +58,7 @@ fn potrs(
 fn gesvdj(handle: Handle, svd: Result<Svd, Status>, info: usize, count: c_int) -> Result<(), Status> {
     let (svd, count) = (svd?, size(count)?);
     let far = |leading: usize, order: usize| leading.wrapping_mul(order) as i64;
-    let (u, v) = (far(svd.u.1, svd.a.rows), far(svd.v.1, svd.a.columns));
+    let (u, v) = (far(svd.u.leading, svd.a.rows), far(svd.v.leading, svd.a.columns));
     let distances = [far(svd.a.leading, svd.a.columns), svd.rank as i64, u, v];
     queue(handle, move || {
         for index in 0..count {
@@ -113,8 +113,8 @@ fn behind(svd: &Svd, [a, s, u, v]: [i64; 4], index: usize) -> Svd {
     Svd {
         a: svd.a.at(far(svd.a.base, a, kind)),
         s: far(svd.s, s, kind.real()),
-        u: (far(svd.u.0, u, kind), svd.u.1),
-        v: (far(svd.v.0, v, kind), svd.v.1),
+        u: Columns { address: far(svd.u.address, u, kind), ..svd.u },
+        v: Columns { address: far(svd.v.address, v, kind), ..svd.v },
         ..*svd
     }
 }
@@ -147,7 +147,7 @@ macro_rules! batches {
             info: usize, _params: Handle, count: c_int,
         ) -> Status {
             let a = Given::new(Type::$kind, a, [n, n, lda]);
-            let compute = || syevd(handle, [jobz, uplo], a, (Type::$kind.real(), w), (size(count)?, info));
+            let compute = || syevd(handle, [jobz, uplo], a, Type::$kind.real().at(w), size(count)?, info);
             status(compute())
         }
 
@@ -169,7 +169,7 @@ macro_rules! batches {
             let compute = || {
                 let a = Given::new(Type::$kind, a, [m, n, lda]);
                 let wanted = [Wanted::of_mode(jobz, 0)?; 2];
-                gesvdj(handle, Svd::new(a, wanted, s, [(u, ldu), (v, ldv)], false), info, count)
+                gesvdj(handle, Svd::new(a, wanted, s, [u, v], [ldu, ldv], false), info, count)
             };
             status(compute())
         }
@@ -193,7 +193,7 @@ macro_rules! batches {
             let compute = || {
                 let a = Given::new(Type::$kind, a, [m, n, lda]);
                 let wanted = if has_vectors(jobz)? { Wanted::Thin } else { Wanted::Nothing };
-                let svd = Svd::new(a, [wanted; 2], s, [(u, ldu), (v, ldv)], false);
+                let svd = Svd::new(a, [wanted; 2], s, [u, v], [ldu, ldv], false);
                 let distances = [stride_a, stride_s, stride_u, stride_v];
                 // SAFETY: the caller gives null, or room for a number per matrix.
                 unsafe { gesvda(handle, svd, rank, distances, info, norms, count) }

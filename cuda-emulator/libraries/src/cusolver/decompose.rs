@@ -11,7 +11,7 @@ use super::{INVALID_VALUE, Status, size, status, workspace};
 use crate::handles::Handle;
 use crate::lapack::svd;
 use crate::memory::{Array, Matrix, moved, set_i32};
-use crate::numbers::Type;
+use crate::numbers::{Type, TypedAddress};
 use crate::stream::Fault;
 
 /// The eigenvalues of `count` matrices in ascending order; if the program requests them, eigenvectors replace A.
@@ -19,14 +19,16 @@ pub fn syevd(
     handle: Handle,
     [vectors, uplo]: [c_int; 2],
     a: Result<Given, Status>,
-    (kind, w): (Type, usize),
-    (count, info): (usize, usize),
+    w: TypedAddress,
+    count: usize,
+    info: usize,
 ) -> Result<(), Status> {
     let (vectors, fill, a) = (has_vectors(vectors)?, fill(uplo)?, a?);
     queue(handle, move || {
         for index in 0..count {
-            let w = moved(w, a.rows.wrapping_mul(index) as i64, kind);
-            let problem = Problem { fill, vectors, a: a.of_batch(index), b: None, w: (kind, w) };
+            let TypedAddress { kind, address } = w;
+            let w = kind.at(moved(address, a.rows.wrapping_mul(index) as i64, kind));
+            let problem = Problem { fill, vectors, a: a.of_batch(index), b: None, w };
             set_i32(info, index, problem.solve(Range::All)?.info)?;
         }
         Ok(())
@@ -74,6 +76,13 @@ impl Wanted {
     }
 }
 
+/// The place of a matrix whose shape is known: the address of its first column, and the elements from one column to the next.
+#[derive(Clone, Copy)]
+pub struct Columns {
+    pub address: usize,
+    pub leading: usize,
+}
+
 /// A singular value decomposition of an argument list.
 #[derive(Clone, Copy)]
 pub struct Svd {
@@ -83,27 +92,28 @@ pub struct Svd {
     /// The number of singular values, of which the largest are stored, and of columns of a thin U or V.
     pub rank: usize,
     pub s: usize,
-    /// Address and leading dimension.
-    pub u: (usize, usize),
-    pub v: (usize, usize),
+    pub u: Columns,
+    pub v: Columns,
     /// V is stored transposed and conjugated.
     pub is_adjoint: bool,
 }
 
 impl Svd {
-    /// All singular values of a matrix.
+    /// All singular values of a matrix. U and V are given by their addresses and leading dimensions.
     pub fn new<T: TryInto<usize>>(
         a: Result<Given, Status>,
         wanted: [Wanted; 2],
         s: usize,
-        [u, v]: [(usize, T); 2],
+        [u, v]: [usize; 2],
+        [of_u, of_v]: [T; 2],
         is_adjoint: bool,
     ) -> Result<Self, Status> {
         let a = a?;
         if wanted == [Wanted::Overwrite; 2] {
             return Err(INVALID_VALUE);
         }
-        let (u, v) = ((u.0, size(u.1)?), (v.0, size(v.1)?));
+        let u = Columns { address: u, leading: size(of_u)? };
+        let v = Columns { address: v, leading: size(of_v)? };
         Ok(Self { a, wanted, rank: a.rows.min(a.columns), s, u, v, is_adjoint })
     }
 
@@ -127,7 +137,8 @@ impl Svd {
             match wanted {
                 Wanted::Nothing => {}
                 Wanted::Overwrite => matrix.store(&values),
-                _ => Matrix::new(kind, place.0, values.rows, values.columns, place.1)?.store(&values),
+                _ => Matrix::new(kind, place.address, values.rows, values.columns, place.leading)?
+                    .store(&values),
             }
         }
         Ok((i32::from(!found.converged), rest.iter().map(|value| value * value).sum::<f64>().sqrt()))
@@ -150,7 +161,7 @@ macro_rules! decompositions {
             info: usize,
         ) -> Status {
             let a = Given::new(Type::$kind, a, [n, n, lda]);
-            status(syevd(handle, [jobz, uplo], a, (Type::$kind.real(), w), (1, info)))
+            status(syevd(handle, [jobz, uplo], a, Type::$kind.real().at(w), 1, info))
         }
 
         /// Its workspace.
@@ -168,7 +179,7 @@ macro_rules! decompositions {
             info: usize, _params: Handle,
         ) -> Status {
             let a = Given::new(Type::$kind, a, [n, n, lda]);
-            status(syevd(handle, [jobz, uplo], a, (Type::$kind.real(), w), (1, info)))
+            status(syevd(handle, [jobz, uplo], a, Type::$kind.real().at(w), 1, info))
         }
 
         /// Its workspace.
@@ -193,7 +204,7 @@ macro_rules! decompositions {
                 }
                 let a = Given::new(Type::$kind, a, [m, n, lda]);
                 let wanted = [Wanted::new(jobu)?, Wanted::new(jobv)?];
-                gesvd(handle, Svd::new(a, wanted, s, [(u, ldu), (v, ldv)], true), info)
+                gesvd(handle, Svd::new(a, wanted, s, [u, v], [ldu, ldv], true), info)
             };
             status(decompose())
         }
@@ -213,7 +224,7 @@ macro_rules! decompositions {
             let decompose = || {
                 let a = Given::new(Type::$kind, a, [m, n, lda]);
                 let wanted = [Wanted::of_mode(jobz, econ)?; 2];
-                gesvd(handle, Svd::new(a, wanted, s, [(u, ldu), (v, ldv)], false), info)
+                gesvd(handle, Svd::new(a, wanted, s, [u, v], [ldu, ldv], false), info)
             };
             status(decompose())
         }

@@ -11,24 +11,24 @@ use crate::cublas::operation::{Fill, Operation, is_right, solve};
 use crate::handles::Handle;
 use crate::lapack::{cholesky, lu, qr};
 use crate::memory::{Array, Dense, Matrix, set_i32};
-use crate::numbers::Type;
+use crate::numbers::{Type, TypedAddress};
 use crate::stream::{Done, Fault};
 
 /// P A = L U; without a place for pivots no rows are exchanged.
 pub fn getrf(
     handle: Handle,
     a: Result<Given, Status>,
-    (pivot, pivots): (Type, usize),
+    pivots: TypedAddress,
     info: usize,
 ) -> Result<(), Status> {
     let a = a?;
     queue(handle, move || {
         let matrix = a.open()?;
         let mut values = matrix.load();
-        let (exchanged, zero) = lu::factor(&mut values, pivots != 0);
+        let (exchanged, zero) = lu::factor(&mut values, pivots.address != 0);
         matrix.store(&values);
-        if pivots != 0 {
-            let numbers = Array::new(pivot, pivots, exchanged.len())?;
+        if pivots.address != 0 {
+            let numbers = Array::open(pivots, exchanged.len())?;
             exchanged.iter().enumerate().for_each(|(row, other)| numbers.set_real(row, (other + 1) as f64));
         }
         set_i32(info, 0, zero as i32)
@@ -41,15 +41,15 @@ pub fn getrs(
     number: c_int,
     a: Result<Given, Status>,
     b: Result<Given, Status>,
-    (pivot, pivots): (Type, usize),
+    pivots: TypedAddress,
     info: usize,
 ) -> Result<(), Status> {
     let (operation, a, b) = (operation(number)?, a?, b?);
     queue(handle, move || {
-        let exchanged: Vec<usize> = match pivots {
+        let exchanged: Vec<usize> = match pivots.address {
             0 => (0..a.rows).collect(),
             _ => {
-                let numbers = Array::new(pivot, pivots, a.rows)?;
+                let numbers = Array::open(pivots, a.rows)?;
                 let read =
                     |row| Some(numbers.real(row) as usize).filter(|number| (1..=a.rows).contains(number));
                 (0..a.rows).map(|row| Ok(read(row).ok_or(Fault)? - 1)).collect::<Result<_, _>>()?
@@ -164,7 +164,7 @@ fn orgqr(handle: Handle, a: Result<Given, Status>, k: c_int, tau: usize, info: u
 fn ormqr(
     handle: Handle,
     [side, number, m, n, k, lda]: [c_int; 6],
-    (kind, a): (Type, usize),
+    a: TypedAddress,
     c: Result<Given, Status>,
     tau: usize,
     info: usize,
@@ -172,7 +172,8 @@ fn ormqr(
     let right = is_right(side).map_err(|_| INVALID_VALUE)?;
     let (operation, c, k) = (operation(number)?, c?, size(k)?);
     let order = if right { n } else { m };
-    let a = Given::new(kind, a, [order, k as c_int, lda])?;
+    let kind = a.kind;
+    let a = Given::new(kind, a.address, [order, k as c_int, lda])?;
     if k > a.rows {
         return Err(INVALID_VALUE);
     }
@@ -202,7 +203,7 @@ macro_rules! factors {
         pub extern "C" fn $getrf(
             handle: Handle, m: c_int, n: c_int, a: usize, lda: c_int, _work: usize, pivots: usize, info: usize,
         ) -> Status {
-            status(getrf(handle, Given::new(Type::$kind, a, [m, n, lda]), (Type::I32, pivots), info))
+            status(getrf(handle, Given::new(Type::$kind, a, [m, n, lda]), Type::I32.at(pivots), info))
         }
 
         /// Its workspace.
@@ -220,7 +221,7 @@ macro_rules! factors {
             ldb: c_int, info: usize,
         ) -> Status {
             let (a, b) = (Given::new(Type::$kind, a, [n, n, lda]), Given::new(Type::$kind, b, [n, columns, ldb]));
-            status(getrs(handle, trans, a, b, (Type::I32, pivots), info))
+            status(getrs(handle, trans, a, b, Type::I32.at(pivots), info))
         }
 
         /// A = L L.
@@ -304,7 +305,7 @@ macro_rules! factors {
             c: usize, ldc: c_int, _work: usize, _size: c_int, info: usize,
         ) -> Status {
             let c = Given::new(Type::$kind, c, [m, n, ldc]);
-            status(ormqr(handle, [side, trans, m, n, k, lda], (Type::$kind, a), c, tau, info))
+            status(ormqr(handle, [side, trans, m, n, k, lda], Type::$kind.at(a), c, tau, info))
         }
 
         /// Its workspace.

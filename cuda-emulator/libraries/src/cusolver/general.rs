@@ -8,25 +8,25 @@ use super::{INVALID_VALUE, Status};
 use crate::handles::Handle;
 use crate::lapack::general::{Eigen, decompose, decompose_real};
 use crate::memory::{Array, Dense, Matrix, set_i32};
-use crate::numbers::{C64, Type};
+use crate::numbers::{C64, TypedAddress};
 use crate::stream::{Done, Fault};
 
 /// Queues the computation. Eigenvalues of a real matrix are complex numbers, or first all real parts and then all imaginary ones.
 pub fn geev(
     handle: Handle,
     a: Given,
-    (of_w, w): (Type, usize),
+    w: TypedAddress,
     vectors: Option<Given>,
     info: usize,
 ) -> Result<(), Status> {
     let is_real = !a.kind.is_complex();
-    if of_w.real() != a.kind.real() || (!is_real && !of_w.is_complex()) {
+    if w.kind.real() != a.kind.real() || (!is_real && !w.kind.is_complex()) {
         return Err(INVALID_VALUE);
     }
     queue(handle, move || -> Done {
         let values = a.open()?.load();
         let found = if is_real { decompose_real(&values) } else { decompose(&values) };
-        store_values(of_w, w, &found.values)?;
+        store_values(w, &found.values)?;
         if let Some(vectors) = vectors {
             let matrix = vectors.open()?;
             if is_real { store_pairs(matrix, &found) } else { matrix.store(&found.vectors) }
@@ -35,13 +35,13 @@ pub fn geev(
     })
 }
 
-fn store_values(kind: Type, base: usize, values: &[C64]) -> Result<(), Fault> {
+fn store_values(place: TypedAddress, values: &[C64]) -> Result<(), Fault> {
     let order = values.len();
-    if kind.is_complex() {
-        let places = Array::new(kind, base, order)?;
+    if place.kind.is_complex() {
+        let places = Array::open(place, order)?;
         values.iter().enumerate().for_each(|(at, value)| places.set(at, *value));
     } else {
-        let places = Array::new(kind, base, order.checked_mul(2).ok_or(Fault)?)?;
+        let places = Array::open(place, order.checked_mul(2).ok_or(Fault)?)?;
         for (at, value) in values.iter().enumerate() {
             places.set_real(at, value.re);
             places.set_real(order + at, value.im);

@@ -64,7 +64,7 @@ fn sygvd(
     [w, info]: [usize; 2],
 ) -> Result<(), Status> {
     let (form, vectors, fill) = (Form::new(form)?, has_vectors(vectors)?, fill(uplo)?);
-    let problem = Problem { fill, vectors, a: a?, b: Some((form, b?)), w: (kind.real(), w) };
+    let problem = Problem { fill, vectors, a: a?, b: Some((form, b?)), w: kind.real().at(w) };
     queue(handle, move || set_i32(info, 0, problem.solve(Range::All)?.info))
 }
 

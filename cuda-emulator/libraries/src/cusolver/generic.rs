@@ -142,13 +142,13 @@ generic! {
     /// P A = L U.
     cusolverDnXgetrf cusolverDnXgetrf_bufferSize [cusolverDnGetrf cusolverDnGetrf_bufferSize] |handle, info|
     (m: i64, n: i64, kind: c_int, a: usize, lda: i64; pivots: usize; _compute: c_int)
-        getrf(handle, matrix(kind, a, [m, n, lda]), (Type::I64, pivots), info);
+        getrf(handle, matrix(kind, a, [m, n, lda]), Type::I64.at(pivots), info);
 
     /// Eigenvalues, and eigenvectors.
     cusolverDnXsyevd cusolverDnXsyevd_bufferSize [cusolverDnSyevd cusolverDnSyevd_bufferSize] |handle, info|
     (jobz: c_int, uplo: c_int, n: i64, kind: c_int, a: usize, lda: i64, of_w: c_int, w: usize, _compute: c_int) {
         let of_w = same(of_w, element(kind)?.real())?;
-        syevd(handle, [jobz, uplo], matrix(kind, a, [n, n, lda]), (of_w, w), (1, info))
+        syevd(handle, [jobz, uplo], matrix(kind, a, [n, n, lda]), of_w.at(w), 1, info)
     };
 
     /// Some eigenvalues, and eigenvectors.
@@ -159,7 +159,7 @@ generic! {
         // SAFETY: the caller gives numbers of the eigenvalues' type, or null.
         let limits = unsafe { [limit(vl, real), limit(vu, real)] };
         let range = Range::new(range, a.rows, limits, [il, iu])?;
-        let problem = Problem { fill: fill(uplo)?, vectors: has_vectors(jobz)?, a, b: None, w: (real, w) };
+        let problem = Problem { fill: fill(uplo)?, vectors: has_vectors(jobz)?, a, b: None, w: real.at(w) };
         // SAFETY: the caller gives a place for a number, or null.
         unsafe { solve(handle, problem, range, found, info) }
     };
@@ -177,7 +177,7 @@ generic! {
             true => Some(Given::new(same(of_vr, a.kind)?, vr, [n, n, ldvr])?),
             false => None,
         };
-        geev(handle, a, (of_w, w), vectors, info)
+        geev(handle, a, of_w.at(w), vectors, info)
     };
 
     /// A = U S V, of which V is stored transposed.
@@ -190,7 +190,7 @@ generic! {
             return Err(INVALID_VALUE);
         }
         let wanted = [Wanted::new(jobu)?, Wanted::new(jobv)?];
-        gesvd(handle, Svd::new(Ok(a), wanted, s, [(u, ldu), (v, ldv)], true), info)
+        gesvd(handle, Svd::new(Ok(a), wanted, s, [u, v], [ldu, ldv], true), info)
     };
 
     /// The largest singular values, and their vectors; V is not transposed. The random numbers of NVIDIA's are not needed.
@@ -199,7 +199,7 @@ generic! {
      lda: i64, of_s: c_int, s: usize, of_u: c_int, u: usize, ldu: i64, of_v: c_int, v: usize, ldv: i64, _compute: c_int) {
         let a = decomposed(kind, a, [m, n, lda], [of_s, of_u, of_v])?;
         let wanted = [Wanted::new(jobu)?, Wanted::new(jobv)?];
-        let mut svd = Svd::new(Ok(a), wanted, s, [(u, ldu), (v, ldv)], false)?;
+        let mut svd = Svd::new(Ok(a), wanted, s, [u, v], [ldu, ldv], false)?;
         let rank = size(k)?;
         if rank > svd.rank || wanted.iter().any(|part| !matches!(part, Wanted::Thin | Wanted::Nothing)) {
             return Err(INVALID_VALUE);
@@ -254,7 +254,7 @@ pub extern "C" fn cusolverDnXgetrs(
         check_params(params)?;
         same(of_b, element(of_a)?)?;
         let (a, b) = (matrix(of_a, a, [n, n, lda]), matrix(of_b, b, [n, columns, ldb]));
-        getrs(handle, trans, a, b, (Type::I64, pivots), info)
+        getrs(handle, trans, a, b, Type::I64.at(pivots), info)
     };
     status(solve())
 }
@@ -322,7 +322,7 @@ pub extern "C" fn cusolverDnXsyevBatched(
     let compute = || {
         check_params(params)?;
         let of_w = same(of_w, element(kind)?.real())?;
-        syevd(handle, [jobz, uplo], matrix(kind, a, [n, n, lda]), (of_w, w), (size(count)?, info))
+        syevd(handle, [jobz, uplo], matrix(kind, a, [n, n, lda]), of_w.at(w), size(count)?, info)
     };
     status(compute())
 }
@@ -381,7 +381,7 @@ pub unsafe extern "C" fn cusolverDnXgesvdp(
         check_params(params)?;
         let a = decomposed(kind, a, [m, n, lda], [of_s, of_u, of_v])?;
         let wanted = [Wanted::of_mode(jobz, econ)?; 2];
-        gesvd(handle, Svd::new(Ok(a), wanted, s, [(u, ldu), (v, ldv)], false), info)
+        gesvd(handle, Svd::new(Ok(a), wanted, s, [u, v], [ldu, ldv], false), info)
     };
     let result = status(compute());
     // SAFETY: the caller gives a place for a number, or null.

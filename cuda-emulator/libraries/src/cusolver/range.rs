@@ -14,7 +14,7 @@ use crate::cublas::operation::Fill;
 use crate::handles::Handle;
 use crate::lapack::eigen;
 use crate::memory::{Array, Dense, set_i32};
-use crate::numbers::Type;
+use crate::numbers::{Type, TypedAddress};
 use crate::stream::Fault;
 
 /// The eigenvalues that a program requests.
@@ -74,7 +74,7 @@ pub struct Problem {
     /// The second matrix of a pair; Cholesky's factor replaces it.
     pub b: Option<(Form, Given)>,
     /// Type and address of the eigenvalues.
-    pub w: (Type, usize),
+    pub w: TypedAddress,
 }
 
 /// The outcome of a problem.
@@ -106,7 +106,7 @@ impl Problem {
             form.restore(&mut basis, &lower);
         }
         let chosen = range.of(&found);
-        let places = Array::new(self.w.0, self.w.1, chosen.len())?;
+        let places = Array::open(self.w, chosen.len())?;
         found[chosen.clone()].iter().enumerate().for_each(|(at, value)| places.set_real(at, *value));
         if self.vectors {
             matrix.store(&Dense::from(self.a.rows, chosen.len(), |row, column| {
@@ -153,7 +153,7 @@ macro_rules! ranges {
                 let (kind, vectors) = (Type::$kind, has_vectors(jobz)?);
                 let a = Given::new(kind, a, [n, n, lda])?;
                 let range = Range::new(range, a.rows, [vl.into(), vu.into()], [il, iu])?;
-                let problem = Problem { fill: fill(uplo)?, vectors, a, b: None, w: (kind.real(), w) };
+                let problem = Problem { fill: fill(uplo)?, vectors, a, b: None, w: kind.real().at(w) };
                 // SAFETY: the caller gives a place for a number, or null.
                 unsafe { solve(handle, problem, range, found, info) }
             };
@@ -180,7 +180,7 @@ macro_rules! ranges {
                 let (kind, vectors, form) = (Type::$kind, has_vectors(jobz)?, Form::new(form)?);
                 let (a, b) = (Given::new(kind, a, [n, n, lda])?, Given::new(kind, b, [n, n, ldb])?);
                 let range = Range::new(range, a.rows, [vl.into(), vu.into()], [il, iu])?;
-                let problem = Problem { fill: fill(uplo)?, vectors, a, b: Some((form, b)), w: (kind.real(), w) };
+                let problem = Problem { fill: fill(uplo)?, vectors, a, b: Some((form, b)), w: kind.real().at(w) };
                 // SAFETY: the caller gives a place for a number, or null.
                 unsafe { solve(handle, problem, range, found, info) }
             };

@@ -8,6 +8,7 @@ use super::descriptors::{DenseMatrix, Format, Sparse};
 use super::{INVALID_VALUE, NOT_SUPPORTED, Status, status};
 use crate::handles::{self, Handle};
 use crate::memory::moved;
+use crate::numbers::TypedAddress;
 
 /// The most matrices of a product, as documented.
 const MAX_COUNT: c_int = 65_535;
@@ -50,7 +51,7 @@ impl Sparse {
     /// A matrix of the batch.
     pub fn member(&self, index: c_int) -> Self {
         let [offsets, indices, values] = self.batch.distances(index);
-        let at = |(kind, base), distance| (kind, moved(base, distance, kind));
+        let at = |array: TypedAddress, distance| array.kind.at(moved(array.address, distance, array.kind));
         Self {
             offsets: at(self.offsets, offsets),
             indices: at(self.indices, indices),

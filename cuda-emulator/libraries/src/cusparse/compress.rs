@@ -20,7 +20,9 @@ fn limit(value: f64) -> Result<f64, Status> {
 
 fn count(
     handle: Handle,
-    (matrix, kind, rows): (Handle, Type, c_int),
+    matrix: Handle,
+    kind: Type,
+    rows: c_int,
     [offsets, values, in_rows]: [usize; 3],
     total: usize,
     tolerance: f64,
@@ -58,7 +60,8 @@ macro_rules! types {
             tolerance: $tolerance,
         ) -> Status {
             let real: fn($tolerance) -> f64 = $real;
-            status(count(handle, (matrix, Type::$kind, m), [offsets, values, in_rows], total, real(tolerance)))
+            let tolerance = real(tolerance);
+            status(count(handle, matrix, Type::$kind, m, [offsets, values, in_rows], total, tolerance))
         }
 
         /// Copies the elements that stay, which have been counted.

@@ -12,19 +12,27 @@ use crate::memory::{Array, Dense};
 use crate::numbers::{C64, Type};
 use crate::stream::Fault;
 
-/// Sizes of an argument list, and the number of the first row.
-fn sizes(count: c_int, rows: c_int, base: c_int) -> Result<(usize, usize, usize), Status> {
+/// The sizes of an argument list.
+struct Sizes {
+    /// Elements.
+    count: usize,
+    rows: usize,
+    /// The number of the first row.
+    base: usize,
+}
+
+fn sizes(count: c_int, rows: c_int, base: c_int) -> Result<Sizes, Status> {
     let size = |value| usize::try_from(value).map_err(|_| INVALID_VALUE);
     let base = size(base)?;
-    if base > 1 { Err(INVALID_VALUE) } else { Ok((size(count)?, size(rows)?, base)) }
+    if base > 1 { Err(INVALID_VALUE) } else { Ok(Sizes { count: size(count)?, rows: size(rows)?, base }) }
 }
 
 fn to_offsets(
     handle: Handle,
     [numbers, offsets]: [usize; 2],
-    given: Result<(usize, usize, usize), Status>,
+    given: Result<Sizes, Status>,
 ) -> Result<(), Status> {
-    let (settings, (count, rows, base)) = (settings(handle)?, given?);
+    let (settings, Sizes { count, rows, base }) = (settings(handle)?, given?);
     settings.queue(move || {
         let numbers = Array::new(Type::I32, numbers, count)?;
         let offsets = Array::new(Type::I32, offsets, rows + 1)?;
@@ -46,9 +54,9 @@ fn to_offsets(
 fn to_numbers(
     handle: Handle,
     [offsets, numbers]: [usize; 2],
-    given: Result<(usize, usize, usize), Status>,
+    given: Result<Sizes, Status>,
 ) -> Result<(), Status> {
-    let (settings, (count, rows, base)) = (settings(handle)?, given?);
+    let (settings, Sizes { count, rows, base }) = (settings(handle)?, given?);
     settings.queue(move || {
         let offsets = Array::new(Type::I32, offsets, rows + 1)?;
         let numbers = Array::new(Type::I32, numbers, count)?;
@@ -104,7 +112,7 @@ fn from_dense(a: Handle, b: Handle) -> Result<(DenseMatrix, Sparse), Status> {
     if sparse.format == Format::Blocks {
         return Err(NOT_SUPPORTED);
     }
-    let fits = (dense.rows, dense.columns, dense.kind) == (sparse.rows, sparse.columns, sparse.values.0);
+    let fits = (dense.rows, dense.columns, dense.kind) == (sparse.rows, sparse.columns, sparse.values.kind);
     if fits { Ok((dense, sparse)) } else { Err(INVALID_VALUE) }
 }
 
@@ -144,7 +152,7 @@ fn turn(
         if !is_numeric {
             return to.store_pattern(positions.into_iter().map(|(row, column, _)| (row, column)));
         }
-        let values = Array::new(kind, from.values.1, from.count)?;
+        let values = Array::new(kind, from.values.address, from.count)?;
         let elements: Vec<_> =
             positions.into_iter().map(|(row, column, at)| (row, column, values.get(at))).collect();
         to.store(elements)

@@ -10,7 +10,7 @@ use super::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, give, status};
 use crate::cublas::operation::Operation;
 use crate::handles::{self, Handle};
 use crate::memory::{Array, Dense, Matrix};
-use crate::numbers::{C64, Type};
+use crate::numbers::{C64, Type, TypedAddress};
 use crate::stream::Fault;
 
 /// The storage of the positions of elements.
@@ -37,9 +37,9 @@ pub struct Sparse {
     /// Elements, or blocks.
     pub(super) count: usize,
     /// Offsets, or the rows of elements.
-    pub(super) offsets: (Type, usize),
-    pub(super) indices: (Type, usize),
-    pub(super) values: (Type, usize),
+    pub(super) offsets: TypedAddress,
+    pub(super) indices: TypedAddress,
+    pub(super) values: TypedAddress,
     pub(super) base: usize,
     /// The triangle that a solver uses, and whether its diagonal counts as ones.
     pub(super) is_upper: bool,
@@ -110,9 +110,9 @@ impl Sparse {
             rows: size(rows)?,
             columns: size(columns)?,
             count: size(count)?,
-            offsets: (index_type(offset_type)?, offsets),
-            indices: (index_type(index)?, indices),
-            values: (value_type(value)?, values),
+            offsets: index_type(offset_type)?.at(offsets),
+            indices: index_type(index)?.at(indices),
+            values: value_type(value)?.at(values),
             base: usize::try_from(base).ok().filter(|base| *base <= 1).ok_or(INVALID_VALUE)?,
             is_upper: false,
             has_ones: false,
@@ -134,9 +134,9 @@ impl Sparse {
             rows: size(rows.into())?,
             columns: size(columns.into())?,
             count: size(count.into())?,
-            offsets: (Type::I32, offsets),
-            indices: (Type::I32, indices),
-            values: (kind, values),
+            offsets: Type::I32.at(offsets),
+            indices: Type::I32.at(indices),
+            values: kind.at(values),
             base,
             is_upper: false,
             has_ones: false,
@@ -161,7 +161,7 @@ impl Sparse {
     /// Where each line of a compressed form begins, and the end of the last. They do not fall and do not exceed `limit`.
     pub(super) fn starts(&self, limit: usize) -> Result<Vec<usize>, Fault> {
         let lines = self.lines().0;
-        let offsets = Array::new(self.offsets.0, self.offsets.1, lines.checked_add(1).ok_or(Fault)?)?;
+        let offsets = Array::open(self.offsets, lines.checked_add(1).ok_or(Fault)?)?;
         let starts =
             (0..=lines).map(|line| self.number(offsets, line, usize::MAX)).collect::<Result<Vec<_>, _>>()?;
         let is_within = starts.last().is_some_and(|end| *end <= limit);
@@ -171,9 +171,9 @@ impl Sparse {
     /// The elements as they are stored: row, column and the index of the value. There are at most as many as the matrix has
     /// values.
     pub(super) fn positions(&self) -> Result<Vec<(usize, usize, usize)>, Fault> {
-        let indices = Array::new(self.indices.0, self.indices.1, self.count)?;
+        let indices = Array::open(self.indices, self.count)?;
         if self.format == Format::Pairs {
-            let rows = Array::new(self.offsets.0, self.offsets.1, self.count)?;
+            let rows = Array::open(self.offsets, self.count)?;
             let position =
                 |at| Ok((self.number(rows, at, self.rows)?, self.number(indices, at, self.columns)?, at));
             return (0..self.count).map(position).collect();
@@ -195,7 +195,7 @@ impl Sparse {
     /// The memory of the values.
     pub(super) fn open(&self) -> Result<Array, Fault> {
         let count = self.count.checked_mul(self.block.size()).ok_or(Fault)?;
-        Array::new(self.values.0, self.values.1, count)
+        Array::open(self.values, count)
     }
 
     /// The elements: row, column and value.
@@ -414,7 +414,7 @@ macro_rules! pointers {
                 if found.format != Format::$format {
                     return Err(INVALID_VALUE);
                 }
-                (found.offsets.1, found.indices.1, found.values.1) = (offsets, indices, values);
+                (found.offsets.address, found.indices.address, found.values.address) = (offsets, indices, values);
                 Ok(())
             };
             status(handles::with(handle, set).unwrap_or(Err(INVALID_VALUE)))
@@ -438,7 +438,7 @@ macro_rules! values {
     )* };
 }
 values! {
-    cusparseSpMatSetValues Sparse, |found, values| found.values.1 = values;
+    cusparseSpMatSetValues Sparse, |found, values| found.values.address = values;
     cusparseDnVecSetValues DenseVector, |found, values| found.values = values;
     cusparseDnMatSetValues DenseMatrix, |found, values| found.values = values;
 }

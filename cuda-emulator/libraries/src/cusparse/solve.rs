@@ -56,7 +56,7 @@ fn check(a: Handle, rows: usize, kinds: [Type; 2], compute: c_int) -> Result<(Sp
     if (a.rows, a.columns) != (rows, rows) {
         return Err(INVALID_VALUE);
     }
-    let are_alike = a.values.0 == kind && kinds == [kind, kind];
+    let are_alike = a.values.kind == kind && kinds == [kind, kind];
     if are_alike && a.format != Format::Blocks { Ok((a, kind)) } else { Err(NOT_SUPPORTED) }
 }
 

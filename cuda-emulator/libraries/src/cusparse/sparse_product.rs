@@ -71,10 +71,10 @@ impl Matrices {
         if (a.rows, a.columns, b.columns) != (c.rows, b.rows, c.columns) {
             return Err(INVALID_VALUE);
         }
-        let kind = a.values.0;
+        let kind = a.values.kind;
         let are_alike = [a, b, c].iter().all(|one| {
-            (one.format, one.values.0, one.indices.0, one.offsets.0)
-                == (Format::Rows, kind, a.indices.0, a.indices.0)
+            (one.format, one.values.kind, one.indices.kind, one.offsets.kind)
+                == (Format::Rows, kind, a.indices.kind, a.indices.kind)
         });
         if are_alike && operations == [0, 0] { Ok(Self { a, b, c, kind }) } else { Err(NOT_SUPPORTED) }
     }

@@ -38,8 +38,8 @@ impl Sparse {
         let is_compressed = self.format != Format::Pairs;
         let lines = self.lines().0;
         let count = if is_compressed { lines.checked_add(1).ok_or(Fault)? } else { self.count };
-        let offsets = Array::new(self.offsets.0, self.offsets.1, count)?;
-        let indices = Array::new(self.indices.0, self.indices.1, self.count)?;
+        let offsets = Array::open(self.offsets, count)?;
+        let indices = Array::open(self.indices, self.count)?;
         let (mut found, mut begun) = (0, 0);
         for (row, column) in elements {
             let (line, other) = if self.format == Format::Columns { (column, row) } else { (row, column) };

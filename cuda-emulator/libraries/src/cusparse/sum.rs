@@ -45,7 +45,7 @@ impl Sum {
 
     /// Writes the offsets of C; answers the number of its elements.
     fn count(&self) -> Result<usize, Fault> {
-        let offsets = Array::new(Type::I32, self.c.offsets.1, self.c.rows + 1)?;
+        let offsets = Array::new(Type::I32, self.c.offsets.address, self.c.rows + 1)?;
         let mut places = BTreeSet::new();
         for matrix in [self.a, self.b] {
             places.extend(matrix.positions()?.into_iter().map(|(row, column, _)| (row, column)));

@@ -11,7 +11,7 @@ use crate::cublas::handle::Scalar;
 use crate::cublas::operation::Operation;
 use crate::handles::Handle;
 use crate::memory::Array;
-use crate::numbers::{C64, Type};
+use crate::numbers::{C64, Type, TypedAddress};
 use crate::stream::{Done, Fault};
 
 /// A `cusparseSpVecDescr_t`.
@@ -19,15 +19,15 @@ use crate::stream::{Done, Fault};
 struct SparseVector {
     size: usize,
     count: usize,
-    indices: (Type, usize),
-    values: (Type, usize),
+    indices: TypedAddress,
+    values: TypedAddress,
     base: i64,
 }
 
 impl SparseVector {
     /// Calls `body` with the number of each element and its place in a dense vector.
     fn each(&self, mut body: impl FnMut(usize, usize)) -> Done {
-        let indices = Array::new(self.indices.0, self.indices.1, self.count)?;
+        let indices = Array::open(self.indices, self.count)?;
         for at in 0..self.count {
             let place = (indices.real(at) as i64).checked_sub(self.base).ok_or(Fault)?;
             let place = usize::try_from(place).ok().filter(|place| *place < self.size).ok_or(Fault)?;
@@ -37,7 +37,7 @@ impl SparseVector {
     }
 
     fn open(&self) -> Result<Array, Fault> {
-        Array::new(self.values.0, self.values.1, self.count)
+        Array::open(self.values, self.count)
     }
 }
 
@@ -52,7 +52,7 @@ macro_rules! creates {
                 if !(0..=1).contains(&base) {
                     return Err(INVALID_VALUE);
                 }
-                let (indices, values) = ((index_type(index)?, indices), (value_type(kind)?, values));
+                let (indices, values) = (index_type(index)?.at(indices), value_type(kind)?.at(values));
                 Ok(SparseVector { size: size(length)?, count: size(count)?, indices, values, base: base.into() })
             };
             // SAFETY: the caller gives a place for a handle, or null.
@@ -76,7 +76,7 @@ struct Pair {
 impl Pair {
     fn new(handle: Handle, sparse: Handle, dense: Handle) -> Result<Self, Status> {
         let (settings, sparse) = (settings(handle)?, get::<SparseVector>(sparse)?);
-        let (dense, kind) = (get::<DenseVector>(dense)?, sparse.values.0);
+        let (dense, kind) = (get::<DenseVector>(dense)?, sparse.values.kind);
         let are_alike = (sparse.size, kind) == (dense.count, dense.kind);
         if are_alike { Ok(Self { settings, sparse, dense, kind }) } else { Err(INVALID_VALUE) }
     }

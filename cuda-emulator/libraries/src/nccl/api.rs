@@ -218,11 +218,19 @@ unsafe fn split(comm: Handle, color: c_int, key: c_int, place: *mut Handle) -> R
     unsafe { hand_out(place, late, || group::split(begun)) }
 }
 
+/// The elements of an argument list: the addresses of those that are sent and received, their number, and their NCCL type.
+struct Elements {
+    send: usize,
+    receive: usize,
+    count: usize,
+    kind: c_int,
+}
+
 fn operate(
     function: Function,
-    (send, receive): (usize, usize),
-    (count, kind): (usize, c_int),
-    (operator, peer): (Option<c_int>, c_int),
+    Elements { send, receive, count, kind }: Elements,
+    operator: Option<c_int>,
+    peer: c_int,
     comm: Handle,
     stream: Stream,
 ) -> Result<(), Status> {
@@ -410,55 +418,55 @@ exported! {
     /// Each rank gets the reduced elements.
     ncclAllReduce pncclAllReduce (
         send: usize, receive: usize, count: usize, kind: c_int, operator: c_int, comm: Handle, stream: Stream
-    ) operate(Function::AllReduce, (send, receive), (count, kind), (Some(operator), 0), comm, stream);
+    ) operate(Function::AllReduce, Elements { send, receive, count, kind }, Some(operator), 0, comm, stream);
 
     /// Each rank gets the elements of the root.
     ncclBroadcast pncclBroadcast (
         send: usize, receive: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream
-    ) operate(Function::Broadcast, (send, receive), (count, kind), (None, root), comm, stream);
+    ) operate(Function::Broadcast, Elements { send, receive, count, kind }, None, root, comm, stream);
 
     /// The same in one buffer.
     ncclBcast pncclBcast (buffer: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream)
-        operate(Function::Broadcast, (buffer, buffer), (count, kind), (None, root), comm, stream);
+        operate(Function::Broadcast, Elements { send: buffer, receive: buffer, count, kind }, None, root, comm, stream);
 
     /// The root gets the reduced elements.
     ncclReduce pncclReduce (
         send: usize, receive: usize, count: usize, kind: c_int, operator: c_int, root: c_int, comm: Handle,
         stream: Stream
-    ) operate(Function::Reduce, (send, receive), (count, kind), (Some(operator), root), comm, stream);
+    ) operate(Function::Reduce, Elements { send, receive, count, kind }, Some(operator), root, comm, stream);
 
     /// Each rank gets the elements of all.
     ncclAllGather pncclAllGather (
         send: usize, receive: usize, count: usize, kind: c_int, comm: Handle, stream: Stream
-    ) operate(Function::AllGather, (send, receive), (count, kind), (None, 0), comm, stream);
+    ) operate(Function::AllGather, Elements { send, receive, count, kind }, None, 0, comm, stream);
 
     /// Each rank gets its part of the reduced elements.
     ncclReduceScatter pncclReduceScatter (
         send: usize, receive: usize, count: usize, kind: c_int, operator: c_int, comm: Handle, stream: Stream
-    ) operate(Function::ReduceScatter, (send, receive), (count, kind), (Some(operator), 0), comm, stream);
+    ) operate(Function::ReduceScatter, Elements { send, receive, count, kind }, Some(operator), 0, comm, stream);
 
     /// Each rank gets a part of each one.
     ncclAlltoAll pncclAlltoAll (
         send: usize, receive: usize, count: usize, kind: c_int, comm: Handle, stream: Stream
-    ) operate(Function::AllToAll, (send, receive), (count, kind), (None, 0), comm, stream);
+    ) operate(Function::AllToAll, Elements { send, receive, count, kind }, None, 0, comm, stream);
 
     /// The root gets the elements of all.
     ncclGather pncclGather (
         send: usize, receive: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream
-    ) operate(Function::Gather, (send, receive), (count, kind), (None, root), comm, stream);
+    ) operate(Function::Gather, Elements { send, receive, count, kind }, None, root, comm, stream);
 
     /// Each rank gets a part of the root's.
     ncclScatter pncclScatter (
         send: usize, receive: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream
-    ) operate(Function::Scatter, (send, receive), (count, kind), (None, root), comm, stream);
+    ) operate(Function::Scatter, Elements { send, receive, count, kind }, None, root, comm, stream);
 
     /// Sends to another rank.
     ncclSend pncclSend (send: usize, count: usize, kind: c_int, peer: c_int, comm: Handle, stream: Stream)
-        operate(Function::Send, (send, 0), (count, kind), (None, peer), comm, stream);
+        operate(Function::Send, Elements { send, receive: 0, count, kind }, None, peer, comm, stream);
 
     /// Receives from another rank.
     ncclRecv pncclRecv (receive: usize, count: usize, kind: c_int, peer: c_int, comm: Handle, stream: Stream)
-        operate(Function::Receive, (0, receive), (count, kind), (None, peer), comm, stream);
+        operate(Function::Receive, Elements { send: 0, receive, count, kind }, None, peer, comm, stream);
 
     /// Begins a group.
     ncclGroupStart pncclGroupStart () {

@@ -102,7 +102,7 @@ impl Communicator {
     /// Waits until all ranks have joined.
     pub fn wait_complete(&self) -> Result<(), Status> {
         let joined = |rank| peers::has_joined(&self.segment, rank);
-        let result = peers::wait_until(&self.segment, (self.rank, self.ranks), joined);
+        let result = peers::wait_until(&self.segment, self.rank, self.ranks, joined);
         identity::close(&self.id);
         result.inspect_err(|error| self.fail(*error))
     }

@@ -4,7 +4,7 @@
 //! rank, whatever the other ranks do.
 
 use super::element::{Kind, Operator};
-use super::task::{Label, Receive, Reduce, Scale, Send, Task};
+use super::task::{Label, Progress, Receive, Reduce, Scale, Send, Task};
 use super::{INVALID_ARGUMENT, Status};
 
 /// A function that transfers.
@@ -217,12 +217,16 @@ impl Plan<'_> {
 
     fn reduce(&self, own: usize, result: usize, bytes: usize) -> Task {
         let operator = self.operation.reduction.map_or(Operator::Sum, |reduction| reduction.operator);
-        Task::Reduce(Reduce::new(
-            (self.rank, self.ranks),
-            (self.operation.kind, operator),
-            self.scale,
-            (own, result),
-            self.operation.label(bytes),
-        ))
+        Task::Reduce(Reduce {
+            rank: self.rank,
+            ranks: self.ranks,
+            kind: self.operation.kind,
+            operator,
+            scale: self.scale,
+            own,
+            result,
+            label: self.operation.label(bytes),
+            state: Progress::default(),
+        })
     }
 }

@@ -117,7 +117,8 @@ fn has_ended(process: &AtomicU64, namespace_of: &AtomicU64) -> bool {
 /// Errors: `REMOTE_ERROR` if a rank that is not ready has ended or failed, `SYSTEM_ERROR` after [`JOIN_LIMIT`].
 pub fn wait_until(
     segment: &Segment,
-    (rank, ranks): (usize, usize),
+    rank: usize,
+    ranks: usize,
     is_ready: impl Fn(usize) -> bool,
 ) -> Result<(), Status> {
     let (mut watch, start) = (Watch::default(), Instant::now());

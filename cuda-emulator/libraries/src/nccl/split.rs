@@ -66,7 +66,7 @@ impl Begun {
     fn try_gather(&mut self) -> Result<(), Status> {
         let (old, number) = (&self.old, self.number);
         let known = |rank| part(old.segment(), rank, number).number.load(Ordering::Acquire);
-        peers::wait_until(old.segment(), (old.rank, old.ranks), |rank| known(rank) >= number)?;
+        peers::wait_until(old.segment(), old.rank, old.ranks, |rank| known(rank) >= number)?;
         if self.color == NO_COLOR {
             return Ok(());
         }
@@ -104,7 +104,7 @@ impl Begun {
         }
         let (old, part) = (&self.old, part(self.old.segment(), self.first, self.number));
         let is_there = |rank| rank != self.first || part.announced.load(Ordering::Acquire) == self.number;
-        peers::wait_until(old.segment(), (old.rank, old.ranks), is_there)?;
+        peers::wait_until(old.segment(), old.rank, old.ranks, is_there)?;
         let mut id: Id = [0; ID_BYTES];
         for (word, bytes) in part.id.iter().zip(id.as_chunks_mut::<8>().0) {
             *bytes = word.load(Ordering::Relaxed).to_ne_bytes();

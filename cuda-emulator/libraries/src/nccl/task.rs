@@ -116,11 +116,12 @@ pub struct Reduce {
     pub own: usize,
     pub result: usize,
     pub label: Label,
-    state: Progress,
+    pub state: Progress,
 }
 
+/// The part of a reduction that is done; nothing at first.
 #[derive(Debug, Default)]
-struct Progress {
+pub struct Progress {
     /// The ranks whose label has come, by bits.
     labels: u64,
     /// Bytes that are done.
@@ -134,16 +135,6 @@ struct Progress {
 }
 
 impl Reduce {
-    pub fn new(
-        (rank, ranks): (usize, usize),
-        (kind, operator): (Kind, Operator),
-        scale: Option<Scale>,
-        (own, result): (usize, usize),
-        label: Label,
-    ) -> Self {
-        Self { rank, ranks, kind, operator, scale, own, result, label, state: Progress::default() }
-    }
-
     /// # Safety
     ///
     /// As [`Task::advance`].

@@ -74,12 +74,36 @@ fn side_at(base: u64, offset: Option<usize>, given: Given, pitch: usize, slice: 
     Side::new(address.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, given, pitch as u64, slice as u64)
 }
 
-fn linear(to: (u64, Given), from: (u64, Given), bytes: usize) -> CuResult<Option<Transfer>> {
+/// One end of a copy of bytes side by side: its address, and the memory that the caller says it is in.
+struct Linear {
+    address: u64,
+    given: Given,
+}
+
+impl Linear {
+    fn device(address: CUdeviceptr) -> Self {
+        Self { address, given: Given::Device }
+    }
+
+    fn host<T>(address: *const T) -> Self {
+        Self { address: address as u64, given: Given::Host }
+    }
+
+    fn unified(address: CUdeviceptr) -> Self {
+        Self { address, given: Given::Unified }
+    }
+}
+
+fn linear(to: Linear, from: Linear, bytes: usize) -> CuResult<Option<Transfer>> {
     crate::driver::context::current()?;
     if bytes == 0 {
         return Ok(None);
     }
-    Transfer::new(Side::linear(to.0, to.1)?, Side::linear(from.0, from.1)?, [bytes as u64, 1, 1])
+    Transfer::new(
+        Side::linear(to.address, to.given)?,
+        Side::linear(from.address, from.given)?,
+        [bytes as u64, 1, 1],
+    )
 }
 
 fn flat(copy: In<CUDA_MEMCPY2D>) -> CuResult<Option<Transfer>> {
@@ -103,35 +127,35 @@ pub(crate) fn boxed(copy: &CUDA_MEMCPY3D) -> CuResult<Option<Transfer>> {
 }
 
 fn memcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CuResult<()> {
-    copy_now(linear((to, Given::Unified), (from, Given::Unified), bytes)?)
+    copy_now(linear(Linear::unified(to), Linear::unified(from), bytes)?)
 }
 
 fn memcpy_async(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CuResult<()> {
-    copy_async(linear((to, Given::Unified), (from, Given::Unified), bytes)?, stream)
+    copy_async(linear(Linear::unified(to), Linear::unified(from), bytes)?, stream)
 }
 
 fn memcpy_htod(to: CUdeviceptr, from: *const c_void, bytes: usize) -> CuResult<()> {
-    copy_now(linear((to, Given::Device), (from as u64, Given::Host), bytes)?)
+    copy_now(linear(Linear::device(to), Linear::host(from), bytes)?)
 }
 
 fn memcpy_htod_async(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream) -> CuResult<()> {
-    copy_async(linear((to, Given::Device), (from as u64, Given::Host), bytes)?, stream)
+    copy_async(linear(Linear::device(to), Linear::host(from), bytes)?, stream)
 }
 
 fn memcpy_dtoh(to: *mut c_void, from: CUdeviceptr, bytes: usize) -> CuResult<()> {
-    copy_now(linear((to as u64, Given::Host), (from, Given::Device), bytes)?)
+    copy_now(linear(Linear::host(to), Linear::device(from), bytes)?)
 }
 
 fn memcpy_dtoh_async(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CuResult<()> {
-    copy_async(linear((to as u64, Given::Host), (from, Given::Device), bytes)?, stream)
+    copy_async(linear(Linear::host(to), Linear::device(from), bytes)?, stream)
 }
 
 fn memcpy_dtod(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CuResult<()> {
-    copy_now(linear((to, Given::Device), (from, Given::Device), bytes)?)
+    copy_now(linear(Linear::device(to), Linear::device(from), bytes)?)
 }
 
 fn memcpy_dtod_async(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> CuResult<()> {
-    copy_async(linear((to, Given::Device), (from, Given::Device), bytes)?, stream)
+    copy_async(linear(Linear::device(to), Linear::device(from), bytes)?, stream)
 }
 
 fn memcpy_peer(
@@ -142,7 +166,7 @@ fn memcpy_peer(
     bytes: usize,
 ) -> CuResult<()> {
     let contexts = [context::usable(to_context)?, context::usable(from_context)?];
-    copy_between(linear((to, Given::Device), (from, Given::Device), bytes)?, &contexts)
+    copy_between(linear(Linear::device(to), Linear::device(from), bytes)?, &contexts)
 }
 
 fn memcpy_peer_async(

@@ -142,7 +142,7 @@ impl Device {
         kind: RangeKind,
         pool: Option<Arc<Pool>>,
     ) -> CuResult<CUdeviceptr> {
-        self.allocate_aligned(context, bytes, crate::memory::MIN_ALIGN, (kind, pool))
+        self.allocate_aligned(context, bytes, crate::memory::MIN_ALIGN, kind, pool)
     }
 
     /// The same with an alignment in bytes, a power of two.
@@ -151,7 +151,8 @@ impl Device {
         context: Handle<Context>,
         bytes: u64,
         align: u64,
-        (kind, pool): (RangeKind, Option<Arc<Pool>>),
+        kind: RangeKind,
+        pool: Option<Arc<Pool>>,
     ) -> CuResult<CUdeviceptr> {
         let out_of_memory = |_| CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let ptr = self.memory.allocate_as(bytes, align, kind).map_err(out_of_memory)?;
@@ -179,7 +180,7 @@ impl Device {
     ) -> CuResult<CUdeviceptr> {
         let shared = pool.shared.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let ptr = shared.allocate(self, bytes)?;
-        self.own_shared(context, (ptr, bytes), pool, shared)
+        self.own_shared(context, ptr, bytes, pool, shared)
     }
 
     /// Maps an allocation of another process.
@@ -191,13 +192,14 @@ impl Device {
     ) -> CuResult<CUdeviceptr> {
         let shared = pool.shared.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let (ptr, bytes) = shared.import_pointer(self, data)?;
-        self.own_shared(context, (ptr, bytes), pool, shared)
+        self.own_shared(context, ptr, bytes, pool, shared)
     }
 
     fn own_shared(
         &self,
         context: Handle<Context>,
-        (ptr, bytes): (CUdeviceptr, u64),
+        ptr: CUdeviceptr,
+        bytes: u64,
         pool: &Arc<Pool>,
         shared: &SharedPool,
     ) -> CuResult<CUdeviceptr> {

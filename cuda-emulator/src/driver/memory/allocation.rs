@@ -42,8 +42,8 @@ fn mem_alloc_pitch(
     let row =
         (width as u64).checked_next_multiple_of(PITCH_ALIGNMENT).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let bytes = row.checked_mul(height as u64).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    let options = (RangeKind::Device, None);
-    out.set(context.device.allocate_aligned(context.handle, bytes, PITCH_ALIGNMENT, options)?);
+    let kind = RangeKind::Device;
+    out.set(context.device.allocate_aligned(context.handle, bytes, PITCH_ALIGNMENT, kind, None)?);
     pitch.set(row as usize);
     Ok(())
 }

@@ -90,8 +90,7 @@ fn allocate_managed(program: &Program) -> CuResult<HashMap<usize, CUdeviceptr>> 
     let mut managed = HashMap::new();
     for (index, global) in program.globals.iter().enumerate().filter(|(_, global)| global.managed) {
         let bytes = global.bytes.max(1);
-        let options = (RangeKind::Managed, None);
-        let address = device.allocate_aligned(Handle::NULL, bytes, global.align, options);
+        let address = device.allocate_aligned(Handle::NULL, bytes, global.align, RangeKind::Managed, None);
         let address = address.inspect_err(|_| free_managed(&managed))?;
         managed.insert(index, address);
         // Addresses of other variables differ between contexts: only the plain bytes are the same for all.
@@ -121,23 +120,24 @@ fn find(handle: CUlibrary) -> CuResult<Arc<Library>> {
     LIBRARIES.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// The arguments with which both load calls go on after the image: JIT options and library options, each as names, values
-/// and count. Library options say what the caller does with the image afterwards, which is copied here in any case.
+/// Both load calls, with `count` library options. These say what the caller does with the image afterwards, which is copied here in
+/// any case.
 fn load_image(
     out: Out<CUlibrary>,
     image: *const c_void,
-    jit: (In<u32>, InOut<*mut c_void>, u32),
-    library: (In<u32>, u32),
+    jit: &JitOptions,
+    options: In<u32>,
+    count: u32,
 ) -> CuResult<()> {
     /// CU_LIBRARY_NUM_OPTIONS
     const OPTIONS: u32 = 2;
     out.check()?;
-    for index in 0..library.1 as usize {
-        if library.0.at(index)? >= OPTIONS {
+    for index in 0..count as usize {
+        if options.at(index)? >= OPTIONS {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
-    let image = image::load(image, &JitOptions::new(jit.2, jit.0, jit.1))?;
+    let image = image::load(image, jit)?;
     out.set(Library::load(image)?.handle);
     Ok(())
 }
@@ -153,7 +153,7 @@ fn library_load_data(
     _values: *mut *mut c_void,
     count: u32,
 ) -> CuResult<()> {
-    load_image(out, image, (jit_options, jit_values, jit_count), (options, count))
+    load_image(out, image, &JitOptions::new(jit_count, jit_options, jit_values), options, count)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the C function's")]
@@ -169,7 +169,13 @@ fn library_load_from_file(
 ) -> CuResult<()> {
     out.check()?;
     let image = read_file(path)?;
-    load_image(out, image.as_ptr().cast(), (jit_options, jit_values, jit_count), (options, count))
+    load_image(
+        out,
+        image.as_ptr().cast(),
+        &JitOptions::new(jit_count, jit_options, jit_values),
+        options,
+        count,
+    )
 }
 
 fn library_unload(handle: CUlibrary) -> CuResult<()> {

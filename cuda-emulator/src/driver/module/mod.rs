@@ -62,7 +62,7 @@ impl Module {
             let address = match borrowed.get(&index) {
                 Some(address) => Ok(*address),
                 None => {
-                    device.allocate_aligned(context.handle, global.bytes.max(1), global.align, (kind, None))
+                    device.allocate_aligned(context.handle, global.bytes.max(1), global.align, kind, None)
                 }
             };
             addresses.push(address.inspect_err(|_| free(context, &addresses, &borrowed))?);

@@ -32,8 +32,17 @@ const MAX_ELEMENT_STRIDE: u32 = 8;
 const ADDRESS_BITS: u32 = 57;
 const DISTANCE_BITS: u32 = 40;
 
-/// The arguments that all kinds of maps have in common: type, rank, address, sizes, distances, distances of elements.
-type Tensor = (u32, u32, *const c_void, In<u64>, In<u64>, In<u32>);
+/// The arguments that all kinds of maps have in common.
+struct Tensor {
+    data_type: u32,
+    rank: u32,
+    address: *const c_void,
+    sizes: In<u64>,
+    /// Bytes from one element to the next along each side but the first.
+    distances: In<u64>,
+    /// Elements from one that is copied to the next, along each side.
+    element_distances: In<u32>,
+}
 
 fn require(condition: bool) -> CuResult<()> {
     if condition { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
@@ -45,11 +54,8 @@ fn check_map(map: Out<Map>) -> CuResult<()> {
 }
 
 /// The words that all kinds of maps have, by the rules of cuda.h (those that an H200 enforces).
-fn encode(
-    map: Out<Map>,
-    (data_type, rank, address, sizes, distances, element_distances): Tensor,
-    modes: [u32; 4],
-) -> CuResult<Map> {
+fn encode(map: Out<Map>, tensor: Tensor, modes: [u32; 4]) -> CuResult<Map> {
+    let Tensor { data_type, rank, address, sizes, distances, element_distances } = tensor;
     check_map(map)?;
     require(data_type < BITS.len() as u32 && (1..=MAX_RANK).contains(&rank))?;
     require(modes.iter().zip(MODES).all(|(mode, count)| *mode < count))?;
@@ -110,7 +116,8 @@ fn tiled(
     fill: u32,
 ) -> CuResult<()> {
     let modes = [interleave, swizzle, promotion, fill];
-    let mut words = encode(map, (data_type, rank, address, sizes, distances, element_distances), modes)?;
+    let tensor = Tensor { data_type, rank, address, sizes, distances, element_distances };
+    let mut words = encode(map, tensor, modes)?;
     for index in 0..rank as usize {
         let size = box_sizes.at(index)?;
         require((1..=MAX_BOX).contains(&size))?;
@@ -140,7 +147,8 @@ fn im2col(
     fill: u32,
 ) -> CuResult<()> {
     let modes = [interleave, swizzle, promotion, fill];
-    let mut words = encode(map, (data_type, rank, address, sizes, distances, element_distances), modes)?;
+    let tensor = Tensor { data_type, rank, address, sizes, distances, element_distances };
+    let mut words = encode(map, tensor, modes)?;
     require(rank >= 3)?;
     // Of one coordinate, two or three.
     let limit = [1 << 15, 1 << 7, 1 << 4][rank as usize - 3];
@@ -175,7 +183,7 @@ fn im2col_wide(
     promotion: u32,
     fill: u32,
 ) -> CuResult<()> {
-    let tensor = (data_type, rank, address, sizes, distances, element_distances);
+    let tensor = Tensor { data_type, rank, address, sizes, distances, element_distances };
     encode(map, tensor, [interleave, swizzle, promotion, fill])?;
     require(rank >= 3 && mode < 2)?;
     require((1..=MAX_BOX).contains(&channels) && (1..=MAX_PIXELS).contains(&pixels))?;

@@ -150,22 +150,22 @@ pub(crate) fn dot_product(name: &str, first: Type, second: Type) -> Option<Handl
         let half = (word >> (16 * index)) as u16;
         if signed { i32::from(half.cast_signed()) } else { i32::from(half) }
     }
-    fn four(a: u32, b: u32, c: u32, signs: (bool, bool)) -> u32 {
-        let products = (0..4).map(|i| byte(a, i, signs.0).wrapping_mul(byte(b, i, signs.1)));
+    fn four(a: u32, b: u32, c: u32, [first, second]: [bool; 2]) -> u32 {
+        let products = (0..4).map(|i| byte(a, i, first).wrapping_mul(byte(b, i, second)));
         products.fold(c, |sum, product| sum.wrapping_add(product as u32))
     }
-    fn two(a: u32, b: u32, c: u32, signs: (bool, bool), high: bool) -> u32 {
+    fn two(a: u32, b: u32, c: u32, [first, second]: [bool; 2], high: bool) -> u32 {
         let at = if high { 2 } else { 0 };
-        let products = (0..2).map(|i| half(a, i, signs.0).wrapping_mul(byte(b, at + i, signs.1)));
+        let products = (0..2).map(|i| half(a, i, first).wrapping_mul(byte(b, at + i, second)));
         products.fold(c, |sum, product| sum.wrapping_add(product as u32))
     }
     macro_rules! signs {
         ($f:ident $(, $extra:literal)?) => {
             match (first, second) {
-                (Type::U32, Type::U32) => map3(|a, b, c| $f(a, b, c, (false, false) $(, $extra)?)),
-                (Type::U32, Type::S32) => map3(|a, b, c| $f(a, b, c, (false, true) $(, $extra)?)),
-                (Type::S32, Type::U32) => map3(|a, b, c| $f(a, b, c, (true, false) $(, $extra)?)),
-                (Type::S32, Type::S32) => map3(|a, b, c| $f(a, b, c, (true, true) $(, $extra)?)),
+                (Type::U32, Type::U32) => map3(|a, b, c| $f(a, b, c, [false, false] $(, $extra)?)),
+                (Type::U32, Type::S32) => map3(|a, b, c| $f(a, b, c, [false, true] $(, $extra)?)),
+                (Type::S32, Type::U32) => map3(|a, b, c| $f(a, b, c, [true, false] $(, $extra)?)),
+                (Type::S32, Type::S32) => map3(|a, b, c| $f(a, b, c, [true, true] $(, $extra)?)),
                 _ => return None,
             }
         };

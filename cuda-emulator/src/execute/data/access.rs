@@ -188,7 +188,7 @@ impl Machine<'_> {
         let place = aux::place(instr.aux);
         let first = at[self.mask.trailing_zeros() as usize % LANES];
         for lane in lanes_of(self.mask) {
-            at[lane] = self.resolve_lane(instr, lane, at[lane], (bytes, place, access))?;
+            at[lane] = self.resolve_lane(instr, lane, at[lane], bytes, place, access)?;
         }
         let contiguous = self.mask == FULL && is_sequence(at, bytes);
         // Next time, most likely the same range: that of the first lane rather than of the last.
@@ -205,7 +205,9 @@ impl Machine<'_> {
         instr: &Instr,
         lane: usize,
         address: u64,
-        (bytes, place, access): (u64, Place, Access),
+        bytes: u64,
+        place: Place,
+        access: Access,
     ) -> Result<u64, Flow> {
         let within = |start: u64| (address.wrapping_sub(start) < window::BYTES).then(|| address - start);
         let (place, offset) = match place {
@@ -248,7 +250,7 @@ impl Machine<'_> {
         if self.checks
             && let Some(host) = found
         {
-            self.inspect(instr, lane, (host, bytes), access);
+            self.inspect(instr, lane, host, bytes, access);
         }
         found.ok_or_else(|| self.illegal(instr, lane, address, bytes, place, access))
     }
@@ -289,8 +291,8 @@ impl Machine<'_> {
         address: u64,
         bytes: u64,
     ) -> Result<*const u8, Flow> {
-        let kind = (bytes, Place::Generic, Access::Read);
-        self.resolve_lane(instr, lane, address, kind).map(|address| address as *const u8)
+        self.resolve_lane(instr, lane, address, bytes, Place::Generic, Access::Read)
+            .map(|address| address as *const u8)
     }
 
     /// As [`Self::generic`], for what builtins write.
@@ -301,8 +303,8 @@ impl Machine<'_> {
         address: u64,
         bytes: u64,
     ) -> Result<*mut u8, Flow> {
-        let kind = (bytes, Place::Generic, Access::Write);
-        self.resolve_lane(instr, lane, address, kind).map(|address| address as *mut u8)
+        self.resolve_lane(instr, lane, address, bytes, Place::Generic, Access::Write)
+            .map(|address| address as *mut u8)
     }
 }
 

@@ -47,8 +47,7 @@ pub(crate) fn copy() -> Handler {
             for rank in lanes_of(ranks) {
                 let place = |address: u64| if multicast { with_rank(address, rank as u32) } else { address };
                 let copied = copy_lane(machine, instr, lane, place(to), from, bytes);
-                if let Err(flow) = copied.and_then(|()| signal(machine, instr, lane, (place(barrier), bytes)))
-                {
+                if let Err(flow) = copied.and_then(|()| signal(machine, instr, lane, place(barrier), bytes)) {
                     return flow;
                 }
             }
@@ -69,11 +68,11 @@ fn copy_lane(
     if bytes == 0 {
         return Ok(());
     }
-    let source = (bytes, aux::place(instr.aux >> SOURCE_SHIFT), Access::Read);
-    let from = machine.resolve_lane(instr, lane, from, source)?;
+    let space = aux::place(instr.aux >> SOURCE_SHIFT);
+    let from = machine.resolve_lane(instr, lane, from, bytes, space, Access::Read)?;
     let operation = (instr.aux >> REDUCTION_SHIFT & 0xff).checked_sub(1).and_then(atomic::reduction);
     let access = if operation.is_some() { Access::Atomic } else { Access::Write };
-    let to = machine.resolve_lane(instr, lane, to, (bytes, aux::place(instr.aux), access))?;
+    let to = machine.resolve_lane(instr, lane, to, bytes, aux::place(instr.aux), access)?;
     if let Some(operation) = operation {
         for offset in (0..bytes).step_by((instr.aux >> ELEMENT_SHIFT & 0xff).max(1) as usize) {
             // SAFETY: both were checked for all bytes, of which the size of an element is a divisor; the addresses are
@@ -91,7 +90,8 @@ fn signal(
     machine: &mut Machine<'_>,
     instr: &Instr,
     lane: usize,
-    (barrier, bytes): (u64, u64),
+    barrier: u64,
+    bytes: u64,
 ) -> Result<(), Flow> {
     if instr.aux & SIGNALS == 0 {
         return Ok(());
@@ -100,7 +100,7 @@ fn signal(
         let what = format!("misaligned barrier at {barrier:#x}");
         return Err(machine.fail(instr, lane, FaultKind::Misaligned, barrier, &what));
     }
-    let place = machine.resolve_lane(instr, lane, barrier, (8, Place::Shared, Access::Atomic))? as *mut u64;
+    let place = machine.resolve_lane(instr, lane, barrier, 8, Place::Shared, Access::Atomic)? as *mut u64;
     // SAFETY: checked, and aligned; shared memory belongs to this worker while it runs the block.
     unsafe { *place = complete_bytes(*place, bytes) };
     Ok(())

@@ -18,7 +18,7 @@ const MAX_WORDS: usize = 16 << 20;
 impl Machine<'_> {
     /// Looks at an access of one lane to `bytes` checked bytes at the host address `host`.
     #[cold]
-    pub(crate) fn inspect(&mut self, instr: &Instr, lane: usize, (host, bytes): (u64, u64), access: Access) {
+    pub(crate) fn inspect(&mut self, instr: &Instr, lane: usize, host: u64, bytes: u64, access: Access) {
         let start = self.block.shared.as_ptr() as u64;
         let polls = instr.aux & (aux::POLLS | aux::ACQUIRE) != 0;
         if host.wrapping_sub(start) < u64::from(self.block.shared_bytes) {

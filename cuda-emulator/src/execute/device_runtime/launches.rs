@@ -5,7 +5,7 @@ use super::caller::{Caller, End, for_each_thread, with_status};
 use crate::code::{Handler, Instr};
 use crate::execute::state::{Flow, Machine};
 use crate::nested::error::RuntimeError;
-use crate::nested::{KernelTask, Prepared, Slot, Task};
+use crate::nested::{KernelTask, LaunchShape, Prepared, Slot, Task};
 
 pub(super) fn select(name: &str) -> Option<(Handler, usize)> {
     Some(match name {
@@ -17,11 +17,14 @@ pub(super) fn select(name: &str) -> Option<(Handler, usize)> {
     })
 }
 
-/// A function's index, its grid, its blocks and their dynamic shared memory.
-type Shape = (usize, [u32; 3], [u32; 3], u32);
+/// A parameter buffer that a kernel has filled.
+struct Filled {
+    address: u64,
+    prepared: Prepared,
+}
 
 impl Caller<'_, '_> {
-    fn prepare(&mut self, bytes: u64, shape: Option<Shape>) -> Result<u64, End> {
+    fn prepare(&mut self, bytes: u64, shape: Option<LaunchShape>) -> Result<u64, End> {
         let grid = self.machine.grid;
         match grid.children.prepare(grid.launch, bytes, shape) {
             Ok(buffer) => Ok(buffer?),
@@ -30,25 +33,25 @@ impl Caller<'_, '_> {
     }
 
     /// Checks a launch; how many bytes its parameters have.
-    fn check(&mut self, (function, blocks, threads, shared): Shape) -> Result<u64, End> {
+    fn check(&mut self, LaunchShape { function, grid, block, shared }: LaunchShape) -> Result<u64, End> {
         let launch = self.machine.grid.launch;
         let name = &launch.program.code.functions[function].name;
         let kernel = launch.program.kernels.get(name).ok_or(RuntimeError::INVALID_DEVICE_FUNCTION)?;
-        launch.device.check(kernel, blocks, threads, shared)?;
+        launch.device.check(kernel, grid, block, shared)?;
         Ok(kernel.param_bytes.into())
     }
 
     /// Launches what was checked, with the parameters that are in a buffer.
-    fn launch(&mut self, shape: Shape, buffer: Option<(u64, Prepared)>, stream: u64) -> Result<(), End> {
+    fn launch(&mut self, shape: LaunchShape, buffer: Option<Filled>, stream: u64) -> Result<(), End> {
         let grid = self.machine.grid;
-        let (function, blocks, block, shared) = shape;
+        let LaunchShape { function, grid: blocks, block, shared } = shape;
         let bytes = grid.launch.program.kernels.get(&grid.code.functions[function].name);
         let mut params = vec![0; bytes.map_or(0, |kernel| kernel.param_bytes as usize)];
         let slot = match buffer {
-            Some((place, Prepared { slot, bytes, .. })) => {
+            Some(Filled { address, prepared: Prepared { slot, bytes, .. } }) => {
                 let given = params.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
-                let read = grid.launch.memory.read(place, &mut params[..given]);
-                grid.children.family().give_back(place, bytes);
+                let read = grid.launch.memory.read(address, &mut params[..given]);
+                grid.children.family().give_back(address, bytes);
                 read.map_err(|_| RuntimeError::INVALID_VALUE)?;
                 slot
             }
@@ -75,7 +78,8 @@ unsafe fn get_parameter_buffer_v2(machine: &mut Machine<'_>, instr: &Instr) -> F
     let body = |caller: &mut Caller<'_, '_>| {
         let function = caller.argument(0);
         let function = caller.kernel(function)?;
-        let shape = (function, caller.dimensions(1), caller.dimensions(2), caller.argument(3) as u32);
+        let (grid, block) = (caller.dimensions(1), caller.dimensions(2));
+        let shape = LaunchShape { function, grid, block, shared: caller.argument(3) as u32 };
         let bytes = caller.check(shape)?;
         caller.prepare(bytes, Some(shape))
     };
@@ -89,7 +93,7 @@ unsafe fn launch_device_v2(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         let prepared = caller.machine.grid.children.take_prepared(buffer);
         let prepared = prepared.ok_or(RuntimeError::INVALID_VALUE)?;
         match prepared.shape {
-            Some(shape) => caller.launch(shape, Some((buffer, prepared)), stream),
+            Some(shape) => caller.launch(shape, Some(Filled { address: buffer, prepared }), stream),
             None => {
                 caller.machine.grid.children.discard(buffer, &prepared);
                 Err(RuntimeError::INVALID_VALUE.into())
@@ -114,13 +118,14 @@ unsafe fn get_parameter_buffer(machine: &mut Machine<'_>, instr: &Instr) -> Flow
 unsafe fn launch_device(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     with_status(machine, instr, |caller| {
         let (function, buffer, stream) = (caller.argument(0), caller.argument(1), caller.argument(5));
-        let shape = (caller.dimensions(2), caller.dimensions(3), caller.argument(4) as u32);
+        let (grid, block) = (caller.dimensions(2), caller.dimensions(3));
+        let shared = caller.argument(4) as u32;
         let prepared = caller.machine.grid.children.take_prepared(buffer);
         if prepared.is_none() && buffer != 0 {
             return Err(RuntimeError::INVALID_VALUE.into());
         }
         let checked = caller.kernel(function).map_err(End::from).and_then(|function| {
-            let shape = (function, shape.0, shape.1, shape.2);
+            let shape = LaunchShape { function, grid, block, shared };
             caller.check(shape).map(|_| shape)
         });
         let shape = match (checked, &prepared) {
@@ -131,6 +136,6 @@ unsafe fn launch_device(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
             }
             (Err(end), None) => return Err(end),
         };
-        caller.launch(shape, prepared.map(|prepared| (buffer, prepared)), stream)
+        caller.launch(shape, prepared.map(|prepared| Filled { address: buffer, prepared }), stream)
     })
 }

@@ -5,6 +5,7 @@ use super::barrier::whole_block;
 use super::outcome::{Resume, Stop};
 use crate::code::lanes_of;
 use crate::execute::state::{AtBarrier, Flow, Machine, NativeState, shared_spare};
+use crate::native::compiled::Variant;
 use crate::native::{ExitCode, Left, Mode, Place, Shape, View, called, mode, place_at};
 
 /// Arrivals of a worker between two looks at the counters that all workers share.
@@ -77,7 +78,7 @@ impl Machine<'_> {
         let Some(state) = &mut self.native else { return };
         let code = self.grid.code;
         let count = std::mem::take(&mut state.arrivals[usize::from(partial)]);
-        code.native.warm(code, self.pc, count, (state.shape, partial));
+        code.native.warm(code, self.pc, count, Variant { shape: state.shape, partial });
         state.tables[usize::from(partial)] = code.native.table(state.shape, partial);
     }
 

@@ -54,7 +54,7 @@ pub(in crate::lower) fn lower<'a>(
         let operand = further(pointer, index * kind.bytes() as usize);
         let result = f.temporary(width);
         let ops = [Arg::Def(result), value, other.unwrap_or(value)];
-        update(f, inst, (&full, kind), (&operand, space), ops)?;
+        update(f, inst, &full, kind, &operand, space, ops)?;
         results.push(result);
     }
     if name == "atom" {
@@ -74,8 +74,10 @@ pub(in crate::lower) fn lower<'a>(
 pub(super) fn update<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,
-    (operation, kind): (&str, Type),
-    (pointer, space): (&Operand<'a>, StateSpace),
+    operation: &str,
+    kind: Type,
+    pointer: &Operand<'a>,
+    space: StateSpace,
     [target, value, other]: [Arg; 3],
 ) -> Result<(), LoadError> {
     let handler = inst.modifiers.require(atomic::select(operation, kind))?;

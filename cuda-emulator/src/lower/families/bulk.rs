@@ -159,6 +159,6 @@ pub(super) fn reduce_async<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>
     inst.expect(3)?;
     let value = f.source(inst.operand(1)?, kind)?;
     let target = Arg::Def(f.temporary(Width::of(kind)));
-    atomics::update(f, inst, (operation, kind), (inst.operand(0)?, space), [target, value, value])?;
+    atomics::update(f, inst, operation, kind, inst.operand(0)?, space, [target, value, value])?;
     mbarriers::complete(f, inst, 2, kind.bytes())
 }

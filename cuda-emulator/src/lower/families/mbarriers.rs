@@ -47,7 +47,7 @@ pub(in crate::lower) fn lower<'a>(
                 if parity { number(f, inst.operand(2)?)? } else { f.source(inst.operand(2)?, Type::B64)? };
             let target = f.target(inst.operand(0)?, Type::Pred)?;
             let by_parity = if parity { mbarrier::BY_PARITY } else { 0 };
-            let draft = emit(f, inst, (mbarrier::test_wait(), target, operand), 1, space)?;
+            let draft = emit(f, inst, mbarrier::test_wait(), [target, operand], 1, space)?;
             draft.aux |= by_parity | aux::POLLS;
             Ok(())
         }
@@ -59,7 +59,7 @@ pub(in crate::lower) fn lower<'a>(
             let target = f.target(inst.operand(0)?, Type::B64)?;
             let full = if with_bytes { format!("{name}.expect_tx") } else { name.to_owned() };
             let handler = inst.modifiers.require(mbarrier::update(&full))?;
-            emit(f, inst, (handler, target, count), 1, space)?;
+            emit(f, inst, handler, [target, count], 1, space)?;
             Ok(())
         }
         _ => {
@@ -69,7 +69,7 @@ pub(in crate::lower) fn lower<'a>(
             };
             let target = Arg::Def(f.temporary(Width::B64));
             let handler = inst.modifiers.require(mbarrier::update(name))?;
-            emit(f, inst, (handler, target, operand), 0, space)?;
+            emit(f, inst, handler, [target, operand], 0, space)?;
             Ok(())
         }
     }
@@ -92,7 +92,7 @@ pub(in crate::lower) fn arrive_for_copies<'a>(
     let handler = inst.modifiers.require(mbarrier::update("arrive"))?;
     let one = f.constant(Width::B64, 1);
     let target = Arg::Def(f.temporary(Width::B64));
-    emit(f, inst, (handler, target, one), 0, space)?;
+    emit(f, inst, handler, [target, one], 0, space)?;
     Ok(())
 }
 
@@ -106,7 +106,7 @@ pub(super) fn complete<'a>(
     let handler = inst.modifiers.require(mbarrier::update("complete_tx"))?;
     let count = f.constant(Width::B64, u64::from(bytes));
     let target = Arg::Def(f.temporary(Width::B64));
-    emit(f, inst, (handler, target, count), index, StateSpace::Shared)?;
+    emit(f, inst, handler, [target, count], index, StateSpace::Shared)?;
     Ok(())
 }
 
@@ -122,7 +122,8 @@ fn number<'a>(f: &mut Function<'_, 'a>, operand: &Operand<'a>) -> Result<Arg, Lo
 fn emit<'f, 'a>(
     f: &'f mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,
-    (handler, target, operand): (Handler, Arg, Arg),
+    handler: Handler,
+    [target, operand]: [Arg; 2],
     index: usize,
     space: StateSpace,
 ) -> Result<&'f mut Draft, LoadError> {

@@ -194,7 +194,7 @@ fn surface<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, loads: bool) -
     }
     inst.expect(2)?;
     let (pointer, registers) = if loads { (1, 0) } else { (0, 1) };
-    let (handle, place) = surface_place(f, inst, pointer, (layered, dimensions))?;
+    let (handle, place) = surface_place(f, inst, pointer, layered, dimensions)?;
     let list = match inst.operand(registers)? {
         Operand::Vector(list) => list.as_slice(),
         single => std::slice::from_ref(single),
@@ -228,7 +228,8 @@ fn surface_place<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,
     index: usize,
-    (layered, dimensions): (bool, usize),
+    layered: bool,
+    dimensions: usize,
 ) -> Result<(Arg, [Arg; 3]), LoadError> {
     let Operand::Sampled { base, coordinates } = inst.operand(index)? else {
         return Err(inst.modifiers.unsupported());
@@ -261,7 +262,7 @@ fn reduction<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<()
     let operation = m.take_any(&ops::REDUCTIONS);
     let operation = m.require(operation)?;
     let geometry = m.take_if(geometry).filter(|(layered, _)| !layered);
-    let geometry = m.require(geometry)?;
+    let (layered, dimensions) = m.require(geometry)?;
     let kind = m.kind()?;
     let outside = m.take_any(&["trap", "clamp", "zero"]).unwrap_or("trap");
     m.finish()?;
@@ -275,7 +276,7 @@ fn reduction<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<()
         return Err(m.unsupported());
     }
     inst.expect(2)?;
-    let (handle, place) = surface_place(f, inst, 0, geometry)?;
+    let (handle, place) = surface_place(f, inst, 0, layered, dimensions)?;
     let value = f.source(inst.operand(1)?, kind)?;
     let at = |list: &[&str], name: &str| list.iter().position(|known| *known == name).unwrap_or(0) as u32;
     let draft = f.emit(ops::reduce(), &[Arg::None, handle, place[0], place[1], place[2]]);

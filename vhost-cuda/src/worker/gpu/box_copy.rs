@@ -45,13 +45,24 @@ impl Split {
     }
 }
 
-/// A box copy: both ends with their pitch and slice height, and its size.
+/// One end of a box copy: where its box begins, bytes from row to row, and rows from slice to slice.
+#[derive(Clone, Copy, Debug)]
+pub struct PitchedEnd {
+    /// The first byte.
+    pub end: BoxEnd,
+    /// Bytes a row.
+    pub pitch: usize,
+    /// Rows a slice.
+    pub height: usize,
+}
+
+/// A box copy: both ends and its size.
 #[derive(Clone, Copy, Debug)]
 pub struct BoxCopy {
-    /// Source, bytes a row, rows a slice.
-    pub src: (BoxEnd, usize, usize),
-    /// Destination, bytes a row, rows a slice.
-    pub dst: (BoxEnd, usize, usize),
+    /// The source.
+    pub src: PitchedEnd,
+    /// The destination.
+    pub dst: PitchedEnd,
     /// Bytes a row, rows, slices to copy.
     pub size: [usize; 3],
 }
@@ -63,7 +74,7 @@ impl Driver {
     ///
     /// Both ends must be good for the whole box until the stream has passed the copy.
     pub unsafe fn copy_box(&self, copy: &BoxCopy, stream: CUstream) -> CuResult<()> {
-        let (src, dst) = (Split::of(copy.src.0), Split::of(copy.dst.0));
+        let (src, dst) = (Split::of(copy.src.end), Split::of(copy.dst.end));
         let parameters = CUDA_MEMCPY3D {
             srcXInBytes: src.origin[0],
             srcY: src.origin[1],
@@ -74,8 +85,8 @@ impl Driver {
             srcDevice: src.device,
             srcArray: src.array,
             reserved0: std::ptr::null_mut(),
-            srcPitch: copy.src.1,
-            srcHeight: copy.src.2,
+            srcPitch: copy.src.pitch,
+            srcHeight: copy.src.height,
             dstXInBytes: dst.origin[0],
             dstY: dst.origin[1],
             dstZ: dst.origin[2],
@@ -85,8 +96,8 @@ impl Driver {
             dstDevice: dst.device,
             dstArray: dst.array,
             reserved1: std::ptr::null_mut(),
-            dstPitch: copy.dst.1,
-            dstHeight: copy.dst.2,
+            dstPitch: copy.dst.pitch,
+            dstHeight: copy.dst.height,
             WidthInBytes: copy.size[0],
             Height: copy.size[1],
             Depth: copy.size[2],

@@ -20,7 +20,7 @@ use std::ffi::{c_int, c_uint};
 pub use argument::{
     Checked, Elements, Mut, NoFunction, One, Opaque, Rank, Ref, SurfaceObject, TextureObject,
 };
-pub use box_copy::{BoxCopy, BoxEnd};
+pub use box_copy::{BoxCopy, BoxEnd, PitchedEnd};
 pub use courier::Courier;
 use cudarc::driver::sys;
 pub use cudarc::driver::sys::{

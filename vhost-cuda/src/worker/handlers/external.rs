@@ -3,7 +3,6 @@
 //! it is made for, are not in a guest.
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::Arc;
 
 use virtio_cuda_protocol::cuda::{
     ArrayDescriptor, ContextId, DevicePtr, ExternalMemoryId, MAX_MIPMAP_LEVELS, MipmappedArrayId,
@@ -17,7 +16,8 @@ use crate::worker::gpu::{
     CuResult, CudaError, Driver, RawArray, RawExternal, RawExternalArray, RawExternalBuffer,
 };
 use crate::worker::handlers::array::counted;
-use crate::worker::objects::Object;
+use crate::worker::home::Home;
+use crate::worker::objects::Parent;
 use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;
 
@@ -34,7 +34,7 @@ pub fn cuImportExternalMemory(
     token: [u8; TOKEN_BYTES],
     bytes: u64,
 ) -> CuResult<()> {
-    let place = cx.place()?;
+    let home = cx.owner()?;
     if bytes == 0 {
         return Err(CudaError::INVALID_VALUE);
     }
@@ -59,17 +59,17 @@ pub fn cuImportExternalMemory(
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
     })?;
-    reservations.import(memory.0, raw, token, offer.bytes, place);
+    reservations.import(memory.0, raw, token, offer.bytes, home);
     Ok(())
 }
 
-/// Keeps the context that memory was imported in, which may be another than the current one; answers its name, too.
-fn keep_context(cx: &CallContext<'_>, memory: ExternalMemoryId) -> CuResult<(u64, Arc<Object>)> {
-    let (_, _, (name, _)) = cx.session.reservations().externals.get(memory.0)?;
-    let context = cx.session.contexts.lock().find(ContextId(name))?;
-    let context = context.ok_or(CudaError::CONTEXT_IS_DESTROYED)?;
-    cx.held().keep::<u8>(context.clone());
-    Ok((name, context))
+/// Keeps the context that memory was imported in, which may be another than the current one; returns it.
+fn keep_context(cx: &CallContext<'_>, memory: ExternalMemoryId) -> CuResult<Parent> {
+    let (_, _, Home { context: name, .. }) = cx.session.reservations().externals.get(memory.0)?;
+    let object = cx.session.contexts.lock().find(ContextId(name))?;
+    let object = object.ok_or(CudaError::CONTEXT_IS_DESTROYED)?;
+    cx.held().keep::<u8>(object.clone());
+    Ok(Parent { name, object })
 }
 
 /// Maps a part of external memory.
@@ -82,13 +82,13 @@ pub fn cuExternalMemoryGetMappedBuffer(
     // Until the mapping is noted: its address can be freed, and another's, as soon as the driver has given it.
     keep_context(cx, memory)?;
     let mut reservations = cx.session.reservations();
-    let (raw, all, place) = reservations.externals.get(memory.0)?;
+    let (raw, all, home) = reservations.externals.get(memory.0)?;
     check(all, offset, bytes)?;
     reservations.externals.check_room()?;
     let part = RawExternalBuffer { offset, bytes, ..RawExternalBuffer::ZERO };
     // SAFETY: the description lives across the call, and the part lies in the memory.
     let (dptr,) = unsafe { cx.gpu().cuExternalMemoryGetMappedBuffer(raw, &part) }?;
-    cx.session.allocations().insert(dptr, bytes, Origin::External, place);
+    cx.session.allocations().insert(dptr, bytes, Origin::External, home);
     reservations.externals.map_buffer(memory.0, dptr);
     Ok((DevicePtr(dptr),))
 }

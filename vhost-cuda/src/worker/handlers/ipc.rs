@@ -52,7 +52,7 @@ pub fn cuIpcOpenMemHandle_v2(
     token: Token,
     flags: u32,
 ) -> CuResult<(DevicePtr, u64)> {
-    let place = cx.place()?;
+    let home = cx.owner()?;
     if flags & !LAZY_ENABLE_PEER_ACCESS != 0 {
         return Err(CudaError::INVALID_VALUE);
     }
@@ -66,7 +66,7 @@ pub fn cuIpcOpenMemHandle_v2(
     match allocations.find(dptr) {
         // Opened before: the driver answers the same address.
         Some(_) => allocations.discharge(charged),
-        None => allocations.insert(dptr, offer.bytes, Origin::Opened, place),
+        None => allocations.insert(dptr, offer.bytes, Origin::Opened, home),
     }
     cx.session.sharing.open(dptr, cx.home());
     Ok((DevicePtr(dptr), offer.bytes))

@@ -16,6 +16,7 @@ use crate::worker::gpu::{
 use crate::worker::graphs::Lease;
 use crate::worker::handlers::external::free_buffer;
 use crate::worker::handlers::graph::capture::captures;
+use crate::worker::home::Home;
 use crate::worker::pools;
 use crate::worker::quota;
 use crate::worker::window::{Area, Registration, Window};
@@ -36,13 +37,13 @@ pub(super) fn allocate(
     origin: Origin,
     driver: impl FnOnce(usize) -> CuResult<u64>,
 ) -> CuResult<u64> {
-    let place = cx.place()?;
+    let home = cx.owner()?;
     pools::charge(cx.session, |allocations| allocations.charge(charged))?;
     let made = usize::try_from(bytes).map_err(|_| CudaError::OUT_OF_MEMORY).and_then(driver);
     let mut allocations = cx.session.allocations();
     match made {
         Ok(dptr) => {
-            allocations.insert(dptr, bytes, origin, place);
+            allocations.insert(dptr, bytes, origin, home);
             Ok(dptr)
         }
         Err(error) => {
@@ -71,10 +72,10 @@ fn allocate_blocks(
     asked: u64,
     driver: impl FnOnce() -> CuResult<(u64, u64)>,
 ) -> CuResult<u64> {
-    let (place, ahead) = (cx.place()?, quota::alone(asked));
+    let (home, ahead) = (cx.owner()?, quota::alone(asked));
     pools::charge(cx.session, |allocations| allocations.charge(ahead))?;
     let (dptr, bytes) = driver().inspect_err(|_| cx.session.allocations().discharge(ahead))?;
-    let entered = cx.session.allocations().enter(dptr, bytes, ahead, place);
+    let entered = cx.session.allocations().enter(dptr, bytes, ahead, home);
     entered.inspect_err(|_| {
         // SAFETY: it was allocated above, and the guest has not got its address.
         let _ = unsafe { cx.gpu().cuMemFree_v2(dptr) };
@@ -128,7 +129,7 @@ pub fn cuMemAllocAsync(cx: &mut CallContext<'_>, bytesize: u64, stream: StreamId
         cx.session.graphs.add_lease(graph, Lease::new(dptr));
         return Ok((DevicePtr(dptr),));
     }
-    let pool = pools::current(cx.session, cx.place()?.1)?;
+    let pool = pools::current(cx.session, cx.owner()?.device)?;
     Ok((allocate_async(cx, bytesize, pool, made)?,))
 }
 
@@ -235,11 +236,11 @@ pub fn cuMemHostRegister_v2(
     bytesize: u64,
     flags: u32,
 ) -> CuResult<(DevicePtr,)> {
-    let place = cx.place()?;
+    let home = cx.owner()?;
     check_register_flags(flags)?;
     let mut window = cx.session.window();
     let area = map_kept(cx, &mut window, address, bytesize)?;
-    let registered = register(cx, &mut window, area.base, area.bytes, bytesize, flags, place);
+    let registered = register(cx, &mut window, area.base, area.bytes, bytesize, flags, home);
     registered.inspect_err(|_| window.unmap(area.base))
 }
 
@@ -256,11 +257,11 @@ pub fn window_register(
     bytesize: u64,
     flags: u32,
 ) -> CuResult<(DevicePtr,)> {
-    let place = cx.place()?;
+    let home = cx.owner()?;
     check_register_flags(flags)?;
     let mut window = cx.session.window();
     window.check_unregistered(base, bytesize)?;
-    register(cx, &mut window, base, bytesize, bytesize, flags, place)
+    register(cx, &mut window, base, bytesize, bytesize, flags, home)
 }
 
 fn check_register_flags(flags: u32) -> CuResult<()> {
@@ -287,7 +288,7 @@ fn register(
     bytes: u64,
     used: u64,
     flags: u32,
-    place: (u64, i32),
+    home: Home,
 ) -> CuResult<(DevicePtr,)> {
     let address = base as *mut std::ffi::c_void;
     let read_only = flags & HOST_READ_ONLY != 0 || !window.is_writable(base, bytes);
@@ -303,7 +304,7 @@ fn register(
         })
     }?;
     window.set_registered(Registration { base, bytes, context: cx.home(), dptr });
-    cx.session.allocations().insert(dptr, used, origin, place);
+    cx.session.allocations().insert(dptr, used, origin, home);
     Ok((DevicePtr(dptr),))
 }
 
@@ -351,7 +352,7 @@ pub fn memcpy_wait(
     if bytes == 0 {
         return cx.gpu().cuStreamSynchronize(stream);
     }
-    let held = cx.session.hold([(dst.0, bytes), (src.0, bytes)])?;
+    let held = cx.session.hold([dst.0, src.0], bytes)?;
     let signals = cx.may_signal(bytes);
     let mut done = 0;
     let copied = loop {

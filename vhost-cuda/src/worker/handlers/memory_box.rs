@@ -7,7 +7,7 @@ use virtio_cuda_protocol::cuda::{
 
 use crate::worker::call::CallContext;
 use crate::worker::formats::Shape;
-use crate::worker::gpu::{BoxCopy, BoxEnd, CUstream, CuResult, CudaError};
+use crate::worker::gpu::{BoxCopy, BoxEnd, CUstream, CuResult, CudaError, PitchedEnd};
 use crate::worker::host_memory::charge_copy;
 
 /// A box in device memory: its first byte, and the bytes from there to its last one.
@@ -35,8 +35,8 @@ fn packed(size: &Box3) -> CuResult<u64> {
     rows.ok_or(CudaError::INVALID_VALUE)
 }
 
-/// An end of a copy in the driver's numbers, with bytes per row and rows per slice.
-fn end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3, writes: bool) -> CuResult<(BoxEnd, usize, usize)> {
+/// An end of a copy in the driver's numbers.
+fn end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3, writes: bool) -> CuResult<PitchedEnd> {
     match end.kind {
         COPY_DEVICE => device_end(cx, end, size, writes),
         COPY_ARRAY => array_end(cx, end, size),
@@ -44,12 +44,7 @@ fn end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3, writes: bool) -> CuResu
     }
 }
 
-fn device_end(
-    cx: &CallContext<'_>,
-    end: &CopyEnd,
-    size: &Box3,
-    writes: bool,
-) -> CuResult<(BoxEnd, usize, usize)> {
+fn device_end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3, writes: bool) -> CuResult<PitchedEnd> {
     let (start, length) = place(end, size)?;
     match writes {
         true => cx.session.check_written(start, length)?,
@@ -57,22 +52,23 @@ fn device_end(
     }
     // The driver wants pitches that fit even where it has no use for them.
     let pitch = end.pitch.max(size.width) as usize;
-    Ok((BoxEnd::Device(start), pitch, end.height.max(size.height) as usize))
+    Ok(PitchedEnd { end: BoxEnd::Device(start), pitch, height: end.height.max(size.height) as usize })
 }
 
 /// An array's end, checked against the driver's description of the array. For video formats the driver checks: the box
 /// alone determines how much host memory a copy takes.
-fn array_end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3) -> CuResult<(BoxEnd, usize, usize)> {
+fn array_end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3) -> CuResult<PitchedEnd> {
     let raw = cx.resolve(ArrayId(end.address.0))?;
     let (descriptor,) = cx.gpu().cuArray3DGetDescriptor_v2(raw)?;
     if let Ok(shape) = Shape::of(&descriptor) {
         shape.check(&ArrayOrigin { x: end.x, y: end.y, z: end.z }, size)?;
     }
-    Ok((BoxEnd::Array(raw, [end.x as usize, end.y as usize, end.z as usize]), 0, 0))
+    let end = BoxEnd::Array(raw, [end.x as usize, end.y as usize, end.z as usize]);
+    Ok(PitchedEnd { end, pitch: 0, height: 0 })
 }
 
-fn packed_end(bytes: *mut u8, size: &Box3) -> (BoxEnd, usize, usize) {
-    (BoxEnd::Host(bytes), size.width as usize, size.height as usize)
+fn packed_end(bytes: *mut u8, size: &Box3) -> PitchedEnd {
+    PitchedEnd { end: BoxEnd::Host(bytes), pitch: size.width as usize, height: size.height as usize }
 }
 
 fn dimensions(size: &Box3) -> [usize; 3] {
@@ -81,12 +77,7 @@ fn dimensions(size: &Box3) -> [usize; 3] {
 
 /// Copies the packed rows of the call to `dst`, which was checked, and waits. The call's bytes are as many as the
 /// box's.
-fn send_rows(
-    cx: &CallContext<'_>,
-    dst: (BoxEnd, usize, usize),
-    size: &Box3,
-    stream: CUstream,
-) -> CuResult<()> {
+fn send_rows(cx: &CallContext<'_>, dst: PitchedEnd, size: &Box3, stream: CUstream) -> CuResult<()> {
     let (mut rows, _charge) = cx.bulk_in.contents()?.into_owned();
     let copy = BoxCopy { src: packed_end(rows.as_mut_ptr(), size), dst, size: dimensions(size) };
     // SAFETY: the host end is `rows`, of exactly the box's bytes, kept until the stream was waited for; the
@@ -96,12 +87,7 @@ fn send_rows(
 }
 
 /// Copies `src`, which was checked, to the call's room as packed rows. The room is as long as the box.
-fn fetch_rows(
-    cx: &mut CallContext<'_>,
-    src: (BoxEnd, usize, usize),
-    size: &Box3,
-    stream: CUstream,
-) -> CuResult<()> {
+fn fetch_rows(cx: &mut CallContext<'_>, src: PitchedEnd, size: &Box3, stream: CUstream) -> CuResult<()> {
     let bytes = packed(size)? as usize;
     let _charge = charge_copy(bytes)?;
     let mut rows = vec![0; bytes];

@@ -6,6 +6,7 @@ use virtio_cuda_protocol::cuda::{AllocationId, AllocationProperties, DevicePtr, 
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError, RawAccess, RawLocation, Ref};
+use crate::worker::home::Home;
 use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;
 use crate::worker::words::granted;
@@ -113,7 +114,7 @@ fn enter(cx: &CallContext<'_>, reservations: &mut crate::worker::reservations::R
     if let Some(mapping) = reservations.mapping(base)
         && let Some(&device) = mapping.devices.first()
     {
-        cx.session.allocations().insert(base, mapping.bytes, Origin::Mapped, (0, device));
+        cx.session.allocations().insert(base, mapping.bytes, Origin::Mapped, Home { context: 0, device });
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::quota::{self, Quota};
 use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::home::Home;
 
 /// The maximum number of ranges.
 const MAX_RANGES: usize = 1 << 20;
@@ -98,7 +99,7 @@ impl Allocations {
     /// Enters `bytes` bytes that `cuMemAlloc` has given, of which `ahead` bytes are charged.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`: nothing is entered, and the charge is given back.
-    pub fn enter(&mut self, base: u64, bytes: u64, ahead: u64, place: (u64, i32)) -> CuResult<()> {
+    pub fn enter(&mut self, base: u64, bytes: u64, ahead: u64, home: Home) -> CuResult<()> {
         let entered = match quota::alone(bytes) {
             0 => self.quota.share(base, bytes).map(|()| self.discharge(ahead)),
             alone if alone >= ahead => self.quota.charge(alone - ahead),
@@ -108,7 +109,7 @@ impl Allocations {
             }
         };
         entered.inspect_err(|_| self.discharge(ahead))?;
-        self.insert(base, bytes, Origin::Allocated, place);
+        self.insert(base, bytes, Origin::Allocated, home);
         Ok(())
     }
 
@@ -132,9 +133,9 @@ impl Allocations {
 
     /// Enters a range; an older one at the same base is replaced. So are those in it that the driver is being asked to free: it
     /// has done so, or it would not have given their addresses to another thread.
-    pub fn insert(&mut self, base: u64, bytes: u64, origin: Origin, place: (u64, i32)) {
+    pub fn insert(&mut self, base: u64, bytes: u64, origin: Origin, home: Home) {
         self.serial += 1;
-        let (context, device) = place;
+        let Home { context, device } = home;
         if let Origin::AllocatedAsync(pool) = origin {
             *self.live.entry(pool).or_default() += quota::in_pool(bytes);
         }
@@ -289,12 +290,14 @@ mod tests {
     use super::*;
     use crate::worker::memory::quota::BLOCK;
 
+    const HOME: Home = Home { context: 9, device: 0 };
+
     /// As much as two allocations take.
     const LIMIT: u64 = 2 * BLOCK;
 
     fn one(base: u64, bytes: u64) -> Allocations {
         let mut allocations = Allocations::new(Some(LIMIT));
-        allocations.enter(base, bytes, 0, (9, 0)).unwrap();
+        allocations.enter(base, bytes, 0, HOME).unwrap();
         allocations
     }
 
@@ -308,7 +311,7 @@ mod tests {
         assert!(allocations.check(0x1000, 4096).is_ok());
         let range = allocations.end(0x1000).unwrap();
         // The driver gives the address to another thread before the first one has said that it is free.
-        allocations.enter(0x1000, 4096, 0, (9, 0)).unwrap();
+        allocations.enter(0x1000, 4096, 0, HOME).unwrap();
         assert!(allocations.check(0x1000, 4096).is_ok(), "another allocation");
         allocations.freed(&range);
         assert!(allocations.allocated_at(0x1000).is_ok());
@@ -319,12 +322,12 @@ mod tests {
         let mut allocations = Allocations::new(Some(8 * BLOCK));
         for base in [3 * BLOCK, 4 * BLOCK] {
             allocations.charge(BLOCK).unwrap();
-            allocations.enter(base, BLOCK, BLOCK, (9, 0)).unwrap();
+            allocations.enter(base, BLOCK, BLOCK, HOME).unwrap();
         }
         let range = allocations.end(3 * BLOCK).unwrap();
         // The driver has freed it, and another thread gets memory around it before that is noted.
         allocations.charge(2 * BLOCK).unwrap();
-        allocations.enter(2 * BLOCK, 2 * BLOCK, 2 * BLOCK, (9, 0)).unwrap();
+        allocations.enter(2 * BLOCK, 2 * BLOCK, 2 * BLOCK, HOME).unwrap();
         assert!(allocations.check(3 * BLOCK, BLOCK).is_ok());
         assert_eq!(allocations.quota.used(), 3 * BLOCK);
         allocations.freed(&range);
@@ -348,8 +351,8 @@ mod tests {
                 kinds.iter().flat_map(|kind| kinds.iter().map(move |other| (*kind, *other)))
             {
                 let mut allocations = Allocations::new(None);
-                allocations.insert(one, one_bytes, kind, (9, 0));
-                allocations.insert(other, other_bytes, other_kind, (9, 0));
+                allocations.insert(one, one_bytes, kind, HOME);
+                allocations.insert(other, other_bytes, other_kind, HOME);
                 let adjoin =
                     one + one_bytes == other && kind == Origin::Mapped && other_kind == Origin::Mapped;
                 let end_of = |at: u64| match at {
@@ -386,7 +389,7 @@ mod tests {
         let mut allocations = one(0x1000, 256);
         let first = allocations.allocated_at(0x1000).unwrap();
         // The driver has freed it, and given it to another thread, which comes first.
-        allocations.enter(0x1000, 256, 0, (9, 0)).unwrap();
+        allocations.enter(0x1000, 256, 0, HOME).unwrap();
         allocations.freed(&first);
         assert!(allocations.check(0x1000, 256).is_ok());
         assert_eq!(allocations.quota.used(), BLOCK);
@@ -400,12 +403,12 @@ mod tests {
     #[test]
     fn only_mapped_allocations_adjoin() {
         let mut allocations = Allocations::new(None);
-        allocations.insert(0x1000, 0x1000, Origin::Mapped, (0, 0));
-        allocations.insert(0x2000, 0x1000, Origin::Mapped, (0, 0));
-        allocations.insert(0x3000, 0x1000, Origin::Allocated, (9, 0));
+        allocations.insert(0x1000, 0x1000, Origin::Mapped, Home::default());
+        allocations.insert(0x2000, 0x1000, Origin::Mapped, Home::default());
+        allocations.insert(0x3000, 0x1000, Origin::Allocated, HOME);
         assert!(allocations.check(0x1800, 0x1800).is_ok());
         assert!(allocations.check(0x1800, 0x1801).is_err(), "into another kind");
-        allocations.insert(0x5000, 0x1000, Origin::Mapped, (0, 0));
+        allocations.insert(0x5000, 0x1000, Origin::Mapped, Home::default());
         assert!(allocations.check(0x5fff, 2).is_err(), "into nothing");
     }
 
@@ -421,19 +424,18 @@ mod tests {
 
     #[test]
     fn allocations_count_in_whole_blocks_whatever_was_charged_ahead() {
-        let place = (9, 0);
         let mut allocations = Allocations::new(Some(4 * BLOCK));
         allocations.charge(BLOCK).unwrap();
         // The driver took more than was asked for.
-        allocations.enter(16 * BLOCK, BLOCK + 1, BLOCK, place).unwrap();
+        allocations.enter(16 * BLOCK, BLOCK + 1, BLOCK, HOME).unwrap();
         assert_eq!(allocations.quota.used(), 2 * BLOCK);
         allocations.charge(2 * BLOCK).unwrap();
-        let refused = allocations.enter(32 * BLOCK, 3 * BLOCK, 2 * BLOCK, place);
+        let refused = allocations.enter(32 * BLOCK, 3 * BLOCK, 2 * BLOCK, HOME);
         assert_eq!(refused, Err(CudaError::OUT_OF_MEMORY));
         assert_eq!(allocations.quota.used(), 2 * BLOCK);
         allocations.remove(16 * BLOCK);
         allocations.charge(512).unwrap();
-        allocations.insert(0, 1, Origin::AllocatedAsync(7), place);
+        allocations.insert(0, 1, Origin::AllocatedAsync(7), HOME);
         assert_eq!((allocations.live_in(7), allocations.live_in(8)), (512, 0));
         allocations.remove(0);
         assert_eq!(allocations.quota.used(), 0);
@@ -442,7 +444,7 @@ mod tests {
     #[test]
     fn only_allocations_can_be_freed() {
         let mut allocations = one(0x1000, 256);
-        allocations.insert(0x8000, 4096, Origin::HostWindow, (9, 0));
+        allocations.insert(0x8000, 4096, Origin::HostWindow, HOME);
         assert!(allocations.allocated_at(0x1000).is_ok());
         assert!(allocations.allocated_at(0x1001).is_err());
         assert!(allocations.allocated_at(0x8000).is_err());

@@ -109,6 +109,15 @@ struct Maps {
     parts: Vec<(Part, u64)>,
 }
 
+/// The name of an array, and that of its context.
+#[derive(Clone, Copy, Debug)]
+pub struct ArrayName {
+    /// The array's name.
+    pub name: u64,
+    /// The context's name.
+    pub context: u64,
+}
+
 /// All arrays of a session that have mappings, by name.
 #[derive(Debug, Default)]
 pub struct ArrayMaps {
@@ -132,10 +141,10 @@ impl ArrayMaps {
     }
 
     /// Maps `allocation` into a part of an array, or takes away the mapping there.
-    pub fn set(&mut self, (array, context): (u64, u64), part: Part, allocation: Option<u64>) -> Changes {
+    pub fn set(&mut self, array: ArrayName, part: Part, allocation: Option<u64>) -> Changes {
         let mut changes = Changes::new();
-        let maps = self.arrays.entry(array).or_default();
-        maps.context = context;
+        let maps = self.arrays.entry(array.name).or_default();
+        maps.context = array.context;
         let before = maps.parts.len();
         let mut kept = Vec::with_capacity(before + 1);
         for (old, of) in maps.parts.drain(..) {
@@ -154,7 +163,7 @@ impl ArrayMaps {
         self.count = self.count - before + kept.len();
         maps.parts = kept;
         if maps.parts.is_empty() {
-            self.arrays.remove(&array);
+            self.arrays.remove(&array.name);
         }
         changes
     }
@@ -179,7 +188,7 @@ impl ArrayMaps {
 mod tests {
     use super::*;
 
-    const ARRAY: (u64, u64) = (5, 9);
+    const ARRAY: ArrayName = ArrayName { name: 5, context: 9 };
 
     fn tiles(start: [u64; 2], end: [u64; 2]) -> Part {
         Part { place: (SPARSE_LEVEL, 0, 0), start: [start[0], start[1], 0], end: [end[0], end[1], 1] }

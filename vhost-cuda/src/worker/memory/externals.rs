@@ -10,6 +10,7 @@ use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
 use crate::exchange::Token;
 use crate::worker::gpu::{CUexternalMemory, CuResult, CudaError};
+use crate::worker::home::Home;
 
 /// The maximum number of imports, and of mappings, per session.
 const MAX_ENTRIES: usize = 1 << 16;
@@ -29,8 +30,8 @@ struct Import {
     /// The driver's handle, as an integer so that the table may be shared between threads.
     raw: usize,
     token: Token,
-    /// The context in which it was made, and to which its mappings belong, and the device of that context.
-    place: (u64, i32),
+    /// The context in which it was made, and to which its mappings belong.
+    home: Home,
 }
 
 /// A buffer or mipmapped array.
@@ -76,7 +77,7 @@ impl Externals {
         self.blocks.contains_key(token)
     }
 
-    /// Enters an import that the driver has made at `place`, a context and its device, of memory that counts as `own` or, if
+    /// Enters an import that the driver has made in the context `home`, of memory that counts as `own` or, if
     /// it was not known before, by its bytes. Returns true for the first import of that memory.
     pub fn import(
         &mut self,
@@ -85,21 +86,21 @@ impl Externals {
         token: Token,
         bytes: u64,
         own: Option<u64>,
-        place: (u64, i32),
+        home: Home,
     ) -> bool {
-        self.imports.insert(name, Import { raw: raw as usize, token, place });
+        self.imports.insert(name, Import { raw: raw as usize, token, home });
         let block = self.blocks.entry(token).or_insert(Block { bytes, own, users: 0 });
         block.users += 1;
         block.users == 1
     }
 
-    /// The driver's handle, the bytes of the whole allocation, and the context and device of the import.
+    /// The driver's handle, the bytes of the whole allocation, and the context of the import.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
-    pub fn get(&self, name: u64) -> CuResult<(CUexternalMemory, u64, (u64, i32))> {
+    pub fn get(&self, name: u64) -> CuResult<(CUexternalMemory, u64, Home)> {
         let import = self.imports.get(&name).ok_or(CudaError::INVALID_VALUE)?;
         let block = self.blocks.get(&import.token).ok_or(CudaError::INVALID_VALUE)?;
-        Ok((import.raw as CUexternalMemory, block.bytes, import.place))
+        Ok((import.raw as CUexternalMemory, block.bytes, import.home))
     }
 
     /// Returns an error if a session has the maximum number of mappings.
@@ -125,9 +126,9 @@ impl Externals {
     }
 
     fn one_more(&mut self, name: u64) -> Option<Mapping> {
-        let Import { token, place: (context, _), .. } = *self.imports.get(&name)?;
+        let Import { token, home, .. } = *self.imports.get(&name)?;
         self.blocks.get_mut(&token)?.users += 1;
-        Some(Mapping { token, context })
+        Some(Mapping { token, context: home.context })
     }
 
     /// Forgets an import.
@@ -150,7 +151,7 @@ impl Externals {
 
     /// Forgets the objects that ended with a context.
     pub fn forget_context(&mut self, context: u64) -> Vec<Unused> {
-        let imports = self.imports.extract_if(|_, import| import.place.0 == context);
+        let imports = self.imports.extract_if(|_, import| import.home.context == context);
         let mut removed: Vec<Token> = imports.map(|(_, import)| import.token).collect();
         for mappings in [&mut self.buffers, &mut self.arrays] {
             let mappings = mappings.extract_if(|_, mapping| mapping.context == context);
@@ -181,7 +182,14 @@ mod tests {
 
     fn import(externals: &mut Externals, name: u64, own: Option<u64>) -> bool {
         externals.check_new(name).expect("a free name");
-        externals.import(name, std::ptr::without_provenance_mut(1), TOKEN, 4096, own, (3, 0))
+        externals.import(
+            name,
+            std::ptr::without_provenance_mut(1),
+            TOKEN,
+            4096,
+            own,
+            Home { context: 3, device: 0 },
+        )
     }
 
     #[test]

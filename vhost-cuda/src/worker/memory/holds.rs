@@ -38,14 +38,14 @@ pub struct Held<'a> {
 }
 
 impl Holds {
-    /// Checks that each of `ranges` (address, bytes), of which the first is written, is the session's, as
+    /// Checks that `bytes` bytes at each of two addresses, of which the first is written, are the session's, as
     /// [`Allocations::check`] does; adjoining windows count as one range. Keeps the windows among them until the result is
     /// dropped. A window that was taken out of `allocations` before cannot be held any more.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
-    pub fn hold(&self, allocations: &Allocations, ranges: [(u64, u64); 2]) -> CuResult<Held<'_>> {
+    pub fn hold(&self, allocations: &Allocations, ends: [u64; 2], bytes: u64) -> CuResult<Held<'_>> {
         let mut windows = Vec::new();
-        for ((address, bytes), writes) in ranges.into_iter().zip([true, false]) {
+        for (address, writes) in ends.into_iter().zip([true, false]) {
             if allocations.find(address).is_some_and(|range| range.origin.is_window()) {
                 allocations.check_windows(address, bytes, writes, &mut windows)?;
             } else {
@@ -110,53 +110,55 @@ impl Drop for Held<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::home::Home;
     use crate::worker::memory::allocations::Origin;
     use std::thread;
 
     const WINDOW: u64 = 0x10_0000;
     const DEVICE: u64 = 0x80_0000;
+    const HOME: Home = Home { context: 1, device: 0 };
 
     /// Two windows side by side, of 0x2000 and 0x1000 bytes, and device memory.
     fn fixture_allocations() -> Allocations {
         let mut allocations = Allocations::new(None);
-        allocations.insert(WINDOW, 0x2000, Origin::HostWindow, (1, 0));
-        allocations.insert(WINDOW + 0x2000, 0x1000, Origin::HostWindow, (1, 0));
-        allocations.insert(DEVICE, 0x10000, Origin::Allocated, (1, 0));
+        allocations.insert(WINDOW, 0x2000, Origin::HostWindow, HOME);
+        allocations.insert(WINDOW + 0x2000, 0x1000, Origin::HostWindow, HOME);
+        allocations.insert(DEVICE, 0x10000, Origin::Allocated, HOME);
         allocations
     }
 
     #[test]
     fn copies_go_from_window_to_window() {
         let (holds, allocations) = (Holds::default(), fixture_allocations());
-        let held = holds.hold(&allocations, [(DEVICE, 0x2800), (WINDOW + 0x800, 0x2800)]).unwrap();
+        let held = holds.hold(&allocations, [DEVICE, WINDOW + 0x800], 0x2800).unwrap();
         assert_eq!(held.piece([DEVICE, WINDOW + 0x800], 0x2800), 0x1800);
         assert_eq!(held.piece([DEVICE + 0x1800, WINDOW + 0x2000], 0x1000), 0x1000);
         assert_eq!(held.piece([DEVICE, WINDOW], 7), 7);
-        let beyond = holds.hold(&allocations, [(DEVICE, 0x2801), (WINDOW + 0x800, 0x2801)]);
+        let beyond = holds.hold(&allocations, [DEVICE, WINDOW + 0x800], 0x2801);
         assert!(beyond.is_err(), "behind the last window is nothing");
-        assert!(holds.hold(&allocations, [(DEVICE + 0xffff, 2), (WINDOW, 2)]).is_err());
-        assert!(holds.hold(&allocations, [(DEVICE, u64::MAX), (WINDOW, u64::MAX)]).is_err());
+        assert!(holds.hold(&allocations, [DEVICE + 0xffff, WINDOW], 2).is_err());
+        assert!(holds.hold(&allocations, [DEVICE, WINDOW], u64::MAX).is_err());
     }
 
     #[test]
     fn windows_to_be_read_are_no_destinations() {
         let (holds, mut allocations) = (Holds::default(), fixture_allocations());
-        allocations.insert(WINDOW + 0x2000, 0x1000, Origin::ReadOnlyWindow, (1, 0));
-        let (both, device) = ((WINDOW + 0x1800, 0x1000), (DEVICE, 0x1000));
-        assert!(holds.hold(&allocations, [device, both]).is_ok());
-        assert!(holds.hold(&allocations, [both, device]).is_err(), "its end may not be written");
-        assert!(holds.hold(&allocations, [(WINDOW, 0x2000), (WINDOW + 0x2000, 0x1000)]).is_ok());
+        allocations.insert(WINDOW + 0x2000, 0x1000, Origin::ReadOnlyWindow, HOME);
+        let both = WINDOW + 0x1800;
+        assert!(holds.hold(&allocations, [DEVICE, both], 0x1000).is_ok());
+        assert!(holds.hold(&allocations, [both, DEVICE], 0x1000).is_err(), "its end may not be written");
+        assert!(holds.hold(&allocations, [WINDOW + 0x1000, WINDOW + 0x2000], 0x1000).is_ok());
     }
 
     #[test]
     fn windows_are_held_until_the_last_call_is_done() {
         let (holds, mut allocations) = (Holds::default(), fixture_allocations());
-        let ranges = [(DEVICE, 16), (WINDOW, 16)];
+        let ends = [DEVICE, WINDOW];
         let (first, second) =
-            (holds.hold(&allocations, ranges).unwrap(), holds.hold(&allocations, ranges).unwrap());
+            (holds.hold(&allocations, ends, 16).unwrap(), holds.hold(&allocations, ends, 1).unwrap());
         assert!(holds.is_held(WINDOW) && !holds.is_held(WINDOW + 0x2000) && !holds.is_held(DEVICE));
         allocations.remove(WINDOW);
-        assert!(holds.hold(&allocations, ranges).is_err(), "it is on its way out");
+        assert!(holds.hold(&allocations, ends, 16).is_err(), "it is on its way out");
         drop(first);
         assert!(holds.is_held(WINDOW));
         thread::scope(|scope| {

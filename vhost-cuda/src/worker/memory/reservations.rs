@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
 
-use super::array_maps::{ArrayMaps, Changes, Part};
+use super::array_maps::{ArrayMaps, ArrayName, Changes, Part};
 use super::externals::{Externals, Unused};
 use crate::exchange::Token;
 use crate::worker::gpu::{CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError};
+use crate::worker::home::Home;
 
 /// The maximum number of reservations, of allocations and of mappings per session.
 const MAX_ENTRIES: usize = 1 << 16;
@@ -215,9 +216,9 @@ impl Reservations {
         self.array_maps.check_room(more)
     }
 
-    /// Notes the allocation that is mapped into a part of the array `array` (its name and context). Returns the bytes that became
+    /// Notes the allocation that is mapped into a part of the array `array`. Returns the bytes that became
     /// free.
-    pub fn map_array(&mut self, array: (u64, u64), part: Part, name: Option<u64>) -> u64 {
+    pub fn map_array(&mut self, array: ArrayName, part: Part, name: Option<u64>) -> u64 {
         let changes = self.array_maps.set(array, part, name);
         self.apply(changes)
     }
@@ -260,10 +261,10 @@ impl Reservations {
         if self.externals.is_known(token) || self.offered.contains_key(token) { 0 } else { bytes }
     }
 
-    /// Enters an import of external memory, made in a context of a device.
-    pub fn import(&mut self, name: u64, raw: CUexternalMemory, token: Token, bytes: u64, place: (u64, i32)) {
+    /// Enters an import of external memory, made in the context `home`.
+    pub fn import(&mut self, name: u64, raw: CUexternalMemory, token: Token, bytes: u64, home: Home) {
         let own = self.offered.get(&token).copied();
-        if self.externals.import(name, raw, token, bytes, own, place)
+        if self.externals.import(name, raw, token, bytes, own, home)
             && let Some(allocation) = own.and_then(|name| self.allocations.get_mut(&name))
         {
             allocation.mapped += 1;
@@ -393,8 +394,8 @@ mod tests {
         vmm.offer(NAME, mine);
         assert_eq!((vmm.offered_as(NAME), vmm.offered_as(NAME + 1)), (Some(mine), None));
         assert_eq!((vmm.charge_of(&mine, 0x1000), vmm.charge_of(&other, 0x1000)), (0, 0x1000));
-        vmm.import(NAME + 1, raw, mine, 0x1000, (3, 0));
-        vmm.import(NAME + 2, raw, other, 0x1000, (3, 0));
+        vmm.import(NAME + 1, raw, mine, 0x1000, Home { context: 3, device: 0 });
+        vmm.import(NAME + 2, raw, other, 0x1000, Home { context: 3, device: 0 });
         assert_eq!(vmm.charge_of(&other, 0x1000), 0, "counts already");
         assert_eq!(vmm.release(NAME), 0, "imported");
         let unused = vmm.externals.destroy(NAME + 2);
@@ -407,15 +408,16 @@ mod tests {
 
     #[test]
     fn arrays_keep_what_is_mapped_into_them() {
+        let array = ArrayName { name: 7, context: 3 };
         let mut vmm = fixture();
-        assert_eq!(vmm.map_array((7, 3), Part::WHOLE, Some(NAME)), 0);
+        assert_eq!(vmm.map_array(array, Part::WHOLE, Some(NAME)), 0);
         assert_eq!(vmm.release(NAME), 0);
         assert_eq!(vmm.forget_context(4), 0, "another context");
         assert_eq!(vmm.forget_context(3), 0x1000);
         let mut vmm = fixture();
-        vmm.map_array((7, 3), Part::WHOLE, Some(NAME));
+        vmm.map_array(array, Part::WHOLE, Some(NAME));
         vmm.release(NAME);
-        assert_eq!(vmm.map_array((7, 3), Part::WHOLE, None), 0x1000);
+        assert_eq!(vmm.map_array(array, Part::WHOLE, None), 0x1000);
         assert_eq!(vmm.forget_array(7), 0);
     }
 }

@@ -14,8 +14,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, MutexGuard};
 use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE};
 
-use super::{Object, revoke_contexts};
+use super::{Object, Parent, revoke_contexts};
 use crate::worker::gpu::{CUcontext, CuResult, CudaError};
+use crate::worker::home::Home;
 
 /// Most contexts of a session that have names, parts of a device (green contexts) included.
 const MAX_CONTEXTS: usize = 128;
@@ -126,16 +127,19 @@ impl Contexts {
     /// The name of the context that owns what is made in the one named `id`, and its device.
     ///
     /// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
-    pub fn place(&self, id: ContextId) -> CuResult<(u64, i32)> {
-        self.lock().get(id).map(|context| (context.owner(id), context.device))
+    pub fn owner(&self, id: ContextId) -> CuResult<Home> {
+        let home = |context: &Context| Home { context: context.owner(id), device: context.device };
+        self.lock().get(id).map(home)
     }
     /// The name of the context that owns what is made in the one named `id`.
     pub fn home(&self, id: ContextId) -> u64 {
-        self.place(id).map_or(id.0, |(name, _)| name)
+        self.owner(id).map_or(id.0, |home| home.context)
     }
     /// The same with the context itself.
-    pub fn home_of(&self, id: ContextId) -> Option<(u64, Arc<Object>)> {
-        self.lock().get(id).ok().map(|context| (context.owner(id), context.owner_object().clone()))
+    pub fn home_of(&self, id: ContextId) -> Option<Parent> {
+        let parent =
+            |context: &Context| Parent { name: context.owner(id), object: context.owner_object().clone() };
+        self.lock().get(id).ok().map(parent)
     }
     /// Number of changes so far.
     pub fn epoch(&self) -> u64 {
@@ -264,11 +268,12 @@ mod tests {
         contexts.lock().insert(NAME, primary);
         let name = ContextId(NAME.0 + 1);
         contexts.lock().insert(name, Context::green(green, 0, NAME.0));
-        assert_eq!((contexts.place(name), contexts.home(name)), (Ok((NAME.0, 0)), NAME.0));
+        let owner = Home { context: NAME.0, device: 0 };
+        assert_eq!((contexts.owner(name), contexts.home(name)), (Ok(owner), NAME.0));
         assert!(
             contexts
                 .home_of(name)
-                .is_some_and(|(home, object)| home == NAME.0 && Arc::ptr_eq(&object, &kept))
+                .is_some_and(|home| home.name == NAME.0 && Arc::ptr_eq(&home.object, &kept))
         );
         assert_eq!(contexts.lock().greens_of(NAME.0), HashSet::from([name.0]));
     }

@@ -21,7 +21,7 @@ use parking_lot::{Mutex, RwLock};
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
 pub use held::{Exclusive, Held, exclusive};
-pub use object::{Destroyer, Object};
+pub use object::{Destroyer, Object, Parent};
 pub use recent::revoke_contexts;
 pub use user_objects::UserObjects;
 
@@ -284,7 +284,8 @@ mod tests {
 
     fn fixture(raw: usize) -> Object {
         let context = Object::new(std::ptr::without_provenance_mut::<u8>(1));
-        Object::new(std::ptr::without_provenance_mut::<u8>(raw)).in_context(Some((5, Arc::new(context))))
+        Object::new(std::ptr::without_provenance_mut::<u8>(raw))
+            .in_context(Some(Parent { name: 5, object: Arc::new(context) }))
     }
 
     fn raw(object: &Object) -> usize {
@@ -355,8 +356,8 @@ mod tests {
     fn names_that_objects_free_are_taken_until_then() {
         let objects = Objects::default();
         let context = object(1);
-        let array =
-            Object::new(std::ptr::without_provenance_mut::<u8>(2)).in_context(Some((7, context.clone())));
+        let array = Object::new(std::ptr::without_provenance_mut::<u8>(2))
+            .in_context(Some(Parent { name: 7, object: context.clone() }));
         let array = Arc::new(array.ends_by(|_| Ok(())).keeps_name());
         let used = array.clone();
         objects.arrays.reserve(FIRST_HANDLE).unwrap().fill(array).unwrap();

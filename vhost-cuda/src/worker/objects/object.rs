@@ -14,6 +14,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::Kind;
 use crate::worker::gpu::CuResult;
 
+/// A context that an object is made in.
+#[derive(Clone, Debug)]
+pub struct Parent {
+    /// Its name.
+    pub name: u64,
+    /// Its object.
+    pub object: Arc<Object>,
+}
+
 /// The function that asks the driver to destroy an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destroyer {
@@ -66,10 +75,10 @@ impl Object {
         }
     }
 
-    /// One of a context, of which name and object are given; it ends before that.
-    pub fn in_context(mut self, context: Option<(u64, Arc<Object>)>) -> Self {
-        if let Some((name, home)) = context {
-            (self.context, self.home) = (name, Some(home));
+    /// One of a context; it ends before that.
+    pub fn in_context(mut self, context: Option<Parent>) -> Self {
+        if let Some(Parent { name, object }) = context {
+            (self.context, self.home) = (name, Some(object));
         }
         self
     }
@@ -227,7 +236,7 @@ mod tests {
     fn an_object_ends_before_what_it_came_from() {
         let log = Log::default();
         let context = Arc::new(fixture(&log, 1));
-        let module = Arc::new(fixture(&log, 2).in_context(Some((5, context.clone()))));
+        let module = Arc::new(fixture(&log, 2).in_context(Some(Parent { name: 5, object: context.clone() })));
         let function = Object::new(std::ptr::without_provenance_mut::<u8>(3)).part_of(module.clone());
         assert!(function.is_of(&module) && function.is_of(&context) && !module.is_of(&module));
         assert!(!function.is_whole() && function.is_open());

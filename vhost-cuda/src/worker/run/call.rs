@@ -17,10 +17,11 @@ use crate::metrics::statistics::Counter;
 use crate::worker::gpu::{
     CUcontext, CUgraph, CUgraphNode, CUstream, CuResult, CudaError, Driver, while_current,
 };
+use crate::worker::home::Home;
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
 use crate::worker::memory::pages::PageList;
 use crate::worker::objects::jit::JitLogs;
-use crate::worker::objects::{Destroyer, Held, Object, Reserved, Table};
+use crate::worker::objects::{Destroyer, Held, Object, Parent, Reserved, Table};
 use crate::worker::state::SessionState;
 
 /// The state of a thread that its executor keeps between calls.
@@ -215,19 +216,19 @@ impl<'c> CallContext<'c> {
     pub fn made<T: 'static>(&self, raw: *mut T, end: fn(&Driver, *mut T) -> CuResult<()>) -> Object {
         self.made_in(self.home_of(), raw, end)
     }
-    /// Returns name and object of the context that owns new objects.
-    pub fn home_of(&self) -> Option<(u64, Arc<Object>)> {
+    /// Returns the context that owns new objects, as an object.
+    pub fn home_of(&self) -> Option<Parent> {
         self.session.contexts.home_of(self.context)
     }
-    /// Returns an object of a context, given by name and object, that `end` destroys.
+    /// Returns an object of a context that `end` destroys.
     pub fn made_in<T>(
         &self,
-        context: Option<(u64, Arc<Object>)>,
+        context: Option<Parent>,
         raw: *mut T,
         end: impl FnOnce(&'static Driver, *mut T) -> CuResult<()> + Send + Sync + 'static,
     ) -> Object {
         let (gpu, address) = (self.gpu(), raw as usize);
-        let current = context.as_ref().map(|(_, object)| object.raw::<u8>() as usize);
+        let current = context.as_ref().map(|parent| parent.object.raw::<u8>() as usize);
         let ends = move |who| match (who, current) {
             (Destroyer::LastUser, Some(current)) => {
                 while_current(gpu, current as CUcontext, || end(gpu, address as *mut T))
@@ -246,9 +247,9 @@ impl<'c> CallContext<'c> {
             CudaError::CONTEXT_IS_DESTROYED
         })
     }
-    /// Returns the current context's name and device, for objects that are made in it.
-    pub fn place(&self) -> CuResult<(u64, i32)> {
-        self.session.contexts.place(self.context)
+    /// Returns the context that owns new objects, with its device.
+    pub fn owner(&self) -> CuResult<Home> {
+        self.session.contexts.owner(self.context)
     }
     /// Returns the context that owns new objects: for a green context, the primary one.
     pub fn home(&self) -> u64 {

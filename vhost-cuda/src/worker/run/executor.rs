@@ -18,7 +18,7 @@ pub use super::MAX_THREADS;
 use super::call::{Reply, ThreadState};
 use super::control;
 use super::execute::execute;
-use super::lane::{Lane, Waits};
+use super::lane::{Lane, Position, Waits};
 use crate::sessions::link::{self, FROM_REPLY, Frame, FromWorker, TO_CALL, TO_UNPIN};
 use crate::timers;
 use crate::worker::state::SessionState;
@@ -131,10 +131,10 @@ impl Executors {
     /// Answers request `id` once the lane of guest thread `number` has reached the position in `args`.
     fn wait(&self, number: u32, id: u64, args: &[u8]) -> Result<(), u32> {
         let executor = self.threads.get(&number).ok_or(REPLY_INVALID)?;
-        let (reply, rest) = u64::read_from_prefix(args).map_err(|_| REPLY_INVALID)?;
+        let (replied, rest) = u64::read_from_prefix(args).map_err(|_| REPLY_INVALID)?;
         let (consumed, _) = u64::read_from_prefix(rest).map_err(|_| REPLY_INVALID)?;
         // Before the wake-up: the executor then sees the waiting request.
-        if !executor.waits.add(id, (reply, consumed), &self.replies) {
+        if !executor.waits.add(id, Position { replied, consumed }, &self.replies) {
             return Err(REPLY_NO_RESOURCES);
         }
         // An executor that has just ended need not wake; its lane was idle.
@@ -200,7 +200,7 @@ fn serve(
                 thread.counter.count_queued(came.elapsed());
                 let reply = work(session, thread, &mut frame);
                 if let Some(new) = thread.new_lane.take() {
-                    channels.waits.progress((0, 0), channels.replies);
+                    channels.waits.progress(Position::default(), channels.replies);
                     lane = Some(Lane::new(new));
                 }
                 if thread.ended {

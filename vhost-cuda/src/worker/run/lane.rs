@@ -87,7 +87,8 @@ impl Lane {
                     self.execute(session, thread, record);
                     self.place.set(self.consumer.consumed());
                     // Has the fence that the place needs as well.
-                    waits.progress((self.replied, self.consumer.consumed()), replies);
+                    let (replied, consumed) = (self.replied, self.consumer.consumed());
+                    waits.progress(Position { replied, consumed }, replies);
                     self.place.wake();
                     (nap_at, watching) = (None, None);
                     continue;
@@ -187,6 +188,15 @@ fn tells_errors(payload: &[u8]) -> bool {
     opcode.is_none_or(|opcode| opcode.facts().reports_errors())
 }
 
+/// A position in a lane.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Position {
+    /// The number of the record that was answered last.
+    pub replied: u64,
+    /// Bytes that were consumed.
+    pub consumed: u64,
+}
+
 /// Requests that wait for a lane's progress, shared by its executor and the thread that takes requests.
 #[derive(Debug, Default)]
 pub struct Waits {
@@ -199,18 +209,17 @@ pub struct Waits {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     request: u64,
-    reply: u64,
-    consumed: u64,
+    position: Position,
 }
 
 impl Waits {
     /// Answers `request` once the lane has reached this position. Returns false if too many wait already.
-    pub fn add(&self, request: u64, (reply, consumed): (u64, u64), replies: &Replies) -> bool {
+    pub fn add(&self, request: u64, position: Position, replies: &Replies) -> bool {
         let mut waiting = self.waiting.lock();
         if waiting.len() >= MAX_WAITING {
             return false;
         }
-        waiting.push(Waiting { request, reply, consumed });
+        waiting.push(Waiting { request, position });
         // The executor makes progress and then looks for waiters, this side the other way round.
         self.any.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -218,8 +227,8 @@ impl Waits {
         true
     }
 
-    /// Notes the lane's progress: the record answered last, and the bytes consumed.
-    pub fn progress(&self, (replied, consumed): (u64, u64), replies: &Replies) {
+    /// Notes the lane's progress.
+    pub fn progress(&self, Position { replied, consumed }: Position, replies: &Replies) {
         self.replied.store(replied, Ordering::Relaxed);
         self.consumed.store(consumed, Ordering::Relaxed);
         // See `add`.
@@ -233,7 +242,7 @@ impl Waits {
         let (replied, consumed) =
             (self.replied.load(Ordering::Relaxed), self.consumed.load(Ordering::Relaxed));
         waiting.retain(|one| {
-            let there = replied >= one.reply && consumed >= one.consumed;
+            let there = replied >= one.position.replied && consumed >= one.position.consumed;
             if there {
                 replies.send(one.request, &(REPLY_OK, ResultHeader::default().as_bytes().to_vec()));
             }

@@ -97,7 +97,7 @@ impl TimeLimit {
 
     /// Notes that a call is about to start work.
     pub fn begin(&'static self, cx: &CallContext<'_>, place: Place) -> Option<Timed> {
-        let events = self.marks.of(&cx.home_of()?.1);
+        let events = self.marks.of(&cx.home_of()?.object);
         let place = match place {
             Place::Unknown => {
                 cx.thread.library_start.take();
@@ -117,10 +117,10 @@ impl TimeLimit {
 
     /// Notes that a library call is about to start work in `stream`.
     pub fn begin_library(&self, cx: &CallContext<'_>, stream: CUstream) {
-        if let Some((_, context)) = cx.home_of()
+        if let Some(home) = cx.home_of()
             && !cx.note_capture(stream)
         {
-            let start = self.marks.of(&context).record(cx.gpu(), stream);
+            let start = self.marks.of(&home.object).record(cx.gpu(), stream);
             cx.thread.library_start.replace(Some((stream, start)));
         }
     }

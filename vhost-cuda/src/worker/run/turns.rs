@@ -119,7 +119,7 @@ impl Turns {
 
     #[cold]
     fn enter_slowly(&'static self, cx: &CallContext<'_>, place: Place) -> Option<Turn> {
-        let (_, device) = cx.place().ok()?;
+        let device = cx.owner().ok()?.device;
         let gpu = usize::try_from(device).ok().filter(|&index| index < MAX_GPUS)?;
         let slot = &self.page.slots()[gpu];
         let gate = slot.gate.load(Ordering::Acquire);
@@ -128,7 +128,7 @@ impl Turns {
             return None;
         }
         cx.thread.library_stream.take();
-        let events = self.marks.of(&cx.home_of()?.1);
+        let events = self.marks.of(&cx.home_of()?.object);
         self.watch(cx.session);
         let Place::Stream(stream) = place else {
             self.wait(slot, gpu, None);

@@ -45,34 +45,42 @@ struct Place {
     columns: usize,
 }
 
+impl Place {
+    /// The matrix at this place of a slice.
+    fn of<S>(self, elements: S) -> View<S> {
+        View { elements, at: self }
+    }
+}
+
+/// A matrix in a slice of elements.
+struct View<S> {
+    elements: S,
+    at: Place,
+}
+
 /// C = A B, or C += A B, of `m` rows, `n` columns and sums of `k` products.
-fn multiply<T: Real>(
-    [m, n, k]: [usize; 3],
-    (a, at_a): (&[T], Place),
-    (b, at_b): (&[T], Place),
-    (c, at_c): (&mut [T], Place),
-    adds: bool,
-) {
+fn multiply<T: Real>([m, n, k]: [usize; 3], a: View<&[T]>, b: View<&[T]>, c: View<&mut [T]>, adds: bool) {
     let last =
         |at: Place, rows: usize, columns: usize| at.start + (rows - 1) * at.rows + (columns - 1) * at.columns;
     assert!(m > 0 && n > 0 && k > 0, "no size of a tensor is zero");
-    assert!(last(at_a, m, k) < a.len() && last(at_b, k, n) < b.len() && last(at_c, m, n) < c.len());
+    assert!(last(a.at, m, k) < a.elements.len() && last(b.at, k, n) < b.elements.len());
+    assert!(last(c.at, m, n) < c.elements.len());
     // SAFETY: the last element of each matrix lies in its slice, as just checked; C overlaps neither.
     unsafe {
         gemm::gemm(
             m,
             n,
             k,
-            c.as_mut_ptr().add(at_c.start),
-            at_c.columns as isize,
-            at_c.rows as isize,
+            c.elements.as_mut_ptr().add(c.at.start),
+            c.at.columns as isize,
+            c.at.rows as isize,
             adds,
-            a.as_ptr().add(at_a.start),
-            at_a.columns as isize,
-            at_a.rows as isize,
-            b.as_ptr().add(at_b.start),
-            at_b.columns as isize,
-            at_b.rows as isize,
+            a.elements.as_ptr().add(a.at.start),
+            a.at.columns as isize,
+            a.at.rows as isize,
+            b.elements.as_ptr().add(b.at.start),
+            b.at.columns as isize,
+            b.at.rows as isize,
             T::one(),
             T::one(),
             false,
@@ -145,9 +153,9 @@ impl Geometry {
             let width = part.outputs.len();
             multiply(
                 [self.features, width, self.rows()],
-                (filter, self.filter_at(part)),
-                (&columns, Place { start: 0, rows: width, columns: 1 }),
-                (&mut output, self.output_at(part)),
+                self.filter_at(part).of(filter),
+                Place { start: 0, rows: width, columns: 1 }.of(&columns),
+                self.output_at(part).of(&mut output),
                 false,
             );
         });
@@ -163,9 +171,9 @@ impl Geometry {
             let width = part.outputs.len();
             multiply(
                 [self.features, self.rows(), width],
-                (gradient, self.output_at(part)),
-                (&columns, Place { start: 0, rows: 1, columns: width }),
-                (&mut filter, self.filter_at(part)),
+                self.output_at(part).of(gradient),
+                Place { start: 0, rows: 1, columns: width }.of(&columns),
+                self.filter_at(part).of(&mut filter),
                 true,
             );
         });
@@ -182,9 +190,9 @@ impl Geometry {
             columns.resize(self.rows() * width, T::default());
             multiply(
                 [self.rows(), width, self.features],
-                (filter, Place { start: at.start, rows: at.columns, columns: at.rows }),
-                (gradient, self.output_at(part)),
-                (&mut columns, Place { start: 0, rows: width, columns: 1 }),
+                Place { start: at.start, rows: at.columns, columns: at.rows }.of(filter),
+                self.output_at(part).of(gradient),
+                Place { start: 0, rows: width, columns: 1 }.of(&mut columns),
                 false,
             );
             let images = input[part.number * self.channels * size..].chunks_exact_mut(size);

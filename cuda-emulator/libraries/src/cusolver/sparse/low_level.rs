@@ -210,7 +210,7 @@ macro_rules! square {
             info: Handle, internal: *mut usize, work: *mut usize,
         ) -> Status {
             let kind = Type::$kind;
-            let given = given!($place(handle) [n, n, count] descriptor Some((kind, values)), starts indices);
+            let given = given!($place(handle) [n, n, count] descriptor Some(kind.at(values)), starts indices);
             let target = Target { info, method: Method::$method, side: Side::$side };
             status(target.buffer([n, n, count], kind, given, [internal, work]))
         }
@@ -224,7 +224,7 @@ macro_rules! square {
             let kind = Type::$kind;
             let thresholds: &[$real] = &[$($threshold)?];
             let threshold = thresholds.first().map_or(1.0, |threshold| f64::from(*threshold));
-            let given = given!($place(handle) [n, n, count] descriptor Some((kind, values)), starts indices);
+            let given = given!($place(handle) [n, n, count] descriptor Some(kind.at(values)), starts indices);
             let target = Target { info, method: Method::$method, side: Side::$side };
             status(target.factor([n, n, count], kind, Some(given), threshold))
         }
@@ -291,7 +291,7 @@ macro_rules! orthogonal {
             indices: usize, info: Handle, internal: *mut usize, work: *mut usize,
         ) -> Status {
             let kind = Type::$kind;
-            let given = given!($place(handle) [m, n, count] descriptor Some((kind, values)), starts indices);
+            let given = given!($place(handle) [m, n, count] descriptor Some(kind.at(values)), starts indices);
             let target = Target { info, method: Method::Qr, side: Side::$side };
             status(target.buffer([m, n, count], kind, given, [internal, work]))
         }
@@ -306,7 +306,7 @@ macro_rules! orthogonal {
                 return NOT_SUPPORTED;
             }
             let kind = Type::$kind;
-            let given = given!($place(handle) [m, n, count] descriptor Some((kind, values)), starts indices);
+            let given = given!($place(handle) [m, n, count] descriptor Some(kind.at(values)), starts indices);
             let target = Target { info, method: Method::Qr, side: Side::$side };
             status(target.set_up([m, n, count], kind, given))
         }

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use super::{EXECUTION_FAILED, INVALID_VALUE, Status, size};
 use crate::handles::Handle;
 use crate::memory::{Array, pointer};
-use crate::numbers::{C64, Type};
+use crate::numbers::{C64, Type, TypedAddress};
 use crate::sparse::matrix::Csr;
 use crate::stream::{self, Fault, Stream};
 
@@ -94,7 +94,7 @@ struct Given {
     count: usize,
     base: i32,
     /// The type and place of the elements, if the function takes them.
-    values: Option<(Type, usize)>,
+    values: Option<TypedAddress>,
     starts: usize,
     indices: usize,
 }
@@ -104,12 +104,13 @@ impl Given {
         place: Place,
         [rows, columns, count]: [c_int; 3],
         descriptor: Handle,
-        values: Option<(Type, usize)>,
+        values: Option<TypedAddress>,
         [starts, indices]: [usize; 2],
     ) -> Result<Self, Status> {
         let (rows, columns, count) = (size(rows)?, size(columns)?, size(count)?);
         let base = base(descriptor).ok_or(INVALID_VALUE)?;
-        let has_null = starts == 0 || count > 0 && (indices == 0 || values.is_some_and(|(_, at)| at == 0));
+        let has_null =
+            starts == 0 || count > 0 && (indices == 0 || values.is_some_and(|values| values.address == 0));
         if has_null {
             return Err(INVALID_VALUE);
         }
@@ -121,7 +122,7 @@ impl Given {
         let (starts, indices, values) = self.place.run(move |place| {
             let starts = place.integers(self.starts, self.rows + 1)?;
             let indices = place.integers(self.indices, self.count)?;
-            let values = self.values.map(|(kind, at)| place.elements(kind, at, self.count));
+            let values = self.values.map(|values| place.elements(values.kind, values.address, self.count));
             Ok((starts, indices, values.transpose()?.unwrap_or_default()))
         })?;
         Csr::new(self.columns, &starts, &indices, values, self.base).ok_or(INVALID_VALUE)

@@ -404,15 +404,24 @@ fn allocated<T: Copy>(place: *mut *mut T, values: &[T]) -> Result<(), Status> {
     answer(place, memory.cast())
 }
 
-/// The places for a matrix: its number of elements, row pointers, columns and elements.
-type Places = (*mut c_int, *mut *mut c_int, *mut *mut c_int, *mut *mut f64);
+/// The places for a matrix, each of which the caller gives, or null.
+struct Places {
+    /// Of the number of elements.
+    count: *mut c_int,
+    /// Of the row pointers.
+    starts: *mut *mut c_int,
+    /// Of the columns of elements.
+    indices: *mut *mut c_int,
+    /// Of the elements.
+    values: *mut *mut f64,
+}
 
 /// Writes the elements of the first matrix for which `has` returns the value.
 fn extract(
     factors: &Factors,
     has: impl Fn(usize, usize) -> bool,
     ones: bool,
-    (count, starts, indices, values): Places,
+    Places { count, starts, indices, values }: Places,
 ) -> Result<(), Status> {
     let (mut row_starts, mut columns, mut elements) = (vec![0], Vec::new(), Vec::new());
     for row in 0..factors.places.rows() {
@@ -446,7 +455,7 @@ pub unsafe extern "C" fn cusolverRfExtractBundledFactorsHost(
     indices: *mut *mut c_int,
     values: *mut *mut f64,
 ) -> Status {
-    let places = (count, starts, indices, values);
+    let places = Places { count, starts, indices, values };
     status(with_factors(handle, |factors| extract(factors, |_, _| true, false, places)))
 }
 
@@ -466,13 +475,11 @@ pub unsafe extern "C" fn cusolverRfExtractSplitFactorsHost(
     status(with(handle, |refactor| {
         let ones = refactor.diagonal == STORED_LOWER;
         let factors = refactor.factors.as_ref().ok_or(INVALID_VALUE)?;
-        let lower = (lower_count, lower_starts, lower_indices, lower);
+        let lower =
+            Places { count: lower_count, starts: lower_starts, indices: lower_indices, values: lower };
+        let upper =
+            Places { count: upper_count, starts: upper_starts, indices: upper_indices, values: upper };
         extract(factors, |row, column| column < row, ones, lower)?;
-        extract(
-            factors,
-            |row, column| column >= row,
-            false,
-            (upper_count, upper_starts, upper_indices, upper),
-        )
+        extract(factors, |row, column| column >= row, false, upper)
     }))
 }

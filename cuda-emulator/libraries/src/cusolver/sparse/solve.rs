@@ -88,7 +88,7 @@ fn given(
     [values, starts, indices]: [usize; 3],
 ) -> Result<Given, Status> {
     size(n)?;
-    Given::new(place?, [n, n, count], descriptor, Some((kind, values)), [starts, indices])
+    Given::new(place?, [n, n, count], descriptor, Some(kind.at(values)), [starts, indices])
 }
 
 /// Functions that solve a system; `reorder` does not change the solution.

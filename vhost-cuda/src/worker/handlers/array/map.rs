@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use virtio_cuda_protocol::cuda::{ARRAY_MAP_INFO_BYTES, ArrayMapInfo, MAX_ARRAY_MAP_INFOS, Reader, StreamId};
 
-use crate::worker::array_maps::Part;
+use crate::worker::array_maps::{ArrayName, Part};
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUarray, CUdevice, CUmipmappedArray, CuResult, CudaError, RawArrayMap, RawSparse};
 use crate::worker::objects::Object;
@@ -26,8 +26,7 @@ const DEFERRED_MAPPING: u32 = 0x80;
 
 /// The change by [`cuMemMapArrayAsync`], once the driver has done it.
 struct Change {
-    /// The array's name and context.
-    array: (u64, u64),
+    array: ArrayName,
     part: Part,
     allocation: Option<u64>,
 }
@@ -131,7 +130,8 @@ fn understand(
     }
     let allocation = maps.then_some(map.memory.0);
     let raw = RawArrayMap::of_wire(map, object.raw::<u8>() as u64, memory, mask);
-    Ok((raw, Change { array: (map.resource, object.context()), part, allocation }))
+    let array = ArrayName { name: map.resource, context: object.context() };
+    Ok((raw, Change { array, part, allocation }))
 }
 
 /// Maps allocations into arrays, or takes such mappings away.

@@ -3,15 +3,13 @@
 
 pub mod map;
 
-use std::sync::Arc;
-
 use virtio_cuda_protocol::cuda::{ArrayDescriptor, ArrayId, MipmappedArrayId};
 
 use crate::worker::call::CallContext;
 use crate::worker::formats::Shape;
 use crate::worker::gpu::{CUarray, CuResult, CudaError, Driver, RawArray};
 use crate::worker::objects::lifecycle::described;
-use crate::worker::objects::{Object, Table};
+use crate::worker::objects::{Object, Parent, Table};
 use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
 use crate::worker::state::SessionState;
@@ -54,7 +52,7 @@ fn discharge(session: &SessionState, name: u64) {
 /// An array or mipmapped array that counts by its name, which is free again when `end` has destroyed it.
 pub(super) fn counted<T: 'static>(
     cx: &CallContext<'_>,
-    context: Option<(u64, Arc<Object>)>,
+    context: Option<Parent>,
     name: u64,
     table: &'static Table,
     raw: *mut T,

@@ -272,7 +272,7 @@ pub fn graph_add_node(
         return Ok((DevicePtr(0),));
     }
     let mut wanted = parameters(cx, kind, &mut reader)?;
-    let place = cx.place()?;
+    let home = cx.owner()?;
     if let NodeParameters::MemAlloc(bytes, _) = wanted {
         pools::charge(cx.session, |allocations| allocations.charge(quota::rounded(bytes)))?;
     }
@@ -289,7 +289,7 @@ pub fn graph_add_node(
             replace_function(cx, raw_graph, node, Some(CallbackId(callback)));
         }
         NodeParameters::MemAlloc(bytes, _) => {
-            cx.session.allocations().insert(outcome.dptr, bytes, Origin::GraphNode, place);
+            cx.session.allocations().insert(outcome.dptr, bytes, Origin::GraphNode, home);
             graphs.add_lease(graph, Lease::new(outcome.dptr));
         }
         NodeParameters::Conditional(..) => {

@@ -125,8 +125,8 @@ fn loaded_library(cx: &CallContext<'_>, library: LibraryId, raw: CUlibrary) -> O
 
 /// The compute capability of the current context's device, times ten.
 fn architecture(cx: &CallContext<'_>) -> CuResult<u32> {
-    let device = match cx.place() {
-        Ok((_, device)) => device,
+    let device = match cx.owner() {
+        Ok(home) => home.device,
         // Libraries belong to no context.
         Err(_) => cx.session.device(0)?,
     };

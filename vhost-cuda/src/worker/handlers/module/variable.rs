@@ -27,11 +27,11 @@ impl Owner for LibraryId {
 
 /// Enters a variable into the session's memory.
 pub fn found(cx: &CallContext<'_>, owner: impl Owner, dptr: u64, bytes: usize) -> CuResult<(DevicePtr, u64)> {
-    let place = cx.place().unwrap_or((0, 0));
+    let home = cx.owner().unwrap_or_default();
     let mut allocations = cx.session.allocations();
     // Asked for again it stays the same range.
     if allocations.find(dptr).is_none() {
-        allocations.insert(dptr, bytes as u64, owner.origin(), place);
+        allocations.insert(dptr, bytes as u64, owner.origin(), home);
     }
     Ok((DevicePtr(dptr), bytes as u64))
 }

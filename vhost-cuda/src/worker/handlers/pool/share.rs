@@ -45,7 +45,7 @@ pub fn cuMemPoolImportPointer(
     pool: MemoryPoolId,
     token: Token,
 ) -> CuResult<(DevicePtr, u64)> {
-    let (raw, place) = (cx.resolve(pool)?, cx.place()?);
+    let (raw, home) = (cx.resolve(pool)?, cx.owner()?);
     let (offer, _) = cx.session.sharing.look_up(token, POINTER)?;
     let charged = quota::in_pool(offer.bytes);
     pools::charge(cx.session, |allocations| allocations.charge(charged))?;
@@ -58,7 +58,7 @@ pub fn cuMemPoolImportPointer(
         // Opened before: the driver answers the same address.
         allocations.discharge(charged);
     } else {
-        allocations.insert(dptr, offer.bytes, Origin::AllocatedAsync(0), place);
+        allocations.insert(dptr, offer.bytes, Origin::AllocatedAsync(0), home);
     }
     Ok((DevicePtr(dptr), offer.bytes))
 }
