@@ -98,7 +98,7 @@ pub struct DaemonArgs {
     pub time_limit: Option<Duration>,
 
     /// The maximum device memory of one virtual machine, in bytes (with the suffix K, M or G). It covers all its
-    /// sessions together, including each context except the first. Default: no limit.
+    /// sessions together, with the context of each session but the first. Default: no limit.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory: Option<u64>,
 
