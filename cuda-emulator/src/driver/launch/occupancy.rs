@@ -14,9 +14,9 @@ use crate::driver::module::function::{self, CUfunction, Function};
 use crate::driver::result::{CUresult, CuResult};
 use crate::program::Kernel;
 
-/// Registers are given to warps in pieces of this many.
+/// The allocation unit of registers to warps.
 const REGISTER_UNIT: u32 = 256;
-/// Shared memory is given to blocks in pieces of this many bytes.
+/// The allocation unit of shared memory to blocks, in bytes.
 const SHARED_UNIT: u32 = 128;
 
 /// Resident blocks of `threads` threads (1 to 1024) with `dynamic` bytes of dynamic shared memory.
