@@ -2,7 +2,8 @@
 //! Single and double precision.
 //!
 //! Arithmetic rounds exactly in every mode. Single-precision NaN results are the canonical 0x7fffffff, as the manual
-//! says. The approximate functions are computed in double precision and rounded: closer to the true value than hardware.
+//! requires. The approximate functions are computed in double precision and rounded, which is closer to the true
+//! value than hardware.
 
 use super::checked::checked;
 use super::circular::circular;
@@ -34,14 +35,15 @@ impl Modifiers {
     }
 }
 
-/// Subnormals to zeros of the same sign.
+/// Flushes subnormals to zeros of the same sign.
 #[inline(always)]
 pub(crate) fn flush(a: f32) -> f32 {
     let bits = a.to_bits();
     f32::from_bits(if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits })
 }
 
-/// Any NaN becomes the one of the manual. By bits: to the compiler all NaN are one, and it may drop the choice.
+/// Replaces any NaN by the manual's one. Works on bits, because the compiler treats all NaNs as one and may drop the
+/// choice.
 #[inline(always)]
 pub(crate) fn canonical(a: f32) -> f32 {
     let bits = a.to_bits();
@@ -50,7 +52,7 @@ pub(crate) fn canonical(a: f32) -> f32 {
 
 #[inline(always)]
 pub(crate) fn saturate(a: f32) -> f32 {
-    // False for NaN too.
+    // Also false for NaN.
     if a > 0.0 { if a < 1.0 { a } else { 1.0 } } else { 0.0 }
 }
 
