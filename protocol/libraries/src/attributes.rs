@@ -2,9 +2,10 @@
 
 //! Descriptors that are plain structures in the program's memory, as cuBLASLt has them.
 //!
-//! Their real contents are private to the library. So a descriptor in the guest has contents of ours: the attributes that were
-//! set. The attributes cross with each call that uses the descriptor, and the host's library makes a real one of them.
-//! The attributes of a library are listed in its file `rows/NAME.attributes`:
+//! Their real contents are private to the library. So a descriptor in the guest has contents in this project's
+//! format: the attributes that were set. The attributes cross with each call that uses the descriptor, and the host's
+//! library creates a real descriptor from them. The attributes of a library are listed in its file
+//! `rows/NAME.attributes`:
 //!
 //! ```text
 //! descriptor matmul_desc 256 cublasLtMatmulDescInit_internal cublasLtMatmulDescSetAttribute
@@ -15,8 +16,9 @@
 //! Contents of a descriptor: a word with a bit for each attribute that was set, then the attributes, the largest first, then the
 //! contents of its parts.
 //!
-//! A library may keep state of its own in a descriptor, as cuSPARSELt does. Such a descriptor is an `object`: the worker
-//! lets the library make it once, and uses it for all calls with the same contents. Its parts are the objects it was made of:
+//! A library may store internal state in a descriptor, as cuSPARSELt does. Such a descriptor is an `object`: the
+//! worker lets the library create it once, and uses it for all calls with the same contents. Its parts are the
+//! objects from which it was created:
 //!
 //! ```text
 //! object matmul 512
@@ -24,14 +26,14 @@
 //! part matmul A mat
 //! ```
 //!
-//! `descriptor:KIND` behind an attribute says that its value is the address of a descriptor of that kind, which may be null. The
-//! contents of that one cross behind the contents of the first.
+//! `descriptor:KIND` after an attribute means that its value is the address of a descriptor of that kind, which may
+//! be null. The contents of that descriptor cross after those of the first.
 
 use std::ops::Range;
 
 use crate::numbers::data_type_bytes;
 
-/// Attributes of an object from this number on are arguments of the function that makes it.
+/// Attributes of an object from this number on are arguments of the function that creates it.
 pub const FIRST_ARGUMENT: u32 = 100;
 /// The number of the attribute of a structured matrix that a dense one does not have.
 pub const SPARSITY: u32 = 106;
@@ -46,8 +48,8 @@ pub struct Descriptor {
     pub name: String,
     /// Bytes of the public structure.
     pub public_bytes: usize,
-    /// The library's function that makes a descriptor. Its arguments are an address, its size, and the attributes that are given
-    /// at first. Empty for an object.
+    /// The library's function that creates a descriptor. Its arguments are an address, its size, and the initial
+    /// attributes. Empty for an object.
     pub init: String,
     /// The library's function that sets an attribute. Its arguments are an address, the attribute's number, the value's address
     /// and its size. Empty for an object.
@@ -82,13 +84,13 @@ pub struct Attribute {
     pub number: u32,
     /// Its name.
     pub name: String,
-    /// Its size, at most 8 bytes.
+    /// Its size in bytes, at most 8.
     pub bytes: usize,
     /// The offset in our contents.
     pub offset: usize,
     /// Its value in a descriptor in which it was not set.
     pub default: u64,
-    /// True if the value is an argument of the function that makes the descriptor.
+    /// True if the value is an argument of the function that creates the descriptor.
     pub is_given: bool,
     /// True if the value is a device address.
     pub is_pointer: bool,
@@ -115,8 +117,8 @@ impl Descriptor {
         self.attributes.iter().enumerate().find(|(_, attribute)| attribute.number == number)
     }
 
-    /// Returns the indices of the attributes that are arguments of the function that makes the descriptor, in the order of the
-    /// arguments.
+    /// Returns the indices of the attributes that are arguments of the function that creates the descriptor, in the
+    /// order of the arguments.
     pub fn given(&self) -> impl Iterator<Item = usize> {
         let attributes = self.attributes.iter().enumerate();
         attributes.filter(|(_, attribute)| attribute.is_given).map(|(index, _)| index)
@@ -146,7 +148,7 @@ impl Descriptor {
         }
     }
 
-    /// Makes a new descriptor of the attributes that are given at first.
+    /// Creates a new descriptor with the initial attributes.
     pub fn make(&self, given: &[u64], contents: &mut [u8]) {
         contents.fill(0);
         for (index, value) in self.given().zip(given) {
@@ -262,7 +264,7 @@ pub fn parse(text: &str) -> Result<Vec<Descriptor>, String> {
             _ => {}
         }
     }
-    // A part stands before what it is a part of.
+    // A part comes before the object that contains it.
     for index in 0..descriptors.len() {
         let (before, rest) = descriptors.split_at_mut(index);
         lay_out(&mut rest[0], before);

@@ -29,8 +29,8 @@ pub fn entry_points(library: &Library, front: &str, is_written: &dyn Fn(&str) ->
     source
 }
 
-/// Returns the words of Rust source, except those in comments and texts. The name of each function that is written by hand is
-/// among them, also if a macro makes it.
+/// Returns the words of Rust source, except those in comments and strings. They include the name of each function
+/// that is written by hand, also if a macro defines it.
 pub fn words(source: &str) -> HashSet<&str> {
     let code = source.lines().map(|line| line.split("//").next().unwrap_or_default());
     let code = code.flat_map(|line| line.split('"').step_by(2));

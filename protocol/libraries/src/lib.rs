@@ -27,7 +27,7 @@ pub use row::{
 
 macro_rules! libraries {
     ($($file:literal $attributes:expr;)*) => {
-        /// The rows as they were written, by the name of the library, and the attributes of descriptors.
+        /// The source text of the rows, by the name of the library, and of the attributes of descriptors.
         const SOURCES: &[(&str, &str, &str)] =
             &[$(($file, include_str!(concat!("../rows/", $file, ".rows")), $attributes)),*];
     };

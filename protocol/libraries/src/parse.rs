@@ -47,9 +47,9 @@
 //! | `alpha P`, `beta P` | a scalar whose place and type the descriptor `P` contains |
 //! | `string`, `scaling` | a C string; cuDNN's factors |
 //!
-//! Behind the elements of an array of `i32` in host memory may stand a rule that the worker checks, because libraries follow such
-//! numbers: `rising(E)`, `below(E)`, either with a matrix descriptor as in `below(E,descrA)`, and `permutation`; behind one of `i64`
-//! `metis` ([`crate::Check`]).
+//! The elements of an array of `i32` in host memory may be followed by a rule that the worker checks, because
+//! libraries follow such numbers: `rising(E)`, `below(E)`, either with a matrix descriptor as in `below(E,descrA)`,
+//! and `permutation`; those of `i64` by `metis` ([`crate::Check`]).
 //!
 //! A `c64` by value becomes two parameters `f64`, which is how C passes it. A handle in `out` memory is one that the program has.
 //!

@@ -13,7 +13,8 @@ pub struct Roles {
     pub out_stream: Option<usize>,
     /// The place for the address of a table.
     pub table: Option<usize>,
-    /// The place for the handle that the call makes, and the handle's kind. A function makes at most one.
+    /// The parameter that receives the handle that the call creates, and the handle's kind. A function creates at
+    /// most one.
     pub new: Option<(usize, usize)>,
     /// Handles that the call uses.
     pub handles: Vec<usize>,
@@ -33,6 +34,7 @@ pub struct Roles {
     pub allocated: Vec<usize>,
     /// Numbers that are remembered of a handle.
     pub noted: Vec<usize>,
-    /// True if the caller has to wait: the program reads host memory that the call writes, or the result matters at once.
+    /// True if the caller has to wait: the program reads host memory that the call writes, or the result matters
+    /// immediately.
     pub answers: bool,
 }

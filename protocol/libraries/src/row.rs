@@ -11,7 +11,7 @@ use crate::roles::Roles;
 pub struct Library {
     /// `cublas`
     pub name: String,
-    /// The file names that programs load (`libcublas.so.13`), the newest first.
+    /// The file names that programs load (`libcublas.so.13`), with the newest first.
     pub sonames: Vec<String>,
     /// Files that it loads by name, and that must be found before it.
     pub needs: Vec<String>,
@@ -36,16 +36,16 @@ pub struct HandleKind {
     pub is_int: bool,
     /// Handles of this library's first kind are handles of this kind, too.
     pub or: Option<String>,
-    /// All handles of the kind are those of another library: the names of that library and of the kind there.
+    /// Set if all handles of the kind belong to another library: the names of that library and of the kind there.
     pub of: Option<(String, String)>,
     /// Bytes of the library's handle, if it is a structure in the caller's memory and not an address; else 0. The
     /// program's structure begins with our number.
     pub structure: usize,
-    /// True if the library may fill in a new handle after the call that makes it has returned.
+    /// True if the library may fill in a new handle after the call that creates it has returned.
     pub is_late: bool,
     /// True if the library's use of a handle depends on an argument of the call that made it ([`Facts::birth`]).
     pub has_birth: bool,
-    /// The names of numbers that both sides remember of a handle ([`Notes`]). A note's number is its position here.
+    /// The names of numbers that both sides remember for a handle ([`Notes`]). A note's number is its index here.
     pub notes: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ pub struct Statuses {
     pub not_supported: i32,
     /// Anything else.
     pub internal_error: i32,
-    /// The call goes on after its return, if the library has a status for that.
+    /// The status for a call that continues after its return, if the library has one.
     pub pending: Option<i32>,
 }
 
@@ -90,7 +90,7 @@ impl Function {
         self.name.split('@').next().unwrap_or_default()
     }
 
-    /// Returns whether this is a further form of a function that has another row, and is not exported by itself.
+    /// Returns whether this is an additional form of a function that has another row, and is not exported itself.
     pub fn is_form(&self) -> bool {
         self.name.contains('@')
     }
@@ -157,7 +157,7 @@ pub enum Kind {
     End(usize),
     /// An address of host memory.
     Host(Host),
-    /// An address of a scalar, in host or device memory as the handle's pointer mode says.
+    /// The address of a scalar, in host or device memory according to the handle's pointer mode.
     Scalar {
         /// The sides that read and write it.
         direction: Direction,
@@ -175,8 +175,8 @@ pub enum Kind {
     },
     /// Host memory that the library uses for itself. It may be null. The worker has memory of its own for that.
     Scratch(Scratch),
-    /// A number that is remembered of a handle. C has no such parameter: the guest fills it in, and the worker compares it with what
-    /// it remembers itself.
+    /// A number that is remembered for a handle. C has no such parameter: the guest fills it in, and the worker
+    /// compares it with its own value.
     Noted(Note),
     /// The address of an array of addresses of host memory that the library reads.
     Arrays {
@@ -193,7 +193,7 @@ pub enum Kind {
         element: Number,
         /// The maximum number of elements.
         most: Expression,
-        /// The parameter to which the library writes the number of elements. Without one, their number is `most`.
+        /// The parameter to which the library writes the number of elements. Without it, the number is `most`.
         count: Option<usize>,
     },
     /// A structure of this many bytes by value. They are more than 16, so it lies on the stack.
@@ -264,7 +264,7 @@ pub enum Check {
 /// Host memory that a library uses for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scratch {
-    /// The parameter with the handle to which it belongs: its contents are kept between calls with that handle. `None`: the
+    /// The parameter with the handle that owns it: its contents are kept between calls with that handle. `None`: the
     /// first handle of the call.
     pub owner: Option<usize>,
     /// Its length.
@@ -298,7 +298,7 @@ pub struct Notes {
     pub needs: Vec<(Note, Expression)>,
     /// A call that succeeds leaves the value, in which `out` numbers count, too.
     pub takes: Vec<(Note, Expression)>,
-    /// The call makes the note meaningless.
+    /// The notes that the call invalidates.
     pub forgets: Vec<Note>,
     /// The parameter with the handle whose matrix the worker remembers if the call succeeds: the arrays with the rules
     /// [`Check::Rising`] and [`Check::Below`], and the index base.
@@ -432,7 +432,7 @@ pub enum Answer {
 /// Facts about a function.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
-    /// Its result matters at once.
+    /// True if its result matters immediately.
     pub wait: bool,
     /// Its answer depends on the arguments only.
     pub pure: bool,
@@ -451,9 +451,9 @@ pub struct Facts {
     /// Its new handle remembers 1 + the ordinal of the current device, or the number that the first handle among
     /// the arguments remembers.
     pub on_device: bool,
-    /// Its result matters at once, unless its first handle has this birth.
+    /// Its result matters immediately, unless its first handle has this birth.
     pub wait_unless: Option<u64>,
-    /// The worker lets the library make the described objects, and calls nothing else.
+    /// True if the worker only makes the library create the described objects, and calls nothing else.
     pub makes: bool,
     /// The call changes the described object, which no other call may use afterwards. The library's values of its attributes are
     /// written to the parameter with this index.

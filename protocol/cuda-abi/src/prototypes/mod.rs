@@ -6,10 +6,10 @@
 //! fn cuStreamGetFlags(hStream: CUstream, flags: *mut c_uint);
 //! ```
 //!
-//! Names are the versioned ones of `cuda.h` 13.0, so that each has exactly one signature; some are of later versions. A
-//! variant for the per-thread default stream (`_ptsz`, `_ptds`) has the prototype of the plain name. All functions return a
-//! `CUresult`. A row names its types, and means those that the caller has in scope: the types of [`types`], or types of its
-//! own with the same names.
+//! Names are the versioned ones of `cuda.h` 13.0, so that each has exactly one signature; some are of later versions.
+//! A variant for the per-thread default stream (`_ptsz`, `_ptds`) has the prototype of the plain name. All functions
+//! return a `CUresult`. The types in a row are those that the caller has in scope: the types of [`types`], or its own
+//! types with the same names.
 //!
 //! Libraries that export the API compare each entry point with the constant of the same name in this module
 //! ([`check_prototype!`](crate::check_prototype)).

@@ -57,7 +57,7 @@ c_structs! {
         local_per_thread: u32,
         /// Bytes.
         local_total: u32,
-        /// That of the API call.
+        /// The correlation id of the API call.
         correlation: u32,
         /// The number of the launch.
         grid_id: u64,
@@ -117,7 +117,7 @@ c_structs! {
         context: u32,
         /// The stream's number.
         stream: u32,
-        /// That of the API call.
+        /// The correlation id of the API call.
         correlation: u32,
         /// 0.
         runtime_correlation: u32,
@@ -163,7 +163,7 @@ c_structs! {
         source: [u32; 2],
         /// Device and context of the destination.
         destination: [u32; 2],
-        /// That of the API call.
+        /// The correlation id of the API call.
         correlation: u32,
         /// NULL.
         reserved: usize,
@@ -197,7 +197,7 @@ c_structs! {
         context: u32,
         /// The stream's number.
         stream: u32,
-        /// That of the API call.
+        /// The correlation id of the API call.
         correlation: u32,
         /// `CUpti_ActivityFlag`
         flags: u16,

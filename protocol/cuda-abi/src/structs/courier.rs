@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! How the worker passes files for the emulator. No part of CUDA.
+//! The functions by which the worker passes files for the emulator. They are not part of CUDA.
 
 use core::ffi::c_int;
 

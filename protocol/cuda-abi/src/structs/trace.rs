@@ -36,8 +36,8 @@ pub struct TraceHooks {
     pub context_ends: extern "C" fn(context: *mut c_void),
 }
 
-/// A function that takes a piece of work from [`TraceProvider::drain`]: with the data that the caller gave, and with the name
-/// of a kernel.
+/// A function that receives a piece of work from [`TraceProvider::drain`], with the caller's data and the name of a
+/// kernel.
 pub type TraceSink = extern "C" fn(data: *mut c_void, work: &TraceWork, name: *const u8, bytes: usize);
 
 /// Functions of libcuda. Those with a result return a `CUresult`.
@@ -50,11 +50,11 @@ pub struct TraceProvider {
     pub hooks: extern "C" fn(hooks: *const TraceHooks),
     /// Begins to measure work. Needs `cuInit`.
     pub start: extern "C" fn() -> i32,
-    /// No longer measures. The work so far stays until it is drained.
+    /// Stops measuring. The work so far stays until it is drained.
     pub stop: extern "C" fn() -> i32,
     /// The clock of [`TraceWork`], in nanoseconds.
     pub now: extern "C" fn(ns: &mut u64) -> i32,
-    /// Hands over all work that has been measured, and adds to `dropped` what was lost for lack of room.
+    /// Delivers all measured work, and adds to `dropped` the pieces that were lost for lack of room.
     pub drain: extern "C" fn(sink: TraceSink, data: *mut c_void, dropped: &mut u64) -> i32,
 }
 
@@ -76,14 +76,14 @@ pub struct TraceWork {
     pub context: u32,
     /// The stream's number.
     pub stream: u32,
-    /// A kernel's name by its number, on the wire only; from 1.
+    /// The number of a kernel's name, from 1. Used on the wire only.
     pub name: u32,
     /// Bytes of a copy or fill.
     pub bytes: u64,
     /// The pattern of a fill.
     pub value: u32,
-    /// Of a copy: direction, kinds of memory of source and destination, flags. Of a fill: flags and kind of memory, 16 bits
-    /// each.
+    /// For a copy: direction, kinds of memory of source and destination, flags. For a fill: flags and kind of memory,
+    /// 16 bits each.
     pub kinds: [u8; 4],
     /// Blocks of a kernel. Of a copy between devices: device and context of the source, and the device of the destination.
     pub grid: [u32; 3],
