@@ -17,7 +17,7 @@ static ALIVE: LazyLock<RwLock<HashMap<Handle, Any1>>> = LazyLock::new(RwLock::de
 /// As an address would be: not small, and aligned.
 static LAST: AtomicUsize = AtomicUsize::new(0x1000);
 
-/// Makes a handle.
+/// Creates a handle.
 pub fn make<T: Send + 'static>(value: T) -> Handle {
     let handle = LAST.fetch_add(16, Ordering::Relaxed);
     insert(handle, value);
@@ -71,7 +71,7 @@ fn stop_if_checked(handle: Handle) {
 pub struct Small<T>(PhantomData<T>);
 
 impl<T: Send + 'static> Small<T> {
-    /// Makes a handle.
+    /// Creates a handle.
     pub fn make(value: T) -> i32 {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed) as i32;

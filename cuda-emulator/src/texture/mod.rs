@@ -41,7 +41,7 @@ pub fn surface(handle: u64) -> Option<Arc<Surface>> {
     SURFACES.get(handle)
 }
 
-/// Makes a texture known to kernels under a number.
+/// Registers a texture for kernels under a number.
 pub fn publish_texture(handle: u64, texture: Texture) {
     TEXTURES.insert(handle, texture);
 }

@@ -39,7 +39,7 @@ struct Living {
 
 static LIVING: Mutex<Vec<Living>> = Mutex::new(Vec::new());
 
-/// Tells the other ranks which process has this rank. From now on a thread gives its signs of life.
+/// Reports the process of this rank to the other ranks. From now on a thread gives its signs of life.
 pub fn show(segment: &Arc<Segment>, rank: usize) {
     let slot = segment.slot(rank);
     slot.process.store(u64::from(std::process::id()), Ordering::Relaxed);

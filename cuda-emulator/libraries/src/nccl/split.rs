@@ -35,7 +35,7 @@ fn part(segment: &Segment, rank: usize, number: u64) -> &Split {
     &segment.slot(rank).splits[(number % 2) as usize]
 }
 
-/// Tells the others this rank's colour and key.
+/// Publishes this rank's colour and key to the others.
 ///
 /// Errors: the last split was not gathered. A second one would take the place of the one before it, which others may not have
 /// read.
