@@ -28,7 +28,7 @@ fn insert<T: Send + 'static>(handle: Handle, value: T) {
     ALIVE.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(Mutex::new(value)));
 }
 
-/// Calls `body` with what a handle stands for; `None`: it is not a handle of this type.
+/// Calls `body` with the object of a handle. Returns `None` if it is not a handle of this type.
 pub fn with<T: Send + 'static, R>(handle: Handle, body: impl FnOnce(&mut T) -> R) -> Option<R> {
     let found = ALIVE.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned();
     let Some(found) = found.and_then(|any| any.downcast::<Mutex<T>>().ok()) else {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Waits for the other ranks of a communicator, and notices when their processes have ended. A thread of each process counts up
-//! a number in shared memory every second. A process counts as ended if the number stands still for [`PATIENCE`], or at once if
-//! its PID is that of no process and both are in one PID namespace.
+//! Waits for the other ranks of a communicator, and notices when their processes have ended. A thread of each process
+//! increments a number in shared memory every second. A process counts as ended if the number does not change for
+//! [`PATIENCE`]. It counts as ended immediately if its PID belongs to no process and both are in one PID namespace.
 
 use std::collections::HashMap;
 use std::io;
