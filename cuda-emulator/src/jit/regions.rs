@@ -15,7 +15,7 @@ const MAX_BLOCKS: usize = 24;
 const MAX_INSTRUCTIONS: u32 = 400;
 
 impl Flow<'_> {
-    /// Finds the regions behind branches that are not uniform by `kinds`; blocks in them become conditional.
+    /// Finds the regions after branches that are not uniform according to `kinds`; blocks in them become conditional.
     pub(super) fn find_regions(&mut self, kinds: &[Option<State>], shape: Shape) {
         let mut head = 0;
         while head < self.blocks.len() {

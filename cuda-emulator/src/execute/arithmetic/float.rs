@@ -65,7 +65,7 @@ fn modified(imm: u64, inputs: [f32; 3], operation: impl Fn([f32; 3], Rounding) -
     if imm & SATURATE != 0 { saturate(result) } else { result }
 }
 
-/// One handler for each of the common modifiers and one, which looks at `imm`, for all the others.
+/// One handler for each of the common modifiers, and one that reads `imm` for all the others.
 macro_rules! single {
     ($map:ident, $modifiers:ident, |$($x:ident),*| $nearest:expr, $general:expr) => {
         match ($modifiers.rounding, $modifiers.flush, $modifiers.saturate) {
@@ -169,8 +169,8 @@ pub(crate) fn multiply_add(kind: Type, m: Modifiers) -> Option<Handler> {
     })
 }
 
-/// mul and fma with `.ftz`. The smallest normal number may be what a tiny result was rounded up to: such a lane is looked at
-/// again.
+/// mul and fma with `.ftz`. The smallest normal number may be the rounded value of a tiny result: such a lane is
+/// recomputed.
 fn flushed_multiply_add(m: Modifiers, product: bool) -> Handler {
     fn is_least_normal(result: f32) -> bool {
         result.to_bits() & 0x7fff_ffff == 0x0080_0000
@@ -287,7 +287,7 @@ pub(crate) fn sign(name: &str, kind: Type, flushed: bool) -> Option<Handler> {
         ("abs", Type::F32, true) => map1(|a: f32| canonical(flush(a).abs())),
         ("neg", Type::F32, false) => map1(|a: f32| canonical(-a)),
         ("neg", Type::F32, true) => map1(|a: f32| canonical(-flush(a))),
-        // Of a NaN the sign stays.
+        // The sign of a NaN is preserved.
         ("abs", Type::F64, false) => {
             map1(|a: f64| if round::is_nan64(a) { round::quiet64(a) } else { a.abs() })
         }

@@ -61,7 +61,7 @@ impl Caller<'_, '_> {
         self.change(node, NodeChange::Parameter(offset, &copy))
     }
 
-    /// Does what a cudaGraphKernelNodeUpdate says.
+    /// Applies a cudaGraphKernelNodeUpdate.
     fn apply(&mut self, update: u64) -> Result<(), End> {
         let bytes: [u8; UPDATE_BYTES as usize] = self.load(update)?;
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));

@@ -38,7 +38,7 @@ impl Caller<'_, '_> {
         Ok(kernel.param_bytes.into())
     }
 
-    /// Launches what was checked, with the parameters that are in a buffer.
+    /// Executes a checked launch, with the parameters in a buffer.
     fn launch(&mut self, shape: Shape, buffer: Option<(u64, Prepared)>, stream: u64) -> Result<(), End> {
         let grid = self.machine.grid;
         let (function, blocks, block, shared) = shape;

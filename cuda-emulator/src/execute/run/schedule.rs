@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which lanes of a warp go on. Among the lanes that are deepest in calls, those with the lowest pc: the others wait
-//! until these catch up, so that lanes which went different ways meet again at the end of an `if` or loop by themselves.
+//! Selects the lanes of a warp that run: among the lanes that are deepest in calls, those with the lowest pc. The
+//! others wait until these catch up, so that diverged lanes reconverge automatically at the end of an `if` or loop.
 
 use super::outcome::{Resume, Stop};
 use crate::code::{FULL, GUARD_NOT, Instr, LANES, NO_GUARD, frame, lanes_of};
@@ -106,13 +106,13 @@ impl Machine<'_> {
         }
     }
 
-    /// Goes to the kernel's first instruction with all lanes.
+    /// Sets all lanes to the kernel's first instruction.
     fn begin(&mut self) {
         let entry = self.grid.entry.function;
         self.resume(self.grid.code.functions[entry].entry_pc, 0);
     }
 
-    /// Goes on at a place with all lanes, which all are there.
+    /// Continues at a position with all lanes, which have all arrived.
     pub(super) fn resume(&mut self, pc: u32, base: u32) {
         self.force = false;
         self.active = self.warp().alive;
@@ -153,7 +153,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Chooses who goes on; false when no lane can. `lane_pc` must be right for all lanes.
+    /// Selects the lanes that run. Returns false when no lane can. `lane_pc` must be right for all lanes.
     pub(super) fn choose(&mut self) -> bool {
         self.force = false;
         let warp = self.warp();
