@@ -164,7 +164,7 @@ impl Machine<'_> {
                 self.active = 0;
                 return false;
             }
-            // Lanes that the waiting ones name have exited, or wait at a barrier or another such instruction.
+            // Lanes in the masks of the waiting ones have exited, or wait at a barrier or another such instruction.
             self.force = true;
         }
         let warp = self.warp();
@@ -175,7 +175,7 @@ impl Machine<'_> {
             bits | if ready & (1 << lane) != 0 { other } else { 0 }
         });
         if differences == 0 && ready == warp.alive {
-            // All go on together, and nobody waits elsewhere.
+            // All continue together, and no lane waits elsewhere.
             self.active = ready;
             self.mask = ready;
             self.pc = pc;
@@ -209,7 +209,7 @@ impl Machine<'_> {
         true
     }
 
-    /// Makes all lanes active that are at `pc` in the frame at `base`.
+    /// Activates all lanes that are at `pc` in the frame at `base`.
     pub(super) fn go_on(&mut self, base: u32, pc: u32, merge: bool) {
         let warp = self.warp();
         let candidates = warp.alive & !warp.at_barrier;
@@ -261,8 +261,8 @@ impl Machine<'_> {
         Flow::Switch
     }
 
-    /// For a warp-synchronous instruction that names the lanes `members`: `None` when all of them that live are here,
-    /// otherwise what the handler must return.
+    /// For a warp-synchronous instruction with the member mask `members`: returns `None` when all live members have
+    /// arrived, otherwise the handler's result.
     #[inline(always)]
     pub(in crate::execute) fn gather(&mut self, members: u32) -> Option<Flow> {
         if self.mask == FULL || members & !self.mask == 0 || std::mem::take(&mut self.force) {
