@@ -335,10 +335,10 @@ pub struct WorkerArgs {
     /// The filter of its system calls.
     #[arg(long, value_enum, default_value = "auto")]
     pub sandbox: Sandbox,
-    /// Whether the library is the emulator.
+    /// True if the library is the emulator.
     #[arg(long)]
     pub emulated: bool,
-    /// Whether it runs in the namespaces of the daemon's workers.
+    /// True if it runs in the namespaces of the daemon's workers.
     #[arg(long)]
     pub namespaces: bool,
     /// Serve GPUs that access pageable memory.

@@ -17,7 +17,7 @@ use crate::front_end::request::ReplySlot;
 pub type Vring = VringRwLock<SharedMemory>;
 
 /// The position of a stopped queue. A VMM that only paused the guest restarts it at the same position. After a reset
-/// of the device it begins at another one or anew.
+/// of the device it begins at another one or from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position {
     next_avail: u16,

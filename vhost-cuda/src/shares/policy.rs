@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Decides which virtual machine may start work on a GPU: a state machine without I/O.
 //!
-//! Each machine has a *virtual time*: the GPU time that it has used, divided by its weight. While at least two machines want
-//! the GPU they take turns, and the next turn goes to the machine with the smallest virtual time. A turn excludes the others,
-//! which saves the hardware's context switches. There are two exceptions, because a kernel cannot be interrupted from here:
-//! a kernel that outlasts its machine's turn goes on beside the next turn, and machines with short kernels may work beside
-//! a machine whose kernels are longer than a turn. The hardware's time slices divide the GPU then, and [`Policy`] charges each
-//! machine with its part.
+//! Each machine has a *virtual time*: the GPU time that it has used, divided by its weight. While at least two
+//! machines want the GPU they take turns, and the next turn goes to the machine with the smallest virtual time. A
+//! turn excludes the others, which saves the hardware's context switches. There are two exceptions, because a kernel
+//! cannot be interrupted from here. A kernel that outlasts its machine's turn continues beside the next turn.
+//! Machines with short kernels may work beside a machine whose kernels are longer than a turn. The hardware's time
+//! slices then divide the GPU, and [`Policy`] charges each machine with its part.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -28,7 +28,7 @@ enum Afterwards {
     Refuses,
     /// Success, and zeros.
     Zeros,
-    /// Success, and the greatest numbers.
+    /// Success, and the maximum numbers.
     Ones,
 }
 
