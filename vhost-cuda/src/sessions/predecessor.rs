@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Waits for workers of an earlier daemon that was killed. These workers may still be ending, while GPUs write guest
-//! memory for them. The next daemon on the same socket waits for them before it answers any front-end, because the
-//! guest frees memory once a daemon reports that it does not know a session.
+//! memory for them. The next daemon on the same socket waits for them before it answers any front-end. The guest
+//! frees memory once a daemon reports that it does not know a session.
 //!
 //! Each worker holds a file (`--workers-lock`, by default beside the socket) open and locked. The kernel unlocks the
 //! file when the worker has ended. A daemon that can lock the file exclusively has no predecessor.

@@ -228,7 +228,7 @@ fn aborting_is_no_offence() {
 #[test]
 fn a_sandbox_that_only_logs_allows_everything() {
     assert_eq!(closed(Sandbox::Log, true, opens_a_file), (0, String::new()));
-    // The system call number of a pipe would show, because it is not in the list.
+    // A pipe's number would tell: it is no member of the list.
     let (status, said) = closed(Sandbox::Log, true, || io::stdin().as_raw_fd());
     assert_eq!((status, said.as_str()), (0, ""));
 }
