@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Branches at which lanes may part for a short while: `if`s without loops. The blocks between such a branch and the place
-//! where all lanes are together again are executed one after the other, each for the lanes that take it, which is the order of
-//! the interpreter. A block that no lane takes is skipped.
+//! Branches at which lanes may diverge for a short while: `if`s without loops. The blocks between such a branch and
+//! the point where all lanes reconverge are executed one after the other, each for the lanes that take it. This is
+//! the order of the interpreter. A block that no lane takes is skipped.
 
 use super::flow::Flow;
 use super::kinds::{self, State};

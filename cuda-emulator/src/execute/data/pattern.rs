@@ -167,8 +167,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The host addresses of both halves of a warp whose lanes all access global memory with 64-bit addresses, if both
-    /// halves have a pattern and lie in the range that the instruction touched last.
+    /// Returns the host addresses of both halves of a warp whose lanes all access global memory with 64-bit
+    /// addresses. Both halves must have a pattern and lie in the range of the instruction's last access.
     ///
     /// # Safety
     /// As [`Self::shared_offsets`].
