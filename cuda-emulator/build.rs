@@ -63,7 +63,7 @@ fn is_name(word: &str) -> bool {
     word.starts_with("cu") && word[2..].starts_with(|c: char| c.is_ascii_uppercase())
 }
 
-/// Functions that answer as `refused` says, or else CUDA_ERROR_NOT_SUPPORTED whatever the arguments are.
+/// Returns functions with the result in `refused`, or with CUDA_ERROR_NOT_SUPPORTED for any arguments.
 fn not_supported(all: &str, implemented: &BTreeSet<String>, refused: &str) -> Result<String, Box<dyn Error>> {
     let known: BTreeMap<_, _> = refused.lines().filter_map(|line| line.split_once(' ')).collect();
     let mut text = String::from("not_supported! {\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loads PTX files, and the PTX in programs and libraries, and names what the emulator refuses:
-//! `cargo run -p cuda-emulator --example load FILE…`.
+//! Loads PTX files, and the PTX in programs and libraries, and lists the parts that the emulator refuses: `cargo run
+//! -p cuda-emulator --example load FILE…`.
 
 use std::error::Error;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use cuda_emulator::fatbin::{self, Code};
 use cuda_emulator::program::Program;
 
-/// The PTX texts of a file: itself, or what its fat binaries contain.
+/// Returns the PTX texts of a file: the file itself, or those in its fat binaries.
 fn texts(bytes: Vec<u8>) -> Result<Vec<String>, Box<dyn Error>> {
     if !bytes.starts_with(&fatbin::ELF_MAGIC.to_le_bytes()) {
         return Ok(vec![String::from_utf8(bytes)?]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Measures the emulator, in CPU time: `cargo run --release -p cuda-emulator --example speed [workers [times]]`; with `times`,
-//! saxpy alone, so often.
+//! Measures the emulator, in CPU time: `cargo run --release -p cuda-emulator --example speed [workers [times]]`. With
+//! `times`, runs only saxpy, this number of times.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

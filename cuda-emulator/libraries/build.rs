@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Makes the forms of functions with sizes of 64 bits from those with sizes of 32 bits, and a function that answers
-//! `not_supported` for each row that no file here implements. For the tests it writes down how the arguments of all others cross.
+//! Generates the forms of functions with 64-bit sizes from those with 32-bit sizes, and a function that returns
+//! `not_supported` for each row that no file here implements. For the tests it records how the arguments of all
+//! others cross.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -40,7 +41,7 @@ fn signatures(files: &[(PathBuf, String)]) -> String {
         .flat_map(|library| library.functions.iter().map(move |function| (library, function)))
         .filter(|(_, function)| !function.is_form())
         .filter_map(|(library, function)| match &function.body {
-            // The worker makes an object by calls of its own.
+            // The worker creates an object by its own calls.
             Body::Forward(call) if !call.facts.makes => Some((library, function.name.as_str(), &**call)),
             _ => None,
         })
@@ -76,12 +77,13 @@ fn signatures(files: &[(PathBuf, String)]) -> String {
     format!("pub fn all(wrong: &mut Vec<String>) -> usize {{\n{modules}{lines}    {}\n}}\n", found.len())
 }
 
-/// How each parameter crosses: in a general register (`g`), in a vector register (`v`) or in memory (`m`), and its bytes.
+/// Returns how each parameter crosses: in a general register (`g`), in a vector register (`v`) or in memory (`m`),
+/// and its bytes.
 fn classes(library: &Library, call: &Call) -> Vec<String> {
     let mut classes: Vec<String> = Vec::new();
     for (index, parameter) in call.parameters.iter().enumerate() {
         let class = match &parameter.kind {
-            // C has none for notes, and none for what the library has found.
+            // C has no parameter for notes, nor for results of the library.
             Kind::Noted(_) => continue,
             _ if call.facts.finds == Some(index) => continue,
             Kind::Value(number) => number_class(*number),
@@ -114,8 +116,8 @@ fn module(path: &Path) -> String {
     ["crate".into()].into_iter().chain(parts).collect::<Vec<_>>().join("::")
 }
 
-/// A function for each row `NAME_64` of which only NAME is written, and their names. A size of more than 31 bits is not
-/// supported.
+/// Returns a function for each row `NAME_64` of which only NAME is written, and their names. A size of more than 31
+/// bits is not supported.
 fn long_forms(library: &Library, is_written: &dyn Fn(&str) -> bool) -> (String, HashSet<String>) {
     let (mut source, mut names) = (String::new(), HashSet::new());
     for long in library.functions.iter().filter(|long| !is_written(&long.name)) {

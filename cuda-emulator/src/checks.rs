@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The checks that `CUDA_EMULATOR_CHECK` names.
+//! The checks that `CUDA_EMULATOR_CHECK` enables.
 
 use std::sync::OnceLock;
 

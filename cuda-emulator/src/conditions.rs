@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The values by which kernels steer conditional nodes of graphs, by the handles that programs pass to kernels.
+//! The values by which kernels control conditional nodes of graphs, by the handles that programs pass to kernels.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,17 +11,17 @@ static CONDITIONS: Mutex<BTreeMap<u64, Weak<Condition>>> = Mutex::new(BTreeMap::
 /// A value that kernels set and a conditional node reads.
 #[derive(Debug)]
 pub struct Condition {
-    /// The handle by which kernels name it.
+    /// The handle by which kernels refer to it.
     pub handle: u64,
     /// Its value at the start of a graph. `None`: it keeps its value.
     default: Option<u32>,
     value: AtomicU32,
-    /// A node has it: no other can.
+    /// True if a node has it. No other node can then have it.
     taken: AtomicBool,
 }
 
 impl Condition {
-    /// A condition that is found by its handle for as long as it lives.
+    /// Creates a condition that is found by its handle as long as it lives.
     pub fn new(default: Option<u32>) -> Arc<Condition> {
         static NEXT: AtomicU64 = AtomicU64::new(0xc0de_0000_0001);
         let handle = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl Condition {
         self.taken.load(Ordering::Acquire)
     }
 
-    /// A conditional node has it now, or has no more.
+    /// Records whether a conditional node has it.
     pub fn take(&self, taken: bool) {
         self.taken.store(taken, Ordering::Release);
     }
@@ -57,7 +57,7 @@ impl Condition {
         self.value.store(value, Ordering::Release);
     }
 
-    /// A graph that uses it starts.
+    /// Resets the value at the start of a graph that uses it.
     pub fn start(&self) {
         if let Some(default) = self.default {
             self.set(default);

@@ -30,7 +30,7 @@ pub struct Case {
     pub at_once: usize,
     /// The memory or time that the case takes; small machines leave heavy cases out.
     pub weight: Weight,
-    /// Names of a library of NVIDIA's, of which a GPU needs one; the emulator has its own.
+    /// Names of a library of NVIDIA's. A GPU needs one of them; the emulator has its own.
     pub library: &'static [&'static str],
     /// The reason for not running it on GPUs.
     pub not_on_gpus: Option<&'static str>,
@@ -52,7 +52,7 @@ pub enum Stdout {
 /// The memory or time that a case takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
-    /// Seconds at most, in an emulated VM too.
+    /// Takes at most seconds, also in an emulated VM.
     Light,
     /// Up to 1 GiB of memory or a minute on an emulated VM.
     Heavy,
@@ -129,7 +129,7 @@ macro_rules! tables {
     };
 }
 
-/// The tables whose rows are also called in wrong states, and by their names for the default stream of the thread.
+/// The tables whose rows are also called in wrong states, and by their names for the per-thread default stream.
 const OF_DRIVER: &str = tables!("setup_driver" "setup_states" "driver" "memory" "graphs" "textures");
 const OF_RUNTIME: &str = tables!("setup_runtime" "runtime" "runtime_memory" "runtime_graphs");
 
@@ -337,7 +337,7 @@ pub const CASES: &[Case] = &[
 ///
 /// # Panics
 ///
-/// If there is no such case: the name is a constant of a test.
+/// Panics if there is no such case, because the name is a constant of a test.
 pub fn case(name: &str) -> &'static Case {
     CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case `{name}` in the table"))
 }

@@ -19,13 +19,13 @@ use crate::stack::Stack;
 /// Time limit for a daemon to listen, and to end when asked.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The variable that names the device of all levels but conformance: `emulated` also where there is a GPU.
+/// The variable that selects the device of all levels except conformance: `emulated` also where there is a GPU.
 pub const DEVICE_VARIABLE: &str = "VHOST_CUDA_DEVICE";
 
 /// Further arguments of all daemons of tests, as `--guest-pages named`: a whole level runs with them.
 const ARGUMENTS_VARIABLE: &str = "VHOST_CUDA_DAEMON_ARGUMENTS";
 
-/// The process that holds the namespaces of workers (`vhost-cuda/src/confine/keeper.rs`), and its name before that.
+/// The process that holds the namespaces of workers (`vhost-cuda/src/confine/keeper.rs`), and its earlier name.
 const KEEPER: &str = "cuda-keeper";
 const BEFORE_EXEC: &str = "worker-pool";
 
@@ -51,7 +51,8 @@ impl Default for DaemonOptions {
     }
 }
 
-/// The `--device` of daemons: what `VHOST_CUDA_DEVICE` says, else the GPU if there is one, else the emulator.
+/// Returns the `--device` of daemons: the value of `VHOST_CUDA_DEVICE`, otherwise the GPU if there is one, otherwise
+/// the emulator.
 pub fn device() -> String {
     env::var(DEVICE_VARIABLE).ok().filter(|device| !device.is_empty()).unwrap_or_else(|| "auto".into())
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A front-end and driver in one, with its own guest memory, that says whatever a test wants.
+//! A front-end and driver in one, with its own guest memory, that can send any message a test needs.
 
 use std::fs::File;
 use std::io::Read;
@@ -78,7 +78,7 @@ pub struct CallResult {
     pub bulk: Vec<u8>,
 }
 
-/// Everything that a call's payload says about itself; the defaults are well-formed.
+/// All fields of a call's payload that describe it. The defaults are well-formed.
 #[derive(Clone, Debug, Default)]
 pub struct CallParts {
     /// Number of the call.
@@ -160,7 +160,7 @@ impl FakeFrontend {
 
     /// Connects as the same machine does after it has lost its backend: with the memory that it had before.
     pub fn connect_again(socket: &Path, memory: GuestMemoryMmap) -> Result<Self> {
-        // Its driver starts anew, too.
+        // Its driver is restarted, too.
         memory.write_slice(&vec![0; (BUFFERS - RINGS) as usize], GuestAddress(RINGS))?;
         Self::attach(socket, 0, memory)
     }
@@ -351,7 +351,7 @@ impl FakeFrontend {
         self.exchange(&bytes, BUFFER_BYTES as u32)
     }
 
-    /// Says hello in a version of the protocol.
+    /// Sends the greeting with a version of the protocol.
     pub fn hello(&mut self, protocol_version: u32) -> Result<Reply> {
         let header = RequestHeader { op: OP_HELLO, ..Default::default() };
         self.request(header, Hello { protocol_version }.as_bytes(), [&[], &[]])
@@ -368,7 +368,7 @@ impl FakeFrontend {
         self.request(RequestHeader { op: OP_OPEN, ..Default::default() }, open.as_bytes(), [&[], &[]])
     }
 
-    /// Says hello and opens a session.
+    /// Sends the greeting and opens a session.
     pub fn open_session(&mut self) -> Result<u64> {
         let hello = self.hello(PROTOCOL_VERSION)?;
         if hello.status != REPLY_OK {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The test programs, compiled by the unmodified nvcc and kept until a source or the compiler changes.
+//! The test programs, compiled by the unmodified nvcc and cached until a source or the compiler changes.
 
 use std::collections::HashMap;
 use std::env;
@@ -14,11 +14,11 @@ use sha2::{Digest, Sha256};
 
 use crate::variant::Variant;
 
-/// The variable that names the compiler; `cargo xtask test` sets it. Default: the one on `PATH`.
+/// The variable with the path of the compiler; `cargo xtask test` sets it. Default: the one on `PATH`.
 pub const NVCC_VARIABLE: &str = "NVCC";
-/// The variable that names a compiler of CUDA 12, for programs `NAME@12`.
+/// The variable with the path of a compiler of CUDA 12, for programs `NAME@12`.
 pub const NVCC_12_VARIABLE: &str = "VHOST_CUDA_NVCC_12";
-/// The variable that names a folder of programs compiled elsewhere: then no compiler is needed.
+/// The variable with the path of a folder of programs compiled elsewhere: then no compiler is needed.
 pub const PREBUILT_VARIABLE: &str = "VHOST_CUDA_PROGRAMS";
 
 type Slot = Arc<OnceLock<Result<PathBuf, String>>>;
@@ -205,7 +205,7 @@ impl Sources {
     }
 
     fn compile(&self, nvcc: &Path, folder: &Path, name: &str, variant: &Variant) -> Result<()> {
-        // Under another name first: another process may do the same, and an unfinished one must not count.
+        // Under another name first: another process may do the same, and an incomplete one must not be used.
         let work = folder.with_extension(format!("{}.tmp", process::id()));
         fs::create_dir_all(&work).with_context(|| format!("Cannot make {}", work.display()))?;
         let mut command = Command::new(nvcc);

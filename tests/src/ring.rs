@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The driver's end of a split virtqueue, with nothing checked: tests write what a driver must not.
+//! The driver's end of a split virtqueue without any checks: tests write data that a driver must not write.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
@@ -55,7 +55,7 @@ impl Descriptor {
 pub struct Used {
     /// Head of the chain.
     pub head: u32,
-    /// Bytes that the device says it wrote.
+    /// The number of written bytes that the device reports.
     pub bytes: u32,
 }
 

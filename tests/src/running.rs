@@ -54,7 +54,7 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Bytes that a thread appends and tests look at meanwhile.
+/// Bytes that a thread appends while tests read them.
 #[derive(Debug, Default)]
 struct Captured {
     bytes: Mutex<(Vec<u8>, bool)>,
@@ -121,7 +121,7 @@ impl Running {
             .spawn()
             .with_context(|| format!("Cannot start {:?}", command.get_program()))?;
         if let Some(mut pipe) = child.stdin.take() {
-            // A program that does not read its input may be gone already.
+            // A program that does not read its input may have ended already.
             let _ = pipe.write_all(stdin.as_bytes());
         }
         let (stdout, stderr) = (Arc::<Captured>::default(), Arc::<Captured>::default());
@@ -168,7 +168,7 @@ impl Running {
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }
 
-    /// Waits for the end, for at most `limit` from now; then kills.
+    /// Waits for the end for at most `limit` from now, and then kills.
     pub fn finish(mut self, limit: Duration) -> Result<Outcome> {
         let status = self.child.wait_timeout(limit).context("Cannot wait for a program")?;
         let ended = match status {

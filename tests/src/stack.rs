@@ -15,11 +15,11 @@ use crate::daemon::{Daemon, DaemonOptions, gpu_exists};
 use crate::program::Programs;
 use crate::variant::Variant;
 
-/// The variable that names the built stack; `cargo xtask test` sets it.
+/// The variable with the path of the built stack; `cargo xtask test` sets it.
 pub const STACK_VARIABLE: &str = "VHOST_CUDA_STACK";
 /// The variable by which the guest library finds the daemon's socket.
 pub const SOCKET_VARIABLE: &str = "VIRTIO_CUDA_SOCKET";
-/// The variable that names a folder with NVIDIA's `libcudart.so.13` (default: the one beside nvcc).
+/// The variable with the path of a folder with NVIDIA's `libcudart.so.13` (default: the one beside nvcc).
 pub const NATIVE_RUNTIME_VARIABLE: &str = "VHOST_CUDA_NATIVE_RUNTIME";
 
 /// The auditor, which brings programs with a static runtime to the libraries beside it.
@@ -113,7 +113,7 @@ impl Way {
         Self::VirtioUser(Device::Native),
     ];
 
-    /// For names of tests.
+    /// Returns the name, for names of tests.
     pub fn name(self) -> &'static str {
         match self {
             Self::Emulator => "emulator",
@@ -158,7 +158,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Makes the way ready; starts a daemon if it needs one.
+    /// Prepares the way, and starts a daemon if it needs one.
     pub fn open(way: Way, stack: &Stack, programs: &Programs) -> Result<Self> {
         let mut route = Self { libraries: Vec::new(), auditor: None, daemon: None, _links: None };
         match way {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The frame of a test binary: one trial a row, and nothing skipped without a word.
+//! The frame of a test binary: one trial per row, and every skipped test is reported.
 
 use std::env;
 use std::process::ExitCode;
@@ -43,7 +43,8 @@ impl Suite {
         });
     }
 
-    /// Adds a test that looks at the free memory of a GPU, where there is one: then no other test of the level runs beside it.
+    /// Adds a test that measures the free memory of a GPU, where there is one: then no other test of the level runs
+    /// at the same time.
     pub fn test_alone_on_gpu(
         &mut self,
         name: impl Into<String>,
@@ -74,14 +75,14 @@ impl Suite {
             .push(Trial::test(name, move || body(&kit).map_err(|error| Failed::from(format!("{error:#}")))));
     }
 
-    /// Lists a test as ignored, and says why.
+    /// Lists a test as ignored, and reports the reason.
     pub fn skip(&mut self, name: impl Into<String>, why: &str) {
         let why = why.to_owned();
         let name = name.into();
         self.trials.push(Trial::test(name, move || Err(Failed::from(why))).with_ignored_flag(true));
     }
 
-    /// Says why a group of tests is skipped; each is listed by [`Suite::skip`].
+    /// Reports why a group of tests is skipped; each is listed by [`Suite::skip`].
     pub fn say_skipped(&mut self, what: &str, why: &str) {
         self.skipped.push(format!("skipped: {}: {what}: {why}", self.level));
     }
@@ -100,7 +101,7 @@ pub fn run_in_order(level: &'static str, collect: impl FnOnce(&mut Suite) -> Res
 /// Runs the level that `collect` fills. Without a stack it fails, unless `VHOST_CUDA_SKIP_LEVEL` gives a
 /// reason to skip it.
 pub fn run(level: &'static str, collect: impl FnOnce(&mut Suite) -> Result<()>) -> ExitCode {
-    // Two at once even on one core: the tests mostly wait for processes.
+    // Two at once even on one core, because the tests mostly wait for processes.
     run_with_threads(level, 2, collect)
 }
 

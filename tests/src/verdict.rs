@@ -14,9 +14,9 @@ use crate::stack::{Device, Way};
 pub enum Answering {
     /// The emulator, without our driver library.
     EmulatorAlone,
-    /// Our driver library, with the emulator behind it.
+    /// Our driver library with the emulator.
     EmulatedDevice,
-    /// Our driver library with a GPU behind it, or NVIDIA's.
+    /// Our driver library with a GPU, or NVIDIA's.
     Gpu,
 }
 
@@ -36,7 +36,7 @@ impl Answering {
     }
 }
 
-/// Compares how a run of `case` ended and what it printed with what the table expects.
+/// Compares the end and the output of a run of `case` with the table.
 pub fn check(case: &Case, outcome: &Outcome, answering: Answering) -> Result<()> {
     outcome.expect_exit(case.exit)?;
     match case.stdout {
@@ -64,7 +64,7 @@ pub fn check(case: &Case, outcome: &Outcome, answering: Answering) -> Result<()>
 /// The requirement on the rules of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rules {
-    /// Each call answers as its rule says.
+    /// Each call returns the result of its rule.
     Hold,
     /// Each call was made.
     AreMade,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Every program of the table over every way to a device that this machine has: the output must be the
-//! expected one, and what describes the device must be what the reference says.
+//! Every program of the table in every way to reach a device on this machine. The output must be the expected one,
+//! and the description of the device must match the reference.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

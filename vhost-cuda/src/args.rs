@@ -8,8 +8,8 @@ use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::metrics::server::Address;
 
-/// Executes the CUDA calls of virtual machines (and of processes that speak vhost-user themselves) on this
-/// host's GPU, or on its CPU with the emulator.
+/// Executes the CUDA calls of virtual machines (and of processes that use vhost-user themselves) on this host's GPU,
+/// or on its CPU with the emulator.
 #[derive(Clone, Debug, Parser)]
 #[command(version, name = "vhost-user-cuda", args_override_self = true)]
 pub struct Args {
@@ -24,7 +24,7 @@ pub struct Args {
 /// Options of the daemon.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct DaemonArgs {
-    /// Listen on this unix socket (an old one of that name is replaced).
+    /// Listen on this unix socket. A stale socket at the path is replaced.
     #[arg(short, long, value_name = "PATH")]
     pub socket_path: Option<PathBuf>,
 
@@ -32,24 +32,25 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "N", conflicts_with = "socket_path")]
     pub fd: Option<i32>,
 
-    /// The file that workers lock while they live: the next daemon on the socket waits for it. It must outlive the daemon,
-    /// and its folder must be writable. Default: the socket's path with `.workers` behind it.
+    /// The file that workers lock while they live. The next daemon on the socket waits for it. It must outlive the
+    /// daemon, and its folder must be writable. Default: the socket's path with the suffix `.workers`.
     #[arg(long, value_name = "PATH")]
     pub workers_lock: Option<PathBuf>,
 
-    /// The libcuda.so.1 that executes the calls: `auto` (NVIDIA's if /dev/nvidiactl exists, else the emulator),
-    /// `emulated` (the file VHOST_CUDA_EMULATOR names, else ../emulator/libcuda.so.1 beside this program), or a path.
+    /// The libcuda.so.1 that executes the calls: `auto` (NVIDIA's if /dev/nvidiactl exists, otherwise the emulator),
+    /// `emulated` (the file in VHOST_CUDA_EMULATOR, otherwise ../emulator/libcuda.so.1 beside this program), or a
+    /// path.
     #[arg(long, value_name = "auto|emulated|PATH", default_value = "auto")]
     pub device: String,
 
-    /// Folders of NVIDIA's libraries (libcublas.so.13, libcudnn.so.9, …) that guest programs use, with colons between them.
-    /// They are looked at first; then where the dynamic linker and NVIDIA's packages have libraries. With the emulator: of
-    /// the CPU's versions, ../emulator/libraries beside this program by default.
+    /// Folders of NVIDIA's libraries (libcublas.so.13, libcudnn.so.9, …) that guest programs use, separated by
+    /// colons. They are searched first, before the folders of the dynamic linker and of NVIDIA's packages. With the
+    /// emulator: the folders of the CPU's versions, by default ../emulator/libraries beside this program.
     #[arg(long, value_name = "DIR[:DIR…]", value_delimiter = ':')]
     pub libraries: Vec<PathBuf>,
 
-    /// Lets workers make the sockets that NCCL needs between processes of a guest. They reach the workers of this daemon only,
-    /// so there must be namespaces.
+    /// Let workers create the sockets that NCCL needs between processes of a guest. The sockets reach only the
+    /// workers of this daemon, so namespaces are required.
     #[arg(long)]
     pub nccl: bool,
 
@@ -57,31 +58,31 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub num_queues: u32,
 
-    /// Workers kept ready with a CUDA context, so that a program in the guest need not wait for one (0 to 32).
-    /// Each holds GPU memory while it waits: the log says how much.
+    /// The number of workers kept ready with a CUDA context, so that a program in the guest does not wait for one (0
+    /// to 32). Each waiting worker holds GPU memory; the log reports the amount.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=32))]
     pub warm_workers: u32,
 
-    /// Sessions (processes that use CUDA) that one virtual machine may have at once (1 to 1024).
+    /// The maximum number of sessions (processes that use CUDA) of one virtual machine at once (1 to 1024).
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub max_sessions: u32,
 
-    /// Sessions that one user of a virtual machine, other than its root, may have at once. Default: half of
-    /// `--max-sessions`, so that one user cannot keep the others from CUDA.
+    /// The maximum number of sessions of one user of a virtual machine, other than its root, at once. Default: half
+    /// of `--max-sessions`, so that one user cannot block the others.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub max_user_sessions: Option<u32>,
 
-    /// Threads that each session's worker uses for large copies of pageable memory (1 to 64). Default: half of the
-    /// CPUs, at most 4.
+    /// The number of threads that each session's worker uses for large copies of pageable memory (1 to 64). Default:
+    /// half of the CPUs, at most 4.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub copy_threads: Option<u32>,
 
-    /// GPUs that guests may use: numbers as in `nvidia-smi -L`, or UUIDs (of MIG devices, too), with commas between them.
+    /// GPUs that guests may use: numbers as in `nvidia-smi -L`, or UUIDs (also of MIG devices), separated by commas.
     /// Default: all.
     #[arg(long, value_name = "LIST", value_parser = parse_gpus)]
     pub gpus: Option<String>,
 
-    /// Weight of this daemon's virtual machine where several compete for GPU time (1 to 10000). Needs `--arbiter`.
+    /// The weight of this daemon's virtual machine when several compete for GPU time (1 to 10000). Needs `--arbiter`.
     #[arg(long, value_name = "N", default_value_t = 100, requires = "arbiter",
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub share: u32,
@@ -91,49 +92,49 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "PATH")]
     pub arbiter: Option<PathBuf>,
 
-    /// End a session when a kernel, a graph or a call of NVIDIA's libraries runs on the GPU for longer, in seconds (0.1 to
-    /// 86400). Its program gets `cudaErrorLaunchTimeout`. Default: no limit.
+    /// End a session when a kernel, a graph or a call of NVIDIA's libraries runs on the GPU for longer than this, in
+    /// seconds (0.1 to 86400). Its program gets `cudaErrorLaunchTimeout`. Default: no limit.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub time_limit: Option<Duration>,
 
-    /// Maximum device memory of one virtual machine, in bytes (K, M and G may follow): of all its sessions together, with
-    /// a context for each one but the first. Default: no limit.
+    /// The maximum device memory of one virtual machine, in bytes (with the suffix K, M or G). It covers all its
+    /// sessions together, with the context of each session but the first. Default: no limit.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory: Option<u64>,
 
-    /// Maximum device memory of one session, in bytes (K, M and G may follow), besides its context. Default: no limit but
-    /// the virtual machine's.
+    /// The maximum device memory of one session besides its context, in bytes (with the suffix K, M or G). Default:
+    /// only the limit of the virtual machine.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, alias = "memory-limit")]
     pub session_memory: Option<u64>,
 
-    /// Maximum host memory of the workers of one virtual machine, in bytes (K, M and G may follow). Needs `--cgroup`.
-    /// Default: no limit.
+    /// The maximum host memory of the workers of one virtual machine, in bytes (with the suffix K, M or G). Needs
+    /// `--cgroup`. Default: no limit.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub host_memory: Option<u64>,
 
-    /// Where control groups for workers are made, one for each virtual machine: under this folder of a cgroup v2
-    /// hierarchy, under the daemon's own group (`auto`, if it has been delegated to the daemon), or nowhere (`none`).
+    /// The place of the workers' control groups, one per virtual machine: under this folder of a cgroup v2 hierarchy,
+    /// under the daemon's own group (`auto`, if it has been delegated to the daemon), or none (`none`).
     #[arg(long, value_name = "auto|none|PATH", default_value = "auto")]
     pub cgroup: String,
 
-    /// Serve one front-end at a time, and refuse others meanwhile. `--single=false`: several front-ends, which have limits
-    /// of their own and trust each other (see the threat model).
+    /// Serve one front-end at a time, and refuse others meanwhile. `--single=false`: several front-ends, which have
+    /// limits of their own and trust each other (see the threat model).
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
         default_missing_value = "true", action = ArgAction::Set)]
     pub single: bool,
 
-    /// Read options from this TOML file: `memory = "40G"` is `--memory 40G`. The command line goes before.
+    /// Read options from this TOML file: `memory = "40G"` is `--memory 40G`. The command line takes precedence.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Memory for device code that was loaded before, so that the next process need not send it again, in bytes
-    /// (K, M and G may follow; 0 for none).
+    /// The size of the cache for device code, so that the next process that loads it does not send it again, in bytes
+    /// (with the suffix K, M or G; 0 disables the cache).
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
     pub image_cache: u64,
 
-    /// The filter of a worker's system calls while it serves a session. `seccomp`: the calls that CUDA needs, anything
-    /// else ends it; `refuse`: anything else fails; `log`: the kernel's log says what that would be; `auto`: `seccomp`
-    /// with the emulator, else `refuse`.
+    /// The system call filter of a worker while it serves a session. `seccomp`: any call that CUDA does not need ends
+    /// the worker; `refuse`: such a call fails; `log`: such a call is only reported in the kernel's log; `auto`:
+    /// `seccomp` with the emulator, otherwise `refuse`.
     #[arg(
         long,
         value_enum,
@@ -143,8 +144,8 @@ pub struct DaemonArgs {
     )]
     pub sandbox: Sandbox,
 
-    /// PID, mount, network and IPC namespaces for the workers. `auto`: if this host lets the daemon make them;
-    /// `require`: else the daemon does not start; `off`: none. With `--sandbox off` there are none.
+    /// PID, mount, network and IPC namespaces for the workers. `auto`: if this host lets the daemon create them;
+    /// `require`: the daemon does not start without them; `off`: none. `--sandbox off` implies none.
     #[arg(
         long,
         value_enum,
@@ -154,9 +155,9 @@ pub struct DaemonArgs {
     )]
     pub namespaces: Namespaces,
 
-    /// Which memory of its virtual machine a worker can map. `named`: only pages that the session's own process has named,
-    /// each time by leave of the daemon; `all`: all of it, once; `auto`: `named` where this host and the machine's memory
-    /// allow it (not with hugetlbfs, nor with `--sandbox off`).
+    /// The memory of its virtual machine that a worker can map. `named`: only pages that the session's own process
+    /// has named, each time with the daemon's permission; `all`: all of it, once; `auto`: `named` where this host and
+    /// the machine's memory allow it (not with hugetlbfs, nor with `--sandbox off`).
     #[arg(
         long,
         value_enum,
@@ -166,55 +167,56 @@ pub struct DaemonArgs {
     )]
     pub guest_pages: GuestPages,
 
-    /// Run as root of the host. Workers give up root's privileges in any case, but not its user number.
+    /// Allow the daemon to run as root of the host. Workers drop root's privileges in any case, but not its user id.
     #[arg(long)]
     pub allow_root: bool,
 
-    /// Serve GPUs that read and write pageable memory of their process (HMM, ATS): kernels of a guest process then reach
+    /// Serve GPUs that access pageable memory of their process (HMM, ATS). Kernels of a guest process can then access
     /// the whole memory of its virtual machine.
     #[arg(long)]
     pub allow_pageable_access: bool,
 
-    /// Let a machine be saved or migrated while its programs use the GPU. Their sessions do not move with it: programs of the
-    /// saved machine lose them. Otherwise such a machine is not saved.
+    /// Allow saving or migrating a machine while its programs use the GPU. Their sessions do not move with it:
+    /// programs of the saved machine lose them. Without this option such a machine cannot be saved.
     #[arg(long)]
     pub lose_sessions: bool,
 
-    /// Serve figures in Prometheus' text format, at `/metrics`: on this unix socket, or on a port of the loopback interface.
+    /// Serve metrics in Prometheus' text format, at `/metrics`: on this unix socket, or on a port of the loopback
+    /// interface.
     #[arg(long, value_name = "PATH|127.0.0.1:PORT")]
     pub metrics: Option<Address>,
 
-    /// Print what this backend offers, as JSON (vhost-user backend program conventions), and exit.
+    /// Print the features of this backend as JSON (vhost-user backend program conventions), and exit.
     #[arg(long)]
     pub print_capabilities: bool,
 
-    /// Messages on stderr: off, error, warn, info, debug or trace. What a guest can repeat is logged at debug, or
-    /// in bounded number (ends of sessions, with the name of the program, at info).
+    /// The level of messages on stderr: off, error, warn, info, debug or trace. Messages that a guest can repeat are
+    /// logged at debug, or in limited number (ends of sessions, with the name of the program, at info).
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
 }
 
-/// Which guest memory a worker can map.
+/// The guest memory that a worker can map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GuestPages {
-    /// As `Named` where that is possible, else as `All`.
+    /// As `Named` where that is possible, otherwise as `All`.
     Auto,
     /// The pages that the session's process has named.
     Named,
-    /// All of its virtual machine.
+    /// All memory of its virtual machine.
     All,
 }
 
 /// The filter of the workers' system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sandbox {
-    /// The sternest that what executes the calls is known to bear.
+    /// The strictest filter that the library supports.
     Auto,
-    /// Filtered: others end the worker.
+    /// Filtered: other calls end the worker.
     Seccomp,
-    /// Filtered: others fail with EPERM.
+    /// Filtered: other calls fail with EPERM.
     Refuse,
-    /// Allowed all, and logged by the kernel where they would not be.
+    /// All calls are allowed. The kernel logs those that the filter would refuse.
     Log,
     /// Not filtered.
     #[value(alias = "none")]
@@ -222,7 +224,7 @@ pub enum Sandbox {
 }
 
 impl Sandbox {
-    /// The word on the command line.
+    /// Returns the word on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -237,18 +239,18 @@ impl Sandbox {
 /// The use of namespaces for workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Namespaces {
-    /// If the host allows it.
+    /// Used if the host allows them.
     Auto,
-    /// Or the daemon does not start.
+    /// Required: the daemon does not start without them.
     Require,
-    /// No.
+    /// Not used.
     Off,
 }
 
 /// Modes of the binary besides the daemon.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Mode {
-    /// Show the sessions of a daemon that serves metrics, again and again.
+    /// Show the sessions of a daemon that serves metrics, and refresh the view.
     Top(TopArgs),
     /// Share GPU time between the virtual machines of a host, by weights.
     Arbiter(ArbiterArgs),
@@ -263,7 +265,7 @@ pub enum Mode {
 /// Options of `arbiter`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct ArbiterArgs {
-    /// Listen on this unix socket (an old one of that name is replaced). Users who may write to it may join.
+    /// Listen on this unix socket. A stale socket at the path is replaced. Users who may write to it may join.
     #[arg(short, long, value_name = "PATH")]
     pub socket: PathBuf,
     /// The level of messages: off, error, warn, info, debug or trace.
@@ -277,10 +279,10 @@ pub struct TopArgs {
     /// The daemon's `--metrics`.
     #[arg(value_name = "PATH|127.0.0.1:PORT")]
     pub metrics: Address,
-    /// Seconds between two looks.
+    /// Seconds between two updates.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub interval: u64,
-    /// Number of looks. Default: until it is ended.
+    /// The number of updates. Default: unlimited.
     #[arg(long)]
     pub count: Option<u64>,
 }
@@ -303,10 +305,10 @@ pub struct WorkerArgs {
     /// The page of its gates, where virtual machines share GPU time.
     #[arg(long, requires = "share_bell_fd")]
     pub share_page_fd: Option<i32>,
-    /// The bell that the arbiter hears.
+    /// The bell that wakes the arbiter.
     #[arg(long)]
     pub share_bell_fd: Option<i32>,
-    /// The socket on which guest memory comes, if only named pages of it may be mapped.
+    /// The socket that receives guest memory, if only named pages of it may be mapped.
     #[arg(long)]
     pub pages_fd: Option<i32>,
     /// The libcuda to load.
@@ -318,13 +320,13 @@ pub struct WorkerArgs {
     /// Allow sockets within the namespaces.
     #[arg(long)]
     pub nccl: bool,
-    /// Most device memory of the session, in bytes.
+    /// The maximum device memory of the session, in bytes.
     #[arg(long)]
     pub memory_limit: Option<u64>,
     /// The maximum time that work on a GPU may take, in milliseconds.
     #[arg(long)]
     pub time_limit: Option<u64>,
-    /// Say how much GPU memory the context takes, and so many of them.
+    /// Log the GPU memory that the context takes, and this number of such contexts.
     #[arg(long, value_name = "N")]
     pub announce_memory: Option<u32>,
     /// Threads for large copies.
@@ -333,21 +335,21 @@ pub struct WorkerArgs {
     /// The filter of its system calls.
     #[arg(long, value_enum, default_value = "auto")]
     pub sandbox: Sandbox,
-    /// The library is the emulator.
+    /// True if the library is the emulator.
     #[arg(long)]
     pub emulated: bool,
-    /// It runs in the namespaces of the daemon's workers.
+    /// True if it runs in the namespaces of the daemon's workers.
     #[arg(long)]
     pub namespaces: bool,
-    /// Serve GPUs that reach pageable memory.
+    /// Serve GPUs that access pageable memory.
     #[arg(long)]
     pub allow_pageable_access: bool,
-    /// Level of the worker's messages.
+    /// The level of the worker's messages.
     #[arg(long, default_value = "info")]
     pub worker_log_level: String,
 }
 
-/// Names of GPUs, for CUDA_VISIBLE_DEVICES.
+/// Parses identifiers of GPUs, for CUDA_VISIBLE_DEVICES.
 fn parse_gpus(text: &str) -> Result<String, String> {
     let named = |name: &str| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-/".contains(&byte))
@@ -359,7 +361,7 @@ fn parse_gpus(text: &str) -> Result<String, String> {
     }
 }
 
-/// A time in seconds, with a fraction.
+/// Parses a time in seconds, with a fraction.
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: Option<f64> = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
     seconds
@@ -367,7 +369,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is not between 0.1 and 86400 seconds"))
 }
 
-/// A byte count with an optional K, M or G (powers of 1024).
+/// Parses a byte count with an optional K, M or G (powers of 1024).
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.char_indices().last() {
         Some((at, 'K' | 'k')) => (&text[..at], 10),
@@ -414,7 +416,7 @@ mod tests {
             Args::try_parse_from(args).map(|args| args.daemon)
         };
         assert_eq!(parsed(&["--memory-limit", "16M"]).unwrap().session_memory, Some(16 << 20));
-        // The last one counts: those of a configuration file come first.
+        // The last one takes effect: those of a configuration file come first.
         let twice = parsed(&["--session-memory=1G", "--memory=2G", "--memory-limit", "16M"]).unwrap();
         assert_eq!((twice.session_memory, twice.memory), (Some(16 << 20), Some(2 << 30)));
         assert!(parsed(&[]).unwrap().single && parsed(&["--single"]).unwrap().single);

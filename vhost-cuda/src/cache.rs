@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Device code that workers loaded, kept so that it crosses once for all processes of a guest's user.
+//! A cache of device code that workers loaded, so that it crosses once for all processes of a guest's user.
 //!
-//! Each image lies in a sealed memfd, which nobody can change any more, with a NUL behind it (text needs one).
-//! Its name is its BLAKE3 digest, which the daemon computes itself, from the sealed file: neither a guest nor a
-//! worker can put anything under a name that is not its own. A worker asks over a socket of its own, which a
-//! thread of the daemon serves as long as the session lives.
+//! Each image lies in a sealed memfd, which cannot be changed any more, followed by a NUL (text needs one). Its name
+//! is its BLAKE3 digest, which the daemon computes itself from the sealed file: neither a guest nor a worker can
+//! store an image under a wrong digest. A worker asks over a socket of its own, which a thread of the daemon serves
+//! as long as the session lives.
 //!
-//! If there is no room for another image, the cache drops one of the machine that has most, and there of the user who
-//! has most:
-//! nobody can evict others but for a fair share.
+//! If there is no room for another image, the cache drops one of the machine with the most images, and there of the
+//! user with the most. So one machine or user can evict others only down to a fair share.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -29,20 +28,20 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::owner::{Machine, Owner};
 
-/// Most images: each is an open file of the daemon.
+/// The maximum number of images. Each is an open file of the daemon.
 pub const MAX_IMAGES: usize = 128;
-/// Bytes that are hashed at a time.
+/// The number of bytes that are hashed at a time.
 const CHUNK: usize = 256 << 10;
 /// The seals that make a file's contents and length final.
 const SEALS: SealFlags = FIXED_LENGTH.union(SealFlags::WRITE);
 /// Seals of a file that keeps its length.
 pub(crate) const FIXED_LENGTH: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Bytes of a digest.
+/// The size of a digest in bytes.
 pub const DIGEST_BYTES: usize = 32;
-/// [`Question::kind`]: is there an image of this digest and length?
+/// [`Question::kind`]: asks for an image with this digest and length.
 pub const ASK: u32 = 1;
-/// [`Question::kind`]: here is an image; its file comes along. There is no answer.
+/// [`Question::kind`]: stores the image in the accompanying file. There is no answer.
 pub const KEEP: u32 = 2;
 
 /// A worker's message.
@@ -53,13 +52,13 @@ pub struct Question {
     pub kind: u32,
     /// Zero.
     pub reserved: u32,
-    /// The image's bytes, without the NUL behind it.
+    /// The image's size in bytes, without the NUL.
     pub bytes: u64,
     /// Its digest; with [`KEEP`], zeros.
     pub digest: [u8; DIGEST_BYTES],
 }
 
-/// The answer to an [`ASK`]; the file comes along if there is one.
+/// The answer to an [`ASK`], with the image's file if it was found.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Answer {
@@ -67,7 +66,8 @@ pub struct Answer {
     pub found: u32,
 }
 
-/// Whose image it is, and which. Users of a guest do not share: who knows a digest gets the code.
+/// Identifies an image and its owner. Users of a guest do not share images, because a digest is enough to get the
+/// code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     owner: Owner,
@@ -94,14 +94,14 @@ struct State {
 }
 
 impl ImageCache {
-    /// A cache of at most `max_bytes`; 0 for none.
+    /// Creates a cache of at most `max_bytes` bytes. 0 disables it.
     pub fn new(max_bytes: u64) -> Arc<Self> {
         let state = State { images: LruCache::unbounded(), bytes: 0 };
         Arc::new(Self { max_bytes, state: Mutex::new(state) })
     }
 
-    /// Serves the worker at the other end of `socket`, whose session is `owner`'s, until it ends. Without a
-    /// thread for that the worker has no cache.
+    /// Serves the worker at the other end of `socket`, whose session belongs to `owner`, until it ends. If no thread
+    /// can be started, the worker has no cache.
     pub fn serve(self: &Arc<Self>, socket: Arc<UnixStream>, owner: Owner) {
         if self.max_bytes == 0 {
             return;
@@ -137,7 +137,7 @@ impl ImageCache {
         state.images.get(&key).filter(|image| image.bytes == bytes).map(|image| image.file.clone())
     }
 
-    /// Takes in an image of `bytes` bytes; makes room for it.
+    /// Stores an image of `bytes` bytes, and makes room for it.
     fn keep(&self, file: File, bytes: u64, owner: Owner) -> io::Result<()> {
         if bytes > self.max_bytes {
             return Err(invalid("it is larger than the whole cache"));
@@ -148,7 +148,7 @@ impl ImageCache {
         if state.images.promote(&key) {
             return Ok(());
         }
-        // As if it were there already, so that its owner does not evict somebody with as much.
+        // The image counts already, so that its owner does not evict an image of another one with as many bytes.
         state.images.put(key, Image { file: Arc::new(file), bytes });
         state.bytes += bytes;
         while state.images.len() > MAX_IMAGES || state.bytes > self.max_bytes {
@@ -158,7 +158,7 @@ impl ImageCache {
         Ok(())
     }
 
-    /// Drops the images of a machine that has gone.
+    /// Drops the images of a machine that has disconnected.
     pub fn forget(&self, machine: Machine) {
         let mut state = self.state.lock();
         let of_machine: Vec<Key> =
@@ -170,8 +170,8 @@ impl ImageCache {
 }
 
 impl State {
-    /// The image to drop for `new`, which is there already: the one that was not used for longest, of the user with most
-    /// in the machine with most.
+    /// Returns the image to drop for `new`, which is stored already: the least recently used one of the user with the
+    /// most images in the machine with the most images.
     fn victim(&self, new: Key) -> Option<Key> {
         let most = |of: &dyn Fn(&Key) -> bool| {
             self.images.iter().filter(|(key, _)| of(key)).map(|(_, image)| image.weight()).sum::<u64>()
@@ -182,13 +182,14 @@ impl State {
             let of_owner = most(&|other| other.owner == owner);
             (of_machine, machine == new.owner.machine, of_owner, owner == new.owner)
         };
-        // From the one that was used last on; of equals the last is taken.
+        // The iteration begins with the most recently used image, and the last one of equal rank is taken.
         self.images.iter().map(|(key, _)| *key).filter(|key| *key != new).max_by_key(rank)
     }
 }
 
 impl Image {
-    /// The cost of an image: its bytes, and a descriptor, which counts as a share of a cache of the usual size.
+    /// Returns the cost of an image: its bytes and a descriptor, which counts as a part of a cache of the default
+    /// size.
     fn weight(&self) -> u64 {
         self.bytes + (256 << 20) / MAX_IMAGES as u64
     }
@@ -207,7 +208,7 @@ fn check(file: &File, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads, never maps: a page that the file lacks must not be a signal.
+/// Reads the file instead of mapping it, because a missing page of a mapping would raise a signal.
 fn digest(file: &File, bytes: u64) -> io::Result<[u8; DIGEST_BYTES]> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; CHUNK];
@@ -221,7 +222,7 @@ fn digest(file: &File, bytes: u64) -> io::Result<[u8; DIGEST_BYTES]> {
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// Makes a sealed file of an image.
+/// Creates a sealed file of an image.
 pub fn seal(image: &[u8]) -> io::Result<File> {
     let mut file = memory_file(c"cuda-image")?;
     file.write_all(image)?;
@@ -230,7 +231,7 @@ pub fn seal(image: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes an empty file in memory that can be sealed.
+/// Creates an empty file in memory that can be sealed.
 pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
     Ok(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?.into())
 }
@@ -271,7 +272,7 @@ pub(crate) fn write_with(mut socket: &UnixStream, bytes: &[u8], file: Option<&Fi
     socket.write_all(&bytes[sent..])
 }
 
-/// Fills `bytes`; the file that came along. `None`: the other end has gone.
+/// Fills `bytes`, and returns the accompanying file. Returns `None` if the other end has closed the socket.
 pub(crate) fn read_with(mut socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<Option<File>>> {
     let (have, file) = loop {
         match socket.recv_with_fd(bytes) {

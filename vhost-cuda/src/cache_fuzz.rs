@@ -6,7 +6,7 @@ use crate::fuzz::choices::Choices;
 
 const MAX_BYTES: u64 = 4096;
 
-/// A file: sealed or not, of the length that the worker says or of another one.
+/// Returns a file: sealed or not, of the length that the worker reports or of another one.
 fn file(kind: u8, contents: &[u8]) -> Option<File> {
     match kind & 7 {
         0..=3 => seal(contents).ok(),

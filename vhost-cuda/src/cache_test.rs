@@ -96,7 +96,7 @@ fn a_worker_gets_what_another_kept() {
     assert!(file.write_at(b"x", 0).is_err(), "nobody can change it");
     assert!(asked(&stranger).is_none());
 
-    // What makes no sense ends the connection, not the daemon.
+    // An invalid question ends the connection, not the daemon.
     send(&first, &Question { kind: 9, ..Default::default() }, None).unwrap();
     assert!(receive_answer(&first).is_err());
     assert!(asked(&second).is_some());
@@ -120,17 +120,17 @@ fn nobody_evicts_others_but_for_a_fair_share() {
             .count()
     };
     keep_for(1, 7, b'a', 3);
-    // Many, of a user and then of many users of one machine.
+    // Many images of one user and then of many users of one machine.
     keep_for(2, 7, b'b', 100);
     assert_eq!((count(1, 7), count(2, 7)), (3, 7));
     for uid in 100..200 {
         keep_for(2, uid, b'c', 3);
     }
     assert_eq!(count(1, 7), 3);
-    // Another machine gets its share, whoever was there before, and no more.
+    // Another machine gets its share, independent of the earlier ones, and no more.
     keep_for(3, 7, b'd', 8);
     assert_eq!((count(1, 7), count(3, 7)), (3, 3));
-    // And one image as large as the whole cache is one image.
+    // An image as large as the whole cache is the only one.
     cache.keep(seal(&[9; 1000]).unwrap(), 1000, owner(0)).unwrap();
     let contents = || {
         let state = cache.state.lock();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The configuration file: the options of the command line, in TOML.
 //!
-//! Each entry becomes an option that comes before those of the command line, so that names and values are checked in
-//! one place, and the command line counts where both say something.
+//! Each entry becomes an option before those of the command line. So names and values are checked in one place, and
+//! the command line takes precedence.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use toml::{Table, Value};
 
-/// The arguments of this process, with those of the configuration file that they name.
+/// Returns the arguments of this process, including those of the configuration file that they refer to.
 pub fn arguments(given: impl IntoIterator<Item = OsString>) -> anyhow::Result<Vec<OsString>> {
     let mut given: Vec<OsString> = given.into_iter().collect();
     if let Some(path) = file_in(&given) {
@@ -21,7 +21,7 @@ pub fn arguments(given: impl IntoIterator<Item = OsString>) -> anyhow::Result<Ve
     Ok(given)
 }
 
-/// The file that `--config` names.
+/// Returns the file of the option `--config`.
 fn file_in(given: &[OsString]) -> Option<PathBuf> {
     let mut words = given.iter().skip(1);
     let mut found = None;
@@ -36,7 +36,7 @@ fn file_in(given: &[OsString]) -> Option<PathBuf> {
     found
 }
 
-/// The options that a file has.
+/// Returns the options in a file.
 fn options(text: &str) -> anyhow::Result<Vec<OsString>> {
     let table: Table = text.parse()?;
     let mut options = Vec::new();
@@ -56,7 +56,7 @@ fn options(text: &str) -> anyhow::Result<Vec<OsString>> {
     Ok(options)
 }
 
-/// Values with commas between them, as for `gpus`.
+/// Joins values with commas, as for `gpus`.
 fn list(values: &[Value]) -> anyhow::Result<String> {
     let one = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),

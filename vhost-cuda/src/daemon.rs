@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon: listens, and serves each connection by itself.
+//! The daemon: listens, and serves each connection independently.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -43,27 +43,27 @@ use crate::shares::client::Client;
 use crate::socket::remove_stale;
 use crate::worker::{mappings_can_be_guarded, sandbox};
 
-/// Pause after a failed accept, as when the process is out of descriptors.
+/// The pause after a failed accept, for example when the process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-/// Messages about front-ends that come and go: each virtio-user process is one.
+/// Limits messages about front-ends that connect and disconnect: each virtio-user process is one.
 static CONNECTIONS: Throttle = Throttle::new(50, Duration::from_secs(10));
-/// Messages about front-ends that could not be served.
+/// Limits messages about front-ends that could not be served.
 static REFUSALS: Throttle = Throttle::new(3, Duration::from_secs(60));
 
-/// Time for a front-end to be gone before the next one is refused: a VMM or program that is started again connects at
-/// once, while the workers of the one before are ending.
+/// The time for a front-end to disconnect before the next one is refused. A VMM or program that is restarted connects
+/// at once, while the workers of the previous one are ending.
 const PARTING: Duration = Duration::from_secs(2);
 
 /// The output of the capabilities option (docs/interop/vhost-user.rst of QEMU, "Backend programs").
 pub const CAPABILITIES: &str = "{\n  \"type\": \"cuda\"\n}";
 
-/// The values that a connection's thread gets once a front-end is there.
+/// The values that a connection's thread gets once a front-end has connected.
 type Served = (VhostUserDaemon<Arc<Backend>>, Arc<Backend>);
 
-/// Devices that are connected, to end them with the daemon.
+/// Connected devices, to end them with the daemon.
 type Devices = Arc<Mutex<HashMap<u64, Arc<Device>>>>;
 
-/// Enough for half of the link's speed; the other CPUs are for the guests.
+/// Returns the number of threads that reach half of the link's speed. The other CPUs are left to the guests.
 fn default_copy_threads() -> u32 {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     (cpus / 2).clamp(1, 4) as u32
@@ -77,7 +77,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     if !wanted && args.namespaces == Namespaces::Require {
         bail!("--namespaces require does not go with --sandbox off");
     }
-    // While there is one thread.
+    // While the process has one thread.
     let namespaces = if wanted { own::may_make_namespaces().map_err(Into::into) } else { Ok(()) };
     own::hide_memory()?;
     let signals = Signals::block()?;
@@ -166,7 +166,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         let _ = std::fs::remove_file(socket);
     }
     let connected: Vec<_> = devices.lock().values().cloned().collect();
-    // All at once, and then one after the other.
+    // All are ended at once, and then waited for one after the other.
     for device in &connected {
         device.abandon();
     }
@@ -180,7 +180,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The guest pages that workers can map on this host; says what is missing.
+/// Returns the guest pages that workers can map on this host, and logs what is missing for `named`.
 fn guest_pages_of(args: &DaemonArgs) -> anyhow::Result<GuestPages> {
     match (args.guest_pages, mappings_can_be_guarded()) {
         (GuestPages::Auto, _) if args.sandbox == Sandbox::Off => Ok(GuestPages::All),
@@ -197,8 +197,8 @@ fn guest_pages_of(args: &DaemonArgs) -> anyhow::Result<GuestPages> {
     }
 }
 
-/// Starts the pool, without namespaces where the host does not have them (`unless`) and the operator does not insist;
-/// says what is missing.
+/// Starts the pool, without namespaces where the host does not have them (`unless`) and the operator does not require
+/// them. Logs what is missing.
 fn start_pool(args: &DaemonArgs, spec: WorkerSpec, unless: anyhow::Result<()>) -> anyhow::Result<WorkerPool> {
     let warm = args.warm_workers as usize;
     if args.sandbox != Sandbox::Off && !sandbox::files_can_be_bounded() {
@@ -228,12 +228,12 @@ fn start_pool(args: &DaemonArgs, spec: WorkerSpec, unless: anyhow::Result<()>) -
 /// The socket that the daemon listens on.
 struct Listening {
     listener: Listener,
-    /// To be removed at the end.
+    /// The socket to remove at the end.
     socket: Option<PathBuf>,
     workers: Option<WorkerLock>,
 }
 
-/// Parts with front-ends whose memory has gone: what lies there now is nothing that their guests know of.
+/// Disconnects front-ends whose memory was lost, because their mappings no longer contain the guest's data.
 fn drop_those_without_memory(devices: &Devices, lost: &[Range<usize>]) {
     let connected: Vec<_> = devices.lock().values().cloned().collect();
     for device in connected {
@@ -259,7 +259,7 @@ fn listen(args: &DaemonArgs) -> anyhow::Result<Listening> {
         (Some(path), _) => {
             let cannot = || format!("Cannot listen on {}", path.display());
             remove_stale(path).with_context(cannot)?;
-            // Before anybody can connect: a VMM that connects waits for the first answer.
+            // Before any VMM can connect, because a VMM that connects waits for the first answer.
             let workers = lock_of_workers(args, Some(path))?;
             let listener = UnixListener::bind(path).with_context(cannot)?;
             info!("listening on {}", path.display());
@@ -291,7 +291,7 @@ fn listen(args: &DaemonArgs) -> anyhow::Result<Listening> {
     }
 }
 
-/// Waits for the workers of earlier daemons. None: there is neither `--workers-lock` nor a path of the socket.
+/// Waits for the workers of earlier daemons. Returns `None` without `--workers-lock` and without a socket path.
 fn lock_of_workers(args: &DaemonArgs, socket: Option<&Path>) -> anyhow::Result<Option<WorkerLock>> {
     let path = args.workers_lock.clone().or_else(|| socket.map(WorkerLock::beside));
     path.map(|path| WorkerLock::wait(&path)).transpose()
@@ -301,7 +301,7 @@ fn accept_all(mut listener: Listener, single: bool, settings: &Arc<Settings>, de
     for connection in 1.. {
         wait_for_front_end(&listener);
         if single && !wait_turn(devices) {
-            // Not left waiting: a VMM does nothing else meanwhile.
+            // Disconnected at once, because a waiting VMM does nothing else.
             drop(listener.accept());
             warn!(
                 "connection {connection}: refused: another front-end is connected. Start a daemon for each virtual \
@@ -316,7 +316,7 @@ fn accept_all(mut listener: Listener, single: bool, settings: &Arc<Settings>, de
     }
 }
 
-/// Waits until a front-end connects: what there is for it is looked at then.
+/// Waits until a front-end connects. Resources for it are checked afterwards.
 fn wait_for_front_end(listener: &Listener) {
     let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, which is a local. Interrupted, it is asked again; after an error accept says what is wrong.
@@ -325,7 +325,7 @@ fn wait_for_front_end(listener: &Listener) {
     {}
 }
 
-/// Waits for the front-end before to be gone. False: it stays.
+/// Waits until the previous front-end has disconnected. Returns false if it stays.
 fn wait_turn(devices: &Devices) -> bool {
     let deadline = Instant::now() + PARTING;
     while !devices.lock().is_empty() {
@@ -351,13 +351,13 @@ fn accept(
             Err(error) => format!("address space ({error}): {}", room::HINT),
         },
     };
-    // Not left waiting: a VMM does nothing else meanwhile.
+    // Disconnected at once, because a waiting VMM does nothing else.
     drop(listener.accept().map_err(|error| anyhow::anyhow!("{error}"))?);
     log!(REFUSALS.level(Level::Error), "connection {connection}: refused: the daemon is out of {shortage}");
     Ok(())
 }
 
-/// As [`accept`], where there is room for it.
+/// As [`accept`], if there are resources for it.
 fn serve(
     connection: u64,
     listener: &mut Listener,
@@ -388,7 +388,7 @@ fn serve(
     Ok(())
 }
 
-/// All that serves a front-end, before one is accepted: what cannot be had then harms nobody.
+/// Creates all that serves a front-end before one is accepted, so that a failure does no harm.
 fn prepare(
     connection: u64,
     device: &Arc<Device>,
@@ -421,7 +421,7 @@ fn prepare(
     Ok(((daemon, backend), serving))
 }
 
-/// The library's errors do not implement `Error`.
+/// Formats an error of the library, which does not implement `Error`.
 fn describe(error: BackendError) -> anyhow::Error {
     anyhow::anyhow!("{error}")
 }
@@ -441,21 +441,21 @@ fn report(connection: u64, device: &Device, result: Result<(), BackendError>) {
     }
 }
 
-/// Returns whether the front-end set up queues without having shared the memory that they lie in.
+/// Returns whether the front-end set up queues without having shared the memory that contains them.
 fn memory_not_shared(device: &Device, cause: &VhostUserError) -> bool {
     match cause {
-        // The library's answer to a queue's address when it has no memory at all.
+        // The library's error for a queue's address when it has no memory at all.
         VhostUserError::InvalidParam => device.memory().is_none_or(|memory| memory.num_regions() == 0),
         VhostUserError::ReqHandlerError(error) => error.to_string().contains("Missing memory mapping"),
         _ => false,
     }
 }
 
-/// SIGINT and SIGTERM, blocked in every thread and taken by one.
+/// SIGINT and SIGTERM, blocked in every thread and received by one.
 struct Signals(libc::sigset_t);
 
 impl Signals {
-    /// To be called before any thread is started.
+    /// Must be called before any thread is started.
     fn block() -> anyhow::Result<Self> {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: sigemptyset initialises the set that the other calls read.
@@ -469,7 +469,7 @@ impl Signals {
         if failed != 0 { bail!("Cannot block signals") } else { Ok(Self(set)) }
     }
 
-    /// Waits for one; its name.
+    /// Waits for a signal, and returns its name.
     fn wait(&self) -> &'static str {
         let mut signal = 0;
         // SAFETY: the set is initialised, `signal` is a local.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The objects that processes of a guest share with each other: memory and events, by tokens.
+//! The objects that processes of a guest share with each other: memory and events, identified by tokens.
 //!
-//! A worker offers what libcuda exported and gets a token, 128 random bits, which is all that its guest process
-//! ever sees and can hand on. Another worker that shows the token gets what was offered. So whoever knows a
-//! token may use it, among processes of one user of a guest; nobody else can find one. An offer ends with what was
-//! offered, or with its session; who has found it keeps it. Each worker talks over a socket of its own, served by a
-//! thread of the daemon.
+//! A worker offers an object that libcuda exported and gets a token of 128 random bits. The guest process sees only
+//! the token and can pass it on. Another worker that presents the token gets the object. So any process of the same
+//! user of a guest that knows a token may use it, and others cannot guess one. An offer ends with the object, or with
+//! its session. Processes that have found it keep it. Each worker uses a socket of its own, served by a thread of the
+//! daemon.
 //!
-//! Workers are not trusted. The daemon keeps files for them, but no sockets: a worker that got the daemon to keep the
-//! worker's own end of a socket would never be seen to hang up.
+//! Workers are not trusted. The daemon stores files for them, but no sockets: if a worker made the daemon store the
+//! worker's own end of a socket, its hang-up would never be seen.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -29,38 +29,38 @@ use crate::cache::{invalid, read_with, write_with};
 use crate::limits::budget::{Budget, Charge};
 use crate::owner::Owner;
 
-/// Most offers of one session.
+/// The maximum number of offers of one session.
 const MAX_OFFERS: usize = 4096;
-/// Most of them with a file, which is an open file of the daemon.
+/// The maximum number of offers with a file, which is an open file of the daemon.
 pub const MAX_FILES: usize = 64;
-/// The major number of NVIDIA's devices; others of them get theirs when their module is loaded.
+/// The major number of NVIDIA's devices. Other devices of NVIDIA get theirs when their module is loaded.
 const NVIDIA_MAJOR: u32 = 195;
 
-/// Bytes of a token.
+/// The size of a token in bytes.
 pub const TOKEN_BYTES: usize = 16;
-/// Bytes of libcuda's own handles (`CU_IPC_HANDLE_SIZE`).
+/// The size of libcuda's own handles in bytes (`CU_IPC_HANDLE_SIZE`).
 pub const HANDLE_BYTES: usize = 64;
 
-/// [`Question::kind`]: keep this; the answer is its token.
+/// [`Question::kind`]: stores an offer. The answer is its token.
 pub const OFFER: u32 = 1;
-/// [`Question::kind`]: what was offered under this token?
+/// [`Question::kind`]: returns the offer with this token.
 pub const LOOK_UP: u32 = 2;
-/// [`Question::kind`]: what was offered under this token is no more. There is no answer.
+/// [`Question::kind`]: the offer with this token has ended. There is no answer.
 pub const WITHDRAW: u32 = 3;
 
 /// [`Offer::what`]: memory (`CUipcMemHandle`).
 pub const MEMORY: u32 = 1;
 /// [`Offer::what`]: an event (`CUipcEventHandle`).
 pub const EVENT: u32 = 2;
-/// [`Offer::what`]: an allocation of `cuMemCreate`, whose file comes along.
+/// [`Offer::what`]: an allocation of `cuMemCreate`, with its file.
 pub const ALLOCATION: u32 = 3;
 
-/// [`Offer::what`]: a memory pool, whose file comes along.
+/// [`Offer::what`]: a memory pool, with its file.
 pub const POOL: u32 = 4;
 /// [`Offer::what`]: an allocation of such a pool (`CUmemPoolPtrExportData`).
 pub const POINTER: u32 = 5;
 
-/// [`Offer::what`]: the memory of the emulator's NCCL that the ranks of a communicator share, whose file comes along.
+/// [`Offer::what`]: the memory of the emulator's NCCL that the ranks of a communicator share, with its file.
 pub const COMMUNICATOR: u32 = 6;
 
 /// A shared object.
@@ -71,9 +71,9 @@ pub struct Offer {
     pub what: u32,
     /// The guest's number of its device.
     pub device: u32,
-    /// Bytes of memory.
+    /// The size of memory in bytes.
     pub bytes: u64,
-    /// libcuda's handle; zeros where a file comes along.
+    /// libcuda's handle, or zeros if there is a file.
     pub handle: [u8; HANDLE_BYTES],
 }
 
@@ -87,7 +87,7 @@ struct Question {
     reserved: u32,
     /// The token of a look-up or a withdrawal.
     token: [u8; TOKEN_BYTES],
-    /// The offered object; for a look-up, only `what` counts.
+    /// The offered object. A look-up uses only `what`.
     offer: Offer,
 }
 
@@ -105,13 +105,13 @@ struct Answer {
     offer: Offer,
 }
 
-/// The secret by which another session asks for an offer.
+/// The secret by which another session requests an offer.
 pub type Token = [u8; TOKEN_BYTES];
 
 /// The budgets for the files of a session's offers.
 #[derive(Clone, Debug)]
 pub struct FileBudgets {
-    /// Files that one machine may have the daemon keep.
+    /// Files that the daemon stores for one machine.
     pub machine: Arc<Budget>,
     /// Descriptors of the daemon.
     pub descriptors: Arc<Budget>,
@@ -125,7 +125,7 @@ struct Shared {
     file: Option<Arc<Kept>>,
 }
 
-/// A file that the daemon keeps.
+/// A file that the daemon stores.
 #[derive(Debug)]
 struct Kept {
     file: File,
@@ -136,7 +136,7 @@ struct Kept {
 #[derive(Debug, Default)]
 struct Session {
     tokens: HashSet<Token>,
-    /// The offers that can be told apart.
+    /// The offers that can be distinguished.
     named: HashMap<Offer, Token>,
     files: usize,
 }
@@ -148,18 +148,18 @@ struct State {
     offers: HashMap<Token, Shared>,
 }
 
-/// All that the sessions of one daemon share.
+/// The offers of all sessions of one daemon.
 #[derive(Debug, Default)]
 pub struct Exchange(Mutex<State>);
 
 impl Exchange {
-    /// Nothing is shared yet.
+    /// Returns an exchange without offers.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Serves the worker at the other end of `socket`, whose session is `owner`'s, until it ends. Without a
-    /// thread for that the worker shares nothing.
+    /// Serves the worker at the other end of `socket`, whose session belongs to `owner`, until it ends. If no thread
+    /// can be started, the worker shares nothing.
     pub fn serve(self: &Arc<Self>, socket: Arc<UnixStream>, owner: Owner, budgets: FileBudgets) {
         let exchange = self.clone();
         let serving = move || {
@@ -187,7 +187,7 @@ impl Exchange {
         let ended = state.sessions.remove(&session).unwrap_or_default();
         let files: Vec<_> = ended.tokens.iter().filter_map(|token| state.offers.remove(token)).collect();
         drop(state);
-        // Closing the last descriptor of memory of the GPU takes its time.
+        // Closing the last descriptor of GPU memory is slow.
         drop(files);
     }
 
@@ -208,7 +208,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Does what a worker asks. `None`: there is no answer.
+    /// Executes a worker's question. Returns `None` if there is no answer.
     ///
     /// Errors: a question of unknown kind.
     fn answer(
@@ -254,7 +254,8 @@ impl Exchange {
         let state = &mut *state;
         let session =
             state.sessions.get_mut(&shared.session).ok_or_else(|| invalid("its session has ended"))?;
-        // The same thing offered again keeps its token. Files are not compared; a handle says enough.
+        // A repeated offer of the same object keeps its token. Files are not compared, because the handle identifies
+        // the object.
         let named = shared.file.is_none() || shared.offer.handle != [0; HANDLE_BYTES];
         if let Some(&token) = session.named.get(&shared.offer).filter(|_| named) {
             return Ok(token);
@@ -272,7 +273,7 @@ impl Exchange {
         Ok(token)
     }
 
-    /// Ends an offer of `session`; others are left alone.
+    /// Ends an offer of `session`, and ignores offers of others.
     fn withdraw(&self, token: &Token, session: u64) {
         let mut state = self.0.lock();
         let state = &mut *state;
@@ -293,8 +294,8 @@ impl Exchange {
     }
 }
 
-/// A worker waits for each answer before it asks again. One that does not could have the daemon send file after file
-/// that nobody takes, of which the kernel allows a user so many.
+/// Disconnects a worker that does not wait for each answer before it asks again. It could otherwise make the daemon
+/// send files that are never received, and the kernel limits the number of these per user.
 fn refuse_haste(socket: &UnixStream) -> io::Result<()> {
     let mut unread: libc::c_int = 0;
     // SAFETY: the call writes one integer, which lives across it.
@@ -306,13 +307,13 @@ fn refuse_haste(socket: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// Takes in a file that a worker offers: memory of the GPU (a device of NVIDIA's) or of the emulator (a memfd), and
-/// nothing else.
+/// Stores a file that a worker offers: memory of the GPU (a device of NVIDIA's) or of the emulator (a memfd). Refuses
+/// all other files.
 fn keep(file: File, budgets: &FileBudgets) -> io::Result<Kept> {
     let meta = file.metadata()?;
     let kind = meta.file_type();
     let is_memory = if kind.is_file() {
-        // Files on a disk have none.
+        // Files on a disk have no seals.
         fcntl_get_seals(&file).is_ok()
     } else {
         kind.is_char_device() && is_nvidia(libc::major(meta.rdev()))
@@ -345,7 +346,7 @@ fn nvidia_majors(devices: &str) -> Vec<u32> {
     characters.lines().filter_map(nvidia).collect()
 }
 
-/// Offers something; its token, if the daemon has taken it.
+/// Offers an object. Returns its token, if the daemon has accepted it.
 pub fn offer(
     socket: &UnixStream,
     offer: Offer,

@@ -10,10 +10,10 @@ const OWNERS: [Owner; 3] = [
     Owner { machine: Machine::Virtual(1), uid: 1001 },
     Owner { machine: Machine::Virtual(2), uid: 1000 },
 ];
-/// Files that the daemon may keep.
+/// The number of files that the daemon may store.
 const FILES: usize = 6;
 
-/// A file of the kinds that a worker may send.
+/// Returns a file of the kinds that a worker may send.
 fn file(kind: u8) -> Option<File> {
     match kind & 7 {
         1 | 2 => crate::cache::memory_file(c"offered").ok(),
@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) {
     let budgets = FileBudgets { machine: Budget::new(FILES), descriptors: Budget::new(FILES + 1) };
     let mut sessions: Vec<(u64, Owner)> =
         (0..4).map(|index| (exchange.begin(), OWNERS[index % OWNERS.len()])).collect();
-    // What was offered and has not ended, by whom.
+    // Offers that have not ended, with their owners.
     let mut offers: Vec<(Token, u64, Owner, Offer)> = Vec::new();
     let mut choices = Choices::of(data);
     while choices.more() {

@@ -24,7 +24,7 @@ fn worker(exchange: &Arc<Exchange>, uid: u32) -> UnixStream {
     serve(exchange, 1, uid, budgets())
 }
 
-/// The daemon has hung up.
+/// Expects that the daemon has closed the socket.
 fn expect_end(socket: &UnixStream) {
     use std::io::Read;
     let mut socket = socket;
@@ -129,7 +129,7 @@ fn withdrawn_offers_make_room_and_are_found_no_more() {
     let mut bytes = [0; 6];
     found.unwrap().read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"memory", "who has found it keeps it");
-    // The same thing offered after it was withdrawn is another.
+    // The same object offered after a withdrawal is another offer.
     let token = offer(&one, memory(1), None).unwrap().unwrap();
     withdraw(&one, token).unwrap();
     assert_ne!(offer(&one, memory(1), None).unwrap(), Some(token));

@@ -24,7 +24,7 @@ use crate::metrics::statistics::Statistics;
 use crate::sessions::messages::Messages;
 use crate::sessions::process::{Process, Sockets, Worker, WorkerSpec};
 
-/// Returns the settings for workers of a test. They are the test's program, which does not know the worker's options
+/// Returns the settings for workers of a test. They run the test's program, which does not know the worker's options
 /// and ends at once.
 pub fn worker_spec() -> WorkerSpec {
     WorkerSpec {
@@ -47,7 +47,7 @@ pub fn worker_spec() -> WorkerSpec {
     }
 }
 
-/// A worker whose process only sleeps, and the worker's end of its link.
+/// Returns a worker whose process only sleeps, and the worker's end of its link.
 pub fn sleeping_worker() -> (Worker, UnixStream) {
     let (link, theirs) = UnixStream::pair().unwrap();
     let other = || Arc::new(UnixStream::pair().unwrap().0);
@@ -66,9 +66,9 @@ pub const NEXT: u16 = 1;
 pub const WRITE: u16 = 2;
 /// `VIRTQ_DESC_F_INDIRECT`.
 pub const INDIRECT: u16 = 4;
-/// Entries of the queue.
+/// The number of entries of the queue.
 pub const QUEUE_SIZE: u16 = 64;
-/// Bytes of guest memory.
+/// The size of guest memory in bytes.
 pub const MEMORY_BYTES: u64 = 4 << 20;
 /// The address of requests; each chain has its own page from here, and its reply half a page further.
 const REQUESTS: u64 = 0x10_0000;
@@ -89,7 +89,7 @@ pub struct FixtureGuest {
 }
 
 impl FixtureGuest {
-    /// A guest whose queue runs and is empty.
+    /// Creates a guest whose queue runs and is empty.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         let ranges = [(GuestAddress(0), MEMORY_BYTES as usize)];
@@ -139,7 +139,7 @@ impl FixtureGuest {
         self.raw_chain(&linked)
     }
 
-    /// Puts these descriptors into the table as they are, the first as a chain's head, and takes that out.
+    /// Writes these descriptors into the table unchanged, with the first as a chain's head, and takes that chain out.
     pub fn raw_chain(&mut self, descriptors: &[Descriptor]) -> (Result<Request, Malformed>, Chain) {
         let memory = self.snapshot();
         let head = self.next;
@@ -148,7 +148,7 @@ impl FixtureGuest {
             memory.write_obj(*descriptor, GuestAddress(addr)).unwrap();
         }
         self.next += descriptors.len() as u16;
-        // Both rings are flags, index, elements.
+        // Both rings consist of flags, index and elements.
         let index: u16 = memory.read_obj(GuestAddress(self.avail + 2)).unwrap();
         let element = self.avail + 4 + 2 * u64::from(index % QUEUE_SIZE);
         memory.write_obj(head, GuestAddress(element)).unwrap();
@@ -159,7 +159,7 @@ impl FixtureGuest {
         (request, chain)
     }
 
-    /// Puts a request into the queue and takes it out; `room` bytes for the reply.
+    /// Puts a request into the queue and takes it out, with `room` bytes for the reply.
     pub fn request(
         &mut self,
         header: RequestHeader,
@@ -177,7 +177,7 @@ impl FixtureGuest {
         self.chain(&[(at, bytes.len() as u32, 0), (at + PAGE / 2, room, WRITE)])
     }
 
-    /// Heads and lengths that the device has put into the used ring.
+    /// Returns the heads and lengths that the device has put into the used ring.
     pub fn used(&self) -> Vec<(u32, u32)> {
         let memory = self.snapshot();
         let count: u16 = memory.read_obj(GuestAddress(self.used + 2)).unwrap();
@@ -198,7 +198,7 @@ impl FixtureGuest {
         }
     }
 
-    /// The reply to the request of [`Self::request`] with that head: status and payload.
+    /// Returns the reply to the request of [`Self::request`] with that head: status and payload.
     pub fn reply(&self, head: u32) -> (u32, Vec<u8>) {
         let at = GuestAddress(REQUESTS + u64::from(head) * PAGE + PAGE / 2);
         let mut bytes = [0; PAGE as usize / 2];

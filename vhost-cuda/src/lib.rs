@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! vhost-user-cuda: the backend that executes the CUDA calls of virtual machines.
 //!
-//! One daemon serves many front-ends. The life of a call:
+//! One daemon serves many front-ends. A call passes these modules:
 //!
 //! * [`front_end`]: `backend` takes a descriptor chain from a queue, `request` checks it, `device` finds its session.
-//! * [`sessions`]: `session` hands it over the `link` to the session's worker, a process of its own (`process`,
-//!   started ahead of need by `pool`).
-//! * `sessions::endings` has the requests that wait until sessions have ended; `sessions::predecessor` waits for those of
-//!   a daemon before.
-//! * [`cache`] keeps the images that workers loaded, for the next worker that needs one.
+//! * [`sessions`]: `session` passes it over the `link` to the session's worker, a process of its own (`process`),
+//!   which `pool` has started in advance.
+//! * `sessions::endings` holds the requests that wait until sessions have ended; `sessions::predecessor` waits for
+//!   those of an earlier daemon.
+//! * [`cache`] caches the images that workers loaded, for the next worker that needs one.
 //! * [`worker`] executes it with libcuda and replies; `front_end::ring` answers the chain.
 //!
-//! [`confine`] and `worker::sandbox` keep workers from everything else; `sessions::messages` writes what they say to
-//! the log. [`limits`] bounds what guests take of the host.
-//! [`metrics`] serves figures about all of this to operators.
+//! [`confine`] and `worker::sandbox` isolate workers. `sessions::messages` writes their messages to the log.
+//! [`limits`] bounds the host resources that guests use. [`metrics`] serves metrics of all of this to operators.
 //!
 //! The daemon proper never loads libcuda. Guest-physical addresses appear in `front_end::{request, memory}` and
 //! `worker::memory::pages` only; cudarc in `worker::gpu` only.

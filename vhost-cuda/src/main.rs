@@ -65,7 +65,7 @@ fn arbitrate(args: &ArbiterArgs) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Starts the log at the level of that name. False: there is no such level.
+/// Starts the log at the level with this name. Returns false if there is no such level.
 fn start_log(level: &str) -> bool {
     let Ok(filter) = level.parse::<log::LevelFilter>() else {
         eprintln!("--log-level {level}: use off, error, warn, info, debug or trace");
@@ -73,13 +73,13 @@ fn start_log(level: &str) -> bool {
     };
     env_logger::Builder::new()
         .filter_level(filter)
-        // What these libraries report at their own levels is the guest's doing.
+        // Guests cause the messages that these libraries log at their own levels.
         .filter_module("virtio_queue", quiet(filter))
         .init();
     true
 }
 
-/// Libraries whose messages a guest can cause speak only when debugging.
+/// Limits libraries whose messages a guest can cause to debugging.
 fn quiet(level: log::LevelFilter) -> log::LevelFilter {
     if level >= log::LevelFilter::Debug { level } else { log::LevelFilter::Off }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The owner of shared objects: only the same user of the same machine finds what a process offers or loads.
+//! The owner of shared objects: only processes of the same user of the same machine find objects that a process
+//! offers or loads.
 
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
 use crate::front_end::memory::Memory;
 
-/// The start of the memory of a virtio-user process (`guest-lib/client/src/virtio_user/memory.rs`). A machine has
-/// memory at a lower address: firmware and kernels of PCs begin in the first MiB.
+/// The start of the memory of a virtio-user process (`guest-lib/client/src/virtio_user/memory.rs`). A virtual machine
+/// also has memory at a lower address: firmware and kernels of PCs begin in the first MiB.
 const PROCESS_RAM: u64 = 1 << 32;
 
 /// A user of a machine.
@@ -14,21 +15,21 @@ const PROCESS_RAM: u64 = 1 << 32;
 pub struct Owner {
     /// The machine.
     pub machine: Machine,
-    /// The user, as the machine's kernel says.
+    /// The user id, as the machine's kernel reports it.
     pub uid: u32,
 }
 
-/// The machine behind a front-end.
+/// The machine of a front-end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Machine {
     /// A virtual machine: the number of its connection.
     Virtual(u64),
-    /// This host: virtio-user processes, each with a connection of its own, share as processes of one machine do.
+    /// This host: virtio-user processes, each with a connection of its own, share like processes of one machine.
     Host,
 }
 
 impl Machine {
-    /// The machine of connection `connection` with this memory. The VMM chose the addresses, not the guest.
+    /// Returns the machine of connection `connection` with this memory. The VMM chose the addresses, not the guest.
     pub fn of(connection: u64, memory: &Memory) -> Self {
         let is_process =
             memory.num_regions() > 0 && memory.iter().all(|region| region.start_addr().0 >= PROCESS_RAM);

@@ -35,7 +35,7 @@ export VHOST_CUDA_BUNDLE
 exec \"$VHOST_CUDA_BUNDLE/xtask\" \"$@\"
 ";
 
-/// Where the bundle goes.
+/// The path of the bundle.
 #[derive(Debug, Args)]
 pub struct BundleArguments {
     /// The archive
@@ -166,7 +166,7 @@ fn put(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds the test levels; where each goes and where cargo put it.
+/// Builds the test levels. Returns the destination of each and cargo's path.
 fn test_programs(paths: &Paths) -> Result<BTreeMap<String, PathBuf>> {
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--release", "--no-run", "--package", "vhost-cuda-tests"]);
@@ -177,7 +177,7 @@ fn test_programs(paths: &Paths) -> Result<BTreeMap<String, PathBuf>> {
     let output =
         output_of(cargo.args(["--bins"]).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target))?;
     let artifacts = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    // Cargo makes a program and its unit tests under one name: of the helpers we want the former.
+    // Cargo builds a program and its unit tests under one name. Of the helpers we need the former.
     let programs: BTreeMap<_, _> = artifacts
         .filter_map(|artifact| {
             let executable = artifact["executable"].as_str()?;
@@ -217,7 +217,7 @@ fn compile_programs(paths: &Paths, to: &Path) -> Result<()> {
     put(&program::compile(paths, &paths.root.join("tests/bench/calls.cu"))?, &to.join("calls"))
 }
 
-/// Debug information would be most of the archive.
+/// Debug information would be the largest part of the archive.
 fn strip(folder: &Path) -> Result<()> {
     let find = [
         "-type",
@@ -227,7 +227,7 @@ fn strip(folder: &Path) -> Result<()> {
         "-not",
         "-name",
         "*.ko",
-        // Their symbols are what they are tested for.
+        // Tests check their symbols.
         "-not",
         "-name",
         "*@static*",

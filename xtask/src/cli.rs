@@ -30,7 +30,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Fetch and build what the other commands need; what is there already is left alone
+    /// Fetch and build what the other commands need; existing parts are left alone
     Setup(SetupArguments),
     /// Build the daemon, the libraries and the kernel module into target/stack
     Build(BuildArguments),
@@ -38,7 +38,7 @@ enum Command {
     Demo(DemoArguments),
     /// Run the tests, every level that this machine allows
     Test(TestArguments),
-    /// Compile other people's CUDA programs and compare what they do on every way to a device
+    /// Compile other people's CUDA programs and compare their behaviour in every way to reach a device
     Conformance(ConformanceArguments),
     /// Let libFuzzer look for inputs that crash what reads a guest's or a worker's bytes
     Fuzz(FuzzArguments),
@@ -103,7 +103,7 @@ struct CoverageArguments {
 }
 
 impl Cli {
-    /// Does what the command line says; returns the exit status.
+    /// Executes the command line, and returns the exit status.
     pub fn run(self) -> Result<u8> {
         let paths = Paths::discover()?;
         match self.command {

@@ -2,8 +2,8 @@
 
 //! `cargo xtask api-coverage`: writes `docs/api-coverage.md` from the symbols of the built libraries.
 //!
-//! A name that is not done yet is a weak alias of the library's "not supported" function, so the symbol
-//! table itself says what is real: the page cannot drift from the code.
+//! A name that is not implemented yet is a weak alias of the library's "not supported" function. So the page is
+//! generated from the symbol table and cannot differ from the code.
 
 mod refused;
 mod rules;
@@ -26,7 +26,7 @@ struct Listed {
     path: &'static str,
     /// The error of a missing name.
     error: &'static str,
-    /// Which versions have a name: lists of names, each with the version.
+    /// The versions that have a name: lists of names, each with the version.
     versions: &'static [(&'static str, &'static str)],
     /// The reason for which some are missing.
     why: &'static str,
@@ -99,7 +99,7 @@ const RUNTIMES: &[(&str, &str)] =
 
 /// The programs that show what works.
 const PROGRAMS: &str = "tests/cuda";
-/// Programs that the page names for a function.
+/// The maximum number of programs that the page lists for a function.
 const MAX_PROGRAMS: usize = 3;
 
 /// Exported functions of a library and whether each is real.
@@ -154,7 +154,7 @@ fn programs(root: &Path) -> Result<Vec<(String, BTreeSet<String>)>> {
     Ok(programs.into_iter().collect())
 }
 
-/// The name as programs write it: headers turn `cuMemAlloc` into `cuMemAlloc_v2`.
+/// Returns the name as programs write it: headers turn `cuMemAlloc` into `cuMemAlloc_v2`.
 fn written(name: &str) -> &str {
     let name = name.trim_end_matches("_ptsz").trim_end_matches("_ptds");
     match name.rsplit_once("_v") {
@@ -223,7 +223,7 @@ fn section(page: &mut String, root: &Path, stack: &Path, library: &Listed) -> Re
     Ok(())
 }
 
-/// Writes the page; with `check`, fails instead when it differs from what is there.
+/// Writes the page. With `check`, fails instead when it differs from the existing one.
 pub fn run(root: &Path, stack: &Path, check: bool) -> Result<()> {
     let mut page = String::from(
         "# API coverage\n\n\

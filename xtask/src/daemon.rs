@@ -18,7 +18,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Further arguments of all daemons that tests and other commands start, as `--guest-pages named`.
 pub const ARGUMENTS_VARIABLE: &str = "VHOST_CUDA_DAEMON_ARGUMENTS";
 
-/// Which GPU executes the calls: `auto`, `emulated` or the path of a libcuda.so.1.
+/// The GPU that executes the calls: `auto`, `emulated` or the path of a libcuda.so.1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device(pub String);
 
@@ -47,7 +47,7 @@ pub fn has_gpu() -> bool {
 /// Options of a daemon.
 #[derive(Debug, Clone)]
 pub struct DaemonConfig {
-    /// Which GPU.
+    /// The GPU.
     pub device: Device,
     /// Request queues.
     pub queues: u32,
@@ -65,7 +65,7 @@ impl DaemonConfig {
         Self { device, queues: 2, arguments, environment: Vec::new() }
     }
 
-    /// Names folders of NVIDIA's libraries, of those that are there. With the emulator they would be taken for those of the CPU's versions.
+    /// Adds those folders of NVIDIA's libraries that exist. With the emulator they would replace the CPU's versions.
     pub fn add_libraries(&mut self, folders: &[PathBuf]) {
         if self.device.is_emulated() {
             return;
@@ -134,7 +134,7 @@ impl Daemon {
         }
     }
 
-    /// An error if it has ended by itself.
+    /// Returns an error if it has ended unexpectedly.
     pub fn check(&mut self) -> Result<()> {
         let Some(process) = &mut self.process else { return Ok(()) };
         match process.status()? {

@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Runs the program beside the daemon, then in a virtual machine. The first needs neither QEMU nor a kernel, so that its output
 /// appears early. Each ends with a line about the device that executed it and the time that it took.
 pub fn run(paths: &Paths, device: &str) -> Result<u8> {
-    // An optimised stack takes minutes to compile. One that is there is used.
+    // An optimised stack takes minutes to compile, so an existing one is used.
     let is_built = Stack::new(paths).emulator().exists();
     let paths = if is_built { paths.clone() } else { paths.quick() };
     let logs = new_log_folder(&paths)?;
@@ -91,7 +91,7 @@ fn prepare_first(paths: &Paths, clock: &mut Clock) -> Result<PathBuf> {
     program.context("The program was not compiled")
 }
 
-/// Sets up and builds what a virtual machine needs beside that.
+/// Sets up and builds the additional parts for a virtual machine.
 fn prepare_vm(paths: &Paths, clock: &mut Clock) -> Result<()> {
     if paths.is_quick() {
         side_by_side(vec![

@@ -16,7 +16,7 @@ use crate::{build, setup};
 
 /// The folder of the sources in a guest.
 const SOURCES: &str = "usr/src";
-/// The time of all files in the archive: 2026-01-01. The bytes must not say when it was packed.
+/// The time of all files in the archive: 2026-01-01. The bytes must not depend on the time of packing.
 pub const TIME: u64 = 1_767_225_600;
 
 /// The archive to pack, and the place to try it.
@@ -73,7 +73,7 @@ fn pack(folder: &Path, tree: &Path) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// Does what a person does in a guest.
+/// Executes the steps of a user in a guest.
 fn try_in(paths: &Paths, flavour: Flavour, tree: &Path) -> Result<()> {
     setup::run(paths, setup::kernel_part(flavour).as_slice())?;
     let kernel = StockKernel::find(paths, flavour)?;

@@ -20,7 +20,7 @@ const PACKAGE: &str = "vhost-cuda-fuzz";
 const HOST: &str = "x86_64-unknown-linux-gnu";
 /// Checks that release builds do not have.
 const FLAGS: &str = "--cfg fuzzing -Cdebug-assertions -Coverflow-checks";
-/// The compiler wrapper that libFuzzer needs, for the crates of this workspace: it looks at all instrumented code after
+/// The compiler wrapper that libFuzzer needs, for the crates of this workspace: it reads all instrumented code after
 /// each execution.
 const WRAPPER: &str = "#!/bin/sh
 # Not build scripts.
@@ -29,7 +29,7 @@ exec \"$@\" -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares
 ";
-/// Bytes of the inputs of one target that are kept in the repository.
+/// The maximum size in bytes of the inputs of one target in the repository.
 const MAX_KEPT: usize = 128 << 10;
 /// The longest input, in bytes.
 const MAX_INPUT: usize = 1024;
@@ -213,7 +213,7 @@ fn shortest(mut inputs: Vec<Vec<u8>>, bytes: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The executions that a log of libFuzzer tells; those before the last progress, if it ended with a finding.
+/// Returns the number of executions in a log of libFuzzer, or before the last progress if it ended with a finding.
 fn executed(log: &str) -> u64 {
     let last = log.lines().rev().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
     let progress = || log.lines().rev().find_map(|line| line.strip_prefix('#')?.split_whitespace().next());

@@ -19,7 +19,8 @@ use crate::setup;
 /// The program that does the work, and the limits, below the repository.
 const PACKAGE: &str = "vhost-cuda-microbench";
 const LIMITS: &str = "tests/bench/micro/limits.txt";
-/// Each piece is done so often, and so often more: the difference is without the program's start.
+/// The number of executions of each piece in the first run, and of the additional ones in the second. The difference
+/// excludes the program's start.
 const FEW: u64 = 100;
 const MORE: u64 = 1000;
 /// A piece may take so much more than its limit.
@@ -107,7 +108,7 @@ fn parse(limits: &str) -> Result<BTreeMap<String, f64>> {
     lines.map(|line| entry(line).with_context(|| format!("{LIMITS}: not `NAME COUNT`: {line}"))).collect()
 }
 
-/// A table, and the names of those that are too slow. One without a limit is, too.
+/// Returns a table, and the names of pieces that are too slow or have no limit.
 fn compare(counts: &BTreeMap<String, f64>, limits: &BTreeMap<String, f64>) -> (String, Vec<String>) {
     let (mut table, mut too_many) = (String::new(), Vec::new());
     for (name, count) in counts {

@@ -20,11 +20,11 @@ pub struct Paths {
     pub target: PathBuf,
     /// The output of `cargo xtask build`.
     pub stack: PathBuf,
-    /// Things that are slow to download or build, kept between checkouts.
+    /// Files that are slow to download or build, shared by all checkouts.
     pub cache: PathBuf,
     /// Cargo's profile of the stack.
     pub profile: &'static str,
-    /// The unpacked bundle that this runs from, if it does: everything is there ready-made.
+    /// The unpacked bundle that this runs from, if it does. It contains all parts ready-made.
     pub bundle: Option<PathBuf>,
 }
 
@@ -33,7 +33,8 @@ impl Paths {
     /// `XDG_CACHE_HOME`, `HOME`.
     pub fn discover() -> Result<Self> {
         let from_environment = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        // `cargo run` says where it is. That of the build may be another one: people copy a checkout with its target.
+        // `cargo run` sets the path. The path of the build may be outdated, because people copy a checkout with its
+        // target folder.
         let built_in = || PathBuf::from(env!("CARGO_MANIFEST_DIR"));
         let manifest = from_environment("CARGO_MANIFEST_DIR").unwrap_or_else(built_in);
         let root = manifest.parent().context("The repository has no root")?.to_path_buf();

@@ -46,7 +46,7 @@ impl Process {
         Ok(self.child.try_wait()?)
     }
 
-    /// Waits for its end, for so long.
+    /// Waits for its end, for at most `limit`.
     pub fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
         let end = Instant::now() + limit;
         loop {
@@ -97,7 +97,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself; nothing can be done about any other error.
+        // It may have ended by itself. Other errors cannot be handled.
         let _ = self.kill();
     }
 }
@@ -146,7 +146,7 @@ fn spawn(mut command: Command) -> io::Result<Child> {
         let (sender, requests) = channel::<Request>();
         thread::spawn(move || {
             for (mut command, reply) in requests {
-                // Nobody waits for the reply only if the caller panicked.
+                // There is no receiver for the reply only if the caller panicked.
                 let _ = reply.send(command.spawn());
             }
         });

@@ -41,7 +41,7 @@ impl Step {
         Ok(Self { name: name.to_owned(), log, bar, started: Instant::now() })
     }
 
-    /// Says what is going on now; without a terminal this is a line of its own.
+    /// Reports what is going on now; without a terminal this is a line of its own.
     pub fn note(&self, text: &str) {
         if std::io::stderr().is_terminal() {
             self.bar.enable_steady_tick(Duration::from_millis(200));
@@ -131,7 +131,8 @@ pub fn say(line: &str) {
     BARS.suspend(|| eprintln!("{line}"));
 }
 
-/// Runs jobs side by side, each in a thread of its own. Waits for all of them; the error is that of the first in the list.
+/// Runs jobs concurrently, each in a thread of its own. Waits for all of them, and returns the error of the first in
+/// the list.
 pub fn side_by_side<'a>(jobs: Vec<Box<dyn FnOnce() -> Result<()> + Send + 'a>>) -> Result<()> {
     let results = thread::scope(|scope| {
         let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(job)).collect();

@@ -23,13 +23,13 @@ use crate::setup::kernel::Flavour;
 use crate::virtio_user::VirtioUser;
 use crate::vm::{GuestCommand, Input, Running, Vm, VmConfig};
 
-/// Number of runs whose logs are kept.
+/// The number of runs whose logs are kept.
 const KEPT_LOGS: usize = 10;
 /// Bytes of standard input that are read at a time.
 const INPUT_CHUNK: usize = 16 * 1024;
 /// The exit status when the program did not get to run, or was lost: what container tools use, too.
 const STACK_FAILED: u8 = 125;
-/// Names and prefixes of variables that cargo and rustup set for us, not the person for the program.
+/// Names and prefixes of variables that cargo and rustup set for us, and not the user for the program.
 const NOT_PASSED: [&str; 5] =
     ["CARGO", "CARGO_", "RUSTUP_TOOLCHAIN", "RUST_RECURSION_COUNT", "LD_LIBRARY_PATH"];
 
@@ -89,7 +89,7 @@ fn try_run(paths: &Paths, arguments: &RunArguments) -> Result<i32> {
     result.with_context(|| format!("The logs are in {}", logs.display()))
 }
 
-/// Sets up and builds what the options need, if something of it is not there.
+/// Sets up and builds missing parts that the options need.
 fn prepare(paths: &Paths, arguments: &RunArguments) -> Result<()> {
     let stack = Stack::new(paths);
     let common = [stack.daemon(), stack.launcher(), stack.emulator()];
@@ -173,7 +173,7 @@ fn libraries(arguments: &RunArguments) -> impl Iterator<Item = String> {
     arguments.libraries.iter().flat_map(|folder| ["--libraries".to_owned(), folder.display().to_string()])
 }
 
-/// A name with a slash is a path from here, any other is searched for; both as in a shell.
+/// A name with a slash is a path from here, and any other is searched for, both as in a shell.
 fn program(name: &OsStr) -> Result<OsString> {
     if name.as_encoded_bytes().contains(&b'/') && !Path::new(name).exists() {
         bail!("{} does not exist", Path::new(name).display());
@@ -186,7 +186,7 @@ fn forward_signals(running: &Running) -> Result<()> {
     let send = running.signals();
     thread::spawn(move || {
         for signal in &mut signals {
-            // It fails when the guest is gone, which ends us anyhow.
+            // It fails when the guest has ended, which ends us anyway.
             let _ = send(signal);
         }
     });

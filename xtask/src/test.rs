@@ -107,7 +107,7 @@ pub fn run(paths: &Paths, arguments: &TestArguments) -> Result<u8> {
         setup::run(paths, &[part])?;
     }
     if let Err(error) = setup::run(paths, &[setup::Part::Nvcc12]) {
-        // It comes from packages that not every mirror has; the tests list what they leave out.
+        // It comes from packages that not every mirror has. The tests list the programs that they leave out.
         eprintln!("without programs of CUDA 12: {error:#}");
     }
     let stack = build::run(paths, &[], arguments.kernel)?;
@@ -220,7 +220,7 @@ fn bundled_level(
     Ok(if passed { Outcome::Passed } else { Outcome::Failed })
 }
 
-/// Says in the environment of `command` where stack, QEMU and kernel are.
+/// Sets the paths of stack, QEMU and kernel in the environment of `command`.
 fn tell_places(command: &mut Command, paths: &Paths, stack: &Stack, flavour: Flavour) -> Result<()> {
     let qemu = Qemu::find(paths)?;
     let kernel = Kernel::find(paths, flavour)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The documents name files, headings, commands and variables. Each of them must exist.
+//! Checks that the files, headings, commands and variables in the documents exist.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The guest driver's C functions are declared twice: for C in a header, for Rust by hand. Both must say the same.
+//! The guest driver's C functions are declared twice: for C in a header, for Rust by hand. Both must agree.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,7 +62,7 @@ fn of_header(text: &str) -> Result<Prototypes> {
     let text = Regex::new(r"(?s)/\*.*?\*/")?.replace_all(text, "");
     let text = Regex::new(r"(?m)^#.*$")?.replace_all(&text, "");
     let text = Regex::new(r"(?s)(struct|enum) \w+ \{.*?\n\};")?.replace_all(&text, "");
-    // A function pointer takes one pointer and returns nothing: by the name of its type in `rust_type`.
+    // A function pointer takes one pointer and returns nothing; `rust_type` has its type by name.
     let text = Regex::new(r"void \(\*(\w+)\)\(([\w ]+\*)\w+\)")?.replace_all(&text, "fn<$2> $1");
     let prototype = Regex::new(r"^(.*?)(\w+)\((.*)\)$")?;
     let argument = Regex::new(r"^(.*?)\w+$")?;

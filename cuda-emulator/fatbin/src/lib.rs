@@ -20,9 +20,10 @@ const FLAG_LZ4: u64 = 0x2000;
 const FLAG_ZSTD: u64 = 0x8000;
 /// The entry header's fields end here; longer headers carry options and names.
 const ENTRY_BYTES: usize = 64;
-/// More PTX than any compiler can write in one module: what a forged size may make us allocate.
+/// The maximum size of PTX text in bytes, more than any compiler writes in one module. Bounds the allocation for a
+/// forged size.
 const MAX_TEXT: usize = 1 << 30;
-/// LZ4 makes no more of a byte than this: a forged size must not make us allocate much for little.
+/// The maximum ratio of LZ4's compression. Bounds the allocation for a forged size.
 const LZ4_RATIO: usize = 256;
 
 /// The reason for refusing a container.
@@ -128,7 +129,7 @@ pub enum Code {
     Ptx(u32),
 }
 
-/// Passes `visit` each entry of a container that it accepts, unpacked. What it is not for, is not unpacked.
+/// Passes each accepted entry of a container to `visit`, unpacked. Other entries are not unpacked.
 pub fn each_code(
     container: &[u8],
     accept: impl Fn(Code) -> bool,

@@ -6,7 +6,7 @@ use arbitrary::Arbitrary;
 
 use super::templates::{IMMEDIATES, OFFSETS, TEMPLATES};
 
-/// Most instructions of a kernel.
+/// The maximum number of instructions of a kernel.
 const MAX_STEPS: usize = 80;
 /// Labels, spread over the instructions.
 const LABELS: usize = 6;

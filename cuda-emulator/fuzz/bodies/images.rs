@@ -29,7 +29,7 @@ impl Entry {
         let (flags, payload) = match self.packing % 4 {
             0 => (0_u64, self.text.clone()),
             1 => (0x2000, lz4_flex::block::compress(&self.text)),
-            // Neither of these is compressed as it says.
+            // Neither of these is compressed as its flags state.
             2 => (0x2000, self.text.clone()),
             _ => (0x8000, self.text.clone()),
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The fuzzed code: for `cargo xtask fuzz`, and for the saved inputs and seeded runs of `tests/fuzz`. Each body takes
-//! any bytes; what it must never do is panic, crash, run for ever, or take memory out of proportion to the bytes.
+//! any bytes, and must never panic, crash, run endlessly, or allocate memory out of proportion to the bytes.
 #![allow(dead_code, reason = "each fuzz target uses one of the bodies")]
 
 mod generator;
@@ -28,7 +28,7 @@ pub fn execute(data: &[u8]) {
     run::run(&kernel);
 }
 
-/// Fat binaries: the bytes as they are, and as changes of a good one. What comes out is loaded as a module.
+/// Fat binaries: the bytes themselves, and as changes of a good one. The result is loaded as a module.
 pub fn fatbin(data: &[u8]) {
     let mut containers = vec![data.to_vec()];
     let mut choices = Unstructured::new(data);

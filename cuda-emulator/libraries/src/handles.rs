@@ -17,7 +17,7 @@ static ALIVE: LazyLock<RwLock<HashMap<Handle, Any1>>> = LazyLock::new(RwLock::de
 /// As an address would be: not small, and aligned.
 static LAST: AtomicUsize = AtomicUsize::new(0x1000);
 
-/// Makes a handle.
+/// Creates a handle.
 pub fn make<T: Send + 'static>(value: T) -> Handle {
     let handle = LAST.fetch_add(16, Ordering::Relaxed);
     insert(handle, value);
@@ -28,7 +28,7 @@ fn insert<T: Send + 'static>(handle: Handle, value: T) {
     ALIVE.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(Mutex::new(value)));
 }
 
-/// Calls `body` with what a handle stands for; `None`: it is not a handle of this type.
+/// Calls `body` with the object of a handle. Returns `None` if it is not a handle of this type.
 pub fn with<T: Send + 'static, R>(handle: Handle, body: impl FnOnce(&mut T) -> R) -> Option<R> {
     let found = ALIVE.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned();
     let Some(found) = found.and_then(|any| any.downcast::<Mutex<T>>().ok()) else {
@@ -71,7 +71,7 @@ fn stop_if_checked(handle: Handle) {
 pub struct Small<T>(PhantomData<T>);
 
 impl<T: Send + 'static> Small<T> {
-    /// Makes a handle.
+    /// Creates a handle.
     pub fn make(value: T) -> i32 {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed) as i32;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! NVIDIA's libraries on the CPU, for the emulated GPU, whose memory is this process's. Every operation is a host function in
-//! the handle's stream ([`stream`]), so that order, events and captured graphs hold. A function that is not written here answers
-//! the library's `not_supported`.
+//! NVIDIA's libraries on the CPU, for the emulated GPU, whose memory belongs to this process. Every operation is a
+//! host function in the handle's stream ([`stream`]), so that order, events and captured graphs work. A function that
+//! is not implemented here returns the library's `not_supported`.
 
 #![allow(non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc)]
 

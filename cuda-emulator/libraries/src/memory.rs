@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use crate::numbers::{C64, Type, TypedAddress};
 use crate::stream::{Fault, reaches};
 
-/// Elements side by side.
+/// Adjacent elements.
 ///
 /// # Invariants
 /// `base` has `count` elements of `kind` that kernels may access, or memory of the caller's that is as long.
@@ -59,7 +59,7 @@ impl Array {
     }
 }
 
-/// Plain numbers of one type side by side.
+/// Adjacent plain numbers of one type.
 ///
 /// # Errors
 ///

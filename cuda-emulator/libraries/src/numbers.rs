@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Types of elements (`cudaDataType`). What is not a matrix product is computed in complex doubles, whatever the type is.
+//! Types of elements (`cudaDataType`). Operations other than matrix products are computed in complex doubles,
+//! independent of the type.
 
 use std::ffi::c_int;
 

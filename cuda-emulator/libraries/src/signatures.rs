@@ -7,7 +7,7 @@ use std::any::type_name;
 
 /// A function of C's.
 trait Signature {
-    /// How its arguments and its result cross, as `class` in `build.rs` writes it.
+    /// Returns how its arguments and its result cross, in the format of `class` in `build.rs`.
     fn classes(self) -> String;
 }
 
@@ -29,7 +29,7 @@ signatures! {
     P35 P36 P37 P38 P39 P40
 }
 
-/// How a value of that type crosses.
+/// Returns how a value of that type crosses.
 fn class<T>() -> String {
     match (type_name::<T>(), size_of::<T>()) {
         ("num_complex::Complex<f64>", _) => "v8 v8".into(),

@@ -96,7 +96,7 @@ fn captures(driver: &Driver, stream: Stream) -> Result<bool, c_int> {
     }
 }
 
-/// Queues work; answers its number.
+/// Queues work, and returns its number.
 fn launch(driver: &Driver, stream: Stream, work: Work, runs_once: bool) -> Result<usize, c_int> {
     let number = {
         let mut pending = pending();

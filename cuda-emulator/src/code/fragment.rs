@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The matrices of `mma` and `wmma` in the lanes of a warp: the layouts that the PTX manual draws for `mma`. Those of
-//! `wmma` are left open by the manual; here they are the same, for larger matrices block after block.
+//! The matrices of `mma` and `wmma` in the lanes of a warp, in the layouts that the PTX manual draws for `mma`. The
+//! manual does not define those of `wmma`. Here they are the same, for larger matrices block after block.
 
 use super::lanes::LANES;
 
-/// Rows or columns of a matrix: no shape has more.
+/// The maximum number of rows or columns of a matrix.
 pub(crate) const MAX_SIDE: usize = 32;
-/// Elements in the direction of K; one-bit matrices have more, and do not use [`Matrices`]' tables.
+/// The maximum number of elements in the direction of K. One-bit matrices have more, and do not use [`Matrices`]'
+/// tables.
 pub(crate) const MAX_DEPTH: usize = 64;
 
 /// The type of an element.
@@ -28,7 +29,7 @@ pub(crate) enum Element {
 }
 
 impl Element {
-    /// From the name of the PTX type.
+    /// Returns the element with this PTX type name.
     pub(crate) fn from_name(name: &str) -> Option<Element> {
         Some(match name {
             "f16" => Element::F16,
@@ -48,7 +49,7 @@ impl Element {
         })
     }
 
-    /// Bits in memory and in a register.
+    /// The number of bits in memory and in a register.
     pub(crate) fn bits(self) -> usize {
         match self {
             Element::F64 => 64,
@@ -60,12 +61,12 @@ impl Element {
         }
     }
 
-    /// Elements that one register holds.
+    /// The number of elements that one register holds.
     pub(crate) fn per_register(self) -> usize {
         if self == Element::F64 { 1 } else { 32 / self.bits() }
     }
 
-    /// It is multiplied and added as an integer.
+    /// Returns whether it is multiplied and added as an integer.
     pub(crate) fn is_integer(self) -> bool {
         matches!(self, Element::S8 | Element::U8 | Element::S4 | Element::U4 | Element::B1 | Element::S32)
     }
@@ -88,7 +89,7 @@ pub(crate) enum BitOperation {
     And,
 }
 
-/// `D = A * B + C`; for `wmma.load` and `wmma.store`, the matrix that is moved.
+/// `D = A * B + C`; for `wmma.load` and `wmma.store`, the matrix that is loaded or stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) m: usize,
@@ -100,11 +101,11 @@ pub(crate) struct Shape {
     pub(crate) d: Element,
     pub(crate) saturate: bool,
     pub(crate) bits: BitOperation,
-    /// Registers of A, B, C and D, copies included.
+    /// Registers of A, B, C and D, including copies.
     pub(crate) registers: [usize; 4],
 }
 
-/// A shape with the places of all elements worked out: register by register, lane by lane, element by element.
+/// A shape with the computed positions of all elements: register by register, lane by lane, element by element.
 #[derive(Debug, Clone)]
 pub(crate) struct Matrices {
     pub(crate) shape: Shape,
@@ -151,20 +152,20 @@ impl Matrices {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fragment {
     role: Role,
-    /// Elements in a register.
+    /// The number of elements in a register.
     pub(crate) elements: usize,
-    /// Registers that hold different elements; further ones repeat them.
+    /// The number of registers that hold different elements; further ones repeat them.
     pub(crate) registers: usize,
     /// Blocks of 8 rows of A and C.
     row_blocks: usize,
     /// Registers in the direction of K.
     depth: usize,
-    /// It lies as the transposed one of the transposed shape.
+    /// True if the layout is the transposed one of the transposed shape.
     transposed: bool,
 }
 
 impl Shape {
-    /// The layout of a matrix of this shape with elements of type `element`.
+    /// Returns the layout of a matrix of this shape with elements of type `element`.
     pub(crate) fn fragment(&self, role: Role, element: Element) -> Fragment {
         let elements = element.per_register();
         let size = match role {
@@ -172,7 +173,7 @@ impl Shape {
             Role::B => self.k * self.n,
             Role::C => self.m * self.n,
         };
-        // As an H200 has it: m8n32 is computed as the transposed m32n8.
+        // As on an H200: m8n32 is computed as the transposed m32n8.
         let transposed = role == Role::C && self.m == 8 && self.n == 32;
         Fragment {
             role,
@@ -186,7 +187,7 @@ impl Shape {
 }
 
 impl Fragment {
-    /// Row and column of element `element` of register `register` of a lane.
+    /// Returns row and column of element `element` of register `register` of a lane.
     #[inline(always)]
     pub(crate) fn place(&self, lane: usize, register: usize, element: usize) -> (usize, usize) {
         let (group, member) = (lane / 4, lane % 4);
@@ -215,7 +216,7 @@ impl Fragment {
 mod tests {
     use super::*;
 
-    /// Every element of every matrix is held exactly once by the registers that count.
+    /// Every element of every matrix is held exactly once by the registers without the copies.
     #[test]
     fn fragments_cover_their_matrices() {
         let shapes = [

@@ -12,7 +12,7 @@ pub(crate) fn lanes_of(mask: u32) -> LaneIter {
     LaneIter(mask)
 }
 
-/// See [`lanes_of`].
+/// The iterator of [`lanes_of`].
 pub(crate) struct LaneIter(u32);
 
 impl Iterator for LaneIter {
@@ -25,7 +25,7 @@ impl Iterator for LaneIter {
         }
         let lane = self.0.trailing_zeros() as usize;
         self.0 &= self.0 - 1;
-        // The mask says so to the optimiser: no bounds checks on `[T; 32]`.
+        // The mask tells the optimiser that no bounds checks on `[T; 32]` are needed.
         Some(lane & (LANES - 1))
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The layout of registers, frames and address windows.
 
-/// 32 lanes of 16 bits: the unit of register memory, so that every register is aligned for vector instructions.
+/// 32 lanes of 16 bits: the allocation unit of register memory, so that every register is aligned for vector
+/// instructions.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [u8; 64]);
@@ -14,11 +15,11 @@ pub(crate) mod frame {
     pub(crate) const RETURN_BASE: u32 = 128;
     /// The offset of the start of the function's local memory.
     pub(crate) const LOCAL_BASE: u32 = 256;
-    /// The offset of its end, `alloca` included.
+    /// The offset of its end, including `alloca`.
     pub(crate) const LOCAL_TOP: u32 = 384;
     /// The carry flag CC.CF, a predicate.
     pub(crate) const CARRY: u32 = 512;
-    /// Bytes of all of these.
+    /// The size of all of these in bytes.
     pub(crate) const HEADER: u32 = 576;
 }
 
@@ -30,20 +31,20 @@ pub(crate) mod window {
     pub(crate) const LOCAL: u64 = 0x0500_0000_0000;
     /// `.shared`
     pub(crate) const SHARED: u64 = 0x0600_0000_0000;
-    /// Addresses of functions: this plus 16 times the index.
+    /// Addresses of functions: this value plus 16 times the index.
     pub(crate) const FUNCTION: u64 = 0x0300_0000_0000;
-    /// Bytes of each window.
+    /// The size of each window in bytes.
     pub(crate) const BYTES: u64 = 1 << 32;
 }
 
-/// The index of the function whose address this is, if it is one at all.
+/// Returns the index of the function with this address, if it is the address of a function.
 pub(crate) fn function_at(address: u64) -> Option<usize> {
     let offset =
         address.checked_sub(window::FUNCTION).filter(|offset| *offset < window::BYTES && offset % 16 == 0)?;
     Some((offset / 16) as usize)
 }
 
-/// Dynamic shared memory starts behind the static one.
+/// Returns the start of dynamic shared memory, which follows the static one.
 pub(crate) fn dynamic_start(static_shared: u32) -> u32 {
     static_shared.next_multiple_of(16)
 }

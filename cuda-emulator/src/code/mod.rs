@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Lowered code, below both sides: `lower` makes it, and `execute` runs it.
+//! Lowered code, used by both sides: `lower` creates it, and `execute` runs it.
 //!
-//! A warp's registers lie side by side, 32 lanes each: a 32-bit register is `[u32; 32]`, a predicate one bit mask. An
-//! operand is the byte offset of a register in the frame of the running function, or with [`CONSTANT`] set the offset of
-//! 32 equal lanes in [`Code::constants`].
+//! A warp's registers are adjacent, with 32 lanes each: a 32-bit register is `[u32; 32]`, a predicate one bit mask.
+//! An operand is the byte offset of a register in the frame of the running function. With [`CONSTANT`] set it is the
+//! offset of 32 equal lanes in [`Code::constants`].
 
 pub(crate) mod fragment;
 mod lanes;
@@ -27,8 +27,9 @@ pub(crate) const GUARD_NOT: u32 = 1;
 /// Executes one instruction for the lanes in `machine.mask`.
 ///
 /// # Safety
-/// The operands are those that the function which handed out this handler documents, of the widths it names, all inside
-/// the frame and the constant pool of the running warp; the CPU has the features that the handler was compiled for.
+/// The operands must be those that the function which returned this handler documents, with the documented widths,
+/// all inside the frame and the constant pool of the running warp. The CPU must have the features that the handler
+/// was compiled for.
 pub(crate) type Handler = for<'m, 'l, 'i> unsafe fn(&'m mut Machine<'l>, &'i Instr) -> Flow;
 
 /// One instruction, one cache line.
@@ -36,7 +37,7 @@ pub(crate) type Handler = for<'m, 'l, 'i> unsafe fn(&'m mut Machine<'l>, &'i Ins
 #[repr(C, align(64))]
 pub(crate) struct Instr {
     pub(crate) run: Handler,
-    /// A branch target, an address offset, a table index: the handler knows.
+    /// A branch target, an address offset or a table index, depending on the handler.
     pub(crate) imm: u64,
     /// Operands, the destination first.
     pub(crate) ops: [u32; 8],
@@ -44,9 +45,9 @@ pub(crate) struct Instr {
     pub(crate) guard: u32,
     /// The line of the PTX text.
     pub(crate) line: u32,
-    /// Which of the worker's range caches a memory access uses.
+    /// The index of the worker's range cache that a memory access uses.
     pub(crate) slot: u32,
-    /// Small parameters that the handler knows.
+    /// Small parameters, depending on the handler.
     pub(crate) aux: u32,
 }
 
@@ -64,27 +65,27 @@ pub(crate) struct Code {
     pub(crate) matrices: Vec<Matrices>,
     /// The targets of `brx.idx`.
     pub(crate) tables: Vec<Vec<u32>>,
-    /// The handlers' knowledge of their operands, for the translator: entry `n` says where those of instruction `n` are
-    /// in [`Code::mentions`]; one more entry ends the list.
+    /// The operands of the handlers, for the translator: entry `n` is the start of those of instruction `n` in
+    /// [`Code::mentions`]; one more entry ends the list.
     pub(crate) shapes: Vec<Shape>,
     pub(crate) mentions: Vec<Mention>,
     /// The code of hot functions as instructions of this machine.
     pub(crate) native: Native,
     /// The number of range caches that a worker needs.
     pub(crate) slots: u32,
-    /// Some kernel asks where the reserved shared memory is.
+    /// True if a kernel queries the position of the reserved shared memory.
     pub(crate) uses_reserved_shared: bool,
     /// Kernels by name, in parallel to `Program::kernels`.
     pub(crate) entries: HashMap<String, Entry>,
 }
 
-/// The operands of an instruction, and where it goes.
+/// The operands of an instruction, and its successor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     /// Its first entry in [`Code::mentions`].
     pub(crate) first: u32,
     pub(crate) next: Next,
-    /// Its handler returns only [`Flow::Next`] and [`Flow::Fault`] and leaves the active lanes as they are.
+    /// True if its handler returns only [`Flow::Next`] and [`Flow::Fault`] and does not change the active lanes.
     pub(crate) stays: bool,
 }
 
@@ -96,7 +97,7 @@ pub(crate) enum Next {
     Jump,
     /// To one of table [`Instr::imm`].
     Table,
-    /// Nowhere in this function.
+    /// No successor in this function.
     Nowhere,
 }
 
@@ -107,7 +108,7 @@ pub(crate) struct Mention {
     pub(crate) place: u32,
     /// Bytes of a lane; 0 for predicates.
     pub(crate) bytes: u8,
-    /// It is written, in all lanes that execute the instruction; else read.
+    /// True if it is written, in all lanes that execute the instruction; otherwise it is read.
     pub(crate) written: bool,
 }
 
@@ -124,14 +125,15 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Function {
     pub(crate) name: String,
-    /// It has a body and is no kernel.
+    /// True if it has a body and is not a kernel.
     pub(crate) callable: bool,
     pub(crate) entry_pc: u32,
-    /// Behind its last instruction.
+    /// The end of its last instruction.
     pub(crate) end_pc: u32,
-    /// Bytes of its register frame, [`FRAME_HEADER`] included.
+    /// The size of its register frame in bytes, including [`FRAME_HEADER`].
     pub(crate) frame_bytes: u32,
-    /// Bytes of its local memory: parameters, return values, `.local` variables and the parameters of its calls.
+    /// The size of its local memory in bytes: parameters, return values, `.local` variables and the parameters of its
+    /// calls.
     pub(crate) local_bytes: u32,
     pub(crate) params: Vec<Piece>,
     pub(crate) returns: Vec<Piece>,

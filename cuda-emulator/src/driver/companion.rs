@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! For the CPU versions of NVIDIA's libraries (`cuda-emulator/libraries`), which look these names up with dlsym. Their work
-//! runs in host functions, where no function of CUDA may be called. No part of CUDA.
+//! Functions for the CPU versions of NVIDIA's libraries (`cuda-emulator/libraries`), which look these names up with
+//! dlsym. Their work runs in host functions, where CUDA functions must not be called. They are not part of CUDA.
 
 use super::device;
 use super::ffi::report_illegal_address;

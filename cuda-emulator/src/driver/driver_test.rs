@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The driver API as a C program calls it.
+//! Tests of the driver API as a C program calls it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -34,7 +34,7 @@ const INVALID_HANDLE: CUresult = CUresult::CUDA_ERROR_INVALID_HANDLE;
 const NOT_READY: CUresult = CUresult::CUDA_ERROR_NOT_READY;
 
 /// # Safety
-/// The variable outlives the call that gets the place.
+/// The variable must outlive the call that gets the pointer.
 unsafe fn out<T>(place: &mut T) -> Out<T> {
     // SAFETY: a reference is valid for writing, by this function's contract until the call returns.
     unsafe { Out::from_raw(place) }
@@ -48,7 +48,7 @@ macro_rules! cu {
     };
 }
 
-/// A context of the test's own, so that tests neither wait for each other nor see each other's errors.
+/// A context for one test, so that tests neither wait for each other nor see each other's errors.
 struct FixtureContext(CUcontext);
 
 impl FixtureContext {
@@ -200,7 +200,7 @@ fn bytes_come_back_through_every_way() {
     assert_eq!(back, source);
 }
 
-/// A copy between contexts is alone in them: it waits for the work before it, and what comes after it finds the bytes.
+/// A copy between contexts runs alone in them: it waits for earlier work, and later work finds the bytes.
 #[test]
 fn a_copy_between_contexts_is_in_order_with_their_work() {
     type Copy = fn([(u64, CUcontext); 2]) -> CUresult;
@@ -298,7 +298,7 @@ fn streams_keep_cudas_order() {
     let other = fixture_stream(0);
     assert_eq!(cu!(cuMemsetD8Async(ptr, 2, 64, other)), OK);
     assert_eq!(cu!(cuStreamQuery(other)), NOT_READY);
-    // A non-blocking stream goes on.
+    // A non-blocking stream continues.
     assert_eq!(cu!(cuMemsetD8Async(ptr, 3, 64, free)), OK);
     assert_eq!(cu!(cuStreamSynchronize(free)), OK);
     assert_eq!(cu!(cuStreamQuery(other)), NOT_READY);
@@ -403,7 +403,7 @@ fn pinned_memory_is_its_own_device_pointer() {
     assert_eq!(cu!(cuMemHostRegister_v2(0x10_0000 as *mut c_void, 4096, 0)), INVALID_VALUE);
 }
 
-/// As work that another thread queues while the memory is freed, and that has found the memory before.
+/// Like work that another thread queues while the memory is freed, and that has found the memory before.
 #[test]
 fn late_writes_to_freed_pinned_memory_reach_nobody() {
     let _context = FixtureContext::new();
@@ -509,7 +509,7 @@ fn images_that_are_none_are_refused() {
     assert_eq!(load(b".version nonsense\0"), CUresult::CUDA_ERROR_INVALID_PTX);
     assert_eq!(load(b".version 10.0\n.target sm_90\n\0"), CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
     assert_eq!(load(b".version 9.2\n.target sm_100a\n\0"), OK);
-    // A container that is only a header.
+    // A container that consists of a header only.
     let mut empty = crate::fatbin::CONTAINER_MAGIC.to_le_bytes().to_vec();
     empty.extend_from_slice(&[1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(load(&empty), CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);

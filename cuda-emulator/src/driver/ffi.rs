@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The border to C: every exported function is a row of an `entries!` table that names the Rust function behind it, and
-//! pointers from C arrive as types that say what they are for.
+//! The boundary to C. Every exported function is a row of an `entries!` table that refers to its Rust function, and
+//! pointers from C arrive as types that express their use.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
@@ -36,7 +36,7 @@ macro_rules! entry {
         #[doc = concat!("`", stringify!($name), "` of the CUDA driver API.")]
         ///
         /// # Safety
-        /// As the API demands: pointers are NULL or valid for what they are used for.
+        /// As the API requires: pointers are NULL or valid for their use.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "CUDA's names and arguments")]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> $crate::driver::result::CUresult {
@@ -79,7 +79,7 @@ pub(super) fn after_init(body: impl FnOnce() -> CuResult<()>) -> CUresult {
     before_init(body)
 }
 
-/// Called once by cuInit. A child of fork() has none of the threads and finds [`forked`] true.
+/// Called once by cuInit. A child of fork() has no threads and finds [`forked`] true.
 pub(super) fn mark_initialised() {
     extern "C" fn in_child() {
         FORKED.store(true, Ordering::Relaxed);
@@ -94,12 +94,12 @@ pub(super) fn initialised() -> bool {
     INITIALISED.load(Ordering::Acquire) && !forked()
 }
 
-/// Returns whether this process is a fork()ed child of one that called cuInit.
+/// Returns whether this process is a fork()ed child of a process that called cuInit.
 pub(super) fn forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-/// Runs a function of the program's on a stream's thread: it must not call the API.
+/// Runs one of the program's functions on a stream's thread. It must not call the API.
 ///
 /// Errors: `CUDA_ERROR_ILLEGAL_ADDRESS`, if the function reports it ([`report_illegal_address`]).
 pub(super) fn in_host_function(function: impl FnOnce()) -> CuResult<()> {
@@ -109,7 +109,7 @@ pub(super) fn in_host_function(function: impl FnOnce()) -> CuResult<()> {
     if ILLEGAL_ADDRESS.take() { Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS) } else { Ok(()) }
 }
 
-/// Makes the running host function fail as a kernel does that accesses an illegal address.
+/// Makes the running host function fail like a kernel that accesses an illegal address.
 pub(super) fn report_illegal_address() {
     ILLEGAL_ADDRESS.set(IN_HOST_FUNCTION.get());
 }
@@ -134,8 +134,8 @@ pub(super) fn default_stream_is_per_thread() -> bool {
 /// The place in which a call stores a result.
 ///
 /// # Invariants
-/// NULL, or valid for writing a `T` until the call returns. C callers promise that of an argument (`# Safety` of the entry
-/// point); all others of these come from unsafe functions, whose callers promise it.
+/// NULL, or valid for writing a `T` until the call returns. C callers guarantee that for an argument (`# Safety` of
+/// the entry point). All others come from unsafe functions, whose callers guarantee it.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Out<T>(*mut T);
@@ -149,14 +149,14 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    /// No place.
+    /// A null pointer.
     pub(super) const NULL: Self = Self(std::ptr::null_mut());
 
     pub(super) fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// CUDA_ERROR_INVALID_VALUE when it is NULL.
+    /// Returns CUDA_ERROR_INVALID_VALUE when it is NULL.
     pub(super) fn check(self) -> CuResult<()> {
         if self.0.is_null() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
     }
@@ -174,18 +174,18 @@ impl<T> Out<T> {
         self.0.addr().is_multiple_of(bytes)
     }
 
-    /// The place of element `index` of an array of results.
+    /// Returns the pointer to element `index` of an array of results.
     ///
     /// # Safety
-    /// It is NULL, or points to an array that has this element and is valid for writing until the call returns.
+    /// It must be NULL, or point to an array that has this element and is valid for writing until the call returns.
     pub(super) unsafe fn element(self, index: usize) -> Out<T> {
         Out(if self.0.is_null() { self.0 } else { self.0.wrapping_add(index) })
     }
 
-    /// A place that is no argument: in a structure, or of a type that another argument says.
+    /// Creates a pointer that is not an argument: in a structure, or of a type that depends on another argument.
     ///
     /// # Safety
-    /// The pointer is NULL, or valid for writing a `T` until the call returns.
+    /// The pointer must be NULL, or valid for writing a `T` until the call returns.
     pub(super) unsafe fn from_raw(pointer: *mut T) -> Out<T> {
         Out(pointer)
     }
@@ -194,8 +194,9 @@ impl<T> Out<T> {
 /// A structure or array that a call reads.
 ///
 /// # Invariants
-/// NULL, or valid for reading as many `T` as the call's arguments say until the call returns. C callers promise that of an
-/// argument (`# Safety` of the entry point); all others of these come from unsafe functions, whose callers promise it.
+/// NULL, or valid for reading as many `T` as the call's arguments state until the call returns. C callers guarantee
+/// that for an argument (`# Safety` of the entry point). All others come from unsafe functions, whose callers
+/// guarantee it.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct In<T>(*const T);
@@ -209,7 +210,7 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T: Copy> In<T> {
-    /// Nothing to read.
+    /// A null pointer.
     pub(super) const NULL: Self = Self(std::ptr::null());
 
     pub(super) fn is_null(self) -> bool {
@@ -220,7 +221,7 @@ impl<T: Copy> In<T> {
         self.at(0)
     }
 
-    /// Element `index`, which the call's arguments say is there.
+    /// Returns element `index`, which exists according to the call's arguments.
     pub(super) fn at(self, index: usize) -> CuResult<T> {
         if self.0.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -229,20 +230,20 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.wrapping_add(index).read_unaligned() })
     }
 
-    /// Something to read that is no argument: in a structure, or of a type that another argument says.
+    /// Creates a pointer that is not an argument: in a structure, or of a type that depends on another argument.
     ///
     /// # Safety
-    /// The pointer is NULL, or valid for reading as many `T` as are read, until the call returns. A [`Text`]'s ends with a
-    /// NUL.
+    /// The pointer must be NULL, or valid for reading as many `T` as are read, until the call returns. A [`Text`]'s
+    /// ends with a NUL.
     pub(super) unsafe fn from_raw(pointer: *const T) -> In<T> {
         In(pointer)
     }
 }
 
-/// A place that a call reads and in which it stores a result.
+/// A pointer through which a call reads a value and stores a result.
 ///
 /// # Invariants
-/// Those of [`Out`], and there is a `T` where the API has the call read one.
+/// Those of [`Out`], and it points to a `T` where the API makes the call read one.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct InOut<T>(*mut T);
@@ -256,19 +257,19 @@ impl<T> Clone for InOut<T> {
 impl<T> Copy for InOut<T> {}
 
 impl<T: Copy> InOut<T> {
-    /// No place.
+    /// A null pointer.
     pub(super) const NULL: Self = Self(std::ptr::null_mut());
 
     pub(super) fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// The same place, only to store something.
+    /// Returns the same pointer, only for storing.
     pub(super) fn out(self) -> Out<T> {
         Out(self.0)
     }
 
-    /// CUDA_ERROR_INVALID_VALUE when it is NULL.
+    /// Returns CUDA_ERROR_INVALID_VALUE when it is NULL.
     pub(super) fn check(self) -> CuResult<()> {
         self.out().check()
     }
@@ -285,18 +286,18 @@ impl<T: Copy> InOut<T> {
         self.out().set(value);
     }
 
-    /// Element `index` of an array.
+    /// Returns element `index` of an array.
     ///
     /// # Safety
-    /// It is NULL, or points to an array that has this element, of which the invariants hold, too.
+    /// It must be NULL, or point to an array that has this element, which satisfies the invariants, too.
     pub(super) unsafe fn element(self, index: usize) -> InOut<T> {
         InOut(if self.0.is_null() { self.0 } else { self.0.wrapping_add(index) })
     }
 
-    /// The member that begins `offset` bytes behind the start of the structure.
+    /// Returns the member that begins `offset` bytes after the start of the structure.
     ///
     /// # Safety
-    /// The structure has such a member there.
+    /// The structure must have such a member there.
     pub(super) unsafe fn member<M: Copy>(self, offset: usize) -> InOut<M> {
         InOut(if self.0.is_null() { std::ptr::null_mut() } else { self.0.wrapping_byte_add(offset).cast() })
     }
@@ -312,17 +313,17 @@ impl<T> Parameter for InOut<T> {
     const SHAPE: Shape = Shape::Pointer(size_of::<T>());
 }
 
-/// A C string that a call reads: its invariant goes for the bytes up to the NUL.
+/// A C string that a call reads. The invariant applies to the bytes up to the NUL.
 pub type Text = In<c_char>;
 
 impl Text {
-    /// As [`Self::text`], but an empty text is as bad as none.
+    /// As [`Self::text`], but an empty text is an error, too.
     pub(super) fn name(self) -> CuResult<String> {
         self.text()
             .and_then(|text| if text.is_empty() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(text) })
     }
 
-    /// The text, or CUDA_ERROR_INVALID_VALUE for NULL. Bytes that are not UTF-8 are replaced.
+    /// Returns the text, or CUDA_ERROR_INVALID_VALUE for NULL. Bytes that are not UTF-8 are replaced.
     pub(super) fn text(self) -> CuResult<String> {
         if self.0.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -335,7 +336,7 @@ impl Text {
 /// Copies `text` and a NUL to a buffer of `capacity` bytes, cut to fit.
 ///
 /// # Safety
-/// `to` is NULL, or valid for writing `capacity` bytes until the call returns.
+/// `to` must be NULL, or valid for writing `capacity` bytes until the call returns.
 pub(super) unsafe fn copy_text(to: Out<c_char>, capacity: usize, text: &str) {
     let room = capacity.saturating_sub(1).min(text.len());
     for (index, byte) in text.as_bytes()[..room].iter().enumerate() {

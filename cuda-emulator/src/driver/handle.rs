@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Handles: numbers that C code holds for objects. A handle is looked up, never followed, and never used twice, so that a
-//! forged or stale one is an error and nothing worse.
+//! Handles: numbers by which C code refers to objects. A handle is looked up, never followed, and never reused, so
+//! that a forged or stale one is only an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use cuda_abi::prototypes::{Parameter, Shape};
 
 use crate::checks::checks;
 
-/// A C handle for a `T`, as big as a pointer.
+/// A C handle for a `T`, with the size of a pointer.
 #[repr(transparent)]
 pub struct Handle<T>(pub usize, PhantomData<fn() -> T>);
 
@@ -46,32 +46,32 @@ impl<T> Handle<T> {
     /// The NULL handle.
     pub const NULL: Handle<T> = Handle(0, PhantomData);
 
-    /// The handle with this value.
+    /// Creates the handle with this value.
     pub const fn new(value: usize) -> Handle<T> {
         Handle(value, PhantomData)
     }
 
-    /// A value that no other handle of any kind ever had.
+    /// Returns a value that no other handle of any kind ever had.
     pub(super) fn unique() -> Handle<T> {
-        /// Far from small constants such as CU_STREAM_LEGACY, and aligned as a pointer would be.
+        /// Far from small constants such as CU_STREAM_LEGACY, and aligned like a pointer.
         static NEXT: AtomicUsize = AtomicUsize::new(0x5000_0000);
         Handle::new(NEXT.fetch_add(16, Ordering::Relaxed))
     }
 
-    /// As [`Self::unique`], as high as NVIDIA's handles are: above the numbers that guests of the daemon choose.
+    /// As [`Self::unique`], but as high as NVIDIA's handles: above the numbers that guests of the daemon choose.
     pub(super) fn unique_high() -> Handle<T> {
         const HIGH: usize = 0x5000_0000_0000;
         Handle::new(Self::unique().0 + HIGH)
     }
 
-    /// The same value as a handle of another kind (CUkernel as CUfunction).
+    /// Returns the same value as a handle of another kind (CUkernel as CUfunction).
     pub(super) fn cast<U>(self) -> Handle<U> {
         Handle::new(self.0)
     }
 }
 
-/// `CUDA_EMULATOR_CHECK=handles`: where NVIDIA's library would follow a pointer into memory that it has freed, the process
-/// ends. Threads linger before they look a handle up, so that a race between two of them shows.
+/// `CUDA_EMULATOR_CHECK=handles`: ends the process where NVIDIA's library would follow a pointer into freed memory.
+/// Threads pause before they look a handle up, so that a race between two of them shows.
 mod stale {
     use super::*;
 
@@ -130,7 +130,7 @@ impl<T> Registry<T> {
         removed
     }
 
-    /// The handle of the first object that `wanted` picks.
+    /// Returns the handle of the first object that `wanted` selects.
     pub(super) fn find(&self, wanted: impl Fn(&T) -> bool) -> Option<Handle<T>> {
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
         objects.iter().find(|(_, object)| wanted(object)).map(|(handle, _)| Handle::new(*handle))
@@ -141,7 +141,7 @@ impl<T> Registry<T> {
         self.objects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Removes the objects that `unwanted` picks.
+    /// Removes the objects that `unwanted` selects.
     pub(super) fn remove_where(&self, unwanted: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         let removed = objects.extract_if(.., |_, object| unwanted(object));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The CUDA driver API of the emulated device: what `libcuda.so.1` exports.
+//! The CUDA driver API of the emulated device: the exports of `libcuda.so.1`.
 //!
-//! Each file ends with a table (`entries!`) of the C functions that it implements. Names without an implementation answer
-//! CUDA_ERROR_NOT_SUPPORTED (`names`). A call never follows a handle, checks every address, and never unwinds into C.
+//! Each file ends with a table (`entries!`) of the C functions that it implements. Names without an implementation
+//! return CUDA_ERROR_NOT_SUPPORTED (`names`). A call never follows a handle, checks every address, and never unwinds
+//! into C.
 //!
-//! A folder is an area of the API: its `mod.rs` has the objects, the files beside it the calls.
+//! A folder is an area of the API: its `mod.rs` has the objects, and the other files have the calls.
 //!
-//! Environment: see `docs/emulator.md`; `device::model` reads what is about devices, `device` the rest.
+//! Environment variables: see `docs/emulator.md`. `device::model` reads those about devices, `device` the others.
 
 mod array;
 mod capture;

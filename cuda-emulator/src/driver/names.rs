@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The exported names that nothing implements: each checks its arguments as NVIDIA's driver does and refuses the call.
+//! The exported names without an implementation. Each checks its arguments as NVIDIA's driver does and refuses the
+//! call.
 
 use super::device::device;
 use super::result::{CUresult, CuResult};
@@ -14,7 +15,7 @@ enum Check {
     OneOf(usize, &'static [u32], u32),
 }
 
-/// So many arguments are passed in registers and can be looked at.
+/// The number of arguments that are passed in registers and can be checked.
 const ARGUMENTS: usize = 6;
 
 macro_rules! not_supported {
@@ -23,8 +24,8 @@ macro_rules! not_supported {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, reason = "CUDA's name")]
         pub extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> CUresult {
-            // Functions may have fewer arguments: then the rest is arbitrary, and no check names it. The calling
-            // conventions of all Linux targets allow that.
+            // Functions may have fewer arguments. The others are then arbitrary, and no check refers to them. The
+            // calling conventions of all Linux targets allow that.
             refuse(stringify!($name), [a, b, c, d, e, f], &[$($check),*], $code)
         }
     )* };

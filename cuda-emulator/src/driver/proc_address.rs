@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! cuGetProcAddress: the newest variant of a function that is not newer than the version asked for.
+//! cuGetProcAddress: returns the newest variant of a function up to the requested version.
 
 use std::ffi::c_void;
 
@@ -7,7 +7,7 @@ use super::ffi::{Out, Text};
 use super::result::{CUresult, CuResult};
 use super::symbols::{SYMBOLS, Symbol};
 
-/// The answer of cuDriverGetVersion.
+/// The result of cuDriverGetVersion.
 pub(super) const DRIVER_VERSION: i32 = 13000;
 
 const LEGACY_STREAM: u64 = 1;
@@ -18,7 +18,7 @@ const SUCCESS: u32 = 0;
 const SYMBOL_NOT_FOUND: u32 = 1;
 const VERSION_NOT_SUFFICIENT: u32 = 2;
 
-/// No CUDA has a version like that.
+/// An upper bound for CUDA versions.
 const MAX_VERSION: i32 = 1_000_000;
 
 /// Stores the address, or NULL, and returns the CUdriverProcAddressQueryResult.
@@ -75,7 +75,7 @@ fn driver_get_version(version: Out<i32>) -> CuResult<()> {
     Ok(())
 }
 
-/// NVIDIA's private tables are not imitated.
+/// NVIDIA's private tables are not implemented.
 fn get_export_table(table: Out<*const c_void>, id: *const c_void) -> CuResult<()> {
     table.check()?;
     if id.is_null() {

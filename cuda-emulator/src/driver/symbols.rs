@@ -3,13 +3,13 @@
 
 /// A variant of an API function.
 pub(super) struct Symbol {
-    /// The name without suffix, which is what programs ask for.
+    /// The name without suffix, which programs request.
     pub(super) base: &'static str,
-    /// The first CUDA version whose headers mean this variant, as cuDriverGetVersion writes it.
+    /// The first CUDA version whose headers use this variant, in the format of cuDriverGetVersion.
     pub(super) version: i32,
     /// The exported name.
     pub(super) name: &'static str,
-    /// The exported function. Its arguments are other ones: it is only ever passed on.
+    /// The exported function. Its real arguments differ: the address is only passed on.
     pub(super) address: unsafe extern "C" fn(),
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reports calls to the project's own libcupti, which looks the name up with dlsym, and measures kernels, copies and fills. No part
-//! of CUDA.
+//! Reports calls to the project's own libcupti, which looks the name up with dlsym, and measures kernels, copies and
+//! fills. It is not part of CUDA.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use cuda_abi::{
 
 use super::result::{CUresult, CuResult};
 
-/// The maximum number of pieces of work that wait: about 35 MiB, because a program may never ask for them.
+/// The maximum number of waiting pieces of work (about 35 MiB), because a program may never request them.
 const MAX_WORK: usize = 1 << 18;
 
 /// `CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE`
@@ -51,7 +51,7 @@ fn store() -> MutexGuard<'static, Store> {
     STORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which call work belongs to, and where it runs.
+/// The call of a piece of work, and its location.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Place {
     correlation: u32,
@@ -63,11 +63,11 @@ pub(super) struct Place {
 thread_local! {
     /// The job of a stream that this thread runs.
     static RUNNING: Cell<Option<Place>> = const { Cell::new(None) };
-    /// The number of the node of a graph that this thread runs; 0: none.
+    /// The number of the graph node that this thread runs, or 0.
     static NODE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Gives libcupti the functions that it calls.
+/// Passes the functions that libcupti calls to it.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuda_emulator_trace_provider() -> *const TraceProvider {
     &raw const PROVIDER
@@ -108,7 +108,7 @@ extern "C" fn stop() -> i32 {
     0
 }
 
-/// Nanoseconds of the time of day.
+/// Returns the time of day in nanoseconds.
 fn time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
@@ -128,13 +128,13 @@ extern "C" fn drain(sink: TraceSink, data: *mut c_void, dropped: &mut u64) -> i3
     0
 }
 
-/// Where work that is put into a stream now will run, while anybody wants to know: a device by its ordinal, a context and a
-/// stream by their ids.
+/// Returns the location of work that is put into a stream now, if measurements are active: the ordinal of a device,
+/// and the ids of a context and a stream.
 pub(super) fn place(device: i32, context: u64, stream: u64) -> Option<Place> {
     if !ACTIVE.load(Ordering::Relaxed) {
         return None;
     }
-    // What a job puts into another stream belongs to the call of the job.
+    // Work that a job puts into another stream belongs to the call of the job.
     let correlation = match RUNNING.get() {
         Some(place) => place.correlation,
         None => hooks().map_or(0, |hooks| (hooks.correlation)()),
@@ -147,7 +147,7 @@ pub(super) fn place(device: i32, context: u64, stream: u64) -> Option<Place> {
     })
 }
 
-/// Runs a job of a stream there.
+/// Runs a job of a stream at a location.
 pub(super) fn at<T>(place: Option<Place>, job: impl FnOnce() -> T) -> T {
     let Some(place) = place else { return job() };
     struct Restore(Option<Place>);
@@ -169,7 +169,8 @@ pub(super) fn node<T>(run: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Does work and measures it, in the job of a stream. `describe` is asked for the rest only if anybody wants to know.
+/// Executes work and measures it, in the job of a stream. `describe` is called for the rest only if measurements are
+/// active.
 fn measured(describe: impl FnOnce() -> Measured, work: impl FnOnce() -> CuResult<()>) -> CuResult<()> {
     let Some(place) = RUNNING.get().filter(|_| ACTIVE.load(Ordering::Relaxed)) else { return work() };
     let start = time();

@@ -4,12 +4,12 @@
 use super::state::Machine;
 use crate::code::Call;
 
-/// Argument `index` of a call, zero-extended.
+/// Returns argument `index` of a call, zero-extended.
 pub(super) fn argument(machine: &mut Machine<'_>, call: &Call, lane: usize, index: usize) -> u64 {
     u64::from_le_bytes(argument_bytes(machine, call, lane, index))
 }
 
-/// The first bytes of argument `index` of a call, and zeros if it is shorter.
+/// Returns the first bytes of argument `index` of a call, with zeros if it is shorter.
 pub(super) fn argument_bytes<const N: usize>(
     machine: &mut Machine<'_>,
     call: &Call,

@@ -6,8 +6,8 @@ use super::state::{BARRIERS, Flow, Machine};
 use crate::code::{Handler, Instr, LANES};
 use crate::launch::FaultKind;
 
-/// `ops[0]`: result of bar.red (u32, or predicate), `ops[1]`: barrier (u32), `ops[2]`: thread count (u32; `aux >> 8` says
-/// whether there is one), `ops[3]`: the predicate to reduce. `aux & 0xff` is the [`BarrierKind`].
+/// `ops[0]`: result of bar.red (u32, or predicate), `ops[1]`: barrier (u32), `ops[2]`: thread count (u32; `aux >> 8`
+/// is not 0 if it is present), `ops[3]`: the predicate to reduce. `aux & 0xff` is the [`BarrierKind`].
 pub(crate) fn barrier() -> Handler {
     arrive
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The functions that the driver provides to kernels: vprintf, __assertfail, malloc, free, and the device runtime's, of
-//! which `device_runtime` has most.
+//! The functions that the driver provides to kernels: vprintf, __assertfail, malloc, free, and those of the device
+//! runtime, most of which are in `device_runtime`.
 
 use super::argument::{answer, argument};
 use super::format::{Arguments, format};
@@ -10,7 +10,7 @@ use crate::code::{Handler, Instr, lanes_of, window};
 use crate::conditions::Condition;
 use crate::launch::FaultKind;
 
-/// Longest string that printf and assert read.
+/// The maximum length of a string that printf and assert read, in bytes.
 const MAX_STRING: u64 = 64 << 10;
 
 /// The handler for a function without body, whose call is `calls[imm]`; how many arguments it takes.
@@ -27,7 +27,7 @@ pub(crate) fn select(name: &str) -> Option<(Handler, usize)> {
 
 /// The string at a generic address, up to its NUL.
 fn string(machine: &mut Machine<'_>, instr: &Instr, lane: usize, address: u64) -> Result<Vec<u8>, Flow> {
-    // As much at once as is certainly valid: the rest of the allocation.
+    // As many bytes at once as are certainly valid: the rest of the allocation.
     let in_window = address.wrapping_sub(window::PARAM) < window::SHARED + window::BYTES - window::PARAM;
     let range = if in_window { None } else { machine.grid.launch.memory.range_of(address) };
     let mut text = Vec::new();

@@ -5,12 +5,13 @@ use super::state::{Flow, Machine};
 use crate::code::{Call, FULL, Function, Handler, Instr, LANES, Piece, frame, lanes_of, window};
 use crate::launch::FaultKind;
 
-/// Local memory that each call takes at least: bounds recursion of functions that have no variables.
+/// The minimum local memory per call in bytes. Bounds the recursion of functions without variables.
 const CALL_BYTES: u32 = 16;
-/// The call stack that a thread may use even when cudaLimitStackSize says less: our frames are not hardware's.
+/// The minimum size of a thread's call stack in bytes, even if cudaLimitStackSize is lower: frames here differ from
+/// the hardware's.
 const MIN_STACK_BYTES: u32 = 64 << 10;
 
-/// Goes on at `imm`.
+/// Continues at `imm`.
 pub(crate) fn branch() -> Handler {
     unsafe fn run(_: &mut Machine<'_>, _: &Instr) -> Flow {
         Flow::Jump
@@ -71,7 +72,8 @@ pub(crate) fn sleep() -> Handler {
     run
 }
 
-/// brx.idx: each lane goes on at entry `ops[0]` (u32) of table `imm`. PTX leaves an index outside the table open: a fault.
+/// brx.idx: each lane continues at entry `ops[0]` (u32) of table `imm`. PTX does not define an index outside of the
+/// table; here it is a fault.
 pub(crate) fn branch_indexed() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of

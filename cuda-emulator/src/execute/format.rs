@@ -46,7 +46,7 @@ struct Specification {
 }
 
 impl Specification {
-    /// The conversion and its length; `None` inside when it is none.
+    /// Parses a conversion. Returns it with its length, with `None` inside when it is invalid.
     fn parse(text: &[u8], arguments: &mut impl Arguments) -> Option<(Option<Specification>, usize)> {
         let mut at = 0;
         let mut flags = Vec::new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! mbarrier: barriers in shared memory that cuda::barrier is made of. The 64 bits are ours to lay out (the manual calls them
-//! opaque): pending arrivals in bits 0 to 19, arrivals expected in each phase in bits 20 to 39, bytes of asynchronous copies
-//! that are still to come in bits 40 to 61 (two's complement), and the phase in bit 63.
+//! mbarrier: barriers in shared memory from which cuda::barrier is built. The manual leaves the layout of the 64 bits
+//! open. Here they are: pending arrivals in bits 0 to 19, arrivals expected in each phase in bits 20 to 39, bytes of
+//! asynchronous copies that are still to come in bits 40 to 61 (two's complement), and the phase in bit 63.
 
 use super::data::access::{Access, aux};
 use super::state::{Flow, Machine};

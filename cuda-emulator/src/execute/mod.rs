@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Executes lowered code on host threads.
 //!
-//! `state` is the state of a running kernel; `run` makes it go, from a launch to the instructions of a warp. Handlers (`arithmetic`, `data` and others), one family a file: a function of such
-//! a file picks the handler for an instruction and a type, and says which operands it works on.
+//! `state` is the state of a running kernel; `run` executes it, from a launch to the instructions of a warp. Handlers
+//! (`arithmetic`, `data` and others) have one family per file: a function of such a file selects the handler for an
+//! instruction and a type, and documents its operands.
 
 mod argument;
 mod arithmetic;
@@ -28,7 +29,7 @@ pub(crate) mod tensor;
 pub(crate) mod video;
 pub(crate) mod warp_ops;
 
-// The names by which `lower` and `jit` use the families.
+// The names by which `lower` and `jit` refer to the families.
 pub(crate) use arithmetic::{bits, carry, compare, convert, float, half, integer, round, tiny_float};
 pub(crate) use data::{access, atomic, bulk, load_store, moves, texture_ops};
 pub use printf::Printf;

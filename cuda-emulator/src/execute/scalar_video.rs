@@ -31,7 +31,7 @@ pub(crate) mod imm {
     pub(crate) const D_SHIFT: u32 = 32;
 }
 
-/// The parts of a register that an operand can name; behind them: all of it.
+/// The parts of a register that an operand can refer to, followed by the whole register.
 pub(crate) const PARTS: [&str; 6] = ["b0", "b1", "b2", "b3", "h0", "h1"];
 
 /// First bit and bits of a part.
@@ -110,7 +110,7 @@ fn multiply_add(a: u32, b: u32, c: u32, flags: u64) -> u32 {
     (if flags & imm::SATURATE != 0 { clamp(result, 32, signed) } else { result }) as u32
 }
 
-/// `ops[0]` from `ops[1]`, `ops[2]` and `ops[3]`; how, the parameter says.
+/// Computes `ops[0]` from `ops[1]`, `ops[2]` and `ops[3]`. The parameter selects the operation.
 pub(crate) fn select(name: &str) -> Option<Handler> {
     Some(match name {
         "vadd" => each3_imm(|a: u32, b: u32, c: u32, imm| apply(a, b, c, imm, |a, b| (a + b).into())),

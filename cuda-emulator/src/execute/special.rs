@@ -80,7 +80,7 @@ pub(crate) fn read(name: &str) -> Option<(Handler, u32)> {
         "cluster_nctaid.y" => uniform(|m| m.grid.cluster[1]),
         "cluster_nctaid.z" => uniform(|m| m.grid.cluster[2]),
         "cluster_nctarank" => uniform(|m| m.grid.cluster.iter().product::<u32>()),
-        // Whether the launch has clusters: as a number, see `is_explicit_cluster` of lowering.
+        // Whether the launch has clusters, as a number (see `is_explicit_cluster` of lowering).
         "is_explicit_cluster" => {
             uniform(|m| u32::from(m.grid.launch.cluster.or(m.grid.launch.kernel.cluster).is_some()))
         }
@@ -112,7 +112,7 @@ pub(crate) fn read(name: &str) -> Option<(Handler, u32)> {
         "dynamic_smem_size" => uniform(|m| m.grid.launch.dynamic_shared),
         "total_smem_size" | "aggr_smem_size" => uniform(|m| m.grid.shared_bytes),
         "reserved_smem_offset_begin" | "reserved_smem_offset_0" => uniform(|m| m.grid.reserved_start),
-        // What cooperative_groups calls its own: 288 bytes.
+        // The reserved memory of cooperative_groups: 288 bytes.
         "reserved_smem_offset_1" => uniform(|m| m.grid.reserved_start + 512),
         "reserved_smem_offset_end" => uniform(|m| m.grid.shared_bytes),
         "reserved_smem_offset_cap" => uniform(|m| m.grid.shared_bytes - m.grid.reserved_start),

@@ -60,7 +60,8 @@ fn apply(a: u32, b: u32, c: u32, flags: u64, operation: impl Fn(i32, i32) -> i32
     if flags & imm::ADD != 0 { sum } else { merged }
 }
 
-/// `ops[0]` from `ops[1]`, `ops[2]` and the addend or the rest `ops[3]`; how, the parameter says.
+/// Computes `ops[0]` from `ops[1]`, `ops[2]` and the addend or the rest `ops[3]`. The parameter selects the
+/// operation.
 pub(crate) fn select(name: &str) -> Option<Handler> {
     Some(match name {
         "vadd" => each3_imm(|a: u32, b: u32, c: u32, imm| apply(a, b, c, imm, |a, b| a + b)),

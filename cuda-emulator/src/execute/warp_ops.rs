@@ -5,7 +5,8 @@ use super::state::{Flow, Machine};
 use crate::code::{Handler, Instr, LANES, lanes_of};
 use crate::ptx::types::Type;
 
-/// Waits until the lanes that the member masks in `ops[operand]` name are here; the forms without `.sync` (`aux` 0) name none.
+/// Waits until the lanes in the member masks in `ops[operand]` have arrived. The forms without `.sync` (`aux` 0) have
+/// no mask.
 ///
 /// # Safety
 /// `ops[operand]` is a u32 register or constant.
@@ -19,10 +20,10 @@ unsafe fn meet(machine: &mut Machine<'_>, instr: &Instr, operand: usize) -> Opti
     machine.gather(all)
 }
 
-/// Runs `operation` for each group of lanes that name the same members in `ops[operand]`, with the lanes of the group in
-/// `machine.mask`: groups of a warp may execute the same instruction side by side. It gets the members that are here: the
-/// group itself, unless a lane names others than those that name it. PTX gives that no meaning; programs rely on what
-/// hardware makes of it.
+/// Runs `operation` for each group of lanes that have the same members in `ops[operand]`, with the lanes of the group
+/// in `machine.mask`. Groups of a warp may execute the same instruction at the same time. It gets the members that
+/// have arrived: the group itself, unless a lane's mask differs from the masks of its members. PTX does not define
+/// that case, but programs rely on the hardware's behaviour.
 ///
 /// # Safety
 /// As [`meet`].
@@ -109,7 +110,7 @@ pub(crate) fn active_mask() -> Handler {
     run
 }
 
-/// elect.sync: `ops[0]` (u32) is the lowest member of `ops[2]`, `ops[1]` the predicate that says who it is.
+/// elect.sync: `ops[0]` (u32) is the lowest member of `ops[2]`, and `ops[1]` the predicate that is true for it.
 pub(crate) fn elect() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of

@@ -33,7 +33,8 @@ fn target() -> Option<&'static OwnedTargetIsa> {
     TARGET
         .get_or_init(|| {
             let mut flags = settings::builder();
-            // The translator orders instructions so that few vectors are alive at once; the optimiser would undo that.
+            // The translator orders instructions so that few vectors are live at the same time, and the optimiser
+            // would undo that.
             flags.set("opt_level", "none").ok()?;
             flags.set("is_pic", "false").ok()?;
             flags.set("unwind_info", "false").ok()?;

@@ -48,7 +48,7 @@ impl Translator<'_, '_, '_> {
         Ok(())
     }
 
-    /// The end of the block behind which the lanes part.
+    /// Ends the block after which the lanes diverge.
     pub(super) fn part(&mut self, index: usize) -> Done {
         let flow = self.flow;
         let end = flow.blocks[index + 1].region.ok_or(Untranslatable("no region"))?;
@@ -111,7 +111,7 @@ impl Translator<'_, '_, '_> {
     }
 
     /// Returns the positions of the lanes that do not execute the current block: those that have left the region, and
-    /// those that have gone to later blocks of it.
+    /// those that have branched to later blocks of it.
     pub(super) fn others(&mut self, index: usize) -> Vec<(u32, Value)> {
         let flow = self.flow;
         let Some(end) = flow.blocks[index].region else { return Vec::new() };
@@ -124,7 +124,7 @@ impl Translator<'_, '_, '_> {
         parts
     }
 
-    /// Gives the lanes that skip the current block what the registers that it writes held before.
+    /// Restores the old values of the registers that the current block writes in the lanes that skip it.
     pub(super) fn merge_skipped(&mut self) {
         let flow = self.flow;
         let mut condition = None;

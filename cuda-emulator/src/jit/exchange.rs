@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! shfl.sync of all 32 lanes with constant operands: vectors are put together anew.
+//! shfl.sync of all 32 lanes with constant operands: rebuilds vectors.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I32;

@@ -22,7 +22,7 @@ pub(super) struct Mark {
 }
 
 impl Translator<'_, '_, '_> {
-    /// Goes on in a block of its own that nothing of the hot path follows; its predecessors are there already.
+    /// Continues in a block of its own outside of the hot path. Its predecessors already exist.
     pub(super) fn enter_cold(&mut self, label: Label) -> Mark {
         self.builder.set_cold_block(label);
         self.enter_aside(label)
@@ -51,13 +51,13 @@ impl Translator<'_, '_, '_> {
         self.pending = mark.pending;
     }
 
-    /// Goes on in a block that has all its predecessors.
+    /// Continues in a block that has all its predecessors.
     pub(super) fn go_on_in(&mut self, label: Label) {
         self.builder.switch_to_block(label);
         self.builder.seal_block(label);
     }
 
-    /// Leaves where `ok` does not hold: the interpreter goes on at `pc`.
+    /// Leaves where `ok` does not hold: the interpreter continues at `pc`.
     pub(super) fn unless(&mut self, ok: Value, pc: u32, live: &Set) -> Done {
         let (cold, label) = (self.builder.create_block(), self.builder.create_block());
         self.builder.ins().brif(ok, label, &[], cold, &[]);
@@ -68,12 +68,13 @@ impl Translator<'_, '_, '_> {
         Ok(())
     }
 
-    /// Ends translated code: the interpreter goes on at `pc`.
+    /// Ends translated code: the interpreter continues at `pc`.
     pub(super) fn interpret(&mut self, pc: u32, live: &Set) -> Done {
         self.leave(Code::Interpret, pc, live, None)
     }
 
-    /// Ends translated code. The frame and the scratch words get the registers in `live`; `result` is what a handler said.
+    /// Ends translated code. The frame and the scratch words get the registers in `live`; `result` is a handler's
+    /// result.
     pub(super) fn leave(&mut self, code: Code, pc: u32, live: &Set, result: Option<Value>) -> Done {
         let mut items = Vec::new();
         let mut writes = Vec::new();

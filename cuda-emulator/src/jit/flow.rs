@@ -169,7 +169,7 @@ impl<'c> Flow<'c> {
         mentions.iter().map(|mention| (self.by_place[&mention.place], mention.written))
     }
 
-    /// Returns whether the interpreter executes the instruction: it chooses anew who goes on.
+    /// Returns whether the interpreter executes the instruction, because it selects the running lanes again.
     pub(super) fn leaves(&self, pc: u32) -> bool {
         let shape = self.code.shapes[pc as usize];
         let ends = shape.next == Next::Table || shape.next == Next::Nowhere;
@@ -225,7 +225,7 @@ impl<'c> Flow<'c> {
         }
     }
 
-    /// Makes one chain of each region.
+    /// Links the blocks of each region to one chain.
     pub(super) fn relink(&mut self) {
         for index in 0..self.blocks.len() {
             if self.blocks[index].region.is_some() || self.heads_region(index) {
@@ -237,7 +237,7 @@ impl<'c> Flow<'c> {
         self.find_live();
     }
 
-    /// Returns whether the lanes part behind a block.
+    /// Returns whether the lanes diverge after a block.
     pub(super) fn heads_region(&self, index: usize) -> bool {
         let inside = |index: usize| self.blocks.get(index).is_some_and(|block| block.region.is_some());
         let first = inside(index + 1) && self.blocks[index].region != self.blocks[index + 1].region;
@@ -263,7 +263,7 @@ impl<'c> Flow<'c> {
         }
     }
 
-    /// The registers that are alive behind a block.
+    /// Returns the registers that are live after a block.
     pub(super) fn live_out(&self, block: usize) -> Set {
         let mut live = Set::new(self.registers.len());
         for successor in &self.blocks[block].successors {
@@ -272,7 +272,7 @@ impl<'c> Flow<'c> {
         live
     }
 
-    /// Makes of the registers that are alive behind an instruction those that are alive before it.
+    /// Converts the registers that are live after an instruction to those that are live before it.
     fn before(&self, pc: u32, live: &mut Set) {
         let guarded = self.instr(pc).guard != NO_GUARD;
         if !guarded {
@@ -282,7 +282,7 @@ impl<'c> Flow<'c> {
         reads.for_each(|mention| live.insert(mention.0));
     }
 
-    /// The registers that are alive behind each instruction of a block, in order, and before the first.
+    /// Returns the registers that are live after each instruction of a block, in order, and before the first.
     pub(super) fn live_behind(&self, block: usize) -> (Set, Vec<Set>) {
         let Block { start, end, .. } = self.blocks[block];
         let mut live = self.live_out(block);

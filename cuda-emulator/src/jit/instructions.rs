@@ -153,7 +153,7 @@ impl Translator<'_, '_, '_> {
         let node = if amount == 0 {
             if left { high } else { low }
         } else {
-            // What the upper register keeps, and what the lower one adds to it.
+            // The bits that the upper register keeps, and the bits that the lower one adds.
             let (up, down) = if left { (amount, 32 - amount) } else { (32 - amount, amount) };
             let high = self.node(Node::Shift(Op::Shl(4), high, Ok(i64::from(up))), 4);
             let low = self.node(Node::Shift(Op::Shr(4, false), low, Ok(i64::from(down))), 4);
@@ -449,7 +449,7 @@ impl Translator<'_, '_, '_> {
         self.checked.clear();
         let mentions: Vec<(usize, bool)> = flow.mentions(pc).collect();
         for (register, written) in &mentions {
-            // What a guarded instruction writes keeps its old value in the other lanes.
+            // A register that a guarded instruction writes keeps its old value in the other lanes.
             if !written || guarded {
                 self.flush(*register)?;
             }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which registers have the same value in all lanes, or values in steps from lane to lane: nearly all that addresses and
-//! loop counters are made of. Such a value is computed once, not 32 times.
+//! Finds registers with the same value in all lanes, or with values in steps from lane to lane: nearly all addresses
+//! and loop counters consist of them. Such a value is computed once, not 32 times.
 //!
-//! What is found holds for lanes that came the same way. Where lanes may have come different ways, the entry into translated
-//! code compares the registers with it (`entry`).
+//! The result holds for lanes that took the same path. Where lanes may have taken different paths, the entry into
+//! translated code compares the registers with it (`entry`).
 
 use super::flow::Flow;
 use super::meaning::{Meaning, Op, Special};
@@ -92,7 +92,7 @@ pub(super) fn step(flow: &Flow<'_>, shape: Shape, pc: u32, state: &mut State) {
             Some(true) => state[register].join(result),
             Some(false) => Kind::Vector,
         };
-        // Those of 16 bits are scalars inside a block at most, those of 128 bits never.
+        // Registers of 16 bits are scalars at most inside a block, those of 128 bits never.
         if !matches!(flow.registers[register].bytes, 0 | 4 | 8) {
             state[register] = Kind::Vector;
         }

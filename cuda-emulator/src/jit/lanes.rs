@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Lane-wise operations as instructions: the same for one scalar and for a vector of 128 bits. Integers are the common type:
-//! floats are cast on the way in and out, which costs nothing.
+//! Lane-wise operations as instructions, both for one scalar and for a vector of 128 bits. Integers are the common
+//! type: floats are cast on input and output, which costs nothing.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::types::{F32, F32X4, F64, F64X2, I8X16, I32, I32X4, I64, I64X2};

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The semantics of an instruction, looked up by the address of its handler. Handlers are made by the constructors of
-//! `execute` and nowhere else: two
-//! equal function pointers do the same with the same operands, so the translation of one holds for the other. A handler that
-//! is not in the list is called, which is slower and never wrong.
+//! The semantics of an instruction, looked up by the address of its handler. Only the constructors of `execute`
+//! create handlers: two equal function pointers do the same with the same operands, so the translation of one is
+//! valid for the other. A handler that is not in the list is called, which is slower and never wrong.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -19,7 +18,7 @@ use crate::ptx::types::Type;
 /// The instructions that are translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// None of them: the handler is called.
+    /// No known operation: the handler is called.
     Call,
     Nothing,
     /// The thread ends.
@@ -308,7 +307,7 @@ pub(super) fn meaning(instr: &Instr) -> Meaning {
     }
 }
 
-/// Handlers and what they do.
+/// Handlers and their semantics.
 pub(super) struct List(HashMap<usize, Meaning>);
 
 impl List {

@@ -33,7 +33,7 @@ pub(super) fn address_bytes(instr: &Instr) -> u8 {
 /// Loads of a function that have room on the stack.
 const MAX_SLOTS: usize = 256;
 
-/// The most that is checked at once.
+/// The maximum number of bytes that are checked together.
 const MAX_SPAN: i64 = 1 << 16;
 
 /// The bytes that are touched, from an address on.
@@ -82,7 +82,7 @@ pub(super) struct Checked {
     hosts: Vec<Value>,
 }
 
-/// Returns whether it reads what another thread may be about to write.
+/// Returns whether it reads data that another thread may be about to write.
 pub(super) fn polls(instr: &Instr) -> bool {
     instr.aux & aux::POLLS != 0
 }
@@ -172,8 +172,9 @@ impl Translator<'_, '_, '_> {
         (ok, hosts.iter().map(|host| self.builder.ins().iadd_imm_s(*host, checked.1)).collect())
     }
 
-    /// The same for an access to a block's shared memory by a whole warp, which fails where the program is wrong and not
-    /// otherwise: then the interpreter goes on at the access, and what follows need not think of it. `None` for others.
+    /// The same for an access to a block's shared memory by a whole warp, which fails only in an incorrect program.
+    /// The interpreter then continues at the access, and later code need not handle that case. Returns `None` for
+    /// other accesses.
     fn certain_groups(
         &mut self,
         pc: u32,
@@ -195,7 +196,7 @@ impl Translator<'_, '_, '_> {
         Ok(Some(hosts.iter().map(|host| self.builder.ins().iadd_imm_s(*host, distance)).collect()))
     }
 
-    /// Which of the checked addresses hold for an access, and how far from their start it is.
+    /// Returns the checked addresses that are valid for an access, and its distance from their start.
     fn check_groups(&mut self, pc: u32, addresses: &[Value], stride: i64, bytes: u64) -> (usize, i64) {
         let instr = self.flow.instr(pc);
         let reach = stride * (LANES / addresses.len()) as i64 - stride;
@@ -460,8 +461,8 @@ impl Translator<'_, '_, '_> {
         Ok(())
     }
 
-    /// Room on the stack for what a handler has loaded: the register's own place may soon be another's, and what was loaded
-    /// would have to be read, and kept, before.
+    /// Reserves room on the stack for a value that a handler has loaded. The register's own place may soon be another
+    /// register's, and would have to be read and kept before.
     fn slot(&mut self, bytes: u8) -> Option<StackSlot> {
         self.slots += 1;
         (self.slots <= MAX_SLOTS).then(|| {
@@ -523,8 +524,8 @@ impl Translator<'_, '_, '_> {
         }
     }
 
-    /// Executes the instruction by its handler for the lanes in `mask`, in a cold block; ends in a new one. The handler of a
-    /// load or store goes on or faults.
+    /// Executes the instruction by its handler for the lanes in `mask`, in a cold block, and ends in a new one. The
+    /// handler of a load or store continues or faults.
     pub(super) fn handle(&mut self, pc: u32, mask: Value) -> Done {
         let flow = self.flow;
         for (register, written) in flow.mentions(pc) {

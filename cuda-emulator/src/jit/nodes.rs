@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Values of whole warps, as graphs: built in the order of the program, made into instructions when something needs them, four
-//! lanes (a *chunk*) after the other, so that few vectors are alive at once.
+//! Values of whole warps, as graphs. They are built in program order and turned into instructions when they are
+//! needed, four lanes (a *chunk*) after the other, so that few vectors are live at the same time.
 
 use cranelift_codegen::ir::types::{I32, I32X4, I64, I64X2};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
@@ -13,7 +13,7 @@ use crate::code::LANES;
 pub(super) const CHUNK_LANES: usize = 4;
 /// Chunks of a warp.
 pub(super) const CHUNKS: usize = LANES / CHUNK_LANES;
-/// Operations on operations on … beyond which a node is computed at once: bounds recursion.
+/// The maximum depth of nested operations. A deeper node is computed immediately, which bounds recursion.
 const MAX_DEPTH: u32 = 100;
 
 /// A node of the graph of the current block.
@@ -28,7 +28,7 @@ pub(super) enum Node {
     /// Elements in memory, from a pointer for each group of lanes.
     Memory(Vec<Value>),
     Splat(Value),
-    /// The same in all lanes of a group, in memory behind a pointer.
+    /// The same in all lanes of a group, in memory at a pointer.
     Broadcast(Vec<(Value, i32)>),
     /// A base for each group of lanes, and the step.
     Affine(Vec<Value>, i64),
@@ -45,7 +45,7 @@ pub(super) enum Node {
     Bits(Value),
 }
 
-/// A node and what is known of it.
+/// A node and its known properties.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     node: Node,
@@ -80,7 +80,7 @@ impl Translator<'_, '_, '_> {
         self.nodes.len() - 1
     }
 
-    /// The node behind a canonical one: enough for operations that only ask whether a lane is NaN.
+    /// Returns the node without its canonical form, which suffices for operations that only test for NaN.
     pub(super) fn any_nan(&self, id: NodeId) -> NodeId {
         match self.nodes[id].node {
             Node::Canonical(inner) => inner,
@@ -99,7 +99,7 @@ impl Translator<'_, '_, '_> {
         }
     }
 
-    /// Reads what is still to be read of memory, before it may change.
+    /// Reads all pending values from memory before it may change.
     pub(super) fn force_memory(&mut self) {
         self.loaded.clear();
         for id in std::mem::take(&mut self.pending) {
@@ -109,7 +109,7 @@ impl Translator<'_, '_, '_> {
         }
     }
 
-    /// Reads what is still to be read of a register's place in the frame, before it changes.
+    /// Reads all pending values from a register's place in the frame before it changes.
     pub(super) fn force_register(&mut self, register: usize) {
         for id in std::mem::take(&mut self.readers[register]) {
             if self.is_wanted(id) {
@@ -153,7 +153,8 @@ impl Translator<'_, '_, '_> {
         value
     }
 
-    /// Forgets what was computed since the log was `length` long: it was in a block that others do not follow.
+    /// Forgets values that were computed since the log had length `length`, in a block that is not on the path of
+    /// others.
     pub(super) fn forget(&mut self, length: usize) {
         for (id, chunk) in self.log.split_off(length) {
             self.nodes[id].done[chunk] = None;
@@ -194,7 +195,7 @@ impl Translator<'_, '_, '_> {
                 self.steps(base, bytes, *stride, first)
             }
             Node::Lane(op, args) => {
-                // What takes most first, so that the others need not be kept meanwhile.
+                // The most expensive one first, so that the others need not be kept meanwhile.
                 let mut order: Vec<NodeId> = args.clone();
                 order.sort_by_key(|arg| std::cmp::Reverse(self.nodes[*arg].depth));
                 for arg in order {
@@ -285,7 +286,7 @@ impl Translator<'_, '_, '_> {
         [self.builder.ins().load(I32X4, flags, pointer, offset); 2]
     }
 
-    /// Writes a chunk behind a pointer.
+    /// Writes a chunk to a pointer.
     pub(super) fn store_chunk(&mut self, value: Chunk, pointer: Value, offset: usize, bytes: u8) {
         let flags = MemFlagsData::new().with_notrap();
         let offset = offset as i32;

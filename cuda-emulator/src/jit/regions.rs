@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Branches at which lanes may part for a short while: `if`s without loops. The blocks between such a branch and the place
-//! where all lanes are together again are executed one after the other, each for the lanes that take it, which is the order of
-//! the interpreter. A block that no lane takes is skipped.
+//! Branches at which lanes may diverge for a short while: `if`s without loops. The blocks between such a branch and
+//! the point where all lanes reconverge are executed one after the other, each for the lanes that take it. This is
+//! the order of the interpreter. A block that no lane takes is skipped.
 
 use super::flow::Flow;
 use super::kinds::{self, State};
@@ -15,7 +15,7 @@ const MAX_BLOCKS: usize = 24;
 const MAX_INSTRUCTIONS: u32 = 400;
 
 impl Flow<'_> {
-    /// Finds the regions behind branches that are not uniform by `kinds`; blocks in them become conditional.
+    /// Finds the regions after branches that are not uniform according to `kinds`; blocks in them become conditional.
     pub(super) fn find_regions(&mut self, kinds: &[Option<State>], shape: Shape) {
         let mut head = 0;
         while head < self.blocks.len() {

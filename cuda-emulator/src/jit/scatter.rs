@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads and stores of elements that do not follow each other: an address for each lane, all checked before the first access.
 //!
-//! As in `memory`, the handler executes the instruction where a check fails. Lanes that do not execute it access a place that
-//! nobody else looks at: in global memory `View::spare`, in shared memory the line behind it.
+//! As in `memory`, the handler executes the instruction where a check fails. Lanes that do not execute it access
+//! memory that no other code uses: in global memory `View::spare`, in shared memory the line after it.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I32X4, I64, I64X2};
@@ -73,8 +73,8 @@ impl Translator<'_, '_, '_> {
         (ok, Places::Each(node))
     }
 
-    /// Returns the bounds of the range that the instruction touched last: its start, and the last offset
-    /// at which `bytes` bytes are inside, negative if there is none.
+    /// Returns the bounds of the range of the instruction's last access: its start, and the last offset at which
+    /// `bytes` bytes are inside, or a negative number.
     fn range(&mut self, instr: &Instr, bytes: u64) -> (Value, Value) {
         if aux::place(instr.aux) == Place::Shared {
             let size = self.view_field(I64, std::mem::offset_of!(View, shared_bytes));
@@ -246,7 +246,7 @@ impl Translator<'_, '_, '_> {
         let Prepared { mask, condition, ok, places } = self.prepare(pc, held, bytes);
         let registers: Vec<usize> = (0..count).map(|part| self.flow.register(instr.ops[part])).collect();
         if self.flow.guard(pc).is_some() {
-            // What they keep in other lanes is read before the frame changes.
+            // The old values of other lanes are read before the frame changes.
             registers.iter().for_each(|register| drop(self.held(*register)));
         }
         let ways = self.choose_way(pc, ok);
@@ -269,7 +269,7 @@ impl Translator<'_, '_, '_> {
             let node = self.node(Node::Frame(register), element.register);
             self.readers[register].push(node);
             self.define(pc, register, Held::Node(node));
-            // With a guard, the register is more than what has just been written.
+            // With a guard, the register also contains older values.
             self.clean[register] = self.flow.guard(pc).is_none();
         }
         Ok(())
@@ -363,7 +363,7 @@ impl Translator<'_, '_, '_> {
         }
         let Prepared { mask, condition, mut ok, places } = self.prepare(pc, held, bytes);
         if condition.is_none() {
-            // Of a block's last warp, some lanes may not exist.
+            // Some lanes of a block's last warp may not exist.
             let full = self.builder.ins().icmp_imm_s(IntCC::Equal, mask, -1);
             ok = self.builder.ins().band(ok, full);
         }

@@ -11,7 +11,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use super::lanes::Lanes;
 use super::meaning::{Field, HalfOp, Op};
 
-/// Returns whether `Lanes::short` makes it.
+/// Returns whether `Lanes::short` generates it.
 pub(super) fn is_short(op: Op) -> bool {
     op.bytes() == 2
         || matches!(op, Op::JoinShorts | Op::Table(_) | Op::FromHalf | Op::FromBrain | Op::Half(..))
@@ -162,7 +162,7 @@ impl Lanes<'_, '_> {
         let no = self.table_of_two(no, b, c);
         let yes = self.table_of_two(yes, b, c);
         match table {
-            // Those that nvcc writes most: without the choice.
+            // The operation that nvcc generates most, without a choice.
             0x80 => {
                 let both = self.builder.ins().band(b, c);
                 self.builder.ins().band(a, both)
@@ -299,7 +299,7 @@ impl Lanes<'_, '_> {
     fn sum_to_half(&mut self, a: Value, b: Value) -> Value {
         let (kind, int) = (self.float(4), self.int(4));
         let sum = self.builder.ins().fadd(a, b);
-        // What the rounding has dropped, exactly.
+        // The exact error of the rounding.
         let of_b = self.builder.ins().fsub(sum, a);
         let of_a = self.builder.ins().fsub(sum, of_b);
         let rest_a = self.builder.ins().fsub(a, of_a);
@@ -311,7 +311,7 @@ impl Lanes<'_, '_> {
         let below = self.compare_floats(FloatCC::LessThan, 4, rest, zero);
         let negative = self.compare_floats(FloatCC::LessThan, 4, sum, zero);
         let bits = self.cast(int, sum);
-        // Of an even number that is not exact, the neighbour in the direction of the rest.
+        // For an even inexact number, the neighbour in the direction of the rest.
         let one = self.constant(4, 1);
         let minus = self.constant(4, -1);
         let outwards = self.choose(negative, minus, one);

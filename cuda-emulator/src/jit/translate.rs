@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A function to instructions of this machine, block by block.
 //!
-//! Between blocks a register lies where its kind at the start of the following block says: in the frame, or as scalars in
-//! variables of the code generator. All lanes that enter stay together: where they would part, translated code ends and
-//! leaves to the interpreter what to do.
+//! Between blocks a register lies where its kind at the start of the following block requires: in the frame, or as
+//! scalars in variables of the code generator. All lanes that enter stay together. Where they would diverge,
+//! translated code ends, and the interpreter continues.
 
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{
@@ -70,7 +70,7 @@ pub(super) struct Translator<'t, 'f, 'c> {
     pub(super) everyone: Value,
     /// The lanes that execute the current block: in a region perhaps not all.
     pub(super) active: Value,
-    /// The lanes that have come to each block of the current region so far.
+    /// The lanes that have reached each block of the current region so far.
     pub(super) arrived: Vec<Option<Variable>>,
     /// The current block, if it belongs to a region.
     pub(super) region: Option<usize>,
@@ -79,7 +79,7 @@ pub(super) struct Translator<'t, 'f, 'c> {
     pub(super) merge_pc: Value,
     pub(super) signatures: Signatures,
     pub(super) exits: Vec<Exit>,
-    // The current block: what it has made so far.
+    // The nodes of the current block so far.
     pub(super) nodes: Vec<nodes::Entry>,
     pub(super) log: Vec<(NodeId, usize)>,
     pub(super) values: Vec<Option<Held>>,
@@ -130,7 +130,7 @@ fn entries(flow: &Flow<'_>, kinds: &[Option<State>]) -> Vec<usize> {
     (0..wanted.len()).filter(|index| wanted[*index] && kinds[*index].is_some()).collect()
 }
 
-/// Which one does not matter for whether lanes can part: only for the steps of threadIdx.
+/// The shape does not affect whether lanes can diverge, only the steps of threadIdx.
 const SOME_SHAPE: Shape = Shape { groups: 1, regular: false };
 
 impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
@@ -316,7 +316,7 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
         Ok(())
     }
 
-    /// Checks that the result of an instruction is at least as simple as the analysis says.
+    /// Checks that the result of an instruction is at least as simple as the analysis found.
     fn check(&self, pc: u32) -> Done {
         for (register, written) in self.flow.mentions(pc) {
             let fits = match (&self.values[register], self.state[register]) {
@@ -440,7 +440,7 @@ impl<'t, 'f, 'c> Translator<'t, 'f, 'c> {
         self.clean[register] = false;
     }
 
-    /// The register's value is what the frame holds now.
+    /// Sets the register's value to the present contents of the frame.
     pub(super) fn set_from_frame(&mut self, register: usize) {
         let Register { place, bytes } = self.flow.registers[register];
         if bytes == 0 {

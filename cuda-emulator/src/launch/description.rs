@@ -25,13 +25,13 @@ pub struct Launch<'a> {
     pub dynamic_shared: u32,
     /// The parameter buffer, `kernel.param_bytes` long.
     pub params: &'a [u8],
-    /// Blocks of a cluster in each dimension. `None` stands for those that the kernel declares.
+    /// Blocks of a cluster in each dimension. `None`: those that the kernel declares.
     pub cluster: Option<[u32; 3]>,
     /// The device's memory.
     pub memory: &'a Memory,
     /// The output of device printf.
     pub printf: &'a Printf,
-    /// cuLaunchCooperativeKernel: all blocks run side by side and may wait for each other.
+    /// cuLaunchCooperativeKernel: all blocks run concurrently and may wait for each other.
     pub cooperative: bool,
     /// Another thread sets it to end the launch early. It is checked every few milliseconds.
     pub cancel: &'a AtomicBool,

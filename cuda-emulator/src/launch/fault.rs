@@ -19,7 +19,7 @@ pub struct Fault {
     pub address: u64,
     /// The line of the PTX text, from 1.
     pub ptx_line: u32,
-    /// One line that names all of the above; for an assertion, CUDA's own line.
+    /// One line that contains all of the above; for an assertion, CUDA's own line.
     pub message: String,
 }
 

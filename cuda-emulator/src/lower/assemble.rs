@@ -18,9 +18,9 @@ use crate::ptx::unsupported;
 const MAX_FRAME_BYTES: u64 = 8 << 20;
 /// Bytes of constants of a program: offsets must stay below [`crate::code::CONSTANT`].
 const MAX_POOL_BYTES: usize = 1 << 30;
-/// Threads of a block, when the kernel does not say less.
+/// The maximum number of threads per block, unless the kernel has a lower one.
 const MAX_THREADS: u64 = 1024;
-/// Bytes of static shared memory of a kernel: several times what any hardware has.
+/// The maximum static shared memory of a kernel in bytes: several times as much as any hardware has.
 const MAX_SHARED_BYTES: u32 = 1 << 20;
 /// Registers of a thread that are counted: ptxas reorders to need fewer, and a kernel must not be refused that a GPU launches with the largest
 /// blocks.

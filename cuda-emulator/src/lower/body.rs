@@ -30,7 +30,7 @@ impl<'a> Function<'_, 'a> {
                 }
                 Statement::Registers { kind, names, line } => self.registers(*kind, names, *line)?,
                 Statement::Variable(variable) => self.variable(variable)?,
-                // The argument variables of the call say how large they are.
+                // The sizes are those of the argument variables of the call.
                 Statement::Prototype { name } => self.declare(name, Name::Prototype, self.line)?,
                 Statement::Targets { name, labels } => {
                     self.declare(name, Name::Targets(labels.clone()), self.line)?;

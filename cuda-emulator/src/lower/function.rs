@@ -11,7 +11,7 @@ use crate::ptx::ast::{RegisterNames, Variable};
 use crate::ptx::types::{StateSpace, Type};
 use crate::ptx::{syntax, unsupported};
 
-/// Bytes of local memory that one function may declare: hardware's limit for a thread.
+/// The maximum local memory that one function may declare, in bytes: the hardware's limit for a thread.
 const MAX_LOCAL_BYTES: u64 = 512 << 10;
 /// Instructions of one function: keeps positions far from overflow.
 pub(super) const MAX_DRAFTS: usize = 1 << 24;
@@ -48,7 +48,7 @@ pub(super) struct Function<'l, 'a> {
     pub(super) drafts: Vec<Draft>,
     /// Positions; `usize::MAX` until the label is met.
     pub(super) labels: Vec<usize>,
-    /// The next free byte of local memory, and the most that was ever in use.
+    /// The next free byte of local memory, and the maximum that was ever in use.
     pub(super) local_next: u64,
     pub(super) local_bytes: u64,
     pub(super) shared: BTreeSet<usize>,
@@ -136,7 +136,7 @@ impl<'l, 'a> Function<'l, 'a> {
         Ok(Piece { offset: offset as u32, bytes: bytes as u32 })
     }
 
-    /// Room in local memory for a register that is an argument or a result of a call.
+    /// Reserves local memory for a register that is an argument or a result of a call.
     pub(super) fn room(&mut self, bytes: u32) -> Result<Piece, LoadError> {
         let offset = self.local_next.next_multiple_of(u64::from(bytes.max(1).next_power_of_two()));
         let end = offset + u64::from(bytes);

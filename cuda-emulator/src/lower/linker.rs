@@ -11,7 +11,7 @@ use crate::ptx::ast::{Alias, Function, Linkage, Signature, Variable};
 use crate::ptx::types::StateSpace;
 use crate::ptx::{syntax, unsupported};
 
-/// Bytes of shared memory that a program may declare in one variable: hardware has at most 228 KiB.
+/// The maximum size of a shared variable of a program in bytes. Hardware has at most 228 KiB.
 const MAX_SHARED_BYTES: u64 = 1 << 20;
 
 /// One of the linked modules.
@@ -158,7 +158,7 @@ impl<'a> Linker<'a> {
         Ok(index)
     }
 
-    /// Another name for a function of a module: whoever calls the one calls the other.
+    /// Adds another name for a function of a module. Calls of both names are the same.
     pub(super) fn alias(&mut self, module: ModuleId, alias: &Alias<'a>) -> Result<(), LoadError> {
         let Some(SymbolRef::Function(target)) = self.symbol(module, alias.target) else {
             return Err(syntax(alias.line, format!("`{}` is not a function", alias.target)));

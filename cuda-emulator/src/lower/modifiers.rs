@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The dotted parts of an opcode. Each must be understood by someone: what is left over makes the instruction
-//! unsupported.
+//! The dotted parts of an opcode. Each must be consumed: an instruction with remaining parts is unsupported.
 
 use crate::program::LoadError;
 use crate::ptx::types::Type;
@@ -19,7 +18,7 @@ impl<'a> Modifiers<'a> {
         Modifiers { opcode, line, left: opcode.split('.').skip(1).collect() }
     }
 
-    /// Returns whether `name` is there; then it counts as understood.
+    /// Returns whether `name` is present, and consumes it.
     pub(super) fn take(&mut self, name: &str) -> bool {
         self.take_any(&[name]).is_some()
     }

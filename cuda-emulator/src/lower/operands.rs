@@ -56,7 +56,7 @@ impl<'a> Function<'_, 'a> {
         }
     }
 
-    /// The register that an instruction of type `kind` writes; `_` is one that nobody reads.
+    /// Returns the register that an instruction of type `kind` writes; `_` is one that is never read.
     pub(super) fn target(&mut self, operand: &Operand<'a>, kind: Type) -> Result<Arg, LoadError> {
         let width = Width::of(kind);
         self.target_of(operand, width)
@@ -188,7 +188,7 @@ impl<'a> Function<'_, 'a> {
                 self.symbol_address(Symbol::Shared, index, offset, width)
             }
             Some(SymbolRef::Function(index)) => {
-                // Whoever has its address may call it.
+                // A function whose address is taken may be called.
                 self.callees.insert(index);
                 let address = Linker::function_address(index).wrapping_add_signed(offset);
                 Ok(self.constant(width, address))

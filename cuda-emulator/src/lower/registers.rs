@@ -15,7 +15,7 @@ const MAX_LIVENESS_BITS: usize = 1 << 29;
 pub(super) struct Assignment {
     pub(super) offsets: Vec<u32>,
     pub(super) frame_bytes: u64,
-    /// 32-bit registers that are needed at once.
+    /// The number of 32-bit registers that are needed at the same time.
     pub(super) pressure: u32,
 }
 

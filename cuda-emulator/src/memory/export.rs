@@ -11,9 +11,9 @@ use std::sync::Arc;
 use super::window::PAGE;
 use super::{Memory, RangeKind};
 
-/// So much is copied at a time; pieces that are zero stay holes.
+/// The number of bytes that are copied at a time. Pieces of zeros stay holes.
 const PIECE: usize = 1 << 20;
-/// Nobody can make the file shorter, which would make accesses fail in all processes, nor longer.
+/// The seals that fix the file's length. A shorter file would make accesses fail in all processes.
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// Returns the bytes that an allocation takes of a file: whole pages.
@@ -22,8 +22,8 @@ pub(super) fn pages(bytes: u64) -> u64 {
 }
 
 impl Memory {
-    /// The file that the allocation at `base` lies in from now on. Nobody may use the allocation during the call: what is
-    /// written then could be lost.
+    /// Returns the file that contains the allocation at `base` from now on. The allocation must not be used during
+    /// the call, because writes could be lost.
     pub(crate) fn export(&self, base: u64) -> io::Result<Arc<File>> {
         let mut state = self.write_state();
         let range = state.ranges.at(base).filter(|range| range.kind == RangeKind::Device);
@@ -58,7 +58,7 @@ impl Memory {
         let mut state = self.write_state();
         let allocated = state.allocate(bytes, PAGE, RangeKind::Device);
         let base = allocated.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        // Known as shared first: should mapping fail, the free makes the pages new.
+        // Recorded as shared first: should mapping fail, the free renews the pages.
         state.shared.insert(base, Arc::new(file.try_clone()?));
         let mapped = state.window.share(base, pages(bytes), &file);
         drop(state);

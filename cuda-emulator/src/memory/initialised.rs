@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which bytes of device memory have been written: for `CUDA_EMULATOR_CHECK=init`. What the host touches counts as written,
-//! also when it only reads: a miss is better than a false alarm.
+//! Records the bytes of device memory that have been written, for `CUDA_EMULATOR_CHECK=init`. An access by the host
+//! counts as a write, even if it only reads: a miss is better than a false alarm.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -23,23 +23,23 @@ use ranges::{Extents, Ranges};
 pub use ranges::{Range, RangeKind};
 use window::{PAGE, Window};
 
-/// Least alignment of a device allocation: CUDA guarantees 256 bytes, but a texture on it needs 512.
+/// The minimum alignment of a device allocation in bytes: CUDA guarantees 256, but a texture on it needs 512.
 pub const MIN_ALIGN: u64 = 512;
-/// Least alignment of what a kernel's malloc() returns, as CUDA guarantees.
+/// The minimum alignment of memory of a kernel's malloc() in bytes, as CUDA guarantees.
 const HEAP_ALIGN: u64 = 16;
-/// Unused bytes behind each allocation, so that running over its end meets no other allocation.
+/// Unused bytes after each allocation, so that an overrun does not reach another allocation.
 const GUARD_BYTES: u64 = 256;
-/// The same for a kernel's malloc(), whose blocks are small and many.
+/// The same for a kernel's malloc(), whose blocks are small and numerous.
 const HEAP_GUARD_BYTES: u64 = 16;
 /// The default of `cudaLimitMallocHeapSize`.
 const DEFAULT_HEAP_BYTES: u64 = 8 << 20;
-/// Address space per byte of device memory: fragmentation and guards never make an allocation fail.
+/// The address space per byte of device memory, so that fragmentation and guards never make an allocation fail.
 const WINDOW_FACTOR: u64 = 2;
 /// Freed ranges that are remembered for messages.
 const FREED: usize = 256;
 /// Addresses below this come from null pointers.
 const MIN_POINTER: u64 = 1 << 16;
-/// The maximum distance behind an allocation at which a message still relates an address to it, in bytes.
+/// The maximum distance after an allocation at which a message still relates an address to it, in bytes.
 const NEAR: u64 = 1 << 20;
 /// The smallest window.
 const MIN_WINDOW: u64 = 1 << 40;
@@ -48,7 +48,7 @@ const MIN_WINDOW: u64 = 1 << 40;
 #[derive(Debug)]
 pub struct Memory {
     state: RwLock<State>,
-    /// Counts the removals of ranges: whoever remembers a range must forget it when this changes.
+    /// Counts the removals of ranges. Caches of ranges must be cleared when it changes.
     generation: AtomicU64,
     /// Devices whose memory is valid here, too.
     peers: RwLock<Vec<&'static Memory>>,
@@ -130,13 +130,13 @@ impl Memory {
         })
     }
 
-    /// Allocates zeroed memory, at least [`MIN_ALIGN`] aligned (`align` must be a power of two). Takes no time: pages
-    /// appear when they are touched.
+    /// Allocates zeroed memory, aligned to at least [`MIN_ALIGN`] (`align` must be a power of two). This is fast,
+    /// because pages are created on access.
     pub fn allocate(&self, bytes: u64, align: u64) -> Result<u64, OutOfMemory> {
         self.allocate_as(bytes, align, RangeKind::Device)
     }
 
-    /// As [`Self::allocate`], with the kind that [`Self::range_of`] will say.
+    /// As [`Self::allocate`], with the kind for [`Self::range_of`].
     pub fn allocate_as(&self, bytes: u64, align: u64, kind: RangeKind) -> Result<u64, OutOfMemory> {
         self.write_state().allocate(bytes, align.max(MIN_ALIGN), kind)
     }
@@ -168,7 +168,7 @@ impl Memory {
         self.read_state().heap_limit
     }
 
-    /// Frees an allocation by the address that [`Self::allocate`] gave; false when there is none.
+    /// Frees an allocation by its address from [`Self::allocate`]. Returns false when there is none.
     pub fn free(&self, base: u64) -> bool {
         self.release(base, |kind| kind == RangeKind::Device || kind.is_everywhere())
     }
@@ -218,7 +218,7 @@ impl Memory {
         true
     }
 
-    /// Frees an allocation of kind [`RangeKind::Array`]; false when there is none.
+    /// Frees an allocation of kind [`RangeKind::Array`]. Returns false when there is none.
     pub(crate) fn free_array(&self, base: u64) -> bool {
         self.release(base, |kind| kind == RangeKind::Array)
     }
@@ -278,7 +278,7 @@ impl Memory {
         }
     }
 
-    /// The first byte of device memory among these that nobody has written, when that is checked.
+    /// Returns the first uninitialised byte of device memory in this range, if that is checked.
     pub(crate) fn first_uninitialised(&self, start: u64, bytes: u64) -> Option<u64> {
         let initialised = self.initialised.as_ref()?;
         // Not that of other devices.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which addresses are valid: allocations and host ranges by address, and the gaps between allocations.
+//! The valid addresses: allocations and host ranges by address, and the gaps between allocations.
 
 use std::collections::{BTreeMap, BTreeSet};
 

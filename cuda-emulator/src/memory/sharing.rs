@@ -41,7 +41,7 @@ impl Memory {
         peers.iter().find_map(own).filter(reachable)
     }
 
-    /// Tells those who reach this memory that ranges are gone.
+    /// Notifies watchers of this memory that ranges were removed.
     pub(super) fn notify_watchers(&self) {
         for watcher in self.watchers.read().unwrap_or_else(PoisonError::into_inner).iter() {
             watcher.generation.fetch_add(1, Ordering::SeqCst);
@@ -65,9 +65,9 @@ impl Memory {
         state.used = state.used.saturating_sub(bytes);
     }
 
-    /// Replaces ranges outside of the window in one step, so that whoever uses a part that stays never finds it missing.
-    /// The caller keeps the new ranges mapped as [`Self::add_host_range`] demands. False when one overlaps another range:
-    /// that one is left out.
+    /// Replaces ranges outside of the window in one step, so that an unchanged part is never missing for its users.
+    /// The caller keeps the new ranges mapped as [`Self::add_host_range`] requires. Returns false when one overlaps
+    /// another range: that one is left out.
     pub fn replace_host_ranges(&self, remove: &[u64], add: &[(u64, u64)], kind: RangeKind) -> bool {
         let mut state = self.write_state();
         for base in remove {

@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd;
 
 /// The requested address of the first window. The following ones lie above it.
 const FIRST_BASE: u64 = 0x0700_0000_0000;
-/// The number of places that are tried: one window per emulated device of this process, and some for what already lies
-/// there.
+/// The number of addresses that are tried: one window per emulated device of this process, and some for existing
+/// mappings.
 const TRIES: u64 = 16;
 /// Memory becomes accessible in steps of this size, so that the mapping stays in two pieces however much is allocated.
 const COMMIT_STEP: u64 = 64 << 20;
@@ -135,7 +135,7 @@ impl Window {
     pub(super) fn renew(&self, base: u64, bytes: u64) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         if let Err(error) = self.map(base, bytes, flags, -1) {
-            // The pages stay the file's: whoever has it may see what is written here.
+            // The pages stay those of the file: processes that have it may see later writes.
             log::error!("memory that was shared cannot be made private again: {error}");
         }
     }

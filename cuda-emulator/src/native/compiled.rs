@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A translated function, and what it is a translation for.
+//! A translated function, and the conditions of its translation.
 
 use cranelift_jit::JITModule;
 

@@ -34,7 +34,7 @@ pub(crate) struct Entry {
 /// The reason for which translated code ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// The interpreter goes on at `pc`.
+    /// The interpreter continues at `pc`.
     Interpret,
     /// A handler returned something else than "go on"; `pc` is the next instruction.
     Handler,
@@ -44,7 +44,7 @@ pub(crate) enum Code {
     Merge,
     /// All lanes have exited.
     Ended,
-    /// A barrier at `pc`, whose operands are not among the items. The items are those of the entry behind it.
+    /// A barrier at `pc`, whose operands are not among the items. The items are those of the entry after it.
     Barrier,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Exit {
     pub(crate) parts: Vec<(u32, usize)>,
 }
 
-/// Reads scalars out of a frame into `words`; false when the lanes in `active` (not 0) are not what the items say.
+/// Reads scalars from a frame into `words`. Returns false when the lanes in `active` (not 0) do not match the items.
 ///
 /// # Safety
 /// The frame has the registers that the items name.

@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 64 << 20;
 pub(crate) enum Mode {
     Never,
     WhenHot,
-    /// All of them, at once: for tests.
+    /// All functions, immediately: for tests.
     Always,
 }
 
@@ -73,7 +73,7 @@ impl Native {
         shape.index() * 2 + usize::from(partial)
     }
 
-    /// The places for a variant. `None`: there are none yet.
+    /// Returns the entries of a variant, or `None` if there are none yet.
     pub(crate) fn table(&self, shape: Shape, partial: bool) -> Option<&Table> {
         self.variants[Native::index(shape, partial)].table.get().map(|table| &**table)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The places at which translated code is entered, and what it leaves.
+//! The entries of translated code, and the state that it leaves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -23,7 +23,8 @@ pub(crate) struct Left<'p> {
     pub(crate) pc: u32,
     /// The result of the last handler (`view::called`), with [`ExitCode::Handler`].
     pub(crate) result: u32,
-    /// With [`ExitCode::Interpret`], lanes that are elsewhere: where, and which word of `View::scratch` says which.
+    /// With [`ExitCode::Interpret`], the lanes at other positions: each position, and the word of `View::scratch`
+    /// with its lanes.
     pub(crate) parts: &'p [(u32, usize)],
     items: &'p [entry::Item],
 }

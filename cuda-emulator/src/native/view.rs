@@ -14,7 +14,7 @@ pub(crate) struct View {
     pub(crate) frame: *mut u8,
     pub(crate) shared: *mut u8,
     pub(crate) shared_bytes: u64,
-    /// Behind `shared_bytes`, where lanes that execute nothing may write.
+    /// The address after `shared_bytes` where inactive lanes may write.
     pub(crate) shared_spare: u64,
     pub(crate) params: *const u8,
     /// The remembered ranges, by slot.

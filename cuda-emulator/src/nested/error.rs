@@ -35,7 +35,7 @@ errors! {
     UNKNOWN 999 "cudaErrorUnknown" "unknown error";
 }
 
-/// The name and the text of a code.
+/// Returns the name and the text of a code.
 pub(crate) fn texts(code: u32) -> (&'static str, &'static str) {
     let found = TEXTS.iter().find(|(known, ..)| *known == code);
     found.map_or(("unrecognized error code", "unrecognized error code"), |(_, name, text)| (name, text))

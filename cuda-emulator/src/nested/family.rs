@@ -13,7 +13,7 @@ use crate::memory::Memory;
 /// The maximum number of pending launches, also if cudaLimitDevRuntimePendingLaunchCount is larger: limits the host's memory.
 const MAX_PENDING: usize = 1 << 16;
 
-/// Where a launch is counted.
+/// The counter of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// Among the cudaLimitDevRuntimePendingLaunchCount pending launches.
@@ -92,7 +92,7 @@ impl Family {
         self.parameters.lock().unwrap_or_else(PoisonError::into_inner).give_back(buffer, bytes);
     }
 
-    /// The device addresses of an error's name and text; 0 without memory.
+    /// Returns the device addresses of an error's name and text, or 0 without memory.
     pub(crate) fn texts(&self, memory: &Memory, code: u32) -> [u64; 2] {
         // All codes without a text of their own have the same one.
         let (name, text) = texts(code);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dynamic parallelism (CDP2): kernels that launch kernels.
 //!
-//! The launches of a grid run when all its blocks have ended, in the order in which they were launched: that is an
-//! order which every stream and every event allows, and a program can rely on no other. Where more launches are pending than
-//! cudaLimitDevRuntimePendingLaunchCount, the launching thread runs them before it goes on, as a GPU would meanwhile. A grid
-//! is complete when all that it launched is; what it launched into cudaStreamTailLaunch comes last.
+//! The launches of a grid run when all its blocks have ended, in the order in which they were launched. Every stream
+//! and every event allows this order, and a program can rely on no other. If more launches are pending than
+//! cudaLimitDevRuntimePendingLaunchCount, the launching thread runs them before it continues, as a GPU would
+//! meanwhile. A grid is complete when all its launches are; those into cudaStreamTailLaunch come last.
 //!
 //! `family`: a launch of the host and all that comes of it. `children`: what one grid has launched. `run`: runs both.
 //! `parameters`: the buffers that kernels write parameters to. `transfer`: copies and fills. `device`: the questions that kernels

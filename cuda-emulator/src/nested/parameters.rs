@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Device memory for the parameters of launches under way: small pieces of a few allocations, because the removal of an
-//! allocation makes every thread forget what it knows of memory.
+//! Device memory for the parameters of pending launches: small pieces of a few allocations, because removing an
+//! allocation clears every thread's cache of ranges.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs a launch of the host and what its grids launch.
+//! Runs a launch of the host and the launches of its grids.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub(crate) fn run_launch(launch: &Launch<'_>) -> Result<(), Fault> {
 }
 
 impl Family {
-    /// Runs a task of a grid of `launch`, `depth` levels below the host's, and what it launches.
+    /// Runs a task of a grid of `launch`, `depth` levels below the host's, and its launches.
     fn run(&self, launch: &Launch<'_>, task: Task, depth: u32) -> Result<(), Fault> {
         match task {
             Task::Transfer(transfer) => carry_out(launch, &transfer),
@@ -49,7 +49,7 @@ impl Family {
         }
     }
 
-    /// Runs a grid and what it launches, except its tail. Returns the tail.
+    /// Runs a grid and its launches, except its tail. Returns the tail.
     fn run_one(&self, launch: &Launch<'_>, depth: u32) -> Result<VecDeque<Task>, Fault> {
         let children = Children::new(self, depth);
         run_grid(launch, &children)?;

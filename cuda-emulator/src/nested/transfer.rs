@@ -28,7 +28,7 @@ pub(crate) struct Transfer {
 }
 
 impl Box3 {
-    /// `bytes` bytes in a row.
+    /// Returns a row of `bytes` bytes.
     pub(crate) fn linear(start: u64) -> Box3 {
         Box3 { start, pitch: 0, plane: 0 }
     }

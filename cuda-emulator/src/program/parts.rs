@@ -69,8 +69,8 @@ pub struct Global {
     pub relocations: Vec<Relocation>,
     /// True for `.attribute(.managed)`: the host reads and writes the variable, too.
     pub managed: bool,
-    /// The kind of a `.texref` or `.surfref`. Such a variable is not visible to the host. It names the texture or surface
-    /// that the host binds to it, which kernels find by the variable's address ([`crate::texture`]).
+    /// The kind of a `.texref` or `.surfref`. Such a variable is not visible to the host. It represents the texture
+    /// or surface that the host binds to it, which kernels find by the variable's address ([`crate::texture`]).
     pub reference: Option<Reference>,
 }
 

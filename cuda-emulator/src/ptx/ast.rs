@@ -58,7 +58,8 @@ pub(crate) struct Variable<'a> {
 }
 
 impl Variable<'_> {
-    /// Size in bytes; `[]` counts as the initialiser says, or 0. `None` when it does not fit 64 bits.
+    /// Returns the size in bytes; the initialiser sets that of `[]`, or it is 0. Returns `None` when it does not fit
+    /// 64 bits.
     pub(crate) fn bytes(&self) -> Option<u64> {
         let mut bytes = self.element_bytes;
         for dimension in &self.dimensions {
@@ -77,7 +78,7 @@ impl Variable<'_> {
 pub(crate) enum Initializer<'a> {
     List(Vec<Initializer<'a>>),
     Number(Immediate),
-    /// `name + addend`, of which the bits in `mask` count (all when there is no mask).
+    /// `name + addend`, limited to the bits in `mask` (all when there is no mask).
     Address {
         name: &'a str,
         addend: i64,

@@ -118,7 +118,7 @@ fn prefix<'a>(
             ".v2" => vector = 2,
             ".v4" => vector = 4,
             ".attribute" => managed |= attribute(cursor)?,
-            // Its address is its name: what is bound to it is found by that.
+            // Its address is its name, by which its binding is found.
             ".texref" | ".surfref" if space == StateSpace::Global => {
                 reference = Some(if word == ".texref" { Reference::Texture } else { Reference::Surface });
                 break Type::B64;
@@ -129,7 +129,7 @@ fn prefix<'a>(
             },
         }
     };
-    // `.param .u64 .ptr .global .align 16 name` says what the pointer points to; no need to know.
+    // `.param .u64 .ptr .global .align 16 name` describes the pointer's target, which is not needed.
     if cursor.take_word(".ptr") {
         while let Some(word) = cursor.peek_word().filter(|word| word.starts_with('.')) {
             cursor.advance();

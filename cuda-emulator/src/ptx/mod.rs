@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! PTX text to a syntax tree. Names are not resolved here and opcodes are not known; that is `lower`'s work.
+//! Parses PTX text to a syntax tree. `lower` resolves names and knows the opcodes.
 
 pub(crate) mod ast;
 mod cursor;

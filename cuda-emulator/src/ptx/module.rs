@@ -150,7 +150,7 @@ fn function<'a>(
     Ok(Function { linkage, is_entry, name, signature, max_threads, cluster, body, line })
 }
 
-/// `2, 1, 1`; what is not said is 1.
+/// `2, 1, 1`; missing dimensions are 1.
 fn dimensions(cursor: &mut Cursor<'_, '_>) -> Result<[u32; 3], LoadError> {
     let mut sizes = [1; 3];
     for (axis, size) in sizes.iter_mut().enumerate() {

@@ -30,7 +30,7 @@ pub(crate) enum Type {
 }
 
 impl Type {
-    /// From the name without its dot.
+    /// Parses the name without its dot.
     pub(crate) fn from_name(name: &str) -> Option<Type> {
         Some(match name {
             "u8" => Type::U8,
@@ -78,7 +78,7 @@ impl Type {
     }
 }
 
-/// A state space. `.reg` is none here: registers are not memory.
+/// A state space. `.reg` is not one here, because registers are not memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub(crate) enum StateSpace {
@@ -91,7 +91,7 @@ pub(crate) enum StateSpace {
 }
 
 impl StateSpace {
-    /// From the name without its dot, qualifiers after `::` included.
+    /// Parses the name without its dot, including qualifiers after `::`.
     pub(crate) fn from_name(name: &str) -> Option<StateSpace> {
         Some(match name {
             "global" => StateSpace::Global,

@@ -6,7 +6,7 @@
 pub enum AddressMode {
     /// The texture repeats.
     Wrap,
-    /// The edge goes on.
+    /// The edge is repeated.
     Clamp,
     /// The texture repeats, every second one mirrored.
     Mirror,
@@ -15,7 +15,7 @@ pub enum AddressMode {
 }
 
 impl AddressMode {
-    /// The texel that `index` means in a row of `size` (at least 1) texels; none is the border.
+    /// Returns the texel for `index` in a row of `size` (at least 1) texels; `None` is the border.
     #[inline(always)]
     pub(super) fn resolve(self, index: i64, size: u32) -> Option<u32> {
         let size = i64::from(size);
@@ -32,7 +32,7 @@ impl AddressMode {
     }
 }
 
-/// A float as an index: huge values and NaN end at the edges of what is far outside of any texture.
+/// Converts a float to an index. Huge values and NaN are limited to indices far outside of any texture.
 #[inline(always)]
 pub(super) fn index_of(value: f32) -> i64 {
     const FAR: f32 = 1_099_511_627_776.0;
@@ -44,7 +44,7 @@ pub(super) fn index_of(value: f32) -> i64 {
     towards_zero - i64::from(towards_zero as f32 > value)
 }
 
-/// As [`f32::floor`], but for the sign of zero: an instruction or two on every x86-64, not a call.
+/// As [`f32::floor`] except for the sign of zero: one or two instructions on every x86-64 instead of a call.
 #[inline(always)]
 pub(super) fn floor(value: f32) -> f32 {
     // From here on, all are integers, or not finite.

@@ -36,7 +36,7 @@ pub enum Dimension {
 /// Texels in each direction, at least 1 each. Layers and faces count as depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Texels of a row.
+    /// The number of texels per row.
     pub width: u32,
     /// Rows.
     pub height: u32,
@@ -61,7 +61,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Bytes a row, rows and slices.
+    /// Returns the bytes per row, the rows and the slices.
     pub fn bounds(self, extent: Extent) -> Option<[u64; 3]> {
         let row = u64::from(extent.width.div_ceil(self.side)).checked_mul(self.bytes.into())?;
         Some([row, extent.height.div_ceil(self.side).into(), extent.depth.into()])
@@ -211,13 +211,13 @@ impl Array {
         Element { format: self.format, compression: self.compression }.unit()
     }
 
-    /// Bytes a row, rows and slices, as copies count them.
+    /// Returns the bytes per row, the rows and the slices, as copies count them.
     pub fn bounds(&self) -> [u64; 3] {
         // An array of more was not made.
         self.unit().bounds(self.level.extent).unwrap_or_default()
     }
 
-    /// Returns whether its bytes are where its level says.
+    /// Returns whether its bytes are in the layout of its level.
     pub fn is_direct(&self) -> bool {
         matches!(self.backing, Backing::Own { .. })
     }
@@ -280,7 +280,7 @@ impl Array {
         if layered { self.level.extent.depth } else { 1 }
     }
 
-    /// The address of `bytes` bytes at byte `x` of a row, if all of them are inside and have memory.
+    /// Returns the address of `bytes` bytes at byte `x` of a row, if all of them are inside and have memory.
     pub(super) fn place(&self, x: u64, y: u32, z: u32, bytes: u32) -> Option<*mut u8> {
         let [row, rows, slices] = self.bounds();
         let inside = x.checked_add(bytes.into())? <= row && u64::from(y) < rows && u64::from(z) < slices;
@@ -292,7 +292,7 @@ impl Array {
     }
 }
 
-/// A mipmapped array: each level half as large as the one before, at least 1 texel in each direction.
+/// A mipmapped array: each level has half the size of the one before, but at least 1 texel in each direction.
 #[derive(Debug)]
 pub struct MipmappedArray {
     /// From large to small, at least one.
@@ -303,13 +303,13 @@ pub struct MipmappedArray {
 pub struct Later {
     /// The mapped parts.
     pub parts: Arc<Parts>,
-    /// Bytes, if it comes all at once.
+    /// The number of bytes, if all of it is mapped at once.
     pub bytes: u64,
     /// Bytes of these that levels lie in.
     pub used: u64,
     /// The tiles, if it is sparse.
     pub tiling: Option<Tiling>,
-    /// The part with which tails begin, those of all layers one behind the other.
+    /// The first part of the tails, those of all layers one after the other.
     pub first_tail_part: u64,
 }
 
@@ -352,7 +352,7 @@ impl MipmappedArray {
         Ok(MipmappedArray { levels: levels.into_iter().map(Arc::new).collect() })
     }
 
-    /// Makes all levels without memory.
+    /// Creates all levels without memory.
     pub fn without_memory(
         dimension: Dimension,
         element: Element,
@@ -419,7 +419,7 @@ fn without_memory(
             Lay::Tiles { first, tile: sizes, counts }
         } else {
             offset += if single { level.bytes() } else { level.bytes() / u64::from(layers) };
-            // Tiles of all levels come first, so `next` is no more changed.
+            // Tiles of all levels come first, so `next` no longer changes.
             let layer = if single { 0 } else { tail_bytes / TILE_BYTES };
             if sparse { Lay::Tail { first: next, layer } } else { Lay::Whole }
         };
@@ -436,7 +436,7 @@ fn without_memory(
     Some((levels, Later { parts, bytes: tail_bytes, used, tiling, first_tail_part: next }))
 }
 
-/// Arrays of these sizes, one behind the other in one allocation.
+/// Allocates arrays of these sizes, one after the other in one allocation.
 fn allocate(
     memory: &'static Memory,
     dimension: Dimension,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Block-compressed formats: 4 by 4 texels in 8 or 16 bytes. BC1 to BC5 leave it open how values between two ends are
-//! rounded: here it is done as an H200 does. BC6H and BC7 say every bit.
+//! Block-compressed formats: 4 by 4 texels in 8 or 16 bytes. BC1 to BC5 do not define the rounding of values between
+//! two ends: it is done as on an H200 here. BC6H and BC7 define every bit.
 
 use super::format::{Channel, Format};
 
@@ -116,13 +116,13 @@ fn color(block: [u8; 8], index: u32, four: bool) -> [u8; 4] {
     [red as u8, green as u8, blue as u8, 255]
 }
 
-/// Which value of a channel a texel has.
+/// The value of a channel of a texel.
 enum Choice {
     First,
     Second,
-    /// So many 64ths from the first end to the second.
+    /// This number of 64ths from the first end to the second.
     FromFirst(i32),
-    /// So many 64ths from the second end to the first.
+    /// This number of 64ths from the second end to the first.
     FromSecond(i32),
     Least,
     Most,

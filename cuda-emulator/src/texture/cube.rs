@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cubemaps: from a direction to a face and a place on it, as the CUDA programming guide's table says.
+//! Cubemaps: converts a direction to a face and a position on it, according to the table of the CUDA programming
+//! guide.
 
 /// The face, 0..=5, and the place on it, 0.0..=1.0 in both directions.
 pub(super) fn face([x, y, z]: [f32; 3]) -> (u32, [f32; 2]) {

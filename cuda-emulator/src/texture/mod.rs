@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Arrays, textures and surfaces: what they are, where their bytes lie, and how kernels read and write them. The driver API
-//! makes them and publishes them under a number; the instructions `tex`, `tld4`, `txq`, `suld`, `sust`, `suq` look the
-//! number up ([`texture`], [`surface`]): a forged or stale one finds nothing.
+//! Arrays, textures and surfaces: their descriptions, their memory, and the accesses of kernels to them. The driver
+//! API creates them and publishes them under a number. The instructions `tex`, `tld4`, `txq`, `suld`, `sust`, `suq`
+//! look the number up ([`texture`], [`surface`]): a forged or stale one is not found.
 
 mod address;
 mod array;
@@ -41,22 +41,22 @@ pub fn surface(handle: u64) -> Option<Arc<Surface>> {
     SURFACES.get(handle)
 }
 
-/// Makes a texture known to kernels under a number.
+/// Registers a texture for kernels under a number.
 pub fn publish_texture(handle: u64, texture: Texture) {
     TEXTURES.insert(handle, texture);
 }
 
-/// Makes a surface known to kernels under a number.
+/// Registers a surface for kernels under a number.
 pub fn publish_surface(handle: u64, surface: Surface) {
     SURFACES.insert(handle, surface);
 }
 
-/// Ends a texture's number; false when there is none.
+/// Removes a texture's number. Returns false when there is none.
 pub fn remove_texture(handle: u64) -> bool {
     TEXTURES.remove(handle)
 }
 
-/// Ends a surface's number; false when there is none.
+/// Removes a surface's number. Returns false when there is none.
 pub fn remove_surface(handle: u64) -> bool {
     SURFACES.remove(handle)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that arrays get later: all at once (deferred mapping), or tile by tile (sparse arrays).
+//! Memory that arrays get later: all together (deferred mapping), or tile by tile (sparse arrays).
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct Part {
     pub keeper: Arc<dyn Any + Send + Sync>,
 }
 
-/// Which parts of an array have memory, by number.
+/// The parts of an array that have memory, by number.
 #[derive(Default)]
 pub struct Parts(RwLock<BTreeMap<u64, Part>>);
 
@@ -33,7 +33,7 @@ impl Parts {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&number).map(|part| part.address)
     }
 
-    /// Maps and unmaps parts, all at once.
+    /// Maps and unmaps parts, all together.
     pub fn change(&self, changes: Vec<(u64, Option<Part>)>) {
         let mut removed = Vec::new();
         let mut parts = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -52,18 +52,18 @@ impl Parts {
 /// The layout of an array in its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lay {
-    /// As its level says, in the only part.
+    /// In the layout of its level, in the only part.
     Whole,
     /// In tiles, one part each.
     Tiles {
         /// The part of the first one.
         first: u64,
-        /// Bytes a row, rows, slices of a tile.
+        /// The bytes per row, the rows and the slices of a tile.
         tile: [u64; 3],
-        /// Tiles in a row, and rows of them.
+        /// The number of tiles per row, and of rows of tiles.
         counts: [u64; 2],
     },
-    /// As its level says, in parts one behind the other.
+    /// In the layout of its level, in parts one after the other.
     Tail {
         /// The first one.
         first: u64,
@@ -103,7 +103,7 @@ impl Lay {
     }
 }
 
-/// The tiles of a sparse array: units (elements or blocks) in a row, rows and slices of a tile.
+/// Returns the tiles of a sparse array: the units (elements or blocks) per row, the rows and the slices of a tile.
 pub(super) fn tile_units(dimension: Dimension, unit: Unit) -> [u32; 3] {
     let log = unit.bytes.trailing_zeros() as usize;
     if dimension == Dimension::D3 {

@@ -20,7 +20,7 @@ pub struct Sampler {
     pub srgb: bool,
     /// Added to the level of detail.
     pub level_bias: f32,
-    /// The least and the greatest level of detail.
+    /// The minimum and maximum level of detail.
     pub level_clamp: [f32; 2],
     /// The colour outside of the texture in border mode.
     pub border: [f32; 4],

@@ -17,7 +17,7 @@ impl Surface {
         Surface { array }
     }
 
-    /// The array behind it: extent, format and dimension for `suq`.
+    /// Returns its array: extent, format and dimension for `suq`.
     pub fn array(&self) -> &Arc<Array> {
         &self.array
     }

@@ -19,14 +19,14 @@ pub struct Coordinates {
     pub layer: u32,
     /// The place.
     pub point: Point,
-    /// Which mipmap level.
+    /// The mipmap level.
     pub detail: Detail,
 }
 
 /// A place in a texture.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Point {
-    /// As the sampler says: 0..1, or texels. A direction in cubemaps.
+    /// According to the sampler: 0..1, or texels. In cubemaps a direction.
     Float([f32; 3]),
     /// Texels, without filtering (`.s32` coordinates).
     Integer([i32; 3]),
@@ -93,7 +93,7 @@ pub struct Texture {
     compression: Option<Compression>,
     /// The levels as a view of blocks has them, where it is one.
     viewed: Vec<Level>,
-    /// Texels are where levels say.
+    /// True if texels are in the layout of their levels.
     direct: bool,
 }
 
@@ -224,7 +224,7 @@ impl Texture {
         }
     }
 
-    /// Returns whether texels are where levels say: not compressed, and with memory of the array's own.
+    /// Returns whether texels are in the layout of their levels: not compressed, and in memory of the array itself.
     #[inline(always)]
     pub(super) fn is_direct(&self) -> bool {
         self.direct
@@ -351,7 +351,7 @@ impl Texture {
         }
         let level = self.chosen(number);
         let sizes = level.level.extent.sizes();
-        // Of each axis, the two texels between which the place lies.
+        // For each axis, the two texels between which the position lies.
         let mut near = [[None; 2]; 3];
         let mut weight = [0f32; 3];
         for axis in 0..self.rank {
@@ -386,7 +386,7 @@ impl Texture {
         }
     }
 
-    /// Between two texels of a row.
+    /// Interpolates between two texels of a row.
     #[inline(always)]
     fn between(
         &self,
@@ -474,7 +474,7 @@ impl Texture {
         values
     }
 
-    /// A texel of an array that is compressed, or has its memory in parts: where there is none, it reads as zeros.
+    /// Returns a texel of an array that is compressed, or has its memory in parts. Missing memory is read as zeros.
     fn texel_in(&self, array: &Array, [x, y, z]: [u32; 3]) -> [u32; 4] {
         let unit = array.unit();
         // In a view of blocks, elements are blocks.
@@ -502,7 +502,7 @@ impl Texture {
             texel[..3].iter_mut().for_each(|value| *value = short(linear_of_srgb(*value)));
         }
         if !self.viewed.is_empty() && !compression.has_colors() {
-            // So says an H200 of views.
+            // As on an H200 for views.
             texel[3] = 0.0;
         }
         texel.map(f32::to_bits)
@@ -516,7 +516,7 @@ impl Texture {
     }
 }
 
-/// A filter weight as the hardware has it: 8 bits behind the point.
+/// Returns a filter weight with the hardware's precision: 8 bits after the point.
 fn fixed(fraction: f32) -> f32 {
     floor(fraction * 256.0 + 0.5) / 256.0
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reading one texture for a whole warp: what [`Texture::fetch`] does for the textures that most programs have, of one or two
-//! dimensions and one level, step by step for all lanes, so that the compiler vectorises the arithmetic.
+//! Reads one texture for a whole warp, like [`Texture::fetch`], for the textures of most programs, with one or two
+//! dimensions and one level. It works step by step for all lanes, so that the compiler vectorises the arithmetic.
 
 use super::Channel;
 use super::address::{AddressMode, index_of};
@@ -117,7 +117,7 @@ impl Texture {
         result
     }
 
-    /// A channel of one texel a lane.
+    /// Reads a channel of one texel per lane.
     #[inline(always)]
     fn read_channel(
         &self,

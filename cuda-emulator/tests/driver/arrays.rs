@@ -79,7 +79,7 @@ fn a_texture_is_filtered_and_a_surface_written() {
     assert_eq!(launch(function(module, "sample"), 1, 32, 0, params![texture, at, out, count]), 0);
     assert_eq!(download::<f32>(out, 1), [0.0]);
     assert_eq!(cu!(cuTexObjectDestroy(texture)), 0);
-    // What is no object is as good as destroyed.
+    // An invalid handle counts as destroyed.
     assert_eq!(cu!(cuTexObjectDestroy(texture)), 0);
     assert_eq!(cu!(cuSurfObjectDestroy(surface)), 0);
     assert_eq!(cu!(cuSurfObjectDestroy(texture)), 0);

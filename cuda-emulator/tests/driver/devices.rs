@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 
 use crate::cu::{self, Opaque, cu, download, function, launch, params, upload};
 
-/// Tells a process that it is one of [`assert_ran`].
+/// The variable that marks a process of [`assert_ran`].
 pub const CHILD: &str = "CUDA_EMULATOR_TEST_CHILD";
 const ILLEGAL_ADDRESS: i32 = 700;
 

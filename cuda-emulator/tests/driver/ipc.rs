@@ -17,7 +17,7 @@ const NOT_READY: i32 = 600;
 /// CU_EVENT_DISABLE_TIMING, CU_EVENT_INTERPROCESS
 const SHARED_EVENT: c_uint = 6;
 const COUNT: usize = 3000;
-/// Tells the second process that it is one.
+/// The variable that marks the second process.
 const HANDLES: &str = "CUDA_EMULATOR_TEST_HANDLES";
 
 fn text(handle: CUipcMemHandle) -> String {
@@ -49,7 +49,7 @@ fn second_process() {
     let mut forged = handles[0];
     forged.reserved[30] ^= 1;
     assert_eq!(cu!(cuIpcOpenMemHandle_v2(&mut again, forged, 1)), MAP_FAILED);
-    // The bytes behind it, or more of them, are not the second process's.
+    // The bytes after it, or more of them, do not belong to the second process.
     let mut longer = handles[0];
     longer.reserved[40..48].copy_from_slice(&(1_u64 << 20).to_ne_bytes());
     assert_eq!(cu!(cuMemFree_v2(ptr)), INVALID_VALUE);
@@ -60,7 +60,7 @@ fn second_process() {
     let (mut event, mut stream) = (null_mut(), null_mut());
     assert_eq!(cu!(cuIpcOpenEventHandle(&mut event, handles[1])), 0);
     assert_eq!(cu!(cuStreamCreate(&mut stream, 1)), 0);
-    // Recorded by the first process behind a wait that has not ended.
+    // Recorded by the first process after a wait that has not ended.
     assert_eq!(cu!(cuEventQuery(event)), NOT_READY);
     assert_eq!(cu!(cuStreamWaitEvent(stream, event, 0)), 0);
     assert_eq!(cu!(cuMemsetD32Async(ptr + 8, 5, 1, stream)), 0);

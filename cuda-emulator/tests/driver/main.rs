@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The driver API with kernels. The expected answers are those of NVIDIA's driver 580 (CUDA 13.0) on an H200.
+//! The driver API with kernels. The expected results are those of NVIDIA's driver 580 (CUDA 13.0) on an H200.
 
 mod arrays;
 mod cu;

@@ -49,7 +49,7 @@ fn memory_that_streams_are_about_to_free_is_got_again() {
     for stream in &mut streams {
         assert_eq!(cu!(cuStreamCreate(stream, 1)), 0);
     }
-    // The device has 1 GiB. In the second half, each stream gets what the other one frees.
+    // The device has 1 GiB. In the second half, each stream gets the memory that the other one frees.
     for (round, bytes) in
         [300 << 20, 600 << 20].into_iter().flat_map(|bytes| (0..10).map(move |round| (round, bytes)))
     {

@@ -67,7 +67,7 @@ fn kernels_launch_as_functions_in_every_context() {
     assert_eq!(cu!(cuLibraryGetKernel(&mut kernel, library, c"count".as_ptr())), SUCCESS);
     assert_eq!(cu!(cuKernelGetFunction(&mut function, kernel)), SUCCESS);
     assert_ne!(kernel, function);
-    // What is set for a kernel holds for its functions.
+    // The settings of a kernel apply to its functions.
     let mut value = 0;
     assert_eq!(cu!(cuKernelSetAttribute(8, 1000, kernel, 0)), SUCCESS);
     assert_eq!(cu!(cuFuncGetAttribute(&mut value, 8, function)), SUCCESS);

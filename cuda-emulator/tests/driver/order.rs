@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::cu::{self, Opaque, cu};
 
 const NOT_READY: i32 = 600;
-/// As many jobs as a stream takes before it lets the caller wait.
+/// The maximum number of jobs of a stream before it makes the caller wait.
 const FULL: usize = 1024;
 
 /// A context of the test's own: others would wait for its streams.

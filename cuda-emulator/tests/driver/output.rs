@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 
 use crate::cu::{self, cu, function, launch, params};
 
-/// Set in the process that does what a test is about.
+/// Set in the process that executes the tested calls.
 const CHILD: &str = "CUDA_EMULATOR_TEST_CHILD";
 
 /// Returns whether this is the process that does it.

@@ -43,7 +43,7 @@ fn pieces_make_one_range_that_can_grow() {
     assert_eq!(launch(store, 1, 1, 0, params![middle]), 0);
     assert_eq!(cu!(cuMemcpyDtoH_v2(word.as_mut_ptr().cast(), middle - 4, 8)), 0);
     assert_eq!(word, [5, 1]);
-    // The handle is not needed any more, and the same memory can be at two places.
+    // The handle is no longer needed, and the same memory can be mapped at two addresses.
     let last = middle + PIECE as u64;
     assert_eq!(cu!(cuMemMap(last, PIECE, 0, two, 0)), 0);
     assert_eq!(cu!(cuMemSetAccess(last, PIECE, &READ_WRITE, 1)), 0);
@@ -163,7 +163,7 @@ fn memory_of_the_host_is_one_for_cpu_and_device() {
 /// Bytes that are reserved at the wanted address if it is free.
 const LONG: usize = 32 << 20;
 
-/// Two reservations side by side. Tests beside this one may be faster to take the place of the second.
+/// Returns two adjacent reservations. Concurrent tests may take the place of the second.
 fn reserve_neighbours() -> [u64; 2] {
     for _ in 0..100 {
         let (mut both, mut first, mut second) = (0, 0, 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `CUDA_EMULATOR_CHECK`, in processes of their own: the variable is read once. And what messages say of wild addresses.
+//! `CUDA_EMULATOR_CHECK`, in processes of their own, because the variable is read once. Also the messages about wild
+//! addresses.
 
 use std::process::Command;
 
@@ -63,7 +64,7 @@ fn blocks_that_write_the_same_word_and_reads_of_nothing_are_found() {
     let log = findings("child_global");
     assert!(log.contains("race: write of global memory at"), "{log}");
     assert!(log.contains("uninitialised global memory is read at"), "{log}");
-    // After an atomic operation a block may know what the other one wrote.
+    // After an atomic operation a block may rely on the other one's writes.
     assert!(!log.contains("race: read"), "{log}");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Forms of instructions: a kernel for each, the values that it gets, and how its results are kept.
+//! Forms of instructions: one kernel for each, its input values, and the encoding of its results.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub fn plain(opcode: &str, kinds: &[&'static str]) -> Form {
 }
 
 impl Form {
-    /// Which input arrays it gets: three for each class of values.
+    /// Returns the indices of its input arrays: three for each class of values.
     fn parameters(&self) -> [usize; 3] {
         let mut indices = [0, 1, 2];
         for (which, kind) in self.kinds.iter().skip(1).enumerate() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One kernel for each form of each arithmetic instruction, on edge values and random ones. The results of an H200 are
-//! kept as hashes in `tests/data/h200.txt`; `write_cases` writes what is needed to make them anew.
+//! One kernel for each form of each arithmetic instruction, on edge values and random ones. The results of an H200
+//! are stored as hashes in `tests/data/h200.txt`; `write_cases` writes the files for computing them again.
 
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Forms as in `wide_forms` that came later. `tests/data/h200-late.txt` has what an H200 made of the bulk reductions (there
-//! those in shared memory need a kernel with `.explicitcluster`, else it is error 715; the emulator executes them anyway).
-//! The others wait for one: they are executed only.
+//! Forms as in `wide_forms` that were added later. `tests/data/h200-late.txt` has an H200's results of the bulk
+//! reductions (those in shared memory need a kernel with `.explicitcluster` there, otherwise it is error 715; the
+//! emulator executes them anyway). For the others there are no results yet: they are only executed.
 
 use crate::form::{Form, class, form, hash, inputs, known, run, write_files};
 use crate::wide_forms::module;

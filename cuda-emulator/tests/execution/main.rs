@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Kernels executed by the emulated GPU, against what Rust computes and what an H200 computed.
+//! Kernels executed by the emulated GPU, compared with Rust's and an H200's results.
 
 mod approximations;
 mod checks;

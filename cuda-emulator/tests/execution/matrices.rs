@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use crate::form::{Form, form};
 
-/// Rows of 16 bytes in the warp's part of shared memory, one a lane.
+/// Rows of 16 bytes in the warp's part of shared memory, one per lane.
 const ROWS: &str = "st.shared.v4.b32 [%sl], {{a}, {b}, {c}, %i0}; bar.warp.sync -1;";
 
 pub(crate) fn row_forms(list: &mut Vec<Form>) {
@@ -169,8 +169,8 @@ pub(crate) fn quad_forms(list: &mut Vec<Form>) {
     }
 }
 
-/// Loads, multiplies and stores by way of shared memory; the layout of the fragments does not show. Matrices of at most 512
-/// bytes: that is what the lanes write.
+/// Loads, multiplies and stores through shared memory, so that the layout of the fragments does not matter. Matrices
+/// of at most 512 bytes, which is the size that the lanes write.
 pub(crate) fn wmma_forms(list: &mut Vec<Form>) {
     let letters = |element: &str| if element == "f64" { 'g' } else { 't' };
     for (shape, element, sum, counts) in [
@@ -227,7 +227,7 @@ pub(crate) fn wmma_forms(list: &mut Vec<Form>) {
                 _ => 4,
             };
             let ldc = n;
-            // What is stored takes up to 1 KiB for f32; f16 and f64 less.
+            // The result takes up to 1 KiB for f32; f16 and f64 take less.
             let _ = write!(
                 text,
                 "wmma.mma.sync.aligned.{first}.{second}.{shape}.{types}{rn} {}, {}, {}, {}; bar.warp.sync -1; wmma.store.d.sync.aligned.row.{shape}.shared.{sum} [%sw], {}, {ldc}; bar.warp.sync -1;",
@@ -291,7 +291,7 @@ pub(crate) fn open_forms(list: &mut Vec<Form>) {
             list.push(form(text, &["b64", "b32", "b32", "b32"]));
         }
     }
-    // Which element of a wmma fragment is where.
+    // The positions of the elements of a wmma fragment.
     for (matrix, shape, element, count) in [
         ("a", "m16n16k16", "f16", 8),
         ("b", "m16n16k16", "f16", 8),

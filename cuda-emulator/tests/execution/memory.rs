@@ -88,7 +88,7 @@ fn parameters_can_be_indexed() {
     params.extend(out.to_le_bytes());
     device.run_with("k", WARP.0, WARP.1, &params).unwrap();
     assert_eq!(device.download::<u32>(out, 32), (0..32).map(|i| i * 20 + 20).collect::<Vec<_>>());
-    // Behind the parameters, and writing them.
+    // After the parameters, and writing them.
     let kernel = text.replace("ld.param.u32 %r1, [%d3]", "ld.param.u32 %r1, [%d3+16]");
     let fault = Device::new(&kernel).run("k", WARP.0, WARP.1, &[]).unwrap_err();
     assert!(fault.message.contains("illegal parameter memory read"), "{fault}");

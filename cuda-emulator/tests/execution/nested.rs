@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Dynamic parallelism: what NVIDIA's compiler cannot write, and what a GPU does not do the same way twice.
+//! Dynamic parallelism: kernels that NVIDIA's compiler cannot generate, and behaviour that is not deterministic on a
+//! GPU.
 
 use std::time::{Duration, Instant};
 
@@ -98,7 +99,7 @@ fn a_full_tail_leaves_room_for_launches_that_run_at_once() {
 
 #[test]
 fn launches_that_run_at_once_nest_as_deep_as_others() {
-    // The first grid fills its tail; then every level runs the next one before it goes on.
+    // The first grid fills its tail. Then every level runs the next one before it continues.
     let tail = LOOP.replace("AGAIN", "FIRST").replace("FULL", "FILLED").replace("%d31;", "2048;");
     let device = module(&format!(
         "setp.ne.u64 %p2, %d31, 0; @%p2 bra DEEPER; mov.u64 %d20, 3; {tail}\n\
@@ -160,7 +161,7 @@ fn what_is_no_launch_is_an_error_of_the_thread() {
     assert_eq!(refused("mov.u64 %d22, 0x30000000008;"), 98);
     assert_eq!(refused("mov.u64 %d22, counter;"), 98);
     assert_eq!(refused("mov.u64 %d20, 12345;"), 400);
-    // A buffer that nobody gave.
+    // An invalid buffer.
     let device = module(
         "{ .param .b64 a0; .param .b64 a1; .param .b32 o; st.param.b64 [a0], %d30; st.param.b64 [a1], %d20;\n\
          call.uni (o), __cudaCDP2LaunchDeviceV2, (a0, a1); ld.param.b32 %r10, [o]; } st.global.u32 [%d30+4], %r10;",

@@ -4,7 +4,7 @@
 
 use crate::harness::Device;
 
-/// Runs `k` over one block with an output word a thread.
+/// Runs `k` over one block with one output word per thread.
 fn words(device: &Device, block: [u32; 3], params: &[u64]) -> Vec<u32> {
     let count = block.iter().product::<u32>() as usize;
     let out = device.upload(&vec![0_u32; count]);
@@ -121,7 +121,7 @@ fn a_warp_that_runs_over_the_end_of_an_allocation() {
     assert!(fault.message.starts_with("illegal global memory write of 4 bytes"), "{}", fault.message);
     let found: Vec<u32> = device.download(out, 40);
     assert!(found[..32].iter().zip(0..).all(|(value, thread)| *value == thread));
-    // Lanes behind a condition stay inside.
+    // Lanes after a condition stay inside.
     let device = Device::kernel(&format!(
         "{HEAD} setp.ge.u32 %p0, %r0, 40; @%p0 bra out; st.global.u32 [%d0], %r0; out:"
     ));

@@ -21,7 +21,8 @@ fn head(size: u32) -> String {
     )
 }
 
-/// Runs `body` behind [`head`] for one block, with 4,096 bytes of `input` and a word a thread for results: both afterwards.
+/// Runs `body` after [`head`] for one block, with 4,096 bytes of `input` and one word per thread for results. Returns
+/// both afterwards.
 fn run(body: &str, size: u32, input: &[u8]) -> (Vec<u8>, Vec<u32>) {
     let device = Device::kernel(&format!("{} {body}", head(size)));
     let mut bytes = input.to_vec();
@@ -87,7 +88,7 @@ fn elements_of_all_sizes_are_gathered() {
         let wanted: Vec<u32> = (0..THREADS).map(|thread| expected(&input, place(thread) * size)).collect();
         let (_, found) = run(&format!("{load} st.global.u32 [%d1], %r2;"), size, &input);
         assert_eq!(found, wanted, "{load}");
-        // Only some lanes, behind a guard: the others keep what they had.
+        // Only some lanes, with a guard: the others keep their values.
         let guarded = load.replacen("ld.", "@%p0 ld.", 1);
         let body = format!(
             "setp.gt.u32 %p0, %r1, 40; mov.u32 %r2, %r0; mov.u32 %r3, 0; mov.u32 %r4, 0; mov.u32 %r5, 0;
@@ -212,7 +213,8 @@ fn one_bad_lane_is_found_and_named() {
     assert!(fault.message.starts_with("misaligned write of 4 bytes"), "{}", fault.message);
 }
 
-/// A value that all lanes have loaded stays what it was when the memory changes, whether it was used before or is used later.
+/// A value that all lanes have loaded does not change when the memory does, whether it was used before or is used
+/// later.
 #[test]
 fn what_was_loaded_stays() {
     for (word, log, pair) in [("32", 2, "r"), ("64", 3, "d")] {
@@ -232,7 +234,8 @@ fn what_was_loaded_stays() {
     }
 }
 
-/// Accesses of a block that are checked together with the first of them: what is before the bad one is done, and it is named.
+/// Accesses of a block that are checked together with the first of them: those before the bad one are executed, and
+/// the bad one is reported.
 #[test]
 fn what_precedes_a_bad_access_is_done() {
     let cases = [
@@ -273,7 +276,7 @@ fn lanes_are_exchanged() {
         ("down", 2, 0x181f, |lane| (lane % 8 < 6).then_some(lane + 2)),
     ];
     for (mode, argument, control, source) in modes {
-        // Once with all lanes, and once with a half of them behind a branch.
+        // Once with all lanes, and once with half of them after a branch.
         let device = Device::kernel(&format!(
             "{} mov.u32 %r3, 0; mul.lo.u32 %r2, %r0, 7; shfl.sync.{mode}.b32 %r2|%p0, %r2, {argument}, {control}, -1;
              @%p0 mov.u32 %r3, 1000; add.u32 %r2, %r2, %r3; st.global.u32 [%d1], %r2;",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Registers of 16 bits and halves in kernels as compilers write them; `translated` runs this with translated code, too, and
-//! what is computed here in Rust holds for both.
+//! Registers of 16 bits and halves in kernels as compilers generate them. `translated` runs this with translated
+//! code, too, and the results computed here in Rust apply to both.
 
 use crate::harness::Device;
 
@@ -18,7 +18,7 @@ fn run(body: &str, inputs: [&[u16]; 2], results: usize) -> Vec<u16> {
     let device = Device::kernel(&format!("{BEGIN}{body}"));
     let [a, b] = inputs.map(|values| device.upload(values));
     let out = device.upload(&vec![0_u16; results]);
-    // Twice: what is translated when hot is so in the second launch.
+    // Twice: hot code is translated in the second launch.
     for _ in 0..2 {
         device.run("k", [BLOCKS, 1, 1], [THREADS, 1, 1], &[a, b, out]).unwrap();
     }

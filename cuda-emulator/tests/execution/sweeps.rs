@@ -81,7 +81,8 @@ fn the_fault_of_a_late_block_is_its_own() {
     let device = device("");
     let out = device.upload(&vec![0_u32; 64 * 900]);
     let fault = device.run("k", [2000, 1, 1], [64, 1, 1], &[out]).unwrap_err();
-    // Allocations are spaced: the first block behind the end has it, or another one of a worker that was quicker.
+    // Allocations are spaced: the fault is in the first block after the end, or in another one of a worker that was
+    // faster.
     assert!(fault.block[0] >= 900, "{}", fault.message);
     assert!(fault.message.contains("illegal global memory read of 4 bytes"), "{}", fault.message);
     assert_eq!(fault.thread, [0, 0, 0]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Video instructions, against what the PTX manual's pseudocode gives for these operands. `late_forms` compares with an H200
-//! what is known of one.
+//! Video instructions, compared with the results of the PTX manual's pseudocode. `late_forms` compares with the known
+//! results of an H200.
 
 use crate::form::{Form, form};
 use crate::harness::Device;

@@ -18,7 +18,7 @@ fn run(body: &str, threads: u32) -> Vec<u32> {
 
 #[test]
 fn lanes_meet_again_after_branches() {
-    // The active mask behind an `if` and behind a loop of different lengths.
+    // The active mask after an `if` and after a loop of different lengths.
     let masks = run(
         "and.b32 %r2, %r0, 1; setp.eq.u32 %p0, %r2, 0; @%p0 bra EVEN; mov.u32 %r3, 1; bra JOIN; EVEN: mov.u32 %r3, 2; JOIN:
          mov.u32 %r4, 0; LOOP: add.u32 %r4, %r4, 1; setp.le.u32 %p1, %r4, %r0; @%p1 bra LOOP; activemask.b32 %r1;",
@@ -45,7 +45,7 @@ fn synchronising_lanes_wait_for_each_other() {
         32,
     );
     assert_eq!(sums, [496; 32]);
-    // Lower lanes spin until a higher one, which waits behind them in the code, has stored.
+    // Lower lanes spin until a higher one, which waits later in the code, has stored.
     let device = Device::kernel(&format!(
         "{LANE} setp.eq.u32 %p0, %r0, 31; @%p0 bra STORE; SPIN: ld.volatile.u32 %r1, [%d0]; setp.eq.u32 %p1, %r1, 0; @%p1 bra SPIN;
          bra OUT; STORE: st.volatile.u32 [%d0], 9; OUT: bar.warp.sync -1;"
@@ -157,7 +157,8 @@ fn special_registers() {
 
 #[test]
 fn barriers_in_shared_memory() {
-    // cuda::barrier by hand: 64 threads arrive, wait for the phase, read what another warp wrote; twice, by state and parity.
+    // cuda::barrier written by hand: 64 threads arrive, wait for the phase, and read another warp's data; twice, by
+    // state and parity.
     let values = run(
         ".shared .align 8 .b64 b; .shared .align 4 .b8 s[256]; .reg .pred done; mov.u32 %r2, s; shl.b32 %r3, %r0, 2; add.u32 %r4, %r2, %r3;
          xor.b32 %r5, %r3, 128; add.u32 %r5, %r2, %r5; setp.ne.u32 %p0, %r0, 0; @!%p0 mbarrier.init.shared.b64 [b], 64; bar.sync 0;
@@ -170,7 +171,7 @@ fn barriers_in_shared_memory() {
     assert_eq!(values, (0..64).map(|i| (i ^ 32) + 1000).collect::<Vec<u32>>());
 }
 
-/// Without meaning by the manual: a lane names others only. Hardware gives it the votes of those.
+/// The manual does not define a lane with a mask of other lanes only. Hardware returns their votes to it.
 #[test]
 fn a_lane_may_ask_for_the_votes_of_others() {
     let device = Device::kernel(

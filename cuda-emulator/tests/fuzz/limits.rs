@@ -12,7 +12,7 @@ const TIME: Duration = Duration::from_secs(20);
 const MEMORY: (usize, usize) = (96 << 20, 4 << 10);
 
 thread_local! {
-    /// Bytes that this thread holds, and the most it held.
+    /// The bytes that this thread holds, and the maximum so far.
     static HELD: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
@@ -45,7 +45,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Runs a case of `bytes`; if it panics or takes too much, these are left in a file whose name the message has.
+/// Runs a case of `bytes`. If it panics or takes too much, the bytes are stored in a file, and the message contains
+/// its name.
 pub fn within_limits(name: &str, bytes: &[u8], case: impl FnOnce()) {
     let start = Instant::now();
     let before = HELD.get();

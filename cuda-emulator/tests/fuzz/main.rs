@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The bodies that `cargo xtask fuzz` drives (`cuda-emulator/fuzz`), with the saved inputs, and with seeded choices and a bound.
 //!
-//! CUDA_EMULATOR_FUZZ_ROUNDS and CUDA_EMULATOR_FUZZ_SEED make it longer or other; what fails is printed and can be run alone.
+//! CUDA_EMULATOR_FUZZ_ROUNDS and CUDA_EMULATOR_FUZZ_SEED change its length and its inputs. Failing inputs are printed
+//! and can be run alone.
 
 #[path = "../../fuzz/bodies/mod.rs"]
 mod bodies;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Capture: streams become graphs that do what the streams would have done.
+//! Capture: streams become graphs with the same effects.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;

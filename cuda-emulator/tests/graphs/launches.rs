@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Executable graphs: changes between launches, and what they keep alive.
+//! Executable graphs: changes between launches, and the objects that they keep alive.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};

@@ -167,7 +167,7 @@ fn what_a_graph_frees_it_allocates_again() {
     assert_eq!(cu!(cuGraphInstantiateWithFlags(&mut exec, graph, 0)), 0);
     assert_eq!(cu!(cuGraphLaunch(exec, stream)), 0);
     assert_eq!(cu!(cuStreamSynchronize(stream)), 0);
-    // Three places; what is freed and allocated again has one.
+    // Three blocks: memory that is freed and allocated again shares one.
     assert_eq!(used(), before + 3 * 4096);
     for ptr in [beside, third, one] {
         assert_eq!(cu!(cuMemFree_v2(ptr)), 0);

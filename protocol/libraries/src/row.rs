@@ -11,7 +11,7 @@ use crate::roles::Roles;
 pub struct Library {
     /// For example `cublas`.
     pub name: String,
-    /// The file names that programs load (`libcublas.so.13`), the newest first.
+    /// The file names that programs load (`libcublas.so.13`), with the newest first.
     pub sonames: Vec<String>,
     /// Files that the library loads by name, and that must be found before it.
     pub needs: Vec<String>,
@@ -194,7 +194,7 @@ pub enum Kind {
         element: Number,
         /// The maximum number of elements.
         most: Expression,
-        /// The parameter to which the library writes the number of elements. Without one, their number is `most`.
+        /// The parameter to which the library writes the number of elements. Without it, the number is `most`.
         count: Option<usize>,
     },
     /// A structure of this many bytes by value. They are more than 16, so it is passed on the stack.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! The executor's end of a lane.
+//! The executor's side of a lane.
 
 use crate::layout::{HEAD_BYTES, Kind, MAX_REPLY_BYTES, RECORDS_BYTES, SHORT_REPLY_BYTES, record_bytes};
 use crate::memory::LaneMemory;
@@ -25,10 +25,10 @@ pub struct Record {
     pub number: u64,
 }
 
-/// The end that takes records out. There is one of a lane.
+/// The side that takes records out. Each lane has one.
 ///
-/// Whatever the other side writes, this neither reads outside the lane nor panics: positions are kept here, what
-/// comes from the lane is checked, and contents are copied out before they are looked at.
+/// It neither reads outside the lane nor panics for any data that the other side writes. Positions are stored here,
+/// data from the lane is checked, and contents are copied before they are parsed.
 #[derive(Debug)]
 pub struct Consumer {
     memory: LaneMemory,
@@ -107,7 +107,7 @@ impl Consumer {
     /// Returns the space of the last record to the producer, and reports the record as done.
     pub fn release(&mut self) {
         self.head += std::mem::take(&mut self.taken);
-        // Release: what was read of it was read before.
+        // Release: all reads of the record come before.
         self.memory.header().head.0.store(self.head, Ordering::Release);
     }
 
@@ -138,8 +138,8 @@ impl Consumer {
         self.memory.header().deferred.0.store(u32::from(there), Ordering::Relaxed);
     }
 
-    /// Announces that the consumer goes to sleep. `false`: there is something to do, so it must not. After
-    /// `true` a producer that puts something in wakes it.
+    /// Announces that the consumer goes to sleep. Returns `false` if there are records, and then it must not sleep.
+    /// After `true` a producer that adds a record wakes it.
     #[must_use]
     pub fn sleep(&self) -> bool {
         let header = self.memory.header();
@@ -154,9 +154,9 @@ impl Consumer {
 
     /// The consumer is awake again, for whatever reason.
     pub fn wake(&self) {
-        // A swap, not a store: it sees what a producer put in that found no one asleep any more. A store would
-        // hide that producer's swap from the next `sleep`, which could then miss the record (on machines weaker
-        // than x86; `tests/model.rs` finds it).
+        // A swap, not a store: it sees the record of a producer that found the consumer awake. A store would hide
+        // that producer's swap from the next `sleep`, which could then miss the record (on machines weaker than x86;
+        // `tests/model.rs` finds it).
         self.memory.header().sleeping.0.swap(0, Ordering::AcqRel);
     }
 }

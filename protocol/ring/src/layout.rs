@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! The layout of a lane. Integers are little-endian, as on the machine: both ends run on the same one.
+//! The layout of a lane. Integers are little-endian, like the machine: both ends run on the same one.
 
 use crate::sync::{AtomicU32, AtomicU64};
 
@@ -20,13 +20,13 @@ pub const MAX_REPLY_BYTES: usize = 68 << 10;
 pub const SHORT_REPLY_BYTES: usize = 48;
 /// Bytes of a lane: whole pages.
 pub const LANE_BYTES: usize = REPLY_OFFSET + MAX_REPLY_BYTES;
-/// Maximum contents of a record: with its head it takes at most half of the ring, so that one always fits once
-/// the ring is empty, wherever its end lies.
+/// The maximum contents of a record in bytes. With its head a record takes at most half of the ring, so that one
+/// always fits into the empty ring, independent of the position of the ring's end.
 pub const MAX_RECORD_BYTES: usize = RECORDS_BYTES / 2 - HEAD_BYTES;
 /// Bytes of a record's head, and the unit that records are rounded up to.
 pub const HEAD_BYTES: usize = 16;
 
-/// A word by itself in its cache line (and the one that is fetched with it): the two sides do not disturb each
+/// A word in its own cache line (and the one that is fetched with it), so that the two sides do not disturb each
 /// other.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
@@ -54,13 +54,13 @@ pub struct Header {
     pub tail: Line<AtomicU64>,
     /// Written by the consumer: bytes of records it is done with, ever.
     pub head: Line<AtomicU64>,
-    /// 1: the consumer sleeps, and the thread that makes it 0 must wake it.
+    /// 1 if the consumer sleeps. The thread that sets it to 0 must wake the consumer.
     pub sleeping: Line<AtomicU32>,
     /// Written by the consumer.
     pub reply: Line<Reply>,
     /// Written by the consumer: not 0 while an error of a record without reply has not been reported.
     pub deferred: Line<AtomicU32>,
-    /// Written by the consumer's process before it ends by itself: the result of all calls from then on. 0: none.
+    /// Written by the consumer's process before it ends on its own: the result of all calls from then on, or 0.
     pub verdict: Line<AtomicU32>,
 }
 #[cfg(not(loom))]

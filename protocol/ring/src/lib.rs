@@ -2,9 +2,9 @@
 
 //! Lanes: how the calls of one guest thread reach its executor in the worker without a system call.
 //!
-//! A lane is an area of guest memory that the driver shares with the worker (`OP_SHARE`). The thread puts
-//! records into it and the executor takes them out in order; the reply to a record that waits for one goes
-//! into a room beside them. Either side watches the lane for a while before it sleeps, and says so first:
+//! A lane is an area of guest memory that the driver shares with the worker (`OP_SHARE`). The thread puts records
+//! into it and the executor takes them out in order. The reply to a record that waits for one is written next to the
+//! records. Either side polls the lane for a while before it sleeps, and announces the sleep first:
 //!
 //! - the executor sets [`layout::Header::sleeping`] and looks once more; a producer that finds it set clears it
 //!   and sends a wake-up through the request queue;

@@ -9,9 +9,9 @@ use crate::sync::Ordering;
 ///
 /// # Invariants
 ///
-/// `base` is the page-aligned address of [`LANE_BYTES`] mapped, readable and writable bytes that stay so as long
-/// as this value or a copy of it is used. The other process may write any of them at any time: no reference to
-/// the bytes behind the header is ever made, and the header holds atomics only.
+/// `base` is the page-aligned address of [`LANE_BYTES`] mapped, readable and writable bytes that stay so as long as
+/// this value or a copy of it is used. The other process may write any of them at any time. So no reference to the
+/// bytes after the header is ever created, and the header contains only atomics.
 #[derive(Clone, Debug)]
 pub struct LaneMemory {
     base: *mut u8,
@@ -19,7 +19,7 @@ pub struct LaneMemory {
     watch: std::sync::Arc<Watch>,
 }
 
-/// Stands for the plain memory of the lane, so that loom sees who reads and writes it unordered.
+/// Represents the plain memory of the lane, so that loom detects unordered reads and writes.
 #[cfg(loom)]
 #[derive(Debug)]
 struct Watch {
@@ -53,7 +53,7 @@ impl Watcher {
 impl LaneMemory {
     /// # Safety
     ///
-    /// `base` is as the type's invariant says.
+    /// `base` must satisfy the type's invariant.
     pub unsafe fn new(base: *mut u8) -> Self {
         debug_assert!((base as usize).is_multiple_of(align_of::<Header>()));
         Self {
@@ -66,12 +66,12 @@ impl LaneMemory {
         }
     }
 
-    /// Says the result of all calls from now on, before the consumer's process ends.
+    /// Sets the result of all calls from now on, before the consumer's process ends.
     pub fn set_verdict(&self, result: u32) {
         self.header().verdict.0.store(result, Ordering::Release);
     }
 
-    /// Tells loom of an access to the ring or, without a place, to the reply.
+    /// Reports to loom an access to the ring or, without a place, to the reply.
     #[cfg(loom)]
     fn watch(&self, place: Option<(usize, usize)>, writes: bool) {
         let cells = match place {

@@ -2,14 +2,14 @@
 
 //! The order between records of different lanes: which records of other lanes a record has to come after.
 //!
-//! Only a posted record has to be waited for: a thread whose record is answered goes on after it anyhow. For every
-//! thing that records can share there is a *mark*, which holds the position of the last posted record that used it.
-//! For every lane there are its last positions in a few *groups*, for records that come after all posted ones of a
-//! group.
+//! Only a posted record has to be waited for, because a thread whose record is answered continues after it anyway.
+//! For every object that records can share there is a *mark*, which holds the position of the last posted record that
+//! used the object. For every lane there are its last positions in a few *groups*, for records that follow all posted
+//! ones of a group.
 //!
-//! A record depends only on records that were published after they had been put into their lanes. So dependencies
-//! form no circle. A posted record keeps its marks locked until it is in its lane: records that use the same thing
-//! depend on each other in a row, and the last one stands for all.
+//! A record depends only on records that were published after they had been put into their lanes. So dependencies are
+//! not circular. A posted record keeps its marks locked until it is in its lane. So records that use the same object
+//! depend on each other in sequence, and the last one represents all.
 
 use std::sync::OnceLock;
 
@@ -24,7 +24,7 @@ pub const MAX_LANES: usize = 64;
 pub const MAX_LANES: usize = 3;
 /// Marks that one record can lock.
 const MAX_LOCKED: usize = 4;
-/// Looks at a locked mark before the processor is left to others.
+/// The number of checks of a locked mark before the thread yields the processor.
 const LOOKS: u32 = 64;
 
 /// Bit of a mark: it is locked.
@@ -53,7 +53,7 @@ impl Position {
     }
 }
 
-/// A word by itself in its cache lines: threads that use different things do not disturb each other.
+/// A word in its own cache lines, so that threads that use different objects do not disturb each other.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Mark(AtomicU64);
@@ -92,15 +92,15 @@ impl Order {
         }
     }
 
-    /// Adds a lane, which keeps its number for good. `None`: there are too many.
+    /// Adds a lane, which keeps its number permanently. Returns `None` if there are too many.
     pub fn add(&self, memory: &LaneMemory) -> Option<u32> {
         let number = self.ends.iter().position(|end| end.watcher.set(memory.watcher()).is_ok())?;
         self.used.fetch_max(number as u64 + 1, Ordering::AcqRel);
         Some(number as u32)
     }
 
-    /// A thread has got a lane, which the other side has set up again after `begins` bytes. All records before are
-    /// done.
+    /// Restarts a lane that a thread has got, which the other side has set up again after `begins` bytes. All earlier
+    /// records are done.
     pub fn restart(&self, lane: u32, begins: u64) {
         self.ends[lane as usize].begins.store(begins, Ordering::Release);
     }
@@ -123,8 +123,8 @@ impl Order {
         watchers.map(Watcher::verdict).find(|&verdict| verdict != 0)
     }
 
-    /// Begins a record of lane `own`, if the thread has one. `posted` are the marks of what it uses, if nobody
-    /// waits for it: other records of the same marks begin before or after it.
+    /// Begins a record of lane `own`, if the thread has one. `posted` are the marks of the objects that it uses, if
+    /// no thread waits for it: other records of the same marks begin before or after it.
     pub fn begin(&self, own: Option<u32>, posted: &[usize]) -> Turn<'_> {
         let mut turn = Turn {
             order: self,
@@ -154,7 +154,7 @@ impl Order {
 }
 
 impl Mark {
-    /// Locks the mark; answers what it held.
+    /// Locks the mark, and returns its position.
     fn lock(&self) -> u64 {
         let mut looks = 0;
         loop {

@@ -4,8 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts what was begun, by any thread, and how much of that is known to have ended. Things end in the order in which they
-/// began, or are waited for all at once.
+/// Counts work that was begun by any thread, and the part that is known to have ended. Work ends in the order in
+/// which it began, or all of it is waited for together.
 #[derive(Debug, Default)]
 pub struct Outstanding {
     begun: AtomicU64,
@@ -18,7 +18,7 @@ impl Outstanding {
         Self { begun: AtomicU64::new(0), ended: AtomicU64::new(0) }
     }
 
-    /// One more begins. Answers as [`Self::so_far`] would after it.
+    /// Counts one more beginning. Returns the value that [`Self::so_far`] would return after it.
     pub fn begin(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::SeqCst) + 1
     }

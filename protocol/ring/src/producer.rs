@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! The guest thread's end of a lane.
+//! The guest thread's side of a lane.
 
 use crate::layout::{
     HEAD_BYTES, Kind, MAX_RECORD_BYTES, MAX_REPLY_BYTES, RECORDS_BYTES, SHORT_REPLY_BYTES, record_bytes,
@@ -8,7 +8,7 @@ use crate::layout::{
 use crate::memory::LaneMemory;
 use crate::sync::Ordering;
 
-/// The end that puts records in. There is one of a lane.
+/// The side that puts records in. Each lane has one.
 #[derive(Debug)]
 pub struct Producer {
     memory: LaneMemory,
@@ -39,7 +39,7 @@ impl Producer {
     pub fn must_wait(&mut self, bytes: usize) -> Option<u64> {
         let needed = (self.tail + self.needed(bytes) as u64).saturating_sub(RECORDS_BYTES as u64);
         if self.head < needed {
-            // Acquire: the consumer has read what is overwritten next.
+            // Acquire: the consumer has read the bytes that are overwritten next.
             self.head = self.memory.header().head.0.load(Ordering::Acquire);
         }
         (self.head < needed).then_some(needed)
@@ -56,7 +56,7 @@ impl Producer {
         self.tail
     }
 
-    /// Bytes that the consumer had consumed when it was last looked at.
+    /// Returns the number of bytes that the consumer had consumed at the last check.
     pub fn consumed(&self) -> u64 {
         self.head
     }
@@ -95,12 +95,13 @@ impl Producer {
         let header = self.memory.header();
         // Release: the record comes before it.
         header.tail.0.store(self.tail, Ordering::Release);
-        // The consumer swaps and then looks at the tail, this side the other way round. Whichever swap comes
-        // second sees what the other side did before its own: the sleep, or the record.
+        // The consumer swaps and then reads the tail, and this side does the opposite. The later swap sees the other
+        // side's earlier write: the sleep, or the record.
         header.sleeping.0.swap(0, Ordering::AcqRel) == 1
     }
 
-    /// The reply to record `number`, if it is there: its length, with as much of it copied as `room` holds.
+    /// Returns the length of the reply to record `number`, if it has arrived, with as much of it copied as fits into
+    /// `room`.
     pub fn reply(&self, number: u64, room: &mut [u8]) -> Option<usize> {
         let reply = &self.memory.header().reply.0;
         if reply.number.load(Ordering::Acquire) != number {

@@ -18,7 +18,7 @@ pub struct Progress {
 impl Progress {
     /// Bytes that the lane is done with.
     pub fn done(&self) -> u64 {
-        // Acquire: what the records did comes before it.
+        // Acquire: the effects of the records come before it.
         self.done.load(Ordering::Acquire)
     }
 

@@ -39,7 +39,7 @@ pub fn fence() {
 #[cfg(target_arch = "x86_64")]
 const STEP: usize = 128;
 
-/// Asks for what is needed soon.
+/// Prefetches data that is needed soon.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn prefetch(source: *const u8) {
@@ -106,7 +106,8 @@ unsafe fn copy_avx(from: *const u8, to: *mut u8, bytes: usize) {
 const LINE: usize = 64;
 #[cfg(target_arch = "x86_64")]
 const PAGE: usize = 4096;
-/// Pages that are copied side by side: while one address is translated, lines of the other pages are under way.
+/// The number of pages that are copied concurrently: while one address is translated, lines of the other pages are in
+/// flight.
 #[cfg(target_arch = "x86_64")]
 const ABREAST: usize = 4;
 
@@ -114,7 +115,8 @@ const ABREAST: usize = 4;
 ///
 /// # Safety
 ///
-/// They are there at both addresses, of which the second one is aligned to lines; the CPU has AVX-512.
+/// The bytes must exist at both addresses, of which the second one must be aligned to lines; the CPU must have
+/// AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn copy_lines<const N: usize>(from: *const u8, to: *mut u8, apart: usize) {

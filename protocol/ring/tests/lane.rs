@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! The two ends of a lane, and a producer that lies.
+//! Tests of the two sides of a lane, and of a producer that writes false data.
 
 #![cfg(not(loom))]
 

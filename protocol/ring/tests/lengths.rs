@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! Every length near a limit, at every place near the ring's end: a record is taken out if it lies in what was put in and
-//! before the end of the ring, else the lane is corrupt.
+//! Every length near a limit, at every position near the ring's end. A record is accepted if it lies in the published
+//! bytes and before the end of the ring; otherwise the lane is corrupt.
 #![cfg(not(loom))]
 
 mod common;
@@ -61,7 +61,7 @@ fn a_record_is_taken_out_if_it_lies_in_what_was_put_in() {
         );
         for &there in &there {
             for &bytes in &lengths {
-                // What is seen of the producer stays seen: a lane is good for one try.
+                // The consumer remembers the producer's values, so a lane can be used for one attempt only.
                 let mut lane = Lane::at(&memory, position);
                 lane.offer(POST, bytes, there);
                 let good = there <= RING && there % HEAD == 0;

@@ -12,7 +12,7 @@ use common::lane;
 use loom::sync::{Arc, Condvar, Mutex};
 use virtio_cuda_ring::{Consumer, Kind, Producer};
 
-/// The executor's inbox, as far as waking goes: a wake-up that comes early is not lost.
+/// The waking part of the executor's inbox: an early wake-up is not lost.
 #[derive(Default)]
 struct Inbox {
     woken: Mutex<bool>,

@@ -48,7 +48,7 @@ fn bytes(line: &str) -> Option<Vec<u8>> {
     digits.0.iter().map(byte).collect()
 }
 
-/// Runs all inputs of a target. The name of an input that fails or takes too long is its line in the file.
+/// Runs all inputs of a target. An input that fails or takes too long is identified by its line in the file.
 pub fn replay(target: &str, run: fn(&[u8])) {
     let inputs = read(target).unwrap_or_else(|error| panic!("{}: {error}", file(target).display()));
     assert!(!inputs.is_empty(), "{target} has no inputs");
@@ -61,7 +61,7 @@ pub fn replay(target: &str, run: fn(&[u8])) {
     }
 }
 
-/// Names the input of which the run has panicked.
+/// Prints the input whose run has panicked.
 struct Name<'a> {
     target: &'a str,
     input: &'a [u8],

@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../../cuda-emulator/fuzz/bodies/mod.rs"]
 mod emulator;
 
-/// Names the target.
+/// The variable with the target's name.
 const VARIABLE: &str = "VHOST_CUDA_FUZZ_TARGET";
 
 type Target = fn(&[u8]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The names of all targets. The crates that have them hold their own lists against this one (`targets_have_names`).
+//! The names of all targets. The crates that have them compare their own lists with this one (`targets_have_names`).
 
 /// Targets by the feature of this package that has them.
 pub const TARGETS: [(&str, &[&str]); 3] = [

@@ -96,7 +96,7 @@ fn maps_outside_arrays_and_memory(target: &mut Target) -> Result<()> {
         ArrayMapInfo { subresource: [0, 1, 0, 0, 0, TILE, TILE, 1], ..good },
     ] {
         map(&mut session, &[wrong], &[INVALID_VALUE, INVALID_HANDLE])?;
-        // One that is wrong spoils the list.
+        // One wrong element invalidates the list.
         map(&mut session, &[good, wrong], &[INVALID_VALUE, INVALID_HANDLE])?;
     }
     map(&mut session, &[], &[INVALID_VALUE])?;

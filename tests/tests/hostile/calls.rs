@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Malformed calls in well-formed requests: whatever the payload holds, the worker answers and lives.
+//! Malformed calls in well-formed requests: the worker answers and survives any payload.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use vhost_cuda_tests::daemon::is_emulated;
@@ -22,7 +22,7 @@ const INVALID_CONTEXT: i32 = 201;
 const INVALID_HANDLE: i32 = 400;
 const NOT_FOUND: i32 = 500;
 pub const NOT_SUPPORTED: i32 = 801;
-/// The name that sessions give their context.
+/// The name of the context of sessions.
 pub const CONTEXT: u64 = 0x1000;
 
 pub fn collect(suite: &mut Suite) {
@@ -63,7 +63,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Opens another session of the same machine, which is the one in use from then on; the name of the last one.
+    /// Opens another session of the same machine, which is used from then on. Returns the name of the last one.
     pub fn open_another(&mut self) -> Result<u64> {
         let opened = self.frontend.open()?;
         ensure!(opened.status == REPLY_OK, "open was answered with status {}", opened.status);
@@ -162,7 +162,7 @@ fn headers_that_lie(target: &mut Target) -> Result<()> {
         CallHeader { flags: u32::MAX, ..good },
         CallHeader { flags: 1 << 2, ..good },
         CallHeader { flags: good.flags | 1 << (CALL_CORRELATION_SHIFT - 1), ..good },
-        // The bulk input is said to lie in pages, and there are none.
+        // The flags announce bulk input in pages, and there are none.
         CallHeader { flags: CALL_OUT_INLINE, ..good },
     ];
     for header in lies {
@@ -213,7 +213,7 @@ fn arguments_of_wrong_length(target: &mut Target) -> Result<()> {
     session.greet()
 }
 
-/// Deterministic bytes: the worker may answer anything, but it must answer, and live.
+/// Deterministic bytes: the worker may return any result, but it must answer, and survive.
 fn arguments_of_any_bytes(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
     let mut random = fastrand::Rng::with_seed(20);
@@ -286,7 +286,7 @@ fn forged_handles(target: &mut Target) -> Result<()> {
         )?;
         session.expect(&in_context(Opcode::function_layout, &[forged]).wants(64), &[INVALID_HANDLE])?;
         session.expect(&in_context(Opcode::cuEventElapsedTime_v2, &[forged, forged]), &[INVALID_HANDLE])?;
-        // Handles of executable graphs can be the driver's own addresses: these are none that it gave.
+        // Handles of executable graphs can be the driver's own addresses, and these were not returned by it.
         for opcode in [Opcode::cuGraphLaunch, Opcode::cuGraphUpload] {
             session.expect(&in_context(opcode, &[forged, 0]), &[INVALID_VALUE])?;
         }
@@ -303,7 +303,7 @@ fn forged_handles(target: &mut Target) -> Result<()> {
         session
             .expect(&CallParts::new(Opcode::cuLaunchKernel, &launch).context(CONTEXT), &[INVALID_HANDLE])?;
     }
-    // A stream's name is no event's, and a name is given once.
+    // A stream's name is not an event's, and a name can be used only once.
     let create = [&0x3000u64.to_le_bytes()[..], &1u32.to_le_bytes(), &0i32.to_le_bytes()].concat();
     let create = CallParts::new(Opcode::cuStreamCreateWithPriority, &create).context(CONTEXT);
     session.expect(&create, &[0])?;
@@ -403,7 +403,7 @@ fn another_call_table(target: &mut Target) -> Result<()> {
     let session = frontend.open_session()?;
     let hello = CallParts::new(Opcode::session_hello, &(CALL_TABLE_VERSION + 1).to_le_bytes());
     let answer = frontend.call(session, &hello)?;
-    // Either it says its own version for the library to refuse, or it refuses itself.
+    // Either it returns its own version for the library to refuse, or it refuses itself.
     let told = answer.results.get(..4) == Some(&CALL_TABLE_VERSION.to_le_bytes());
     ensure!(answer.result != 0 || told, "{answer:?}");
     let log = target.daemon.log();
@@ -411,8 +411,8 @@ fn another_call_table(target: &mut Target) -> Result<()> {
     Ok(())
 }
 
-/// A profiler that starts twice, numbers its calls with any bits, reads into rooms of any size, and asks for names that no
-/// kernel has.
+/// A profiler that starts twice, numbers its calls with any bits, reads into buffers of any size, and requests names
+/// that no kernel has.
 fn forged_measurements(target: &mut Target) -> Result<()> {
     /// Bytes of a piece of work, and where its correlation lies.
     const WORK: usize = 120;

@@ -110,7 +110,7 @@ fn empty_descriptors(target: &mut Target) -> Result<()> {
     let bytes = hello().len();
     frontend.offer_chain(0, 0, &[read(from, bytes), write(to, 0)])?;
     expect_unanswered(&mut frontend, "an empty writable one")?;
-    // Nothing after the empty descriptor need be looked at, so the reply may have no place.
+    // The rest after the empty descriptor may be ignored, so the reply may have no place.
     for chain in [
         &[read(from, 0), write(to, REPLY_BYTES)][..],
         &[read(from, bytes), read(from, 0), write(to, REPLY_BYTES)],
@@ -196,7 +196,7 @@ fn indices_out_of_range(target: &mut Target) -> Result<()> {
     frontend.rings[0].kick()?;
     expect_unanswered(&mut frontend, "a next out of range")?;
     expect_service(&mut frontend, "a next out of range")?;
-    // A head that is none: no chain to give back.
+    // An invalid head: there is no chain to return.
     for head in [QUEUE_SIZE, u16::MAX] {
         frontend.rings[0].offer(head)?;
         frontend.rings[0].kick()?;
@@ -276,8 +276,8 @@ fn replies_that_do_not_fit(target: &mut Target) -> Result<()> {
     expect_service(&mut frontend, "replies that do not fit")
 }
 
-/// Buffers that lie over the queue's own tables: the device may read and write any memory that it is told to,
-/// but must not be confused for others.
+/// Buffers that overlap the queue's own tables. The device may read and write any memory that it is told to, but must
+/// not be confused for others.
 fn over_the_ring(target: &mut Target) -> Result<()> {
     let (mut frontend, from, _) = armed(target, 0)?;
     let bytes = hello().len();

@@ -14,8 +14,8 @@ use zerocopy::IntoBytes;
 use crate::calls::{CONTEXT, INVALID_VALUE, NOT_SUPPORTED, Session, in_context};
 use crate::{Target, attack};
 
-/// Codes by which an image is refused: invalid image, no binary for the GPU, invalid PTX, unsupported PTX version,
-/// invalid source, not supported, and what NVIDIA's driver says of some (unknown).
+/// Codes for a refused image: invalid image, no binary for the GPU, invalid PTX, unsupported PTX version, invalid
+/// source, not supported, and NVIDIA's driver's code for some (unknown).
 const BAD_IMAGE: &[i32] = &[200, 209, 218, 222, 300, 801, 999];
 
 /// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES.
@@ -157,7 +157,7 @@ fn kept_memory(target: &mut Target) -> Result<()> {
             REPLY_INVALID => {}
             REPLY_OK => {
                 let answer = parse_result(&reply.payload)?;
-                // The worker may map elsewhere in the window what it cannot map there.
+                // The worker may map pages elsewhere in the window if it cannot map them there.
                 let moved = answer.result == 0 && entries.len() == 1 && bytes == 8192;
                 ensure!(moved || answer.result == INVALID_VALUE, "{what}: {answer:?}");
                 if moved {
@@ -185,9 +185,9 @@ fn kept_memory(target: &mut Target) -> Result<()> {
     ensure!(same.status != REPLY_OK || parse_result(&same.payload)?.result != 0, "a tag was used twice");
     let unpin = RequestHeader { op: OP_UNPIN, session: session.id, tag: 1, ..Default::default() };
     ensure!(session.frontend.exchange(unpin.as_bytes(), 64)?.status == REPLY_OK, "unpin");
-    // Nothing is mapped under that name, which is all that the reply says.
+    // Nothing is mapped under that name, and the reply contains only this.
     ensure!(session.frontend.exchange(unpin.as_bytes(), 64)?.status == REPLY_OK, "unpinned twice");
-    // The driver says that it is only read; the process says nothing of it, and asks for a copy to it.
+    // The driver marks it as read-only. The process does not, and requests a copy to it.
     let read = RequestHeader { flags: FLAG_KEEP | FLAG_READ, ..keep(3) };
     let at = WINDOW_BASE + (3 << 30);
     let reply = session.frontend.request(read, &register(at, 8192), [&[], &pages])?;

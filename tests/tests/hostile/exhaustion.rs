@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The host has no more of something: descriptors, room on the disk, a clock that stays where it is. Requests that need it are
-//! refused, what runs goes on, and the daemon recovers.
+//! A resource of the host is exhausted: descriptors, disk space, a steady clock. Requests that need it are refused,
+//! running sessions continue, and the daemon recovers.
 
 mod starvation;
 
@@ -23,7 +23,8 @@ use crate::{Target, attack, attack_with};
 
 /// Sessions that are asked for while nothing is left.
 const ATTEMPTS: usize = 4;
-/// The time in which a refusal comes: three attempts to start a worker, a second apart, and what a busy machine takes.
+/// The time limit of a refusal: three attempts to start a worker, at intervals of one second, and a margin for a busy
+/// machine.
 const PROMPT: Duration = Duration::from_secs(15);
 
 /// The time that a machine has to connect.
@@ -74,8 +75,8 @@ fn no_descriptors(target: &mut Target) -> Result<()> {
     })
 }
 
-/// `starve` takes something from the daemon, and returns what gives it back. Sessions that need it are refused meanwhile, and
-/// a session that is there goes on. Afterwards sessions are given.
+/// `starve` takes a resource from the daemon, and returns the function that restores it. Sessions that need it are
+/// refused meanwhile, and an existing session continues. Afterwards sessions are opened again.
 fn starved<G: FnOnce() -> Result<()>>(target: &mut Target, starve: impl FnOnce() -> Result<G>) -> Result<()> {
     let mut neighbour = target.connect()?;
     let session = neighbour.open_session()?;
@@ -132,7 +133,7 @@ fn full_disk(target: &mut Target) -> Result<()> {
     Ok(())
 }
 
-/// The wall clock goes to another year each time that the daemon or a worker looks at it.
+/// The wall clock jumps to another year each time that the daemon or a worker reads it.
 fn jumping_clock(kit: &Kit) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let library = compile_clock(folder.path())?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! External memory that is none, parts outside of it, and the quota: memory counts once in each session that has it.
+//! Invalid external memory, parts outside of it, and the quota: memory is charged once in each session that has it.
 
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::daemon::DaemonOptions;
@@ -77,7 +77,7 @@ fn forged_memory_and_parts(target: &mut Target) -> Result<()> {
     }
     import(&mut session, MEMORY, &token, 0, &[INVALID_VALUE])?;
     import(&mut session, 3, &token, UNIT, &[INVALID_VALUE])?;
-    // What the guest says of its size means nothing.
+    // The guest's value of its size is ignored.
     import(&mut session, MEMORY, &token, u64::MAX, &[0])?;
     import(&mut session, MEMORY, &token, UNIT, &[INVALID_VALUE])?;
 
@@ -187,7 +187,7 @@ fn offers_end_with_their_allocations(target: &mut Target) -> Result<()> {
         last = Some(token);
     }
     import(&mut session, MEMORY, &last.context("no token")?, UNIT, &[INVALID_VALUE])?;
-    // Of those that live there are 64 at most, as ever.
+    // The maximum number of live ones is still 64.
     for name in 0..64 {
         offer(&mut session, ALLOCATION + 0x100 * name, UNIT)?;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Faults: workers that hang in the kernel, front-ends that take their memory away, programs that are killed, and
-//! descriptors that run out. The daemon answers in time, and goes on serving others.
+//! Faults: workers that hang in the kernel, front-ends that remove their memory, programs that are killed, and
+//! descriptors that run out. The daemon answers in time, and continues to serve others.
 
 use std::fs;
 use std::thread;
@@ -28,7 +28,7 @@ const SESSION: &str = "cuda-session";
 const WARM: &str = "cuda-warm";
 /// Maximum time of a reset and of SIGTERM where a worker does not end (`END_PATIENCE`), on a busy machine.
 const BOUND: Duration = Duration::from_secs(9);
-/// Time in which what is not to happen would have happened.
+/// The time after which an unwanted event would have happened.
 const SOON: Duration = Duration::from_secs(1);
 /// The maximum time for which others may stall.
 pub const STALL: Duration = Duration::from_secs(2);
@@ -75,7 +75,7 @@ fn workers_named(daemon: &Daemon, name: &str) -> Vec<u32> {
 fn hanging(daemon: &Daemon) -> Result<(FakeFrontend, u64, HeldInExit)> {
     let mut frontend = FakeFrontend::connect(&daemon.socket())?;
     let session = frontend.open_session()?;
-    // It has a name once it has read its first frame.
+    // It has its name once it has read its first frame.
     daemon.wait_until("the worker has a session", PATIENCE, |daemon| {
         !workers_named(daemon, SESSION).is_empty()
     })?;
@@ -130,7 +130,7 @@ fn reset_with_hanging_worker(target: &mut Target) -> Result<()> {
     ensure!(frontend.is_disconnected(), "a device that was not reset goes on");
     others_are_served(&target.daemon, "after the reset")?;
 
-    // The same machine comes back: its driver learns nothing that would make it give memory back.
+    // The same machine reconnects. Its driver must not get an answer after which it frees memory.
     let memory = frontend.memory.clone();
     drop(frontend);
     let mut again = FakeFrontend::connect_again(&target.daemon.socket(), memory)?;
@@ -186,7 +186,7 @@ fn greetings_without_end(target: &mut Target) -> Result<()> {
     let threads =
         |daemon: &Daemon| fs::read_dir(format!("/proc/{}/task", daemon.pid())).map_or(0, Iterator::count);
     let before = threads(&target.daemon);
-    // The same chain again and again, as no good driver does; no more at once than the queue holds.
+    // The same chain repeatedly, which no good driver sends; at most as many at once as the queue holds.
     let (from, to) = (frontend.readable(0, 2), frontend.writable(0, 2));
     frontend.memory.write_slice(&hello(), GuestAddress(from))?;
     let chain = [
@@ -223,7 +223,7 @@ fn memory_cut_short(target: &mut Target) -> Result<()> {
         fs::read_to_string(format!("/proc/{}/maps", daemon.pid())).map_or(0, |maps| maps.lines().count())
     };
     let before = mappings(&target.daemon);
-    // The first slots stay; the rest of a chain lies where nothing is any more.
+    // The first slots stay. The rest of a chain lies in memory that no longer exists.
     let kept = 64 << 20;
     frontend.truncate_memory(kept)?;
     let lost = vhost_cuda_tests::frontend::LOW + kept;
@@ -293,7 +293,7 @@ fn warm_worker_dies(target: &mut Target) -> Result<()> {
     Ok(())
 }
 
-/// A guest's sessions, broken lanes and reconnections make a log of bounded size.
+/// A guest's sessions, broken lanes and reconnections lead to a log of bounded size.
 fn repeated_messages(target: &mut Target) -> Result<()> {
     FakeFrontend::behave(&target.daemon.socket())?;
     let rounds = |target: &mut Target, count: usize| -> Result<usize> {

@@ -28,7 +28,7 @@ pub fn collect(suite: &mut Suite) {
     attack(suite, "floods::random_requests", random_requests);
 }
 
-/// As many requests as the queue holds, none collected meanwhile; each is answered once.
+/// As many requests as the queue holds, without collecting any meanwhile. Each is answered once.
 fn full_queue(target: &mut Target) -> Result<()> {
     let mut frontend = target.connect()?;
     let session = frontend.open_session()?;
@@ -179,7 +179,7 @@ fn attack_rings(socket: &Path, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Random headers before random bytes: every request is answered, and none leaves anything behind.
+/// Random headers before random bytes: every request is answered, and none leaks resources.
 fn random_requests(target: &mut Target) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(7);
     let mut frontend = target.connect()?;

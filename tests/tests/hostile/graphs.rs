@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Graphs of a guest that lies: names that it did not get, memory that is not its own, lists that end early.
+//! Graphs of a guest that lies: names that it did not get, memory of others, lists that end early.
 
 use anyhow::{Result, ensure};
 use vhost_cuda_tests::frontend::CallParts;
@@ -15,7 +15,7 @@ use crate::calls::{CONTEXT, ILLEGAL_STATE, INVALID_VALUE, Session, in_context};
 use crate::{Target, attack};
 
 const INVALID_HANDLE: i32 = 400;
-/// Names that this test gives.
+/// Names that this test uses.
 const GRAPH: u64 = 0x8000;
 const NODE: u64 = 0x9000;
 
@@ -170,7 +170,7 @@ fn values_elsewhere(target: &mut Target) -> Result<()> {
     session.greet()
 }
 
-/// The driver would go on to add nodes to a graph that it has freed, behind a node that it has freed.
+/// The driver would continue to add nodes to a graph that it has freed, after a node that it has freed.
 fn captured_graphs_stay(target: &mut Target) -> Result<()> {
     const STREAM: u64 = 0xa000;
     const RELAXED: u32 = 2;
@@ -203,7 +203,7 @@ fn captured_graphs_stay(target: &mut Target) -> Result<()> {
     session.expect(&in_context(Opcode::cuStreamEndCapture, &[STREAM]), &[0])?;
     session.expect(&in_context(Opcode::cuGraphDestroyNode, &[NODE]), &[0])?;
 
-    // The graph in a node, which goes with the node and with the graph around.
+    // The graph in a node, which ends with the node and with the outer graph.
     let (outer, around) = (GRAPH + 16, NODE + 16);
     session.expect(&words(Opcode::cuGraphCreate, &[outer], &[0]), &[0])?;
     let child = words(Opcode::graph_add_node, &[outer, around], &[NODE_GRAPH, 0]).bulk(&GRAPH.to_le_bytes());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Rounds in each of which a process is killed at a random moment: a program, its worker, a warm worker or the daemon.
-//! Nothing is left behind, no request is answered twice, and neighbours hardly notice. On a GPU, nothing else may use it.
+//! In each round a process is killed at a random moment: a program, its worker, a warm worker or the daemon. Nothing
+//! is leaked, no request is answered twice, and neighbours are hardly affected. On a GPU, no other program may use
+//! it.
 //!
 //! `VHOST_CUDA_KILL_ROUNDS` and `VHOST_CUDA_KILL_SEED` choose the number of rounds and what happens in them.
 
@@ -33,7 +34,7 @@ const ROOM: u32 = 4096;
 const LOOK: Duration = Duration::from_millis(100);
 /// A program that has lost its device ends in this time.
 const LOSS: Duration = Duration::from_secs(20);
-/// A process is killed at most so long after its program has begun to copy.
+/// The maximum time in microseconds between a program's first copy and the kill.
 const MAX_DELAY: u64 = 60_000;
 /// Sessions of the neighbour, and a warm worker.
 const WORKERS: usize = 2;
@@ -41,7 +42,7 @@ const WORKERS: usize = 2;
 const SPARE_FILES: usize = 12;
 /// Growth of the daemon over all rounds with one daemon, in KiB.
 const GROWTH: u64 = 24 << 10;
-/// Device memory that a GPU's driver may keep, in bytes. A context that is left behind has several times as much.
+/// Device memory that a GPU's driver may retain, in bytes. A leaked context has several times as much.
 const KEPT_BY_DRIVER: u64 = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +134,7 @@ fn one_round(
         let waiting = scope.spawn(|| neighbour.work(&stop));
         thread::sleep(delay);
         let ended = strike(victim, daemon, running, [&before, &neighbours]);
-        // The neighbour goes on while all that is cleaned up.
+        // The neighbour continues during the cleanup.
         if victim != Victim::Daemon && ended.is_ok() {
             thread::sleep(Duration::from_millis(20));
         }
@@ -190,7 +191,7 @@ fn strike(
             if let Some(&pid) = new.first() {
                 kill(pid);
             }
-            // The program does not notice. Then its own worker goes, so that it ends.
+            // The program does not notice. Then its own worker is killed, so that it ends.
             thread::sleep(Duration::from_millis(5));
             kill(worker_of_program(daemon, neighbours)?);
         }
@@ -270,7 +271,7 @@ pub fn resident(pid: u32) -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Bytes of the device's memory that nobody has.
+/// Returns the free bytes of the device's memory.
 pub fn free_memory(session: &mut Session) -> Result<u64> {
     let answer = session.expect(&in_context(Opcode::cuMemGetInfo_v2, &[]), &[0])?;
     Ok(u64::from_le_bytes(*answer.results.first_chunk().context("the free bytes")?))
@@ -327,7 +328,7 @@ impl Neighbour {
         Ok(())
     }
 
-    /// Calls until it is told to stop; the longest time that an answer took.
+    /// Makes calls until it is stopped. Returns the maximum time of an answer.
     fn work(mut self, stop: &AtomicBool) -> (Self, Result<Duration>) {
         let mut slowest = Duration::ZERO;
         while !stop.load(Ordering::Relaxed) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Lanes: what a guest process writes into memory that its worker reads at the same time.
+//! Lanes: data that a guest process writes into memory that its worker reads at the same time.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use zerocopy::IntoBytes;
 
 use crate::{Target, attack};
 
-/// Name of the shared area.
+/// The tag of the shared area.
 const TAG: u64 = 4096;
 const OTHER_TAG: u64 = 8192;
 /// Place of the second lane.
 const OTHER_LANE: u64 = HIGH + LANE_BYTES as u64;
-/// Another thread than that of most calls here.
+/// A thread other than that of most calls here.
 const OTHER: u32 = 77;
 /// Bytes of a record that waits for another lane.
 const RECORD: u64 = record_bytes(size_of::<CallHeader>() + 12) as u64;
@@ -43,7 +43,7 @@ pub fn collect(suite: &mut Suite) {
     attack(suite, "lanes::waits", waits);
 }
 
-/// A session with a lane, and the guest's end of it.
+/// A session with a lane, and the guest's end of the lane.
 struct Guest {
     frontend: FakeFrontend,
     session: u64,
@@ -147,7 +147,7 @@ fn hello() -> CallParts {
 fn good(target: &mut Target) -> Result<()> {
     let mut guest = Guest::open(target)?;
     ensure!(guest.call(1, &hello())?.result == 0, "session_hello through a lane");
-    // A call that nobody waits for, of an object that does not exist: a later call tells.
+    // A posted call on an object that does not exist: a later call reports the error.
     let destroy = CallParts::new(Opcode::cuEventDestroy_v2, &77_u64.to_le_bytes());
     guest.push(Kind::Post, 2, &destroy);
     ensure!(guest.call(3, &hello())?.result == 0, "the stack's own calls tell no errors of others");
@@ -202,7 +202,7 @@ fn areas(target: &mut Target) -> Result<()> {
     Ok(())
 }
 
-/// Contents that make no call, and calls that do not belong into a lane.
+/// Contents that are not a call, and calls that do not belong into a lane.
 fn malformed_calls(target: &mut Target) -> Result<()> {
     let mut guest = Guest::open(target)?;
     let mut number = 0;
@@ -276,7 +276,7 @@ fn positions_that_cannot_come(target: &mut Target) -> Result<()> {
     Ok(())
 }
 
-/// A record that is never sent holds up what waits for it, and no more: another session works, and this one can be
+/// A record that is never sent delays only records that wait for it: another session works, and this one can be
 /// closed.
 fn positions_that_never_come(target: &mut Target) -> Result<()> {
     let mut guest = Guest::with_two(target)?;

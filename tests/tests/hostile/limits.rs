@@ -42,7 +42,7 @@ pub fn collect(suite: &mut Suite) {
     attack_with(suite, "limits::contexts", with(&["--session-memory", "2G"]), contexts);
     attack(suite, "limits::contexts_without_a_limit", contexts_without_a_limit);
     attack_with(suite, "limits::released_but_exported", small(), released_but_exported);
-    // A pool of NVIDIA's driver takes 32 MiB at once.
+    // A pool of NVIDIA's driver allocates 32 MiB at a time.
     let of_pools = with(&["--session-memory", "256M"]);
     attack_with(suite, "limits::freed_in_a_blocked_stream", of_pools, freed_in_a_blocked_stream);
     attack_with(suite, "limits::pool_destroyed_before_its_memory", small(), pool_destroyed);
@@ -124,7 +124,7 @@ fn limits_of_contexts(target: &mut Target) -> Result<()> {
     for (limit, value) in [(HEAP, 16 << 30), (HEAP, u64::MAX), (PRINTF, 1 << 30), (STACK, 64 << 10)] {
         set_limit(&mut session, limit, value, &[OUT_OF_MEMORY])?;
     }
-    // What is raised counts, what is lowered again does not.
+    // A raised limit is charged, a lowered one is not.
     let before = memory(&mut session)?.0;
     set_limit(&mut session, HEAP, 16 * MIB, &[0])?;
     let raised = memory(&mut session)?.0;
@@ -184,7 +184,7 @@ fn released_but_exported(target: &mut Target) -> Result<()> {
     if create(0x2010, &[0, OUT_OF_MEMORY])?.is_none() {
         return Ok(());
     }
-    // It did not count any more: then it must be gone.
+    // It was no longer charged, so it must have ended.
     let deadline = Instant::now() + Duration::from_secs(5);
     let import = [&0x3000u64.to_le_bytes()[..], &token].concat();
     let import = CallParts::new(Opcode::cuMemImportFromShareableHandle, &import).context(CONTEXT);
@@ -223,7 +223,7 @@ fn freed_in_a_blocked_stream(target: &mut Target) -> Result<()> {
         let address = number(&mut session, &in_context(allocated, words), &[0])?;
         session.expect(&in_context(Opcode::cuMemFreeAsync, &[address, STREAM]), &[0])?;
     }
-    // 2 MiB are the session's own, and both of them are there still.
+    // 2 MiB belong to the session itself, and both of them still exist.
     allocate(&mut session, 96 * MIB, &[OUT_OF_MEMORY])?;
     session.expect(&in_context(Opcode::cuMemAllocAsync, &[96 * MIB, STREAM]), &[OUT_OF_MEMORY])?;
     unblock(&mut session)?;
@@ -318,7 +318,7 @@ fn sessions_of_a_machine(target: &mut Target) -> Result<()> {
     // Another machine has its own memory.
     let mut stranger = Session::open(target)?;
     allocate(&mut stranger, 690 * MIB, &[0])?;
-    // What a session had is free when its end is told.
+    // The resources of a session are free when its end is reported.
     let closed = session.frontend.close(first_id)?;
     ensure!(closed.status == REPLY_OK && large != 0, "close was answered with status {}", closed.status);
     allocate(&mut session, 690 * MIB, &[0])?;
@@ -335,7 +335,7 @@ fn open_another(frontend: &mut FakeFrontend) -> Result<Option<u64>> {
     }
 }
 
-/// Sessions that end by themselves leave nothing behind in the machine's account.
+/// Sessions that end by themselves leave no charge in the machine's account.
 fn many_sessions(target: &mut Target) -> Result<()> {
     for round in 0..10 {
         let mut session = Session::open(target)?;
@@ -442,7 +442,7 @@ fn one_front_end(target: &mut Target) -> Result<()> {
     ensure!(target.connect().is_err(), "a second front-end is served");
     first.greet()?;
     drop(first);
-    // A machine that is started again connects at once.
+    // A machine that is restarted connects at once.
     let mut next = Session::open(target)?;
     next.greet()?;
     drop(next);

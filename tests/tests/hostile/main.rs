@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A malicious driver: every malformed chain, request and call gets the right refusal, and the daemon goes on
-//! serving others.
+//! A malicious driver: every malformed chain, request and call is refused correctly, and the daemon continues to
+//! serve others.
 
 mod arrays;
 mod calls;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Forged questions to NVIDIA's management library: what is not in the table of getters, inputs that its rows do not
-//! admit, and results that do not fit are refused, with a library and without.
+//! Forged queries of NVIDIA's management library: functions outside of the table of getters, inputs that its rows do
+//! not allow, and results that do not fit are refused, with a library and without.
 
 use anyhow::{Result, ensure};
 use vhost_cuda_tests::frontend::{CallParts, CallResult};

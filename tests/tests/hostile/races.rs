@@ -3,8 +3,8 @@
 //! Guest threads that use an object while another one destroys it. Natively that is the end of the program; here libcuda must
 //! not get a handle that it has freed, and no worker ends.
 //!
-//! The emulator looks handles up and would answer an error: with `CUDA_EMULATOR_CHECK=handles` it ends the process where
-//! NVIDIA's library would follow a pointer into freed memory.
+//! The emulator looks handles up and would return an error. With `CUDA_EMULATOR_CHECK=handles` it ends the process
+//! where NVIDIA's library would follow a pointer into freed memory.
 
 mod graphs;
 mod kinds;
@@ -49,7 +49,7 @@ struct Kind {
     handles: &'static [&'static str],
     /// Calls that make what stays.
     once: Vec<CallParts>,
-    /// Calls that make an object, and succeed.
+    /// Calls that create an object, and succeed.
     make: Vec<CallParts>,
     /// Calls that use it.
     uses: Vec<CallParts>,
@@ -57,9 +57,10 @@ struct Kind {
     destroy: CallParts,
     /// Calls that take away what may be left.
     clean: Vec<CallParts>,
-    /// The name of a destroyed object is free only when the driver has told its end, and `clean` has heard of it.
+    /// True if the name of a destroyed object is free only when the driver has reported its end, and `clean` has
+    /// received the report.
     ends_later: bool,
-    /// Objects that are expensive to make are made in every so many rounds only; 0 is 1.
+    /// Objects that are expensive to create are created only in one of `every` rounds; 0 means 1.
     every: u32,
 }
 
@@ -116,7 +117,7 @@ fn name(parts: &CallParts) -> &'static str {
     Opcode::from_u32(parts.opcode).map_or("an unknown call", Opcode::name)
 }
 
-/// Makes an object; what the last call answered with 64 bits.
+/// Creates an object. Returns the 64-bit result of the last call.
 fn made(session: &mut Session, kind: &Kind) -> Result<u64> {
     let mut answer = 0;
     for make in &kind.make {
@@ -147,7 +148,7 @@ fn clean(session: &mut Session, kind: &Kind, answer: u64) -> Result<()> {
     Ok(())
 }
 
-/// The use means what it should: without a race it succeeds.
+/// Checks that the use is correct: without a race it succeeds.
 fn alone(session: &mut Session, kind: &Kind, parts: &CallParts) -> Result<()> {
     let answer = made(session, kind)?;
     session.expect(&filled(parts, answer), &[0])?;
@@ -203,7 +204,7 @@ fn put(bytes: &mut [u8], mark: &[u8], value: &[u8]) {
     }
 }
 
-/// Makes calls of several threads at once; answers their results.
+/// Makes calls of several threads at once, and returns their results.
 fn together(session: &mut Session, calls: &[CallParts]) -> Result<Vec<i32>> {
     for (slot, parts) in (0u16..).zip(calls) {
         let payload = parts.payload(&parts.header());

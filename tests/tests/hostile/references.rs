@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Texture and surface references that are none, of others, or over memory that is not the session's.
+//! Texture and surface references that are invalid, belong to others, or refer to memory of others.
 
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::frontend::CallParts;
@@ -77,13 +77,13 @@ fn forged_and_stale(target: &mut Target) -> Result<()> {
             &in_context(Opcode::cuModuleGetTexRef, &[forged, 0x3000]).bulk(b"line"),
             if forged == MODULE { &[0] } else { &[INVALID_HANDLE] },
         )?;
-        // An array that is none.
+        // An invalid array.
         session.expect(&words(Opcode::cuTexRefSetArray, &[LINE, forged], &[1]), &[INVALID_HANDLE])?;
         session
             .expect(&words(Opcode::cuTexRefSetMipmappedArray, &[LINE, forged], &[1]), &[INVALID_HANDLE])?;
         session.expect(&words(Opcode::cuSurfRefSetArray, &[CANVAS, forged], &[0]), &[INVALID_HANDLE])?;
     }
-    // One kind for the other, names that are taken, variables that are no references.
+    // Wrong kinds, names in use, variables that are not references.
     refuse(&mut session, CANVAS, LINE)?;
     let taken = in_context(Opcode::cuModuleGetTexRef, &[MODULE, MADE]).bulk(b"line");
     session.expect(&taken, &[INVALID_VALUE])?;

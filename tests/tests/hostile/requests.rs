@@ -91,7 +91,7 @@ fn headers(target: &mut Target) -> Result<()> {
         &[named.as_bytes(), hello.as_bytes()].concat(),
         REPLY_INVALID,
     )?;
-    // A name of nonsense is only a name.
+    // An arbitrary program name is only a name.
     let other = RequestHeader { op: OP_OPEN, session: 0, payload_bytes: 24, ..call };
     expect(&mut frontend, "a name of nonsense", &[other.as_bytes(), open.as_bytes()].concat(), REPLY_OK)?;
     expect_alive(&mut frontend, session, "bad headers")
@@ -170,7 +170,7 @@ fn kept_entries(target: &mut Target) -> Result<()> {
         expect(&mut frontend, &format!("{bad:?} shared"), &with_entries(share, &[], &[bad]), REPLY_INVALID)?;
     }
     expect_alive(&mut frontend, session, "bad kept entries")?;
-    // Taking back what was never given.
+    // Unpinning pages that were never pinned.
     let unpin = RequestHeader { op: OP_UNPIN, session, tag: 99, ..Default::default() };
     let reply = frontend.exchange(unpin.as_bytes(), ROOM)?;
     ensure!(reply.status != REPLY_SESSION_LOST, "an unknown tag ended the session");
@@ -201,7 +201,7 @@ fn sessions_of_nobody(target: &mut Target) -> Result<()> {
     Ok(())
 }
 
-/// One machine's driver names the session of another machine.
+/// One machine's driver uses the session of another machine.
 fn sessions_of_others(target: &mut Target) -> Result<()> {
     let (mut victim, mut attacker) = (target.connect()?, target.connect()?);
     let session = victim.open_session()?;
@@ -240,7 +240,7 @@ fn hello_ends_sessions(target: &mut Target) -> Result<()> {
     expect(&mut frontend, "a session from before hello", header.as_bytes(), REPLY_SESSION_LOST)
 }
 
-/// A user of the guest gets half of the sessions; its root may have what is left.
+/// A user of the guest gets half of the sessions; its root may use the rest.
 fn too_many_sessions_of_a_user(target: &mut Target) -> Result<()> {
     const ROOT: u32 = 0;
     let mut frontend = target.connect()?;

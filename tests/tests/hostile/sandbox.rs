@@ -47,7 +47,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("sandbox::root_is_refused", root_is_refused);
 }
 
-/// No session is opened on a GPU whose kernels reach all memory of the worker, and the log says what to do.
+/// No session is opened on a GPU whose kernels can access all memory of the worker, and the log contains advice.
 fn pageable_memory(kit: &Kit, kind: &str) -> Result<()> {
     let options = DaemonOptions {
         device: "emulated".into(),
@@ -63,7 +63,7 @@ fn pageable_memory(kit: &Kit, kind: &str) -> Result<()> {
     Ok(())
 }
 
-/// The daemon runs as the host's root only if it was told to.
+/// The daemon runs as the host's root only with the option for it.
 fn root_is_refused(kit: &Kit) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let socket = folder.path().join("socket");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Eight mixed programs, again and again, beside one that runs all the time: the memory of the daemon and of that one's
-//! worker stays flat, and at the end all device memory is free again (on a GPU, nothing else may use it).
-//! `VHOST_CUDA_SOAK_SECONDS` says how long.
+//! Eight mixed programs run repeatedly, beside one that runs all the time. The memory of the daemon and of that
+//! program's worker must not grow, and at the end all device memory must be free again (on a GPU, no other program
+//! may use it). `VHOST_CUDA_SOAK_SECONDS` sets the duration.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -123,7 +123,7 @@ fn sample(daemon: u32, worker: u32, time: Duration) -> [Vec<(f64, f64)>; 2] {
     samples
 }
 
-/// Of the line that fits best, in KiB per second.
+/// Returns the slope of the line that fits best, in KiB per second.
 fn slope(samples: &[(f64, f64)]) -> f64 {
     let count = samples.len().max(1) as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| samples.iter().map(of).sum::<f64>() / count;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A worker that a guest has taken over. `takeover.c` runs inside of workers once their sandbox is closed, and
-//! tries to reach what is not its session's.
+//! A worker that a guest has taken over. `takeover.c` runs inside of workers once their sandbox is closed, and tries
+//! to access resources outside of its session.
 
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -21,11 +21,11 @@ use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
 use zerocopy::IntoBytes;
 
 const SOURCE: &str = include_str!("takeover.c");
-/// Names the compiled attack, where there is no C compiler.
+/// The variable with the path of the compiled attack, where there is no C compiler.
 const PREBUILT: &str = "VHOST_CUDA_WORKER_ATTACK";
 /// The maximum time that a worker may take to start and to try everything.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The attempts are at least as many, whatever is left out because it cannot be named in a namespace.
+/// The minimum number of attempts, even if some are left out because a namespace hides their targets.
 const ATTEMPTS: usize = 50;
 
 /// Attempts on guest memory.
@@ -67,8 +67,8 @@ pub fn collect(suite: &mut Suite) {
     });
 }
 
-/// With `--guest-pages named`: the worker is taken over while it answers a request that names a few pages, the thread that
-/// has the descriptors included.
+/// With `--guest-pages named`: the worker is taken over while it answers a request that names a few pages, including
+/// the thread that has the descriptors.
 fn taken_over_with_named_pages(kit: &Kit, list: List) -> Result<()> {
     let scene = Scene::set()?;
     let library = match list {
@@ -86,7 +86,7 @@ fn taken_over_with_named_pages(kit: &Kit, list: List) -> Result<()> {
     let session = frontend.open_session()?;
     let pages =
         NAMED.map(|page| MemEntry { addr: HIGH + page * PAGE_BYTES, bytes: PAGE_BYTES as u32, reserved: 0 });
-    // A call of no name is answered like others, and its pages are mapped before that.
+    // A call of an unknown function is answered like others, and its pages are mapped before that.
     let header =
         CallHeader { opcode: u32::MAX, bulk_in_bytes: NAMED.len() as u64 * PAGE_BYTES, ..Default::default() };
     frontend.carry(session, header.as_bytes(), [&pages, &[]])?;
@@ -134,7 +134,7 @@ fn taken_over(kit: &Kit, list: List, arguments: &[&str], accepted: &[&str]) -> R
 
 /// The files and processes of the host besides the daemon.
 struct Scene {
-    /// Workers see it, because the linker is told to look there.
+    /// Workers see it, because the linker searches there.
     shown: TempDir,
     hidden: TempDir,
     victim: Child,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Forged calls of NVIDIA's libraries: what does not fit a function's row is refused before the library sees it, and the
-//! session goes on.
+//! Forged calls of NVIDIA's libraries: calls that do not fit a function's row are refused before the library sees
+//! them, and the session continues.
 
 mod notes;
 
@@ -21,11 +21,11 @@ use crate::{Target, attack};
 const NOT_FOUND: i32 = 500;
 const ILLEGAL_ADDRESS: i32 = 700;
 const SYSTEM_DRIVER_MISMATCH: i32 = 803;
-/// Room for the answers of most calls.
+/// Room in bytes for the answers of most calls.
 const ROOM: u64 = 4096;
 /// Names that the tests give to handles.
 const FIRST: u64 = 0x20_0000;
-/// Longest block that the front-end sends.
+/// The maximum size of a block that the front-end sends, in bytes.
 const MAX_BLOCK: usize = 60_000;
 /// Calls of each function by [`random_blocks`].
 const RANDOM_ROUNDS: usize = 4;
@@ -115,7 +115,7 @@ fn forwarded(rows: &Library) -> impl Iterator<Item = (u32, &str, &Call)> {
     })
 }
 
-/// Opens all libraries that the host has; answers their numbers.
+/// Opens all libraries that the host has, and returns their numbers.
 fn open_all(session: &mut Session) -> Result<Vec<(u32, &'static Library)>> {
     let mut opened = Vec::new();
     for (number, rows) in (0..).zip(libraries()) {
@@ -134,7 +134,7 @@ fn status(answer: &CallResult) -> Result<u64> {
     Ok(u64::from_le_bytes(*bytes) & 0xffff_ffff)
 }
 
-/// Makes a call that reaches the library's answer, and checks it.
+/// Makes a call that reaches the library, and checks the library's status.
 fn expect_status(session: &mut Session, parts: CallParts, wanted: u64) -> Result<()> {
     let answer = session.expect(&parts.wants(ROOM), &[0])?;
     let got = status(&answer)?;
@@ -142,7 +142,8 @@ fn expect_status(session: &mut Session, parts: CallParts, wanted: u64) -> Result
     Ok(())
 }
 
-/// Ids of communicators that name descriptors of the worker, as the emulator's handles for memory do, or nothing.
+/// Ids of communicators that contain descriptors of the worker, as the emulator's handles for memory do, or invalid
+/// ones.
 fn forged_ids(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
     session.expect(&open("nccl"), &[0])?;
@@ -186,7 +187,7 @@ fn unknown_numbers(target: &mut Target) -> Result<()> {
     session.greet()
 }
 
-/// Variables that would name files or code on the host, or fill the worker's memory.
+/// Variables that would refer to files or code on the host, or fill the worker's memory.
 fn forged_variables(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
     let record = |bytes: &[u8]| CallParts::new(Opcode::vendor_environment, &[]).bulk(bytes);
@@ -224,7 +225,7 @@ fn forged_variables(target: &mut Target) -> Result<()> {
     session.greet()
 }
 
-/// Blocks of zeros: every one that is not of exactly the row's slots is refused, and so is one with data behind it.
+/// Blocks of zeros: a block without exactly the row's slots is refused, and so is one with data after it.
 fn blocks_of_wrong_length(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
     for (number, rows) in open_all(&mut session)? {
@@ -372,7 +373,7 @@ fn generators_of_host_memory(target: &mut Target) -> Result<()> {
         let fill = of("curandGenerateUniform@Host", &[host, PRESENT, count]);
         session.expect(&fill.wants(ROOM), &[INVALID_VALUE])?;
     }
-    // NVIDIA's library makes the other kind of generator on its own GPUs only.
+    // NVIDIA's library creates the other kind of generator on its own GPUs only.
     if is_emulated() {
         expect_status(&mut session, of("curandCreateGenerator", &[device, 101]), 0)?;
         let fill = of("curandGenerate@Host", &[device, PRESENT, 16]);
@@ -506,8 +507,8 @@ fn random_blocks(target: &mut Target) -> Result<()> {
     session.greet()
 }
 
-/// Contents of cuSPARSELt's objects that no program makes: what was never made, attributes that make no sense, and more objects
-/// than a worker keeps.
+/// Contents of cuSPARSELt's objects that no program creates: objects that were never created, inconsistent
+/// attributes, and more objects than a worker keeps.
 fn forged_objects(target: &mut Target) -> Result<()> {
     const INVALID: u64 = 3;
     let mut random = Rng::with_seed(37);
@@ -568,7 +569,7 @@ fn forged_objects(target: &mut Target) -> Result<()> {
     session.greet()
 }
 
-/// Says that all attributes were set, of a descriptor and of its parts.
+/// Marks all attributes of a descriptor and of its parts as set.
 fn set_masks(rows: &Library, kind: usize, contents: &mut [u8]) {
     let descriptor = &rows.descriptors[kind];
     contents[..SLOT].fill(0xff);

@@ -35,7 +35,7 @@ pub fn collect(suite: &mut Suite) {
 
 fn start(kit: &Kit) -> Result<Daemon> {
     let arguments = ["--namespaces", "require"].map(String::from).to_vec();
-    // Its folders are in the root of workers, and cargo's are nobody's here.
+    // Its folders are in the root of workers, and cargo's are not.
     let environment = vec![("LD_LIBRARY_PATH".into(), String::new())];
     let options =
         DaemonOptions { device: "emulated".into(), arguments, environment, ..DaemonOptions::default() };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Memory of the guest that is mapped in parts: registering what is not there, twice, or over its end, and taking
-//! parts away while the whole is registered. Addresses that join the window: claiming those of others, and giving up what
-//! is in use.
+//! Memory of the guest that is mapped in parts: registering missing memory, twice, or over its end, and removing
+//! parts while the whole is registered. Addresses that join the window: claiming those of others, and yielding those
+//! in use.
 
 use anyhow::{Context, Result, bail, ensure};
 use vhost_cuda_tests::frontend::{CallParts, HIGH, parse_result};
@@ -19,7 +19,7 @@ use crate::{Target, attack};
 const PART: u64 = 8192;
 const PLACE: u64 = WINDOW_BASE + (1 << 30);
 const OUT_OF_MEMORY: i32 = 2;
-/// Of a claim, and of reservations at wanted addresses.
+/// The address of a claim, and of reservations at requested addresses.
 const CLAIM: u64 = RESERVATIONS_BASE + (1 << 40) / 2;
 const CLAIMED: u64 = 32 << 20;
 
@@ -95,7 +95,7 @@ fn registers_parts(target: &mut Target) -> Result<()> {
     }
     set(&mut session, all, 3 * PART / 4, &[0])?;
     set(&mut session, all, 3 * PART / 4 + 1, &[INVALID_VALUE])?;
-    // With a part all of it goes: nothing of it can be named, and what is left can be registered anew.
+    // With a part all of it ends: it cannot be used any more, and the rest can be registered again.
     unpin(&mut session, 2)?;
     for offset in [0, PART, 2 * PART] {
         set(&mut session, all + offset, 1, &[INVALID_VALUE])?;
@@ -115,7 +115,7 @@ fn registers_parts(target: &mut Target) -> Result<()> {
     session.greet()
 }
 
-/// Calls a row of two words and no results; what it answered.
+/// Calls a row of two words without results. Returns its result code.
 fn call(session: &mut Session, opcode: Opcode, base: u64, bytes: u64) -> Result<i32> {
     let args = [base.to_le_bytes(), bytes.to_le_bytes()].concat();
     let answer = session.expect(&CallParts::new(opcode, &args), &[0, INVALID_VALUE, OUT_OF_MEMORY])?;
@@ -156,7 +156,7 @@ fn claims_addresses(target: &mut Target) -> Result<()> {
     ensure!(map(&mut session, 3, last)? != last, "where something is");
     let at = register(&mut session, last, PART, 2)?.context("a good part")?;
     set(&mut session, at, PART / 4, &[0])?;
-    // What is in use stays, and so do the addresses around it.
+    // Addresses in use stay, and so do the addresses around them.
     for (base, bytes) in [(CLAIM, CLAIMED), (last, PART), (CLAIM, PART), (CLAIM, u64::MAX), (CLAIM + PART, 0)]
     {
         let given_up = give_up(&mut session, base, bytes)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A worker that a guest has taken over, against the daemon: it does what it likes with its sockets. A session still ends
-//! when it is closed, and everything of it is given back. `worker.c` is the worker.
+//! A worker that a guest has taken over attacks the daemon through its sockets. A session still ends when it is
+//! closed, and all its resources are released. `worker.c` is the worker.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ use zerocopy::IntoBytes;
 
 use crate::tail;
 
-/// The time in which a request of the driver is answered, whatever a worker does: half a second of grace, and what a busy
-/// machine takes.
+/// The time limit for an answer to the driver, independent of the worker: half a second of grace, and a margin for a
+/// busy machine.
 const PROMPT: Duration = Duration::from_secs(5);
 /// Requests that a hostile worker gets.
 const REQUESTS: u16 = 7;
@@ -68,7 +68,7 @@ fn attacked(stack: &Stack, attack: &str, body: fn(&mut Daemon) -> Result<()>) ->
     attacked_with(stack, &library, arguments, body)
 }
 
-/// The same, with these arguments of the daemon and a library that is there.
+/// As before, with these arguments of the daemon and an existing library.
 fn attacked_with(
     stack: &Stack,
     library: &Path,
@@ -105,7 +105,7 @@ fn compile(attack: &str, folder: &Path) -> Result<PathBuf> {
 /// CLOSE, HELLO and the loss of the front-end end sessions promptly and leave nothing.
 fn ends_in_time(daemon: &mut Daemon) -> Result<()> {
     let socket = daemon.socket();
-    // One round first: what the daemon has from then on is what it keeps.
+    // One round first, because the daemon keeps the resources that it has from then on.
     session_of(&mut FakeFrontend::connect(&socket)?)?;
     settle(daemon)?;
     let before = Census::of(daemon);
@@ -145,12 +145,12 @@ fn ends_in_time(daemon: &mut Daemon) -> Result<()> {
         .with_context(|| format!("{:?}, before {before:?}", Census::of(daemon)))
 }
 
-/// Opens a session. The worker may end it at once: then it is opened nevertheless.
+/// Opens a session. The worker may end it immediately: it is opened nevertheless.
 fn session_of(frontend: &mut FakeFrontend) -> Result<u64> {
     frontend.open_session().context("a session of a hostile worker")
 }
 
-/// A few requests for the worker, which nobody waits for.
+/// Sends a few requests for the worker, without waiting for answers.
 fn provoke(frontend: &mut FakeFrontend, session: u64) -> Result<()> {
     let parts = CallParts::new(Opcode::session_hello, &[0; 4]);
     let payload = parts.payload(&parts.header());
@@ -201,7 +201,7 @@ fn settle(daemon: &Daemon) -> Result<()> {
 fn does_not_start(daemon: &mut Daemon) -> Result<()> {
     let mut frontend = FakeFrontend::connect(&daemon.socket())?;
     ensure!(frontend.hello(PROTOCOL_VERSION)?.status == REPLY_OK, "no HELLO");
-    // A worker that starts and starts gets a minute; nobody waits for it here.
+    // A worker that never finishes its start gets a minute, which the test does not wait for.
     let waits = !daemon.log().contains("No worker") && open_within(&mut frontend, PROMPT)?.is_none();
     if !waits {
         for _ in 0..3 {
@@ -240,7 +240,7 @@ fn killed_programs(daemon: &mut Daemon) -> Result<()> {
     daemon.wait_until("no more than the warm one is left", PROMPT, |daemon| daemon.workers().len() <= 1)
 }
 
-/// A worker that answers and never reads does not have the daemon keep the requests.
+/// A worker that answers and never reads does not make the daemon store the requests.
 fn unread_requests(daemon: &mut Daemon) -> Result<()> {
     let mut frontend = FakeFrontend::connect(&daemon.socket())?;
     let resident = |daemon: &Daemon| -> Result<u64> {

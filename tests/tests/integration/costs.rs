@@ -23,7 +23,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("an_image_crosses_once", an_image_crosses_once);
 }
 
-/// Properties, attributes, names and versions of a device come from one reply, whatever a program asks.
+/// Properties, attributes, names and versions of a device come from one reply, independent of the program's queries.
 fn constant_answers_cost_one_call(kit: &Kit) -> Result<()> {
     let route = route(kit, &DaemonOptions::default())?;
     let mut command = route.command(&kit.programs.get("device_query")?);
@@ -162,7 +162,7 @@ fn streams_do_not_wait_for_copies_of_others(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
-/// The program's registered container, as it lies in the executable, is what the worker loads.
+/// The worker loads the program's registered container exactly as it lies in the executable.
 fn fat_binary_arrives_byte_for_byte(kit: &Kit) -> Result<()> {
     let mut route = route(kit, &DaemonOptions::default())?;
     for name in ["vector_add", "double_math"] {

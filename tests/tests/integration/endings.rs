@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Programs, workers and the daemon end, in order or not: others go on, and nothing is left behind.
+//! Programs, workers and the daemon end, orderly or not: others continue, and nothing is leaked.
 
 use std::fs;
 use std::path::Path;
@@ -167,7 +167,7 @@ fn two_hundred_processes_leave_nothing(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
-/// Memory of processes that did not free it is there for the next.
+/// Memory of processes that did not free it is available for the next.
 fn abandoned_memory_is_freed(kit: &Kit) -> Result<()> {
     let options = DaemonOptions {
         environment: vec![("CUDA_EMULATOR_MEMORY".into(), "64M".into())],

@@ -30,7 +30,7 @@ const CHOICES: [(&str, &[u32]); 6] = [
 ];
 /// A list in which a device comes twice.
 const NAMED_TWICE: &str = "1,2,1";
-/// Programs that name devices in many ways.
+/// Programs that identify devices in many ways.
 const PROGRAMS: [&str; 11] = [
     "virtual_memory",
     "pools",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! Environment variables of NVIDIA's libraries: a library in the worker sees those of the program that may pass. The
-//! library is a small one of this test, which says what it sees.
+//! library is a small one of this test, which reports the variables that it sees.
 
 use std::fs;
 use std::path::Path;
@@ -14,8 +14,8 @@ use vhost_cuda_tests::suite::{Kit, Suite};
 
 use crate::{LIMIT, route};
 
-/// A cuRAND whose version counts variables: 1 for one that passes with the program's value, 10 for one that names a file,
-/// 100 for one with a path as its value, 1000 for one of the daemon's environment.
+/// A cuRAND whose version counts variables: 1 for one that passes with the program's value, 10 for one that refers to
+/// a file, 100 for one with a path as its value, 1000 for one of the daemon's environment.
 const LIBRARY: &str = r#"
 #include <stdlib.h>
 #include <string.h>

@@ -32,7 +32,7 @@ use virtio_cuda_protocol::transport::{PROTOCOL_VERSION, REPLY_VERSION};
 
 /// The maximum time that one program may take.
 const LIMIT: Duration = Duration::from_secs(120);
-/// The maximum time that a program may take to learn that the daemon or its worker is gone.
+/// The time limit for a program to notice that the daemon or its worker has ended.
 const LOSS: Duration = Duration::from_secs(5);
 /// The maximum time that processes and descriptors may take to go.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -92,7 +92,7 @@ fn finish(kit: &Kit, route: &Route, program: &str, arguments: &[&str]) -> Result
     start(kit, route, program, arguments)?.finish(LIMIT)
 }
 
-/// The program does what the table says.
+/// Expects that the program behaves as in the table.
 fn expect_good(kit: &Kit, route: &Route, name: &str) -> Result<()> {
     let case = case(name);
     finish(kit, route, case.program, case.args)?.expect_exit(case.exit)
@@ -124,7 +124,7 @@ fn print_capabilities(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
-/// NVML says what CUDA says, of this session's share, and does not start CUDA.
+/// NVML reports the same values as CUDA, for this session's share, and does not start CUDA.
 fn management_library(kit: &Kit) -> Result<()> {
     let plain = route(kit, &DaemonOptions::default())?;
     finish(kit, &plain, "nvml_query", &[])?.expect_exit(0)?;
@@ -154,7 +154,8 @@ fn finish_case(kit: &Kit, route: &Route, case: &Case) -> Result<Outcome> {
     Running::start(route.command(&program).args(case.args), case.stdin)?.finish(LIMIT)
 }
 
-/// A rule that does not hold is reported, with what was expected and what came. A call that crashes does not hide others.
+/// A rule that does not hold is reported with the expected and the actual result. A call that crashes does not hide
+/// others.
 fn broken_rules_are_reported(kit: &Kit) -> Result<()> {
     const TABLE: &str = "call cuInit 0\ncuDeviceGetCount out | 0=null:400\ncuDeviceGetName =1 96 0 | :1\n\
                          cuDeviceGet out 0 | 1=-1:101 1=7:999\ncuNothing | :1\n";
@@ -216,7 +217,7 @@ fn memory_limit(kit: &Kit) -> Result<()> {
     finish(kit, &route, "copy_until_error", &["20000000"])?.expect_exit(1)?;
     let outcome = finish(kit, &route, "copy_until_error", &["20000000"])?;
     ensure!(outcome.stderr.contains("error 2 (cudaErrorMemoryAllocation)"), "{outcome}");
-    // What a program is told of its memory is its limit.
+    // The program sees its limit as its memory.
     expect_good(kit, &route, "out_of_memory")?;
     expect_good(kit, &route, "copies")
 }

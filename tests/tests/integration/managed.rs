@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Long managed allocations have device memory, as far as there is any. What a program sees is the same either way
-//! (`managed_moves` of the table), so this looks at the library's messages.
+//! Long managed allocations use device memory as long as it suffices. The program's view is the same in both cases
+//! (`managed_moves` of the table), so this reads the library's messages.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn managed_memory_moves(kit: &Kit) -> Result<()> {
 fn managed_memory_stays_where_there_is_no_other(kit: &Kit) -> Result<()> {
     let variable = outcome(kit, &[], &[("VIRTIO_CUDA_MANAGED", "0")])?;
     ensure!(!variable.stderr.contains(MOVES), "VIRTIO_CUDA_MANAGED=0 has no effect\n{variable}");
-    // The program has up to 24 MiB of it at once.
+    // The program uses up to 24 MiB of it at once.
     let limited = outcome(kit, &["--memory-limit", "20M"], &[])?;
     ensure!(limited.stderr.contains(STAYS), "there is more device memory than the limit\n{limited}");
     Ok(())

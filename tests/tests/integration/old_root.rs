@@ -86,7 +86,7 @@ fn static_runtime(kit: &Kit, root: &Path) -> Result<()> {
     let runtime =
         nvcc.canonicalize()?.parent().and_then(Path::parent).context("nvcc is in a toolkit")?.join("lib");
     let mut command = Command::new(&nvcc);
-    // Without what a newer libstdc++ would be needed for.
+    // Without the parts that need a newer libstdc++.
     command.args(["-shared", "-gencode", "arch=compute_90,code=[sm_90,compute_90]", "-Xcompiler"]);
     command.arg("-fPIC,-nodefaultlibs,-fno-threadsafe-statics,-fno-exceptions").arg("-L").arg(runtime);
     command.arg("-o").arg(folder.path().join("plugin.so"));

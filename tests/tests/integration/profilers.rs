@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Profilers on a host without CUPTI: CUPTI's own error, and the program goes on. `activities` of the table has the rest.
+//! Profilers on a host without CUPTI: they get CUPTI's own error, and the program continues. `activities` of the
+//! table tests the rest.
 
 use std::fs;
 use std::process::Command;
@@ -12,7 +13,7 @@ use vhost_cuda_tests::suite::{Kit, Suite};
 
 use crate::{LIMIT, route};
 
-/// Prints the result of each call: of CUPTI before and after `cuInit`, then of CUDA, then what was recorded.
+/// Prints the result of each call: of CUPTI before and after `cuInit`, then of CUDA, then the records.
 const PROGRAM: &str = r#"
 #include <dlfcn.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Programs with NVIDIA's static runtime, and programs that carry NVIDIA's libraries, through the launcher. The table of
-//! programs (`…_static`) has the ways of linking; here is what the table cannot express.
+//! Programs with NVIDIA's static runtime, and programs that contain NVIDIA's libraries, through the launcher. The
+//! table of programs (`…_static`) has the ways of linking. This tests cases that the table cannot express.
 
 use std::ffi::CString;
 use std::fmt::Write as _;
@@ -81,7 +81,7 @@ fn expect_output(outcome: &Outcome, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A program and libraries that it loads later, each with a static runtime of its own, of two major versions; by two
+/// A program and libraries that it loads later, each with its own static runtime, of two major versions; by two
 /// threads at once.
 fn plugins_of_both_versions(kit: &Kit) -> Result<()> {
     let route = route(kit)?;
@@ -97,7 +97,7 @@ fn plugins_of_both_versions(kit: &Kit) -> Result<()> {
             command.arg(kit.programs.get(plugin)?);
             let source = plugin.split('@').next().unwrap_or_default();
             let expected = case(source).expected_stdout().context("The case has an expected output")?;
-            // Once alone and twice at once.
+            // Once alone and twice at the same time.
             lines.extend(expected.lines().flat_map(|line| [line; 3]));
         }
         lines.push("own kernel: 42");
@@ -132,7 +132,7 @@ fn memory_deny_write_execute(kit: &Kit) -> Result<()> {
     }
 }
 
-/// Without symbols the runtime cannot be found: one line names the file.
+/// Without symbols the runtime cannot be found: one line contains the file.
 fn stripped_programs_are_named(kit: &Kit) -> Result<()> {
     let route = route(kit)?;
     let program = kit.programs.get("vector_add@static-stripped")?;
@@ -145,7 +145,7 @@ fn stripped_programs_are_named(kit: &Kit) -> Result<()> {
             && line.contains("stripped")
     });
     ensure!(lines.count() == 1, "{outcome}");
-    // Without the launcher the line names the launcher.
+    // Without the launcher the line suggests the launcher.
     let mut command = route.command(&kit.programs.get("vector_add@static")?);
     let outcome = run(command.env_remove("LD_AUDIT"), "", LIMIT)?;
     outcome.expect_exit(1)?;
@@ -153,7 +153,8 @@ fn stripped_programs_are_named(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
-/// A program that changes its user must not load what its caller's environment names (ld.so(8), secure-execution mode).
+/// A program that changes its user must not load files from its caller's environment (ld.so(8), secure-execution
+/// mode).
 fn setuid_programs_ignore_it(kit: &Kit) -> Result<()> {
     // SAFETY: geteuid takes nothing.
     if unsafe { libc::geteuid() } != 0 {
@@ -194,7 +195,7 @@ fn explicit_loader(kit: &Kit) -> Result<()> {
     expect_output(&run(&mut command, "", LIMIT)?, "vector_add")
 }
 
-/// JAX's plugin, for example, has functions of its own by the names of a whole runtime, and no runtime.
+/// JAX's plugin, for example, has its own functions with the names of a whole runtime, and no runtime.
 fn other_functions_of_these_names(kit: &Kit) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut source = String::from("#include <stdio.h>\n");

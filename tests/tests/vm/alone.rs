@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Machines that are set up wrongly: each has to boot, and somebody has to say what is wrong.
+//! Machines that are configured wrongly: each has to boot, and an error has to be reported.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -87,11 +87,11 @@ fn limits_of_the_module(kit: &Kit) -> Result<()> {
     vm.shut_down()
 }
 
-/// The machine's reset button: what a program had opened goes at once, not when the next kernel loads the module.
+/// The machine's reset button: a program's resources are released at once, not when the next kernel loads the module.
 fn reset_in_a_copy(kit: &Kit) -> Result<()> {
     let vm = boot("reset", |_| {})?;
     for _ in 0..2 {
-        // The program ends with its kernel: nobody asks how.
+        // The program ends with its kernel, so its result is ignored.
         let _copying = Copying::start(kit, &vm)?;
         vm.pause()?;
         ensure!(sessions(&vm) == 1, "a pause ended the session\n{}", vm.daemon().log()?);

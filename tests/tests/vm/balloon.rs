@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The host takes memory from the guest and gives it back while copies run: in bulk by the balloon, and page by page as
-//! the guest frees it (virtio 1.3, section 5.5.6.7, free page reporting). What QEMU takes it drops from the memory file,
-//! so that a page that somebody kept, in the daemon or on the GPU, is no longer the guest's.
+//! The host takes memory from the guest and returns it while copies run: in bulk by the balloon, and page by page as
+//! the guest frees it (virtio 1.3, section 5.5.6.7, free page reporting). QEMU drops this memory from the memory
+//! file. So a page that the daemon or the GPU still holds no longer belongs to the guest.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,11 +21,11 @@ const LEFT: u64 = 384 << 20;
 /// A distribution's kernel takes more for itself, and so does one with checks: Debian 13's kills the program at 384 MiB, and the
 /// debug kernel in every third run.
 const LEFT_TO_OTHERS: u64 = 512 << 20;
-/// Minimum number of times that it goes and comes while a program runs.
+/// The minimum number of times that memory is taken and returned while a program runs.
 const ROUNDS: u32 = 2;
 /// The maximum time that the guest may take for one of them; not all may be there while programs use it.
 const MOVE: Duration = Duration::from_secs(20);
-/// Programs that copy again and again from memory of theirs that comes and goes, too.
+/// Programs that copy repeatedly, also from memory that they free and allocate again.
 const PROGRAMS: [&str; 3] = ["reused_buffers", "registered_memory", "copies_64m"];
 
 pub fn collect(suite: &mut Suite) {
@@ -62,7 +62,8 @@ fn copies_while_memory_goes_and_comes(kit: &Kit) -> Result<()> {
     vm.shut_down()
 }
 
-/// Takes memory and gives it back, until `done` and [`ROUNDS`] times; how often that was, and the least that was left.
+/// Takes memory and returns it, until `done` and [`ROUNDS`] times. Returns the number of times, and the minimum size
+/// that was left.
 fn go_and_come(vm: &Vm, left: u64, done: impl Fn() -> bool) -> Result<(u32, u64)> {
     let (mut rounds, mut least) = (0, WHOLE);
     while rounds < ROUNDS || !done() {
@@ -75,7 +76,7 @@ fn go_and_come(vm: &Vm, left: u64, done: impl Fn() -> bool) -> Result<(u32, u64)
     Ok((rounds, least))
 }
 
-/// Asks the guest for this size and waits for it to have it, at most [`MOVE`].
+/// Requests this size from the guest and waits until the guest has it, at most [`MOVE`].
 fn resize(vm: &Vm, bytes: u64) -> Result<()> {
     vm.ask_for_memory(bytes)?;
     let deadline = Instant::now() + MOVE;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The machine changes under a program that copies: memory comes and goes, and the processors stop.
+//! The machine changes while a program copies: memory is plugged and unplugged, and the processors stop.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,7 +39,7 @@ fn memory_in_a_copy(kit: &Kit) -> Result<()> {
         copying.expect_running()?;
         expect_good(kit, &vm, "copies").with_context(|| format!("after DIMM {dimm}"))?;
     }
-    // A kernel without memory hot-plug has no such folder, and keeps what was plugged.
+    // A kernel without memory hot-plug has no such folder, and keeps plugged memory.
     if vm.shell("test -e /sys/devices/system/memory/auto_online_blocks").is_ok() {
         use_and_return_memory(kit, &vm, &copying, small)?;
     }

@@ -23,7 +23,7 @@ use crate::life::{Copying, expect_good, wait_until};
 const ROUNDS: &str = "VHOST_CUDA_CRASH_ROUNDS";
 const SEED: &str = "VHOST_CUDA_CRASH_SEED";
 const USUAL_ROUNDS: u64 = 10;
-/// QEMU is killed at most so many microseconds after its guest's program has made its first copy.
+/// The maximum time in microseconds between the first copy of the guest's program and the kill of QEMU.
 const MAX_DELAY: u64 = 200_000;
 /// In every so manieth round the daemon is killed, too.
 const DAEMON_AS_WELL: u64 = 4;
@@ -84,7 +84,7 @@ fn one_round(
     files: &mut Option<usize>,
 ) -> Result<Survivor> {
     let vm = boot_after(paths, "crash", survivor, |_| {})?;
-    // The program ends with its machine: nobody asks how.
+    // The program ends with its machine, so its result is ignored.
     let _copying = Copying::start_with(kit, &vm, work)?;
     thread::sleep(delay);
     let all = vm.daemon().id().map(workers_of).unwrap_or_default();

@@ -89,7 +89,7 @@ fn self_test(kit: &Kit) -> Result<()> {
     passes(&vm, &program, &["reopen"])?;
     nothing_has_leaked(kit, &vm)?;
     kernel_log_is_clean(kit, &vm)?;
-    // The driver says so in the log.
+    // The driver reports it in the log.
     passes(&vm, &program, &["broken"])?;
     vm.shut_down()
 }
@@ -127,7 +127,7 @@ fn several_users(vm: &Vm, program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The daemon dies while calls wait, memory is kept, and files are open.
+/// The daemon dies while calls wait, memory is pinned, and files are open.
 fn losing_the_daemon(vm: &Vm, program: &Path) -> Result<()> {
     let running = vm.start(&GuestCommand::new(program).arguments(["lost"]))?;
     let (seen, ready) = channel();

@@ -45,7 +45,7 @@ pub fn collect(suite: &mut Suite, shared: &SharedVm) {
     }
 }
 
-/// The program's registered container, as it lies in the executable, is what the worker loads.
+/// The worker loads the program's registered container exactly as it lies in the executable.
 fn fat_binary_arrives_byte_for_byte(kit: &Kit, vm: &Vm) -> Result<()> {
     let program = kit.programs.get("vector_add")?;
     let command = GuestCommand::new(&program).environment("VIRTIO_CUDA_LOG", "debug");

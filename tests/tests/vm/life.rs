@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Module, device, workers and daemon come and go under a running guest; at the end nothing is left behind.
+//! Module, device, workers and daemon are removed and restored under a running guest. At the end nothing is leaked.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Sender, channel};
@@ -17,7 +17,7 @@ use xtask::vm::{GuestCommand, Output, Vm};
 
 use crate::{LIMIT, SharedVm, outcome, run, shell_fails};
 
-/// The maximum time that a program may take to learn that the other side is gone.
+/// The time limit for a program to notice that the other side has ended.
 const LOSS: Duration = Duration::from_secs(5);
 /// The maximum time that the guest may take to get over a change.
 const SETTLE: Duration = Duration::from_secs(20);
@@ -60,14 +60,14 @@ pub struct Copying {
     ended: thread::JoinHandle<Result<Output>>,
 }
 
-/// Keeps output and says when it has the first line.
+/// Stores output and notifies on its first line.
 pub struct FirstLine {
     bytes: Vec<u8>,
     seen: Sender<()>,
 }
 
 impl FirstLine {
-    /// Tells `seen`.
+    /// Notifies `seen`.
     pub fn new(seen: Sender<()>) -> Self {
         Self { bytes: Vec::new(), seen }
     }
@@ -82,7 +82,7 @@ impl Write for FirstLine {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes.extend_from_slice(bytes);
         if self.bytes.contains(&b'\n') {
-            // Nobody listens after the first time.
+            // There is no receiver after the first time.
             let _ = self.seen.send(());
         }
         Ok(bytes.len())
@@ -218,7 +218,7 @@ fn daemon_killed_in_a_copy(kit: &Kit, vm: &Vm) -> Result<()> {
     vm.daemon().kill()?;
     copying.finish_with_error()?;
     ensure!(vm.shell("echo up")?.trim() == "up", "the guest does not answer");
-    // Without a daemon a program is told so, and soon.
+    // Without a daemon a program gets an error soon.
     let started = Instant::now();
     let outcome = run(vm, &GuestCommand::new(kit.programs.get("add_one")?))?;
     outcome.expect_exit(1)?;
@@ -260,7 +260,7 @@ fn unplugged_with_calls_pending(kit: &Kit, vm: &Vm) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a new program works; an error says how the last one failed, and what daemon and kernel wrote.
+/// Waits until a new program works. An error contains the last failure, and the logs of daemon and kernel.
 fn good_again(kit: &Kit, vm: &Vm) -> Result<()> {
     let mut last = Ok(());
     let waited = wait_until("a new program works", || {

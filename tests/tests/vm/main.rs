@@ -131,7 +131,7 @@ fn run(vm: &Vm, command: &GuestCommand) -> Result<Outcome> {
     Ok(outcome(output, started.elapsed()))
 }
 
-/// A line in the guest that must fail; returns what it said.
+/// Runs a line in the guest that must fail, and returns its output.
 fn shell_fails(vm: &Vm, line: &str) -> Result<String> {
     let outcome = run(vm, &GuestCommand::shell(line))?;
     ensure!(outcome.ended != Ended::Exit(0), "`{line}` succeeded\n{outcome}");

@@ -17,7 +17,7 @@ use xtask::vm::{GuestCommand, Vm};
 
 use crate::{LIMIT, boot};
 
-/// Seconds for which the programs work: time enough to be looked at.
+/// The time for which the programs work, in seconds: long enough to be measured.
 const SECONDS: &str = "20";
 /// The maximum time until both compete.
 const SETTLE: Duration = Duration::from_secs(15);
@@ -82,7 +82,7 @@ fn two_machines_are_watched(kit: &Kit) -> Result<()> {
     thread::sleep(BETWEEN);
     let after = look()?;
     let [one, other] = [0, 1].map(|at| [0, 1].map(|figure| after[at][figure] - before[at][figure]));
-    // How much depends on the processors: guests without KVM may not reach their share.
+    // The exact values depend on the processors: guests without KVM may not reach their share.
     ensure!(
         one[0] > 0.0 && other[0] > 0.0 && one[1] + other[1] > 0.0,
         "charged and held back, in seconds: {one:.2?} and {other:.2?}"

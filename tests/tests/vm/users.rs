@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Several users of one guest, through the whole stack. `driver.rs` has what the driver does for them by itself.
+//! Several users of one guest, through the whole stack. `driver.rs` tests the driver's own part.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use xtask::vm::Vm;
 
 use crate::SharedVm;
 
-/// Where the guest has the host's files. A program that starts there, and not in a chroot to it, may make a user
-/// namespace.
+/// The folder of the host's files in the guest. A program that starts there, and not in a chroot to it, may create a
+/// user namespace.
 pub const HOST_ROOT: &str = "/root";
-/// The dynamic linker's name in every program.
+/// The path of the dynamic linker in every program.
 const LINKER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 pub fn collect(suite: &mut Suite, shared: &SharedVm) {

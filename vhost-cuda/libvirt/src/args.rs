@@ -26,7 +26,7 @@ pub enum Action {
     Detach(DetachArgs),
 }
 
-/// The domain, and where the result goes.
+/// The domain, and the destination of the result.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Target {
     /// Name or UUID of the domain

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Does what the command line says.
+//! Executes the command line.
 
 use std::fs;
 use std::io::{self, Read};

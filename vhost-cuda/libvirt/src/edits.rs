@@ -22,7 +22,7 @@ impl<'a> Edits<'a> {
         self.list.push((range, by.into()));
     }
 
-    /// Inserts lines behind the element `node`, as its sibling, indented as it is.
+    /// Inserts lines after the element `node`, as its sibling, with the same indentation.
     pub fn insert_after(&mut self, node: Node, lines: &str) {
         let (end, indent) = (node.range().end, self.indent(node));
         self.replace(end..end, indented(lines, &indent));
@@ -54,7 +54,7 @@ impl<'a> Edits<'a> {
         self.replace(start..node.range().end, "");
     }
 
-    /// Adds text to the start tag of an element, behind its attributes.
+    /// Adds text to the start tag of an element, after its attributes.
     pub fn add_to_start_tag(&mut self, node: Node, text: &str) {
         let tag = self.start_tag(node);
         let inside = self.text[tag.clone()].trim_end_matches('>').trim_end_matches('/').trim_end();

@@ -13,7 +13,7 @@ use crate::record::Added;
 const SOURCE: &str = "<source type='memfd'/>";
 const ACCESS: &str = "<access mode='shared'/>";
 
-/// Adds what is missing for shared memory; an error if the domain says otherwise.
+/// Adds the missing settings for shared memory. Returns an error if the domain contradicts them.
 pub fn share(domain: Node, edits: &mut Edits, added: &mut BTreeSet<Added>) -> Result<()> {
     let private = domain.descendants().find(|node| {
         node.has_tag_name("cell") && node.attribute("memAccess").is_some_and(|access| access != "shared")

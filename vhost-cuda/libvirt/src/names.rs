@@ -27,7 +27,7 @@ pub fn parse(text: &str) -> Result<Document<'_>> {
     Ok(document)
 }
 
-/// The first child element of that name without a namespace.
+/// Returns the first child element of that name without a namespace.
 pub fn child<'a, 'input>(parent: Node<'a, 'input>, name: &str) -> Option<Node<'a, 'input>> {
     parent.children().find(|node| node.has_tag_name(name) && node.tag_name().namespace().is_none())
 }
@@ -44,7 +44,7 @@ pub fn arguments<'a, 'input: 'a>(domain: Node<'a, 'input>) -> Vec<(Node<'a, 'inp
     arguments.map(|node| (node, node.attribute("value").unwrap_or_default())).collect()
 }
 
-/// The name of the domain.
+/// Returns the name of the domain.
 pub fn domain_name<'a>(domain: Node<'a, '_>) -> Option<&'a str> {
     child(domain, "name").and_then(|name| name.text())
 }

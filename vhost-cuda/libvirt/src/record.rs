@@ -43,7 +43,7 @@ const ALL: [(Added, &str); 6] = [
 /// A domain's QEMU before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emulator {
-    /// None: the domain named none.
+    /// `None` if the domain had no value.
     pub before: Option<String>,
     /// The value that `attach` has set.
     pub now: String,

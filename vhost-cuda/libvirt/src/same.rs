@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compares documents without their layout: libvirt writes what it was given with other quotes and spaces.
+//! Compares documents without their layout, because libvirt changes quotes and spaces of its input.
 
 use roxmltree::{Document, Node};
 

@@ -31,7 +31,7 @@ fn device(socket: &str) -> Device {
     Device { socket: PathBuf::from(socket), queues: 2, emulator: Some(PathBuf::from(OURS)) }
 }
 
-/// `PLAIN` with more in it: behind the line that ends with `behind`.
+/// Returns `PLAIN` with `more` after the line that ends with `behind`.
 fn with(behind: &str, more: &str) -> String {
     assert!(PLAIN.contains(behind));
     PLAIN.replacen(behind, &format!("{behind}\n{more}"), 1)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The keeper: the first process of the workers' PID namespace. It does nothing but be there: the namespace, with all
+//! The keeper: the first process of the workers' PID namespace. Its only purpose is to exist: the namespace, with all
 //! workers, ends with it, and it ends with the daemon.
 
 use std::io::Read;
@@ -16,17 +16,17 @@ use super::paths;
 /// Its name (`ps -o comm`).
 const NAME: &std::ffi::CStr = c"cuda-keeper";
 
-/// A running keeper; ends with the value, and all workers with it.
+/// A running keeper. It ends with the value, and so do all workers.
 #[derive(Debug)]
 pub struct Keeper(Option<Child>);
 
 impl Keeper {
-    /// Starts `program` as the first process of the namespace that the calling thread has made for its children. It
-    /// mounts that namespace's view of processes in the thread's root.
+    /// Starts `program` as the first process of the namespace that the calling thread has created for its children.
+    /// It mounts that namespace's view of processes in the thread's root.
     pub fn start(program: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.arg0("vhost-user-cuda-keeper").arg("keeper").env_clear();
-        // The end of its standard input is the end of the daemon.
+        // Its standard input is closed when the daemon ends.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         // SAFETY: the closure makes system calls with constant strings only.
         unsafe { command.pre_exec(prepare) };
@@ -35,8 +35,8 @@ impl Keeper {
         Ok(Self(Some(child)))
     }
 
-    /// Returns whether the namespace is still there. A keeper that was killed cannot be waited for until the daemon has waited
-    /// for every worker, but it closes its end of the pipe at once.
+    /// Returns whether the namespace still exists. A keeper that was killed cannot be waited for until the daemon has
+    /// waited for every worker, but it closes its end of the pipe at once.
     pub fn is_running(&self) -> bool {
         let Some(pipe) = self.0.as_ref().and_then(|child| child.stdin.as_ref()) else { return false };
         poll(&mut [PollFd::new(pipe, PollFlags::empty())], Some(&Timespec::default())) == Ok(0)
@@ -47,7 +47,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         let mut child = self.0.take();
         let _ = child.as_mut().map(Child::kill);
-        // The end of the namespace takes as long as that of its last worker.
+        // The namespace ends when its last worker has ended.
         let _ = thread::Builder::new()
             .name("keeper-end".into())
             .spawn(move || child.map(|mut child| child.wait()));
@@ -61,7 +61,7 @@ fn prepare() -> std::io::Result<()> {
     mount(c"proc", paths::PROC, c"proc", flags, None)?;
     for settings in paths::SETTINGS {
         match mount_bind(settings, settings) {
-            // This kernel does not have them.
+            // This kernel does not have the file.
             Err(Errno::NOENT) => continue,
             result => result?,
         }
@@ -74,7 +74,7 @@ fn prepare() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The process itself.
+/// Runs the process itself.
 pub fn run() -> ExitCode {
     let _ = rustix::thread::set_name(NAME);
     let _ = super::own::hide_memory();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The loopback interface of the workers' network namespace, which is down in a new one. NCCL's ranks find each other over it; it
-//! leads to the other workers of the daemon only.
+//! The loopback interface of the workers' network namespace, which is down in a new namespace. NCCL's ranks connect
+//! to each other over it. It reaches only the other workers of the daemon.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-/// Brings it up in the calling thread's namespace.
+/// Brings the interface up in the calling thread's namespace.
 ///
-/// Errors: no CAP_NET_ADMIN there.
+/// Errors: the thread does not have CAP_NET_ADMIN there.
 pub fn bring_up() -> io::Result<()> {
-    // Any socket of the namespace takes the command.
+    // Any socket of the namespace accepts the command.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     // SAFETY: a plain structure of numbers, for which zeros are good.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Walls around workers, as far as the daemon builds them; `worker::sandbox` has the rest.
+//! The daemon's part of the confinement of workers. `worker::sandbox` has the other part.
 //!
-//! * [`own`] changes the daemon itself: nobody reads its memory, and it may make namespaces.
+//! * [`own`] changes the daemon itself: other processes cannot read its memory, and it may create namespaces.
 //! * [`namespaces`] gives all workers of a daemon PID, mount, network and IPC namespaces of their own, and with
 //!   [`tree`] a root with only the files that libcuda needs.
-//! * [`paths`] says which files these are; the worker's Landlock rules have the same list.
+//! * [`paths`] lists these files. The worker's Landlock rules use the same list.
 //!
 //! The workers of one daemon share their namespaces, because CUDA's IPC between processes of a guest needs that:
-//! libcuda finds the other process by its number and by an abstract socket.
+//! libcuda finds the other process by its process id and by an abstract socket.
 
 pub mod keeper;
 mod loopback;
@@ -19,23 +19,23 @@ mod tree;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// NVIDIA's library keeps code that it has compiled in this folder, if the operator names one.
+/// NVIDIA's library caches compiled code in this folder, if the operator sets it.
 pub const CACHE_VARIABLE: &str = "CUDA_CACHE_PATH";
-/// Turns that cache off.
+/// Disables that cache.
 const NO_CACHE_VARIABLE: &str = "CUDA_CACHE_DISABLE";
 
 /// Folders that workers need besides the system's.
 #[derive(Clone, Debug, Default)]
 pub struct Folders {
-    /// To read: the folder of the device's library, those that the dynamic linker was told of, and
-    /// those of `--libraries`.
+    /// Readable folders: that of the device's library, those configured for the dynamic linker, and those of
+    /// `--libraries`.
     pub read: Vec<PathBuf>,
-    /// To write: the cache of compiled code.
+    /// Writable folders: the cache of compiled code.
     pub write: Vec<PathBuf>,
 }
 
 impl Folders {
-    /// The folders for workers that load `library`, and NVIDIA's libraries from `libraries`.
+    /// Returns the folders for workers that load `library`, and NVIDIA's libraries from `libraries`.
     pub fn of(library: &Path, libraries: &[PathBuf]) -> Self {
         let linker = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         let beside = library.parent().map(Path::to_owned);
@@ -45,16 +45,16 @@ impl Folders {
     }
 }
 
-/// Returns the folders that exist, by their real names. Never the root: a library named without a folder has an empty
-/// one.
+/// Returns the folders that exist, by their canonical paths, except the root: a library that was given without a
+/// folder has an empty one.
 fn existing(folders: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
     let named = folders.filter(|folder| !folder.as_os_str().is_empty());
     let real = named.filter_map(|folder| folder.canonicalize().ok());
     real.filter(|folder| folder.is_dir() && folder != Path::new("/")).collect()
 }
 
-/// Keeps NVIDIA's library from a cache that all sessions would share: code that one session plants there would run in
-/// another. An operator who names a folder wants it.
+/// Disables the cache of NVIDIA's library, which all sessions would share: code that one session writes there would
+/// run in another. An operator who sets a folder accepts that.
 pub fn environment(command: &mut Command) {
     if std::env::var_os(CACHE_VARIABLE).is_none() {
         command.env(NO_CACHE_VARIABLE, "1");

@@ -15,15 +15,15 @@ use super::loopback;
 use super::own::OF_WORKERS;
 use super::tree::Tree;
 
-/// The namespaces in which the processes that the calling thread starts will run; they end with the value.
+/// The namespaces of the processes that the calling thread starts. They end with the value.
 #[derive(Debug)]
 pub struct Namespaces {
     keeper: Keeper,
 }
 
 impl Namespaces {
-    /// Makes them for the calling thread, which must end if this fails, and can start no threads afterwards. Its root
-    /// becomes a tree with the files that workers need.
+    /// Creates them for the calling thread, which must end if this fails, and can start no threads afterwards. Its
+    /// root becomes a tree with the files that workers need.
     pub fn enter(folders: &Folders) -> anyhow::Result<Self> {
         // SAFETY: the table of descriptors is not unshared. Other threads keep their root and their namespaces.
         unsafe { unshare_unsafe(OF_WORKERS | UnshareFlags::FS) }
@@ -45,22 +45,22 @@ impl Namespaces {
     }
 }
 
-/// Pause before another try to make namespaces.
+/// The pause before another attempt to create namespaces.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The end of the work of a thread that starts processes.
+/// The reason why a thread that starts processes has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It is done.
+    /// Its work is done.
     Done,
-    /// The namespaces have ended, and with them all processes.
+    /// The namespaces have ended, with all their processes.
     NamespacesLost,
 }
 
-/// Has `work` done on a thread of its own, in namespaces for the processes that it starts (if `folders` are given), and
-/// again in new ones when these are lost. Returns when the first ones are there.
+/// Runs `work` on a thread of its own, in namespaces for the processes that it starts (if `folders` are given), and
+/// again in new namespaces when these are lost. Returns when the first ones exist.
 ///
-/// Errors: they cannot be made, or the thread cannot be started.
+/// Errors: the namespaces cannot be created, or the thread cannot be started.
 pub fn work_in(
     folders: Option<Folders>,
     name: &'static str,
@@ -91,7 +91,7 @@ fn work_once(
             Ok(namespaces) => namespaces,
             Err(error) => {
                 match entered.take() {
-                    // Whoever asked for them decides.
+                    // The requester decides.
                     Some(entered) => drop(entered.send(Err(error))),
                     None => {
                         error!("workers have no namespaces, so none is started: {error:#}");
@@ -105,7 +105,7 @@ fn work_once(
         if let Some(entered) = entered.take() {
             let _ = entered.send(Ok(()));
         }
-        // The namespaces end on the other thread: this one can start none to wait for the end.
+        // The namespaces end on the other thread, because this one cannot start a thread that waits for the end.
         (work(namespaces.as_ref()), namespaces)
     };
     thread::scope(|scope| {

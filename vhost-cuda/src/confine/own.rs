@@ -12,8 +12,8 @@ use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare_unsafe};
 pub const OF_WORKERS: UnshareFlags =
     UnshareFlags::NEWNS.union(UnshareFlags::NEWPID).union(UnshareFlags::NEWNET).union(UnshareFlags::NEWIPC);
 
-/// Refuses to run as the host's root, unless the operator wants it: a hole in the daemon or in the GPU's driver would
-/// be worth the host.
+/// Refuses to run as the host's root, unless the operator allows it: a vulnerability in the daemon or in the GPU's
+/// driver would expose the host.
 pub fn check_user(allow_root: bool) -> anyhow::Result<()> {
     if geteuid().is_root() && !allow_root && is_root_of_host(&fs::read_to_string("/proc/self/uid_map")?) {
         bail!(
@@ -24,31 +24,31 @@ pub fn check_user(allow_root: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns whether user 0 of a map is user 0 of the host, and not of a container with users of its own.
+/// Returns whether user 0 of a map is user 0 of the host, and not of a container with its own users.
 fn is_root_of_host(map: &str) -> bool {
     map.lines().any(|line| line.split_whitespace().take(2).eq(["0", "0"]))
 }
 
-/// Keeps other processes of the same user from the daemon's memory and descriptors (`/proc/PID/mem`, `ptrace`,
-/// `pidfd_getfd`).
+/// Prevents other processes of the same user from accessing the daemon's memory and descriptors (`/proc/PID/mem`,
+/// `ptrace`, `pidfd_getfd`).
 pub fn hide_memory() -> anyhow::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("Cannot make the daemon non-dumpable")
 }
 
-/// Lets the daemon make namespaces: with CAP_SYS_ADMIN it may, else it enters a user namespace of its own, in which
-/// users and groups keep their numbers. To be called while the process has one thread.
+/// Allows the daemon to create namespaces. Without CAP_SYS_ADMIN it enters a user namespace of its own, in which
+/// users and groups keep their ids. Must be called while the process has one thread.
 ///
-/// Errors: this host does not let it. Nothing has changed then.
+/// Errors: this host does not allow it. Nothing has changed then.
 pub fn may_make_namespaces() -> io::Result<()> {
     if capabilities(None)?.effective.contains(CapabilitySet::SYS_ADMIN) {
         return Ok(());
     }
-    // A user namespace cannot be left, and some hosts give no rights in one: a child tries.
+    // A user namespace cannot be left, and some hosts give no rights in one, so a child tries it first.
     try_in_child(UnshareFlags::NEWUSER | OF_WORKERS)?;
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     // SAFETY: the descriptors' table is not unshared.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER)? };
-    // Without privileges one number can be mapped, and groups cannot be changed any more.
+    // Without privileges only one id can be mapped, and groups cannot be changed any more.
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_trial_says_why_not() {
-        // A namespace of threads does not exist: flags that the kernel does not know.
+        // Flags that the kernel does not know: there is no namespace of threads.
         let unknown = UnshareFlags::from_bits_retain(libc::CLONE_PARENT_SETTID as u32);
         assert_eq!(try_in_child(unknown).unwrap_err().raw_os_error(), Some(libc::EINVAL));
         assert!(try_in_child(UnshareFlags::empty()).is_ok());

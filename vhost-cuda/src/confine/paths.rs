@@ -5,8 +5,8 @@ use std::ffi::CStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Read-only: libraries, the linker's files, what NVIDIA's driver says of itself and of the machine. What does not
-/// exist on a host is left out.
+/// Read-only: libraries, the linker's files, and the files in which NVIDIA's driver describes itself and the machine.
+/// Files that do not exist on a host are left out.
 pub const READ: &[&str] = &[
     "/usr",
     "/lib",
@@ -24,11 +24,11 @@ pub const READ: &[&str] = &[
     "/sys",
 ];
 
-/// The kernel's view of processes; a file system of its own in a tree.
+/// The kernel's view of processes. In a tree it is a file system of its own.
 pub const PROC: &str = "/proc";
 /// The threads of this process. libcuda names its threads through files in here, and does not start without that.
 pub const THREADS: &str = "/proc/self/task";
-/// Parts of [`PROC`] that change the machine. Some of them are root's to write also without a capability.
+/// Parts of [`PROC`] that change the machine. Root can write some of them even without a capability.
 pub const SETTINGS: [&CStr; 10] = [
     c"/proc/acpi",
     c"/proc/asound",
@@ -41,15 +41,15 @@ pub const SETTINGS: [&CStr; 10] = [
     c"/proc/sys",
     c"/proc/sysrq-trigger",
 ];
-/// Shared memory by name, which libcuda uses for events between processes.
+/// Named shared memory, which libcuda uses for events between processes.
 pub const SHM: &str = "/dev/shm";
 
 const DEV: &str = "/dev";
-/// Device nodes by name, and by the beginning of their name: the GPU's (also as WSL has it) and those that do no harm.
+/// Device nodes by name, and by a prefix of their name: the GPU's (also WSL's) and harmless ones.
 const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "dxg"];
 const NODES_OF: &str = "nvidia";
 
-/// The device nodes of this host that workers may use; folders of such nodes, too.
+/// Returns the device nodes of this host that workers may use, and folders of such nodes.
 pub fn nodes() -> Vec<PathBuf> {
     let entries = fs::read_dir(DEV).into_iter().flatten().flatten();
     let named = entries.filter(|entry| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The root of workers: a tree with the files of [`paths`], read-only, and nothing else of the host.
+//! The root of workers: a read-only tree with the files of [`paths`], and no other files of the host.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,21 +14,21 @@ use rustix::process::{chdir, pivot_root};
 
 use super::{Folders, paths};
 
-/// The folder in which the tree is made. Every host has it, and its contents are covered in this namespace only.
+/// The folder in which the tree is built. Every host has it, and its contents are hidden in this namespace only.
 const BASE: &str = "/tmp";
-/// The host's root while the tree is made.
+/// The host's root while the tree is built.
 const OLD: &str = "/old";
 
-/// A tree that is being made.
+/// A tree that is being built.
 #[derive(Debug)]
 pub struct Tree {
-    /// Mounts that become read-only at the end, and whether they may have device nodes.
+    /// Mounts that become read-only at the end, and whether they may contain device nodes.
     read_only: Vec<(PathBuf, bool)>,
 }
 
 impl Tree {
-    /// Makes the tree the root of this thread, with the host's at [`OLD`]. The thread must have a mount namespace of its
-    /// own and share its root with no other thread.
+    /// Makes the tree the root of this thread, with the host's root at [`OLD`]. The thread must have a mount
+    /// namespace of its own and share its root with no other thread.
     pub fn enter(folders: &Folders) -> anyhow::Result<Self> {
         let nodes = paths::nodes();
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
@@ -48,7 +48,7 @@ impl Tree {
             }
         }
         for path in nodes {
-            // Read-only means that nobody changes the node's rights; the device is written all the same.
+            // A read-only mount prevents changes of the node's permissions; the device can still be written.
             if tree.show(&path)? {
                 tree.read_only.push((path, true));
             }
@@ -63,12 +63,12 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The program of this process as the tree has it until [`Tree::close`].
+    /// Returns the program of this process in the tree until [`Tree::close`].
     pub fn program() -> PathBuf {
         Path::new(OLD).join("proc/self/exe")
     }
 
-    /// Lets go of the host's root.
+    /// Unmounts the host's root.
     pub fn close(self) -> anyhow::Result<()> {
         for (path, nodes) in &self.read_only {
             restrict(path, true, *nodes)
@@ -79,12 +79,12 @@ impl Tree {
         restrict(Path::new("/"), false, false).context("Cannot make the root of workers read-only")
     }
 
-    /// Has `path` in the tree as the host has it; what the host does not have is left out. True: it is a mount.
+    /// Adds `path` of the host to the tree, if the host has it. Returns true if it became a mount.
     fn show(&self, path: &Path) -> anyhow::Result<bool> {
         let host = Path::new(OLD).join(path.strip_prefix("/").unwrap_or(path));
         let Ok(meta) = fs::symlink_metadata(&host) else { return Ok(false) };
         if fs::symlink_metadata(path).is_ok() {
-            // It lies in a folder that is there already.
+            // It lies in a folder that the tree contains already.
             return Ok(false);
         }
         let failed = || format!("Cannot show workers {}", path.display());
@@ -103,7 +103,7 @@ impl Tree {
     }
 }
 
-/// Nothing at `path` is written, and with `recursive` nothing mounted below it; no device is used but with `nodes`.
+/// Makes `path` read-only, with `recursive` also the mounts below it, and disables devices unless `nodes` is true.
 fn restrict(path: &Path, recursive: bool, nodes: bool) -> io::Result<()> {
     let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
     // SAFETY: all-zero is a valid value of this plain structure.

@@ -32,30 +32,31 @@ use crate::front_end::ring::{Start, Vring};
 use crate::sessions::link::{MAX_BULK_BYTES, MAX_PAYLOAD_BYTES};
 use crate::sessions::session::MAX_OUTSTANDING;
 
-/// QEMU 10.0 sets every queue to 1024 entries whatever it was asked for, so no less can be offered.
+/// QEMU 10.0 sets every queue to 1024 entries whatever the configured size is, so a smaller maximum cannot be
+/// offered.
 const MAX_QUEUE_SIZE: usize = 1024;
-/// `VHOST_F_LOG_ALL`: the backend keeps a dirty log during migration.
+/// `VHOST_F_LOG_ALL`: the backend maintains a dirty log during migration.
 const VHOST_F_LOG_ALL: u32 = 26;
 
-/// The time that threads without work may take to end.
+/// The time for idle threads to end.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves one device to one front-end.
 pub struct Backend {
     device: Arc<Device>,
     transfer: Mutex<Option<JoinHandle<io::Result<()>>>>,
-    /// The exit event of each queue's thread: the descriptor that the library takes, and its other end.
+    /// The exit event of each queue's thread: the descriptor that the library gets, and its other end.
     exit_events: Mutex<Vec<(RawFd, Option<EventNotifier>)>>,
 }
 
 impl Backend {
-    /// A backend for `device`.
+    /// Creates a backend for `device`.
     pub fn new(device: Arc<Device>) -> Arc<Self> {
         Arc::new(Self { device, transfer: Mutex::default(), exit_events: Mutex::default() })
     }
 
-    /// Closes what the library leaks: it takes the exit events' descriptors and never closes them. Only for
-    /// after the `VhostUserDaemon` was dropped.
+    /// Closes the descriptors that the library leaks: it takes the exit events' descriptors and never closes them.
+    /// Must be called only after the `VhostUserDaemon` was dropped.
     pub fn close_exit_events(&self) {
         for (fd, _) in std::mem::take(&mut *self.exit_events.lock()) {
             // SAFETY: `exit_event` gave this descriptor away by value to the library, which turned it into a
@@ -64,13 +65,13 @@ impl Backend {
         }
     }
 
-    /// Ends the threads of queues that the library has started before it failed; it forgets them.
+    /// Ends the threads of queues that the library started before it failed, because it forgets them.
     pub fn end_threads(self: &Arc<Self>) {
         for (_, notifier) in self.exit_events.lock().iter() {
             let _ = notifier.as_ref().map(EventNotifier::notify);
         }
         let deadline = Instant::now() + EXIT_PATIENCE;
-        // Each of the threads has one, and so has the caller.
+        // Each of the threads has one reference, and so has the caller.
         while Arc::strong_count(self) > 1 {
             if Instant::now() >= deadline {
                 return;
@@ -95,15 +96,15 @@ impl Backend {
         }
     }
 
-    /// Serves all requests that wait in queue `index`.
+    /// Serves all waiting requests of queue `index`.
     fn serve(&self, index: usize, vring: &Vring, memory: &Snapshot) {
         let ring = &self.device.rings[index];
         loop {
-            // An unreachable ring shows below as one without chains.
+            // An inaccessible ring appears below as one without chains.
             let _ = vring.disable_notification();
             while let Some(chain) = next_chain(vring, memory) {
                 let head = chain.head_index();
-                // A chain may name memory that the front-end has added since the last one.
+                // A chain may refer to memory that the front-end has added since the last one.
                 let memory = self.device.memory().unwrap_or_else(|| memory.clone());
                 let (request, slot) = request::parse(&memory, chain);
                 let chain = ring.accept(vring, memory, head, slot);
@@ -119,7 +120,7 @@ impl Backend {
     }
 }
 
-/// Takes the next chain, if the queue runs, has one and is sane.
+/// Takes the next chain, if the queue runs, has one and is consistent.
 fn next_chain(vring: &Vring, memory: &Snapshot) -> Option<DescriptorChain<Snapshot>> {
     let mut state = vring.get_mut();
     match state.get_queue_mut().iter(memory.clone()) {
@@ -144,7 +145,7 @@ impl VhostUserBackend for Backend {
     }
 
     fn features(&self) -> u64 {
-        // Never the packed ring: virtio-queue does not implement it.
+        // Without the packed ring, which virtio-queue does not implement.
         1 << VIRTIO_F_VERSION_1
             | 1 << VIRTIO_RING_F_INDIRECT_DESC
             | 1 << VIRTIO_RING_F_EVENT_IDX
@@ -168,7 +169,7 @@ impl VhostUserBackend for Backend {
     }
 
     fn reset_device(&self) {
-        // The library disables the queues but does not say that they are stopped.
+        // The library disables the queues but does not report that they are stopped.
         for (index, ring) in self.device.rings.iter().enumerate() {
             ring.stop(index as u32);
         }
@@ -176,7 +177,7 @@ impl VhostUserBackend for Backend {
     }
 
     fn set_event_idx(&self, _enabled: bool) {
-        // Kept by the library in each queue.
+        // The library keeps it in each queue.
     }
 
     fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
@@ -187,7 +188,7 @@ impl VhostUserBackend for Backend {
     }
 
     fn set_config(&self, offset: u32, bytes: &[u8]) -> io::Result<()> {
-        // A VMM writes the field or the whole space; nothing but this field is the driver's.
+        // A VMM writes the field or the whole space. Only this field belongs to the driver.
         const FIELD: usize = std::mem::offset_of!(Config, driver_version);
         let field = FIELD.checked_sub(offset as usize).and_then(|start| bytes.get(start..start + 4));
         if let Some(field) = field {
@@ -220,7 +221,7 @@ impl VhostUserBackend for Backend {
     }
 
     fn handle_event(&self, _event: u16, _set: EventSet, vrings: &[Vring], index: usize) -> io::Result<()> {
-        // An error would end the queue's thread, so there is none. Each thread has one queue, of its own number.
+        // Never returns an error, which would end the queue's thread. Each thread has one queue, with its own number.
         let (Some(vring), Some(memory)) = (vrings.first(), self.device.memory()) else { return Ok(()) };
         let ring = &self.device.rings[index];
         match ring.resume(vring, &memory) {
@@ -247,7 +248,7 @@ impl VhostUserBackend for Backend {
         file: File,
     ) -> io::Result<Option<File>> {
         let device = self.device.clone();
-        // The transfer may block, this call may not.
+        // The transfer may block, but this call may not.
         let transfer = thread::Builder::new().name("device-state".into()).spawn(move || match direction {
             VhostTransferStateDirection::SAVE => State::of(&device)?.save(file),
             VhostTransferStateDirection::LOAD => State::load(file)?.restore(&device),

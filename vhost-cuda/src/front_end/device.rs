@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One device instance: what a connected front-end (a virtual machine, or a virtio-user process) sees.
+//! One device instance, as a connected front-end (a virtual machine, or a virtio-user process) sees it.
 
 mod ending;
 mod opening;
@@ -41,39 +41,39 @@ use crate::sessions::endings::{Answer, Endings};
 use crate::sessions::pool::WorkerPool;
 use crate::sessions::session::{End, Session};
 
-/// The time that the workers of a machine get to end when it is reset or has gone. The VMM waits meanwhile, and its
-/// monitor with it.
+/// The time for the workers of a machine to end when it is reset or has disconnected. The VMM and its monitor wait
+/// meanwhile.
 pub const END_PATIENCE: Duration = Duration::from_secs(5);
 /// The maximum number of files of guest memory that are remembered per machine.
 const MAX_MEMORY_FILES: usize = 4096;
-/// Messages about shortages that a guest can bring about.
+/// Limits messages about shortages that a guest can cause.
 static SHORTAGES: Throttle = Throttle::new(5, Duration::from_secs(60));
-/// Messages about memory of huge pages.
+/// Limits messages about memory of huge pages.
 static HUGE: Throttle = Throttle::new(5, Duration::from_secs(60));
-/// Messages about memory files that cannot be sealed.
+/// Limits messages about memory files that cannot be sealed.
 static UNSEALED: Throttle = Throttle::new(5, Duration::from_secs(60));
 /// The settings that all devices of a daemon have in common.
 #[derive(Debug)]
 pub struct Settings {
-    /// Request queues.
+    /// The number of request queues.
     pub num_queues: u32,
-    /// Sessions at once.
+    /// The maximum number of sessions at once.
     pub max_sessions: u32,
-    /// Device memory of a machine, in bytes.
+    /// The maximum device memory of a machine, in bytes.
     pub memory: Option<u64>,
     /// Control groups for workers.
     pub cgroups: Option<Arc<Cgroups>>,
-    /// Sessions at once of one user of the guest, other than its root.
+    /// The maximum number of sessions at once of one user of the guest, other than its root.
     pub max_user_sessions: u32,
-    /// Device code that workers loaded before.
+    /// Device code that workers have loaded.
     pub images: Arc<ImageCache>,
     /// The objects that sessions share with each other.
     pub exchange: Arc<Exchange>,
-    /// Which guest memory workers map. Not `Auto` where this host does not allow `Named`.
+    /// The guest memory that workers map. Not `Auto` where this host does not allow `Named`.
     pub guest_pages: GuestPages,
-    /// A machine with open sessions may be saved.
+    /// True if a machine with open sessions may be saved.
     pub lose_sessions: bool,
-    /// Sessions that are ending, and who waits for them.
+    /// Sessions that are ending, and the requests that wait for them.
     pub endings: Endings,
     /// The daemon's descriptors.
     pub descriptors: Descriptors,
@@ -84,30 +84,30 @@ pub struct Settings {
 /// One device instance.
 #[derive(Debug)]
 pub struct Device {
-    /// Number of the connection, for the log.
+    /// The number of the connection, for the log.
     pub connection: u64,
     /// The daemon's settings.
     pub settings: Arc<Settings>,
-    /// Request queues, then the event queue.
+    /// The request queues, followed by the event queue.
     pub rings: Vec<Arc<Ring>>,
-    /// The event queue's contents.
+    /// Pending events for the driver.
     pub events: EventQueue,
     /// The version that the driver wrote into the configuration space; 0 until then.
     pub driver_version: AtomicU32,
     version_warned: AtomicBool,
     group_warned: AtomicBool,
     budget: Arc<RequestBudget>,
-    /// Files that its sessions share.
+    /// The budget for files that its sessions share.
     shared_files: Arc<Budget>,
-    /// The machine's device memory, if that is limited, from its first session on.
+    /// The account of the machine's device memory, if that is limited, from its first session on.
     account: Mutex<Option<Arc<Account>>>,
     /// The machine's control group, from its first session on.
     group: Mutex<Option<Group>>,
     memory: Mutex<Option<SharedMemory>>,
-    /// Files that were guest memory at any time: workers may have them mapped.
+    /// Files that were guest memory at any time, because workers may still map them.
     memory_files: Mutex<HashSet<FileId>>,
     front_end: OnceLock<FrontEnd>,
-    /// The device was given up, because its workers do not end.
+    /// True if the device was given up because its workers do not end.
     failed: AtomicBool,
     refusals: Refusals,
     sessions: Mutex<Sessions>,
@@ -125,14 +125,14 @@ impl std::fmt::Debug for FrontEnd {
 #[derive(Debug, Default)]
 struct Sessions {
     open: HashMap<u64, Arc<Session>>,
-    /// Sessions that wait for a worker.
+    /// The number of sessions that wait for a worker.
     opening: usize,
-    /// Sessions of each user of the guest, from their opening until they have ended.
+    /// The number of sessions of each user of the guest, from their opening until they have ended.
     users: HashMap<u32, u32>,
-    /// Counts resets: a session that was opened before one does not come up after it.
+    /// Counts resets. A session that was opened before a reset does not start after it.
     epoch: u64,
     closed: bool,
-    /// Sessions that have ended: their number by how they ended, and the sums of their counters.
+    /// Sessions that have ended: their number by reason, and the sums of their counters.
     ended: Ended,
 }
 
@@ -154,7 +154,7 @@ impl Ended {
 }
 
 impl Device {
-    /// A device without front-end, numbered `connection` in the log.
+    /// Creates a device without a front-end, with number `connection` in the log.
     pub fn new(connection: u64, settings: Arc<Settings>) -> Arc<Self> {
         let rings: Vec<_> = (0..=settings.num_queues).map(|_| Arc::<Ring>::default()).collect();
         let events = EventQueue::new(rings[settings.num_queues as usize].clone());
@@ -180,12 +180,12 @@ impl Device {
         })
     }
 
-    /// Guest memory as it is now.
+    /// Returns the present guest memory.
     pub fn memory(&self) -> Option<Snapshot> {
         self.memory.lock().as_ref().map(|memory| memory.memory())
     }
 
-    /// The front-end is connected. `front_end` ends the connection.
+    /// Records that the front-end is connected. `front_end` ends the connection.
     pub fn connected(&self, front_end: ShutdownHandle) {
         let _ = self.front_end.set(FrontEnd(front_end));
         if self.failed.load(Ordering::Acquire) {
@@ -200,7 +200,7 @@ impl Device {
         }
     }
 
-    /// The front-end has changed guest memory: every worker learns of it.
+    /// Passes changed guest memory of the front-end to every worker.
     pub fn update_memory(&self, memory: SharedMemory) {
         let pages = self.settings.guest_pages;
         if has_huge_pages_only(&memory.memory()) {
@@ -227,7 +227,7 @@ impl Device {
         let mut files = self.memory_files.lock();
         files.extend(files_of(&memory.memory()));
         if files.len() > MAX_MEMORY_FILES {
-            // Only a front-end that replaces its memory without end gets here; it has forgotten the first ones, too.
+            // Only a front-end that replaces its memory endlessly gets here. It has forgotten the first files, too.
             *files = files_of(&memory.memory());
         }
         drop(files);
@@ -237,7 +237,7 @@ impl Device {
         }
     }
 
-    /// Executes a request; `chain` is answered now or later, in any case.
+    /// Executes a request. `chain` is answered now or later, in any case.
     pub fn handle(self: &Arc<Self>, request: Result<Request, Malformed>, chain: Chain) {
         match request {
             Err(error) => {
@@ -250,7 +250,8 @@ impl Device {
                 OP_OPEN => self.open(&request, chain),
                 OP_CLOSE => match self.session(request.header.session) {
                     Some(session) => session.close(chain),
-                    // After the answer the driver unpins the session's pages. No worker may be able to write to them then.
+                    // After the answer the driver unpins the session's pages. No worker may be able to write to them
+                    // then.
                     None => self.answer_after(HashSet::new(), chain, REPLY_SESSION_LOST, &[]),
                 },
                 _ => self.submit(request, chain),
@@ -276,7 +277,7 @@ impl Device {
         session.submit(request, chain, charge);
     }
 
-    /// The driver introduces itself: it knows of no session, so all that are left end.
+    /// Handles the driver's greeting. The driver knows of no session, so all remaining sessions end.
     fn hello(self: &Arc<Self>, request: &Request, chain: Chain) {
         let Ok(hello) = Hello::read_from_bytes(&request.payload) else {
             return chain.complete(REPLY_INVALID, &[]);
@@ -306,18 +307,18 @@ impl Device {
         endings.answer_after(self.connection, sessions, Answer { chain, status, payload: payload.to_vec() });
     }
 
-    /// Tells the driver that a session is lost.
+    /// Notifies the driver that a session is lost.
     pub fn send_lost(&self, session: u64) {
         let event = Event { kind: EVENT_SESSION_LOST, reserved: 0, session, value: 0 };
         self.events.send(event, self.memory());
     }
 
-    /// The sessions that are open.
+    /// Returns the open sessions.
     pub fn sessions(&self) -> Vec<Arc<Session>> {
         self.sessions.lock().open.values().cloned().collect()
     }
 
-    /// Figures about the connection, for the operator.
+    /// Returns metrics of the connection, for the operator.
     pub fn report(&self) -> DeviceReport {
         let (open, Ended { closed, lost, totals }) = {
             let sessions = self.sessions.lock();
@@ -329,12 +330,12 @@ impl Device {
         DeviceReport { connection: self.connection, sessions, ended: totals, closed, lost, refused }
     }
 
-    /// Names of the sessions that are open, for migration.
+    /// Returns the ids of the open sessions, for migration.
     pub fn open_sessions(&self) -> Vec<u64> {
         self.sessions.lock().open.keys().copied().collect()
     }
 
-    /// A queue was stopped: what workers wrote by themselves goes into the dirty log.
+    /// Marks pages that workers write on their own in the dirty log, when a queue was stopped.
     pub fn log_kept_pages(&self) {
         let kept = self.sessions.lock().open.values().any(|session| session.maps_memory());
         if let (true, Some(memory)) = (kept, self.memory()) {
@@ -342,7 +343,7 @@ impl Device {
         }
     }
 
-    /// The driver wrote its version into the configuration space.
+    /// Records the version that the driver wrote into the configuration space.
     pub fn set_driver_version(&self, version: u32) {
         self.driver_version.store(version, Ordering::Relaxed);
         debug!("connection {}: the driver speaks protocol version {version}", self.connection);

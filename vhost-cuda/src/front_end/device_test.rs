@@ -8,7 +8,7 @@ use crate::fixture::{FixtureGuest, worker_spec};
 
 const ROOM: u32 = 64;
 
-/// A device whose workers cannot start: no test here needs one that does.
+/// Creates a device whose workers cannot start. No test here needs one.
 fn device(max_sessions: u32) -> Arc<Device> {
     let pool = WorkerPool::start(worker_spec(), 0).unwrap();
     Device::new(
@@ -62,7 +62,7 @@ fn a_driver_of_the_same_version_is_greeted_and_no_other() {
     for other in [0, PROTOCOL_VERSION + 1, u32::MAX] {
         assert_eq!(ask(&device, &mut guest, OP_HELLO, 0, &hello(other)), (REPLY_VERSION, vec![]));
     }
-    // What the driver wrote at probe counts as well.
+    // The driver's version from its probe counts as well.
     device.set_driver_version(PROTOCOL_VERSION + 1);
     assert_eq!(ask(&device, &mut guest, OP_HELLO, 0, &hello(PROTOCOL_VERSION)).0, REPLY_VERSION);
     device.set_driver_version(PROTOCOL_VERSION);
@@ -83,7 +83,7 @@ fn sessions_that_nobody_opened_are_lost() {
 #[test]
 fn an_open_that_gets_no_worker_is_answered_and_gives_its_room_back() {
     let (device, mut guest) = (device(1), FixtureGuest::new());
-    // The pool is over: taking from it fails at once.
+    // The pool has stopped: taking a worker from it fails at once.
     device.settings.pool.stop();
     for _ in 0..3 {
         let open = Open { pid: 1, uid: 0, name: [0; 16] };
@@ -106,7 +106,7 @@ fn a_user_gets_half_of_the_sessions() {
     let device = device(4);
     let (first, second) = (device.reserve(1000), device.reserve(1000));
     assert!(first.is_some() && second.is_some() && device.reserve(1000).is_none());
-    // The session that waits for a worker has one: it counts until it has ended.
+    // The session that waits for a worker has one, and counts until it has ended.
     let (reservation, of_user) = first.unwrap();
     drop(reservation);
     assert!(device.reserve(1000).is_none());

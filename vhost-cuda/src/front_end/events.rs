@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `eventq`: the device tells the driver something.
+//! The queue `eventq`, by which the device notifies the driver.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use zerocopy::IntoBytes;
 use crate::front_end::memory::Snapshot;
 use crate::front_end::ring::{Ring, Vring, publish};
 
-/// Events kept for a driver that gives no buffers; the oldest goes first. A driver that loses one still learns
-/// of a lost session at its next call.
+/// The maximum number of pending events for a driver that provides no buffers; the oldest is dropped first. A driver
+/// that misses one still learns of a lost session at its next call.
 const MAX_PENDING: usize = 1024;
 
-/// Events on their way to the driver.
+/// Events for the driver.
 #[derive(Debug)]
 pub struct EventQueue {
     ring: Arc<Ring>,
@@ -27,12 +27,12 @@ pub struct EventQueue {
 }
 
 impl EventQueue {
-    /// Events for the queue `ring`.
+    /// Creates the events of the queue `ring`.
     pub fn new(ring: Arc<Ring>) -> Self {
         Self { ring, pending: Mutex::default() }
     }
 
-    /// Sends an event, now or as soon as the driver gives a buffer.
+    /// Sends an event now, or as soon as the driver provides a buffer.
     pub fn send(&self, event: Event, memory: Option<Snapshot>) {
         let mut pending = self.pending.lock();
         if pending.len() == MAX_PENDING {
@@ -67,13 +67,13 @@ impl EventQueue {
         }
     }
 
-    /// Forgets what was not delivered: the driver starts anew.
+    /// Drops undelivered events, because the driver was restarted.
     pub fn clear(&self) {
         self.pending.lock().clear();
     }
 }
 
-/// The next buffer: its head, and its address if it can hold an event.
+/// Returns the next buffer: its head, and its address if it can hold an event.
 fn take_buffer(vring: &Vring, memory: &Snapshot) -> Option<(u16, Option<GuestAddress>)> {
     let mut state = vring.get_mut();
     let mut chain = state.get_queue_mut().iter(memory.clone()).ok()?.next()?;

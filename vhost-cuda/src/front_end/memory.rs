@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Guest memory as the daemon maps it, and its dirty log for live migration.
+//! Guest memory in the daemon's mapping, and its dirty log for live migration.
 
 use std::collections::HashSet;
 use std::fs::{File, Permissions};
@@ -29,18 +29,19 @@ pub type SharedMemory = GuestMemoryAtomic<Memory>;
 /// A state of guest memory, held mapped.
 pub type Snapshot = <SharedMemory as GuestAddressSpace>::T;
 
-/// A file of guest memory, as long as anybody has it open: its device and number.
+/// A file of guest memory, valid as long as it is open: its device and inode.
 pub type FileId = (u64, u64);
 
-/// The files that back `memory`.
+/// Returns the files that back `memory`.
 pub fn files_of(memory: &Memory) -> HashSet<FileId> {
     let id = |file: &FileOffset| file.file().metadata().ok().map(|meta| (meta.dev(), meta.ino()));
     memory.iter().filter_map(|region| id(region.file_offset()?)).collect()
 }
 
-/// Makes the files of `memory` fit to be shared with workers: no one of them can make a file shorter, which would end the
-/// VMM, nor, unless `pages` says that it gets all of them, open a file that only one of its threads has (through `/proc`).
-/// Returns what cannot be had; files on a file system keep their rights and have no seals.
+/// Protects the files of `memory` before they are shared with workers. A worker cannot shorten a file, which would
+/// end the VMM. Unless `pages` gives workers all of memory, it also cannot open a file that only one of its threads
+/// has (through `/proc`). Returns the error of a failed protection. Files on a file system keep their permissions and
+/// have no seals.
 pub fn protect(memory: &Memory, pages: GuestPages) -> io::Result<()> {
     let mut result = Ok(());
     for backing in memory.iter().filter_map(GuestMemoryRegion::file_offset) {
@@ -53,12 +54,12 @@ pub fn protect(memory: &Memory, pages: GuestPages) -> io::Result<()> {
 }
 
 fn seal(file: &File) -> io::Result<()> {
-    // Fails if it is sealed against seals; then that one may be among them.
+    // Fails if the file is sealed against further seals. Then the required one may be among them.
     let added = fcntl_add_seals(file, SealFlags::SHRINK);
     if fcntl_get_seals(file)?.contains(SealFlags::SHRINK) { Ok(()) } else { Ok(added?) }
 }
 
-/// A file without a name has no use for rights: who has a descriptor needs none.
+/// Removes the permissions of an unnamed file. A process with a descriptor does not need them.
 fn close_to_others(file: &File) -> io::Result<()> {
     if file.metadata()?.nlink() == 0 {
         file.set_permissions(Permissions::from_mode(0o0))?;
@@ -66,7 +67,8 @@ fn close_to_others(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns true if the memory has a file of which only huge pages can be mapped, and not the pages that a process names.
+/// Returns true if the memory has a file of which only huge pages can be mapped, and not the pages that a process
+/// names.
 pub fn has_huge_pages_only(memory: &Memory) -> bool {
     memory
         .iter()
@@ -74,7 +76,7 @@ pub fn has_huge_pages_only(memory: &Memory) -> bool {
         .any(|backing| page_bytes_of(backing.file()) > PAGE_BYTES)
 }
 
-/// The bytes of a page of a file: of what can be mapped by itself.
+/// Returns the page size of a file in bytes: the smallest part that can be mapped.
 fn page_bytes_of(file: &File) -> u64 {
     let about = fstatfs(file).ok().filter(|about| about.f_type == HUGETLBFS);
     about.map_or(PAGE_BYTES, |about| about.f_bsize as u64)
@@ -90,17 +92,17 @@ pub struct MemoryTable {
 /// A region as a worker gets it.
 #[derive(Clone, Debug)]
 pub struct SharedRegion {
-    /// Where it lies.
+    /// Its position.
     pub region: Region,
     /// The file that backs it.
     pub file: FileOffset,
-    /// The worker gets the file, and maps all of the region; else it maps pages that its process names.
+    /// True if the worker gets the file, and maps all of the region. Otherwise it maps pages that its process names.
     pub whole: bool,
 }
 
 impl MemoryTable {
-    /// The table of `memory`. Left out are regions that no file backs, and those of huge pages where workers get only what is
-    /// named.
+    /// Returns the table of `memory`. Regions without a file are left out, and so are those of huge pages where
+    /// workers get only named pages.
     pub fn of(memory: &Memory, pages: GuestPages) -> Arc<Self> {
         let regions = memory
             .iter()
@@ -109,7 +111,7 @@ impl MemoryTable {
                 let page_bytes = page_bytes_of(file.file());
                 let whole = match pages {
                     GuestPages::Auto => page_bytes > PAGE_BYTES,
-                    // A mapping of one page would be one of all around it, too.
+                    // A mapping of one page would also map all pages around it.
                     GuestPages::Named if page_bytes > PAGE_BYTES => return None,
                     GuestPages::Named => false,
                     GuestPages::All => true,
@@ -188,7 +190,7 @@ mod tests {
         assert!(bytes > PAGE_BYTES);
         file.set_len(bytes).unwrap();
         let ranges = [(GuestAddress(0), bytes as usize, Some(FileOffset::new(file, 0)))];
-        // Without huge pages of this host nothing can be mapped.
+        // If this host has no huge pages, nothing can be mapped.
         let Ok(memory) = Memory::from_ranges_with_files(ranges) else { return };
         assert!(has_huge_pages_only(&memory));
         assert_eq!(whole(&memory, GuestPages::Auto), [true]);

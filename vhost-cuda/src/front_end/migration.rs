@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The state that moves with a guest: no CUDA state, only what the destination needs to say that sessions are lost.
+//! The state that moves with a guest. It contains no CUDA state, only the data that the destination needs to report
+//! sessions as lost.
 //!
 //! The state is a head, then for each queue its unanswered chains, then the open sessions, all little-endian.
 
@@ -11,13 +12,13 @@ use virtio_cuda_protocol::transport::ReplyHeader;
 use crate::front_end::device::Device;
 use crate::front_end::ring::Unanswered;
 
-/// First bytes of the state.
+/// The first bytes of the state.
 const MAGIC: [u8; 8] = *b"VCUDSTAT";
-/// Version of the state's layout.
+/// The version of the state's layout.
 const VERSION: u32 = 1;
-/// Longest state that is read: every chain of every queue, twice over.
+/// The maximum length of a state in bytes: every chain of every queue, twice over.
 const MAX_BYTES: u64 = 4 << 20;
-/// Most chains of a queue (its size), most sessions.
+/// The maximum number of chains per queue (its size), and of sessions.
 const MAX_ITEMS: u32 = 1024;
 
 /// The saved state of a device.
@@ -25,14 +26,14 @@ const MAX_ITEMS: u32 = 1024;
 pub struct State {
     /// For each queue, chains that the source took and never answered.
     pub queues: Vec<Vec<Unanswered>>,
-    /// Sessions that were open.
+    /// The sessions that were open.
     pub sessions: Vec<u64>,
 }
 
 impl State {
-    /// The state of `device`, whose queues are stopped.
+    /// Returns the state of `device`, whose queues are stopped.
     ///
-    /// Errors: sessions are open, and must not be lost.
+    /// Errors: there are open sessions, and they must not be lost.
     pub fn of(device: &Device) -> io::Result<Self> {
         let queues = device.rings.iter().map(|ring| ring.unanswered()).collect();
         let sessions = device.open_sessions();
@@ -46,9 +47,9 @@ impl State {
         Ok(Self { queues, sessions })
     }
 
-    /// Makes `device` answer what the source left open.
+    /// Makes `device` answer the chains that the source left open.
     ///
-    /// Errors: the source had another number of queues.
+    /// Errors: the source had a different number of queues.
     pub fn restore(self, device: &Device) -> io::Result<()> {
         if self.queues.len() != device.rings.len() {
             return Err(invalid("the source has another number of queues (--num-queues must be the same)"));
@@ -90,7 +91,7 @@ impl State {
 
     /// Reads a state to its end.
     ///
-    /// Errors (`InvalidData`): not such a state, or one of another version.
+    /// Errors (`InvalidData`): the data is not a state, or has another version.
     pub fn load(file: impl Read) -> io::Result<Self> {
         let mut bytes = Vec::new();
         file.take(MAX_BYTES).read_to_end(&mut bytes)?;
@@ -113,7 +114,7 @@ impl State {
     }
 }
 
-/// A fuzz target: a state of any bytes. What is read is saved as the same bytes.
+/// A fuzz target: any bytes as a state. A state that can be read is saved as the same bytes.
 #[cfg(any(test, fuzzing))]
 pub fn fuzz(data: &[u8]) {
     if let Ok(state) = State::load(data) {

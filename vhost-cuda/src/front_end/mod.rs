@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The side of the front-end: the virtio device, its queues, the guest's memory, and requests as they come from a guest.
+//! The front-end side: the virtio device, its queues, the guest's memory, and the guest's requests.
 
 pub mod backend;
 pub mod device;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A descriptor chain becomes a bounded request, and a reply is written into its writable part.
+//! Parses a descriptor chain to a bounded request, and writes a reply into its writable part.
 //!
-//! All that a guest driver can put into a queue ends here: what [`parse`] returns is checked against the
-//! limits of the device and against the guest's memory.
+//! All data that a guest driver can put into a queue is checked here: the result of [`parse`] satisfies the limits of
+//! the device and lies in the guest's memory.
 
 use std::ops::Range;
 
@@ -17,31 +17,31 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::front_end::memory::Memory;
 use crate::sessions::link::{MAX_BULK_BYTES, MAX_ENTRIES, MAX_PAYLOAD_BYTES};
 
-/// Most descriptors of one chain, direct or indirect: a driver may not build a longer one (virtio 1.3, 2.7.5.2:
-/// not longer than the queue), and it bounds what a hostile one costs.
+/// The maximum number of descriptors per chain, direct or indirect. A driver may not build a longer one (virtio 1.3,
+/// 2.7.5.2: not longer than the queue). Bounds the cost of a hostile chain.
 const MAX_DESCRIPTORS: usize = 1024;
-/// Entries that are read from guest memory at once.
+/// The number of entries that are read from guest memory at once.
 const ENTRIES_AT_ONCE: usize = 1024;
 
 /// The reason for refusing a chain. The guest gets `REPLY_INVALID`; the text is for the debug log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The chain itself.
+    /// The chain itself is invalid.
     #[error("The descriptor chain is too long, loops or leaves its table")]
     Chain,
-    /// A descriptor without bytes.
+    /// A descriptor has no bytes.
     #[error("A descriptor has length 0")]
     Empty,
     /// A readable descriptor after a writable one.
     #[error("A device-readable descriptor follows a device-writable one")]
     Order,
-    /// A descriptor or entry outside guest memory.
+    /// A descriptor or entry lies outside of guest memory.
     #[error("An address is outside guest memory")]
     Address,
-    /// Lengths that do not fit together, or exceed a limit.
+    /// Lengths are inconsistent, or exceed a limit.
     #[error("A length is wrong or above the device's limit")]
     Length,
-    /// An unknown operation, or flags and fields that it does not have.
+    /// The operation is unknown, or has invalid flags and fields.
     #[error("The operation is unknown or its fields do not fit it")]
     Operation,
 }
@@ -49,7 +49,7 @@ pub enum Malformed {
 /// A checked request.
 #[derive(Debug)]
 pub struct Request {
-    /// The head; `op` is known, `flags` and `session` fit it.
+    /// The header. `op` is known, and `flags` and `session` are valid for it.
     pub header: RequestHeader,
     /// The payload, at most [`MAX_PAYLOAD_BYTES`].
     pub payload: Vec<u8>,
@@ -60,20 +60,20 @@ pub struct Request {
 }
 
 impl Request {
-    /// Bytes of host memory that the request occupies while it is outstanding.
+    /// Returns the bytes of host memory that the request occupies while it is outstanding.
     pub fn footprint(&self) -> usize {
         size_of::<Self>()
             + self.payload.len()
             + (self.in_entries.len() + self.out_entries.len()) * size_of::<MemEntry>()
     }
-    /// Bytes that go to the device, and user bytes that it may write.
+    /// Returns the bytes that go to the device, and the user bytes that it may write.
     pub fn traffic(&self) -> (u64, u64) {
         let sum = |entries: &[MemEntry]| entries.iter().map(|entry| u64::from(entry.bytes)).sum::<u64>();
         (self.payload.len() as u64 + sum(&self.in_entries), sum(&self.out_entries))
     }
 }
 
-/// A piece of guest memory that a descriptor names.
+/// A piece of guest memory of a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
     addr: GuestAddress,
@@ -87,16 +87,16 @@ pub struct ReplySlot {
 }
 
 impl ReplySlot {
-    /// A slot restored from [`Self::head`].
+    /// Restores a slot from [`Self::head`].
     pub fn restore(pieces: &[(u64, u32)]) -> Self {
         let piece = |&(addr, bytes): &(u64, u32)| Piece { addr: GuestAddress(addr), bytes };
         Self { pieces: pieces.iter().map(piece).collect() }
     }
-    /// Bytes of host memory that the slot occupies.
+    /// Returns the bytes of host memory that the slot occupies.
     pub fn footprint(&self) -> usize {
         self.pieces.capacity() * size_of::<Piece>()
     }
-    /// Returns the place of the reply's header: address and bytes of the pieces that hold it.
+    /// Returns the position of the reply's header: address and bytes of the pieces that contain it.
     pub fn head(&self) -> Vec<(u64, u32)> {
         let mut left = size_of::<ReplyHeader>() as u32;
         let mut head = Vec::new();
@@ -109,7 +109,7 @@ impl ReplySlot {
         }
         head
     }
-    /// Bytes of payload that fit.
+    /// Returns the bytes of payload that fit.
     pub fn payload_room(&self) -> u32 {
         let total: u64 = self.pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
         total.saturating_sub(size_of::<ReplyHeader>() as u64).min(u64::from(MAX_PAYLOAD_BYTES)) as u32
@@ -136,7 +136,7 @@ impl ReplySlot {
     }
 }
 
-/// Checks a chain. The slot is usable in either case; it is empty if no reply can be written.
+/// Checks a chain. The slot is usable in either case. It is empty if no reply can be written.
 pub fn parse(
     memory: &Memory,
     chain: impl Iterator<Item = Descriptor>,
@@ -153,7 +153,7 @@ pub fn parse(
     (request, slot)
 }
 
-/// Sorts descriptors into the two parts. The writable pieces found so far are good even with an error.
+/// Sorts descriptors into the two parts. The writable pieces found so far are valid even after an error.
 fn split(
     memory: &Memory,
     chain: impl Iterator<Item = Descriptor>,
@@ -181,7 +181,7 @@ fn split(
         }
         more = descriptor.has_next();
     }
-    // The iterator just ends when a chain loops, leaves its table or nests indirect tables.
+    // The iterator simply ends when a chain loops, leaves its table or nests indirect tables.
     if more { Err(Malformed::Chain) } else { Ok(()) }
 }
 
@@ -234,7 +234,7 @@ impl<'a> Cursor<'a> {
         Ok(Request { header, payload, in_entries, out_entries })
     }
 
-    /// Reads `count` entries and merges neighbours. `kept`: they are to be mapped, so whole pages.
+    /// Reads `count` entries and merges neighbours. With `kept` they will be mapped, and must be whole pages.
     fn entries(&mut self, count: u32, kept: bool) -> Result<Vec<MemEntry>, Malformed> {
         let mut merged: Vec<MemEntry> = Vec::new();
         let mut total = 0;
@@ -263,7 +263,7 @@ impl<'a> Cursor<'a> {
         Ok(merged)
     }
 
-    /// `region` is the one that the last entry was found in: the next is mostly there, too.
+    /// `region` is the one that contained the last entry, which mostly contains the next one, too.
     fn check_entry(&self, entry: &MemEntry, kept: bool, region: &mut Range<u64>) -> Result<(), Malformed> {
         let bytes = u64::from(entry.bytes);
         if bytes == 0 || entry.reserved != 0 {

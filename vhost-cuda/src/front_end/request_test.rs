@@ -65,7 +65,7 @@ fn a_request_may_be_spread_over_descriptors() {
     let memory = guest.snapshot();
     let mut bytes = call(b"abcdef", &[], &[]).as_bytes().to_vec();
     bytes.extend_from_slice(b"abcdef");
-    // One byte a descriptor, in reverse order in memory; the reply's header in three pieces.
+    // One byte per descriptor, in reverse order in memory; the reply's header is in three pieces.
     let mut descriptors = Vec::new();
     for (at, byte) in bytes.iter().enumerate() {
         let addr = 0x20_0000 - at as u64;
@@ -115,9 +115,9 @@ fn lengths_beyond_the_limits_are_refused() {
     ] {
         assert_eq!(refused(header, &[], &[], &[]), Malformed::Length, "{header:?}");
     }
-    // More payload than was said.
+    // More payload than the header states.
     assert_eq!(refused(good, b"x", &[], &[]), Malformed::Length);
-    // 65 times all of 1 MiB is more than 64 MiB.
+    // 65 times 1 MiB is more than 64 MiB.
     let many = [entry(0, 1 << 20); 65];
     assert_eq!(refused(call(&[], &many, &[]), &[], &many, &[]), Malformed::Length);
     let exactly = &many[..64];
@@ -173,9 +173,9 @@ fn chains_that_are_none_are_answered_with_what_room_they_have() {
     assert_eq!(answer(&[readable(40, NEXT, 0)]), (Malformed::Chain, vec![(0, 0)]));
     assert_eq!(answer(&[readable(40, NEXT, 1), reply(NEXT, 0)]), (Malformed::Order, vec![(0, 8)]));
     assert_eq!(answer(&[readable(40, NEXT, 1), reply(NEXT, 1)]).0, Malformed::Chain);
-    // Out of the table.
+    // Outside of the table.
     assert_eq!(answer(&[readable(40, NEXT, QUEUE_SIZE)]), (Malformed::Chain, vec![(0, 0)]));
-    // Empty descriptors, no room, no memory.
+    // Empty descriptors, no room, outside of memory.
     assert_eq!(answer(&[readable(0, NEXT, 1), reply(0, 0)]), (Malformed::Empty, vec![(0, 0)]));
     assert_eq!(answer(&[readable(40, 0, 0)]), (Malformed::Operation, vec![(0, 0)]));
     assert_eq!(answer(&[Descriptor::new(MEMORY_BYTES, 8, WRITE, 0)]), (Malformed::Address, vec![(0, 0)]));
@@ -183,7 +183,7 @@ fn chains_that_are_none_are_answered_with_what_room_they_have() {
         answer(&[Descriptor::new(u64::MAX - 3, u32::MAX, WRITE, 0)]),
         (Malformed::Address, vec![(0, 0)])
     );
-    // An indirect table that is not there, of a wrong size, or inside another one.
+    // An indirect table that does not exist, has a wrong size, or lies inside another one.
     assert_eq!(answer(&[Descriptor::new(u64::MAX, 16, INDIRECT, 0)]), (Malformed::Chain, vec![(0, 0)]));
     assert_eq!(answer(&[Descriptor::new(0x1000, 15, INDIRECT, 0)]), (Malformed::Chain, vec![(0, 0)]));
 }
@@ -210,8 +210,8 @@ fn any_descriptor() -> impl Strategy<Value = Descriptor> {
 }
 
 proptest! {
-    /// Whatever a guest puts into the table and into its memory, a chain is answered once, and a request that
-    /// passes keeps the limits.
+    /// A chain is answered once whatever a guest writes into the table and its memory. A request that is accepted
+    /// satisfies the limits.
     #[test]
     fn hostile_chains_are_answered(
         descriptors in prop::collection::vec(any_descriptor(), 1..QUEUE_SIZE as usize),

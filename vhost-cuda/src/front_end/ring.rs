@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One virtqueue over its life: chains may be answered late, from any thread, across stops and restarts.
+//! One virtqueue: its chains may be answered late, from any thread, across stops and restarts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::front_end::request::ReplySlot;
 /// The library's handle of a queue.
 pub type Vring = VringRwLock<SharedMemory>;
 
-/// The position of a stopped queue. A VMM that only paused the guest restarts it in the same place; after a
-/// reset of the device it begins elsewhere or anew.
+/// The position of a stopped queue. A VMM that only paused the guest restarts it at the same position. After a reset
+/// of the device it begins at another one or from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position {
     next_avail: u16,
@@ -37,7 +37,7 @@ impl Position {
     }
 }
 
-/// A chain that was taken from a queue and not answered: its head, and where its reply's header goes.
+/// A chain that was taken from a queue and not answered: its head, and the place of its reply's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
     /// Head descriptor.
@@ -49,9 +49,9 @@ pub struct Unanswered {
 #[derive(Debug, Default)]
 struct Gate {
     running: bool,
-    /// The queue's own thread is taking chains.
+    /// True while the queue's own thread is taking chains.
     serving: bool,
-    /// The VMM waits for that thread to pause.
+    /// True while the VMM waits for that thread to pause.
     stopping: bool,
     closed: bool,
     generation: u64,
@@ -76,20 +76,20 @@ pub struct Ring {
     changed: Condvar,
 }
 
-/// The reason for which a queue runs.
+/// The state in which a queue runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It was running already, or goes on where it was stopped.
+    /// It was running already, or continues where it was stopped.
     Same,
-    /// The device was reset in between: what was taken before is void.
+    /// The device was reset in between: chains that were taken before are void.
     Anew,
     /// It does not run.
     Stopped,
 }
 
 impl Ring {
-    /// To be called by the queue's own thread before it takes chains: notices that a stopped queue runs again.
-    /// Until [`Self::pause`] the queue is not stopped, so that this thread may answer chains without waiting.
+    /// Called by the queue's own thread before it takes chains. Notices that a stopped queue runs again. The queue is
+    /// not stopped until [`Self::pause`], so this thread may answer chains without waiting.
     pub fn resume(&self, vring: &Vring, memory: &Snapshot) -> Start {
         let mut gate = self.gate.lock();
         if gate.closed || gate.stopping || !vring.get_ref().get_queue().ready() {
@@ -123,13 +123,13 @@ impl Ring {
         !gate.stopping && !gate.closed
     }
 
-    /// The queue's own thread takes no more chains for now.
+    /// Stops taking chains for now. Called by the queue's own thread.
     pub fn pause(&self) {
         self.gate.lock().serving = false;
         self.changed.notify_all();
     }
 
-    /// The VMM has stopped the queue: when this returns nothing is written into it until it runs again.
+    /// Stops the queue for the VMM. After this returns, nothing is written into the queue until it runs again.
     pub fn stop(&self, vring_index: u32) {
         let mut gate = self.gate.lock();
         gate.stopping = true;
@@ -144,8 +144,8 @@ impl Ring {
         }
     }
 
-    /// The device was reset while the queue was stopped: what was taken from it is void, and its restart is
-    /// nothing new.
+    /// Voids the chains that were taken from the stopped queue, because the device was reset. The queue's restart
+    /// then continues normally.
     pub fn forget_stop(&self) {
         let mut gate = self.gate.lock();
         if !gate.running {
@@ -156,13 +156,13 @@ impl Ring {
         }
     }
 
-    /// The front-end has gone: outstanding chains are never answered.
+    /// Abandons outstanding chains, which are never answered, because the front-end has disconnected.
     pub fn abandon(&self) {
         self.gate.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Chains taken and not answered, for migration.
+    /// Returns the chains that were taken and not answered, for migration.
     pub fn unanswered(&self) -> Vec<Unanswered> {
         let gate = self.gate.lock();
         let mut chains: Vec<_> =
@@ -171,12 +171,13 @@ impl Ring {
         chains
     }
 
-    /// Chains that another backend took before this one got the guest: answered as lost when the queue starts.
+    /// Records chains that another backend took before this one got the guest. They are answered as lost when the
+    /// queue starts.
     pub fn inherit(&self, chains: Vec<Unanswered>) {
         self.gate.lock().inherited = chains;
     }
 
-    /// Names a chain that was just taken from `vring`.
+    /// Registers a chain that was just taken from `vring`.
     pub fn accept(self: &Arc<Self>, vring: &Vring, memory: Snapshot, head: u16, slot: ReplySlot) -> Chain {
         let mut gate = self.gate.lock();
         gate.in_flight.insert(head, slot.head());
@@ -191,7 +192,7 @@ impl Ring {
         }
     }
 
-    /// Does something with the queue if it runs; it is not stopped meanwhile.
+    /// Calls `work` with the queue if it runs. The queue is not stopped meanwhile.
     pub fn if_running(&self, work: impl FnOnce(&Vring)) {
         let gate = self.gate.lock();
         if let (true, false, Some(vring)) = (gate.running, gate.closed, &gate.vring) {
@@ -213,20 +214,20 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Guest memory as it was when the chain was taken.
+    /// Returns guest memory as it was when the chain was taken.
     pub fn memory(&self) -> &Snapshot {
         &self.memory
     }
-    /// Bytes of host memory that the chain occupies until it is answered.
+    /// Returns the bytes of host memory that the chain occupies until it is answered.
     pub fn footprint(&self) -> usize {
         size_of::<Self>() + self.slot.footprint()
     }
-    /// Bytes of payload that the reply may have.
+    /// Returns the bytes of payload that the reply may have.
     pub fn payload_room(&self) -> u32 {
         self.slot.payload_room()
     }
-    /// Writes the reply and hands the chain back. Waits while the VMM has the queue stopped; does nothing if
-    /// the chain has become void (device reset, front-end gone).
+    /// Writes the reply and returns the chain to the driver. Waits while the VMM has the queue stopped. Does nothing
+    /// if the chain is void (device reset, front-end disconnected).
     pub fn complete(mut self, status: u32, payload: &[u8]) {
         self.answer(status, payload);
     }
@@ -243,7 +244,7 @@ impl Chain {
             }
             self.ring.changed.wait(&mut gate);
         }
-        // The gate stays locked: a queue that is being stopped sees either the whole reply or none.
+        // The gate stays locked: a queue that is being stopped contains either the whole reply or nothing of it.
         let used = self.slot.write(&self.memory, status, payload);
         gate.in_flight.remove(&self.head);
         publish(&self.vring.0, self.head, used);
@@ -258,10 +259,10 @@ impl Drop for Chain {
     }
 }
 
-/// Puts a chain into the used ring and notifies the driver if it wants that.
+/// Puts a chain into the used ring, and notifies the driver if it has requested that.
 pub fn publish(vring: &Vring, head: u16, used: u32) {
     let mut state = vring.get_mut();
-    // The ring's own addresses come from the driver: if they are bad, nobody can be told.
+    // The ring's own addresses come from the driver. If they are invalid, the driver cannot be notified.
     if let Err(error) = state.add_used(head, used) {
         debug!("A used ring cannot be written: {error}");
         return;

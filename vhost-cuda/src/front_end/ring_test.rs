@@ -42,7 +42,7 @@ fn a_reset_voids_what_was_taken_before() {
     let chain = taken(&mut guest);
     guest.stop();
     let answering = answer_aside(chain);
-    // The new driver begins at index 0, in the same place.
+    // The new driver begins at index 0, at the same position.
     guest.vring.set_queue_next_avail(0);
     guest.vring.set_queue_ready(true);
     assert_eq!(guest.ring.resume(&guest.vring, &guest.snapshot()), Start::Anew);
@@ -76,14 +76,14 @@ fn a_queue_that_is_not_ready_does_not_run() {
 fn a_queue_is_not_stopped_while_its_thread_answers() {
     let mut guest = FixtureGuest::new();
     let chain = taken(&mut guest);
-    // The queue's thread has noticed a kick and is at work.
+    // The queue's thread has noticed a kick and is taking chains.
     assert_eq!(guest.ring.resume(&guest.vring, &guest.snapshot()), Start::Same);
     let ring = guest.ring.clone();
     let stopping = thread::spawn(move || ring.stop(0));
     while guest.ring.goes_on() {
         thread::yield_now();
     }
-    // It is told to pause, and can still answer what it has taken.
+    // It must pause, and can still answer chains that it has taken.
     chain.complete(REPLY_OK, &[]);
     assert!(!stopping.is_finished());
     assert_eq!(guest.used().len(), 1);

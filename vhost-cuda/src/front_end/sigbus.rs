@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A front-end that shrinks its memory file harms itself only.
+//! Handles SIGBUS, so that a front-end that shrinks its memory file harms only itself.
 //!
-//! Reading or writing a mapping past the end of its file raises SIGBUS, which would end the daemon and with it
-//! every other front-end's sessions. The handler puts empty memory in place of the whole mapping, once, and the daemon
-//! parts with the front-end. Workers do without: theirs is the session that the front-end has broken.
+//! An access to a mapping past the end of its file raises SIGBUS, which would end the daemon and with it every other
+//! front-end's sessions. The handler replaces the whole mapping by empty memory, once, and the daemon disconnects the
+//! front-end. Workers need no handler, because they serve the session that the front-end has broken.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -15,10 +15,10 @@ use std::thread;
 
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EventFd};
 
-/// Mappings that may be lost before the watcher looks.
+/// The maximum number of mappings that may be lost before the watcher reads them.
 const MAX_LOST: usize = 1024;
 
-/// The mappings that were lost: end, and start, which is written last and 0 in an entry that is free.
+/// The mappings that were lost: end, and start, which is written last. The start is 0 in a free entry.
 static LOST: [[AtomicUsize; 2]; MAX_LOST] = [const { [const { AtomicUsize::new(0) }; 2] }; MAX_LOST];
 static NEXT_LOST: AtomicUsize = AtomicUsize::new(0);
 /// The descriptor that wakes the watcher; -1 without one.
@@ -37,7 +37,8 @@ pub fn install() -> io::Result<()> {
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Calls `on_lost` with the addresses of the mappings that were lost, from a thread of its own. Once for a process.
+/// Calls `on_lost` with the addresses of the mappings that were lost, from a thread of its own. Called once per
+/// process.
 pub fn watch(on_lost: impl Fn(&[Range<usize>]) + Send + 'static) -> io::Result<()> {
     static EVENT: OnceLock<EventFd> = OnceLock::new();
     let event = EventFd::new(EFD_CLOEXEC)?;
@@ -51,7 +52,7 @@ pub fn watch(on_lost: impl Fn(&[Range<usize>]) + Send + 'static) -> io::Result<(
     thread::Builder::new().name("sigbus".into()).spawn(watching).map(drop)
 }
 
-/// The mappings that were lost since the last call.
+/// Takes the mappings that were lost since the last call.
 fn take_lost() -> Vec<Range<usize>> {
     let take = |[end, start]: &[AtomicUsize; 2]| match start.swap(0, Ordering::AcqRel) {
         0 => None,
@@ -76,11 +77,11 @@ extern "C" fn handle(_signal: c_int, info: *mut libc::siginfo_t, _context: *mut 
     }
 }
 
-/// Replaces the mapping of a file at `address` by empty memory. Only async-signal-safe calls.
+/// Replaces the file mapping at `address` by empty memory. Uses only async-signal-safe calls.
 fn repair(address: usize) -> bool {
     let Some(mapping) = find_mapping(address) else { return false };
     if !mapping.is_shared_file {
-        // Another thread was quicker.
+        // Another thread was faster.
         return mapping.is_anonymous;
     }
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -111,7 +112,7 @@ struct Mapping {
     is_anonymous: bool,
 }
 
-/// The mapping that holds `address`. Without allocation, for a signal handler.
+/// Returns the mapping that contains `address`. Does not allocate, because a signal handler calls it.
 fn find_mapping(address: usize) -> Option<Mapping> {
     // SAFETY: a C string; plain calls on a descriptor of this function alone, and a buffer as long as said.
     unsafe {
@@ -148,7 +149,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// The mapping whose line ends with `byte`.
+    /// Returns the mapping if its line ends with `byte`.
     fn push(&mut self, byte: u8) -> Option<Mapping> {
         let digit = (byte as char).to_digit(16).unwrap_or(0) as usize;
         match (self.field, byte) {
@@ -205,13 +206,13 @@ mod tests {
         assert_eq!(bytes, [0; 6]);
         let lost = || take_lost().iter().filter(|lost| lost.contains(&at)).count();
         assert_eq!(lost(), 1);
-        // Every second page is touched: none of them raises another signal, or takes a mapping.
+        // Every second page is accessed. None of them raises another signal, or needs a mapping.
         for page in (1..PAGES).step_by(2) {
             memory.write_slice(b"after", GuestAddress((page * PAGE) as u64)).unwrap();
         }
         assert_eq!(lost(), 0);
         assert!(mappings() <= before + 20, "{} mappings, {before} before", mappings());
-        // A file that grows again does not come back.
+        // A file that grows again is not mapped again.
         file.set_len((PAGES * PAGE) as u64).unwrap();
         memory.read_slice(&mut bytes, GuestAddress(0)).unwrap();
         assert_eq!(bytes, [0; 6]);

@@ -18,7 +18,7 @@ use crate::front_end::ring::{Ring, Vring};
 use crate::sessions::link::{MAX_BULK_BYTES, MAX_ENTRIES, MAX_PAYLOAD_BYTES};
 
 const QUEUE_SIZE: u16 = 32;
-/// Addresses of the guest's kernel for the parts of the queue, indirect tables and requests.
+/// Addresses that the guest's kernel uses for the parts of the queue, indirect tables and requests.
 const TABLE: u64 = 0;
 const AVAIL: u64 = 0x400;
 const USED: u64 = 0x600;
@@ -46,7 +46,7 @@ thread_local! {
     };
 }
 
-/// An input is a byte, which decides whether the rest is the queue's memory as it is, or makes chains.
+/// An input is a byte, which decides whether the rest is the queue's memory itself, or generates chains.
 pub fn run(data: &[u8]) {
     GUEST.with(|guest| {
         let memory = guest.memory.memory();
@@ -58,16 +58,16 @@ pub fn run(data: &[u8]) {
     });
 }
 
-/// The queue's memory as it is.
+/// Uses the input as the queue's memory.
 fn raw(memory: &Memory, choices: &mut Choices<'_>) -> u16 {
     let heads = u16::from_le_bytes(choices.array()) % 8;
     let bytes = choices.bytes(CHANGED as usize);
-    // The used ring is the device's.
+    // The used ring belongs to the device.
     memory.write_slice(bytes, GuestAddress(0)).expect("it is there");
     heads
 }
 
-/// Descriptors near those of a good chain.
+/// Generates descriptors that resemble those of a good chain.
 fn made(memory: &Memory, choices: &mut Choices<'_>) -> u16 {
     let count = choices.byte() % QUEUE_SIZE as u8;
     let request = request(choices);
@@ -79,7 +79,7 @@ fn made(memory: &Memory, choices: &mut Choices<'_>) -> u16 {
         let kind = choices.byte();
         let left = (request.len() as u32).saturating_sub(at);
         let (addr, len) = match kind & 7 {
-            // The next part of the request, or all that is left.
+            // The next part of the request, or all of the rest.
             0..=2 => {
                 let len = if kind & 8 == 0 { left } else { left.min(u32::from(choices.byte())) };
                 at += len;
@@ -90,7 +90,7 @@ fn made(memory: &Memory, choices: &mut Choices<'_>) -> u16 {
             6 => (choices.number(), u32::from(choices.byte())),
             _ => (choices.number(), choices.number() as u32),
         };
-        // NEXT but for the last one; WRITE behind the request; INDIRECT at times.
+        // NEXT except for the last one; WRITE after the request; INDIRECT sometimes.
         let next = u16::from(index + 1 < u64::from(count) || kind & 0x10 != 0);
         let write = u16::from(matches!(kind & 7, 3 | 4) || kind & 0xe0 == 0xe0) << 1;
         let indirect = u16::from(kind & 7 == 5) << 2;
@@ -113,7 +113,7 @@ fn made(memory: &Memory, choices: &mut Choices<'_>) -> u16 {
     heads
 }
 
-/// A request whose lengths fit, unless it is changed.
+/// Generates a request whose lengths are consistent, unless the input changes it.
 fn request(choices: &mut Choices<'_>) -> Vec<u8> {
     let op = u32::from(choices.byte() % 10);
     let (payload, ins, outs) = (choices.byte(), choices.byte() & 7, choices.byte() & 7);
@@ -151,7 +151,7 @@ fn request(choices: &mut Choices<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Takes chains out as the front-end does, and answers them.
+/// Takes chains as the front-end does, and answers them.
 fn serve(guest: &Guest, memory: &Snapshot, heads: u16) {
     let (vring, ring) = (&guest.vring, Arc::<Ring>::default());
     vring.set_queue_size(QUEUE_SIZE);
@@ -180,7 +180,7 @@ fn serve(guest: &Guest, memory: &Snapshot, heads: u16) {
     ring.stop(0);
 }
 
-/// Checks the properties that the later steps rely on.
+/// Checks the properties on which the later steps rely.
 fn check(memory: &Memory, request: &Request) {
     assert!(request.payload.len() <= MAX_PAYLOAD_BYTES as usize);
     assert_eq!(request.payload.len(), request.header.payload_bytes as usize);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Choices that the bytes of an input make. Bytes that are not there are zero.
+//! Choices that are derived from the bytes of an input. Missing bytes are zero.
 
 use virtio_cuda_protocol::cuda::{FIRST_HANDLE, FIRST_WORKER_HANDLE, WINDOW_BASE};
 
-/// Numbers at which something changes.
+/// Boundary values.
 const EDGES: [u64; 16] = [
     1,
     2,
@@ -28,7 +28,7 @@ const EDGES: [u64; 16] = [
 pub struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {
-    /// The choices of an input.
+    /// Returns the choices of an input.
     pub fn of(data: &'a [u8]) -> Self {
         Self(data)
     }
@@ -43,19 +43,19 @@ impl<'a> Choices<'a> {
         self.0
     }
 
-    /// A byte.
+    /// Takes a byte.
     pub fn byte(&mut self) -> u8 {
         self.array::<1>()[0]
     }
 
-    /// As many bytes as there are, up to `count`.
+    /// Takes up to `count` bytes.
     pub fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// As many bytes as asked for.
+    /// Takes `N` bytes, with zeros for missing ones.
     pub fn array<const N: usize>(&mut self) -> [u8; N] {
         let taken = self.bytes(N);
         let mut all = [0; N];
@@ -63,17 +63,17 @@ impl<'a> Choices<'a> {
         all
     }
 
-    /// Any number.
+    /// Takes any number.
     pub fn any(&mut self) -> u64 {
         u64::from_le_bytes(self.array())
     }
 
-    /// A number below `count`.
+    /// Takes a number below `count`.
     pub fn below(&mut self, count: usize) -> usize {
         usize::from(u16::from_le_bytes(self.array())) % count.max(1)
     }
 
-    /// A number, mostly a short one, or one at which something changes.
+    /// Takes a number, mostly a short one or a boundary value.
     pub fn number(&mut self) -> u64 {
         match self.byte() {
             small @ 0..=0x7f => u64::from(small),
@@ -86,11 +86,11 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// A name of an object, of which there are few.
+    /// Takes an object name out of a few.
     pub fn name(&mut self) -> u64 {
         match self.byte() {
             few @ 0..=0xef => match few & 0xf {
-                // CUDA's own, and none.
+                // CUDA's own, and 0.
                 special @ 0..=2 => u64::from(special),
                 3 => FIRST_WORKER_HANDLE + u64::from(few >> 4),
                 other => FIRST_HANDLE + u64::from(other % 8),
@@ -99,7 +99,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// An address: in device memory that begins at `base` in steps of `step`, in the window, or any.
+    /// Takes an address: in device memory that begins at `base` in steps of `step`, in the window, or any.
     pub fn address(&mut self, base: u64, step: u64) -> u64 {
         match self.byte() {
             near @ 0..=0x9f => {

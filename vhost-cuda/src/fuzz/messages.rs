@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The messages of a hostile worker on its socket and its log: replies, readiness, lines; and the frames that it reads
-//! itself.
+//! The messages of a hostile worker on its socket and its log: replies, readiness, lines. Also the frames that a
+//! worker reads.
 
 use zerocopy::FromBytes;
 
@@ -19,7 +19,7 @@ pub fn run(data: &[u8]) {
     for line in data.split(|byte| *byte == b'\n') {
         let (_, text) = messages::parse(line);
         assert!(!text.chars().any(char::is_control), "{text:?}");
-        // A byte that is no text becomes a letter of three.
+        // A byte that is not text becomes a character of three bytes.
         assert!(text.len() <= 3 * line.len());
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fuzz targets: functions that take any bytes, and must not panic, crash or hang. `cargo xtask fuzz` drives them with libFuzzer,
-//! and the unit tests run the saved inputs (`tests/fuzz/corpora`). This module is part of those builds only.
+//! Fuzz targets: functions that take any bytes, and must not panic, crash or hang. `cargo xtask fuzz` runs them with
+//! libFuzzer, and the unit tests run the saved inputs (`tests/fuzz/corpora`). This module is part of those builds
+//! only.
 
 mod chains;
 pub mod choices;
@@ -8,7 +9,7 @@ mod messages;
 
 use crate::worker::fuzz::{calls, lanes, vendor};
 
-/// Takes any bytes.
+/// A function that takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// The targets by name.

@@ -2,12 +2,12 @@
 //! The device memory of one virtual machine, counted by its workers.
 //!
 //! A connection has a file in memory with one counter per session. Each worker maps the file, adds to its own counter
-//! before it asks the driver for memory, and takes that back if the sum of all counters exceeds the limit. So the sum
-//! of what workers have been granted never exceeds the limit, no worker waits for another, and a worker that dies
-//! leaves nothing behind but its counter, which the daemon clears when the process has been reaped.
+//! before it requests memory from the driver, and undoes that if the sum of all counters exceeds the limit. So the
+//! sum of the granted memory never exceeds the limit, and no worker waits for another. A worker that dies leaves only
+//! its counter, which the daemon clears when the process has been reaped.
 //!
-//! A worker that was taken over can write any counter of its own machine: at worst it refuses memory to that machine,
-//! or uses more than it counts, which the daemon's watchdog notices ([`crate::limits::watchdog`]). The daemon never maps the
+//! A compromised worker can write any counter of its own machine. At worst it denies memory to that machine, or uses
+//! more than it counts, which the daemon's watchdog notices ([`crate::limits::watchdog`]). The daemon never maps the
 //! file, and its length is sealed.
 
 use std::fs::File;
@@ -22,43 +22,43 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cache;
 
-/// Device memory that a CUDA context takes, in bytes: what is charged for each one. An H200 needs 520 to 524 MiB;
-/// smaller GPUs need less.
+/// The device memory in bytes that is charged for each CUDA context. An H200 needs 520 to 524 MiB; smaller GPUs need
+/// less.
 pub const CONTEXT_BYTES: u64 = 600 << 20;
 
-/// Bytes of a counter.
+/// The size of a counter in bytes.
 const COUNTER: u64 = size_of::<u64>() as u64;
 
-/// The account of one virtual machine, at the daemon's side.
+/// The account of one virtual machine, on the daemon's side.
 #[derive(Debug)]
 pub struct Account {
     file: File,
     limit: u64,
-    /// Which counters belong to sessions.
+    /// The counters that belong to sessions.
     taken: Mutex<Vec<bool>>,
 }
 
-/// A session's counter. Cleared when dropped: only for after the session's worker was reaped.
+/// A session's counter. It is cleared when dropped, which must happen only after the session's worker was reaped.
 #[derive(Debug)]
 pub struct Slot {
     account: Arc<Account>,
     index: u32,
 }
 
-/// The terms of its machine's account for a worker. The file comes along.
+/// The parameters of its machine's account for a worker. The file is sent with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Terms {
-    /// Most bytes of all sessions together, besides one context.
+    /// The maximum bytes of all sessions together, besides one context.
     pub limit: u64,
-    /// The session's counter.
+    /// The index of the session's counter.
     pub index: u32,
-    /// Number of counters.
+    /// The number of counters.
     pub count: u32,
 }
 
 impl Account {
-    /// An account of `limit` bytes, besides one context, for up to `sessions` sessions.
+    /// Creates an account of `limit` bytes, besides one context, for up to `sessions` sessions.
     pub fn open(limit: u64, sessions: u32) -> io::Result<Arc<Self>> {
         let file = cache::memory_file(c"cuda-account")?;
         file.set_len(u64::from(sessions) * COUNTER)?;
@@ -66,7 +66,8 @@ impl Account {
         Ok(Arc::new(Self { file, limit, taken: Mutex::new(vec![false; sessions as usize]) }))
     }
 
-    /// A counter for a session whose worker has one context. `None`: the machine's memory does not suffice for that.
+    /// Takes a counter for a session whose worker has one context. Returns `None` if the machine's memory is
+    /// insufficient.
     pub fn join(self: &Arc<Self>) -> io::Result<Option<Slot>> {
         let mut taken = self.taken.lock();
         let others = (0..taken.len() as u64).filter(|&index| taken[index as usize]);
@@ -81,13 +82,13 @@ impl Account {
     fn read(&self, index: u64) -> io::Result<u64> {
         let mut bytes = [0; COUNTER as usize];
         self.file.read_exact_at(&mut bytes, index * COUNTER)?;
-        // No device has more; a sum of what a worker wrote must not overflow.
+        // No device has more, and the sum of values from workers must not overflow.
         Ok(u64::from_ne_bytes(bytes).min(1 << 48))
     }
 }
 
 impl Slot {
-    /// Returns the terms for the session's worker.
+    /// Returns the parameters for the session's worker.
     pub fn terms(&self) -> (Terms, &File) {
         let count = self.account.taken.lock().len() as u32;
         (Terms { limit: self.account.limit, index: self.index, count }, &self.account.file)
@@ -97,13 +98,13 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.account.taken.lock();
-        // It fails if the kernel has no page for it only, which it has had before.
+        // It fails only if the kernel has no page for it, and it had the page before.
         let _ = self.account.file.write_all_at(&[0; COUNTER as usize], u64::from(self.index) * COUNTER);
         taken[self.index as usize] = false;
     }
 }
 
-/// The account of the virtual machine, at a worker's side.
+/// The account of the virtual machine, on a worker's side.
 ///
 /// # Invariants
 ///
@@ -154,13 +155,13 @@ impl Share {
     }
 
     fn sum(&self) -> u64 {
-        // Sequentially consistent: of two workers that add at once, at least one sees the other's.
+        // Sequentially consistent: of two workers that add at the same time, at least one sees the other's addition.
         self.counters().iter().fold(0, |sum: u64, counter| sum.saturating_add(counter.load(Ordering::SeqCst)))
     }
 
-    /// Takes `bytes`. False: the machine would have too much.
+    /// Charges `bytes`. Returns false if the machine would exceed its limit.
     pub fn charge(&self, bytes: u64) -> bool {
-        // Looked at before, so that asking for far too much does not make others fail for that moment.
+        // Checked before, so that a far too large request does not make others fail for a moment.
         let fits = |sum: u64| sum <= self.limit_with_context();
         if !fits(self.sum().saturating_add(bytes)) {
             return false;
@@ -173,17 +174,17 @@ impl Share {
         kept
     }
 
-    /// Takes `bytes` that are in use already.
+    /// Charges `bytes` that are in use already.
     pub fn force(&self, bytes: u64) {
         self.own().fetch_add(bytes, Ordering::SeqCst);
     }
 
-    /// Gives back what [`Self::charge`] took.
+    /// Undoes [`Self::charge`].
     pub fn discharge(&self, bytes: u64) {
         self.own().fetch_sub(bytes, Ordering::SeqCst);
     }
 
-    /// All bytes of the machine, and those that are free.
+    /// Returns all bytes of the machine, and the free ones.
     pub fn memory(&self) -> (u64, u64) {
         let free = self.limit_with_context().saturating_sub(self.sum()).min(self.terms.limit);
         (self.terms.limit, free)
@@ -210,7 +211,7 @@ mod tests {
         let account = Account::open(700 * MIB, 4).unwrap();
         let slots = [account.join().unwrap().unwrap(), account.join().unwrap().unwrap()];
         let [one, other] = [share(&slots[0]), share(&slots[1])];
-        // The second session's context counts.
+        // The second session's context is charged.
         assert_eq!(one.memory(), (700 * MIB, 100 * MIB));
         assert!(one.charge(60 * MIB) && !other.charge(41 * MIB) && other.charge(40 * MIB));
         assert_eq!(other.memory(), (700 * MIB, 0));

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Shares of something of which there is only so much: descriptors, files that sessions share.
+//! Shares of a limited resource: descriptors, files that sessions share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// So much of something, and what is used of it.
+/// A limited resource, and the amount in use.
 #[derive(Debug)]
 pub struct Budget {
     limit: usize,
     used: AtomicUsize,
 }
 
-/// A share of a [`Budget`], given back when dropped.
+/// A share of a [`Budget`], released when dropped.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,
@@ -19,19 +19,19 @@ pub struct Charge {
 }
 
 impl Budget {
-    /// A budget of which nothing is used.
+    /// Returns an unused budget.
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, used: AtomicUsize::new(0) })
     }
 
-    /// Takes `amount`; `None` if that exceeds the limit.
+    /// Takes `amount`, or returns `None` if that exceeds the limit.
     pub fn charge(self: &Arc<Self>, amount: usize) -> Option<Charge> {
         let add = |used: usize| used.checked_add(amount).filter(|&sum| sum <= self.limit);
         self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
         Some(Charge { budget: self.clone(), amount })
     }
 
-    /// The amount in use.
+    /// Returns the amount in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

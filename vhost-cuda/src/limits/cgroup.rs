@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Control groups (cgroup v2) that bound the host memory and the threads of a virtual machine's workers.
 //!
-//! The daemon makes a group for each connection under a folder that has been delegated to it, and moves workers there
-//! when they get a session. A guest can have workers take host memory in ways that nobody counts (objects, device code,
-//! compilers): without a group the kernel takes it from the whole host.
+//! The daemon creates a group for each connection under a folder that has been delegated to it, and moves workers
+//! there when they get a session. A guest can make workers allocate host memory that no limit covers (objects, device
+//! code, compilers). Without a group it comes from the whole host.
 
 use std::fs;
 use std::io;
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use log::{debug, info, warn};
 
-/// Threads and processes of a machine's workers: several hundred for each of some programs at once.
+/// The maximum number of threads and processes of a machine's workers. Some programs have several hundred each.
 const MAX_TASKS: u32 = 8192;
-/// The controllers that are used.
+/// The required controllers.
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
-/// The daemon's own group beside those of machines: a group with groups in it cannot have processes.
+/// The daemon's own group next to those of machines, because a group that contains groups cannot have processes.
 const OWN: &str = "daemon";
 
-/// The place in which groups are made.
+/// The parent of the groups.
 #[derive(Debug)]
 pub struct Cgroups {
     root: PathBuf,
@@ -32,9 +32,9 @@ pub struct Cgroups {
 pub struct Group(PathBuf);
 
 impl Cgroups {
-    /// Opens the parent that the option `--cgroup` names, with `memory` bytes for each machine. `None`: no groups.
+    /// Opens the parent from the option `--cgroup`, with `memory` bytes per machine. Returns `None` for no groups.
     ///
-    /// Errors: a folder was named that is no delegated group.
+    /// Errors: the folder of the option is not a delegated group.
     pub fn open(option: &str, memory: Option<u64>) -> anyhow::Result<Option<Arc<Self>>> {
         let root = match option {
             "none" => Err(anyhow::anyhow!("--cgroup none")),
@@ -61,7 +61,7 @@ impl Cgroups {
         }
     }
 
-    /// Makes the group of a connection.
+    /// Creates the group of a connection.
     pub fn group(&self, connection: u64) -> io::Result<Group> {
         let path = self.root.join(format!("vm-{}-{connection}", std::process::id()));
         fs::create_dir(&path)?;
@@ -69,7 +69,7 @@ impl Cgroups {
         group.set("pids.max", &MAX_TASKS.to_string())?;
         if let Some(memory) = self.memory {
             group.set("memory.max", &memory.to_string())?;
-            // Memory that is swapped out counts nowhere. Not every kernel has swap.
+            // Memory that is swapped out is not limited. Not every kernel has swap.
             let _ = group.set("memory.swap.max", "0");
         }
         Ok(group)
@@ -81,7 +81,7 @@ impl Group {
         fs::write(self.0.join(file), value)
     }
 
-    /// Moves a process into the group. Memory that it has got already does not move.
+    /// Moves a process into the group. Memory that it has allocated already does not move.
     pub fn add(&self, pid: u32) -> io::Result<()> {
         self.set("cgroup.procs", &pid.to_string())
     }
@@ -95,7 +95,7 @@ impl Drop for Group {
     }
 }
 
-/// The daemon's own group, if it has been delegated: as by `Delegate=yes` in a unit of systemd.
+/// Returns the daemon's own group, if it has been delegated, for example by `Delegate=yes` in a systemd unit.
 fn delegated() -> anyhow::Result<PathBuf> {
     let own = own_group()?;
     let members = fs::read_to_string(own.join("cgroup.procs")).context("its members cannot be read")?;
@@ -118,7 +118,7 @@ fn delegated() -> anyhow::Result<PathBuf> {
     Ok(own)
 }
 
-/// Lets groups under `root` have limits.
+/// Allows groups under `root` to have limits.
 fn prepare(root: &Path) -> anyhow::Result<()> {
     let has = fs::read_to_string(root.join("cgroup.controllers")).context("it is no group of cgroup v2")?;
     for controller in CONTROLLERS {
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(mount_point(""), None);
     }
 
-    /// A folder that looks like a group.
+    /// Creates a folder that resembles a group.
     fn fixture(controllers: &str) -> TempDir {
         let folder = TempDir::new().unwrap();
         fs::write(folder.as_path().join("cgroup.controllers"), controllers).unwrap();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's descriptors: as many as the kernel allows, shared out before they run out.
+//! The daemon's descriptors: as many as the kernel allows, divided before they run out.
 //!
-//! A process without descriptors cannot accept a connection, start a worker or take a file from one, whoever has used
-//! them up. So each connection, session and shared file takes its share of a budget first, and is refused without.
+//! A process without descriptors cannot accept a connection, start a worker or receive a file from one. So each
+//! connection, session and shared file takes its share of a budget first, and is refused without.
 
 use std::sync::Arc;
 
@@ -13,32 +13,32 @@ use crate::cache::MAX_IMAGES;
 use crate::exchange::MAX_FILES;
 use crate::limits::budget::Budget;
 
-/// Standard streams, the listener, the pool, the log, and what is open for a moment.
+/// The daemon itself: standard streams, the listener, the pool, the log, and temporary descriptors.
 const DAEMON: usize = 64;
-/// A worker: four sockets, the process, its messages, what guards its mappings; and one more while it starts.
+/// A worker: four sockets, the process, its messages, the listener of its mappings; and one more while it starts.
 pub const WORKER: usize = 8;
 /// A connection: its socket, twice, the dirty log, the migration stream, and regions of memory.
 const CONNECTION: usize = 48;
-/// A queue: its poller, two events of its thread, and three of the front-end.
+/// A queue: its poller, two events of its thread, and three events of the front-end.
 const QUEUE: usize = 8;
-/// The most files that a machine may share, with any number of sessions.
+/// The maximum number of files that a machine may share, independent of the number of sessions.
 const MACHINE_FILES: usize = 4096;
 
 /// The division of the descriptors.
 #[derive(Clone, Debug)]
 pub struct Descriptors {
-    /// All that there are.
+    /// The budget of all descriptors.
     pub budget: Arc<Budget>,
     /// The descriptors of one connection, without sessions and shared files.
     pub connection: usize,
-    /// Files that one machine may share.
+    /// The maximum number of files that one machine may share.
     pub machine_files: usize,
 }
 
 impl Descriptors {
-    /// Raises the process's limit as far as it may, and shares it out.
+    /// Raises the process's limit as far as possible, and divides it.
     ///
-    /// Errors: a machine as large as the options allow does not fit.
+    /// Errors: the limit is too low for one machine with the given options.
     pub fn share_out(num_queues: u32, max_sessions: u32, warm_workers: u32) -> anyhow::Result<Self> {
         Self::of(raise_limit(), [num_queues, max_sessions, warm_workers].map(|count| count as usize))
     }
@@ -65,7 +65,7 @@ impl Descriptors {
     }
 }
 
-/// Raises the soft limit of open files to the hard one; the limit from then on. Workers inherit it.
+/// Raises the soft limit of open files to the hard one, and returns it. Workers inherit it.
 fn raise_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
@@ -82,7 +82,7 @@ mod tests {
         let refused = Descriptors::of(1024, [2, 1024, 1]).unwrap_err().to_string();
         assert!(refused.contains("--max-sessions 1024") && refused.contains("1024:"), "{refused}");
         assert!(Descriptors::of(16384, [2, 1024, 1]).is_ok());
-        // What comes without options fits where the hard limit is what the soft one usually is.
+        // The default options fit where the hard limit equals the usual soft one.
         let usual = Descriptors::of(1024, [2, 64, 1]).unwrap();
         assert_eq!(usual.machine_files, 256);
     }

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bounds the host memory that one guest's outstanding requests occupy, in the daemon and (once more) in its workers.
 //!
-//! Each session has a part that no other session can take: one that leaves its requests unanswered must not keep
-//! others from making any.
+//! Each session has a reserved part, so that a session that leaves its requests unanswered does not block the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Most bytes of outstanding requests of one connection. A request needs up to 0.6 MB (64 MiB of scattered
+/// The maximum bytes of outstanding requests of one connection. A request needs up to 0.6 MB (64 MiB of scattered
 /// pages in both directions), usually far less than 1 KB.
 const MAX_BYTES: usize = 256 << 20;
-/// Bytes that are reserved for each session, if all of that is at most half of [`MAX_BYTES`]: one request of any
+/// The bytes that are reserved for each session, if all of that is at most half of [`MAX_BYTES`]: one request of any
 /// size.
 const RESERVED_BYTES: usize = 1 << 20;
 
@@ -20,7 +19,7 @@ const RESERVED_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct RequestBudget {
     reserved: usize,
-    /// For all sessions, in any order.
+    /// The part that all sessions share, in any order.
     common: usize,
     state: Mutex<State>,
 }
@@ -32,7 +31,7 @@ struct State {
     borrowed: usize,
 }
 
-/// A share of a [`RequestBudget`], given back when dropped.
+/// A share of a [`RequestBudget`], released when dropped.
 #[derive(Debug)]
 pub struct RequestCharge {
     budget: Arc<RequestBudget>,
@@ -41,7 +40,7 @@ pub struct RequestCharge {
 }
 
 impl RequestBudget {
-    /// A budget for at most `max_sessions` sessions.
+    /// Returns a budget for at most `max_sessions` sessions.
     pub fn new(max_sessions: u32) -> Arc<Self> {
         let sessions = (max_sessions as usize).max(1);
         let reserved = RESERVED_BYTES.min(MAX_BYTES / 2 / sessions);
@@ -49,7 +48,7 @@ impl RequestBudget {
         Arc::new(Self { reserved, common, state: Mutex::default() })
     }
 
-    /// Takes `bytes` for `session`; `None` if that exceeds the limit.
+    /// Charges `bytes` for `session`. Returns `None` if that exceeds the limit.
     pub fn charge(self: &Arc<Self>, session: u64, bytes: usize) -> Option<RequestCharge> {
         let mut state = self.state.lock();
         let used = state.used.get(&session).copied().unwrap_or(0);
@@ -63,7 +62,7 @@ impl RequestBudget {
         Some(RequestCharge { budget: self.clone(), session, bytes })
     }
 
-    /// The bytes that all sessions together occupy.
+    /// Returns the bytes that all sessions together occupy.
     pub fn used(&self) -> usize {
         self.state.lock().used.values().sum()
     }

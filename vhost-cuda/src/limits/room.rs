@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Address space of the daemon. An allocation that fails ends the process, and with it the sessions of all machines: so new
-//! sessions and machines are refused while there is still room for what those that are there need.
+//! Address space of the daemon. An allocation that fails ends the process, and with it the sessions of all machines.
+//! So new sessions and machines are refused while there is still enough address space for the existing ones.
 
 use std::io;
 
-/// Address space that is left to what runs, in bytes: stacks of the threads that one session starts, and requests.
+/// The address space that is left for existing sessions, in bytes: stacks of the threads that one session starts, and
+/// requests.
 const MARGIN: usize = 32 << 20;
 /// The advice to an operator.
 pub const HINT: &str = "see its limits (ulimit -v, vm.overcommit_memory, vm.max_map_count)";
-/// Mappings that are left (`vm.max_map_count`): each change of protection below makes two more.
+/// The number of mappings that are left (`vm.max_map_count`). Each change of protection below adds two.
 const MAPPINGS: usize = 64;
 const PAGE: usize = 4096;
 
-/// Checks that there is room for another session or machine.
+/// Checks that there is address space for another session or machine.
 ///
-/// Errors: the kernel's, `ENOMEM`, if there is none.
+/// Errors: the kernel's `ENOMEM`, if there is not enough.
 pub fn check() -> io::Result<()> {
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping, at an address of the kernel's choice.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bounds messages that others can provoke: a guest must not be able to fill the host's disk through the log.
+//! Limits messages that others can provoke. A guest could otherwise fill the host's disk through the log.
 
 use std::time::{Duration, Instant};
 
@@ -21,17 +21,17 @@ struct State {
 }
 
 impl Throttle {
-    /// A full bucket.
+    /// Returns a full bucket.
     pub const fn new(burst: u32, interval: Duration) -> Self {
         Self { burst, interval, state: Mutex::new(None) }
     }
 
-    /// `level` while there are messages in the bucket, else [`Level::Debug`].
+    /// Returns `level` while there are messages in the bucket, otherwise [`Level::Debug`].
     pub fn level(&self, level: Level) -> Level {
         if self.take() { level } else { level.max(Level::Debug) }
     }
 
-    /// Takes a message out of the bucket. False: it is empty.
+    /// Takes a message out of the bucket. Returns false if it is empty.
     pub fn take(&self) -> bool {
         let now = Instant::now();
         let mut state = self.state.lock();

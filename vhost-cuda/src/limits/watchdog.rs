@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ends sessions that use more device memory than they may.
+//! Ends sessions that exceed their limit of device memory.
 //!
-//! Workers count what they ask the driver for ([`crate::limits::account`], `worker::memory::quota`). A worker that was
-//! taken over need not, and the driver may need more than is known of it. So the daemon compares the figures of
-//! NVIDIA's management library for each process with the limits. It is not loaded where there is no limit, nor with the
-//! emulator.
+//! Workers count the memory that they request from the driver ([`crate::limits::account`], `worker::memory::quota`).
+//! A compromised worker does not have to, and the driver may need more than expected. So the daemon compares the
+//! values that NVIDIA's management library reports for each process with the limits. The library is not loaded
+//! without a limit, nor with the emulator.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -16,13 +16,14 @@ use crate::limits::account::CONTEXT_BYTES;
 use crate::sessions::session::Session;
 use crate::worker::nvml::Nvml;
 
-/// Time between two looks.
+/// The time between two checks.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Looks in a row at which something is too large before it is ended: what is being given back may show once.
+/// The number of consecutive checks above the limit after which a session is ended. Memory that is being freed may
+/// show once.
 const PATIENCE: u32 = 2;
-/// The memory that the driver may keep besides: a block of each pool.
+/// The memory in bytes that the driver may keep additionally: a block of each pool.
 const TOLERANCE: u64 = 64 << 20;
-/// Time between two warnings of the same kind.
+/// The time between two warnings of the same kind.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The limits, in bytes.
@@ -34,11 +35,11 @@ pub struct Limits {
     pub machine: Option<u64>,
 }
 
-/// The memory of all GPUs that a session's worker uses.
+/// The memory that a session's worker uses on all GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Usage {
     bytes: u64,
-    /// GPUs that it uses, on each of which it may have a context.
+    /// The number of GPUs that it uses. It may have a context on each.
     gpus: u64,
 }
 
@@ -104,7 +105,7 @@ fn watch(limits: Limits, gpus: &[Nvml], machines: impl Fn() -> Vec<Vec<Arc<Sessi
     }
 }
 
-/// Returns the memory that each of these processes uses; `processes` has a list for each GPU.
+/// Returns the memory that each of these processes uses. `processes` has one list per GPU.
 fn usages(pids: &[u32], processes: &[Vec<(u32, u64)>]) -> Vec<Usage> {
     let of = |pid: u32| {
         processes.iter().fold(Usage::default(), |usage, gpu| {
@@ -115,7 +116,7 @@ fn usages(pids: &[u32], processes: &[Vec<(u32, u64)>]) -> Vec<Usage> {
     pids.iter().map(|&pid| of(pid)).collect()
 }
 
-/// The sessions of one machine that use too much; if only all together do, the largest one.
+/// Returns the sessions of one machine that exceed a limit. If only all together do, returns the largest one.
 fn excess(limits: Limits, usages: &[Usage]) -> Vec<usize> {
     let allowed = |usage: &Usage, limit: u64| {
         limit.saturating_add(usage.gpus.max(1).saturating_mul(CONTEXT_BYTES)).saturating_add(TOLERANCE)
@@ -123,7 +124,7 @@ fn excess(limits: Limits, usages: &[Usage]) -> Vec<usize> {
     let too_large = |usage: &Usage| limits.session.is_some_and(|limit| usage.bytes > allowed(usage, limit));
     let found: Vec<usize> = (0..usages.len()).filter(|&index| too_large(&usages[index])).collect();
     let sum = usages.iter().fold(0u64, |sum, usage| sum.saturating_add(usage.bytes));
-    // One context is free for a machine, and the others count. Each session may have driver's blocks.
+    // One context is free for a machine, and the others are charged. Each session may have blocks of the driver.
     let tolerance = TOLERANCE.saturating_mul(usages.len() as u64);
     let machine = limits.machine.map(|limit| limit.saturating_add(CONTEXT_BYTES).saturating_add(tolerance));
     if found.is_empty() && machine.is_some_and(|machine| sum > machine) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The time in which GPUs executed the kernels of each session, by NVIDIA's management library.
+//! The time in which GPUs executed the kernels of each session, reported by NVIDIA's management library.
 //!
-//! The library has, for each process, the share of the last fraction of a second in which a kernel of it was executed. Neither
-//! programs nor workers take part: it costs them nothing, and they cannot lie.
+//! For each process, the library has the fraction of the last part of a second in which one of its kernels was
+//! executed. Programs and workers are not involved: it costs them nothing, and they cannot report wrong values.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use log::{info, warn};
 use crate::sessions::session::Session;
 use crate::worker::nvml::{Nvml, ProcessSample};
 
-/// Time between two looks.
+/// The time between two queries.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Longest time that one look stands for, in microseconds: the clock may have been set.
+/// The maximum time that one query covers, in microseconds, because the clock may have been set.
 const MAX_WINDOW: u64 = 5_000_000;
 
-/// Measures the sessions that `sessions` lists, from now on.
+/// Measures the sessions that `sessions` returns, from now on.
 ///
-/// Errors: no thread can be started.
+/// Errors: the thread cannot be started.
 pub fn start(sessions: impl Fn() -> Vec<Arc<Session>> + Send + 'static) -> std::io::Result<()> {
     let measure = move || {
         let gpus = Nvml::all();
@@ -47,7 +47,7 @@ fn measure(gpus: &[Nvml], sessions: impl Fn() -> Vec<Arc<Session>>) -> ! {
         };
         since = now;
         let busy = samples.iter().map(|samples| busy(samples, window)).reduce(merge);
-        // Where the library does not tell, nothing is measured.
+        // If the library reports nothing, nothing is measured.
         let Some(busy) = busy else { continue };
         for session in sessions {
             session.add_gpu_busy(busy.get(&session.worker_pid()).copied().unwrap_or(0));
@@ -55,7 +55,7 @@ fn measure(gpus: &[Nvml], sessions: impl Fn() -> Vec<Arc<Session>>) -> ! {
     }
 }
 
-/// Time of each process in a window of so many microseconds, in nanoseconds: the mean of its samples.
+/// Returns the time of each process in a window of `window` microseconds, in nanoseconds: the mean of its samples.
 fn busy(samples: &[ProcessSample], window: u64) -> HashMap<u32, u64> {
     let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
     for sample in samples {
@@ -73,7 +73,7 @@ fn merge(mut one: HashMap<u32, u64>, other: HashMap<u32, u64>) -> HashMap<u32, u
     one
 }
 
-/// The library's clock. If somebody sets it, one look stands for at most [`MAX_WINDOW`].
+/// Returns the library's clock. If the clock is set, one query covers at most [`MAX_WINDOW`].
 #[expect(clippy::disallowed_methods, reason = "the library stamps its samples by the wall clock")]
 fn microseconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_micros() as u64)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Figures for operators: per connection and session, in Prometheus' text format.
+//! Metrics for operators: per connection and session, in Prometheus' text format.
 //!
-//! [`statistics`] has the counters that workers write, [`report`] what the daemon knows of a connection, [`text`] the format,
-//! [`server`] the listener, and [`top`] a view in a terminal. [`gpu_time`] asks NVIDIA's library for the time on GPUs.
+//! [`statistics`] has the counters that workers write, [`report`] the daemon's data about a connection, [`text`] the
+//! format, [`server`] the listener, and [`top`] a view in a terminal. [`gpu_time`] queries NVIDIA's library for the
+//! time on GPUs.
 
 pub mod gpu_time;
 pub mod report;

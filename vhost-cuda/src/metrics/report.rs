@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Figures of a connection at one moment.
+//! Metrics of a connection at one moment.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub enum Refusal {
     DeviceMemory,
     /// No worker could be started.
     Worker,
-    /// Outstanding requests take more memory than they may.
+    /// Outstanding requests exceed their memory limit.
     RequestMemory,
     /// The request is malformed.
     Malformed,
@@ -43,7 +43,7 @@ impl Refusal {
         Self::Malformed,
     ];
 
-    /// The reason as a label's value.
+    /// Returns the reason as a label's value.
     pub fn name(self) -> &'static str {
         match self {
             Self::MachineSessions => "machine_sessions",
@@ -63,18 +63,18 @@ impl Refusal {
 pub struct Refusals([AtomicU64; Refusal::ALL.len()]);
 
 impl Refusals {
-    /// Counts one.
+    /// Counts one refusal.
     pub fn count(&self, reason: Refusal) {
         self.0[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Each reason with its count.
+    /// Returns each reason with its count.
     pub fn counts(&self) -> impl Iterator<Item = (Refusal, u64)> {
         Refusal::ALL.into_iter().map(|reason| (reason, self.0[reason as usize].load(Ordering::Relaxed)))
     }
 }
 
-/// Figures of an open session.
+/// Metrics of an open session.
 #[derive(Clone, Debug)]
 pub struct SessionReport {
     /// The session's number in the log.
@@ -95,7 +95,7 @@ pub struct SessionReport {
     pub process: Option<ProcessUse>,
 }
 
-/// Figures of a connection.
+/// Metrics of a connection.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
     /// The connection's number in the log.
@@ -117,7 +117,7 @@ pub struct DeviceReport {
 pub struct ProcessUse {
     /// CPU time in seconds.
     pub cpu_seconds: f64,
-    /// Resident memory in bytes, mapped guest memory included.
+    /// Resident memory in bytes, including mapped guest memory.
     pub resident_bytes: u64,
 }
 

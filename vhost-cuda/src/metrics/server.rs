@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Serves the figures over HTTP, on a Unix socket or on the loopback interface.
+//! Serves the metrics over HTTP, on a Unix socket or on the loopback interface.
 
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
@@ -18,7 +18,7 @@ pub const PAGE: &str = "/metrics";
 /// Prometheus' text format.
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// An address for figures. Other machines cannot reach either kind.
+/// An address for metrics. Other machines cannot reach either kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A Unix socket.
@@ -65,7 +65,7 @@ impl Drop for Listening {
 
 /// Answers each request for [`PAGE`] with `page`, on a thread of its own.
 ///
-/// Errors: the address cannot be listened on.
+/// Errors: the address cannot be used.
 pub fn start(address: &Address, page: impl Fn() -> String + Send + 'static) -> anyhow::Result<Listening> {
     let cannot = || format!("Cannot listen on {address} for metrics");
     let (server, socket) = match address {
@@ -102,7 +102,7 @@ fn serve(server: &Server, page: impl Fn() -> String) {
             Ok(header) => answer.with_header(header),
             Err(()) => answer,
         };
-        // It fails if the client has gone.
+        // It fails if the client has disconnected.
         let _ = request.respond(answer);
     }
 }

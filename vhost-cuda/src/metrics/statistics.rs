@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The counters of a worker, in memory that the worker writes and the daemon reads.
 //!
-//! Most calls reach a worker through lanes, which the daemon does not see. So the worker counts them. Each of its threads
-//! writes counters of its own: an increment needs no lock and no exclusive access to a cache line. The daemon adds them up
-//! when somebody asks. A worker that was taken over can report wrong figures about its own session only.
+//! Most calls reach a worker through lanes, which the daemon does not see. So the worker counts them. Each of its
+//! threads writes its own counters: an increment needs no lock and no exclusive access to a cache line. The daemon
+//! sums them up on request. A compromised worker can report wrong values for its own session only.
 
 use std::fs::File;
 use std::io;
@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use crate::cache;
 
-/// Threads of a worker that have counters of their own at a time; the others are not counted. A session may have as many
-/// threads that use CUDA.
+/// The maximum number of threads of a worker that have their own counters at a time; the others are not counted. A
+/// session may have as many threads that use CUDA.
 const THREADS: usize = 1024;
 
 /// Counters of one thread, on a cache line of their own.
@@ -46,7 +46,7 @@ struct Page {
 pub struct Totals {
     /// Calls that were executed, failed ones included.
     pub calls: u64,
-    /// Calls that answered an error other than `CUDA_ERROR_NOT_READY`.
+    /// Calls that returned an error other than `CUDA_ERROR_NOT_READY`.
     pub failed: u64,
     /// Bytes of bulk data that calls read from the guest.
     pub bytes_in: u64,
@@ -54,16 +54,17 @@ pub struct Totals {
     pub bytes_out: u64,
     /// Requests that came through a request queue.
     pub queued: u64,
-    /// Time that these have waited in the worker for the thread that executes them, in nanoseconds.
+    /// The time that these requests have waited in the worker for the thread that executes them, in nanoseconds.
     pub queued_ns: u64,
-    /// Time in which GPUs executed its kernels, in nanoseconds ([`super::gpu_time`]). `None`: it is not measured.
+    /// The time in which GPUs executed its kernels, in nanoseconds ([`super::gpu_time`]). `None` if it is not
+    /// measured.
     pub gpu_busy_ns: Option<u64>,
-    /// Device memory that is charged now, in bytes.
+    /// The device memory that is currently charged, in bytes.
     pub device_memory: u64,
 }
 
 impl Totals {
-    /// Adds the sums of a session that has ended, which holds no device memory any more.
+    /// Adds the sums of a session that has ended and no longer holds device memory.
     pub fn plus_ended(self, other: Self) -> Self {
         Self {
             calls: self.calls.saturating_add(other.calls),
@@ -97,7 +98,7 @@ unsafe impl Send for Statistics {}
 unsafe impl Sync for Statistics {}
 
 impl Statistics {
-    /// Counters at zero, and the file to hand to the worker.
+    /// Returns counters at zero, and their file for the worker.
     pub fn create() -> io::Result<(Self, File)> {
         let file = cache::memory_file(c"cuda-statistics")?;
         file.set_len(size_of::<Page>() as u64)?;
@@ -131,7 +132,7 @@ impl Statistics {
         unsafe { &*self.page }
     }
 
-    /// The sums as they are now.
+    /// Returns the present sums.
     pub fn totals(&self) -> Totals {
         let page = self.page();
         let sum = |counter: fn(&Thread) -> &AtomicU64| {
@@ -165,7 +166,7 @@ static OWN: OnceLock<Arc<Writing>> = OnceLock::new();
 #[derive(Debug)]
 struct Writing {
     statistics: Statistics,
-    /// Indices of threads that have no owner. An index keeps its sums when its owner ends.
+    /// Indices of threads without an owner. An index keeps its sums when its owner ends.
     free: Mutex<Vec<usize>>,
 }
 
@@ -176,7 +177,7 @@ impl Writing {
     }
 }
 
-/// Writes this process's counters into the file that the daemon has made.
+/// Writes this process's counters into the file that the daemon has created.
 pub fn write_to(file: &File) -> io::Result<()> {
     let _ = OWN.set(Writing::to(file)?);
     Ok(())
@@ -189,7 +190,7 @@ pub fn set_device_memory(bytes: u64) {
     }
 }
 
-/// The counters of one thread of the worker. Without [`write_to`] it counts nothing.
+/// The counters of one thread of the worker. Without [`write_to`] nothing is counted.
 #[derive(Debug)]
 pub struct Counter {
     place: Option<(Arc<Writing>, usize)>,
@@ -217,7 +218,7 @@ impl Counter {
         add(&thread.bytes_out, bytes_out);
     }
 
-    /// Counts one request of a queue, which has waited for so long.
+    /// Counts one request of a queue that has waited for `waited`.
     pub fn count_queued(&mut self, waited: Duration) {
         let Some((own, index)) = &self.place else { return };
         let thread = &own.statistics.page().threads[*index];

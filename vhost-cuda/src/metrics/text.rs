@@ -8,16 +8,16 @@ use super::statistics::Totals;
 use crate::shares::arbiter;
 use crate::shares::client::ShareReport;
 
-/// Figures of the daemon itself.
+/// Metrics of the daemon itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DaemonReport {
-    /// Workers without a session that are ready.
+    /// The number of ready workers without a session.
     pub warm_workers: u64,
-    /// Workers that are starting.
+    /// The number of workers that are starting.
     pub starting_workers: u64,
-    /// Workers that were started.
+    /// The number of workers that were started.
     pub started_workers: u64,
-    /// Workers that did not come up.
+    /// The number of workers that failed to start.
     pub failed_workers: u64,
 }
 
@@ -95,7 +95,7 @@ const OF_SESSIONS: [Metric<SessionReport>; 11] = [
     }),
 ];
 
-/// Writes all figures.
+/// Writes all metrics.
 pub fn write(daemon: &DaemonReport, share: Option<&ShareReport>, devices: &[DeviceReport]) -> String {
     let mut text = Text::default();
     text.head("vhost_cuda_build_info", "gauge", "Version of the daemon");
@@ -149,7 +149,7 @@ pub fn write(daemon: &DaemonReport, share: Option<&ShareReport>, devices: &[Devi
     text.0
 }
 
-/// Sum over open sessions and those that have ended.
+/// Returns the sum over open sessions and those that have ended.
 fn sum(device: &DeviceReport, counter: fn(&Totals) -> u64) -> f64 {
     let open = device.sessions.iter().map(|session| counter(&session.totals) as f64).sum::<f64>();
     open + counter(&device.ended) as f64
@@ -209,7 +209,7 @@ impl Text {
         let _ = writeln!(self.0, "{after} {value}");
     }
 
-    /// A guest chooses names of programs.
+    /// Writes a value with escapes, because a guest chooses the names of programs.
     fn escaped(&mut self, value: &str) {
         for letter in value.chars() {
             match letter {

@@ -12,17 +12,17 @@ use anyhow::{Context, Result, ensure};
 
 use super::server::{Address, PAGE};
 
-/// Maximum size of an answer, in bytes.
+/// The maximum size of an answer, in bytes.
 const MAX_ANSWER: u64 = 16 << 20;
-/// Time for the daemon to answer.
+/// The time limit for the daemon's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Clears a terminal, and puts the cursor into its first line.
+/// Clears a terminal, and moves the cursor to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Metrics of sessions, without their common beginning.
+/// The common prefix of the metrics of sessions.
 const PREFIX: &str = "vhost_cuda_session_";
 
-/// Fetches the page of figures.
+/// Fetches the page of metrics.
 pub fn fetch(address: &Address) -> Result<String> {
     let answer = match address {
         Address::Unix(path) => {
@@ -42,7 +42,7 @@ pub fn fetch(address: &Address) -> Result<String> {
     Ok(body.to_owned())
 }
 
-/// HTTP 1.0, so that the answer ends with the connection.
+/// Requests the page with HTTP 1.0, so that the answer ends with the connection.
 fn ask(mut stream: impl Read + Write) -> io::Result<String> {
     write!(stream, "GET {PAGE} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut answer = String::new();
@@ -50,19 +50,19 @@ fn ask(mut stream: impl Read + Write) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Figures of a session, by the name of the metric.
+/// Metrics of a session, by name.
 type Figures = BTreeMap<String, f64>;
 
-/// A session's name: connection, number, program, process, user.
+/// Identifies a session: connection, number, program, process, user.
 type Name = [String; 5];
 
-/// Metrics of the machine's share of GPU time, without their common beginning.
+/// The common prefix of the metrics of the machine's share of GPU time.
 const SHARE_PREFIX: &str = "vhost_cuda_gpu_";
 
-/// One look at a daemon.
+/// The metrics of a daemon at one moment.
 struct Look {
     at: Instant,
-    /// The values by metric, and by GPU where the metric has one.
+    /// The values by metric, and by GPU for metrics per GPU.
     share: BTreeMap<(String, String), f64>,
     sessions: BTreeMap<Name, Figures>,
 }
@@ -97,7 +97,7 @@ fn share(text: &str) -> BTreeMap<(String, String), f64> {
     text.lines().filter_map(of).collect()
 }
 
-/// The machine's share of GPU time; empty without an arbiter.
+/// Formats the machine's share of GPU time. Empty without an arbiter.
 fn share_lines(before: &Look, now: &Look, seconds: f64) -> String {
     let figure = |metric: &str| now.share.get(&(metric.to_owned(), String::new()));
     let Some(weight) = figure("share_weight") else { return String::new() };
@@ -119,8 +119,8 @@ fn share_lines(before: &Look, now: &Look, seconds: f64) -> String {
     text
 }
 
-/// A label's value, still with the escapes of the format. A guest's text inside another value cannot be taken for a label,
-/// because its quotes are escaped.
+/// Returns a label's value, still with the escapes of the format. A guest's text inside another value cannot be taken
+/// for a label, because its quotes are escaped.
 fn value_of(labels: &str, label: &str) -> String {
     let mut rest = labels;
     while let Some((name, after)) = rest.split_once("=\"") {
@@ -139,7 +139,7 @@ fn value_of(labels: &str, label: &str) -> String {
     String::new()
 }
 
-/// Prints the sessions every `interval`, `count` times or until it is ended.
+/// Prints the sessions every `interval`, `count` times or without an end.
 pub fn run(address: &Address, interval: Duration, count: Option<u64>) -> Result<()> {
     let mut before = Look::at(address)?;
     let mut output = io::stdout();
@@ -175,7 +175,7 @@ fn table(before: &Look, now: &Look) -> String {
     );
     for (name, figures) in &now.sessions {
         let figure = |metric: &str| figures.get(metric).copied().unwrap_or_default();
-        // A session that has just been opened began at zero.
+        // A session that was opened since the last update began at zero.
         let earlier = |metric: &str| {
             before.sessions.get(name).and_then(|then| then.get(metric)).copied().unwrap_or_default()
         };

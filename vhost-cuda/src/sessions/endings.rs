@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests that are answered when sessions have ended, and sessions that their connection has left behind.
+//! Requests that are answered when sessions have ended, and sessions whose connection has ended before them.
 //!
-//! A worker that does not end may still write guest memory. So the driver's greeting, after which it knows of no
-//! session, waits for the workers of all sessions before; and so does whatever would make it give memory back, also
-//! on a new connection for the same memory.
+//! A worker that does not end may still write guest memory. After its greeting the driver knows of no session, so the
+//! greeting waits for the workers of all earlier sessions. All other requests after which the driver frees memory
+//! wait, too, also on a new connection for the same memory.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use virtio_cuda_protocol::transport::REPLY_NO_RESOURCES;
 use crate::front_end::memory::FileId;
 use crate::front_end::ring::Chain;
 
-/// Most requests of one connection that wait. A driver has one greeting outstanding, and closes each session once.
+/// The maximum number of waiting requests of one connection. A driver has one greeting outstanding, and closes each
+/// session once.
 const MAX_WAITING: usize = 1024;
 
 /// All sessions of a daemon.
@@ -36,7 +37,7 @@ struct Waiting {
     answer: Answer,
 }
 
-/// A request, and its answer in time.
+/// A request, and its later answer.
 #[derive(Debug)]
 pub struct Answer {
     /// The request.
@@ -54,12 +55,12 @@ impl Answer {
 }
 
 impl Endings {
-    /// A session has begun.
+    /// Records that a session has begun.
     pub fn begin(&self, session: u64) {
         self.0.lock().running.insert(session);
     }
 
-    /// A session has ended: its worker is dead and all that it owed is answered.
+    /// Records that a session has ended: its worker is dead and all its requests are answered.
     pub fn ended(&self, session: u64) {
         let mut state = self.0.lock();
         state.running.remove(&session);
@@ -68,7 +69,7 @@ impl Endings {
             waiting.sessions.remove(&session);
         }
         let ready: Vec<_> = state.waiting.extract_if(.., |waiting| waiting.sessions.is_empty()).collect();
-        // A queue that is stopped holds answers up.
+        // A stopped queue delays answers.
         drop(state);
         for waiting in ready {
             waiting.answer.give();
@@ -90,8 +91,8 @@ impl Endings {
         state.waiting.push(Waiting { connection, sessions, answer });
     }
 
-    /// Connection `connection` is gone: nobody waits for its answers. Its sessions that have not ended, and the memory
-    /// that their workers may write, are remembered.
+    /// Ends connection `connection`, so that its answers are dropped. Its sessions that have not ended, and the
+    /// memory that their workers may write, are remembered.
     pub fn leave(&self, connection: u64, sessions: impl IntoIterator<Item = u64>, files: &HashSet<FileId>) {
         let mut state = self.0.lock();
         let files = Arc::new(files.clone());
@@ -106,7 +107,7 @@ impl Endings {
         drop(removed);
     }
 
-    /// Sessions of connections before whose workers may write some of these files.
+    /// Returns sessions of earlier connections whose workers may write some of these files.
     pub fn left_on(&self, files: &HashSet<FileId>) -> HashSet<u64> {
         let state = self.0.lock();
         let touching = state.left.iter().filter(|(_, of)| !of.is_disjoint(files));

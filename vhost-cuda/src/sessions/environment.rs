@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The environment of workers. Variables that steer CUDA are a program's choice: the guest's library follows those of its
-//! own process, and those of the daemon must not act on all of its guests.
+//! The environment of workers. Variables that control CUDA are a program's choice. The guest's library applies those
+//! of its own process, and the daemon's variables must not affect all of its guests.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-/// Beginnings of the names that NVIDIA's driver and libraries read.
+/// Prefixes of the names that NVIDIA's driver and libraries read.
 const STEERING: [&str; 12] = [
     "CUBLAS", "CUDA_", "CUDNN_", "CUFFT", "CUFILE_", "CURAND", "CUSOLVER", "CUSPARSE", "CUTENSOR", "NCCL_",
     "NVIDIA_", "NVSHMEM_",
 ];
-/// The operator's variables among them: the GPUs, the folder for compiled code, the multi-process service, how the
-/// driver uses the hardware, and the emulator's settings.
+/// The operator's variables among them: the GPUs, the folder for compiled code, the multi-process service, the
+/// driver's use of the hardware, and the emulator's settings.
 const OPERATORS: [&str; 12] = [
     "CUDA_BINARY_LOADER_THREAD_COUNT",
     "CUDA_CACHE_",
@@ -28,7 +28,7 @@ const OPERATORS: [&str; 12] = [
     "NVIDIA_VISIBLE_DEVICES",
 ];
 
-/// Takes from a worker what it must not inherit of the daemon's environment.
+/// Removes variables of the daemon's environment that the worker must not inherit.
 pub fn keep_from(worker: &mut Command) {
     for (name, _) in std::env::vars_os().filter(|(name, _)| !is_inherited(name)) {
         worker.env_remove(name);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which libcuda the workers load.
+//! Selects the libcuda that the workers load.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-/// Names the emulator's file.
+/// The variable with the path of the emulator's file.
 pub const EMULATOR_VARIABLE: &str = "VHOST_CUDA_EMULATOR";
-/// Exists where NVIDIA's kernel driver is loaded.
+/// The node that exists where NVIDIA's kernel driver is loaded.
 const NVIDIA_NODE: &str = "/dev/nvidiactl";
-/// The paths at which distributions and NVIDIA's own installer put the driver's library.
+/// The paths where distributions and NVIDIA's own installer install the driver's library.
 const NVIDIA_LIBRARIES: [&str; 5] = [
     "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
     "/usr/lib64/libcuda.so.1",
@@ -18,9 +18,9 @@ const NVIDIA_LIBRARIES: [&str; 5] = [
     "/run/opengl-driver/lib/libcuda.so.1",
 ];
 
-/// The library that `--device CHOICE` means.
+/// Returns the library for `--device CHOICE`.
 ///
-/// Errors: it does not exist, with what to do about it.
+/// Errors: it does not exist; the message contains advice.
 pub fn find(choice: &str) -> anyhow::Result<PathBuf> {
     match choice {
         "auto" if Path::new(NVIDIA_NODE).exists() => nvidia(),
@@ -33,7 +33,7 @@ pub fn find(choice: &str) -> anyhow::Result<PathBuf> {
 
 fn nvidia() -> anyhow::Result<PathBuf> {
     let found = NVIDIA_LIBRARIES.iter().map(Path::new).find(|path| path.exists());
-    // The dynamic linker may know another place.
+    // The dynamic linker may know another path.
     Ok(found.unwrap_or(Path::new("libcuda.so.1")).to_owned())
 }
 
@@ -46,8 +46,8 @@ fn emulator() -> anyhow::Result<PathBuf> {
     existing(&beside).with_context(|| format!("Build the emulator, or name its file in {EMULATOR_VARIABLE}"))
 }
 
-/// Returns the folders that are searched first for NVIDIA's libraries: those that `--libraries` names or, with the
-/// emulator, the folder of the CPU's versions beside it.
+/// Returns the folders that are searched first for NVIDIA's libraries: those of `--libraries` or, with the emulator,
+/// the folder of the CPU's versions beside it.
 ///
 /// Errors: a folder does not exist.
 pub fn vendor_folders(named: &[PathBuf], emulated: bool) -> anyhow::Result<Vec<PathBuf>> {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The link between the daemon and one worker: frames on a stream socket, in both directions.
 //!
-//! Both ends are the same binary, so the layout is private and in host byte order. The daemon does not trust
-//! a worker (guest images are parsed in it): every length that a worker sends is bounded here.
+//! Both ends are the same binary, so the layout is private and in host byte order. The daemon does not trust a
+//! worker, which parses guest images: every length that a worker sends is checked here.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -16,33 +16,34 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::limits::account::{Share, Slot, Terms};
 
-/// Longest payload of a request and of a reply, in bytes (`Config::max_payload_bytes`).
+/// The maximum payload of a request and of a reply, in bytes (`Config::max_payload_bytes`).
 pub const MAX_PAYLOAD_BYTES: u32 = 64 << 10;
-/// Most bytes of user pages that one request names in each direction (`Config::max_bulk_bytes`).
+/// The maximum bytes of user pages of one request in each direction (`Config::max_bulk_bytes`).
 pub const MAX_BULK_BYTES: u64 = 64 << 20;
-/// Most entries of one direction: every page by itself, plus one because the first may start inside a page.
+/// The maximum number of entries of one direction: one per page, plus one because the first may start inside a page.
 pub const MAX_ENTRIES: u32 = (MAX_BULK_BYTES / 4096) as u32 + 1;
-/// Most regions of guest memory (vhost-user's own limit of memory slots).
+/// The maximum number of regions of guest memory (vhost-user's own limit of memory slots).
 pub const MAX_REGIONS: u32 = 509;
 
 /// [`ToWorker::kind`]: a call; payload, in entries and out entries follow.
 pub const TO_CALL: u32 = 1;
-/// [`ToWorker::kind`]: undo what the call of `tag` kept.
+/// [`ToWorker::kind`]: releases the memory that the call of `tag` kept.
 pub const TO_UNPIN: u32 = 2;
-/// [`ToWorker::kind`]: map the out entries as a shared area named `tag`.
+/// [`ToWorker::kind`]: maps the out entries as a shared area with this `tag`.
 pub const TO_SHARE: u32 = 3;
 /// [`ToWorker::kind`]: a [`Region`] of guest memory as payload, with its file descriptor.
 pub const TO_REGION: u32 = 4;
 /// [`ToWorker::kind`]: the regions sent since the last such frame are the guest's memory from now on.
 pub const TO_MEMORY: u32 = 5;
-/// [`ToWorker::kind`]: end at once.
+/// [`ToWorker::kind`]: ends the worker at once.
 pub const TO_CLOSE: u32 = 6;
-/// [`ToWorker::kind`]: the machine's account ([`crate::limits::account`]): [`Terms`] as payload, with its file. Comes first.
+/// [`ToWorker::kind`]: the machine's account ([`crate::limits::account`]): [`Terms`] as payload, with its file. Comes
+/// first.
 pub const TO_ACCOUNT: u32 = 7;
 
-/// [`FromWorker::kind`]: CUDA is up; the payload is [`Ready`].
+/// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
-/// [`FromWorker::kind`]: CUDA could not be brought up; the payload says why, in UTF-8.
+/// [`FromWorker::kind`]: CUDA could not be initialised; the payload is the reason in UTF-8.
 pub const FROM_FAILED: u32 = 2;
 /// [`FromWorker::kind`]: the reply to request `id`.
 pub const FROM_REPLY: u32 = 3;
@@ -55,7 +56,7 @@ pub struct ToWorker {
     pub kind: u32,
     /// The request's `FLAG_*`.
     pub flags: u32,
-    /// Names the request in its reply.
+    /// Identifies the request in its reply.
     pub id: u64,
     /// The request's tag.
     pub tag: u64,
@@ -92,29 +93,29 @@ pub const NAME_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Ready {
-    /// The answer of `cuDriverGetVersion`, as 13000 for CUDA 13.0.
+    /// The result of `cuDriverGetVersion`, such as 13000 for CUDA 13.0.
     pub driver_version: i32,
-    /// Devices that libcuda sees.
+    /// The number of devices that libcuda reports.
     pub device_count: u32,
-    /// Name of device 0, NUL-padded.
+    /// The name of device 0, NUL-padded.
     pub device_name: [u8; NAME_BYTES],
 }
 
-/// Payload of [`TO_REGION`]: where a piece of guest memory lies in the file that comes along.
+/// Payload of [`TO_REGION`]: the position of a piece of guest memory in the accompanying file.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Region {
     /// Guest-physical address of its first byte.
     pub guest_addr: u64,
-    /// Its bytes.
+    /// The size in bytes.
     pub bytes: u64,
     /// Offset of its first byte in the file.
     pub file_offset: u64,
-    /// The bytes of a page of the file: what can be mapped of it by itself.
+    /// The page size of the file in bytes: the smallest part that can be mapped.
     pub page_bytes: u64,
 }
 
-/// One frame to the worker, as bytes.
+/// Encodes one frame to the worker.
 pub fn encode_request(
     header: &ToWorker,
     payload: &[u8],
@@ -136,8 +137,8 @@ pub fn encode_request(
     frame
 }
 
-/// Writes as much of `bytes` as the socket takes at once; how much that was. An error counts as nothing: whoever
-/// writes the rest meets it again.
+/// Writes as much of `bytes` as the socket accepts at once, and returns that length. Returns 0 on an error, which
+/// occurs again when the rest is written.
 pub fn write_now(stream: &UnixStream, bytes: &[u8]) -> usize {
     send(stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).unwrap_or(0)
 }
@@ -147,7 +148,7 @@ pub fn send_region(stream: &UnixStream, region: &Region, file: impl AsFd) -> io:
     send_with_file(stream, TO_REGION, region.as_bytes(), file)
 }
 
-/// Writes one [`TO_REGION`] frame, and its file to the socket of the thread that maps guest memory.
+/// Writes one [`TO_REGION`] frame, and the region's file to the socket of the thread that maps guest memory.
 pub fn send_region_apart(
     mut stream: &UnixStream,
     region: &Region,
@@ -173,7 +174,7 @@ fn send_with_file(stream: &UnixStream, kind: u32, payload: &[u8], file: impl AsF
         .send_with_fd(header.as_bytes(), file.as_fd().as_raw_fd())
         .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
     let mut stream = stream;
-    // A short write has taken the descriptor along with its first byte.
+    // A short write has sent the descriptor with its first byte.
     stream.write_all(&header.as_bytes()[sent..])?;
     stream.write_all(payload)
 }
@@ -187,9 +188,9 @@ pub fn send_reply(mut stream: &UnixStream, header: &FromWorker, payload: &[u8]) 
     stream.write_all(&frame)
 }
 
-/// Reads one frame of the worker. `None`: the worker has gone.
+/// Reads one frame of the worker. Returns `None` if the worker has ended.
 ///
-/// Errors: a payload above [`MAX_PAYLOAD_BYTES`] (`InvalidData`), and the socket's own.
+/// Errors: a payload above [`MAX_PAYLOAD_BYTES`] (`InvalidData`), and the socket's errors.
 pub fn receive_reply(mut stream: impl Read) -> io::Result<Option<(FromWorker, Vec<u8>)>> {
     let mut header = FromWorker::new_zeroed();
     match stream.read_exact(header.as_mut_bytes()) {
@@ -206,7 +207,7 @@ pub fn receive_reply(mut stream: impl Read) -> io::Result<Option<(FromWorker, Ve
     Ok(Some((header, payload)))
 }
 
-/// One frame as the worker sees it.
+/// One frame, decoded by the worker.
 #[derive(Debug)]
 pub struct Frame {
     /// The head.
@@ -222,14 +223,14 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A call that came another way than through the daemon.
+    /// Creates a call that did not arrive through the daemon.
     pub fn of_payload(header: ToWorker, payload: Vec<u8>) -> Self {
         let header = ToWorker { kind: TO_CALL, payload_bytes: payload.len() as u32, ..header };
         Self { header, payload, in_entries: Vec::new(), out_entries: Vec::new(), file: None }
     }
 }
 
-/// Reads one frame of the daemon. `None`: the daemon has gone.
+/// Reads one frame of the daemon. Returns `None` if the daemon has ended.
 pub fn receive_frame(mut stream: &UnixStream) -> io::Result<Option<Frame>> {
     let mut header = ToWorker::new_zeroed();
     let (mut have, file) = loop {
@@ -266,13 +267,13 @@ fn receive_entries(mut stream: &UnixStream, count: u32) -> io::Result<Vec<MemEnt
     Ok(entries)
 }
 
-/// The [`Region`] that a [`TO_REGION`] frame carries.
+/// Returns the [`Region`] of a [`TO_REGION`] frame.
 pub fn region_of(payload: &[u8]) -> io::Result<Region> {
     Region::read_from_bytes(payload)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a region frame of the wrong size"))
 }
 
-/// The session's share of the account that a [`TO_ACCOUNT`] frame carries.
+/// Returns the session's share of the account of a [`TO_ACCOUNT`] frame.
 pub fn share_of(frame: &Frame) -> io::Result<Share> {
     let terms = Terms::read_from_bytes(&frame.payload);
     match (terms, &frame.file) {

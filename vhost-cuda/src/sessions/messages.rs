@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The messages of workers. Each worker writes lines into a pipe, and the daemon writes them to its log.
 //!
-//! A worker is not trusted, so it does not hold the log itself. Lines are cut, control characters are replaced, each
-//! line names its session, and a worker cannot fill the log.
+//! A worker is not trusted, so it does not write the log itself. Lines are cut, control characters are replaced, each
+//! line contains its session, and a worker cannot fill the log.
 
 use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter, Read as _};
@@ -15,26 +15,26 @@ use log::{Level, log, warn};
 use parking_lot::{Mutex, MutexGuard};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-/// Maximum length of a line, in bytes. The rest of a longer line is dropped.
+/// The maximum length of a line, in bytes. The rest of a longer line is dropped.
 const MAX_LINE: usize = 1024;
-/// Bytes that are read from one pipe before it is the next one's turn.
+/// The number of bytes that are read from one pipe before the next one is read.
 const READ_BYTES: usize = 4096;
-/// Maximum number of bytes of a pipe that are read after its worker has ended: the capacity of a pipe on Linux.
+/// The maximum number of bytes of a pipe that are read after its worker has ended: the capacity of a pipe on Linux.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// Messages above `debug` that the workers of a daemon may have written at once, ...
+/// The maximum number of messages above `debug` that the workers of a daemon may write at once.
 const LOUD_BURST: u32 = 30;
-/// ... and the time until they may write one more. Limits how much a guest can write to the log that an operator reads.
+/// The time until they may write one more. Limits how much a guest can write to the log that an operator reads.
 const LOUD_INTERVAL: Duration = Duration::from_secs(1);
-/// The same for `debug` and `trace`, which an operator asks for, per worker.
+/// The same per worker for `debug` and `trace`, which an operator requests.
 const QUIET_BURST: u32 = 10_000;
 const QUIET_INTERVAL: Duration = Duration::from_micros(100);
 
-/// The marks for the level of a worker's line: the first letter, then a space.
+/// The marks for the level of a worker's line: the first letter, followed by a space.
 const LETTERS: [(char, Level); 5] =
     [('E', Level::Error), ('W', Level::Warn), ('I', Level::Info), ('D', Level::Debug), ('T', Level::Trace)];
 
-/// The letter that a worker writes before a message.
+/// Returns the letter that a worker writes before a message.
 pub fn letter(level: Level) -> char {
     LETTERS.iter().find(|(_, known)| *known == level).map_or('W', |&(letter, _)| letter)
 }
@@ -43,17 +43,17 @@ pub fn letter(level: Level) -> char {
 #[derive(Clone, Debug)]
 pub struct Messages(Arc<Collection>);
 
-/// The name of a worker in the log: its process id, later its session.
+/// The label of a worker in the log: its process id, later its session.
 #[derive(Clone, Debug, Default)]
 pub struct Label(Arc<OnceLock<u64>>);
 
-/// The reading of one worker's pipe. Dropping it, after the worker has ended, logs what is left in the pipe and closes it,
+/// The reader of one worker's pipe. Dropping it, after the worker has ended, logs the rest of the pipe and closes it,
 /// even if another process still holds the writing end.
 #[derive(Debug)]
 pub struct Attached {
     collection: Arc<Collection>,
     id: u64,
-    /// The worker's name in the log.
+    /// The worker's label in the log.
     pub label: Label,
 }
 
@@ -75,7 +75,7 @@ struct Source {
     pipe: PipeReader,
     pid: u32,
     label: Label,
-    /// The line that has not ended yet, at most [`MAX_LINE`] bytes of it.
+    /// The incomplete line, at most [`MAX_LINE`] bytes of it.
     line: Vec<u8>,
     quiet: Allowance,
 }
@@ -89,7 +89,7 @@ enum Read {
     End,
 }
 
-/// Lets messages through at a limited rate.
+/// Limits the rate of messages.
 #[derive(Debug)]
 struct Allowance {
     burst: u32,
@@ -100,14 +100,14 @@ struct Allowance {
 }
 
 impl Label {
-    /// Names the session that the worker serves. Only the first session counts.
+    /// Sets the session that the worker serves. Only the first call has an effect.
     pub fn set(&self, session: u64) {
         let _ = self.0.set(session);
     }
 }
 
 impl Messages {
-    /// Starts the thread that reads.
+    /// Starts the reading thread.
     pub fn start() -> io::Result<Self> {
         let loud = Mutex::new(Allowance::new(LOUD_BURST, LOUD_INTERVAL));
         let collection = Arc::new(Collection { epoll: Epoll::new()?, sources: Mutex::default(), loud });
@@ -116,7 +116,7 @@ impl Messages {
         Ok(this)
     }
 
-    /// A pipe for the messages of a worker that is about to start: what it writes to.
+    /// Creates a pipe for the messages of a worker that is about to start.
     pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
         let (reader, writer) = io::pipe()?;
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK)?;
@@ -223,8 +223,8 @@ impl Allowance {
         Self { burst, interval, left: burst, since: Instant::now(), dropped: 0 }
     }
 
-    /// Takes the room for a message. Returns the number of messages that were dropped since the last one, or `None` if
-    /// there is no room.
+    /// Reserves a message. Returns the number of messages that were dropped since the last one, or `None` if there is
+    /// no room.
     fn take(&mut self, now: Instant) -> Option<u64> {
         let earned = now.saturating_duration_since(self.since).as_nanos() / self.interval.as_nanos();
         if earned > 0 {
@@ -244,7 +244,7 @@ fn emit(level: Level, text: &str) {
     log!(target: "worker", level, "{text}");
 }
 
-/// The level of a line and its printable text. A line without a level comes from a library: a warning.
+/// Returns the level of a line and its printable text. A line without a level comes from a library and is a warning.
 pub(crate) fn parse(line: &[u8]) -> (Level, String) {
     let text = String::from_utf8_lossy(line);
     let marked = LETTERS
@@ -254,7 +254,7 @@ pub(crate) fn parse(line: &[u8]) -> (Level, String) {
     (level, text.trim().chars().map(printable).collect())
 }
 
-/// Neither a terminal's commands nor letters that change the order of others.
+/// Replaces terminal commands and characters that change the order of others.
 fn printable(letter: char) -> char {
     match letter {
         '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::*;
 
-/// Writes `bytes` as a worker and returns what would go to the log.
+/// Writes `bytes` as a worker and returns the lines of the log.
 fn logged(bytes: &[u8], session: Option<u64>, loud: &mut Allowance) -> Vec<(Level, String)> {
     log::set_max_level(log::LevelFilter::Trace);
     let (pipe, mut writer) = Messages::pipe().unwrap();
@@ -27,8 +27,8 @@ fn logged(bytes: &[u8], session: Option<u64>, loud: &mut Allowance) -> Vec<(Leve
     lines
 }
 
-/// Returns the result of `attempt` once nobody else holds a pipe whose end was closed here: while another test starts a
-/// process, that process has a copy of each descriptor until it executes its program.
+/// Returns the result of `attempt` once no process holds a pipe whose end was closed here: while another test starts
+/// a process, that process has a copy of each descriptor until it executes its program.
 fn until_let_go<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let since = Instant::now();
     loop {
@@ -104,7 +104,7 @@ fn a_worker_that_has_ended_leaves_no_pipe() {
     let attached = messages.attach(pipe, 77).unwrap();
     writer.write_all(b"D half a line").unwrap();
     drop(attached);
-    // The writer's end is still open, as in a process that the worker has left behind.
+    // The writer's end is still open, as in a process that the worker has left.
     let error = until_let_go(|| writer.write(b"more").err());
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     assert!(messages.0.lock().by_id.is_empty());

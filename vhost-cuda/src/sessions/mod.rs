@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sessions and the worker processes that serve them: starting, talking, ending.
+//! Sessions and the worker processes that serve them: start, communication, end.
 
 pub mod endings;
 pub mod environment;

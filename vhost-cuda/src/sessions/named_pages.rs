@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The pages that a session's process has named, with `--guest-pages named`: its worker may map these and no others.
+//! The pages that a session's process has named, with `--guest-pages named`. Its worker may map only these.
 //!
-//! A worker maps guest memory in one thread, which has a descriptor table and a filter of its own
-//! (`worker::mapper`): each of its `mmap` calls waits for [`guard`] here. The arguments are in registers, and the table
-//! belongs to the thread that waits, so that neither changes between the check and the call, whatever other threads of
-//! the worker do.
+//! A worker maps guest memory in one thread, which has a descriptor table and a filter of its own (`worker::mapper`).
+//! Each of its `mmap` calls waits for [`guard`] here. The arguments are in registers, and the table belongs to the
+//! waiting thread, so other threads of the worker cannot change them between the check and the call.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,13 +19,13 @@ use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 use crate::front_end::memory::{FileId, Memory};
 use crate::front_end::request::Request;
 
-/// `SECCOMP_IOCTL_NOTIF_RECV`, for which `libc` has no name.
+/// `SECCOMP_IOCTL_NOTIF_RECV`, which `libc` does not define.
 const RECEIVE: libc::c_ulong = 0xc050_2100;
 /// `SECCOMP_IOCTL_NOTIF_SEND`.
 const SEND: libc::c_ulong = 0xc018_2101;
 /// `SECCOMP_IOCTL_NOTIF_SET_FLAGS`, since Linux 6.6.
 const SET_FLAGS: libc::c_ulong = 0x4008_2104;
-/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the one who asks and the one who answers take turns on one CPU.
+/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the caller and the supervisor take turns on one CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;
 
 /// The reason for which a worker may map pages.
@@ -34,7 +33,7 @@ const SYNC_WAKE_UP: libc::c_ulong = 1;
 enum Source {
     /// A request, until it is answered.
     Request(u64),
-    /// A call that kept them, until the driver takes them back.
+    /// A call that keeps them, until the driver unpins them.
     Kept(u64),
     /// A shared area, until the session ends.
     Shared(u64),
@@ -48,14 +47,14 @@ struct Piece {
     end: u64,
 }
 
-/// The pages that a session's process names now.
+/// The pages that a session's process names at present.
 #[derive(Debug, Default)]
 pub struct NamedPages {
     /// Each list is sorted, and its pieces neither touch nor overlap.
     lists: Mutex<HashMap<Source, Vec<Piece>>>,
 }
 
-/// The effect of a request's answer on the pages that it names.
+/// The effect of a request's answer on the pages that the request names.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
     request: u64,
@@ -63,7 +62,7 @@ pub struct Named {
 }
 
 impl NamedPages {
-    /// Notes the pages of a request, before its worker sees it. Pages that it takes back are not named any more.
+    /// Records the pages of a request before its worker sees it. Pages that the request unpins are removed.
     pub fn begin(&self, id: u64, request: &Request, memory: &Memory) -> Named {
         let header = &request.header;
         let mut lists = self.lists.lock();
@@ -82,7 +81,7 @@ impl NamedPages {
         Named { request: id, then }
     }
 
-    /// The request was answered.
+    /// Records that the request was answered.
     pub fn end(&self, named: Named, status: u32) {
         let mut lists = self.lists.lock();
         let pieces = lists.remove(&Source::Request(named.request));
@@ -103,7 +102,7 @@ impl NamedPages {
     }
 }
 
-/// The pages of files that a request names.
+/// Returns the pages of files that a request names.
 fn pieces_of(request: &Request, memory: &Memory) -> Vec<Piece> {
     let mut files = HashMap::new();
     let mut pieces = Vec::new();
@@ -141,7 +140,7 @@ fn file_id(file: &fs::File) -> io::Result<FileId> {
 /// Answers the `mmap` calls of a worker's mapper until the worker has ended.
 pub fn guard(listener: &OwnedFd, named: &NamedPages) {
     let mut said = false;
-    // An older kernel takes longer for each question.
+    // An older kernel takes longer for each call.
     // SAFETY: the command takes the flags as a number.
     unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS as _, SYNC_WAKE_UP) };
     while let Some(call) = receive(listener) {
@@ -161,7 +160,7 @@ pub fn guard(listener: &OwnedFd, named: &NamedPages) {
     }
 }
 
-/// The next call. `None`: the worker has ended.
+/// Returns the next call, or `None` if the worker has ended.
 fn receive(listener: &OwnedFd) -> Option<libc::seccomp_notif> {
     loop {
         let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -176,7 +175,7 @@ fn receive(listener: &OwnedFd) -> Option<libc::seccomp_notif> {
         if ready > 0 && unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE as _, &raw mut call) } == 0 {
             return Some(call);
         }
-        // A signal, or the thread that asked has ended.
+        // A signal, or the calling thread has ended.
         let error = io::Error::last_os_error().raw_os_error();
         if !matches!(error, Some(libc::EINTR | libc::ENOENT)) {
             return None;
@@ -189,7 +188,7 @@ fn is_allowed(call: &libc::seccomp_notif, named: &NamedPages) -> bool {
     if i64::from(call.data.nr) != libc::SYS_mmap || protection & libc::PROT_EXEC as u64 != 0 {
         return false;
     }
-    // The number is that of the calling thread, which waits: its table does not change.
+    // The id is that of the calling thread, which waits, so its table does not change.
     let Ok(about) = fs::metadata(format!("/proc/{}/fd/{}", call.pid, file as u32)) else { return false };
     named.covers((about.dev(), about.ino()), offset, bytes)
 }

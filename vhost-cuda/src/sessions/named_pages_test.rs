@@ -5,7 +5,7 @@ use virtio_cuda_protocol::transport::{MemEntry, OP_CALL, REPLY_INVALID, RequestH
 use vm_memory::FileOffset;
 use vmm_sys_util::tempfile::TempFile;
 
-/// Guest memory of two regions of one file, of 8 pages each: from pages 0 and 32 of it.
+/// Guest memory of two regions of one file, with 8 pages each, at pages 0 and 32 of the file.
 fn fixture_memory() -> (Memory, File) {
     let file = TempFile::new().unwrap().into_file();
     file.set_len(64 * PAGE_BYTES).unwrap();
@@ -33,7 +33,7 @@ fn pages_are_named_until_the_request_is_answered() {
     let (id, named) = (file_id(&file).unwrap(), NamedPages::default());
     let covers = |page: u64, pages: u64| named.covers(id, page * PAGE_BYTES, pages * PAGE_BYTES);
     assert!(!covers(0, 1));
-    // The last page of the first region, two of the second, and one by itself.
+    // The last page of the first region, two of the second, and a separate one.
     let begun = named.begin(1, &request(OP_CALL, 0, 0, &[25, 23, 24, 18]), &memory);
     for (page, pages) in [(7, 1), (32, 2), (33, 1), (2, 1)] {
         assert!(covers(page, pages), "{pages} from {page}");

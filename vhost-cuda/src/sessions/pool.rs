@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Workers started ahead of need: creating a CUDA context costs a third of a second.
+//! Workers that are started in advance, because creating a CUDA context takes a third of a second.
 //!
-//! One thread starts all workers, notices when one is ready, and when any of them ends: it hangs up the sockets of
-//! those that have, whoever else may hold the other ends.
+//! One thread starts all workers, and notices when one is ready or has ended. It shuts down the sockets of workers
+//! that have ended, even if another process still holds the other ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -22,27 +22,27 @@ use crate::metrics::text::DaemonReport;
 use crate::sessions::link::Ready;
 use crate::sessions::process::{Reaped, Sockets, Worker, WorkerError, WorkerSpec};
 
-/// Workers that may fail to start while a session waits for one, before it gives up.
+/// The number of workers that may fail to start while a session waits for one, before it gives up.
 const ATTEMPTS: u64 = 3;
-/// Time for a worker to bring up CUDA.
+/// The time limit for a worker to initialise CUDA.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Pause after a failed fork, so that a machine out of processes is not made worse.
+/// The pause after a failed fork, which reduces the load on a machine without free processes.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause between two attempts to start a worker that nobody waits for.
+/// The maximum pause between two attempts to start a worker for which no session waits.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// A warm worker that has waited for so long is replaced at once when it ends.
+/// A warm worker that has waited for at least this time is replaced at once when it ends.
 const SETTLED: Duration = Duration::from_secs(2);
-/// Time that all idle workers together get to end when the daemon stops.
+/// The time for all idle workers together to end when the daemon stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The time that a session which took a warm worker has to itself before the next one is warmed: bringing up CUDA holds
-/// locks of the driver that the session's first calls need, too.
+/// The time after a session took a warm worker before the next one is started. Initialising CUDA holds locks of the
+/// driver that the session's first calls need, too.
 const REFILL_DELAY: Duration = Duration::from_millis(300);
 
-/// Time between two errors of the same kind in the log: a guest may open session after session.
+/// The time between two errors of the same kind in the log, because a guest may open session after session.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The numbers of the poller's events. Those of workers come in pairs, the process and its link.
+/// The numbers of the poller's events. Those of workers come in pairs: the process and its link.
 const WAKE: u64 = u64::MAX;
 const LINK: u64 = 1;
 
@@ -60,13 +60,13 @@ struct Shared {
     wake: EventFd,
     complaints: Throttle,
     state: Mutex<State>,
-    /// A worker is ready, could not be had, or is wanted no more.
+    /// Signals that a worker is ready, could not be started, or is no longer wanted.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Workers without a session, in the order in which they were started.
+    /// Workers without a session, in the order of their start.
     idle: BTreeMap<u64, Idle>,
     /// Workers with a session.
     given: HashMap<u64, Weak<Sockets>>,
@@ -74,16 +74,16 @@ struct State {
     ending: HashMap<u64, Worker>,
     started: u64,
     waiting: usize,
-    /// When a session took a worker that was not replaced yet: the first such session.
+    /// The time when the first session took a worker that was not replaced yet.
     taken: Option<Instant>,
-    /// Workers that did not come up, ever, and since the last one that did.
+    /// The number of workers that failed to start, in total, and since the last one that succeeded.
     failures: u64,
     failures_in_a_row: u32,
     /// The reason of the last failure.
     reason: Option<Arc<WorkerError>>,
-    /// No worker is started before this: one could not be.
+    /// No worker is started before this time, because a start has failed.
     not_before: Option<Instant>,
-    /// No worker that nobody waits for is started before this.
+    /// No worker without a waiting session is started before this time.
     no_spare_before: Option<Instant>,
     stopping: bool,
     greeted: bool,
@@ -100,18 +100,18 @@ struct Idle {
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Start,
-    /// Nothing before this.
+    /// Wait, until this time if there is one.
     WaitUntil(Option<Instant>),
 }
 
 impl State {
-    /// The worker that has been ready for longest.
+    /// Returns the worker that has been ready for the longest time.
     fn take_ready(&mut self) -> Option<(u64, Worker)> {
         let &number = self.idle.iter().find(|(_, idle)| idle.ready)?.0;
         self.idle.remove(&number).map(|idle| (number, idle.worker))
     }
 
-    /// Kills workers that nobody waits for any longer: the one that was started last has cost least so far.
+    /// Kills workers that are no longer needed. The last started one has cost the least so far.
     fn end_surplus(&mut self, warm: usize) {
         while self.idle.len() > warm + self.waiting {
             let starting = self.idle.iter().rev().find(|(_, idle)| !idle.ready).map(|(&number, _)| number);
@@ -152,7 +152,7 @@ impl State {
         }
     }
 
-    /// When the first worker will have taken too long to start.
+    /// Returns the time at which the first worker will exceed its start time limit.
     fn oldest_start(&self) -> Option<Instant> {
         self.idle.values().find(|idle| !idle.ready).map(|idle| idle.since + START_TIMEOUT)
     }
@@ -160,7 +160,7 @@ impl State {
 
 impl Shared {
     fn wake(&self) {
-        // Fails only if it is woken 2^64 times already.
+        // Fails only if 2^64 wake-ups are pending.
         let _ = self.wake.write(1);
     }
 
@@ -169,15 +169,15 @@ impl Shared {
     }
 
     fn forget(&self, fd: RawFd) {
-        // Fails only if nobody watches it any more.
+        // Fails only if it is not watched any more.
         let _ = self.poller.ctl(ControlOperation::Delete, fd, EpollEvent::default());
     }
 }
 
 impl WorkerPool {
-    /// Starts the pool with `warm` workers ready ahead of need.
+    /// Starts the pool with `warm` workers ready in advance.
     ///
-    /// Errors: the namespaces that `spec` asks for cannot be made, or a thread cannot be started.
+    /// Errors: the namespaces that `spec` requires cannot be created, or a thread cannot be started.
     pub fn start(spec: WorkerSpec, warm: usize) -> anyhow::Result<Self> {
         let folders = spec.namespaces.then(|| Folders::of(&spec.library, &spec.libraries));
         let wake = EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?;
@@ -196,10 +196,10 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// Takes a worker that is ready, waiting for one if need be (seconds). `None`: it is not `wanted` any longer,
-    /// which is looked at again after [`Self::look_again`].
+    /// Takes a ready worker, and waits for one if necessary (seconds). Returns `None` if it is no longer `wanted`,
+    /// which is checked again after [`Self::look_again`].
     ///
-    /// Errors: what the last worker that was tried said. The reason is also logged here.
+    /// Errors: the reason of the last worker that failed. The reason is also logged here.
     pub fn take(&self, wanted: impl Fn() -> bool) -> Result<Option<Worker>, Arc<WorkerError>> {
         let mut state = self.shared.state.lock();
         let failed_before = state.failures;
@@ -213,7 +213,7 @@ impl WorkerPool {
                 break Ok(None);
             }
             match state.take_ready() {
-                // The pool's thread has yet to notice that it was killed.
+                // The pool's thread has not yet noticed that it was killed.
                 Some((number, worker)) if !worker.process.is_running() => {
                     state.ending.insert(number, worker);
                     self.shared.wake();
@@ -246,7 +246,7 @@ impl WorkerPool {
         taken
     }
 
-    /// Takes back a worker that was not used: it has seen nothing of any guest.
+    /// Returns a worker that was not used and has no data of any guest.
     pub fn put_back(&self, worker: Worker) {
         let mut state = self.shared.state.lock();
         let sockets = worker.watched();
@@ -262,14 +262,14 @@ impl WorkerPool {
         self.shared.wake();
     }
 
-    /// Wakes all that wait for a worker, so that each checks whether it still needs one.
+    /// Wakes all waiting sessions, so that each checks whether it still needs a worker.
     pub fn look_again(&self) {
-        // Locked, so that nobody is between looking and waiting.
+        // Locked, so that no thread is between its check and its wait.
         drop(self.shared.state.lock());
         self.shared.changed.notify_all();
     }
 
-    /// Figures about workers, for the operator.
+    /// Returns metrics of workers, for the operator.
     pub fn report(&self) -> DaemonReport {
         let state = self.shared.state.lock();
         let warm = state.idle.values().filter(|idle| idle.ready).count() as u64;
@@ -281,7 +281,7 @@ impl WorkerPool {
         }
     }
 
-    /// Ends the pool: idle workers are killed, nobody gets another.
+    /// Ends the pool: idle workers are killed, and no session gets another one.
     pub fn stop(&self) {
         let mut state = self.shared.state.lock();
         state.stopping = true;
@@ -296,7 +296,7 @@ impl WorkerPool {
         let deadline = Instant::now() + STOP_PATIENCE;
         for worker in ending.into_values() {
             if worker.process.reap(deadline.saturating_duration_since(Instant::now())) == Reaped::Stuck {
-                // Its destructor would wait for longer.
+                // Its destructor would wait longer.
                 std::mem::forget(worker);
             }
         }
@@ -312,7 +312,7 @@ impl Drop for WorkerPool {
 /// The pool's thread.
 fn run(shared: &Shared, namespaces: Option<&Namespaces>) -> Ended {
     let mut events = vec![EpollEvent::default(); 64];
-    // The first one that nobody waits for says what such workers cost.
+    // The first worker without a waiting session logs the cost of such workers.
     let mut announced = shared.warm == 0;
     loop {
         let now = Instant::now();
@@ -321,7 +321,7 @@ fn run(shared: &Shared, namespaces: Option<&Namespaces>) -> Ended {
             return Ended::Done;
         }
         if namespaces.is_some_and(|namespaces| !namespaces.are_there()) {
-            // They have ended, too: the next thread of the pool reaps them.
+            // They have ended, too, and the pool's next thread reaps them.
             let numbers: Vec<u64> = state.idle.keys().copied().collect();
             numbers.into_iter().for_each(|number| state.end(number));
             return Ended::NamespacesLost;
@@ -341,7 +341,7 @@ fn run(shared: &Shared, namespaces: Option<&Namespaces>) -> Ended {
             let milliseconds = until.saturating_duration_since(now).as_micros().div_ceil(1000);
             i32::try_from(milliseconds).unwrap_or(i32::MAX)
         });
-        // An interrupted wait is one without events.
+        // An interrupted wait returns no events.
         let count = shared.poller.wait(timeout, &mut events).unwrap_or(0);
         for event in &events[..count] {
             match event.data() {
@@ -361,7 +361,7 @@ fn start_one(shared: &Shared, announce: bool) {
     let number = state.started;
     let watched = started.and_then(|worker| {
         let (process, link) = (worker.process.as_fd().as_raw_fd(), worker.sockets.link.as_raw_fd());
-        // Once: whoever has the worker when it ends closes the descriptor later.
+        // Only once: the owner of the worker closes the descriptor later.
         let end = EventSet::IN | EventSet::ONE_SHOT;
         shared.watch(process, end, number * 2).map_err(WorkerError::Spawn)?;
         shared.watch(link, EventSet::IN, number * 2 + LINK).map_err(WorkerError::Spawn)?;
@@ -383,7 +383,7 @@ fn start_one(shared: &Shared, announce: bool) {
     }
 }
 
-/// A worker that was started has said something.
+/// Handles a greeting of a started worker.
 fn greeted(shared: &Shared, number: u64) {
     let mut state = shared.state.lock();
     let Some(idle) = state.idle.get_mut(&number).filter(|idle| !idle.ready) else { return };
@@ -404,7 +404,7 @@ fn greeted(shared: &Shared, number: u64) {
     shared.changed.notify_all();
 }
 
-/// A worker has ended.
+/// Handles the end of a worker.
 fn ended(shared: &Shared, number: u64) {
     let mut state = shared.state.lock();
     if let Some(sockets) = state.given.remove(&number) {
@@ -418,14 +418,14 @@ fn ended(shared: &Shared, number: u64) {
     let worker = match idle {
         Some(idle) => {
             idle.worker.sockets.hang_up();
-            // It may have said why, and nobody has read that yet.
+            // It may have sent a reason that was not read yet.
             let error = match idle.worker.greeting() {
                 Err(error) if !idle.ready => error,
                 _ => WorkerError::Ended("it was killed while it waited for a session".into()),
             };
             complain(shared, &mut state, error);
             if idle.ready && idle.since.elapsed() >= SETTLED {
-                // Not a sign that the next one will not come up.
+                // This does not mean that the next one fails.
                 (state.failures_in_a_row, state.no_spare_before) = (0, None);
             }
             shared.changed.notify_all();
@@ -434,7 +434,7 @@ fn ended(shared: &Shared, number: u64) {
         None => state.ending.remove(&number),
     };
     drop(state);
-    // Reaped at once, for it has ended.
+    // Reaped at once, because it has ended.
     drop(worker);
 }
 
@@ -461,7 +461,7 @@ fn complain(shared: &Shared, state: &mut State, error: WorkerError) {
     state.fail(error, Instant::now());
 }
 
-/// An error with what caused it.
+/// Formats an error with its causes.
 fn in_full(error: &WorkerError) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),

@@ -7,7 +7,7 @@ use crate::fixture::{sleeping_worker, worker_spec};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Its workers end at once.
+/// Creates a pool whose workers end at once.
 fn pool(warm: usize) -> WorkerPool {
     WorkerPool::start(worker_spec(), warm).unwrap()
 }
@@ -39,7 +39,7 @@ fn workers_that_nobody_waits_for_are_not_tried_without_end() {
 fn a_session_that_is_wanted_no_more_waits_no_longer() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let (pool, wanted) = (pool(0), AtomicBool::new(true));
-    // No worker fails while the test waits: none is started.
+    // No worker is started, so none fails while the test waits.
     pool.shared.state.lock().not_before = Some(Instant::now() + LONG);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| pool.take(|| wanted.load(Ordering::Relaxed)));

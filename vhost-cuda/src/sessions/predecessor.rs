@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A daemon that was killed leaves workers that are still ending, while GPUs write guest memory for them. The next
-//! daemon on the same socket waits for these before it answers anybody: the guest gives memory back once a daemon
-//! says that it knows nothing of a session.
+//! Waits for workers of an earlier daemon that was killed. These workers may still be ending, while GPUs write guest
+//! memory for them. The next daemon on the same socket waits for them before it answers any front-end. The guest
+//! frees memory once a daemon reports that it does not know a session.
 //!
-//! Each worker holds a file (`--workers-lock`, by default beside the socket) open and locked, for itself; the kernel lets go of it when the worker has
-//! ended. A daemon that can lock the file alone has no predecessor.
+//! Each worker holds a file (`--workers-lock`, by default beside the socket) open and locked. The kernel unlocks the
+//! file when the worker has ended. A daemon that can lock the file exclusively has no predecessor.
 
 use std::ffi::{CString, OsString};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -20,15 +20,15 @@ use anyhow::{Context, bail};
 use log::warn;
 use rustix::fs::{Mode, OFlags, openat};
 
-/// Time that workers get to end.
+/// The time limit for the workers to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time after which the log says what is waited for.
+/// The time after which the log reports the wait.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Time between two looks.
+/// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The file that workers of a socket lock. Its folder is held open, because workers are started in a root in which it cannot
-/// be seen.
+/// The file that workers of a socket lock. Its folder is held open, because workers are started in a root in which it
+/// is not visible.
 #[derive(Clone, Debug)]
 pub struct WorkerLock {
     folder: Arc<File>,
@@ -36,7 +36,7 @@ pub struct WorkerLock {
 }
 
 impl WorkerLock {
-    /// The path of the file for `socket`, unless the operator names another one.
+    /// Returns the path of the file for `socket`, unless the operator sets another one.
     pub fn beside(socket: &Path) -> PathBuf {
         let mut path = OsString::from(socket);
         path.push(".workers");
@@ -45,7 +45,7 @@ impl WorkerLock {
 
     /// Waits until the workers of earlier daemons, which hold `path`, have ended.
     ///
-    /// Errors: they have not within [`PATIENCE`].
+    /// Errors: they have not ended within [`PATIENCE`].
     pub fn wait(path: &Path) -> anyhow::Result<Self> {
         Self::wait_for(path, PATIENCE)
     }
@@ -82,10 +82,10 @@ impl WorkerLock {
         Ok(Self { folder: Arc::new(folder), name })
     }
 
-    /// A file that says for whoever holds it that a worker has not ended. Nothing can be written to it.
+    /// Returns an open file. As long as it is held, a worker has not ended. The file cannot be written.
     pub fn hold(&self) -> io::Result<File> {
         let file = self.open()?;
-        // Nobody else locks it alone but a daemon that starts, on a socket that this one serves.
+        // Only a daemon that starts on the socket of this one locks it exclusively.
         match is_locked(file.try_lock_shared())? {
             true => Ok(file),
             false => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One worker process: started, killed, reaped.
+//! One worker process: its start, kill and reaping.
 
 use std::io;
 use std::net::Shutdown;
@@ -27,11 +27,11 @@ use crate::sessions::messages::{Attached, Messages};
 use crate::sessions::predecessor::WorkerLock;
 use crate::shares::client::{Client, Enrolment};
 
-/// Time for the rest of a greeting whose first byte has come.
+/// The time limit for the rest of a greeting after its first byte.
 const GREETING_TIMEOUT: Duration = Duration::from_millis(200);
-/// Bytes of what a worker says about its failure that are logged.
+/// The maximum number of bytes of a worker's failure report that are logged.
 const MAX_REASON: usize = 1024;
-/// Time that a killed process gets to end before whoever drops it goes on without it.
+/// The time for a killed process to end before its owner continues without it.
 const DROP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The settings with which every worker of a daemon is started.
@@ -41,17 +41,17 @@ pub struct WorkerSpec {
     pub library: PathBuf,
     /// The folders that are searched first for NVIDIA's libraries.
     pub libraries: Vec<PathBuf>,
-    /// Workers may make sockets within their namespaces.
+    /// True if workers may create sockets within their namespaces.
     pub nccl: bool,
-    /// Most device memory of a session, in bytes.
+    /// The maximum device memory of a session, in bytes.
     pub memory_limit: Option<u64>,
-    /// GPUs that workers see, as CUDA_VISIBLE_DEVICES has them. `None`: what the daemon sees.
+    /// GPUs that workers see, in the format of CUDA_VISIBLE_DEVICES. `None`: those that the daemon sees.
     pub gpus: Option<String>,
-    /// Threads of a worker for large copies.
+    /// The number of threads of a worker for large copies.
     pub copy_threads: u32,
     /// The filter of a worker's system calls.
     pub sandbox: Sandbox,
-    /// The library is the emulator.
+    /// True if the library is the emulator.
     pub emulated: bool,
     /// Level of the worker's messages.
     pub log_level: String,
@@ -59,11 +59,11 @@ pub struct WorkerSpec {
     pub lock: Option<WorkerLock>,
     /// The receiver of the workers' messages.
     pub messages: Messages,
-    /// Serve GPUs that reach pageable memory.
+    /// True to serve GPUs that access pageable memory.
     pub allow_pageable_access: bool,
-    /// The thread that starts workers has namespaces for them.
+    /// True if the thread that starts workers has namespaces for them.
     pub namespaces: bool,
-    /// They map only guest pages that their sessions' processes have named.
+    /// True if they map only guest pages that their sessions' processes have named.
     pub named_pages: bool,
     /// The maximum time that work on a GPU may take.
     pub time_limit: Option<Duration>,
@@ -77,7 +77,7 @@ pub enum WorkerError {
     /// The process could not be started.
     #[error("Cannot start a worker process")]
     Spawn(#[source] io::Error),
-    /// It started, and says that CUDA does not work.
+    /// It started, and reports that CUDA does not work.
     #[error("A worker cannot use CUDA: {0}")]
     Failed(String),
     /// It ended, or did not answer in time.
@@ -94,9 +94,9 @@ pub struct Worker {
     pub process: Process,
     /// Its counters.
     pub statistics: Statistics,
-    /// Its part of the machine's share of GPU time.
+    /// Its registration for the machine's share of GPU time.
     pub enrolment: Option<Enrolment>,
-    /// The socket at which its mappings of guest memory wait, from its greeting until a session takes it.
+    /// The socket on which its mappings of guest memory wait for a check, from its greeting until a session takes it.
     pub listener: Mutex<Option<OwnedFd>>,
     /// Its messages. Dropped after the process, so that the last of them are read when it has ended.
     pub messages: Attached,
@@ -107,17 +107,17 @@ pub struct Worker {
 pub struct Sockets {
     /// The stream of requests and replies.
     pub link: UnixStream,
-    /// The stream on which it asks for images ([`crate::cache`]).
+    /// The stream on which it requests images ([`crate::cache`]).
     pub images: Arc<UnixStream>,
-    /// The stream on which it shares things with others ([`crate::exchange`]).
+    /// The stream on which it shares objects with other workers ([`crate::exchange`]).
     pub exchange: Arc<UnixStream>,
-    /// The socket for guest memory, if it may map only what is named.
+    /// The socket for guest memory, if it may map only named pages.
     pub pages: Option<UnixStream>,
 }
 
 impl Sockets {
-    /// Ends all conversations, also where somebody else holds the worker's ends: whoever reads here gets what was
-    /// sent so far and then the end of the stream.
+    /// Shuts down all sockets, also if another process still holds the worker's ends. A reader here gets the data
+    /// that was sent so far and then the end of the stream.
     pub fn hang_up(&self) {
         for socket in [&self.link, &*self.images, &*self.exchange].into_iter().chain(&self.pages) {
             // Fails only if the other end has hung up already.
@@ -137,10 +137,10 @@ pub struct Process {
 /// The state of a process after it was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaped {
-    /// It has ended: nothing of it touches guest memory any more. The status is unknown if a debugger holds it, or
-    /// if it was reaped before.
+    /// It has ended and no longer accesses guest memory. The status is unknown if a debugger holds it, or if it was
+    /// reaped before.
     Ended(Option<ExitStatus>),
-    /// It has not ended: it hangs in the kernel, mostly in a device's driver.
+    /// It has not ended: it hangs in the kernel, mostly in a device driver.
     Stuck,
 }
 
@@ -148,7 +148,7 @@ impl Worker {
     /// Starts a worker. It ends when the calling *thread* ends (`PR_SET_PDEATHSIG`), so call this from a
     /// thread that lives as long as the daemon.
     ///
-    /// `announce`: it says in the log how much GPU memory its context takes, and so many of them.
+    /// With `announce`, it logs the GPU memory that its context takes, and this number of such contexts.
     pub fn spawn(spec: &WorkerSpec, announce: Option<usize>) -> Result<Self, WorkerError> {
         let (link, theirs) = UnixStream::pair().map_err(WorkerError::Spawn)?;
         let (images, their_images) = UnixStream::pair().map_err(WorkerError::Spawn)?;
@@ -200,7 +200,7 @@ impl Worker {
             command.arg("--time-limit").arg(limit.as_millis().to_string());
         }
         if let Some(gpus) = &spec.gpus {
-            // Numbers are those of nvidia-smi then.
+            // The numbers are then those of nvidia-smi.
             command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID").env("CUDA_VISIBLE_DEVICES", gpus);
         }
         if let Some(count) = announce {
@@ -225,7 +225,7 @@ impl Worker {
         Ok(Self { sockets, process, listener: Mutex::default(), statistics, enrolment, messages })
     }
 
-    /// Reads the worker's greeting. To be called when its link has become readable.
+    /// Reads the worker's greeting. Must be called when its link has become readable.
     pub fn greeting(&self) -> Result<Ready, WorkerError> {
         let ended = |error: io::Error| WorkerError::Ended(error.to_string());
         let link = &self.sockets.link;
@@ -249,20 +249,20 @@ impl Worker {
         }
     }
 
-    /// Kills the worker and ends all conversations with it. Does not wait.
+    /// Kills the worker and shuts down its sockets. Does not wait.
     pub fn kill(&self) {
         self.process.kill();
         self.sockets.hang_up();
     }
 
-    /// Its sockets, as long as it is in use.
+    /// Returns its sockets, which exist as long as it is in use.
     pub fn watched(&self) -> Weak<Sockets> {
         Arc::downgrade(&self.sockets)
     }
 }
 
 impl Process {
-    /// Takes over a child that leads its own process group.
+    /// Takes ownership of a child that leads its own process group.
     pub fn of(mut child: Child) -> io::Result<Self> {
         let pid = child.id();
         // The child is not reaped yet, so the id is its own.
@@ -280,7 +280,8 @@ impl Process {
         !self.has_ended(Duration::ZERO)
     }
 
-    /// Waits until the process has ended: its memory is unmapped and its files are closed. False: not in that time.
+    /// Waits until the process has ended: its memory is unmapped and its files are closed. Returns false after
+    /// `patience`.
     pub fn has_ended(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         loop {
@@ -299,7 +300,7 @@ impl Process {
         self.pid
     }
 
-    /// Sends SIGKILL to the process and all it has started. Does not wait.
+    /// Sends SIGKILL to the process and all processes that it has started. Does not wait.
     pub fn kill(&self) {
         let child = self.child.lock();
         if child.is_some() {
@@ -316,7 +317,7 @@ impl Process {
         let mut slot = self.child.lock();
         let status = slot.as_mut().and_then(|child| child.try_wait().ok().flatten());
         if status.is_some() {
-            // Its number may belong to another process from now on.
+            // Its id may belong to another process from now on.
             *slot = None;
         }
         Reaped::Ended(status)
@@ -348,7 +349,7 @@ impl Drop for Process {
     }
 }
 
-/// Receives the socket at which the worker's mappings of guest memory wait. It was sent before the greeting.
+/// Receives the socket on which the worker's mappings of guest memory wait. It was sent before the greeting.
 fn receive_listener(pages: &UnixStream) -> io::Result<OwnedFd> {
     pages.set_read_timeout(Some(GREETING_TIMEOUT))?;
     let (_, file) =
@@ -356,7 +357,7 @@ fn receive_listener(pages: &UnixStream) -> io::Result<OwnedFd> {
     file.map(OwnedFd::from).ok_or_else(|| io::Error::other("it does not say who guards its mappings"))
 }
 
-/// The beginning of what a worker says, for one line of the log.
+/// Returns the beginning of a worker's message, for one line of the log.
 fn one_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(&text[..text.len().min(MAX_REASON)]);
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
@@ -369,12 +370,12 @@ fn prepare_child(inherited: &[RawFd], parent: u32) -> io::Result<()> {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
             return Err(io::Error::last_os_error());
         }
-        // The daemon may have ended before the line above. A parent outside of the PID namespace has no number there;
+        // The daemon may have ended before the line above. A parent outside of the PID namespace has no id there;
         // that namespace ends with the daemon.
         if ![parent, 0].contains(&(libc::getppid() as u32)) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        // What front-ends sent lacks the close-on-exec flag: no worker may get another guest's memory.
+        // Descriptors from front-ends lack the close-on-exec flag, and no worker may get another guest's memory.
         let flags = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
         if libc::close_range(3, libc::c_uint::MAX, flags) < 0
             || inherited.iter().any(|&file| libc::fcntl(file, libc::F_SETFD, 0) < 0)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One session: a process in the guest, its worker here, and the requests between them.
 //!
-//! A session has two threads. The writer feeds the worker, so that a worker that does not read blocks nobody
-//! else; the session's own thread takes its replies and, when it ends, reaps it. Only after that are the
-//! requests it still owed, and the close, answered: nothing touches guest memory after a reply.
+//! A session has two threads. The writer sends to the worker, so that a worker that does not read blocks no other
+//! session. The session's own thread receives its replies and reaps it when it ends. Only after that are its
+//! outstanding requests and the close answered, because guest memory must not be accessed after a reply.
 //!
-//! A session ends when its process does (the pool hangs up then), whatever that has done to its sockets. A process
-//! that does not end after SIGKILL hangs in the kernel, and what it owes is not answered until it has ended: the guest
-//! keeps those pages to itself.
+//! A session ends when its process does (the pool then shuts the sockets down), whatever the process has done to its
+//! sockets. A process that does not end after SIGKILL hangs in the kernel. Its outstanding requests are not answered
+//! until it has ended, so the guest keeps those pages pinned.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -36,16 +36,16 @@ use crate::sessions::link::{self, FROM_REPLY, TO_CALL, TO_CLOSE, TO_MEMORY, TO_S
 use crate::sessions::named_pages::{Named, NamedPages, guard};
 use crate::sessions::process::{Reaped, Worker};
 
-/// Most requests of one session that may be outstanding (`Config::max_outstanding`).
+/// The maximum number of outstanding requests of one session (`Config::max_outstanding`).
 pub const MAX_OUTSTANDING: usize = 256;
-/// The time that a worker gets to end by itself after a close, before it is killed.
+/// The time for a worker to end by itself after a close, before it is killed.
 const CLOSE_GRACE: Duration = Duration::from_millis(500);
-/// The time that a worker gets to end after SIGKILL before the log says that it hangs.
+/// The time for a worker to end after SIGKILL before the log reports that it hangs.
 const REAP_PATIENCE: Duration = Duration::from_secs(5);
-/// Messages about sessions that ended: a guest opens as many as it likes.
+/// Limits messages about sessions that ended, because a guest may open any number.
 static ENDS: Throttle = Throttle::new(50, Duration::from_secs(10));
 
-/// Guest memory as it is when this is called.
+/// Returns the present guest memory.
 pub type Tables = Box<dyn Fn() -> Arc<MemoryTable> + Send + Sync>;
 
 /// A session with a running worker.
@@ -58,11 +58,11 @@ pub struct Session {
     uid: u32,
     worker: Worker,
     tables: Tables,
-    /// The writer has yet to send guest memory as it is now.
+    /// True if the writer has yet to send the present guest memory.
     memory_changed: AtomicBool,
-    /// The last request of which anything was written to the worker.
+    /// The last request of which any byte was written to the worker.
     begun: AtomicU64,
-    /// The pages that the worker may map, if that is not all.
+    /// The pages that the worker may map, if these are not all.
     named: Option<Arc<NamedPages>>,
     outbox: Mutex<Outbox>,
     state: Mutex<State>,
@@ -104,28 +104,31 @@ struct InFlight {
     chain: Chain,
     /// Memory that the worker may have written when it replies.
     written: Vec<MemEntry>,
-    /// The pages that it names, where that decides over what may be mapped.
+    /// The pages that it names, if the worker may map only named pages.
     named: Option<Named>,
     _charge: Arc<RequestCharge>,
 }
 
-/// The way to the worker: directly as long as the socket takes everything, else through the writer's thread.
+/// The connection to the worker: direct as long as the socket accepts everything, otherwise through the writer's
+/// thread.
 #[derive(Debug, Default)]
 struct Outbox {
     writer: Option<Sender<Outgoing>>,
-    /// The number of messages that the writer has and has not written yet; while there is any, all must go through it.
+    /// The number of messages that the writer has not written yet. While it is not zero, all messages must pass
+    /// through the writer.
     waiting: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
 enum Outgoing {
-    /// A frame, or the rest of one; the number of its request, whose memory counts until it is written.
+    /// A frame, or the rest of one, with the number of its request. The request's memory is charged until the frame
+    /// is written.
     Frame(Vec<u8>, u64, Option<Arc<RequestCharge>>),
     /// Guest memory has changed.
     Memory,
 }
 
-/// The end of a session.
+/// The reason of a session's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The driver or the front-end asked for it.
@@ -135,7 +138,7 @@ pub enum End {
 }
 
 impl Session {
-    /// A session on `worker`; `label` is its short name in the log.
+    /// Creates a session on `worker`. `label` is its number in the log.
     pub fn new(id: u64, label: u64, open: &Open, worker: Worker, tables: Tables) -> Arc<Self> {
         worker.messages.label.set(label);
         let named = worker.sockets.pages.as_ref().map(|_| Arc::default());
@@ -158,13 +161,13 @@ impl Session {
         })
     }
 
-    /// The session's name on the wire.
+    /// Returns the session's id on the wire.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Serves the session until it ends; all it owed is answered when this returns, but the close
-    /// itself: `at_end` runs before that, with the way it ended.
+    /// Serves the session until it ends. When this returns, all its requests except the close are answered. `at_end`
+    /// runs before that, with the reason of the end.
     pub fn run(self: &Arc<Self>, opened: impl FnOnce(), at_end: impl FnOnce(End)) {
         let (outbox, inbox) = channel();
         self.outbox.lock().writer = Some(outbox);
@@ -201,7 +204,7 @@ impl Session {
         self.ended.notify_all();
     }
 
-    /// Has the worker's mappings checked until it has ended. Without a thread for that none succeeds.
+    /// Makes the worker's mappings be checked until it has ended. If no thread can be started, none succeeds.
     fn guard(&self) {
         let listener = self.worker.listener.lock().take();
         if let (Some(listener), Some(named)) = (listener, self.named.clone()) {
@@ -230,7 +233,7 @@ impl Session {
         }
     }
 
-    /// Hands a call, unpin or share to the worker. `chain` is answered in any case.
+    /// Passes a call, unpin or share request to the worker. `chain` is answered in any case.
     pub fn submit(&self, request: Request, chain: Chain, charge: RequestCharge) {
         let mut state = self.state.lock();
         if state.phase != Phase::Open {
@@ -256,7 +259,7 @@ impl Session {
         self.send(Outgoing::Frame(frame, id, Some(charge)));
     }
 
-    /// Ends the session as the driver asks; `chain` is answered when the worker is gone.
+    /// Ends the session on the driver's request. `chain` is answered when the worker has ended.
     pub fn close(self: &Arc<Self>, chain: Chain) {
         let mut state = self.state.lock();
         if state.phase != Phase::Open {
@@ -269,7 +272,7 @@ impl Session {
         let header = ToWorker { kind: TO_CLOSE, ..ToWorker::default() };
         self.send(Outgoing::Frame(link::encode_request(&header, &[], &[], &[]), 0, None));
         let watched = self.clone();
-        // One for each session at most: it is closed once.
+        // One per session at most, because it is closed once.
         let watch = move || {
             if !watched.wait_ended(CLOSE_GRACE) {
                 watched.worker.kill();
@@ -280,7 +283,7 @@ impl Session {
         }
     }
 
-    /// Kills the worker at once, as when the front-end has gone. Does not wait for it.
+    /// Kills the worker at once, for example when the front-end has disconnected. Does not wait for it.
     pub fn kill(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Open {
@@ -290,7 +293,7 @@ impl Session {
         self.worker.kill();
     }
 
-    /// Its names in the log.
+    /// Returns its labels in the log.
     pub fn describe(&self) -> String {
         format!("session {} ({} {})", self.label, self.program, self.pid)
     }
@@ -300,13 +303,13 @@ impl Session {
         self.worker.kill();
     }
 
-    /// Returns whether the worker may write guest memory without being asked (kept pages, shared areas).
+    /// Returns whether the worker may write guest memory without a request (kept pages, shared areas).
     pub fn maps_memory(&self) -> bool {
         self.state.lock().maps_memory
     }
 
-    /// Tells the worker that guest memory has changed. The writer sends it as it is when it comes to that, so that
-    /// many changes wait as one.
+    /// Notifies the worker that guest memory has changed. The writer sends the state at the time of writing, so
+    /// several pending changes are sent as one.
     pub fn update_memory(&self) {
         if !self.memory_changed.swap(true, Ordering::AcqRel) {
             self.send(Outgoing::Memory);
@@ -330,7 +333,7 @@ impl Session {
         *sum = Some(sum.unwrap_or(0).saturating_add(ns));
     }
 
-    /// Figures about the session, for the operator.
+    /// Returns metrics of the session, for the operator.
     pub fn report(&self) -> SessionReport {
         SessionReport {
             label: self.label,
@@ -344,7 +347,7 @@ impl Session {
         }
     }
 
-    /// Waits until the session has ended. False: it has not in that time.
+    /// Waits until the session has ended. Returns false after `time`.
     pub fn wait_ended(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
         self.ended.wait_while_for(&mut state, |state| !state.finished, time);
@@ -354,7 +357,7 @@ impl Session {
     fn send(&self, outgoing: Outgoing) {
         let outbox = self.outbox.lock();
         let Some(writer) = outbox.writer.as_ref() else {
-            // Not running yet, or ending: then its end answers what is outstanding. Memory is sent first of all.
+            // Not running yet, or ending: then its end answers outstanding requests. Memory is sent before all else.
             self.memory_changed.store(false, Ordering::Release);
             return;
         };
@@ -383,7 +386,7 @@ impl Session {
         for outgoing in inbox {
             if let Err(error) = self.write(&outgoing) {
                 debug!("session {}: its worker does not read: {error}", self.label);
-                // The reader notices the end; a worker that only closed its socket must not live on.
+                // The reader notices the end. A worker that only closed its socket must not survive.
                 self.worker.kill();
                 return;
             }
@@ -399,7 +402,7 @@ impl Session {
                 stream.write_all(frame)
             }
             Outgoing::Memory => {
-                // In this order: a change after this is sent once more.
+                // In this order, so that a later change is sent once more.
                 self.memory_changed.store(false, Ordering::SeqCst);
                 for SharedRegion { region, file, whole } in &(self.tables)().regions {
                     match &self.worker.sockets.pages {
@@ -423,7 +426,7 @@ impl Session {
                 Ok(None) => return,
                 Err(error) => return debug!("session {}: {error}", self.label),
             };
-            // A request that the worker has not seen may wait for it in any length: it is not answered unseen.
+            // A request that the worker has not seen may wait in the writer for any time. A reply to it is an error.
             let call = match header.kind {
                 FROM_REPLY if header.id <= self.begun.load(Ordering::Acquire) => {
                     self.state.lock().outstanding.remove(&header.id)
@@ -470,7 +473,7 @@ impl InFlight {
     }
 }
 
-/// The frame that carries a request to the worker.
+/// Encodes the frame of a request to the worker.
 fn encode(id: u64, reply_room: u32, request: &Request) -> Vec<u8> {
     let kind = match request.header.op {
         OP_CALL => TO_CALL,
@@ -482,7 +485,7 @@ fn encode(id: u64, reply_room: u32, request: &Request) -> Vec<u8> {
     link::encode_request(&header, &request.payload, &request.in_entries, &request.out_entries)
 }
 
-/// The printable part of a name that the guest chose.
+/// Returns the printable part of a name that the guest chose.
 fn printable(name: &[u8]) -> String {
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     let printable = |&byte: &u8| match byte {

@@ -92,7 +92,7 @@ fn a_worker_that_does_not_read_blocks_nobody_and_loses_nothing() {
         let frame = receive_frame(&fixture.worker).unwrap().unwrap();
         assert!(frame.payload == *payload, "requests were mixed up");
     }
-    // Once the writer has caught up, requests go the short way again.
+    // Once the writer has sent everything, requests are sent directly again.
     fixture.submit(b"after");
     assert_eq!(receive_frame(&fixture.worker).unwrap().unwrap().payload, b"after");
 }
@@ -121,7 +121,7 @@ fn a_close_is_answered_last_and_later_calls_are_lost() {
     let call = receive_frame(&fixture.worker).unwrap().unwrap();
     assert_eq!(call.payload, b"outstanding");
     assert_eq!(receive_frame(&fixture.worker).unwrap().unwrap().header.kind, TO_CLOSE);
-    // The worker ends as it was asked to.
+    // The worker ends on request.
     drop(fixture.worker);
     assert_eq!(fixture.ended.recv().unwrap(), End::Closed);
     fixture.running.join().unwrap();
@@ -135,7 +135,7 @@ fn a_close_is_answered_last_and_later_calls_are_lost() {
 fn a_worker_that_does_not_end_is_killed() {
     let mut fixture = Fixture::new();
     fixture.close();
-    // The link's other end stays open in this process, as with a worker that has given it away.
+    // The link's other end stays open in this process, as with a worker that has passed it to another process.
     let started = Instant::now();
     assert_eq!(fixture.ended.recv_timeout(Duration::from_secs(10)), Ok(End::Closed));
     assert!(started.elapsed() >= CLOSE_GRACE / 2);
@@ -158,13 +158,13 @@ fn a_session_ends_when_it_is_hung_up_on() {
 fn what_was_not_written_counts_and_is_not_answered() {
     let mut fixture = Fixture::new();
     let budget = RequestBudget::new(1);
-    // More than a socket holds.
+    // More than a socket buffers.
     for _ in 0..20 {
         let (request, chain) = fixture.chain(OP_CALL, &[]);
         let request = Request { payload: vec![1; 60_000], ..request };
         fixture.session.submit(request, chain, budget.charge(1, 1).unwrap());
     }
-    // An answer to what has not been written would end the session.
+    // A reply to a request that was not written would end the session.
     let begun = Instant::now();
     while fixture.session.begun.load(Ordering::Acquire) < 2 && begun.elapsed() < Duration::from_secs(10) {
         thread::yield_now();
@@ -179,7 +179,7 @@ fn what_was_not_written_counts_and_is_not_answered() {
     assert_eq!(budget.used(), 19, "what was answered counts no more");
     let begun = fixture.session.begun.load(Ordering::Acquire);
     assert!((2..20).contains(&begun), "{begun}");
-    // The one that is half written may be answered, but counts until it is written.
+    // The partly written one may be answered, but is charged until it is written.
     fixture.reply(begun, &[]);
     fixture.guest.wait_used(2);
     assert_eq!(budget.used(), 19);
@@ -210,7 +210,7 @@ fn changes_of_memory_wait_as_one() {
 #[test]
 fn outstanding_requests_are_bounded() {
     let mut fixture = Fixture::new();
-    // The fixture's queue is small: the limit is reached by asking as if more were outstanding.
+    // The fixture's queue is small, so the limit is tested as if more requests were outstanding.
     fixture.submit(b"first");
     for id in 0..MAX_OUTSTANDING as u64 - 1 {
         let (request, chain) = FixtureGuest::new().request(call_header(), &[], &[], &[], ROOM);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `vhost-user-cuda arbiter`: the process to which the daemons of a host connect, and that decides whose turn it is.
+//! `vhost-user-cuda arbiter`: the daemons of a host connect to this process, which decides whose turn it is.
 //!
-//! One thread does everything. It sleeps while machines do not compete: a worker that starts work after a pause rings its
-//! bell. While they compete it looks at all pages in short intervals, and at once when a bell rings.
+//! One thread does all the work. It sleeps while machines do not compete: a worker that starts work after a pause
+//! rings its bell. While they compete it reads all pages at short intervals, and at once when a bell rings.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -22,19 +22,19 @@ use crate::limits::throttle::Throttle;
 use crate::socket::remove_stale;
 use crate::timers;
 
-/// Time between two looks while machines compete, in nanoseconds.
+/// The time between two steps while machines compete, in nanoseconds.
 const TICK: u64 = 50_000;
-/// Time after which a worker that works without competition announces itself again, in nanoseconds.
+/// The time after which a worker that works without competition announces itself again, in nanoseconds.
 const ANNOUNCEMENTS: u64 = RECENT / 2;
-/// Time between two messages about usage, in nanoseconds.
+/// The time between two usage messages, in nanoseconds.
 const REPORTS: u64 = 500_000_000;
-/// Daemons that may be connected.
+/// The maximum number of connected daemons.
 const MAX_MACHINES: usize = 256;
-/// Workers of a daemon: sessions, and warm ones.
+/// The maximum number of workers of a daemon: of sessions, and warm ones.
 const MAX_WORKERS: usize = 2048;
-/// GPUs that are arbitrated.
+/// The maximum number of arbitrated GPUs.
 const MAX_GPUS: usize = 64;
-/// Messages that a daemon can cause.
+/// Limits messages that a daemon can cause.
 static COMPLAINTS: Throttle = Throttle::new(20, std::time::Duration::from_secs(10));
 
 /// The sources of events.
@@ -45,7 +45,7 @@ const BELL: u64 = u64::MAX;
 #[derive(Debug, Default)]
 struct Arbitration {
     policy: Policy,
-    /// Number of times at which machines began to compete.
+    /// The number of times that machines began to compete.
     epoch: u32,
 }
 
@@ -58,7 +58,7 @@ struct Arbiter {
     next: Id,
     announced: u64,
     reported: u64,
-    /// When a machine was last seen to work.
+    /// The time when a machine was last seen working.
     active: Option<u64>,
 }
 
@@ -109,7 +109,7 @@ impl Arbiter {
         }
     }
 
-    /// Waits for something, deals with it, and decides anew.
+    /// Waits for events, handles them, and decides again.
     fn turn(&mut self) -> anyhow::Result<()> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         let count = self.wait(&mut events).context("Cannot wait for daemons")?;
@@ -175,7 +175,7 @@ impl Arbiter {
         self.machines.insert(id, Machine::new(socket));
     }
 
-    /// Reads what a daemon says.
+    /// Reads a daemon's messages.
     fn hear(&mut self, id: Id) {
         while let Some(machine) = self.machines.get(&id) {
             let heard = match message::receive(&machine.socket) {
@@ -204,7 +204,8 @@ impl Arbiter {
                 info!("machine {id}: weight {weight}");
                 Ok(())
             }
-            // A number that is in use would leave the first worker's bell behind, which is watched as long as anybody has it.
+            // A duplicate number would replace the first worker's bell, which remains watched as long as a process
+            // has it.
             (WORKER, Some(_)) if machine.workers.contains_key(&message.number) => {
                 Err(format!("worker {} twice", message.number))
             }
@@ -244,7 +245,7 @@ impl Arbiter {
         self.gpus.retain(|_, arbitration| !arbitration.policy.is_empty());
     }
 
-    /// Looks at all pages, and sets all gates.
+    /// Reads all pages, and sets all gates.
     fn step(&mut self, now: u64) {
         let mut is_new = false;
         for (&id, machine) in &mut self.machines {
@@ -256,8 +257,8 @@ impl Arbiter {
                 }
             }
         }
-        // With a single machine nobody need announce anything. A worker whose GPUs have just become known has an open gate, and
-        // nothing wakes the arbiter again when it begins to work.
+        // With a single machine no worker has to announce work. A worker whose GPUs have just become known has an
+        // open gate, and nothing wakes the arbiter when it begins to work.
         let several = self.machines.len() > 1;
         let announce = several && (is_new || now.saturating_sub(self.announced) >= ANNOUNCEMENTS);
         if announce {
@@ -306,7 +307,7 @@ impl Arbiter {
                 }
                 debug!("machine {id}: GPU {}: {account}", name(&gpu));
                 let message = Message { kind: USAGE, used, held, uuid: gpu, ..Message::default() };
-                // A daemon that does not read hears the next one.
+                // A daemon that does not read gets the next message.
                 if message::send(&machine.socket, &message, &[]).is_ok() {
                     machine.told.insert(gpu, (used, held));
                 }
@@ -315,7 +316,7 @@ impl Arbiter {
     }
 }
 
-/// A GPU as `nvidia-smi -L` names it.
+/// Formats a GPU like `nvidia-smi -L`.
 pub fn name(gpu: &Gpu) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let parts = [&gpu[..4], &gpu[4..6], &gpu[6..8], &gpu[8..10], &gpu[10..]].map(hex);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A fuzz target: daemons that send any messages, workers that write anything into their pages, and a clock that stands still or
-//! jumps.
+//! A fuzz target: daemons that send any messages, workers that write any data into their pages, and a clock that
+//! stands still or jumps.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -15,12 +15,12 @@ use crate::fuzz::choices::Choices;
 const MACHINES: usize = 4;
 
 fn arbiter() -> Option<Arbiter> {
-    // A name of the kernel's choice: nobody connects.
+    // A name of the kernel's choice, to which no process connects.
     let address = SocketAddr::from_abstract_name(b"").ok()?;
     Arbiter::new(UnixListener::bind_addr(&address).ok()?).ok()
 }
 
-/// A page and a bell, or what a hostile daemon may send instead.
+/// Returns a page and a bell, or other files of a hostile daemon.
 fn files(kind: u8, pages: &mut Vec<Page>) -> Vec<File> {
     let bell = || memory_file(c"not a bell").ok();
     let eventfd = || {
@@ -47,7 +47,7 @@ fn files(kind: u8, pages: &mut Vec<Page>) -> Vec<File> {
     }
 }
 
-/// Writes to a page as a worker can.
+/// Writes to a page like a worker.
 fn scribble(page: &Page, choices: &mut Choices<'_>) {
     let slot = &page.slots()[choices.below(page::MAX_GPUS)];
     match choices.byte() & 7 {
@@ -62,7 +62,7 @@ fn scribble(page: &Page, choices: &mut Choices<'_>) {
     }
 }
 
-/// An input is a list of connections, messages, writes and looks at the clock.
+/// An input is a list of connections, messages, writes and readings of the clock.
 pub fn run(data: &[u8]) {
     let Some(mut arbiter) = arbiter() else { return };
     let mut pages = Vec::new();
@@ -110,7 +110,7 @@ pub fn run(data: &[u8]) {
             5 => arbiter.forget(id),
             _ => {
                 now = match choices.byte() {
-                    // Also backwards, which the clock never does.
+                    // Also backwards, which the real clock never does.
                     0xff => choices.any(),
                     step => now.saturating_add(u64::from(step) * TICK / 4),
                 };
@@ -122,7 +122,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// As `hear` does it.
+/// Handles a message like `hear`.
 fn obey(arbiter: &mut Arbiter, id: Id, message: &Message, files: Vec<File>) {
     if arbiter.obey(id, message, files).is_err() {
         arbiter.forget(id);
@@ -150,7 +150,7 @@ mod tests {
         arbiter.step(now);
         pages.iter().for_each(|page| page.slots()[0].set_uuid([7; 16]));
         arbiter.step(now + TICK);
-        // Nothing else wakes the arbiter before they work.
+        // No other event wakes the arbiter before they work.
         assert!(pages.iter().all(|page| page.slots()[0].gate.load(Relaxed) == ANNOUNCE && !page.is_open()));
     }
 }

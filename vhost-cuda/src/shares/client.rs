@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's side: it tells the arbiter about its workers, and opens their gates if the arbiter ends.
+//! The daemon's side: registers its workers at the arbiter, and opens their gates if the arbiter ends.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,9 +18,9 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use super::message::{self, ENDED, HELLO, Message, USAGE, VERSION, WORKER};
 use super::page::{MAX_GPUS, Page};
 
-/// Time between two attempts to reach the arbiter.
+/// The time between two attempts to connect to the arbiter.
 const RETRY: Duration = Duration::from_secs(1);
-/// Time for the arbiter to take a message.
+/// The time for the arbiter to accept a message.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The machine's use of a GPU while machines competed.
@@ -32,14 +32,14 @@ pub struct Usage {
     pub held: u64,
 }
 
-/// Figures for the operator.
+/// Metrics for the operator.
 #[derive(Clone, Debug, Default)]
 pub struct ShareReport {
     /// The machine's weight.
     pub weight: u32,
     /// True if there is an arbiter.
     pub connected: bool,
-    /// The use by UUID of the GPU.
+    /// The usage by the GPU's UUID.
     pub usage: Vec<([u8; 16], Usage)>,
 }
 
@@ -59,7 +59,7 @@ struct State {
     usage: HashMap<[u8; 16], Total>,
 }
 
-/// Usage by arbiters that have ended, and by this one.
+/// The usage reported by earlier arbiters, and by this one.
 #[derive(Debug, Default)]
 struct Total {
     before: Usage,
@@ -73,7 +73,7 @@ struct Worker {
     bell: EventFd,
 }
 
-/// A worker's part. Dropping it withdraws the worker.
+/// A worker's registration. Dropping it withdraws the worker.
 #[derive(Debug)]
 pub struct Enrolment {
     client: Weak<Client>,
@@ -82,7 +82,7 @@ pub struct Enrolment {
 }
 
 impl Client {
-    /// Connects to the arbiter at `path`, and again whenever it has ended.
+    /// Connects to the arbiter at `path`, and reconnects whenever it has ended.
     pub fn start(path: PathBuf, weight: u32) -> io::Result<Arc<Self>> {
         let client = Arc::new(Self { path, weight, state: Mutex::default() });
         let running = client.clone();
@@ -95,7 +95,7 @@ impl Client {
     }
 
     fn run(&self) -> ! {
-        // Said once for each change.
+        // Logged once per change.
         let mut said = None;
         loop {
             match self.connect() {
@@ -133,7 +133,7 @@ impl Client {
         Ok(arbiter)
     }
 
-    /// Takes what the arbiter says until it ends.
+    /// Receives the arbiter's messages until it ends.
     fn listen(&self, arbiter: &UnixStream) -> String {
         loop {
             match message::receive(arbiter) {
@@ -162,7 +162,7 @@ impl Client {
         }
     }
 
-    /// Makes a page and a bell for a worker that is to be started.
+    /// Creates a page and a bell for a worker that is about to start.
     pub fn enrol(self: &Arc<Self>) -> io::Result<Enrolment> {
         let (page, file) = Page::create()?;
         let worker = Worker { page, file, bell: EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)? };
@@ -173,7 +173,7 @@ impl Client {
         if let Some(arbiter) = &state.arbiter
             && let Err(error) = worker.announce(number, arbiter)
         {
-            // Its end is noticed by the thread that listens.
+            // The listening thread notices its end.
             debug!("the arbiter was not told of a worker: {error}");
             let _ = arbiter.shutdown(std::net::Shutdown::Both);
         }
@@ -181,7 +181,7 @@ impl Client {
         Ok(Enrolment { client: Arc::downgrade(self), number, fds })
     }
 
-    /// Figures for the operator.
+    /// Returns metrics for the operator.
     pub fn report(&self) -> ShareReport {
         let state = self.lock();
         let sum = |total: &Total| Usage {
@@ -202,7 +202,7 @@ impl Worker {
 }
 
 impl Enrolment {
-    /// The page and the bell, for the worker to inherit.
+    /// Returns the page and the bell, for the worker to inherit.
     pub fn fds(&self) -> [RawFd; 2] {
         self.fds
     }

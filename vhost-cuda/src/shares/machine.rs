@@ -17,11 +17,11 @@ pub type Gpu = [u8; 16];
 pub struct Machine {
     /// The connection.
     pub socket: UnixStream,
-    /// Its weight, once it has said so.
+    /// Its weight, once it has been sent.
     pub weight: Option<u32>,
     /// Its workers.
     pub workers: HashMap<u64, Worker>,
-    /// The use that was reported to it last.
+    /// The use that was last reported to it.
     pub told: HashMap<Gpu, (u64, u64)>,
 }
 
@@ -29,12 +29,12 @@ pub struct Machine {
 #[derive(Debug)]
 pub struct Worker {
     page: Page,
-    /// Rings when the page has news.
+    /// Wakes the arbiter when the page has changed.
     pub bell: File,
     gpus: [Option<Place>; MAX_GPUS],
 }
 
-/// A GPU of a worker. What the worker said first counts: the number of GPUs that it can name is bounded.
+/// A GPU of a worker. Only the worker's first value is used, which bounds the number of GPUs that it can name.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     gpu: Gpu,
@@ -43,12 +43,12 @@ struct Place {
 }
 
 impl Worker {
-    /// A worker with its page.
+    /// Creates a worker with its page.
     pub fn new(page: Page, bell: File) -> Self {
         Self { page, bell, gpus: [None; MAX_GPUS] }
     }
 
-    /// Reads the names of GPUs. Returns whether one is new.
+    /// Reads the UUIDs of GPUs. Returns whether one is new.
     fn name(&mut self) -> bool {
         let mut is_new = false;
         for (place, slot) in self.gpus.iter_mut().zip(self.page.slots()) {
@@ -117,12 +117,12 @@ impl Worker {
 }
 
 impl Machine {
-    /// A daemon that has just connected.
+    /// Creates a daemon that has just connected.
     pub fn new(socket: UnixStream) -> Self {
         Self { socket, weight: None, workers: HashMap::new(), told: HashMap::new() }
     }
 
-    /// Reads the names of its workers' GPUs. Returns whether one is new.
+    /// Reads the UUIDs of its workers' GPUs. Returns whether one is new.
     pub fn name(&mut self) -> bool {
         let mut is_new = false;
         for worker in self.workers.values_mut() {
@@ -131,7 +131,7 @@ impl Machine {
         is_new
     }
 
-    /// The GPUs that its workers have.
+    /// Returns the GPUs of its workers.
     pub fn gpus(&self) -> Vec<Gpu> {
         let mut gpus: Vec<Gpu> = Vec::new();
         for worker in self.workers.values() {
@@ -142,7 +142,7 @@ impl Machine {
         gpus
     }
 
-    /// Returns the values of all its workers together.
+    /// Returns the combined values of all its workers.
     pub fn look(&mut self, gpu: Gpu, now: u64) -> Seen {
         let all = self.workers.values_mut().filter_map(|worker| worker.look(gpu, now));
         all.fold(Seen::default(), |sum, one| Seen {

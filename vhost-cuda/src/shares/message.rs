@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The conversation of daemons with the arbiter: messages of one size, some with files.
+//! The messages between daemons and the arbiter: all have one size, and some have files.
 
 use std::fs::File;
 use std::io;
@@ -10,22 +10,22 @@ use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Version of the conversation.
+/// The version of the messages.
 pub const VERSION: u32 = 1;
 
 /// A daemon's first message: the version, and its weight.
 pub const HELLO: u32 = 1;
-/// A worker was started. With its page and its bell.
+/// A worker was started. Sent with its page and its bell.
 pub const WORKER: u32 = 2;
 /// A worker has ended.
 pub const ENDED: u32 = 3;
-/// The arbiter's only message: what the machine has used of a GPU.
+/// The arbiter's only message: the machine's use of a GPU.
 pub const USAGE: u32 = 4;
 
-/// Maximum weight.
+/// The maximum weight.
 pub const MAX_WEIGHT: u32 = 10_000;
 
-/// A message. Fields without a meaning for the kind are zero.
+/// A message. Fields that the kind does not use are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Message {
@@ -54,7 +54,7 @@ pub fn send(socket: &UnixStream, message: &Message, files: &[RawFd]) -> io::Resu
     }
 }
 
-/// Receives a message with up to two files. `None`: the other side has ended.
+/// Receives a message with up to two files. Returns `None` if the other side has ended.
 pub fn receive(socket: &UnixStream) -> io::Result<Option<(Message, Vec<File>)>> {
     let mut message = Message::new_zeroed();
     let mut fds: [RawFd; 2] = [-1; 2];
@@ -72,7 +72,7 @@ pub fn receive(socket: &UnixStream) -> io::Result<Option<(Message, Vec<File>)>> 
     }
 }
 
-/// The user and the process at the other end, for messages.
+/// Returns the user and the process at the other end, for messages.
 pub fn peer(socket: &UnixStream) -> String {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;

@@ -2,9 +2,9 @@
 //! Shares of GPU time between virtual machines. `docs/shares.md` has the operator's view.
 //!
 //! * [`policy`] decides whose turn it is.
-//! * [`page`] is the memory between a worker and the arbiter: a gate for each GPU, and what happens there.
-//! * [`arbiter`] is the process that looks at all pages ([`machine`]) and sets the gates.
-//! * [`client`] is the daemon's side of the conversation ([`message`]) with it.
+//! * [`page`] is the memory between a worker and the arbiter: a gate for each GPU, and its work.
+//! * [`arbiter`] is the process that reads all pages ([`machine`]) and sets the gates.
+//! * [`client`] is the daemon's side of the communication ([`message`]) with it.
 //!
 //! The gates themselves are in `worker::run::turns`.
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A page between one worker and the arbiter: what the worker may do on each GPU, and what it does there.
+//! A page between one worker and the arbiter: the work that the worker may do on each GPU, and the work that it does.
 //!
-//! The daemon makes the page and hands it to both. Nobody relies on what the worker writes: a worker that was taken over can
-//! lie about its own work, and it can ignore its gate. It has no page of anybody else.
+//! The daemon creates the page and passes it to both. Other machines do not depend on the worker's values: a
+//! compromised worker can misreport its own work and ignore its gate. It has no access to other pages.
 
 use std::fs::File;
 use std::io;
@@ -14,18 +14,18 @@ use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use crate::cache;
 
-/// GPUs of a worker that are arbitrated: its first ones.
+/// The maximum number of arbitrated GPUs of a worker: its first ones.
 pub const MAX_GPUS: usize = 16;
 /// The page's size in bytes.
 const BYTES: usize = 4096;
 
-/// A gate's states. Work may start.
+/// State of a gate: work may start.
 pub const OPEN: u32 = 0;
-/// Work may start; the first that does opens the gate and rings.
+/// State of a gate: work may start. The first work opens the gate and rings.
 pub const ANNOUNCE: u32 = 1;
-/// Work may start that ends before `until`.
+/// State of a gate: work that ends before `until` may start.
 pub const GO: u32 = 2;
-/// Work waits.
+/// State of a gate: work waits.
 pub const HOLD: u32 = 3;
 
 /// One GPU. All zeros are valid.
@@ -36,23 +36,23 @@ pub struct Slot {
     uuid: [AtomicU64; 2],
     /// Written by the arbiter: the gate's state.
     pub gate: AtomicU32,
-    /// Written by the arbiter: number of times at which machines began to compete.
+    /// Written by the arbiter: the number of times that machines began to compete.
     pub epoch: AtomicU32,
     /// Written by the arbiter, in nanoseconds of [`now`].
     pub until: AtomicU64,
-    /// Threads that wait at the gate.
+    /// The number of threads that wait at the gate.
     pub waiting: AtomicU32,
-    /// Work was started at a gate that said [`ANNOUNCE`].
+    /// Set when work was started at a gate in state [`ANNOUNCE`].
     pub announced: AtomicU32,
-    /// Pieces of work that have not completed.
+    /// The number of pieces of work that have not completed.
     pub in_flight: AtomicU32,
-    /// GPU time of what has completed, in nanoseconds.
+    /// GPU time of completed work, in nanoseconds.
     pub reported: AtomicU64,
     /// Number of pieces of work in `reported`.
     pub pieces: AtomicU64,
-    /// Usual GPU time of a piece of work, in nanoseconds.
+    /// The typical GPU time of a piece of work, in nanoseconds.
     pub typical: AtomicU64,
-    /// Since when the oldest piece of work is in flight; 0 for none.
+    /// The start of the oldest piece of work in flight, in nanoseconds of [`now`], or 0.
     pub oldest: AtomicU64,
 }
 
@@ -83,7 +83,7 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// A new page, and its file for others.
+    /// Creates a page, and returns its file for others.
     pub fn create() -> io::Result<(Self, File)> {
         let file = cache::memory_file(c"cuda-share")?;
         file.set_len(BYTES as u64)?;
@@ -91,9 +91,9 @@ impl Page {
         Ok((Self::map(&file)?, file))
     }
 
-    /// Maps a page that another process has made.
+    /// Maps a page that another process has created.
     ///
-    /// Errors: the file has another size, or could be cut short: reading it would then end this process.
+    /// Errors: the file has another size, or could be shortened, which would end this process on a read.
     pub fn map(file: &File) -> io::Result<Self> {
         let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         if !sealed || file.metadata()?.len() != BYTES as u64 {
@@ -114,7 +114,7 @@ impl Page {
         unsafe { &*self.layout }
     }
 
-    /// The GPUs.
+    /// Returns the GPUs.
     pub fn slots(&self) -> &[Slot; MAX_GPUS] {
         &self.layout().slots
     }
@@ -124,13 +124,13 @@ impl Page {
         self.layout().any.load(Ordering::Relaxed) == 0
     }
 
-    /// Notes whether all gates are open.
+    /// Updates whether all gates are open.
     pub fn note(&self) {
         let any = self.slots().iter().any(|slot| slot.gate.load(Ordering::Relaxed) != OPEN);
         self.layout().any.store(u32::from(any), Ordering::Relaxed);
     }
 
-    /// Opens all gates: there is no arbiter any more.
+    /// Opens all gates, because there is no arbiter any longer.
     pub fn open_all(&self) {
         self.slots().iter().for_each(|slot| slot.set(OPEN, 0));
         self.note();
@@ -145,7 +145,7 @@ impl Drop for Page {
 }
 
 impl Slot {
-    /// The GPU's UUID.
+    /// Returns the GPU's UUID.
     pub fn uuid(&self) -> Option<[u8; 16]> {
         let [low, high] = [0, 1].map(|word| self.uuid[word].load(Ordering::Acquire).to_le_bytes());
         let uuid: [u8; 16] = std::array::from_fn(|at| if at < 8 { low[at] } else { high[at - 8] });
@@ -155,13 +155,13 @@ impl Slot {
     /// Publishes the GPU's UUID.
     pub fn set_uuid(&self, uuid: [u8; 16]) {
         let (words, _) = uuid.as_chunks::<8>();
-        // The first word last: it is what a reader waits for.
+        // The first word is written last, because readers wait for it.
         for word in [1, 0] {
             self.uuid[word].store(u64::from_le_bytes(words[word]), Ordering::Release);
         }
     }
 
-    /// Sets the gate, and wakes up those that wait there.
+    /// Sets the gate, and wakes the threads that wait there.
     pub fn set(&self, gate: u32, until: u64) {
         self.until.store(until, Ordering::Relaxed);
         if self.gate.swap(gate, Ordering::Release) == HOLD && gate != HOLD {
@@ -170,7 +170,7 @@ impl Slot {
         }
     }
 
-    /// Waits until the gate is perhaps not [`HOLD`] any more, for at most `patience`.
+    /// Waits until the gate may have left [`HOLD`], for at most `patience`.
     pub fn wait(&self, patience: Duration) {
         let patience = libc::timespec {
             tv_sec: patience.as_secs().cast_signed(),
@@ -183,7 +183,7 @@ impl Slot {
     }
 }
 
-/// Nanoseconds of the clock that all processes of the host share.
+/// Returns nanoseconds of a clock that all processes of the host share.
 pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the time is a local.

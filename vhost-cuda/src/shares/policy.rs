@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which virtual machine may start work on a GPU: a state machine without I/O.
+//! Decides which virtual machine may start work on a GPU: a state machine without I/O.
 //!
-//! Each machine has a *virtual time*: the GPU time that it has used, divided by its weight. While at least two machines want
-//! the GPU they take turns, and the next turn goes to the machine with the smallest virtual time. A turn excludes the others,
-//! which saves the hardware's context switches. There are two exceptions, because a kernel cannot be interrupted from here:
-//! a kernel that outlasts its machine's turn goes on beside the next turn, and machines with short kernels may work beside
-//! a machine whose kernels are longer than a turn. The hardware's time slices divide the GPU then, and [`Policy`] charges each
-//! machine with its part.
+//! Each machine has a *virtual time*: the GPU time that it has used, divided by its weight. While at least two
+//! machines want the GPU they take turns, and the next turn goes to the machine with the smallest virtual time. A
+//! turn excludes the others, which saves the hardware's context switches. There are two exceptions, because a kernel
+//! cannot be interrupted from here. A kernel that outlasts its machine's turn continues beside the next turn.
+//! Machines with short kernels may work beside a machine whose kernels are longer than a turn. The hardware's time
+//! slices then divide the GPU, and [`Policy`] charges each machine with its part.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Length of a round in which each machine has one turn, in nanoseconds. Longer rounds waste less time on switches between
-/// machines; shorter ones keep shares exact in short windows. A turn lasts until the kernel ends that passes its end, and then
-/// the hardware switches: with kernels of 1 ms a round of two machines takes 20 ms, so that 100 ms are whole rounds.
+/// The length of a round in which each machine has one turn, in nanoseconds. Longer rounds waste less time on
+/// switches between machines. Shorter rounds keep shares exact in short windows. A turn lasts until the kernel that
+/// passes its end has completed, and then the hardware switches. With kernels of 1 ms a round of two machines takes
+/// 20 ms, so 100 ms are whole rounds.
 pub const ROUND: u64 = 18_000_000;
 /// The same for three and more machines, whose turns follow each other less evenly.
 const ROUND_OF_MANY: u64 = 9_000_000;
-/// Minimum length of a turn, in nanoseconds.
+/// The minimum length of a turn, in nanoseconds.
 const MIN_TURN: u64 = 1_500_000;
-/// A machine still wants the GPU for so long after its last work, in nanoseconds: programs that wait for each kernel need a
-/// moment to start the next one.
+/// The time for which a machine still wants the GPU after its last work, in nanoseconds. Programs that wait for each
+/// kernel need a moment to start the next one.
 const LINGER: u64 = 150_000;
-/// Machines that have asked for the GPU within this time count as competitors, in nanoseconds.
+/// Machines that have requested the GPU within this time count as competitors, in nanoseconds.
 pub const RECENT: u64 = 100_000_000;
-/// Kernels up to this length are short: the hardware finishes them within one of its time slices. In nanoseconds.
+/// The maximum length of a short kernel, in nanoseconds: the hardware completes it within one of its time slices.
 const SHORT: u64 = 2_000_000;
-/// The next machine may start when this much work of an ended turn is left, in nanoseconds: its first work is on its way for as
-/// long, and the GPU would rest.
+/// The next machine may start when at most this much work of an ended turn is left, in nanoseconds. Its first work
+/// takes as long to arrive, and the GPU would otherwise be idle.
 const HAND_OVER: u64 = 120_000;
 /// The maximum time that work of an ended turn may delay the next turn of a machine with short kernels, in nanoseconds.
 const PATIENCE: u64 = 300_000;
@@ -35,20 +36,22 @@ const PATIENCE: u64 = 300_000;
 const LONG_PATIENCE: u64 = 50_000_000;
 /// Overlapping work is charged in windows of this length, in nanoseconds: several of the hardware's time slices.
 const WINDOW: u64 = 8_000_000;
-/// Maximum part of a turn in which a machine may use no GPU time without being charged for it: one of so many.
+/// A machine may leave the GPU idle for at most one `PAUSES`th of a turn without being charged for it.
 const PAUSES: u64 = 3;
-/// Maximum difference between charged and reported time that is remembered, in nanoseconds.
+/// The maximum difference between charged and reported time that is remembered, in nanoseconds.
 const MAX_PAUSES: i64 = ROUND.cast_signed();
-/// Maximum advantage that a machine keeps while it does not use the GPU, in nanoseconds of an equal share.
+/// The maximum advantage that a machine keeps while it does not use the GPU, in nanoseconds of an equal share.
 const CREDIT: u64 = 3 * ROUND / 2;
-/// Maximum advantage at all, in nanoseconds of an equal share: bounds how long a machine is held back for a very long kernel.
+/// The maximum advantage in any case, in nanoseconds of an equal share. Bounds how long a machine is held back for a
+/// very long kernel.
 const MAX_LAG: u64 = 2_000_000_000;
-/// Length of the hardware's time slices, in nanoseconds, as measured on an H200.
+/// The length of the hardware's time slices, in nanoseconds, as measured on an H200.
 const SLICE: u64 = 2_000_000;
-/// Time that the hardware takes to switch between the work of two processes, in nanoseconds, as measured on an H200.
+/// The time that the hardware takes to switch between the work of two processes, in nanoseconds, as measured on an
+/// H200.
 const SWITCH: u64 = 137_000;
-/// Time that events before and after a piece of work show beyond the work, in nanoseconds, as measured around an empty kernel on
-/// an H100.
+/// The time that events before and after a piece of work show in addition to the work, in nanoseconds, as measured
+/// around an empty kernel on an H100.
 pub const EVENTS: u64 = 6_500;
 /// Virtual time per nanosecond at weight 1.
 const SCALE: u64 = 1 << 10;
@@ -59,26 +62,26 @@ pub type Id = u64;
 /// The state of a machine's workers at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// A thread waits for leave, or has started work without it since the last step.
+    /// True if a thread waits at a gate, or has started work without waiting since the last step.
     pub waiting: bool,
-    /// Work was started that has not completed.
+    /// True if work was started that has not completed.
     pub busy: bool,
     /// GPU time of work that has completed since the last step, in nanoseconds.
     pub reported: u64,
-    /// Number of its pieces.
+    /// The number of completed pieces of work in `reported`.
     pub pieces: u64,
-    /// Processes that wait or have work.
+    /// The number of processes that wait or have work.
     pub processes: u64,
-    /// Usual length of a piece of work, in nanoseconds.
+    /// The typical length of a piece of work, in nanoseconds.
     pub typical: u64,
     /// Age of the oldest piece of work that has not completed, in nanoseconds.
     pub oldest: u64,
-    /// GPU time that the work in flight will probably still take, in nanoseconds; `u64::MAX` if nobody knows.
+    /// The GPU time that the work in flight will probably still take, in nanoseconds; `u64::MAX` if it is unknown.
     pub left: u64,
 }
 
 impl Seen {
-    /// [`Seen::left`] of a process with so many pieces of work.
+    /// Returns [`Seen::left`] of a process with `in_flight` pieces of work.
     pub fn left_of(in_flight: u64, typical: u64, oldest: u64) -> u64 {
         match (in_flight, typical) {
             (0, _) => 0,
@@ -91,11 +94,11 @@ impl Seen {
 /// The work that a machine may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// Anything: nobody competes.
+    /// Any work, because no machine competes.
     Free,
-    /// Start no work.
+    /// No new work.
     Hold,
-    /// Start work that is expected to complete until then.
+    /// Work that is expected to complete before `until`.
     Go {
         /// Nanoseconds of the clock that [`Policy::step`] gets.
         until: u64,
@@ -107,15 +110,15 @@ pub enum Grant {
 pub struct Account {
     /// GPU time that was charged.
     pub used: u64,
-    /// The part of it in which other machines' work ran, too.
+    /// The part of it in which work of other machines ran, too.
     pub beside: u64,
-    /// Charges that were taken back, for the program's pauses.
+    /// Charges that were undone, for the program's pauses.
     pub forgiven: u64,
-    /// Time in which it waited.
+    /// The time in which it waited.
     pub held: u64,
     /// GPU time that its workers reported.
     pub reported: u64,
-    /// Number of pieces of work in `reported`.
+    /// The number of pieces of work in `reported`.
     pub pieces: u64,
 }
 
@@ -144,13 +147,13 @@ struct Machine {
     account: Account,
     seen: Seen,
     was_busy: bool,
-    /// When it last wanted the GPU. `None`: never.
+    /// The time when it last wanted the GPU, or `None`.
     wanted: Option<u64>,
     grant: Grant,
-    /// For the window of overlapping work: reported time, and whether it had work at all.
+    /// For the window of overlapping work: the reported time, and whether it had any work.
     window: (u64, bool),
-    /// Time that it was charged and has not reported, in nanoseconds: its pauses, and work that goes on. Negative for time of
-    /// other processes between its own.
+    /// The charged time that was not reported, in nanoseconds: its pauses, and work in flight. It is negative for
+    /// time of other processes between its own.
     pauses: i64,
 }
 
@@ -159,12 +162,12 @@ struct Turn {
     machine: Id,
     /// Time charged in this turn, in nanoseconds.
     used: u64,
-    /// Since when its machine may start no more work.
+    /// The time since which its machine may start no more work.
     draining: Option<u64>,
 }
 
 impl Turn {
-    /// A turn that begins.
+    /// Returns a turn that begins.
     fn of(machine: Id) -> Self {
         Self { machine, used: 0, draining: None }
     }
@@ -176,7 +179,7 @@ pub struct Policy {
     machines: BTreeMap<Id, Machine>,
     turn: Option<Turn>,
     now: u64,
-    /// Time of overlapping work that is not charged yet, in nanoseconds.
+    /// The time of overlapping work that is not charged yet, in nanoseconds.
     overlap: u64,
 }
 
@@ -191,8 +194,8 @@ impl Machine {
         self.pauses = pauses.clamp(-MAX_PAUSES, MAX_PAUSES);
     }
 
-    /// A turn ends for which `charged` was charged: takes back what the pauses cost, up to a limit. A program that waits for
-    /// each kernel leaves the GPU idle for moments that are too short for others.
+    /// Undoes the charges for pauses when a turn ends for which `charged` was charged, up to a limit. A program that
+    /// waits for each kernel leaves the GPU idle for moments that are too short for others.
     fn forgive(&mut self, charged: u64) {
         if self.length() > SHORT {
             return;
@@ -212,7 +215,8 @@ impl Machine {
         self.wanted.is_some_and(|then| now.saturating_sub(then) <= RECENT)
     }
 
-    /// Length of its work, as far as it is known. Work may be old because it waits for the hardware's time slice.
+    /// Returns the length of its work, as far as it is known. Work may be old because it waits for the hardware's
+    /// time slice.
     fn length(&self) -> u64 {
         let Seen { typical, oldest, .. } = self.seen;
         if typical > 0 && oldest < 8 * SHORT { typical } else { typical.max(oldest) }
@@ -220,7 +224,7 @@ impl Machine {
 }
 
 impl Policy {
-    /// A machine begins to use the GPU, unless it does so already. Weights count relative to each other.
+    /// Adds a machine that begins to use the GPU, unless it is present already. Weights are relative to each other.
     pub fn join(&mut self, id: Id, weight: u32) {
         self.machines.entry(id).or_insert_with(|| Machine {
             weight: u64::from(weight.max(1)),
@@ -235,7 +239,7 @@ impl Policy {
         });
     }
 
-    /// A machine has ended. Its turn ends with it.
+    /// Removes a machine. Its turn ends with it.
     pub fn leave(&mut self, id: Id) {
         self.machines.remove(&id);
         self.turn.take_if(|turn| turn.machine == id);
@@ -256,14 +260,14 @@ impl Policy {
         self.machines.get(&id).map_or(Grant::Free, |machine| machine.grant)
     }
 
-    /// Returns what a machine has had.
+    /// Returns the account of a machine.
     pub fn account(&self, id: Id) -> Account {
         self.machines.get(&id).map(|machine| machine.account).unwrap_or_default()
     }
 
-    /// Takes what machines show now, and decides anew.
+    /// Records the machines' present state, and decides again.
     pub fn step(&mut self, now: u64, seen: impl Fn(Id) -> Seen) {
-        // Of a longer pause no advantage would be left, and what is charged stays far from overflow.
+        // A longer pause would leave no advantage, and this keeps charges far from an overflow.
         let passed = now.saturating_sub(std::mem::replace(&mut self.now, now)).min(MAX_LAG);
         for (&id, machine) in &mut self.machines {
             machine.was_busy = std::mem::replace(&mut machine.seen, seen(id)).busy;
@@ -304,7 +308,7 @@ impl Policy {
             [] => {}
             [alone] => {
                 self.settle();
-                // The switches between the machine's own processes are charged to nobody.
+                // The switches between the machine's own processes are not charged.
                 let many = self.machines.get(&alone).is_some_and(|machine| machine.seen.processes > 1);
                 self.charge_one(alone, if many { passed * SLICE / (SLICE + SWITCH) } else { passed });
             }
@@ -331,8 +335,8 @@ impl Policy {
         }
     }
 
-    /// Divides the time of overlapping work: what has completed costs what it took; the rest, without the hardware's
-    /// switches, goes to those whose work goes on.
+    /// Divides the time of overlapping work. Completed work is charged with its own time. The rest, without the
+    /// hardware's switches, is charged to the machines whose work continues.
     fn settle(&mut self) {
         let window = std::mem::take(&mut self.overlap);
         let mut parts: Vec<(Id, u64)> = Vec::new();
@@ -353,7 +357,7 @@ impl Policy {
         }
         let count = (parts.len() + ongoing.len()) as u64;
         let sum: u64 = parts.iter().map(|(_, part)| part).sum();
-        // The hardware gives each an equal part at most, if all want it.
+        // The hardware gives each machine at most an equal part, if all want it.
         let most = if ongoing.is_empty() { window } else { window * parts.len() as u64 / count };
         if sum > most {
             parts.iter_mut().for_each(|(_, part)| *part = *part * most / sum.max(1));
@@ -362,7 +366,7 @@ impl Policy {
         if ongoing.is_empty() {
             parts.iter_mut().for_each(|(_, part)| *part += rest / count);
         }
-        // Each piece interrupts what goes on, at most once in a slice, and nobody is charged for the two switches.
+        // Each piece interrupts the running work, at most once in a slice, and the two switches are not charged.
         let switches = 2 * SWITCH * pieces.min(rest / (SLICE + 2 * SWITCH));
         let each = (rest - switches).checked_div(ongoing.len() as u64).unwrap_or(0);
         parts.extend(ongoing.into_iter().map(|id| (id, each)));
@@ -374,7 +378,7 @@ impl Policy {
         }
     }
 
-    /// Notes who wants the GPU. A machine that comes back has no more than [`CREDIT`].
+    /// Records which machines want the GPU. A returning machine has an advantage of at most [`CREDIT`].
     fn note_wants(&mut self) {
         let now = self.now;
         let weights: u64 =
@@ -408,7 +412,7 @@ impl Policy {
         }
     }
 
-    /// Sum of the weights of those that want the GPU.
+    /// Returns the sum of the weights of the machines that want the GPU.
     fn weights(&self) -> u64 {
         self.machines
             .values()
@@ -422,12 +426,12 @@ impl Policy {
         self.machines.values().filter(|machine| machine.wants(self.now)).count().max(2) as u64
     }
 
-    /// Length of a round.
+    /// Returns the length of a round.
     fn round(&self) -> u64 {
         if self.count() > 2 { ROUND_OF_MANY } else { ROUND }
     }
 
-    /// A round, in virtual time.
+    /// Returns a round in virtual time.
     fn quantum(&self) -> u64 {
         self.round() * SCALE / self.weights()
     }
@@ -438,7 +442,7 @@ impl Policy {
         self.quantum() * (self.count() - 1) / self.count()
     }
 
-    /// Who waits, or works beside `holder`: the one with the smallest virtual time.
+    /// Returns the machine with the smallest virtual time that waits, or works beside `holder`.
     fn next_after(&self, holder: Option<Id>) -> Option<Id> {
         let waits = |(id, machine): &(&Id, &Machine)| {
             let beside = matches!(machine.grant, Grant::Go { .. }) && machine.wants(self.now);
@@ -463,7 +467,7 @@ impl Policy {
             return;
         };
         let Some((next, waiter)) = next.and_then(|next| Some((next, self.machines.get(&next)?))) else {
-            // Nobody waits: the turn begins anew all the time.
+            // No machine waits: the turn is restarted at every step.
             self.turn = Some(Turn::of(turn.machine));
             return;
         };
@@ -477,7 +481,7 @@ impl Policy {
         if over || turn.draining.is_some() {
             let since = *turn.draining.get_or_insert(now);
             let patience = if waiter.length() <= SHORT {
-                // For a long kernel that is about to complete, the hardware's switches do not pay.
+                // For a long kernel that is about to complete, the hardware's switches are not worth it.
                 let left = holder.seen.typical.saturating_sub(holder.seen.oldest);
                 if holder.seen.typical > SHORT && (1..=SHORT).contains(&left) { 2 * SHORT } else { PATIENCE }
             } else {
@@ -516,7 +520,7 @@ impl Policy {
                 turn.draining.is_none().then(|| own.max(MIN_TURN.saturating_sub(turn.used)))
             } else {
                 let beside = is_long && machine.length() <= SHORT && machine.virtual_time <= time + quantum;
-                // One piece at a time: more would take the hardware's whole slices.
+                // One piece at a time, because more would take the hardware's whole slices.
                 beside.then_some(0)
             };
             // All processes together fill it.

@@ -9,21 +9,21 @@ use super::*;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const STEP: u64 = 5 * US;
-/// Time until a decision reaches a worker that sleeps.
+/// The time until a decision reaches a sleeping worker.
 const WAKE: u64 = 60 * US;
-/// Time until a worker sees that a kernel has completed.
+/// The time until a worker sees that a kernel has completed.
 const LOOK: u64 = 20 * US;
-/// Time between two steps of the arbiter.
+/// The time between two steps of the arbiter.
 const TICK: u64 = 50 * US;
 
-/// A program: kernels of one length, each waited for (then with a pause), or as many as possible.
+/// A program: kernels of one length, each waited for (followed by a pause), or as many as possible.
 #[derive(Clone, Copy)]
 struct Program {
     machine: Id,
     kernel: u64,
     waits: bool,
     pause: u64,
-    /// Time that events before and after a kernel show beyond its own.
+    /// The time that events before and after a kernel show in addition to the kernel.
     events: u64,
 }
 
@@ -31,7 +31,7 @@ struct Program {
 struct Process {
     /// Remaining and submission time.
     queue: VecDeque<(u64, u64)>,
-    /// When the worker sees kernels complete, and how long they took.
+    /// The time when the worker sees a kernel complete, and the kernel's duration.
     landing: VecDeque<(u64, u64)>,
     typical: u64,
     resumes: u64,
@@ -165,7 +165,8 @@ fn seen_of(id: Id, programs: &[Program], processes: &mut [Process], now: u64) ->
     seen
 }
 
-/// Largest difference from a machine's share in windows of so many bins, in points, without the first half second.
+/// Returns the maximum difference from a machine's share in windows of `bins` bins, in percentage points, without the
+/// first half second.
 fn error_of(run: &Run, weights: &[(Id, u32)], bins: usize) -> f64 {
     let total: u32 = weights.iter().map(|(_, weight)| weight).sum();
     let mut worst = 0.0_f64;
@@ -180,21 +181,21 @@ fn error_of(run: &Run, weights: &[(Id, u32)], bins: usize) -> f64 {
     worst
 }
 
-/// A machine's share, in percent.
+/// Returns a machine's share, in percent.
 fn share_of(run: &Run, id: Id) -> f64 {
     let bins = &run.bins[5..];
     let used: u64 = bins.iter().filter_map(|bin| bin.get(&id)).sum();
     100.0 * used as f64 / bins.iter().flat_map(BTreeMap::values).sum::<u64>() as f64
 }
 
-/// Part of the time in which kernels run, in percent.
+/// Returns the fraction of time in which kernels run, in percent.
 fn use_of(run: &Run) -> f64 {
     let bins = &run.bins[5..];
     let used: u64 = bins.iter().flat_map(BTreeMap::values).sum();
     100.0 * used as f64 / (bins.len() as u64 * 100 * MS) as f64
 }
 
-/// Period that 99 % of a program's kernels stay below, in milliseconds.
+/// Returns the 99th percentile of the period of a program's kernels, in milliseconds.
 fn p99(process: &Process) -> f64 {
     let done: Vec<u64> = process.done.iter().copied().filter(|&at| at >= 500 * MS).collect();
     let mut periods: Vec<u64> = done.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -241,7 +242,7 @@ fn shares_follow_weights() {
 
 #[test]
 fn two_equal_machines_use_the_gpu() {
-    // Programs that wait lose their pauses, too, which are 1 %.
+    // Programs that wait also lose their pauses, which are 1 %.
     for (program, least) in [(many as fn(Id, u64) -> Program, 97.0), (waiting, 96.0)] {
         let run = run(&[(1, 1), (2, 1)], &[program(1, MS), program(2, MS)], 5, true);
         println!("use {:.2}", use_of(&run));
@@ -261,7 +262,7 @@ fn short_kernels_get_their_half_beside_long_ones() {
             let figures =
                 format!("{share:.1} %: 1 s {second:.2}, p99 {period:.2} ms, use {:.1}", use_of(&run));
             println!("pauses of {pause} us, events {events}: {figures}");
-            // On other GPUs events may show other times than those that the worker takes off.
+            // On other GPUs events may show other times than those that the worker subtracts.
             let more = 0.3 * events.abs_diff(EVENTS) as f64 / US as f64;
             let is_half = (share - 50.0).abs() <= 1.0 + more && second <= 2.0 + more;
             assert!(is_half && period <= 2.6, "pauses of {pause} us, events {events}: {figures}");

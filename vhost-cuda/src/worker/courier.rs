@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Passes the memory that ranks of NCCL share to other workers, for the emulator: its CPU version of NCCL makes a memory file for
-//! each communicator, and cannot make sockets here. The daemon's exchange passes the file to workers of the same user of the
-//! same machine that know the communicator's id.
+//! Passes the memory that NCCL's ranks share to other workers, for the emulator. Its CPU version of NCCL creates a
+//! memory file for each communicator, and cannot create sockets here. The daemon's exchange passes the file to
+//! workers of the same user of the same machine that know the communicator's id.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -11,7 +11,7 @@ use super::gpu::{Courier, Driver};
 use super::sharing::Sharing;
 use crate::exchange::{COMMUNICATOR, HANDLE_BYTES, Offer, Token};
 
-/// Has the emulator pass files through the exchange.
+/// Makes the emulator pass files through the exchange.
 pub fn start(gpu: &Driver, sharing: &'static Sharing) {
     gpu.set_courier(Courier { context: sharing, offer, fetch, withdraw });
 }

@@ -5,7 +5,7 @@ use std::ffi::c_char;
 
 use crate::worker::gpu::{CuResult, Driver};
 
-/// Attributes that are asked for: twice of what CUDA 13 has.
+/// The number of queried attributes: twice as many as CUDA 13 has.
 const MAX_ATTRIBUTES: i32 = 300;
 
 /// The constant properties of a device.
@@ -20,7 +20,7 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
-    /// Asks the driver.
+    /// Queries the driver.
     pub fn of(gpu: &Driver, device: i32) -> CuResult<Self> {
         let mut name = [0u8; 256];
         let mut pci_bus_id = [0u8; 32];

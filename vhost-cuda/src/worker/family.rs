@@ -5,10 +5,11 @@
 use std::fs;
 use std::os::unix::process::parent_id;
 
-/// Their process ids, this process's among them. Where the kernel does not list children: this process alone.
+/// Returns their process ids, including this process. Where the kernel does not list children, returns this process
+/// alone.
 pub fn workers() -> Vec<u32> {
     let daemon = parent_id();
-    // A parent outside of the namespace has no number in it.
+    // A parent outside of the namespace has no id in it.
     let mut workers = if daemon == 0 { all() } else { children(daemon) };
     let own = std::process::id();
     if !workers.contains(&own) {

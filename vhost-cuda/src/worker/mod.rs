@@ -34,7 +34,7 @@ use crate::args::WorkerArgs;
 use crate::sessions::link::{self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_MEMORY, TO_REGION, TO_SHARE, TO_UNPIN};
 use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
-// The names by which `handlers` uses the parts.
+// The names by which `handlers` refers to these modules.
 pub use memory::mapper::can_be_guarded as mappings_can_be_guarded;
 use memory::{
     allocations, array_maps, bulk, footprint, formats, host_memory, pools, quota, reservations, window,
@@ -47,14 +47,14 @@ use state::SessionState;
 /// Runs a worker until its session or its daemon ends.
 pub fn run(args: &WorkerArgs) -> ExitCode {
     let Some((link, session)) = start::start(args) else { return ExitCode::FAILURE };
-    // Objects that end at any time refer to it, and the process ends with it.
+    // Objects that end at any time refer to it. It lives until the process ends.
     let session: &'static SessionState = Box::leak(Box::new(session));
     courier::start(&session.gpu, &session.sharing);
     match serve(&link, session) {
         Ok(()) => debug!("the session is closed"),
         Err(error) => error!("worker: the daemon's socket: {error}"),
     }
-    // Without destructors: threads may be inside libcuda. The kernel takes everything back.
+    // Without destructors, because threads may be inside libcuda. The kernel frees all resources.
     // SAFETY: a plain system call that does not return.
     unsafe { libc::_exit(0) }
 }
@@ -65,7 +65,7 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
     let mut regions = Vec::new();
     let mut assigned = false;
     while let Some(frame) = link::receive_frame(link)? {
-        // The first frame comes with the session.
+        // The first frame arrives with the session.
         if !std::mem::replace(&mut assigned, true) {
             start::set_name(start::NAME_SESSION);
         }

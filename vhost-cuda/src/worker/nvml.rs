@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! NVIDIA's management library: GPU memory before there is a context, and what guests ask of it.
+//! NVIDIA's management library (NVML): GPU memory before a context exists, and the guests' queries.
 
 mod fields;
 mod getters;
@@ -14,39 +14,39 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 
 use super::gpu::Driver;
 
-/// Room for a PCI address, as cuDeviceGetPCIBusId asks for.
+/// The size of the buffer for a PCI address, as cuDeviceGetPCIBusId requires it.
 const PCI_BYTES: usize = 16;
 
-/// Room for the driver's release (`NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE`).
+/// The size in bytes of the buffer for the driver's release (`NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE`).
 pub const DRIVER_VERSION_BYTES: usize = 80;
-/// Values of the row `nvml_sensors`.
+/// The number of values in the row `nvml_sensors`.
 pub const SENSORS: usize = 12;
-/// Values of the row `nvml_card`.
+/// The number of values in the row `nvml_card`.
 pub const CARD_VALUES: usize = 23;
 /// `nvmlClockType_t`.
 const CLOCK_SM: c_int = 1;
 const CLOCK_MEMORY: c_int = 2;
-/// Processes of a device that are looked at.
+/// The maximum number of queried processes per device.
 const MAX_PROCESSES: usize = 1024;
 const NVML_ERROR_NOT_FOUND: c_int = 6;
-/// More GPUs than a host has.
+/// The maximum number of queried GPUs. Hosts have fewer.
 const MAX_DEVICES: u32 = 64;
 
 /// `nvmlProcessUtilizationSample_t`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct ProcessSample {
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// When it was taken, in microseconds since 1970.
+    /// The time of the sample, in microseconds since 1970.
     pub time: u64,
-    /// Per cent of the time in which a kernel of the process was executed.
+    /// The percentage of time in which a kernel of the process was executed.
     pub compute: u32,
-    /// Per cent of the time in which it read or wrote memory of the device.
+    /// The percentage of time in which the process read or wrote device memory.
     pub memory: u32,
-    /// Per cent of the video encoder.
+    /// The utilization of the video encoder in per cent.
     pub encoder: u32,
-    /// Per cent of the video decoder.
+    /// The utilization of the video decoder in per cent.
     pub decoder: u32,
 }
 
@@ -56,23 +56,23 @@ type Get = unsafe extern "C" fn(*mut c_void, *mut nvmlMemory_t) -> c_int;
 ///
 /// # Invariants
 ///
-/// `device` is a handle that the library gave, and `get` its function.
+/// `device` is a handle that the library returned, and `get` is a function of the library.
 #[derive(Debug)]
 pub struct Nvml {
     device: *mut c_void,
     get: Symbol<Get>,
-    /// The library of `get`. Never closed: the library was not made to be initialised twice in a process.
+    /// The library of `get`. Never closed, because the library does not support a second initialisation in a process.
     library: ManuallyDrop<Library>,
 }
 
 // SAFETY: the library may be used from every thread, and so may its handles.
 unsafe impl Send for Nvml {}
-// SAFETY: the library locks what its threads share.
+// SAFETY: the library locks its shared state.
 unsafe impl Sync for Nvml {}
 
 impl Nvml {
-    /// The device that CUDA calls `device`. `None`: there is no such library, or it does not know the device, as
-    /// with the emulator.
+    /// Returns the device that CUDA calls `device`, or `None` if there is no such library, or it does not know the
+    /// device, as with the emulator.
     pub fn of(gpu: &Driver, device: c_int) -> Option<Self> {
         let mut pci = [0 as c_char; PCI_BYTES];
         // SAFETY: the driver writes at most the length of `pci`, which lives through the call.
@@ -90,7 +90,7 @@ impl Nvml {
         }
     }
 
-    /// All devices of this host that the library shows.
+    /// Returns all devices of this host that the library reports.
     pub fn all() -> Vec<Self> {
         (0..MAX_DEVICES).map_while(Self::numbered).collect()
     }
@@ -109,7 +109,7 @@ impl Nvml {
         }
     }
 
-    /// Its memory now.
+    /// Returns its current memory use.
     pub fn memory(&self) -> Option<nvmlMemory_t> {
         let mut memory = nvmlMemory_t::default();
         // SAFETY: by the invariant; `memory` is a local of the right layout.
@@ -117,7 +117,7 @@ impl Nvml {
         (result == 0).then_some(memory)
     }
 
-    /// The driver's release, as text that ends with NUL.
+    /// Returns the driver's release as NUL-terminated text.
     pub fn driver_version(&self) -> Option<[u8; DRIVER_VERSION_BYTES]> {
         let mut text = [0; DRIVER_VERSION_BYTES];
         // SAFETY: the prototype is nvml.h's; the library writes at most the length of `text`.
@@ -129,13 +129,13 @@ impl Nvml {
         (result == 0).then_some(text)
     }
 
-    /// Bytes of the device's memory that processes use.
+    /// Returns the bytes of device memory that these processes use.
     pub fn memory_of(&self, processes: &[u32]) -> Option<u64> {
         let all = self.processes()?;
         Some(all.iter().filter(|(pid, _)| processes.contains(pid)).map(|(_, used)| used).sum())
     }
 
-    /// The processes that compute on the device, and the bytes of its memory that each one uses.
+    /// Returns the processes that compute on the device, and the bytes of its memory that each one uses.
     pub fn processes(&self) -> Option<Vec<(u32, u64)>> {
         let mut list = [nvmlProcessInfo_v2_t::default(); MAX_PROCESSES];
         let mut count = MAX_PROCESSES as u32;
@@ -149,14 +149,14 @@ impl Nvml {
         (result == 0).then(|| known.map(|process| (process.pid, process.used)).collect())
     }
 
-    /// Per cent of the device's time that processes computed and used memory, lately.
+    /// Returns the recent utilization of the device by these processes in per cent: computing and memory.
     pub fn utilization_of(&self, processes: &[u32]) -> Option<(u32, u32)> {
         let samples = self.samples_since(0)?;
         Some(latest_sum(samples.iter().filter(|sample| processes.contains(&sample.pid))))
     }
 
-    /// Samples of what processes used of the device after `since`, in microseconds since 1970. A process that did not use it
-    /// has none.
+    /// Returns samples of the device's utilization by processes after `since`, in microseconds since 1970. There is
+    /// no sample for a process that did not use it.
     pub fn samples_since(&self, since: u64) -> Option<Vec<ProcessSample>> {
         let mut list = vec![ProcessSample::default(); MAX_PROCESSES];
         let mut count = MAX_PROCESSES as u32;
@@ -168,7 +168,7 @@ impl Nvml {
         };
         match result {
             0 => {}
-            // Nobody has used it.
+            // No process has used it.
             NVML_ERROR_NOT_FOUND => count = 0,
             _ => return None,
         }
@@ -294,7 +294,7 @@ impl Nvml {
     }
 }
 
-/// The sum over processes of each one's latest sample, at most 100 per cent.
+/// Returns the sum of each process's latest sample, at most 100 per cent.
 fn latest_sum<'s>(samples: impl Iterator<Item = &'s ProcessSample>) -> (u32, u32) {
     let mut latest: HashMap<u32, &ProcessSample> = HashMap::new();
     for sample in samples {
@@ -308,7 +308,7 @@ fn latest_sum<'s>(samples: impl Iterator<Item = &'s ProcessSample>) -> (u32, u32
     (sum(|sample| sample.compute).min(100), sum(|sample| sample.memory).min(100))
 }
 
-/// A function of `library`.
+/// Returns a function of `library`.
 ///
 /// # Safety
 ///

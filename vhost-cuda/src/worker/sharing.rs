@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The worker's end of the daemon's exchange, and what was taken from there.
+//! The worker's side of the daemon's exchange, and the objects that it has opened.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,27 +14,27 @@ use parking_lot::Mutex;
 use super::gpu::{CuResult, CudaError};
 use crate::exchange::{self, Offer, TOKEN_BYTES};
 
-/// The time limit for the daemon's answer: a call of the guest waits meanwhile. A daemon that ends closes the socket; one that is
-/// only late, on a busy machine, must not cost the session its sharing.
+/// The time limit for the daemon's answer, because a call of the guest waits meanwhile. A daemon that ends closes the
+/// socket. A daemon that is only late, on a busy machine, must not disable the session's sharing.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The exchange, as long as the daemon answers.
+/// The exchange. It is used as long as the daemon answers.
 #[derive(Debug)]
 pub struct Sharing {
     socket: Mutex<Option<UnixStream>>,
-    /// Memory of other processes: how often each address was opened, and its context.
+    /// Memory of other processes: the number of times that each address was opened, and its context.
     opened: Mutex<HashMap<u64, (u32, u64)>>,
-    /// Offers of what has a name here, and its context.
+    /// The tokens of offered objects by their names, and their contexts.
     offered: Mutex<HashMap<Thing, ([u8; TOKEN_BYTES], u64)>>,
-    /// The number of offers: most freed objects were never offered.
+    /// The number of offers. It saves the lookup, because most freed objects were never offered.
     offers: AtomicUsize,
 }
 
-/// Something that is offered: its kind ([`Offer::what`]), and its name or address.
+/// An offered object: its kind ([`Offer::what`]), and its name or address.
 type Thing = (u32, u64);
 
 impl Sharing {
-    /// The exchange at the other end of `socket`.
+    /// Returns the exchange at the other end of `socket`.
     pub fn new(socket: UnixStream) -> Self {
         let usable =
             socket.set_read_timeout(Some(TIMEOUT)).and_then(|()| socket.set_write_timeout(Some(TIMEOUT)));
@@ -46,15 +46,15 @@ impl Sharing {
         }
     }
 
-    /// Offers something to other processes.
+    /// Offers an object to other processes.
     ///
-    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if the session has offered too much, `CUDA_ERROR_NOT_SUPPORTED`
-    /// without a daemon that answers.
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if the session has made too many offers, `CUDA_ERROR_NOT_SUPPORTED` without
+    /// a daemon that answers.
     pub fn offer(&self, offer: Offer, file: Option<&File>) -> CuResult<[u8; TOKEN_BYTES]> {
         self.with(|socket| exchange::offer(socket, offer, file))?.ok_or(CudaError::OUT_OF_MEMORY)
     }
 
-    /// Offers what has the name or address `name` here, until [`Self::end`]. Offered again it has the same token.
+    /// Offers the object with the name or address `name` until [`Self::end`]. A repeated offer has the same token.
     ///
     /// Errors: as [`Self::offer`].
     pub fn offer_named(
@@ -74,7 +74,7 @@ impl Sharing {
         Ok(token)
     }
 
-    /// Withdraws the object with that name or address: nobody else finds it from now on.
+    /// Withdraws the object with that name or address. Other processes cannot find it from now on.
     pub fn end(&self, what: u32, name: u64) {
         if self.offers.load(Ordering::Acquire) > 0 {
             self.end_all(|thing, _| *thing == (what, name));
@@ -94,7 +94,7 @@ impl Sharing {
         }
     }
 
-    /// Ends an offer: the daemon closes its file. Who has found it before keeps it.
+    /// Ends an offer: the daemon closes its file. Processes that have found it before keep it.
     pub fn withdraw(&self, token: [u8; TOKEN_BYTES]) {
         // Without a daemon that answers there is no offer.
         let _ = self.with(|socket| exchange::withdraw(socket, token));
@@ -102,13 +102,13 @@ impl Sharing {
 
     /// Returns the object that another process has offered.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a token of nothing, `CUDA_ERROR_NOT_SUPPORTED` without a daemon
-    /// that answers.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for an unknown token, `CUDA_ERROR_NOT_SUPPORTED` without a daemon that
+    /// answers.
     pub fn look_up(&self, token: [u8; TOKEN_BYTES], what: u32) -> CuResult<(Offer, Option<File>)> {
         self.with(|socket| exchange::look_up(socket, token, what))?.ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// Talks to the daemon; after an error never again, since the next answer might be an old one.
+    /// Talks to the daemon. After an error it is not used again, because the next answer might be an old one.
     fn with<T>(&self, talk: impl FnOnce(&UnixStream) -> io::Result<T>) -> CuResult<T> {
         let mut socket = self.socket.lock();
         let open = socket.as_ref().ok_or(CudaError::NOT_SUPPORTED)?;
@@ -119,13 +119,13 @@ impl Sharing {
         })
     }
 
-    /// Notes that memory of another process was opened at `dptr` once more.
+    /// Counts that memory of another process was opened at `dptr` once more.
     pub fn open(&self, dptr: u64, context: u64) {
         let mut opened = self.opened.lock();
         opened.entry(dptr).or_insert((0, context)).0 += 1;
     }
 
-    /// Notes that it was closed once. True: that was the last time.
+    /// Counts that it was closed once. Returns true for the last time.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for an address that was not opened.
     pub fn close(&self, dptr: u64) -> CuResult<bool> {
@@ -139,7 +139,7 @@ impl Sharing {
         Ok(last)
     }
 
-    /// Forgets what a context took with it when it ended.
+    /// Forgets the objects that ended with a context.
     pub fn forget_context(&self, context: u64) {
         let mut opened = self.opened.lock();
         opened.retain(|_, (_, of)| *of != context);

@@ -31,7 +31,7 @@ use crate::sessions::link::{self, FROM_FAILED, FROM_READY, FromWorker, NAME_BYTE
 use crate::sessions::messages::letter;
 use crate::timers::late_in_threads_of;
 
-/// Longest message that is sent to the daemon, in bytes.
+/// The maximum length of a message that is sent to the daemon, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
 /// The process's name (`ps -o comm`) until CUDA is up, until a session comes, and from then on.
@@ -39,7 +39,7 @@ const NAME_STARTING: &CStr = c"cuda-starting";
 const NAME_WARM: &CStr = c"cuda-warm";
 pub const NAME_SESSION: &CStr = c"cuda-session";
 
-/// Brings everything up and tells the daemon so. `None`: it was told why not.
+/// Starts all parts and reports that to the daemon. Returns `None` after reporting a failure.
 pub fn start(args: &WorkerArgs) -> Option<(UnixStream, SessionState)> {
     set_name(NAME_STARTING);
     // SAFETY: the daemon made this socket for this process alone.
@@ -109,11 +109,11 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     }
     session.time_limit = args.time_limit.map(|limit| TimeLimit::new(Duration::from_millis(limit)));
     if sandbox::closes(args.sandbox, args.emulated) && !args.emulated && device_count > 0 {
-        // NVML makes files when it starts, which the sandbox does not allow.
+        // NVML creates files when it starts, which the sandbox does not allow.
         let _ = Nvml::of(&session.gpu, session.device(0)?);
     }
     if args.emulated {
-        // Its list allows no file to be opened.
+        // Its list of system calls does not allow opening files.
         session.vendor.open_all();
         session.trace.open(driver_version);
     }
@@ -136,7 +136,7 @@ fn name_of_device_0(session: &SessionState) -> anyhow::Result<[u8; NAME_BYTES]> 
     Ok(name)
 }
 
-/// Makes the primary context of device 0, which takes a third of a second, before anybody waits for it.
+/// Creates the primary context of device 0, which takes a third of a second, before a session waits for it.
 fn warm_up(session: &SessionState, announce: Option<u32>) -> anyhow::Result<()> {
     let device = session.device(0)?;
     let meter = announce.and_then(|count| Some((count, Nvml::of(&session.gpu, device)?)));
@@ -158,8 +158,8 @@ fn warm_up(session: &SessionState, announce: Option<u32>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Messages go to the daemon ([`crate::sessions::messages`]) by the pipe that is this process's stderr until the output is
-/// captured.
+/// Sends messages to the daemon ([`crate::sessions::messages`]) by the pipe that is this process's stderr until the
+/// output is captured.
 fn start_log(args: &WorkerArgs) -> anyhow::Result<()> {
     let stderr = std::io::stderr().as_fd().try_clone_to_owned().context("Cannot keep stderr")?;
     // The logger keeps it until the process ends.
@@ -176,7 +176,7 @@ fn start_log(args: &WorkerArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Names the process, for `ps` and for those who wait until workers are warm.
+/// Sets the process's name, for `ps` and for tests that wait until workers are warm.
 pub fn set_name(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }

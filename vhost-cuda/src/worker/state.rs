@@ -42,13 +42,13 @@ use super::vendor::Vendor;
 
 /// The state of a session.
 ///
-/// Several locks are taken in this order: contexts, window, reservations, pools, allocations. None of
-/// them is held where the last reference to an object may be given back: what destroys it takes them, too.
+/// Several locks are taken in this order: contexts, window, reservations, pools, allocations. None of them is held
+/// where the last reference to an object may be released, because destroying the object takes them, too.
 #[derive(Debug)]
 pub struct SessionState {
     /// The driver.
     pub gpu: Driver,
-    /// Images that were loaded before, by whomever.
+    /// The daemon's cache of images that any session has loaded before.
     pub images: Arc<Images>,
     /// The objects that are shared with other processes.
     pub sharing: Sharing,
@@ -56,43 +56,44 @@ pub struct SessionState {
     pub output: Output,
     /// Contexts.
     pub contexts: Contexts,
-    /// Everything else that has a handle.
+    /// All other objects with handles.
     pub objects: Objects,
-    /// Resources of devices that the guest knows.
+    /// Resources of devices that were reported to the guest.
     pub resources: DevResources,
     /// Copies of guest pages.
     pub copies: Engine,
-    /// The time that they take.
+    /// The time that copies take.
     pub copy_time: CopyTime,
     /// See [`SessionLimits::emulated`].
     pub emulated: bool,
     /// See [`super::run::signal`].
     pub signals: bool,
-    /// Signals that no thread has now.
+    /// Signals that no thread uses at the moment.
     pub spare_signals: signal::Spares,
-    /// Memory was freed in stream order, and the driver has not been asked to wait since: then it gives pools' memory back.
+    /// True if memory was freed in stream order, and the driver has not been asked to wait since, when it returns
+    /// pools' memory.
     pub freed_in_order: AtomicBool,
     /// See [`super::run::prepared`].
     pub preparing: Preparing,
-    /// Calls that keep copies from being waited for in that way ([`signal::runs`]).
+    /// Calls that prevent copies from being waited for in that way ([`signal::runs`]).
     pub unwaited: OutstandingCalls,
-    /// Records what the loaded code may do.
+    /// The properties of the loaded code.
     pub code: LoadedCode,
     /// Windows that calls use.
     pub holds: Holds,
-    /// Graphs and what is in them.
+    /// Graphs and their nodes.
     pub graphs: Graphs,
     /// The further callbacks of executable graphs.
     pub exec_callbacks: ExecCallbacks,
-    /// The guest library speaks another call table: every call is refused.
+    /// True if the guest library has another call table: every call is refused.
     pub refused: AtomicBool,
     /// The order of records across lanes.
     pub order: Order,
-    /// Constant facts, by device.
+    /// Constant properties, by device.
     pub devices: Vec<OnceLock<DeviceFacts>>,
     /// Links that have begun.
     pub links: Links,
-    /// The memory that the driver keeps by itself.
+    /// The memory that the driver retains.
     pub pools: Pools,
     /// Host memory.
     pub host_memory: HostMemory,
@@ -100,13 +101,13 @@ pub struct SessionState {
     pub vendor: Vendor,
     /// Measurements for profilers.
     pub trace: Trace,
-    /// Release thresholds of pools, where the quota keeps them from the driver.
+    /// Release thresholds of pools that the driver does not get because of the quota.
     pub thresholds: Mutex<HashMap<u64, u64>>,
     reservations: Mutex<Reservations>,
     allocations: Mutex<Allocations>,
     window: Mutex<Window>,
     memory: RwLock<Arc<GuestPages>>,
-    /// The gates that work for a GPU passes, where virtual machines share GPU time.
+    /// The gates that GPU work passes, where virtual machines share GPU time.
     pub turns: Option<Turns>,
     /// The maximum time that work on a GPU may take.
     pub time_limit: Option<TimeLimit>,
@@ -114,7 +115,7 @@ pub struct SessionState {
     pub mapper: Option<Arc<Mapper>>,
 }
 
-/// The time that calls which wait have spent in copying host memory.
+/// The time that waiting calls have spent in copying host memory.
 #[derive(Debug, Default)]
 pub struct CopyTime {
     copies: AtomicU64,
@@ -128,7 +129,7 @@ impl CopyTime {
         self.ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Copies, and nanoseconds.
+    /// Returns the number of copies, and nanoseconds.
     pub fn so_far(&self) -> (u64, u64) {
         (self.copies.load(Ordering::Relaxed), self.ns.load(Ordering::Relaxed))
     }
@@ -137,17 +138,17 @@ impl CopyTime {
 /// The limits of a session.
 #[derive(Clone, Debug)]
 pub struct SessionLimits {
-    /// Most device memory, in bytes.
+    /// The maximum device memory, in bytes.
     pub memory: Option<u64>,
-    /// Threads that copy guest pages.
+    /// The number of threads that copy guest pages.
     pub copy_threads: usize,
     /// The folders that are searched first for NVIDIA's libraries.
     pub libraries: Vec<PathBuf>,
-    /// The library is the emulator: it tells who uses memory that was freed, and reads no files.
+    /// True if the library is the emulator: it detects uses of freed memory, and reads no files.
     pub emulated: bool,
 }
 
-/// The reservations, locked. When it goes, so do the offers of allocations that have ended meanwhile.
+/// The locked reservations. Dropping it also ends the offers of allocations that have ended meanwhile.
 #[derive(Debug)]
 pub struct LockedReservations<'a> {
     reservations: MutexGuard<'a, Reservations>,
@@ -177,7 +178,7 @@ impl Drop for LockedReservations<'_> {
 }
 
 impl SessionState {
-    /// A session without anything yet.
+    /// Creates a session without objects.
     pub fn new(
         gpu: Driver,
         images: Arc<Images>,
@@ -229,12 +230,12 @@ impl SessionState {
         }
     }
 
-    /// Returns whether anybody cares what puts work on a GPU.
+    /// Returns whether GPU work is tracked, for shares or a time limit.
     pub fn watches_work(&self) -> bool {
         self.turns.is_some() || self.time_limit.is_some()
     }
 
-    /// Ranges that a GPU address may name.
+    /// Locks the ranges that a GPU address may lie in.
     pub fn allocations(&self) -> MutexGuard<'_, Allocations> {
         self.allocations.lock()
     }
@@ -244,23 +245,23 @@ impl SessionState {
         self.allocations().quota.is_limited()
     }
 
-    /// Reserved addresses and what is mapped there.
+    /// Locks reserved addresses and their mappings.
     pub fn reservations(&self) -> LockedReservations<'_> {
         let reservations = self.reservations.lock();
         LockedReservations { reservations, sharing: &self.sharing }
     }
 
-    /// Pages of the guest process.
+    /// Locks the pages of the guest process.
     pub fn window(&self) -> MutexGuard<'_, Window> {
         self.window.lock()
     }
 
-    /// Guest memory as it is now.
+    /// Returns the present guest memory.
     pub fn memory(&self) -> Arc<GuestPages> {
         self.memory.read().clone()
     }
 
-    /// Replaces guest memory. Calls that run keep what they began with.
+    /// Replaces guest memory. Running calls keep the memory that they began with.
     pub fn set_memory(&self, memory: GuestPages) {
         *self.memory.write() = Arc::new(memory);
     }
@@ -272,7 +273,7 @@ impl SessionState {
         self.allocations().check(address, bytes).map(drop)
     }
 
-    /// As [`Self::check`], of memory that is written.
+    /// As [`Self::check`], for memory that is written.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, also for memory that the guest's process may only read.
     pub fn check_written(&self, address: u64, bytes: u64) -> CuResult<()> {
@@ -289,7 +290,7 @@ impl SessionState {
         self.holds.hold(&self.allocations(), ends, bytes)
     }
 
-    /// The driver's number of device `ordinal`.
+    /// Returns the driver's number of device `ordinal`.
     ///
     /// Errors: `CUDA_ERROR_INVALID_DEVICE`.
     pub fn device(&self, ordinal: u32) -> CuResult<i32> {
@@ -299,17 +300,17 @@ impl SessionState {
         Ok(self.gpu.cuDeviceGet(ordinal as i32)?.0)
     }
 
-    /// Takes the names from everything in a context that has lost its own. A stream that captures has to be destroyed by
-    /// itself: its graph dies with it.
+    /// Removes the names of all objects in a context that has lost its own. A capturing stream must be destroyed
+    /// individually, because its graph ends with it.
     pub fn close_context(&self, context: u64) {
-        // The driver is asked to destroy these one by one: memory of their nodes counts until then.
+        // The driver must destroy these one by one: the memory of their nodes is charged until then.
         drop(self.graphs.take_execs(context));
         self.graphs.default_captures_ended(context);
         self.vendor.close_context(context);
         self.objects.close_context(context, !self.graphs.is_capturing());
     }
 
-    /// Forgets what a context has taken with it when the driver destroyed it. From now on its name is free.
+    /// Forgets the objects that ended with a context that the driver has destroyed. Its name is free from now on.
     pub fn context_ended(&self, context: u64) {
         self.objects.textures.forget_context(context);
         self.objects.surfaces.forget_context(context);
@@ -328,7 +329,7 @@ impl SessionState {
 
 #[cfg(any(test, fuzzing))]
 impl SessionState {
-    /// Destroys all objects, so that nothing refers to the session any more. No call may run.
+    /// Destroys all objects, so that no reference to the session remains. No call may run.
     pub fn end_everything(&self) {
         let contexts = self.contexts.lock().take_all();
         self.contexts.changed();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Measurements of the work of GPUs, for a profiler in the guest. The host's CUPTI measures.
+//! Measurements of GPU work, for a profiler in the guest. The host's CUPTI measures.
 //!
 //! * [`library`] finds CUPTI and calls it.
 //! * [`store`] keeps CUPTI's records until the guest reads them.
 //!
-//! A call of the guest carries the low bits of the number of the program's API call. That number is CUPTI's *external
-//! correlation id* of everything that the executor calls meanwhile.
+//! A call of the guest contains the low bits of the number of the program's API call. That number is CUPTI's
+//! *external correlation id* of all driver calls that the executor makes meanwhile.
 
 mod library;
 mod store;
@@ -23,7 +23,7 @@ use super::gpu::{CuResult, CudaError};
 use library::Cupti;
 pub use store::Read;
 
-/// The bits of a call's flags that are the number of the program's API call.
+/// The bits of a call's flags with the number of the program's API call.
 pub const CORRELATION: u32 = ((1 << CALL_CORRELATION_BITS) - 1) << CALL_CORRELATION_SHIFT;
 /// The length of a piece of work on the wire, in bytes.
 pub const WORK_BYTES: usize = size_of::<TraceWork>();
@@ -31,19 +31,19 @@ pub const WORK_BYTES: usize = size_of::<TraceWork>();
 /// The measurements of a session.
 #[derive(Debug)]
 pub struct Trace {
-    /// The operator's folders, which are searched first. A guest names no file.
+    /// The operator's folders, which are searched first. A guest cannot choose a file.
     folders: Vec<PathBuf>,
-    /// `None` in it: the host has no CUPTI.
+    /// `None` inside: the host has no CUPTI.
     cupti: OnceLock<Option<Cupti>>,
     active: AtomicBool,
-    /// One thread starts or stops at a time.
+    /// Allows one thread to start or stop at a time.
     turn: Mutex<()>,
-    /// A refusal is logged: once, because a guest can repeat it.
+    /// Logs a refusal only once, because a guest can repeat it.
     refused: Once,
 }
 
 impl Trace {
-    /// Nothing is measured yet.
+    /// Returns the state in which nothing is measured.
     pub fn new(folders: Vec<PathBuf>) -> Self {
         Self {
             folders,
@@ -61,7 +61,7 @@ impl Trace {
         }
     }
 
-    /// The host has no CUPTI.
+    /// Marks CUPTI as absent.
     #[cfg(any(test, fuzzing))]
     pub fn open_none(&self) {
         let _ = self.cupti.set(None);
@@ -74,9 +74,10 @@ impl Trace {
         self.cupti.get().and_then(Option::as_ref).ok_or(CudaError::NOT_FOUND)
     }
 
-    /// Begins to measure, and loads CUPTI for it.
+    /// Loads CUPTI and begins to measure.
     ///
-    /// Errors: `CUDA_ERROR_NOT_FOUND` if the host has no CUPTI, `CUDA_ERROR_NOT_SUPPORTED` if CUPTI refuses. The log says which, once.
+    /// Errors: `CUDA_ERROR_NOT_FOUND` if the host has no CUPTI, `CUDA_ERROR_NOT_SUPPORTED` if CUPTI refuses. The
+    /// reason is logged once.
     pub fn start(&self, driver_version: i32) -> CuResult<()> {
         let _turn = self.turn.lock();
         let names = library::names(driver_version);
@@ -108,7 +109,7 @@ impl Trace {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// No longer measures, if it did.
+    /// Stops measuring, if it was active.
     pub fn stop(&self) {
         let _turn = self.turn.lock();
         if let Ok(cupti) = self.loaded()
@@ -125,7 +126,7 @@ impl Trace {
         self.loaded()?.clock().map_err(|_| CudaError::UNKNOWN)
     }
 
-    /// Takes up to `count` pieces of work that are done.
+    /// Takes up to `count` pieces of completed work.
     ///
     /// Errors: `CUDA_ERROR_NOT_FOUND` before a start.
     pub fn read(&self, count: usize) -> CuResult<Read> {
@@ -135,12 +136,12 @@ impl Trace {
 
     /// Returns the name of a kernel.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a number that no work has.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for an unknown number.
     pub fn name(&self, number: u32) -> CuResult<Arc<[u8]>> {
         store::name(number).ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// Executes a call. The work that it starts belongs to the API call that its flags name.
+    /// Executes a call. The work that it starts belongs to the API call in its flags.
     pub fn during<T>(&self, flags: u32, call: impl FnOnce() -> T) -> T {
         let number = (flags & CORRELATION) >> CALL_CORRELATION_SHIFT;
         if number == 0 || !self.active.load(Ordering::Relaxed) {

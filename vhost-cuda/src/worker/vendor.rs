@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! NVIDIA's libraries (cuBLAS, cuDNN, …), of which the host's own execute what the guest calls.
+//! NVIDIA's libraries (cuBLAS, cuDNN, …). The host's own libraries execute the guest's calls.
 //!
 //! * [`load`] finds a library and its functions when the guest first calls it.
-//! * [`handles`] has what a library has given out, by the guest's numbers.
-//! * [`call`] checks a block of arguments against the function's row, and puts the answers together.
+//! * [`handles`] maps the guest's numbers to the handles that a library has given out.
+//! * [`call`] checks a block of arguments against the function's row, and builds the answers.
 //! * [`environment`] sets the variables of the guest's process that libraries read.
-//! * [`describe`] has the library make descriptors for a call.
-//! * [`objects`] has objects that the library keeps in its caller's memory, by their contents.
-//! * [`refusal`] has the reasons for which a call fails.
-//! * [`invoke`] calls a C function whose parameters are known by their row only.
+//! * [`describe`] makes the library create descriptors for a call.
+//! * [`objects`] finds objects that the library keeps in its caller's memory by their contents.
+//! * [`refusal`] has the reasons of a failed call.
+//! * [`invoke`] calls a C function whose parameters are known only from its row.
 
 pub mod call;
 mod describe;
@@ -37,14 +37,14 @@ pub struct Vendor {
     folders: Vec<PathBuf>,
     /// The variables that the guest's process has set for them.
     variables: Variables,
-    /// They may print text although no call has failed.
+    /// True if they may print text although no call has failed.
     may_print: AtomicBool,
-    /// The libraries by number. `None` in it: the host has none.
+    /// The libraries by number. `None` inside: the host does not have the library.
     loaded: Vec<OnceLock<Option<Loaded>>>,
 }
 
 impl Vendor {
-    /// No library yet.
+    /// Returns the state in which no library is loaded.
     pub fn new(folders: Vec<PathBuf>) -> Self {
         Self {
             folders,
@@ -54,9 +54,9 @@ impl Vendor {
         }
     }
 
-    /// Sets the variables of a record in place of those of the last one.
+    /// Replaces the variables of the last record by those of this one.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a record with anything that the list does not have; nothing is set then.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a record with a variable that is not in the list. Nothing is set then.
     pub fn set_variables(&self, record: &[u8]) -> CuResult<()> {
         if self.variables.set(record)? {
             self.will_print();
@@ -64,21 +64,21 @@ impl Vendor {
         Ok(())
     }
 
-    /// From now on the libraries may print text although no call has failed.
+    /// Notes that from now on the libraries may print text although no call has failed.
     fn will_print(&self) {
         self.may_print.store(true, Ordering::Release);
     }
 
-    /// Returns what their calls run. NVIDIA's own kernels print nothing, and its libraries only if a call fails or the program asks
-    /// for it.
+    /// Returns the kind of code that their calls run. NVIDIA's own kernels print nothing. Its libraries print only if
+    /// a call fails or the program requests it.
     pub fn runs(&self) -> Runs {
         if self.may_print.load(Ordering::Acquire) { Runs::Other } else { Runs::LoadedCode }
     }
 
     /// Loads a library if it is not loaded yet.
     ///
-    /// Errors: `CUDA_ERROR_NOT_FOUND` for one that the host does not have, `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH` for rows that are
-    /// not the guest's.
+    /// Errors: `CUDA_ERROR_NOT_FOUND` for one that the host does not have, `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH` for
+    /// rows that differ from the guest's.
     pub fn open(&self, number: u32, major: u32, digest: u64) -> CuResult<()> {
         let rows = libraries().get(number as usize).ok_or(CudaError::NOT_FOUND)?;
         if rows.digest != digest {
@@ -88,7 +88,7 @@ impl Vendor {
         loaded.as_ref().map(drop).ok_or(CudaError::NOT_FOUND)
     }
 
-    /// Loads all that lie in the operator's folders, while files can still be opened.
+    /// Loads all libraries in the operator's folders, while files can still be opened.
     pub fn open_all(&self) {
         for (place, rows) in self.loaded.iter().zip(libraries()) {
             if let Some(loaded) = Loaded::find_in(rows, &self.folders, 0) {
@@ -97,7 +97,7 @@ impl Vendor {
         }
     }
 
-    /// The host has no further library.
+    /// Marks all further libraries as absent.
     #[cfg(any(test, fuzzing))]
     pub fn open_none(&self) {
         for place in &self.loaded {
@@ -105,14 +105,14 @@ impl Vendor {
         }
     }
 
-    /// A library of which the functions have the addresses that `address` tells by their names; those that destroy handles
-    /// have no name there.
+    /// Adds a library whose functions have the addresses that `address` returns for their names. Functions that
+    /// destroy handles have no name there.
     #[cfg(any(test, fuzzing))]
     pub fn open_fake(&self, number: usize, address: impl Fn(Option<&str>) -> usize) {
         let _ = self.loaded[number].set(Some(Loaded::fake(&libraries()[number], address)));
     }
 
-    /// A library that is loaded.
+    /// Returns a loaded library.
     ///
     /// Errors: `CUDA_ERROR_NOT_FOUND`.
     fn get(&self, number: u32) -> CuResult<&Loaded> {
@@ -120,7 +120,7 @@ impl Vendor {
         place.and_then(Option::as_ref).ok_or(CudaError::NOT_FOUND)
     }
 
-    /// Takes the names from all handles of a context that is to be destroyed.
+    /// Removes the names of all handles of a context that is about to be destroyed.
     pub fn close_context(&self, context: u64) {
         for loaded in self.loaded.iter().filter_map(OnceLock::get).flatten() {
             loaded.handles.close_context(context);

@@ -20,7 +20,7 @@ use serde_bytes::ByteBuf;
 
 use crate::machine::HOST_ROOT;
 
-/// Bytes of output that one message carries at most.
+/// The maximum number of output bytes per message.
 const OUTPUT_CHUNK: usize = 64 * 1024;
 
 /// All running commands, and the way back to the host.
@@ -41,12 +41,12 @@ impl Commands {
         Self { port: Arc::new(Mutex::new(port)), running: Arc::default() }
     }
 
-    /// Tells the host something.
+    /// Sends a message to the host.
     pub fn send(&self, message: &ToHost) -> Result<()> {
         wire::send(&mut *lock(&self.port), message)
     }
 
-    /// Starts a command, or tells the host why not.
+    /// Starts a command, or reports to the host why it failed.
     pub fn run(&self, id: CommandId, command: wire::Command) {
         if let Err(error) = self.start(id, command) {
             self.tell(&ToHost::Failed(id, error.to_string()));
@@ -61,7 +61,7 @@ impl Commands {
             // Without its sender the writing thread closes the pipe, after all that is in the channel.
             command.input = channel().0;
         } else if command.input.send(bytes).is_err() {
-            // The command closed its input: what comes is not read, as with any pipe.
+            // The command closed its input: further input is not read, as with any pipe.
         }
     }
 
@@ -105,7 +105,7 @@ impl Commands {
 
     fn write_input(&self, id: CommandId, mut stdin: ChildStdin, chunks: &Receiver<ByteBuf>) {
         for chunk in chunks {
-            // A command that reads no more must not stop the host from sending.
+            // A command that no longer reads must not block the host's input.
             let _ = stdin.write_all(&chunk);
             self.tell(&ToHost::InputTaken(id, chunk.len() as u32));
         }
@@ -125,7 +125,7 @@ impl Commands {
         })
     }
 
-    /// Tells the host; when it is gone, the agent ends anyhow.
+    /// Sends a message to the host. If the host has disconnected, the agent ends anyway.
     fn tell(&self, message: &ToHost) {
         if let Err(error) = self.send(message) {
             eprintln!("guest-agent: {error:#}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Makes a usable system of the bare kernel.
+//! Turns the bare kernel into a usable system.
 
 use std::ffi::CString;
 use std::fs::{self, File};

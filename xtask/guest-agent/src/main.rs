@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The first process of the test guests.
 //!
-//! Process 1 only reaps orphans and switches the machine off when its child, the agent proper, is gone.
+//! Process 1 only reaps orphans and switches the machine off when its child, the actual agent, has ended.
 
 mod commands;
 mod machine;

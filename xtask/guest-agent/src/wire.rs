@@ -9,12 +9,12 @@ use serde_bytes::ByteBuf;
 
 /// The name of the virtio-serial port.
 pub const PORT: &str = "vhost-cuda.agent";
-/// Most bytes of input that may be on their way to one command.
+/// The maximum number of input bytes in flight to one command.
 pub const INPUT_WINDOW: usize = 64 * 1024;
-/// Most bytes of a frame: a bound on what either side allocates.
+/// The maximum size of a frame in bytes. Bounds the allocations of either side.
 const MAX_FRAME: usize = 16 << 20;
 
-/// Names a running command; the host chooses it.
+/// Identifies a running command; the host chooses it.
 pub type CommandId = u32;
 
 /// The files that a command sees.
@@ -52,7 +52,7 @@ pub enum ToGuest {
     PowerOff,
 }
 
-/// Which of the two.
+/// The output stream of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stream {
     /// Standard output.
@@ -64,7 +64,7 @@ pub enum Stream {
 /// From the guest.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToHost {
-    /// The machine is up; says what went wrong on the way.
+    /// The machine is ready. Contains the errors of its setup.
     Ready(Vec<String>),
     /// The command wrote this.
     Output(CommandId, Stream, ByteBuf),

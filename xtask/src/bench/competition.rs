@@ -3,8 +3,8 @@
 
 use anyhow::{Result, bail};
 
-/// Time at the beginning that does not count: programs start one after the other, and nobody can take back what the first one
-/// has queued until then (100 ms). In nanoseconds.
+/// The time at the beginning that is not measured, in nanoseconds. Programs start one after the other, and work that
+/// the first one has queued until then (100 ms) cannot be withdrawn.
 const WARM_UP: u64 = SECOND;
 const SECOND: u64 = 1_000_000_000;
 const TENTH: u64 = SECOND / 10;
@@ -29,7 +29,7 @@ struct Competitor {
 pub struct Figures {
     /// Parts of the GPU time that all used together, in percent.
     pub shares: Vec<f64>,
-    /// Largest difference of a share from that by weight in a window, in points.
+    /// The maximum difference of a share from its weight in a window, in percentage points.
     pub error_1s: f64,
     /// The same in shorter windows.
     pub error_100ms: f64,
@@ -59,7 +59,7 @@ impl Run {
         Self { machines: machines.collect() }
     }
 
-    /// Adds what a process of a machine has measured.
+    /// Adds measurements of a process of a machine.
     pub fn add(&mut self, machine: usize, ends: Vec<u64>) {
         self.machines[machine].processes.push(ends);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU time of the processes behind a program.
+//! The CPU time of a program's processes.
 
 use std::fs;
 use std::thread;
@@ -12,7 +12,7 @@ const WARM: &str = "cuda-warm";
 /// Time limit for a worker to become warm.
 const WARM_LIMIT: Duration = Duration::from_secs(30);
 
-/// A process and what it has started.
+/// A process and the processes that it has started.
 #[derive(Debug, Clone, Copy)]
 pub struct Tree(pub u32);
 
@@ -64,7 +64,7 @@ fn processes() -> Vec<Stat> {
     pids.filter_map(|pid| parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)).collect()
 }
 
-/// `pid (name) state ppid …`; the name may contain anything.
+/// `pid (name) state ppid …`; the name may contain any characters.
 fn parse(pid: u32, stat: &str) -> Option<Stat> {
     let (start, end) = (stat.find('(')?, stat.rfind(')')?);
     let fields: Vec<&str> = stat[end + 1..].split_whitespace().collect();

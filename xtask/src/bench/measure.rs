@@ -34,7 +34,7 @@ use crate::{program, setup};
 const PROGRAM: &str = "tests/bench/calls.cu";
 /// Time limit in a guest.
 const LIMIT: Duration = Duration::from_secs(1800);
-/// Fresh processes whose first call is timed, and the option that makes the program one of them.
+/// The number of fresh processes whose first call is measured, and the option that makes the program one of them.
 const FIRST_CALLS: usize = 10;
 const FIRST_CALL: &str = "--first-call";
 const FIRST_METRIC: &str = "first_call";
@@ -267,8 +267,8 @@ fn measure(
     Ok(measured)
 }
 
-/// The first calls of fresh processes, each with a worker that is warm. What the daemon's side has used contains
-/// the warming of the next worker.
+/// Measures the first calls of fresh processes, each with a warm worker. The CPU time of the daemon's side includes
+/// the start of the next warm worker.
 fn first_calls(behind: Behind, run: &impl Fn(&[&str], &mut dyn Write) -> Result<()>) -> Result<Metric> {
     let mut metrics = Vec::new();
     wait_warm(behind)?;
@@ -296,7 +296,7 @@ fn wait_warm(behind: Behind) -> Result<()> {
     behind.daemon.map_or(Ok(()), |daemon| daemon.wait_warm(1))
 }
 
-/// Runs a command whose output goes to `output` as it comes; an error unless it succeeds.
+/// Runs a command and copies its output to `output` as it arrives. Returns an error unless the command succeeds.
 fn stream(command: &mut Command, output: &mut dyn Write) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let mut child = command

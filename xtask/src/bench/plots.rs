@@ -29,7 +29,7 @@ const KINDS: [&str; 4] = ["pageable", "pageable_again", "heap", "pinned"];
 const MIN_BYTES: u64 = 1 << 20;
 const GRID: RGBColor = RGBColor(221, 221, 221);
 
-/// Names of the files and what is in them.
+/// Returns the names and the contents of the files.
 pub fn all(report: &Report) -> Result<[(String, String); 3]> {
     let draw = |name: &str, size: (u32, u32), plot: fn(&Report, &Area<'_>) -> Drawn| -> Result<_> {
         let mut text = String::new();

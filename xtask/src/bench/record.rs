@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Takes the benchmark's lines as they come and looks at the processes behind it at each of them.
+//! Reads the benchmark's lines as they arrive and measures its processes at each of them.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::cpu::Tree;
 use super::report::{Measured, Metric};
 
-/// The processes behind a program.
+/// The processes of a program.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Behind {
     /// The daemon, with its workers.
@@ -24,7 +24,7 @@ impl Behind {
     }
 }
 
-/// Collects what a program prints.
+/// Collects the output of a program.
 #[derive(Debug, Default)]
 pub struct Recorder {
     behind: Behind,
@@ -36,7 +36,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder that watches `behind`.
+    /// Creates a recorder that measures `behind`.
     pub fn new(behind: Behind) -> Self {
         Self { behind, ..Self::default() }
     }

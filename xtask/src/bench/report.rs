@@ -31,7 +31,7 @@ impl Place {
     }
 }
 
-/// One measured metric: what `tests/bench/measure.h` prints, and what was seen from outside meanwhile.
+/// One measured metric: the output of `tests/bench/measure.h`, and the external measurements during it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     /// Name, without the size.
@@ -70,8 +70,8 @@ pub struct Metric {
     /// Notifications of the device per call: exits from the guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kicks: Option<f64>,
-    /// Time in which the guest's driver pinned pages, per call, in microseconds. A copy may consist of pieces that are
-    /// under way side by side: this and the next ones are sums over them.
+    /// The time in which the guest's driver pinned pages, per call, in microseconds. A copy may consist of pieces in
+    /// flight at the same time. This value and the next ones are sums over them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin_us: Option<f64>,
     /// The same for unpinning.
@@ -89,7 +89,7 @@ pub struct Metric {
     /// The medians of the rounds, if there was more than one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<f64>,
-    /// Other work was done between the calls: what a whole guest used meanwhile would say nothing.
+    /// True if other work was done between the calls, so that the values of a whole guest would be meaningless.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mixed: bool,
 }
@@ -121,7 +121,7 @@ pub struct Skip {
 /// All of one place.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The GPU's name as the program saw it.
+    /// The GPU's name in the program.
     #[serde(default)]
     pub device: String,
     /// `KVM` or `TCG`.
@@ -138,7 +138,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Takes the figures of `later` over: in place of its own, or behind them.
+    /// Replaces or extends the values by those of `later`.
     fn take_over(&mut self, later: Self) {
         for metric in later.metrics {
             match self.metrics.iter_mut().find(|own| own.is_of(&metric.metric, metric.bytes)) {
@@ -154,7 +154,7 @@ impl Measured {
         self.skipped.extend(later.skipped);
     }
 
-    /// The metric of that name and size.
+    /// Returns the metric with that name and size.
     pub fn find(&self, name: &str, bytes: u64) -> Option<&Metric> {
         self.metrics.iter().find(|metric| metric.is_of(name, bytes))
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Makes one figure of several rounds.
+//! Combines several rounds to one value.
 //!
 //! Virtual machines share the cores of their host with others, and a round may lie on two halves of one core: whole
 //! rounds, native ones too, are then up to a third slower. So rounds of all places take turns, and the middle one counts.
 
 use super::report::{Measured, Metric};
 
-/// Each metric of its middle round (of an even number, the one nearer to the first percentiles), its spread widened to
-/// the others' medians. What only some rounds have is taken from those.
+/// Returns for each metric its middle round (for an even number, the one nearer to the first percentiles), with its
+/// spread widened to the others' medians. Metrics of only some rounds are taken from those.
 pub fn middle(rounds: Vec<Measured>) -> Measured {
     let mut rounds = rounds.into_iter();
     let Some(mut all) = rounds.next() else { return Measured::default() };

@@ -25,11 +25,11 @@ use crate::virtio_user::VirtioUser;
 pub const PROGRAM: &str = "tests/bench/shares.cu";
 /// Time limit for the arbiter to listen.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// Seconds of a run, of a quick one, and of one in which nobody decides.
+/// The length of a run, of a quick one, and of one without an arbiter, in seconds.
 const SECONDS: u32 = 9;
 const SECONDS_QUICK: u32 = 4;
-/// Kernels that a program keeps in flight, and their total length in microseconds: what is in flight when a competitor comes
-/// delays it.
+/// The maximum number of kernels that a program keeps in flight, and their total length in microseconds. Work in
+/// flight delays a competitor that arrives.
 const MAX_DEPTH: u32 = 64;
 const MAX_QUEUE_US: u32 = 100_000;
 /// The name of the table of [`Bench::alone`].
@@ -109,7 +109,7 @@ pub struct Bench<'a> {
     pub program: PathBuf,
     /// The folder for logs.
     pub logs: PathBuf,
-    /// Where to measure.
+    /// The places to measure.
     pub places: &'a [Place],
     /// Runs only the cases whose names contain one of these texts. An empty list runs all cases.
     pub rows: &'a [String],
@@ -251,7 +251,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The time between the kernels of a program that nobody competes with.
+    /// Returns the time between the kernels of a program without competition.
     fn period_of_one(&self, daemon: &VirtioUser, waits: bool) -> Result<Period> {
         let mut command = daemon.command(self.paths, &self.program);
         command.args(["--steps", "1", "--seconds", "3"]);

@@ -56,7 +56,7 @@ fn has_ratio(report: &Report, place: Place) -> bool {
     place != Place::Native && report.places.contains_key(&Place::Native)
 }
 
-/// Every metric once, in the order of the place that has most, then those that only others have.
+/// Returns every metric once, in the order of the place with the most, followed by those that only others have.
 fn rows(report: &Report) -> Vec<&Metric> {
     let mut places: Vec<&Measured> = report.places.values().collect();
     places.sort_by_key(|measured| std::cmp::Reverse(measured.metrics.len()));

@@ -78,7 +78,8 @@ fn build(paths: &Paths, package: &str, linkage: Linkage) -> Result<Artifacts> {
     Ok(Artifacts::parse(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Builds packages side by side, as a part of `step`. Cargo unites the features that they ask of a common dependency.
+/// Builds packages together, as a part of `step`. Cargo unites the features that they request from a common
+/// dependency.
 pub fn build_together(paths: &Paths, packages: &[&str], linkage: Linkage, step: &Step) -> Result<Artifacts> {
     Ok(Artifacts::parse(&step.output(&mut command(paths, packages, linkage))?))
 }

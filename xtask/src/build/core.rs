@@ -29,9 +29,9 @@ const FLAGS: [&str; 11] = [
 /// Attributes of the crate that the kernel's build system adds, too.
 const CRATE_ATTRIBUTES: [&str; 2] = ["no_std", "feature(arbitrary_self_types, used_with_arg)"];
 const TARGET: &str = "x86_64-unknown-none";
-/// The name that cargo gives to the object begins so.
+/// The prefix of the name that cargo gives to the object.
 const OBJECT: &str = "virtio_cuda_core-";
-/// And its record of what the object was built from so.
+/// The prefix of its record of the object's sources.
 const FINGERPRINT: &str = "virtio-cuda-core-";
 /// Only the compiler needs these.
 const NOT_SHIPPED: [&str; 5] = ["kernel", "macros", "Cargo.toml", "Cargo.lock", "target"];
@@ -72,7 +72,7 @@ pub fn check(paths: &Paths) -> Result<()> {
 fn compile(root: &Path, target: &Path) -> Result<PathBuf> {
     let release = target.join(TARGET).join("release");
     let folder = release.join("deps");
-    // Cargo knows nothing of the object: forget the last crate, whose objects of all versions lie side by side.
+    // Cargo does not know the object: remove the last crate, whose objects of all versions are in one folder.
     for (of, name) in [(&folder, OBJECT), (&release.join(".fingerprint"), FINGERPRINT)] {
         for old in entries(of, name)? {
             if old.is_dir() { fs::remove_dir_all(old)? } else { fs::remove_file(old)? }
@@ -126,8 +126,8 @@ fn copy_sources(root: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies what the kernel's build system needs into `folder`: the driver and the ABI beside it. With `core`, the
-/// module is built from it. Returns the driver's folder.
+/// Copies the files that the kernel's build system needs into `folder`: the driver and the ABI next to it. With
+/// `core`, the module is built from it. Returns the driver's folder.
 pub fn driver_sources(paths: &Paths, folder: &Path, core: Option<&Path>) -> Result<PathBuf> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;

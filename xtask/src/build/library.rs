@@ -21,7 +21,7 @@ pub struct Library {
     pub package: &'static str,
     version_script: &'static str,
     soname: &'static str,
-    /// The name that the linker looks for, unless another library has it.
+    /// The name that the linker searches for, unless another library has it.
     development_name: Option<&'static str>,
     /// The source of the unwinder of panics.
     unwinder: Unwinder,
@@ -73,7 +73,7 @@ pub const GUEST_LIBCUDA: Library = Library {
     place: Place::Guest,
 };
 
-/// The runtime API in the guest; finds the driver API when the program makes its first call.
+/// The runtime API in the guest. It finds the driver API when the program makes its first call.
 pub const GUEST_LIBCUDART: Library = Library {
     package: "libcudart",
     version_script: "guest-lib/libcudart/libcudart.so.13.map",
@@ -109,7 +109,7 @@ pub const GUEST_CUPTI: [Library; 2] = [
     cupti("guest-lib/cupti/libcupti.so.12.map", "libcupti.so.12", Place::Guest),
 ];
 
-/// The same for the emulator: its libcuda measures by itself.
+/// The same for the emulator, whose libcuda measures itself.
 pub const EMULATOR_CUPTI: [Library; 2] = [
     cupti("guest-lib/cupti/libcupti.so.13.map", "libcupti.so.13", Place::Host),
     cupti("guest-lib/cupti/libcupti.so.12.map", "libcupti.so.12", Place::Host),
@@ -200,9 +200,9 @@ const GUEST_VENDOR: &str = "vendor-libraries";
 /// The package of NVIDIA's libraries on the CPU.
 const EMULATOR_VENDOR: &str = "cuda-emulator-libraries";
 
-/// Builds files of NVIDIA's libraries into `folder`, and their version scripts into `scripts`: each file exports the
-/// functions of one library, in a version of the file's name as NVIDIA's does. In the guest they are fronts of the host's
-/// libraries; on the host they are the emulator's.
+/// Builds files of NVIDIA's libraries into `folder`, and their version scripts into `scripts`. Each file exports the
+/// functions of one library, in a version with the file's name, as NVIDIA's does. In the guest they forward to the
+/// host's libraries; on the host they are the emulator's.
 pub fn link_vendor(paths: &Paths, place: Place, folder: &Path, scripts: &Path) -> Result<()> {
     let package = match place {
         Place::Guest => GUEST_VENDOR,
@@ -237,7 +237,7 @@ fn version_script(library: &cuda_library_rows::Library, soname: &str) -> String 
     )
 }
 
-/// The name that the linker looks for.
+/// Returns the name that the linker searches for.
 fn name_for_development(folder: &Path, soname: &str, name: &str) -> Result<()> {
     let link = folder.join(name);
     if fs::read_link(&link).is_err() {
@@ -253,7 +253,7 @@ struct File<'a> {
     place: Place,
 }
 
-/// Links `file` into `folder`, unless it is newer than what it is made of.
+/// Links `file` into `folder`, unless it is newer than its inputs.
 fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, script: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     let target = folder.join(file.soname);
@@ -272,7 +272,7 @@ fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, scri
     cc.arg(format!("-Wl,--version-script={}", script.display()));
     cc.arg(format!("-Wl,-soname,{}", file.soname));
     cc.args(["-Wl,--gc-sections", "-Wl,-z,relro,-z,now,-z,nodelete"]);
-    // Reports of the sanitizer name lines.
+    // Reports of the sanitizer contain line numbers.
     if file.place != Place::Sanitized {
         cc.args(["-Wl,--strip-debug", "-Wl,-z,defs"]);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo xtask build`: the daemon, the libraries and the kernel module, side by side in `target/stack`.
+//! `cargo xtask build`: builds the daemon, the libraries and the kernel module into `target/stack`.
 
 mod cargo;
 mod core;
@@ -50,7 +50,7 @@ pub enum Part {
     Core,
 }
 
-/// All of them, in an order in which each finds what it links against.
+/// All of them, in an order in which each finds the libraries that it links against.
 pub const ALL: [Part; 6] =
     [Part::Daemon, Part::GuestLib, Part::Emulator, Part::EmulatorLibraries, Part::Agent, Part::Module];
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The stack of `cargo xtask demo` on a machine that has built nothing yet: compiled at once and without optimisation, and
-//! without the parts that the demo's program does not use.
+//! The stack of `cargo xtask demo` on a machine that has built nothing yet. It is compiled together and without
+//! optimisation, and without the parts that the demo's program does not use.
 
 use std::path::Path;
 

@@ -15,8 +15,8 @@ use super::stack::{Stack, install};
 use crate::daemon::ARGUMENTS_VARIABLE;
 use crate::paths::Paths;
 
-/// What the sanitizer does. Leaks are not looked for: workers are killed when their sessions end. The daemon's workers have
-/// no standard error of their own, so reports go to files.
+/// The sanitizer's options. Leaks are not detected, because workers are killed when their sessions end. The daemon's
+/// workers have no standard error of their own, so reports go to files.
 const OPTIONS: &str = "detect_leaks=0:detect_stack_use_after_return=1:strict_string_checks=1";
 
 /// A built stack, and the folder of the reports of its processes.
@@ -52,7 +52,7 @@ impl Sanitized {
         Ok(Self { stack, reports })
     }
 
-    /// Has the daemons of tests run with it: without a sandbox, in which no report could be written.
+    /// Makes the daemons of tests run with it, without a sandbox, in which no report could be written.
     pub fn tell(&self, tests: &mut Command) {
         let more = std::env::var(ARGUMENTS_VARIABLE).unwrap_or_default();
         tests.env(ARGUMENTS_VARIABLE, format!("--sandbox off {more}"));

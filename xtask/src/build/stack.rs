@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The paths of the parts of the stack, side by side.
+//! The paths of the parts of the stack.
 
 use std::fs;
 use std::path::{Path, PathBuf};

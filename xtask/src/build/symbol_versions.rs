@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which glibc a library needs.
+//! Determines the glibc version that a library needs.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A folder of compiled programs: `built.json`, and a folder for each program with what it reads.
+//! A folder of compiled programs: `built.json`, and a folder with the input files of each program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct Built {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// The program is there.
+    /// The program exists.
     Built,
     /// The compiler's message.
     Failed(String),
@@ -46,7 +46,7 @@ pub fn save(folder: &Path, programs: &[Built]) -> Result<()> {
         .with_context(|| format!("Cannot write {}", file.display()))
 }
 
-/// Puts `programs` into the list in `folder`, in place of what it has under their names.
+/// Adds `programs` to the list in `folder`, and replaces those with the same names.
 pub fn merge(folder: &Path, programs: &[Built]) -> Result<()> {
     let mut all = if folder.join(LIST).exists() { load(folder, &[])? } else { Vec::new() };
     all.retain(|old| !programs.iter().any(|new| (&new.suite, &new.name) == (&old.suite, &old.name)));

@@ -123,7 +123,7 @@ pub fn run(paths: &Paths, arguments: &ConformanceArguments) -> Result<u8> {
     Ok(u8::from(results.any_failed()))
 }
 
-/// Builds what the ways need; with a guest that is all.
+/// Builds everything that the ways need; with a guest nothing else is needed.
 fn prepare(paths: &Paths, arguments: &ConformanceArguments, ways: &[Way]) -> Result<()> {
     if ways.contains(&Way::Vm) && !arguments.build_only {
         setup::run(paths, &[])?;

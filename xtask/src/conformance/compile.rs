@@ -12,11 +12,11 @@ use super::discover::Found;
 use super::toolkit::Toolkit;
 use crate::setup::cache::Key;
 
-/// Says what a program's folder was made from.
+/// Reports what a program's folder was made from.
 const KEY: &str = ".key";
 /// Parts of lines with the reason why a compiler or linker failed.
 const TELLING: [&str; 4] = ["error:", "fatal", "undefined reference", "multiple definition"];
-/// Lines of the compiler's messages that are kept.
+/// The maximum number of lines of the compiler's messages that are stored.
 const KEPT_LINES: usize = 3;
 
 /// Compiles `found` into its folder below `output`, unless that was made from the same before.
@@ -117,7 +117,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Changes with everything that goes into the program.
+/// Returns a key that changes with every input of the program.
 fn key(toolkit: &Toolkit, found: &Found) -> Result<String> {
     let mut key = Key::default().input("nvcc", &toolkit.version());
     key = key.input("program", &format!("{:?} {:?}", found.program.flags, found.program.side));

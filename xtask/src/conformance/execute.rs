@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs a command to its end, but not longer than it may, and keeps what it printed, but not more than is useful.
+//! Runs a command with a time limit, and stores its output with a size limit.
 
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// Bytes that are kept of each stream: no sample's result needs more, and a program that prints for ever fills no disk.
+/// The maximum number of bytes that are stored of each stream. No sample's result needs more, and a program that
+/// prints endlessly does not fill the disk.
 const KEPT: usize = 256 << 10;
 /// Interval of checking a running program.
 const POLL: Duration = Duration::from_millis(10);

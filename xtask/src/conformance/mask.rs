@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Takes out of an output what differs between two runs that are both right: times, rates, addresses, names of devices.
+//! Removes from an output the parts that differ between two correct runs: times, rates, addresses, names of devices.
 
 use anyhow::{Context, Result};
 use regex::Regex;
 
 use super::table::{Program, Suite};
 
-/// Stands for what was taken out.
+/// The replacement for removed text.
 const MASKED: &str = "<masked>";
 /// Addresses and names of devices, wherever they are.
 const ANYWHERE: [&str; 4] = [
@@ -69,7 +69,7 @@ impl Mask {
         if self.timed.is_match(&line) {
             line = self.number.replace_all(&line, MASKED).into_owned();
         }
-        // Padding of a column follows the length of what was masked.
+        // The padding of a column depends on the length of the masked text.
         line.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }

@@ -139,8 +139,8 @@ impl Results {
 }
 
 impl Entry {
-    /// Returns why the program failed, or an empty text if it did not. If it failed on several ways for the same reason, the text
-    /// names the reason once.
+    /// Returns why the program failed, or an empty text if it did not. If it failed in several ways for the same
+    /// reason, the text contains the reason once.
     pub fn reason(&self) -> String {
         match &self.built {
             State::Skipped(reason) => return reason.clone(),

@@ -19,7 +19,7 @@ use super::verdict::{Judge, Verdict};
 use super::ways::{Invocation, Ready, Way};
 use crate::progress::duration;
 
-/// So often a program runs natively, to see what is chance.
+/// The number of native runs of a program, which reveal random output.
 const NATIVE_RUNS: usize = 2;
 
 /// The programs to run, and the options.
@@ -32,7 +32,7 @@ pub struct Plan<'a> {
     pub output: &'a Path,
     /// The ways.
     pub ways: &'a [Way],
-    /// The GPU behind daemon and guest is emulated.
+    /// True if the GPU of daemon and guest is emulated.
     pub emulated: bool,
     /// Native runs of earlier.
     pub reference: Option<&'a Results>,
@@ -131,7 +131,7 @@ impl Subject<'_> {
         self.is_emulated(way) && !self.program.small.is_empty()
     }
 
-    /// Runs and judges it; if `way` is the native one, what it did is put into `entry`.
+    /// Runs and judges it. If `way` is the native one, its behaviour is stored in `entry`.
     fn on_way(&self, way: Way, entry: &mut Entry) -> Result<Fared> {
         let Built { suite, name, .. } = self.built;
         let outputs = self.plan.output.join("outputs").join(suite).join(name);

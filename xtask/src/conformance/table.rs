@@ -78,7 +78,7 @@ pub struct Program {
     pub timeout: Option<u64>,
     /// Expected exit status where there is no native run to compare with.
     pub exit: i32,
-    /// Patterns that are not compared: what they match, in any line, becomes `<masked>`.
+    /// Patterns that are not compared: text that matches them, in any line, becomes `<masked>`.
     pub mask: Vec<String>,
     /// Lines in any order.
     pub unordered: bool,

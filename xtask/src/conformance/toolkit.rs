@@ -14,7 +14,7 @@ use crate::setup::nvcc::{self, Nvcc};
 
 /// Linked if a program uses them.
 const LIBRARIES: [&str; 3] = ["libnvrtc.so.13", "libnvvm.so.4", "libnvJitLink.so.13"];
-/// The same, of our stack: they have the names of NVIDIA's, need none of these, and are on every machine.
+/// The same, of our stack. They have the names of NVIDIA's, need none of these, and exist on every machine.
 const OURS: [&str; 8] = [
     "libcuda.so.1",
     "libcublas.so.13",
@@ -99,7 +99,7 @@ impl Toolkit {
         self.homes.iter().map(|home| home.join(path)).find(|path| path.exists())
     }
 
-    /// The compiler with what all programs have in common.
+    /// Returns the compiler with the common options of all programs.
     pub fn compiler(&self) -> Command {
         let mut command = Command::new(self.nvcc.program());
         command.args(["-std=c++17", "-O2", "-w", "-gencode", ARCHITECTURE]);
@@ -117,8 +117,8 @@ impl Toolkit {
     pub fn link(&self, command: &mut Command) {
         command.arg("-L").arg(self.nvcc.libraries());
         command.args(["-Xlinker", "--as-needed"]);
-        // Any library of a name has the functions; the one that runs is found by the loader. nvcc wants libraries whose
-        // names end in a version to go straight to the linker.
+        // Any library of a name has the functions, and the loader finds the one that runs. nvcc requires that
+        // libraries whose names end in a version are passed directly to the linker.
         let ours = OURS.map(|library| self.ours.join(library));
         let libraries = LIBRARIES.iter().filter_map(|library| {
             self.libraries.iter().map(|folder| folder.join(library)).find(|file| file.exists())

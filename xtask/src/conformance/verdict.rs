@@ -9,7 +9,7 @@ use super::execute::Outcome;
 use super::mask::Mask;
 use super::table::{Program, Suite};
 
-/// The status with which NVIDIA's samples say that the device cannot do what they show.
+/// The status with which NVIDIA's samples report that the device does not support them.
 const WAIVED: i32 = 2;
 /// Output of samples with a wrong result, whatever their exit status is.
 const USUAL_FAILURES: [&str; 3] =
@@ -23,7 +23,7 @@ const SHOWN: usize = 160;
 pub enum Verdict {
     /// It was; where there is a native run, it was the same.
     Passed,
-    /// It says that the device cannot do it.
+    /// It reports that the device does not support it.
     Waived(String),
     /// It was not, for a reason that the table has.
     Known(String),
@@ -56,7 +56,7 @@ impl Judge {
         })
     }
 
-    /// Judges a run by itself.
+    /// Judges a run without a comparison.
     pub fn alone(&self, run: &Outcome) -> Verdict {
         match run.status {
             None => Verdict::Failed(took_too_long(run)),
@@ -109,7 +109,7 @@ impl Judge {
         lines.get(first.len()).map(|line| format!("also prints `{}`", shown(line)))
     }
 
-    /// The line with which the program says that something is wrong.
+    /// Returns the line in which the program reports an error.
     fn complaint(&self, run: &Outcome) -> Option<String> {
         let texts = [&run.stdout, &run.stderr];
         let found = texts.iter().find_map(|text| {

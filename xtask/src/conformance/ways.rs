@@ -63,7 +63,7 @@ impl Way {
 
 /// One run of a program.
 pub struct Invocation<'a> {
-    /// Its name in `folder`, which it starts in.
+    /// Its name in `folder`, where it starts.
     pub program: &'a str,
     /// The folder of the program and its inputs; its outputs may stay there.
     pub folder: &'a Path,
@@ -84,7 +84,7 @@ pub struct Ready {
     extras: Vec<PathBuf>,
     /// Our libraries in front of them, if there are any: they do nothing where there is a GPU.
     compilers: Option<PathBuf>,
-    /// Has a folder `runtime`, with our libcudart alone, and a folder `emulator`, with the emulator, too.
+    /// Contains a folder `runtime` with only our libcudart, and a folder `emulator` that also has the emulator.
     libraries: tempfile::TempDir,
     beside: Option<VirtioUser>,
     vm: Option<Vm>,
@@ -171,7 +171,7 @@ impl Ready {
         execute(command, invocation.limit)
     }
 
-    /// Sessions of programs that have ended so far; `None` on ways without a daemon.
+    /// Returns the number of sessions that have ended so far, or `None` in ways without a daemon.
     pub fn ended_sessions(&self, way: Way) -> Result<Option<usize>> {
         let log = match (way, &self.beside, &self.vm) {
             (Way::VirtioUser, Some(beside), _) => beside.log()?,

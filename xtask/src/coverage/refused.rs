@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names that are refused though they are there: by us, and by NVIDIA's library.
+//! Names that are refused although they exist: by us, and by NVIDIA's library.
 
 /// Stream memory operations of the first version.
 const STREAM_OPERATIONS: &[&str] = &[
@@ -15,7 +15,7 @@ const STREAM_OPERATIONS: &[&str] = &[
     "cuStreamWriteValue64_ptsz",
 ];
 
-/// Returns whether a function checks its arguments and then refuses, whatever the symbol table says.
+/// Returns whether a function checks its arguments and then refuses, independent of the symbol table.
 pub fn is_refused(name: &str) -> bool {
     REFUSED.contains(&name) || STREAM_OPERATIONS.contains(&name)
 }
@@ -34,8 +34,8 @@ const REFUSED: &[&str] = &[
     "cudaGraphicsResourceGetMappedEglFrame",
 ];
 
-/// Names that NVIDIA's library refuses as well, whatever it is asked: those of an H200, alone in a machine with Linux, driver
-/// 580. `tests/expected` has what it said; the page cannot be written if a call of one succeeded there.
+/// Names that NVIDIA's library also refuses with any arguments, on a single H200 in a Linux machine with driver 580.
+/// `tests/expected` has its output. The page cannot be written if one of these calls succeeded there.
 pub const REFUSED_NATIVELY: &[(&str, &[&str])] = &[
     (
         "multicast takes several GPUs behind a switch",
@@ -171,7 +171,7 @@ pub const REFUSED_NATIVELY: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Names for graphics, of which a server's driver has none without a display.
+/// Names for graphics, which a server's driver without a display does not support.
 const GRAPHICS: &[&str] = &[
     "cuEGLStreamConsumerAcquireFrame",
     "cuEGLStreamConsumerConnect",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The tables of rules for wrong calls (`tests/rules`), as far as the page of covered names needs them.
+//! Parses the tables of rules for wrong calls (`tests/rules`) for the page of covered names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,7 +47,7 @@ fn add(table: &str, counts: &mut BTreeMap<String, usize>) {
         let rules: usize =
             rules.map(|rule| 1 + if rule.contains('"') { 0 } else { rule.matches('/').count() }).sum();
         let states = states.split_whitespace().filter(|answer| *answer != "-").count();
-        // All words of a list of names but the last end with a comma.
+        // All words of a list of names except the last end with a comma.
         let words: Vec<&str> = call.split_whitespace().collect();
         let last = words.iter().position(|word| !word.ends_with(',')).unwrap_or_default();
         for name in
@@ -94,7 +94,7 @@ mod tests {
         let text = lists.map(|list| fs::read_to_string(root.join(list)).unwrap()).concat();
         let has_rule = |name: &str| counts.get(name).is_some_and(|count| *count > 0);
         for name in text.lines().filter(|name| !name.is_empty()) {
-            // The headers of older versions name it.
+            // The headers of older versions have it.
             let other = name.trim_end_matches("_ptsz").trim_end_matches("_ptds");
             let has = has_rule(name) || has_rule(other);
             assert!(

@@ -61,7 +61,7 @@ fn place(file: &Path) -> Option<(String, Vec<String>)> {
     Some((parts[..at].join("/"), parts[at + 1..].to_vec()))
 }
 
-/// None for what is a crate of its own: a binary or a part of one.
+/// Returns `None` for a crate of its own: a binary or a part of one.
 fn module(inside: &[String]) -> Option<Vec<String>> {
     let (last, folders) = inside.split_last()?;
     let mut module = folders.to_vec();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which file of a crate depends on which, and the circles.
+//! The dependencies between the files of a crate, and circular ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -101,7 +101,7 @@ impl Graph {
             self.definition(&[&self.absolute(&module, import)?, rest].concat(), steps + 1)
         };
         if let Some(import) = names.imports.iter().find(|import| import.name == *name) {
-            // Another crate's name is nobody's here.
+            // The name of another crate is not in the graph.
             return follow(&import.path, &rest[1..]);
         }
         let globs = names.imports.iter().filter(|import| import.name == "*");

@@ -2,9 +2,9 @@
 //! `cargo xtask layers`: circles between source files, folders with too many of them, and C structures that are defined
 //! twice.
 //!
-//! A file depends on the files that define what its paths name: paths that begin with `crate`, `super`, `self` or a
-//! child module. Re-exports are followed to the definition. Tests do not count. Nor does the root of a crate, because
-//! it ties the parts together.
+//! A file depends on the files that define the items in its paths: paths that begin with `crate`, `super`, `self` or
+//! a child module. Re-exports are followed to the definition. Tests are ignored, and so is the root of a crate,
+//! because it connects the parts.
 
 mod files;
 mod graph;
@@ -18,7 +18,7 @@ use clap::Args;
 use crate::paths::Paths;
 use graph::{Graph, Knot, Module};
 
-/// The maximum number of source files side by side in a folder.
+/// The maximum number of source files in one folder.
 const MAX_SIDE_BY_SIDE: usize = 24;
 /// The maximum number of files of a circle, in a crate that [`LIMITS`] does not name.
 const MAX_KNOT: usize = 3;

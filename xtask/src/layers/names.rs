@@ -9,7 +9,7 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 /// Words after which the name of an item follows.
 const ITEMS: [&str; 9] = ["fn", "struct", "enum", "trait", "const", "static", "type", "union", "mod"];
 
-/// One import: the path, and the name that it gets here (`*`: all names).
+/// One import: the path, and its local name (`*`: all names).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Import {
     pub path: Vec<String>,
@@ -38,7 +38,7 @@ impl Names {
         Ok(names)
     }
 
-    /// `inside`: the inline modules around. `items`: the names of items count.
+    /// `inside`: the enclosing inline modules. `items`: whether the names of items are collected.
     fn walk(&mut self, tokens: TokenStream, inside: &[String], items: bool) {
         let tokens: Vec<_> = tokens.into_iter().collect();
         let mut at = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How often the functions of the driver API are spelled: what a new call costs.
+//! Counts how often the functions of the driver API are spelled, which is the cost of a new call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

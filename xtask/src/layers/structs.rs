@@ -15,8 +15,8 @@ const OWNER: &str = "protocol/cuda-abi/src/structs";
 pub struct Structures {
     /// Their number.
     pub owned: usize,
-    /// Definitions of them in other files: under the same name, or under another one with a first line of documentation
-    /// that says which structure it is.
+    /// Definitions of them in other files: under the same name, or under another one with a first line of
+    /// documentation that contains the structure's name.
     pub copies: Vec<String>,
 }
 

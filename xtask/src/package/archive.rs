@@ -29,9 +29,9 @@ pub struct Package {
     pub summary: &'static str,
     /// Sentences, a line each.
     pub description: &'static str,
-    /// `Depends` and others. `@GLIBC@` stands for the oldest glibc of guests.
+    /// `Depends` and others. `@GLIBC@` is replaced by the oldest glibc of guests.
     pub fields: &'static [(&'static str, &'static str)],
-    /// Maintainer scripts, and files such as `triggers`: name and text. `@VERSION@` stands for the version.
+    /// Maintainer scripts, and files such as `triggers`: name and text. `@VERSION@` is replaced by the version.
     pub scripts: &'static [(&'static str, &'static str)],
     /// Files that an administrator may change, with `/` in front.
     pub settings: &'static [&'static str],

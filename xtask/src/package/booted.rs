@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub const SHARED: &str = "srv";
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The container. Dropping it ends its processes; what they wrote is gone with it.
+/// The container. Dropping it ends its processes and removes the files that they wrote.
 pub struct Booted {
     process: Process,
 }

@@ -34,7 +34,7 @@ const APACHE: (&str, Text) = ("Apache-2.0", Text::Common("Apache-2.0"));
 const GPL: (&str, Text) = ("GPL-2", Text::Common("GPL-2"));
 const AUTHORS: &str = "The vhost-cuda authors";
 
-/// Most of the project.
+/// The licence of most of the project.
 pub const OWN: Licence = Licence {
     holder: AUTHORS,
     expression: "Apache-2.0 or MIT",

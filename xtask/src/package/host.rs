@@ -68,7 +68,7 @@ pub fn stage(paths: &Paths, folder: &Path) -> Result<(Package, Tree)> {
     Ok((PACKAGE, tree))
 }
 
-/// The tool for domains, and what AppArmor needs.
+/// The tool for domains, and the files for AppArmor.
 fn libvirt(paths: &Paths, tree: &Tree) -> Result<()> {
     tree.stripped(&build::program(paths, "vhost-cuda-libvirt")?, "usr/bin/vhost-cuda-libvirt")?;
     let rules = paths.root.join("vhost-cuda/libvirt/apparmor");

@@ -25,7 +25,7 @@ pub enum Kind {
 /// All of them.
 pub const ALL: [Kind; 3] = [Kind::Host, Kind::Guest, Kind::Qemu];
 
-/// Builds what goes into the packages, and the packages; their paths.
+/// Builds the contents of the packages, and the packages. Returns their paths.
 pub fn build(paths: &Paths, kinds: &[Kind], folder: &Path) -> Result<Vec<PathBuf>> {
     let time = time()?;
     let mut packages = Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo xtask package`: Debian packages of the daemon, of QEMU with our device, and of what a guest needs.
+//! `cargo xtask package`: Debian packages of the daemon, of QEMU with our device, and for guests.
 
 mod archive;
 mod booted;
@@ -21,7 +21,7 @@ use crate::paths::Paths;
 use check::Trial;
 use kinds::{ALL, Kind, build};
 
-/// Which packages to build, and whether to try them.
+/// The packages to build, and whether to try them.
 #[derive(Debug, Args)]
 pub struct PackageArguments {
     /// Only these packages, with a comma between them

@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 
 use crate::progress::output_of;
 
-/// Makes the root in `$0` the root of the command behind it, in a mount namespace of its own. Not by `chroot`, in which the
-/// kernel allows nobody to make user namespaces.
+/// Makes the root in `$0` the root of the following command, in a mount namespace of its own. Does not use `chroot`,
+/// in which the kernel refuses to create user namespaces.
 const ENTER: &str = r#"
 mount --bind "$0" "$0" && cd "$0" && mount -t proc proc proc && mount --rbind /dev dev &&
 mount --bind -o ro /sys sys && pivot_root . mnt && umount -l /mnt && exec "$@""#;

@@ -44,7 +44,7 @@ impl Tree {
         Ok(place)
     }
 
-    /// Makes an empty folder.
+    /// Creates an empty folder.
     pub fn folder(&self, path: &str) -> Result<()> {
         Ok(fs::create_dir_all(self.root.join(path))?)
     }
@@ -68,13 +68,14 @@ impl Tree {
         Ok(fs::set_permissions(&place, Permissions::from_mode(mode))?)
     }
 
-    /// Writes a file and compresses it, as Debian's policy asks for man pages and long documents. The name gets `.gz`.
+    /// Writes a file and compresses it, as Debian's policy requires for man pages and long documents. The name gets
+    /// `.gz`.
     pub fn compressed(&self, bytes: &[u8], path: &str) -> Result<()> {
         self.bytes(bytes, path, FILE)?;
         output_of(Command::new("gzip").args(["-9", "-n"]).arg(self.root.join(path))).map(drop)
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     pub fn link(&self, target: &str, path: &str) -> Result<()> {
         symlink(target, self.place(path)?).with_context(|| format!("Cannot create the link {path}"))
     }

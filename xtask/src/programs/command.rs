@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The command: its arguments, and what it writes.
+//! The command: its arguments, and its output.
 
 use std::ffi::OsString;
 use std::fs;

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use crate::conformance::Way;
 
-/// Stands for a value that was not printed.
+/// The replacement for a value that was not printed.
 const NOTHING: &str = "nothing";
 
 /// The output of a program on one way, over all rounds.
@@ -35,7 +35,7 @@ impl Printed {
         }
     }
 
-    /// The names whose values are not those of `native`, with those that have none at the end.
+    /// Returns the names whose values differ from those of `native`, followed by those without values.
     fn different<'a>(&'a self, native: &'a Self) -> Vec<(&'a str, &'a str, &'a str)> {
         let lines = native.same.iter().map(|(name, value)| {
             (name.as_str(), value.as_str(), self.same.get(name).map_or(NOTHING, String::as_str))

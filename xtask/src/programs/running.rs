@@ -82,7 +82,7 @@ impl Runner {
         })
     }
 
-    /// Runs a program; what it printed, or how it failed.
+    /// Runs a program. Returns its output, or the reason of its failure.
     pub fn run(&self, way: Way, program: &Program, arguments: &[OsString]) -> Result<Result<String, String>> {
         let file = self.folder.join(&program.file);
         let outcome = match way {
@@ -135,7 +135,7 @@ impl Runner {
     }
 }
 
-/// Removes the programs whose module or variable is not there, and says so.
+/// Removes and reports the programs whose module or variable does not exist.
 pub fn leave_out(programs: &mut Vec<Program>, python: &Path) -> Result<()> {
     let modules = programs.iter().filter_map(|program| program.module.as_deref());
     let output = Command::new(python).args(["-c", FIND_MODULES]).args(modules).output();

@@ -53,7 +53,7 @@ pub struct Program {
     pub reference: bool,
 }
 
-/// The programs of these names; all if no name is given.
+/// Returns the programs with these names, or all if no name is given.
 pub fn programs(only: &[String]) -> Result<Vec<Program>> {
     let Table { program: mut programs } = toml::from_str(TABLE).context("programs.toml cannot be read")?;
     if let Some(unknown) = only.iter().find(|name| !programs.iter().any(|program| program.name == **name)) {

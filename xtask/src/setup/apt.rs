@@ -12,13 +12,14 @@ use anyhow::{Context, Result, bail};
 use super::cache::compare_versions;
 use crate::progress::{Step, output_of};
 
-/// The suites that hold what the machine's own release is too old for, and the releases whose kernels guests have.
+/// The suites for packages for which the machine's own release is too old, and the releases whose kernels guests
+/// have.
 const SUITES: [&str; 4] = ["trixie", "trixie-backports", "bookworm", "bookworm-backports"];
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// An index older than this is fetched again before something is looked up.
+/// An index older than this is fetched again before a look-up.
 const INDEX_AGE: Duration = Duration::from_secs(6 * 3600);
 
-/// apt-get locks its folders and does not wait for a lock, so steps that run side by side take turns.
+/// apt-get locks its folders and does not wait for a lock, so concurrent steps take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The private index. Only one exists at a time.

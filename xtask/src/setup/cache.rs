@@ -10,12 +10,12 @@ use sha2::{Digest, Sha256};
 
 use crate::progress::output_of;
 
-/// The file that says that a folder is complete.
+/// The file that marks a folder as complete.
 const COMPLETE: &str = ".complete";
 /// Hexadecimal digits of a key.
 const KEY_DIGITS: usize = 16;
 
-/// Collects what a thing is made from; any change of that makes another key.
+/// Collects the inputs of a cached part. Any change of them leads to another key.
 #[derive(Default)]
 pub struct Key(Sha256);
 

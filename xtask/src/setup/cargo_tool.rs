@@ -14,7 +14,7 @@ use crate::progress::Step;
 pub struct CargoTool {
     /// The package.
     pub package: &'static str,
-    /// The executable, which names the tool's folder in the cache too.
+    /// The executable. Its name is also that of the tool's folder in the cache.
     pub program: &'static str,
     /// The version.
     pub version: &'static str,

@@ -37,7 +37,7 @@ const PACKAGES: &[&str] = &[
     "python3-pip",
 ];
 
-/// Installs what is missing; asks the network for nothing if nothing is.
+/// Installs missing packages. Does not use the network if none is missing.
 pub fn setup(paths: &Paths) -> Result<()> {
     setup_packages(paths, PACKAGES)
 }
@@ -76,7 +76,7 @@ pub fn install(packages: &[&str], step: &Step) -> Result<()> {
 pub fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
     let mut query = Command::new("dpkg-query");
     query.args(["-W", "-f=${db:Status-Status} ${Package}\n"]).args(packages);
-    // It fails when it knows no package of a name at all; the list is right all the same.
+    // It fails when it does not know a package at all, but the list is correct anyway.
     let output = query.output().context("Cannot start dpkg-query: this setup knows Debian 12 only")?;
     let text = String::from_utf8_lossy(&output.stdout);
     let installed: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("installed ")).collect();

@@ -42,7 +42,7 @@ const ROOT_PACKAGES: [&str; 15] = [
 /// Modules that the guest loads first: Debian has them, but not built in.
 const GUEST_MODULES: [&str; 1] = ["overlayfs/overlay.ko"];
 
-/// Debian's kernel, its headers with the Rust crates, and what a guest with it needs.
+/// Debian's kernel, its headers with the Rust crates, and the files that a guest with it needs.
 #[derive(Debug, Clone)]
 pub struct DebianKernel {
     /// Output of `uname -r`.
@@ -79,7 +79,7 @@ impl DebianKernel {
     }
 }
 
-/// Makes the root, the kernel and the file server.
+/// Creates the root, the kernel and the file server.
 pub fn setup(paths: &Paths) -> Result<()> {
     let step = Step::new("kernel-debian", &paths.setup_logs())?;
     if let Ok(kernel) = DebianKernel::find(paths) {

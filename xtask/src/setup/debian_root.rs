@@ -11,7 +11,7 @@ use super::apt::Apt;
 use crate::paths::Paths;
 use crate::progress::{Step, output_of};
 
-/// Makes a root in `<folder>/root` with `packages` of `suites`, the first of which is the release.
+/// Creates a root in `<folder>/root` with `packages` of `suites`, the first of which is the release.
 pub fn make(apt: &Apt, folder: &Path, suites: &[&str], packages: &[String], step: &Step) -> Result<()> {
     let (root, unfinished) = (folder.join("root"), folder.join("unfinished"));
     if root.exists() {
@@ -38,7 +38,7 @@ pub(super) fn mmdebstrap() -> Command {
     command
 }
 
-/// A command in a root, with a /proc that goes away with it.
+/// Returns a command in a root, with a /proc that is unmounted with it.
 pub fn command(root: &Path) -> Command {
     let mut command = Command::new("unshare");
     command
@@ -63,7 +63,8 @@ pub fn build_module(paths: &Paths, root: &Path, release: &str, core: Option<&Pat
     Ok(module)
 }
 
-/// The compiler that built the kernel. The kernel's build system warns of others, also of another name of the same.
+/// Returns the compiler that built the kernel. The kernel's build system warns of others, also of another name of the
+/// same.
 fn compiler_of(headers: &Path) -> Option<String> {
     let configuration = fs::read_to_string(headers.join(".config")).ok()?;
     let text = configuration.lines().find_map(|line| line.strip_prefix("CONFIG_CC_VERSION_TEXT=\""))?;

@@ -70,7 +70,7 @@ impl Flavour {
         matches!(self, Self::Debian | Self::DebianCore) || self.release().is_some()
     }
 
-    /// The kernel of the same name whose files the driver's other build uses as well; itself otherwise.
+    /// Returns the kernel of the same name whose files the driver's other build uses as well, otherwise itself.
     pub fn image(self) -> Self {
         match self {
             Self::SmallCore => Self::Small,
@@ -79,7 +79,7 @@ impl Flavour {
         }
     }
 
-    /// The name of its part of `setup`, and of its folders in the cache.
+    /// Returns the name of its part of `setup`, and of its folders in the cache.
     pub fn step(self) -> String {
         match self.image() {
             Self::Small => "kernel".to_owned(),

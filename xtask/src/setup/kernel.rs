@@ -127,7 +127,7 @@ impl Kernel {
         })
     }
 
-    /// Builds the module of `guest-driver`, with `output` for what comes out; the module.
+    /// Builds the module of `guest-driver`, with `output` for the build files. Returns the module.
     pub fn build_module(&self, paths: &Paths, output: &Path) -> Result<PathBuf> {
         let core = if self.has_core { Some(build::core(paths)?) } else { None };
         let (build, tools) = match (&self.tree, &core) {
@@ -290,7 +290,7 @@ fn wanted_options(paths: &Paths, flavour: Flavour) -> Result<String> {
     Ok(options.iter().map(|(name, value)| format!("{name}={value}\n")).collect())
 }
 
-/// Kconfig drops silently what it cannot satisfy: compare what came out with what was wanted.
+/// Kconfig silently drops options that it cannot satisfy, so the result is compared with the request.
 fn check_configuration(wanted: &str, result: &str) -> Result<()> {
     let is_lost = |line: &&str| match line.strip_suffix("=n") {
         Some(name) => result.lines().any(|have| have.starts_with(&format!("{name}="))),

@@ -87,8 +87,8 @@ impl ValueEnum for Part {
 const USUAL: [Part; 6] =
     [Part::Debian, Part::Nvcc, Part::Rust, Part::Kernel(Flavour::Small), Part::Qemu, Part::Zig];
 
-/// Sets up `parts`, or the usual ones if the list is empty. Debian's packages come first; then parts that do not need each
-/// other are set up side by side.
+/// Sets up `parts`, or the usual ones if the list is empty. Debian's packages come first. Then independent parts are
+/// set up concurrently.
 pub fn run(paths: &Paths, parts: &[Part]) -> Result<()> {
     if paths.bundle.is_some() {
         return Ok(());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! NVIDIA's compiler: the one that is there, or Python wheels of it.
+//! NVIDIA's compiler: the installed one, or Python wheels of it.
 
 use std::env;
 use std::os::unix::fs::symlink;
@@ -88,7 +88,8 @@ pub fn setup(paths: &Paths) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that NVRTC, cuRAND and the like are there; the folder above their `include` and `lib`.
+/// Installs NVRTC, cuRAND and similar libraries if they are missing. Returns the folder above their `include` and
+/// `lib`.
 pub fn setup_extras(paths: &Paths) -> Result<PathBuf> {
     let step = Step::new("cuda libraries", &paths.setup_logs())?;
     let entry = Entry::named(&paths.cache, "cuda-libraries", SERIES);

@@ -63,7 +63,7 @@ impl RootKind {
     }
 }
 
-/// Makes a root, once. Returns its path; nobody may change what lies there.
+/// Creates a root once. Returns its path, whose contents must not be changed.
 pub fn setup(paths: &Paths, kind: RootKind) -> Result<PathBuf> {
     let step = Step::new(kind.name(), &paths.setup_logs())?;
     let entry = Entry::named(&paths.cache, kind.name(), SUITE);

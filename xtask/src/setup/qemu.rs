@@ -173,7 +173,7 @@ fn entry(paths: &Paths, version: &str) -> Result<Entry> {
     Ok(Entry::new(&paths.cache, "qemu", key))
 }
 
-/// A build in progress; its folder goes away afterwards.
+/// A build in progress. Its folder is removed afterwards.
 struct Work<'a> {
     paths: &'a Paths,
     step: &'a Step,

@@ -57,7 +57,7 @@ impl RustTools {
     pub fn make(&self) -> Command {
         let mut make = Command::new("make");
         make.env("LIBCLANG_PATH", &self.libclang).args(&self.make_variables);
-        // Paths and names of this machine do not belong into a kernel.
+        // Paths and names of this machine must not be part of a kernel.
         make.args(["KBUILD_BUILD_USER=vhost-cuda", "KBUILD_BUILD_HOST=localhost"]);
         // Cargo's own jobserver is not for this make.
         make.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("CARGO_MAKEFLAGS");
@@ -65,7 +65,7 @@ impl RustTools {
     }
 }
 
-/// Makes sure that rust-src, bindgen and libclang are there.
+/// Installs rust-src, bindgen and libclang if they are missing.
 pub fn setup(paths: &Paths) -> Result<()> {
     rust_source(paths)?;
     BINDGEN.setup(paths)?;

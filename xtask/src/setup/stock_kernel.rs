@@ -18,7 +18,7 @@ use crate::progress::Step;
 
 /// Modules that the guest needs first, each after those it depends on. A kernel may have some of them built in.
 const GUEST_MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "virtiofs", "overlay", "virtio_balloon"];
-/// The folder of modules in a cached kernel. A number in front of each name gives the order.
+/// The folder of modules in a cached kernel. A number before each name gives the order.
 const MODULE_FOLDER: &str = "modules";
 /// The tools that a guest needs to build the module with DKMS, besides the compiler and the headers.
 pub(super) const TOOLS: [&str; 3] = ["make", "kmod", "dkms"];
@@ -79,7 +79,7 @@ impl StockKernel {
         Ok(Self { folder: Entry::named(&paths.cache, &step, &release).path, release })
     }
 
-    /// A root with what a guest needs to build the module.
+    /// Returns a root with everything that a guest needs to build the module.
     pub fn root(&self) -> PathBuf {
         self.folder.join("root")
     }
@@ -113,7 +113,7 @@ pub fn files_in_order(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Makes the root, the kernel and the file server.
+/// Creates the root, the kernel and the file server.
 pub fn setup(paths: &Paths, flavour: Flavour, of: Release) -> Result<()> {
     let step = Step::new(&flavour.step(), &paths.setup_logs())?;
     if let Ok(kernel) = StockKernel::find(paths, flavour) {
@@ -190,7 +190,7 @@ pub(super) fn take_kernel(root: &Path, release: &str, folder: &Path, step: &Step
     Ok(())
 }
 
-/// [`GUEST_MODULES`] and what they depend on, in the order of loading.
+/// Returns [`GUEST_MODULES`] and their dependencies, in the order of loading.
 fn in_order(library: &Path, step: &Step) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     collect_files(library, &mut files)?;
@@ -239,7 +239,7 @@ fn add_module(
     Ok(())
 }
 
-/// The names behind `depends=` in a module's `.modinfo`.
+/// Returns the names after `depends=` in a module's `.modinfo`.
 fn dependencies(module: &[u8]) -> Vec<String> {
     let tag = b"\0depends=";
     let Some(at) = module.windows(tag.len()).position(|window| window == tag) else { return Vec::new() };

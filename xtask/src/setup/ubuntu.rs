@@ -29,9 +29,9 @@ const ROOT: &str = "root";
 /// Debian's package of the keys of Ubuntu's archive.
 const KEYS: &str = "ubuntu-keyring";
 
-/// Makes the root and takes the kernel from it. Returns the kernel's release.
+/// Creates the root and takes the kernel from it. Returns the kernel's release.
 pub fn setup(paths: &Paths, flavour: Flavour, of: Release, apt: &Apt, step: &Step) -> Result<String> {
-    // The release is known only when the packages are there.
+    // The release is known only when the packages are installed.
     let new = paths.cache.join(format!("{}-new", flavour.step()));
     let packages: Vec<&str> = TOOLS.into_iter().chain([of.compiler]).chain(KERNEL).collect();
     make_root(apt, of.suite, &packages, &new, step)?;
@@ -45,7 +45,7 @@ pub fn setup(paths: &Paths, flavour: Flavour, of: Release, apt: &Apt, step: &Ste
     Ok(release)
 }
 
-/// Makes a root in the folder `root` of `folder`, which is emptied.
+/// Creates a root in the folder `root` of `folder`, which is emptied.
 fn make_root(apt: &Apt, suite: &str, packages: &[&str], folder: &Path, step: &Step) -> Result<()> {
     let missing = debian::missing(&PACKAGES)?;
     if !missing.is_empty() {

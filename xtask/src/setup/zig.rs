@@ -28,7 +28,7 @@ pub fn cc(paths: &Paths, glibc: &str) -> Result<Command> {
     Ok(cc)
 }
 
-/// Makes sure that it is there.
+/// Installs it if it is missing.
 pub fn setup(paths: &Paths) -> Result<()> {
     let step = Step::new("zig", &paths.setup_logs())?;
     let entry = entry(paths);

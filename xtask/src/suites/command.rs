@@ -94,7 +94,7 @@ pub fn run(paths: &Paths, arguments: &SuitesArguments) -> Result<u8> {
     Ok(u8::from(report.unknown > 0))
 }
 
-/// Builds what the ways need; the folders with NVRTC.
+/// Builds everything that the ways need. Returns the folders with NVRTC.
 fn stack(paths: &Paths, ways: &[Way], more: &[PathBuf]) -> Result<Vec<PathBuf>> {
     build::for_programs(paths, ways.contains(&Way::Vm).then_some(Flavour::Small))?;
     let given =
@@ -107,8 +107,8 @@ fn stack(paths: &Paths, ways: &[Way], more: &[PathBuf]) -> Result<Vec<PathBuf>> 
     Ok(libraries)
 }
 
-/// A folder with what is in `folders`, but nvJitLink, whose machine code the emulator cannot execute: who does not find
-/// it links through the driver.
+/// Returns a folder with the contents of `folders` except nvJitLink, whose machine code the emulator cannot execute.
+/// A program that does not find it links through the driver.
 fn without_linker(folder: &Path, folders: &[PathBuf]) -> Result<PathBuf> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("Cannot remove {}", folder.display()))?;

@@ -35,7 +35,7 @@ pub struct Prepared {
 pub enum Unit {
     /// All tests of a test program of cargo's, or one that is ignored otherwise.
     Rust(PathBuf, Option<String>),
-    /// The tests of a file, by its path or its module; and its name without `.py`.
+    /// The tests of a file, by its path or its module, and its name without `.py`.
     Python(Vec<String>, String),
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads what happened to each test from what its program printed.
+//! Reads the result of each test from the output of its program.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ pub enum Verdict {
     Passed,
     /// It failed.
     Failed,
-    /// It says that it does not apply.
+    /// It reports that it does not apply.
     Skipped,
     /// The program ended before the test did.
     Unfinished,
@@ -42,7 +42,7 @@ pub fn of_rust(text: &str) -> Verdicts {
 
 /// Parses the output of `pytest -v` for one file, whose name without `.py` is `stem`.
 pub fn of_pytest(text: &str, stem: &str) -> Verdicts {
-    // Behind these headings names of tests stand without a verdict.
+    // After these headings names of tests appear without a verdict.
     let run = text.split("= FAILURES =").next().unwrap_or_default();
     let run = run.split("= ERRORS =").next().unwrap_or_default();
     let run = run.split("short test summary info").next().unwrap_or_default();

@@ -26,7 +26,7 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    /// KVM if a guest boots with it. The answer is kept until the machine boots again.
+    /// Returns KVM if a guest boots with it. The result is cached until the machine boots again.
     pub fn choose(paths: &Paths, qemu: &Qemu, kernel: &Kernel) -> Result<Self> {
         if !may_work() {
             return Ok(Self::Tcg);
@@ -102,7 +102,7 @@ fn kernel_prints(qemu: &Qemu, kernel: &Kernel) -> Result<bool> {
         }
         thread::sleep(Duration::from_millis(20));
     };
-    // It has ended by itself if the kernel found no root file system, as it should.
+    // It has ended by itself if the kernel found no root file system, as expected.
     let _ = child.kill();
     child.wait()?;
     Ok(booted)

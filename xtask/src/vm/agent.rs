@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use guest_agent::wire::{self, Command, CommandId, INPUT_WINDOW, Stream, ToGuest, ToHost};
 use serde_bytes::ByteBuf;
 
-/// Bytes of input that one message carries at most.
+/// The maximum number of input bytes per message.
 const INPUT_CHUNK: usize = 16 * 1024;
 /// Interval of checking if a guest has booted again.
 const BOOT_POLL: Duration = Duration::from_millis(20);
@@ -80,7 +80,7 @@ pub struct Output {
 }
 
 impl Agent {
-    /// Waits until the agent is up; returns what it could not set up, too.
+    /// Waits until the agent is ready. Also returns the errors of its setup.
     pub fn new(port: UnixStream, limit: Duration) -> Result<(Self, Vec<String>)> {
         let mut reader = port.try_clone()?;
         port.set_read_timeout(Some(limit))?;
@@ -121,7 +121,7 @@ impl Agent {
         lock(&self.commands).booted = None;
     }
 
-    /// Waits until a guest that was reset is up again; returns what it could not set up.
+    /// Waits until a guest that was reset is ready again. Returns the errors of its setup.
     pub fn wait_booted(&self, limit: Duration) -> Result<Vec<String>> {
         let end = Instant::now() + limit;
         while Instant::now() < end {
@@ -178,7 +178,7 @@ fn dispatch(commands: &Mutex<Commands>, message: ToHost) {
 }
 
 impl Commands {
-    /// The guest has gone: all waiting ends, for output with the senders.
+    /// Ends all waits after the guest has disconnected, and with the senders the waits for output.
     fn close(&mut self) {
         self.closed = true;
         self.end_all();
@@ -225,7 +225,7 @@ impl Running {
         move |number| agent.send(&ToGuest::Signal(id, number))
     }
 
-    /// Waits for the end; output goes to the two writers as it comes. After `limit` the command is killed.
+    /// Waits for the end. Output is written to the two writers as it arrives. After `limit` the command is killed.
     pub fn wait(
         self,
         limit: Option<Duration>,
@@ -240,7 +240,7 @@ impl Running {
                         if stream == Stream::Stdout { &mut *stdout } else { &mut *stderr };
                     let written = writer.write_all(&bytes).and_then(|()| writer.flush());
                     match written {
-                        // Our reader has gone: the command gets to know as if it had been its own.
+                        // Our reader has closed the pipe: the command is notified as if it had been its own.
                         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                             self.signals()(libc::SIGPIPE)?;
                         }

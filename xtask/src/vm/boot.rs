@@ -166,7 +166,7 @@ impl Starting {
         bail!("QEMU does not connect; its log:\n{}", last_lines(&self.qemu.log(), 10))
     }
 
-    /// Adds what the guest printed last to an error.
+    /// Adds the guest's last output to an error.
     fn explain<T>(&mut self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.daemon.check()?;

@@ -24,7 +24,7 @@ pub struct GuestCommand {
 }
 
 impl GuestCommand {
-    /// A program of the host, which sees the host's files (what it writes stays in the guest's memory) and finds our
+    /// A program of the host, which sees the host's files (its writes stay in the guest's memory) and finds our
     /// libcudart and libcuda first. It starts in `/` with a small environment.
     pub fn new(program: impl Into<OsString>) -> Self {
         Self::with_root(vec![program.into()], Root::Host)

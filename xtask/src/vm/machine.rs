@@ -25,7 +25,7 @@ const PLUG_LIMIT: Duration = Duration::from_secs(30);
 
 /// A daemon whose machine has ended, for the next one; with the folder of its socket.
 pub struct Survivor {
-    /// The daemon, to look at, kill and restart.
+    /// The daemon, for inspecting, killing and restarting it.
     pub daemon: Daemon,
     pub(super) folder: tempfile::TempDir,
 }
@@ -98,7 +98,7 @@ impl Vm {
         running.output(Some(command.limit))
     }
 
-    /// Runs a line of busybox's shell in the initramfs; an error unless it succeeds. Returns what it printed.
+    /// Runs a line of busybox's shell in the initramfs. Returns its output, or an error unless it succeeds.
     pub fn shell(&self, line: &str) -> Result<String> {
         let output = self.run(&GuestCommand::shell(line))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -113,7 +113,7 @@ impl Vm {
         read_lossy(&self.logs.join("console.log"))
     }
 
-    /// The daemon, to look at, kill and restart.
+    /// Locks the daemon, for inspecting, killing and restarting it.
     pub fn daemon(&self) -> MutexGuard<'_, Daemon> {
         lock(&self.daemon)
     }
@@ -129,7 +129,7 @@ impl Vm {
         answer["actual"].as_u64().with_context(|| format!("QEMU's query-balloon says {answer}"))
     }
 
-    /// Asks the guest's balloon for this size of its memory, in bytes; how far that went says [`Self::memory`].
+    /// Requests this size of the guest's memory from its balloon, in bytes. [`Self::memory`] returns the progress.
     pub fn ask_for_memory(&self, bytes: u64) -> Result<()> {
         self.qmp("balloon", json!({ "value": bytes })).map(drop)
     }
@@ -148,7 +148,7 @@ impl Vm {
         self.qmp("device_del", json!({ "id": format!("dimm{dimm}") })).map(drop)
     }
 
-    /// Takes our device out, as a person who unplugs it; waits until the guest has let go of it.
+    /// Removes our device, like a user who unplugs it, and waits until the guest has released it.
     pub fn unplug(&self) -> Result<()> {
         let mut qmp = lock(&self.qmp);
         qmp.execute("device_del", json!({ "id": qemu_command::CUDA_DEVICE }))?;
@@ -180,7 +180,7 @@ impl Vm {
     /// Resets the machine, as its reset button does. A paused guest does not boot before [`Vm::resume_reset`].
     pub fn reset(&self) -> Result<()> {
         self.agent.expect_reset();
-        // The command line says that a guest's own reboot ends QEMU.
+        // The command line makes a guest's own reboot end QEMU.
         self.qmp("set-action", json!({ "reboot": "reset" }))?;
         self.qmp("system_reset", json!({})).map(drop)
     }
@@ -207,7 +207,7 @@ impl Vm {
         Ok(Survivor { daemon, folder: self._folder })
     }
 
-    /// Switches the guest off and ends the daemon; an error if the guest does not go by itself.
+    /// Switches the guest off and ends the daemon. Returns an error if the guest does not switch off by itself.
     pub fn shut_down(self) -> Result<()> {
         self.agent.power_off()?;
         let mut qemu = lock(&self.qemu);

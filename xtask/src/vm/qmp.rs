@@ -28,7 +28,7 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Executes a command; what it returned.
+    /// Executes a command, and returns its result.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
         let mut line = json!({ "execute": command, "arguments": arguments }).to_string();
         line.push('\n');

@@ -144,7 +144,7 @@ impl Shape {
 /// The matrices of a batch.
 #[derive(Clone, Copy, Debug)]
 enum Batch {
-    /// The n-th of each lies so many elements behind the first.
+    /// The n-th matrix of each lies n times this number of elements after the first.
     Strided(usize, [i64; 3]),
     /// Their addresses lie in device memory.
     Addresses(usize),

@@ -100,7 +100,7 @@ impl Mixed {
         for column in 0..n {
             for row in 0..m {
                 let sum = alpha * product[(row, column)];
-                // Where beta is 0 what was there does not count, not even a NaN.
+                // Where beta is 0 the old value is ignored, even a NaN.
                 let old = if beta == C64::default() { beta } else { beta * c.get(row, column) };
                 c.set(row, column, sum + old);
             }
@@ -307,7 +307,7 @@ pub extern "C" fn cublasHgemmBatched(
 /// The addresses of the matrices of a batch.
 #[derive(Clone, Copy)]
 pub enum Layout {
-    /// The n-th of each lies so many elements behind the first.
+    /// The n-th matrix of each lies n times this number of elements after the first.
     Strided([i64; 3]),
     /// Their addresses lie in device memory.
     Addresses,

@@ -123,7 +123,7 @@ impl Place {
     }
 }
 
-/// Makes a handle.
+/// Creates a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasCreate_v2(handle: *mut Handle) -> Status {
     if handle.is_null() {
@@ -187,7 +187,7 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Which instructions may be used: the CPU has one kind.
+    /// The allowed instructions, without effect: the CPU has one kind.
     cublasSetMathMode cublasGetMathMode math_mode;
     /// The atomics mode. It has no effect: results are always the same from run to run.
     cublasSetAtomicsMode cublasGetAtomicsMode atomics_mode;
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn cublasGetVersion_v2(_handle: Handle, version: *mut c_in
     SUCCESS
 }
 
-/// The name of a status.
+/// Returns the name of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasGetStatusName(status: Status) -> *const c_char {
     let name = match status {

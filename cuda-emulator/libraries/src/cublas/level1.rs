@@ -114,7 +114,7 @@ fn sum_of_parts(value: C64) -> f64 {
     value.re.abs() + value.im.abs()
 }
 
-/// The index of the extreme element, from 1; 0 if there is none.
+/// Returns the index of the extreme element, from 1, or 0 without elements.
 fn extreme(values: &[C64], is_better: fn(f64, f64) -> bool) -> C64 {
     let mut best: Option<(usize, f64)> = None;
     for (index, size) in values.iter().map(|value| sum_of_parts(*value)).enumerate() {

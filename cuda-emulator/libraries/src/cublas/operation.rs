@@ -45,7 +45,7 @@ impl Operation {
     }
 }
 
-/// Which triangle of a matrix is read or written (`cublasFillMode_t`).
+/// The triangle of a matrix that is read or written (`cublasFillMode_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// On and below the diagonal.

@@ -50,7 +50,7 @@ fn rotg(handle: Handle, kind: Type, [a, b, c, s]: [usize; 4]) -> Result<(), Stat
     })
 }
 
-/// The matrix of a modified rotation, by columns, as its form and numbers say; `None` is the identity.
+/// Returns the matrix of a modified rotation, by columns, for its form and numbers; `None` is the identity.
 fn modified([form, h11, h21, h12, h22]: [f64; 5]) -> Option<[f64; 4]> {
     match form as i32 {
         -2 => None,
@@ -90,7 +90,8 @@ fn rotm(handle: Handle, kind: Type, n: c_int, x: Strided, y: Strided, numbers: u
     })
 }
 
-/// The modified rotation that makes the second of two scaled numbers zero: the changed d1, d2 and x1, and the parameters.
+/// Returns the modified rotation that makes the second of two scaled numbers zero: the changed d1, d2 and x1, and the
+/// parameters.
 fn modified_rotation(mut d1: f64, mut d2: f64, mut x1: f64, y1: f64) -> ([f64; 3], [f64; 5]) {
     const GAMMA: f64 = 4096.0;
     let (p1, p2) = (d1 * x1, d2 * y1);
@@ -161,7 +162,7 @@ fn rotmg(handle: Handle, kind: Type, [d1, d2, x1, y1, numbers]: [usize; 5]) -> R
 
 macro_rules! makers {
     ($($kind:ident: $rotg:ident $([$rotm:ident $rotmg:ident])?;)*) => { $(
-        /// Makes a rotation.
+        /// Creates a rotation.
         #[unsafe(no_mangle)]
         pub extern "C" fn $rotg(handle: Handle, a: usize, b: usize, c: usize, s: usize) -> Status {
             status(rotg(handle, Type::$kind, [a, b, c, s]))
@@ -176,7 +177,7 @@ macro_rules! makers {
                 status(rotm(handle, Type::$kind, n, Strided::new(x, incx), Strided::new(y, incy), numbers))
             }
 
-            /// Makes a modified rotation.
+            /// Creates a modified rotation.
             #[unsafe(no_mangle)]
             pub extern "C" fn $rotmg(
                 handle: Handle, d1: usize, d2: usize, x1: usize, y1: usize, numbers: usize,
@@ -227,7 +228,7 @@ mod tests {
             let near =
                 |one: f64, other: f64| (one - other).abs() <= 1e-12 * one.abs().max(other.abs()).max(1.0);
             assert!(near(h11 * x1 + h12 * y1, new_x1) && near(h21 * x1 + h22 * y1, 0.0));
-            // The lengths that the factors define are kept.
+            // The rotation preserves the lengths that the factors define.
             assert!(near(d1 * x1 * x1 + d2 * y1 * y1, new_d1 * new_x1 * new_x1), "{d1} {d2}");
             assert!([new_d1, new_d2].iter().all(|d| (2f64.powi(-24)..=2f64.powi(24)).contains(&d.abs())));
         }

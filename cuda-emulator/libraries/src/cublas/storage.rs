@@ -17,7 +17,7 @@ pub enum Storage {
     Full { leading: usize },
     /// The diagonal and so many diagonals beside it are the rows.
     Band { width: usize, leading: usize },
-    /// Column after column, without what is not in the triangle.
+    /// Column after column, without the elements outside of the triangle.
     Packed,
 }
 

@@ -85,7 +85,7 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoGetIds(
     SUCCESS
 }
 
-/// Makes an algorithm of its number.
+/// Creates an algorithm from its number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasLtMatmulAlgoInit(
     _handle: Handle,

@@ -59,8 +59,8 @@ pub struct Product {
 impl Product {
     /// # Safety
     ///
-    /// `description` is null or a description of a product, whose attributes are addresses of what they say, and the others are
-    /// null or layouts.
+    /// `description` must be null or a description of a product whose address attributes are valid, and the others
+    /// must be null or layouts.
     pub unsafe fn new(
         description: usize,
         [alpha, beta]: [usize; 2],

@@ -25,7 +25,7 @@ use crate::handles::{self, Handle};
 /// a handle here, too, but lives in another file of ours.
 struct Light;
 
-/// Makes a handle.
+/// Creates a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasLtCreate(handle: *mut Handle) -> Status {
     // SAFETY: the caller gives a place for a handle, or null.
@@ -46,13 +46,13 @@ pub extern "C" fn cublasLtGetVersion() -> usize {
     VERSION as usize
 }
 
-/// The name of a status.
+/// Returns the name of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtGetStatusName(status: Status) -> *const c_char {
     cublasGetStatusName(status)
 }
 
-/// The name of a status.
+/// Returns the name of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtGetStatusString(status: Status) -> *const c_char {
     cublasGetStatusName(status)

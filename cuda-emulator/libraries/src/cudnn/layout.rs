@@ -84,7 +84,7 @@ impl Layout {
         Ok(Self { kind, dims, strides, span })
     }
 
-    /// A packed tensor of `N, C, …`, whose channels lie side by side (NHWC) or far apart (NCHW).
+    /// Returns a packed tensor of `N, C, …`, whose channels are adjacent (NHWC) or far apart (NCHW).
     pub fn packed(kind: Type, dims: &[i64], channels_last: bool) -> Result<Self, Status> {
         let mut order: Vec<usize> = (0..dims.len()).collect();
         if channels_last && dims.len() > 2 {
@@ -103,7 +103,7 @@ impl Layout {
         self.dims.iter().product()
     }
 
-    /// Bytes from the first to behind the last element.
+    /// Returns the bytes from the first to the end of the last element.
     pub fn bytes(&self) -> usize {
         self.span * self.kind.bytes()
     }

@@ -108,8 +108,8 @@ impl Operand {
         &self.layout.dims
     }
 
-    /// Checks its memory. What an operation allocates is bounded by that of its tensors, so it checks a result that may be larger
-    /// than what it reads before it computes it.
+    /// Checks its memory. The allocation of an operation is bounded by the memory of its tensors, so it checks a
+    /// result that may be larger than its inputs before it computes it.
     fn check(&self) -> Done {
         self.layout.check(self.base)
     }
@@ -119,13 +119,13 @@ impl Operand {
         self.layout.load(self.base)
     }
 
-    /// Changes all elements: `alpha` times the values, plus `beta` times what was there.
+    /// Changes all elements: `alpha` times the values, plus `beta` times the old elements.
     fn store(&self, values: &[f64], blend: Blend) -> Done {
         if blend == Blend::REPLACE {
             return self.layout.store(self.base, values);
         }
         let mut blended: Vec<f64> = values.iter().map(|value| blend.alpha * value).collect();
-        // What is there is not read if it does not count: it may be NaN.
+        // The old elements are not read if they are ignored, because they may be NaN.
         if blend.beta != 0.0 {
             blended.iter_mut().zip(self.load()?).for_each(|(value, old)| *value += blend.beta * old);
         }
@@ -133,7 +133,7 @@ impl Operand {
     }
 }
 
-/// The factors of a result and of what was there before.
+/// The factors of a result and of the old elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Blend {
     alpha: f64,

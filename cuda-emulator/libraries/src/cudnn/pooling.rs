@@ -22,7 +22,7 @@ pub struct Pooling {
     pub window: Vec<usize>,
     /// Before the first elements.
     pub pads: Vec<usize>,
-    /// Behind the last ones.
+    /// After the last ones.
     after: Vec<usize>,
     pub strides: Vec<usize>,
 }
@@ -65,7 +65,7 @@ impl Pooling {
         Ok(Self { mode, propagates_nan, window, pads, after, strides })
     }
 
-    /// The same with another padding behind the last elements.
+    /// As before, with another padding after the last elements.
     pub fn padded_after(mut self, pads: &[i32]) -> Result<Self, Status> {
         self.after = checked_pads(pads, &self.window)?;
         Ok(self)

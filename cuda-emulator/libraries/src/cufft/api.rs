@@ -41,7 +41,7 @@ fn types(number: c_int) -> Result<[Type; 2], Status> {
     })
 }
 
-/// Makes a plan in an existing handle. The CPU needs no work area.
+/// Creates a plan in an existing handle. The CPU needs no work area.
 fn make_in(
     handle: c_int,
     types: Result<[Type; 2], Status>,
@@ -65,7 +65,7 @@ fn make_in(
     Ok(())
 }
 
-/// Makes a handle with a plan in it.
+/// Creates a handle with a plan in it.
 fn make(
     place: *mut c_int,
     types: Result<[Type; 2], Status>,
@@ -119,7 +119,7 @@ unsafe fn advanced<T: Copy + Into<i64>>(
 
 macro_rules! simple_plans {
     ($($plan:ident $make:ident ($($size:ident)*) ($($batch:ident)?);)*) => { $(
-        /// Makes a plan for packed data.
+        /// Creates a plan for packed data.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $plan(place: *mut c_int, $($size: c_int,)* kind: c_int $(, $batch: c_int)?) -> Status {
             let batch = [1_i64 $(, i64::from($batch))?];
@@ -144,7 +144,7 @@ simple_plans! {
     cufftPlan3d cufftMakePlan3d (nx ny nz) ();
 }
 
-/// Makes a plan for data in an advanced layout.
+/// Creates a plan for data in an advanced layout.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cufftPlanMany(
     place: *mut c_int,
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn cufftXtMakePlanMany(
     status(layout.and_then(|(sizes, sides)| make_in(handle, kinds, &sizes, batch, sides, work)))
 }
 
-/// Makes a handle without a plan.
+/// Creates a handle without a plan.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cufftCreate(place: *mut c_int) -> Status {
     // SAFETY: the caller gives a place for a handle, or null.

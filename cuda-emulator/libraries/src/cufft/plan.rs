@@ -9,12 +9,12 @@ use crate::memory::Array;
 use crate::numbers::{C64, Type};
 use crate::stream::{Done, Fault};
 
-/// Dimensions of a transform at most.
+/// The maximum number of dimensions of a transform.
 const MAX_RANK: usize = 3;
-/// Elements of a transform at most, over all batches: bounds the memory of the process.
+/// The maximum number of elements of a transform, over all batches. Bounds the memory of the process.
 const MAX_ELEMENTS: usize = 1 << 30;
 
-/// Which side of a real transform has the numbers that are real.
+/// The side of a real transform that has the real numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Complex to complex.

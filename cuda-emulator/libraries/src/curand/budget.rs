@@ -32,7 +32,7 @@ impl Share {
         Self { budget, bytes: 0 }
     }
 
-    /// Grows to at least `bytes`. Returns whether the budget has had them.
+    /// Grows to at least `bytes`. Returns whether the budget sufficed.
     pub fn grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let grown = |held: usize| held.checked_add(more).filter(|held| *held <= self.budget.max);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A generator: what it is set to, and its numbers. These begin when they are first asked for, in the order of the stream, so that
-//! a graph with a captured call goes on with each launch.
+//! A generator: its settings and its numbers. The numbers begin at the first request, in stream order, so that a
+//! graph with a captured call continues with each launch.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -130,7 +130,7 @@ struct Numbers {
 pub struct Generator {
     settings: Settings,
     order: c_int,
-    /// It fills memory of the program's, at once.
+    /// True if it fills memory of the program immediately.
     is_host: bool,
     /// The stream of its work.
     pub stream: Stream,
@@ -166,7 +166,8 @@ impl Generator {
         self.settings.kind
     }
 
-    /// The numbers begin again, behind those that were given out. The library counts the blocks of Philox here, not its numbers.
+    /// Restarts the numbers after those that were returned. The library counts the blocks of Philox here, not its
+    /// numbers.
     pub fn begin(&mut self) {
         let counted = if self.kind() == Kind::Philox { self.results / 4 } else { self.results };
         self.settings.position = self.settings.position.wrapping_add(counted);

@@ -14,7 +14,7 @@ pub trait Stream: Copy + Send {
     fn first(seed: u64) -> Self;
     /// Leaves out as many numbers.
     fn skip(&mut self, steps: u64);
-    /// Goes to the same place of the next stream.
+    /// Moves to the same position of the next stream.
     fn next_stream(&mut self);
     /// 32 bits.
     fn bits(&mut self) -> u32;
@@ -40,7 +40,7 @@ impl<S: Stream> Interleaved<S> {
     /// The bytes of all streams.
     pub const BYTES: usize = S::COUNT * size_of::<S>();
 
-    /// The streams of a seed, behind as many results.
+    /// Returns the streams of a seed, after `position` results.
     pub fn new(seed: u64, position: u64) -> Self {
         let (rounds, next) = (position / S::COUNT as u64, (position % S::COUNT as u64) as usize);
         let mut stream = S::first(seed);

@@ -65,13 +65,13 @@ fn create(place: *mut Handle, kind: c_int, is_host: bool) -> Status {
     }
 }
 
-/// Makes a generator that fills device memory.
+/// Creates a generator that fills device memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn curandCreateGenerator(place: *mut Handle, kind: c_int) -> Status {
     create(place, kind, false)
 }
 
-/// Makes a generator that fills the program's memory.
+/// Creates a generator that fills the program's memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn curandCreateGeneratorHost(place: *mut Handle, kind: c_int) -> Status {
     create(place, kind, true)
@@ -125,7 +125,7 @@ pub extern "C" fn curandSetQuasiRandomGeneratorDimensions(generator: Handle, dim
     status(with(generator, |generator| generator.set_dimensions(dimensions as usize)))
 }
 
-/// Makes the state of the streams anew.
+/// Recreates the state of the streams.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandGenerateSeeds(generator: Handle) -> Status {
     status(with(generator, |generator| {

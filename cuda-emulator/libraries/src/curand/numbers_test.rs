@@ -5,7 +5,7 @@
 
 use super::*;
 
-/// A generator, and numbers of it in the order of the calls. Long results are told by their FNV-1a.
+/// A generator, and its numbers in the order of the calls. Long results are identified by their FNV-1a hash.
 struct Expected {
     kind: c_int,
     /// 300,000 words: three from the beginning, the last, and all.

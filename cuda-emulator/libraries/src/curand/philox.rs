@@ -5,12 +5,12 @@
 use super::source::Source;
 use super::values::{normal, normal_double, uniform, uniform_double};
 
-/// Its multipliers, and what is added to the key in each round.
+/// Its multipliers, and the numbers that are added to the key in each round.
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const ROUNDS: usize = 10;
 
-/// Results side by side that one stream makes.
+/// The number of adjacent results of one stream.
 const GROUP: u64 = 4;
 /// The number of streams; a stream's number is the upper half of its counter.
 const STREAMS: u64 = 65_536;
@@ -29,7 +29,7 @@ impl Philox {
     /// The bytes of all counters.
     pub const BYTES: usize = STREAMS as usize * size_of::<u64>();
 
-    /// The streams of a seed, behind as many results.
+    /// Returns the streams of a seed, after `position` results.
     pub fn new(seed: u64, position: u64) -> Self {
         let (rounds, started) = (position / (GROUP * STREAMS), position / GROUP % STREAMS);
         let counters = (0..STREAMS).map(|stream| rounds + u64::from(stream < started));

@@ -7,21 +7,21 @@ use super::values::normal_quantile;
 
 /// The largest mean that has a table.
 const MAX_TABLE: f64 = 2000.0;
-/// Numbers whose probability, divided by that of the most probable number, is lower are left out: 32 random bits never lead to
-/// them.
+/// The minimum probability of a number, relative to that of the most probable one. Less probable numbers are left
+/// out, because 32 random bits never lead to them.
 const MIN_WEIGHT: f64 = 1e-14;
 
 /// A distribution.
 #[derive(Clone, Debug)]
 pub enum Poisson {
-    /// The probability of at most this number, from a first one on.
+    /// The probabilities of at most this number, from a first one on.
     Table {
         /// The first number.
         first: u32,
         /// Sums of probabilities.
         sums: Vec<f64>,
     },
-    /// That of this mean is almost a normal one.
+    /// A distribution with this mean is almost a normal one.
     Normal(f64),
 }
 

@@ -10,7 +10,7 @@ use sobol::params::JoeKuoD6;
 use super::source::Source;
 use super::values::{normal_quantile, uniform};
 
-/// The most dimensions that cuRAND has.
+/// The maximum number of dimensions of cuRAND.
 pub const MAX_DIMENSIONS: usize = 20_000;
 
 /// The direction numbers of a dimension, one for each bit of a position. The upper halves of the first 32 are the direction
@@ -31,7 +31,7 @@ pub struct Sobol {
 }
 
 impl Sobol {
-    /// Sequences of 32 or 64 bits, behind as many numbers.
+    /// Returns sequences of 32 or 64 bits, after `position` numbers.
     pub fn new(dimensions: usize, is_wide: bool, position: u64) -> Self {
         let directions = directions(dimensions);
         Self { directions, is_wide, position, dimension: 0, at: position, point: 0 }
@@ -47,9 +47,10 @@ impl Sobol {
     }
 }
 
-/// The direction numbers of as many dimensions, at most [`MAX_DIMENSIONS`]. All generators share them: 10 MB for all dimensions.
+/// Returns the direction numbers of `dimensions` dimensions, at most [`MAX_DIMENSIONS`]. All generators share them:
+/// 10 MB for all dimensions.
 pub fn directions(dimensions: usize) -> &'static [Directions] {
-    // Most programs have few dimensions. All of them take a while to make.
+    // Most programs have few dimensions, and computing all of them takes a while.
     static FEW: LazyLock<Vec<Directions>> = LazyLock::new(|| table(&JoeKuoD6::minimal(), 100));
     static MORE: LazyLock<Vec<Directions>> = LazyLock::new(|| table(&JoeKuoD6::standard(), 1000));
     static ALL: LazyLock<Vec<Directions>> = LazyLock::new(|| table(&JoeKuoD6::extended(), MAX_DIMENSIONS));

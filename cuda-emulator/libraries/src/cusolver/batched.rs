@@ -68,7 +68,8 @@ fn gesvdj(handle: Handle, svd: Result<Svd, Status>, info: usize, count: c_int) -
     })
 }
 
-/// Decompositions of which the largest singular values are kept; in host memory the norms of what is left of the matrices.
+/// Decompositions that keep only the largest singular values. The norms of the remainders of the matrices are in host
+/// memory.
 ///
 /// # Safety
 ///

@@ -55,7 +55,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// As LAPACK's `gesvd` names it.
+    /// Parses the letter of LAPACK's `gesvd`.
     pub fn new(letter: c_char) -> Result<Self, Status> {
         match letter as u8 {
             b'A' => Ok(Self::All),
@@ -66,7 +66,7 @@ impl Wanted {
         }
     }
 
-    /// As functions name it that have Jacobi's `jobz` and `econ`.
+    /// Parses the arguments `jobz` and `econ` of Jacobi's functions.
     pub fn of_mode(mode: c_int, econ: c_int) -> Result<Self, Status> {
         match (has_vectors(mode)?, econ) {
             (false, _) => Ok(Self::Nothing),
@@ -117,8 +117,8 @@ impl Svd {
         Ok(Self { a, wanted, rank: a.rows.min(a.columns), s, u, v, is_adjoint })
     }
 
-    /// Decomposes the matrix, and stores what the program requests. Returns what `info` takes, and the norm of the singular
-    /// values that are not stored.
+    /// Decomposes the matrix, and stores the parts that the program requests. Returns the value for `info`, and the
+    /// norm of the singular values that are not stored.
     pub fn run(&self) -> Result<(i32, f64), Fault> {
         let Given { kind, rows, columns, .. } = self.a;
         let matrix = self.a.open()?;

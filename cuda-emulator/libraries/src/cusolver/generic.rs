@@ -87,7 +87,8 @@ fn trtri(
     })
 }
 
-/// A function and the one that answers its workspace. They differ in their last arguments, and in those between semicolons.
+/// A function and the one that returns its workspace. They differ in their last arguments, and in those between
+/// semicolons.
 macro_rules! one {
     ($(#[$doc:meta])* $name:ident $name_size:ident ($handle:ident $info:ident) [$($buffer:ident)*] [$($place:ident)*]
      ($($argument:ident: $type:ty),* $(; $($only:ident: $of_only:ty),*; $($after:ident: $of_after:ty),*)?) $body:expr) => {

@@ -41,7 +41,7 @@ impl Given {
         Self { base, ..self }
     }
 
-    /// A matrix of the same size that many elements behind it.
+    /// Returns a matrix of the same size that begins `elements` elements later.
     pub fn behind(self, elements: i64) -> Self {
         self.at(moved(self.base, elements, self.kind))
     }

@@ -42,7 +42,7 @@ pub fn queue_and_wait<T: Send + 'static>(
     stream::result_of(stream(handle)?, work).map_err(|_| EXECUTION_FAILED)
 }
 
-/// Refuses what is neither null nor a `cusolverDnParams_t`.
+/// Refuses a handle that is neither null nor a `cusolverDnParams_t`.
 pub fn check_params(handle: Handle) -> Result<(), Status> {
     if handle == 0 { Ok(()) } else { handles::with(handle, |_: &mut Params| ()).ok_or(INVALID_VALUE) }
 }
@@ -59,7 +59,7 @@ pub extern "C" fn cusolverDnSetStream(handle: Handle, stream: Stream) -> Status 
     status(with(handle, |dense| dense.stream = stream))
 }
 
-/// Tells the stream of a handle.
+/// Returns the stream of a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusolverDnGetStream(handle: Handle, place: *mut Stream) -> Status {
     // SAFETY: the caller gives a place for a stream, or null.
@@ -88,7 +88,7 @@ macro_rules! modes {
 modes! {
     /// Results are the same in every run whatever the mode is.
     cusolverDnSetDeterministicMode cusolverDnGetDeterministicMode deterministic;
-    /// Which instructions may be used: the CPU has one kind.
+    /// The allowed instructions, without effect: the CPU has one kind.
     cusolverDnSetMathMode cusolverDnGetMathMode math;
     /// When lower precision may stand for a higher one: nothing is emulated here.
     cusolverDnSetEmulationStrategy cusolverDnGetEmulationStrategy emulation;
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn cusolverGetVersion(version: *mut c_int) -> Status {
 /// Parameters that change nothing here: all methods converge as far as they can.
 macro_rules! objects {
     ($($type:ident $value:expr, $create:ident $destroy:ident $($set:ident $argument:ty,)*;)*) => { $(
-        /// Makes it.
+        /// Creates it.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $create(place: *mut Handle) -> Status {
             // SAFETY: the caller gives a place for a handle, or null.

@@ -23,7 +23,7 @@ pub enum Range {
     All,
     /// The first and the last one of the ascending list, counted from 1.
     Indices(usize, usize),
-    /// Those greater than the first number and at most the second.
+    /// Values greater than the first number and at most the second.
     Interval(f64, f64),
 }
 

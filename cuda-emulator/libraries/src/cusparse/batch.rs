@@ -10,7 +10,7 @@ use crate::handles::{self, Handle};
 use crate::memory::moved;
 use crate::numbers::TypedAddress;
 
-/// The most matrices of a product, as documented.
+/// The documented maximum number of matrices of a product.
 const MAX_COUNT: c_int = 65_535;
 
 /// The number of matrices of a descriptor, and for each of its arrays the number of elements from one matrix to the next.
@@ -29,7 +29,8 @@ impl<const ARRAYS: usize> Batch<ARRAYS> {
         if is_right { Ok(Self { count, steps }) } else { Err(INVALID_VALUE) }
     }
 
-    /// How far the arrays of a matrix are from those of the first. A single matrix serves as each of a batch.
+    /// Returns the distances of a matrix's arrays from those of the first. A single matrix is used for each element
+    /// of a batch.
     fn distances(&self, index: c_int) -> [i64; ARRAYS] {
         self.steps.map(|step| if self.count == 1 { 0 } else { step.wrapping_mul(index.into()) })
     }

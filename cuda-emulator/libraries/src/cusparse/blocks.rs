@@ -8,7 +8,7 @@ use super::descriptors::{Format, Sparse, size};
 use super::{INVALID_VALUE, Status, give};
 use crate::handles::Handle;
 
-/// The shape of a block. There is at least one row and one column.
+/// The shape of a block, with at least one row and one column.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     pub(super) rows: usize,

@@ -13,7 +13,7 @@ use crate::memory::Array;
 use crate::numbers::{C32, C64, Type};
 use crate::stream::Done;
 
-/// Checks the size that elements must exceed to be kept: the real part of the program's tolerance.
+/// Checks the minimum magnitude of kept elements: the real part of the program's tolerance.
 fn limit(value: f64) -> Result<f64, Status> {
     if value >= 0.0 { Ok(value) } else { Err(INVALID_VALUE) }
 }

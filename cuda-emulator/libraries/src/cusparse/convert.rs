@@ -81,7 +81,7 @@ fn to_dense(handle: Handle, a: Handle, b: Handle) -> Result<(), Status> {
         return Err(NOT_SUPPORTED);
     }
     settings.queue(move || {
-        // Reserves what it is allowed to write only.
+        // Reserves only memory that it is allowed to write.
         b.load()?;
         let mut values = Dense::from(b.rows, b.columns, |_, _| C64::default());
         for (row, column, value) in a.load()? {

@@ -74,7 +74,7 @@ pub struct DenseMatrix {
     pub(super) batch: Batch<1>,
 }
 
-/// Returns the object that a descriptor stands for.
+/// Returns the object of a descriptor.
 pub fn get<T: Copy + Send + 'static>(handle: Handle) -> Result<T, Status> {
     handles::with(handle, |value: &mut T| *value).ok_or(INVALID_VALUE)
 }
@@ -158,7 +158,8 @@ impl Sparse {
         usize::try_from(number).ok().filter(|number| *number < limit).ok_or(Fault)
     }
 
-    /// Where each line of a compressed form begins, and the end of the last. They do not fall and do not exceed `limit`.
+    /// Returns the start of each line of a compressed form, and the end of the last. They do not decrease and do not
+    /// exceed `limit`.
     pub(super) fn starts(&self, limit: usize) -> Result<Vec<usize>, Fault> {
         let lines = self.lines().0;
         let offsets = Array::open(self.offsets, lines.checked_add(1).ok_or(Fault)?)?;
@@ -168,8 +169,8 @@ impl Sparse {
         if is_within && starts.is_sorted() { Ok(starts) } else { Err(Fault) }
     }
 
-    /// The elements as they are stored: row, column and the index of the value. There are at most as many as the matrix has
-    /// values.
+    /// Returns the stored elements: row, column and the index of the value. There are at most as many as the matrix
+    /// has values.
     pub(super) fn positions(&self) -> Result<Vec<(usize, usize, usize)>, Fault> {
         let indices = Array::open(self.indices, self.count)?;
         if self.format == Format::Pairs {
@@ -331,11 +332,11 @@ macro_rules! ends {
 }
 pub(super) use ends;
 
-/// Descriptors of what the program gives later.
+/// Descriptors whose contents the program sets later.
 macro_rules! states {
     ($($creates:ident $ends:ident $type:ident;)*) => {
         $(
-            /// Makes a descriptor.
+            /// Creates a descriptor.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $creates(place: *mut Handle) -> Status {
                 // SAFETY: the caller gives a place for a handle, or null.

@@ -31,7 +31,7 @@ pub fn settings(handle: Handle) -> Result<Settings, Status> {
 }
 
 impl Settings {
-    /// A scalar, where the pointer mode says.
+    /// Returns a scalar from the memory that the pointer mode selects.
     pub fn scalar(&self, kind: Type, address: usize) -> Result<Scalar, Status> {
         Scalar::at(self.device_scalars, kind, address).map_err(|_| INVALID_VALUE)
     }
@@ -83,7 +83,7 @@ impl Settings {
     }
 }
 
-/// Makes a handle.
+/// Creates a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseCreate(place: *mut Handle) -> Status {
     // SAFETY: the caller gives a place for a handle, or null.
@@ -111,7 +111,7 @@ pub extern "C" fn cusparseSetPointerMode(handle: Handle, mode: c_int) -> Status 
     status(with(handle, |settings| settings.device_scalars = mode == 1))
 }
 
-/// Tells where scalars lie.
+/// Returns the location of scalars.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseGetPointerMode(handle: Handle, mode: *mut c_int) -> Status {
     // SAFETY: the caller gives a place for a number, or null.
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn cusparseGetVersion(_handle: Handle, version: *mut c_int
     SUCCESS
 }
 
-/// The name of a status.
+/// Returns the name of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseGetErrorName(status: Status) -> *const c_char {
     let name = match status {
@@ -144,7 +144,7 @@ pub extern "C" fn cusparseGetErrorName(status: Status) -> *const c_char {
     name.as_ptr()
 }
 
-/// The name of a status.
+/// Returns the name of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseGetErrorString(status: Status) -> *const c_char {
     cusparseGetErrorName(status)

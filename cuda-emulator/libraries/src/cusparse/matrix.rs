@@ -23,7 +23,7 @@ pub fn general(handle: Handle) -> Result<usize, Status> {
     if matrix.kind == 0 { Ok(usize::from(matrix.base == 1)) } else { Err(MATRIX_TYPE_NOT_SUPPORTED) }
 }
 
-/// Makes a descriptor: a general matrix with index base 0.
+/// Creates a descriptor: a general matrix with index base 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseCreateMatDescr(place: *mut Handle) -> Status {
     // SAFETY: the caller gives a place for a handle, or null.

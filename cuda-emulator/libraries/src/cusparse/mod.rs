@@ -57,7 +57,7 @@ fn operation(number: c_int) -> Result<Operation, Status> {
     Operation::new(number).map_err(|_| INVALID_VALUE)
 }
 
-/// Makes a handle of a value, for the place that the program gives.
+/// Creates a handle of a value, and stores it at the program's address.
 ///
 /// # Safety
 ///
@@ -74,12 +74,12 @@ unsafe fn give<T: Send + 'static>(place: *mut Handle, value: Result<T, Status>) 
     }
 }
 
-/// beta times an old value; where beta is 0, what was there does not count, not even a NaN.
+/// Returns beta times an old value. Where beta is 0, the old value is ignored, even a NaN.
 fn scaled(beta: C64, old: C64) -> C64 {
     if beta == C64::default() { beta } else { beta * old }
 }
 
-/// Answers a call that has nothing to do. Only its handle is checked.
+/// Completes a call without work. Only its handle is checked.
 fn nothing(handle: usize) -> Status {
     status(handle::settings(handle).map(|_| ()))
 }

@@ -2,8 +2,8 @@
 
 //! Products of two sparse matrices in compressed rows: C = alpha A B.
 //!
-//! The product is computed row by row when it is counted and again when it is written, so that its size in our memory is bounded
-//! by the size of a row.
+//! The product is computed row by row when it is counted and again when it is written, so that the size of a row
+//! bounds the memory.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn cusparseSpGEMM_getNumProducts(state: Handle, products: 
     status(get::<State>(state).map(|state| *products = state.products as i64))
 }
 
-/// Tells how large a buffer `cusparseSpGEMM_compute` needs.
+/// Returns the buffer size that `cusparseSpGEMM_compute` needs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseSpGEMM_estimateMemory(
     handle: Handle,

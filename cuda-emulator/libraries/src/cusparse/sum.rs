@@ -43,7 +43,7 @@ impl Sum {
         Ok(Self { settings, a: open(a)?, b: open(b)?, c: open(c)? })
     }
 
-    /// Writes the offsets of C; answers the number of its elements.
+    /// Writes the offsets of C, and returns the number of its elements.
     fn count(&self) -> Result<usize, Fault> {
         let offsets = Array::new(Type::I32, self.c.offsets.address, self.c.rows + 1)?;
         let mut places = BTreeSet::new();
@@ -68,7 +68,7 @@ impl Sum {
                 *sums.entry((row, column)).or_insert_with(C64::default) += factor * value;
             }
         }
-        // The arrays of C are as long as its offsets say.
+        // The lengths of the arrays of C follow from its offsets.
         let count = self.c.starts(sums.len())?.last().copied().unwrap_or(0);
         Sparse { count, ..self.c }.store(sums.into_iter().map(|((row, column), sum)| (row, column, sum)))
     }
@@ -100,7 +100,7 @@ pub extern "C" fn cusparseXcsrgeam2Nnz(
 
 macro_rules! sums {
     ($($name:ident $size:ident $kind:ident;)*) => { $(
-        /// C = alpha A + beta B, whose offsets are there.
+        /// C = alpha A + beta B, whose offsets exist already.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(
             handle: Handle, m: c_int, n: c_int, alpha: usize, a: Handle, a_count: c_int, a_values: usize,

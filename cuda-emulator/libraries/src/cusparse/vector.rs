@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Sparse vectors, and what is done with one of them and a dense vector: copies, sums, rotations and products.
+//! Sparse vectors, and operations on one of them and a dense vector: copies, sums, rotations and products.
 
 use std::ffi::c_int;
 

@@ -32,7 +32,7 @@ unsafe fn check_handle(handle: *const usize) -> Result<(), Status> {
     handles::with(number, |_: &mut Light| ()).ok_or(NOT_INITIALIZED)
 }
 
-/// Makes a handle.
+/// Creates a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseLtInit(handle: *mut usize) -> Status {
     if handle.is_null() {
@@ -80,13 +80,13 @@ pub unsafe extern "C" fn cusparseLtGetProperty(kind: c_int, value: *mut c_int) -
     }
 }
 
-/// The name of a status.
+/// Returns the name of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseLtGetErrorName(status: Status) -> *const c_char {
     cusparseGetErrorName(status)
 }
 
-/// The name of a status.
+/// Returns the name of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseLtGetErrorString(status: Status) -> *const c_char {
     cusparseGetErrorName(status)

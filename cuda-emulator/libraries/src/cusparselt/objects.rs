@@ -18,7 +18,7 @@ const CONFIG_MAX_ID: c_int = 1;
 /// Algorithms. All compute the same.
 const CONFIGURATIONS: u64 = 2;
 
-/// Makes a matrix.
+/// Creates a matrix.
 ///
 /// # Safety
 ///

@@ -15,7 +15,8 @@ use crate::stream::{Done, Fault};
 /// The size of a compressed matrix is a multiple of this, in bytes.
 pub const ALIGNMENT: usize = 16;
 
-/// A matrix with zeros in a pattern, as a factor of a product. Elements whose products are added are side by side in a line.
+/// A matrix with zeros in a pattern, as a factor of a product. Elements whose products are added are adjacent in a
+/// line.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
     matrix: Matrix,
@@ -91,7 +92,7 @@ impl Pattern {
         Ok(())
     }
 
-    /// Writes 0 if at least half of each group is zero, else 1.
+    /// Writes 0 if at least half of each group is zero, otherwise 1.
     pub fn check(&self, from: usize, valid: usize) -> Done {
         let mut is_right = true;
         for index in 0..self.matrix.count {

@@ -166,8 +166,8 @@ impl Product {
 ///
 /// # Safety
 ///
-/// `handle` is null or a handle, `plan` null or a plan, `streams` null or the address of one, and `factors` are null or where the
-/// plan's product says.
+/// `handle` must be null or a handle, `plan` null or a plan, `streams` null or the address of one, and `factors` null
+/// or valid for the plan's product.
 unsafe fn queue(
     handle: *const usize,
     plan: u64,

@@ -18,7 +18,7 @@ pub struct Eigen {
     pub values: Vec<C64>,
     /// The columns belong to the values.
     pub vectors: Dense,
-    /// The number of the last eigenvalue that has not converged, from 1, or 0. Those behind it are right.
+    /// The number of the last eigenvalue that has not converged, from 1, or 0. The eigenvalues after it are correct.
     pub failed: usize,
 }
 
@@ -33,8 +33,8 @@ pub fn decompose(a: &Dense) -> Eigen {
     Eigen { values, vectors, failed }
 }
 
-/// The same for a matrix of real numbers: values that are not real come as a pair of conjugates side by side, first the one with
-/// the positive imaginary part, and vectors of real values are real.
+/// As [`decompose`], for a matrix of real numbers. Complex eigenvalues come as adjacent conjugate pairs, with the
+/// positive imaginary part first, and vectors of real eigenvalues are real.
 pub fn decompose_real(a: &Dense) -> Eigen {
     let order = a.rows;
     let Eigen { values, vectors, failed } = decompose(a);
@@ -228,7 +228,7 @@ fn normalise(vectors: &mut Dense, column: usize) {
     else {
         return;
     };
-    // By the largest element first: a square of it could overflow.
+    // Scaled by the largest element first, because its square could overflow.
     let size = largest.norm();
     if size == 0.0 || !size.is_finite() {
         return;

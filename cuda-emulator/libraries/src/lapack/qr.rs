@@ -10,7 +10,7 @@ pub fn factor(a: &mut Dense) -> Vec<C64> {
     (0..a.rows.min(a.columns)).map(|step| reflect(a, step)).collect()
 }
 
-/// LAPACK's `larfg` for a column, applied to the columns behind it.
+/// LAPACK's `larfg` for a column, applied to the columns after it.
 fn reflect(a: &mut Dense, step: usize) -> C64 {
     let alpha = a[(step, step)];
     let rest: f64 = (step + 1..a.rows).map(|row| a[(row, step)].norm_sqr()).sum();

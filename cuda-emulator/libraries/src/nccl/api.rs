@@ -24,7 +24,7 @@ use crate::stream::Stream;
 const VERSION: c_int = 22803;
 /// `ncclScalarDevice`
 const IN_DEVICE_MEMORY: c_int = 0;
-/// Offset and value of `ncclConfig_t.blocking` for functions that return at once.
+/// Offset and value of `ncclConfig_t.blocking` for functions that return immediately.
 const BLOCKING_OFFSET: usize = 16;
 const NOT_BLOCKING: c_int = 0;
 
@@ -243,15 +243,15 @@ fn operate(
     group::operate(communicator, stream, operation)
 }
 
-/// Functions by both of their names. What `# Safety` says here is what the comments in their bodies refer to.
+/// Defines functions under both of their names. The comments in their bodies refer to `# Safety` here.
 macro_rules! exported {
     ($($(#[$doc:meta])* $name:ident $other:ident ($($argument:ident: $type:ty),*) $body:expr;)*) => { $(
         $(#[$doc])*
         ///
         /// # Safety
         ///
-        /// Each place is null or has room for its value, or for as many as `count` says. `ids`, `devices`, `config` and `scalar` are
-        /// null or have what NCCL's header says of them.
+        /// Each pointer must be null or have room for its value, or for as many as `count` states. `ids`, `devices`,
+        /// `config` and `scalar` must be null or as NCCL's header requires.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> Status {
             answer($body)
@@ -261,8 +261,8 @@ macro_rules! exported {
         ///
         /// # Safety
         ///
-        /// Each place is null or has room for its value, or for as many as `count` says. `ids`, `devices`, `config` and `scalar` are
-        /// null or have what NCCL's header says of them.
+        /// Each pointer must be null or have room for its value, or for as many as `count` states. `ids`, `devices`,
+        /// `config` and `scalar` must be null or as NCCL's header requires.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $other($($argument: $type),*) -> Status {
             // SAFETY: `# Safety` promises what the other name's does.
@@ -272,25 +272,25 @@ macro_rules! exported {
 }
 
 exported! {
-    /// The version of NCCL that this stands for.
+    /// Returns the version of NCCL that this implements.
     ncclGetVersion pncclGetVersion (version: *mut c_int) {
         // SAFETY: `# Safety` promises that `version` is null or has room for a number.
         unsafe { put(version, VERSION) }
     };
 
-    /// Makes an id.
+    /// Creates an id.
     ncclGetUniqueId pncclGetUniqueId (id: *mut Id) {
         // SAFETY: `# Safety` promises that `id` is null or has room for an id.
         identity::create().and_then(|new| unsafe { put(id, new) })
     };
 
-    /// Makes a communicator.
+    /// Creates a communicator.
     ncclCommInitRank pncclCommInitRank (comm: *mut Handle, ranks: c_int, id: Id128, rank: c_int) {
         // SAFETY: `# Safety` promises that `comm` is null or has room for a handle; a null configuration may be given.
         unsafe { init_rank(comm, ranks, &id.0, rank, std::ptr::null()) }
     };
 
-    /// Makes a communicator, perhaps without waiting for the others.
+    /// Creates a communicator, optionally without waiting for the others.
     ncclCommInitRankConfig pncclCommInitRankConfig (
         comm: *mut Handle, ranks: c_int, id: Id128, rank: c_int, config: *const u8
     ) {
@@ -298,7 +298,7 @@ exported! {
         unsafe { init_rank(comm, ranks, &id.0, rank, config) }
     };
 
-    /// Makes a communicator; the first one of several ids is enough.
+    /// Creates a communicator; the first one of several ids is enough.
     ncclCommInitRankScalable pncclCommInitRankScalable (
         comm: *mut Handle, ranks: c_int, rank: c_int, count: c_int, ids: *const Id, config: *const u8
     ) {
@@ -310,7 +310,7 @@ exported! {
         }
     };
 
-    /// Makes a communicator of each of some devices.
+    /// Creates a communicator for each of the devices.
     ncclCommInitAll pncclCommInitAll (comms: *mut Handle, count: c_int, devices: *const c_int) {
         // SAFETY: `# Safety` promises that `comms` and `devices` are null or have `count` elements.
         unsafe { init_all(comms, count, devices) }
@@ -324,7 +324,7 @@ exported! {
         unsafe { split(comm, color, key, new) }
     };
 
-    /// Returns at once: queued operations complete by themselves.
+    /// Returns immediately: queued operations complete by themselves.
     ncclCommFinalize pncclCommFinalize (comm: Handle) find(comm).map(drop);
 
     /// Ends a communicator when its operations have ended.
@@ -391,7 +391,7 @@ exported! {
         find(comm).and_then(|_| handles::end::<Registration>(handle).then_some(()).ok_or(INVALID_ARGUMENT))
     };
 
-    /// There are no windows here, which null says.
+    /// Returns null, because there are no windows here.
     ncclCommWindowRegister pncclCommWindowRegister (
         comm: Handle, _buffer: usize, _bytes: usize, window: *mut usize, _flags: c_int
     ) {
@@ -402,7 +402,7 @@ exported! {
     /// The end of such a window.
     ncclCommWindowDeregister pncclCommWindowDeregister (comm: Handle, _window: usize) find(comm).map(drop);
 
-    /// Makes an operator that multiplies by a scalar before it adds.
+    /// Creates an operator that multiplies by a scalar before it adds.
     ncclRedOpCreatePreMulSum pncclRedOpCreatePreMulSum (
         operator: *mut c_int, scalar: *const u8, kind: c_int, residence: c_int, comm: Handle
     ) {
@@ -503,8 +503,8 @@ fn end(comm: Handle, error: Option<Status>) -> Result<(), Status> {
 
 /// # Safety
 ///
-/// `operator` is null or has room for a number. `scalar` is null, or the address of an element of `kind` where `residence`
-/// says.
+/// `operator` must be null or have room for a number. `scalar` must be null, or the address of an element of `kind`
+/// in the memory that `residence` selects.
 unsafe fn make_operator(
     operator: *mut c_int,
     scalar: *const u8,
@@ -584,7 +584,7 @@ mod tests {
         assert!(handles::end::<Named>(handle));
         assert_eq!(Arc::strong_count(&late), 1);
 
-        // There is a limit for handles that nobody ends, as those of groups that fail.
+        // The number of handles is limited, because handles of failed groups are never destroyed.
         let mut made = Vec::new();
         let last = loop {
             let mut place = 7;

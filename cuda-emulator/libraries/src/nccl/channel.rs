@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A rank's ends of its channels: rings of bytes in the shared memory. The position of the own end is kept here, where nobody
-//! else writes; that of the other end is checked whenever it is read.
+//! A rank's ends of its channels: rings of bytes in the shared memory. The position of the local end is stored in
+//! this process, where other ranks cannot write. That of the other end is checked whenever it is read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

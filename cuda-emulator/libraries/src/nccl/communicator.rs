@@ -132,7 +132,7 @@ impl Communicator {
         }
     }
 
-    /// Makes an operator that multiplies by a scalar before it adds.
+    /// Creates an operator that multiplies by a scalar before it adds.
     ///
     /// Errors: there are too many.
     pub fn make_operator(&self, kind: Kind, scalar: Scalar) -> Result<i32, Status> {
@@ -151,7 +151,7 @@ impl Communicator {
         locked(&self.scalars).known.remove(&number).map(drop).ok_or(INVALID_ARGUMENT)
     }
 
-    /// Queues operations in a stream. What was queued before comes first, in whichever stream it is.
+    /// Queues operations in a stream. Operations that were queued before come first, in any stream.
     pub fn enqueue(self: &Arc<Self>, stream: Stream, operations: Vec<Operation>) -> Result<(), Status> {
         if self.error() != SUCCESS {
             return Err(self.error());
@@ -181,7 +181,7 @@ impl Communicator {
         *locked(&self.last) = None;
     }
 
-    /// Runs operations. An error of NCCL's is that of the communicator, and the stream goes on.
+    /// Runs operations. An NCCL error becomes the error of the communicator, and the stream continues.
     pub fn run(&self, operations: &[Operation]) -> Done {
         let mut links = locked(&self.links);
         let steps = match self.steps(operations) {
@@ -200,8 +200,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// The steps of all operations, whose memory is checked. Collectives come one after the other, then all transfers from one
-    /// rank to another at once.
+    /// Returns the steps of all operations, whose memory is checked. Collectives come one after the other, followed
+    /// by all transfers between ranks together.
     fn steps(&self, operations: &[Operation]) -> Result<Vec<Vec<Task>>, Fault> {
         let (mut steps, mut transfers) = (Vec::new(), Vec::new());
         for operation in operations {
@@ -237,7 +237,7 @@ impl Communicator {
                 continue;
             };
             self.check()?;
-            // It might have done its part before it ended, so its channels were looked at once more.
+            // It might have done its part before it ended, so its channels were checked once more.
             if doubted.is_some_and(|ended: usize| waits & (1 << ended) != 0) {
                 return Err(REMOTE_ERROR);
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Limits for what a process has at a time.
+//! Limits the number of objects of a process at a time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Counted(&'static AtomicUsize);
 
 impl Counted {
-    /// `None`: there are `most` already.
+    /// Returns `None` if there are `most` already.
     pub fn new(count: &'static AtomicUsize, most: usize) -> Option<Self> {
         let more = |count| (count < most).then_some(count + 1);
         count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self(count))

@@ -73,7 +73,7 @@ impl Place {
         Self { device, context: 0 }
     }
 
-    /// That of the calling thread; a thread without one uses device 0.
+    /// Returns the context of the calling thread. A thread without one uses device 0.
     pub fn current() -> Result<Self, Status> {
         let driver = driver().ok_or(CUDA_ERROR)?;
         let (mut context, mut device) = (0, 0);
@@ -155,13 +155,13 @@ impl Event {
         Ok(Self(event))
     }
 
-    /// Stands for all that is in a stream now.
+    /// Records a point after all present work of a stream.
     pub fn record(&self, stream: Stream) -> Result<(), Status> {
         // SAFETY: the event lives as long as this value, and the driver checks the stream.
         checked(unsafe { (driver().ok_or(CUDA_ERROR)?.record)(self.0, stream as u64) })
     }
 
-    /// Has what comes into a stream from now on wait for it.
+    /// Makes all later work of a stream wait for it.
     pub fn hold(&self, stream: Stream) -> Result<(), Status> {
         // SAFETY: the event lives as long as this value, and the driver checks the stream.
         checked(unsafe { (driver().ok_or(CUDA_ERROR)?.wait)(stream as u64, self.0, 0) })

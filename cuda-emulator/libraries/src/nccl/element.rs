@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Types of elements (`ncclDataType_t`) and what operators compute with them. A sum of several ranks is kept in 64 bits per
-//! element, as an integer, or as an f32 (of the types of up to 32 bits) or f64, and rounded once.
+//! Types of elements (`ncclDataType_t`) and the arithmetic of operators on them. A sum of several ranks is stored in
+//! 64 bits per element, as an integer, or as an f32 (for the types of up to 32 bits) or f64, and rounded once.
 
 use half::{bf16, f16};
 
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// An operator that makes one element of the elements of all ranks.
+/// An operator that combines the elements of all ranks to one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     Sum,
@@ -73,7 +73,7 @@ impl Operator {
     }
 }
 
-/// A number that elements are kept as: `i64`, `u64`, `f32` or `f64`.
+/// The type in which elements are stored: `i64`, `u64`, `f32` or `f64`.
 trait Wide: Copy {
     fn to_bits(self) -> u64;
     fn from_bits(bits: u64) -> Self;

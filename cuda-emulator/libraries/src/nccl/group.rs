@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Groups: what a thread calls between `ncclGroupStart` and `ncclGroupEnd` happens at once, for all ranks of the thread.
+//! Groups: the calls of a thread between `ncclGroupStart` and `ncclGroupEnd` are executed together, for all ranks of
+//! the thread.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -91,7 +92,7 @@ pub fn complete(communicator: Arc<Communicator>) -> Result<(), Status> {
     now_or_later(|group| group.joined.push(communicator))
 }
 
-/// Goes on with a split.
+/// Continues a split.
 pub fn split(begun: Begun) -> Result<(), Status> {
     now_or_later(|group| group.splits.push(begun))
 }

@@ -49,7 +49,7 @@ fn handle_of(id: &Id) -> Handle {
     handle
 }
 
-/// Makes the memory of a new communicator, and its id.
+/// Creates the memory of a new communicator, and its id.
 pub fn create() -> Result<Id, Status> {
     let mut id = [0; ID_BYTES];
     id[..HANDLE].copy_from_slice(&MAGIC);
@@ -62,7 +62,7 @@ pub fn create() -> Result<Id, Status> {
     if let Some((id, _)) = oldest {
         withdraw(&handle_of(&id));
     }
-    // Where it is not possible, ranks of this process still find each other.
+    // Where this is not possible, ranks of this process still find each other.
     id[HANDLE..RANDOM].copy_from_slice(&offer(&file).unwrap_or([0; HANDLE_BYTES]));
     known().open.push_back((id, Arc::new(segment)));
     Ok(id)
@@ -70,7 +70,7 @@ pub fn create() -> Result<Id, Status> {
 
 /// The memory of the communicator with that id.
 ///
-/// Errors: nobody has offered it, or not any more.
+/// Errors: there is no such offer, or it has ended.
 pub fn find(id: &Id) -> Result<Arc<Segment>, Status> {
     if !id.starts_with(&MAGIC) {
         return Err(INVALID_ARGUMENT);
@@ -92,7 +92,7 @@ pub fn find(id: &Id) -> Result<Arc<Segment>, Status> {
     Ok(segment)
 }
 
-/// All ranks have joined: the id is of no use any more.
+/// Closes the id after all ranks have joined.
 pub fn close(id: &Id) {
     let mut known = known();
     let place = known.open.iter().position(|(of, _)| of == id);

@@ -10,8 +10,8 @@
 //! * [`peers`]: waits for other ranks, and ends the wait if one of them has failed or its process has ended.
 //! * [`group`], [`split`], [`api`]: the functions.
 //!
-//! Other ranks are not trusted: they may write anything into the file at any time, which can spoil the data of the
-//! communicator, and end it. Everything that is an index or a length is checked, or kept in memory of this process.
+//! Other ranks are not trusted. They may write any data into the file at any time, which can corrupt the data of the
+//! communicator, and end it. Every index or length is checked, or stored in memory of this process.
 
 pub(crate) mod api;
 mod channel;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The operations, as steps of tasks. The tasks of a step run at once; a step begins when the one before it has ended on this
-//! rank, whatever the other ranks do.
+//! The operations, as steps of tasks. The tasks of a step run concurrently. A step begins when the previous one has
+//! ended on this rank, independent of the other ranks.
 
 use super::element::{Kind, Operator};
 use super::task::{Label, Progress, Receive, Reduce, Scale, Send, Task};
@@ -48,7 +48,7 @@ pub struct Operation {
     /// Elements, as the function counts them.
     pub count: usize,
     pub kind: Kind,
-    /// Of functions that reduce.
+    /// Set for functions that reduce.
     pub reduction: Option<Reduction>,
     /// The root or the other rank; 0 for functions without one.
     pub peer: usize,
@@ -75,7 +75,7 @@ impl Operation {
         self.count * self.kind.bytes()
     }
 
-    /// Returns whether it has one sender and one receiver. Such operations of a group run at once.
+    /// Returns whether it has one sender and one receiver. Such operations of a group run concurrently.
     pub fn is_point_to_point(&self) -> bool {
         matches!(self.function, Function::Send | Function::Receive)
     }
@@ -193,7 +193,7 @@ impl Operation {
     }
 }
 
-/// Makes the tasks of an operation.
+/// Creates the tasks of an operation.
 struct Plan<'a> {
     operation: &'a Operation,
     rank: usize,

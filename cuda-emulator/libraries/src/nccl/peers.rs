@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Waits for the other ranks of a communicator, and notices when their processes have ended. A thread of each process counts up
-//! a number in shared memory every second. A process counts as ended if the number stands still for [`PATIENCE`], or at once if
-//! its PID is that of no process and both are in one PID namespace.
+//! Waits for the other ranks of a communicator, and notices when their processes have ended. A thread of each process
+//! increments a number in shared memory every second. A process counts as ended if the number does not change for
+//! [`PATIENCE`]. It counts as ended immediately if its PID belongs to no process and both are in one PID namespace.
 
 use std::collections::HashMap;
 use std::io;
@@ -39,7 +39,7 @@ struct Living {
 
 static LIVING: Mutex<Vec<Living>> = Mutex::new(Vec::new());
 
-/// Tells the other ranks which process has this rank. From now on a thread gives its signs of life.
+/// Reports the process of this rank to the other ranks. From now on a thread gives its signs of life.
 pub fn show(segment: &Arc<Segment>, rank: usize) {
     let slot = segment.slot(rank);
     slot.process.store(u64::from(std::process::id()), Ordering::Relaxed);

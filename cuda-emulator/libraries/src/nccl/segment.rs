@@ -25,7 +25,7 @@ pub const ID_WORDS: usize = 16;
 
 /// The maximum number of mappings of this process, each of which takes [`BYTES`] of its addresses.
 const MAX_MAPPED: usize = 1 << 10;
-/// The captures that are remembered; older ones have ended, unless as many run at once.
+/// The number of remembered captures. Older ones have ended, unless as many run at the same time.
 const MAX_CAPTURES: usize = 64;
 
 const RINGS: usize = size_of::<Head>().next_multiple_of(4096);
@@ -42,7 +42,7 @@ pub const LEFT: u32 = 3;
 /// [`Slot::state`]: an operation has failed there, or the communicator was aborted.
 pub const FAILED: u32 = 4;
 
-/// What a rank shows to the others.
+/// The state of a rank that the others can read.
 #[repr(C, align(64))]
 pub struct Slot {
     /// [`ABSENT`] to [`FAILED`].
@@ -55,7 +55,8 @@ pub struct Slot {
     pub namespace: AtomicU64,
     /// Grows as long as the process lives.
     pub beat: AtomicU64,
-    /// Its part in the current and the previous split, indexed by the number's parity. Ranks are at most one split apart.
+    /// Its part in the current and the previous split, indexed by the number's parity. Ranks are at most one split
+    /// apart.
     pub splits: [Split; 2],
 }
 
@@ -146,7 +147,7 @@ impl Segment {
         unsafe { &*self.base.cast() }
     }
 
-    /// What a rank shows.
+    /// Returns the published state of a rank.
     pub fn slot(&self, rank: usize) -> &Slot {
         &self.head().slots[rank]
     }
@@ -182,7 +183,7 @@ impl Segment {
     pub fn ring(&self, rank: usize) {
         let bell = &self.slot(rank).bell;
         bell.fetch_add(1, Ordering::AcqRel);
-        // Without it the rank looks again when its wait ends.
+        // Without it the rank checks again when its wait ends.
         let _ = futex::wake(bell, futex::Flags::empty(), i32::MAX as u32);
     }
 
@@ -191,10 +192,10 @@ impl Segment {
         (0..ranks).for_each(|rank| self.ring(rank));
     }
 
-    /// Waits until the bell of a rank is not as it was, at most for that time.
+    /// Waits until the bell of a rank has changed, at most for that time.
     pub fn wait(&self, rank: usize, bell: u32, time: std::time::Duration) {
         let time = futex::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-        // However it ends, the caller looks again.
+        // The caller checks again in any case.
         let _ = futex::wait(&self.slot(rank).bell, futex::Flags::empty(), bell, Some(&time));
     }
 

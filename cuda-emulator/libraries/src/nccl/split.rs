@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Splits of communicators. The ranks tell each other their colours and keys in the shared memory of the old communicator, and
-//! the first rank of each colour tells the others the id of the new one.
+//! Splits of communicators. The ranks exchange their colours and keys in the shared memory of the old communicator,
+//! and the first rank of each colour publishes the id of the new one.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -35,7 +35,7 @@ fn part(segment: &Segment, rank: usize, number: u64) -> &Split {
     &segment.slot(rank).splits[(number % 2) as usize]
 }
 
-/// Tells the others this rank's colour and key.
+/// Publishes this rank's colour and key to the others.
 ///
 /// Errors: the last split was not gathered. A second one would take the place of the one before it, which others may not have
 /// read.
@@ -56,7 +56,7 @@ pub fn begin(old: &Arc<Communicator>, color: i32, key: i32, new: Late) -> Result
 }
 
 impl Begun {
-    /// Waits until all ranks have told theirs. The first rank of a colour makes the new communicator's id.
+    /// Waits until all ranks have published theirs. The first rank of a colour creates the new communicator's id.
     pub fn gather(&mut self) -> Result<(), Status> {
         let result = self.try_gather();
         self.old.gathered.store(self.number, Ordering::Release);
@@ -110,7 +110,7 @@ impl Begun {
             *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
         }
         let new = Communicator::join(&id, self.rank, self.ranks, old.place)?;
-        // Nobody else fills the place in.
+        // No other thread sets it.
         let _ = self.new.set(new.clone());
         Ok(Some(new))
     }

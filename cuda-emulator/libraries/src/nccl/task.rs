@@ -20,7 +20,7 @@ const LABEL_BYTES: usize = 16;
 pub struct Label {
     /// The function, its type, operator and root ([`super::operation`]).
     pub what: u64,
-    /// Bytes behind the label.
+    /// The number of bytes after the label.
     pub bytes: usize,
 }
 
@@ -265,7 +265,7 @@ impl Task {
         }
     }
 
-    /// Returns whether its memory is there.
+    /// Returns whether its memory exists.
     pub fn is_there(&self) -> bool {
         let (reads, writes, bytes) = match self {
             Self::Copy { from, to, bytes } => (Some(*from), Some(*to), *bytes),
@@ -276,13 +276,13 @@ impl Task {
         bytes == 0 || [reads, writes].into_iter().flatten().all(|address| reaches(address, bytes))
     }
 
-    /// Goes on.
+    /// Continues the transfer as far as possible.
     ///
     /// Errors: another rank has called something else, or has written nonsense.
     ///
     /// # Safety
     ///
-    /// The memory that the task names is there, and as long as its label says.
+    /// The task's memory must exist, with the length in its label.
     pub unsafe fn advance(&mut self, links: &mut Links) -> Result<Advance, Status> {
         match self {
             Self::Copy { from, to, bytes } => {

@@ -40,7 +40,7 @@ pub fn fetch(handle: &Handle) -> Option<File> {
 
 pub fn withdraw(_: &Handle) {}
 
-/// Addresses that are no device memory any more.
+/// Addresses that are no longer device memory.
 static FREED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 pub fn reaches(address: usize, bytes: usize) -> bool {
@@ -93,7 +93,7 @@ fn elements<N: Number>(rank: usize, count: usize) -> Vec<N> {
     (0..count).map(|index| N::of(element(rank, index))).collect()
 }
 
-/// What all ranks together have at that index, as a simple loop computes it.
+/// Returns the combined value of all ranks at that index, computed by a simple loop.
 fn reduced<N: Number>(operator: Operator, ranks: usize, index: usize) -> N {
     let all = (0..ranks).map(|rank| element(rank, index));
     N::of(match operator {
@@ -369,13 +369,13 @@ fn a_split_begins_when_the_last_one_was_gathered() {
     assert_eq!(begin(0).err(), Some(INVALID_USAGE));
     first.gather().unwrap();
     second.gather().unwrap();
-    // Given up: the other one, which is behind, does not wait for it.
+    // Abandoned: the other rank, which is later, does not wait for it.
     drop(begin(0).unwrap());
     drop(begin(0).unwrap());
     let _third = begin(0).unwrap();
     let mut behind = begin(1).unwrap();
     assert_eq!(behind.gather(), Err(INVALID_USAGE));
-    // A failed one is no obstacle. The next two were told before the other rank failed.
+    // A failed rank does not block the others. The next two were published before the other rank failed.
     communicators[0].fail(SYSTEM_ERROR);
     let gather = || begin(1).unwrap().gather();
     assert_eq!([gather(), gather(), gather()], [Ok(()), Ok(()), Err(REMOTE_ERROR)]);
@@ -503,7 +503,7 @@ fn a_rank_that_has_left_has_sent_all() {
     });
 }
 
-/// Positions of the other end that no ring can have. The other rank does nothing, and is there until the end.
+/// Positions of the other end that no ring can have. The other rank does nothing, and exists until the end.
 #[test]
 fn positions_of_a_hostile_rank_are_not_believed() {
     use std::sync::atomic::Ordering::Relaxed;
@@ -529,7 +529,7 @@ fn positions_of_a_hostile_rank_are_not_believed() {
     }
 }
 
-/// Names the rank, the number of ranks and what to do, for [`rank_of_another_process`].
+/// Contains the rank, the number of ranks and the action, for [`rank_of_another_process`].
 const RANK: &str = "CUDA_NCCL_TEST_RANK";
 
 /// Starts this program as another rank.

@@ -74,7 +74,7 @@ impl Qr {
         self.rows.iter().position(|row| row.first().is_none_or(|(_, value)| value.norm() <= tolerance))
     }
 
-    /// Solves A x = b, so that the rest is the least.
+    /// Solves A x = b with the minimum residual.
     pub fn solve(&self, b: &[C64]) -> Vec<C64> {
         let mut x = vec![C64::default(); self.rows.len()];
         for ((rotations, became), value) in self.steps.iter().zip(b) {

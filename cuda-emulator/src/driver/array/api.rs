@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The calls that make arrays and say what they are.
+//! The calls that create and describe arrays.
 
 use cuda_abi::{CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR};
 
@@ -64,7 +64,7 @@ fn array_get_memory_requirements(
     Ok(())
 }
 
-/// Only what gets its memory at once, and later, tells how much that is.
+/// Only an array that gets its memory later reports its requirements.
 fn requirements(later: Option<&Later>) -> CuResult<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
     let later = later.filter(|later| later.tiling.is_none()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     Ok(CUDA_ARRAY_MEMORY_REQUIREMENTS {

@@ -26,13 +26,13 @@ const MAP: u32 = 1;
 const UNMAP: u32 = 2;
 /// CU_ARRAY_SPARSE_PROPERTIES_SINGLE_MIPTAIL
 const SINGLE_TAIL: u32 = 1;
-/// Most elements of a list.
+/// The maximum number of elements of a list.
 const MAX_MAPS: u32 = 1 << 16;
 
 /// Numbers of parts of an array.
 type Numbers = Box<dyn Iterator<Item = u64> + Send>;
 
-/// A list element, as the stream does it.
+/// A list element in the form that the stream executes.
 enum Change {
     Map(Arc<Parts>, Vec<(u64, Option<Part>)>),
     Unmap(Arc<Parts>, Numbers),
@@ -43,7 +43,8 @@ impl Change {
         match self {
             Change::Map(parts, changes) => parts.change(changes),
             Change::Unmap(parts, numbers) => {
-                // Only now is known where memory is. What has none needs no change: a list can name far more.
+                // The memory is known only now. Parts without memory need no change, because a list can name far more
+                // parts than exist.
                 let mapped = numbers.filter(|number| parts.address(*number).is_some());
                 let changes = mapped.map(|number| (number, None)).collect();
                 parts.change(changes);
@@ -83,9 +84,9 @@ fn mipmapped_get_sparse_properties(
 
 /// The parts of an array that a list element maps.
 trait Mapping {
-    /// The parts that it names, in the order in which they take memory, and the bytes of each.
+    /// Returns the named parts, in the order in which they take memory, and the bytes of each.
     fn parts(&self, later: &Later, levels: &[Arc<Array>]) -> CuResult<(Numbers, u64)>;
-    /// Tiles of the memory behind the offset.
+    /// Returns the number of tiles of the memory after the offset.
     fn most_tiles(&self) -> CuResult<u64>;
     fn understand(&self) -> CuResult<Change>;
 }
@@ -136,7 +137,7 @@ impl Mapping for CUarrayMapInfo {
         {
             return Err(invalid);
         }
-        // Devices that there are, and one at least.
+        // Only existing devices, and at least one.
         let ordinals = (0..32).filter(|bit| self.device_mask & 1 << bit != 0);
         if self.device_mask == 0 || ordinals.into_iter().any(|bit| device::device(bit).is_err()) {
             return Err(invalid);
@@ -180,7 +181,7 @@ fn map_array_async(list: In<CUarrayMapInfo>, count: u32, stream: CUstream) -> Cu
     }
     let (context, stream) = capture::place_work(stream)?;
     capture::refuse(&stream)?;
-    // None is done if one is bad.
+    // Nothing is done if one element is invalid.
     let changes = (0..count as usize).map(|index| list.at(index)?.understand());
     let changes = changes.collect::<CuResult<Vec<Change>>>()?;
     context.submit_work(&stream, move |_| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CUDA arrays and mipmapped arrays: the objects behind the handles.
+//! CUDA arrays and mipmapped arrays: the objects of the handles.
 
 mod api;
 mod copies;
@@ -42,7 +42,7 @@ pub struct ArrayObject {
     pub(super) array: Arc<Array>,
     pub(super) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
     context: Weak<Context>,
-    /// A level of a mipmapped array, which nobody destroys by itself.
+    /// True for a level of a mipmapped array, which is not destroyed by itself.
     level: bool,
     /// The source of its memory. For a level, the mipmapped array has it.
     pub(super) later: Option<Later>,
@@ -55,7 +55,7 @@ pub struct MipmappedObject {
     context: Weak<Context>,
     /// The source of its memory.
     pub(super) later: Option<Later>,
-    /// The handle of each level that was asked for.
+    /// The handle of each level that was queried.
     handles: Mutex<Vec<CUarray>>,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn format_of(format: u32, channels: u32) -> CuResult<Format> {
         0xc3..=0xc5 => packed(Channel::Unorm16, 0xc3),
         0xc6..=0xc8 => packed(Channel::Snorm8, 0xc6),
         0xc9..=0xcb => packed(Channel::Snorm16, 0xc9),
-        // Compressed formats are no formats of memory.
+        // Compressed formats do not describe memory.
         0x91..=0x9e => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         // Video formats.
         0x50 | 0x9f..=0xb5 => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
@@ -106,15 +106,15 @@ fn element_of(format: u32, channels: u32) -> CuResult<Element> {
     Ok(Element { format: COMPRESSED_READ, compression: Some(compression) })
 }
 
-/// Returns whether a compressed format is sRGB, which textures must say, too.
+/// Returns whether a compressed format is sRGB, which textures must specify, too.
 pub(super) fn is_srgb(format: u32) -> bool {
     matches!(format, 0x92 | 0x94 | 0x96 | 0x9e)
 }
 
-/// The largest sizes of an array that is deeper than others (MAXIMUM_TEXTURE3D_*_ALTERNATE).
+/// The maximum sizes of an array that is deeper than others (MAXIMUM_TEXTURE3D_*_ALTERNATE).
 const DEEP: [usize; 3] = [8_192, 8_192, 32_768];
 
-/// The largest sizes, as the device's attributes say.
+/// Returns the maximum sizes, as in the device's attributes.
 fn largest(dimension: Dimension, gather: bool) -> [usize; 3] {
     match dimension {
         Dimension::D1 => [131_072, 0, 0],
@@ -143,7 +143,7 @@ impl Described for CUDA_ARRAY3D_DESCRIPTOR {
         }
         let element = element_of(self.format, self.channels)?;
         let [width, height, depth] = self.size();
-        // A sparse array has no surfaces, and one row is no tile.
+        // A sparse array has no surfaces, and one row is not a tile.
         let not_sparse = SURFACE_LDST | DEFERRED_MAPPING | CUBEMAP;
         let too_few_rows = height == 0 && (self.flags & SPARSE != 0 || element.compression.is_some());
         if self.flags & !KNOWN_FLAGS != 0
@@ -186,27 +186,27 @@ impl Described for CUDA_ARRAY3D_DESCRIPTOR {
     }
 }
 
-/// The array behind a handle, where no handle at all is no value.
+/// Returns the array of a handle. NULL is an invalid value.
 pub(super) fn find_not_null(handle: CUarray) -> CuResult<Arc<ArrayObject>> {
     if handle == CUarray::NULL { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { find(handle) }
 }
 
-/// The array behind a handle.
+/// Returns the array of a handle.
 pub(super) fn find(handle: CUarray) -> CuResult<Arc<ArrayObject>> {
     ARRAYS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// The mipmapped array behind a handle.
+/// Returns the mipmapped array of a handle.
 pub(super) fn find_mipmapped(handle: CUmipmappedArray) -> CuResult<Arc<MipmappedObject>> {
     MIPMAPPED.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// The handle of an array, NULL when it was destroyed.
+/// Returns the handle of an array, or NULL when it was destroyed.
 pub(super) fn handle_of(array: &Arc<Array>) -> CUarray {
     ARRAYS.find(|object| Arc::ptr_eq(&object.array, array)).unwrap_or(Handle::NULL)
 }
 
-/// Makes an array in a context.
+/// Creates an array in a context.
 pub(super) fn create(context: &Arc<Context>, descriptor: CUDA_ARRAY3D_DESCRIPTOR) -> CuResult<CUarray> {
     let (dimension, element, extent) = descriptor.resolve()?;
     let context_of = Arc::downgrade(context);
@@ -224,14 +224,15 @@ pub(super) fn create(context: &Arc<Context>, descriptor: CUDA_ARRAY3D_DESCRIPTOR
     Ok(handle)
 }
 
-/// Levels that get their memory later.
+/// Creates levels that get their memory later.
 fn without_memory(of: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> CuResult<(MipmappedArray, Later)> {
     let (dimension, element, extent) = of.resolve()?;
     let made = MipmappedArray::without_memory(dimension, element, extent, levels, of.flags & SPARSE != 0);
     made.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
 }
 
-/// cuArrayDestroy; whoever holds the array keeps its memory. Mipmapped arrays and their levels stay, and that is no error.
+/// cuArrayDestroy. Other owners of the array keep its memory. Mipmapped arrays and their levels stay, and that is not
+/// an error.
 pub(super) fn destroy(handle: CUarray) -> CuResult<()> {
     if find(handle)?.level {
         return Ok(());
@@ -239,7 +240,7 @@ pub(super) fn destroy(handle: CUarray) -> CuResult<()> {
     ARRAYS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// Makes a mipmapped array in a context.
+/// Creates a mipmapped array in a context.
 pub(super) fn create_mipmapped(
     context: &Arc<Context>,
     descriptor: CUDA_ARRAY3D_DESCRIPTOR,
@@ -256,7 +257,7 @@ pub(super) fn create_mipmapped(
     Ok(enter_mipmapped(context, descriptor, array, later))
 }
 
-/// Makes a mipmapped array of memory that somebody else has: `memory` finds it for so many bytes.
+/// Creates a mipmapped array in memory of another owner: `memory` returns it for a number of bytes.
 pub(super) fn create_mipmapped_in(
     context: &Arc<Context>,
     descriptor: CUDA_ARRAY3D_DESCRIPTOR,
@@ -285,7 +286,7 @@ fn enter_mipmapped(
 }
 
 impl MipmappedObject {
-    /// The array of a level, the same handle each time.
+    /// Returns the array of a level, with the same handle each time.
     pub(super) fn level(&self, level: u32) -> CuResult<CUarray> {
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         let place = handles.get_mut(level as usize).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -293,7 +294,7 @@ impl MipmappedObject {
             let array = Arc::clone(&self.array.levels[level as usize]);
             let extent = array.level.extent;
             let whole = [extent.width, extent.height, extent.depth];
-            // A direction that the descriptor leaves out stays out.
+            // A direction that the descriptor leaves out remains left out.
             let size = std::array::from_fn(|axis| match self.descriptor.size()[axis] {
                 0 => 0,
                 _ => whole[axis] as usize,

@@ -70,7 +70,7 @@ fn end_capture(handle: CUstream, out: Out<CUgraph>) -> CuResult<()> {
     Ok(())
 }
 
-/// A stream whose capture status may be asked for.
+/// Returns a stream whose capture status may be queried.
 fn inspected(handle: CUstream) -> CuResult<Arc<Stream>> {
     let (context, stream) = stream::with_stream(handle)?;
     if stream.is_legacy() && capture::disturbs(&context) {
@@ -83,7 +83,7 @@ fn is_capturing(handle: CUstream, status: Out<u32>) -> CuResult<()> {
     capture_info(handle, status, Out::NULL, &mut |_, _| ())
 }
 
-/// Gets the graph of a capture and its dependencies: nodes and as many edges.
+/// Receives the graph of a capture and its dependencies: nodes and as many edges.
 type Show<'a> = &'a mut dyn FnMut(CUgraph, Option<&(Vec<CUgraphNode>, Vec<CUgraphEdgeData>)>);
 
 fn capture_info(handle: CUstream, status: Out<u32>, id: Out<u64>, show: Show<'_>) -> CuResult<()> {

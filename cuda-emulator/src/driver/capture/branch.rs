@@ -12,24 +12,25 @@ use crate::driver::graph::CUgraphNode;
 /// A stream's part in a capture.
 pub(super) struct Branch {
     pub(super) capture: Arc<Capture>,
-    /// The capture began here.
+    /// True if the capture began here.
     pub(super) origin: bool,
     /// The nodes that the next node depends on.
     pub(super) dependencies: Vec<(CUgraphNode, CUgraphEdgeData)>,
-    /// The same for cuStreamGetCaptureInfo, whose caller may look at it until its next call.
+    /// A copy for cuStreamGetCaptureInfo, whose caller may read it until its next call.
     pub(super) shown: (Vec<CUgraphNode>, Vec<CUgraphEdgeData>),
 }
 
 /// All branches by the streams' ids, which are never used again.
 static BRANCHES: LazyLock<Mutex<HashMap<u64, Branch>>> = LazyLock::new(Mutex::default);
 
-/// A stream's part, if it has one, while no other stream's part can change. Not to be held while another one is asked for.
+/// A locked part of a stream, if it has one. No other part can change meanwhile. Must not be held while another one
+/// is requested.
 pub(super) struct Part {
     all: MutexGuard<'static, HashMap<u64, Branch>>,
     stream: u64,
 }
 
-/// The part of the stream with this id.
+/// Locks the part of the stream with this id.
 pub(super) fn lock(stream: u64) -> Part {
     Part { all: BRANCHES.lock().unwrap_or_else(PoisonError::into_inner), stream }
 }
@@ -43,12 +44,12 @@ impl Part {
         self.all.get_mut(&self.stream)
     }
 
-    /// The stream takes part from now on.
+    /// Makes the stream take part from now on.
     pub(super) fn set(&mut self, branch: Branch) {
         self.all.insert(self.stream, branch);
     }
 
-    /// The stream takes part no longer.
+    /// Ends the stream's part.
     pub(super) fn take(&mut self) -> Option<Branch> {
         self.all.remove(&self.stream)
     }

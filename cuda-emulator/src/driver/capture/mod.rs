@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stream capture: work that is put into a capturing stream becomes nodes of a graph. This file has the rules of what may
-//! happen meanwhile; `api` has the calls.
+//! Stream capture: work that is put into a capturing stream becomes nodes of a graph. This file has the rules for
+//! other calls meanwhile; `api` has the calls.
 
 mod api;
 mod branch;
@@ -30,7 +30,7 @@ thread_local! {
 
 /// All captures under way.
 static ACTIVE: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
-/// The number of captures. The usual answer, none, costs no lock.
+/// The number of captures. The usual value 0 is read without a lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// From cuStreamBeginCapture to cuStreamEndCapture.
@@ -40,14 +40,14 @@ pub struct Capture {
     mode: u32,
     thread: ThreadId,
     invalidated: AtomicBool,
-    /// The stream that it began in, and those that joined it, by their ids.
+    /// The ids of the stream in which it began, and of those that joined it.
     streams: Mutex<Vec<u64>>,
-    /// The nodes that destroyed streams captured last. They must be joined as well.
+    /// The last nodes that destroyed streams have captured. They must be joined as well.
     left: Mutex<Vec<CUgraphNode>>,
 }
 
 impl Capture {
-    /// Ends the capture's use: from now on its streams refuse work.
+    /// Invalidates the capture: from now on its streams refuse work.
     pub(super) fn invalidate(&self) {
         self.invalidated.store(true, Ordering::Release);
     }
@@ -56,7 +56,7 @@ impl Capture {
         self.invalidated.load(Ordering::Acquire)
     }
 
-    /// Ends the capture and all its streams' parts in it. Says what it has become.
+    /// Ends the capture and all its streams' parts in it. Returns its result.
     pub(super) fn end(&self, origin: &Stream) -> CuResult<()> {
         let streams = std::mem::take(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner));
         let leaves = lock(origin.id).take().map_or(Vec::new(), |branch| branch.dependencies);
@@ -81,7 +81,8 @@ impl Capture {
         }
     }
 
-    /// cuStreamEndCapture is for the thread that began, unless the mode is relaxed.
+    /// Returns whether cuStreamEndCapture must be called by another thread: the one that began, unless the mode is
+    /// relaxed.
     pub(super) fn is_foreign(&self) -> bool {
         self.mode != RELAXED && self.thread != thread::current().id()
     }
@@ -128,7 +129,7 @@ pub(super) fn captures(stream: &Stream) -> bool {
     lock(stream.id).get().is_some()
 }
 
-/// When the stream is capturing: makes work a node behind what the stream has captured so far.
+/// If the stream captures: makes work a node after the nodes that the stream has captured so far.
 pub(super) fn add(stream: &Stream, work: impl FnOnce() -> CuResult<Work>) -> CuResult<bool> {
     if none_active() {
         return Ok(false);
@@ -143,7 +144,7 @@ pub(super) fn add(stream: &Stream, work: impl FnOnce() -> CuResult<Work>) -> CuR
     Ok(true)
 }
 
-/// When the stream is capturing: what an event that is recorded now stands for.
+/// If the stream captures: returns the nodes for an event that is recorded now.
 pub(super) fn dependencies(stream: &Stream) -> CuResult<Option<Captured>> {
     if none_active() {
         return Ok(None);
@@ -157,18 +158,18 @@ pub(super) fn dependencies(stream: &Stream) -> CuResult<Option<Captured>> {
     Ok(Some(Captured { capture: branch.capture.id, nodes }))
 }
 
-/// The capture with this number, if it is under way.
+/// Returns the active capture with this id.
 fn active(id: u64) -> Option<Arc<Capture>> {
     let captures = ACTIVE.lock().unwrap_or_else(PoisonError::into_inner);
     captures.iter().find(|active| active.id == id).cloned()
 }
 
-/// Ends the use of a capture, if it is still under way.
+/// Invalidates a capture if it is still active.
 pub(super) fn invalidate(captured: &Captured) {
     active(captured.capture).inspect(|capture| capture.invalidate());
 }
 
-/// cuStreamWaitEvent of an event that was recorded in a capture: the stream takes part in it from now on.
+/// cuStreamWaitEvent of an event that was recorded in a capture: makes the stream take part in the capture.
 pub(super) fn join(stream: &Stream, captured: &Captured) -> CuResult<()> {
     let mut branch = lock(stream.id);
     let Some(capture) = active(captured.capture) else {
@@ -218,17 +219,17 @@ pub(super) fn fail(stream: &Stream, error: CUresult) -> CuResult<()> {
     }
 }
 
-/// Refuses what cannot be captured.
+/// Refuses work that cannot be captured.
 pub(super) fn refuse(stream: &Stream) -> CuResult<()> {
     fail(stream, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// Refuses that captured work depends on work outside.
+/// Refuses captured work that depends on work outside of the capture.
 pub(super) fn isolate(stream: &Stream) -> CuResult<()> {
     fail(stream, CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
 }
 
-/// A stream is destroyed. A capture goes on without it unless it began there.
+/// Handles the destruction of a stream. A capture continues without it unless it began there.
 pub(super) fn abandon(stream: &Stream) {
     if none_active() {
         return;
@@ -252,7 +253,7 @@ pub(super) fn abandon(stream: &Stream) {
     }
 }
 
-/// Refuses to wait for a context some of whose streams are capturing.
+/// Refuses to wait for a context that has capturing streams.
 pub(super) fn refuse_any(context: &Context) -> CuResult<()> {
     if none_active() {
         return Ok(());
@@ -260,7 +261,8 @@ pub(super) fn refuse_any(context: &Context) -> CuResult<()> {
     context.live_streams().iter().try_for_each(|stream| refuse(stream))
 }
 
-/// Refuses work in the legacy stream that would wait for, or be waited for by, a stream that is capturing.
+/// Refuses work in the legacy stream that would wait for a capturing stream, or that a capturing stream would wait
+/// for.
 pub(super) fn check_order(context: &Context, stream: &Stream) -> CuResult<()> {
     if none_active() || !stream.is_legacy() {
         return Ok(());
@@ -286,7 +288,7 @@ pub(super) fn disturbs(context: &Context) -> bool {
     !none_active() && context.live_streams().iter().any(|stream| !stream.non_blocking && captures(stream))
 }
 
-/// Refuses calls that may disturb captures, as the captures' modes and this thread's one demand.
+/// Refuses calls that may disturb captures, according to the modes of the captures and of this thread.
 pub(super) fn check_safe() -> CuResult<()> {
     let mode = MODE.try_with(Cell::get).unwrap_or(GLOBAL);
     if none_active() || mode == RELAXED {

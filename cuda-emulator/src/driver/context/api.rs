@@ -21,7 +21,7 @@ const CTX_FLAGS: u32 = 0xff;
 const CTX_SCHED_MASK: u32 = 7;
 /// Always on with unified addressing.
 const CTX_MAP_HOST: u32 = 8;
-/// The answer of cuCtxGetApiVersion since CUDA 3.2.
+/// The result of cuCtxGetApiVersion since CUDA 3.2.
 const API_VERSION: u32 = 3020;
 
 fn check_flags(flags: u32) -> CuResult<()> {
@@ -39,7 +39,7 @@ fn ctx_create(out: Out<CUcontext>, flags: u32, ordinal: CUdevice) -> CuResult<()
     Ok(())
 }
 
-/// As before CUDA 3.2: addresses of 32 bits do not reach the memory of today's devices, an H200 says.
+/// The version before CUDA 3.2. As on an H200: 32-bit addresses cannot address the memory of today's devices.
 fn ctx_create_32(out: Out<CUcontext>, flags: u32, ordinal: CUdevice) -> CuResult<()> {
     out.check()?;
     check_flags(flags)?;
@@ -175,7 +175,7 @@ fn ctx_synchronize_v2(handle: CUcontext) -> CuResult<()> {
     synchronize(&*context::find_or_current(handle)?)
 }
 
-/// Waits for all streams and says whether something failed.
+/// Waits for all streams and returns an error if work failed.
 fn synchronize(context: &Context) -> CuResult<()> {
     capture::refuse_any(context)?;
     context.wait_idle();
@@ -206,7 +206,7 @@ fn ctx_get_shared_mem_config(config: Out<u32>) -> CuResult<()> {
 
 fn ctx_set_shared_mem_config(config: u32) -> CuResult<()> {
     context::current()?;
-    // Banks of four bytes whatever is asked for, as on devices since compute capability 5.0.
+    // Banks always have four bytes, as on devices since compute capability 5.0.
     if config > 2 { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
 }
 
@@ -243,7 +243,7 @@ fn ctx_disable_peer_access(peer: CUcontext) -> CuResult<()> {
     if !context.peers.lock().unwrap_or_else(PoisonError::into_inner).remove(&peer.id) {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     }
-    // Work under way may still use it.
+    // Running work may still use it.
     context.wait_idle();
     context.device.memory.remove_peer(&peer.device.memory);
     Ok(())
@@ -276,7 +276,7 @@ fn primary_get_state(ordinal: CUdevice, flags: Out<u32>, active: Out<c_int>) -> 
 fn primary_set_flags(ordinal: CUdevice, flags: u32) -> CuResult<()> {
     let device = device(ordinal)?;
     check_flags(flags)?;
-    // A primary context maps host memory always.
+    // A primary context always maps host memory.
     if flags & CTX_MAP_HOST != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

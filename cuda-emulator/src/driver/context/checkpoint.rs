@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Checkpoints of processes, which there are none of: a process that uses the device runs.
+//! Checkpoints of processes, which are not supported: a process that uses the device is always running.
 
 use crate::driver::ffi::{self, In, Out};
 use crate::driver::result::{CUresult, CuResult};
 
 /// CU_PROCESS_STATE_RUNNING
 const RUNNING: i32 = 0;
-/// Bytes of each CUcheckpoint*Args.
+/// The size of each CUcheckpoint*Args in bytes.
 const ARGUMENTS: usize = 64;
 
-/// Refuses all but this process.
+/// Refuses all processes except this one.
 fn check_process(pid: i32) -> CuResult<()> {
     if pid <= 0 {
         return Err(CUresult::CUDA_ERROR_OPERATING_SYSTEM);
@@ -43,7 +43,7 @@ fn process_state(pid: i32, state: Out<i32>) -> CuResult<()> {
 }
 
 fn lock_process(pid: i32, arguments: In<[u8; ARGUMENTS]>) -> CuResult<()> {
-    // Behind the timeout.
+    // After the timeout.
     check_arguments(arguments, 4)?;
     check_process(pid)?;
     Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
@@ -58,7 +58,7 @@ fn in_locked(pid: i32, arguments: In<[u8; ARGUMENTS]>) -> CuResult<()> {
 
 /// Refuses a call that needs a checkpoint, because there is never one.
 fn restore(pid: i32, arguments: In<[u8; ARGUMENTS]>) -> CuResult<()> {
-    // Behind the pairs of GPUs and their number.
+    // After the pairs of GPUs and their number.
     check_arguments(arguments, 12)?;
     check_process(pid)?;
     Err(CUresult::CUDA_ERROR_ILLEGAL_STATE)

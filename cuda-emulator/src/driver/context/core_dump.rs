@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Attributes of core dumps, which are kept for who asks: no dump is written.
+//! Attributes of core dumps. They are stored for queries only; no dump is written.
 
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -18,17 +18,17 @@ impl From<Refusal> for CUresult {
     }
 }
 
-/// The attributes of all contexts and of the process.
+/// Locks the attributes of all contexts and of the process.
 pub(super) fn lock() -> MutexGuard<'static, CoreDumps> {
     CORE_DUMPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A context with this handle was made with these CU_CTX_* flags.
+/// Records that a context with this handle was created with these CU_CTX_* flags.
 pub(super) fn context_created(context: usize, flags: u32) {
     lock().created(context as u64, flags);
 }
 
-/// The context with this handle is gone.
+/// Removes the attributes of a destroyed context.
 pub(super) fn context_destroyed(context: usize) {
     lock().destroyed(context as u64);
 }

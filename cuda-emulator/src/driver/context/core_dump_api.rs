@@ -8,7 +8,7 @@ use crate::driver::context;
 use crate::driver::ffi::{self, In, InOut, Out};
 use crate::driver::result::{CUresult, CuResult};
 
-/// Whose attributes are meant: the current context's, or the process's.
+/// Returns the owner of the attributes: the current context, or the process.
 fn scope(of_context: bool) -> CuResult<Option<u64>> {
     if !of_context {
         return Ok(None);
@@ -44,7 +44,7 @@ fn set(of_context: bool, attribute: i32, value: In<u8>, size: InOut<usize>) -> C
         return Ok(());
     }
     let size = size.get()?;
-    // It is not NULL, the only reason for which there is no byte.
+    // It is not NULL, which is the only reason for a missing byte.
     let value = Value::read(attribute, size, |at| value.at(at).unwrap_or(0))?;
     Ok(lock().set(context, attribute, value)?)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The end of a context, and of all that lives in one.
+//! The end of a context, and of all its objects.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use crate::driver::memory::host as host_memory;
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::{array, event, external, ipc, module, trace};
 
-/// Ends everything that a context owns, after its work.
+/// Ends all objects of a context, after its work.
 fn end(context: &Context) {
     trace::context_ends(context.handle.0 as *mut c_void);
     context.forget();
@@ -36,7 +36,7 @@ pub(in crate::driver) fn destroy(handle: CUcontext) -> CuResult<()> {
     Ok(())
 }
 
-/// cuCtxDetach: one less who holds the current context; without holders it ends.
+/// cuCtxDetach: removes one holder of the current context, which ends without holders.
 pub(super) fn detach(handle: CUcontext) -> CuResult<()> {
     if current_handle() != Some(handle) {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);

@@ -17,7 +17,7 @@ fn find(handle: CUcontext) -> CuResult<Arc<Context>> {
     context::find_given(handle)?.checked()
 }
 
-/// Makes all work of a context so far the event's latest record.
+/// Makes all present work of a context the event's latest record.
 pub(crate) fn record(handle: CUcontext, event: CUevent) -> CuResult<()> {
     let context = find(handle)?;
     let event = event::find(event)?;
@@ -39,7 +39,7 @@ pub(crate) fn record(handle: CUcontext, event: CUevent) -> CuResult<()> {
     Ok(())
 }
 
-/// Has all later work of a context wait for the event's latest record.
+/// Makes all later work of a context wait for the event's latest record.
 pub(crate) fn wait(handle: CUcontext, event: CUevent) -> CuResult<()> {
     let context = find(handle)?;
     event::find(event)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Green contexts and the resources that they are parts of. The parts are told, but not kept apart: work of a green context
-//! runs on all multiprocessors, which the manual allows. So a green context is its device's primary context under another
-//! handle.
+//! Green contexts and the resources that they are parts of. The parts are reported, but not isolated: work of a green
+//! context runs on all multiprocessors, which the manual allows. So a green context is its device's primary context
+//! with another handle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,14 +36,14 @@ pub type CUdevResourceDesc = Handle<CUdevResource>;
 static GREENS: Registry<Green> = Registry::new();
 static DESCRIPTIONS: Registry<CUdevResource> = Registry::new();
 
-/// The words of `CUdevResource::inside` that hold the resource's origin: its device, and the split that it comes from, which
-/// is 0 for none.
+/// The words of `CUdevResource::inside` that hold the resource's origin: its device, and the split that it comes
+/// from, or 0.
 const DEVICE: usize = 0;
 const SPLIT: usize = 1;
 
 /// A part of a device's multiprocessors.
 pub struct Green {
-    /// As a context that can be current.
+    /// Its handle as a context that can be current.
     context: CUcontext,
     device: &'static Device,
     resource: CUdevResource,
@@ -92,12 +92,12 @@ fn find(handle: CUgreenCtx) -> CuResult<Arc<Green>> {
     GREENS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }
 
-/// The green context that `handle` stands for, if it does.
+/// Returns the green context of `handle`, if it is one.
 pub(crate) fn of_context(handle: CUcontext) -> CUgreenCtx {
     GREENS.find(|green| green.context == handle).unwrap_or(Handle::NULL)
 }
 
-/// Returns the number of multiprocessors of the green context that `handle` stands for.
+/// Returns the number of multiprocessors of the green context of `handle`, if it is one.
 pub(crate) fn multiprocessors_of(handle: CUcontext) -> Option<u32> {
     GREENS.get(of_context(handle)).map(|green| green.resource.sm_count)
 }
@@ -148,7 +148,7 @@ fn split(
         return Err(INVALID);
     }
     if input.inside[SPLIT] != 0 || min_count > input.sm_count {
-        // Only a green context's parts can be split again, and nothing has more than there is.
+        // Only a green context's parts can be split again, and a part cannot have more than exist.
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
     let step =
@@ -178,7 +178,7 @@ fn describe(out: Out<CUdevResourceDesc>, resources: In<CUdevResource>, count: u3
     for index in 1..count as usize {
         let other = resources.at(index)?;
         check(&other)?;
-        // Of one split, or else they may overlap.
+        // They come from one split, or else they may overlap.
         if other.inside[..=SPLIT] != all.inside[..=SPLIT] || all.inside[SPLIT] == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         }
@@ -206,7 +206,7 @@ fn create(
     let context = Handle::unique();
     context::add_alias(context, device.primary.retain(ordinal)?)?;
     let handle = Handle::unique();
-    // Its parts can be split in their turn.
+    // Its parts can be split again.
     let resource = part(&resource, 0, resource.sm_count);
     GREENS.insert(handle, Arc::new(Green { context, device, resource }));
     out.set(handle);
@@ -251,7 +251,7 @@ fn get_id(handle: CUgreenCtx, out: Out<u64>) -> CuResult<()> {
     Ok(())
 }
 
-/// The green context of a stream.
+/// Returns the green context of a stream.
 fn of_stream(handle: CUstream, out: Out<CUgreenCtx>) -> CuResult<()> {
     out.check()?;
     out.set(of_context(stream::context_handle(handle)?));

@@ -17,11 +17,11 @@ const LIMIT_PERSISTING_L2_CACHE_SIZE: u32 = 6;
 const LIMIT_SHMEM_SIZE: u32 = 7;
 const LIMIT_CIG_ENABLED: u32 = 8;
 const LIMIT_MAX: u32 = 10;
-/// Most bytes that the L2 cache fetches at once.
+/// The maximum number of bytes that the L2 cache fetches at once.
 const MAX_FETCH: usize = 128;
-/// No L2 cache is larger, bytes.
+/// An upper bound for the size of an L2 cache, in bytes.
 const MAX_PERSISTING: usize = 1 << 30;
-/// The most local memory that a thread can have, bytes.
+/// The maximum local memory of a thread, in bytes.
 const MAX_STACK: u64 = 512 << 10;
 
 fn ctx_set_limit(limit: u32, value: usize) -> CuResult<()> {
@@ -54,14 +54,14 @@ fn ctx_get_limit(value: Out<usize>, limit: u32) -> CuResult<()> {
     Ok(())
 }
 
-/// The value of a CUlimit.
+/// Returns the value of a CUlimit.
 pub(crate) fn limit_of(context: &Context, limit: u32) -> CuResult<usize> {
     Ok(match limit {
         LIMIT_STACK_SIZE => context.stack_limit.load(Ordering::Relaxed) as usize,
         LIMIT_PRINTF_FIFO_SIZE => context.printf.limit(),
         LIMIT_MALLOC_HEAP_SIZE => context.device.memory.heap_limit() as usize,
         LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT => context.pending_launches.load(Ordering::Relaxed) as usize,
-        // Hints for parts that this device does not have.
+        // Hints for hardware that this device does not have.
         LIMIT_MAX_L2_FETCH_GRANULARITY => 64,
         LIMIT_PERSISTING_L2_CACHE_SIZE | LIMIT_CIG_ENABLED => 0,
         LIMIT_SHMEM_SIZE => context.device.model.limits().shared_optin as usize,

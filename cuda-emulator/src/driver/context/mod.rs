@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Contexts, the primary ones included, and each thread's stack of current contexts.
+//! Contexts, including primary ones, and each thread's stack of current contexts.
 
 pub(super) mod api;
 mod checkpoint;
@@ -35,8 +35,8 @@ const DEFAULT_PENDING_LAUNCHES: u64 = 2048;
 static CONTEXTS: Registry<Context> = Registry::new();
 
 thread_local! {
-    /// The top of this thread's stack. Needs no destructor, so that it is there in exit handlers, when thread-local values
-    /// that have one are gone: programs free memory there.
+    /// The top of this thread's stack. It needs no destructor, so that it exists in exit handlers, where programs
+    /// free memory after thread-local values with a destructor have ended.
     static TOP: Cell<Option<CUcontext>> = const { Cell::new(None) };
     /// The rest of the stack.
     static BELOW: RefCell<Vec<CUcontext>> = const { RefCell::new(Vec::new()) };
@@ -56,7 +56,7 @@ fn pop_handle() -> Option<CUcontext> {
 /// A context: streams, modules and allocations.
 pub struct Context {
     pub(super) handle: CUcontext,
-    /// cuCtxGetId; a primary context that was reset comes back with another one.
+    /// cuCtxGetId. A primary context that was reset gets another id.
     pub(super) id: u64,
     pub(super) device: &'static Device,
     pub(super) flags: AtomicU32,
@@ -67,7 +67,7 @@ pub struct Context {
     pub(super) streams: Mutex<Vec<Weak<Stream>>>,
     /// The marks that all later work waits for (cuCtxWaitEvent).
     pub(super) awaited: Mutex<Vec<Mark>>,
-    /// Held while work is put in its place between the streams.
+    /// Held while work is ordered between the streams.
     pub(super) order: Mutex<()>,
     pub(super) printf: Printf,
     pub(super) stack_limit: AtomicU64,
@@ -75,7 +75,7 @@ pub struct Context {
     pub(super) pending_launches: AtomicU64,
     pub(super) cache_config: AtomicU32,
     pub(super) shared_config: AtomicU32,
-    /// The contexts whose memory this one reaches, by id (cuCtxEnablePeerAccess).
+    /// The ids of the contexts whose memory this one can access (cuCtxEnablePeerAccess).
     pub(super) peers: Mutex<BTreeSet<u64>>,
 }
 
@@ -105,17 +105,17 @@ impl Context {
         context
     }
 
-    /// The error that a kernel left, if one did.
+    /// Returns the error of a kernel that failed.
     pub(super) fn sticky(&self) -> Option<CUresult> {
         self.device.fault.get()
     }
 
-    /// Makes an error the answer of all later calls; the first one stays.
+    /// Makes all later calls return an error. The first error stays.
     pub(super) fn poison(&self, error: CUresult) {
         self.device.fault.set(error);
     }
 
-    /// This context, unless it has a sticky error.
+    /// Returns this context, unless it has a sticky error.
     pub(super) fn checked(self: Arc<Self>) -> CuResult<Arc<Context>> {
         match self.sticky() {
             None => Ok(self),
@@ -123,39 +123,39 @@ impl Context {
         }
     }
 
-    /// Writes what kernels have printed so far.
+    /// Writes the text that kernels have printed so far.
     pub(super) fn flush_printf(&self) {
         output::flush(&self.printf);
     }
 
-    /// Ends all handles of the context.
+    /// Removes all handles of the context.
     fn forget(&self) {
         CONTEXTS.remove_where(|context| std::ptr::eq(context, self));
         core_dump::context_destroyed(self.handle.0);
     }
 }
 
-/// The current context of this thread, if it has no sticky error.
+/// Returns the current context of this thread, if it has no sticky error.
 pub(super) fn current() -> CuResult<Arc<Context>> {
     find(current_handle().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?)?.checked()
 }
 
-/// The current context of this thread even when it has a sticky error.
+/// Returns the current context of this thread even when it has a sticky error.
 pub(super) fn current_unchecked() -> CuResult<Arc<Context>> {
     find(current_handle().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?)
 }
 
-/// NULL means the current context.
+/// Returns the context of a handle, or the current one for NULL.
 pub(super) fn find_or_current(handle: CUcontext) -> CuResult<Arc<Context>> {
     if handle == Handle::NULL { current_unchecked() } else { find(handle) }
 }
 
-/// The same, if it has no sticky error.
+/// As [`find_or_current`], if it has no sticky error.
 pub(super) fn usable(handle: CUcontext) -> CuResult<Arc<Context>> {
     find_or_current(handle)?.checked()
 }
 
-/// The context with this handle, which must not be NULL, even when it has a sticky error.
+/// Returns the context with this handle, which must not be NULL, even when it has a sticky error.
 pub(super) fn find_given(handle: CUcontext) -> CuResult<Arc<Context>> {
     find(handle)
 }
@@ -166,12 +166,12 @@ pub(super) fn add_alias(alias: CUcontext, handle: CUcontext) -> CuResult<()> {
     Ok(())
 }
 
-/// Ends such a handle.
+/// Removes such a handle.
 pub(super) fn remove_alias(alias: CUcontext) {
     CONTEXTS.remove(alias);
 }
 
-/// Waits for the work of all contexts: memory that any of them may use is about to go.
+/// Waits for the work of all contexts, because memory that any of them may use is about to be freed.
 pub(super) fn wait_all_idle() {
     CONTEXTS.all().iter().for_each(|context| context.wait_idle());
 }
@@ -186,18 +186,18 @@ fn find(handle: CUcontext) -> CuResult<Arc<Context>> {
     })
 }
 
-/// The device that has this primary context.
+/// Returns the device of this primary context.
 fn primary_device(handle: CUcontext) -> Option<&'static Device> {
     super::device::all().iter().find(|device| device.primary.handle == handle)
 }
 
-/// The device of a context, NULL being the current one, even of a primary context that was reset.
+/// Returns the device of a context, or of the current one for NULL, even of a primary context that was reset.
 pub(super) fn device_of(handle: CUcontext) -> CuResult<&'static Device> {
     let handle = if handle == Handle::NULL { current_handle().unwrap_or(handle) } else { handle };
     primary_device(handle).map_or_else(|| find_or_current(handle).map(|context| context.device), Ok)
 }
 
-/// The top of this thread's stack.
+/// Returns the top of this thread's stack.
 pub(super) fn current_handle() -> Option<CUcontext> {
     TOP.get()
 }
@@ -217,7 +217,7 @@ pub(super) fn pop() -> CuResult<CUcontext> {
     pop_handle().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
 }
 
-/// cuCtxSetCurrent: NULL takes the current context away.
+/// cuCtxSetCurrent: NULL removes the current context.
 pub(super) fn set_current(handle: CUcontext) -> CuResult<()> {
     // A primary context can be current even while it does not exist.
     if handle != Handle::NULL && primary_device(handle).is_none() {
@@ -238,14 +238,15 @@ pub(super) fn create(device: &'static Device, flags: u32) -> CuResult<CUcontext>
     Ok(context.handle)
 }
 
-/// cuCtxAttach: one more who holds the current context.
+/// cuCtxAttach: adds a holder of the current context.
 pub(super) fn attach() -> CuResult<CUcontext> {
     let context = current_unchecked()?;
     context.attached.fetch_add(1, Ordering::Relaxed);
     Ok(context.handle)
 }
 
-/// A device's primary context: made at the first retain, ended by the last release or by a reset. Its handle stays.
+/// A device's primary context: created at the first retain, ended by the last release or by a reset. Its handle
+/// stays.
 pub(super) struct PrimaryContext {
     handle: CUcontext,
     state: Mutex<Primary>,
@@ -273,7 +274,7 @@ impl PrimaryContext {
         Ok(self.handle)
     }
 
-    /// One less who retains it. `end` ends the context after the last one.
+    /// Releases one retain. `end` ends the context after the last one.
     fn release(&self, end: impl FnOnce(&Context)) -> CuResult<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.retained = state.retained.checked_sub(1).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
@@ -285,7 +286,7 @@ impl PrimaryContext {
         Ok(())
     }
 
-    /// Has `end` end the context whoever retains it. The count stays, and the next retain makes a new context.
+    /// Ends the context by `end` even if it is retained. The count stays, and the next retain creates a new context.
     fn reset(&self, end: impl FnOnce(&Context)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = state.context.take() {
@@ -302,7 +303,7 @@ impl PrimaryContext {
         }
     }
 
-    /// The flags, and whether the context exists.
+    /// Returns the flags, and whether the context exists.
     pub(super) fn state(&self) -> (u32, bool) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.flags, state.context.is_some())

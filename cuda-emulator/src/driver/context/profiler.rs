@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! cuProfiler*: accepted, since no profiler is there to be told.
+//! cuProfiler*: accepted without effect, because there is no profiler.
 
 use crate::driver::context;
 use crate::driver::result::CuResult;

@@ -24,14 +24,14 @@ fn given(memory_type: u32, host: u64, device: u64) -> CuResult<(Given, u64)> {
         1 => Ok((Given::Host, host)),
         2 => Ok((Given::Device, device)),
         4 => Ok((Given::Unified, device)),
-        // CU_MEMORYTYPE_ARRAY is its own case.
+        // CU_MEMORYTYPE_ARRAY is handled elsewhere.
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }
 
-/// An end of a copy as a side of a transfer.
+/// One end of a copy, which becomes a side of a transfer.
 trait End {
-    /// The side, of rows of `width` bytes and slices of `rows` rows.
+    /// Returns the side, with rows of `width` bytes and slices of `rows` rows.
     fn side(&self, width: usize, rows: usize) -> CuResult<Side>;
 }
 
@@ -61,7 +61,7 @@ impl End for CopyEnd3D {
         let (given, base) = given(self.memory_type, self.host, self.device)?;
         let pitch = if self.pitch == 0 { width.saturating_add(self.x) } else { self.pitch };
         let height = if self.height == 0 { rows.saturating_add(self.y) } else { self.height };
-        // Of a single slice nothing asks how far the next one is; more end behind all memory.
+        // A single slice has no distance to a next one. More slices of such a size end beyond all memory.
         let slice = pitch.saturating_mul(height);
         let row = self.y.checked_mul(pitch).and_then(|rows| rows.checked_add(self.x));
         let offset = self.z.checked_mul(slice).zip(row).and_then(|(slices, row)| slices.checked_add(row));
@@ -116,7 +116,7 @@ fn flat(copy: In<CUDA_MEMCPY2D>) -> CuResult<Option<Transfer>> {
     Transfer::new(copy.dst.side(copy.width, copy.height)?, copy.src.side(copy.width, copy.height)?, extent)
 }
 
-/// Checks a copy between boxes; none when it has nothing to do.
+/// Checks a copy between boxes. Returns `None` when there is nothing to copy.
 pub(crate) fn boxed(copy: &CUDA_MEMCPY3D) -> CuResult<Option<Transfer>> {
     crate::driver::context::current()?;
     if copy.width == 0 || copy.height == 0 || copy.depth == 0 {

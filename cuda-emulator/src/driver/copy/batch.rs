@@ -50,7 +50,7 @@ fn batch(
             return Err(invalid);
         }
     }
-    // All are checked before the first one goes.
+    // All are checked before the first one starts.
     let mut copies = Vec::new();
     for index in 0..count {
         let bytes = sizes.at(index)? as u64;
@@ -77,11 +77,11 @@ fn batch_v1(
     stream: CUstream,
 ) -> CuResult<()> {
     let result = batch(targets, sources, sizes, count, attributes, first, number, stream);
-    // Not about one of the copies, or nobody knows which.
+    // The error does not concern one of the copies, or the copy is unknown.
     result.inspect_err(|_| failed.set(usize::MAX))
 }
 
-/// The side, whose extent is counted in elements: those of the array, or bytes.
+/// Returns the side, whose extent is counted in elements: those of the array, or bytes.
 fn operand_side(operand: &CUmemcpy3DOperand, extent: [usize; 3], element: u64) -> CuResult<Side> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let [first, second, third, fourth] = operand.words;
@@ -102,7 +102,7 @@ fn operand_side(operand: &CUmemcpy3DOperand, extent: [usize; 3], element: u64) -
     }
 }
 
-/// The bytes of an element, when it is an array that says so.
+/// Returns the bytes of an element if the operand is an array.
 fn operand_element(operand: &CUmemcpy3DOperand) -> CuResult<Option<u64>> {
     if operand.kind != ARRAY {
         return Ok(None);

@@ -15,16 +15,16 @@ use super::{trace, vmm};
 use crate::memory::RangeKind;
 use crate::texture::Array;
 
-/// Linux keeps the addresses below free, so that null pointers, also with an offset, are noticed.
+/// Linux leaves the addresses below unmapped, so that null pointers with an offset are noticed.
 const LOWEST_ADDRESS: u64 = 64 << 10;
 /// The kind of memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Device memory, arrays included.
     Device,
-    /// Managed or pinned memory: both sides reach it, at any time.
+    /// Managed or pinned memory, which both sides can access at any time.
     Shared,
-    /// Other host memory, which the caller promises to be there during the call.
+    /// Pageable host memory. The caller guarantees that it exists during the call.
     Pageable,
 }
 
@@ -33,11 +33,11 @@ pub(super) enum Kind {
 pub(super) struct Side {
     pub(super) address: u64,
     pub(super) kind: Kind,
-    /// From row to row, bytes.
+    /// The distance between rows, in bytes.
     pub(super) pitch: u64,
-    /// From slice to slice, bytes.
+    /// The distance between slices, in bytes.
     pub(super) slice: u64,
-    /// The array that it is in, and where: byte in the row, row, slice.
+    /// The array that contains it, and the position: byte in the row, row, slice.
     array: Option<(Arc<Array>, [u64; 3])>,
 }
 
@@ -55,16 +55,16 @@ pub(super) struct Transfer {
 /// The form in which the program gave a side's address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Given {
-    /// As a host pointer.
+    /// A host pointer.
     Host,
-    /// As a device pointer.
+    /// A device pointer.
     Device,
-    /// As a unified address: what it is follows from its value.
+    /// A unified address: its value determines the kind of memory.
     Unified,
 }
 
 impl Side {
-    /// A side without rows.
+    /// Returns a side without rows.
     pub(super) fn linear(address: u64, given: Given) -> CuResult<Side> {
         let of_host =
             || device::range_of(address).is_some_and(|(_, range)| range.kind == RangeKind::HostPooled);
@@ -74,7 +74,7 @@ impl Side {
         Side::new(address, given, 0, 0)
     }
 
-    /// Finds out what an address is.
+    /// Determines the kind of an address.
     pub(super) fn new(address: u64, given: Given, pitch: u64, slice: u64) -> CuResult<Side> {
         let kind = match device::range_of(address) {
             Some((_, range))
@@ -94,7 +94,7 @@ impl Side {
         Ok(Side { address, kind, pitch, slice, array: None })
     }
 
-    /// A place in an array: byte in the row, row, slice.
+    /// Returns a position in an array: byte in the row, row, slice.
     pub(super) fn in_array(array: Arc<Array>, at: [u64; 3]) -> CuResult<Side> {
         let level = array.level;
         let terms = [at[0], at[1].saturating_mul(level.pitch), at[2].saturating_mul(level.slice)];
@@ -104,12 +104,12 @@ impl Side {
         Ok(Side { address, kind: Kind::Device, pitch, slice, array: Some((array, at)) })
     }
 
-    /// The array that it is in, and where: byte in the row, row, slice.
+    /// Returns the array that contains it, and the position: byte in the row, row, slice.
     pub(super) fn array(&self) -> Option<&(Arc<Array>, [u64; 3])> {
         self.array.as_ref()
     }
 
-    /// The kind of memory, as profilers name it.
+    /// Returns the kind of memory, as profilers define it.
     fn memory(&self) -> u8 {
         match (self.array(), self.kind) {
             (Some(_), _) => trace::ARRAY,
@@ -119,7 +119,7 @@ impl Side {
         }
     }
 
-    /// Returns whether its bytes are not just rows and slices apart.
+    /// Returns whether its bytes are more scattered than rows and slices.
     fn is_scattered(&self) -> bool {
         self.array.as_ref().is_some_and(|(array, _)| !array.is_direct())
     }
@@ -162,7 +162,7 @@ impl Side {
 }
 
 impl Transfer {
-    /// Checks a copy; none when it has nothing to do.
+    /// Checks a copy. Returns `None` when there is nothing to copy.
     pub(super) fn new(to: Side, from: Side, extent: Extent) -> CuResult<Option<Transfer>> {
         if extent.contains(&0) {
             return Ok(None);
@@ -189,13 +189,13 @@ impl Transfer {
         self.extent.iter().fold(1, |product, side| product.saturating_mul(*side))
     }
 
-    /// Copies now.
+    /// Executes the copy now.
     pub(super) fn run(&self) -> CuResult<()> {
         trace::copy(self.bytes(), [self.from.memory(), self.to.memory()], || self.copy())
     }
 
     fn copy(&self) -> CuResult<()> {
-        // Again: the memory may have been freed since the copy was asked for.
+        // Checked again: the memory may have been freed since the call.
         let freed = |_| CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
         self.to.check(self.extent).map_err(freed)?;
         self.from.check(self.extent).map_err(freed)?;
@@ -216,7 +216,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// Copies now, where an array's bytes are in parts. What has no memory is read as zeros, and not written.
+    /// Executes the copy now, where an array's bytes are in parts. Parts without memory are read as zeros, and not
+    /// written.
     fn run_in_parts(&self) -> CuResult<()> {
         let [width, rows, slices] = self.extent;
         for (slice, row) in (0..slices).flat_map(|slice| (0..rows).map(move |row| (slice, row))) {
@@ -242,11 +243,11 @@ impl Transfer {
     }
 }
 
-/// Rows of device memory and what they are filled with.
+/// Rows of device memory and their fill pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fill {
     pub(super) to: u64,
-    /// From row to row, bytes; nothing when there is one row.
+    /// The distance between rows in bytes, meaningless for one row.
     pub(super) pitch: u64,
     pub(super) pattern: Pattern,
     /// Patterns in a row, rows.
@@ -254,7 +255,7 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// Checks the memory. Returns its kind, or `None` if nothing is to be filled.
+    /// Checks the memory. Returns its kind, or `None` if there is nothing to fill.
     pub(super) fn check(&self) -> CuResult<Option<Kind>> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         let [count, rows] = self.extent;
@@ -279,14 +280,14 @@ impl Fill {
         Ok(Some(side.kind))
     }
 
-    /// Fills now.
+    /// Executes the fill now.
     pub(super) fn run(&self) -> CuResult<()> {
         let bytes = self.extent.iter().fold(self.pattern.bytes as u64, |all, side| all.saturating_mul(*side));
         trace::fill(bytes, self.pattern.value, || self.fill())
     }
 
     fn fill(&self) -> CuResult<()> {
-        // Again: the memory may have been freed since.
+        // Checked again: the memory may have been freed since the call.
         let freed = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
         self.check().map_err(|_| freed)?;
         let (device, _) = device::range_of(self.to).ok_or(freed)?;

@@ -11,9 +11,10 @@ use crate::driver::graph::{CopyWork, Work};
 use crate::driver::result::CuResult;
 use crate::driver::stream::CUstream;
 
-/// Host bytes up to this many are taken along when an asynchronous copy is asked for, so that the caller need not wait.
+/// The maximum number of host bytes that are copied in the call of an asynchronous copy, so that the caller does not
+/// wait.
 const STAGED: u64 = 1 << 20;
-/// Most bytes that may be on their way like that: a program that asks faster than it is served must wait.
+/// The maximum number of such bytes in flight. A program that submits faster than they are copied must wait.
 const STAGED_TOTAL: u64 = 32 << 20;
 
 static STAGED_NOW: AtomicU64 = AtomicU64::new(0);
@@ -38,7 +39,7 @@ impl Drop for Room {
     }
 }
 
-/// A copy's source bytes, row by row, and what is left to do with them.
+/// Copies the source bytes row by row, and returns the rest of the work.
 fn staged(copy: &Transfer, room: Room) -> impl FnOnce(&Context) -> CuResult<()> + Send + 'static {
     let [width, rows, _] = copy.extent;
     let mut bytes = vec![0u8; copy.bytes() as usize];
@@ -60,7 +61,7 @@ fn staged(copy: &Transfer, room: Room) -> impl FnOnce(&Context) -> CuResult<()> 
     }
 }
 
-/// Copies in the default stream. Returns when the bytes are where they belong, except between device addresses.
+/// Copies in the default stream. Returns when the bytes have arrived, except between device addresses.
 pub(in crate::driver) fn copy_now(copy: Option<Transfer>) -> CuResult<()> {
     let (context, stream) = capture::place_work(CUstream::NULL)?;
     capture::refuse(&stream)?;
@@ -72,8 +73,8 @@ pub(in crate::driver) fn copy_now(copy: Option<Transfer>) -> CuResult<()> {
     context.run(&stream, move |_| copy.run())
 }
 
-/// Copies between memory of these contexts in the default stream. They and the current context have no other work beside it: it begins
-/// when all earlier work is done, and returns when later work may begin.
+/// Copies between memory of these contexts in the default stream. They and the current context execute no other work
+/// at the same time: the copy begins when all earlier work is done, and this returns when later work may begin.
 pub(in crate::driver) fn copy_between(copy: Option<Transfer>, contexts: &[Arc<Context>; 2]) -> CuResult<()> {
     let (context, stream) = capture::place_work(CUstream::NULL)?;
     if contexts.iter().all(|other| Arc::ptr_eq(other, &context)) {
@@ -85,7 +86,7 @@ pub(in crate::driver) fn copy_between(copy: Option<Transfer>, contexts: &[Arc<Co
     context.run(&stream, move |_| copy.run())
 }
 
-/// Copies at its place in a stream. Waits for it only when pageable memory demands that.
+/// Copies in stream order. Waits for the copy only when pageable memory requires that.
 pub(in crate::driver) fn copy_async(copy: Option<Transfer>, stream: CUstream) -> CuResult<()> {
     let (context, stream) = capture::place_work(stream)?;
     let Some(copy) = copy else { return Ok(()) };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! cuDevice*: what a device is.
+//! cuDevice*: queries of a device.
 
 use std::ffi::{c_char, c_int};
 
@@ -26,7 +26,7 @@ fn device_get_name(name: Out<c_char>, len: c_int, ordinal: CUdevice) -> CuResult
     if len == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // A negative length is no error to NVIDIA's driver. Here it is no room.
+    // NVIDIA's driver accepts a negative length. Here it means no room.
     // SAFETY: the caller says in `len` how many bytes the buffer has.
     unsafe { copy_text(name, usize::try_from(len).unwrap_or(0), &device.model.name) };
     Ok(())
@@ -44,7 +44,7 @@ fn device_total_mem(bytes: Out<usize>, ordinal: CUdevice) -> CuResult<()> {
     Ok(())
 }
 
-/// As before CUDA 3.2: as much as 32 bits can say.
+/// The version before CUDA 3.2, with as many bytes as 32 bits can represent.
 fn device_total_mem_32(bytes: Out<u32>, ordinal: CUdevice) -> CuResult<()> {
     bytes.check()?;
     bytes.set(u32::try_from(device(ordinal)?.memory.total_bytes()).unwrap_or(u32::MAX));
@@ -124,11 +124,10 @@ fn device_get_p2p_attribute(
 }
 
 /// `CUatomicOperation`s: integers (add, min, max, increment, decrement), bits (and, or, xor), exchange, compare and
-/// swap, floats (add, min, max). `CUatomicOperationCapability`: over PCIe an H200 does none of them
-/// natively.
+/// swap, floats (add, min, max). `CUatomicOperationCapability`: over PCIe an H200 executes none of them natively.
 const HOST_ATOMICS: [u32; 13] = [0; 13];
 
-/// The capabilities of the operations that are asked for, once all are known to be good.
+/// Returns the capabilities of the requested operations, once all are checked.
 fn atomics_of(table: &[u32; 13], capabilities: Out<u32>, operations: In<c_int>, count: u32) -> CuResult<()> {
     let of = |index| {
         // SAFETY: less than `count`, as many elements as the caller says that the array has.

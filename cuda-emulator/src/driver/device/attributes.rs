@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The attributes of an emulated device. Limits are those of its compute capability, so that programs tuned for it run;
-//! sizes and rates are those of a small device, because programs size their grids by them.
+//! The attributes of an emulated device. Limits are those of its compute capability, so that programs tuned for it
+//! run. Sizes and rates are those of a small device, because programs choose their grids by them.
 
 use super::Device;
 use super::model::Pageable;
@@ -8,27 +8,27 @@ use crate::driver::result::{CUresult, CuResult};
 
 /// Threads in a warp.
 pub(crate) const WARP: u32 = 32;
-/// Most threads of a block.
+/// The maximum number of threads per block.
 pub(crate) const MAX_THREADS: u32 = 1024;
-/// Largest block in each dimension.
+/// The maximum block size in each dimension.
 pub(crate) const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
-/// Largest grid in each dimension.
+/// The maximum grid size in each dimension.
 pub(crate) const MAX_GRID: [u32; 3] = [0x7fff_ffff, 65535, 65535];
-/// Shared memory of a block that has not asked for more, bytes.
+/// The default shared memory of a block, in bytes.
 pub(crate) const SHARED_DEFAULT: u32 = 48 << 10;
-/// 32-bit registers of a multiprocessor, and most of a block.
+/// The number of 32-bit registers per multiprocessor, and the maximum per block.
 pub(crate) const REGISTERS: u32 = 64 << 10;
 /// Alignment of the rows of cuMemAllocPitch, bytes.
 pub(crate) const PITCH_ALIGNMENT: u64 = 512;
 /// Alignment of the rows of a texture on linear memory, bytes.
 pub(crate) const TEXTURE_PITCH_ALIGNMENT: u64 = 32;
-/// Longest row of a pitched copy, bytes.
+/// The maximum row length of a pitched copy, in bytes.
 pub(crate) const MAX_PITCH: u64 = 0x7fff_ffff;
 
-/// The largest number of CUdevice_attribute, CU_DEVICE_ATTRIBUTE_MAX - 1 of CUDA 13.0.
+/// The maximum number of CUdevice_attribute, CU_DEVICE_ATTRIBUTE_MAX - 1 of CUDA 13.0.
 const LAST: i32 = 147;
-/// The attributes that are the same for all devices and not 0. Left at 0 are what the device lacks (sparse arrays, fabric
-/// handles, multicast, tensor maps, access to pageable memory) and what is naturally 0.
+/// The attributes that are the same for all devices and not 0. Attributes of missing features (fabric handles,
+/// multicast, tensor maps, access to pageable memory) are 0.
 static ATTRIBUTES: &[(i32, i32)] = &[
     (1, MAX_THREADS as i32),              // MAX_THREADS_PER_BLOCK
     (2, MAX_BLOCK[0] as i32),             // MAX_BLOCK_DIM_X
@@ -130,7 +130,7 @@ static ATTRIBUTES: &[(i32, i32)] = &[
     (145, 1),                             // HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
 ];
 
-/// The value of attribute `number` (CUdevice_attribute) of a device.
+/// Returns the value of attribute `number` (CUdevice_attribute) of a device.
 pub(crate) fn attribute(number: i32, device: &Device) -> CuResult<i32> {
     if !(1..=LAST).contains(&number) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

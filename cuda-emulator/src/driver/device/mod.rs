@@ -41,8 +41,8 @@ pub(super) struct Device {
     allocations: Mutex<BTreeMap<CUdeviceptr, Owner>>,
 }
 
-/// The first error that a kernel made. As on hardware it is the answer of every context of this process on the device from
-/// then on, until the process ends.
+/// The first error of a kernel. As on hardware, every context of this process on the device returns it from then on,
+/// until the process ends.
 pub(super) struct Fault(AtomicU32);
 
 impl Fault {
@@ -54,7 +54,7 @@ impl Fault {
         self.get().map_or(Ok(()), Err)
     }
 
-    /// Later errors change nothing.
+    /// Sets the error, unless there is an earlier one.
     pub(super) fn set(&self, error: CUresult) {
         let _ = self.0.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -70,7 +70,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// The creator of one more allocation. Its address may have been another one's, its id was nobody's.
+    /// Returns the creator of one more allocation. Its address may have been used before, but its id is new.
     pub(super) fn new(context: Handle<Context>, pool: Option<Arc<Pool>>) -> Owner {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         Owner { context, pool, id: NEXT_ID.fetch_add(1, Ordering::Relaxed) }
@@ -79,18 +79,18 @@ impl Owner {
 
 static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
 
-/// CUDA's environment variables, as they were when they were first looked at: in cuInit.
+/// Returns CUDA's environment variables as they were when first read, in cuInit.
 pub(super) fn environment() -> &'static Environment {
     static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
     ENVIRONMENT.get_or_init(Environment::of_this_process)
 }
 
-/// All devices, none before cuInit.
+/// Returns all devices, or none before cuInit.
 pub(super) fn all() -> &'static [Device] {
     DEVICES.get().map_or(&[], Vec::as_slice)
 }
 
-/// The device with this ordinal.
+/// Returns the device with this ordinal.
 pub(super) fn device(ordinal: CUdevice) -> CuResult<&'static Device> {
     usize::try_from(ordinal)
         .ok()
@@ -98,23 +98,24 @@ pub(super) fn device(ordinal: CUdevice) -> CuResult<&'static Device> {
         .ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
 }
 
-/// The device of the current context, else the first one: for questions that name none.
+/// Returns the device of the current context, or the first one, for queries without a device.
 pub(super) fn current_or_first() -> CuResult<&'static Device> {
     let current = context::current_handle().and_then(|_| context::device_of(Handle::NULL).ok());
     current.or_else(|| all().first()).ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
 }
 
-/// The valid range around a pointer and the device it belongs to; host memory belongs to all and is found on the first.
+/// Returns the valid range around a pointer and its device. Host memory belongs to all devices and is found on the
+/// first.
 pub(super) fn range_of(ptr: u64) -> Option<(&'static Device, Range)> {
     let mut found =
         all().iter().filter_map(|device| device.memory.range_of(ptr).map(|range| (device, range)));
     let first = found.next()?;
-    // Managed memory of one device is a host range of the others, and so is memory from pools of the host.
+    // Managed memory of one device is a host range of the others, and so is memory from host pools.
     let owner = |(device, range): &(&Device, Range)| device.owner(range.base).is_some();
     if owner(&first) { Some(first) } else { Some(found.find(owner).unwrap_or(first)) }
 }
 
-/// Returns whether an address lies where device memory comes from, allocated or not.
+/// Returns whether an address lies in the range of device memory, allocated or not.
 pub(super) fn reserved(ptr: u64) -> bool {
     all().iter().any(|device| device.memory.reserves(ptr))
 }
@@ -134,7 +135,7 @@ impl Device {
         })
     }
 
-    /// Allocates device memory for a context, [`Handle::NULL`] for none.
+    /// Allocates device memory for a context, or for none ([`Handle::NULL`]).
     pub(super) fn allocate(
         &self,
         context: Handle<Context>,
@@ -145,7 +146,7 @@ impl Device {
         self.allocate_aligned(context, bytes, crate::memory::MIN_ALIGN, kind, pool)
     }
 
-    /// The same with an alignment in bytes, a power of two.
+    /// As [`Self::allocate`], with an alignment in bytes, a power of two.
     pub(super) fn allocate_aligned(
         &self,
         context: Handle<Context>,
@@ -156,7 +157,7 @@ impl Device {
     ) -> CuResult<CUdeviceptr> {
         let out_of_memory = |_| CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let ptr = self.memory.allocate_as(bytes, align, kind).map_err(out_of_memory)?;
-        // Only what was allocated counts, for the pool's high water mark, too.
+        // Only allocated memory is counted, also for the pool's high water mark.
         if let Some(pool) = &pool {
             pool.add(bytes).inspect_err(|_| {
                 self.memory.free(ptr);
@@ -216,7 +217,7 @@ impl Device {
         self.release(ptr, &owner)
     }
 
-    /// The first half of a free: from now on nobody else can free it. The memory stays valid.
+    /// The first half of a free: from now on no other thread can free it. The memory stays valid.
     pub(super) fn disown(&self, ptr: CUdeviceptr) -> Option<Owner> {
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner).remove(&ptr)
     }
@@ -247,7 +248,7 @@ impl Device {
         Ok(())
     }
 
-    /// Notes who owns memory that begins at `ptr`, for [`Self::disown`].
+    /// Records the owner of memory that begins at `ptr`, for [`Self::disown`].
     pub(super) fn own(&self, ptr: CUdeviceptr, owner: Owner) {
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner).insert(ptr, owner);
     }
@@ -257,14 +258,14 @@ impl Device {
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner).get(&base).cloned()
     }
 
-    /// Frees what a context that ends has left.
+    /// Frees the remaining memory of a context that ends.
     pub(super) fn free_all_of(&self, context: Handle<Context>) {
         let of_context: Vec<_> = {
             let allocations = self.allocations.lock().unwrap_or_else(PoisonError::into_inner);
             allocations.iter().filter(|(_, owner)| owner.context == context).map(|(ptr, _)| *ptr).collect()
         };
         for ptr in of_context {
-            // Gone already when another thread freed it just now.
+            // Another thread may have freed it just now.
             let _ = self.free(ptr);
         }
     }
@@ -272,7 +273,7 @@ impl Device {
 
 fn make_devices() -> CuResult<Vec<Device>> {
     let logger = env_logger::Env::new().filter_or("CUDA_EMULATOR_LOG", "error");
-    // Fails when the program that this is linked into already logs elsewhere.
+    // Fails when the program that links this library has initialised a logger already.
     let _ = env_logger::Builder::from_env(logger)
         .format(|out, record| {
             use std::io::Write;

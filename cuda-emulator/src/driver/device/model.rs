@@ -8,15 +8,16 @@ use cuda_environment::{NamedTwice, VisibleDevices};
 use crate::driver::result::{CUresult, CuResult};
 use crate::fatbin::Accepted;
 
-/// Most devices that CUDA_EMULATOR_DEVICES may ask for; each takes a terabyte of address space.
+/// The maximum number of devices in CUDA_EMULATOR_DEVICES. Each takes a terabyte of address space.
 const MAX_DEVICES: usize = 8;
 /// The name of each device.
 const NAME: &str = "CUDA Emulator (CPU)";
-/// Device memory, bytes.
+/// The default size of device memory in bytes.
 const MEMORY: u64 = 8 << 30;
-/// Multiprocessors: enough for programs that spread work over them, few enough for grids of "some blocks on each".
+/// The default number of multiprocessors: enough for programs that spread work over them, few enough for grids of a
+/// few blocks per multiprocessor.
 const MULTIPROCESSORS: u32 = 16;
-/// Most that a device can have: `%nsmid` and grids that fill the device stay sensible.
+/// The maximum number of multiprocessors, which keeps `%nsmid` and grids that fill the device reasonable.
 const MAX_MULTIPROCESSORS: u32 = 1024;
 /// Compute capability times ten.
 const ARCHITECTURE: u32 = 90;
@@ -30,15 +31,15 @@ pub(crate) struct Model {
     pub(crate) multiprocessors: u32,
     /// Compute capability times ten.
     pub(crate) architecture: u32,
-    /// The environment has chosen the compute capability: PTX for newer devices is refused, as natively.
+    /// True if the environment has set the compute capability: PTX for newer devices is refused, as on hardware.
     pub(crate) strict: bool,
     pub(crate) pageable: Pageable,
-    /// Number among all emulated devices, of which `CUDA_VISIBLE_DEVICES` may hide some.
+    /// The number among all emulated devices, some of which `CUDA_VISIBLE_DEVICES` may hide.
     pub(crate) number: u8,
 }
 
-/// The attributes by which a device reports access to pageable memory. Its kernels reach the memory of the process in
-/// any case; this is for tests of programs that look at the attributes.
+/// The attributes by which a device reports access to pageable memory. Its kernels can access the memory of the
+/// process in any case. The setting is for tests of programs that query the attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pageable {
     No,
@@ -63,20 +64,20 @@ impl Pageable {
 /// CUDA programming guide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Most resident threads.
+    /// The maximum number of resident threads.
     pub(crate) threads: u32,
-    /// Most resident blocks.
+    /// The maximum number of resident blocks.
     pub(crate) blocks: u32,
     /// Shared memory, bytes.
     pub(crate) shared: u32,
-    /// Shared memory that a block may ask for, bytes.
+    /// The maximum shared memory that a block may request, in bytes.
     pub(crate) shared_optin: u32,
-    /// Bytes of each block's shared memory that the driver reserves.
+    /// The shared memory of each block that the driver reserves, in bytes.
     pub(crate) shared_reserved: u32,
 }
 
 impl Limits {
-    /// `None` for a compute capability that is not known.
+    /// Returns `None` for an unknown compute capability.
     pub(crate) fn of(architecture: u32) -> Option<Limits> {
         let (threads, blocks, shared, shared_optin, shared_reserved) = match architecture {
             50 | 53 | 60 | 62 => (2048, 32, 64, 48, 0),
@@ -98,15 +99,15 @@ impl Limits {
 }
 
 impl Model {
-    /// cuDeviceGetUuid; guest-lib/nvrtc knows us by it.
+    /// cuDeviceGetUuid. guest-lib/nvrtc recognises the emulator by it.
     pub(crate) fn uuid(&self) -> [u8; 16] {
         let mut uuid = *b"CUDA-Emulator\0\0\0";
         uuid[15] = self.number;
         uuid
     }
 
-    /// The PTX that it executes. Many wheels have PTX of the newest architecture alone, so that a device whose
-    /// compute capability nobody has chosen takes that, too.
+    /// Returns the PTX versions that it executes. Many wheels contain only PTX of the newest architecture, so a
+    /// device without a configured compute capability accepts that, too.
     pub(crate) fn accepted(&self) -> Accepted {
         Accepted { architecture: self.architecture, newer: !self.strict }
     }
@@ -116,7 +117,7 @@ impl Model {
         u32::from(self.number) + 1
     }
 
-    /// Its limits. Models are made with known capabilities only.
+    /// Returns its limits. Models have only known compute capabilities.
     pub(crate) fn limits(&self) -> Limits {
         Limits::of(self.architecture).unwrap_or(Limits {
             threads: 1024,
@@ -128,7 +129,7 @@ impl Model {
     }
 }
 
-/// A size as people write it: bytes, or a number with K, M, G or T.
+/// Parses a size: bytes, or a number with K, M, G or T.
 fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -143,7 +144,7 @@ fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// "8.6" as 86.
+/// Parses "8.6" to 86.
 fn parse_architecture(text: &str) -> Option<u32> {
     let (major, minor) = text.trim().split_once('.')?;
     let (major, minor) = (major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?);
@@ -151,7 +152,8 @@ fn parse_architecture(text: &str) -> Option<u32> {
     Limits::of(architecture).map(|_| architecture)
 }
 
-/// A setting for one device: values for several are separated by commas, and the last one holds for all further ones.
+/// Returns a setting for one device: values for several devices are separated by commas, and the last one applies to
+/// all further ones.
 fn setting<T>(
     read: &impl Fn(&str) -> Option<String>,
     name: &str,
@@ -191,7 +193,7 @@ fn models_from(read: &impl Fn(&str) -> Option<String>) -> Vec<Model> {
     (0..count).map(model).collect()
 }
 
-/// The devices that the environment asks for, and lets the program see.
+/// Returns the devices of the environment that the program may see.
 pub(crate) fn models(visible: &VisibleDevices) -> CuResult<Vec<Model>> {
     let all = models_from(&|name| env::var(name).ok());
     let uuids: Vec<_> = all.iter().map(Model::uuid).collect();

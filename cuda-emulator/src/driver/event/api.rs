@@ -18,7 +18,8 @@ const CU_EVENT_DISABLE_TIMING: u32 = 2;
 const CU_EVENT_INTERPROCESS: u32 = 4;
 const CU_EVENT_ALL_FLAGS: u32 = 7;
 
-/// The latest record in a stream. Asking for another one is an error, which ends the capture that it belongs to.
+/// Returns the latest record in a stream. A query of another record is an error, which ends the capture that it
+/// belongs to.
 fn record(event: &Event) -> CuResult<Option<Record>> {
     match event.last() {
         Last::Never => Ok(None),

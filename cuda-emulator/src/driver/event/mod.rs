@@ -22,7 +22,7 @@ pub struct Event {
     context: Weak<Context>,
     timing: bool,
     last: Mutex<Last>,
-    /// For an event that other processes may know.
+    /// The shared part of an event that other processes may open.
     shared: Option<Arc<SharedEvent>>,
 }
 
@@ -32,7 +32,7 @@ enum Last {
     #[default]
     Never,
     Record(Record),
-    /// In a stream that was capturing: the nodes it stands for.
+    /// In a stream that was capturing: the nodes for the event.
     Captured(Captured),
 }
 
@@ -67,7 +67,7 @@ impl Event {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The latest record of any process, if the event is shared and was ever recorded.
+    /// Returns the latest record of any process, if the event is shared and was ever recorded.
     fn shared_record(&self) -> Option<(&Arc<SharedEvent>, u64)> {
         let shared = self.shared.as_ref()?;
         Some((shared, shared.latest())).filter(|(_, record)| *record > 0)
@@ -88,12 +88,12 @@ impl Event {
         self.shared.as_ref().map(|shared| (Arc::clone(shared), shared.record()))
     }
 
-    /// Makes work that a stream got already the event's latest record; `at` is set when it is reached.
+    /// Makes work that was already submitted to a stream the event's latest record; `at` is set when it is reached.
     pub(super) fn set_record(&self, mark: Mark, at: Arc<OnceLock<Instant>>) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last::Record(Record { mark, at });
     }
 
-    /// The point in a stream that a graph's wait node waits for.
+    /// Returns the point in a stream that a graph's wait node waits for.
     pub(super) fn mark(&self) -> Option<Mark> {
         match self.last() {
             Last::Record(record) => Some(record.mark),
@@ -106,13 +106,13 @@ pub(super) fn find(handle: CUevent) -> CuResult<Arc<Event>> {
     EVENTS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// The same, but not one that other processes may know: a graph cannot have it.
+/// As [`find`], but refuses an event that other processes may open: a graph cannot have it.
 pub(super) fn find_own(handle: CUevent) -> CuResult<Arc<Event>> {
     let event = find(handle)?;
     if event.shared.is_some() { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) } else { Ok(event) }
 }
 
-/// Makes an event of another process one of `context`.
+/// Adds an event of another process to `context`.
 pub(super) fn adopt(context: &Arc<Context>, shared: SharedEvent) -> CUevent {
     let handle = Handle::unique();
     let (context, shared) = (Arc::downgrade(context), Some(Arc::new(shared)));

@@ -87,7 +87,8 @@ fn destroy(memory: CUexternalMemory) -> CuResult<()> {
     external::destroy(memory)
 }
 
-/// Vulkan, Direct3D and NvSci make semaphores, none of which is here: each handle is refused as NVIDIA's driver refuses it.
+/// Vulkan, Direct3D and NvSci create semaphores, and none of them exists here: each handle is refused as NVIDIA's
+/// driver does.
 fn import_semaphore(out: Out<usize>, descriptor: In<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>) -> CuResult<()> {
     out.check()?;
     let from = descriptor.get()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! External memory: what cuMemExportToShareableHandle gave, mapped as buffers and mipmapped arrays. Other APIs, which could
-//! give such memory as well, are not there.
+//! External memory: the files of cuMemExportToShareableHandle, mapped as buffers and mipmapped arrays. Other APIs
+//! that could provide such memory do not exist here.
 
 mod api;
 pub(super) mod buffers;
@@ -25,17 +25,18 @@ pub type CUexternalMemory = Handle<External>;
 
 static EXTERNAL: Registry<External> = Registry::new();
 
-/// Memory that was imported. What is mapped of it lives on without it.
+/// Imported memory. Its mappings outlive it.
 pub struct External {
     file: OwnedFd,
-    /// Bytes of the whole allocation.
+    /// The size of the whole allocation in bytes.
     all: u64,
-    /// Bytes that may be mapped.
+    /// The number of bytes that may be mapped.
     bytes: u64,
     context: Weak<Context>,
 }
 
-/// cuImportExternalMemory of an open file, which is closed in any case. Bytes are those that the program may map.
+/// cuImportExternalMemory of an open file, which is closed in any case. `bytes` is the number of bytes that the
+/// program may map.
 pub(super) fn import(context: &Arc<Context>, file: OwnedFd, bytes: u64) -> CuResult<CUexternalMemory> {
     let unknown = |_| CUresult::CUDA_ERROR_UNKNOWN;
     let (file, all) = virtual_memory::exported_file(file.as_raw_fd()).map_err(unknown)?;
@@ -45,12 +46,12 @@ pub(super) fn import(context: &Arc<Context>, file: OwnedFd, bytes: u64) -> CuRes
     Ok(handle)
 }
 
-/// The external memory behind a handle.
+/// Returns the external memory of a handle.
 pub(super) fn find(handle: CUexternalMemory) -> CuResult<Arc<External>> {
     EXTERNAL.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// cuDestroyExternalMemory: what is mapped stays.
+/// cuDestroyExternalMemory: the mappings stay.
 pub(super) fn destroy(handle: CUexternalMemory) -> CuResult<()> {
     EXTERNAL.remove(handle).map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
@@ -61,7 +62,7 @@ impl External {
         self.context.upgrade().ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
     }
 
-    /// Maps a part anew, and returns its place.
+    /// Maps a part again, and returns its address range.
     fn place(&self, offset: u64, bytes: u64) -> CuResult<Place> {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         if !inside || bytes == 0 {
@@ -70,7 +71,7 @@ impl External {
         Place::new(&self.file, self.all)
     }
 
-    /// Maps a part as a buffer, which [`buffers::unmap`] ends.
+    /// Maps a part as a buffer, until [`buffers::unmap`].
     pub(super) fn map(&self, offset: u64, bytes: u64) -> CuResult<CUdeviceptr> {
         let context = self.context()?;
         let place = self.place(offset, bytes)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Graphs: nodes, and what each of them waits for.
+//! Graphs: nodes and their dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,18 +25,18 @@ static NODES: Registry<Place> = Registry::new();
 /// The graph that a node is in.
 pub struct Place(Weak<Graph>);
 
-/// Ports exist for programmatic launches only, which wait for the whole kernel here.
+/// Refuses ports, which exist for programmatic launches only. These wait for the whole kernel here.
 pub(super) fn check_edge(edge: CUgraphEdgeData) -> CuResult<CUgraphEdgeData> {
     let known = edge.from_port <= 2 && edge.to_port == 0 && edge.kind <= 1 && edge.reserved == [0; 5];
     if known { Ok(edge) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
-/// Returns whether any edge says more than that one node waits for another: the older calls cannot show that.
+/// Returns whether an edge has data beyond a plain dependency, which the older calls cannot return.
 pub(in super::super) fn loses_edges(edges: &[CUgraphEdgeData]) -> bool {
     edges.iter().any(|edge| *edge != CUgraphEdgeData::default())
 }
 
-/// A node: what it does and what it waits for.
+/// A node: its work and its dependencies.
 #[derive(Clone)]
 pub(in super::super) struct Node {
     pub(super) work: Work,
@@ -54,15 +54,15 @@ impl Node {
 /// A graph.
 pub struct Graph {
     pub(super) handle: CUgraph,
-    /// The nodes by handle, which is the order in which they were made.
+    /// The nodes by handle, in the order of their creation.
     nodes: Mutex<BTreeMap<usize, Node>>,
     /// User objects that live as long as the graph.
     pub(super) references: References,
-    /// A child of this graph: it cannot be destroyed or launched by itself.
+    /// The parent, if it is a child graph: it cannot be destroyed or launched by itself.
     parent: Mutex<Option<Weak<Graph>>>,
     /// The conditions that its kernels can set.
     conditions: Mutex<Vec<Arc<Condition>>>,
-    /// Number of captures into it that go on.
+    /// The number of active captures into it.
     captures: AtomicUsize,
 }
 
@@ -75,7 +75,7 @@ impl Drop for Graph {
 }
 
 impl Graph {
-    /// An empty graph whose handle nobody knows.
+    /// Creates an empty graph whose handle is not registered.
     pub(in super::super) fn new() -> Arc<Graph> {
         Arc::new(Graph {
             handle: Handle::unique(),
@@ -87,12 +87,12 @@ impl Graph {
         })
     }
 
-    /// A stream begins to capture into it.
+    /// Counts a stream that begins to capture into it.
     pub(in super::super) fn capture_begins(&self) {
         self.captures.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A capture that began has ended.
+    /// Counts the end of a capture.
     pub(in super::super) fn capture_ends(&self) {
         self.captures.fetch_sub(1, Ordering::AcqRel);
     }
@@ -105,7 +105,7 @@ impl Graph {
         }
     }
 
-    /// Makes the handle known.
+    /// Registers the handle.
     pub(in super::super) fn publish(self: &Arc<Self>) -> CUgraph {
         GRAPHS.insert(self.handle, Arc::clone(self));
         self.handle
@@ -125,7 +125,7 @@ impl Graph {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
         }
-        // Memory is freed as often as it is allocated; that of another graph once.
+        // Memory is freed as often as it is allocated, and memory of another graph once.
         if let Work::Free(ptr, _) = node.work {
             let works = || nodes.values().map(|node| &node.work);
             let allocated =
@@ -149,7 +149,7 @@ impl Graph {
         Ok(handle)
     }
 
-    /// Nodes of this graph as a call passes them, with edge data or without.
+    /// Reads nodes of this graph from a call's arguments, with edge data or without.
     pub(in super::super) fn read_dependencies(
         &self,
         nodes: In<CUgraphNode>,
@@ -157,7 +157,7 @@ impl Graph {
         count: usize,
     ) -> CuResult<Vec<(CUgraphNode, CUgraphEdgeData)>> {
         let known = self.lock();
-        // More than the graph has would repeat one.
+        // More nodes than the graph has would contain duplicates.
         if count > known.len() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -174,7 +174,7 @@ impl Graph {
         Ok(found)
     }
 
-    /// The nodes that some nodes wait for, directly or not, and they themselves.
+    /// Returns these nodes and all their direct and indirect dependencies.
     pub(in super::super) fn ancestors(&self, mut open: Vec<CUgraphNode>) -> BTreeSet<usize> {
         let nodes = self.lock();
         let mut found = BTreeSet::new();
@@ -188,7 +188,7 @@ impl Graph {
         found
     }
 
-    /// A node that keeps kernels from launching the graph.
+    /// Returns a node that prevents kernels from launching the graph.
     pub(super) fn not_for_device(&self) -> Option<CUgraphNode> {
         let nodes = self.lock();
         let unfit = nodes.iter().find(|(_, node)| match &node.work {
@@ -215,7 +215,7 @@ impl Graph {
         self.parent.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Has the graph keep a condition.
+    /// Makes the graph own a condition.
     pub(super) fn add_condition(&self, condition: Arc<Condition>) {
         self.conditions.lock().unwrap_or_else(PoisonError::into_inner).push(condition);
     }
@@ -237,7 +237,7 @@ impl Graph {
         })
     }
 
-    /// A copy with new nodes; not of graphs that allocate memory or have conditional nodes.
+    /// Returns a copy with new nodes. Not for graphs that allocate memory or have conditional nodes.
     pub(super) fn copy(&self) -> CuResult<Arc<Graph>> {
         let copy = Graph::new();
         copy.references.share(&self.references);
@@ -254,7 +254,7 @@ impl Graph {
             let new = copy.add(Node { work, dependencies: Vec::new(), original: Some(Handle::new(*old)) })?;
             renamed.insert(*old, new);
         }
-        // Afterwards: edges may lead from younger nodes to older ones.
+        // Afterwards, because edges may lead from newer nodes to older ones.
         for (old, node) in nodes {
             let rename = |(from, edge): (CUgraphNode, CUgraphEdgeData)| Some((*renamed.get(&from.0)?, edge));
             if let Some(new) = copy.lock().get_mut(&renamed[&old].0) {
@@ -264,7 +264,7 @@ impl Graph {
         Ok(copy)
     }
 
-    /// The nodes in an order in which each comes after those that it waits for; `None` when they wait in a circle.
+    /// Returns the nodes in an order in which each follows its dependencies, or `None` if these are circular.
     pub(super) fn sorted(&self) -> Option<Vec<(CUgraphNode, Node)>> {
         let mut waiting = self.lock().clone();
         let mut sorted = Vec::with_capacity(waiting.len());
@@ -294,12 +294,12 @@ impl Graph {
     }
 }
 
-/// The graph behind a handle.
+/// Returns the graph of a handle.
 pub(in super::super) fn find(handle: CUgraph) -> CuResult<Arc<Graph>> {
     GRAPHS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Ends the validity of a handle.
+/// Removes a handle.
 pub(super) fn forget(handle: CUgraph) {
     GRAPHS.remove(handle);
 }
@@ -314,7 +314,7 @@ pub(super) fn destroy(handle: CUgraph) -> CuResult<()> {
     GRAPHS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// The graph that a node is in.
+/// Returns the graph that contains a node.
 pub(super) fn graph_of(node: CUgraphNode) -> CuResult<Arc<Graph>> {
     NODES.get(node).and_then(|place| place.0.upgrade()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
@@ -331,7 +331,7 @@ pub(super) fn check_kind(node: CUgraphNode, kind: u32) -> CuResult<()> {
     if work_of(node)?.kind() == kind { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
-/// Changes what a node does; the kind must stay.
+/// Changes the work of a node. Its kind must stay.
 pub(super) fn set_work(node: CUgraphNode, work: Work) -> CuResult<()> {
     let graph = graph_of(node)?;
     let mut nodes = graph.lock();
@@ -356,7 +356,7 @@ pub(super) fn destroy_node(handle: CUgraphNode) -> CuResult<()> {
     if nodes.get(&handle.0).is_some_and(stays) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    // Dropped after the lock: a child graph locks, too.
+    // Dropped after the lock, because a child graph locks, too.
     let removed = nodes.remove(&handle.0);
     for node in nodes.values_mut() {
         node.dependencies.retain(|(dependency, _)| *dependency != handle);

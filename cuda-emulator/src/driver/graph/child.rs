@@ -16,7 +16,7 @@ use crate::driver::result::{CUresult, CuResult};
 const CLONE: u32 = 0;
 const MOVE: u32 = 1;
 
-/// A child as node parameters describe it.
+/// Returns the child of node parameters.
 pub(super) fn child_of(params: &CUDA_CHILD_GRAPH_NODE_PARAMS) -> CuResult<Work> {
     child(CUgraph::new(params.graph as usize), params.ownership)
 }
@@ -54,7 +54,7 @@ fn get_graph(node: CUgraphNode, out: Out<CUgraph>) -> CuResult<()> {
     Ok(())
 }
 
-/// Takes over another graph of the same shape.
+/// Replaces the graph by another one of the same shape.
 pub(super) fn exec_set_child(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CuResult<()> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let exec = exec::find(exec)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Conditional nodes: graphs that run if, or while, or as device code says.
+//! Conditional nodes: graphs that run depending on a condition that device code sets (IF, WHILE, SWITCH).
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const ASSIGN_DEFAULT: u32 = 1;
 const IF: u32 = 0;
 const WHILE: u32 = 1;
 const SWITCH: u32 = 2;
-/// Most graphs of a SWITCH: what a wrong number may make us allocate.
+/// The maximum number of graphs of a SWITCH. Bounds the allocation for a wrong number.
 const MAX_GRAPHS: u32 = 1 << 12;
 
 /// The work of a conditional node.
@@ -26,7 +26,7 @@ pub(in super::super) struct Conditional {
     pub(super) condition: Arc<Condition>,
     kind: u32,
     pub(super) graphs: Vec<Arc<Graph>>,
-    /// The array that programs get.
+    /// The array that programs receive.
     handles: Box<[CUgraph]>,
 }
 
@@ -39,16 +39,16 @@ impl Drop for Conditional {
 
 /// The next step of a conditional node.
 pub(super) enum Next {
-    /// This graph, and then the node is done.
+    /// Run this graph, and then the node is done.
     Last(usize),
-    /// This graph, and then the question again.
+    /// Run this graph, and then check the condition again.
     Again(usize),
-    /// Nothing.
+    /// The node is done.
     Done,
 }
 
 impl Conditional {
-    /// Which graph runs with the condition as it is.
+    /// Returns the graph that runs with the present condition.
     pub(super) fn next(&self) -> Next {
         let (value, count) = (self.condition.value() as usize, self.graphs.len());
         match self.kind {
@@ -60,13 +60,13 @@ impl Conditional {
         }
     }
 
-    /// Returns whether another node is the same but for what its graphs do.
+    /// Returns whether another node is the same except for the contents of its graphs.
     pub(super) fn is_like(&self, other: &Conditional) -> bool {
         self.kind == other.kind && self.graphs.len() == other.graphs.len()
     }
 }
 
-/// A conditional node as parameters describe it; its graphs are stored there.
+/// Returns the conditional node of parameters. Its graphs are stored there.
 pub(super) fn conditional_of(place: InOut<CUDA_CONDITIONAL_NODE_PARAMS>) -> CuResult<Work> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let mut params = place.get()?;
@@ -92,7 +92,7 @@ pub(super) fn conditional_of(place: InOut<CUDA_CONDITIONAL_NODE_PARAMS>) -> CuRe
     Ok(Work::Conditional(Arc::new(Conditional { condition, kind: params.kind, graphs, handles })))
 }
 
-/// The handle lives as long as the graph, which must get a node for it before it can be instantiated.
+/// Creates a handle that lives as long as the graph, which must get a node for it before it can be instantiated.
 fn create_handle(
     out: Out<u64>,
     graph: CUgraph,

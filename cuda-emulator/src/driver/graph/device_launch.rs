@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Graphs that kernels launch.
 //!
-//! The launches of a graph's kernels run after its own nodes: first those that were fired and forgotten, then the
-//! tails, each with all that comes of it before the next. An order that the programming guide allows; it promises no other.
+//! The launches of a graph's kernels run after its own nodes: first the fire-and-forget ones, then the tail launches,
+//! each with all its own launches before the next. The programming guide allows this order and guarantees no other.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -21,18 +21,18 @@ use crate::nested::error::RuntimeError;
 const TAIL: u64 = 0x0100_0000_0000_0000;
 const FIRE_AND_FORGET: u64 = 0x0200_0000_0000_0000;
 const SIBLING: u64 = 0x0300_0000_0000_0000;
-/// Graphs that one graph may launch, and tails that it may have waiting (programming guide).
+/// The maximum number of graphs that one graph may launch, and of its waiting tail launches (programming guide).
 const MAX_FIRED: usize = 120;
 const MAX_TAILS: usize = 255;
 
-/// A graph whose nodes run.
+/// A graph whose nodes are running.
 pub(super) struct Running {
     /// NULL if kernels cannot launch it.
     exec: CUgraphExec,
     launched: Mutex<Launched>,
 }
 
-/// A graph, and what it was made of when it was launched.
+/// A graph, and its body at the time of the launch.
 type Launch = (Arc<GraphExec>, Arc<Body>);
 
 /// The launches of a graph that have not begun.
@@ -41,7 +41,7 @@ struct Launched {
     fired: VecDeque<Launch>,
     siblings: VecDeque<Launch>,
     tails: VecDeque<Launch>,
-    /// The number of fired launches, siblings included.
+    /// The number of fire-and-forget launches, including siblings.
     count: usize,
 }
 
@@ -87,7 +87,7 @@ impl RunningGraph for Running {
             TAIL => launched.tails.len() >= MAX_TAILS,
             _ => launched.count >= MAX_FIRED,
         };
-        // A graph is launched when its last launch is over; itself it may launch into its tail, once.
+        // A graph can be launched when its last launch has ended. It may launch itself once, as a tail launch.
         let itself = stream == TAIL
             && exec.handle == self.exec
             && launched.tails.iter().all(|(tail, _)| tail.handle != self.exec);
@@ -104,7 +104,7 @@ impl RunningGraph for Running {
     }
 }
 
-/// Runs a graph that the host launches, and all that comes of it.
+/// Runs a graph that the host launches, and all graphs that it launches.
 pub(super) fn run(
     exec: &Arc<GraphExec>,
     body: &Body,
@@ -116,7 +116,7 @@ pub(super) fn run(
     let mut open = vec![siblings, launched];
     while let Some(last) = open.last_mut() {
         let next = last.next();
-        // Nothing empty is kept: a graph may launch itself without end.
+        // No empty entry is kept, because a graph may launch itself endlessly.
         if last.is_empty() {
             open.pop();
         }
@@ -133,7 +133,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Runs the nodes of a graph; what they have launched.
+/// Runs the nodes of a graph. Returns their launches.
 fn run_one(
     exec: &GraphExec,
     body: &Body,

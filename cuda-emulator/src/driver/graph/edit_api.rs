@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The calls that make graphs, and change and show their shape.
+//! The calls that create graphs, and change and return their structure.
 
 use cuda_abi::CUgraphEdgeData;
 
@@ -50,7 +50,7 @@ fn get_type(node: CUgraphNode, kind: Out<u32>) -> CuResult<()> {
     Ok(())
 }
 
-/// Adds a node that does `work` behind the given ones.
+/// Adds a node with `work` after the given ones.
 pub(super) fn add(
     out: Out<CUgraphNode>,
     graph: CUgraph,
@@ -66,12 +66,12 @@ pub(super) fn add(
     Ok(())
 }
 
-/// No edge data.
+/// Returns no edge data.
 pub(super) fn plain() -> In<CUgraphEdgeData> {
     In::NULL
 }
 
-/// Shows a list as these calls do: only its length when there is no room to put it, and NULL in room that is left over.
+/// Returns a list as these calls do: only its length without a buffer, and NULL in the rest of the buffer.
 fn show(list: &[CUgraphNode], out: Out<CUgraphNode>, count: InOut<usize>) -> CuResult<()> {
     let room = count.get()?;
     if out.is_null() {
@@ -84,10 +84,10 @@ fn show(list: &[CUgraphNode], out: Out<CUgraphNode>, count: InOut<usize>) -> CuR
     Ok(())
 }
 
-/// Shows as much of a list as there is room for, and NULL in room that is left over.
+/// Writes as much of a list as there is room for, and NULL in the rest.
 ///
 /// # Safety
-/// `out` is NULL, or an array of `room` elements that is valid for writing until the call returns.
+/// `out` must be NULL, or an array of `room` elements that is valid for writing until the call returns.
 unsafe fn fill(list: &[CUgraphNode], out: Out<CUgraphNode>, room: usize) {
     for index in 0..room {
         // SAFETY: less than `room`, as many elements as the array has by this function's contract.
@@ -216,7 +216,7 @@ fn add_dependencies_v2(
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let graph = body::find(graph)?;
     let mut nodes = graph.lock();
-    // On a copy, so that a wrong edge changes nothing.
+    // On a copy, so that an invalid edge changes nothing.
     let mut changed = nodes.clone();
     for index in 0..count {
         let (from, to) = (from.at(index)?, to.at(index)?);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Executable graphs: the nodes in an order in which one thread can do them.
+//! Executable graphs: the nodes in an order in which one thread can execute them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -39,9 +39,9 @@ pub struct GraphExec {
     pub(super) flags: u64,
     /// The state that kernels launch: that of the last upload.
     uploaded: Mutex<Option<Arc<Body>>>,
-    /// A kernel has launched it, or it runs.
+    /// True if a kernel has launched it, or it is running.
     pub(super) waiting: AtomicBool,
-    /// Replaced as a whole when it is changed, so that launches under way keep theirs.
+    /// Replaced completely on a change, so that running launches keep theirs.
     body: Mutex<Arc<Body>>,
     /// The end of the latest launch: launches of the same graph never overlap.
     last: Mutex<Option<Mark>>,
@@ -50,16 +50,17 @@ pub struct GraphExec {
 /// The work of a launch.
 #[derive(Clone)]
 pub(super) struct Body {
-    /// Each after those that it waits for.
+    /// The nodes. Each follows its dependencies.
     pub(super) nodes: Vec<ExecNode>,
-    /// The user objects of the graph that it was made from, or last updated from. Launches under way keep theirs.
+    /// The user objects of the graph that it was instantiated from or last updated with. Running launches keep
+    /// theirs.
     pub(super) references: Arc<References>,
 }
 
 /// A node of an executable graph.
 #[derive(Clone)]
 pub(super) struct ExecNode {
-    /// The graph's node that it was made from: programs name it by that.
+    /// The graph's node that it was created from. Programs identify it by that node.
     pub(super) source: CUgraphNode,
     pub(super) work: Work,
     pub(super) enabled: bool,
@@ -73,7 +74,7 @@ pub(super) struct ExecNode {
 }
 
 impl Body {
-    /// A graph's body; `None` when its nodes wait in a circle.
+    /// Returns a graph's body, or `None` when its dependencies are circular.
     pub(super) fn of(graph: &Graph) -> Option<Body> {
         let make = |(source, node): (CUgraphNode, Node)| {
             let child = match &node.work {
@@ -96,7 +97,7 @@ impl Body {
         Some(Body { nodes, references: Arc::new(references) })
     }
 
-    /// The node that was made from a graph's node, children included.
+    /// Returns the node that was created from a graph's node, also in children.
     pub(super) fn find(&mut self, source: CUgraphNode) -> Option<&mut ExecNode> {
         for node in &mut self.nodes {
             if node.source == source {
@@ -110,7 +111,7 @@ impl Body {
         None
     }
 
-    /// Does something for each node that kernels may change.
+    /// Calls `body` for each node that kernels may change.
     pub(super) fn for_updatable(&self, body: &mut impl FnMut(Wanted<'_>, &Arc<Updatable>)) {
         for node in &self.nodes {
             if let Some((wanted, updatable)) = node.updatable() {
@@ -142,7 +143,7 @@ impl Body {
         }
     }
 
-    /// Does all the work, in the order in which [`Self::plan`] met it.
+    /// Executes all work, in the order of [`Self::plan`].
     pub(super) fn run(
         &self,
         context: &Context,
@@ -172,7 +173,7 @@ impl Body {
         Ok(())
     }
 
-    /// Conditions get the values that they have when a graph starts.
+    /// Sets conditions to their values at the start of a graph.
     pub(super) fn start(&self) {
         for node in &self.nodes {
             if let Work::Conditional(conditional) = &node.work {
@@ -182,7 +183,7 @@ impl Body {
         }
     }
 
-    /// Returns whether graphs of conditional nodes hold only what they may: kernels, copies, fills and graphs.
+    /// Returns whether graphs of conditional nodes contain only allowed nodes: kernels, copies, fills and graphs.
     fn branches_are_plain(&self, inside: bool) -> bool {
         self.nodes.iter().all(|node| {
             let plain = matches!(
@@ -202,14 +203,14 @@ impl Body {
 }
 
 impl ExecNode {
-    /// If kernels may change the node: the state that the host wants, and the state that kernels change.
+    /// Returns, if kernels may change the node: the host's state, and the state that kernels change.
     fn updatable(&self) -> Option<(Wanted<'_>, &Arc<Updatable>)> {
         let Work::Kernel(kernel) = &self.work else { return None };
         let wanted = Wanted { kernel, enabled: self.enabled, version: self.version };
         Some((wanted, kernel.updatable.as_ref()?))
     }
 
-    /// The host has changed it.
+    /// Notes a change by the host.
     pub(super) fn changed(&mut self) {
         self.version = next_version();
     }
@@ -221,7 +222,7 @@ impl ExecNode {
         graph: &dyn RunningGraph,
     ) -> CuResult<()> {
         let run = |index: usize| match self.branches.get(index) {
-            // There are no events in them.
+            // They contain no events.
             Some(branch) => branch.run(context, &mut VecDeque::new(), graph),
             None => Ok(()),
         };
@@ -243,7 +244,7 @@ impl ExecNode {
 struct Plan {
     waits: Vec<Mark>,
     records: VecDeque<(Arc<Event>, Arc<OnceLock<Instant>>)>,
-    /// Allocated (true) and freed, in order.
+    /// Allocations (true) and frees, in order.
     memory: Vec<(Arc<GraphMemory>, bool)>,
 }
 
@@ -271,17 +272,17 @@ impl GraphExec {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has kernels launch what the host would launch now, and change nodes.
+    /// Makes the host's present state the one that kernels launch and change.
     pub(super) fn upload(&self) {
         let body = self.body();
         body.for_updatable(&mut |wanted, updatable| updatable.upload(wanted));
-        // Others do not keep what they were made of longer than they need.
+        // Other graphs do not keep their origin longer than necessary.
         if self.is_for_device() {
             *self.uploaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
         }
     }
 
-    /// Returns the work of a launch by a kernel. `None`: a kernel cannot launch the graph yet.
+    /// Returns the work of a launch by a kernel, or `None` if a kernel cannot launch the graph yet.
     pub(super) fn uploaded(&self) -> Option<Arc<Body>> {
         self.uploaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -296,7 +297,7 @@ impl GraphExec {
         self.flags & DEVICE_LAUNCH != 0
     }
 
-    /// The kind of a node.
+    /// Returns the kind of a node.
     pub(super) fn kind_of(&self, source: CUgraphNode) -> CuResult<u32> {
         let mut body = self.lock();
         let node = Arc::make_mut(&mut body).find(source);
@@ -310,7 +311,7 @@ impl GraphExec {
         node.map(|node| node.work.clone()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Changes what a node does; the kind must stay.
+    /// Changes the work of a node. Its kind must stay.
     pub(super) fn set_work(&self, source: CUgraphNode, work: Work) -> CuResult<()> {
         let mut body = self.lock();
         let body = Arc::make_mut(&mut body);
@@ -334,7 +335,7 @@ impl GraphExec {
     }
 }
 
-/// Makes an executable graph. Else the error says also why (CUgraphInstantiateResult), and because of which node.
+/// Instantiates a graph. An error includes the reason (CUgraphInstantiateResult) and the node.
 pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUresult, u32, CUgraphNode)> {
     const ERROR: u32 = 1;
     const INVALID_STRUCTURE: u32 = 2;
@@ -344,12 +345,12 @@ pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUr
     if flags & !(AUTO_FREE_ON_LAUNCH | UPLOAD | DEVICE_LAUNCH | USE_NODE_PRIORITY) != 0 || graph.is_child() {
         return Err(refuse(ERROR));
     }
-    // Nobody would free after a launch by the device.
+    // Memory would never be freed after a launch by the device.
     if flags & DEVICE_LAUNCH != 0 && flags & AUTO_FREE_ON_LAUNCH != 0 {
         return Err(refuse(ERROR));
     }
     if flags & DEVICE_LAUNCH != 0 {
-        // Such a graph has something for the device to do, and nothing else.
+        // Such a graph contains work for the device, and no other work.
         if graph.lock().is_empty() {
             return Err(refuse(ERROR));
         }
@@ -386,12 +387,12 @@ pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUr
     Ok(handle)
 }
 
-/// The executable graph behind a handle.
+/// Returns the executable graph of a handle.
 pub(super) fn find(handle: CUgraphExec) -> CuResult<Arc<GraphExec>> {
     EXECS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// cuGraphExecDestroy: launches under way go on.
+/// cuGraphExecDestroy: running launches continue.
 pub(super) fn destroy(handle: CUgraphExec) -> CuResult<()> {
     let exec = EXECS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     exec.body().for_updatable(&mut |_, updatable| updatable.give_back());
@@ -399,7 +400,7 @@ pub(super) fn destroy(handle: CUgraphExec) -> CuResult<()> {
 }
 
 impl Drop for GraphExec {
-    /// It is destroyed, and its launches have ended.
+    /// Called when it is destroyed and its launches have ended.
     fn drop(&mut self) {
         self.body().for_updatable(&mut |wanted, updatable| updatable.end(wanted.version));
     }
@@ -409,7 +410,7 @@ impl Drop for GraphExec {
 pub(super) fn launch(handle: CUgraphExec, stream: CUstream) -> CuResult<()> {
     let exec = find(handle)?;
     let (context, stream) = capture::place_work(stream)?;
-    // A graph is no work that can be captured.
+    // A graph launch cannot be captured.
     capture::refuse(&stream)?;
     let body = exec.body();
     exec.upload();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The calls that make, launch and end executable graphs.
+//! The calls that instantiate, launch and destroy executable graphs.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn instantiate_v1(
 fn instantiate_with_flags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> CuResult<()> {
     out.check()?;
     capture::check_safe()?;
-    // There is no stream to upload in: cuGraphInstantiateWithParams has one.
+    // There is no stream for the upload. cuGraphInstantiateWithParams has one.
     if flags & UPLOAD != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -78,7 +78,7 @@ fn launch(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
     exec::launch(exec, stream)
 }
 
-/// There is no place to upload to, but what kernels have changed is as the host wants it then.
+/// There is no memory to upload to, but this resets kernels' changes to the host's state.
 fn upload(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
     let exec = exec::find(exec)?;
     let (context, stream) = capture::place_work(stream)?;
@@ -94,7 +94,7 @@ fn upload(exec: CUgraphExec, stream: CUstream) -> CuResult<()> {
     Ok(())
 }
 
-/// Kernels, copies and fills can be left out.
+/// Checks that a kind of node can be disabled: kernels, copies and fills.
 fn can_be_disabled(kind: u32) -> CuResult<()> {
     if matches!(kind, params::KERNEL | params::MEMCPY | params::MEMSET) {
         Ok(())

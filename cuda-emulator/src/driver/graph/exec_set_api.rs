@@ -20,7 +20,7 @@ use crate::driver::event::CUevent;
 use crate::driver::ffi::{In, InOut};
 use crate::driver::result::{CUresult, CuResult};
 
-/// The node is looked at before its parameters.
+/// The node is checked before its parameters.
 pub(super) fn set(
     exec: CUgraphExec,
     node: CUgraphNode,

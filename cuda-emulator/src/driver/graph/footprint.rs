@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The memory that graphs keep, as the device would count it: a launch needs memory behind the addresses of its
-//! allocation nodes, keeps what it has had before, takes what another graph no longer needs, or else gets more. Only
-//! cuDeviceGraphMemTrim gives any of it back.
+//! The memory that graphs retain, counted like on a device. A launch needs memory for the addresses of its allocation
+//! nodes. It keeps the memory that it had before, takes memory that another graph no longer needs, or otherwise gets
+//! more. Only cuDeviceGraphMemTrim releases it.
 //!
-//! Nothing but the count is shared here: each allocation has its place as long as its graph exists (`memory`).
+//! Only the count is shared here: each allocation has its memory as long as its graph exists (`memory`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +14,12 @@ use crate::driver::device::{CUdevice, Device};
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::queue::{Mark, Queue};
 
-/// Memory that some launch has got.
+/// Memory that a launch has got.
 struct Piece {
     bytes: u64,
-    /// Behind whose addresses it was last.
+    /// The block whose addresses it served last.
     block: Weak<Block>,
-    /// The end of the last launch that uses it; none while that is being submitted.
+    /// The end of the last launch that uses it, or `None` while that is being submitted.
     last: Option<Mark>,
 }
 
@@ -28,7 +28,7 @@ impl Piece {
         std::ptr::eq(self.block.as_ptr(), Arc::as_ptr(block))
     }
 
-    /// Returns whether nobody needs it behind `queue`'s present end, or at all.
+    /// Returns whether it is unused after `queue`'s present end, or at all.
     fn is_free(&self, queue: Option<&Arc<Queue>>) -> bool {
         let ended = |mark: &Mark| mark.reached() || queue.is_some_and(|queue| mark.is_of(queue));
         let live = self.block.upgrade().is_some_and(|block| block.is_live());
@@ -54,7 +54,7 @@ fn all() -> MutexGuard<'static, BTreeMap<CUdevice, Kept>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The memory that a launch allocates, each place once.
+/// Returns the blocks that a launch allocates, each once.
 fn blocks(memory: &[(Arc<GraphMemory>, bool)]) -> Vec<Arc<Block>> {
     let mut blocks: Vec<Arc<Block>> = Vec::new();
     for block in memory.iter().filter(|(_, allocates)| *allocates).map(|(memory, _)| memory.block()) {
@@ -65,7 +65,7 @@ fn blocks(memory: &[(Arc<GraphMemory>, bool)]) -> Vec<Arc<Block>> {
     blocks
 }
 
-/// A launch in `queue` is about to be submitted.
+/// Begins the submission of a launch in `queue`.
 pub(super) fn begin(memory: &[(Arc<GraphMemory>, bool)], queue: &Arc<Queue>) {
     let mut all = all();
     for block in blocks(memory) {
@@ -90,7 +90,7 @@ pub(super) fn begin(memory: &[(Arc<GraphMemory>, bool)], queue: &Arc<Queue>) {
     }
 }
 
-/// The launch has been submitted, and ends at `mark`.
+/// Ends the submission of a launch, which ends at `mark`.
 pub(super) fn end(memory: &[(Arc<GraphMemory>, bool)], mark: &Mark) {
     let mut all = all();
     for block in blocks(memory) {
@@ -130,7 +130,7 @@ pub(super) fn reset(device: &Device, attribute: u32, value: u64) -> CuResult<()>
     Ok(())
 }
 
-/// The number of live allocations in a place: at most one, unless a program makes a mistake.
+/// The number of live allocations in a block: at most one in a correct program.
 #[derive(Default)]
 pub(super) struct Live(AtomicU64);
 

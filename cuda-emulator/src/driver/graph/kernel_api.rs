@@ -16,10 +16,10 @@ use crate::driver::launch::{KernelWork, Shape, Updatable};
 use crate::driver::module::function::{self, CUfunction};
 use crate::driver::result::{CUresult, CuResult};
 
-/// CUkernelNodeAttrID: the least and the greatest.
+/// The range of CUkernelNodeAttrID.
 const ATTRIBUTES: std::ops::RangeInclusive<u32> = 1..=16;
 
-/// A launch as node parameters describe it.
+/// Returns the launch of node parameters.
 pub(super) fn kernel_of(params: &CUDA_KERNEL_NODE_PARAMS) -> CuResult<Work> {
     let CUDA_KERNEL_NODE_PARAMS_v1 { function, grid, block, shared_bytes, params: values, extra, .. } =
         params.v1;
@@ -39,7 +39,7 @@ pub(super) fn kernel_of_v1(params: &CUDA_KERNEL_NODE_PARAMS_v1) -> CuResult<Work
     kernel_of(&CUDA_KERNEL_NODE_PARAMS { v1: *params, kernel: 0, context: 0 })
 }
 
-/// The launch of a kernel node.
+/// Returns the launch of a kernel node.
 fn launch_of(node: CUgraphNode) -> CuResult<Arc<KernelWork>> {
     match body::work_of(node)? {
         Work::Kernel(kernel) => Ok(kernel),
@@ -92,7 +92,7 @@ fn get_params(node: CUgraphNode, params: Out<CUDA_KERNEL_NODE_PARAMS>) -> CuResu
     Ok(())
 }
 
-/// New parameters; the attributes stay.
+/// Returns new parameters with the old attributes.
 fn keep_attributes(node: CUgraphNode, work: Work) -> CuResult<Work> {
     let old = launch_of(node)?;
     match work {
@@ -140,7 +140,7 @@ fn set_attribute(node: CUgraphNode, attribute: u32, place: InOut<[u32; 16]>) -> 
     }
     if attribute == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
         let value = set_updatable(node, value)?;
-        // NVIDIA's driver answers there, too.
+        // NVIDIA's driver also stores the value there.
         place.set(value);
         return Ok(());
     }
@@ -148,14 +148,14 @@ fn set_attribute(node: CUgraphNode, attribute: u32, place: InOut<[u32; 16]>) -> 
     change(node, attributes)
 }
 
-/// Has kernels change a node; the attribute, which has the CUgraphDeviceNode then.
+/// Makes a node changeable by kernels. Returns the attribute, which then contains the CUgraphDeviceNode.
 fn set_updatable(node: CUgraphNode, value: [u32; 16]) -> CuResult<[u32; 16]> {
     let kernel = launch_of(node)?;
     if value[0] > 1 || value[2..4] != [0; 2] {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if value[0] == 0 {
-        // There is no way back.
+        // This cannot be undone.
         return if kernel.updatable.is_some() { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) } else { Ok(value) };
     }
     let updatable = kernel.updatable.clone().unwrap_or_else(Updatable::new);

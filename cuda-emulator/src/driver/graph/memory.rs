@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that graphs allocate and free. Its address is fixed when the node is made, and so is its place here: it belongs to
-//! the graph until graph and executables are gone. A launch only changes whether it counts as allocated. What a node of the
-//! graph frees, a later one that waits for it gets again.
+//! Memory that graphs allocate and free. Its address is fixed when the node is created, and so is its block here: it
+//! belongs to the graph until the graph and its executable graphs have ended. A launch only changes whether it counts
+//! as allocated. A later node that waits for a free in the same graph reuses the freed block.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +16,10 @@ use crate::driver::device::{CUdeviceptr, Device};
 use crate::driver::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
 
-/// All allocations by address. Those that share a place follow each other, the latest one is the last.
+/// All allocations by address. Allocations of the same block follow each other, with the latest one last.
 static MEMORY: Mutex<BTreeMap<CUdeviceptr, Vec<Weak<GraphMemory>>>> = Mutex::new(BTreeMap::new());
 
-/// A place in the device's memory.
+/// A block of device memory.
 pub(super) struct Block {
     device: &'static Device,
     ptr: CUdeviceptr,
@@ -36,7 +36,7 @@ impl Block {
         self.bytes
     }
 
-    /// Returns whether what was allocated there has not been freed.
+    /// Returns whether the allocation in it has not been freed.
     pub(super) fn is_live(&self) -> bool {
         self.live.any()
     }
@@ -55,7 +55,7 @@ pub(in super::super) struct GraphMemory {
     bytes: u64,
     block: Arc<Block>,
     live: AtomicBool,
-    /// As given, with the address.
+    /// The given parameters, with the address.
     pub(super) params: CUDA_MEM_ALLOC_NODE_PARAMS,
 }
 
@@ -80,7 +80,7 @@ impl GraphMemory {
         memory
     }
 
-    /// An allocation like this one at a place that nodes of `graph` have freed before `dependencies` are done, if there is
+    /// Returns a similar allocation in a block that nodes of `graph` free before `dependencies` are done, if there is
     /// one.
     pub(super) fn at_freed_place(
         &self,
@@ -89,7 +89,7 @@ impl GraphMemory {
     ) -> Option<Arc<GraphMemory>> {
         let before = graph.ancestors(dependencies);
         let nodes = graph.lock();
-        // How often a block was allocated anywhere in the graph, and freed before: the same if it is free.
+        // The number of allocations of a block anywhere in the graph, and of earlier frees: the same if it is free.
         let count = |block: &Arc<Block>| {
             let same = |memory: &Arc<GraphMemory>| Arc::ptr_eq(&memory.block, block);
             let allocated = nodes.values().filter(|node| matches!(&node.work, Work::Alloc(m) if same(m)));
@@ -120,7 +120,7 @@ impl GraphMemory {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Counts as allocated from now on; false when it did already.
+    /// Marks it as allocated. Returns false if it was already.
     pub(super) fn allocate(&self) -> bool {
         let changed = !self.live.swap(true, Ordering::AcqRel);
         if changed {
@@ -129,7 +129,7 @@ impl GraphMemory {
         changed
     }
 
-    /// Counts as freed from now on; false when it did already.
+    /// Marks it as freed. Returns false if it was already.
     pub(super) fn free(&self) -> bool {
         let changed = self.live.swap(false, Ordering::AcqRel);
         if changed {
@@ -157,12 +157,12 @@ fn all_at(ptr: CUdeviceptr) -> Vec<Arc<GraphMemory>> {
     known.get(&ptr).map_or(Vec::new(), |list| list.iter().filter_map(Weak::upgrade).collect())
 }
 
-/// The memory of a node that begins at an address: of several the one that was made last.
+/// Returns the memory of a node that begins at an address: of several, the newest.
 pub(super) fn find(ptr: CUdeviceptr) -> Option<Arc<GraphMemory>> {
     all_at(ptr).pop()
 }
 
-/// cuMemFree and cuMemFreeAsync of memory that a graph allocated and left; false when it is not such memory.
+/// cuMemFree and cuMemFreeAsync of memory that a graph allocated and did not free. Returns false for other memory.
 pub(in super::super) fn free_outside(ptr: CUdeviceptr) -> bool {
     all_at(ptr).iter().any(|memory| memory.free())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nodes that allocate and free memory, and what is known of it.
+//! Nodes that allocate and free memory, and queries of that memory.
 
 use std::ffi::c_void;
 
@@ -15,7 +15,7 @@ use crate::driver::ffi::{In, InOut, Out};
 use crate::driver::pool::PoolProperties as _;
 use crate::driver::result::{CUresult, CuResult};
 
-/// An allocation as node parameters describe it; its address is stored there.
+/// Returns the allocation of node parameters. Its address is stored there.
 pub(super) fn allocation_of(place: InOut<CUDA_MEM_ALLOC_NODE_PARAMS>) -> CuResult<Work> {
     let params = place.get()?;
     if params.bytes == 0 || params.pool.is_shareable() {
@@ -26,8 +26,8 @@ pub(super) fn allocation_of(place: InOut<CUDA_MEM_ALLOC_NODE_PARAMS>) -> CuResul
     Ok(Work::Alloc(memory))
 }
 
-/// An allocation that is to be a node of `graph` behind `dependencies`, moved to a place that is free there if there is one:
-/// that is stored in its description, too.
+/// Returns an allocation for a node of `graph` after `dependencies`, moved to a free block if there is one. The new
+/// address is stored in the parameters, too.
 pub(super) fn place_in(
     work: Work,
     graph: &Graph,
@@ -55,7 +55,7 @@ pub(in super::super) fn capture_allocation(
     Ok((Work::Alloc(memory), ptr))
 }
 
-/// A free as node parameters describe it.
+/// Returns the free of node parameters.
 pub(in super::super) fn free_of(ptr: CUdeviceptr) -> CuResult<Work> {
     // Graphs free only what graphs allocate.
     let memory = memory::find(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;

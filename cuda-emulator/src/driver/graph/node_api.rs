@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The calls that add the other kinds of nodes, any kind (cuGraphAddNode), and that show and change them.
+//! The calls that add the other kinds of nodes, any kind (cuGraphAddNode), and that return and change them.
 
 use cuda_abi::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_EXT_SEM_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
@@ -25,7 +25,7 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 pub(super) fn copy_of(params: &CUDA_MEMCPY3D, context: CUcontext) -> CuResult<Work> {
     context::usable(context)?;
-    // Unlike a copy in a stream, a node must have something to copy, and also a single row must fit its pitch.
+    // Unlike a copy in a stream, a node must have bytes to copy, and even a single row must fit its pitch.
     let too_short = |place: &CopyEnd3D| {
         place.memory_type != ARRAY && place.pitch != 0 && place.pitch < params.width.saturating_add(place.x)
     };
@@ -65,7 +65,7 @@ pub(super) fn batch_of(params: &CUDA_BATCH_MEM_OP_NODE_PARAMS) -> CuResult<Work>
     Ok(Work::MemOps(operations.into()))
 }
 
-/// No event is no value, anything else that is none no handle.
+/// A null event is an invalid value, any other invalid one an invalid handle.
 fn not_null(event: CUevent) -> CuResult<()> {
     if event == CUevent::NULL { Err(INVALID) } else { Ok(()) }
 }
@@ -80,13 +80,13 @@ pub(super) fn wait_of(event: CUevent) -> CuResult<Work> {
     Ok(Work::EventWait(event, event::find_own(event)?))
 }
 
-/// The work that CUgraphNodeParams describes. Results (addresses) are stored there.
+/// Returns the work of CUgraphNodeParams. Results (addresses) are stored there.
 pub(super) fn work_of_params(place: InOut<CUgraphNodeParams>) -> CuResult<Work> {
     let node = place.get()?;
     if node.reserved0 != [0; 3] || node.reserved2 != 0 {
         return Err(INVALID);
     }
-    /// The union read as one of its members.
+    /// Reads the union as one of its members.
     fn read<T: Member>(place: InOut<CUgraphNodeParams>) -> CuResult<T> {
         member(place).get()
     }
@@ -140,7 +140,7 @@ fn add_node_v2(
     count: usize,
     params: InOut<CUgraphNodeParams>,
 ) -> CuResult<()> {
-    // Wrong parameters are told before a wrong graph.
+    // Invalid parameters are reported before an invalid graph.
     let work = work_of_params(params)?;
     let into = body::find(graph)?;
     let dependencies = into.read_dependencies(nodes, edges, count)?;
@@ -296,7 +296,7 @@ fn add_batch_node(
     add(out, graph, nodes, plain(), count, batch_of(&params.get()?)?)
 }
 
-/// The operations are shown where they are kept.
+/// Returns the operations by a pointer to the stored ones.
 fn batch_get_params(node: CUgraphNode, params: Out<CUDA_BATCH_MEM_OP_NODE_PARAMS>) -> CuResult<()> {
     params.check()?;
     let Work::MemOps(operations) = body::work_of(node)? else { return Err(INVALID) };

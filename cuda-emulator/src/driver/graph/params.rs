@@ -29,14 +29,14 @@ pub(super) const MEM_FREE: u32 = 11;
 pub(super) const BATCH_MEM_OP: u32 = 12;
 pub(super) const CONDITIONAL: u32 = 13;
 
-/// Where the union begins that has the parameters of each kind, and where it ends.
+/// The start of the union with the parameters of each kind, and its end.
 const UNION: (usize, usize) =
     (offset_of!(CUgraphNodeParams, payload), offset_of!(CUgraphNodeParams, reserved2));
 
 /// A member of the union.
 ///
 /// # Safety
-/// The union of `cuda.h` has such a member, of which any bytes are a value.
+/// The union of `cuda.h` must have such a member, for which any bytes are valid.
 pub(super) unsafe trait Member: Copy {}
 
 macro_rules! members {
@@ -61,7 +61,7 @@ members!(
     CUevent,
 );
 
-/// The union as one of its members.
+/// Returns the union as one of its members.
 pub(super) fn member<T: Member>(params: InOut<CUgraphNodeParams>) -> InOut<T> {
     // SAFETY: the union begins there, has such a member (`Member`), and is as valid as the structure that it is in.
     unsafe { params.member(UNION.0) }

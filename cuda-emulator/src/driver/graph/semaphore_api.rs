@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nodes that signal or wait for semaphores of other APIs. There are none of those, but a node may have none, too.
+//! Nodes that signal or wait for external semaphores. No such semaphore exists here, but a node may have an empty
+//! list.
 
 use cuda_abi::CUDA_EXT_SEM_NODE_PARAMS;
 

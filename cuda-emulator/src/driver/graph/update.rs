@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! cuGraphExecUpdate: an executable graph takes over what the nodes of a graph of the same shape do.
+//! cuGraphExecUpdate: copies the work of a graph's nodes to an executable graph of the same shape.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ const NODE_TYPE_CHANGED: u32 = 3;
 const FUNCTION_CHANGED: u32 = 4;
 const NOT_SUPPORTED: u32 = 6;
 
-/// Why, and at which node of the graph.
+/// The reason, and the node of the graph.
 type Refusal = (u32, CUgraphNode);
 
-/// The nodes in the order in which they were made.
+/// Returns the nodes in the order of their creation.
 fn by_age(body: &Body) -> Vec<&ExecNode> {
     let mut nodes: Vec<_> = body.nodes.iter().collect();
     nodes.sort_by_key(|node| node.source.0);
     nodes
 }
 
-/// The positions of what a node waits for among its siblings.
+/// Returns the positions of a node's dependencies among its siblings.
 fn waits(node: &ExecNode, siblings: &[&ExecNode]) -> Vec<Option<usize>> {
     let place = |handle: &CUgraphNode| siblings.binary_search_by_key(&handle.0, |node| node.source.0).ok();
     let mut places: Vec<_> = node.dependencies.iter().map(place).collect();
@@ -38,11 +38,11 @@ fn waits(node: &ExecNode, siblings: &[&ExecNode]) -> Vec<Option<usize>> {
     places
 }
 
-/// The old body with the new nodes' work.
+/// Returns the old body with the new nodes' work.
 pub(super) fn merge(old: &Body, new: &Body) -> Result<Body, Refusal> {
     let (before, after) = (by_age(old), by_age(new));
     if before.len() != after.len() {
-        // The node that has no partner.
+        // The node without a counterpart.
         let extra = after.get(before.len()).map_or(Handle::NULL, |node| node.source);
         return Err((TOPOLOGY_CHANGED, extra));
     }

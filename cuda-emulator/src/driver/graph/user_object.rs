@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! User objects: things of the program that graphs keep alive.
+//! User objects: objects of the program that graphs keep alive.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -26,7 +26,7 @@ impl UserObject {
         self.references.fetch_add(count, Ordering::AcqRel);
     }
 
-    /// Gives references up. More than there are is no error, as on an H200.
+    /// Releases references. Releasing more than exist is not an error, as on an H200.
     pub(super) fn release(&self, count: u64) {
         let less = |references: u64| Some(references.saturating_sub(count));
         let before = self.references.try_update(Ordering::AcqRel, Ordering::Acquire, less).unwrap_or(0);

@@ -21,7 +21,7 @@ fn find(handle: CUuserObject) -> CuResult<Arc<UserObject>> {
     OBJECTS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// A number of references as the API has it, 1..=INT_MAX.
+/// Checks a number of references, which the API limits to 1..=INT_MAX.
 fn check_count(count: u32) -> CuResult<u64> {
     if count == 0 || count > i32::MAX as u32 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -68,7 +68,7 @@ fn graph_retain_user_object(graph: CUgraph, handle: CUuserObject, count: u32, fl
     if flags & !MOVE != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // Moved references are the caller's, others are new.
+    // Moved references belong to the caller, others are new.
     if flags & MOVE == 0 {
         object.retain(count);
     }

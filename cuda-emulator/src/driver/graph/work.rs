@@ -33,10 +33,10 @@ pub(in super::super) enum Work {
     EventWait(CUevent, Arc<Event>),
     EventRecord(CUevent, Arc<Event>),
     Alloc(Arc<GraphMemory>),
-    /// With the memory, where a node of the same graph allocates it.
+    /// With the memory, if a node of the same graph allocates it.
     Free(CUdeviceptr, Option<Arc<GraphMemory>>),
     MemOps(Arc<[MemOp]>),
-    /// A node of that kind for no semaphores.
+    /// A node of this kind with an empty list of semaphores.
     Semaphores(u32),
     Conditional(Arc<Conditional>),
 }
@@ -61,7 +61,8 @@ impl Work {
         }
     }
 
-    /// Does the work that needs nothing from the launch of `graph`. Events, memory and children are the launch's own affair.
+    /// Does the work that needs no data of the launch of `graph`. The launch handles events, memory and children
+    /// itself.
     pub(super) fn run(&self, graph: &dyn RunningGraph) -> CuResult<()> {
         trace::node(|| self.run_node(graph))
     }
@@ -105,9 +106,9 @@ impl HostWork {
     }
 }
 
-/// A copy, and how cuGraphMemcpyNodeGetParams shows it.
+/// A copy, and its parameters for cuGraphMemcpyNodeGetParams.
 pub(in super::super) struct CopyWork {
-    /// Nothing when no byte is to be copied.
+    /// `None` when there are no bytes to copy.
     pub(super) transfer: Option<Transfer>,
     pub(super) params: CUDA_MEMCPY3D,
 }
@@ -117,13 +118,13 @@ impl CopyWork {
         Arc::new(CopyWork { transfer, params })
     }
 
-    /// Returns whether it needs nothing of the host, and no array.
+    /// Returns whether it uses neither host memory nor arrays.
     pub(super) fn is_for_device(&self) -> bool {
         let sides = self.transfer.iter().flat_map(|transfer| [&transfer.from, &transfer.to]);
         sides.into_iter().all(|side| side.array().is_none() && !matches!(side.kind, Kind::Pageable))
     }
 
-    /// A copy that was asked for in a capturing stream.
+    /// Returns a copy that was called in a capturing stream.
     pub(in super::super) fn captured(transfer: Transfer) -> Arc<CopyWork> {
         let [width, height, depth] = transfer.extent.map(|size| size as usize);
         let (from, to) = (place(&transfer.from), place(&transfer.to));
@@ -131,7 +132,7 @@ impl CopyWork {
     }
 }
 
-/// A side of a copy as in CUDA_MEMCPY3D.
+/// Returns a side of a copy as in CUDA_MEMCPY3D.
 fn place(side: &Side) -> CopyEnd3D {
     let height = side.slice.checked_div(side.pitch).unwrap_or(0) as usize;
     let pitch = side.pitch as usize;

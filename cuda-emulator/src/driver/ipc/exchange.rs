@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Hands memory files to other processes. A handle names the socket of the process that offers a file, and has a token, 128
-//! random bits: who knows it, and runs as the same user, gets that file and no other.
+//! Passes memory files to other processes. A handle contains the socket of the process that offers a file, and a
+//! token of 128 random bits. A process of the same user that knows the token gets that file and no other.
 //!
-//! A process that may make no sockets, as the daemon's workers, hands the file over itself: the handle also has the file's
-//! descriptor, and a handle with [`HERE`] is opened by a descriptor of the opening process.
+//! A process that may create no sockets, such as the daemon's workers, passes the file itself: the handle also
+//! contains the file's descriptor, and a handle with [`HERE`] is opened by a descriptor of the opening process.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,9 +25,9 @@ use crate::driver::stream::threads;
 const MAGIC: [u8; 8] = *b"cudaemu\x01";
 /// The time limit for the other side, so that neither process blocks the other for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Most clients that are served side by side: the last one by the thread that listens.
+/// The maximum number of clients that are served at the same time. The listening thread serves the last one.
 const MAX_BUSY: usize = 16;
-/// Most files that a process offers at a time: each is an open file.
+/// The maximum number of files that a process offers at a time. Each is an open file.
 const MAX_OFFERS: usize = 512;
 
 /// [`IpcHandle::place`]: the descriptor is one of the process that opens the handle.
@@ -41,12 +41,12 @@ pub(super) type Token = [u8; 16];
 #[derive(Clone, Copy)]
 pub struct IpcHandle {
     magic: [u8; 8],
-    /// Names the offering process, and its socket.
+    /// Identifies the offering process, and its socket.
     server: Token,
     pub(super) token: Token,
-    /// Bytes of memory, 0 for an event; in the byte order of the machine.
+    /// The bytes of memory, or 0 for an event, in the machine's byte order.
     pub(super) bytes: [u8; 8],
-    /// The file's descriptor in the offering process, or, with [`HERE`], in the one that opens the handle.
+    /// The file's descriptor in the offering process, or, with [`HERE`], in the opening one.
     descriptor: [u8; 4],
     place: [u8; 4],
     reserved: [u8; 8],
@@ -58,7 +58,7 @@ impl Parameter for IpcHandle {
     const SHAPE: Shape = Shape::Struct(size_of::<Self>());
 }
 
-/// A process's socket, and what it offers.
+/// A process's socket, and its offers.
 struct Server {
     name: Token,
     offers: Mutex<BTreeMap<Token, Arc<File>>>,
@@ -92,13 +92,13 @@ impl Server {
             for stream in listener.incoming() {
                 let own = Arc::clone(&busy);
                 let serve = move || {
-                    // A client that goes away or asks for nonsense is no concern of this process.
+                    // A client that disconnects or sends invalid requests does not affect this process.
                     if let Err(error) = stream.and_then(|stream| answer(&stream)) {
                         log::debug!("a process that asked for shared memory: {error}");
                     }
                     drop(own);
                 };
-                // Nobody waits for a slow client, unless there are many of them.
+                // A slow client blocks no other, unless there are many of them.
                 if Arc::strong_count(&busy) <= MAX_BUSY { threads::run(Box::new(serve)) } else { serve() }
             }
         })?;
@@ -129,7 +129,7 @@ fn is_own_user(stream: &UnixStream) -> bool {
     }
 }
 
-/// Goes on after signals: system calls with a time limit end with any, and the program may get many.
+/// Retries after signals: system calls with a time limit fail with any signal, and the program may receive many.
 fn through_signals<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -157,7 +157,7 @@ fn answer(mut stream: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// Offers a file; the handle stands for it until [`withdraw`].
+/// Offers a file. The handle is valid until [`withdraw`].
 pub(super) fn offer(file: Arc<File>, bytes: u64) -> CuResult<IpcHandle> {
     let server = server()?;
     let token = random().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
@@ -180,12 +180,12 @@ pub(super) fn withdraw(token: Token) {
 }
 
 impl IpcHandle {
-    /// CUDA_ERROR_INVALID_VALUE for bytes that are no handle.
+    /// Returns CUDA_ERROR_INVALID_VALUE for bytes that are not a handle.
     pub(super) fn check(&self) -> CuResult<()> {
         if self.magic == MAGIC { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 
-    /// A handle for a file that a courier ([`super::files`]) passes on.
+    /// Returns a handle for a file that a courier ([`super::files`]) passes on.
     pub(super) fn by_courier(token: Token) -> Self {
         let (bytes, descriptor, place, reserved) = ([0; 8], [0; 4], [0; 4], [0; 8]);
         IpcHandle { magic: MAGIC, server: Token::default(), token, bytes, descriptor, place, reserved }
@@ -196,12 +196,12 @@ impl IpcHandle {
         self.ask()
     }
 
-    /// Returns whether this process made it.
+    /// Returns whether this process created it.
     pub(super) fn is_own(&self) -> bool {
         SERVER.get().and_then(|server| server.as_ref().ok()).is_some_and(|server| server.name == self.server)
     }
 
-    /// The file that it stands for, from the process that offers it. Nothing is known of the file.
+    /// Returns its file from the process that offers it. The contents of the file are not checked.
     pub(super) fn fetch(&self) -> CuResult<File> {
         self.check()?;
         let here = u32::from_ne_bytes(self.place) == HERE;
@@ -212,7 +212,7 @@ impl IpcHandle {
         })
     }
 
-    /// A copy of the descriptor that somebody has put there.
+    /// Returns a copy of the descriptor that another component has stored there.
     fn take(&self) -> io::Result<File> {
         // SAFETY: duplicating checks the descriptor.
         let copy = unsafe { libc::fcntl(i32::from_ne_bytes(self.descriptor), libc::F_DUPFD_CLOEXEC, 0) };
@@ -228,7 +228,7 @@ impl IpcHandle {
         let mut stream = through_signals(|| UnixStream::connect_addr(&address))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        // Another user's process could have taken the name of one that has ended.
+        // Another user's process could have taken the socket name of a process that has ended.
         if !is_own_user(&stream) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }

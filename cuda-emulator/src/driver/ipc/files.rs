@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory files that the CPU version of NCCL hands to other processes (`cuda-emulator/libraries`, `nccl`). They go over the
-//! sockets of [`super::exchange`], or through a courier: the daemon's workers may make no sockets, but the daemon passes files
-//! between those that it serves. No part of CUDA.
+//! Memory files that the CPU version of NCCL passes to other processes (`cuda-emulator/libraries`, `nccl`). They pass
+//! through the sockets of [`super::exchange`], or through a courier: the daemon's workers may create no sockets, but
+//! the daemon passes files between its workers. They are not part of CUDA.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -22,21 +22,21 @@ unsafe impl Sync for Given {}
 
 static COURIER: OnceLock<Given> = OnceLock::new();
 
-/// Has files go through a courier from now on. The first one stays.
+/// Makes files pass through a courier from now on. The first one stays.
 ///
 /// # Safety
-/// `courier` points to one whose functions may be called with its context from any thread, by several at once, until the
-/// process ends.
+/// `courier` must point to a courier whose functions may be called with its context from any thread, by several at
+/// once, until the process ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_emulator_set_courier(courier: *const Courier<*const c_void>) {
     // SAFETY: `# Safety` promises that `courier` points to one.
     let _ = COURIER.set(Given(unsafe { courier.read() }));
 }
 
-/// Offers a file; its handle is for other processes. 0: that worked.
+/// Offers a file, and writes its handle for other processes. Returns 0 on success.
 ///
 /// # Safety
-/// `descriptor` is open, and `handle` has room for a handle.
+/// `descriptor` must be open, and `handle` must have room for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_emulator_offer_file(descriptor: c_int, handle: *mut IpcHandle) -> c_int {
     let offered = match COURIER.get() {
@@ -58,10 +58,10 @@ pub unsafe extern "C" fn cuda_emulator_offer_file(descriptor: c_int, handle: *mu
     0
 }
 
-/// A new descriptor for the file that a handle stands for, or -1. Nothing is known of the file.
+/// Returns a new descriptor for the file of a handle, or -1. The contents of the file are not checked.
 ///
 /// # Safety
-/// `handle` points to as many bytes as a handle has; they may be any.
+/// `handle` must point to as many bytes as a handle has; they may be any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_emulator_fetch_file(handle: *const IpcHandle) -> c_int {
     // SAFETY: `# Safety` promises as many bytes as a handle has; any bytes are one.

@@ -24,7 +24,7 @@ struct Opened {
     context: CUcontext,
     device: &'static Device,
     ptr: CUdeviceptr,
-    /// cuIpcCloseMemHandle must be called as often.
+    /// The number of times that cuIpcCloseMemHandle must be called.
     count: u64,
 }
 
@@ -32,15 +32,15 @@ fn opened() -> MutexGuard<'static, Vec<Opened>> {
     OPENED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A context ends, and with it what it has opened.
+/// Closes the memory that a context has opened, when it ends.
 pub(in crate::driver) fn forget_all_of(context: CUcontext) {
     for opened in opened().extract_if(.., |opened| opened.context == context) {
         opened.device.memory.free(opened.ptr);
     }
 }
 
-/// Returns whether cuIpcGetMemHandle accepts an allocation: one of cuMemAlloc, but neither managed memory, nor a pool's
-/// or a graph's, nor what another process has shared.
+/// Returns whether cuIpcGetMemHandle accepts an allocation: one of cuMemAlloc, but neither managed memory, nor memory
+/// of a pool or graph, nor memory that another process has shared.
 pub(in crate::driver) fn can_share(range: &Range, owner: Option<&Owner>) -> bool {
     let plain = |owner: &Owner| owner.pool.is_none() && owner.context != Handle::NULL;
     range.kind == RangeKind::Device && owner.is_some_and(plain)

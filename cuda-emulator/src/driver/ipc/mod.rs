@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sharing between processes (cuIpc…): memory and events lie in memory files, which go from process to process over a socket
-//! of the one that offers them (`exchange`). NCCL's memory goes the same way (`files`).
+//! Sharing between processes (cuIpc…). Memory and events lie in memory files, which pass from process to process over
+//! a socket of the offering one (`exchange`). NCCL's memory passes in the same way (`files`).
 
 mod event_api;
 mod exchange;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The allocations of this process that others may open.
+//! The allocations of this process that other processes may open.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ fn offered() -> MutexGuard<'static, BTreeMap<u64, IpcHandle>> {
     OFFERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The handle of the allocation that begins at `ptr`, if it has one.
+/// Returns the handle of the allocation that begins at `ptr`, if it has one.
 pub(super) fn of(ptr: u64) -> Option<IpcHandle> {
     offered().get(&ptr).copied()
 }
@@ -26,7 +26,7 @@ pub(super) fn add(ptr: u64, handle: IpcHandle) -> IpcHandle {
     known
 }
 
-/// An allocation is freed: nobody can open it any more. Who has it keeps it.
+/// Withdraws a freed allocation: it cannot be opened any more. Processes that have it keep it.
 pub(in crate::driver) fn withdraw(ptr: u64) {
     if let Some(handle) = offered().remove(&ptr) {
         exchange::withdraw(handle.token);

@@ -16,13 +16,15 @@ use crate::memory::memory_file;
 
 /// Bytes of an event's file.
 const BYTES: u64 = 4096;
-/// Between two looks at the counters: short at first, then longer.
+/// The minimum and maximum time between two checks of the counters. It grows from the first to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
 
-/// Records that are told apart. One that is as many records old counts as reached once the next one in its place is.
+/// The number of records that are distinguished. An older record counts as reached once a newer one in its slot is
+/// reached.
 const SLOTS: usize = 128;
 
-/// The memory that the processes share. Any of them may write anything here: a value says at most how long to wait.
+/// The memory that the processes share. Any of them may write any value here. A value only affects how long a process
+/// waits.
 #[repr(C)]
 struct Counters {
     /// The number of records of the event.
@@ -33,7 +35,7 @@ struct Counters {
 
 const _: () = assert!(size_of::<Counters>() as u64 <= BYTES);
 
-/// The latest record in this place. Records end in any order: they are in different streams.
+/// The latest record in this slot. Records end in any order, because they are in different streams.
 #[repr(C)]
 struct Slot {
     /// The latest record here that was reached.
@@ -53,7 +55,7 @@ fn tag(record: u64) -> u64 {
 pub(in crate::driver) struct SharedEvent {
     file: Arc<File>,
     counters: *const Counters,
-    /// This process's handle for it, once it has been asked for.
+    /// This process's handle for it, once it has been requested.
     offered: Mutex<Option<IpcHandle>>,
 }
 
@@ -62,7 +64,7 @@ unsafe impl Send for SharedEvent {}
 // SAFETY: threads share atomic counters and a lock; the mapping stays until the last of them drops the value.
 unsafe impl Sync for SharedEvent {}
 
-/// Names this process's PID namespace; 0 if that cannot be known.
+/// Identifies this process's PID namespace, or 0 if it is unknown.
 fn namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino())
 }
@@ -82,7 +84,7 @@ impl SharedEvent {
     }
 
     fn map(file: File) -> io::Result<SharedEvent> {
-        // Another process's file is not trusted: it must be as long for ever.
+        // Another process's file is not trusted: its length must be final.
         // SAFETY: asks for the seals of a file that is open; anything but a memory file refuses.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
         if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 || file.metadata()?.len() != BYTES {
@@ -120,7 +122,7 @@ impl SharedEvent {
         &self.counters().slots[(record % SLOTS as u64) as usize]
     }
 
-    /// The event is being recorded; the number is for [`Self::reach`].
+    /// Begins a record of the event. Returns the number for [`Self::reach`].
     pub(in crate::driver) fn record(&self) -> u64 {
         let record = self.counters().recorded.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let slot = self.slot(record);
@@ -129,12 +131,12 @@ impl SharedEvent {
         record
     }
 
-    /// The stream got to a record.
+    /// Notes that the stream has reached a record.
     pub(in crate::driver) fn reach(&self, record: u64) {
         self.slot(record).reached.fetch_max(record, Ordering::AcqRel);
     }
 
-    /// The latest record; 0 for none.
+    /// Returns the latest record, or 0.
     pub(in crate::driver) fn latest(&self) -> u64 {
         self.counters().recorded.load(Ordering::Acquire)
     }
@@ -143,16 +145,16 @@ impl SharedEvent {
         self.slot(record).reached.load(Ordering::Acquire) >= record || self.is_abandoned(record)
     }
 
-    /// Returns whether the process of a record has ended: its work will never get there.
+    /// Returns whether the process of a record has ended, so that its work will never reach it.
     fn is_abandoned(&self, record: u64) -> bool {
         let slot = self.slot(record);
-        // Another record's tag gives no process.
+        // Another record's tag does not identify a process.
         let recorder = slot.recorder.load(Ordering::Acquire) ^ tag(record);
         let Ok(recorder) = i32::try_from(recorder) else { return false };
         if recorder <= 0 || slot.namespace.load(Ordering::Relaxed) != namespace() {
             return false;
         }
-        // Nothing stands there for a process that has ended; what cannot be looked at is taken to be alive.
+        // Nothing exists there for a process that has ended. A process that cannot be checked counts as alive.
         let process = std::fs::metadata(format!("/proc/{recorder}"));
         process.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }

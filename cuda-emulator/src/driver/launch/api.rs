@@ -26,7 +26,7 @@ pub(super) fn submit(
     submit_as(handle, shape, stream, params, extra, None)
 }
 
-/// Launches; with `node` only into a capture, where kernels may change it, if they are to.
+/// Launches. With `node` only into a capture, where kernels may change the node if required.
 fn submit_as(
     handle: CUfunction,
     shape: Shape,
@@ -38,7 +38,7 @@ fn submit_as(
     function::find(handle)?;
     let (context, stream) = capture::place_work(stream)?;
     let work = KernelWork::new(handle, shape, &context, params, extra);
-    // A capture ends in an error of a launch.
+    // A failed launch invalidates a capture.
     let work = work.or_else(|error| capture::fail(&stream, error).and(Err(error)))?;
     let work = Arc::new(match node.flatten() {
         Some(node) => work.with_updatable(node),
@@ -47,7 +47,7 @@ fn submit_as(
     if capture::add(&stream, || Ok(Work::Kernel(Arc::clone(&work))))? {
         return Ok(());
     }
-    // What it launches would follow the graph that it is in; what kernels change is a node.
+    // Its graph launches would follow the graph that contains it, and a changeable launch must be a node.
     if node.is_some() || work.function.kernel()?.launches_graphs {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }

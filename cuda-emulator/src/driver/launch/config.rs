@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CUlaunchConfig: the size of a launch, and attributes beside it.
+//! CUlaunchConfig: the size of a launch, and its attributes.
 
 use cuda_abi::{CUlaunchAttribute, CUlaunchConfig};
 
@@ -23,7 +23,7 @@ pub(crate) trait Configuration {
     /// Returns whether kernels may change the node of the launch, and the place for its CUgraphDeviceNode; `None` if
     /// neither was specified.
     fn updatable(&self) -> CuResult<Option<(bool, Out<u64>)>>;
-    /// The size of the launch.
+    /// Returns the size of the launch.
     fn shape(&self) -> CuResult<Shape>;
 }
 
@@ -77,13 +77,13 @@ impl Configuration for CUlaunchConfig {
     }
 }
 
-/// Refuses values that such an attribute does not have, and attributes that launches do not have.
+/// Refuses invalid values of such an attribute, and attributes that launches do not have.
 pub(crate) fn check_hint(id: u32, value: &[u32; 16]) -> CuResult<()> {
     let good = match id {
         // IGNORE, PROGRAMMATIC_STREAM_SERIALIZATION, PRIORITY, PREFERRED_CLUSTER_DIMENSION.
         0 | 6 | 8 | 11 => true,
-        // ACCESS_POLICY_WINDOW: an address, bytes, a ratio, what hits and misses are. All that is looked at of these is that
-        // misses do not persist (2).
+        // ACCESS_POLICY_WINDOW: an address, bytes, a ratio, and the properties of hits and misses. The only check is
+        // that misses do not persist (2).
         1 => {
             let bytes = u64::from(value[2]) | u64::from(value[3]) << 32;
             let ratio = f32::from_bits(value[4]);

@@ -20,14 +20,14 @@ use crate::program::Kernel;
 /// CU_FUNC_ATTRIBUTE_BINARY_VERSION
 const BINARY_VERSION: u32 = 6;
 
-/// The module that a kernel is in, in its context, and the graph that it is a node of.
+/// The module of a kernel, in its context, and the graph of its node.
 pub(crate) struct Runtime<'a> {
     pub(crate) context: &'a Context,
     pub(crate) module: &'a Arc<Module>,
     pub(crate) graph: Option<&'a dyn RunningGraph>,
 }
 
-/// The graph that a kernel is a node of, as the kernel sees it.
+/// The graph of a kernel's node, in the kernel's view.
 pub(crate) trait RunningGraph: Sync {
     /// cudaGetCurrentGraphExec
     fn current(&self) -> u64;
@@ -95,7 +95,7 @@ impl DeviceRuntime for Runtime<'_> {
 
     fn function_attribute(&self, kernel: &Kernel, attribute: u32) -> Result<i32, RuntimeError> {
         if attribute == BINARY_VERSION {
-            // A thread that runs kernels has no current context that could say so.
+            // A thread that runs kernels has no current context to query.
             return Ok(self.context.device.model.architecture as i32);
         }
         self.function(kernel)?.attribute(attribute).map_err(runtime_error)

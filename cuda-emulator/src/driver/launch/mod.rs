@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Launches of kernels: what is checked at once, and the work that a stream or a graph does later.
+//! Launches of kernels: the checks during the call, and the later work of a stream or a graph.
 
 mod api;
 pub(super) mod config;
@@ -45,11 +45,11 @@ pub(super) struct Shape {
     /// Bytes of dynamic shared memory.
     pub(super) shared: u32,
     pub(super) cooperative: bool,
-    /// Blocks of a cluster, when the launch says so.
+    /// The number of blocks of a cluster, if the launch sets it.
     pub(super) cluster: Option<[u32; 3]>,
 }
 
-/// A launch that was checked: what a stream or a graph does later.
+/// A checked launch: the later work of a stream or a graph.
 pub(super) struct KernelWork {
     pub(super) handle: CUfunction,
     pub(super) function: Arc<Function>,
@@ -61,12 +61,12 @@ pub(super) struct KernelWork {
     pointers: Vec<usize>,
     /// The attributes of a graph node, by CUlaunchAttributeID.
     pub(super) attributes: BTreeMap<u32, [u32; 16]>,
-    /// The state that kernels may change, if they may change any.
+    /// The state that kernels may change, if any.
     pub(super) updatable: Option<Arc<Updatable>>,
 }
 
 impl KernelWork {
-    /// Checks a launch in a context and takes the parameters along.
+    /// Checks a launch in a context and copies the parameters.
     pub(super) fn new(
         handle: CUfunction,
         shape: Shape,
@@ -86,7 +86,7 @@ impl KernelWork {
         Ok(KernelWork { handle, function, context, shape, module, params, pointers, attributes, updatable })
     }
 
-    /// The same launch with another shape, parameters or attributes.
+    /// Returns the same launch with another shape, parameters or attributes.
     fn copy(&self, shape: Shape, params: Vec<u8>, attributes: BTreeMap<u32, [u32; 16]>) -> KernelWork {
         let first = self.params.as_ptr() as usize;
         let offsets = self.pointers.iter().map(|pointer| pointer - first);
@@ -104,7 +104,7 @@ impl KernelWork {
         }
     }
 
-    /// The same launch with other attributes.
+    /// Returns the same launch with other attributes.
     pub(super) fn with_attributes(&self, attributes: BTreeMap<u32, [u32; 16]>) -> CuResult<KernelWork> {
         let cooperative = attributes.get(&ATTRIBUTE_COOPERATIVE).map(|value| value[0] != 0);
         let cluster =
@@ -118,7 +118,7 @@ impl KernelWork {
         Ok(self.copy(shape, self.params.clone(), attributes))
     }
 
-    /// The same launch as a node that kernels may change.
+    /// Returns the same launch as a node that kernels may change.
     pub(super) fn with_updatable(&self, updatable: &Arc<Updatable>) -> KernelWork {
         let mut copy = self.copy(self.shape, self.params.clone(), self.attributes.clone());
         let words = [updatable.handle as u32, (updatable.handle >> 32) as u32];
@@ -129,7 +129,7 @@ impl KernelWork {
         copy
     }
 
-    /// These parameters for a node that does `old`, of which kernels may change some.
+    /// Returns these parameters for a node with the work `old`, of which kernels may change some.
     pub(super) fn in_place_of(&self, old: &KernelWork) -> CuResult<KernelWork> {
         let copy = self.with_attributes(old.attributes.clone())?;
         Ok(match &old.updatable {
@@ -138,14 +138,14 @@ impl KernelWork {
         })
     }
 
-    /// The same launch with other blocks; `None` if that is impossible.
+    /// Returns the same launch with other blocks, or `None` if that is impossible.
     pub(super) fn with_grid(&self, grid: [u32; 3]) -> Option<KernelWork> {
         let shape = Shape { grid, ..self.shape };
         check(&self.context.device.model, &self.function, self.function.kernel().ok()?, &shape).ok()?;
         Some(self.copy(shape, self.params.clone(), self.attributes.clone()))
     }
 
-    /// The same launch with other bytes in the parameter buffer; `None` if they lie outside.
+    /// Returns the same launch with other bytes in the parameter buffer, or `None` if they lie outside.
     pub(super) fn with_parameter(&self, offset: u64, bytes: &[u8]) -> Option<KernelWork> {
         let mut params = self.params.clone();
         let place = params.get_mut(usize::try_from(offset).ok()?..)?.get_mut(..bytes.len())?;
@@ -153,12 +153,12 @@ impl KernelWork {
         Some(self.copy(self.shape, params, self.attributes.clone()))
     }
 
-    /// `kernelParams`: good as long as this value lives.
+    /// Returns `kernelParams`, valid as long as this value lives.
     pub(super) fn parameter_pointers(&self) -> *const c_void {
         self.pointers.as_ptr().cast()
     }
 
-    /// Runs the kernel, of a graph or none, on this thread and the workers that it starts.
+    /// Runs the kernel, with or without a graph, on this thread and the workers that it starts.
     pub(super) fn run(&self, graph: Option<&dyn RunningGraph>) -> CuResult<()> {
         let runtime = Runtime { context: &self.context, module: &self.module, graph };
         let kernel = self.function.kernel()?;
@@ -171,7 +171,7 @@ impl KernelWork {
     }
 }
 
-/// The buffer of parameters, from either form in which C passes them.
+/// Returns the buffer of parameters, from either form in which C passes them.
 fn parameters(kernel: &Kernel, params: In<*const c_void>, extra: In<*mut c_void>) -> CuResult<Vec<u8>> {
     let bytes = kernel.param_bytes as usize;
     let mut buffer = vec![0u8; bytes];
@@ -179,7 +179,7 @@ fn parameters(kernel: &Kernel, params: In<*const c_void>, extra: In<*mut c_void>
         if !params.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // A shorter buffer is not an error for NVIDIA's driver either.
+        // NVIDIA's driver also accepts a shorter buffer.
         let (source, given) = packed(extra)?;
         for (index, byte) in buffer.iter_mut().enumerate().take(given) {
             *byte = source.at(index)?;
@@ -198,10 +198,10 @@ fn parameters(kernel: &Kernel, params: In<*const c_void>, extra: In<*mut c_void>
     Ok(buffer)
 }
 
-/// The `extra` form: a list of keys and values that says where a packed buffer is and how long.
+/// Parses the `extra` form: a list of keys and values with the address and length of a packed buffer.
 fn packed(extra: In<*mut c_void>) -> CuResult<(In<u8>, usize)> {
     let (mut pointer, mut size) = (std::ptr::null(), 0);
-    // Two keys and the end: a longer list is not one.
+    // Two keys and the end: a longer list is invalid.
     for index in 0..3 {
         let value = || extra.at(index * 2 + 1);
         match extra.at(index * 2)? as usize {
@@ -236,7 +236,7 @@ pub(super) fn check(model: &Model, function: &Function, kernel: &Kernel, shape: 
     }
     let total = u64::from(kernel.static_shared) + u64::from(shape.shared);
     if shape.shared > function.dynamic_shared()? || total > limits.shared_optin.into() {
-        // Not one block of it is resident.
+        // Not even one block of it is resident.
         let countable = i32::try_from(shape.shared).is_ok();
         return if shape.cooperative && countable {
             Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)
@@ -255,7 +255,7 @@ pub(super) fn check(model: &Model, function: &Function, kernel: &Kernel, shape: 
     Ok(())
 }
 
-/// A number for `%gridid`.
+/// Returns a number for `%gridid`.
 pub(super) fn next_grid_id() -> u64 {
     static GRID_ID: AtomicU64 = AtomicU64::new(1);
     GRID_ID.fetch_add(1, Ordering::Relaxed)
@@ -263,7 +263,7 @@ pub(super) fn next_grid_id() -> u64 {
 
 fn execute(runtime: &Runtime<'_>, kernel: &Kernel, shape: &Shape, params: &[u8]) -> CuResult<()> {
     static WORKERS: OnceLock<usize> = OnceLock::new();
-    /// The driver never ends a kernel early; the process's end does.
+    /// The driver never ends a kernel early; only the process's end does.
     static NEVER: AtomicBool = AtomicBool::new(false);
     let Runtime { context, module, .. } = *runtime;
     let result = launch(&Launch {

@@ -14,9 +14,9 @@ use crate::driver::module::function::{self, CUfunction, Function};
 use crate::driver::result::{CUresult, CuResult};
 use crate::program::Kernel;
 
-/// Registers are given to warps in pieces of this many.
+/// The allocation unit of registers to warps.
 const REGISTER_UNIT: u32 = 256;
-/// Shared memory is given to blocks in pieces of this many bytes.
+/// The allocation unit of shared memory to blocks, in bytes.
 const SHARED_UNIT: u32 = 128;
 
 /// Resident blocks of `threads` threads (1 to 1024) with `dynamic` bytes of dynamic shared memory.
@@ -38,7 +38,8 @@ fn max_active_blocks(out: Out<c_int>, handle: CUfunction, threads: c_int, dynami
     Ok(())
 }
 
-/// Resident blocks of so many threads with so much dynamic shared memory; 0 if not even one fits.
+/// Returns the number of resident blocks of `threads` threads with `dynamic` bytes of dynamic shared memory; 0 if not
+/// even one fits.
 pub(crate) fn active_blocks(
     limits: &Limits,
     function: &Function,
@@ -92,7 +93,7 @@ fn max_potential_block_size(
     let model = &device::current_or_first()?.model;
     let limits = model.limits();
     let mut best = (0, 0);
-    // From large to small: the largest block wins among equals.
+    // From large to small, so that the largest block wins among equals.
     let sizes = (1..=most.div_ceil(WARP)).rev().map(|warps| (warps * WARP).min(most));
     for threads in sizes {
         let dynamic = match dynamic_of {
@@ -147,11 +148,12 @@ fn available_dynamic_smem(
     Ok(())
 }
 
-/// Blocks of a cluster that every device with clusters takes, and that it takes at most.
+/// The maximum number of blocks of a cluster that every device with clusters supports.
 const PORTABLE_CLUSTER: u32 = 8;
 const MAX_CLUSTER: u32 = 16;
 
-/// For a launch: its blocks that the device holds at once, those of its cluster, and the most that a cluster may have.
+/// Returns for a launch: the blocks that the device holds at once, the blocks of its cluster, and the maximum blocks
+/// of a cluster.
 fn of_clusters(handle: CUfunction, config: In<CUlaunchConfig>) -> CuResult<(u32, u32, u32)> {
     if handle == CUfunction::NULL || config.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

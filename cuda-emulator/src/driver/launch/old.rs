@@ -13,9 +13,9 @@ use crate::driver::module::function::{self, CUfunction};
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::{self, CUstream};
 
-/// Bytes of parameters that these calls can set.
+/// The maximum bytes of parameters that these calls can set.
 const MAX_PARAMETERS: usize = 4096;
-/// Dynamic shared memory that no device has.
+/// An upper bound for the dynamic shared memory of any device, in bytes.
 const MAX_SHARED: u32 = 256 << 10;
 const MAX_BLOCK: [c_int; 3] = [1024, 1024, 64];
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;

@@ -10,10 +10,10 @@ unsafe extern "C" {
     static mut stdout: *mut libc::FILE;
 }
 
-/// Writes what kernels have printed to the C stdout and flushes it.
+/// Writes the text that kernels have printed to the C stdout and flushes it.
 pub(crate) fn flush(printf: &Printf) {
     static WRITING: Mutex<()> = Mutex::new(());
-    // Held while the output is taken as well, so that two threads write it in the order in which it was printed.
+    // Also held while the output is taken, so that two threads write it in the order in which it was printed.
     let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let text = printf.drain();
     if text.is_empty() {

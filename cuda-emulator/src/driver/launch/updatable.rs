@@ -20,7 +20,7 @@ pub(in crate::driver) struct Updatable {
     /// CUgraphDeviceNode
     pub(in crate::driver) handle: u64,
     state: Mutex<Option<State>>,
-    /// It is in an executable graph: there can be one at a time.
+    /// True if it is in an executable graph. It can be in only one at a time.
     taken: AtomicBool,
 }
 
@@ -28,17 +28,17 @@ pub(in crate::driver) struct Updatable {
 struct State {
     kernel: Arc<KernelWork>,
     enabled: bool,
-    /// The host's version ([`Wanted::version`]) from which this state was made.
+    /// The host's version ([`Wanted::version`]) from which this state was created.
     version: u64,
 }
 
-/// The state that the host wants a node of an executable graph to have. It takes effect when the stream gets to the next launch;
-/// launches that were queued before it keep their state.
+/// The host's state of a node of an executable graph. It takes effect when the stream reaches the next launch.
+/// Launches that were queued before keep their state.
 #[derive(Clone, Copy)]
 pub(in crate::driver) struct Wanted<'a> {
     pub(in crate::driver) kernel: &'a Arc<KernelWork>,
     pub(in crate::driver) enabled: bool,
-    /// See [`next_version`].
+    /// The number of the state (see [`next_version`]).
     pub(in crate::driver) version: u64,
 }
 
@@ -48,7 +48,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Numbers what the host wants: each change, and each executable graph, has a higher one than those before.
+/// Returns a version for a state of the host. Each change, and each executable graph, has a higher version than those
+/// before.
 pub(in crate::driver) fn next_version() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -59,7 +60,7 @@ fn nodes() -> MutexGuard<'static, BTreeMap<u64, Weak<Updatable>>> {
 }
 
 impl Updatable {
-    /// A node that is found by its handle for as long as it lives.
+    /// Creates a node that is found by its handle as long as it lives.
     pub(in crate::driver) fn new() -> Arc<Updatable> {
         let handle = Handle::<()>::unique_high().0 as u64;
         let node = Arc::new(Updatable { handle, state: Mutex::default(), taken: AtomicBool::new(false) });
@@ -67,7 +68,7 @@ impl Updatable {
         node
     }
 
-    /// The node with this handle.
+    /// Returns the node with this handle.
     pub(in crate::driver) fn find(handle: u64) -> Option<Arc<Updatable>> {
         nodes().get(&handle).and_then(Weak::upgrade)
     }
@@ -76,17 +77,17 @@ impl Updatable {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is in an executable graph now; false if it is in one already.
+    /// Puts it into an executable graph. Returns false if it is in one already.
     pub(in crate::driver) fn take(&self) -> bool {
         !self.taken.swap(true, Ordering::AcqRel)
     }
 
-    /// Another executable graph can have it.
+    /// Allows another executable graph to have it.
     pub(in crate::driver) fn give_back(&self) {
         self.taken.store(false, Ordering::Release);
     }
 
-    /// Its executable graph is no more, nor a launch of it; `version` was the last one there.
+    /// Ends its executable graph and the launches of that graph. `version` is the last version there.
     pub(in crate::driver) fn end(&self, version: u64) {
         let mut state = self.lock();
         if state.as_ref().is_some_and(|state| state.version <= version) {
@@ -94,12 +95,13 @@ impl Updatable {
         }
     }
 
-    /// Its executable graph is being uploaded: kernels can change it from now on.
+    /// Uploads its executable graph: kernels can change it from now on.
     pub(in crate::driver) fn upload(&self, wanted: Wanted<'_>) {
         self.lock().get_or_insert_with(|| wanted.state());
     }
 
-    /// A stream got to a launch or an upload: what the node does now, after the host's and the kernels' changes.
+    /// Returns the node's work after the host's and the kernels' changes. Called when a stream reaches a launch or an
+    /// upload.
     pub(in crate::driver) fn settle(&self, wanted: Wanted<'_>) -> (Arc<KernelWork>, bool) {
         let mut state = self.lock();
         let state = match &mut *state {
@@ -111,7 +113,7 @@ impl Updatable {
         (Arc::clone(&state.kernel), state.enabled)
     }
 
-    /// Runs what the node does now, as a node of `graph`.
+    /// Runs the node's present work, as a node of `graph`.
     pub(in crate::driver) fn run(&self, wanted: Wanted<'_>, graph: &dyn RunningGraph) -> CuResult<()> {
         let (kernel, enabled) = self.settle(wanted);
         if enabled { kernel.run(Some(graph)) } else { Ok(()) }

@@ -31,7 +31,7 @@ const LIBRARY: u32 = 4;
 const NVVM: u32 = 5;
 /// CU_JIT_WALL_TIME
 const WALL_TIME: u32 = 2;
-/// Most texts that one linker takes.
+/// The maximum number of texts of one linker.
 const MAX_INPUTS: usize = 1024;
 
 /// The inputs of a linker.
@@ -75,11 +75,11 @@ fn link_create(
     Ok(())
 }
 
-/// The PTX in an input of `bytes` bytes: one text, but of objects and libraries any number.
+/// Returns the PTX in an input of `bytes` bytes: one text, or any number from objects and libraries.
 fn texts_of(kind: u32, bytes: &[u8], options: &JitOptions) -> CuResult<Vec<String>> {
     let accepted = device::current_or_first()?.model.accepted();
     match kind {
-        // What guest-lib/nvrtc gives in place of machine code.
+        // The image that guest-lib/nvrtc returns instead of machine code.
         PTX | CUBIN if kind == PTX || !bytes.starts_with(&ELF_MAGIC.to_le_bytes()) => {
             let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
             let text = std::str::from_utf8(text).map_err(|_| {
@@ -101,7 +101,7 @@ fn texts_of(kind: u32, bytes: &[u8], options: &JitOptions) -> CuResult<Vec<Strin
     }
 }
 
-/// The names that a text defines for all others.
+/// Returns the names that a text defines for all others.
 fn visible_names(text: &str) -> Vec<&str> {
     let lines = text.lines().filter(|line| line.trim_start().starts_with(".visible "));
     let found = lines.filter_map(|line| {
@@ -131,7 +131,7 @@ fn add_text(linker: &Linker, text: String) -> CuResult<()> {
     if state.image.is_some() || state.texts.len() >= MAX_INPUTS {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // The same variable or kernel twice is the mistake of what comes second.
+    // A duplicate variable or kernel is an error of the later input.
     let names = visible_names(&text);
     if state.texts.iter().any(|known| visible_names(known).iter().any(|name| names.contains(name))) {
         return Err(image::report(options, "a name is defined twice", CUresult::CUDA_ERROR_INVALID_SOURCE));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Host objects with device code in them, and archives of such objects: inputs of the linker.
+//! Host objects that contain device code, and archives of such objects: inputs of the linker.
 
 use object::read::archive::ArchiveFile;
 use object::read::elf::ElfFile64;
@@ -7,14 +7,14 @@ use object::{Object, ObjectSection};
 
 use crate::fatbin::{self, Accepted, FatbinError};
 
-/// Sections with device code: that which is complete, and that which is to be linked (`-rdc=true`).
+/// Sections with device code: complete code, and code to be linked (`-rdc=true`).
 const SECTIONS: [&str; 2] = [".nv_fatbin", "__nv_relfatbin"];
-/// Containers follow each other at multiples of this.
+/// Containers begin at multiples of this number of bytes.
 const ALIGNMENT: usize = 8;
 const INVALID: FatbinError = FatbinError::Invalid("neither an object nor an archive of objects");
 
-/// The PTX texts in an object or in all objects of an archive. Device code without PTX that fits is left out: NVIDIA's
-/// device runtime is such, and is not needed. If something else is missing, a name will be without definition.
+/// Returns the PTX texts in an object or in all objects of an archive. Device code without suitable PTX is left out,
+/// such as NVIDIA's device runtime, which is not needed. If other code is missing, a name has no definition.
 pub(crate) fn texts(bytes: &[u8], accepted: Accepted) -> Result<Vec<String>, FatbinError> {
     if !bytes.starts_with(&object::archive::MAGIC) {
         return of_object(bytes, accepted);
@@ -24,7 +24,7 @@ pub(crate) fn texts(bytes: &[u8], accepted: Accepted) -> Result<Vec<String>, Fat
     let mut end = object::archive::MAGIC.len();
     for member in archive.members() {
         let Ok(member) = member else {
-            // Who reads files for text adds zeros.
+            // Readers of text files append zeros.
             let padding = bytes.get(end..).is_some_and(|rest| rest.iter().all(|byte| *byte == 0));
             return if padding { Ok(texts) } else { Err(INVALID) };
         };

@@ -32,7 +32,7 @@ struct Pinned {
     bytes: usize,
     flags: u32,
     context: CUcontext,
-    /// Allocated here, at addresses of [`spare`], and not registered.
+    /// True if it was allocated here, at addresses of [`spare`], and not registered.
     allocated: bool,
 }
 
@@ -40,12 +40,12 @@ fn host() -> MutexGuard<'static, BTreeMap<usize, Pinned>> {
     HOST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The context that pinned the memory that begins at `base`.
+/// Returns the context that pinned the memory that begins at `base`.
 pub(crate) fn context_of(base: u64) -> Option<CUcontext> {
     host().get(&(base as usize)).map(|pinned| pinned.context)
 }
 
-/// Makes memory valid on all devices; false, and no change, when it overlaps other valid memory.
+/// Makes memory valid on all devices. Returns false, without a change, when it overlaps other valid memory.
 fn add_range(base: usize, bytes: usize, kind: RangeKind) -> bool {
     let devices = device::all();
     let refused =
@@ -73,7 +73,7 @@ fn release(base: usize, pinned: Pinned) {
     }
 }
 
-/// Frees and unregisters what a context that ends has left.
+/// Frees and unregisters the remaining memory of a context that ends.
 pub(crate) fn free_all_of(context: CUcontext) {
     let left: Vec<_> = host().extract_if(.., |_, pinned| pinned.context == context).collect();
     for (base, pinned) in left {
@@ -120,7 +120,7 @@ fn mem_alloc_host(out: Out<*mut c_void>, bytes: usize) -> CuResult<()> {
     mem_host_alloc(out, bytes, 0)
 }
 
-/// Takes an entry out of the table if it is of the right kind.
+/// Removes an entry from the table if it is of the right kind.
 fn take(pointer: *mut c_void, allocated: bool) -> Option<Pinned> {
     let mut host = host();
     host.get(&(pointer as usize)).filter(|pinned| pinned.allocated == allocated)?;
@@ -139,7 +139,7 @@ fn mem_free_host(pointer: *mut c_void) -> CuResult<()> {
     Ok(())
 }
 
-/// Brings the pages in, as pinning does; fails where there is no such memory or it must not be used that way.
+/// Populates the pages, as pinning does. Fails where there is no such memory or it must not be used that way.
 fn populate(base: usize, bytes: usize, writable: bool) -> CuResult<()> {
     let start = base / PAGE * PAGE;
     let end = base.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE));
@@ -157,7 +157,7 @@ fn populate(base: usize, bytes: usize, writable: bool) -> CuResult<()> {
     }
 }
 
-/// No process has more memory.
+/// An upper bound for the memory of a process.
 const MAX_REGISTERED: usize = 1 << 47;
 
 fn mem_host_register(pointer: *mut c_void, bytes: usize, flags: u32) -> CuResult<()> {

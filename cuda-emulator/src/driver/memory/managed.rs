@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Managed memory: what the driver is told about its use, and what it says of that. Kept for each allocation as a whole.
+//! The advice, prefetches and attributes of managed memory, stored for each allocation as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
@@ -21,13 +21,13 @@ const ADVICE: std::ops::RangeInclusive<u32> = 1..=6;
 /// CU_DEVICE_CPU, CU_DEVICE_INVALID
 const CPU: CUdevice = -1;
 const NO_DEVICE: CUdevice = -2;
-/// Most devices that one attribute lists.
+/// The maximum number of devices in one attribute.
 const MAX_LISTED: usize = 64;
 
 /// The advice for an allocation.
 #[derive(Clone, Default)]
 struct Advice {
-    /// The allocation that it is about: its address may be another one's later.
+    /// The id of its allocation. The address may later belong to another one.
     id: u64,
     read_mostly: bool,
     preferred: Option<CUmemLocation>,
@@ -38,7 +38,7 @@ struct Advice {
 /// All advice by address.
 static KNOWN: Mutex<BTreeMap<CUdeviceptr, Advice>> = Mutex::new(BTreeMap::new());
 
-/// The allocation around an address: where it begins and which one it is.
+/// Returns the start and the id of the allocation around an address.
 fn allocation(ptr: CUdeviceptr) -> CuResult<(CUdeviceptr, u64)> {
     let (device, range) = device::range_of(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     Ok((range.base, device.owner(range.base).map_or(0, |owner| owner.id)))
@@ -47,7 +47,7 @@ fn allocation(ptr: CUdeviceptr) -> CuResult<(CUdeviceptr, u64)> {
 fn change(ptr: CUdeviceptr, change: impl FnOnce(&mut Advice)) -> CuResult<()> {
     let (base, id) = allocation(ptr)?;
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    // Forget those of allocations that are gone.
+    // Forgets the advice for allocations that have ended.
     known.retain(|base, advice| allocation(*base) == Ok((*base, advice.id)));
     change(known.entry(base).or_insert_with(|| Advice { id, ..Advice::default() }));
     Ok(())
@@ -63,7 +63,7 @@ fn advice(ptr: CUdeviceptr) -> CuResult<Advice> {
     Ok(said)
 }
 
-/// Returns the name of a location in the older attributes.
+/// Returns the identifier of a location in the older attributes.
 fn ordinal_of(location: CUmemLocation) -> CUdevice {
     if location.kind == 1 { location.id } else { CPU }
 }
@@ -84,7 +84,7 @@ fn check_location(location: CUmemLocation) -> CuResult<()> {
     }
 }
 
-/// The location that a device ordinal of the older calls means; CU_DEVICE_CPU is -1.
+/// Returns the location of a device ordinal of the older calls; CU_DEVICE_CPU is -1.
 fn location_of(ordinal: CUdevice) -> CUmemLocation {
     CUmemLocation { kind: if ordinal == -1 { 2 } else { 1 }, id: ordinal.max(0) }
 }
@@ -99,7 +99,7 @@ fn mem_advise_v2(ptr: CUdeviceptr, bytes: usize, advice: u32, location: CUmemLoc
     if !matches!(advice, 1 | 2 | 4) {
         check_location(location)?;
     }
-    // Memory from a pool is where the pool has it.
+    // The location of memory from a pool is that of the pool.
     if pool_home::pool_of(ptr).is_some() {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
@@ -134,7 +134,7 @@ fn mem_prefetch_async_v2(
     if flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // Managed memory is where everybody reaches it: nothing moves.
+    // All processors can access managed memory where it is, so nothing moves.
     change(ptr, |known| known.prefetched = Some(location))
 }
 
@@ -222,7 +222,7 @@ fn batch(
     (0..count).try_for_each(|index| check_managed(ptrs.at(index)?, sizes.at(index)?))
 }
 
-/// Discarded content is undefined: to keep it is right.
+/// Discarded content is undefined, so keeping it is correct.
 fn discard_batch(
     ptrs: In<CUdeviceptr>,
     sizes: In<usize>,
@@ -251,7 +251,7 @@ fn prefetch_batch(
     }
     let mut next = 0;
     for index in 0..count {
-        // `first` says from which range on each location holds.
+        // `first` contains the index of the first range of each location.
         while next + 1 < number && first.at(next + 1)? <= index {
             next += 1;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that a program allocates or brings along, and what an address of it is.
+//! Memory that a program allocates or registers, and queries of addresses.
 
 pub(super) mod allocation;
 pub(super) mod host;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Places of the address space that memory files are mapped at.
+//! Address ranges at which memory files are mapped.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -8,20 +8,20 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::driver::result::{CUresult, CuResult};
 
-/// Sizes and addresses of memory without addresses of its own are multiples of this many bytes.
+/// The granularity of sizes and addresses of memory that is allocated without an address, in bytes.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
 /// A mapping of a whole memory file.
 ///
 /// # Invariants
-/// `bytes` bytes at `address` can be read and written for as long as the process lives: they become plain memory when the
-/// value ends, which the next one of the same size replaces.
+/// `bytes` bytes at `address` can be read and written as long as the process lives. They become plain memory when the
+/// value ends, and the next one of the same size replaces that memory.
 pub(crate) struct Place {
     address: u64,
     bytes: u64,
 }
 
-/// Places that have ended, by size.
+/// Ranges of values that have ended, by size.
 static FREE: Mutex<BTreeMap<u64, Vec<u64>>> = Mutex::new(BTreeMap::new());
 
 impl Place {
@@ -31,7 +31,7 @@ impl Place {
         let known = free.get_mut(&bytes).and_then(Vec::pop);
         drop(free);
         let address = known.map_or_else(|| reserve_place(bytes, GRANULARITY, 0), Ok)?;
-        // From here on the place is given back if mapping fails.
+        // From here on the range is released if the mapping fails.
         let place = Place { address, bytes };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
@@ -60,10 +60,10 @@ impl Drop for Place {
     }
 }
 
-/// Addresses that nothing uses, inaccessible: `alignment` is a power of two of at least a page.
+/// Reserves unused, inaccessible addresses. `alignment` is a power of two of at least a page.
 pub(crate) fn reserve_place(bytes: u64, alignment: u64, hint: u64) -> CuResult<u64> {
     if hint != 0 && hint.is_multiple_of(alignment) {
-        // Nothing around it has to be free.
+        // The addresses around it may be in use.
         // SAFETY: MAP_FIXED_NOREPLACE: a place that nothing uses.
         let start = unsafe { blank(hint, bytes, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE) };
         if start as u64 == hint {
@@ -91,10 +91,10 @@ pub(crate) fn reserve_place(bytes: u64, alignment: u64, hint: u64) -> CuResult<u
     Ok(base)
 }
 
-/// Maps a place of the address space anew, inaccessible or as plain memory.
+/// Maps an address range again, inaccessible or as plain memory.
 ///
 /// # Safety
-/// The range is a mapping of the caller's alone.
+/// The range must be a mapping that only the caller uses.
 pub(crate) unsafe fn blank(base: u64, bytes: u64, protection: i32, fixed: i32) -> *mut c_void {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
     // SAFETY: the range is the caller's alone by this function's contract; without MAP_FIXED the address is only a

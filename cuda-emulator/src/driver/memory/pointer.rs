@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! cuPointerGetAttribute(s): what an address is.
+//! cuPointerGetAttribute(s): queries of an address.
 
 use std::ffi::c_void;
 
@@ -34,8 +34,8 @@ impl Found {
         let mapped = if range.kind == RangeKind::Mapped { virtual_memory::device_of(ptr) } else { None };
         let device = mapped.unwrap_or(device);
         let owner = device.owner(range.base);
-        // Memory of the host, or managed, that the program has freed in a stream's order is its no more, though the stream may
-        // still use it. Memory of a device is its own until then.
+        // Host or managed memory that the program has freed in stream order no longer belongs to it, though the
+        // stream may still use it. Device memory belongs to it until then.
         let is_freed = owner.is_none() && range.kind.is_everywhere();
         (!is_freed).then_some(Found { device, range, owner })
     }
@@ -50,8 +50,8 @@ impl Found {
         )
     }
 
-    /// Returns whether the current device may access it, as far as attributes show it. Only external memory belongs to one context,
-    /// and only pools of the host to certain devices; all else counts as accessible.
+    /// Returns whether the current device may access it, according to attributes. Only external memory belongs to one
+    /// context, and only host pools to certain devices. All other memory counts as accessible.
     fn is_reached(&self) -> bool {
         if self.range.kind == RangeKind::External {
             return context::current_handle() == Some(self.context());
@@ -71,7 +71,8 @@ impl Found {
     }
 }
 
-/// Stores one attribute. For an address that is not CUDA's (`found` is `None`), that is the value that NVIDIA's driver stores.
+/// Stores one attribute. For an address that does not belong to CUDA (`found` is `None`), stores the value of
+/// NVIDIA's driver.
 fn store(data: *mut c_void, attribute: u32, ptr: u64, found: Option<&Found>) -> CuResult<()> {
     // SAFETY: used for attributes of four bytes only, for which the caller's pointer is valid for writing as many.
     let word = |value: u32| unsafe { Out::from_raw(data.cast::<u32>()) }.set(value);
@@ -139,7 +140,8 @@ fn pointer_get_attributes(
 fn pointer_set_attribute(value: In<u32>, attribute: u32, ptr: CUdeviceptr) -> CuResult<()> {
     value.get()?;
     Found::new(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: accepted without effect, because copies here are already as synchronous as it demands.
+    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: accepted without effect, because copies here are already as synchronous as it
+    // requires.
     if attribute == 6 { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 

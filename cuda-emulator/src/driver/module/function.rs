@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Functions and kernels. A CUkernel belongs to a library and works in every context; a CUfunction belongs to a module. Both
-//! are the same object here, since launches and occupancy take either; the other calls take one kind only, as NVIDIA's do.
+//! Functions and kernels. A CUkernel belongs to a library and works in every context; a CUfunction belongs to a
+//! module. Both are the same object here, because launches and occupancy accept either. The other calls accept only
+//! one kind, as NVIDIA's do.
 
 use std::ffi::{CString, c_char, c_int};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -18,7 +19,7 @@ use crate::driver::launch::prepared::Prepared;
 use crate::driver::result::{CUresult, CuResult};
 use crate::program::{Kernel, Space};
 
-/// A function's handle; a CUkernel's value is one too.
+/// A function's handle. The value of a CUkernel is also one.
 pub type CUfunction = Handle<Function>;
 /// A kernel's handle.
 pub type CUkernel = Handle<KernelTag>;
@@ -31,11 +32,11 @@ static FUNCTIONS: Registry<Function> = Registry::new();
 pub struct Function {
     home: Home,
     name: CString,
-    /// The settings of the calls of CUDA 3 for its next launch.
+    /// The settings of the CUDA 3 calls for its next launch.
     pub(crate) prepared: Mutex<Prepared>,
 }
 
-/// The settings of cuFuncSetAttribute and cuKernelSetAttribute. A kernel's are its functions' as well.
+/// The settings of cuFuncSetAttribute and cuKernelSetAttribute. A kernel shares them with its functions.
 pub(crate) struct KernelSettings {
     /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     dynamic_shared: AtomicU32,
@@ -62,7 +63,7 @@ pub(crate) enum Home {
 }
 
 impl Function {
-    /// A new handle for the kernel `name`, which the home has.
+    /// Creates a handle for the kernel `name` of `home`.
     pub(crate) fn publish(home: Home, name: &str) -> CuResult<CUfunction> {
         let handle = Handle::unique();
         let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?;
@@ -70,7 +71,7 @@ impl Function {
         Ok(handle)
     }
 
-    /// A kernel of a module, without a handle.
+    /// Returns a kernel of a module, without a handle.
     pub(crate) fn of(module: Arc<Module>, name: &str) -> CuResult<Function> {
         let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?;
         Ok(Function { home: Home::Module(module), name, prepared: Mutex::default() })
@@ -96,7 +97,7 @@ impl Function {
         self.image().program.kernels.get(self.name()).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
     }
 
-    /// The module to launch it from in a context.
+    /// Returns the module to launch it from in a context.
     pub(crate) fn module(&self, context: &Arc<Context>) -> CuResult<Arc<Module>> {
         match &self.home {
             Home::Library(library) => library.module(context),
@@ -107,7 +108,7 @@ impl Function {
         }
     }
 
-    /// The context that it is in, for a library's kernel the current one.
+    /// Returns its context, which is the current one for a library's kernel.
     pub(crate) fn home_context(&self) -> CuResult<Arc<Context>> {
         match &self.home {
             Home::Library(_) => context::current(),
@@ -117,19 +118,19 @@ impl Function {
         }
     }
 
-    /// Most bytes of dynamic shared memory that a launch may ask for.
+    /// Returns the maximum dynamic shared memory of a launch in bytes.
     pub(crate) fn dynamic_shared(&self) -> CuResult<u32> {
         Ok(self.settings()?.dynamic_shared.load(Ordering::Relaxed))
     }
 
-    /// Most threads of a block: what the program says, and what the registers suffice for.
+    /// Returns the maximum number of threads per block, which the program and the registers limit.
     pub(crate) fn max_threads(&self) -> CuResult<u32> {
         let kernel = self.kernel()?;
         let by_registers = REGISTERS / kernel.registers.clamp(1, 255).next_multiple_of(8) / WARP * WARP;
         Ok(kernel.max_threads.min(by_registers).clamp(1, MAX_THREADS))
     }
 
-    /// The constant memory of the whole program.
+    /// Returns the size of the constant memory of the whole program in bytes.
     fn constant_bytes(&self) -> u64 {
         let constants = self.image().program.globals.iter().filter(|global| global.space == Space::Const);
         constants.map(|global| global.bytes).sum()
@@ -144,7 +145,8 @@ impl Function {
             2 => self.constant_bytes() as c_int, // CONST_SIZE_BYTES
             3 => kernel.local_bytes as c_int,    // LOCAL_SIZE_BYTES
             4 => kernel.registers as c_int,      // NUM_REGS
-            // PTX_VERSION: NVIDIA's documents call it the version of PTX, its driver and CUB mean the architecture.
+            // PTX_VERSION: NVIDIA's documents define it as the version of PTX, but its driver and CUB use the
+            // architecture.
             5 => kernel.target as c_int,
             6 => device::current_or_first()?.model.architecture as c_int, // BINARY_VERSION
             7 => 0,                                                       // CACHE_MODE_CA
@@ -172,7 +174,7 @@ impl Function {
                 settings.dynamic_shared.store(value, Ordering::Relaxed);
             }
             9 if (-1..=100).contains(&value) => settings.carveout.store(value, Ordering::Relaxed),
-            // REQUIRED_CLUSTER_*: kept by nobody, since the kernel says what it requires.
+            // REQUIRED_CLUSTER_*: not stored, because the kernel defines its requirements.
             11..=13 if value >= 0 => {}
             14 => settings.cluster[0].store((value != 0).into(), Ordering::Relaxed),
             15 if (0..=2).contains(&value) => settings.cluster[1].store(value, Ordering::Relaxed),
@@ -182,12 +184,12 @@ impl Function {
     }
 }
 
-/// The function or kernel behind a handle.
+/// Returns the function or kernel of a handle.
 pub(crate) fn find(handle: CUfunction) -> CuResult<Arc<Function>> {
     FUNCTIONS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// The function behind a handle that must not be a kernel's.
+/// Returns the function of a handle that must not be a kernel's.
 fn find_function(handle: CUfunction) -> CuResult<Arc<Function>> {
     find(handle).and_then(|found| match found.home {
         Home::Module(_) => Ok(found),
@@ -195,7 +197,7 @@ fn find_function(handle: CUfunction) -> CuResult<Arc<Function>> {
     })
 }
 
-/// The kernel behind a handle that must not be a function's.
+/// Returns the kernel of a handle that must not be a function's.
 fn find_kernel(handle: CUkernel) -> CuResult<Arc<Function>> {
     find(handle.cast()).and_then(|found| match found.home {
         Home::Library(_) => Ok(found),
@@ -203,14 +205,14 @@ fn find_kernel(handle: CUkernel) -> CuResult<Arc<Function>> {
     })
 }
 
-/// Ends a handle.
+/// Removes a handle.
 pub(crate) fn forget(handle: CUfunction) {
     FUNCTIONS.remove(handle);
 }
 
 fn get_name(name: Out<*const c_char>, function: &Function) -> CuResult<()> {
     name.check()?;
-    // Good until the module or library is unloaded, as the API says: the registry keeps the function.
+    // Valid until the module or library is unloaded, as the API says: the registry keeps the function.
     name.set(function.name.as_ptr());
     Ok(())
 }
@@ -223,12 +225,12 @@ fn get_param_info(function: &Function, index: usize, offset: Out<usize>, size: O
     Ok(())
 }
 
-/// CUfunc_cache: kept nowhere, since there is no cache to divide.
+/// Checks a CUfunc_cache. It is not stored, because there is no cache to divide.
 fn check_cache_config(config: u32) -> CuResult<()> {
     if config > 3 { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
 }
 
-/// Calls that ask say of no handle at all that it is no value.
+/// Queries report a null handle as an invalid value.
 fn not_null<T>(handle: Handle<T>) -> CuResult<()> {
     if handle == Handle::NULL { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From what a program passes to cuModuleLoadData and cuLibraryLoadData to an executable program: a wrapper, a fat binary, a
+//! Converts an argument of cuModuleLoadData or cuLibraryLoadData to an executable program: a wrapper, a fat binary, a
 //! cubin or PTX text.
 
 use std::collections::HashMap;
@@ -19,22 +19,22 @@ const JIT_INFO_LOG_BUFFER: u32 = 3;
 const JIT_INFO_LOG_BUFFER_SIZE_BYTES: u32 = 4;
 const JIT_ERROR_LOG_BUFFER: u32 = 5;
 const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
-/// The newest major PTX version, that of CUDA 13. Minor ones add instructions, which are refused one by one: compilers
-/// from wheels are newer than the driver that is emulated.
+/// The newest major PTX version, that of CUDA 13. Minor versions add instructions, which are refused individually:
+/// compilers from wheels are newer than the emulated driver.
 const PTX_VERSION: u32 = 9;
-/// A prelinked wrapper's list of containers ends by then, or it is not one.
+/// The maximum length of a prelinked wrapper's list of containers. A longer list is invalid.
 const MAX_PRELINKED: usize = 4096;
 
-/// Stands between the texts of a linked image: a comment, so that the whole stays text.
+/// Separates the texts of a linked image. It is a comment, so the whole stays text.
 pub(crate) const LINK_SEPARATOR: &str = "\n// next module of a linked image\n";
 
-/// A loaded program and what was set for its kernels. A library's modules share it.
+/// A loaded program and the settings of its kernels. A library's modules share it.
 pub(crate) struct Image {
     pub(crate) program: Program,
     pub(crate) settings: HashMap<String, KernelSettings>,
 }
 
-/// The options of cuModuleLoadDataEx and cuLibraryLoadData that matter here: where messages go.
+/// The options of cuModuleLoadDataEx and cuLibraryLoadData that have an effect here: the destinations of messages.
 #[derive(Clone, Copy)]
 pub(crate) struct JitOptions {
     count: u32,
@@ -51,7 +51,7 @@ impl JitOptions {
         JitOptions { count: 0, names: In::NULL, values: InOut::NULL }
     }
 
-    /// The place of an option's value, which is both in and out.
+    /// Returns the pointer to an option's value, which is both in and out.
     fn place(&self, option: u32) -> Option<(*mut c_void, InOut<*mut c_void>)> {
         let index = (0..self.count as usize).find(|index| self.names.at(*index) == Ok(option))?;
         // SAFETY: less than `count`, as many values as the caller says that there are.
@@ -66,7 +66,7 @@ impl JitOptions {
         }
     }
 
-    /// Nothing to say.
+    /// Stores empty logs.
     pub(crate) fn clear_logs(&self) {
         self.log(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "");
         self.log(JIT_INFO_LOG_BUFFER, JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
@@ -88,7 +88,7 @@ pub(crate) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<I
     if image.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // As on an H200, a text of PTX is compiled all the same.
+    // As on an H200, PTX text is compiled anyway.
     let is_container = matches!(first_word(image), WRAPPER_MAGIC | CONTAINER_MAGIC);
     if is_container && !device::environment().code.ptx {
         let message =
@@ -116,7 +116,7 @@ pub(crate) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<I
     Ok(Arc::new(Image { program, settings }))
 }
 
-/// Says why a module is refused, where the program asked for it and on standard error.
+/// Reports the reason for refusing a module, in the program's log buffer and on standard error.
 pub(crate) fn report(options: &JitOptions, message: &str, code: CUresult) -> CUresult {
     log::error!("a module is refused: {message}");
     options.log(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES, message);
@@ -157,9 +157,10 @@ pub(crate) fn check_header(text: &str, accepted: Accepted) -> Result<(), (CUresu
     Ok(())
 }
 
-/// The first four bytes of an image as a little-endian number. Bytes behind the end of a shorter text count as zero.
+/// Returns the first four bytes of an image as a little-endian number. Bytes after the end of a shorter text are
+/// zero.
 fn first_word(image: *const c_void) -> u32 {
-    // One byte at a time until all four are known to be there: a PTX text may be shorter.
+    // One byte at a time until all four are known to exist, because a PTX text may be shorter.
     let mut first = [0u8; 4];
     // SAFETY: the caller's image, of which nothing behind a byte that is zero is read: a text ends there.
     let image = unsafe { In::from_raw(image.cast::<u8>()) };
@@ -172,7 +173,7 @@ fn first_word(image: *const c_void) -> u32 {
     u32::from_le_bytes(first)
 }
 
-/// The PTX texts to link.
+/// Returns the PTX texts to link.
 fn texts(image: *const c_void, accepted: Accepted) -> Result<Vec<String>, FatbinError> {
     match first_word(image) {
         // SAFETY: the caller's image, which begins as only a wrapper does.
@@ -189,7 +190,7 @@ fn texts(image: *const c_void, accepted: Accepted) -> Result<Vec<String>, Fatbin
             if !text.contains(".version") {
                 return Err(FatbinError::Invalid("neither a fat binary nor PTX text"));
             }
-            // What cuLinkComplete made of several texts.
+            // The output of cuLinkComplete for several texts.
             Ok(text.split(LINK_SEPARATOR).map(str::to_owned).collect())
         }
     }
@@ -204,7 +205,7 @@ fn wrapped(wrapper: In<__fatBinC_Wrapper_t>, accepted: Accepted) -> Result<Vec<S
     if linked.is_ok() || wrapper.version < 2 || wrapper.parts == 0 {
         return Ok(vec![linked?]);
     }
-    // Compiled with -rdc=true: the container has only linked machine code, its parts have the PTX.
+    // Compiled with -rdc=true: the container has only linked machine code, and its parts have the PTX.
     // SAFETY: a wrapper of this version has a list of containers there, of which nothing behind the NULL at its end is read.
     let parts = unsafe { In::from_raw(wrapper.parts as *const *const c_void) };
     let (mut texts, mut missing) = (Vec::new(), None);
@@ -215,7 +216,7 @@ fn wrapped(wrapper: In<__fatBinC_Wrapper_t>, accepted: Accepted) -> Result<Vec<S
         }
         match fatbin::ptx(container(part)?, accepted.without_newer()) {
             Ok(text) => texts.push(text),
-            // NVIDIA's device runtime is such a part, and is not needed. What else is missing, the linker will say.
+            // NVIDIA's device runtime is such a part, and is not needed. The linker reports other missing names.
             Err(error @ FatbinError::NoPtx { .. }) => {
                 log::debug!("a part of a linked image is left out: {error}");
                 missing = Some(error);
@@ -230,11 +231,11 @@ fn wrapped(wrapper: In<__fatBinC_Wrapper_t>, accepted: Accepted) -> Result<Vec<S
     }
 }
 
-/// The bytes of a container in the caller's memory.
+/// Returns the bytes of a container in the caller's memory.
 pub(crate) fn container<'a>(start: *const c_void) -> Result<&'a [u8], FatbinError> {
     let start = start.cast::<u8>();
     // SAFETY: the API demands that a container is there, which is at least a header; its own length says where it ends.
-    // It stays readable during the call, and what is returned is used only during the call.
+    // It stays readable during the call, and the result is used only during the call.
     unsafe {
         let header = *start.cast::<[u8; fatbin::HEADER_BYTES]>();
         Ok(std::slice::from_raw_parts(start, fatbin::container_bytes(&header)?))

@@ -25,10 +25,10 @@ static LIBRARIES: Registry<Library> = Registry::new();
 pub struct Library {
     pub(crate) handle: CUlibrary,
     pub(crate) image: Arc<Image>,
-    /// The managed variables, which all contexts share, by their place among the program's variables.
+    /// The managed variables, which all contexts share, by their index among the program's variables.
     managed: HashMap<usize, CUdeviceptr>,
     kernels: Mutex<HashMap<String, CUkernel>>,
-    /// The modules made so far, by context id.
+    /// The modules created so far, by context id.
     modules: Mutex<HashMap<u64, Arc<Module>>>,
 }
 
@@ -42,7 +42,7 @@ impl Library {
         Ok(library)
     }
 
-    /// The kernel with this name, the same handle each time.
+    /// Returns the kernel with this name, with the same handle each time.
     fn kernel(self: &Arc<Self>, name: &str) -> CuResult<CUkernel> {
         if !self.image.program.kernels.contains_key(name) {
             return Err(CUresult::CUDA_ERROR_NOT_FOUND);
@@ -56,7 +56,7 @@ impl Library {
         Ok(made)
     }
 
-    /// The library's module in a context, made at the first use.
+    /// Returns the library's module in a context, created at the first use.
     pub(crate) fn module(&self, context: &Arc<Context>) -> CuResult<Arc<Module>> {
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(module) = modules.get(&context.id) {
@@ -77,14 +77,14 @@ impl Library {
     }
 }
 
-/// The names of a program's kernels, sorted.
+/// Returns the names of a program's kernels, sorted.
 pub(crate) fn kernel_names(program: &Program) -> Vec<&str> {
     let mut names: Vec<_> = program.kernels.keys().map(String::as_str).collect();
     names.sort_unstable();
     names
 }
 
-/// Gives the managed variables memory on the first device; all devices reach it.
+/// Allocates the managed variables on the first device. All devices can access them.
 fn allocate_managed(program: &Program) -> CuResult<HashMap<usize, CUdeviceptr>> {
     let device = device::device(0)?;
     let mut managed = HashMap::new();
@@ -244,7 +244,7 @@ fn library_get_managed(
     Ok(())
 }
 
-/// A function that host and device share the address of: there is none.
+/// Returns a function with the same address on host and device. There is no such function.
 fn library_get_unified_function(out: Out<*mut c_void>, handle: CUlibrary, name: Text) -> CuResult<()> {
     out.check()?;
     if handle == CUlibrary::NULL {

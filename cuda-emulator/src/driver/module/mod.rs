@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Modules: a program in a context, its variables in device memory.
+//! Modules: a program in a context, with its variables in device memory.
 
 pub(super) mod function;
 pub(super) mod image;
@@ -37,17 +37,17 @@ pub struct Module {
     pub(super) image: Arc<Image>,
     /// The addresses of the program's variables.
     pub(super) addresses: Vec<CUdeviceptr>,
-    /// Which of them another owner frees.
+    /// The variables that another owner frees.
     borrowed: HashMap<usize, CUdeviceptr>,
     functions: Mutex<HashMap<String, CUfunction>>,
     references: References,
-    /// Belongs to a library: cuModuleUnload refuses it.
+    /// True if it belongs to a library: cuModuleUnload refuses it.
     of_library: bool,
 }
 
 impl Module {
-    /// Gives a program's variables memory and their first values. `borrowed` has the addresses of variables that exist
-    /// already.
+    /// Allocates a program's variables and sets their initial values. `borrowed` has the addresses of existing
+    /// variables.
     pub(super) fn load(
         context: &Arc<Context>,
         image: Arc<Image>,
@@ -110,7 +110,7 @@ impl Module {
         functions.into_values().for_each(function::forget);
     }
 
-    /// The function with this name, the same handle each time.
+    /// Returns the function with this name, with the same handle each time.
     pub(super) fn function(self: &Arc<Self>, name: &str) -> CuResult<CUfunction> {
         if !self.image.program.kernels.contains_key(name) {
             return Err(CUresult::CUDA_ERROR_NOT_FOUND);
@@ -124,7 +124,7 @@ impl Module {
         Ok(made)
     }
 
-    /// The address and size of a variable.
+    /// Returns the address and size of a variable.
     pub(super) fn variable(&self, name: &str) -> CuResult<(CUdeviceptr, usize)> {
         let index = self
             .image
@@ -132,7 +132,7 @@ impl Module {
             .globals
             .iter()
             .position(|global| global.name == name && global.reference.is_none());
-        // A function or a reference is no variable, but it is there.
+        // A function or a reference exists, but is not a variable.
         let program = &self.image.program;
         let is_other =
             || program.kernels.contains_key(name) || program.globals.iter().any(|global| global.name == name);
@@ -194,7 +194,7 @@ fn module_load(out: Out<CUmodule>, path: Text) -> CuResult<()> {
     load_image(out, image.as_ptr().cast(), &JitOptions::none())
 }
 
-/// A file's bytes, and enough zeros for a text to end and a header to be read.
+/// Returns a file's bytes, followed by enough zeros for the end of a text and for reading a header.
 pub(super) fn read_file(path: Text) -> CuResult<Vec<u8>> {
     let path = OsString::from_vec(path.name()?.into_bytes());
     let mut bytes = fs::read(path).map_err(|_| CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
@@ -202,7 +202,7 @@ pub(super) fn read_file(path: Text) -> CuResult<Vec<u8>> {
         Some(header) if header[..4] == crate::fatbin::CONTAINER_MAGIC.to_le_bytes() => {
             crate::fatbin::container_bytes(header).is_ok_and(|length| length <= bytes.len())
         }
-        // A wrapper holds addresses: in a file it is nonsense.
+        // A wrapper contains addresses, which are invalid in a file.
         _ => !bytes.starts_with(&crate::fatbin::WRAPPER_MAGIC.to_le_bytes()),
     };
     bytes.extend_from_slice(&[0; crate::fatbin::HEADER_BYTES]);

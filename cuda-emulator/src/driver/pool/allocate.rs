@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that streams allocate and free.
+//! Stream-ordered allocations and frees.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::{CUstream, Stream};
 use crate::driver::{capture, graph};
 
-/// The time without the end of any work after which an allocation gives up. Work may wait for the very thread that
-/// allocates: by a value in memory, a host function, or a kernel that looks at the host's memory.
+/// The time without the end of any work after which an allocation fails. Work may wait for the very thread that
+/// allocates: by a value in memory, a host function, or a kernel that reads the host's memory.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn allocate_from(
@@ -28,13 +28,14 @@ fn allocate_from(
         return Ok(0);
     }
     let bytes = bytes as u64;
-    // Of the host's memory, whose pools have a greatest size, a free counts at once: there is nothing to wait for.
+    // Host pools have a maximum size, and a free takes effect at once, so there is nothing to wait for.
     if !pool.has_room(bytes) {
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
     // Memory of the host outlives contexts.
     let owner = if pool.home.is_of_device() { context.handle } else { Handle::NULL };
-    // At once: work that uses it is behind this call in the stream, and freed memory is free only when the stream got there.
+    // Allocated now: work that uses the memory follows this call in the stream, and freed memory is reusable only
+    // when the stream has reached the free.
     let allocate = || match pool.shared {
         Some(_) => context.device.allocate_shared(context.handle, bytes, pool),
         None => context.device.allocate(owner, bytes, pool.home.range_kind(), Some(Arc::clone(pool))),
@@ -45,7 +46,7 @@ fn allocate_from(
     }
 }
 
-/// Tries again whenever work has ended that was submitted before: frees may be among it, of this stream first, then of others.
+/// Retries whenever earlier work has ended, because it may contain frees: of this stream first, then of others.
 fn allocate_later(
     context: &Context,
     stream: &Stream,
@@ -68,7 +69,7 @@ fn allocate_later(
     Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
 }
 
-/// In a capturing stream: an allocation node, whose address is known at once.
+/// In a capturing stream: creates an allocation node, whose address is known at once.
 fn capture_allocation(context: &Context, stream: &Stream, bytes: usize) -> CuResult<Option<CUdeviceptr>> {
     let mut address = 0;
     let added = bytes > 0
@@ -141,7 +142,7 @@ fn mem_free_async(ptr: CUdeviceptr, stream: CUstream) -> CuResult<()> {
     let found = device::all().iter().find_map(|device| Some((device, device.disown(ptr)?)));
     let (device, mut owner) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     if host && let (Some(pool), Some(range)) = (owner.pool.take(), device.memory.range_of(ptr)) {
-        // Later allocations of the stream may take its place already, and the program has it no more.
+        // Later allocations of the stream may already reuse its memory, and the program no longer owns it.
         pool.remove(range.bytes);
     }
     context.submit(&stream, Vec::new(), move |_, _| device.release(ptr, &owner));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Calls on pools themselves: which ones there are, their attributes and who reaches their memory.
+//! Calls on pools themselves: queries, attributes and access to their memory.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ const USED_HIGH: u32 = 8;
 const READ: u32 = 1;
 const READ_WRITE: u32 = 3;
 
-/// The device of a call that names one.
+/// Returns the home of a call's device.
 fn home_of(ordinal: CUdevice) -> CuResult<Home> {
     device(ordinal).map(|device| Home::of_device(device.ordinal))
 }
@@ -44,7 +44,7 @@ fn get_mem_pool(out: Out<CUmemoryPool>, ordinal: CUdevice) -> CuResult<()> {
 fn set_mem_pool(ordinal: CUdevice, handle: CUmemoryPool) -> CuResult<()> {
     let own = home_of(ordinal).map_err(|_| INVALID)?;
     let pool = find(handle)?;
-    // Of managed memory, it becomes the one that the device's managed memory is from.
+    // For managed memory, it becomes the pool for the device's managed memory.
     let home = if pool.home.is_managed() { Home::managed_of_device(ordinal) } else { own };
     home::set_current_pool(home, pool)
 }
@@ -91,7 +91,7 @@ fn pool_destroy(handle: CUmemoryPool) -> CuResult<()> {
 }
 
 fn pool_trim_to(handle: CUmemoryPool, _keep: usize) -> CuResult<()> {
-    // Freed memory is never kept.
+    // Freed memory is never retained.
     capture::check_safe()?;
     find(handle).map(|_| ())
 }
@@ -166,7 +166,7 @@ fn set_peer_access(pool: &Pool, access: CUmemAccessDesc) -> CuResult<()> {
         return if access.flags == 0 { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) } else { Ok(()) };
     }
     let mut peers = pool.peers.lock().unwrap_or_else(PoisonError::into_inner);
-    // All memory of the device becomes reachable, not the pool's alone.
+    // All memory of the device becomes accessible, not only the pool's.
     if access.flags == READ_WRITE && peers.insert(other.ordinal) {
         other.memory.add_peer(&own.memory);
     } else if access.flags == 0 && peers.remove(&other.ordinal) {
@@ -176,7 +176,7 @@ fn set_peer_access(pool: &Pool, access: CUmemAccessDesc) -> CuResult<()> {
     Ok(())
 }
 
-/// Access to memory of the host, and to managed memory: kept, since all reach it.
+/// Sets the access to host and managed memory. It is only stored, because all devices can access it.
 fn set_access(pool: &Pool, access: CUmemAccessDesc) -> CuResult<()> {
     let CUmemAccessDesc { location, flags } = access;
     if flags == READ {
@@ -197,7 +197,7 @@ fn set_access(pool: &Pool, access: CUmemAccessDesc) -> CuResult<()> {
             peers.insert(location.id)
         };
     } else if flags == 0 && !pool.home.is_managed() {
-        // Memory of the host is the host's.
+        // The host always has access to host memory.
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     } else {
         pool.host.store(flags == READ_WRITE, Ordering::Relaxed);

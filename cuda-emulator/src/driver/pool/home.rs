@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The locations of pools: devices, the host and its NUMA nodes, which are all one here; and the pools that are used
+//! The locations of pools: devices, the host and its NUMA nodes, which are one location here; and the pools in use
 //! there.
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub(crate) struct Home {
     pub(crate) kind: u32,
     /// CUmemLocationType
     pub(crate) place: u32,
-    /// The device; 0 elsewhere.
+    /// The device, or 0.
     pub(crate) id: i32,
 }
 
@@ -40,12 +40,12 @@ impl Home {
         Home { kind: PINNED, place: DEVICE, id: ordinal }
     }
 
-    /// Managed memory that would rather be on a device.
+    /// Managed memory with a device as its preferred location.
     pub(crate) fn managed_of_device(ordinal: i32) -> Home {
         Home { kind: MANAGED, place: DEVICE, id: ordinal }
     }
 
-    /// A home as programs describe it: CUDA_ERROR_INVALID_VALUE where there is none.
+    /// Returns the home of a program's description, or CUDA_ERROR_INVALID_VALUE for an invalid one.
     pub(crate) fn new(kind: u32, location: CUmemLocation) -> CuResult<Home> {
         let known = match (kind, location.kind) {
             (PINNED | MANAGED, DEVICE) => device(location.id).is_ok(),
@@ -60,7 +60,7 @@ impl Home {
         Ok(Home { kind, place: location.kind, id })
     }
 
-    /// The home of default and current pools.
+    /// Returns the home of default and current pools.
     pub(crate) fn of_pools(kind: u32, location: CUmemLocation) -> CuResult<Home> {
         if location.kind > NUMA {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
@@ -68,17 +68,17 @@ impl Home {
         Home::new(kind, location)
     }
 
-    /// Memory of a device, for it alone.
+    /// Returns whether it is memory of one device.
     pub(crate) fn is_of_device(self) -> bool {
         self.kind == PINNED && self.place == DEVICE
     }
 
-    /// Memory of a NUMA node, which processes can share.
+    /// Returns whether it is memory of a NUMA node, which processes can share.
     pub(crate) fn is_of_node(self) -> bool {
         self.kind == PINNED && self.place == NUMA
     }
 
-    /// Managed memory.
+    /// Returns whether it is managed memory.
     pub(crate) fn is_managed(self) -> bool {
         self.kind == MANAGED
     }
@@ -92,7 +92,7 @@ impl Home {
         }
     }
 
-    /// Refuses a captured allocation of memory other than a device's: graphs have no other.
+    /// Refuses a captured allocation of memory other than a device's, which graphs do not support.
     pub(crate) fn check_captured(self) -> CuResult<()> {
         match self.place {
             DEVICE => Ok(()),
@@ -119,7 +119,7 @@ struct Pools {
     current: HashMap<Home, Arc<Pool>>,
 }
 
-/// The pools of all locations but devices, which know their own.
+/// The pools of all locations except devices, which have their own.
 static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
 
 fn with_pools<T>(body: impl FnOnce(&mut Pools) -> T) -> T {
@@ -127,7 +127,7 @@ fn with_pools<T>(body: impl FnOnce(&mut Pools) -> T) -> T {
     body(pools.get_or_insert_default())
 }
 
-/// The first pool of a home.
+/// Returns the default pool of a home.
 pub(crate) fn default_pool(home: Home) -> CuResult<Arc<Pool>> {
     if home.is_of_device() {
         return Ok(Arc::clone(&device(home.id)?.pool));
@@ -137,7 +137,7 @@ pub(crate) fn default_pool(home: Home) -> CuResult<Arc<Pool>> {
     }))
 }
 
-/// The pool that is used at a home.
+/// Returns the current pool of a home.
 pub(crate) fn current_pool(home: Home) -> CuResult<Arc<Pool>> {
     if home.is_of_device() {
         let current = device(home.id)?.current_pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,7 +149,7 @@ pub(crate) fn current_pool(home: Home) -> CuResult<Arc<Pool>> {
     }
 }
 
-/// Uses a pool at the home that it is of.
+/// Sets the current pool of its home.
 pub(crate) fn set_current_pool(home: Home, pool: Arc<Pool>) -> CuResult<()> {
     if pool.home != home {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -162,7 +162,7 @@ pub(crate) fn set_current_pool(home: Home, pool: Arc<Pool>) -> CuResult<()> {
     Ok(())
 }
 
-/// A pool is given up: its home uses the first one again.
+/// Ends a pool: its home uses the default one again.
 pub(crate) fn forget(pool: &Pool) -> CuResult<()> {
     if !pool.home.is_of_device() {
         with_pools(|pools| pools.current.retain(|_, current| !std::ptr::eq(&**current, pool)));
@@ -176,7 +176,7 @@ pub(crate) fn forget(pool: &Pool) -> CuResult<()> {
     Ok(())
 }
 
-/// The pool of an allocation, whoever's device it is on.
+/// Returns the pool of an allocation on any device.
 pub(crate) fn pool_of(ptr: u64) -> Option<Arc<Pool>> {
     let (device, range) = device::range_of(ptr)?;
     device.owner(range.base)?.pool

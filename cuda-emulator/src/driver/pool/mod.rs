@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory pools: accounts of stream-ordered allocations. Memory itself always comes from the device, that of the host, too:
-//! the host reaches all of it.
+//! Memory pools: accounts of stream-ordered allocations. Memory itself always comes from the device, also host
+//! memory, because the host can access all of it.
 
 pub(super) mod allocate;
 pub(super) mod api;
@@ -23,57 +23,57 @@ use shared::SharedPool;
 /// A pool's handle.
 pub type CUmemoryPool = Handle<Pool>;
 
-/// Pools of the host grow by multiples of this, and so are their greatest sizes.
+/// Sizes and maximum sizes of host pools are multiples of this number of bytes.
 const CHUNK: u64 = 32 << 20;
-/// No process has more memory.
+/// An upper bound for the memory of a process, in bytes.
 const MAX_BYTES: u64 = 1 << 46;
 /// CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 const BY_FILE: u32 = 1;
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
-/// Made by cuMemPoolCreate, and the default ones once they were asked for.
+/// Created by cuMemPoolCreate, and the default ones once they were queried.
 static POOLS: Registry<Pool> = Registry::new();
 
 /// A memory pool.
 pub struct Pool {
     handle: CUmemoryPool,
     pub(super) home: Home,
-    /// Most bytes at once.
+    /// The maximum bytes at once.
     most: u64,
     usage: Mutex<Usage>,
     threshold: AtomicU64,
-    /// The three reuse policies: kept, without effect.
+    /// The three reuse policies, stored without effect.
     policies: [AtomicU32; 3],
     default: bool,
-    /// The source of its memory if that can be shared. `None`: the device.
+    /// The source of its memory if that is shareable. `None`: the device.
     pub(super) shared: Option<SharedPool>,
-    /// Devices besides its own that reach its memory.
+    /// Devices besides its own that may access its memory.
     peers: Mutex<BTreeSet<CUdevice>>,
-    /// True if the host has access, as far as calls tell.
+    /// True if the host has access, according to calls.
     host: AtomicBool,
 }
 
 /// The bytes that are allocated from a pool.
 #[derive(Clone, Copy, Default)]
 struct Usage {
-    /// Bytes now.
+    /// The present bytes.
     used: u64,
-    /// Most bytes at once, since the mark was last reset.
+    /// The maximum bytes at once, since the mark was last reset.
     high: u64,
 }
 
-/// The memory that pool properties ask for.
+/// The memory that pool properties request.
 pub(super) trait PoolProperties {
     /// Memory of a device, without more.
     fn of_device(ordinal: CUdevice) -> CUmemPoolProps;
-    /// Returns whether other processes are to share the memory.
+    /// Returns whether the memory can be shared with other processes.
     fn is_shareable(&self) -> bool;
     /// Returns the kind and location of the requested memory.
     fn home(&self) -> CuResult<Home>;
-    /// The device that they name.
+    /// Returns the device.
     fn device_ordinal(&self) -> CuResult<CUdevice>;
-    /// A pool of the host, or of managed memory.
+    /// Creates a pool of host or managed memory.
     fn of_host(&self, home: Home) -> CuResult<Pool>;
 }
 
@@ -125,7 +125,7 @@ impl PoolProperties for CUmemPoolProps {
 }
 
 impl Pool {
-    /// The default pool of a home.
+    /// Creates the default pool of a home.
     pub(super) fn new(home: Home) -> Pool {
         Pool {
             handle: Handle::unique(),
@@ -141,7 +141,7 @@ impl Pool {
         }
     }
 
-    /// Returns whether a device reaches its memory, as far as calls tell: of the host's it has to be given access.
+    /// Returns whether a device may access its memory, according to calls. Access to host memory must be set.
     pub(super) fn is_reached_by(&self, ordinal: CUdevice) -> bool {
         let given = || self.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&ordinal);
         self.home.is_managed() || self.home == Home::of_device(ordinal) || given()
@@ -151,7 +151,7 @@ impl Pool {
         self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an allocation, unless there would be more than the pool may have at once.
+    /// Counts an allocation, unless that exceeds the maximum of the pool.
     pub(super) fn add(&self, bytes: u64) -> CuResult<()> {
         let mut usage = self.usage();
         let used = usage.used.checked_add(bytes).filter(|used| *used <= self.most);
@@ -160,7 +160,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Returns whether the pool may have so many more bytes at once.
+    /// Returns whether the pool may have `bytes` more bytes at once.
     fn has_room(&self, bytes: u64) -> bool {
         bytes <= self.most.saturating_sub(self.usage().used)
     }
@@ -170,13 +170,13 @@ impl Pool {
         self.usage().used -= bytes;
     }
 
-    /// The high water mark begins anew.
+    /// Resets the high water mark.
     fn reset_high(&self) {
         let mut usage = self.usage();
         usage.high = usage.used;
     }
 
-    /// The pool's handle, made known.
+    /// Registers and returns the pool's handle.
     pub(super) fn publish(self: &Arc<Self>) -> CUmemoryPool {
         POOLS.insert(self.handle, Arc::clone(self));
         self.handle
@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    /// Has two threads do something at the same time, many times, and looks at the result each time.
+    /// Runs two functions at the same time on two threads, many times, and checks the result each time.
     fn race(one: impl Fn() + Sync, two: impl Fn() + Sync, check: impl Fn()) {
         let barrier = Barrier::new(3);
         let run = |during: &dyn Fn(), after: &dyn Fn()| {

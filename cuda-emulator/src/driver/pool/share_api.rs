@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pools and allocations of pools that go from process to process.
+//! Sharing of pools and of their allocations between processes.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn export_pool(out: Out<i32>, handle: CUmemoryPool, kind: u32, flags: u64) -> Cu
     Ok(())
 }
 
-/// The pool belongs to the current device: the file does not say to which.
+/// The pool belongs to the current device, because the file does not contain the device.
 fn import_pool(out: Out<CUmemoryPool>, file: *mut c_void, kind: u32, flags: u64) -> CuResult<()> {
     out.check()?;
     if kind != BY_FILE || flags != 0 {

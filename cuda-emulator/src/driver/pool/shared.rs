@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pools whose memory other processes can map: a memory file, cut into allocations.
+//! Pools whose memory other processes can map: a memory file that is divided into allocations.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -11,7 +11,7 @@ use crate::driver::result::{CUresult, CuResult};
 use crate::driver::vmm::spare;
 use crate::memory::RangeKind;
 
-/// Bytes of the file, of which only those that are allocated exist.
+/// The size of the file in bytes. Only allocated parts take memory.
 const SPACE: u64 = 1 << 38;
 /// Allocations are whole pages.
 const PAGE: u64 = 4096;
@@ -48,14 +48,14 @@ impl Piece {
 /// The memory of a pool.
 pub(crate) struct SharedPool {
     file: OwnedFd,
-    /// Another process made the pool: nothing is allocated from it here.
+    /// True if another process created the pool: no allocations are made from it here.
     imported: bool,
     /// The allocations by address.
     pieces: Mutex<BTreeMap<CUdeviceptr, Piece>>,
 }
 
 impl SharedPool {
-    /// An empty pool.
+    /// Creates an empty pool.
     pub(crate) fn new() -> CuResult<SharedPool> {
         // SAFETY: a name that ends with NUL; the result is checked.
         let file = unsafe { libc::memfd_create(c"cuda-emulator-pool".as_ptr(), libc::MFD_CLOEXEC) };
@@ -71,7 +71,7 @@ impl SharedPool {
         Ok(SharedPool { file, imported: false, pieces: Mutex::default() })
     }
 
-    /// The pool behind a descriptor, which stays the caller's.
+    /// Returns the pool of a descriptor, which the caller keeps.
     pub(crate) fn import(descriptor: i32) -> CuResult<SharedPool> {
         // SAFETY: duplicating checks the descriptor.
         let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
@@ -87,7 +87,7 @@ impl SharedPool {
         if right { Ok(pool) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 
-    /// A descriptor for another process, which becomes the caller's.
+    /// Returns a descriptor for another process. The caller owns it.
     pub(crate) fn export(&self) -> CuResult<i32> {
         if self.imported {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -151,7 +151,7 @@ impl SharedPool {
         Ok(ptr)
     }
 
-    /// Frees what [`Self::allocate`] or [`Self::import_pointer`] gave; nobody uses it any more. Its size.
+    /// Frees memory of [`Self::allocate`] or [`Self::import_pointer`] that is no longer used. Returns its size.
     pub(crate) fn free(&self, device: &Device, ptr: CUdeviceptr) -> CuResult<u64> {
         let mut pieces = self.lock();
         let piece = pieces.remove(&ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(unsafe { device::cuInit(0) }, CUresult::CUDA_SUCCESS);
         let device = device::device(0).unwrap();
         let pool = SharedPool::new().unwrap();
-        // A size that nothing else in this process asks for.
+        // A size that no other code in this process allocates.
         let bytes = 0x123_4000;
         let first = pool.allocate(device, bytes).unwrap();
         let late = first as *mut u8;

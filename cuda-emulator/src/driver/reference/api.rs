@@ -22,7 +22,7 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const OVERRIDE_FORMAT: u32 = 1;
 /// The possible numbers of channels of a texel.
 const CHANNELS: [u32; 3] = [1, 2, 4];
-/// CUaddress_mode and CUfilter_mode. Like an H200's driver, the calls here say nothing of modes that they do not know.
+/// CUaddress_mode and CUfilter_mode. Like an H200's driver, these calls ignore unknown modes.
 const ADDRESS_MODES: u32 = 4;
 const FILTER_MODES: u32 = 2;
 
@@ -56,7 +56,7 @@ fn packed(format: u32, channels: u32) -> u64 {
     u64::from(format) | u64::from(channels) << 32
 }
 
-/// Memory that begins between the addresses that textures can have is bound from the one before it: who reads adds the
+/// Memory that begins between two possible texture addresses is bound from the lower one, and the reader adds the
 /// rest.
 fn bind_memory(offset: Out<usize>, handle: CUtexref, address: CUdeviceptr, bytes: usize) -> CuResult<()> {
     let reference = reference::find(handle)?;
@@ -90,7 +90,7 @@ fn bind_rows(
     reference.change(|state| {
         state.format = (descriptor.format, descriptor.channels);
         state.bound = Some(resource);
-        // What is wrong with the memory does not depend on how it is read.
+        // Errors of the memory do not depend on the read mode.
         crate::driver::texture::check_memory(&resource)
     })
 }
@@ -99,7 +99,7 @@ fn set_format(handle: CUtexref, format: u32, channels: c_int) -> CuResult<()> {
     let reference = reference::find(handle)?;
     let channels = u32::try_from(channels).ok().filter(|channels| CHANNELS.contains(channels));
     let channels = channels.ok_or(INVALID)?;
-    // A format that nobody knows is passed over, as modes are.
+    // An unknown format is ignored, as modes are.
     if array::format_of(format, channels).is_err() {
         return Ok(());
     }
@@ -172,7 +172,7 @@ fn set_flags(handle: CUtexref, flags: u32) -> CuResult<()> {
     set(handle, flags & !FLAGS == 0, |state| state.texture.flags = flags)
 }
 
-/// Stores what `value` finds in the state.
+/// Stores the value that `value` finds in the state.
 fn get<T>(out: Out<T>, handle: CUtexref, value: impl FnOnce(&TextureState) -> Option<T>) -> CuResult<()> {
     let state = reference::find(handle)?.state();
     out.check()?;
@@ -276,11 +276,11 @@ fn get_surface_array(out: Out<CUarray>, handle: CUsurfref) -> CuResult<()> {
     Ok(())
 }
 
-/// Kernels have their references anyway: there is nothing to set, but much that can be wrong.
+/// Kernels find their references anyway, so this only checks the arguments.
 fn set_parameter(function: CUfunction, _unit: c_int, handle: CUtexref) -> CuResult<()> {
     context::current()?;
     function::find(function)?;
-    // Kernels find references by name, whatever the unit.
+    // Kernels find references by name, independent of the unit.
     reference::find(handle)?.state().bound.map(drop).ok_or(INVALID)
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Texture and surface references: variables of a module (`.texref`, `.surfref`) that the program binds to arrays and
-//! memory. What is bound is published under the variable's address, by which kernels find it. A kernel that was launched
-//! before reads what was bound then: a change waits for it.
+//! memory. The bound object is published under the variable's address, by which kernels find it. A kernel that was
+//! launched before uses the earlier binding, so a change waits for it.
 
 mod api;
 
@@ -30,7 +30,7 @@ static SURFACES: Registry<SurfaceReference> = Registry::new();
 
 /// A texture reference.
 pub struct TextureReference {
-    /// The address of the module's variable. `None` for a reference of cuTexRefCreate, which no kernel can name.
+    /// The address of the module's variable. `None` for a reference of cuTexRefCreate, which kernels cannot use.
     address: Option<CUdeviceptr>,
     state: Mutex<TextureState>,
 }
@@ -59,8 +59,8 @@ impl TextureReference {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is set, if `change` allows it. Settings that do not fit each other are no error here: kernels find
-    /// nothing bound then.
+    /// Changes the settings, if `change` allows it. Inconsistent settings are not an error here: kernels then find
+    /// nothing bound.
     pub(super) fn change(&self, change: impl FnOnce(&mut TextureState) -> CuResult<()>) -> CuResult<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = *state;
@@ -86,7 +86,7 @@ pub struct SurfaceReference {
 }
 
 impl SurfaceReference {
-    /// The array that is bound, or NULL.
+    /// Returns the bound array, or NULL.
     pub(super) fn array(&self) -> CUarray {
         *self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,7 +107,7 @@ impl SurfaceReference {
     }
 }
 
-/// The references of a module that were asked for, by variable.
+/// The references of a module that were queried, by variable.
 #[derive(Default)]
 pub(super) struct References(Mutex<Vec<(usize, Given)>>);
 
@@ -118,7 +118,7 @@ enum Given {
 }
 
 impl References {
-    /// Ends them.
+    /// Removes all of them.
     pub(super) fn forget(&self) {
         for (_, given) in std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
             match given {
@@ -159,7 +159,7 @@ impl References {
         Ok(made)
     }
 
-    /// A texture reference of the module, the same handle each time.
+    /// Returns a texture reference of the module, with the same handle each time.
     pub(super) fn texture(&self, module: &Module, name: &str) -> CuResult<CUtexref> {
         match self.get(module, name, Reference::Texture)? {
             Given::Texture(handle) => Ok(handle),
@@ -167,7 +167,7 @@ impl References {
         }
     }
 
-    /// A surface reference of the module, the same handle each time.
+    /// Returns a surface reference of the module, with the same handle each time.
     pub(super) fn surface(&self, module: &Module, name: &str) -> CuResult<CUsurfref> {
         match self.get(module, name, Reference::Surface)? {
             Given::Surface(handle) => Ok(handle),
@@ -183,7 +183,7 @@ pub(super) fn create() -> CUtexref {
     handle
 }
 
-/// cuTexRefDestroy: of those that modules have, none.
+/// cuTexRefDestroy: refuses references of modules.
 pub(super) fn destroy(handle: CUtexref) -> CuResult<()> {
     if find(handle)?.address.is_some() {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
@@ -191,12 +191,12 @@ pub(super) fn destroy(handle: CUtexref) -> CuResult<()> {
     TEXTURES.remove(handle).map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// The texture reference behind a handle.
+/// Returns the texture reference of a handle.
 pub(super) fn find(handle: CUtexref) -> CuResult<Arc<TextureReference>> {
     TEXTURES.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// The surface reference behind a handle.
+/// Returns the surface reference of a handle.
 pub(super) fn find_surface(handle: CUsurfref) -> CuResult<Arc<SurfaceReference>> {
     SURFACES.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }

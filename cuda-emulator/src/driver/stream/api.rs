@@ -32,7 +32,7 @@ fn stream_destroy(handle: CUstream) -> CuResult<()> {
     let stream = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     stream.context.upgrade().map(Context::checked).transpose()?;
     capture::abandon(&stream);
-    // Work under way goes on: its job holds the stream.
+    // Running work continues, because its job holds the stream.
     STREAMS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stream attributes: kept for who asks, without effect.
+//! Stream attributes, stored for queries without effect.
 
 use std::sync::PoisonError;
 
@@ -13,7 +13,7 @@ const PRIORITY: u32 = 8;
 /// CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, which launches do not have.
 const SYNCHRONIZATION_POLICY: u32 = 3;
 
-/// The launch attributes that streams have: access policy window, synchronisation policy, priority, and the two of memory
+/// The launch attributes of streams: access policy window, synchronisation policy, priority, and the two of memory
 /// synchronisation domains.
 fn check(attribute: u32) -> CuResult<()> {
     if matches!(attribute, 1 | 3 | 8 | 9 | 10) { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }

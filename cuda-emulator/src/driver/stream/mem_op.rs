@@ -22,9 +22,9 @@ const BARRIER: u32 = 6;
 /// CUstreamWaitValue_flags: GEQ, EQ, AND, NOR
 const WAIT_KIND: u32 = 3;
 const WAIT_FLUSH: u32 = 1 << 30;
-/// Most operations of one call, as the manual says.
+/// The maximum number of operations of one call, according to the manual.
 const MAX_OPERATIONS: u32 = 256;
-/// The pause of a waiting stream between two looks at the value.
+/// The pause of a waiting stream between two reads of the value.
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// An operation on a word.
@@ -45,7 +45,7 @@ impl MemOp {
         MemOp(CUstreamBatchMemOpParams { operation, address, value, flags, ..CUstreamBatchMemOpParams::ZERO })
     }
 
-    /// The bytes of the word, 0 for operations without one.
+    /// Returns the bytes of the word, or 0 for operations without one.
     fn bytes(&self) -> u64 {
         match self.operation {
             WAIT_32 | WRITE_32 => 4,
@@ -60,9 +60,9 @@ impl MemOp {
                 return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
             }
             WAIT_32 | WAIT_64 => WAIT_KIND,
-            // Writing without a barrier is refused.
+            // A write without a barrier is refused.
             WRITE_32 | WRITE_64 => 0,
-            // Nothing is ever held back.
+            // No write is ever delayed.
             BARRIER => return Ok(()),
             FLUSH_REMOTE_WRITES => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -85,7 +85,7 @@ impl MemOp {
         device::range_of(self.address).is_some_and(|(_, range)| range.holds(self.address, self.bytes()))
     }
 
-    /// The word, as long as its memory is valid.
+    /// Returns the word, if its memory is valid.
     fn load(&self) -> CuResult<u64> {
         if !self.is_valid() {
             return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -130,7 +130,7 @@ impl MemOp {
     }
 }
 
-/// Checks the operations that a call passes.
+/// Reads and checks the operations of a call.
 pub(crate) fn read(operations: In<MemOp>, count: u32, flags: u32) -> CuResult<Vec<MemOp>> {
     if flags != 0 || count > MAX_OPERATIONS {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -142,7 +142,7 @@ pub(crate) fn read(operations: In<MemOp>, count: u32, flags: u32) -> CuResult<Ve
     (0..count as usize).map(read).collect()
 }
 
-/// Does one operation.
+/// Executes one operation.
 pub(crate) fn run(operation: &MemOp) -> CuResult<()> {
     match operation.operation {
         WRITE_32 | WRITE_64 => operation.store(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Streams, the three default ones included, and the order that CUDA promises between them.
+//! Streams, including the three default ones, and the order that CUDA guarantees between them.
 
 pub(super) mod api;
 mod attributes;
@@ -30,7 +30,7 @@ pub type CUstream = Handle<Stream>;
 const CU_STREAM_LEGACY: usize = 1;
 const CU_STREAM_PER_THREAD: usize = 2;
 const CU_STREAM_NON_BLOCKING: u32 = 1;
-/// cuCtxGetStreamPriorityRange: from low to high. Priorities are kept but not acted on.
+/// cuCtxGetStreamPriorityRange: from low to high. Priorities are stored without effect.
 pub(super) const PRIORITIES: (i32, i32) = (0, -5);
 
 /// Created by cuStreamCreate.
@@ -44,14 +44,15 @@ thread_local! {
 /// A stream of a context.
 pub struct Stream {
     handle: CUstream,
-    /// The handle of its context: of a green one, if it was made in one. NULL for streams that the program did not make.
+    /// The handle of its context, or of the green context that it was created in. NULL for streams that the program
+    /// did not create.
     home: CUcontext,
     context: Weak<Context>,
     pub(super) queue: Arc<Queue>,
-    /// Takes no part in the legacy default stream's order.
+    /// True if it does not take part in the legacy default stream's order.
     pub(super) non_blocking: bool,
     pub(super) priority: i32,
-    /// No other stream of this process ever has it.
+    /// Unique among the streams of this process, and never reused.
     pub(super) id: u64,
     /// The attributes by CUstreamAttrID.
     pub(super) attributes: Mutex<BTreeMap<u32, [u32; 16]>>,
@@ -73,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// The legacy default stream of a context that is being made.
+    /// Creates the legacy default stream of a context that is being created.
     pub(super) fn legacy(context: &Weak<Context>) -> Arc<Stream> {
         Arc::new(Stream::new(context, Handle::new(CU_STREAM_LEGACY), false, 0))
     }
@@ -84,7 +85,7 @@ impl Stream {
 }
 
 impl Context {
-    /// The stream that a handle means in this call.
+    /// Returns the stream of a handle in this call.
     pub(super) fn stream(self: &Arc<Self>, handle: CUstream) -> CuResult<Arc<Stream>> {
         match handle.0 {
             0 if default_stream_is_per_thread() => Ok(self.per_thread_stream()),
@@ -107,7 +108,7 @@ impl Context {
         };
         let own = PER_THREAD
             .try_with(|streams| Arc::clone(streams.borrow_mut().entry(self.id).or_insert_with(make)));
-        // In exit handlers the thread's values are gone already.
+        // In exit handlers the thread-local values have already ended.
         own.unwrap_or_else(|_| Arc::clone(&self.legacy))
     }
 
@@ -117,13 +118,13 @@ impl Context {
         streams.push(Arc::downgrade(stream));
     }
 
-    /// The streams that exist or still work, the legacy one excepted.
+    /// Returns the streams that exist or still work, except the legacy one.
     pub(super) fn live_streams(&self) -> Vec<Arc<Stream>> {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Appends work to a stream. The job gets the context's sticky error, if it has one by then.
+    /// Appends work to a stream. The job gets the context's sticky error, if there is one when it starts.
     pub(super) fn submit(
         self: &Arc<Self>,
         stream: &Arc<Stream>,
@@ -134,14 +135,15 @@ impl Context {
         self.append(stream, after, job)
     }
 
-    /// The same for a caller that has waited for room: one that holds a lock which others need meanwhile.
+    /// As [`Self::submit`], for a caller that has already waited for room, because it holds a lock that other threads
+    /// need.
     pub(super) fn append(
         self: &Arc<Self>,
         stream: &Arc<Stream>,
         mut after: Vec<Mark>,
         job: impl FnOnce(&Context, Option<CUresult>) -> CuResult<()> + Send + 'static,
     ) -> Mark {
-        // Held while the other streams' ends are looked up, so that two submissions agree on who is first.
+        // Held while the ends of the other streams are read, so that two submissions agree on their order.
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         after.extend(self.predecessors(stream));
         let context = Arc::clone(self);
@@ -151,11 +153,11 @@ impl Context {
                 context.poison(error);
             }
         };
-        // Kept until the job has ended: waits for the whole context find the stream as long.
+        // Kept until the job has ended: waits for the whole context find the stream until then.
         stream.queue.push(after, Box::new(job), Arc::<Stream>::clone(stream))
     }
 
-    /// Appends work that a context with a sticky error no longer does.
+    /// Appends work that is skipped in a context with a sticky error.
     pub(super) fn submit_work(
         self: &Arc<Self>,
         stream: &Arc<Stream>,
@@ -168,8 +170,8 @@ impl Context {
         )
     }
 
-    /// To be called at the end of a call that has appended a launch, a copy or a fill. With `CUDA_LAUNCH_BLOCKING=1` it
-    /// waits for the work, whose error is then the call's.
+    /// Must be called at the end of a call that has appended a launch, a copy or a fill. With
+    /// `CUDA_LAUNCH_BLOCKING=1` it waits for the work, and the call returns the work's error.
     pub(super) fn end_asynchronous(&self, work: &Mark) -> CuResult<()> {
         if !device::environment().launch_blocking {
             return Ok(());
@@ -179,7 +181,7 @@ impl Context {
         self.sticky().map_or(Ok(()), Err)
     }
 
-    /// Does work at its place in a stream and waits for it; on this thread when nothing is before it.
+    /// Executes work in stream order and waits for it. Runs on this thread when there is no earlier work.
     pub(super) fn run(
         self: &Arc<Self>,
         stream: &Arc<Stream>,
@@ -196,7 +198,7 @@ impl Context {
         self.sticky().map_or(Ok(()), Err)
     }
 
-    /// Appends work to no stream of the program's: it waits for `after` only. Waits for the whole context include it.
+    /// Appends work to no stream of the program: it waits for `after` only. Waits for the whole context include it.
     pub(super) fn submit_aside(
         self: &Arc<Self>,
         after: Vec<Mark>,
@@ -207,13 +209,13 @@ impl Context {
         self.submit(&aside, after, job)
     }
 
-    /// The ends of all streams.
+    /// Returns the ends of all streams.
     pub(super) fn ends(&self) -> Vec<Mark> {
         let streams = self.live_streams();
         streams.iter().chain([&self.legacy]).map(|stream| stream.queue.end()).collect()
     }
 
-    /// Has all work that is appended from now on wait for `mark`.
+    /// Makes all later work wait for `mark`.
     pub(super) fn wait_for(&self, mark: Mark) {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
     }
@@ -245,7 +247,7 @@ impl Context {
         ends.iter().for_each(Mark::wait);
     }
 
-    /// Ends the handles of all streams of a context that is being destroyed.
+    /// Removes the handles of all streams of a context that is being destroyed.
     pub(super) fn forget_streams(&self) {
         STREAMS.remove_where(|stream| std::ptr::eq(stream.context.as_ptr(), self));
         // Other threads' entries stay, but no later context has this id.
@@ -271,10 +273,10 @@ pub(super) fn create_in(home: CUcontext, out: Out<CUstream>, flags: u32, priorit
     Ok(())
 }
 
-/// A stream and its context.
+/// Returns a stream and its context.
 pub(super) fn with_stream(handle: CUstream) -> CuResult<(Arc<Context>, Arc<Stream>)> {
     let context = match STREAMS.get(handle).and_then(|stream| stream.context.upgrade()) {
-        // Any thread may wait for a stream, whatever its current context is.
+        // Any thread may wait for a stream, independent of its current context.
         Some(context) => context.checked()?,
         None => context::current()?,
     };
@@ -282,7 +284,7 @@ pub(super) fn with_stream(handle: CUstream) -> CuResult<(Arc<Context>, Arc<Strea
     Ok((context, stream))
 }
 
-/// The handle of a stream's context: of a green one, if it is of one.
+/// Returns the handle of a stream's context, or of its green context.
 pub(super) fn context_handle(handle: CUstream) -> CuResult<CUcontext> {
     let (context, stream) = with_stream(handle)?;
     let home = if stream.home == Handle::NULL { context::current_handle() } else { Some(stream.home) };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ordered queues of work, each served by one thread at a time, many side by side. A stream is one such queue.
+//! Ordered queues of work. Each is served by one thread at a time, and many are served at the same time. A stream is
+//! one such queue.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -11,8 +12,8 @@ use super::threads;
 
 /// Work that waits in a queue.
 type Job = Box<dyn FnOnce() + Send>;
-/// An object that a job keeps alive. The queue drops it after it has counted the job as ended. So a thread that no longer finds the
-/// object need not wait for the job.
+/// An object that a job keeps alive. The queue drops it after it has counted the job as ended. So a thread that no
+/// longer finds the object does not have to wait for the job.
 type Kept = Arc<dyn Any + Send + Sync>;
 
 /// The maximum number of waiting jobs. A thread that pushes more waits, as for a full hardware queue.
@@ -32,7 +33,7 @@ struct State {
     /// The number of jobs that have ended.
     ended: u64,
     waiting: VecDeque<(Vec<Mark>, Job, Kept)>,
-    /// A thread serves the queue.
+    /// True if a thread serves the queue.
     served: bool,
 }
 
@@ -60,13 +61,13 @@ impl Mark {
         );
     }
 
-    /// The number of jobs of its queue that have ended.
+    /// Returns the number of jobs of its queue that have ended.
     pub(crate) fn ended(&self) -> u64 {
         self.queue.lock().ended
     }
 
-    /// Waits until more than `seen` jobs have ended. False if none of those before this point does any more, or none until
-    /// `latest`.
+    /// Waits until more than `seen` jobs have ended. Returns false if all jobs before this point have ended already,
+    /// or `latest` is reached.
     pub(crate) fn wait_past(&self, seen: u64, latest: Instant) -> bool {
         let left = latest.saturating_duration_since(Instant::now());
         let waits = |state: &mut State| state.ended <= seen && state.ended < self.count;
@@ -85,7 +86,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The point after everything pushed so far.
+    /// Returns the point after all jobs pushed so far.
     pub(crate) fn end(self: &Arc<Self>) -> Mark {
         Mark { queue: Arc::clone(self), count: self.lock().pushed }
     }
@@ -96,7 +97,7 @@ impl Queue {
         drop(self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Appends a job that starts once `after` is reached as well; returns the point after it.
+    /// Appends a job that starts once `after` is reached as well. Returns the point after it.
     pub(crate) fn push(self: &Arc<Self>, after: Vec<Mark>, job: Job, kept: Kept) -> Mark {
         let mut state = self.lock();
         state.pushed += 1;
@@ -114,8 +115,8 @@ impl Queue {
         }
     }
 
-    /// When nothing waits or runs here: a permit to run one job on this thread instead, so that short work needs no
-    /// change of threads. Jobs pushed meanwhile wait for it.
+    /// Returns a permit to run one job on this thread when no job waits or runs here, so that short work needs no
+    /// thread switch. Jobs pushed meanwhile wait for it.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<Entered> {
         let mut state = self.lock();
         if state.served || !state.waiting.is_empty() {
@@ -142,7 +143,7 @@ impl Queue {
             for mark in &after {
                 mark.wait();
             }
-            // What a job breaks by a panic it reports itself; the queue must go on.
+            // A panicking job reports the damage itself, and the queue must continue.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 log::error!("a job of a stream panicked");
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The threads that serve streams, and processes that ask for shared memory: as many as there are at work, since each may
-//! wait for another. They end after a while without work.
+//! The threads that serve streams and processes that request shared memory. There are as many as there are working
+//! tasks, because each may wait for another. They end after a while without work.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// The time that a thread without work stays.
+/// The time that an idle thread stays.
 const LINGER: Duration = Duration::from_secs(2);
 
 struct Threads {
@@ -21,7 +21,7 @@ struct Threads {
 static THREADS: Mutex<Threads> = Mutex::new(Threads { tasks: VecDeque::new(), idle: 0 });
 static WORK: Condvar = Condvar::new();
 
-/// Runs a task on a thread of its own, now.
+/// Runs a task at once on a thread of its own.
 pub(crate) fn run(task: Task) {
     let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
     threads.tasks.push_back(task);

@@ -41,7 +41,7 @@ const SRGB: u32 = 0x10;
 const SEAMLESS_CUBEMAP: u32 = 0x40;
 /// With CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION.
 pub(super) const FLAGS: u32 = 0x73;
-/// Most texels of a buffer, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.
+/// The maximum number of texels of a buffer, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.
 const MAX_LINEAR: u64 = 1 << 28;
 
 /// The part of a description that sets the sampler of a texture.
@@ -71,7 +71,7 @@ impl TextureDescription for CUDA_TEXTURE_DESC {
         if self.flags & !FLAGS != 0 || self.filter_mode > 1 || self.mipmap_filter_mode > 1 {
             return Err(invalid);
         }
-        // Nobody looks at the modes of dimensions that are not there.
+        // The modes of missing dimensions are ignored.
         let mut address = [AddressMode::Clamp; 3];
         for (place, &number) in address.iter_mut().zip(&self.address_modes).take(dimensions) {
             *place = mode(number)?;
@@ -90,7 +90,7 @@ impl TextureDescription for CUDA_TEXTURE_DESC {
     }
 }
 
-/// CUresourceViewFormat that makes blocks of elements.
+/// Returns the blocks of a CUresourceViewFormat that views elements as blocks.
 fn view_of_blocks(format: u32) -> Option<Compression> {
     Some(match format {
         0x19 => Compression::Bc1,
@@ -104,7 +104,7 @@ fn view_of_blocks(format: u32) -> Option<Compression> {
     })
 }
 
-/// CUresourceViewFormat; none for [`view_of_blocks`] as well.
+/// Returns the format of a CUresourceViewFormat; `None` also for [`view_of_blocks`].
 fn view_format(format: u32) -> CuResult<Option<Format>> {
     const CHANNELS: [Channel; 8] = [
         Channel::U8,
@@ -129,8 +129,8 @@ fn view_format(format: u32) -> CuResult<Option<Format>> {
 
 /// A view of an array.
 trait ViewDescription {
-    /// Checks a view of an array of `levels` levels, of which this is the first: it has the same size, elements of as many
-    /// bytes, and no levels or layers that are not there.
+    /// Checks a view of an array of `levels` levels, of which this is the first. It must have the same size, elements
+    /// of the same number of bytes, and only existing levels and layers.
     fn check(&self, of: &CUDA_ARRAY3D_DESCRIPTOR, levels: usize) -> CuResult<()>;
 }
 
@@ -156,13 +156,13 @@ impl ViewDescription for CUDA_RESOURCE_VIEW_DESC {
     }
 }
 
-/// Returns the number of an array's dimensions in which coordinates are numbers, not layers or faces.
+/// Returns the number of an array's dimensions whose coordinates are numbers, not layers or faces.
 fn dimensions(of: &CUDA_ARRAY3D_DESCRIPTOR) -> usize {
     let is_3d = of.size()[2] != 0 && of.flags & (array::LAYERED | array::CUBEMAP) == 0;
     if is_3d { 3 } else { 1 + usize::from(of.size()[1] != 0) }
 }
 
-/// A texture on linear memory, CU_RESOURCE_TYPE_LINEAR or CU_RESOURCE_TYPE_PITCH2D.
+/// Returns a texture on linear memory, CU_RESOURCE_TYPE_LINEAR or CU_RESOURCE_TYPE_PITCH2D.
 fn of_memory(resource: &CUDA_RESOURCE_DESC, sampler: Sampler) -> CuResult<Texture> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let [address, kind, third, fourth, fifth, ..] = resource.words;
@@ -183,7 +183,7 @@ fn of_memory(resource: &CUDA_RESOURCE_DESC, sampler: Sampler) -> CuResult<Textur
         return Err(invalid);
     }
     if width == 0 {
-        // Without texels it reads as zeros everywhere.
+        // Without texels all reads return zeros.
         return Ok(Texture::of_buffer(&device.memory, address, 0, format, sampler));
     }
     let texture =
@@ -199,7 +199,7 @@ pub(super) fn check_memory(resource: &CUDA_RESOURCE_DESC) -> CuResult<()> {
     of_memory(resource, Sampler::default()).map(drop)
 }
 
-/// The texture that is made of a resource.
+/// Creates the texture of a resource.
 pub(super) fn make(
     resource: &CUDA_RESOURCE_DESC,
     texture: &CUDA_TEXTURE_DESC,
@@ -210,7 +210,7 @@ pub(super) fn make(
         return Err(invalid);
     }
     let described = |of: &CUDA_ARRAY3D_DESCRIPTOR, levels: usize| {
-        // Cubes alone have seams.
+        // Only cubes have seams.
         if texture.flags & SEAMLESS_CUBEMAP != 0 && of.flags & array::CUBEMAP == 0 {
             return Err(invalid);
         }
@@ -282,7 +282,7 @@ fn find(handle: CUtexObject) -> CuResult<Arc<TextureObject>> {
 
 fn tex_object_destroy(handle: CUtexObject) -> CuResult<()> {
     context::current()?;
-    // What is no object is as good as destroyed: so says an H200.
+    // As on an H200, an invalid handle counts as destroyed.
     if find(handle).is_err() {
         return Ok(());
     }

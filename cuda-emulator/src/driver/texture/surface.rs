@@ -45,7 +45,7 @@ fn find(handle: CUsurfObject) -> CuResult<Arc<SurfaceObject>> {
 
 fn surf_object_destroy(handle: CUsurfObject) -> CuResult<()> {
     context::current()?;
-    // What is no object is as good as destroyed: so says an H200.
+    // As on an H200, an invalid handle counts as destroyed.
     if find(handle).is_err() {
         return Ok(());
     }

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tensor maps: they are made and checked, but no kernel of the emulated device can use one.
+//! Tensor maps. They are created and checked, but no kernel of the emulated device can use one.
 
 use std::ffi::c_void;
 
 use crate::driver::ffi::{In, InOut, Out};
 use crate::driver::result::{CUresult, CuResult};
 
-/// CUtensorMap, in a form of its own: no kernel reads it. The words: kinds and modes, address, five sizes, four distances,
-/// box, distances of elements, and for columns the corners, the channels and the pixels.
+/// CUtensorMap in a private format, because no kernel reads it. The words: kinds and modes, address, five sizes, four
+/// strides, box, element strides, and for columns the corners, the channels and the pixels.
 type Map = [u64; 16];
 
 const MAX_RANK: u32 = 5;
 /// The alignment of the map itself, in bytes.
 const MAP_ALIGNMENT: usize = 64;
-/// CUtensorMapDataType: bits of an element of each, and from where on they are packed.
+/// The bits per element of each CUtensorMapDataType. The last ones are packed.
 const BITS: [u64; 16] = [8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6];
 const PACKED: u32 = 13;
-/// CU_TENSOR_MAP_DATA_TYPE_FLOAT16 and those behind it, which have a NaN.
+/// CU_TENSOR_MAP_DATA_TYPE_FLOAT16 and the following types, which have a NaN.
 const FLOATS: std::ops::Range<u32> = 6..PACKED;
-/// CUtensorMapInterleave, CUtensorMapSwizzle (of compute capability 9), CUtensorMapL2promotion, CUtensorMapFloatOOBfill: how
-/// many there are.
+/// The number of values of CUtensorMapInterleave, CUtensorMapSwizzle (of compute capability 9),
+/// CUtensorMapL2promotion and CUtensorMapFloatOOBfill.
 const MODES: [u32; 4] = [3, 4, 4, 2];
 /// CU_TENSOR_MAP_INTERLEAVE_32B
 const INTERLEAVE_32: u32 = 2;
-/// Most elements of a box along one side, and most pixels of a column.
+/// The maximum number of elements of a box along one side, and of pixels of a column.
 const MAX_BOX: u32 = 256;
 const MAX_PIXELS: u32 = 1024;
-/// Greatest distance between elements.
+/// The maximum element stride.
 const MAX_ELEMENT_STRIDE: u32 = 8;
-/// The maximum width of an address, and of a distance, in bits.
+/// The maximum width of an address and of a stride, in bits.
 const ADDRESS_BITS: u32 = 57;
 const DISTANCE_BITS: u32 = 40;
 
@@ -90,7 +90,7 @@ fn encode(map: Out<Map>, tensor: Tensor, modes: [u32; 4]) -> CuResult<Map> {
     Ok(words)
 }
 
-/// Checks that a row of a box fits: `elements` of a type.
+/// Checks that a row of a box fits: `elements` elements of a type.
 fn check_row(data_type: u32, elements: u32, [interleave, swizzle, ..]: [u32; 4]) -> CuResult<()> {
     let bits = u64::from(elements) * BITS[data_type as usize];
     if interleave != 0 {
@@ -150,7 +150,7 @@ fn im2col(
     let tensor = Tensor { data_type, rank, address, sizes, distances, element_distances };
     let mut words = encode(map, tensor, modes)?;
     require(rank >= 3)?;
-    // Of one coordinate, two or three.
+    // For one, two or three coordinates.
     let limit = [1 << 15, 1 << 7, 1 << 4][rank as usize - 3];
     for index in 0..rank as usize - 2 {
         let corners = [lower.at(index)?, upper.at(index)?];
@@ -187,7 +187,7 @@ fn im2col_wide(
     encode(map, tensor, [interleave, swizzle, promotion, fill])?;
     require(rank >= 3 && mode < 2)?;
     require((1..=MAX_BOX).contains(&channels) && (1..=MAX_PIXELS).contains(&pixels))?;
-    // Of later devices.
+    // These belong to later devices.
     Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
 }
 

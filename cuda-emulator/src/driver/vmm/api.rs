@@ -20,7 +20,7 @@ use crate::memory::RangeKind;
 const FILE_DESCRIPTOR: u32 = 1;
 /// CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 const READ_WRITE: u64 = 3;
-/// Most devices that one cuMemSetAccess names.
+/// The maximum number of devices in one cuMemSetAccess.
 const MAX_DESCRIPTIONS: usize = 64;
 
 fn check_flags(flags: u64) -> CuResult<()> {
@@ -116,7 +116,7 @@ fn get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr) ->
     }
     let mapping = device::range_of(ptr).is_some_and(|(_, range)| range.kind == RangeKind::Mapped);
     if pool_home::is_host(location) && mapping {
-        // The host is not promised to reach a device's memory.
+        // The host is not guaranteed access to a device's memory.
         flags.set(0);
         return Ok(());
     }
@@ -129,7 +129,7 @@ fn get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr) ->
         return Ok(());
     }
     let mapped = vmm::access(ptr, Reader::Device(device.ordinal));
-    // Memory of cuMemAlloc is its device's.
+    // Memory of cuMemAlloc belongs to its device.
     let owned = device::range_of(ptr)
         .is_some_and(|(owner, range)| range.kind == RangeKind::Device && owner.ordinal == device.ordinal);
     flags.set(if owned { READ_WRITE } else { mapped?.into() });
@@ -177,7 +177,7 @@ fn import(out: Out<CUmemGenericAllocationHandle>, shared: *mut c_void, kind: u32
     out.check()?;
     match kind {
         FILE_DESCRIPTOR => {}
-        // Handles of Windows and of fabrics.
+        // Windows and fabric handles.
         2 | 4 | 8 => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
@@ -187,9 +187,9 @@ fn import(out: Out<CUmemGenericAllocationHandle>, shared: *mut c_void, kind: u32
     Ok(())
 }
 
-/// Refuses what NVIDIA's driver refuses, too; the rest would be for other devices of the machine.
+/// Refuses the arguments that NVIDIA's driver refuses, too. Valid handles would be for other devices of the machine.
 fn get_range_handle(out: Out<i32>, ptr: CUdeviceptr, bytes: usize, kind: u32, flags: u64) -> CuResult<()> {
-    /// Bytes that addresses and sizes are multiples of.
+    /// The granularity of addresses and sizes, in bytes.
     const UNIT: u64 = 4096;
     out.check()?;
     let whole = ptr.is_multiple_of(UNIT) && bytes > 0 && (bytes as u64).is_multiple_of(UNIT);

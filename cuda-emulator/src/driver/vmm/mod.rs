@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Virtual memory management: physical memory (a memory file each), reserved addresses, and which of the one is mapped at
-//! which of the other.
+//! Virtual memory management: physical memory (one memory file each), reserved addresses, and mappings between them.
 
 mod api;
 pub(super) mod spare;
@@ -24,7 +23,7 @@ pub type CUmemGenericAllocationHandle = Handle<Physical>;
 
 pub(super) use super::memory::place::GRANULARITY;
 
-/// NVIDIA's driver 580 reserves fewer bytes elsewhere than at the address that the program would like.
+/// For fewer bytes, NVIDIA's driver 580 ignores the address that the program requests.
 const MIN_PLACED_BYTES: u64 = 32 << 20;
 /// CU_MEM_CREATE_USAGE_TILE_POOL
 const TILE_POOL: u16 = 1;
@@ -32,15 +31,15 @@ const TILE_POOL: u16 = 1;
 static PHYSICAL: Registry<Physical> = Registry::new();
 static RESERVED: Mutex<BTreeMap<u64, Reservation>> = Mutex::new(BTreeMap::new());
 
-/// The memory that allocation properties ask for.
+/// The memory that allocation properties request.
 pub(super) trait AllocationProperties {
     /// Returns the known properties of imported memory.
     fn imported(ordinal: CUdevice) -> CUmemAllocationProp;
     /// Returns whether it is memory for tiles of arrays, which has no addresses.
     fn is_tile_pool(&self) -> bool;
-    /// Returns whether it asks for memory of the host.
+    /// Returns whether it is host memory.
     fn is_host(&self) -> bool;
-    /// The device whose memory it asks for. Memory of the host counts as the first one's, where calls name a device.
+    /// Returns the device of the memory. Host memory counts as that of the first device in calls with a device.
     fn device(&self) -> CuResult<&'static Device>;
 }
 
@@ -96,19 +95,19 @@ pub struct Physical {
     bytes: u64,
     pub(super) prop: CUmemAllocationProp,
     device: &'static Device,
-    /// cuMemRelease must be called as often.
+    /// The number of times that cuMemRelease must be called.
     references: Mutex<u64>,
-    /// The place at which arrays find it.
+    /// The mapping by which arrays access it.
     tiles: OnceLock<Place>,
 }
 
 impl Physical {
-    /// Its size.
+    /// Returns its size in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the address at which arrays find it, if it is a pool of tiles.
+    /// Returns the address at which arrays access it, if it is a tile pool.
     pub(super) fn tiles(&self) -> CuResult<u64> {
         if !self.prop.is_tile_pool() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -117,7 +116,7 @@ impl Physical {
             return Ok(tiles.address());
         }
         let new = Place::new(&self.file, self.bytes)?;
-        // Another thread may have been faster: then the new place is free again.
+        // Another thread may have been faster: then the new mapping is released.
         Ok(self.tiles.get_or_init(|| new).address())
     }
 }
@@ -133,12 +132,12 @@ impl Drop for Physical {
 /// Reserved addresses.
 ///
 /// # Invariants
-/// `[base, base + bytes)` is a mapping that belongs to this value alone until it is removed from the table.
+/// `[base, base + bytes)` is a mapping that only this value uses until it is removed from the table.
 struct Reservation {
     bytes: u64,
     /// The mappings by address. They never overlap.
     maps: BTreeMap<u64, Map>,
-    /// The ranges that each device has been told of, by kind: those of the host's memory last.
+    /// The ranges that were published to each device, by kind. Those of host memory are last.
     published: BTreeMap<CUdevice, [Vec<(u64, u64)>; 2]>,
 }
 
@@ -154,7 +153,7 @@ struct Map {
 pub(super) enum Reader {
     /// A device.
     Device(CUdevice),
-    /// The CPU: the NUMA nodes of the host are one here.
+    /// The CPU. The NUMA nodes of the host are one location here.
     Host,
 }
 
@@ -162,7 +161,7 @@ fn reserved() -> MutexGuard<'static, BTreeMap<u64, Reservation>> {
     RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The reservation that holds all of a range.
+/// Returns the reservation that contains all of a range.
 fn around(table: &mut BTreeMap<u64, Reservation>, ptr: u64, bytes: u64) -> CuResult<&mut Reservation> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let (base, found) = table.range_mut(..=ptr).next_back().ok_or(invalid)?;
@@ -215,7 +214,7 @@ fn keep(
     Ok(handle)
 }
 
-/// A memory file that a descriptor stands for, and its bytes; the descriptor stays the caller's.
+/// Returns the memory file of a descriptor, and its bytes. The caller keeps the descriptor.
 pub(super) fn exported_file(descriptor: i32) -> CuResult<(OwnedFd, u64)> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     // SAFETY: duplicating checks the descriptor.
@@ -225,7 +224,7 @@ pub(super) fn exported_file(descriptor: i32) -> CuResult<(OwnedFd, u64)> {
     }
     // SAFETY: a new descriptor, which nobody else owns.
     let file = unsafe { OwnedFd::from_raw_fd(copy) };
-    // Only a memory file: it has a length that nothing else here changes.
+    // Only a memory file, whose length no other code here changes.
     // SAFETY: asks for the seals of a file; anything but a memory file refuses.
     if unsafe { libc::fcntl(copy, libc::F_GET_SEALS) } < 0 {
         return Err(invalid);
@@ -236,14 +235,15 @@ pub(super) fn exported_file(descriptor: i32) -> CuResult<(OwnedFd, u64)> {
     Ok((file, bytes))
 }
 
-/// cuMemImportFromShareableHandle: memory that another process, or this one, has exported as a file descriptor.
+/// cuMemImportFromShareableHandle: imports memory that another process, or this one, has exported as a file
+/// descriptor.
 pub(super) fn import(descriptor: i32) -> CuResult<CUmemGenericAllocationHandle> {
     let (file, bytes) = exported_file(descriptor)?;
     let device = device::current_or_first()?;
     keep(file, bytes, CUmemAllocationProp::imported(device.ordinal), device)
 }
 
-/// The physical memory behind a handle.
+/// Returns the physical memory of a handle.
 pub(super) fn find(handle: CUmemGenericAllocationHandle) -> CuResult<Arc<Physical>> {
     PHYSICAL.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
@@ -259,7 +259,7 @@ pub(super) fn release(handle: CUmemGenericAllocationHandle) -> CuResult<()> {
     Ok(())
 }
 
-/// cuMemRetainAllocationHandle: the handle of what is mapped at an address.
+/// cuMemRetainAllocationHandle: returns the handle of the memory that is mapped at an address.
 pub(super) fn retain(ptr: CUdeviceptr) -> CuResult<CUmemGenericAllocationHandle> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let mut table = reserved();
@@ -311,7 +311,7 @@ pub(super) fn map(
         return Err(invalid);
     }
     around(&mut reserved(), ptr, 1)?;
-    // As NVIDIA's driver: from the beginning on only.
+    // As in NVIDIA's driver, the offset must be 0.
     if bytes > 0 && (!bytes.is_multiple_of(GRANULARITY) || offset != 0 || bytes > physical.bytes) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
@@ -340,7 +340,7 @@ pub(super) fn map(
 }
 
 impl Reservation {
-    /// The addresses of the maps that make up a range exactly.
+    /// Returns the addresses of the maps that cover a range exactly.
     fn covering(&self, ptr: u64, bytes: u64) -> CuResult<Vec<u64>> {
         let mut found = Vec::new();
         let mut next = ptr;
@@ -354,7 +354,7 @@ impl Reservation {
         if next == ptr + bytes { Ok(found) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 
-    /// The addresses of the maps in a range; none may be there in part.
+    /// Returns the addresses of the maps in a range. No map may lie only partly inside.
     fn inside(&self, ptr: u64, bytes: u64) -> CuResult<Vec<u64>> {
         let end = ptr + bytes;
         let before = self.maps.range(..ptr).next_back().is_some_and(|(base, map)| base + map.bytes > ptr);
@@ -365,7 +365,8 @@ impl Reservation {
         Ok(self.maps.range(ptr..end).map(|(base, _)| *base).collect())
     }
 
-    /// Tells the devices what they may use: neighbours as one range, since copies cross their borders.
+    /// Publishes the accessible ranges to the devices. Adjacent maps become one range, because copies cross their
+    /// borders.
     fn publish(&mut self) {
         for device in device::all() {
             let mut ranges: [Vec<(u64, u64)>; 2] = Default::default();
@@ -391,7 +392,7 @@ impl Reservation {
     }
 }
 
-/// cuMemUnmap of whole maps, and of what is not mapped; nobody uses them any more.
+/// cuMemUnmap of whole maps, and of unmapped addresses, which are no longer used.
 pub(super) fn unmap(ptr: CUdeviceptr, bytes: u64) -> CuResult<()> {
     check_size(bytes)?;
     let mut table = reserved();
@@ -405,7 +406,7 @@ pub(super) fn unmap(ptr: CUdeviceptr, bytes: u64) -> CuResult<()> {
         reservation.publish();
     }
     for (base, map) in &removed {
-        // Plain memory instead: an access that was checked just before must not kill the process.
+        // Replaced by plain memory: an access that was checked just before must not end the process.
         // SAFETY: a part of a reservation (invariant) that no device may use any more.
         unsafe { blank(*base, map.bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED) };
     }
@@ -438,8 +439,8 @@ fn pieces(
     Ok(found)
 }
 
-/// cuMemSetAccess: for each named location what it may do with whole maps. What may be read may be written as well, and the
-/// CPU may always do both.
+/// cuMemSetAccess: sets the access of each location to whole maps. Readable memory is also writable, and the CPU
+/// always has both.
 pub(super) fn set_access(ptr: CUdeviceptr, bytes: u64, access: &[(Reader, u32)]) -> CuResult<()> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let mut table = reserved();
@@ -463,12 +464,12 @@ pub(super) fn set_access(ptr: CUdeviceptr, bytes: u64, access: &[(Reader, u32)])
     Ok(())
 }
 
-/// Returns whether an address is reserved: what is not mapped there is no memory of the program either.
+/// Returns whether an address is reserved. Unmapped addresses there are not memory of the program either.
 pub(super) fn is_reserved(ptr: CUdeviceptr) -> bool {
     around(&mut reserved(), ptr, 1).is_ok()
 }
 
-/// Returns whether memory of the host is mapped at an address.
+/// Returns whether host memory is mapped at an address.
 pub(super) fn is_host(ptr: CUdeviceptr) -> bool {
     let mut table = reserved();
     let Ok(reservation) = around(&mut table, ptr, 1) else { return false };
@@ -485,7 +486,7 @@ pub(super) fn access(ptr: CUdeviceptr, reader: Reader) -> CuResult<u32> {
     if ptr - base < map.bytes { Ok(map.access.get(&reader).copied().unwrap_or(0)) } else { Err(invalid) }
 }
 
-/// The device whose memory is mapped at an address.
+/// Returns the device whose memory is mapped at an address.
 pub(super) fn device_of(ptr: CUdeviceptr) -> Option<&'static Device> {
     let mut table = reserved();
     let reservation = around(&mut table, ptr, 1).ok()?;

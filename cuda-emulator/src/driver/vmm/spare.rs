@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Addresses that were given back. They stay mapped for as long as the process lives, and are used again only for memory of
-//! this kind: an access that was checked before, on another thread, meets plain memory, never what the process has put there
-//! meanwhile.
+//! Addresses that were released. They stay mapped as long as the process lives, and are reused only for memory of
+//! this kind. So an access that was checked before, on another thread, finds plain memory and never other memory of
+//! the process.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ static SPARE: Mutex<Spare> = Mutex::new(Spare(BTreeMap::new()));
 /// The lengths of places by their first addresses.
 ///
 /// # Invariants
-/// Each place of [`SPARE`] is mapped and nobody's. Places do not overlap; neighbours are one place.
+/// Each range of [`SPARE`] is mapped and unused. Ranges do not overlap; adjacent ones are merged.
 struct Spare(BTreeMap<u64, u64>);
 
 impl Spare {
@@ -28,7 +28,7 @@ impl Spare {
         self.0.insert(base, bytes);
     }
 
-    /// Takes a place at an address out.
+    /// Takes a range at an address.
     fn take_at(&mut self, at: u64, bytes: u64) -> Option<u64> {
         let (start, length) = self.0.range(..=at).next_back().map(|(start, length)| (*start, *length))?;
         let (end, all) = (at.checked_add(bytes)?, start + length);
@@ -45,7 +45,7 @@ impl Spare {
         Some(at)
     }
 
-    /// Takes the first place that is long enough out.
+    /// Takes the first range that is long enough.
     fn take(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let aligned = |start: u64| start.checked_next_multiple_of(alignment);
         let at = self.0.iter().find_map(|(start, length)| {
@@ -56,7 +56,7 @@ impl Spare {
     }
 }
 
-/// Addresses that nothing uses, inaccessible; those of `hint` if they are free. `alignment` is a power of two of at least a
+/// Reserves unused, inaccessible addresses, at `hint` if these are free. `alignment` is a power of two of at least a
 /// page.
 pub(crate) fn reserve(bytes: u64, alignment: u64, hint: u64) -> CuResult<u64> {
     let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,12 +83,12 @@ pub(crate) fn reserve(bytes: u64, alignment: u64, hint: u64) -> CuResult<u64> {
     Ok(base)
 }
 
-/// Gives addresses back that [`reserve`] gave, with whatever is mapped there.
+/// Releases addresses of [`reserve`], including their mappings.
 ///
 /// # Safety
-/// They are the caller's alone, and no device may use them any more.
+/// Only the caller may use them, and no device may use them any longer.
 pub(crate) unsafe fn give_back(base: u64, bytes: u64) {
-    // Plain memory, so that a late access does not end the process; inaccessible if the system has too little for that.
+    // Plain memory, so that a late access does not end the process. Inaccessible if the system has too little memory.
     let is_blank = [libc::PROT_READ | libc::PROT_WRITE, libc::PROT_NONE].into_iter().any(|protection| {
         // SAFETY: the range is the caller's alone by this function's contract.
         unsafe { blank(base, bytes, protection, libc::MAP_FIXED) != libc::MAP_FAILED }
@@ -96,7 +96,7 @@ pub(crate) unsafe fn give_back(base: u64, bytes: u64) {
     if is_blank {
         SPARE.lock().unwrap_or_else(PoisonError::into_inner).add(base, bytes);
     } else {
-        // What is mapped there stays, so nobody else may get the addresses.
+        // The mapping stays, so the addresses must not be reused.
         log::error!("{bytes} bytes of addresses are lost");
     }
 }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_system_never_gets_addresses_back() {
-        // A size that nothing else in this process asks for.
+        // A size that no other code in this process allocates.
         let bytes = 0x7fed_5000;
         let base = reserve(bytes, 0x1000, 0).unwrap();
         // SAFETY: the place is this test's.

@@ -6,7 +6,7 @@ use crate::execute::by_type::by_width;
 use crate::execute::lanes::{each2, each3, logic2, map1, map2, map3};
 use crate::ptx::types::Type;
 
-/// and, or, xor of a type, `.pred` included.
+/// and, or, xor of a type, including `.pred`.
 pub(crate) fn logic(name: &str, kind: Type) -> Option<Handler> {
     match (name, kind) {
         ("and", Type::Pred) => Some(logic2(|a, b| a & b)),
@@ -92,15 +92,15 @@ pub(crate) fn find_highest(kind: Type, shift_amount: bool) -> Option<Handler> {
     })
 }
 
-/// bfe: `c` bits of `a` from bit `b` on. What is beyond 255 the manual leaves open; hardware takes 8 bits of a position for
-/// 32-bit fields, and the largest for 64-bit ones.
+/// bfe: `c` bits of `a` from bit `b` on. The manual does not define positions above 255. Hardware uses 8 bits of a
+/// position for 32-bit fields, and the maximum for 64-bit ones.
 pub(crate) fn extract_field(kind: Type) -> Option<Handler> {
     fn field(value: i64, bits: u32, start: u32, length: u32, signed: bool) -> u64 {
         let (start, length) = (start & 0xff, length & 0xff);
         if length == 0 {
             return 0;
         }
-        // `value` is sign or zero-extended: a shift beyond its end leaves what the manual fills with.
+        // `value` is sign- or zero-extended, so a shift beyond its end leaves the manual's fill bits.
         let shifted = value >> start.min(63);
         let shifted = if !signed && start >= bits { 0 } else { shifted };
         let length = length.min(bits.saturating_sub(start).max(1));
@@ -123,8 +123,8 @@ pub(crate) fn extract_field(kind: Type) -> Option<Handler> {
     })
 }
 
-/// bfi: puts the low `d & 255` bits of `a` into `b` at bit `c & 255`. Handlers have at most three sources that vectorise:
-/// `ops[3]` holds `c` in its low half and `d` in its high half (see [`pack_field`]).
+/// bfi: inserts the low `d & 255` bits of `a` into `b` at bit `c & 255`. Handlers vectorise with at most three
+/// sources, so `ops[3]` holds `c` in its low half and `d` in its high half (see [`pack_field`]).
 pub(crate) fn insert_field(kind: Type) -> Option<Handler> {
     fn mask(start: u32, length: u32) -> u64 {
         let ones = if length >= 64 { u64::MAX } else { (1 << length) - 1 };
@@ -155,7 +155,7 @@ pub(crate) fn pack_field(kind: Type) -> Handler {
     }
 }
 
-/// prmt: picks four bytes of `ops[2]:ops[1]` as `ops[3]` says.
+/// prmt: selects four bytes of `ops[2]:ops[1]` according to `ops[3]`.
 pub(crate) fn permute(mode: Option<&str>) -> Option<Handler> {
     fn pick(a: u32, b: u32, selector: u32) -> u32 {
         let bytes = u64::from(b) << 32 | u64::from(a);

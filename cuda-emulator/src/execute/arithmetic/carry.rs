@@ -6,9 +6,9 @@ use crate::execute::lanes::handler;
 use crate::execute::state::{Flow, Machine};
 use crate::ptx::types::Type;
 
-/// In [`Instr::aux`]: the flag goes in.
+/// In [`Instr::aux`]: the instruction reads the flag.
 pub(crate) const USES_CARRY: u32 = 1;
-/// In [`Instr::aux`]: the flag comes out.
+/// In [`Instr::aux`]: the instruction sets the flag.
 pub(crate) const SETS_CARRY: u32 = 2;
 
 handler! {

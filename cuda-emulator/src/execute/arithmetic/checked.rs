@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Handlers that look again at results in which hardware may differ from the host.
+//! Handlers that recompute results in which hardware may differ from the host.
 
 use crate::code::{Handler, Instr, LANES, lanes_of};
 use crate::execute::lanes::instance;

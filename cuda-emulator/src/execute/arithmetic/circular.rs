@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sine and cosine of single-precision numbers, in double precision: as `exponential`, but for arguments that are not too large.
-//! Others are the library's.
+//! Sine and cosine of single-precision numbers, computed in double precision like `exponential`, for arguments that
+//! are not too large. The library computes the others.
 
 use super::float::{canonical, flush};
 use crate::code::{Handler, Instr, LANES};
 use crate::execute::state::{Flow, Machine};
 
-/// Arguments up to here are done for all lanes together.
+/// Arguments up to this value are computed for all lanes together.
 const MAX_ARGUMENT: f32 = 1e6;
 
-/// Added to a double that is not too large, it leaves the nearest integer in the lowest bits.
+/// Added to a double that is not too large, it puts the nearest integer into the lowest bits.
 const INTEGER: f64 = 6_755_399_441_055_744.0;
 
 /// π/2 in two parts: products of the first one with small integers are exact.
@@ -35,7 +35,7 @@ const COSINE: [f64; 6] = [
     4.166_666_666_666_66e-2,
 ];
 
-/// Returns whether an argument is one of those; NaN is not.
+/// Returns whether an argument is up to [`MAX_ARGUMENT`]; false for NaN.
 #[inline(always)]
 fn is_near(a: f32) -> bool {
     a.abs() <= MAX_ARGUMENT
@@ -64,7 +64,7 @@ fn near<const COSINE_WANTED: bool>(a: f32) -> f32 {
     let value = if quarter & 1 != 0 { cosine } else { sine };
     let sign = (quarter & 2) << 62;
     let value = f64::from_bits(value.to_bits() ^ sign) as f32;
-    // The sign of zero stays.
+    // The sign of zero is preserved.
     if !COSINE_WANTED && a == 0.0 { a } else { value }
 }
 

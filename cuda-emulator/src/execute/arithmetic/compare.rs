@@ -77,7 +77,8 @@ fn doubles(operator: &str) -> Option<Handler> {
     floats!(operator, f64)
 }
 
-/// The parameter of the handlers that look at their operator at run time: a bit each for less, equal, greater, unordered.
+/// Returns the parameter of the handlers that test their operator at run time: one bit each for less, equal, greater,
+/// unordered.
 pub(crate) fn operator_imm(operator: &str) -> Option<u64> {
     Some(match operator {
         "lt" => 1,
@@ -117,7 +118,7 @@ fn flushed_half(a: u16) -> u16 {
     if a & 0x7c00 == 0 { a & 0x8000 } else { a }
 }
 
-/// The comparisons that are rare: flushed f32 and halves; [`operator_imm`] says which.
+/// The rare comparisons: flushed f32 and halves. [`operator_imm`] selects the operator.
 fn rare(kind: Type, flushed: bool) -> Option<Handler> {
     Some(match (kind, flushed) {
         (Type::F32, true) => test2_imm(|a: f32, b: f32, imm| holds(flush(a), flush(b), imm)),
@@ -192,7 +193,7 @@ pub(crate) fn select_by_sign(bytes: u32, condition: Type, flushed: bool) -> Opti
     })
 }
 
-/// testp: the predicate `ops[0]` says of what class `ops[1]` is.
+/// testp: sets the predicate `ops[0]` if `ops[1]` is of the class.
 pub(crate) fn test_class(class: &str, kind: Type) -> Option<Handler> {
     macro_rules! class {
         ($t:ty) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! cvt. Integers of 8 bits live in 16-bit registers; lowering brings a source into the register of its own type first and
-//! widens the result to the destination register afterwards, so that here every type has one width.
+//! cvt. Integers of 8 bits live in 16-bit registers. Lowering first moves a source into the register of its own type
+//! and afterwards widens the result to the destination register. So here every type has one width.
 
 use super::float::{canonical, flush, saturate};
 use super::half::{Bf16, F16, decode, encode};
@@ -90,7 +90,7 @@ pub(crate) fn integer(to: Type, from: Type, saturate: bool) -> Option<Handler> {
     }
 }
 
-/// An integer as the double next to it and the exact error.
+/// Returns the double next to an integer, and the exact error.
 fn split(value: i128) -> (f64, f64) {
     let nearest = value as f64;
     (nearest, (value - nearest as i128) as f64)
@@ -145,7 +145,7 @@ pub(crate) fn from_integer(to: Type, from: Type, how: Conversion) -> Option<Hand
     })
 }
 
-/// Saturation and relu before the final rounding: both keep their result exact.
+/// Applies saturation and relu before the final rounding: both keep their result exact.
 fn limit(value: f64, imm: u64) -> f64 {
     if imm & SATURATE != 0 {
         if value > 0.0 { value.min(1.0) } else { 0.0 }
@@ -156,7 +156,7 @@ fn limit(value: f64, imm: u64) -> f64 {
     }
 }
 
-/// Any floating-point source as a double: `S` is the register.
+/// A floating-point source as a double. `S` is the register.
 trait Source: Copy + 'static {
     fn double(self, imm: u64) -> f64;
 }
@@ -244,7 +244,7 @@ fn integer_from<S: Source>(to: Type, double: bool) -> Option<Handler> {
 pub(crate) fn float(to: Type, from: Type, how: Conversion) -> Option<Handler> {
     let plain = how.imm() == 0 && !how.integral;
     match (to, from) {
-        // From f64 a NaN keeps its sign and payload.
+        // A NaN from f64 keeps its sign and payload.
         (Type::F32, Type::F64) if plain => return Some(map1(|a: f64| a as f32)),
         (Type::F32, Type::F64) if !how.integral => {
             return Some(each3_imm(|a: f64, _: f64, _: f64, imm| {
@@ -289,7 +289,7 @@ pub(crate) fn float(to: Type, from: Type, how: Conversion) -> Option<Handler> {
     }
 }
 
-/// The f16 NaN with the sign and the first bits of the payload of a double.
+/// Returns the f16 NaN with the sign and the first bits of the payload of a double.
 fn shortened_nan(a: f64) -> u16 {
     let bits = a.to_bits();
     (bits >> 48) as u16 & 0x8000 | 0x7e00 | (bits >> 42) as u16 & 0x1ff

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Double precision with the rounding modes other than to nearest: the CPU rounds, all lanes in one go.
+//! Double precision with rounding modes other than to nearest: the CPU rounds all lanes together.
 
 use super::round::{self, Rounding};
 use crate::code::{Handler, Instr, LANES};
@@ -13,14 +13,15 @@ pub(crate) enum Operation {
     Sub,
     Mul,
     Div,
-    /// Product of the first two, plus the third.
+    /// The product of the first two, plus the third.
     MulAdd,
 }
 
 /// Lanes of a double-precision register.
 type Doubles = [f64; LANES];
 
-/// `ops[0] = operation(ops[1], ops[2], ops[3])`, rounded as `imm` says. `None` where the CPU cannot.
+/// Returns the handler of `ops[0] = operation(ops[1], ops[2], ops[3])`, rounded according to `imm`, or `None` where
+/// the CPU cannot do it.
 pub(crate) fn handler(operation: Operation) -> Option<Handler> {
     if !crate::vectors::has_wide_vectors() {
         return None;
@@ -63,7 +64,7 @@ unsafe fn run<const OPERATION: u8>(machine: &mut Machine<'_>, instr: &Instr) -> 
 }
 
 /// # Safety
-/// The sources can be read; the CPU has AVX2 and FMA.
+/// The sources must be readable, and the CPU must have AVX2 and FMA.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn compute<const OPERATION: u8>(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! 2^x and the logarithm to base 2 of single-precision numbers, in double precision: without calls and branches, so that the
-//! compiler makes vector instructions of them. Errors are some 10^-16, relative: a result that is rounded to single precision
-//! is nearly always the best one.
+//! 2^x and the logarithm to base 2 of single-precision numbers, in double precision without calls and branches, so
+//! that the compiler vectorises them. The relative error is about 10^-16: a result that is rounded to single
+//! precision is nearly always the best one.
 
-/// Added to a double that is not too large, it leaves the nearest integer in the lowest bits.
+/// Added to a double that is not too large, it puts the nearest integer into the lowest bits.
 const INTEGER: f64 = 6_755_399_441_055_744.0;
 
 /// ln(2)^n / n!, from n = 12 down to 1.
@@ -25,7 +25,8 @@ const POWERS: [f64; 12] = [
 /// 2^a
 #[inline(always)]
 pub(crate) fn exp2(a: f32) -> f32 {
-    // Beyond, results are 0 and infinite. By `if`s of single precision the compiler makes branches, and no vectors.
+    // Beyond these limits results are 0 and infinity. The compiler would turn single-precision `if`s into branches
+    // instead of vectors.
     let x = f64::from(a).clamp(-200.0, 200.0);
     let shifted = x + INTEGER;
     let rest = x - (shifted - INTEGER);
@@ -34,7 +35,7 @@ pub(crate) fn exp2(a: f32) -> f32 {
         power = power * rest + factor;
     }
     power = power * rest + 1.0;
-    // The integer goes to the exponent.
+    // The integer is added to the exponent.
     let result = f64::from_bits(power.to_bits().wrapping_add(shifted.to_bits() << 52)) as f32;
     let is_nan = a.to_bits() & 0x7fff_ffff > 0x7f80_0000;
     if is_nan { f32::from_bits(0x7fff_ffff) } else { result }
@@ -60,7 +61,8 @@ const ODD: [f64; 11] = [
 pub(crate) fn log2(a: f32) -> f32 {
     // Every positive single-precision number is a normal double.
     let bits = f64::from(a).to_bits();
-    // The exponent, so that the rest lies between the roots of 1/2 and 2. Its bias makes it positive, and a double below.
+    // The exponent, chosen so that the rest lies between the roots of 1/2 and 2. Its bias makes it positive, and a
+    // double below.
     const ROOT: u64 = 0x3fe6_a09e_667f_3bcd;
     const BIAS: u64 = 1023 << 52;
     let biased = bits.wrapping_sub(ROOT).wrapping_add(BIAS) >> 52;
@@ -89,7 +91,7 @@ pub(crate) fn log2(a: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// Different from the library's by more than a bit, or by one too often.
+    /// Checks that results differ from the library's by at most one bit, and not too often.
     fn compare(name: &str, ours: fn(f32) -> f32, library: fn(f64) -> f64, from: f32, to: f32) {
         let count = 1_000_000;
         let mut different = 0;

@@ -2,7 +2,8 @@
 //! Single and double precision.
 //!
 //! Arithmetic rounds exactly in every mode. Single-precision NaN results are the canonical 0x7fffffff, as the manual
-//! says. The approximate functions are computed in double precision and rounded: closer to the true value than hardware.
+//! requires. The approximate functions are computed in double precision and rounded, which is closer to the true
+//! value than hardware.
 
 use super::checked::checked;
 use super::circular::circular;
@@ -34,14 +35,15 @@ impl Modifiers {
     }
 }
 
-/// Subnormals to zeros of the same sign.
+/// Flushes subnormals to zeros of the same sign.
 #[inline(always)]
 pub(crate) fn flush(a: f32) -> f32 {
     let bits = a.to_bits();
     f32::from_bits(if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits })
 }
 
-/// Any NaN becomes the one of the manual. By bits: to the compiler all NaN are one, and it may drop the choice.
+/// Replaces any NaN by the manual's one. Works on bits, because the compiler treats all NaNs as one and may drop the
+/// choice.
 #[inline(always)]
 pub(crate) fn canonical(a: f32) -> f32 {
     let bits = a.to_bits();
@@ -50,7 +52,7 @@ pub(crate) fn canonical(a: f32) -> f32 {
 
 #[inline(always)]
 pub(crate) fn saturate(a: f32) -> f32 {
-    // False for NaN too.
+    // Also false for NaN.
     if a > 0.0 { if a < 1.0 { a } else { 1.0 } } else { 0.0 }
 }
 
@@ -63,7 +65,7 @@ fn modified(imm: u64, inputs: [f32; 3], operation: impl Fn([f32; 3], Rounding) -
     if imm & SATURATE != 0 { saturate(result) } else { result }
 }
 
-/// One handler for each of the common modifiers and one, which looks at `imm`, for all the others.
+/// One handler for each of the common modifiers, and one that reads `imm` for all the others.
 macro_rules! single {
     ($map:ident, $modifiers:ident, |$($x:ident),*| $nearest:expr, $general:expr) => {
         match ($modifiers.rounding, $modifiers.flush, $modifiers.saturate) {
@@ -167,8 +169,8 @@ pub(crate) fn multiply_add(kind: Type, m: Modifiers) -> Option<Handler> {
     })
 }
 
-/// mul and fma with `.ftz`. The smallest normal number may be what a tiny result was rounded up to: such a lane is looked at
-/// again.
+/// mul and fma with `.ftz`. The smallest normal number may be the rounded value of a tiny result: such a lane is
+/// recomputed.
 fn flushed_multiply_add(m: Modifiers, product: bool) -> Handler {
     fn is_least_normal(result: f32) -> bool {
         result.to_bits() & 0x7fff_ffff == 0x0080_0000
@@ -285,7 +287,7 @@ pub(crate) fn sign(name: &str, kind: Type, flushed: bool) -> Option<Handler> {
         ("abs", Type::F32, true) => map1(|a: f32| canonical(flush(a).abs())),
         ("neg", Type::F32, false) => map1(|a: f32| canonical(-a)),
         ("neg", Type::F32, true) => map1(|a: f32| canonical(-flush(a))),
-        // Of a NaN the sign stays.
+        // The sign of a NaN is preserved.
         ("abs", Type::F64, false) => {
             map1(|a: f64| if round::is_nan64(a) { round::quiet64(a) } else { a.abs() })
         }

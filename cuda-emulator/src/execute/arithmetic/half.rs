@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Half precision (f16) and bfloat16, alone and in pairs. All arithmetic happens in double precision with the exact error
-//! kept, then rounds once.
+//! Half precision (f16) and bfloat16, alone and in pairs. All arithmetic uses double precision with the exact error,
+//! and then rounds once.
 
 use super::round::{Rounding, round_to_odd, two_sum};
 use crate::code::Handler;
@@ -60,8 +60,8 @@ fn power(exponent: i32) -> f64 {
     f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
-/// The 16 bits nearest to `value` in the direction of `rounding`. Values that overflow become infinite or the largest
-/// finite number, as the direction says.
+/// Returns the 16 bits nearest to `value` in the direction of `rounding`. Values that overflow become infinite or the
+/// largest finite number, depending on the direction.
 pub(crate) fn encode<F: Format>(value: f64, rounding: Rounding) -> u16 {
     if value.is_nan() {
         return F::NAN;
@@ -83,7 +83,7 @@ pub(crate) fn encode<F: Format>(value: f64, rounding: Rounding) -> u16 {
         (Rounding::Zero, _) | (Rounding::Down, false) | (Rounding::Up, true) => steps.trunc(),
         _ => steps.ceil(),
     };
-    // Adding the significand to the exponent field carries into the next exponent by itself.
+    // Adding the significand to the exponent field automatically carries into the next exponent.
     let field = (exponent - min_exponent) as u32;
     let bits = (field << fraction_bits) + steps as u32;
     if bits < infinity {
@@ -197,7 +197,7 @@ impl HalfModifiers {
     }
 }
 
-/// Expands `$element!(format, …)` for one element or two, as the type says.
+/// Expands `$element!(format, …)` for one element or two, depending on the type.
 macro_rules! by_format {
     ($kind:expr, $one:ident, $pair:ident) => {
         match $kind {

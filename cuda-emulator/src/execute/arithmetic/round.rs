@@ -50,7 +50,7 @@ impl Rounding {
 
 macro_rules! steer {
     ($name:ident, $t:ty) => {
-        /// `nearest` is the exact value rounded to nearest; `exact` says how the exact one compares to it.
+        /// `nearest` is the exact value rounded to nearest; `exact` is the exact value's order relative to it.
         #[inline(always)]
         pub(crate) fn $name(nearest: $t, exact: Ordering, rounding: Rounding) -> $t {
             let smaller = match rounding {
@@ -193,7 +193,7 @@ pub(crate) fn is_nan64(a: f64) -> bool {
     a.to_bits() & (u64::MAX >> 1) > 0x7ff0_0000_0000_0000
 }
 
-/// A NaN made quiet, sign and payload kept.
+/// Makes a NaN quiet, with the same sign and payload.
 #[inline(always)]
 pub(crate) fn quiet64(a: f64) -> f64 {
     f64::from_bits(a.to_bits() | 0x0008_0000_0000_0000)
@@ -218,7 +218,7 @@ pub(crate) fn add64(a: f64, b: f64, rounding: Rounding) -> f64 {
     with_nan64(back(double(a).add_r(double(b), rounding.exact()).value), [b, a])
 }
 
-/// `a - b`, in which the sign of a NaN is kept.
+/// `a - b`, preserving the sign of a NaN.
 pub(crate) fn sub64(a: f64, b: f64, rounding: Rounding) -> f64 {
     with_nan64(back(double(a).add_r(double(-b), rounding.exact()).value), [b, a])
 }

@@ -28,9 +28,9 @@ pub(crate) mod aux {
     pub(crate) const COUNT_SHIFT: u32 = 9;
     /// Ordered before what follows (acquire).
     pub(crate) const ACQUIRE: u32 = 1 << 12;
-    /// Ordered behind what precedes (release).
+    /// Ordered after earlier accesses (release).
     pub(crate) const RELEASE: u32 = 1 << 13;
-    /// Reads what another thread may be about to write: volatile, relaxed, acquire.
+    /// Reads data that another thread may be about to write: volatile, relaxed, acquire.
     pub(crate) const POLLS: u32 = 1 << 14;
 
     /// The place of an access.
@@ -58,8 +58,8 @@ pub(crate) enum Access {
 pub(crate) type Places = [u64; LANES];
 
 impl Machine<'_> {
-    /// Puts the addresses `ops[4] + imm` of the lanes in the mask into `at`, checked for `bytes` each (a power of two,
-    /// which they must be aligned to). True when all lanes are in the mask and lie side by side.
+    /// Stores the addresses `ops[4] + imm` of the lanes in the mask in `at`, checked for `bytes` each (a power of
+    /// two, to which they must be aligned). Returns true when all lanes are in the mask and adjacent.
     ///
     /// # Safety
     /// `ops[4]` is an address register as `aux` says.
@@ -84,7 +84,7 @@ impl Machine<'_> {
         {
             return Ok(false);
         }
-        // All lanes are checked at once against the range that is most likely, and moved to the host address of its start.
+        // All lanes are checked together against the most likely range, and moved to the host address of its start.
         let (start, valid, host) = match aux::place(instr.aux) {
             Place::Shared => (0, u64::from(self.block.shared_bytes), self.block.shared.as_mut_ptr() as u64),
             Place::Generic if at[0].wrapping_sub(window::SHARED) < window::BYTES => {
@@ -191,7 +191,7 @@ impl Machine<'_> {
             at[lane] = self.resolve_lane(instr, lane, at[lane], bytes, place, access)?;
         }
         let contiguous = self.mask == FULL && is_sequence(at, bytes);
-        // Next time, most likely the same range: that of the first lane rather than of the last.
+        // The most likely range for the next access is that of the first lane rather than of the last.
         if let Place::Global | Place::Generic = place {
             self.ranges.holds(self.grid.launch.memory, instr.slot, first, first.saturating_add(bytes));
         }

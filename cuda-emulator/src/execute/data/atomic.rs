@@ -203,8 +203,8 @@ pub(crate) fn select(operation: &str, kind: Type) -> Option<Handler> {
         // `.ftz` is what global memory does with f32: subnormals become zero.
         ("add", F32) => update(|old: f32, b, _| canonical(old + b)),
         ("add.ftz", F32) => update(|old: f32, b, _| canonical(flush(flush(old) + flush(b)))),
-        // Global memory passes a NaN on unchanged: the operand's, else the one in memory. Shared memory prefers its own NaN
-        // and makes it quiet.
+        // Global memory passes a NaN on unchanged: the operand's, otherwise the one in memory. Shared memory prefers
+        // its own NaN and makes it quiet.
         ("add.ftz", F64) => update(|old: f64, b, _| match (b.is_nan(), old.is_nan()) {
             (true, _) => b,
             (_, true) => old,

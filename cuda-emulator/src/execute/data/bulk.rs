@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! cp.async.bulk and cp.reduce.async.bulk. The copy happens at once, then the barrier learns of its bytes.
+//! cp.async.bulk and cp.reduce.async.bulk. The copy is executed immediately, and then its bytes are reported to the
+//! barrier.
 
 use super::access::{Access, Place, aux};
 use super::atomic;
@@ -13,7 +14,7 @@ use crate::launch::FaultKind;
 pub(crate) const SOURCE_SHIFT: u32 = 3;
 /// In [`Instr::aux`]: `ops[3]` is a barrier.
 pub(crate) const SIGNALS: u32 = 1 << 6;
-/// In [`Instr::aux`]: `ops[4]` (u16) says to which blocks of the cluster.
+/// In [`Instr::aux`]: `ops[4]` (u16) selects the blocks of the cluster.
 pub(crate) const MULTICAST: u32 = 1 << 7;
 /// In [`Instr::aux`], from here on: the number of an operation plus one, where elements are reduced instead of copied.
 pub(crate) const REDUCTION_SHIFT: u32 = 8;

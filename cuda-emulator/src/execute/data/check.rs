@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `CUDA_EMULATOR_CHECK=race,init`: accesses to shared memory by different warps without a barrier between them, accesses to
-//! global memory by different blocks without atomics between them, and reads of what nobody has written. Kernels go on; each
-//! finding is a line of the log.
+//! `CUDA_EMULATOR_CHECK=race,init`: finds accesses to shared memory by different warps without a barrier between
+//! them, accesses to global memory by different blocks without atomics between them, and reads of uninitialised
+//! memory. Kernels continue; each finding is a line of the log.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,12 +11,12 @@ use crate::checks::checks;
 use crate::code::Instr;
 use crate::execute::state::{Machine, SEVERAL};
 
-/// Lines that one process writes at most.
+/// The maximum number of lines that one process writes.
 const MAX_REPORTS: u32 = 100;
-/// Words of global memory that one launch remembers at most.
+/// The maximum number of words of global memory that one launch remembers.
 const MAX_WORDS: usize = 16 << 20;
 impl Machine<'_> {
-    /// Looks at an access of one lane to `bytes` checked bytes at the host address `host`.
+    /// Checks an access of one lane to `bytes` valid bytes at the host address `host`.
     #[cold]
     pub(crate) fn inspect(&mut self, instr: &Instr, lane: usize, host: u64, bytes: u64, access: Access) {
         let start = self.block.shared.as_ptr() as u64;

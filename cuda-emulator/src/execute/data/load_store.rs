@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! ld and st.
 //!
-//! Emulated memory is never behind a Rust reference: it is read and written through raw pointers that were checked
-//! against the valid ranges. Kernels may race on it; what they read is then undefined, as on the device.
+//! Emulated memory is never accessed by a Rust reference, only through raw pointers that were checked against the
+//! valid ranges. Kernels may race on it; the values that they read are then undefined, as on the device.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -77,7 +77,7 @@ pub(crate) fn in_window() -> Handler {
     test
 }
 
-/// isspacep.global: true for what is in no window.
+/// isspacep.global: true for addresses outside of all windows.
 pub(crate) fn in_no_window() -> Handler {
     unsafe fn test(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         let windows = [window::PARAM, window::LOCAL, window::SHARED];

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The addresses that most loads and stores have: one after the other, or all the same. They need one check for all lanes.
+//! The addresses of most loads and stores: consecutive, or all the same. They need one check for all lanes.
 
 use super::access::{Place, aux};
 use crate::code::{FULL, Instr, LANES};
 use crate::execute::state::Machine;
 
-/// Lanes whose addresses are looked at together: blocks of 16 by 16 threads have two rows in a warp.
+/// The number of lanes whose addresses are checked together: blocks of 16 by 16 threads have two rows in a warp.
 pub(crate) const HALF: usize = LANES / 2;
 
 /// The pattern of the addresses of [`HALF`] lanes.
@@ -141,8 +141,8 @@ pub(crate) struct Halves {
 }
 
 impl Machine<'_> {
-    /// The offsets in shared memory of an access by all lanes with 32-bit addresses, checked; `None` where the general way
-    /// must be gone (also to find out what is wrong).
+    /// Returns the checked offsets in shared memory of an access by all lanes with 32-bit addresses, or `None` where
+    /// the general path is needed (also to determine the error).
     ///
     /// # Safety
     /// Contract of `Handler`; `ops[4]` is the address register that `aux` says.
@@ -167,8 +167,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The host addresses of both halves of a warp whose lanes all access global memory with 64-bit addresses, if both
-    /// halves have a pattern and lie in the range that the instruction touched last.
+    /// Returns the host addresses of both halves of a warp whose lanes all access global memory with 64-bit
+    /// addresses. Both halves must have a pattern and lie in the range of the instruction's last access.
     ///
     /// # Safety
     /// As [`Self::shared_offsets`].

@@ -46,8 +46,8 @@ pub(crate) mod list {
     pub(crate) const LENGTH: usize = 14;
 }
 
-/// tex and tld4: the predicate `ops[0]` (whether texels are resident: always) and `operands[ops[7]..]`, laid out as
-/// [`list`] says, from the texture in `ops[1]` (u64).
+/// tex and tld4: the predicate `ops[0]` (whether texels are resident: always true) and `operands[ops[7]..]`, in the
+/// layout of [`list`], from the texture in `ops[1]` (u64).
 pub(crate) fn fetch() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         let operands = &machine.grid.code.operands[instr.ops[7] as usize..][..list::LENGTH];
@@ -267,7 +267,7 @@ pub(crate) fn store() -> Handler {
     run
 }
 
-/// sust.p: see [`each_surface`]; 32-bit registers, converted to the surface's format. What the vector lacks is 0.
+/// sust.p: see [`each_surface`]; 32-bit registers, converted to the surface's format. Missing vector elements are 0.
 pub(crate) fn store_formatted() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         let operands = &machine.grid.code.operands[instr.ops[7] as usize..];
@@ -402,7 +402,7 @@ pub(crate) fn query() -> Handler {
     run
 }
 
-/// The numbers of data types and orders are those of OpenCL, as the manual says.
+/// The numbers of data types and orders are those of OpenCL, according to the manual.
 fn answer(
     question: u32,
     dimension: Dimension,

@@ -95,7 +95,7 @@ impl Caller<'_, '_> {
     }
 }
 
-/// Does `body` for every calling thread; its value is what the function returns.
+/// Calls `body` for every calling thread. Its value is the function's result.
 pub(super) fn for_each_thread(
     machine: &mut Machine<'_>,
     instr: &Instr,

@@ -12,7 +12,7 @@ use crate::nested::{NodeChange, Refusal};
 const FIELD_GRID: u32 = 1;
 const FIELD_PARAM: u32 = 2;
 const FIELD_ENABLED: u32 = 3;
-/// Most bytes of parameters that a kernel has.
+/// The maximum number of bytes of parameters that a kernel has.
 const MAX_PARAM_BYTES: u64 = 32 << 10;
 /// sizeof(cudaGraphKernelNodeUpdate)
 const UPDATE_BYTES: u64 = 40;
@@ -61,7 +61,7 @@ impl Caller<'_, '_> {
         self.change(node, NodeChange::Parameter(offset, &copy))
     }
 
-    /// Does what a cudaGraphKernelNodeUpdate says.
+    /// Applies a cudaGraphKernelNodeUpdate.
     fn apply(&mut self, update: u64) -> Result<(), End> {
         let bytes: [u8; UPDATE_BYTES as usize] = self.load(update)?;
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));

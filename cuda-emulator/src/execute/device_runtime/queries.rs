@@ -161,7 +161,7 @@ unsafe fn get_function_attributes(machine: &mut Machine<'_>, instr: &Instr) -> F
 }
 
 /// `cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads, size_t
-/// dynamic)`, and with flags behind it.
+/// dynamic)`, and the variant with flags after these.
 unsafe fn occupancy(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     with_status(machine, instr, |caller| {
         let (function, threads, dynamic) =

@@ -25,7 +25,7 @@ pub(super) fn select(name: &str) -> Option<(Handler, usize)> {
 }
 
 impl Caller<'_, '_> {
-    /// Makes a stream or an event and stores it where the first argument says.
+    /// Creates a stream or an event and stores it where the first argument says.
     fn create(&mut self, flags: u64) -> Result<(), End> {
         let (place, given) = (self.argument(0), self.argument(1));
         if given != flags {

@@ -40,7 +40,7 @@ impl Block {
         self.check_barrier(name, code);
     }
 
-    /// Lanes of a warp arrive at barrier `name`, which expects `count` threads; 0 stands for all that live.
+    /// Lanes of a warp arrive at barrier `name`, which expects `count` threads; 0 means all live threads.
     pub(in crate::execute) fn arrive(
         &mut self,
         name: usize,

@@ -33,7 +33,7 @@ impl Block {
         self.warps.iter().any(|warp| warp.at_cluster != 0) && cluster.idle.get() < patience
     }
 
-    /// Makes the block rank `shared.len()` of a cluster.
+    /// Adds the block to a cluster, with rank `shared.len()`.
     pub(super) fn join(&mut self, cluster: &Rc<Cluster>, threads: u32) {
         cluster.shared.borrow_mut().push(self.shared.as_mut_ptr() as u64);
         cluster.live.set(cluster.live.get() + threads);

@@ -14,7 +14,7 @@ const MAX_CLUSTER_BLOCKS: u32 = 16;
 /// The maximum number of blocks in each dimension, the same for all compute capabilities.
 const MAX_GRID: [u32; 3] = [(1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1];
 
-/// Executes one grid; what it launches goes to `children`.
+/// Executes one grid. Its launches are added to `children`.
 pub(crate) fn run_grid(launch: &Launch<'_>, children: &Children<'_>) -> Result<(), Fault> {
     let code = &launch.program.code;
     let refuse = |message: String| Err(launch.failure(message));

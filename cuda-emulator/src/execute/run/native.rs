@@ -8,7 +8,7 @@ use crate::execute::state::{AtBarrier, Flow, Machine, NativeState, shared_spare}
 use crate::native::compiled::Variant;
 use crate::native::{ExitCode, Left, Mode, Place, Shape, View, called, mode, place_at};
 
-/// Arrivals of a worker between two looks at the counters that all workers share.
+/// The number of a worker's arrivals between two reads of the counters that all workers share.
 const SAMPLE: u32 = 16;
 
 /// A worker's state for a launch; `None` when it is interpreted.
@@ -30,8 +30,8 @@ pub(super) fn native_state<'l>(machine: &Machine<'l>) -> Option<Box<NativeState<
 }
 
 impl Machine<'_> {
-    /// Executes instruction `pc` by its handler for the lanes in `mask`: what it returns, and whether the same lanes as before
-    /// are active.
+    /// Executes instruction `pc` by its handler for the lanes in `mask`. Returns the handler's result, and whether
+    /// the same lanes as before are active.
     ///
     /// # Safety
     /// `pc` is an instruction of the running function, and the frame holds its operands.
@@ -45,7 +45,7 @@ impl Machine<'_> {
         (flow, self.active == active)
     }
 
-    /// Goes on at `pc` in translated code, if there is some.
+    /// Continues at `pc` in translated code, if there is any.
     #[inline(always)]
     pub(super) fn arrive(&mut self) -> Resume {
         let Some(state) = &mut self.native else { return Resume::Interpret };
@@ -175,7 +175,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Executes the barrier at `pc`. What translated code has in scalars stays there for the code behind the barrier.
+    /// Executes the barrier at `pc`. Scalars of translated code are kept for the code after the barrier.
     fn wait_at_barrier(&mut self, from: &Place, left: &Left<'_>) -> Resume {
         let (pc, active, base) = (self.pc, self.active, self.base);
         let partial = active != self.block.warps[self.current].alive;

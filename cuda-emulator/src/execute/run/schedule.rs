@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which lanes of a warp go on. Among the lanes that are deepest in calls, those with the lowest pc: the others wait
-//! until these catch up, so that lanes which went different ways meet again at the end of an `if` or loop by themselves.
+//! Selects the lanes of a warp that run: among the lanes that are deepest in calls, those with the lowest pc. The
+//! others wait until these catch up, so that diverged lanes reconverge automatically at the end of an `if` or loop.
 
 use super::outcome::{Resume, Stop};
 use crate::code::{FULL, GUARD_NOT, Instr, LANES, NO_GUARD, frame, lanes_of};
@@ -106,13 +106,13 @@ impl Machine<'_> {
         }
     }
 
-    /// Goes to the kernel's first instruction with all lanes.
+    /// Sets all lanes to the kernel's first instruction.
     fn begin(&mut self) {
         let entry = self.grid.entry.function;
         self.resume(self.grid.code.functions[entry].entry_pc, 0);
     }
 
-    /// Goes on at a place with all lanes, which all are there.
+    /// Continues at a position with all lanes, which have all arrived.
     pub(super) fn resume(&mut self, pc: u32, base: u32) {
         self.force = false;
         self.active = self.warp().alive;
@@ -153,7 +153,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Chooses who goes on; false when no lane can. `lane_pc` must be right for all lanes.
+    /// Selects the lanes that run. Returns false when no lane can. `lane_pc` must be right for all lanes.
     pub(super) fn choose(&mut self) -> bool {
         self.force = false;
         let warp = self.warp();
@@ -164,7 +164,7 @@ impl Machine<'_> {
                 self.active = 0;
                 return false;
             }
-            // Lanes that the waiting ones name have exited, or wait at a barrier or another such instruction.
+            // Lanes in the masks of the waiting ones have exited, or wait at a barrier or another such instruction.
             self.force = true;
         }
         let warp = self.warp();
@@ -175,7 +175,7 @@ impl Machine<'_> {
             bits | if ready & (1 << lane) != 0 { other } else { 0 }
         });
         if differences == 0 && ready == warp.alive {
-            // All go on together, and nobody waits elsewhere.
+            // All continue together, and no lane waits elsewhere.
             self.active = ready;
             self.mask = ready;
             self.pc = pc;
@@ -209,7 +209,7 @@ impl Machine<'_> {
         true
     }
 
-    /// Makes all lanes active that are at `pc` in the frame at `base`.
+    /// Activates all lanes that are at `pc` in the frame at `base`.
     pub(super) fn go_on(&mut self, base: u32, pc: u32, merge: bool) {
         let warp = self.warp();
         let candidates = warp.alive & !warp.at_barrier;
@@ -261,8 +261,8 @@ impl Machine<'_> {
         Flow::Switch
     }
 
-    /// For a warp-synchronous instruction that names the lanes `members`: `None` when all of them that live are here,
-    /// otherwise what the handler must return.
+    /// For a warp-synchronous instruction with the member mask `members`: returns `None` when all live members have
+    /// arrived, otherwise the handler's result.
     #[inline(always)]
     pub(in crate::execute) fn gather(&mut self, members: u32) -> Option<Flow> {
         if self.mask == FULL || members & !self.mask == 0 || std::mem::take(&mut self.force) {

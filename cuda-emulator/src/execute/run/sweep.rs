@@ -27,7 +27,7 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    /// Makes the sweep of one of `workers` that share `blocks`; `possible` when they need nothing of each other.
+    /// Creates the sweep of one of `workers` that share `blocks`. `possible` is true when they are independent.
     pub(super) fn new(blocks: u64, workers: u64, possible: bool) -> Sweep {
         let limit = (blocks / workers.max(1) / SHARES).clamp(1, MAX_BATCH);
         Sweep { mine: 0..0, batch: 1, limit, failures: if possible { 0 } else { MAX_FAILURES } }

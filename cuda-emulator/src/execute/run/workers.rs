@@ -196,7 +196,7 @@ impl<'l> Machine<'l> {
         }
     }
 
-    /// Takes up to `count` clusters that nobody has taken.
+    /// Takes up to `count` clusters that were not taken yet.
     pub(super) fn take(&self, count: u64) -> Range<u64> {
         let size = u64::from(self.grid.cluster.iter().product::<u32>());
         let all = self.grid.blocks / size;

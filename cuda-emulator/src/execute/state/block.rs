@@ -11,7 +11,7 @@ use crate::code::Line;
 /// Barriers of a block.
 pub(in crate::execute) const BARRIERS: usize = 16;
 
-/// The offset of the unused line behind `bytes` bytes of shared memory.
+/// Returns the offset of the unused line after `bytes` bytes of shared memory.
 pub(in crate::execute) fn shared_spare(bytes: u32) -> u64 {
     u64::from(bytes).next_multiple_of(64)
 }

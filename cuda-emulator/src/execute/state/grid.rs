@@ -19,7 +19,7 @@ pub(crate) struct Grid<'l> {
     pub(crate) children: &'l Children<'l>,
     /// The parameter buffer, padded with zeros.
     pub(crate) params: Vec<u8>,
-    /// Static and dynamic shared memory of a block, and the reserved one behind them.
+    /// The size of a block's static and dynamic shared memory, followed by the reserved one.
     pub(crate) shared_bytes: u32,
     /// The start of the reserved shared memory, which has no bytes when the program does not ask for it.
     pub(crate) reserved_start: u32,
@@ -31,7 +31,7 @@ pub(crate) struct Grid<'l> {
     /// Blocks of a cluster in each dimension; 1 without clusters.
     pub(crate) cluster: [u32; 3],
     pub(in crate::execute) blocks: u64,
-    /// The next cluster (block, without clusters) that nobody has taken.
+    /// The next cluster (or block, without clusters) that was not taken yet.
     pub(in crate::execute) next: AtomicU64,
     pub(in crate::execute) stop: AtomicBool,
     pub(in crate::execute) fault: Mutex<Option<Fault>>,

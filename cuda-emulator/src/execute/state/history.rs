@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The records of accesses to memory that `CUDA_EMULATOR_CHECK` looks at.
+//! The records of memory accesses for `CUDA_EMULATOR_CHECK`.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -45,7 +45,7 @@ impl Shadow {
         self.synchronised = false;
     }
 
-    /// A barrier: what follows comes after what was before.
+    /// Begins a new epoch at a barrier, which orders later accesses after earlier ones.
     pub(in crate::execute) fn next_epoch(&mut self) {
         self.epoch = self.epoch.saturating_add(1);
     }

@@ -16,7 +16,8 @@ pub(crate) enum Flow {
     Next,
     /// The lanes in `mask` go on at `imm`, the others with the next instruction.
     Jump,
-    /// The handler has set `lane_pc` of every active lane (or blocked or ended it): choose who goes on.
+    /// The handler has set `lane_pc` of every active lane (or blocked or ended it): the running lanes must be
+    /// selected again.
     Switch,
     /// `machine.fault` is set.
     Fault,
@@ -42,7 +43,7 @@ pub(crate) struct Machine<'l> {
     pub(in crate::execute) force: bool,
     /// The number of backward jumps and calls that are left in this turn.
     pub(in crate::execute) budget: u32,
-    /// Which warp of the block runs.
+    /// The index of the running warp in the block.
     pub(in crate::execute) current: usize,
     pub(in crate::execute) block: Box<Block>,
     pub(in crate::execute) grid: &'l Grid<'l>,

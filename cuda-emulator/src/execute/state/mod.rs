@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of a running kernel, below everything that acts on it.
 //!
-//! `grid` is shared by all workers of a launch. Each worker has a `machine`, which is what a handler sees; it runs one `block` at
-//! a time, warp by warp.
+//! `grid` is shared by all workers of a launch. Each worker has a `machine`, which handlers access. It runs one
+//! `block` at a time, warp by warp.
 //!
 //! These types form a circle of definitions that has to be: a machine belongs to a grid, which has a launch of a program, whose
 //! code consists of instructions with handlers, which take a machine.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The range that each memory instruction touched last: most accesses of an instruction stay in one allocation.
+//! Caches the range of each memory instruction's last access: most accesses of an instruction stay in one allocation.
 
 use crate::memory::Memory;
 
@@ -28,7 +28,8 @@ impl RangeCache {
         self.known.as_ptr()
     }
 
-    /// The range that the instruction with this slot touched last, as start and length; empty when there is none any more.
+    /// Returns the range of the last access of the instruction with this slot, as start and length; empty when it no
+    /// longer exists.
     #[inline(always)]
     pub(crate) fn known(&self, memory: &Memory, slot: u32) -> (u64, u64) {
         match self.known.get(slot as usize) {
@@ -55,7 +56,7 @@ impl RangeCache {
 
     #[cold]
     fn look_up(&mut self, memory: &Memory, slot: u32, low: u64, end: u64) -> bool {
-        // Before the look-up: a range that goes away in between is then looked up again.
+        // Before the look-up, so that a range that is removed in between is looked up again.
         let generation = memory.generation();
         let Some(bytes) = end.checked_sub(low) else { return false };
         let Some(range) = memory.range_of(low).filter(|range| range.holds(low, bytes)) else {

@@ -37,7 +37,8 @@ pub(crate) struct Warp {
     pub(in crate::execute) last: u32,
     /// It polled memory in its last turn, perhaps for a lane that waits for its own turn.
     pub(in crate::execute) polled: bool,
-    /// It has not run yet: all its lanes are at the first instruction, and `lane_pc` and `lane_base` do not say so.
+    /// True if it has not run yet: all its lanes are at the first instruction, and `lane_pc` and `lane_base` are not
+    /// set.
     pub(in crate::execute) fresh: bool,
     /// The position of all its living lanes while they wait at a barrier. `lane_pc` and `lane_base` do not have it
     /// then.
@@ -100,7 +101,8 @@ impl Warp {
         true
     }
 
-    /// Gives every lane at least `bytes` bytes of local memory, which may move it. Returns false if that is more than `limit`.
+    /// Grows the local memory of every lane to at least `bytes` bytes, which may move it. Returns false if that
+    /// exceeds `limit`.
     pub(in crate::execute) fn ensure_local(&mut self, bytes: u32, limit: u32) -> bool {
         if bytes <= self.local_stride {
             return true;

@@ -46,8 +46,8 @@ pub(in crate::lower) fn lower<'a>(
     }
 }
 
-/// The comparison and its operands `first` and `first + 1`, combined with the predicate behind them: a predicate. The
-/// second result is the same with the comparison negated.
+/// Returns a predicate: the comparison of its operands `first` and `first + 1`, combined with the predicate after
+/// them. The second result is the same with the comparison negated.
 fn test<'a>(
     f: &mut Function<'_, 'a>,
     inst: &mut Inst<'_, 'a>,

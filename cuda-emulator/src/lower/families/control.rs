@@ -134,8 +134,9 @@ fn allocate<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(),
     Ok(())
 }
 
-/// The parameter variables in a list of call arguments. Registers get room beside them: results are loaded from there
-/// behind the call (`results`), arguments stored there before it; a literal is as wide as the parameter (`known`).
+/// Returns the parameter variables in a list of call arguments. Registers get room next to them: results are loaded
+/// from there after the call (`results`), and arguments are stored there before it. A literal has the width of the
+/// parameter (`known`).
 fn pieces<'a>(
     f: &mut Function<'_, 'a>,
     operands: &[Operand<'a>],

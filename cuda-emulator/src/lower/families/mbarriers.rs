@@ -32,7 +32,7 @@ pub(in crate::lower) fn lower<'a>(
     let name = m.take_any(&names);
     let name = m.require(name)?;
     let with_bytes = matches!(name, "arrive" | "arrive_drop") && m.take("expect_tx");
-    // All are at least as strong as they need to be.
+    // All implementations are at least as strong as required.
     m.take_any(&["relaxed", "acquire", "release"]);
     m.take_any(&["cta", "cluster"]);
     m.take("noComplete");

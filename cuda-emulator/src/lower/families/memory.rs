@@ -98,7 +98,7 @@ pub(super) fn address<'a>(
     Ok(Address::Register { register, wide: true, offset: 0 })
 }
 
-/// The part of [`crate::code::Instr::aux`] that says where an access goes.
+/// Returns the part of [`crate::code::Instr::aux`] with the state space of an access.
 pub(super) fn place(f: &Function<'_, '_>, space: StateSpace) -> u32 {
     let place = match space {
         StateSpace::Generic => Place::Generic,
@@ -274,7 +274,7 @@ pub(super) fn store_part<'a>(
     Ok(())
 }
 
-/// Puts the address in its operand and says how the transfer goes, its offset, and its place.
+/// Stores the address in its operand. Returns the kind of transfer, its offset, and its place.
 fn destination(
     f: &Function<'_, '_>,
     address: &Address,
@@ -339,7 +339,7 @@ pub(in crate::lower) fn store_piece(
     Ok(())
 }
 
-/// cp.async: the copy happens at once, so that waiting for it is nothing.
+/// cp.async: the copy is executed immediately, so a wait for it does nothing.
 fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
     let m = &mut inst.modifiers;
     let reduces = m.take("reduce");
@@ -405,8 +405,8 @@ fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
     Ok(())
 }
 
-/// The number of bytes that a cp.async reads, when that is not all of them: a size, or a predicate that says not to
-/// read at all. A cache policy (64 bits) may follow.
+/// Returns the number of bytes that a cp.async reads, when that is not all of them: a size, or a predicate that
+/// disables the read. A cache policy (64 bits) may follow.
 fn source_size<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,
@@ -443,7 +443,7 @@ fn load_words<'a>(
         let start = f.constant(Width::B32, index as u64 * 4);
         let wanted = f.temporary(Width::Predicate);
         f.emit(above, &[Arg::Def(wanted), size, start]);
-        // Where the outer guard is false, `wanted` was not written: both must hold.
+        // Where the outer guard is false, `wanted` was not written, so both must hold.
         if let Some((guard, negated)) = outer {
             f.guard = None;
             let mut guard = Arg::Use(guard);

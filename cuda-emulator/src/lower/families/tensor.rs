@@ -194,7 +194,7 @@ fn multiply<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, wmma: bool) -
     Ok(())
 }
 
-/// mma.m8n8k4 of f16: four products at once, each of eight lanes.
+/// mma.m8n8k4 of f16: four concurrent products, each of eight lanes.
 fn quads<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,
@@ -252,7 +252,7 @@ fn tile<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>, loads: bool) -> R
         ("c", true) | ("d", false) => (Role::C, 2),
         _ => return Err(m.unsupported()),
     };
-    // The other types do not count; those of accumulators do not say what A and B are.
+    // The other types are ignored: those of accumulators do not determine A and B.
     let (a, c) = if role == Role::C { (Element::F16, element) } else { (element, Element::F32) };
     let mut shape = Shape {
         m: rows,

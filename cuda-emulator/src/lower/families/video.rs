@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The video instructions. Their operands may name parts of registers: `%r1.b2`, `%r1.h10`.
+//! The video instructions. Their operands may be parts of registers: `%r1.b2`, `%r1.h10`.
 
 use crate::execute::compare::operator_imm;
 use crate::execute::scalar_video::{self, PARTS};
@@ -13,10 +13,10 @@ use crate::ptx::ast::Operand;
 use crate::ptx::types::Type;
 
 const COMPARISONS: [&str; 6] = ["eq", "ne", "lt", "le", "gt", "ge"];
-/// All of a register, behind the [`PARTS`].
+/// The whole register, after the [`PARTS`].
 const WHOLE: u64 = PARTS.len() as u64;
 
-/// A register and what is behind the dot.
+/// Returns a register and the suffix after the dot.
 fn split<'a>(f: &Function<'_, 'a>, operand: &Operand<'a>) -> (Operand<'a>, Option<&'a str>) {
     let Operand::Name(name) = operand else { return (operand.clone(), None) };
     match name.rsplit_once('.') {
@@ -41,7 +41,7 @@ fn comparison(m: &mut Modifiers<'_>) -> Result<u64, LoadError> {
     m.require(name.and_then(operator_imm))
 }
 
-/// The digits behind the first letter, the last one first.
+/// Returns the digits after the first letter, the last one first.
 fn digits(text: &str, letter: char, limit: u32) -> Option<Vec<u64>> {
     let digits = text.strip_prefix(letter)?.chars().rev();
     digits.map(|c| c.to_digit(10).filter(|digit| *digit < limit).map(u64::from)).collect()

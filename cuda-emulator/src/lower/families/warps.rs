@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Barriers, fences, and what the lanes of a warp do together.
+//! Barriers, fences, and joint operations of the lanes of a warp.
 
 use crate::execute::{BarrierKind, barrier, cluster, control, warp_ops};
 use crate::lower::draft::{Arg, Width};
@@ -121,7 +121,7 @@ fn pair<'a>(f: &mut Function<'_, 'a>, operand: &Operand<'a>, kind: Type) -> Resu
     }
 }
 
-/// The member mask of a `.sync` form, operand `index`; without `.sync` there is none.
+/// Returns the member mask of a `.sync` form, operand `index`, or none without `.sync`.
 fn members<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,

@@ -5,7 +5,7 @@
 use virtio_cuda_ring::layout::Header;
 use virtio_cuda_ring::{LANE_BYTES, LaneMemory};
 
-/// Memory for a lane, as it is before the consumer sets it up. Never freed: both ends may outlive the test.
+/// Returns memory for a lane that the consumer has not set up. Never freed, because both sides may outlive the test.
 pub fn lane() -> (LaneMemory, *mut u8) {
     let layout = std::alloc::Layout::from_size_align(LANE_BYTES, 4096).expect("a valid layout");
     // SAFETY: the layout is not empty.

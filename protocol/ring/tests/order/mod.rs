@@ -11,7 +11,7 @@ use super::common::lane;
 /// Bytes of a record with 16 bytes.
 const RECORD: u64 = 32;
 
-/// Puts a posted record into lane `own`; answers what it comes after.
+/// Puts a posted record into lane `own`. Returns the positions that it follows.
 fn post(order: &Order, own: u32, producer: &mut Producer, marks: &[usize]) -> Vec<Position> {
     let turn = order.begin(Some(own), marks);
     let after = turn.dependencies().to_vec();
@@ -43,7 +43,7 @@ fn of_two_records_that_share_things_one_comes_after_the_other() {
         let ends = [0, 1].map(|lane| Position { lane, bytes: RECORD });
         // Neither none, which loses the order, nor both, which is a circle.
         assert!((mine.is_empty() && others == [ends[0]]) || (mine == [ends[1]] && others.is_empty()));
-        // Whoever comes next waits for the last one of both.
+        // The next record waits for the last one of both.
         let mut third = order.begin(None, &[]);
         third.after(0);
         assert_eq!(third.dependencies(), [ends[usize::from(mine.is_empty())]]);

@@ -51,7 +51,7 @@ fn put_copy(room: &mut [u8], bytes: &[u8]) -> usize {
     put(room, Opcode::cuMemcpyHtoD_v2, arguments, bytes)
 }
 
-/// The head of a payload and what comes after it.
+/// Returns the head of a payload and the rest.
 fn open(payload: &[u8]) -> (Opcode, &[u8], &[u8]) {
     let (header, rest) = CallHeader::read_from_prefix(payload).expect("a header");
     let (arguments, bulk) = rest.split_at_checked(header.args_bytes as usize).expect("arguments");

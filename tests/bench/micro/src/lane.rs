@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The hand-off through a lane, both ends in one thread: what each side does, without waiting.
+//! The hand-off through a lane with both ends in one thread: the work of each side, without waiting.
 
 use std::hint::black_box;
 

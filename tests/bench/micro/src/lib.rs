@@ -11,7 +11,7 @@ mod lane;
 /// A piece of work. Calling it does it once.
 pub type Work = Box<dyn FnMut()>;
 
-/// A piece's name, and what makes it.
+/// A piece's name, and its constructor.
 pub type Piece = (&'static str, fn() -> Work);
 
 /// Every piece.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! `microbench NAME COUNT`: does one piece COUNT times, for a tool that counts instructions. Without arguments it
+//! `microbench NAME COUNT`: executes one piece COUNT times, for a tool that counts instructions. Without arguments it
 //! lists the names.
 
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A fuzz target: the guest's driver library over a worker that lies. An input is calls of a program, and what the worker
-//! answers to whatever the library asks for them: heads, lengths, results and bulk data of replies, and the words of lanes,
-//! which the worker may write at any time.
+//! A fuzz target: the guest's driver library with a worker that lies. An input consists of a program's calls and the
+//! worker's answers to the library's requests for them: heads, lengths, results and bulk data of replies, and the
+//! words of lanes, which the worker may write at any time.
 //!
 //! The library must stay in the buffers that the program gave it, end every call, and never panic. State of the process that
 //! earlier inputs leave (handles, positions in lanes) stays: an input does not always do the same.

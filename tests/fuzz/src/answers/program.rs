@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The program: calls as a correct program makes them, with arrays that end where nothing may be written.
+//! The program: calls of a correct program, with arrays whose ends are guarded against writes.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
@@ -73,20 +73,20 @@ functions! {
     cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut i32, function: Handle, threads: i32, shared: usize);
 }
 
-/// A module as far as the library looks at it: PTX.
+/// A module of which the library only reads the start: PTX.
 const IMAGE: &CStr = c".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n";
 /// Elements of arrays that the program has room for.
 const ROOM: usize = 8;
 /// The longest copy.
 const MAX_COPY: usize = 80 << 10;
-/// A kernel has at most as many parameters (a limit of the library), each in as many bytes.
+/// The maximum number of parameters of a kernel (a limit of the library), each in as many bytes.
 const PARAMETERS: usize = 32_764;
 
-/// An array behind which a word must stay as it is.
+/// An array whose following words must not change.
 struct Guarded<T: Copy>(Vec<T>, usize);
 
 impl<T: Copy> Guarded<T> {
-    /// `count` elements, and twice as many behind them that are not the library's.
+    /// Creates `count` elements, followed by twice as many that the library must not write.
     fn new(count: usize) -> Self {
         // SAFETY: only used with types of numbers.
         let mark = unsafe { mark::<T>() };
@@ -139,7 +139,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Initialises CUDA. The worker tells no lies yet.
+    /// Initialises CUDA. The worker does not lie yet.
     pub fn start() -> Self {
         let mut program = Self::default();
         let mut context = 0;
@@ -156,7 +156,7 @@ impl Program {
         program
     }
 
-    /// Makes a call; `number` chooses what the program may choose.
+    /// Makes a call. `number` determines the program's choices.
     pub fn call(&mut self, call: u8, number: u64) {
         let node = self.nodes[number as usize % ROOM];
         let small = (number % MAX_COPY as u64) as usize;
@@ -190,7 +190,7 @@ impl Program {
                     let mut at = null_mut();
                     if cuMemHostAlloc(&raw mut at, small, 0) == 0 && small > 0 {
                         (self.pinned, self.pinned_bytes) = (at as usize, small);
-                        // The program uses what it was given.
+                        // The program uses its new memory.
                         at.write_bytes(1, small);
                     }
                 }
@@ -352,7 +352,7 @@ impl Program {
     }
 }
 
-/// Whether the call succeeds does not matter.
+/// The result of the call does not matter.
 fn ignore(_: i32) {}
 
 /// Reads the parameters of a node of a function, as a program does that has their types.

@@ -28,7 +28,7 @@ enum Afterwards {
     Refuses,
     /// Success, and zeros.
     Zeros,
-    /// Success, and the greatest numbers.
+    /// Success, and the maximum numbers.
     Ones,
 }
 
@@ -50,7 +50,7 @@ pub struct Worker {
     lanes: Mutex<Vec<Lane>>,
 }
 
-/// A lane, for good.
+/// A lane, which is never freed.
 #[derive(Debug)]
 struct Lane {
     header: &'static Header,
@@ -63,7 +63,7 @@ struct Lane {
 
 macro_rules! emit_result_bytes {
     ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
-        /// Bytes of the results of a row.
+        /// Returns the bytes of the results of a row.
         fn result_bytes(opcode: Opcode) -> usize {
             match opcode { $(Opcode::$name => 0 $(+ <$rt as Wire>::BYTES)*,)* }
         }
@@ -71,7 +71,7 @@ macro_rules! emit_result_bytes {
 }
 virtio_cuda_client::all_calls!(emit_result_bytes);
 
-/// The C library's stream gets what the device prints.
+/// Silences the C library's stream, which receives device output.
 pub fn silence() {
     unsafe extern "C" {
         static mut stdout: *mut libc::FILE;
@@ -106,7 +106,7 @@ impl Worker {
         self.started.store(true, Ordering::Relaxed);
     }
 
-    /// Answers as the program expects.
+    /// Makes the worker answer as the program expects.
     pub fn be_honest(&self) {
         self.honest.store(true, Ordering::Relaxed);
     }
@@ -184,7 +184,7 @@ impl Worker {
         let Some(opcode) = Opcode::from_u32(header.opcode) else { return Err(ClientError::Protocol) };
         let results = result_bytes(opcode);
         if opcode == Opcode::session_next_callback {
-            // The thread of callbacks waits for good.
+            // The thread of callbacks waits forever.
             loop {
                 std::thread::park();
             }
@@ -233,7 +233,8 @@ impl Worker {
         }
         values.truncate(results);
         if opcode == Opcode::cuModuleGetGlobal_v2 {
-            // A managed variable takes what the worker says, up to a limit: that would be all memory that a target may have.
+            // The worker chooses the size of a managed variable, up to a limit: otherwise it would be all memory that
+            // a target may have.
             values[12..16].fill(0);
             values[11] &= 3;
         }
@@ -248,7 +249,7 @@ impl Worker {
     }
 }
 
-/// A reply; its length. What does not fit is cut off, the head says that it is there.
+/// Writes a reply, and returns its length. Data that does not fit is cut off, though the head announces it.
 fn put(room: &mut [u8], result: i32, flags: u32, results: &[u8], bulk: usize) -> usize {
     let head =
         ResultHeader { result, results_bytes: results.len() as u32, flags, bulk_out_bytes: bulk as u32 };

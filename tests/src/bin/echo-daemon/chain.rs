@@ -55,7 +55,7 @@ impl Chain {
         self.answer_with(header, payload, used);
     }
 
-    /// Replies with this header, and says that `used` bytes were written.
+    /// Replies with this header, and reports `used` written bytes.
     pub fn answer_with(self, header: ReplyHeader, payload: &[u8], used: u32) {
         self.write(&[header.as_bytes(), payload].concat());
         self.hand_back(used);
@@ -79,7 +79,7 @@ impl Chain {
     fn write(&self, mut bytes: &[u8]) {
         for &(at, room) in &self.writable {
             let (now, later) = bytes.split_at(bytes.len().min(room as usize));
-            // A guest that names memory which is not there does not get what it asked for.
+            // A guest with an invalid address does not get the requested data.
             let _ = self.memory.write_slice(now, at);
             bytes = later;
         }

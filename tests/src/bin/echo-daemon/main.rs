@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A daemon that speaks the transport and answers the operations of `guest-driver/selftest/driver_test.h` in place of
-//! CUDA calls: for tests of the guest's driver alone.
+//! A daemon that implements the transport and answers the operations of `guest-driver/selftest/driver_test.h` instead
+//! of CUDA calls, for tests of the guest's driver alone.
 
 mod calls;
 mod chain;

@@ -7,7 +7,7 @@ use vm_memory::{Bytes, GuestAddress};
 
 use crate::chain::Snapshot;
 
-/// Bytes that are looked at in one go.
+/// The number of bytes that are read at a time.
 const CHUNK: usize = 64 << 10;
 
 /// Pieces of guest memory.

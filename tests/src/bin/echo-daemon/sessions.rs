@@ -15,7 +15,7 @@ use crate::calls;
 use crate::chain::{Chain, Snapshot, Vring};
 use crate::pages::Pages;
 
-/// Sessions at once.
+/// The maximum number of sessions at once.
 pub const MAX_SESSIONS: u32 = 64;
 
 /// The area of this tag is never answered.
@@ -48,7 +48,7 @@ pub struct Request {
     pub output: Pages,
 }
 
-/// State of a session after a call.
+/// The state of a session after a call.
 pub enum Outcome {
     /// It continues, and gets these events.
     GoesOn(Vec<Event>),
@@ -124,7 +124,7 @@ impl Sessions {
         chain.answer(REPLY_OK, Opened { session: self.last }.as_bytes());
     }
 
-    /// Answers the session's outstanding requests; false if the session does not exist.
+    /// Answers the session's outstanding requests. Returns false if the session does not exist.
     fn end(&mut self, id: u64) -> bool {
         let Some(session) = self.open.remove(&id) else { return false };
         for chain in session.held {
@@ -148,7 +148,7 @@ impl Sessions {
         }
     }
 
-    /// Sends what there are buffers for.
+    /// Sends as many events as there are buffers for.
     pub fn send_events(&mut self, vring: &Vring, memory: &Snapshot) {
         while !self.events.is_empty()
             && let Some(buffer) = Chain::next(vring, memory)

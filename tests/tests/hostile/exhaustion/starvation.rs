@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The daemon has no more address space or threads, or a worker no more memory.
+//! The daemon runs out of address space or threads, or a worker runs out of memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -144,7 +144,7 @@ fn no_threads(target: &mut Target) -> Result<()> {
     target.daemon.wait_until("threads of connections end", PATIENCE, |daemon| threads(daemon.pid()) <= before)
 }
 
-/// A session takes more memory than its worker's group may have: it gets an error or is lost. A neighbour goes on.
+/// A session takes more memory than its worker's group may have: it gets an error or is lost. A neighbour continues.
 fn worker_without_memory(target: &mut Target) -> Result<()> {
     let mut neighbour = target.connect()?;
     let other = neighbour.open_session()?;
@@ -152,7 +152,7 @@ fn worker_without_memory(target: &mut Target) -> Result<()> {
     let others = in_session(&target.daemon);
     let mut greedy = target.connect()?;
     let session = greedy.open_session()?;
-    // A worker has its name by its first answer.
+    // A worker has its name when it sends its first answer.
     says_hello(&mut greedy, session)?;
     let worker = in_session(&target.daemon).into_iter().find(|pid| !others.contains(pid));
     let group = Group::new("memory", "worker")?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Graphs, what is in them, and what is made of them: CUDA synchronises none of it.
+//! Graphs, their nodes, and objects created from them: CUDA does not synchronise any of them.
 
 use vhost_cuda_tests::frontend::CallParts;
 use virtio_cuda_protocol::cuda::{NODE_EMPTY, NODE_GRAPH, NODE_KERNEL, Opcode};
@@ -325,7 +325,7 @@ fn user_objects(_: &Session) -> Kind {
             words(Opcode::cuGraphReleaseUserObject, &[IT, USER_OBJECT], &[1]),
             words(Opcode::cuUserObjectRelease, &[USER_OBJECT], &[1]),
             words(Opcode::cuUserObjectRelease, &[USER_OBJECT], &[1]),
-            // Its name is free again when the guest has been told of its end.
+            // Its name is free again when its end was reported to the guest.
             pieces(Opcode::session_next_callback, &[&[0; 8]]),
         ],
         ends_later: true,

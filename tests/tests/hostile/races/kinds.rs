@@ -38,7 +38,7 @@ pub const ALL: &[Test] = &[
     ("primary_context", primary_context),
 ];
 
-/// Names that the tests give: objects that come and go, and those that stay.
+/// Names that the tests use: objects that are created and destroyed, and those that stay.
 pub const IT: u64 = 0x10_0000;
 pub const OTHER: u64 = 0x10_0010;
 pub const STREAM: u64 = 0x10_0020;
@@ -66,7 +66,7 @@ pub fn launch(function: u64, stream: u64) -> CallParts {
     pieces(Opcode::cuLaunchKernel, &[&of(&function), &of(&stream), &of(&shape)])
 }
 
-/// Makes a kernel without parameters.
+/// Creates a kernel without parameters.
 pub fn with_function() -> Vec<CallParts> {
     vec![
         words(Opcode::cuModuleLoadData, &[MODULE], &[]).bulk(CODE),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Surfaces, green contexts, external memory, and objects that are made in another way than most of their kind.
+//! Surfaces, green contexts, external memory, and objects that are created differently from most of their kind.
 
 use vhost_cuda_tests::frontend::CallParts;
 use virtio_cuda_protocol::cuda::{
@@ -45,7 +45,7 @@ fn surface(of_array: u64) -> CallParts {
     pieces(Opcode::cuSurfObjectCreate, &[&of(&resource)])
 }
 
-/// The driver names them; only their end can meet itself.
+/// The driver chooses their names, so only destructions can race with each other.
 fn surfaces(_: &Session) -> Kind {
     Kind {
         once: vec![array(OTHER, 0, SURFACE)],

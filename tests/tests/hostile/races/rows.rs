@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Each row of the call table that takes a handle races with the destruction of an object of that kind, or says why not.
+//! Each row of the call table that takes a handle races with the destruction of an object of that kind, or has a
+//! reason why not.
 
 use std::collections::BTreeSet;
 

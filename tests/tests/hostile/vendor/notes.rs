@@ -137,7 +137,7 @@ pub fn noted_lengths(target: &mut Target) -> Result<()> {
     // Other factors have other lengths.
     expect_status(&mut session, factor(2, work), 0)?;
     expect_status(&mut session, extract([2, 0, 2, work]), WRONG)?;
-    // The factors of one type are none of another, which have twice the bytes.
+    // The factors of one type cannot be used as another type, which has twice the bytes.
     let single_buffer = of_matrix("cusolverSpScsrluBufferInfoHost", 2, 4, &[PRESENT, PRESENT]);
     expect_status(&mut session, single_buffer, 0)?;
     let answer = session.expect(&buffer(2).wants(ROOM), &[0])?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The end of all sessions of a device: when the driver resets it, and when its front-end has gone.
+//! The end of all sessions of a device: when the driver resets it, and when its front-end has disconnected.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::owner::Machine;
 use crate::sessions::session::Session;
 
 impl Device {
-    /// Kills every session; returns those that are ending. `closed`: no other ever comes up.
+    /// Kills every session, and returns those that are ending. With `closed`, no other session ever starts.
     pub(super) fn end_sessions(&self, closed: bool) -> Vec<Arc<Session>> {
         let mut sessions = self.sessions.lock();
         sessions.epoch += 1;
@@ -26,10 +26,10 @@ impl Device {
         ending
     }
 
-    /// Ends everything that the driver has opened, after a reset of the device. To be called once for a reset, by the thread that
-    /// notices it first.
+    /// Ends all sessions that the driver has opened, after a reset of the device. Called once per reset, by the
+    /// thread that notices it first.
     pub fn reset(&self) {
-        // Queues that restart later must not take it for another reset.
+        // Queues that restart later must not treat it as another reset.
         for ring in &self.rings {
             ring.forget_stop();
         }
@@ -41,8 +41,9 @@ impl Device {
         self.driver_version.store(0, Ordering::Relaxed);
     }
 
-    /// Workers do not end, so that the device cannot be reset: it parts with its front-end, which tells the driver that
-    /// there is no backend. The next connection for the same memory answers the driver when they have ended.
+    /// Gives the device up because its workers do not end, so that it cannot be reset. It disconnects its front-end,
+    /// which reports to the driver that there is no backend. The next connection for the same memory answers the
+    /// driver when the workers have ended.
     fn fail(&self, ending: &[Arc<Session>]) {
         error!(
             "connection {}: the device cannot be reset: {}. The front-end is dropped; programs of the guest get no session \
@@ -56,7 +57,7 @@ impl Device {
         self.hang_up();
     }
 
-    /// The front-end gets no more answers, and every session is killed. Does not wait.
+    /// Stops answering the front-end, and kills every session. Does not wait.
     pub fn abandon(&self) -> Vec<Arc<Session>> {
         for ring in &self.rings {
             ring.abandon();
@@ -64,8 +65,8 @@ impl Device {
         self.end_sessions(true)
     }
 
-    /// The front-end has gone: everything ends. Returns when all workers have ended, or at `deadline`. False: some have
-    /// not, which the log says.
+    /// Ends everything after the front-end has disconnected. Returns when all workers have ended, or at `deadline`.
+    /// Returns false and logs it if some have not ended.
     pub fn shut_down(&self, deadline: Instant) -> bool {
         let ending = self.abandon();
         let all = wait_for(&ending, deadline);
@@ -78,7 +79,7 @@ impl Device {
     }
 }
 
-/// Waits until all have ended. False: not before `deadline`.
+/// Waits until all have ended. Returns false if some have not at `deadline`.
 fn wait_for(ending: &[Arc<Session>], deadline: Instant) -> bool {
     ending.iter().all(|session| session.wait_ended(deadline.saturating_duration_since(Instant::now())))
 }
@@ -87,7 +88,7 @@ fn ids(sessions: &[Arc<Session>]) -> impl Iterator<Item = u64> {
     sessions.iter().map(|session| session.id())
 }
 
-/// Which of these have not ended, for the log.
+/// Returns a list of those that have not ended, for the log.
 fn running(sessions: &[Arc<Session>]) -> String {
     let running = sessions.iter().filter(|session| !session.wait_ended(Duration::ZERO));
     let pids: Vec<String> = running.map(|session| session.worker_pid().to_string()).collect();

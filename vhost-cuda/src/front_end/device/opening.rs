@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The opening of a session: room for it, a worker, its account and control group. And what follows when it has ended.
+//! The opening of a session: its slot, worker, account and control group; and the steps after its end.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::owner::{Machine, Owner};
 use crate::sessions::link;
 use crate::sessions::session::{End, Session, Tables};
 
-/// The greatest `oom_score_adj` (proc_pid_oom_score_adj(5)).
+/// The maximum `oom_score_adj` (proc_pid_oom_score_adj(5)).
 const PREFERRED_VICTIM: &str = "1000";
-/// The user id of the guest's root, whose sessions only the limit of the machine counts.
+/// The user id of the guest's root, whose sessions are limited only by the machine's limit.
 pub(super) const ROOT: u32 = 0;
-/// Short names of sessions in the log, for all connections of the daemon.
+/// The next session number in the log, for all connections of the daemon.
 static NEXT_LABEL: AtomicU64 = AtomicU64::new(1);
 
-/// Room for a session that waits for its worker.
+/// The slot of a session that waits for its worker.
 pub(super) struct Reservation {
     device: Arc<Device>,
     epoch: u64,
@@ -40,7 +40,7 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// Returns whether the session is wanted still.
+    /// Returns whether the session is still wanted.
     fn stands(&self, sessions: &Sessions) -> bool {
         !sessions.closed && sessions.epoch == self.epoch
     }
@@ -96,7 +96,8 @@ impl Device {
         self.run_aside("session", move || device.run_session(&open, reservation, of_user, chain));
     }
 
-    /// Counts a session that `uid` opens. `None`: the machine or the user has too many, or the daemon has no descriptors for it.
+    /// Reserves a session that `uid` opens. Returns `None` if the machine or the user has too many, or the daemon has
+    /// no descriptors for it.
     pub(super) fn reserve(self: &Arc<Self>, uid: u32) -> Option<(Reservation, UserSession)> {
         let mut sessions = self.sessions.lock();
         let of_user = sessions.users.get(&uid).copied().unwrap_or(0);
@@ -124,7 +125,7 @@ impl Device {
         Some((reservation, UserSession { device: self.clone(), uid }))
     }
 
-    /// The life of a session, on a thread of its own.
+    /// Runs a session on a thread of its own until it ends.
     fn run_session(
         self: &Arc<Self>,
         open: &Open,
@@ -132,7 +133,7 @@ impl Device {
         of_user: UserSession,
         chain: Chain,
     ) {
-        // Before a worker is taken: its context counts.
+        // Before a worker is taken, because its context is charged.
         let Ok(slot) = self.join_account() else {
             self.refusals.count(Refusal::DeviceMemory);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
@@ -147,7 +148,7 @@ impl Device {
             self.settings.pool.put_back(worker);
             return chain.complete(REPLY_SESSION_LOST, &[]);
         }
-        // From here on the worker is this machine's, and no other session's.
+        // From here on the worker belongs to this machine, and serves no other session.
         self.join_group(worker.process.pid());
         if let Some(slot) = &slot
             && let Err(error) = link::send_account(&worker.sockets.link, slot)
@@ -176,7 +177,7 @@ impl Device {
         sessions.open.insert(id, session.clone());
         self.settings.endings.begin(id);
         drop(sessions);
-        // Until the worker has ended.
+        // Kept until the worker has ended.
         let _charge = reservation.charge.take();
         drop(reservation);
         let opened = || chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
@@ -199,11 +200,11 @@ impl Device {
         })
     }
 
-    /// Has the kernel choose a worker before others, the VMM above all, when the host is out of memory, and puts it into
-    /// the machine's control group, if there are groups. A worker that cannot be put there serves all the
-    /// same: the operator was told what that costs.
+    /// Makes the kernel kill a worker before other processes, above all the VMM, when the host is out of memory. Puts
+    /// it into the machine's control group, if there are groups. A worker that cannot be put there still serves; the
+    /// operator was informed of the effects.
     fn join_group(&self, pid: u32) {
-        // In its own namespaces it cannot do so itself. Without `/proc` it is chosen by its size.
+        // In its own namespaces it cannot do so itself. Without `/proc` the kernel chooses by size.
         let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), PREFERRED_VICTIM);
         let Some(groups) = &self.settings.cgroups else { return };
         let mut group = self.group.lock();
@@ -224,9 +225,9 @@ impl Device {
         }
     }
 
-    /// A place in the machine's account, if it has one.
+    /// Joins the machine's account, if it has one.
     ///
-    /// Errors: the machine's memory does not suffice for another session.
+    /// Errors: the machine's memory is insufficient for another session.
     fn join_account(&self) -> Result<Option<Slot>, ()> {
         let Some(bytes) = self.settings.memory else { return Ok(None) };
         let mut account = self.account.lock();
@@ -259,7 +260,7 @@ impl Device {
     }
 }
 
-/// A name for a session: never 0, and never used before, also not by an earlier or another backend.
+/// Returns a session id: never 0, and never used before, also not by an earlier or another backend.
 fn random_id() -> Result<u64, getrandom::Error> {
     loop {
         match getrandom::u64()? {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The copy engine's interface to the GPU: asynchronous copies of pinned memory in one stream's order, and marks
-//! in that order. A trait, so that tests can put something in its place that finishes late or fails.
+//! The copy engine's interface to the GPU: asynchronous copies of pinned memory in the order of one stream, and marks
+//! in that order. It is a trait, so that tests can replace it by an implementation that finishes late or fails.
 
 use super::super::gpu::{
     CUdeviceptr, CUstream, CuResult, Driver, EVENT_DISABLE_TIMING, HOST_PORTABLE_MAPPED, with_capture_relaxed,
@@ -23,24 +23,25 @@ pub trait Dma {
     ///
     /// # Safety
     ///
-    /// `src` must be good for `bytes` bytes until the copy is done, and the range at `dst` the session's.
+    /// `src` must be valid for `bytes` bytes until the copy is done, and the range at `dst` must belong to the
+    /// session.
     unsafe fn send(&self, dst: CUdeviceptr, src: *const u8, bytes: usize) -> CuResult<()>;
 
     /// Starts a copy to pinned memory.
     ///
     /// # Safety
     ///
-    /// `dst` must be good for `bytes` bytes and used by nobody until the copy is done, and the range at `src`
-    /// the session's.
+    /// `dst` must be valid for `bytes` bytes and unused by others until the copy is done, and the range at `src` must
+    /// belong to the session.
     unsafe fn fetch(&self, dst: *mut u8, src: CUdeviceptr, bytes: usize) -> CuResult<()>;
 
-    /// Makes a mark.
+    /// Creates a mark.
     fn create(&self) -> CuResult<Mark>;
-    /// Puts the mark behind all that was started.
+    /// Records the mark after all copies that were started.
     fn record(&self, mark: Mark) -> CuResult<()>;
-    /// Returns whether all before the mark is done. An error counts as no.
+    /// Returns whether all work before the mark is done, and false on an error.
     fn is_done(&self, mark: Mark) -> bool;
-    /// Waits until all before the mark is done.
+    /// Waits until all work before the mark is done.
     fn wait(&self, mark: Mark) -> CuResult<()>;
 }
 

@@ -12,7 +12,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Nothing yet: buffers and threads, at most `threads`, are made when they are needed.
+    /// Creates the state without buffers and threads. They are created on demand, at most `threads` threads.
     pub fn new(threads: usize) -> Self {
         Self { staging: Staging::default(), threads: CopyThreads::new(threads) }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Short copies, whose bytes travel in the call itself.
+//! Short copies, whose bytes are part of the call itself.
 
 use super::super::gpu::{CUdeviceptr, CUstream, CuResult, Driver, STREAM_LEGACY};
 use super::dma::{Dma, Stream};
@@ -7,8 +7,8 @@ use super::engine::Engine;
 use super::staging::{BUFFER_BYTES, Buffer, Share};
 use crate::worker::run::signal::Signal;
 
-/// From this length on, copying into a pinned buffer pays: the driver puts shorter pageable bytes into its own
-/// command queue.
+/// The minimum length in bytes for which a pinned buffer is faster. The driver puts shorter pageable bytes into its
+/// own command queue.
 const STAGED_BYTES: usize = 16 << 10;
 
 /// Copies to the device in stream order, without waiting for the device.
@@ -55,8 +55,8 @@ fn send_through(
     }
 }
 
-/// Copies `room` bytes from the device to the end of `bytes`, in stream order. With `signal`, of that epoch of contexts,
-/// it may be waited for by that.
+/// Copies `room` bytes from the device to the end of `bytes`, in stream order. With `signal`, for that epoch of
+/// contexts, the copy may be waited for by the signal.
 pub fn fetch(
     engine: &Engine,
     context: u64,
@@ -88,11 +88,11 @@ pub fn fetch(
     unsafe { fetch_to(gpu, stream, None, bytes[before..].as_mut_ptr(), src, room) }
 }
 
-/// Copies from the device and waits for it.
+/// Copies from the device and waits for the copy.
 ///
 /// # Safety
 ///
-/// `dst` must be good for `room` bytes, and the range at `src` the session's.
+/// `dst` must be valid for `room` bytes, and the range at `src` must belong to the session.
 unsafe fn fetch_to(
     gpu: &Driver,
     stream: CUstream,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Copies between the guest process's memory and the GPU.
 //!
-//! Guest pages are not registered with the GPU, so their bytes go through pinned buffers (`staging`): copy
-//! threads (`threads`) move them between pages and buffers, the GPU between buffers and its memory, both at the
-//! same time (`pipeline`). Short copies travel in the call (`inline`).
+//! Guest pages are not registered with the GPU, so their bytes pass through pinned buffers (`staging`). Copy threads
+//! (`threads`) copy between pages and buffers while the GPU copies between buffers and its memory (`pipeline`). The
+//! bytes of short copies are part of the call (`inline`).
 
 mod dma;
 mod engine;
@@ -25,8 +25,8 @@ pub use engine::Engine;
 use pipeline::Pipeline;
 use threads::Direction;
 
-/// Copies `bulk` to `dst` in stream order. Returns when the source may be reused; on the legacy default stream,
-/// when the device has the bytes. The range at `dst` must have been checked.
+/// Copies `bulk` to `dst` in stream order. Returns when the source may be reused; on the legacy default stream, when
+/// the device has the bytes. The range at `dst` must have been checked.
 pub fn to_device(
     session: &SessionState,
     context: ContextId,
@@ -44,8 +44,8 @@ pub fn to_device(
     }
 }
 
-/// Copies from `src` to `bulk` in stream order. Returns when the bytes are there. The range at `src` must have
-/// been checked for `bulk`'s room.
+/// Copies from `src` to `bulk` in stream order. Returns when the bytes have arrived. The range at `src` must have
+/// been checked for the size of `bulk`.
 pub fn from_device(
     session: &SessionState,
     context: ContextId,

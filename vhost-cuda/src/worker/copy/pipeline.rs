@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One copy between guest pages and the GPU: pieces of it are in the hands of the copy threads while others are
-//! on the link. All CUDA calls are made by the thread that owns the copy, in whose streams it happens.
+//! One copy between guest pages and the GPU: the copy threads process some of its pieces while others are on the
+//! link. All CUDA calls are made by the thread that owns the copy, in whose streams it happens.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,40 +12,40 @@ use super::staging::{BUFFER_BYTES, Buffer, Share};
 use super::threads::{CopyThreads, Direction, Piece, Transfer};
 use crate::worker::memory::pages::{Cursor, PageList};
 
-/// Shorter copies are not worth waking a thread for.
+/// The minimum length in bytes for which waking a thread is worth it.
 pub const PARALLEL_BYTES: u64 = 384 << 10;
-/// Shortest piece of a copy that threads share.
+/// The minimum length in bytes of a piece of a copy that threads share.
 const MIN_PIECE: usize = 128 << 10;
-/// Pieces are multiples of this.
+/// The length of a piece is a multiple of this.
 const PAGE_BYTES: usize = 4096;
 
-/// See the head of this file.
+/// One copy (see the module's documentation).
 pub struct Pipeline<'a, D: Dma> {
     threads: &'a CopyThreads,
     dma: &'a D,
     share: Share<'a>,
     transfer: Arc<Transfer>,
     pages: PageList,
-    /// Address on the device of the copy's first byte.
+    /// The device address of the copy's first byte.
     device: CUdeviceptr,
     parallel: bool,
     piece_bytes: usize,
-    /// The part that has not been begun.
+    /// The part that has not been started.
     next: Cursor,
     begun: u64,
-    /// Buffers without use at the moment.
+    /// Buffers that are unused at the moment.
     free: Vec<Buffer>,
-    /// Pieces that the threads have …
+    /// The number of pieces that the threads have.
     with_threads: usize,
-    /// … and those that they have done.
+    /// The pieces that the threads have completed.
     done: VecDeque<(Piece, Buffer)>,
-    /// Pieces that the GPU has, in its order.
+    /// Pieces that the GPU copies, in its order.
     on_link: VecDeque<(Piece, Buffer)>,
 }
 
 impl<'a, D: Dma> Pipeline<'a, D> {
-    /// A copy of all of `pages`, in the context named `context`, which is current. The range at `device` is the
-    /// session's.
+    /// Returns a copy of all of `pages`, in the context named `context`, which is current. The range at `device`
+    /// belongs to the session.
     pub fn new(
         engine: &'a Engine,
         context: u64,
@@ -58,7 +58,7 @@ impl<'a, D: Dma> Pipeline<'a, D> {
         let parallel = threads > 1 && pages.bytes() >= PARALLEL_BYTES;
         let (buffers, piece_bytes) = if parallel {
             let even = usize::try_from(pages.bytes()).unwrap_or(usize::MAX) / (2 * threads);
-            // Each thread has a piece in hand and one to go on with, and some are on the link.
+            // Each thread has a current piece and a next one, and some pieces are on the link.
             (2 * threads + 4, even.clamp(MIN_PIECE, BUFFER_BYTES).next_multiple_of(PAGE_BYTES))
         } else {
             (2, BUFFER_BYTES)
@@ -81,7 +81,8 @@ impl<'a, D: Dma> Pipeline<'a, D> {
         }
     }
 
-    /// Pages to device. Returns when the pages have been read; with `wait`, when the device has the bytes.
+    /// Copies from the pages to the device. Returns when the pages have been read; with `wait`, when the device has
+    /// the bytes.
     pub fn gather(mut self, wait: bool) -> CuResult<()> {
         loop {
             self.collect(false);
@@ -108,12 +109,12 @@ impl<'a, D: Dma> Pipeline<'a, D> {
         Ok(())
     }
 
-    /// Device to pages. Returns when the pages have the bytes.
+    /// Copies from the device to the pages. Returns when the pages have the bytes.
     pub fn scatter(mut self) -> CuResult<()> {
         loop {
             self.collect(false);
             self.free.extend(self.done.drain(..).map(|(_, buffer)| buffer));
-            // As much as possible is on the link before anything is waited for.
+            // As much as possible is put on the link before this waits.
             while let Some((piece, buffer)) = self.begin()? {
                 self.fetch(piece, buffer)?;
             }
@@ -132,7 +133,7 @@ impl<'a, D: Dma> Pipeline<'a, D> {
         self.begun == self.pages.bytes()
     }
 
-    /// The next piece with a buffer for it. `None`: there is no piece, or no buffer at the moment.
+    /// Returns the next piece with a buffer for it, or `None` if there is no piece, or no buffer at the moment.
     fn begin(&mut self) -> CuResult<Option<(Piece, Buffer)>> {
         if self.is_begun() {
             return Ok(None);
@@ -156,7 +157,7 @@ impl<'a, D: Dma> Pipeline<'a, D> {
         self.share.take(self.dma)
     }
 
-    /// Has a piece copied between its buffer and the pages.
+    /// Makes the threads copy a piece between its buffer and the pages.
     fn copy(&mut self, piece: Piece, buffer: Buffer) {
         if self.parallel {
             self.with_threads += 1;
@@ -167,7 +168,7 @@ impl<'a, D: Dma> Pipeline<'a, D> {
         }
     }
 
-    /// Takes what the threads have done.
+    /// Takes the pieces that the threads have completed.
     fn collect(&mut self, wait: bool) {
         if self.with_threads > 0 {
             let done = if wait { self.transfer.wait_done() } else { self.transfer.take_done() };
@@ -206,7 +207,7 @@ impl<'a, D: Dma> Pipeline<'a, D> {
         Ok(())
     }
 
-    /// Takes back the buffers that the GPU is done with.
+    /// Takes back the buffers that the GPU no longer uses.
     fn reclaim(&mut self) {
         while let Some((_, buffer)) = self.on_link.front_mut()
             && buffer.is_free(self.dma)
@@ -216,18 +217,18 @@ impl<'a, D: Dma> Pipeline<'a, D> {
         }
     }
 
-    /// Waits for the buffer that the GPU is done with first, and takes it back.
+    /// Waits for the buffer that the GPU completes first, and takes it back.
     fn wait_for_link(&mut self) -> CuResult<(Piece, Buffer)> {
         if let Some((_, buffer)) = self.on_link.front_mut() {
             buffer.wait(self.dma)?;
         }
-        // A copy may always have a buffer, so that it has one on the link if it has none elsewhere.
+        // A copy may always have one buffer, so it has one on the link if it has no other.
         self.on_link.pop_front().ok_or(CudaError::OUT_OF_MEMORY)
     }
 }
 
 impl<D: Dma> Drop for Pipeline<'_, D> {
-    /// After an error, too, nothing touches the pages any more, and every buffer goes back.
+    /// Also after an error, the pages are no longer accessed, and every buffer is returned.
     fn drop(&mut self) {
         while self.with_threads > 0 {
             self.collect(true);

@@ -12,14 +12,15 @@ use parking_lot::Mutex;
 use super::super::gpu::{CuResult, CudaError};
 use super::dma::{Dma, Mark};
 
-/// Bytes of one buffer: the link is nearly at its full speed, and the buffers of a copy fit the CPU's cache.
+/// The size of one buffer in bytes. At this size the link nearly reaches its full speed, and the buffers of a copy
+/// fit the CPU's cache.
 pub const BUFFER_BYTES: usize = 512 << 10;
-/// Buffers are made so many at a time, in one huge page where the kernel has one.
+/// The number of buffers that are allocated at a time, in one huge page where the kernel has one.
 const SLAB_BUFFERS: usize = 4;
 const SLAB_BYTES: usize = SLAB_BUFFERS * BUFFER_BYTES;
-/// Buffers of a session (32 MiB): beyond them each copy gets only …
+/// The maximum number of a session's buffers (32 MiB). Beyond it each copy gets only `MIN_SHARE` buffers.
 const MAX_BUFFERS: usize = 64;
-/// … as many as it needs to go on, so that no copy waits for another one's stream.
+/// The number of buffers that a copy needs to make progress, so that no copy waits for the stream of another one.
 const MIN_SHARE: usize = 2;
 /// The maximum number of buffers that are free but still wait for the GPU.
 const MAX_PENDING: usize = MAX_BUFFERS / 2;
@@ -28,7 +29,7 @@ const MAX_PENDING: usize = MAX_BUFFERS / 2;
 ///
 /// # Invariants
 ///
-/// `base` is the address of a mapping of `SLAB_BYTES`, which is this value's.
+/// `base` is the address of a mapping of `SLAB_BYTES` bytes, owned by this value.
 #[derive(Debug)]
 struct Slab {
     base: usize,
@@ -50,7 +51,7 @@ impl Slab {
                 libc::munmap(at, base - start);
             }
             libc::munmap((base + SLAB_BYTES) as *mut _, start + SLAB_BYTES - base);
-            // A hint: fewer entries in the tables of CPU and GPU.
+            // A hint that saves entries in the page tables of CPU and GPU.
             libc::madvise(base as *mut _, SLAB_BYTES, libc::MADV_HUGEPAGE);
             Ok(Self { base })
         }
@@ -64,7 +65,7 @@ impl Drop for Slab {
     }
 }
 
-/// A pinned buffer of [`BUFFER_BYTES`], owned by whoever holds the value.
+/// A pinned buffer of [`BUFFER_BYTES`], owned by the holder of the value.
 #[derive(Debug)]
 pub struct Buffer {
     slab: Arc<Slab>,
@@ -72,19 +73,19 @@ pub struct Buffer {
     context: u64,
     generation: u64,
     mark: Option<Mark>,
-    /// The GPU may use the buffer until the mark is reached.
+    /// True if the GPU may use the buffer until the mark is reached.
     pending: bool,
 }
 
 impl Buffer {
-    /// Its first byte.
+    /// Returns the address of its first byte.
     pub fn as_ptr(&self) -> *mut u8 {
         (self.slab.base + self.index * BUFFER_BYTES) as *mut u8
     }
 
-    /// Notes that the GPU uses the buffer until it has done all that was started.
+    /// Notes that the GPU uses the buffer until all copies that were started are done.
     ///
-    /// Errors: nobody will know when that is; the buffer is to be abandoned.
+    /// Errors: the end of the GPU's use remains unknown, so the buffer must be abandoned.
     pub fn mark(&mut self, dma: &impl Dma) -> CuResult<()> {
         let mark = match self.mark {
             Some(mark) => mark,
@@ -96,13 +97,13 @@ impl Buffer {
         Ok(())
     }
 
-    /// Returns whether the GPU is done with it.
+    /// Returns whether the GPU no longer uses it.
     pub fn is_free(&mut self, dma: &impl Dma) -> bool {
         self.pending = self.pending && !self.mark.is_some_and(|mark| dma.is_done(mark));
         !self.pending
     }
 
-    /// Waits until the GPU is done with it.
+    /// Waits until the GPU no longer uses it.
     pub fn wait(&mut self, dma: &impl Dma) -> CuResult<()> {
         if let (true, Some(mark)) = (self.pending, self.mark) {
             dma.wait(mark)?;
@@ -111,7 +112,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Gives the buffer up without knowing whether the GPU uses it: its memory stays as it is.
+    /// Leaks the buffer's memory, because it is unknown whether the GPU still uses it.
     pub fn abandon(self) {
         std::mem::forget(self.slab);
     }
@@ -127,19 +128,19 @@ struct Pool {
 #[derive(Debug, Default)]
 struct State {
     pools: HashMap<u64, Pool>,
-    /// Buffers that exist.
+    /// The number of existing buffers.
     made: usize,
     generations: u64,
 }
 
-/// The session's buffers, by context: pinned memory is pinned no more when the context ends in which it was.
+/// The session's buffers, by context. Memory is no longer pinned when the context that pinned it ends.
 #[derive(Debug, Default)]
 pub struct Staging {
     state: Mutex<State>,
     copies: AtomicUsize,
 }
 
-/// One copy's right to buffers.
+/// The buffers that one copy may use.
 #[derive(Debug)]
 pub struct Share<'a> {
     staging: &'a Staging,
@@ -155,7 +156,7 @@ impl Staging {
         Share { staging: self, context, held: 0, most: most.max(MIN_SHARE) }
     }
 
-    /// Forgets the buffers of a context that has ended. Those in use are freed when they come back.
+    /// Forgets the buffers of a context that has ended. Those in use are freed when they are returned.
     pub fn forget_context(&self, context: u64) {
         let mut state = self.state.lock();
         if let Some(pool) = state.pools.remove(&context) {
@@ -163,16 +164,16 @@ impl Staging {
         }
     }
 
-    /// A free buffer that the GPU is done with.
+    /// Returns a free buffer that the GPU no longer uses.
     fn find(&self, dma: &impl Dma, context: u64) -> Option<Buffer> {
         let mut state = self.state.lock();
         let free = &mut state.pools.get_mut(&context)?.free;
-        // The oldest first: it is the one that is done, unless its stream is busy.
+        // The oldest first: it is done, unless its stream is busy.
         let index = (0..free.len()).find(|&index| free[index].is_free(dma))?;
         free.remove(index)
     }
 
-    /// Makes buffers, and answers one of them. `None`: there are enough.
+    /// Allocates buffers, and returns one of them, or `None` at the maximum number.
     fn make(&self, dma: &impl Dma, context: u64, needed: bool) -> CuResult<Option<Buffer>> {
         if !needed && self.state.lock().made >= MAX_BUFFERS {
             return Ok(None);
@@ -192,7 +193,7 @@ impl Staging {
         let generation = pool.generation;
         let buffer =
             |index| Buffer { slab: slab.clone(), index, context, generation, mark: None, pending: false };
-        // Fresh ones are used before those that are done already: at the front.
+        // New ones are put at the front, so that they are used before those that are done already.
         for index in 1..SLAB_BUFFERS {
             pool.free.push_front(buffer(index));
         }
@@ -215,7 +216,7 @@ impl Staging {
 
 #[cfg(test)]
 impl Staging {
-    /// Buffers that exist, and those that are free.
+    /// Returns the number of existing buffers, and of free ones.
     pub fn count(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.made, state.pools.values().map(|pool| pool.free.len()).sum())
@@ -223,15 +224,15 @@ impl Staging {
 }
 
 impl Share<'_> {
-    /// Buffers that this copy may hold now: fewer when others copy too.
+    /// Returns the number of buffers that this copy may hold now. It is smaller while others copy, too.
     fn allowance(&self) -> usize {
         let copies = self.staging.copies.load(Ordering::Relaxed).max(1);
         self.most.min(MAX_BUFFERS / copies).max(MIN_SHARE)
     }
 
-    /// A buffer that the GPU does not use. `None`: this copy has to do with those that it holds.
+    /// Returns a buffer that the GPU does not use, or `None` if this copy must make do with those that it holds.
     ///
-    /// Errors: the memory cannot be had or pinned.
+    /// Errors: the memory cannot be allocated or pinned.
     pub fn take(&mut self, dma: &impl Dma) -> CuResult<Option<Buffer>> {
         if self.held >= self.allowance() {
             return Ok(None);
@@ -244,7 +245,7 @@ impl Share<'_> {
         Ok(buffer)
     }
 
-    /// Returns whether a buffer should go back rather than be used again.
+    /// Returns whether a buffer should be returned rather than reused.
     pub fn has_too_many(&self) -> bool {
         self.held > self.allowance()
     }
@@ -255,14 +256,14 @@ impl Share<'_> {
         self.staging.give_back(buffer);
     }
 
-    /// Gives a buffer up (see [`Buffer::abandon`]).
+    /// Abandons a buffer (see [`Buffer::abandon`]).
     pub fn abandon(&mut self, buffer: Buffer) {
         self.held -= 1;
         buffer.abandon();
     }
 
-    /// Returns whether this copy has to wait for its own buffers before it gives them back: else streams that are busy
-    /// for long would end up with all of them.
+    /// Returns whether this copy must wait for its own buffers before it returns them. Otherwise streams that are
+    /// busy for a long time would get all of them.
     pub fn must_wait(&self) -> bool {
         self.staging.pending(self.context) + self.held > MAX_PENDING
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The engine over a stream that finishes as late as it may, or fails.
+//! Tests of the engine with a stream that finishes as late as possible, or fails.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -34,11 +34,11 @@ enum Operation {
     Mark(Mark),
 }
 
-/// Marks that are not reached, of all streams: they travel with the buffers.
+/// Marks of all streams that are not reached. They travel with the buffers.
 static OPEN: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 static MARKS: AtomicUsize = AtomicUsize::new(1);
 
-/// A stream that does nothing before somebody waits for it, or asks often enough.
+/// A stream that executes nothing until a thread waits for it, or queries it often enough.
 struct FakeStream {
     memory: RefCell<Vec<u8>>,
     queue: RefCell<VecDeque<Operation>>,
@@ -130,11 +130,11 @@ impl Dma for FakeStream {
     }
 }
 
-/// Memory of a guest whose pages lie in no order.
+/// The memory of a guest whose pages are in arbitrary order.
 struct Guest {
     pages: PageList,
     file: File,
-    /// Number of the page in the file, in the buffer's order.
+    /// The page numbers in the file, in the buffer's order.
     order: Vec<u64>,
     skip: usize,
 }
@@ -159,7 +159,7 @@ impl Guest {
         Self { pages, file, order, skip }
     }
 
-    /// Everything in the pages, what is beside the buffer too.
+    /// Returns the contents of the pages, including the bytes outside of the buffer.
     fn contents(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.order.len() * PAGE_BYTES as usize];
         for (page, at) in bytes.chunks_mut(PAGE_BYTES as usize).zip(&self.order) {
@@ -180,7 +180,7 @@ impl Guest {
 }
 
 impl Drop for FakeStream {
-    /// A stream ends with its work, even when it was destroyed before.
+    /// The work of a stream ends with it, even when it was destroyed before.
     fn drop(&mut self) {
         self.finish();
     }
@@ -207,7 +207,7 @@ fn scatter(engine: &Engine, stream: &FakeStream, guest: &Guest) -> CuResult<()> 
     Pipeline::new(engine, CONTEXT, stream, &guest.pages, Direction::Scatter, DEVICE).scatter()
 }
 
-/// There, overwritten, and back elsewhere.
+/// Copies to the device, overwrites the source, and copies back to another buffer.
 fn round_trip(engine: &Engine, bytes: usize, skip: usize) {
     let contents = noise(bytes, bytes as u64 + skip as u64);
     let (source, target) = (Guest::new(bytes, skip), Guest::new(bytes, (skip * 5 + 3) % 4096));
@@ -235,7 +235,7 @@ fn copies_of_all_sizes_arrive() {
         }
         let (made, free) = engine.staging.count();
         assert_eq!(made, free, "{threads} threads");
-        // A copy may find those of the one before it still waiting for the GPU.
+        // The buffers of the previous copy may still wait for the GPU.
         assert!(made <= 2 * (2 * threads + 4) + 4, "{threads} threads: {made} buffers");
     }
 }
@@ -284,7 +284,7 @@ fn an_error_in_the_middle_ends_the_copy_and_nothing_else() {
                     break;
                 }
                 assert_eq!(outcome, Err(FAILURE));
-                // A buffer goes missing only where the GPU may have it for good.
+                // A buffer is lost only where the GPU may use it forever.
                 assert!(made - free <= abandoned + 1, "call {fail_at}: {made} buffers, {free} free");
                 abandoned = made - free;
                 if abandoned > 0 {

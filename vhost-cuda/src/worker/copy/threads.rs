@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The threads that copy between guest pages and staging buffers. They are started at first need, sleep while
-//! there is nothing to do, and make no CUDA calls.
+//! The threads that copy between guest pages and staging buffers. They are started on demand, sleep while there is no
+//! work, and make no CUDA calls.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use super::staging::Buffer;
 use crate::worker::memory::pages::{Cursor, PageList};
 use crate::worker::run::cores;
 
-/// The time to watch for the next piece before sleeping, where there are cores to spare: longer than a piece takes,
+/// The time to poll for the next piece before sleeping, where there are spare cores. It is longer than a piece takes,
 /// since waking up can take as long.
 const WATCH: Duration = Duration::from_micros(200);
 
-/// Watches for a while until there is something to do.
+/// Polls for a while until there is work.
 fn watch(is_there: impl Fn() -> bool) {
     let how_long = if cores::are_few() { Duration::ZERO } else { WATCH };
     let start = Instant::now();
     while !is_there() && start.elapsed() < how_long {
-        // The clock and the other side's cache line are looked at now and then.
+        // Reads the clock and the other side's cache line only from time to time.
         (0..16).for_each(|_| std::hint::spin_loop());
     }
 }
 
-/// Which way the bytes go.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the guest's pages.
@@ -41,11 +41,11 @@ pub enum Direction {
 /// A part of a copy that fits into a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
-    /// Its place in the page list.
+    /// Its position in the page list.
     pub at: Cursor,
-    /// Bytes before it.
+    /// The number of bytes before it.
     pub offset: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub bytes: usize,
 }
 
@@ -55,7 +55,7 @@ pub struct Transfer {
     pages: PageList,
     direction: Direction,
     done: Mutex<Vec<(Piece, Buffer)>>,
-    /// The length of `done`, for threads that watch.
+    /// The length of `done`, for threads that poll.
     count: AtomicUsize,
     changed: Condvar,
 }
@@ -78,7 +78,7 @@ impl Transfer {
         }
     }
 
-    /// Takes the pieces that the threads have copied since the last time, without waiting.
+    /// Takes the pieces that the threads have completed since the last call, without waiting.
     pub fn take_done(&self) -> Vec<(Piece, Buffer)> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
@@ -91,7 +91,7 @@ impl Transfer {
         std::mem::take(&mut *done)
     }
 
-    /// As [`Self::take_done`], and waits until there is something. Something must be under way.
+    /// As [`Self::take_done`], but waits until there is at least one. A piece must be in progress.
     pub fn wait_done(&self) -> Vec<(Piece, Buffer)> {
         watch(|| self.count.load(Ordering::Relaxed) > 0);
         let mut done = self.done.lock();
@@ -114,9 +114,9 @@ type Tasks = VecDeque<(Piece, Buffer)>;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Copies with something to do; each gets its turn.
+    /// Copies with queued pieces. The threads serve them in turn.
     copies: VecDeque<(Arc<Transfer>, Tasks)>,
-    /// Pieces of all of them.
+    /// The number of pieces of all of them.
     queued: usize,
     threads: usize,
     /// Threads that sleep, or have been woken and do not know yet.
@@ -127,7 +127,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// [`State::queued`], for threads that watch.
+    /// A copy of [`State::queued`], for threads that poll.
     queued: AtomicUsize,
     work: Condvar,
 }
@@ -150,7 +150,8 @@ impl CopyThreads {
         self.limit
     }
 
-    /// Has a thread do one piece; it comes out of [`Transfer::wait_done`]. Without any thread it is done here.
+    /// Queues one piece for a thread; it is returned by [`Transfer::wait_done`]. Without any thread it is copied
+    /// here.
     pub fn submit(&self, transfer: &Arc<Transfer>, piece: Piece, buffer: Buffer) {
         let mut state = self.shared.state.lock();
         if state.queued >= state.idle && state.threads < self.limit {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Calls of a guest process: payloads, arguments and bulk data, and the order of calls.
 //!
-//! An input is a byte of options, and then calls until it ends. The row of a call decides how its arguments are made of the
-//! bytes, so that most of them mean something: few names, addresses near allocations, short numbers.
+//! An input is a byte of options, followed by calls until it ends. The row of a call decides how its arguments are
+//! made of the bytes, so that most of them are meaningful: few names, addresses near allocations, short numbers.
 
 use std::os::unix::fs::FileExt;
 
@@ -19,15 +19,15 @@ use super::session::{FuzzSession, MEMORY_BASE, MEMORY_BYTES, memory};
 use crate::fuzz::choices::Choices;
 use crate::sessions::link::{Frame, TO_CALL, TO_SHARE, TO_UNPIN, ToWorker};
 
-/// Calls of an input.
+/// The maximum number of calls of an input.
 const MAX_CALLS: usize = 48;
-/// The longest bulk data that is made.
+/// The maximum length of generated bulk data, in bytes.
 const MAX_BULK: usize = 512;
 const PAGE: u64 = 4096;
-/// The context that is there from the beginning.
+/// The context that exists from the beginning.
 const CONTEXT: u64 = FIRST_HANDLE + 4;
 
-/// Rows that wait for the guest, by their meaning.
+/// Rows that wait for the guest by design.
 const WAITING: [Opcode; 2] = [Opcode::session_next_callback, Opcode::session_order];
 
 type Make = fn(&mut Choices<'_>, &mut Vec<u8>);
@@ -40,7 +40,7 @@ macro_rules! emit_makers {
 }
 virtio_cuda_protocol::all_calls!(emit_makers);
 
-/// Makes a value of so many bytes of the type that is written `of`.
+/// Generates a value of `bytes` bytes, of the type whose name is `of`.
 fn make(name: &str, of: &str, bytes: usize, choices: &mut Choices<'_>, out: &mut Vec<u8>) {
     let end = out.len() + bytes;
     let address = |choices: &mut Choices<'_>| choices.address(null::DEVICE_BASE, null::DEVICE_STEP);
@@ -53,13 +53,13 @@ fn make(name: &str, of: &str, bytes: usize, choices: &mut Choices<'_>, out: &mut
         "u16" => out.extend_from_slice(&(choices.number() as u16).to_le_bytes()),
         "u8" => out.push(choices.byte()),
         _ if of.ends_with("Id") => out.extend_from_slice(&choices.name().to_le_bytes()),
-        // A structure: each word is something.
+        // A structure: each word is meaningful.
         _ => mixture(end - out.len(), choices, out),
     }
     out.resize(end, 0);
 }
 
-/// Words of which each is a name, an address, a number, two of half the length, or nothing.
+/// Generates words, each of which is a name, an address, a number, two numbers of half the length, or zero.
 fn mixture(bytes: usize, choices: &mut Choices<'_>, out: &mut Vec<u8>) {
     let end = out.len() + bytes;
     while out.len() < end && choices.more() {
@@ -79,7 +79,7 @@ fn mixture(bytes: usize, choices: &mut Choices<'_>, out: &mut Vec<u8>) {
     out.truncate(end);
 }
 
-/// See the head of this file.
+/// Runs an input (see the module's documentation).
 pub fn run(data: &[u8]) {
     let mut choices = Choices::of(data);
     let options = choices.byte();
@@ -135,7 +135,7 @@ impl Guest<'_> {
         let mut frame = Frame::of_payload(header, Vec::new());
         frame.header.kind = kind;
         if kind == TO_SHARE {
-            // The daemon lets whole pages pass only.
+            // The daemon only passes whole pages on.
             frame.out_entries = entries(choices, true);
         }
         control::execute(self.session.state, &frame);
@@ -154,7 +154,7 @@ impl Guest<'_> {
             let (status, reply) = execute(state, &mut self.thread, &mut frame);
             check_reply(status, &reply, room);
         }
-        // No lane is served here, and the worker must not be refused everything for the rest of the input.
+        // No lane is served here, and the worker must not refuse all calls for the rest of the input.
         self.thread.new_lane = None;
         state.refused.store(false, std::sync::atomic::Ordering::Relaxed);
     }
@@ -174,8 +174,8 @@ fn check_reply(status: u32, reply: &[u8], room: u32) {
     }
 }
 
-/// A call. `how`: 1: bulk input inside, 2: in pages; 4: room for bulk output inside, 8: in pages; 0x10: it may keep pages;
-/// 0x20: lengths and flags are whatever the input says; 0x40: in another context.
+/// Generates a call. Bits of `how`: 1: bulk input inline, 2: in pages; 4: room for bulk output inline, 8: in pages;
+/// 0x10: it may keep pages; 0x20: the input defines lengths and flags; 0x40: in another context.
 fn frame(how: u8, choices: &mut Choices<'_>) -> Frame {
     let index = choices.below(ROWS.len());
     let row = &ROWS[index];
@@ -244,7 +244,8 @@ fn entry(addr: u64, bytes: u32) -> MemEntry {
     MemEntry { addr, bytes, reserved: 0 }
 }
 
-/// Entries as the daemon lets them pass: in the guest's memory, not empty, and of whole pages if they are `kept`.
+/// Generates entries as the daemon passes them on: in the guest's memory, not empty, and of whole pages if they are
+/// `kept`.
 fn entries(choices: &mut Choices<'_>, kept: bool) -> Vec<MemEntry> {
     let count = choices.byte() & 3;
     (0..=count)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Lanes, as a hostile process writes them: positions, heads and contents of records, at any time, and what they say of the
-//! order of lanes.
+//! Lanes, as a hostile process writes them: positions, heads and contents of records, at any time, and the order of
+//! lanes in them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::fuzz::choices::Choices;
 /// A lane that the process and its executor share: pages, in words.
 struct Memory(Box<[AtomicU64]>);
 
-/// The words that were written to it, by offset: to be cleared.
+/// The words that were written to it, by offset. They must be cleared.
 #[derive(Default)]
 struct Written(Vec<(usize, usize)>);
 
@@ -24,7 +24,7 @@ thread_local! {
 }
 
 impl Memory {
-    /// The first word of the lane's first page.
+    /// Returns the index of the first word of the lane's first page.
     fn start(&self) -> usize {
         (self.0.as_ptr() as usize).next_multiple_of(4096) / 8 - self.0.as_ptr() as usize / 8
     }
@@ -46,7 +46,7 @@ pub fn run(data: &[u8]) {
     MEMORY.with(|memory| {
         let mut written = Written::default();
         lane(memory, &mut written, &mut Choices::of(data));
-        // The first page has what the executor has written, and so has the room for replies.
+        // The first page contains the executor's writes, and so does the room for replies.
         for word in &memory.0[memory.start()..memory.start() + 80] {
             word.store(0, Ordering::Relaxed);
         }
@@ -71,7 +71,7 @@ fn lane(memory: &Memory, written: &mut Written, choices: &mut Choices<'_>) {
                 memory.write(written, 0, &consumer.consumed().wrapping_add(tail).to_le_bytes());
             }
             1 => memory.write(written, 0, &choices.number().to_le_bytes()),
-            // A record where the next one is looked for.
+            // A record where the executor reads the next one.
             2 | 3 => {
                 let at = RECORDS_OFFSET + (consumer.consumed() % RECORDS_BYTES as u64) as usize;
                 let kind = choices.byte() & 3;
@@ -111,11 +111,12 @@ fn lane(memory: &Memory, written: &mut Written, choices: &mut Choices<'_>) {
     }
 }
 
-/// Takes lanes, moves on in them and waits for them, as long as that does not sleep: it would be another thread's work.
+/// Takes lanes, advances them and waits for them, unless that would sleep, because no other thread would wake this
+/// one.
 fn order(choices: &mut Choices<'_>) {
     let order: &'static Order = Box::leak(Box::default());
     let mut places: HashMap<u32, (u64, Place)> = HashMap::new();
-    // How far each lane has come.
+    // The position that each lane has reached.
     let mut done: HashMap<u32, u64> = HashMap::new();
     while choices.more() {
         let lane = match choices.byte() {

@@ -18,13 +18,13 @@ use super::super::state::{SessionLimits, SessionState};
 use super::super::vendor::Vendor;
 use crate::sessions::link::Region;
 
-/// Guest-physical address and bytes of the guest's memory. Part of it is there a second time.
+/// Guest-physical address and bytes of the guest's memory. A part of it is mapped a second time.
 pub const MEMORY_BASE: u64 = 0x1_0000;
 pub const MEMORY_BYTES: u64 = 64 << 12;
 
-/// The guest's memory, for all inputs: only reading it costs anything.
+/// The guest's memory, shared by all inputs, because creating it is slow.
 static MEMORY: LazyLock<GuestFile> = LazyLock::new(|| GuestFile::Whole(Arc::new(memory_file(MEMORY_BYTES))));
-/// To keep, so that asking for images and offers fails at once.
+/// Kept, so that requests for images and offers fail at once.
 static IMAGES: LazyLock<Arc<Images>> = LazyLock::new(|| Images::new(dead_socket()));
 
 /// The file of the guest's memory.
@@ -47,12 +47,12 @@ pub struct FuzzSession {
 }
 
 impl FuzzSession {
-    /// Options: a limit of device memory, and the emulator's ways.
+    /// Creates a session with options: a limit of device memory, and the emulator's behaviour.
     pub fn new(limited: bool, emulated: bool) -> Self {
         Self::with(limited, emulated, Vendor::open_none)
     }
 
-    /// The same with NVIDIA's libraries that `open` opens.
+    /// As [`Self::new`], with the libraries of NVIDIA that `open` opens.
     pub fn with(limited: bool, emulated: bool, open: impl FnOnce(&Vendor)) -> Self {
         let lock = IN_USE.lock();
         null::reset();
@@ -73,7 +73,7 @@ impl FuzzSession {
         session.trace.open_none();
         let region =
             Region { guest_addr: MEMORY_BASE, bytes: MEMORY_BYTES, file_offset: 0, page_bytes: 1 << 12 };
-        // Side by side, so that an entry can lie in both.
+        // Adjacent, so that an entry can lie in both.
         let again = Region {
             guest_addr: MEMORY_BASE + MEMORY_BYTES,
             bytes: 16 << 12,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Calls of NVIDIA's libraries: blocks of arguments, their lengths, handles and arrays in host memory.
 //!
-//! An input is the number of a library, and then calls until it ends. All functions of the library are one that reads and writes
-//! every byte of host memory that the function's row says.
+//! An input is the number of a library, followed by calls until it ends. One function stands for all functions of the
+//! library. It reads and writes every byte of host memory that the function's row describes.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
@@ -21,14 +21,14 @@ use crate::fuzz::choices::Choices;
 use crate::sessions::link::{Frame, ToWorker};
 
 const MAX_CALLS: usize = 32;
-/// The longest array that is made.
+/// The maximum length of a generated array, in bytes.
 const MAX_ARRAY: usize = 2048;
 const INTEGERS: usize = 40;
 const REGISTERS: usize = 6;
-/// Bytes that a library gives the address of.
+/// Bytes whose address a library returns.
 static TABLE: [u8; 10 << 20] = [0; 10 << 20];
 
-/// The state for the function that is called.
+/// The state of the function that is called.
 struct Current {
     rows: &'static Library,
     call: &'static Call,
@@ -41,14 +41,15 @@ thread_local! {
     static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
 }
 
-/// Makes and changes descriptors, and destroys handles.
+/// Creates and changes descriptors, and destroys handles.
 extern "C" fn plain(_: f64, _: f64, _: f64, _: f64, _: f64, _: f64, _: f64, _: f64) -> u64 {
     0
 }
 
 macro_rules! library_function {
     ($($name:ident)*) => {
-        /// Any function of a library. Those with fewer parameters are called like this one, which does not use the others.
+        /// Stands for any function of a library. Functions with fewer parameters are called like this one, which does
+        /// not use the others.
         #[allow(clippy::too_many_arguments)]
         unsafe extern "C" fn function(
             _: f64, _: f64, _: f64, _: f64, _: f64, _: f64, _: f64, _: f64, $($name: u64),*
@@ -66,7 +67,7 @@ library_function!(a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 c0
 impl Current {
     /// # Safety
     ///
-    /// The arguments are those that the row says.
+    /// The arguments must be those of the row.
     unsafe fn answer(&mut self, integers: &[u64; INTEGERS]) -> u64 {
         let (mut in_registers, mut on_stack) = (0, REGISTERS);
         let mut next = |words: usize| {
@@ -98,7 +99,7 @@ impl Current {
 
     /// # Safety
     ///
-    /// `argument` is what the row says of the parameter.
+    /// `argument` must be as the row describes the parameter.
     unsafe fn use_memory(&mut self, index: usize, kind: &Kind, argument: u64, bytes: usize) {
         // SAFETY: `# Safety` promises what the row says of the parameter: memory of `bytes` bytes, or what its kind has there.
         unsafe {
@@ -115,7 +116,7 @@ impl Current {
                 Kind::Text => assert!(CStr::from_ptr(argument as *const _).to_bytes().len() <= bytes),
                 Kind::Described { kind, .. } => read(argument, self.rows.descriptors[*kind].public_bytes),
                 Kind::InStream => read(argument, SLOT),
-                // The number of elements is what an `out` number has been filled with: more than there are.
+                // The number of elements is the value of an `out` number: more than there are.
                 Kind::Allocated { .. } => {
                     (argument as *mut *mut c_void).write_unaligned(libc::calloc(1, bytes))
                 }
@@ -162,7 +163,7 @@ unsafe fn write(at: u64, bytes: usize) {
     unsafe { std::ptr::write_bytes(at as *mut u8, 0x5a, bytes) };
 }
 
-/// See the head of this file.
+/// Runs an input (see the module's documentation).
 pub fn run(data: &[u8]) {
     let mut choices = Choices::of(data);
     let number = choices.below(libraries().len());
@@ -177,7 +178,7 @@ pub fn run(data: &[u8]) {
                 makes && function.name == name
             })
         };
-        // These are called for the length of another call's memory, which is that of no row here.
+        // These are called to query the length of another call's memory, which no row here needs.
         let asked = rows.functions.iter().filter_map(|function| {
             let Body::Forward(call) = &function.body else { return None };
             call.parameters.iter().find_map(|parameter| match &parameter.kind {
@@ -188,7 +189,7 @@ pub fn run(data: &[u8]) {
             })
         });
         let asked: Vec<&str> = asked.collect();
-        // The last one is also called for what a search has found.
+        // The last one is also called for the result of a search.
         let is_plain = |name: &str| {
             rows.descriptors.iter().any(|kind| kind.init == name || kind.set == name)
                 || makes(name)
@@ -211,7 +212,7 @@ pub fn run(data: &[u8]) {
     thread.held.release();
 }
 
-/// Makes one call. Returns how many handles the library has given out.
+/// Makes one call. Returns the number of handles that the library has given out.
 fn call(
     session: &FuzzSession,
     thread: &mut ThreadState,
@@ -263,7 +264,7 @@ fn make(rows: &Library, kind: usize, choices: &mut Choices<'_>, contents: &mut [
     }
 }
 
-/// Slots for all parameters, which `block` then has in front of what the library reads.
+/// Generates slots for all parameters. `block` then has them before the data that the library reads.
 fn slots(rows: &Library, call: &Call, choices: &mut Choices<'_>, block: &mut Vec<u8>) -> Vec<u64> {
     let mut descriptors = Vec::new();
     let slot = |kind: &Kind, choices: &mut Choices<'_>, descriptors: &mut Vec<Vec<u8>>| match kind {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Arguments of the driver's functions as Rust values. A type that needs no promise of the caller makes a function's method
-//! safe.
+//! Arguments of the driver's functions as Rust values. If no type requires a promise of the caller, the function's
+//! method is safe.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -12,10 +12,10 @@ use super::raw::{
 };
 use super::{CUdeviceptr, CUstream, CUuuid, CuResult, CudaError};
 
-/// A function that the driver calls on a thread of its own for `cuStreamAddCallback`, with the `CUresult`.
+/// A function that the driver calls on one of its own threads for `cuStreamAddCallback`, with the `CUresult`.
 pub type StreamFunction = unsafe extern "C" fn(CUstream, c_int, *mut c_void);
 
-/// A value that the driver writes through an out pointer: integers and handles, for which zero bytes are a value.
+/// A value that the driver writes through an out pointer: integers and handles, for which all-zero bytes are valid.
 pub(super) trait Plain: Copy {
     const ZERO: Self;
 }
@@ -43,7 +43,7 @@ impl<T> Plain for *const T {
 /// A value that the C function takes by pointer, and only reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Ref<T>(pub T);
-/// A value that the C function takes by pointer to something that is not `const`.
+/// A value that the C function takes by a pointer that is not `const`.
 #[derive(Clone, Copy, Debug)]
 pub struct Mut<T>(pub T);
 
@@ -92,7 +92,7 @@ impl Argument for CString {
     }
 }
 
-/// Elements of an array, as many as the C function reads at most.
+/// Elements of an array: the maximum number that the C function reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Elements<T, const N: usize>(pub [T; N]);
 impl<T, const N: usize> Argument for Elements<T, N> {
@@ -124,16 +124,16 @@ arguments! {
 /// The length of an array of one element.
 #[derive(Clone, Copy, Debug)]
 pub struct One;
-/// The program's function is not called: the guest library has done without it.
+/// A null callback: the program's function is not called, because the guest library handles it.
 #[derive(Clone, Copy, Debug)]
 pub struct NoFunction;
-/// The rank of a tensor. The driver reads as many dimensions, one stride less, and two corners less.
+/// The rank of a tensor. The driver reads this number of dimensions, one stride less, and two corners less.
 #[derive(Clone, Copy, Debug)]
 pub struct Rank(c_uint);
 /// An address that the driver stores and does not follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Opaque(pub u64);
-/// An address of which the bytes that the call uses are memory of the session.
+/// An address for which the bytes that the call uses are memory of the session.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked(CUdeviceptr);
 /// A texture object, which kernels take by its value.
@@ -146,24 +146,24 @@ pub struct TextureObject(pub CUtexObject);
 pub struct SurfaceObject(pub CUsurfObject);
 
 impl Rank {
-    /// The greatest rank.
+    /// The maximum rank.
     pub const MAX: c_uint = 5;
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a rank that no tensor has.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a rank outside of 1 to [`Self::MAX`].
     pub fn new(rank: u32) -> CuResult<Self> {
         if (1..=Self::MAX).contains(&rank) { Ok(Self(rank)) } else { Err(CudaError::INVALID_VALUE) }
     }
 }
 
 impl Checked {
-    /// An address for a call of the driver.
+    /// Returns an address for a call of the driver.
     ///
     /// # Safety
     ///
-    /// The bytes that the driver uses there must be the session's.
+    /// The bytes that the driver uses there must belong to the session.
     pub unsafe fn new(address: u64) -> Self {
         Self(address)
     }
-    /// The address.
+    /// Returns the address.
     pub(super) fn address(self) -> CUdeviceptr {
         self.0
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Copies of boxes: rows and slices, with a pitch.
+//! Copies of boxes with rows and slices, with a pitch.
 
 use std::ffi::c_void;
 
@@ -14,7 +14,7 @@ pub enum BoxEnd {
     Device(CUdeviceptr),
     /// Host memory.
     Host(*mut u8),
-    /// An array, from a place on: byte of the row, row, slice.
+    /// An array from a position on: byte of the row, row, slice.
     Array(CUarray, [usize; 3]),
 }
 
@@ -72,7 +72,7 @@ impl Driver {
     ///
     /// # Safety
     ///
-    /// Both ends must be good for the whole box until the stream has passed the copy.
+    /// Both ends must be valid for the whole box until the stream has passed the copy.
     pub unsafe fn copy_box(&self, copy: &BoxCopy, stream: CUstream) -> CuResult<()> {
         let (src, dst) = (Split::of(copy.src.end), Split::of(copy.dst.end));
         let parameters = CUDA_MEMCPY3D {

@@ -3,5 +3,5 @@
 
 use crate::worker::sharing::Sharing;
 
-/// With what they need of the worker.
+/// A courier with the worker's state that it needs.
 pub type Courier = cuda_abi::Courier<&'static Sharing>;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The functions of the driver API.
 //!
-//! cudarc gives types and prototypes. Its loader is not used: it takes the first `libcuda*.so` of a list that
-//! the dynamic linker finds (never a file that we name), panics when a symbol is missing, and returns a Rust
-//! enum, which a newer driver's result would make undefined. So each row of the table below is a method: it says
-//! which arguments are results and whether the driver follows others, which no prototype says. The compiler compares a
-//! row with the list of prototypes (`cuda_abi::prototypes`), and with cudarc's prototype, which distinguishes the types of
-//! handles and structures, too.
+//! cudarc provides types and prototypes. Its loader is not used: it takes the first `libcuda*.so` of a list that the
+//! dynamic linker finds (never a file given by us). It panics when a symbol is missing, and returns a Rust enum,
+//! which would be undefined behaviour for a newer driver's result. So each row of the table below is a method. The
+//! row adds facts that no prototype contains: which arguments are results, and whether the driver follows other ones.
+//! The compiler compares a row with the list of prototypes (`cuda_abi::prototypes`) and with cudarc's prototype,
+//! which also distinguishes the types of handles and structures.
 //!
 //! # Invariants
 //!
-//! A value of a handle type (`CUstream`, …) in this process came from the driver: `resolve` makes no other. What it stands
-//! for is not destroyed while the call lasts: the call holds a reference to it, and for graphs a lock (`objects::Held`).
-//! That is what the `safe` rows rely on.
+//! A value of a handle type (`CUstream`, …) in this process came from the driver: `resolve` creates no other. Its
+//! object is not destroyed during the call: the call holds a reference to it, and for graphs a lock
+//! (`objects::Held`). The `safe` rows rely on this.
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
@@ -55,7 +55,7 @@ use super::raw::{
     RawRows, RawSparse, RawTensorMap, RawTexture, RawView,
 };
 
-/// The type that cudarc's prototype has: what follows `as`, else the type itself.
+/// The type in cudarc's prototype: the one after `as`, otherwise the type itself.
 macro_rules! checked {
     ($t:ty;) => {
         $t
@@ -73,22 +73,22 @@ macro_rules! method {
         ///
         /// # Safety
         ///
-        /// Pointers must be good for what the driver function does with them (host memory that is long enough;
-        /// device ranges that belong to the session).
+        /// Pointers must be valid for the driver function's use of them (host memory that is long enough; device
+        /// ranges that belong to the session).
         pub unsafe fn $($rest)*
     };
 }
 
-/// `kind name [results that come first] (arguments) [results that come last] (later arguments);` in C order, so that the C
-/// prototype can be read off. `int as Enum`: the C function takes that enum. `name / older`: the function's name in
-/// drivers that do not have the first one.
+/// `kind name [results that come first] (arguments) [results that come last] (later arguments);` in C order, so that
+/// it can be compared with the C prototype. `int as Enum`: the C function takes that enum. `name / older`: the
+/// function's name in drivers that do not have the first one.
 macro_rules! driver_functions {
     ($($kind:ident $name:ident $(/ $older:ident)?
         [$($first:ident: $ft:ty $(as $fc:ty)?),*]
         ($($arg:ident: $t:ty $(as $c:ty)?),*)
         [$($last:ident: $lt:ty $(as $lc:ty)?),*]
         $(($($late:ident: $at:ty $(as $ac:ty)?),*))?;)*) => {
-        /// The driver's functions, each absent if this libcuda does not have it.
+        /// The driver's functions. Each is `None` if this libcuda does not have it.
         #[derive(Debug)]
         pub struct Driver {
             $($name: Option<unsafe extern "C" fn(
@@ -119,7 +119,7 @@ macro_rules! driver_functions {
                 }
             }
 
-            /// A driver without a device: see [`super::null`].
+            /// Returns a driver without a device (see [`super::null`]).
             #[cfg(any(test, fuzzing))]
             pub fn null() -> Self {
                 use super::null;
@@ -353,7 +353,7 @@ driver_functions! {
     safe cuEventRecordWithFlags [] (event: CUevent, stream: CUstream, flags: c_uint) [];
     safe cuEventQuery [] (event: CUevent) [];
     safe cuEventSynchronize [] (event: CUevent) [];
-    // Drivers before 12.8 have the older one only.
+    // Drivers before 12.8 have only the older one.
     safe cuEventElapsedTime_v2 / cuEventElapsedTime [milliseconds: f32] (start: CUevent, end: CUevent) [];
 
     unsafe cuArray3DCreate_v2 [array: CUarray] (descriptor: *const RawArray as *const CUDA_ARRAY3D_DESCRIPTOR) [];
@@ -479,12 +479,12 @@ driver_functions! {
 impl Driver {
     /// Loads exactly the library `path` (a file, or a name for the dynamic linker) and never unloads it.
     ///
-    /// Errors: what the dynamic linker says.
+    /// Errors: those of the dynamic linker.
     pub fn load(path: &Path) -> Result<Self, libloading::Error> {
         // SAFETY: the library's constructors run here. Whoever runs the daemon chose the file (`--device`).
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL)? };
         let driver = Self::from_library(&library);
-        // Its functions are used until the process ends, also by threads of its own.
+        // Its functions are used until the process ends, also by its own threads.
         std::mem::forget(library);
         Ok(driver)
     }
@@ -497,8 +497,8 @@ impl Driver {
         unsafe { self.cuDevResourceGenerateDesc(resources.as_mut_ptr(), resources.len() as c_uint) }
     }
 
-    /// `cuTexRefSetAddress_v2`; answers the offset, 0 if the program does not want it: then the driver refuses addresses that
-    /// are not aligned.
+    /// `cuTexRefSetAddress_v2`. Returns the offset, or 0 if the program does not request it: then the driver refuses
+    /// addresses that are not aligned.
     pub fn texture_address(
         &self,
         reference: CUtexref,

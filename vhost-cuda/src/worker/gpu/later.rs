@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Functions of which cudarc's prototypes for CUDA 12.9 know nothing: those of CUDA 13, and one of the emulator's own.
+//! Functions without a prototype in cudarc for CUDA 12.9: those of CUDA 13, and one of the emulator.
 
 use std::ffi::c_uint;
 
@@ -11,7 +11,7 @@ use super::{CUdevice, Courier, CuResult, CudaError, Driver};
 /// `CU_ATOMIC_OPERATION_MAX`.
 const ATOMIC_OPERATIONS: usize = 13;
 
-/// Each absent if this libcuda does not have it.
+/// The functions. Each is `None` if this libcuda does not have it.
 #[derive(Debug)]
 pub(super) struct Later {
     host_atomics: Option<cuDeviceGetHostAtomicCapabilities>,
@@ -20,7 +20,7 @@ pub(super) struct Later {
 }
 
 impl Later {
-    /// A driver that has none of them.
+    /// Returns a driver that has none of them.
     #[cfg(any(test, fuzzing))]
     pub(super) fn none() -> Self {
         Self { host_atomics: None, peer_atomics: None, set_courier: None }
@@ -41,7 +41,7 @@ impl Later {
 }
 
 impl Driver {
-    /// Has the emulator pass files to other processes by these functions. NVIDIA's driver has its own means.
+    /// Makes the emulator pass files to other processes by these functions. NVIDIA's driver has its own mechanism.
     pub fn set_courier(&self, courier: Courier) {
         if let Some(set) = self.later.set_courier {
             // SAFETY: the courier is a local, which is copied; its functions may be called from any thread with its context,
@@ -50,7 +50,7 @@ impl Driver {
         }
     }
 
-    /// `cuDeviceGetHostAtomicCapabilities`, or with a peer `cuDeviceGetP2PAtomicCapabilities`, for every
+    /// `cuDeviceGetHostAtomicCapabilities`, or with a peer `cuDeviceGetP2PAtomicCapabilities`, for each
     /// `CUatomicOperation`.
     pub fn atomic_capabilities(
         &self,

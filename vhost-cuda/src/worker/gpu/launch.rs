@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Launches, and how many clusters of one fit.
+//! Launches, and queries of the number of clusters that fit.
 
 use std::borrow::Cow;
 use std::ffi::{c_int, c_uint, c_void};
@@ -12,12 +12,12 @@ use super::raw::RawLaunchAttribute;
 use super::{CUfunction, CUlaunchConfig, CUstream, CuResult, Driver};
 
 impl Driver {
-    /// Launches `function`. Into the attributes the driver writes what it answers.
+    /// Launches `function`. The driver writes results into the attributes.
     pub fn launch(&self, function: CUfunction, stream: CUstream, mut launch: Launch<'_>) -> CuResult<()> {
         self.start(function, stream, &mut launch)
     }
 
-    /// As [`Self::launch`]; answers the node of a captured launch that device code can change, 0 for none.
+    /// As [`Self::launch`]. Returns the node of a captured launch that device code can change, or 0.
     pub fn launch_updatable(
         &self,
         function: CUfunction,
@@ -40,7 +40,7 @@ impl Driver {
         let bytes = params.len();
         let mut extra = extra(params, &bytes);
         if attributes.is_empty() {
-            // The driver takes a little longer for the other call.
+            // The driver takes a little longer for `cuLaunchKernelEx`.
             let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
             // SAFETY: `extra` and the parameter block live across the call, which copies what it needs of them.
             return unsafe {
@@ -73,7 +73,7 @@ impl Driver {
 }
 
 impl Driver {
-    /// Clusters of a launch's shape that can be resident at once.
+    /// Returns the number of clusters of a launch's shape that can be resident at once.
     pub fn active_clusters(&self, launch: Launch<'_>, function: CUfunction) -> CuResult<(c_int,)> {
         let mut attributes = launch_attributes(&launch.shape, &launch.more);
         let config = launch_config(&launch.shape, std::ptr::null_mut(), &mut attributes);
@@ -81,7 +81,7 @@ impl Driver {
         unsafe { self.cuOccupancyMaxActiveClusters(function, &raw const config) }
     }
 
-    /// The largest cluster, in blocks, for a launch of that shape.
+    /// Returns the maximum cluster size, in blocks, for a launch of that shape.
     pub fn potential_cluster_size(&self, launch: Launch<'_>, function: CUfunction) -> CuResult<(c_int,)> {
         let mut attributes = launch_attributes(&launch.shape, &launch.more);
         let config = launch_config(&launch.shape, std::ptr::null_mut(), &mut attributes);
@@ -90,8 +90,8 @@ impl Driver {
     }
 }
 
-/// The `extra` array of a launch or node, which leads the driver to a packed parameter block of `bytes` bytes. The driver only
-/// reads both.
+/// Returns the `extra` array of a launch or node, which refers the driver to a packed parameter block of `bytes`
+/// bytes. The driver only reads both.
 pub(super) fn extra(params: &[u8], bytes: &usize) -> [*mut c_void; 5] {
     /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
     const END: *mut c_void = std::ptr::null_mut();
@@ -105,15 +105,15 @@ pub(super) fn extra(params: &[u8], bytes: &usize) -> [*mut c_void; 5] {
 /// A launch without its function and stream.
 #[derive(Debug)]
 pub struct Launch<'c> {
-    /// Grid, block and the commonest attributes.
+    /// Grid, block and the most common attributes.
     pub shape: LaunchShape,
-    /// Attributes beside those.
+    /// Further attributes.
     pub more: Vec<(u32, AttributeValue)>,
-    /// The parameter block, laid out as the kernel wants it.
+    /// The parameter block in the kernel's layout.
     pub params: Cow<'c, [u8]>,
 }
 
-/// The structure with these attributes, which it points to.
+/// Returns the structure with these attributes, which it points to.
 fn launch_config(
     shape: &LaunchShape,
     stream: CUstream,
@@ -135,7 +135,7 @@ fn launch_config(
 
 fn launch_attributes(shape: &LaunchShape, more: &[(u32, AttributeValue)]) -> Vec<RawLaunchAttribute> {
     let attribute = |id: CUlaunchAttributeID, words: &[u32]| {
-        // The union is larger than its members: the rest of it must be zero too.
+        // The union is larger than its members, and the remaining bytes must be zero.
         let mut value = [0; 64];
         for (place, word) in value.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());

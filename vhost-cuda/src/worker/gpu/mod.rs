@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The driver API. Only files in this folder name cudarc.
+//! The driver API. Only files in this folder use cudarc.
 
 mod argument;
 mod box_copy;

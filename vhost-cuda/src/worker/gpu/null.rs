@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A driver without a device, for fuzz targets: every function succeeds unless it was told to fail, gives out addresses and
-//! handles that were never given out before, and reads or writes every byte of host memory that it is given. So a call
-//! that hands a wrong address or length to the driver ends the process.
+//! A driver without a device, for fuzz targets. Every function succeeds unless it was scripted to fail, and returns
+//! addresses and handles that were never returned before. It reads or writes every byte of host memory that it gets.
+//! So a call that passes a wrong address or length to the driver ends the process.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -11,15 +11,15 @@ use virtio_cuda_protocol::cuda::{RESERVATIONS_BASE, WINDOW_BASE, WINDOW_BYTES};
 use super::{CUgraph, CUgraphNode};
 
 const RELAXED: Ordering = Ordering::Relaxed;
-/// The start of device memory. Nothing of the process lies there.
+/// The start of device memory. The process has no mapping there.
 pub const DEVICE_BASE: u64 = 0x0300_0000_0000;
-/// Bytes from one allocation to the next, and so of the longest one.
+/// The distance in bytes between two allocations, and so the maximum length of one.
 pub const DEVICE_STEP: u64 = 1 << 32;
 const FIRST_HANDLE: u64 = 0x0200_0000_0000;
 const OUT_OF_MEMORY: c_int = 2;
 const INVALID_VALUE: c_int = 1;
 const NOT_SUPPORTED: c_int = 801;
-/// Devices that the driver has.
+/// The number of devices of the driver.
 pub const DEVICES: u32 = 2;
 
 static ADDRESSES: AtomicU64 = AtomicU64::new(0);
@@ -33,7 +33,7 @@ static CAPTURES: AtomicU64 = AtomicU64::new(0);
 static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static IMAGE: [u8; 64] = [0; 64];
 
-/// Begins anew, so that the same calls get the same answers.
+/// Resets the state, so that the same calls get the same results.
 pub fn reset() {
     for counter in [&ADDRESSES, &HANDLES, &SEED, &CAPTURES] {
         counter.store(0, RELAXED);
@@ -42,7 +42,7 @@ pub fn reset() {
     script(0, 0, 0);
 }
 
-/// Numbers that come back follow from `seed`; the `fail_in`th call from now on answers `failure` (0: none does).
+/// Derives returned numbers from `seed`; the `fail_in`th call from now on returns `failure` (0: no call fails).
 pub fn script(seed: u64, fail_in: u32, failure: u32) {
     SEED.store(seed, RELAXED);
     FAIL_IN.store(fail_in, RELAXED);
@@ -63,7 +63,7 @@ fn number() -> u64 {
     next >> 33
 }
 
-/// The first eight bytes of an argument.
+/// Returns the first eight bytes of an argument.
 pub(super) fn word<T>(argument: &T) -> u64 {
     let mut bytes = [0; 8];
     let length = size_of::<T>().min(8);
@@ -72,11 +72,11 @@ pub(super) fn word<T>(argument: &T) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Writes an answer of the type that is written `of`.
+/// Writes a result of the type whose name is `of`.
 ///
 /// # Safety
 ///
-/// `place` is good for writing.
+/// `place` must be valid for writing.
 pub(super) unsafe fn fill<T>(function: &str, place: *mut T, of: &str) {
     let value = match (function, of) {
         ("cuDeviceGet", _) => WORDS[0].load(RELAXED),
@@ -112,7 +112,7 @@ pub(super) unsafe fn fill<T>(function: &str, place: *mut T, of: &str) {
 ///
 /// # Safety
 ///
-/// As the driver's functions have it: the range is the caller's. Addresses of the device are left alone.
+/// As for the driver's functions, the caller owns the range. Device addresses are ignored.
 unsafe fn touch(address: u64, bytes: u64, write: bool) {
     if (DEVICE_BASE..WINDOW_BASE).contains(&address) || bytes == 0 {
         return;
@@ -128,16 +128,16 @@ unsafe fn touch(address: u64, bytes: u64, write: bool) {
     }
 }
 
-/// Does the work of a function, and answers.
+/// Executes a function, and returns its result.
 ///
 /// # Safety
 ///
-/// `words` begin the arguments of the driver's function of that name.
+/// `words` must be the first arguments of the driver's function of that name.
 pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
     let at = |index: usize| words.get(index).copied().unwrap_or(0);
     WORDS[0].store(at(0), RELAXED);
     WORDS[1].store(at(1), RELAXED);
-    // What must not fail: the process would end, as it should.
+    // These must not fail, because the worker rightly ends the process then.
     if function != "cuMemHostUnregister"
         && FAIL_IN.fetch_update(RELAXED, RELAXED, |left| left.checked_sub(1)) == Ok(1)
     {
@@ -175,7 +175,7 @@ pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
             "cuModuleLoadData" | "cuModuleLoadDataEx" | "cuLibraryLoadData" => touch(at(0), 1, false),
             "cuLinkAddData_v2" => touch(at(2), at(3), false),
             "cuDeviceGetName" => touch(at(0), 1, true),
-            // There is no management library, and nothing runs a function of the program.
+            // There is no management library, and the program's functions are not run.
             "cuDeviceGetPCIBusId" | "cuLaunchHostFunc" | "cuStreamAddCallback" => return NOT_SUPPORTED,
             "cuFuncGetParamInfo" | "cuKernelGetParamInfo" if at(1) >= 4 => return INVALID_VALUE,
             "cuStreamBeginCapture_v2" | "cuStreamBeginCaptureToGraph" => CAPTURES.store(1, RELAXED),
@@ -204,11 +204,11 @@ pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
     0
 }
 
-/// Fills an array of handles, and one of eight bytes for each; without the first, says how many there are.
+/// Fills an array of handles, and one with eight bytes per handle. Without the first array, returns the count.
 ///
 /// # Safety
 ///
-/// The addresses are null or good for as many elements as `count` points to.
+/// The addresses must be null or valid for as many elements as `count` points to.
 unsafe fn list(handles: u64, edges: u64, count: u64) {
     let count = count as *mut usize;
     // SAFETY: `# Safety` promises a count, and addresses that are null or good for as many elements.
@@ -225,7 +225,7 @@ unsafe fn list(handles: u64, edges: u64, count: u64) {
     }
 }
 
-/// Bytes of padded rows.
+/// Returns the size of padded rows in bytes.
 fn pitched(width: u64, height: u64) -> Option<u64> {
     width.checked_next_multiple_of(512)?.checked_mul(height)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The driver's structures with plain integers for enums: what the guest or a newer driver puts there need not
-//! be one of the values that cudarc knows. Sizes are compared with cudarc's.
+//! The driver's structures with plain integers for enums, because the values of the guest or of a newer driver may be
+//! unknown to cudarc. The compiler compares their sizes with cudarc's.
 
 pub use cuda_abi::{
     CUDA_ARRAY_DESCRIPTOR as RawRows, CUDA_ARRAY_MEMORY_REQUIREMENTS as RawRequirements,

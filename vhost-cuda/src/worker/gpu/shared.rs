@@ -16,7 +16,7 @@ pub const HANDLE_TYPE_FILE: u32 = 1;
 pub struct SharedEvent {
     /// The handle.
     pub handle: RawIpcHandle,
-    /// The file that the emulator's handle names, open until the event is.
+    /// The file of the emulator's handle, open as long as the event.
     pub file: Option<File>,
 }
 
@@ -28,7 +28,7 @@ pub struct StreamCallback {
 }
 
 impl StreamCallback {
-    /// A function that takes a number for its data.
+    /// Returns a function that takes a number as its data.
     ///
     /// # Safety
     /// The function may be called with that number, at any time and on any thread.
@@ -52,7 +52,7 @@ impl Driver {
         unsafe { self.cuMemPoolImportFromShareableHandle(shareable, HANDLE_TYPE_FILE as i32, 0) }
     }
 
-    /// Has the driver call a function in stream order, also after an error.
+    /// Makes the driver call a function in stream order, also after an error.
     pub fn add_callback(&self, stream: CUstream, callback: StreamCallback) -> CuResult<()> {
         // SAFETY: by the promise to `StreamCallback::new`.
         unsafe { self.cuStreamAddCallback(stream, Some(callback.function), callback.data, 0) }

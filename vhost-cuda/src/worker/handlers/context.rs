@@ -17,8 +17,8 @@ use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
 use crate::worker::state::SessionState;
 
-/// `CU_CTX_COREDUMP_ENABLE` and `CU_CTX_USER_COREDUMP_ENABLE`. The driver is not told: it would write files, and make pipes,
-/// in the host's file system. The guest is told that the flags are set, as it would be.
+/// `CU_CTX_COREDUMP_ENABLE` and `CU_CTX_USER_COREDUMP_ENABLE`. The driver never gets these flags: it would write
+/// files and create pipes in the host's file system. The guest sees the flags as set.
 const CORE_DUMPS: u32 = 0x20 | 0x40;
 
 /// `CUlimit`.
@@ -27,12 +27,12 @@ const LIMIT_PRINTF_FIFO_SIZE: i32 = 1;
 const LIMIT_MALLOC_HEAP_SIZE: i32 = 2;
 const LIMIT_DEV_RUNTIME_SYNC_DEPTH: i32 = 3;
 const LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: i32 = 4;
-/// The maximum memory of a level of synchronization (CUDA's programming guide: 150 MB), and, estimated, of a pending
-/// launch.
+/// The maximum memory of one level of synchronization (150 MB according to CUDA's programming guide), and an estimate
+/// for one pending launch.
 const SYNC_LEVEL_BYTES: u64 = 150 << 20;
 const PENDING_LAUNCH_BYTES: u64 = 1024;
 
-/// A context that calls `give_back` when nothing uses it any more.
+/// Returns a context that calls `give_back` once nothing uses it any longer.
 fn context<T>(
     cx: &CallContext<'_>,
     name: ContextId,
@@ -48,13 +48,13 @@ fn context<T>(
     })
 }
 
-/// Destroys a context that has lost its name, or leaves it to the last call that uses it.
+/// Destroys a context whose name was removed, or leaves that to the last call that uses it.
 fn end(cx: &CallContext<'_>, name: u64, context: Arc<Object>) -> CuResult<()> {
     cx.session.close_context(name);
     Object::destroy(context)
 }
 
-/// Retains the primary context. The driver sees one retain, whatever the guest's count is.
+/// Retains the primary context. The driver sees one retain, independent of the guest's count.
 pub fn cuDevicePrimaryCtxRetain(
     cx: &mut CallContext<'_>,
     device: DeviceOrdinal,
@@ -74,7 +74,7 @@ pub fn cuDevicePrimaryCtxRetain(
     let raw = match contexts.primary(device).take_warm() {
         Some(raw) => raw,
         None => {
-            // The first device's counts as long as the session.
+            // The primary context of the first device is charged for the whole session.
             if device != cx.session.device(0)? {
                 pools::charge(cx.session, |allocations| allocations.quota.retain_primary(device))?;
             }
@@ -83,7 +83,7 @@ pub fn cuDevicePrimaryCtxRetain(
         }
     };
     let made = context(cx, name, raw, move |session, _| {
-        // Locked, so that a reset sees that it has gone.
+        // The lock lets a reset see that the context has ended.
         let mut contexts = session.contexts.lock();
         contexts.primary(device).alive -= 1;
         let released = session.gpu.cuDevicePrimaryCtxRelease_v2(device);
@@ -103,7 +103,7 @@ pub fn cuDevicePrimaryCtxRetain(
     Ok(())
 }
 
-/// Gives one retain back; with the last one the context ends.
+/// Releases one retain. The context ends with the last one.
 pub fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<()> {
     let device = cx.resolve(device)?;
     let mut contexts = cx.session.contexts.lock();
@@ -119,8 +119,8 @@ pub fn cuDevicePrimaryCtxRelease_v2(cx: &mut CallContext<'_>, device: DeviceOrdi
     end_primary(cx, contexts, device, false)
 }
 
-/// Destroys everything in the primary context. Of the guest's the process has one retain, with which the context ends; the
-/// driver must not be asked to destroy it under calls that still use it.
+/// Destroys everything in the primary context. The process holds one retain for all of the guest's retains, and the
+/// context ends with it. The driver must not destroy the context while calls still use it.
 pub fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<()> {
     let device = cx.resolve(device)?;
     let mut contexts = cx.session.contexts.lock();
@@ -138,7 +138,7 @@ pub fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext<'_>, device: DeviceOrdina
     release_warm(cx, primary, device)
 }
 
-/// Gives back what the worker holds behind the guest's back.
+/// Releases the context that the worker retains without the guest's knowledge.
 fn release_warm(cx: &CallContext<'_>, primary: &mut Primary, device: i32) -> CuResult<()> {
     match primary.take_warm() {
         Some(_) => cx.gpu().cuDevicePrimaryCtxRelease_v2(device),
@@ -146,7 +146,8 @@ fn release_warm(cx: &CallContext<'_>, primary: &mut Primary, device: i32) -> CuR
     }
 }
 
-/// Ends the guest's primary context and forgets what was in it. With `all`, its green contexts end, too.
+/// Ends the guest's primary context and removes the names of the objects in it. With `all`, its green contexts end,
+/// too.
 fn end_primary(
     cx: &CallContext<'_>,
     mut contexts: MutexGuard<'_, ContextState>,
@@ -159,12 +160,13 @@ fn end_primary(
     let greens = contexts.greens_of(name);
     cx.session.contexts.changed();
     if !all && !greens.is_empty() {
-        // The driver keeps it for them, too, and what is made in them belongs to it.
+        // The driver keeps the primary context alive for green contexts as well, and objects created in them belong
+        // to it.
         drop(contexts);
         cx.session.close_context(name);
         return Ok(());
     }
-    // Nothing is made in it any more.
+    // From here on no object is created in the context.
     context.close();
     let ended: Vec<_> =
         greens.into_iter().filter_map(|green| contexts.close(ContextId(green)).ok()).collect();
@@ -175,7 +177,7 @@ fn end_primary(
     end(cx, name, context)
 }
 
-/// Flags for the primary context, also while the worker holds it behind the guest's back.
+/// Sets flags for the primary context, also while the worker retains it without the guest's knowledge.
 pub fn cuDevicePrimaryCtxSetFlags_v2(
     cx: &mut CallContext<'_>,
     device: DeviceOrdinal,
@@ -198,7 +200,7 @@ pub fn cuDevicePrimaryCtxSetFlags_v2(
     Ok(())
 }
 
-/// Flags of the primary context, and whether the guest has made it active.
+/// Returns the flags of the primary context, and whether the guest has made it active.
 pub fn cuDevicePrimaryCtxGetState(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<(u32, i32)> {
     let device = cx.resolve(device)?;
     let retains = cx.session.contexts.lock().primary(device).retains;
@@ -206,7 +208,7 @@ pub fn cuDevicePrimaryCtxGetState(cx: &mut CallContext<'_>, device: DeviceOrdina
     Ok((flags, i32::from(retains > 0)))
 }
 
-/// Creates a context. It does not stay current here: that is the guest's business.
+/// Creates a context. It does not stay current here, because the guest library tracks the current context.
 pub fn cuCtxCreate_v2(
     cx: &mut CallContext<'_>,
     context: ContextId,
@@ -222,7 +224,7 @@ pub fn cuCtxCreate_v2(
     let made = late_in_threads_of(cx.session.emulated, || cx.session.gpu.cuCtxCreate_v2(flags, device));
     let (raw,) = made.inspect_err(|_| cx.session.allocations().quota.let_go(Holder::Context(context.0)))?;
     cx.thread.forget_current();
-    // Keeps the thread's stack of contexts flat; if it fails, the next call makes another one current.
+    // Keeps the thread's stack of contexts flat. If this fails, the next call makes another context current.
     let _ = cx.session.gpu.cuCtxPopCurrent_v2();
     let made = self::context(cx, context, raw, |session, raw| session.gpu.cuCtxDestroy_v2(raw));
     contexts.insert(context, Context::new(made, device, false));
@@ -230,8 +232,9 @@ pub fn cuCtxCreate_v2(
     Ok(())
 }
 
-/// Waits for all work of the current context, unless a stream captures. The driver would end the capture, and looks for one at a
-/// moment that nobody else knows. So the work is marked, which takes no time, while nothing can begin to capture.
+/// Waits for all work of the current context, unless a stream captures. The driver would invalidate the capture, and
+/// it checks for one at an unknown moment. So the work is marked by an event, which takes no time, while no capture
+/// can begin.
 pub fn wait_unless_capturing(cx: &mut CallContext<'_>) -> CuResult<()> {
     let (gpu, graphs) = (cx.gpu(), &cx.session.graphs);
     let context = cx.resolve(cx.context)?;
@@ -244,13 +247,13 @@ pub fn wait_unless_capturing(cx: &mut CallContext<'_>) -> CuResult<()> {
     cx.held().unlock_captures();
     let waited = match recorded {
         Ok(()) => with_capture_relaxed(gpu, || gpu.cuEventSynchronize(event)),
-        // Drivers before CUDA 12.5 cannot mark it: a capture that begins at this moment is lost.
+        // Drivers before CUDA 12.5 cannot record such an event. A capture that begins at this moment is lost.
         Err(_) => gpu.cuCtxSynchronize(),
     };
     waited.and(gpu.cuEventDestroy_v2(event))
 }
 
-/// Sets a limit of the current context. The driver takes memory for it, at once or at the next launch.
+/// Sets a limit of the current context. The driver allocates memory for it at once or at the next launch.
 pub fn cuCtxSetLimit(cx: &mut CallContext<'_>, limit: i32, value: u64) -> CuResult<()> {
     if !cx.session.is_limited() {
         return cx.gpu().cuCtxSetLimit(limit, value as usize);
@@ -260,12 +263,12 @@ pub fn cuCtxSetLimit(cx: &mut CallContext<'_>, limit: i32, value: u64) -> CuResu
     let before = cx.session.allocations().quota.held(holder);
     pools::charge(cx.session, |allocations| allocations.quota.hold(holder, bytes.max(before), home))?;
     let set = cx.gpu().cuCtxSetLimit(limit, value as usize);
-    // Not more than is held: that cannot fail.
+    // This cannot fail: it does not exceed the amount that is already charged.
     cx.session.allocations().quota.hold(holder, if set.is_ok() { bytes } else { before }, home)?;
     set
 }
 
-/// The bytes that a limit takes beyond those of its default, which are part of every context.
+/// Returns the bytes that a limit takes beyond its default, which is part of the charge of every context.
 fn bytes_of_limit(cx: &CallContext<'_>, limit: i32, value: u64) -> CuResult<u64> {
     let (default, each) = match limit {
         LIMIT_STACK_SIZE => return bytes_of_stacks(cx, value),

@@ -7,14 +7,14 @@ use crate::worker::call::CallContext;
 use crate::worker::devices::DeviceFacts;
 use crate::worker::gpu::{CuResult, CudaError};
 
-/// Everything constant about a device, asked of the driver once.
+/// Returns all constant properties of a device, which are queried from the driver once.
 pub fn device_snapshot(
     cx: &mut CallContext<'_>,
     device: DeviceOrdinal,
 ) -> CuResult<(u64, [u8; 16], [u8; 32], [u8; 256])> {
     let total = total_bytes(cx, device)?;
     let facts = facts_of(cx, device)?;
-    // Attributes that the driver cannot know are marked as such, not left out.
+    // Attributes that the driver does not know are marked as unknown, not left out.
     let room = cx.bulk_out.room() as usize / 4 * 4;
     let unknown = i32::MIN.to_le_bytes();
     let mut attributes: Vec<u8> = facts.attributes.iter().copied().take(room).collect();
@@ -26,7 +26,7 @@ pub fn device_snapshot(
     Ok(answer)
 }
 
-/// Bytes of memory of a device that this session may use.
+/// Returns the bytes of device memory that this session may use.
 pub(super) fn total_bytes(cx: &CallContext<'_>, device: DeviceOrdinal) -> CuResult<u64> {
     let all = facts_of(cx, device)?.total_bytes;
     Ok(cx.session.allocations().quota.memory().map_or(all, |(limit, _)| limit.min(all)))

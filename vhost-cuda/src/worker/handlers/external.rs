@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! External memory. What it stands for is an allocation that a process of the guest has offered: other APIs, whose memory
-//! it is made for, are not in a guest.
+//! External memory. It always refers to an allocation that a process of the guest has offered: the graphics APIs for
+//! which CUDA provides external memory do not exist in a guest.
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
@@ -21,13 +21,14 @@ use crate::worker::objects::Parent;
 use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;
 
-/// Refuses bytes that are not all inside. NVIDIA's driver is not asked about such.
+/// Refuses a range that does not lie completely inside. NVIDIA's driver never gets such a range.
 fn check(all: u64, offset: u64, bytes: u64) -> CuResult<()> {
     let inside = offset.checked_add(bytes).is_some_and(|end| end <= all);
     if inside && bytes > 0 { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
 }
 
-/// Imports an allocation. It counts here too, unless the session has made it: its owner may end first.
+/// Imports an allocation. It is charged to this session too, because its owner may end first; an allocation that the
+/// session itself created is not charged twice.
 pub fn cuImportExternalMemory(
     cx: &mut CallContext<'_>,
     memory: ExternalMemoryId,
@@ -40,7 +41,7 @@ pub fn cuImportExternalMemory(
     }
     let sharing = &cx.session.sharing;
     let found = sharing.look_up(token, ALLOCATION);
-    // NVIDIA's driver tells a pool from what it does not know.
+    // NVIDIA's driver distinguishes a pool from an unknown handle.
     let is_pool = || sharing.look_up(token, POOL).is_ok();
     let (offer, file) = found.map_err(|error| if is_pool() { CudaError::NOT_SUPPORTED } else { error })?;
     let file = file.ok_or(CudaError::INVALID_VALUE)?;
@@ -48,7 +49,7 @@ pub fn cuImportExternalMemory(
     reservations.externals.check_new(memory.0)?;
     let charge = reservations.charge_of(&token, offer.bytes);
     pools::charge(cx.session, |allocations| allocations.charge(charge))?;
-    // The driver closes it, unless a capture forbids the call.
+    // The driver closes the descriptor, unless a capture forbids the call.
     let descriptor = file.into_raw_fd();
     // SAFETY: the description lives across the call, and names a descriptor that is open.
     let made = unsafe { cx.gpu().cuImportExternalMemory(&RawExternal::of_file(descriptor, bytes)) };
@@ -79,7 +80,8 @@ pub fn cuExternalMemoryGetMappedBuffer(
     offset: u64,
     bytes: u64,
 ) -> CuResult<(DevicePtr,)> {
-    // Until the mapping is noted: its address can be freed, and another's, as soon as the driver has given it.
+    // The lock is held until the mapping is recorded. As soon as the driver returns the address, another thread can
+    // free it and get it again for another allocation.
     keep_context(cx, memory)?;
     let mut reservations = cx.session.reservations();
     let (raw, all, home) = reservations.externals.get(memory.0)?;
@@ -93,7 +95,7 @@ pub fn cuExternalMemoryGetMappedBuffer(
     Ok((DevicePtr(dptr),))
 }
 
-/// Frees such a mapping.
+/// Frees a mapping of external memory.
 pub(super) fn free_buffer(
     cx: &CallContext<'_>,
     range: &Range,
@@ -101,7 +103,7 @@ pub(super) fn free_buffer(
 ) -> CuResult<()> {
     let mut reservations = cx.session.reservations();
     if cx.session.allocations().allocated_at(range.base)?.serial != range.serial {
-        // Another thread was faster, and what is there now is not what the program means.
+        // Another thread was faster, and the program does not mean the mapping that is there now.
         return Err(CudaError::INVALID_VALUE);
     }
     free()?;
@@ -122,7 +124,7 @@ pub fn cuExternalMemoryGetMappedMipmappedArray(
     mipmap: MipmappedArrayId,
 ) -> CuResult<()> {
     if !(1..=MAX_MIPMAP_LEVELS).contains(&levels) {
-        // For none NVIDIA's driver writes past what it has allocated.
+        // For zero levels NVIDIA's driver writes beyond its allocation.
         return Err(CudaError::INVALID_VALUE);
     }
     let array = RawArray::from(&descriptor);
@@ -141,7 +143,7 @@ pub fn cuExternalMemoryGetMappedMipmappedArray(
 }
 
 impl Destroy for ExternalMemoryId {
-    /// Forgets external memory. What is mapped of it stays.
+    /// Forgets external memory. Its mappings stay.
     fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
         keep_context(cx, self)?;
         let mut reservations = cx.session.reservations();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Resources of devices, and green contexts, which have a part of them.
+//! Resources of devices, and green contexts, which own a part of them.
 
 use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal, ResourceDescId};
 
@@ -11,7 +11,7 @@ use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::words::contents::encode;
 use crate::worker::words::{GreenContext, MAX_GROUPS};
 
-/// Splits multiprocessors.
+/// Splits the multiprocessors of a resource into groups.
 pub fn cuDevSmResourceSplitByCount(
     cx: &mut CallContext<'_>,
     input: u64,
@@ -70,7 +70,7 @@ pub fn cuGreenCtxCreate(
     let (session, addresses) = (cx.session, (raw as usize, green as usize));
     let made = Object::new(raw).part_of(home).ends_by(move |_| {
         let (raw, green) = (addresses.0 as CUcontext, addresses.1 as CUgreenCtx);
-        // It may be current here, in a thread that looks for its context again before the next call.
+        // The context may be current in this thread. The thread looks its context up again before the next call.
         let outcome = match session.gpu.cuCtxGetCurrent() {
             Ok((current,)) if current == raw => session.gpu.cuCtxSetCurrent(std::ptr::null_mut()),
             _ => Ok(()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sharing between processes of a guest. libcuda's own handles go to the daemon's exchange, never to a guest.
+//! Sharing between processes of a guest. libcuda's own handles go to the daemon's exchange and never to a guest.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -20,20 +20,20 @@ const LOCATION_DEVICE: u32 = 1;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 
-/// The file behind a handle of the emulator's; none for NVIDIA's.
+/// Returns the file of a handle of the emulator, or `None` for a handle of NVIDIA's driver.
 fn file_behind(handle: &[u8; HANDLE_BYTES]) -> CuResult<Option<File>> {
     let descriptor = handle[EMULATED_DESCRIPTOR..].first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
     let Some(descriptor) = descriptor.filter(|_| handle.starts_with(EMULATED)) else { return Ok(None) };
     if descriptor < 0 {
         return Err(CudaError::INVALID_VALUE);
     }
-    // SAFETY: the emulator, in this process, has just said that it has this file open, and keeps it so long as it is
-    // offered.
+    // SAFETY: the emulator, in this process, has just reported that it has this file open, and keeps it open as long
+    // as it is offered.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
     Ok(Some(file.try_clone_to_owned().map_err(|_| CudaError::OUT_OF_MEMORY)?.into()))
 }
 
-/// Offers the whole allocation that an address lies in.
+/// Offers the whole allocation that contains an address.
 pub fn cuIpcGetMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(Token,)> {
     let range = *cx.session.allocations().find(dptr.0).ok_or(CudaError::INVALID_VALUE)?;
     if range.origin != Origin::Allocated {
@@ -46,7 +46,7 @@ pub fn cuIpcGetMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<
     Ok((cx.session.sharing.offer_named(range.base, range.context, offer, file.as_ref())?,))
 }
 
-/// Opens memory of another process. It counts here too: its owner may end first.
+/// Opens memory of another process. It is charged to this session too, because its owner may end first.
 pub fn cuIpcOpenMemHandle_v2(
     cx: &mut CallContext<'_>,
     token: Token,
@@ -64,7 +64,7 @@ pub fn cuIpcOpenMemHandle_v2(
     let mut allocations = cx.session.allocations();
     let (dptr,) = opened.inspect_err(|_| allocations.discharge(charged))?;
     match allocations.find(dptr) {
-        // Opened before: the driver answers the same address.
+        // Opened before: the driver returns the same address.
         Some(_) => allocations.discharge(charged),
         None => allocations.insert(dptr, offer.bytes, Origin::Opened, home),
     }
@@ -72,7 +72,7 @@ pub fn cuIpcOpenMemHandle_v2(
     Ok((DevicePtr(dptr), offer.bytes))
 }
 
-/// Closes memory of another process. It is out of the session's memory first, so that no copy begins there.
+/// Closes memory of another process. It is removed from the session's memory first, so that no copy begins there.
 pub fn cuIpcCloseMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(u32,)> {
     let last = cx.session.sharing.close(dptr.0)?;
     if last {
@@ -92,7 +92,7 @@ pub fn cuIpcGetEventHandle(cx: &mut CallContext<'_>, event: EventId) -> CuResult
     Ok((cx.session.sharing.offer_named(event.0, cx.home(), offer, file.as_ref())?,))
 }
 
-/// Offers an allocation, as a file.
+/// Offers an allocation as a file.
 pub fn cuMemExportToShareableHandle(cx: &mut CallContext<'_>, handle: AllocationId) -> CuResult<(Token,)> {
     let mut reservations = cx.session.reservations();
     let allocation = reservations.held(handle.0)?;
@@ -115,7 +115,7 @@ pub fn cuMemExportToShareableHandle(cx: &mut CallContext<'_>, handle: Allocation
     Ok((token,))
 }
 
-/// Opens an allocation of another process. It counts here too: its owner may end first.
+/// Opens an allocation of another process. It is charged to this session too, because its owner may end first.
 pub fn cuMemImportFromShareableHandle(
     cx: &mut CallContext<'_>,
     handle: AllocationId,

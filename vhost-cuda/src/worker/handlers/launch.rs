@@ -8,7 +8,7 @@ use crate::worker::gpu::CuResult;
 use crate::worker::run::prepared::Request;
 use crate::worker::words;
 
-/// Launches a function or kernel without attributes beyond those of the shape.
+/// Launches a function or kernel that has no attributes beyond those of the shape.
 pub fn cuLaunchKernel(
     cx: &mut CallContext<'_>,
     function: FunctionId,

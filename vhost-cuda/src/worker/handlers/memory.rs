@@ -21,15 +21,15 @@ use crate::worker::pools;
 use crate::worker::quota;
 use crate::worker::window::{Area, Registration, Window};
 
-/// `CU_MEMHOSTREGISTER_*` bits that the guest may give: PORTABLE and DEVICEMAP (both always on), and READ_ONLY. Not
-/// IOMEMORY: the guest has no device memory to register.
+/// The `CU_MEMHOSTREGISTER_*` bits that the guest may pass: PORTABLE and DEVICEMAP (both always on), and READ_ONLY.
+/// IOMEMORY is excluded, because the guest has no device memory to register.
 const REGISTER_FLAGS: u32 = HOST_PORTABLE_MAPPED | HOST_READ_ONLY;
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`: nothing known, host memory, device memory.
 const TYPE_UNKNOWN: u32 = 0;
 const TYPE_HOST: u32 = 1;
 const TYPE_DEVICE: u32 = 2;
 
-/// Charges `charged` bytes, and allocates as many as `bytes`.
+/// Charges `charged` bytes and allocates `bytes` bytes.
 pub(super) fn allocate(
     cx: &CallContext<'_>,
     bytes: u64,
@@ -53,7 +53,7 @@ pub(super) fn allocate(
     }
 }
 
-/// Allocates in the order of a stream, from a pool of the driver's.
+/// Allocates in stream order from one of the driver's pools.
 pub(super) fn allocate_async(
     cx: &CallContext<'_>,
     bytes: u64,
@@ -65,8 +65,8 @@ pub(super) fn allocate_async(
     Ok(DevicePtr(dptr))
 }
 
-/// Allocates memory whose size only the driver knows, such as padded rows. `driver` returns address and size; `asked` bytes are
-/// charged to the quota before, and the difference after.
+/// Allocates memory whose size only the driver knows, such as padded rows. `driver` returns address and size. `asked`
+/// bytes are charged to the quota before the call, and the difference after it.
 fn allocate_blocks(
     cx: &CallContext<'_>,
     asked: u64,
@@ -77,7 +77,7 @@ fn allocate_blocks(
     let (dptr, bytes) = driver().inspect_err(|_| cx.session.allocations().discharge(ahead))?;
     let entered = cx.session.allocations().enter(dptr, bytes, ahead, home);
     entered.inspect_err(|_| {
-        // SAFETY: it was allocated above, and the guest has not got its address.
+        // SAFETY: it was allocated above, and the guest does not have its address yet.
         let _ = unsafe { cx.gpu().cuMemFree_v2(dptr) };
     })?;
     Ok(dptr)
@@ -90,7 +90,7 @@ pub fn cuMemAlloc_v2(cx: &mut CallContext<'_>, bytesize: u64) -> CuResult<(Devic
     Ok((DevicePtr(allocate_blocks(cx, bytesize, made)?),))
 }
 
-/// Most allocations that one call makes.
+/// The maximum number of allocations that one call makes.
 const MAX_AT_ONCE: u64 = 64;
 
 /// Makes several allocations of the same size.
@@ -108,7 +108,7 @@ pub fn memory_alloc_many(cx: &mut CallContext<'_>, bytesize: u64) -> CuResult<(u
     Ok(((addresses.len() / size_of::<u64>()) as u32,))
 }
 
-/// Frees memory, or leaves it to the guest library.
+/// Frees memory, or leaves it with the guest library for reuse.
 pub fn memory_free_or_keep(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(u32,)> {
     let range = cx.session.allocations().find(dptr.0).map(|range| (range.base, range.origin, range.context));
     let ours = range == Some((dptr.0, Origin::Allocated, cx.context.0));
@@ -133,7 +133,7 @@ pub fn cuMemAllocAsync(cx: &mut CallContext<'_>, bytesize: u64, stream: StreamId
     Ok((allocate_async(cx, bytesize, pool, made)?,))
 }
 
-/// Allocates padded rows. The quota counts what was asked for until the driver has said what it takes.
+/// Allocates padded rows. The quota counts the requested bytes until the driver reports the allocated size.
 pub fn cuMemAllocPitch_v2(
     cx: &mut CallContext<'_>,
     width: u64,
@@ -189,14 +189,14 @@ pub fn cuMemFreeAsync(cx: &mut CallContext<'_>, dptr: DevicePtr, stream: StreamI
     Ok(())
 }
 
-/// Withdraws the memory at `dptr` from other processes. To be called before it is freed, because another allocation may get its
-/// address right after.
+/// Withdraws the memory at `dptr` from other processes. Must be called before it is freed, because another allocation
+/// may get its address right after.
 fn end_offers(cx: &CallContext<'_>, dptr: DevicePtr) {
     cx.session.sharing.end(MEMORY, dptr.0);
     cx.session.sharing.end(POINTER, dptr.0);
 }
 
-/// Memory that this session may use: the quota, or what the device has.
+/// Returns the memory that this session may use: its quota, or the memory of the device.
 pub fn cuMemGetInfo_v2(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
     let (free, total) = cx.gpu().cuMemGetInfo_v2()?;
     let (free, total) = (free as u64, total as u64);
@@ -209,7 +209,7 @@ pub fn cuMemGetInfo_v2(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
     })
 }
 
-/// The allocation that holds an address.
+/// Returns the allocation that contains an address.
 pub fn cuMemGetAddressRange_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(DevicePtr, u64)> {
     let allocations = cx.session.allocations();
     let range = allocations.find(dptr.0).ok_or(CudaError::INVALID_VALUE)?;
@@ -250,7 +250,7 @@ pub fn window_map(cx: &mut CallContext<'_>, address: u64, bytesize: u64) -> CuRe
     Ok((map_kept(cx, &mut window, address, bytesize)?.base,))
 }
 
-/// Registers what [`window_map`] has mapped side by side.
+/// Registers the areas that [`window_map`] has mapped next to each other.
 pub fn window_register(
     cx: &mut CallContext<'_>,
     base: u64,
@@ -279,8 +279,8 @@ fn map_kept(cx: &mut CallContext<'_>, window: &mut Window, address: u64, bytesiz
     window.map(&pieces, address, kept.tag, false)
 }
 
-/// Registers areas side by side, none of which is registered: a range of `used` bytes. The GPU must not write what the guest's
-/// process may not, whatever `flags` that process has passed.
+/// Registers adjacent areas, none of which is registered, as a range of `used` bytes. The GPU must not write pages
+/// that the guest's process may not write, whatever `flags` that process has passed.
 fn register(
     cx: &CallContext<'_>,
     window: &mut Window,
@@ -318,7 +318,7 @@ pub fn upload(cx: &CallContext<'_>, dst: DevicePtr, stream: CUstream) -> CuResul
     copy::to_device(cx.session, ContextId(cx.home()), dst.0, &cx.bulk_in, stream)
 }
 
-/// Copies `src` to the bulk output, in the order of `stream`; answers when the bytes are there.
+/// Copies `src` to the bulk output, in the order of `stream`. Returns when the bytes have arrived.
 pub fn download(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) -> CuResult<()> {
     let bytes = cx.bulk_out.room();
     if bytes == 0 {
@@ -339,8 +339,8 @@ pub fn cuStreamSynchronize(cx: &mut CallContext<'_>, stream: StreamId) -> CuResu
     cx.wait_by_signal(stream)
 }
 
-/// Copies between any two ranges of the session, in stream order, and waits for it. Windows that adjoin count as one
-/// range.
+/// Copies between any two ranges of the session in stream order, and waits for the copy. Adjacent windows count as
+/// one range.
 pub fn memcpy_wait(
     cx: &mut CallContext<'_>,
     dst: DevicePtr,
@@ -361,7 +361,7 @@ pub fn memcpy_wait(
         // SAFETY: both ranges belong to the session, and stay until the stream was waited for.
         let started = unsafe {
             if piece == bytes && (stream.is_null() || stream == STREAM_LEGACY) && !signals {
-                // One call of the driver instead of two; it waits where host memory is concerned.
+                // One driver call instead of two. It waits where host memory is involved.
                 return cx.gpu().cuMemcpy(dst, src, piece as usize);
             }
             cx.gpu().cuMemcpyAsync(dst, src, piece as usize, stream)
@@ -371,7 +371,7 @@ pub fn memcpy_wait(
             break started;
         }
     };
-    // Waits after an error, too: copies of earlier pieces may still run.
+    // Also waits after an error, because copies of earlier pieces may still run.
     let waited = if copied.is_ok() && signals {
         cx.wait_by_signal(stream)
     } else {

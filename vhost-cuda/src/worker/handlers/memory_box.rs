@@ -10,12 +10,12 @@ use crate::worker::formats::Shape;
 use crate::worker::gpu::{BoxCopy, BoxEnd, CUstream, CuResult, CudaError, PitchedEnd};
 use crate::worker::host_memory::charge_copy;
 
-/// A box in device memory: its first byte, and the bytes from there to its last one.
+/// Returns the address of a box in device memory and the number of bytes from its first to its last byte.
 fn place(end: &CopyEnd, size: &Box3) -> CuResult<(u64, u64)> {
     let slice = end.pitch.checked_mul(end.height);
     let span = |count: u64, step: Option<u64>| count.checked_sub(1)?.checked_mul(step?);
     let length = || {
-        // A single slice or row has no distance to the next one.
+        // A single slice or row has no distance to a next one.
         let slices = if size.depth > 1 { span(size.depth, slice)? } else { 0 };
         let rows = if size.height > 1 { span(size.height, Some(end.pitch))? } else { 0 };
         slices.checked_add(rows)?.checked_add(size.width)
@@ -29,7 +29,7 @@ fn place(end: &CopyEnd, size: &Box3) -> CuResult<(u64, u64)> {
     }
 }
 
-/// Bytes of a box packed row by row.
+/// Returns the size in bytes of a box that is packed row by row.
 fn packed(size: &Box3) -> CuResult<u64> {
     let rows = size.width.checked_mul(size.height).and_then(|bytes| bytes.checked_mul(size.depth));
     rows.ok_or(CudaError::INVALID_VALUE)
@@ -50,7 +50,7 @@ fn device_end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3, writes: bool) ->
         true => cx.session.check_written(start, length)?,
         false => cx.session.check(start, length)?,
     }
-    // The driver wants pitches that fit even where it has no use for them.
+    // The driver requires a sufficient pitch even where it does not use it.
     let pitch = end.pitch.max(size.width) as usize;
     Ok(PitchedEnd { end: BoxEnd::Device(start), pitch, height: end.height.max(size.height) as usize })
 }
@@ -80,8 +80,8 @@ fn dimensions(size: &Box3) -> [usize; 3] {
 fn send_rows(cx: &CallContext<'_>, dst: PitchedEnd, size: &Box3, stream: CUstream) -> CuResult<()> {
     let (mut rows, _charge) = cx.bulk_in.contents()?.into_owned();
     let copy = BoxCopy { src: packed_end(rows.as_mut_ptr(), size), dst, size: dimensions(size) };
-    // SAFETY: the host end is `rows`, of exactly the box's bytes, kept until the stream was waited for; the
-    // caller checked that the other end belongs to the session and holds the box.
+    // SAFETY: the host end is `rows`, of exactly the box's bytes, kept until the stream was waited for; the caller
+    // checked that the other end belongs to the session and holds the box.
     unsafe { cx.gpu().copy_box(&copy, stream) }?;
     cx.gpu().cuStreamSynchronize(stream)
 }

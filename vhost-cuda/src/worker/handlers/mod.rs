@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Handlers of the `custom` rows, one file or folder an area, each function named as its row.
+//! Handlers of the `custom` rows. Each area has one file or folder, and each function has the name of its row.
 
-// A row's results are a tuple, as long as it is.
+// The results of a row form a tuple, which may be long.
 #![allow(non_snake_case, clippy::type_complexity)]
 
 mod array;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names of all functions of a module, or kernels of a library.
+//! Returns the names of all functions of a module, or of all kernels of a library.
 
 use std::ffi::{CStr, c_char};
 use std::ptr::null_mut;
@@ -9,16 +9,16 @@ use virtio_cuda_protocol::cuda::{LibraryId, ModuleId};
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUfunction, CUkernel, CuResult, CudaError};
 
-/// Most functions of a module that are told. An image may claim any number.
+/// The maximum number of reported functions per module. An image may claim any number.
 const MAX_FUNCTIONS: u32 = 1 << 20;
 
-/// Puts names, if there is room for all; how many there are, and their bytes.
+/// Writes the names, if there is room for all. Returns their number and their total bytes.
 fn put(cx: &mut CallContext<'_>, names: Vec<*const c_char>) -> CuResult<(u32, u64)> {
     let mut bytes = Vec::new();
     let count = names.len() as u32;
     for name in names.into_iter().filter(|name| !name.is_null()) {
-        // SAFETY: the driver's own string, good as long as the module, which no other thread of the guest unloads
-        // while it asks for its names, unless it wants to spoil its own worker.
+        // SAFETY: the driver's own string, valid as long as the module. Another thread of the guest can unload the
+        // module while the names are read, but then it damages only the guest's own worker.
         bytes.extend_from_slice(unsafe { CStr::from_ptr(name) }.to_bytes_with_nul());
     }
     if bytes.len() as u64 <= cx.bulk_out.room() {
@@ -31,7 +31,7 @@ fn room<T>(count: u32) -> CuResult<Vec<*mut T>> {
     if count > MAX_FUNCTIONS { Err(CudaError::OUT_OF_MEMORY) } else { Ok(vec![null_mut(); count as usize]) }
 }
 
-/// Names of the functions of a module.
+/// Returns the names of the functions of a module.
 pub fn module_function_names(cx: &mut CallContext<'_>, module: ModuleId) -> CuResult<(u32, u64)> {
     let module = cx.resolve(module)?;
     let (count,) = cx.gpu().cuModuleGetFunctionCount(module)?;
@@ -43,7 +43,7 @@ pub fn module_function_names(cx: &mut CallContext<'_>, module: ModuleId) -> CuRe
     put(cx, names)
 }
 
-/// Names of the kernels of a library.
+/// Returns the names of the kernels of a library.
 pub fn library_kernel_names(cx: &mut CallContext<'_>, library: LibraryId) -> CuResult<(u32, u64)> {
     let library = cx.resolve(library)?;
     let (count,) = cx.gpu().cuLibraryGetKernelCount(library)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The answers of NVIDIA's management library on the host, reduced to this virtual machine: its sessions are the
-//! workers of one daemon, and nobody else's process counts.
+//! workers of one daemon, and processes of others do not count.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,8 @@ use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::handlers::device::total_bytes;
 use crate::worker::nvml::Nvml;
 
-/// The host's library for `device`, opened once in the process. `None`: there is none, as with the emulator.
+/// Returns the host's library for `device`, opened once per process, or `None` if there is no library, as with the
+/// emulator.
 pub fn nvml_of(cx: &CallContext<'_>, device: DeviceOrdinal) -> CuResult<Option<&'static Nvml>> {
     static DEVICES: OnceLock<Vec<OnceLock<Option<Nvml>>>> = OnceLock::new();
     let number = cx.resolve(device)?;
@@ -22,11 +23,11 @@ pub fn nvml_of(cx: &CallContext<'_>, device: DeviceOrdinal) -> CuResult<Option<&
     Ok(slot.get_or_init(|| Nvml::of(cx.gpu(), number)).as_ref())
 }
 
-/// Memory: the quota of a session, and what the machine's sessions hold.
+/// Returns memory: the quota of a session, and the memory that the machine's sessions hold.
 pub fn nvml_memory(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<(u64, u64)> {
     let total = total_bytes(cx, device)?;
     if let Some((limit, free)) = cx.session.allocations().quota.memory() {
-        // As cuMemGetInfo says.
+        // As cuMemGetInfo reports.
         return Ok((total, limit.saturating_sub(free).min(total)));
     }
     let used = nvml_of(cx, device)?.and_then(|nvml| nvml.memory_of(&family::workers()));
@@ -34,8 +35,8 @@ pub fn nvml_memory(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<
     Ok((total, used.min(total)))
 }
 
-/// Calls a function of the host's library about the card. The guest names it by a number of the table, so that nothing
-/// else of the library can be called, and the table says what its inputs may be.
+/// Calls a function of the host's library that queries the card. The guest identifies it by a number of the table, so
+/// that no other function of the library can be called. The table also restricts the inputs.
 pub fn nvml_get(
     cx: &mut CallContext<'_>,
     device: DeviceOrdinal,

@@ -11,8 +11,8 @@ use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::new_lane::NewLane;
 
-/// Answers this side's version in any case, so that the guest library can name both; with another version
-/// every later call is refused.
+/// Returns this side's version in any case, so that the guest library can report both. With another version every
+/// later call is refused.
 pub fn session_hello(cx: &mut CallContext<'_>, call_table_version: u32) -> CuResult<(u32, i32, u32)> {
     if call_table_version != CALL_TABLE_VERSION {
         cx.session.refused.store(true, Ordering::Relaxed);
@@ -21,7 +21,7 @@ pub fn session_hello(cx: &mut CallContext<'_>, call_table_version: u32) -> CuRes
     Ok((CALL_TABLE_VERSION, driver_version, cx.session.devices.len() as u32))
 }
 
-/// Hands out what device code printed.
+/// Returns output that device code printed.
 pub fn session_output(cx: &mut CallContext<'_>, fd: u32) -> CuResult<(u64, u64)> {
     let room = cx.bulk_out.room() as usize;
     let (printed, left) = cx.session.output.take(fd, room).map_err(|_| CudaError::INVALID_VALUE)?;
@@ -33,13 +33,13 @@ pub fn session_output(cx: &mut CallContext<'_>, fd: u32) -> CuResult<(u64, u64)>
     Ok((bytes, left))
 }
 
-/// The executor ends after this call.
+/// Ends the executor after this call.
 pub fn session_thread_exit(cx: &mut CallContext<'_>) -> CuResult<()> {
     cx.thread.ended = true;
     cx.thread.make_current(cx.session, virtio_cuda_protocol::cuda::ContextId(0))
 }
 
-/// The executor takes the lane up after this call.
+/// Makes the executor serve the lane after this call.
 pub fn session_lane(cx: &mut CallContext<'_>, tag: u64, lane: u32, begins: u64) -> CuResult<()> {
     let area = cx.session.window().find(tag, true).ok_or(CudaError::INVALID_VALUE)?;
     let place = cx.session.order.take(lane, begins).ok_or(CudaError::INVALID_VALUE)?;
@@ -52,7 +52,8 @@ pub fn session_lane(cx: &mut CallContext<'_>, tag: u64, lane: u32, begins: u64) 
     Ok(())
 }
 
-/// Taken up before it reaches an executor, which may be busy: here it came through a lane.
+/// Refused here, because it came through a lane. Otherwise the call is handled before it reaches an executor, which
+/// may be busy.
 pub fn session_wait(_: &mut CallContext<'_>, _reply: u64, _consumed: u64) -> CuResult<()> {
     Err(CudaError::INVALID_VALUE)
 }
@@ -64,7 +65,7 @@ pub fn session_statistics(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
 
 /// Waits for another lane.
 pub fn session_order(cx: &mut CallContext<'_>, lane: u32, position: u64) -> CuResult<()> {
-    // What it has itself posted is done, or cannot be while this waits.
+    // Work that this lane itself has posted is done, or cannot be done while this waits.
     if cx.thread.lane == Some(lane) {
         return Ok(());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Measurements for profilers; [`crate::worker::trace`] does the work.
+//! Measurements for profilers. [`crate::worker::trace`] implements them.
 
 use zerocopy::IntoBytes;
 
@@ -7,7 +7,7 @@ use crate::worker::call::CallContext;
 use crate::worker::gpu::CuResult;
 use crate::worker::trace::WORK_BYTES;
 
-/// The maximum number of pieces of work in one answer, 480 KiB: a guest may offer room for any number.
+/// The maximum number of pieces of work in one answer (480 KiB), because a guest may offer room for any number.
 const MAX_PIECES: u64 = 1 << 12;
 
 /// Begins to measure.
@@ -16,7 +16,7 @@ pub fn trace_start(cx: &mut CallContext<'_>) -> CuResult<()> {
     cx.session.trace.start(driver_version)
 }
 
-/// No longer measures.
+/// Stops measuring.
 pub fn trace_stop(cx: &mut CallContext<'_>) -> CuResult<()> {
     cx.session.trace.stop();
     Ok(())
@@ -27,7 +27,7 @@ pub fn trace_clock(cx: &mut CallContext<'_>) -> CuResult<(u64,)> {
     Ok((cx.session.trace.clock()?,))
 }
 
-/// Hands out measured work.
+/// Returns measured work.
 pub fn trace_read(cx: &mut CallContext<'_>) -> CuResult<(u64, u64, u64)> {
     let room = (cx.bulk_out.room() / WORK_BYTES as u64).min(MAX_PIECES) as usize;
     let read = cx.session.trace.read(room)?;
@@ -36,7 +36,7 @@ pub fn trace_read(cx: &mut CallContext<'_>) -> CuResult<(u64, u64, u64)> {
     Ok((bytes.len() as u64, read.left as u64, read.dropped))
 }
 
-/// Hands out the name of a kernel.
+/// Returns the name of a kernel.
 pub fn trace_name(cx: &mut CallContext<'_>, name: u32) -> CuResult<(u64,)> {
     let text = cx.session.trace.name(name)?;
     let room = usize::try_from(cx.bulk_out.room()).unwrap_or(usize::MAX);

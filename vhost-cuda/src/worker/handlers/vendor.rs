@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! NVIDIA's libraries; [`crate::worker::vendor`] does the work.
+//! Calls of NVIDIA's libraries. [`crate::worker::vendor`] implements them.
 
 use virtio_cuda_protocol::cuda::MAX_VARIABLE_BYTES;
 
@@ -12,7 +12,7 @@ pub fn vendor_open(cx: &mut CallContext<'_>, library: u32, major: u32, digest: u
     cx.session.vendor.open(library, major, digest)
 }
 
-/// Sets variables that the libraries read.
+/// Sets environment variables that the libraries read.
 pub fn vendor_environment(cx: &mut CallContext<'_>) -> CuResult<()> {
     if cx.bulk_in.bytes() > MAX_VARIABLE_BYTES as u64 {
         return Err(CudaError::INVALID_VALUE);

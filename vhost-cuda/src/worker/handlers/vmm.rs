@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Virtual memory management. Memory and addresses belong to no context here.
+//! Virtual memory management. Allocations and addresses belong to no context here.
 
 use virtio_cuda_protocol::cuda::{AllocationId, AllocationProperties, DevicePtr, Location};
 
@@ -26,7 +26,7 @@ pub fn cuMemAddressReserve(
     Ok((DevicePtr(dptr),))
 }
 
-/// Gives reserved addresses back.
+/// Frees reserved addresses.
 pub fn cuMemAddressFree(cx: &mut CallContext<'_>, dptr: DevicePtr, bytesize: u64) -> CuResult<()> {
     let mut reservations = cx.session.reservations();
     reservations.check_unused(dptr.0, bytesize)?;
@@ -36,7 +36,7 @@ pub fn cuMemAddressFree(cx: &mut CallContext<'_>, dptr: DevicePtr, bytesize: u64
     Ok(())
 }
 
-/// Allocates memory without addresses.
+/// Allocates memory without an address.
 pub fn cuMemCreate(
     cx: &mut CallContext<'_>,
     handle: AllocationId,
@@ -60,14 +60,14 @@ pub fn cuMemGetAllocationPropertiesFromHandle(
     cx: &mut CallContext<'_>,
     handle: AllocationId,
 ) -> CuResult<(AllocationProperties,)> {
-    // Locked across the call, as in all that name an allocation: nobody may release it meanwhile.
+    // The lock is held across the call, as in all calls on an allocation: no other thread may release it meanwhile.
     let reservations = cx.session.reservations();
     let allocation = reservations.held(handle.0)?;
     let (actual,) = cx.gpu().cuMemGetAllocationPropertiesFromHandle(allocation.raw)?;
     Ok((actual.on_wire(allocation.location),))
 }
 
-/// Maps an allocation. It is nobody's to reach until its access is set.
+/// Maps an allocation. No device can access it until `cuMemSetAccess`.
 pub fn cuMemMap(
     cx: &mut CallContext<'_>,
     dptr: DevicePtr,
@@ -85,17 +85,17 @@ pub fn cuMemMap(
     Ok((allocation.location,))
 }
 
-/// Takes away the mappings in reserved addresses, if there are any.
+/// Removes the mappings in reserved addresses, if there are any.
 pub fn cuMemUnmap(cx: &mut CallContext<'_>, dptr: DevicePtr, bytesize: u64) -> CuResult<()> {
     let mut reservations = cx.session.reservations();
     let bases = reservations.inside(dptr.0, bytesize)?;
-    // Out of the session's memory first, so that no copy of another thread begins there.
+    // Removed from the session's memory first, so that no copy of another thread begins there.
     let mut allocations = cx.session.allocations();
     for &base in &bases {
         allocations.remove(base);
     }
     drop(allocations);
-    // SAFETY: these are addresses that this session has reserved, with whole mappings of its.
+    // SAFETY: these are addresses that this session has reserved, and they contain whole mappings of this session.
     let unmapped = unsafe { cx.gpu().cuMemUnmap(dptr.0, bytesize as usize) };
     for base in bases {
         match unmapped {
@@ -109,7 +109,7 @@ pub fn cuMemUnmap(cx: &mut CallContext<'_>, dptr: DevicePtr, bytesize: u64) -> C
     unmapped
 }
 
-/// Makes a mapping memory of the session, if some device may reach it.
+/// Adds a mapping to the session's memory, if at least one device may access it.
 fn enter(cx: &CallContext<'_>, reservations: &mut crate::worker::reservations::Reservations, base: u64) {
     if let Some(mapping) = reservations.mapping(base)
         && let Some(&device) = mapping.devices.first()
@@ -118,7 +118,7 @@ fn enter(cx: &CallContext<'_>, reservations: &mut crate::worker::reservations::R
     }
 }
 
-/// Sets what a device may do with mappings.
+/// Sets the access of a device to mappings.
 pub fn cuMemSetAccess(
     cx: &mut CallContext<'_>,
     dptr: DevicePtr,
@@ -129,7 +129,7 @@ pub fn cuMemSetAccess(
     let access: RawAccess = cx.resolve(granted(place, flags))?;
     let mut reservations = cx.session.reservations();
     let bases = reservations.whole(dptr.0, bytesize)?;
-    // SAFETY: these are mappings of this session; one description, which lives across the call.
+    // SAFETY: these are mappings of this session; there is one description, which lives across the call.
     unsafe { cx.gpu().cuMemSetAccess(dptr.0, bytesize as usize, &access, 1) }?;
     for base in bases {
         if let Some(mapping) = reservations.mapping(base) {
@@ -151,7 +151,7 @@ pub fn cuMemSetAccess(
 pub fn cuMemGetAccess(cx: &mut CallContext<'_>, place: Location, dptr: DevicePtr) -> CuResult<(u64,)> {
     let location: RawLocation = cx.resolve(place)?;
     let reservations = cx.session.reservations();
-    // Memory of another kind has answers, too.
+    // The driver also answers for memory of other kinds.
     if cx.session.allocations().find(dptr.0).is_none() {
         reservations.at(dptr.0)?;
     }
@@ -159,7 +159,7 @@ pub fn cuMemGetAccess(cx: &mut CallContext<'_>, place: Location, dptr: DevicePtr
     unsafe { cx.gpu().cuMemGetAccess(&location, dptr.0) }
 }
 
-/// Holds the allocation at an address once more.
+/// Takes another reference to the allocation at an address.
 pub fn cuMemRetainAllocationHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(AllocationId,)> {
     let mut reservations = cx.session.reservations();
     let (_, name) = reservations.at(dptr.0)?;
@@ -169,7 +169,7 @@ pub fn cuMemRetainAllocationHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) ->
     Ok((AllocationId(name),))
 }
 
-/// Makes addresses a part of the window.
+/// Adds addresses to the window.
 pub fn window_claim(cx: &mut CallContext<'_>, base: u64, bytesize: u64) -> CuResult<()> {
     // Locked across the claim, so that the driver reserves none of the addresses meanwhile.
     let reservations = cx.session.reservations();
@@ -185,7 +185,7 @@ pub fn window_yield(cx: &mut CallContext<'_>, base: u64, bytesize: u64) -> CuRes
 }
 
 impl Destroy for AllocationId {
-    /// Gives a hold back.
+    /// Releases a reference.
     fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
         let mut reservations = cx.session.reservations();
         let allocation = reservations.held(self.0)?;

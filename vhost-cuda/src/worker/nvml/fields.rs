@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fields of the card by their numbers (`NVML_FI_DEV_*`), and values that NVML has a function each for.
+//! Fields of the card by their numbers (`NVML_FI_DEV_*`), and values that have one NVML function each.
 
 use std::ffi::{c_int, c_void};
 
@@ -11,9 +11,9 @@ use super::{Nvml, symbol};
 /// `NVML_POWER_SCOPE_MEMORY`, the last one.
 const LAST_SCOPE: u32 = 2;
 
-/// Returns whether a guest may have a field: errors of memory and of the link to the host, temperatures, power, clocks, states
-/// of the card. No links between cards, nothing of other machines. Some fields above 250 have other numbers in older
-/// releases, where these are of the same kinds.
+/// Returns whether a guest may read a field: errors of memory and of the link to the host, temperatures, power,
+/// clocks, states of the card. Links between cards and data about other machines are excluded. Some fields above 250
+/// have other numbers in older releases, where they are of the same kinds.
 const fn is_told(field: u32) -> bool {
     matches!(
         field,
@@ -30,7 +30,7 @@ const fn is_told(field: u32) -> bool {
 }
 
 impl Nvml {
-    /// Type (`nvmlValueType_t`) and value of a field.
+    /// Returns the type (`nvmlValueType_t`) and value of a field.
     pub fn field(&self, field: u32, scope: u32) -> Option<(u32, u64)> {
         if !is_told(field) || scope > LAST_SCOPE {
             return None;
@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn links_between_cards_are_not_told() {
-        // NVLINK_CRC_FLIT_ERROR_COUNT_L0, NVLINK_LINK_COUNT, NVLINK_GET_STATE, C2C_LINK_COUNT, and what no release has.
+        // NVLINK_CRC_FLIT_ERROR_COUNT_L0, NVLINK_LINK_COUNT, NVLINK_GET_STATE, C2C_LINK_COUNT, and a number that no
+        // release has.
         assert!([32, 91, 165, 170, 1000].into_iter().all(|field| !is_told(field)));
         // MEMORY_TEMP and POWER_AVERAGE.
         assert!(is_told(82) && is_told(185));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Functions of NVIDIA's library by their number in `protocol`'s table of getters.
+//! NVML functions by their number in `protocol`'s table of getters.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
@@ -10,19 +10,19 @@ use virtio_cuda_protocol::cuda::{Getter, Parameter};
 
 use super::{Nvml, symbol};
 
-/// An argument in a register of its own, be it a number or an address.
+/// An argument in one register: a number or an address.
 type Register = *mut c_void;
 
-/// Arguments with the device.
+/// The maximum number of arguments, including the device.
 const MAX_WORDS: usize = MAX_PARAMETERS + 1;
-// Of both processors' calling conventions: so many are passed in registers.
+// Both calling conventions (x86-64 and AArch64) pass this number in registers.
 const _: () = assert!(MAX_WORDS <= 6);
 
-/// The memory that the library writes; as aligned as its structures are.
+/// The memory that the library writes, aligned as its structures require.
 struct Results(Vec<u64>);
 
 impl Results {
-    /// The place at `first`, which lies inside.
+    /// Returns the address of word `first`, which lies inside.
     fn place(&mut self, first: usize) -> Register {
         self.0[first / size_of::<u64>()..].as_mut_ptr().cast()
     }
@@ -40,7 +40,7 @@ impl Results {
     }
 }
 
-/// The arguments of `getter` for a device and inputs that it admits, and room for its results.
+/// Returns the arguments of `getter` for a device and valid inputs, and memory for its results.
 fn arguments(
     getter: &Getter,
     device: Register,
@@ -82,8 +82,9 @@ fn arguments(
 }
 
 impl Nvml {
-    /// Returns the answer of `getter` (`nvmlReturn_t`) and its results, for inputs that it admits; `peer` finds the
-    /// library's handle of another device. `None`: the library does not have the function, or there is no such device.
+    /// Returns the status of `getter` (`nvmlReturn_t`) and its results, for valid inputs. `peer` finds the library's
+    /// handle of another device. Returns `None` if the library does not have the function, or there is no such
+    /// device.
     pub fn get(
         &self,
         getter: &Getter,
@@ -95,11 +96,11 @@ impl Nvml {
         let mut all = [null_mut(); MAX_WORDS];
         all[..given.len()].copy_from_slice(&given);
         let [a, b, c, d, e, f] = all;
-        // SAFETY: the table's rows are nvml.h's prototypes, of a number or an address for each parameter. Both are
-        // passed in registers, of which a function reads those that it has parameters for, and of those as many bits as
-        // the parameter has; so the ones that are too many do no harm. Every address is a place in `results`, which
-        // lives through the call, of the size that the row says: the library writes a type of this size, `Room`
-        // bytes of a text, or as many entries as `Count` says.
+        // SAFETY: the table's rows are nvml.h's prototypes, with a number or an address for each parameter. Both are
+        // passed in registers. A function reads the registers that it has parameters for, and of each as many bits as
+        // the parameter has; so additional ones do no harm. Every address is a place in `results`, which lives
+        // through the call, of the size that the row says: the library writes a type of this size, `Room` bytes of a
+        // text, or as many entries as `Count` says.
         let code = unsafe {
             type Call =
                 unsafe extern "C" fn(Register, Register, Register, Register, Register, Register) -> c_int;
@@ -109,7 +110,7 @@ impl Nvml {
         Some((code, results.bytes()))
     }
 
-    /// The library's name for the device.
+    /// Returns the library's handle of the device.
     pub fn handle(&self) -> *mut c_void {
         self.device
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Contexts of a session, the primary ones among them.
 //!
-//! The worker makes the primary context of device 0 before a session gets it, because that is slow. The guest
-//! must not notice: what counts is what it retained itself.
+//! The worker creates the primary context of device 0 before a session starts, because that is slow. The guest must
+//! not notice: only its own retains count.
 //!
-//! A context lives while calls have it current or use what was made in it, as every object does. While it *ends*, its name
-//! is neither good nor free: the session's memory is counted by it until the driver has destroyed the context.
+//! A context lives while it is current in a call or a call uses an object created in it, as every object does. While
+//! it *ends*, its name is neither valid nor free: the session's memory is counted by it until the driver has
+//! destroyed the context.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,23 +19,24 @@ use super::{Object, Parent, revoke_contexts};
 use crate::worker::gpu::{CUcontext, CuResult, CudaError};
 use crate::worker::home::Home;
 
-/// Most contexts of a session that have names, parts of a device (green contexts) included.
+/// The maximum number of named contexts per session, including green contexts (parts of a device).
 const MAX_CONTEXTS: usize = 128;
-/// Most of them that the guest has created besides the devices' primary ones: each takes half a gigabyte of a large GPU.
+/// The maximum number of contexts that the guest has created besides the devices' primary ones. Each takes half a
+/// gigabyte of a large GPU.
 const MAX_CREATED: usize = 8;
 
 /// A context that the guest has named.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// The driver's.
+    /// The driver's context.
     pub object: Arc<Object>,
     /// Its device.
     pub device: i32,
-    /// True for the device's primary context, and for a part of it.
+    /// True for the device's primary context, and for its green contexts.
     pub primary: bool,
     /// For a green context, the name of the primary context.
     home: Option<u64>,
-    /// Its flags that the driver was not told.
+    /// Its flags that were not passed to the driver.
     pub kept_flags: u32,
 }
 
@@ -43,7 +45,7 @@ impl Context {
     pub fn new(object: Object, device: i32, primary: bool) -> Self {
         Self { object: Arc::new(object), device, primary, home: None, kept_flags: 0 }
     }
-    /// A green context as one that can be current. What is made in it belongs to the primary context `home`, which
+    /// Returns a green context that can be current. Objects created in it belong to the primary context `home`, which
     /// `object` is a part of.
     pub fn green(object: Object, device: i32, home: u64) -> Self {
         Self { object: Arc::new(object), device, primary: true, home: Some(home), kept_flags: 0 }
@@ -52,11 +54,11 @@ impl Context {
     pub fn is_green(&self) -> bool {
         self.home.is_some()
     }
-    /// The name of the context that owns what is made in this one, whose name is `id`.
+    /// Returns the name of the context that owns the objects created in this one, whose name is `id`.
     fn owner(&self, id: ContextId) -> u64 {
         self.home.unwrap_or(id.0)
     }
-    /// The context that owns what is made in this one.
+    /// Returns the context that owns the objects created in this one.
     fn owner_object(&self) -> &Arc<Object> {
         if self.is_green() { self.object.parent().unwrap_or(&self.object) } else { &self.object }
     }
@@ -65,15 +67,15 @@ impl Context {
 /// The primary context of one device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Primary {
-    /// The driver's handle while this process retains the context behind the guest's back.
+    /// The driver's handle while this process retains the context without the guest's knowledge.
     warm: Option<usize>,
     /// The guest's name for it, while it retains it.
     pub name: u64,
     /// The number of times that the guest retained it.
     pub retains: u32,
-    /// Flags that the guest wants and the driver was not told.
+    /// Flags that the guest has requested and that were not passed to the driver.
     pub kept_flags: u32,
-    /// Contexts of the guest that are not given back to the driver yet, the named one among them.
+    /// The guest's contexts that are not released to the driver yet, including the named one.
     pub alive: u32,
 }
 
@@ -82,11 +84,11 @@ impl Primary {
     pub fn warm_up(&mut self, raw: CUcontext) {
         self.warm = Some(raw as usize);
     }
-    /// Takes the handle of a context that this process holds behind the guest's back: the caller gives it back.
+    /// Takes the handle of a context that this process holds without the guest's knowledge. The caller releases it.
     pub fn take_warm(&mut self) -> Option<CUcontext> {
         self.warm.take().map(|raw| raw as CUcontext)
     }
-    /// The guest has no name for it any more.
+    /// Removes the guest's name for it.
     pub fn forget_name(&mut self) {
         *self = Self { warm: self.warm, alive: self.alive, ..Self::default() };
     }
@@ -110,11 +112,11 @@ pub struct ContextState {
 }
 
 impl Contexts {
-    /// Exclusive access, also across driver calls that make contexts.
+    /// Returns exclusive access, also across driver calls that create contexts.
     pub fn lock(&self) -> MutexGuard<'_, ContextState> {
         self.state.lock()
     }
-    /// The context named `id`.
+    /// Returns the context named `id`.
     ///
     /// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
     pub fn get(&self, id: ContextId) -> CuResult<Context> {
@@ -124,14 +126,14 @@ impl Contexts {
     pub fn is_only_one(&self) -> bool {
         self.lock().named.len() <= 1
     }
-    /// The name of the context that owns what is made in the one named `id`, and its device.
+    /// Returns the name of the context that owns the objects created in the one named `id`, and its device.
     ///
     /// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
     pub fn owner(&self, id: ContextId) -> CuResult<Home> {
         let home = |context: &Context| Home { context: context.owner(id), device: context.device };
         self.lock().get(id).map(home)
     }
-    /// The name of the context that owns what is made in the one named `id`.
+    /// Returns the name of the context that owns the objects created in the one named `id`.
     pub fn home(&self, id: ContextId) -> u64 {
         self.owner(id).map_or(id.0, |home| home.context)
     }
@@ -141,36 +143,37 @@ impl Contexts {
             |context: &Context| Parent { name: context.owner(id), object: context.owner_object().clone() };
         self.lock().get(id).ok().map(parent)
     }
-    /// Number of changes so far.
+    /// Returns the number of changes so far.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
-    /// Notes a change; to be called with the lock held, before what has lost its name is destroyed.
+    /// Notes a change. Must be called with the lock held, before contexts that have lost their names are destroyed.
     pub fn changed(&self) {
         self.epoch.fetch_add(1, Ordering::Release);
         revoke_contexts();
     }
-    /// The driver has destroyed the context that was named `name`, and nothing counts by that any more.
+    /// Forgets the name `name` of a context that the driver has destroyed. Nothing is counted by that name any
+    /// longer.
     pub fn ended(&self, name: u64) {
         self.lock().ending.remove(&name);
     }
 }
 
 impl ContextState {
-    /// A context of which only the guest knows some flags.
+    /// Records flags of a context that only the guest knows.
     pub fn keep_flags(&mut self, id: ContextId, flags: u32) {
         if let Some(context) = self.named.get_mut(&id.0) {
             context.kept_flags = flags;
         }
     }
-    /// The primary context of `device`.
+    /// Returns the primary context of `device`.
     pub fn primary(&mut self, device: i32) -> &mut Primary {
         self.primaries.entry(device).or_default()
     }
     /// Checks a name that the guest chose.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_CONTEXT_IS_DESTROYED` for the name of one
-    /// that a call still uses.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_CONTEXT_IS_DESTROYED` for the name
+    /// of a context that a call still uses.
     pub fn check_new(&self, id: ContextId) -> CuResult<()> {
         if id.0 < FIRST_HANDLE || self.named.contains_key(&id.0) {
             return Err(CudaError::INVALID_VALUE);
@@ -181,28 +184,28 @@ impl ContextState {
         let all = self.named.len() + self.ending.len();
         if all >= MAX_CONTEXTS { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
     }
-    /// Refuses one more context than a session may create.
+    /// Checks that the session may create one more context.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn check_created(&self) -> CuResult<()> {
         let created = self.named.values().filter(|context| !context.primary).count();
         if created >= MAX_CREATED { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
     }
-    /// Names a context.
+    /// Registers a context under a name.
     pub fn insert(&mut self, id: ContextId, context: Context) {
         self.named.insert(id.0, context);
     }
-    /// The context named `id`.
+    /// Returns the context named `id`.
     ///
     /// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
     pub fn get(&self, id: ContextId) -> CuResult<&Context> {
         self.named.get(&id.0).ok_or(CudaError::INVALID_CONTEXT)
     }
-    /// Green contexts of the primary context named `home`.
+    /// Returns the green contexts of the primary context named `home`.
     pub fn greens_of(&self, home: u64) -> HashSet<u64> {
         self.named.iter().filter(|(_, context)| context.home == Some(home)).map(|(&name, _)| name).collect()
     }
-    /// Takes the name of a context away, whose end has yet to come.
+    /// Removes the name of a context that is yet to end.
     ///
     /// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
     pub fn close(&mut self, id: ContextId) -> CuResult<Arc<Object>> {
@@ -210,14 +213,14 @@ impl ContextState {
         self.ending.insert(id.0, Arc::downgrade(&context.object));
         Ok(context.object)
     }
-    /// Takes the names of all contexts away; those that are parts of others come first.
+    /// Removes the names of all contexts. Green contexts come before their primary contexts.
     #[cfg(any(test, fuzzing))]
     pub fn take_all(&mut self) -> Vec<(u64, Arc<Object>)> {
         let mut all: Vec<_> = self.named.drain().collect();
         all.sort_by_key(|(_, context)| !context.is_green());
         all.into_iter().map(|(name, context)| (name, context.object)).collect()
     }
-    /// The context that is or was named so. `None` while the driver destroys it.
+    /// Returns the context that has or had this name, or `None` while the driver destroys it.
     ///
     /// Errors: `CUDA_ERROR_INVALID_CONTEXT` once it is destroyed.
     pub fn find(&self, id: ContextId) -> CuResult<Option<Arc<Object>>> {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The session's graphs, their nodes and executable graphs, by name.
 //!
-//! The driver makes nodes on its own (captures, clones, graphs in nodes), so names are found for its handles
-//! too: the first time that a node is to be told to the guest it gets one here.
+//! The driver creates nodes on its own (captures, clones, child graphs), so names are also looked up by its handles.
+//! A node gets a name here the first time that it is reported to the guest.
 //!
-//! CUDA does not synchronise graphs. So the handle of a graph or node is answered to a call that holds the lock of its
-//! *family* only: a graph with the graphs that lie in its nodes. A call gets that lock with the first handle, and keeps it
-//! until it is done; one that uses several families names them first ([`Graphs::enter`]). Destroying a graph or node takes
-//! the lock, too. That wait is short: calls on graphs only compute. Executable graphs are objects with a lock of their own.
+//! CUDA does not synchronise graphs. So a call gets the handle of a graph or node only while it holds the lock of its
+//! *family*: a graph with the graphs that lie in its nodes. A call gets that lock with the first handle, and keeps it
+//! until it is done. A call that uses several families names them first ([`Graphs::enter`]). Destroying a graph or
+//! node takes the lock, too. That wait is short, because calls on graphs only compute. Executable graphs are objects
+//! with a lock of their own.
 
 mod captures;
 mod tables;
@@ -29,11 +30,11 @@ use tables::{Exec, Kind, Tables};
 /// A stream that captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Capturing {
-    /// An object, by the driver's handle.
+    /// An object, identified by the driver's handle.
     Stream(usize),
-    /// The default stream that a thread has in a context, which is no object.
+    /// The default stream that a thread has in a context. It is not an object.
     OfThread {
-        /// The kernel's number of the executor.
+        /// The kernel's thread id of the executor.
         thread: i32,
         /// The context's name.
         context: u64,
@@ -44,13 +45,13 @@ pub enum Capturing {
 #[derive(Debug, Default)]
 pub struct Graphs {
     tables: Mutex<Tables>,
-    /// Streams that capture. While there are any, what is added to such a stream changes a graph.
+    /// The number of capturing streams. While it is not zero, work that is added to such a stream changes a graph.
     capturing: AtomicUsize,
-    /// Held by calls that use streams which capture and, while there are any, by calls on graphs.
+    /// Held by calls that use capturing streams and, while there are any, by calls on graphs.
     captures: Exclusive,
 }
 
-/// A name that nobody else can take; free again when dropped, unless it was given to something.
+/// A reserved name. It is free again when dropped, unless it was given to an object.
 #[derive(Debug)]
 pub struct Taken<'a> {
     graphs: &'a Graphs,
@@ -65,11 +66,11 @@ impl Drop for Taken<'_> {
 }
 
 impl Graphs {
-    /// Returns the result of `find`, once the call holds the lock of its family. If it holds only others, that is an
-    /// error: the driver would find that a node is not in the graph.
+    /// Returns the result of `find`, once the call holds the lock of its family. A call that holds only other
+    /// families gets an error, as the driver reports for a node that is not in the graph.
     fn locked<T>(&self, held: &Held, find: impl Fn(&Tables) -> Option<(T, Exclusive)>) -> CuResult<T> {
         loop {
-            // Anew after each wait: another call may have destroyed it.
+            // Repeated after each wait, because another call may have destroyed it.
             let found = find(&self.tables.lock());
             let (found, family) = found.ok_or(CudaError::INVALID_VALUE)?;
             if held.has(&family) {
@@ -89,7 +90,7 @@ impl Graphs {
         held.lock_families(families);
     }
 
-    /// Locks the families of all these, as far as they exist, for a call that uses several.
+    /// Locks the families of all these graphs and nodes, as far as they exist, for a call that uses several.
     pub fn enter(&self, held: &Held, graphs: &[GraphId], nodes: &[GraphNodeId]) {
         let tables = self.tables.lock();
         let of_graphs = graphs.iter().filter_map(|id| Some(tables.graphs.get(&id.0)?.family.clone()));
@@ -101,9 +102,9 @@ impl Graphs {
         }
     }
 
-    /// The driver's graph.
+    /// Returns the driver's graph.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE`, which the driver says of handles of graphs.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, as the driver returns for handles of graphs.
     pub fn graph(&self, held: &Held, id: GraphId) -> CuResult<CUgraph> {
         self.locked(held, |tables| {
             let graph = tables.graphs.get(&id.0)?;
@@ -111,7 +112,7 @@ impl Graphs {
         })
     }
 
-    /// The driver's node.
+    /// Returns the driver's node.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn node(&self, held: &Held, id: GraphNodeId) -> CuResult<CUgraphNode> {
@@ -120,7 +121,8 @@ impl Graphs {
         })
     }
 
-    /// The driver's executable graph, which the call has for itself. After graphs and nodes that the call uses.
+    /// Returns the driver's executable graph, with exclusive use for the call. Must be called after graphs and nodes
+    /// were looked up.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn exec(&self, held: &Held, id: GraphExecId) -> CuResult<CUgraphExec> {
@@ -133,7 +135,7 @@ impl Graphs {
         if held.lock_exec(&lock) { Ok(raw) } else { Err(CudaError::INVALID_VALUE) }
     }
 
-    /// Notes the user object that stands for a node's function, if there is one; answers the earlier one.
+    /// Records the user object that stands for a node's function, if there is one. Returns the earlier one.
     pub fn set_function(&self, id: GraphNodeId, object: Option<CUuserObject>) -> Option<CUuserObject> {
         let mut tables = self.tables.lock();
         let object = object.map_or(0, |object| object as usize);
@@ -146,7 +148,7 @@ impl Graphs {
         self.tables.lock().nodes.get(&id.0).and_then(|node| node.copy)
     }
 
-    /// The graph that a node is in.
+    /// Returns the graph that a node is in.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn graph_of(&self, held: &Held, id: GraphNodeId) -> CuResult<CUgraph> {
@@ -175,7 +177,7 @@ impl Graphs {
         Ok(Taken { graphs: self, kind, name })
     }
 
-    /// Takes a name that the guest chose, for a graph that is about to be made.
+    /// Reserves a name that the guest chose, for a graph that is about to be created.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for a reserved or used name, `CUDA_ERROR_OUT_OF_MEMORY` for too many.
     pub fn take_graph_name(&self, id: GraphId) -> CuResult<Taken<'_>> {
@@ -197,7 +199,7 @@ impl Graphs {
         let mut tables = self.tables.lock();
         tables.add_graph(id.0, raw, parent.map(|node| node.0));
         if let (Some(graph), None) = (tables.graphs.get(&id.0), parent) {
-            // Nobody else has seen it.
+            // No other call has seen it.
             held.adopt_family(&graph.family);
         }
     }
@@ -207,7 +209,7 @@ impl Graphs {
         self.tables.lock().add_node(id.0, raw, graph.0, copy);
     }
 
-    /// Names a copy that the driver knows as a graph in a node.
+    /// Registers a copy that is a child graph node in the driver.
     pub fn add_disguised(&self, raw: CUgraphNode, graph: CUgraph, copy: MemcpyNode) {
         let mut tables = self.tables.lock();
         let graph = match tables.graph_names.get(&(graph as usize)) {
@@ -232,7 +234,7 @@ impl Graphs {
     /// Errors: the object, if its context was destroyed meanwhile.
     pub fn add_exec(&self, id: GraphExecId, object: Arc<Object>) -> Result<(), Arc<Object>> {
         let mut tables = self.tables.lock();
-        // Checked with the tables locked: the thread that closes the context searches them afterwards.
+        // Checked with the tables locked: the thread that closes the context searches the tables afterwards.
         if !object.is_open() {
             drop(tables);
             return Err(object);
@@ -241,11 +243,11 @@ impl Graphs {
         Ok(())
     }
 
-    /// Registers an executable graph that device code launches. Its name is the driver's own handle, because the program passes
-    /// that value to kernels. The guest cannot choose such a name: its range lies below.
+    /// Registers an executable graph that device code launches. Its name is the driver's own handle, because the
+    /// program passes that value to kernels. The guest cannot choose such a name, because its range lies below.
     ///
-    /// Errors: `CUDA_ERROR_NOT_SUPPORTED` for a handle that the guest could have chosen, `CUDA_ERROR_OUT_OF_MEMORY` for
-    /// too many. The object is then the caller's again.
+    /// Errors: `CUDA_ERROR_NOT_SUPPORTED` for a handle that the guest could have chosen, `CUDA_ERROR_OUT_OF_MEMORY`
+    /// for too many. The object is then returned to the caller.
     pub fn add_device_exec(&self, object: Arc<Object>) -> Result<GraphExecId, (CudaError, Arc<Object>)> {
         let name = object.raw::<u8>() as u64;
         let mut tables = self.tables.lock();
@@ -263,14 +265,14 @@ impl Graphs {
         Err((error, object))
     }
 
-    /// Has a graph own memory that a node of it allocates.
+    /// Makes a graph own memory that one of its nodes allocates.
     pub fn add_lease(&self, id: GraphId, lease: Lease) {
         if let Some(graph) = self.tables.lock().graphs.get_mut(&id.0) {
             graph.leases.push(lease);
         }
     }
 
-    /// Has `to` share the memory that nodes of `from` allocate.
+    /// Makes `to` share the memory that nodes of `from` allocate.
     pub fn share_leases(&self, from: GraphId, to: GraphId) {
         let mut tables = self.tables.lock();
         let leases = tables.graphs.get(&from.0).map(|graph| graph.leases.clone()).unwrap_or_default();
@@ -279,7 +281,7 @@ impl Graphs {
         }
     }
 
-    /// The name of a graph of the driver's. Creates one if it has none.
+    /// Returns the name of one of the driver's graphs. Creates a name if it has none.
     pub fn name_graph(&self, raw: CUgraph, parent: Option<GraphNodeId>) -> GraphId {
         let mut tables = self.tables.lock();
         if let Some(&name) = tables.graph_names.get(&(raw as usize)) {
@@ -290,7 +292,8 @@ impl Graphs {
         GraphId(name)
     }
 
-    /// The name of a node of the driver's in `graph`. Creates one if it has none; 0 for none.
+    /// Returns the name of one of the driver's nodes in `graph`. Creates a name if it has none. Returns 0 for a null
+    /// handle.
     pub fn name_node(&self, raw: CUgraphNode, graph: GraphId) -> GraphNodeId {
         if raw.is_null() {
             return GraphNodeId(0);
@@ -304,19 +307,19 @@ impl Graphs {
         GraphNodeId(name)
     }
 
-    /// The name of the graph that a node is in.
+    /// Returns the name of the graph that a node is in.
     pub fn graph_name_of(&self, id: GraphNodeId) -> CuResult<GraphId> {
         self.tables.lock().nodes.get(&id.0).map(|node| GraphId(node.graph)).ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// The nodes of a graph that the guest knows as copies and the driver as child graphs.
+    /// Returns the nodes of a graph that are copies to the guest and child graphs to the driver.
     pub fn disguised_in(&self, id: GraphId) -> Vec<(CUgraphNode, MemcpyNode)> {
         let tables = self.tables.lock();
         let in_graph = tables.nodes.values().filter(|node| node.graph == id.0);
         in_graph.filter_map(|node| Some((node.raw as CUgraphNode, node.copy?))).collect()
     }
 
-    /// Takes out a graph that the guest may destroy: one that lies in no node, and into which no stream captures.
+    /// Removes a graph that the guest may destroy: one that lies in no node, and into which no stream captures.
     pub fn remove_graph(&self, id: GraphId) -> CuResult<(CUgraph, Vec<Lease>)> {
         let mut tables = self.tables.lock();
         let graph = tables.graphs.get(&id.0).filter(|graph| graph.parent.is_none());
@@ -327,14 +330,14 @@ impl Graphs {
         Ok((raw, tables.remove_graph(id.0)))
     }
 
-    /// Takes out a node.
+    /// Removes a node.
     pub fn remove_node(&self, id: GraphNodeId) -> CuResult<(CUgraphNode, Vec<Lease>)> {
         let mut tables = self.tables.lock();
         let raw = tables.nodes.get(&id.0).map(|node| node.raw as CUgraphNode);
         Ok((raw.ok_or(CudaError::INVALID_VALUE)?, tables.remove_node(id.0)))
     }
 
-    /// Takes out an executable graph.
+    /// Removes an executable graph.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn remove_exec(&self, id: GraphExecId) -> CuResult<Arc<Object>> {
@@ -342,7 +345,7 @@ impl Graphs {
         exec.map(|exec| exec.object).ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// Takes out the executable graphs of a context that is to be destroyed.
+    /// Removes the executable graphs of a context that is about to be destroyed.
     #[must_use]
     pub fn take_execs(&self, context: u64) -> Vec<Arc<Object>> {
         let mut tables = self.tables.lock();
@@ -350,7 +353,7 @@ impl Graphs {
         removed.map(|(_, exec)| exec.object).collect()
     }
 
-    /// Forgets the graphs in a node, which has others now.
+    /// Forgets the graphs in a node, which now contains others.
     pub fn remove_inside(&self, id: GraphNodeId) -> Vec<Lease> {
         self.tables.lock().remove_inside(id.0)
     }
@@ -370,18 +373,18 @@ impl Graphs {
         Ok(())
     }
 
-    /// Returns whether the driver gave out a handle for a conditional node.
+    /// Returns whether the driver has created this handle for a conditional node.
     pub fn is_conditional_handle(&self, handle: u64) -> bool {
         self.tables.lock().handles.contains(&handle)
     }
 
-    /// References to a user object that a graph has, as far as the program gave them.
+    /// Returns the number of references to a user object that the program has given to a graph.
     pub fn user_objects(&self, id: GraphId, object: UserObjectId) -> u64 {
         let tables = self.tables.lock();
         tables.graphs.get(&id.0).and_then(|graph| graph.user_objects.get(&object.0).copied()).unwrap_or(0)
     }
 
-    /// Notes how many references to a user object a graph has now.
+    /// Records the number of references to a user object that a graph has now.
     pub fn set_user_objects(&self, id: GraphId, object: UserObjectId, count: u64) {
         if let Some(graph) = self.tables.lock().graphs.get_mut(&id.0) {
             if count == 0 {
@@ -392,7 +395,7 @@ impl Graphs {
         }
     }
 
-    /// Gives a copy of a graph as many references to user objects as the original has.
+    /// Gives a clone of a graph as many references to user objects as the original has.
     pub fn share_user_objects(&self, from: GraphId, to: GraphId) {
         let mut tables = self.tables.lock();
         let objects = tables.graphs.get(&from.0).map(|graph| graph.user_objects.clone()).unwrap_or_default();

@@ -122,7 +122,7 @@ fn a_call_has_a_graph_and_what_is_in_it_for_itself() {
         let other = scope.spawn(|| graphs.node(&Held::default(), node).map(drop));
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(!other.is_finished(), "it waits for the first call");
-        // Which destroys the node.
+        // This destroys the node.
         graphs.remove_node(node).unwrap();
         held.release();
         assert_eq!(other.join().unwrap(), Err(CudaError::INVALID_VALUE));

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The objects that one call uses: references to them, and locks of those that CUDA does not synchronise.
 //!
-//! Everything is given back when the call is done, in one place, and none of it before. So a handle that a call has
-//! looked up is good in all of its handler, and an object that others have destroyed meanwhile ends where no lock is held.
+//! All of them are released in one place when the call is done, and none before. So a handle that a call has looked
+//! up is valid throughout its handler. An object that another call has destroyed meanwhile ends where no lock is
+//! held.
 //!
 //! # Order of locks
 //!
-//! Captures, then families of graphs by their addresses, then executable graphs. A call that uses several families takes
-//! them at once. A thread that has come too late for a lock in this order tries it and does without.
+//! Captures come first, then families of graphs by their addresses, then executable graphs. A call that uses several
+//! families takes them at once. A thread that is too late for a lock in this order only tries it, and continues
+//! without it if it is taken.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,20 +22,20 @@ use super::recent::{InUse, Recent};
 use super::{Object, Table};
 use crate::worker::gpu::CuResult;
 
-/// A lock that calls hold while they use what CUDA wants to be used by one thread at a time.
+/// A lock that calls hold while they use objects that CUDA allows only one thread at a time to use.
 pub type Exclusive = Arc<Mutex<()>>;
 
-/// A lock that nobody holds.
+/// Returns a lock that is not held.
 pub fn exclusive() -> Exclusive {
     Arc::default()
 }
 
 type Guard = ArcMutexGuard<RawMutex, ()>;
 
-/// Objects that most calls use at most: context, stream, function, and an event of an attribute.
+/// The number of objects that most calls use at most: context, stream, function, and an event of an attribute.
 const FEW: usize = 4;
 
-/// See the head of this file.
+/// The objects and locks of one call (see the module's documentation).
 #[derive(Default)]
 pub struct Held {
     objects: RefCell<SmallVec<[Arc<Object>; FEW]>>,
@@ -50,7 +52,7 @@ impl fmt::Debug for Held {
 }
 
 impl Held {
-    /// Keeps an object until the call is done; answers the driver's handle.
+    /// Keeps an object until the call is done. Returns the driver's handle.
     pub fn keep<T>(&self, object: Arc<Object>) -> *mut T {
         let raw = object.raw();
         self.objects.borrow_mut().push(object);
@@ -70,12 +72,12 @@ impl Held {
         }
     }
 
-    /// Keeps the context of that name and number of changes, if it was current in the call before.
+    /// Keeps the context with that name and number of changes, if it was current in the call before.
     pub fn context(&self, name: u64, epoch: u64) -> bool {
         self.recent.find_context((epoch as usize, name)).is_some()
     }
 
-    /// Keeps the context of that name and number of changes. `stands` says whether there was no change since.
+    /// Keeps the context with that name and number of changes. `stands` returns whether there was no change since.
     pub fn keep_context(
         &self,
         name: u64,
@@ -115,7 +117,7 @@ impl Held {
         self.captures.borrow().is_some()
     }
 
-    /// Locks captures, for the rest of the call. Not if that is out of order and another call has them.
+    /// Locks captures for the rest of the call, unless that is out of order and another call holds them.
     pub fn lock_captures(&self, captures: &Exclusive) {
         let mut held = self.captures.borrow_mut();
         if held.is_none() {
@@ -124,12 +126,12 @@ impl Held {
         }
     }
 
-    /// Gives captures back, which the call does not need.
+    /// Unlocks captures that the call does not need.
     pub fn unlock_captures(&self) {
         *self.captures.borrow_mut() = None;
     }
 
-    /// Locks families of graphs for the rest of the call, which holds none yet.
+    /// Locks families of graphs for the rest of the call, which does not hold any yet.
     pub fn lock_families(&self, mut families: SmallVec<[Exclusive; 2]>) {
         families.sort_unstable_by_key(Arc::as_ptr);
         families.dedup_by(|one, other| Arc::ptr_eq(one, other));
@@ -145,7 +147,8 @@ impl Held {
         self.families.borrow_mut().extend(family.try_lock_arc());
     }
 
-    /// Locks an executable graph for the rest of the call. `false`: the call has another one already.
+    /// Locks an executable graph for the rest of the call. Returns `false` if the call has locked another one
+    /// already.
     pub fn lock_exec(&self, exec: &Exclusive) -> bool {
         let mut held = self.exec.borrow_mut();
         match &*held {
@@ -157,7 +160,7 @@ impl Held {
         }
     }
 
-    /// The call is done. Objects that only it still used are destroyed.
+    /// Ends the call. Objects that only this call still used are destroyed.
     pub fn release(&mut self) {
         *self.exec.get_mut() = None;
         self.families.get_mut().clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The worker's end of the daemon's cache of images.
+//! The worker's side of the daemon's cache of images.
 
 use std::fs::File;
 use std::io;
@@ -16,38 +16,38 @@ use parking_lot::Mutex;
 use crate::cache::{self, ASK, DIGEST_BYTES, KEEP, Question};
 use crate::worker::memory::host_memory::CopyCharge;
 
-/// The time limit for the daemon's answer: a call of the guest waits meanwhile.
+/// The time limit for the daemon's answer, because a call of the guest waits meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The cache, as long as the daemon answers.
+/// The cache. It is used as long as the daemon answers.
 #[derive(Debug)]
 pub struct Images {
     socket: Mutex<Option<UnixStream>>,
 }
 
-/// An image with the NUL behind it.
+/// An image, followed by a NUL.
 ///
 /// # Invariants
 ///
-/// A private mapping of `bytes` bytes of a file that is sealed, owned by this value.
+/// A private mapping of `bytes` bytes of a sealed file, owned by this value.
 #[derive(Debug)]
 pub struct Mapped {
     at: *mut libc::c_void,
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to no thread, and is only read until it goes.
+// SAFETY: the mapping belongs to no thread, and is only read until it is unmapped.
 unsafe impl Send for Mapped {}
 
 impl Images {
-    /// The cache at the other end of `socket`.
+    /// Returns the cache at the other end of `socket`.
     pub fn new(socket: UnixStream) -> Arc<Self> {
         let usable =
             socket.set_read_timeout(Some(TIMEOUT)).and_then(|()| socket.set_write_timeout(Some(TIMEOUT)));
         Arc::new(Self { socket: Mutex::new(usable.ok().map(|()| socket)) })
     }
 
-    /// The image of `bytes` bytes with that digest, if the daemon has it.
+    /// Returns the image of `bytes` bytes with that digest, if the daemon has it.
     pub fn find(&self, digest: [u8; DIGEST_BYTES], bytes: u64) -> Option<Mapped> {
         let question = Question { kind: ASK, bytes, digest, ..Question::default() };
         let file = self.with(|socket| {
@@ -57,7 +57,7 @@ impl Images {
         Mapped::new(&file, bytes).inspect_err(|error| debug!("Cannot map an image: {error}")).ok()
     }
 
-    /// Gives the daemon an image (without the NUL), after this returns: nobody waits for it.
+    /// Sends an image (without the NUL) to the daemon. Returns at once, and sends in the background.
     pub fn keep(self: &Arc<Self>, image: Vec<u8>, charge: Option<CopyCharge>) {
         let this = self.clone();
         let keep = move || {
@@ -68,14 +68,14 @@ impl Images {
                 }
                 Err(error) => debug!("Cannot keep an image: {error}"),
             }
-            // As long as the image's.
+            // The charge lasts as long as the image.
             drop(charge);
         };
-        // Without a thread it will cross once more.
+        // Without a thread the image crosses once more next time.
         let _ = thread::Builder::new().name("keep-image".into()).spawn(keep);
     }
 
-    /// Talks to the daemon; after an error never again, since the next answer might be an old one.
+    /// Talks to the daemon. After an error it is not used again, because the next answer might be an old one.
     fn with<T>(&self, talk: impl FnOnce(&UnixStream) -> io::Result<T>) -> Option<T> {
         let mut socket = self.socket.lock();
         match talk(socket.as_ref()?) {
@@ -119,7 +119,7 @@ impl Deref for Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: by the invariant it is this value's own.
+        // SAFETY: by the invariant this value owns it.
         unsafe { libc::munmap(self.at, self.bytes) };
     }
 }

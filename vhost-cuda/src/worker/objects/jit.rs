@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Options of the just-in-time compiler in the driver's form, and what it has to say.
+//! Options of the just-in-time compiler in the driver's form, and the compiler's logs.
 
 use std::ffi::{c_uint, c_void};
 
@@ -7,7 +7,7 @@ use virtio_cuda_protocol::cuda::{JIT_OPTIONS, JitOptions};
 
 use crate::worker::gpu::{CuResult, CudaError};
 
-/// Longest log that is kept, in bytes.
+/// The maximum length of a log, in bytes.
 const MAX_LOG_BYTES: u32 = 1 << 20;
 
 /// `CUjit_option` values.
@@ -27,25 +27,25 @@ pub struct JitLogs {
     pub info: Vec<u8>,
     /// The error log.
     pub error: Vec<u8>,
-    /// Milliseconds.
+    /// The compilation time, in milliseconds.
     pub wall_time: f32,
     /// Threads that the code was compiled for.
     pub threads_per_block: u32,
 }
 
-/// Options as the driver takes them, with the buffers that they name. The driver may write to these as long as
-/// what was made with the options lives.
+/// Options as the driver takes them, with the buffers that they refer to. The driver may write to these buffers as
+/// long as the object that was created with the options lives.
 #[derive(Debug, Default)]
 pub struct JitArguments {
     numbers: Vec<c_uint>,
-    // Pointers and numbers; as integers, so that threads may share them.
+    // Pointers and numbers, as integers so that threads may share them.
     values: Vec<usize>,
     info: Vec<u8>,
     error: Vec<u8>,
 }
 
 impl JitArguments {
-    /// The options that the guest gives.
+    /// Converts the guest's options.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` for options with pointers.
     pub fn new(options: &JitOptions) -> CuResult<Self> {
@@ -75,7 +75,7 @@ impl JitArguments {
         self.values.push(value);
     }
 
-    /// A log buffer; its place in memory does not change when the vector moves.
+    /// Creates a log buffer. Its address does not change when the vector moves.
     fn buffer(&mut self, number: u32, size_number: u32, room: u32) -> Vec<u8> {
         let mut buffer = vec![0; room.clamp(1, MAX_LOG_BYTES) as usize];
         self.push(number, buffer.as_mut_ptr() as usize);
@@ -83,7 +83,7 @@ impl JitArguments {
         buffer
     }
 
-    /// Number of options, their numbers and their values, for one driver call.
+    /// Returns the number of options, their numbers and their values, for one driver call.
     pub fn as_raw(&mut self) -> (c_uint, *mut c_uint, *mut *mut c_void) {
         if self.numbers.is_empty() {
             return (0, std::ptr::null_mut(), std::ptr::null_mut());

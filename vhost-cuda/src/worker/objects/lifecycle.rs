@@ -23,22 +23,22 @@ use crate::worker::run::resolve::Named;
 /// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
 const LOCAL_SIZE_BYTES: i32 = 3;
 
-/// Takes the name of an object that a call is about to create.
+/// Reserves the name of an object that a call is about to create.
 ///
 /// Errors: as [`super::Table::reserve`].
 pub fn reserve<T: Named>(cx: &CallContext<'_>, name: T) -> CuResult<Reserved<'static>> {
     T::table(&cx.session.objects).reserve(name.number())
 }
 
-/// Objects that a `create` row makes.
+/// Objects that a `create` row creates.
 pub trait Create: Copy {
     /// The driver's handle.
     type Raw;
     /// The name while it has no object.
     type Reserved;
-    /// Takes the name, before the driver makes the object.
+    /// Reserves the name before the driver creates the object.
     fn reserve(self, cx: &CallContext<'_>) -> CuResult<Self::Reserved>;
-    /// Gives the name its object.
+    /// Assigns the object to the name.
     fn made(self, cx: &CallContext<'_>, reserved: Self::Reserved, raw: Self::Raw) -> CuResult<()>;
 }
 
@@ -67,7 +67,7 @@ created! {
 fn stream(cx: &CallContext<'_>, raw: CUstream) -> Object {
     let graphs = &cx.session.graphs;
     let end = move |gpu: &Driver, raw: CUstream| {
-        // If it captures, its graph dies with it, which no other call may use meanwhile.
+        // If the stream captures, its graph ends with it, and no other call may use that graph meanwhile.
         let _captures = graphs.is_capturing().then(|| graphs.captures().lock());
         graphs.capture_ended(Capturing::Stream(raw as usize), true);
         gpu.cuStreamDestroy_v2(raw)
@@ -75,7 +75,7 @@ fn stream(cx: &CallContext<'_>, raw: CUstream) -> Object {
     cx.made_in(cx.home_of(), raw, end)
 }
 
-/// Pools belong to no context.
+/// Returns the object of a pool. Pools belong to no context.
 fn pool(cx: &CallContext<'_>, raw: CUmemoryPool) -> Object {
     let session = cx.session;
     cx.made_in(None, raw, move |_, raw| pools::destroy(session, raw))
@@ -95,7 +95,7 @@ impl Create for GraphId {
 
 /// An object that has parts with names.
 pub trait Whole: Copy {
-    /// The object, which the part ends before. A device is none.
+    /// Returns the object, which the part must not outlive. A device is not an object.
     ///
     /// Errors: as for the call's own use of it.
     fn whole(self, cx: &CallContext<'_>) -> CuResult<Option<Arc<Object>>>;
@@ -113,7 +113,7 @@ macro_rules! wholes {
 wholes!(ModuleId, LibraryId, ArrayId, MipmappedArrayId);
 
 impl Whole for FunctionId {
-    /// A kernel: a function is a part already.
+    /// A kernel. A function is a part itself.
     fn whole(self, cx: &CallContext<'_>) -> CuResult<Option<Arc<Object>>> {
         let object = cx.session.objects.functions.get(self.0)?;
         if object.kind() == Kind::Kernel { Ok(Some(object)) } else { Err(CudaError::INVALID_HANDLE) }
@@ -128,11 +128,11 @@ impl Whole for DeviceOrdinal {
 
 /// Parts of `W`.
 pub trait Part<W>: Named {
-    /// The part lives in the current context.
+    /// True if the part lives in the current context.
     const IN_CONTEXT: bool = true;
     /// The kind of the object in a table of functions.
     const KIND: Kind = Kind::Plain;
-    /// Charges what the part takes.
+    /// Charges the resources that the part takes.
     fn charge<T>(_cx: &CallContext<'_>, _raw: *mut T) -> CuResult<()> {
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Part<DeviceOrdinal> for MemoryPoolId {
     const IN_CONTEXT: bool = false;
 }
 
-/// The object of a part that the driver calls `raw`.
+/// Returns the object of a part that the driver identifies as `raw`.
 pub fn part<W, P: Part<W>, T>(
     cx: &CallContext<'_>,
     _of: W,
@@ -184,7 +184,7 @@ pub fn described(cx: &CallContext<'_>, array: CUarray) -> CuResult<ArrayDescript
 
 /// Objects that a `destroy` row ends.
 pub trait Destroy {
-    /// Takes the name, and destroys the object unless a call uses it.
+    /// Removes the name, and destroys the object unless a call uses it.
     fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()>;
 }
 
@@ -192,15 +192,15 @@ pub trait Destroy {
 trait InTable: Named {
     /// The kind of offer by which other processes open it, if they may.
     const OFFERED: Option<u32> = None;
-    /// Other objects may be parts of it.
+    /// True if other objects may be parts of it.
     const HAS_PARTS: bool = false;
-    /// The error for a part of something else: the driver destroys it with the whole, and must not do it twice.
+    /// The error for a part of another object: the driver destroys it with the whole, and must not destroy it twice.
     const PART: CudaError = CudaError::INVALID_HANDLE;
-    /// Forgets what the session knows about it.
+    /// Forgets the session's records about it.
     fn forget(self, _cx: &CallContext<'_>) {}
 }
 
-// Natively, too, this does not wait for calls that wait for the stream.
+// As on a host, this does not wait for calls that wait for the stream.
 impl InTable for StreamId {}
 impl InTable for EventId {
     const OFFERED: Option<u32> = Some(EVENT);

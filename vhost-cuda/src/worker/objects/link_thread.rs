@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread of a link. NVIDIA's driver 580 corrupts its heap when the threads that begin, fill and complete a link are
-//! not the same, also if they take turns. A guest may use several: so each link has a thread that makes all its calls.
+//! The thread of a link. NVIDIA's driver 580 corrupts its heap when a link is begun, filled and completed by
+//! different threads, even if they take turns. A guest may use several threads, so each link has a thread that makes
+//! all its calls.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -50,29 +51,29 @@ type Answer = CuResult<(usize, usize)>;
 
 #[derive(Debug)]
 struct Ask {
-    /// The context that is current in the asking thread, which keeps it until the answer comes.
+    /// The context that is current in the asking thread. That thread keeps it until the answer comes.
     context: usize,
     step: Step,
     answer: SyncSender<Answer>,
 }
 
-/// The way to a link's thread. Dropping it ends the link and then the thread.
+/// The channel to a link's thread. Dropping it ends the link and then the thread.
 #[derive(Debug)]
 pub struct LinkThread {
     gpu: &'static Driver,
     asks: Sender<Ask>,
-    /// The driver was asked to end the link.
+    /// True once the driver was asked to end the link.
     ended: bool,
 }
 
 impl LinkThread {
     /// Starts a thread and begins a link in it.
     ///
-    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` without a thread; the driver's.
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` without a thread; the driver's errors.
     ///
     /// # Safety
     ///
-    /// `arguments` live, where they are, as long as the link.
+    /// `arguments` must stay at their address as long as the link lives.
     pub unsafe fn begin(gpu: &'static Driver, arguments: &mut JitArguments) -> CuResult<Self> {
         let (asks, asked) = channel();
         let run = move || serve(gpu, &asked);
@@ -84,25 +85,26 @@ impl LinkThread {
 
     /// Adds an input.
     ///
-    /// Errors: the driver's.
+    /// Errors: the driver's errors.
     ///
     /// # Safety
     ///
-    /// The input lives, where it is, as long as the link.
+    /// The input must stay at its address as long as the link lives.
     pub unsafe fn add(&self, input: Input, arguments: &mut JitArguments) -> CuResult<()> {
         self.ask(Step::Add(input, Options::of(arguments))).map(drop)
     }
 
-    /// Links. Returns address and length, in bytes, of the image; the driver keeps it until the link ends.
+    /// Completes the link. Returns address and length, in bytes, of the image; the driver keeps it until the link
+    /// ends.
     ///
-    /// Errors: the driver's.
+    /// Errors: the driver's errors.
     pub fn complete(&self) -> CuResult<(usize, usize)> {
         self.ask(Step::Complete)
     }
 
     /// Ends the link.
     ///
-    /// Errors: the driver's.
+    /// Errors: the driver's errors.
     pub fn destroy(mut self) -> CuResult<()> {
         self.ended = true;
         self.ask(Step::Destroy).map(drop)
@@ -131,16 +133,16 @@ fn serve(gpu: &'static Driver, asked: &Receiver<Ask>) {
     while let Ok(ask) = asked.recv() {
         let made_current = gpu.cuCtxSetCurrent(ask.context as CUcontext);
         let answer = made_current.and_then(|()| served.step(&ask.step));
-        // The context may go when the asking thread goes on.
+        // The context may end when the asking thread continues.
         let _ = gpu.cuCtxSetCurrent(std::ptr::null_mut());
         let _ = ask.answer.send(answer);
     }
 }
 
-/// The thread's side.
+/// The side of the thread.
 struct Served {
     gpu: &'static Driver,
-    /// The driver's handle; 0 without a link.
+    /// The driver's handle, or 0 without a link.
     raw: usize,
 }
 
@@ -157,9 +159,9 @@ impl Served {
             Step::Add(input, options) => {
                 let (numbers, values) = (options.numbers as *mut c_uint, options.values as *mut *mut c_void);
                 let (contents, name) = (input.contents as *mut c_void, input.name as *const _);
-                // SAFETY: the input lives as long as the link (`LinkThread::add`), and the options until `ask` has its
-                // answer. The contents are the guest's: what the driver makes of bad ones stays in this process, which
-                // is that guest's.
+                // SAFETY: the input lives as long as the link (`LinkThread::add`), and the options until `ask` has
+                // its answer. The guest controls the contents: the effect of bad ones stays in this process, which
+                // serves that guest alone.
                 unsafe {
                     self.gpu.cuLinkAddData_v2(
                         self.raw as CUlinkState,
@@ -175,7 +177,7 @@ impl Served {
                 Ok((0, 0))
             }
             Step::Complete => {
-                // SAFETY: the link is the driver's, and this thread's alone.
+                // SAFETY: the link is the driver's, and used by this thread alone.
                 let (image, bytes) = unsafe { self.gpu.cuLinkComplete(self.raw as CUlinkState) }?;
                 Ok((image as usize, bytes))
             }

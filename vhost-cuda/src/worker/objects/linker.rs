@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Links that have begun.
+//! The links of a session.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -13,32 +13,32 @@ use super::link_thread::{Input, LinkThread};
 use crate::limits::budget::Charge;
 use crate::worker::gpu::{CuResult, CudaError, Driver};
 
-/// Most links of a session at once: each may hold megabytes.
+/// The maximum number of links of a session at once. Each may hold megabytes.
 const MAX_LINKS: usize = 64;
-/// Largest linked image, in bytes: the guest fetches it from a copy that this process keeps.
+/// The maximum size of a linked image, in bytes. The guest fetches it from a copy in this process.
 const MAX_IMAGE_BYTES: usize = 1 << 30;
-/// Most inputs of a link.
+/// The maximum number of inputs per link.
 const MAX_INPUTS: usize = 4096;
 
-/// One link. Its end is that of the driver's link, too.
+/// One link. Dropping it also ends the driver's link.
 #[derive(Debug)]
 pub struct Link {
-    // Goes first: until it has, the driver may look at the rest.
+    // Dropped first: until then the driver may read the other fields.
     thread: LinkThread,
-    /// The options that it was begun with, whose buffers the driver writes.
+    /// The options that it was begun with. The driver writes to their buffers.
     pub arguments: JitArguments,
-    /// The linked image, once there is one.
+    /// The linked image, empty until the link is complete.
     pub image: Vec<u8>,
-    /// The image's share of the session's host memory.
+    /// The charge of the image to the session's host memory.
     image_charge: Option<Charge>,
-    /// Names and contents of the inputs, which the driver may look at until the link ends, and their shares.
+    /// Names and contents of the inputs, which the driver may read until the link ends, and their charges.
     inputs: Vec<(CString, Vec<u8>, Charge)>,
 }
 
 impl Link {
     /// Begins a link.
     ///
-    /// Errors: the driver's; `CUDA_ERROR_OUT_OF_MEMORY` without a thread for it.
+    /// Errors: the driver's errors; `CUDA_ERROR_OUT_OF_MEMORY` without a thread for it.
     pub fn begin(gpu: &'static Driver, mut arguments: JitArguments) -> CuResult<Self> {
         // SAFETY: the options move into the link, which ends the driver's link before it drops them; their buffers do not
         // move.
@@ -46,11 +46,11 @@ impl Link {
         Ok(Self { thread, arguments, image: Vec::new(), image_charge: None, inputs: Vec::new() })
     }
 
-    /// Adds an input, which is kept for as long as the link. `kind` is a `CUjitInputType`; the last byte of `contents` is a
-    /// NUL for text that has none. It does not count: at a library with one more byte, NVIDIA's driver 580 frees something
-    /// twice.
+    /// Adds an input, which is kept as long as the link. `kind` is a `CUjitInputType`. The last byte of `contents` is
+    /// a NUL for text without one. It is not counted in the length: for a library with one additional byte, NVIDIA's
+    /// driver 580 frees memory twice.
     ///
-    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if that are too many, and the driver's.
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for too many inputs, and the driver's errors.
     pub fn add(
         &mut self,
         kind: u32,
@@ -65,10 +65,10 @@ impl Link {
         let (at, bytes) = (contents.as_ptr() as usize, contents.len() - 1);
         let input = Input { kind, contents: at, bytes, name: name.as_ptr() as usize };
         self.forget_image();
-        // The buffers stay where they are when the vector moves.
+        // The addresses of the buffers do not change when the vector moves.
         self.inputs.push((name, contents, charge));
-        // SAFETY: name and contents are in `inputs`, which the link drops after its thread; one that the driver refused it
-        // does not keep.
+        // SAFETY: name and contents are in `inputs`, which the link drops after its thread; the driver does not keep
+        // an input that it refused.
         let added = unsafe { self.thread.add(input, arguments) };
         if added.is_err() {
             self.inputs.pop();
@@ -76,9 +76,10 @@ impl Link {
         added
     }
 
-    /// Links. Keeps the image, for which `charge` is called with its length. Returns that length, in bytes.
+    /// Completes the link. Keeps the image, for which `charge` is called with its length. Returns that length, in
+    /// bytes.
     ///
-    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for one above 1 GiB; those of `charge`; the driver's.
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for an image above 1 GiB; those of `charge`; the driver's errors.
     pub fn complete(&mut self, charge: impl FnOnce(usize) -> CuResult<Charge>) -> CuResult<usize> {
         self.forget_image();
         let (image, bytes) = self.thread.complete()?;
@@ -97,9 +98,9 @@ impl Link {
 
     /// Ends the link.
     ///
-    /// Errors: the driver's.
+    /// Errors: the driver's errors.
     pub fn end(self) -> CuResult<()> {
-        // Inputs and options go when the driver has let go of them.
+        // Inputs and options are dropped once the driver no longer uses them.
         let Self { thread, arguments, inputs, .. } = self;
         let ended = thread.destroy();
         drop((arguments, inputs));
@@ -114,7 +115,7 @@ pub struct Links(Mutex<HashMap<u64, Arc<Mutex<Link>>>>);
 impl Links {
     /// Begins a link; `make` is called only for a name that is free.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`, and what `make` answers.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`, and those of `make`.
     pub fn add(&self, name: u64, make: impl FnOnce() -> CuResult<Link>) -> CuResult<()> {
         let mut links = self.0.lock();
         if name < FIRST_HANDLE || links.contains_key(&name) {
@@ -127,14 +128,14 @@ impl Links {
         Ok(())
     }
 
-    /// A link.
+    /// Returns a link.
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn get(&self, name: u64) -> CuResult<Arc<Mutex<Link>>> {
         self.0.lock().get(&name).cloned().ok_or(CudaError::INVALID_HANDLE)
     }
 
-    /// Takes a link out.
+    /// Removes a link.
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn remove(&self, name: u64) -> CuResult<Arc<Mutex<Link>>> {

@@ -27,7 +27,7 @@ pub use user_objects::UserObjects;
 
 use super::gpu::{CuResult, CudaError};
 
-/// Most objects of one kind: a guest that only creates runs into an error, not into the host's memory.
+/// The maximum number of objects of one kind. Bounds the host memory of a guest that only creates objects.
 pub const MAX_OBJECTS: usize = 1 << 18;
 
 /// The two kinds of [`virtio_cuda_protocol::cuda::FunctionId`].
@@ -47,30 +47,30 @@ pub enum Kind {
 /// The last reference to an object is never given back with `entries` locked: destroying it may take other locks.
 #[derive(Debug, Default)]
 pub struct Table {
-    // `None`: the name is taken, its object is being made, or is not destroyed yet.
+    // `None`: the name is reserved, because its object is being created or is not destroyed yet.
     entries: RwLock<HashMap<u64, Option<Arc<Object>>>>,
 }
 
 impl Table {
-    /// Returns the object of `id`. It is not destroyed before the caller lets go of it.
+    /// Returns the object of `id`. It is not destroyed before the caller drops the reference.
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn get(&self, id: u64) -> CuResult<Arc<Object>> {
         self.entries.read().get(&id).and_then(Clone::clone).ok_or(CudaError::INVALID_HANDLE)
     }
 
-    /// What names an object of this table among those of all tables.
+    /// Returns the key that identifies an object of this table among those of all tables.
     fn key(&self, id: u64) -> recent::Key {
         (std::ptr::from_ref(self).addr(), id)
     }
 
-    /// The name of an object that `wanted` picks.
+    /// Returns the name of an object that `wanted` selects.
     pub fn find(&self, wanted: impl Fn(&Object) -> bool) -> Option<u64> {
         let entries = self.entries.read();
         entries.iter().find(|(_, entry)| entry.as_deref().is_some_and(&wanted)).map(|(&id, _)| id)
     }
 
-    /// Takes a name that the guest chose, for an object that is about to be made.
+    /// Reserves a name that the guest chose, for an object that is about to be created.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for a reserved or used name, `CUDA_ERROR_OUT_OF_MEMORY` for too many.
     pub fn reserve(&self, id: u64) -> CuResult<Reserved<'_>> {
@@ -85,7 +85,7 @@ impl Table {
         Ok(Reserved { table: self, id })
     }
 
-    /// Takes an object out of the table; its name is free again.
+    /// Removes an object from the table; its name is free again.
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn remove(&self, id: u64) -> CuResult<Arc<Object>> {
@@ -94,13 +94,14 @@ impl Table {
         Ok(object)
     }
 
-    /// Takes an object out of the table; its name stays taken until [`Self::free_name`].
+    /// Removes an object from the table; its name stays reserved until [`Self::free_name`].
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn close(&self, id: u64) -> CuResult<Arc<Object>> {
         let mut entries = self.entries.write();
         let object = entries.get_mut(&id).and_then(Option::take).ok_or(CudaError::INVALID_HANDLE)?;
-        // With the table locked: nothing that is made from it gets a name after what was made before loses its own.
+        // Closed with the table locked: objects created from it cannot get a name after the earlier ones have lost
+        // theirs.
         object.close();
         recent::revoke(self.key(id), &object);
         Ok(object)
@@ -114,7 +115,7 @@ impl Table {
         }
     }
 
-    /// Takes out the objects that `dead` picks. Names that are freed with the objects stay taken until then.
+    /// Removes the objects that `dead` selects. Names that are freed with the objects stay reserved until then.
     #[must_use]
     pub fn take(&self, dead: impl Fn(&Object) -> bool) -> Vec<Arc<Object>> {
         let mut removed = Vec::new();
@@ -129,7 +130,7 @@ impl Table {
     }
 }
 
-/// A name without object yet; free again when dropped.
+/// A name without an object yet; free again when dropped.
 #[derive(Debug)]
 pub struct Reserved<'a> {
     table: &'a Table,
@@ -137,11 +138,12 @@ pub struct Reserved<'a> {
 }
 
 impl Reserved<'_> {
-    /// Gives the name its object, unless what that came from lost its own name meanwhile: then the object is the
-    /// caller's again.
+    /// Assigns the object to the name, unless its parent has lost its own name meanwhile. Then the object is returned
+    /// to the caller.
     pub fn fill(self, object: Arc<Object>) -> Result<(), Arc<Object>> {
         let mut entries = self.table.entries.write();
-        // With the table locked: whoever closes the parent looks here for its parts afterwards.
+        // Checked with the table locked: the thread that closes the parent searches this table for its parts
+        // afterwards.
         if !object.is_open() {
             drop(entries);
             if object.has_name_to_free() {
@@ -162,7 +164,7 @@ impl Drop for Reserved<'_> {
     }
 }
 
-/// All tables of a session, but contexts and graphs.
+/// All tables of a session, except contexts and graphs.
 #[derive(Debug, Default)]
 pub struct Objects {
     /// Streams.
@@ -175,11 +177,11 @@ pub struct Objects {
     pub libraries: Table,
     /// Functions and kernels.
     pub functions: Table,
-    /// Arrays, levels of mipmapped arrays and planes of arrays; the last two are parts.
+    /// Arrays, levels of mipmapped arrays and planes of arrays. Levels and planes are parts.
     pub arrays: Table,
     /// Mipmapped arrays.
     pub mipmaps: Table,
-    /// Pools; a device's default one cannot be destroyed.
+    /// Pools. A device's default pool cannot be destroyed.
     pub pools: Table,
     /// Texture objects.
     pub textures: Values,
@@ -195,15 +197,15 @@ pub struct Objects {
     pub descriptions: Table,
 }
 
-/// Objects that the driver names with a value that kernels take.
+/// Objects that the driver identifies by a value that kernels take.
 #[derive(Debug, Default)]
 pub struct Values {
-    // To the context of each.
+    // The context of each object, by its value.
     contexts: Mutex<HashMap<u64, u64>>,
 }
 
 impl Values {
-    /// Enters an object that the driver has made in `context`.
+    /// Registers an object that the driver has created in `context`.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for one more object than a session may have.
     pub fn insert(&self, value: u64, context: u64) -> CuResult<()> {
@@ -215,21 +217,21 @@ impl Values {
         Ok(())
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE`, as the driver says of values that it has not given out.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, as the driver returns for values that it has not given out.
     pub fn remove(&self, value: u64) -> CuResult<()> {
         self.contexts.lock().remove(&value).map(drop).ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// Forgets what a context has taken with it.
+    /// Forgets the objects that ended with a context.
     pub fn forget_context(&self, context: u64) {
         self.contexts.lock().retain(|_, of| *of != context);
     }
 }
 
 impl Objects {
-    /// Tables of what lives in contexts: parts before what they are parts of.
+    /// The tables of objects that live in contexts. Parts come before the objects that they are parts of.
     fn of_contexts(&self) -> [&Table; 8] {
         [
             &self.functions,
@@ -243,7 +245,7 @@ impl Objects {
         ]
     }
 
-    /// Takes the names from everything.
+    /// Removes all names.
     #[cfg(any(test, fuzzing))]
     pub fn take_all(&self) {
         for table in self.of_contexts().into_iter().chain([&self.libraries, &self.pools, &self.descriptions])
@@ -252,15 +254,15 @@ impl Objects {
         }
     }
 
-    /// Takes the names from everything that came from `object`, which has lost its own.
+    /// Removes the names of all objects that came from `object`, which has lost its own.
     pub fn close_parts(&self, object: &Arc<Object>) {
         for table in self.of_contexts() {
             table.take(|part| part.is_of(object)).into_iter().for_each(Object::end_with_parent);
         }
     }
 
-    /// Takes the names from everything in a context that is to be destroyed. Without `streams_end_with_it` the driver is
-    /// asked to destroy each stream.
+    /// Removes the names of all objects in a context that is about to be destroyed. Without `streams_end_with_it` the
+    /// driver is asked to destroy each stream.
     pub fn close_context(&self, context: u64, streams_end_with_it: bool) {
         for table in self.of_contexts() {
             let removed = table.take(|object| object.context() == context);
@@ -310,7 +312,7 @@ mod tests {
     fn a_name_whose_object_could_not_be_made_is_free_again() {
         let table = Table::default();
         let reserved = table.reserve(FIRST_HANDLE).unwrap();
-        // While it is being made it is neither usable nor free.
+        // While the object is being created its name is neither usable nor free.
         assert_eq!(table.get(FIRST_HANDLE).unwrap_err(), CudaError::INVALID_HANDLE);
         assert_eq!(table.remove(FIRST_HANDLE).unwrap_err(), CudaError::INVALID_HANDLE);
         assert!(table.reserve(FIRST_HANDLE).is_err());

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One object of the driver. It lives while a name or a call refers to it, and ends before the object that it came from.
+//! One object of the driver. It lives while a name or a call refers to it, and ends before the object that it came
+//! from.
 //!
 //! libcuda follows handles into its heap, so a handle must not be destroyed while a call uses it. The table of names
-//! holds one reference and each call that uses the object another one (`held`). Destroying an object removes its name at
-//! once; the driver is asked by whoever gives back the last reference. The calling thread never waits for other calls:
-//! some of them run for as long as the guest wishes (`cuStreamSynchronize`), and natively the destroying call would
-//! return at once, too. So its answer is the driver's if nothing else used the object, and success otherwise.
+//! holds one reference, and each call that uses the object holds another one (`held`). Destroying an object removes
+//! its name at once. The thread that releases the last reference asks the driver to destroy the object. The calling
+//! thread never waits for other calls: some of them run for as long as the guest wishes (`cuStreamSynchronize`), and
+//! on a host the destroying call would return at once, too. So it returns the driver's result if nothing else used
+//! the object, and success otherwise.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,31 +28,31 @@ pub struct Parent {
 /// The function that asks the driver to destroy an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destroyer {
-    /// The call that the guest made for it.
+    /// The call that the guest made to destroy it.
     Call,
-    /// A call that was the last to use it; any context may be current in its thread.
+    /// A call that was the last to use it. Any context may be current in its thread.
     LastUser,
 }
 
 /// Destroys an object in the driver.
 pub type End = Box<dyn FnOnce(Destroyer) -> CuResult<()> + Send + Sync>;
 
-/// See the head of this file.
+/// An object of the driver (see the module's documentation).
 pub struct Object {
     /// The driver's handle, as an integer so that the table may be shared between threads.
     raw: usize,
-    /// The name of the context it lives in; 0 for none.
+    /// The name of the context that it lives in, or 0.
     context: u64,
     kind: Kind,
     /// The context itself.
     home: Option<Arc<Object>>,
     /// Its other origin (a function's module, a level's mipmapped array).
     parent: Option<Arc<Object>>,
-    /// Absent: the object ends with its parent, or never.
+    /// `None`: the object ends with its parent, or never.
     end: Option<End>,
-    /// Its name is taken until `end` has freed it.
+    /// True if its name stays reserved until `end` has freed it.
     keeps_name: bool,
-    /// The name was removed: nothing is made from this object any more.
+    /// True once the name was removed: no object is created from this object any longer.
     closed: AtomicBool,
 }
 
@@ -61,7 +63,7 @@ impl fmt::Debug for Object {
 }
 
 impl Object {
-    /// An object that nobody destroys by itself.
+    /// Returns an object that is not destroyed by itself.
     pub fn new<T>(raw: *mut T) -> Self {
         Self {
             raw: raw as usize,
@@ -83,36 +85,36 @@ impl Object {
         self
     }
 
-    /// One that ends before `parent`.
+    /// Sets the parent, which outlives the object.
     pub fn part_of(mut self, parent: Arc<Object>) -> Self {
         self.parent = Some(parent);
         self
     }
 
-    /// One that `end` destroys.
+    /// Sets the function that destroys the object.
     pub fn ends_by(mut self, end: impl FnOnce(Destroyer) -> CuResult<()> + Send + Sync + 'static) -> Self {
         self.end = Some(Box::new(end));
         self
     }
 
-    /// One whose name is taken until it is destroyed: what destroys it frees the name, too.
+    /// Keeps the name reserved until the object is destroyed. The function that destroys it frees the name, too.
     pub fn keeps_name(mut self) -> Self {
         self.keeps_name = true;
         self
     }
 
-    /// Returns whether its name is taken until it is destroyed.
+    /// Returns whether its name stays reserved until it is destroyed.
     pub fn has_name_to_free(&self) -> bool {
         self.keeps_name
     }
 
-    /// One of another kind.
+    /// Sets the kind.
     pub fn of_kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// The driver's handle. It may be used as long as the caller has a reference to this object.
+    /// Returns the driver's handle. It may be used as long as the caller has a reference to this object.
     pub fn raw<T>(&self) -> *mut T {
         self.raw as *mut T
     }
@@ -122,17 +124,17 @@ impl Object {
         self.raw == raw as usize
     }
 
-    /// The name of the context it lives in; 0 for none.
+    /// Returns the name of the context that it lives in, or 0.
     pub fn context(&self) -> u64 {
         self.context
     }
 
-    /// The kind of the handle, where a table holds two kinds.
+    /// Returns the kind of the handle, where a table holds two kinds.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The object that it came from, besides its context.
+    /// Returns the object that it came from, besides its context.
     pub fn parent(&self) -> Option<&Arc<Object>> {
         self.parent.as_ref()
     }
@@ -147,7 +149,7 @@ impl Object {
         self.origins().any(|origin| Arc::ptr_eq(origin, other) || origin.is_of(other))
     }
 
-    /// Returns whether its name and those of what it came from still stand.
+    /// Returns whether its name and those of the objects that it came from are still valid.
     pub fn is_open(&self) -> bool {
         !self.closed.load(Ordering::Acquire) && self.origins().all(|origin| origin.is_open())
     }
@@ -156,23 +158,23 @@ impl Object {
         self.home.iter().chain(&self.parent)
     }
 
-    /// Has tables refuse what is made from it from now on.
+    /// Makes tables refuse objects that are created from it from now on.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Gives the caller's reference back. If it was the last one, destroys the object.
+    /// Releases the caller's reference. Destroys the object if it was the last one.
     ///
-    /// Errors: the driver's.
+    /// Errors: the driver's errors.
     pub fn destroy(object: Arc<Self>) -> CuResult<()> {
         object.close();
         let Some(mut last) = Arc::into_inner(object) else { return Ok(()) };
-        // `last` goes afterwards, and what it came from with it.
+        // `last` is dropped afterwards, together with its references to the objects that it came from.
         last.end.take().map_or(Ok(()), |end| end(Destroyer::Call))
     }
 
-    /// Gives the caller's reference back, where what the object came from is about to be destroyed: the driver does
-    /// not have to be asked for an object that no call uses, unless its name is still to be freed.
+    /// Releases the caller's reference when the parent of the object is about to be destroyed. The driver does not
+    /// have to be asked for an object that no call uses, unless its name is still to be freed.
     pub fn end_with_parent(object: Arc<Self>) {
         object.close();
         if let Some(mut last) = Arc::into_inner(object)

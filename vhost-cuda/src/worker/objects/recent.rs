@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The objects that an executor has used lately. It uses them again without a table's lock and without counting references:
-//! both lie in memory that all executors write, and with several of them each write waits for the processor that had it last.
+//! The objects that an executor has used lately. It uses them again without a table's lock and without counting
+//! references. Both lie in memory that all executors write, and with several executors each write waits for the
+//! processor that wrote it last.
 //!
-//! Each executor has places for objects. A place holds a reference for as long as the name stands: whoever takes the name away
-//! then revokes the object in every executor's places. Where no call uses it there, its reference goes at once, else with that
-//! call.
+//! Each executor has places for objects. A place holds a reference for as long as the name exists. A thread that
+//! removes the name then revokes the object in every executor's places. Where no call uses it, its reference is
+//! released at once, otherwise at the end of that call.
 //!
-//! A place is a word that its executor changes from free to used and back by itself. Others change it only to revoke. The race
-//! between an executor that enters an object and another thread that takes its name away is decided by two pairs of steps: enter,
-//! then look whether the name stands; take the name away, then look into the places. At least one of the two sees the other.
+//! A place is a word that its executor changes from free to used and back by itself. Other threads change it only to
+//! revoke. An executor that enters an object races with a thread that removes its name. Two pairs of steps decide the
+//! race: enter, then check that the name exists; remove the name, then search the places. At least one of the two
+//! sees the other.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -31,7 +33,7 @@ const REVOKED: usize = 2;
 const FLAGS: usize = USED | REVOKED;
 const _: () = assert!(align_of::<Object>() > FLAGS);
 
-/// What names an object: the address of the table, and the name in it.
+/// Identifies an object: the address of the table, and the name in it.
 pub type Key = (usize, u64);
 
 /// The places of all executors.
@@ -50,7 +52,7 @@ pub struct Recent {
     keys: [Cell<Key>; PLACES],
     /// The places that the present call uses.
     used: RefCell<SmallVec<[u8; 8]>>,
-    /// What has left its place during the call, and goes with it.
+    /// Objects that left their places during the call. They are released at its end.
     revoked: RefCell<SmallVec<[Arc<Object>; 2]>>,
 }
 
@@ -62,12 +64,12 @@ impl<'a> InUse<'a> {
     ///
     /// The address is that of an object whose reference stays until `'a` ends.
     unsafe fn of(address: usize) -> Self {
-        // SAFETY: `# Safety` promises an object whose reference stays until `'a` ends. It is not this value's, which never
-        // gives it back.
+        // SAFETY: `# Safety` promises an object whose reference stays until `'a` ends. This value does not own that
+        // reference, and never releases it.
         Self(ManuallyDrop::new(unsafe { Arc::from_raw(address as *const Object) }), std::marker::PhantomData)
     }
 
-    /// An object whose reference is kept outside of the places.
+    /// Returns an object whose reference is kept outside of the places.
     ///
     /// # Safety
     ///
@@ -105,7 +107,7 @@ impl fmt::Debug for Recent {
     }
 }
 
-/// The place of an object, the same in every executor.
+/// Returns the place of an object, which is the same in every executor.
 fn place_of((table, name): Key) -> usize {
     // Names are numbers that a guest counts up in steps of its choice.
     let mixed = (name ^ table as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -118,22 +120,22 @@ impl Recent {
         self.find_at(place_of(key), key)
     }
 
-    /// Enters an object under its key, and uses it until the call is done. Gives it back where it cannot be entered.
+    /// Enters an object under its key, and uses it until the call is done. Returns it where it cannot be entered.
     ///
-    /// Errors: the object, if its name was taken away, or the call uses its place for another one.
+    /// Errors: the object, if its name was removed, or the call uses its place for another one.
     pub fn enter(&self, key: Key, object: Arc<Object>) -> Result<InUse<'_>, Arc<Object>> {
         let place = place_of(key);
         self.enter_at(place, key, object, Object::is_open)
     }
 
-    /// The current context, if it was entered under this name and number.
+    /// Returns the current context, if it was entered under this name and number.
     pub fn find_context(&self, key: Key) -> Option<InUse<'_>> {
         self.find_at(CONTEXT, key)
     }
 
-    /// Enters the current context. `stands` says whether it can still be found under its name.
+    /// Enters the current context. `stands` returns whether it can still be found under its name.
     ///
-    /// Errors: as of [`Self::enter`].
+    /// Errors: as [`Self::enter`].
     pub fn enter_context(
         &self,
         key: Key,
@@ -148,7 +150,8 @@ impl Recent {
             return None;
         }
         let word = &self.places.0[place];
-        // Others only revoke, which the exchange below notices. What the object is was read by this thread.
+        // Other threads only revoke, which the exchange below notices. The type of the object was read by this
+        // thread.
         let address = word.load(Ordering::Relaxed);
         match address & FLAGS {
             _ if address == 0 => return None,
@@ -178,29 +181,30 @@ impl Recent {
         }
         self.keys[place].set(key);
         let address = Arc::into_raw(object).addr();
-        // Not used: whoever revokes the old one meanwhile has taken its reference along.
+        // Not used: a thread that revokes the old one meanwhile has taken its reference.
         self.revoked.borrow_mut().extend(owned(word.swap(address | USED, Ordering::AcqRel)));
-        // With the fence of `revoke`: either that sees the place, or this that the name is gone.
+        // Pairs with the fence of `revoke`: either `revoke` sees the place, or this thread sees that the name was
+        // removed.
         fence(Ordering::SeqCst);
-        // SAFETY: the swap has marked the place as used, so only this executor gives its reference back: in `done`, for which
-        // nothing may borrow this value, or below, after the last use.
+        // SAFETY: the swap has marked the place as used, so only this executor releases its reference: in `done`, for
+        // which nothing may borrow this value, or below, after the last use.
         let entered = unsafe { InUse::of(address) };
         if stands(&entered) {
             self.used.borrow_mut().push(place as u8);
             return Ok(entered);
         }
         word.swap(0, Ordering::AcqRel);
-        // SAFETY: the word owned this reference, and nobody else gives that of a used place back.
+        // SAFETY: the word owned this reference, and no other thread releases that of a used place.
         Err(unsafe { Arc::from_raw(address as *const Object) })
     }
 
-    /// The call is done: objects that were revoked meanwhile go, and are destroyed if nothing else uses them.
+    /// Ends the call: objects that were revoked meanwhile are released, and destroyed if nothing else uses them.
     pub fn done(&mut self) {
         for place in self.used.get_mut().drain(..) {
             let word = &self.places.0[usize::from(place)];
             let now = word.load(Ordering::Relaxed);
             let free = now & !FLAGS;
-            // Release: what the call did with the object comes before its end.
+            // Release: the call's uses of the object come before its end.
             if word.compare_exchange(free | USED, free, Ordering::Release, Ordering::Relaxed).is_err() {
                 drop(owned(word.swap(0, Ordering::AcqRel) & !FLAGS));
             }
@@ -219,14 +223,15 @@ impl Drop for Recent {
     }
 }
 
-/// The reference that a place owned, given its word, which has no flags and is not there any more.
+/// Returns the reference that a place owned, given its word, which has no flags and was removed from the place.
 fn owned(word: usize) -> Option<Arc<Object>> {
-    // SAFETY: the word owned this reference (invariant), and whoever took it out of its place calls this once.
+    // SAFETY: the word owned this reference (invariant), and the thread that took it out of its place calls this
+    // once.
     (word != 0).then(|| unsafe { Arc::from_raw(word as *const Object) })
 }
 
-/// Takes an object, whose name was taken away, out of all executors' places. The caller has a reference, so that this never
-/// destroys it.
+/// Removes an object, whose name was removed, from all executors' places. The caller has a reference, so this never
+/// destroys the object.
 pub fn revoke(key: Key, object: &Arc<Object>) {
     fence(Ordering::SeqCst);
     let (place, address) = (place_of(key), Arc::as_ptr(object).addr());
@@ -235,8 +240,8 @@ pub fn revoke(key: Key, object: &Arc<Object>) {
     }
 }
 
-/// Takes the current contexts out of all executors' places, when names of contexts have changed. The caller has a reference to
-/// each context that lost its name, so that this never destroys one.
+/// Removes the current contexts from all executors' places, when names of contexts have changed. The caller has a
+/// reference to each context that lost its name, so this never destroys one.
 pub fn revoke_contexts() {
     fence(Ordering::SeqCst);
     for places in ALL.read().iter() {

@@ -8,7 +8,7 @@ use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 use super::*;
 use crate::worker::objects::{Held, Table};
 
-/// An object that notes its end, and has a field of its own to look at.
+/// An object that records its end, and has a field that tests can read.
 fn object(ended: &Arc<AtomicBool>) -> Arc<Object> {
     let ended = ended.clone();
     let raw = std::ptr::without_provenance_mut::<u8>(8);
@@ -126,12 +126,12 @@ fn no_call_uses_an_object_that_has_ended() {
     const ROUNDS: usize = 10_000;
     let table = Table::default();
     let over = AtomicBool::new(false);
-    // What an object's handle leads to: whether it has ended.
+    // The memory that an object's handle points to: whether the object has ended.
     let make = || {
         let flag = Arc::into_raw(Arc::new(AtomicBool::new(false)));
         let address = flag.addr();
         let object = Object::new(flag.cast_mut()).ends_by(move |_| {
-            // SAFETY: the flags below are given back after all threads.
+            // SAFETY: the flags below are freed after all threads have ended.
             unsafe { &*(address as *const AtomicBool) }.store(true, Ordering::SeqCst);
             Ok(())
         });
@@ -144,7 +144,7 @@ fn no_call_uses_an_object_that_has_ended() {
                 let mut held = Held::default();
                 while !over.load(Ordering::Relaxed) {
                     if let Ok(object) = held.named(&table, FIRST_HANDLE) {
-                        // SAFETY: the flags are given back after all threads.
+                        // SAFETY: the flags are freed after all threads have ended.
                         let ended = unsafe { &*object.raw::<AtomicBool>() };
                         assert!(!ended.load(Ordering::SeqCst), "a call uses it");
                     }
@@ -164,7 +164,7 @@ fn no_call_uses_an_object_that_has_ended() {
         over.store(true, Ordering::Relaxed);
     });
     for flag in flags {
-        // SAFETY: made above, and used by no thread any more.
+        // SAFETY: created above, and used by no thread any longer.
         let flag = unsafe { Arc::from_raw(flag as *const AtomicBool) };
         assert!(flag.load(Ordering::SeqCst), "each has ended");
     }

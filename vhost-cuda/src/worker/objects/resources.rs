@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Resources of devices (`CUdevResource`). The driver keeps its own things in that structure, so the guest gets a name
-//! for it instead.
+//! Resources of devices (`CUdevResource`). The driver stores internal data in that structure, so the guest gets a
+//! name for it instead.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,12 +9,12 @@ use virtio_cuda_protocol::cuda::DeviceResource;
 
 use crate::worker::gpu::{CuResult, CudaError, RawDevResource};
 
-/// Most resources that are remembered: nobody says that one is no longer wanted, so the oldest go.
+/// The maximum number of remembered resources. CUDA has no call that frees a resource, so the oldest are dropped.
 const MAX_RESOURCES: usize = 4096;
 /// `CUDA_ERROR_INVALID_RESOURCE_TYPE`.
 const INVALID_RESOURCE_TYPE: CudaError = CudaError(914);
 
-/// The resources that the guest was told of.
+/// The resources that were reported to the guest.
 #[derive(Debug, Default)]
 pub struct DevResources(Mutex<State>);
 
@@ -27,7 +27,7 @@ struct State {
 }
 
 impl DevResources {
-    /// Names a resource, the same one always alike.
+    /// Returns the name of a resource. The same resource always has the same name.
     pub fn name(&self, resource: RawDevResource) -> DeviceResource {
         let mut state = self.0.lock();
         if let Some(&name) = state.names.get(&resource) {
@@ -47,9 +47,9 @@ impl DevResources {
         resource.on_wire(name)
     }
 
-    /// The resource of that name.
+    /// Returns the resource of that name.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_RESOURCE_TYPE`, as for a structure that is no resource.
+    /// Errors: `CUDA_ERROR_INVALID_RESOURCE_TYPE`, as for a structure that is not a resource.
     pub fn get(&self, name: u64) -> CuResult<RawDevResource> {
         let state = self.0.lock();
         state.by_name.get(&name).copied().ok_or(INVALID_RESOURCE_TYPE)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! User objects of graphs (`CUuserObject`). The driver counts references, and destroys the object with the last one: it
-//! must not be named after that, so those of the program are counted here, too.
+//! User objects of graphs (`CUuserObject`). The driver counts references, and destroys the object with the last one.
+//! The handle must not be used after that, so the program's references are counted here, too.
 
 use std::collections::HashMap;
 
@@ -13,20 +13,20 @@ use crate::worker::gpu::{CUuserObject, CuResult, CudaError};
 #[derive(Debug)]
 struct Entry {
     raw: usize,
-    /// References of the program.
+    /// The program's references.
     own: u64,
 }
 
-/// The user objects of a session, by name. Locked across the driver's functions, so that nobody names what another
-/// thread is about to destroy.
+/// The user objects of a session, by name. Locked across the driver's functions, so that no thread uses an object
+/// that another thread is about to destroy.
 #[derive(Debug, Default)]
 pub struct UserObjects(Mutex<HashMap<u64, Entry>>);
 
 impl UserObjects {
-    /// Enters an object that `make` makes with `count` references.
+    /// Registers an object that `make` creates with `count` references.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a reserved or used name, `CUDA_ERROR_OUT_OF_MEMORY` for too many, and what
-    /// `make` answers.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a reserved or used name, `CUDA_ERROR_OUT_OF_MEMORY` for too many, and
+    /// those of `make`.
     pub fn add(&self, name: u64, count: u32, make: impl FnOnce() -> CuResult<CUuserObject>) -> CuResult<()> {
         let mut objects = self.0.lock();
         if name < FIRST_HANDLE || objects.contains_key(&name) {
@@ -40,11 +40,11 @@ impl UserObjects {
         Ok(())
     }
 
-    /// Has the driver change the number of references: `change` gets the handle and the number that the program has, and
-    /// answers the new one. `kept` says that something else keeps the object.
+    /// Changes the number of references in the driver: `change` gets the handle and the program's count, and returns
+    /// the new one. `kept` is true if something else keeps the object.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_HANDLE` for an unknown name, `CUDA_ERROR_INVALID_VALUE` where nothing is known to keep
-    /// the object, and what `change` answers.
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE` for an unknown name, `CUDA_ERROR_INVALID_VALUE` where nothing is known to
+    /// keep the object, and those of `change`.
     pub fn change(
         &self,
         name: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which files a worker can reach (Landlock), with or without a root of its own. The kernel then also keeps it from the
-//! memory of processes outside and from sending them signals.
+//! Restricts the files that a worker can access (Landlock), with or without a root of its own. The kernel then also
+//! denies it access to the memory of outside processes and signals to them.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use landlock::{
 
 use crate::confine::{Folders, paths};
 
-/// The rights that are taken; what the kernel does not know of them is left out.
+/// The rights that are restricted. Those that the kernel does not know are left out.
 const KNOWN: ABI = ABI::V6;
 
 /// Returns whether this kernel has Landlock.
@@ -20,12 +20,12 @@ pub fn is_supported() -> bool {
     rules.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create).is_ok()
 }
 
-/// Bounds the calling thread and those that it will start. False: this kernel has no Landlock.
+/// Restricts the calling thread and those that it will start. Returns false if this kernel has no Landlock.
 ///
-/// `own_root`: the root is a tree of the daemon's workers, with shared memory of their own.
+/// `own_root` is true if the root is a tree of the daemon's workers, with their own shared memory.
 pub fn bound(folders: &Folders, own_root: bool) -> Result<bool, RulesetError> {
     let all = AccessFs::from_all(KNOWN);
-    // No program is started.
+    // The worker starts no programs.
     let read = AccessFs::from_read(KNOWN) & !AccessFs::Execute;
     let node = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
     let mut rules = Ruleset::default()
@@ -37,7 +37,7 @@ pub fn bound(folders: &Folders, own_root: bool) -> Result<bool, RulesetError> {
         rules = allow(rules, Path::new(path), read)?;
     }
     rules = allow(rules, Path::new(paths::THREADS), read | AccessFs::WriteFile | AccessFs::Truncate)?;
-    // The rule is for the folder that is there now: held open, it does not make room for another one.
+    // The rule applies to the folder that exists now. It is kept open so that no other folder replaces it.
     std::mem::forget(PathFd::new(paths::THREADS));
     for folder in &folders.read {
         rules = allow(rules, folder, read)?;
@@ -62,7 +62,7 @@ fn allow(
     access: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, RulesetError> {
     let Ok(place) = PathFd::new(path) else { return Ok(rules) };
-    // Rights of folders are none of a file's.
+    // Rights of folders do not apply to files.
     let access = if path.is_dir() { access } else { access & AccessFs::from_file(KNOWN) };
     rules.add_rule(PathBeneath::new(place, access))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rules as programs for the kernel (seccomp).
+//! Compiles the rules to programs for the kernel (seccomp).
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use seccompiler::{
 use super::{Bounds, rules};
 use crate::args::Sandbox;
 
-/// `clone` flags that make a thread, and not a process.
+/// The `clone` flags that create a thread instead of a process.
 const THREAD: u64 = (libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND) as u64;
-/// `prctl` that names memory for `/proc/PID/maps`; `libc` has no name for it.
+/// The `prctl` operation that names memory for `/proc/PID/maps`. `libc` does not define it.
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
-/// `prctl` operations: names of threads and of memory. Not among them: the signal at the parent's death, core files.
+/// `prctl` operations for names of threads and of memory. Excluded: the signal at the parent's death, core files.
 const NAMES: [u64; 3] = [libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64, PR_SET_VMA];
 /// `prctl` operations for the timers of threads that NVIDIA's library starts.
 const TIMERS: [u64; 2] = [libc::PR_SET_TIMERSLACK as u64, libc::PR_GET_TIMERSLACK as u64];
 
-/// `fcntl` commands with any argument. Not among them: owners of descriptors and their signals (the kernel would send
-/// them to any process of the same user), leases, notifications of folders and locks.
+/// `fcntl` commands with any argument. Excluded: owners of descriptors and their signals (the kernel would send them
+/// to any process of the same user), leases, notifications of folders and locks.
 const DESCRIPTORS: [libc::c_int; 7] = [
     libc::F_DUPFD,
     libc::F_DUPFD_CLOEXEC,
@@ -35,32 +35,32 @@ const DESCRIPTORS: [libc::c_int; 7] = [
     libc::F_GET_SEALS,
 ];
 
-/// `fallocate` gives memory back, and neither grows nor shrinks a file.
+/// The `fallocate` mode that frees memory without growing or shrinking the file.
 const GIVE_BACK: libc::c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 
-/// Commands of NVIDIA's device nodes have this type ('F'; `NV_IOCTL_MAGIC` of NVIDIA's open kernel modules), ...
+/// The type of commands of NVIDIA's device nodes ('F'; `NV_IOCTL_MAGIC` of NVIDIA's open kernel modules).
 const NVIDIA_TYPE: u64 = 0x46 << 8;
-/// ... those of /dev/nvidia-modeset this one ('m'), ...
+/// The type of commands of /dev/nvidia-modeset ('m').
 const MODESET_TYPE: u64 = 0x6d << 8;
-/// ... and those of WSL's /dev/dxg this one ('G').
+/// The type of commands of WSL's /dev/dxg ('G').
 const DXG_TYPE: u64 = 0x47 << 8;
-/// The bits of a command that are its type.
+/// The type bits of a command.
 const TYPE_BITS: u64 = 0xff << 8;
-/// Commands of /dev/nvidia-uvm are small numbers (`UVM_IOCTL_BASE`), ...
+/// Commands of /dev/nvidia-uvm are small numbers (`UVM_IOCTL_BASE`) up to this one.
 const UVM_LAST: u64 = 0xfff;
-/// ... except the first and the last one of a file (`UVM_INITIALIZE`, `UVM_DEINITIALIZE`).
+/// The exceptions: the first and the last command of a file (`UVM_INITIALIZE`, `UVM_DEINITIALIZE`).
 const UVM_ENDS: [u64; 2] = [0x3000_0001, 0x3000_0002];
-/// Commands of other descriptors: `isatty`, bytes to read, without waiting. Not among them: `FIOASYNC`, `FIOSETOWN`.
+/// Commands of other descriptors: `isatty`, bytes to read, nonblocking mode. Excluded: `FIOASYNC`, `FIOSETOWN`.
 const OTHERS: [u64; 3] = [libc::TCGETS, libc::FIONREAD, libc::FIONBIO];
 
-/// `open` flags that make or empty a file.
+/// The `open` flags that create or truncate a file.
 const MAKES_FILES: u64 = (libc::O_CREAT | libc::O_TRUNC | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u64;
 /// The bits of a socket's type that are not flags.
 const SOCKET_TYPE: u64 = 0xf;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// The programs to apply, in this order. The sternest answer of all programs counts.
+/// Returns the programs to apply, in this order. The strictest result of all programs counts.
 pub fn programs(sandbox: Sandbox, emulated: bool, bounds: Bounds) -> Result<Vec<BpfProgram>, BackendError> {
     let allowed = allowed(emulated, bounds)?;
     if sandbox == Sandbox::Log {
@@ -75,7 +75,7 @@ pub fn programs(sandbox: Sandbox, emulated: bool, bounds: Bounds) -> Result<Vec<
     let newer = Rules::from([(libc::SYS_clone3, Vec::new())]);
     let known = [&allowed, &refused, &newer].into_iter().flat_map(Clone::clone).collect();
     let errno = |number: i32| SeccompAction::Errno(number as u32);
-    // Other releases of NVIDIA's library may make other calls: most programs bear being refused one.
+    // Other releases of NVIDIA's library may make other calls. Most programs tolerate a refused one.
     let unknown = if sandbox == Sandbox::Refuse { errno(libc::EPERM) } else { SeccompAction::Trap };
     Ok(vec![
         program(refused, SeccompAction::Allow, errno(libc::EACCES))?,
@@ -99,10 +99,10 @@ fn allowed(emulated: bool, bounds: Bounds) -> Result<Rules, BackendError> {
     let lists = [rules::COMMON, gpu, folders, rights];
     let mut rules: Rules = lists.into_iter().flatten().map(|&number| (number, Vec::new())).collect();
     rules.insert(libc::SYS_clone, vec![argument(0, Qword, MaskedEq(THREAD), THREAD)?]);
-    // Signals to itself: `abort`.
+    // Signals to itself, for `abort`.
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![argument(0, Dword, Eq, own)?]);
-    // To look at limits, not to change them.
+    // Limits can be read, but not changed.
     rules.insert(libc::SYS_prlimit64, vec![argument(2, Qword, Eq, 0)?]);
     rules.insert(libc::SYS_prctl, one_of(0, &NAMES)?);
     let mut fcntl = one_of(1, &DESCRIPTORS.map(|command| command as u64))?;
@@ -116,7 +116,7 @@ fn allowed(emulated: bool, bounds: Bounds) -> Result<Rules, BackendError> {
         rules.insert(libc::SYS_seccomp, one_of(0, &[u64::from(libc::SECCOMP_SET_MODE_FILTER)])?);
         rules.insert(libc::SYS_unshare, one_of(0, &[libc::CLONE_FILES as u64])?);
         rules.insert(libc::SYS_close_range, Vec::new());
-        // It would make a mapping of one page of guest memory one of all that follow. C libraries do without.
+        // It would extend a mapping of one page of guest memory to all following pages. C libraries work without it.
         rules.remove(&libc::SYS_mremap);
     }
     if emulated {
@@ -124,10 +124,11 @@ fn allowed(emulated: bool, bounds: Bounds) -> Result<Rules, BackendError> {
     }
     rules.insert(libc::SYS_prctl, [one_of(0, &NAMES)?, one_of(0, &TIMERS)?].concat());
     rules.insert(libc::SYS_ioctl, commands()?);
-    // Both take a process's number, and 0 for the caller.
+    // Both take a process id, with 0 for the caller.
     rules.insert(libc::SYS_move_pages, one_of(0, &[0])?);
     rules.insert(libc::SYS_sched_setaffinity, one_of(0, &[0])?);
-    // libcuda hands files to other processes over sockets of this type, which hardly any service of a host listens on.
+    // libcuda passes files to other processes over sockets of this type, on which hardly any service of a host
+    // listens.
     let local = SeccompCondition::new(0, Dword, Eq, libc::AF_UNIX as u64)?;
     let of_type = |kind: libc::c_int| SeccompCondition::new(1, Dword, MaskedEq(SOCKET_TYPE), kind as u64);
     let packets = SeccompRule::new(vec![local.clone(), of_type(libc::SOCK_SEQPACKET)?])?;
@@ -135,7 +136,7 @@ fn allowed(emulated: bool, bounds: Bounds) -> Result<Rules, BackendError> {
     let mut sockets = vec![packets.clone()];
     if bounds.sockets {
         sockets.extend(of_nccl()?);
-        // NCCL gives a file of shared memory all of its pages.
+        // NCCL allocates all pages of a file of shared memory.
         rules.insert(libc::SYS_fallocate, one_of(1, &[GIVE_BACK as u64, 0])?);
         rules.extend(rules::NETWORK.iter().map(|&number| (number, Vec::new())));
     }
@@ -149,8 +150,8 @@ fn allowed(emulated: bool, bounds: Bounds) -> Result<Rules, BackendError> {
     Ok(rules)
 }
 
-/// The sockets that NCCL makes: its ranks meet over TCP and hand each other files over local datagrams, and the C library asks
-/// the kernel for the interfaces.
+/// The sockets that NCCL creates: its ranks meet over TCP and pass files to each other over local datagrams, and the
+/// C library queries the kernel for the interfaces.
 fn of_nccl() -> Result<Vec<SeccompRule>, BackendError> {
     let kinds = [
         (libc::AF_INET, libc::SOCK_STREAM),
@@ -171,7 +172,7 @@ fn of_nccl() -> Result<Vec<SeccompRule>, BackendError> {
     kinds.into_iter().map(rule).collect()
 }
 
-/// The `ioctl` commands that NVIDIA's library may give.
+/// The `ioctl` commands that NVIDIA's library may use.
 fn commands() -> Result<Vec<SeccompRule>, BackendError> {
     let mut commands = one_of(1, &UVM_ENDS)?;
     commands.extend(one_of(1, &OTHERS)?);
@@ -182,7 +183,7 @@ fn commands() -> Result<Vec<SeccompRule>, BackendError> {
     Ok(commands)
 }
 
-/// An argument with one of these values.
+/// Returns rules for an argument with one of these values.
 fn one_of(index: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
     values.iter().map(|&value| argument(index, Dword, Eq, value)).collect()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Says which system call ended the worker.
+//! Reports the system call that ended the worker.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use syscalls::Sysno;
 
 static LOG: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
 
-/// Messages go to `log`, which stays open.
+/// Writes messages to `log`, which stays open.
 pub fn to(log: RawFd) {
     LOG.store(log, Ordering::Relaxed);
 }
@@ -27,7 +27,7 @@ pub fn install() -> io::Result<()> {
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// `si_syscall` of the kernel's `siginfo_t` for SIGSYS, which `libc` does not name.
+/// `si_syscall` of the kernel's `siginfo_t` for SIGSYS, which `libc` does not define.
 #[repr(C)]
 struct SigsysInfo {
     head: [libc::c_int; 4],
@@ -61,7 +61,7 @@ extern "C" fn refused(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::
     }
 }
 
-/// The decimal digits of `number`, without allocating.
+/// Returns the decimal digits of `number` without allocating.
 fn digits(mut number: u32, room: &mut [u8; 10]) -> &[u8] {
     let mut at = room.len();
     loop {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which system calls a worker may make once it serves a session.
+//! The system calls that a worker may make once it serves a session.
 
 use libc::c_long;
 
-/// Calls of the emulator and of the worker itself, with any arguments. They open no file, start no process and
-/// make no socket. `filter` adds calls of which only some arguments are allowed.
+/// Calls of the emulator and of the worker itself, with any arguments. They open no file, start no process and create
+/// no socket. `filter` adds calls for which only some arguments are allowed.
 pub const COMMON: &[c_long] = &[
-    // Memory. Executable, too: the emulator may translate kernels.
+    // Memory, including executable memory, because the emulator may translate kernels.
     libc::SYS_brk,
     libc::SYS_ftruncate,
     libc::SYS_madvise,
@@ -17,7 +17,7 @@ pub const COMMON: &[c_long] = &[
     libc::SYS_mremap,
     libc::SYS_msync,
     libc::SYS_munmap,
-    // Descriptors that are there: the daemon's sockets, what device code prints, memory that the daemon passed.
+    // Existing descriptors: the daemon's sockets, output of device code, memory that the daemon passed.
     libc::SYS_close,
     libc::SYS_dup,
     libc::SYS_fstat,
@@ -37,7 +37,7 @@ pub const COMMON: &[c_long] = &[
     libc::SYS_statx,
     libc::SYS_write,
     libc::SYS_writev,
-    // Threads and time. `clone` makes threads only, see `filter`.
+    // Threads and time. `clone` creates threads only (see `filter`).
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
@@ -66,8 +66,8 @@ pub const COMMON: &[c_long] = &[
     libc::SYS_uname,
 ];
 
-/// Further calls of NVIDIA's driver library: it opens device nodes and its compilers, and talks to other processes of
-/// CUDA over local sockets. None of them reaches a process by its number.
+/// Further calls of NVIDIA's driver library: it opens device nodes and its compilers, and talks to other CUDA
+/// processes over local sockets. None of them accesses a process by its id.
 pub const GPU: &[c_long] = &[
     libc::SYS_accept,
     libc::SYS_accept4,
@@ -122,8 +122,8 @@ pub const GPU: &[c_long] = &[
     libc::SYS_timerfd_settime,
 ];
 
-/// Calls that change folders. They are allowed only where the worker's file system is bounded by other means: NVIDIA's
-/// library removes the shared memory of its events, and keeps a cache of compiled code if it may.
+/// Calls that change folders. They are allowed only where the worker's file system is restricted by other means:
+/// NVIDIA's library removes the shared memory of its events, and keeps a cache of compiled code if allowed.
 pub const FOLDERS: &[c_long] = &[
     libc::SYS_mkdir,
     libc::SYS_mkdirat,
@@ -133,15 +133,15 @@ pub const FOLDERS: &[c_long] = &[
     libc::SYS_unlinkat,
 ];
 
-/// Calls that change rights of open files. They are allowed only in a root of its own, where all but shared memory is
-/// read-only: elsewhere a worker of root could take the host's device nodes from everybody.
+/// Calls that change the permissions of open files. They are allowed only in a root of its own, where all but shared
+/// memory is read-only. Elsewhere a worker of root could make the host's device nodes inaccessible to all users.
 pub const RIGHTS: &[c_long] = &[libc::SYS_fchmod];
 
 /// Calls of NCCL's sockets besides those of [`GPU`].
 pub const NETWORK: &[c_long] =
     &[libc::SYS_getpeername, libc::SYS_getpriority, libc::SYS_recvmmsg, libc::SYS_sendmmsg];
 
-/// System calls that fail like a missing file where they are not allowed: libraries try them and go on without.
+/// System calls that fail like a missing file where they are not allowed. Libraries try them and continue without.
 pub const REFUSED: &[c_long] = &[
     libc::SYS_access,
     libc::SYS_faccessat,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The sandbox, in a process of its own for each case: it cannot be left.
+//! Tests of the sandbox. Each case has a process of its own, because a process cannot leave the sandbox.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,7 +8,7 @@ use std::thread;
 
 use super::*;
 
-/// Runs `work` in a forked child with the sandbox closed; its exit status, and what it wrote to the log.
+/// Runs `work` in a forked child with the sandbox closed. Returns its exit status and its log.
 fn closed(sandbox: Sandbox, emulated: bool, work: fn() -> i32) -> (i32, String) {
     closed_with(sandbox, emulated, work)
 }
@@ -88,7 +88,7 @@ fn starts_a_program() -> i32 {
     unsafe { libc::execve(c"/bin/true".as_ptr(), &raw const null, &raw const null) }
 }
 
-/// `errno` after a system call that failed.
+/// Returns `errno` after a system call that failed.
 fn last_error(result: i32) -> i32 {
     if result < 0 { io::Error::last_os_error().raw_os_error().unwrap_or(98) } else { 0 }
 }
@@ -132,7 +132,7 @@ fn the_list_for_gpus_opens_what_libraries_need_and_nothing_else() {
     }
 }
 
-/// The error of opening a file, or 0.
+/// Returns the error of opening a file, or 0.
 fn opened(result: io::Result<File>) -> i32 {
     result.err().map_or(0, |error| error.raw_os_error().unwrap_or(97))
 }
@@ -161,7 +161,7 @@ fn nothing_reaches_another_process() {
         // SAFETY: what would be a pointer is null.
         let call = || unsafe { libc::syscall(number, first, second, third, 0, 0, 0) } as i32;
         for emulated in [true, false] {
-            // The refusing filter shows the error where the other one ends the process.
+            // The refusing filter returns the error where the other one ends the process.
             let (status, _) = closed_with(Sandbox::Refuse, emulated, || last_error(call()));
             assert!([libc::EPERM, libc::EACCES].contains(&status), "{what}, emulated {emulated}: {status}");
         }
@@ -187,7 +187,7 @@ fn sockets_of_nccl_are_for_workers_with_namespaces() {
         let (status, _) = closed_in(Sandbox::Refuse, false, outside, make);
         assert!([libc::EPERM, libc::EACCES].contains(&status), "{what} without namespaces: {status}");
         let (status, _) = closed_in(Sandbox::Refuse, false, inside, make);
-        // A host without IPv6 says that it has none.
+        // A host without IPv6 reports that it has no IPv6.
         let is_there = [0, libc::EAFNOSUPPORT].contains(&status);
         assert_eq!(is_there, allowed, "{what} in namespaces: {status}");
     }

@@ -19,13 +19,14 @@ use thiserror::Error;
 
 use super::store;
 
-/// Its files, by the version of the driver, the best one first: CUPTI of CUDA 13 does not work with drivers of CUDA 12.
+/// Returns its file names for the version of the driver, the best one first: CUPTI of CUDA 13 does not work with
+/// drivers of CUDA 12.
 pub fn names(driver_version: i32) -> [&'static str; 2] {
     let (newer, older) = ("libcupti.so.13", "libcupti.so.12");
     if driver_version >= 13_000 { [newer, older] } else { [older, newer] }
 }
 
-/// The folders in which NVIDIA's packages put it, which the dynamic linker may not know.
+/// The folders of NVIDIA's packages that the dynamic linker may not know.
 const USUAL_FOLDERS: [&str; 3] = [
     "/usr/local/cuda/lib64",
     "/usr/local/cuda/extras/CUPTI/lib64",
@@ -34,7 +35,8 @@ const USUAL_FOLDERS: [&str; 3] = [
 
 /// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0`
 const CUSTOM: u32 = 3;
-/// The kinds that are enabled. External ids belong to calls of both APIs: NVIDIA's libraries call the runtime.
+/// The kinds that are enabled. External ids belong to calls of both APIs, because NVIDIA's libraries call the
+/// runtime.
 const KINDS: [u32; 7] = [
     ACTIVITY_EXTERNAL_CORRELATION,
     ACTIVITY_DRIVER,
@@ -81,7 +83,7 @@ pub struct Cupti {
     push: unsafe extern "C" fn(u32, u64) -> u32,
     pop: unsafe extern "C" fn(u32, *mut u64) -> u32,
     dropped: unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32,
-    /// One thread enables, disables or flushes at a time.
+    /// Allows one thread to enable, disable or flush at a time.
     turn: Mutex<()>,
 }
 
@@ -95,7 +97,7 @@ extern "C" fn request(buffer: *mut *mut u8, bytes: *mut usize, records: *mut usi
         start = unsafe { alloc(BUFFER) };
     }
     if start.is_null() {
-        // CUPTI drops records then, and counts them.
+        // CUPTI then drops records, and counts them.
         BUFFERS.fetch_sub(1, Ordering::Relaxed);
     }
     // SAFETY: CUPTI passes places for three results.
@@ -126,7 +128,7 @@ extern "C" fn complete(_context: *mut c_void, _stream: u32, buffer: *mut u8, _by
 }
 
 impl Cupti {
-    /// Finds CUPTI in `folders`, where the dynamic linker looks, or in the usual folders.
+    /// Finds CUPTI in `folders`, where the dynamic linker searches, or in the usual folders.
     pub fn find(folders: &[PathBuf], names: [&str; 2]) -> Option<Self> {
         let usual = USUAL_FOLDERS.map(PathBuf::from);
         let found = Self::find_in(folders, names);
@@ -187,7 +189,7 @@ impl Cupti {
         Ok(())
     }
 
-    /// No longer measures.
+    /// Stops measuring.
     pub fn stop(&self) {
         self.flush();
         let _turn = self.turn.lock();
@@ -201,7 +203,7 @@ impl Cupti {
         }
     }
 
-    /// Has CUPTI hand over the records of all work that is done.
+    /// Makes CUPTI deliver the records of all completed work.
     pub fn flush(&self) {
         let _turn = self.turn.lock();
         // SAFETY: a plain call; CUPTI calls `complete`, in this thread or another one.
@@ -226,13 +228,13 @@ impl Cupti {
         Ok(time)
     }
 
-    /// Gives the following calls of this thread an external id. Returns whether CUPTI has taken it.
+    /// Sets an external id for the following calls of this thread. Returns whether CUPTI has accepted it.
     pub fn push(&self, number: u32) -> bool {
         // SAFETY: a plain call.
         unsafe { (self.push)(CUSTOM, number.into()) == 0 }
     }
 
-    /// Takes the last id back.
+    /// Removes the last id.
     pub fn pop(&self) {
         let mut last = 0;
         // SAFETY: `last` is a local.

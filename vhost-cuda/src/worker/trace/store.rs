@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Records of CUPTI until the guest reads them, in the form of the wire.
+//! Stores records of CUPTI until the guest reads them, in the wire format.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::{CStr, c_char};
@@ -12,11 +12,11 @@ use cuda_abi::{
 };
 use parking_lot::{Mutex, MutexGuard};
 
-/// The maximum number of pieces of work that wait: 60 MiB, because a guest may never read.
+/// The maximum number of waiting pieces of work (60 MiB), because a guest may never read.
 const MAX_WORK: usize = 1 << 19;
 /// The maximum number of API calls whose external id is remembered.
 const MAX_CALLS: usize = 1 << 19;
-/// The maximum number of names, bytes of one and bytes of all: a guest chooses them.
+/// The maximum number of names, and the maximum bytes of one and of all, because a guest chooses them.
 const MAX_NAMES: usize = 1 << 16;
 const MAX_NAME_BYTES: usize = 16 << 10;
 const MAX_NAMES_BYTES: usize = 32 << 20;
@@ -24,17 +24,17 @@ const MAX_NAMES_BYTES: usize = 32 << 20;
 /// The answer to one read.
 #[derive(Debug, Default)]
 pub struct Read {
-    /// Work.
+    /// The work.
     pub work: Vec<TraceWork>,
-    /// Pieces of work that are still there.
+    /// The number of remaining pieces of work.
     pub left: usize,
-    /// Pieces that were lost since the last time.
+    /// The number of pieces that were lost since the last read.
     pub dropped: u64,
 }
 
 #[derive(Default)]
 struct Store {
-    /// With CUPTI's correlation id.
+    /// Work with CUPTI's correlation id.
     work: VecDeque<TraceWork>,
     /// The guest's number by CUPTI's correlation id.
     calls: BTreeMap<u32, u32>,
@@ -79,8 +79,8 @@ impl Store {
         number
     }
 
-    /// Returns whether that many pieces wait, and the calls of all of them are known. CUPTI may hand over a full buffer of
-    /// work before the buffer with the calls.
+    /// Returns whether that many pieces wait, and the calls of all of them are known. CUPTI may deliver a full buffer
+    /// of work before the buffer with the calls.
     fn has(&self, count: usize) -> bool {
         let known = |work: &TraceWork| self.calls.contains_key(&work.correlation);
         self.work.len() >= count.max(1) && self.work.iter().take(count).all(known)
@@ -98,7 +98,8 @@ impl Store {
     }
 }
 
-/// Takes up to `count` pieces of work. `flush` has CUPTI hand over more if those that wait are too few or not complete.
+/// Takes up to `count` pieces of work. `flush` makes CUPTI deliver more if the waiting pieces are too few or
+/// incomplete.
 pub fn read(count: usize, flush: impl FnOnce()) -> Read {
     let has = store().as_ref().is_some_and(|store| store.has(count));
     if !has {
@@ -107,7 +108,7 @@ pub fn read(count: usize, flush: impl FnOnce()) -> Read {
     store().get_or_insert_default().read(count)
 }
 
-/// Returns the name of that number.
+/// Returns the name with that number.
 pub fn name(number: u32) -> Option<Arc<[u8]>> {
     let at = (number as usize).checked_sub(1)?;
     store().as_ref()?.names.get(at).cloned()
@@ -120,11 +121,11 @@ pub fn count_dropped(count: u64) {
     store.dropped = store.dropped.saturating_add(count);
 }
 
-/// A record as far as it is there: releases of CUPTI append to structures.
+/// Returns a record with zeros after its end: releases of CUPTI append fields to structures.
 ///
 /// # Safety
 ///
-/// `record` has `bytes` readable bytes, and `T` is valid for any bytes.
+/// `record` must have `bytes` readable bytes, and `T` must be valid for any bytes.
 unsafe fn load<T: Zero>(record: *const u8, bytes: usize) -> T {
     let mut value = T::ZERO;
     let bytes = bytes.min(size_of::<T>());
@@ -133,11 +134,11 @@ unsafe fn load<T: Zero>(record: *const u8, bytes: usize) -> T {
     value
 }
 
-/// Takes a record.
+/// Stores a record.
 ///
 /// # Safety
 ///
-/// `record` is a record of CUPTI with `bytes` readable bytes, and its name, if it has one, is a C string.
+/// `record` must be a record of CUPTI with `bytes` readable bytes, and its name, if it has one, a C string.
 pub unsafe fn take(record: *const u8, bytes: usize) {
     if bytes < size_of::<u32>() {
         return;

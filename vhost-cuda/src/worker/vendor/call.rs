@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A call of a library's function: the block of arguments is checked against the row, and the answers put together.
+//! A call of a library's function: checks the block of arguments against the row, and builds the answers.
 
 mod answers;
 mod arguments;
@@ -39,8 +39,8 @@ type Named = SmallVec<[(usize, u64); 4]>;
 
 /// Executes `vendor_call`.
 ///
-/// Errors: `CUDA_ERROR_INVALID_VALUE` for a block that does not fit the row, `CUDA_ERROR_NOT_FOUND` for a function that the
-/// host's library does not have, `CUDA_ERROR_UNKNOWN` if a call that nobody waits for has failed.
+/// Errors: `CUDA_ERROR_INVALID_VALUE` for a block that does not fit the row, `CUDA_ERROR_NOT_FOUND` for a function
+/// that the host's library does not have, `CUDA_ERROR_UNKNOWN` if a posted call has failed.
 pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()> {
     if cx.bulk_in.bytes() > MAX_BYTES as u64 {
         return Err(CudaError::INVALID_VALUE);
@@ -65,7 +65,7 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
     let has_failed =
         call.answer == Answer::Status && !status.is_some_and(|status| loaded.rows.statuses.is_good(status));
     if has_failed {
-        // The library may have printed why.
+        // The library may have printed the reason.
         session.output.count(Runs::Other);
     }
     if cx.bulk_out.room() > 0 {
@@ -86,10 +86,11 @@ struct Attempt<'a> {
     address: usize,
 }
 
-/// Parameters that are objects, their kinds and contents.
+/// Parameters that are objects: index, kind and contents.
 type Contents<'a> = SmallVec<[(usize, usize, &'a [u8]); 1]>;
 
-/// The guest's contents of `inout` memory that holds handles, by parameter: answers have the guest's numbers, not the library's.
+/// The guest's contents of `inout` memory that holds handles, by parameter. Answers contain the guest's numbers, not
+/// the library's.
 type Originals = SmallVec<[(usize, Vec<u8>); 1]>;
 
 impl<'a> Attempt<'a> {
@@ -101,7 +102,7 @@ impl<'a> Attempt<'a> {
         let rows = self.loaded.rows;
         let mut memory = Memory::default();
         memory.lay_out(rows, self.call, &slots)?;
-        // Bounds what the answers take, before anything runs.
+        // Bounds the memory of the answers before any code runs.
         self.call.answer_bytes(rows, &slots)?;
         let described_objects = self.fill(data, &slots, &mut memory)?;
         if let [parameter] = &self.call.parameters[..]
@@ -129,8 +130,8 @@ impl<'a> Attempt<'a> {
         for index in 0..count {
             self.argument(index, &slots, &mut memory, &mut locked, &mut arguments, &mut made)?;
         }
-        // Another thread may have destroyed a handle and given its number to a new one since the states were locked. The checks
-        // above do not hold for the new one.
+        // Another thread may have destroyed a handle and given its number to a new one since the states were locked.
+        // The checks above do not hold for the new one.
         let others = foreign.iter().all(|(owner, named, locked)| owner.have(named, locked));
         if !others || !self.handles().have(&named, &locked) {
             return Err(Refusal::Status(self.loaded.rows.statuses.not_initialized));
@@ -139,9 +140,9 @@ impl<'a> Attempt<'a> {
         let value = if self.call.facts.makes {
             self.loaded.rows.statuses.success as u64
         } else {
-            // SAFETY: the row describes this function, and the arguments were made by it: handles are the library's own and stay
-            // until the call is done, memory is as long as the row says, and what the row says is checked against NVIDIA's
-            // headers. Device addresses are followed by the GPU only, which has this session's memory mapped and no other.
+            // SAFETY: the row describes this function, and the arguments follow it: handles are the library's own and
+            // stay until the call is done, memory is as long as the row says, and the row is checked against NVIDIA's
+            // headers. Device addresses are followed by the GPU only, which has only this session's memory mapped.
             unsafe { arguments.call(self.address) }
         };
         let succeeded = self.call.answer != Answer::Status || self.loaded.rows.statuses.is_good(value as i32);
@@ -168,10 +169,11 @@ impl<'a> Attempt<'a> {
         answers
     }
 
-    /// Fills the memory that the library reads from `data`, one piece behind the other. Returns the contents of the parameters
-    /// that are objects, which only the library can make.
+    /// Fills the memory that the library reads from `data`, which contains the pieces one after the other. Returns
+    /// the contents of the parameters that are objects, which only the library can create.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` if the pieces do not take exactly all of `data`, or differ from what their slots say.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` if the pieces do not take exactly all of `data`, or differ from their
+    /// slots.
     fn fill<'d>(&self, data: &'d [u8], slots: &[u64], memory: &mut Memory) -> Result<Contents<'d>, Refusal> {
         let (mut rest, mut described_objects) = (data, Contents::new());
         for &index in &self.call.roles.reads {
@@ -200,7 +202,7 @@ impl<'a> Attempt<'a> {
         Ok(described_objects)
     }
 
-    /// Returns the stream in which the call puts its work: the function's own, or that of its first handle.
+    /// Returns the stream in which the call queues its work: the function's own, or that of its first handle.
     fn stream(
         &self,
         slots: &[u64],
@@ -216,7 +218,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Notes the stream in which the call puts its work.
+    /// Notes the stream in which the call queues its work.
     fn note_stream(&self, slots: &[u64], first: Option<&(usize, u64)>, locked: &[((usize, u64), Locked)]) {
         if !self.cx.session.watches_work() {
             return;
@@ -228,10 +230,10 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Refuses a result in host memory while the stream captures: a graph would write it to the memory of this call, each time that
-    /// it runs.
+    /// Refuses a result in host memory while the stream captures: on each launch the graph would write it to the
+    /// memory of this call, which has ended.
     ///
-    /// Errors: the library's status for what is not supported.
+    /// Errors: the library's status for an unsupported operation.
     fn check_capture(
         &self,
         slots: &[u64],
@@ -258,7 +260,7 @@ impl<'a> Attempt<'a> {
         &self.loaded.handles
     }
 
-    /// The handles that the call uses.
+    /// Returns the handles that the call uses.
     fn named(&self, slots: &[u64]) -> Named {
         let name = |&index: &usize| match self.call.parameters[index].kind {
             Kind::Handle { kind, .. } => Some((kind, slots[index])),
@@ -267,7 +269,7 @@ impl<'a> Attempt<'a> {
         self.call.roles.handles.iter().filter_map(name).collect()
     }
 
-    /// The contents of host memory that holds handles, by parameter.
+    /// Returns the contents of host memory that holds handles, by parameter.
     fn originals(&self, slots: &[u64], memory: &mut Memory) -> Originals {
         let mut originals = Originals::new();
         for &index in &self.call.roles.changes {
@@ -280,7 +282,7 @@ impl<'a> Attempt<'a> {
         originals
     }
 
-    /// The kind of handles that lie in host memory.
+    /// Returns the kind of handles that lie in host memory.
     fn handles_in(&self, host: &Host, slots: &[u64]) -> Option<usize> {
         match host.element {
             Element::Handle(kind) => Some(kind),
@@ -292,7 +294,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The library's handle and the objects that were made with it.
+    /// Returns the library's handle and the objects that were created with it.
     fn objects<'l>(
         &self,
         named: &Named,
@@ -305,7 +307,7 @@ impl<'a> Attempt<'a> {
         state.map(|(_, state)| (handle, &mut state.objects)).ok_or(not_initialized)
     }
 
-    /// Notes what a call that has succeeded changed of its first handle.
+    /// Records changes of the first handle by a call that has succeeded.
     fn note(
         &self,
         first: Option<&(usize, u64)>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Descriptors of cuBLASLt, which the library makes anew for each call ([`cuda_library_rows::attributes`]).
+//! Descriptors of cuBLASLt, which the library creates anew for each call ([`cuda_library_rows::attributes`]).
 
 use cuda_library_rows::Library;
 
@@ -7,21 +7,21 @@ use super::load::Loaded;
 use super::refusal::Refusal;
 use crate::worker::gpu::CudaError;
 
-/// Host memory of a call is aligned to this, and at least as much lies between two pieces.
+/// The alignment of a call's host memory in bytes, and the minimum distance between two pieces.
 pub const ALIGNMENT: usize = size_of::<u128>();
 
 const MALFORMED: Refusal = Refusal::Cuda(CudaError::INVALID_VALUE);
 
-/// Bytes of the library's own structure and of one that it may point to.
+/// Returns the size in bytes of the library's own structure and of one that it may point to.
 pub fn described_bytes(library: &Library, kind: usize) -> usize {
     let other = library.descriptors[kind].other();
     let other = other.map_or(0, |(_, other)| library.descriptors[other].public_bytes);
     library.descriptors[kind].public_bytes.next_multiple_of(ALIGNMENT) + other
 }
 
-/// Has the library make a descriptor in `place` of the contents that have crossed, and one behind it that it points to.
+/// Creates a descriptor in `place` from the transferred contents, followed by one that it points to.
 ///
-/// Errors: the library's, or `CUDA_ERROR_NOT_FOUND` if it does not have the functions.
+/// Errors: the library's status, or `CUDA_ERROR_NOT_FOUND` if it does not have the functions.
 pub fn describe(loaded: &Loaded, kind: usize, contents: &[u8], place: &mut [u8]) -> Result<(), Refusal> {
     let descriptors = &loaded.rows.descriptors;
     let descriptor = &descriptors[kind];
@@ -40,8 +40,8 @@ pub fn describe(loaded: &Loaded, kind: usize, contents: &[u8], place: &mut [u8])
         other_address = behind.as_mut_ptr() as u64;
     }
     let call = |name: &str, values: &[u64]| -> Result<(), Refusal> {
-        // SAFETY: functions that make and change descriptors take these (see `cuda_library_rows::attributes`); the addresses
-        // are of memory as long as they are told.
+        // SAFETY: functions that create and change descriptors take these (see `cuda_library_rows::attributes`); the
+        // addresses are of memory with the lengths that are passed.
         unsafe { loaded.call(name, values) }
     };
     let address = place.as_mut_ptr() as u64;
@@ -54,7 +54,7 @@ pub fn describe(loaded: &Loaded, kind: usize, contents: &[u8], place: &mut [u8])
     call(&descriptor.init, &given)?;
     for (attribute, value) in values.filter(|(attribute, _)| !attribute.is_given) {
         let Some(value) = value else { continue };
-        // What the guest has there is its own address.
+        // The guest's value is an address in the guest.
         let value = if attribute.descriptor.is_some() { other_address } else { value };
         let value = value.to_le_bytes();
         call(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Environment variables of NVIDIA's libraries that the guest's process has set, in this process.
+//! Environment variables of NVIDIA's libraries: copies those of the guest's process to this process.
 
 use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -10,8 +10,8 @@ use virtio_cuda_protocol::cuda::{LIBRARY_VARIABLES, asks_for_text, each_variable
 
 use crate::worker::gpu::{CuResult, CudaError};
 
-/// The maximum number of times that the environment changes. Each change leaves memory behind, because threads of NVIDIA's
-/// libraries may still read the old one.
+/// The maximum number of changes of the environment. Each change leaks the old array, because threads of NVIDIA's
+/// libraries may still read it.
 const MAX_CHANGES: usize = 64;
 
 unsafe extern "C" {
@@ -23,9 +23,10 @@ unsafe extern "C" {
 pub struct Variables(Mutex<(Vec<u8>, usize)>);
 
 impl Variables {
-    /// Sets the variables of a record in place of those of the last one. Returns whether libraries may print because of any.
+    /// Replaces the variables of the last record by those of this one. Returns whether libraries may print because of
+    /// any.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a record with anything that the list does not have; nothing is set then.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a record with a variable that is not in the list. Nothing is set then.
     pub fn set(&self, record: &[u8]) -> CuResult<bool> {
         let (mut own, mut text) = (Vec::new(), false);
         let read = each_variable(record, |number, value| {
@@ -41,33 +42,33 @@ impl Variables {
             debug!("variables of NVIDIA's libraries are ignored after {MAX_CHANGES} changes");
             return Ok(text);
         }
-        // A value has no NUL in it.
+        // A value does not contain a NUL.
         replace(own.into_iter().filter_map(|variable| CString::new(variable).ok()));
         *state = (record.to_vec(), state.1 + 1);
         Ok(text)
     }
 }
 
-/// The process's environment becomes what it was without the names of the list, and these variables.
+/// Sets the process's environment to its earlier variables without those of the list, plus these variables.
 ///
 /// `setenv` is not used: it moves the array of the environment while other threads may read it.
 fn replace(own: impl Iterator<Item = CString>) {
     // SAFETY: `environ` is a variable of the C library that lives as long as the process and is aligned.
     let place = unsafe { AtomicPtr::from_ptr(&raw mut environ) };
     let (mut array, mut old) = (Vec::new(), place.load(Ordering::Acquire));
-    // SAFETY: the environment is an array of C strings with a null behind it, or null itself. The worker does not call
-    // setenv or putenv, and `replace` is called with a lock held and frees no array.
+    // SAFETY: the environment is an array of C strings that ends with a null, or null itself. The worker does not
+    // call setenv or putenv, and `replace` is called with a lock held and frees no array.
     while let Some(variable) = unsafe { old.as_ref() }.copied().filter(|variable| !variable.is_null()) {
-        // SAFETY: `variable` is not null, so it is a C string of the environment, which nobody frees.
+        // SAFETY: `variable` is not null, so it is a C string of the environment, which is never freed.
         if !is_of_list(unsafe { CStr::from_ptr(variable) }) {
             array.push(variable);
         }
-        // SAFETY: the null behind the array has not been reached.
+        // SAFETY: the null at the end of the array has not been reached.
         old = unsafe { old.add(1) };
     }
     array.extend(own.map(CString::into_raw));
     array.push(std::ptr::null_mut());
-    // Neither this array nor the one before is ever freed: readers see one of them whole.
+    // Neither this array nor the one before is ever freed: readers see one of them completely.
     place.store(array.leak().as_mut_ptr(), Ordering::Release);
 }
 
@@ -83,7 +84,7 @@ mod tests {
     fn value(name: &CStr) -> Option<&'static CStr> {
         // SAFETY: the name is a C string, and strings of the environment are never freed.
         let value = unsafe { libc::getenv(name.as_ptr()) };
-        // SAFETY: not null, so a C string of the environment, which nobody frees.
+        // SAFETY: not null, so a C string of the environment, which is never freed.
         (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
     }
 

@@ -13,36 +13,36 @@ use crate::limits::budget::{Budget, Charge};
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::{Object, Table};
 
-/// The state of a handle. A call that uses the handle has it locked: many kinds are not made for several threads.
+/// The state of a handle. A call that uses the handle locks it, because many kinds are not thread-safe.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Scalars are in device memory.
+    /// True if scalars are in device memory.
     pub device_scalars: bool,
-    /// Its stream lives at least until another one is set.
+    /// Its stream, which lives at least until another one is set.
     pub stream: Option<Arc<Object>>,
-    /// Memory that the library uses for itself.
+    /// Memory that the library uses internally.
     pub scratch: Scratch,
-    /// Objects that were made with it.
+    /// Objects that were created with it.
     pub objects: Objects,
     /// Numbers by their notes (`cuda_library_rows::Notes`).
     pub notes: HashMap<usize, i64>,
-    /// A digest of the matrix for which it was made ready (`cuda_library_rows::Notes::keeps_pattern`).
+    /// A digest of the matrix for which it was set up (`cuda_library_rows::Notes::keeps_pattern`).
     pub pattern: Option<blake3::Hash>,
 }
 
-/// Host memory that a library uses for itself while a call runs, and maybe until the queued work is done.
+/// Host memory that a library uses internally while a call runs, and possibly until the queued work is done.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// The last one is the longest. Those before it may be in use.
+    /// The last block is the longest. Those before it may be in use.
     blocks: Vec<(Vec<u128>, Charge)>,
 }
 
-/// The budget for host memory of libraries (scratch and objects) in this process, which serves one session: a guest that makes
-/// handles runs into an error, not into the host's memory.
+/// The budget for host memory of libraries (scratch and objects) in this process, which serves one session. Bounds
+/// the host memory of a guest that creates many handles.
 static LIBRARY_MEMORY: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(LIBRARY_BYTES));
 const LIBRARY_BYTES: usize = 512 << 20;
 
-/// Counts host memory that a library uses because of a guest.
+/// Charges host memory that a library uses on behalf of a guest.
 ///
 /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
 pub fn charge(bytes: usize) -> CuResult<Charge> {
@@ -50,13 +50,13 @@ pub fn charge(bytes: usize) -> CuResult<Charge> {
 }
 
 impl Scratch {
-    /// The address of memory with that many bytes.
+    /// Returns the address of memory with that many bytes.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn of(&mut self, bytes: usize) -> CuResult<u64> {
         let longest = self.blocks.last().map_or(0, |(block, _)| size_of_val(&block[..]));
         if bytes > longest || longest == 0 {
-            // Twice as long as the last one, so that all of them together have twice the bytes that are needed.
+            // Twice as long as the last one, so that all of them together take at most twice the required bytes.
             let words = bytes.max(2 * longest).div_ceil(size_of::<u128>()).max(1);
             let charge = charge(words * size_of::<u128>())?;
             self.blocks.push((vec![0; words], charge));
@@ -81,33 +81,34 @@ pub struct Handles {
     states: RwLock<HashMap<(usize, u64), Known>>,
 }
 
-/// A handle.
+/// A handle's state and end.
 #[derive(Debug, Default)]
 struct Known {
     state: Arc<Mutex<State>>,
-    /// The address of the function that destroys it; 0 for the usual one.
+    /// The address of the function that destroys it, or 0 for the usual one.
     end: Arc<AtomicUsize>,
 }
 
 impl Handles {
-    /// An empty table. `ends` has the function that destroys handles of each kind; `structures` says which kinds are structures.
+    /// Returns an empty table. `ends` has the function that destroys handles of each kind. `structures` is true for
+    /// kinds that are structures.
     pub fn new(ends: Vec<Option<usize>>, structures: Vec<bool>) -> Self {
         let kinds = ends.iter().map(|_| Table::default()).collect();
         Self { kinds, ends, structures, states: RwLock::default() }
     }
 
-    /// The handles of a kind.
+    /// Returns the table of handles of a kind.
     pub fn kind(&self, kind: usize) -> CuResult<&Table> {
         self.kinds.get(kind).ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// The function that destroys handles of a kind.
+    /// Returns the function that destroys handles of a kind.
     pub fn end(&self, kind: usize) -> Option<usize> {
         self.ends.get(kind).copied().flatten()
     }
 
-    /// Registers a new handle. Returns the place to which [`Self::ended`] will write the address of the function that destroys it;
-    /// it stays 0 if the kind's usual function does.
+    /// Registers a new handle. Returns the place to which [`Self::ended`] writes the address of the function that
+    /// destroys it. It stays 0 if that is the kind's usual function.
     pub fn made(&self, kind: usize, id: u64) -> Arc<AtomicUsize> {
         let known = Known::default();
         let end = known.end.clone();
@@ -120,14 +121,14 @@ impl Handles {
         let known = self.states.write().remove(&(kind, id));
         if let Some(known) = known {
             known.end.store(end, Ordering::Relaxed);
-            // Only handles of these kinds have objects. For the others, the lock would only make this wait for a call that runs.
+            // Only handles of these kinds have objects. For the others, the lock would only wait for a running call.
             if self.structures.get(kind) == Some(&true) {
                 known.state.lock().objects.end();
             }
         }
     }
 
-    /// Locks the states of some handles, each of them once, in an order that is the same for all calls.
+    /// Locks the states of some handles, each of them once, in the same order in all calls.
     pub fn lock(&self, wanted: &[(usize, u64)]) -> LockedStates {
         let states = self.states.read();
         let mut found: SmallVec<[_; 4]> =
@@ -138,9 +139,9 @@ impl Handles {
         found.into_iter().map(|(key, state)| (key, state.lock_arc())).collect()
     }
 
-    /// Returns whether the states that [`Self::lock`] has returned for these handles are still theirs. A name may have been given
-    /// to another handle since. The state is registered before the handle can be found, so a handle that was found before this
-    /// check belongs to the locked state.
+    /// Returns whether the states that [`Self::lock`] has returned for these handles still belong to them. A name may
+    /// have been given to another handle since. The state is registered before the handle can be found, so a handle
+    /// that was found before this check belongs to the locked state.
     pub fn have(&self, wanted: &[(usize, u64)], locked: &[((usize, u64), Locked)]) -> bool {
         let states = self.states.read();
         wanted.iter().all(|key| {
@@ -150,15 +151,15 @@ impl Handles {
         })
     }
 
-    /// Forgets all handles of a context that is about to be destroyed. They are not destroyed: what the library has allocated for
-    /// them stays until this process ends.
+    /// Forgets all handles of a context that is about to be destroyed. They are not destroyed: memory that the
+    /// library has allocated for them stays until this process ends.
     pub fn close_context(&self, context: u64) {
         for table in &self.kinds {
             table.take(|object| object.context() == context).into_iter().for_each(Object::end_with_parent);
         }
         let mut removed = Vec::new();
         for ((kind, id), known) in self.states.read().iter() {
-            // Locked by a call that runs: the call keeps the stream itself.
+            // Locked by a running call, which keeps the stream itself.
             let Some(mut state) = known.state.try_lock() else { continue };
             removed.extend(state.stream.take_if(|stream| stream.context() == context));
             if self.kinds.get(*kind).is_some_and(|table| table.get(*id).is_err()) {
@@ -191,7 +192,7 @@ mod tests {
         let handles = Handles::new(vec![None], vec![false]);
         handles.made(0, 32);
         let call = handles.lock(&[(0, 32)]);
-        // Returns, although the call goes on.
+        // Returns, although the call continues.
         handles.ended(0, 32, 0);
         assert_eq!(call.len(), 1);
     }

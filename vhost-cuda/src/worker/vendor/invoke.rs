@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Calls C functions whose parameters are known at run time only.
+//! Calls C functions whose parameters are known only at run time.
 //!
-//! The System V ABI for x86-64 (3.2.3) assigns integers and pointers, and numbers of vector registers, independently of each
-//! other: the first six integers go to registers and the others to the stack in their order; the first eight floats go to
-//! vector registers. (AAPCS64 does the same with eight and eight.) So a function of any mix of both, with at most eight floats,
-//! may be called as one that takes eight floats and then as many integers, of which it does not look at the last ones. A structure
-//! of more than 16 bytes lies on the stack, among the integers that have no register; those behind it may still have one. Results
-//! are integers or pointers.
+//! The System V ABI for x86-64 (3.2.3) assigns integers and pointers independently of floats. The first six integers
+//! go to registers, and the others to the stack in their order. The first eight floats go to vector registers.
+//! (AAPCS64 does the same with eight and eight.) So a function of any mix of both, with at most eight floats, can be
+//! called as a function of eight floats and as many integers, which ignores the last ones. A structure of more than
+//! 16 bytes lies on the stack, among the integers without a register. Integers after it may still have a register.
+//! Results are integers or pointers.
 
 use cuda_library_rows::parse::MAX_PARAMETERS;
 
-/// Numbers of vector registers.
+/// The number of vector registers that hold arguments.
 pub const FLOATS: usize = 8;
 
-/// Integers that are passed in registers.
+/// The number of integers that are passed in registers.
 const REGISTERS: usize = 6;
 
 /// The arguments of a call.
@@ -28,7 +28,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// None.
+    /// Returns an empty list.
     pub fn new() -> Self {
         Self {
             integers: [0; MAX_PARAMETERS],
@@ -39,7 +39,7 @@ impl Arguments {
         }
     }
 
-    /// Adds an integer or a pointer. `None`: there are too many.
+    /// Adds an integer or a pointer. Returns `None` if there are too many.
     pub fn integer(&mut self, value: u64) -> Option<()> {
         if self.in_registers == REGISTERS {
             return self.push(value);
@@ -49,7 +49,7 @@ impl Arguments {
         Some(())
     }
 
-    /// Adds a structure by value, of more than 16 bytes. `None`: there are too many.
+    /// Adds a structure of more than 16 bytes by value. Returns `None` if there are too many.
     pub fn structure(&mut self, words: &[[u8; 8]]) -> Option<()> {
         words.iter().try_for_each(|word| self.push(u64::from_le_bytes(*word)))
     }
@@ -60,18 +60,19 @@ impl Arguments {
         Some(())
     }
 
-    /// Adds what a vector register holds: the bits of a float, a double or a `cuComplex`. `None`: there are too many.
+    /// Adds the contents of a vector register: the bits of a float, a double or a `cuComplex`. Returns `None` if
+    /// there are too many.
     pub fn float(&mut self, bits: u64) -> Option<()> {
         *self.floats.get_mut(self.float_count)? = f64::from_bits(bits);
         self.float_count += 1;
         Some(())
     }
 
-    /// Calls the function at `address`. What it returns has 32 or 64 meaningful bits, as its type says.
+    /// Calls the function at `address`. The result has 32 or 64 meaningful bits, according to the function's type.
     ///
     /// # Safety
     ///
-    /// It is a C function of these arguments, and they are good for what it does with them.
+    /// It must be a C function of these arguments, which must be valid for its use of them.
     pub unsafe fn call(&self, address: usize) -> u64 {
         macro_rules! call {
             ($($index:literal)*) => {{
@@ -80,8 +81,8 @@ impl Arguments {
                     Float, Float, Float, Float, Float, Float, Float, Float, $(call!(@integer $index)),*
                 ) -> u64;
                 let [a, b, c, d, e, f, g, h] = self.floats;
-                // SAFETY: a C function of these arguments by this function's contract; further arguments are not
-                // looked at (see the head of this file).
+                // SAFETY: a C function of these arguments by this function's contract; further arguments are ignored
+                // (see the module's documentation).
                 unsafe {
                     let function = std::mem::transmute::<usize, Function>(address);
                     function(a, b, c, d, e, f, g, h, $(self.integers[$index]),*)
@@ -99,11 +100,12 @@ impl Arguments {
     }
 }
 
-/// Calls a function that returns a status or another number of 32 bits. `None`: there are too many arguments.
+/// Calls a function that returns a status or another number of 32 bits. Returns `None` if there are too many
+/// arguments.
 ///
 /// # Safety
 ///
-/// It is a C function of these integers and addresses, and they are good for what it does with them.
+/// It must be a C function of these integers and addresses, which must be valid for its use of them.
 pub unsafe fn call_with_integers(function: usize, integers: &[u64]) -> Option<i32> {
     let mut arguments = Arguments::new();
     integers.iter().try_for_each(|value| arguments.integer(*value))?;

@@ -14,26 +14,26 @@ use super::invoke::call_with_integers;
 use super::refusal::Refusal;
 use crate::worker::gpu::CudaError;
 
-/// The folders in which distributions and NVIDIA's packages put libraries that the dynamic linker may not know.
+/// Folders of distributions and of NVIDIA's packages that the dynamic linker may not know.
 const USUAL_FOLDERS: [&str; 3] =
     ["/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib", "/opt/cuda/lib64"];
 
-/// A library that is loaded, for good.
+/// A library that is loaded and never unloaded.
 #[derive(Debug)]
 pub struct Loaded {
     /// Its functions.
     pub rows: &'static Library,
-    /// Their addresses; 0 for those that the host's release does not have.
+    /// Their addresses. 0 stands for functions that the host's release does not have.
     addresses: Vec<usize>,
-    /// Their numbers.
+    /// Their numbers, by name.
     by_name: HashMap<&'static str, usize>,
     /// The handles that it has given out.
     pub handles: Handles,
 }
 
 impl Loaded {
-    /// Finds a library, if possible of that major version: in `folders`, where the dynamic linker looks, then in the usual
-    /// folders. `None`: there is none, which the log says.
+    /// Finds a library, if possible of that major version: first in `folders`, then where the dynamic linker
+    /// searches, then in the usual folders. Returns `None` and logs it if there is no such library.
     pub fn find(rows: &'static Library, folders: &[PathBuf], major: u32) -> Option<Self> {
         let found = Self::find_in(rows, folders, major);
         let found = found.or_else(|| Self::of_names(rows, &ordered(rows, major)));
@@ -54,7 +54,7 @@ impl Loaded {
         let paths = folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
         let existing: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
         for needed in &rows.needs {
-            // What is loaded already is found by its name, wherever it lies.
+            // A library that is already loaded is found by its name, independent of its folder.
             let paths = folders.iter().map(|folder| folder.join(needed));
             paths.filter(|path| path.is_file()).find_map(|path| open(&path).map(std::mem::forget));
         }
@@ -64,7 +64,7 @@ impl Loaded {
     fn of_names(rows: &'static Library, names: &[impl AsRef<Path>]) -> Option<Self> {
         let (name, file) = names.iter().find_map(|name| Some((name.as_ref(), open(name.as_ref())?)))?;
         let address = |name: &str| {
-            // SAFETY: the symbol is taken as an address only; `invoke` says what makes a call of it sound.
+            // SAFETY: the symbol is only used as an address; `invoke` says when a call of it is sound.
             let symbol = unsafe { file.get::<*mut c_void>(format!("{name}\0").as_bytes()) };
             symbol.map_or(0, |symbol| symbol.into_raw() as usize)
         };
@@ -78,14 +78,14 @@ impl Loaded {
             addresses.len()
         );
         let ends = (0..rows.handles.len()).map(|kind| end_of(rows, &addresses, kind)).collect();
-        // Its functions are used until the process ends, also by threads of its own.
+        // Its functions are used until the process ends, also by its own threads.
         std::mem::forget(file);
         let numbers = rows.functions.iter().enumerate();
         let by_name = numbers.map(|(number, function)| (function.name.as_str(), number)).collect();
         Some(Self { rows, addresses, by_name, handles: Handles::new(ends, structures(rows)) })
     }
 
-    /// A library of which the functions have these addresses: see `Vendor::open_fake`.
+    /// Returns a library whose functions have these addresses (see `Vendor::open_fake`).
     #[cfg(any(test, fuzzing))]
     pub fn fake(rows: &'static Library, address: impl Fn(Option<&str>) -> usize) -> Self {
         let addresses = rows.functions.iter().map(|function| address(Some(function.symbol()))).collect();
@@ -95,23 +95,23 @@ impl Loaded {
         Self { rows, addresses, by_name, handles: Handles::new(ends, structures(rows)) }
     }
 
-    /// The address of a function by its name.
+    /// Returns the address of a function by its name.
     pub fn named(&self, name: &str) -> Option<usize> {
         self.address(*self.by_name.get(name)?)
     }
 
-    /// The address of the function of that number; `None` if the host's release does not have it.
+    /// Returns the address of the function with that number, or `None` if the host's release does not have it.
     pub fn address(&self, function: usize) -> Option<usize> {
         self.addresses.get(function).copied().filter(|address| *address != 0)
     }
 
-    /// Calls the function of that name, which returns a status.
+    /// Calls the function with that name, which returns a status.
     ///
     /// Errors: the library's status, `CUDA_ERROR_NOT_FOUND` if it does not have the function.
     ///
     /// # Safety
     ///
-    /// It is a C function of these integers and addresses, and they are good for what it does with them.
+    /// It must be a C function of these integers and addresses, which must be valid for its use of them.
     pub unsafe fn call(&self, name: &str, integers: &[u64]) -> Result<(), Refusal> {
         let function = self.named(name).ok_or(CudaError::NOT_FOUND)?;
         // SAFETY: `# Safety` promises that the function of this name is a C function of these integers and addresses.
@@ -123,7 +123,7 @@ impl Loaded {
     }
 }
 
-/// The function that destroys a handle of that kind, which is its only parameter.
+/// Returns the function that destroys a handle of that kind, which is its only parameter.
 fn end_of(rows: &Library, addresses: &[usize], kind: usize) -> Option<usize> {
     let ends = rows.functions.iter().zip(addresses).find(|(function, address)| match &function.body {
         Body::Forward(call) => {
@@ -134,7 +134,7 @@ fn end_of(rows: &Library, addresses: &[usize], kind: usize) -> Option<usize> {
     ends.map(|(_, address)| *address)
 }
 
-/// The files of a library, that of a major version first.
+/// Returns the files of a library. Those of the major version come first.
 fn ordered(rows: &Library, major: u32) -> Vec<PathBuf> {
     let ends = format!(".{major}");
     let (first, others): (Vec<_>, Vec<_>) = rows.sonames.iter().partition(|name| name.ends_with(&ends));
@@ -142,11 +142,12 @@ fn ordered(rows: &Library, major: u32) -> Vec<PathBuf> {
 }
 
 fn open(path: &Path) -> Option<File> {
-    // SAFETY: the library's constructors run here. Whoever runs the daemon chose the folders, or the system's owner did.
+    // SAFETY: the library's constructors run here. The operator of the daemon chose the folders, or the system's
+    // owner did.
     let opened = unsafe { File::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
     opened.inspect_err(|error| debug!("{}: {error}", path.display())).ok()
 }
-/// Which kinds of handles are structures.
+/// Returns for each kind of handles whether it is a structure.
 fn structures(rows: &Library) -> Vec<bool> {
     rows.handles.iter().map(|kind| kind.structure > 0).collect()
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Objects of cuSPARSELt: structures in the caller's memory in which the library keeps state of its own, and which point to each
-//! other. The program's have contents of ours ([`cuda_library_rows::attributes`]). A handle keeps the library's own by these
-//! contents: most of them have no function that destroys them, so the worker cannot know when the program is done with one.
+//! Objects of cuSPARSELt: structures in the caller's memory that contain internal state of the library and point to
+//! each other. The program's structures hold contents in this project's format ([`cuda_library_rows::attributes`]). A
+//! handle keeps the library's own objects by these contents. Most of them have no function that destroys them, so the
+//! worker cannot know when the program no longer needs one.
 
 use std::collections::VecDeque;
 
@@ -14,10 +15,11 @@ use super::refusal::Refusal;
 use crate::limits::budget::Charge;
 use crate::worker::gpu::{CuResult, CudaError};
 
-/// Objects that a handle keeps. A network uses one plan for each layer; a plan with what it was made of has seven blocks.
+/// The maximum number of objects per handle. A network uses one plan per layer. A plan with the objects that it was
+/// created from has seven blocks.
 const MAX_KEPT: usize = 64;
 
-/// Memory for a structure of the library's, zeroed. It stays where it is.
+/// Zeroed memory for one of the library's structures. Its address does not change.
 #[derive(Debug)]
 pub struct Block {
     words: Box<[u128]>,
@@ -25,7 +27,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// At least so many bytes.
+    /// Allocates at least `bytes` bytes.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn of(bytes: usize) -> CuResult<Self> {
@@ -33,29 +35,29 @@ impl Block {
         Ok(Self { words: vec![0; bytes.div_ceil(size_of::<u128>())].into_boxed_slice(), _charge: charge })
     }
 
-    /// Its address.
+    /// Returns its address.
     pub fn address(&mut self) -> u64 {
         self.words.as_mut_ptr() as u64
     }
 }
 
-/// An object, with those that it was made of.
+/// An object, with those that it was created from.
 ///
 /// # Invariants
 ///
-/// Addresses are those of `blocks`. `ends` has functions that destroy objects, and objects that are there.
+/// Addresses are those of `blocks`. `ends` has functions that destroy objects, and objects that exist.
 #[derive(Debug, Default)]
 struct Made {
     blocks: Vec<Block>,
-    /// The functions that destroy objects, in the order in which the objects were made.
+    /// The functions that destroy objects, in the order in which the objects were created.
     ends: Vec<(usize, u64)>,
     address: u64,
-    /// The selection among them; 0 for none.
+    /// The selection among them, or 0.
     selection: u64,
 }
 
 impl Made {
-    /// Destroys all of it, the last object first.
+    /// Destroys all of them, the last object first.
     fn end(self) {
         for (function, address) in self.ends.into_iter().rev() {
             // SAFETY: by the type's invariant; nothing uses the object any more.
@@ -67,7 +69,8 @@ impl Made {
     }
 }
 
-/// The objects of a handle, the latest used one last. Dropping them leaves to the library what it keeps of them, as a program does.
+/// The objects of a handle; the most recently used one is last. Dropping them leaks the memory that the library holds
+/// for them, as a program does.
 #[derive(Debug, Default)]
 pub struct Objects(VecDeque<Kept>);
 
@@ -79,8 +82,8 @@ struct Kept {
 }
 
 impl Objects {
-    /// The address of the object with these contents, which the library makes if there is none. It is good until the next call of
-    /// this, of [`Self::found`] or [`Self::end`].
+    /// Returns the address of the object with these contents, which the library creates if it does not exist. The
+    /// address is valid until the next call of this function, [`Self::found`] or [`Self::end`].
     pub fn of(&mut self, loaded: &Loaded, handle: u64, kind: usize, contents: &[u8]) -> Result<u64, Refusal> {
         if let Some(kept) = self.take(kind, contents) {
             let address = kept.made.address;
@@ -106,8 +109,8 @@ impl Objects {
         Ok(address)
     }
 
-    /// Ends the object with these contents, which a call has changed. Returns the attributes of its selection as contents of one, if
-    /// the call has succeeded.
+    /// Ends the object with these contents, which a call has changed. If the call has succeeded, returns the
+    /// attributes of its selection in the form of contents.
     pub fn found(
         &mut self,
         loaded: &Loaded,
@@ -131,7 +134,7 @@ impl Objects {
                 let place = &raw mut value as u64;
                 let arguments =
                     [handle, made.selection, u64::from(attribute.number), place, attribute.bytes as u64];
-                // SAFETY: the library writes that many bytes of an attribute, at most 8, of a selection that is there.
+                // SAFETY: the library writes that many bytes of an attribute, at most 8, of a selection that exists.
                 if unsafe { call_with_integers(get, &arguments) } == Some(loaded.rows.statuses.success) {
                     selection.set(index, value, &mut found);
                 }
@@ -153,7 +156,7 @@ impl Objects {
     }
 }
 
-/// Has the library make objects.
+/// Makes the library create objects.
 struct Maker<'a> {
     loaded: &'a Loaded,
     /// The library's handle.
@@ -187,7 +190,7 @@ impl<'a> Maker<'a> {
         Ok(matrix)
     }
 
-    /// A product, with the attributes of `mask` only.
+    /// Creates a product, with the attributes of `mask` only.
     fn product(&mut self, kind: usize, contents: &[u8], mask: u64) -> Result<u64, Refusal> {
         let descriptor = self.descriptor(kind, contents)?;
         let [a, b, compute] = given(descriptor, contents)[..] else {
@@ -204,7 +207,8 @@ impl<'a> Maker<'a> {
         Ok(product)
     }
 
-    /// A selection, and its product with all its attributes. The selection was made when the product had only some of them.
+    /// Creates a selection, and its product with all its attributes. The selection was created when the product had
+    /// only some of them.
     fn selection(&mut self, kind: usize, contents: &[u8]) -> Result<(u64, u64), Refusal> {
         let descriptor = self.descriptor(kind, contents)?;
         let [algorithm, at_first] = given(descriptor, contents)[..] else {
@@ -235,7 +239,7 @@ impl<'a> Maker<'a> {
         Ok((part.kind, descriptor.part(&self.loaded.rows.descriptors, 0)))
     }
 
-    /// The description of a kind, if the contents are those of an object that the program has made.
+    /// Returns the descriptor of a kind, if the contents are those of an object that the program has created.
     fn descriptor(&self, kind: usize, contents: &[u8]) -> Result<&'a Descriptor, Refusal> {
         let rows = self.loaded.rows;
         let descriptor = &rows.descriptors[kind];
@@ -246,14 +250,14 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Has the library make an object, which `end` destroys if the library has that function.
+    /// Creates an object, which `end` destroys if the library has that function.
     fn init(&mut self, name: &str, arguments: &[u64], end: Option<&str>) -> Result<u64, Refusal> {
         let rows = self.loaded.rows;
         let alloc_failed = Refusal::Status(rows.statuses.alloc_failed);
         let mut block = Block::of(rows.handles[0].structure).map_err(|_| alloc_failed)?;
         let address = block.address();
         let all: Vec<u64> = [self.handle, address].into_iter().chain(arguments.iter().copied()).collect();
-        // Also where it fails: the library may have kept the address.
+        // Also where it fails, because the library may have kept the address.
         self.made.blocks.push(block);
         self.call(name, &all)?;
         if let Some(end) = end.and_then(|end| self.loaded.named(end)) {
@@ -284,14 +288,14 @@ impl<'a> Maker<'a> {
     }
 
     fn call(&self, name: &str, arguments: &[u64]) -> Result<(), Refusal> {
-        // SAFETY: `cusparseLt.h` has these functions with these parameters: the handle, objects that this maker has made in blocks
-        // that are as long as the longest of all releases, numbers, and the address of an attribute with its size. Device
-        // addresses among the attributes are followed by the GPU only.
+        // SAFETY: `cusparseLt.h` has these functions with these parameters: the handle, objects that this maker has
+        // created in blocks that are as long as the longest of all releases, numbers, and the address of an attribute
+        // with its size. Device addresses among the attributes are followed by the GPU only.
         unsafe { self.loaded.call(name, arguments) }
     }
 }
 
-/// The values of the attributes that are arguments of the function that makes the descriptor.
+/// Returns the values of the attributes that are arguments of the function that creates the descriptor.
 fn given(descriptor: &Descriptor, contents: &[u8]) -> Vec<u64> {
     descriptor.given().filter_map(|index| descriptor.value(index, contents)).collect()
 }

@@ -87,7 +87,7 @@ fn matrix(rows: u64) -> Vec<u8> {
     make("mat", &[rows, 64, 64, 16, 2, 2], &[])
 }
 
-/// A plan with an attribute of its product that was there when the selection was made, and a later one.
+/// A plan with one attribute of its product from before the selection was created, and a later one.
 fn plan() -> Vec<u8> {
     let mut sparse = matrix(16);
     set("mat", 106, 0, &mut sparse);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The reasons for which a call of a library's function fails.
+//! The reasons of a failed call of a library's function.
 
 use cuda_library_rows::block::BadSize;
 
@@ -8,9 +8,9 @@ use crate::worker::gpu::CudaError;
 /// The reason for not calling a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The call is malformed, or ours has failed.
+    /// The call is malformed, or the worker has failed.
     Cuda(CudaError),
-    /// The library's own status says it.
+    /// The library's own status.
     Status(i32),
 }
 

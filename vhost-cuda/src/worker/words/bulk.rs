@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Words for what the bulk input has.
+//! Words for the contents of the bulk input.
 
 use std::ffi::CString;
 
@@ -11,7 +11,7 @@ use crate::worker::resolve::Resolve;
 use crate::worker::words::contents::{self, take};
 use crate::worker::words::values::memory_operations;
 
-/// Most parts of one split, and of one description: more than any device has multiprocessors.
+/// The maximum number of parts in one split, and in one description: more than any device has multiprocessors.
 pub const MAX_GROUPS: u32 = 1024;
 
 macro_rules! bulk {
@@ -36,7 +36,7 @@ bulk! {
     edges() -> BulkEdges: Edges = |cx| contents::edges(cx);
     /// Nodes at the other ends of edges.
     links() -> BulkLinks: Links = |cx| contents::all_links(cx);
-    /// Operations on memory, whose addresses are the session's.
+    /// Operations on memory at addresses of the session.
     operations() -> BulkOperations: CheckedOperations = |cx| checked_operations(cx);
     /// Resources of a device, by their names.
     resources() -> BulkResources: Vec<RawDevResource> = |cx| named_resources(cx);

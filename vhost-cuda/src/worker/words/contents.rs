@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bulk input and output that is a list of values.
+//! Bulk input and output that consists of a list of values.
 
 use virtio_cuda_protocol::cuda::{GraphEdge, NODE_LINK_BYTES, NodeLink, Reader, Wire, Writer};
 
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError, Edges, Links};
 
-/// Most bytes of edges or parameters in one call.
+/// The maximum bytes of edges or parameters in one call.
 const MAX_BULK_BYTES: u64 = 16 << 20;
-/// Room for the parameters of any kind of node, without what follows them.
+/// Room in bytes for the parameters of any kind of node, without the data after them.
 const MAX_STRUCT_BYTES: usize = 512;
 
-/// The bulk input, if it is not absurdly long.
+/// Returns the bulk input, if it is not too long.
 pub fn bulk(cx: &CallContext<'_>) -> CuResult<Vec<u8>> {
     if cx.bulk_in.bytes() > MAX_BULK_BYTES {
         return Err(CudaError::INVALID_VALUE);
@@ -24,7 +24,7 @@ pub fn take<T: Wire>(reader: &mut Reader<'_>) -> CuResult<T> {
     T::take(reader).map_err(|_| CudaError::INVALID_VALUE)
 }
 
-/// A value as bulk output.
+/// Encodes a value as bulk output.
 pub fn encode<T: Wire>(value: &T) -> CuResult<Vec<u8>> {
     let mut room = [0; MAX_STRUCT_BYTES];
     let mut writer = Writer::new(&mut room);
@@ -33,7 +33,7 @@ pub fn encode<T: Wire>(value: &T) -> CuResult<Vec<u8>> {
     Ok(room[..used].to_vec())
 }
 
-/// Puts as many values as there is room for.
+/// Writes as many values as there is room for.
 pub fn put_all<T: Wire>(cx: &mut CallContext<'_>, values: impl IntoIterator<Item = T>) -> CuResult<u32> {
     let room = cx.bulk_out.room() as usize;
     let (mut bytes, mut count) = (Vec::new(), 0u32);
@@ -62,7 +62,7 @@ pub fn links(cx: &CallContext<'_>, reader: &mut Reader<'_>, count: usize) -> CuR
     Ok(links)
 }
 
-/// The edges of the bulk input.
+/// Returns the edges of the bulk input.
 pub fn edges(cx: &CallContext<'_>) -> CuResult<Edges> {
     let bytes = bulk(cx)?;
     let mut reader = Reader::new(&bytes);

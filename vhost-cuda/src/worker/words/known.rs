@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Words of the call table for answers that the worker gives from its own state instead of the driver's.
+//! Words of the call table for results that come from the worker's state instead of the driver.
 
 use virtio_cuda_protocol::cuda::{GraphNodeId, NODE_MEMCPY};
 
@@ -11,8 +11,8 @@ use crate::worker::resolve::Resolve;
 /// See [`kept_flags`].
 pub struct KeptFlags;
 
-/// The flags with which the guest made the current context and which the worker does not pass on to the driver. 0 without a
-/// context.
+/// Returns the flags with which the guest created the current context and which the worker does not pass on to the
+/// driver. Returns 0 without a context.
 pub fn kept_flags() -> KeptFlags {
     KeptFlags
 }
@@ -26,8 +26,8 @@ impl Resolve<'_, u32> for KeptFlags {
 /// See [`known_kind`].
 pub struct KnownKind(GraphNodeId);
 
-/// The kind that the guest knows of a node, if the driver has another: the worker makes some copies of several nodes, in a child
-/// graph, and the guest sees one copy.
+/// Returns the kind of a node in the guest, if it differs from the driver's. The worker implements some copies by
+/// several nodes in a child graph, and the guest sees one copy.
 pub fn known_kind(node: GraphNodeId) -> KnownKind {
     KnownKind(node)
 }
@@ -38,7 +38,7 @@ impl Resolve<'_, Option<u32>> for KnownKind {
     }
 }
 
-/// A tensor map as the driver takes it.
+/// Returns a tensor map in the driver's form.
 pub fn tensor_map(map: [u8; 128]) -> RawTensorMap {
     RawTensorMap { opaque: map }
 }

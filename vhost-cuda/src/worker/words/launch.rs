@@ -14,13 +14,13 @@ use crate::worker::resolve::Resolve;
 use crate::worker::words::contents::take;
 use crate::worker::words::values::attribute_for_driver;
 
-/// Most attributes of a launch: there are about 20 kinds.
+/// The maximum number of attributes of a launch. There are about 20 kinds.
 const MAX_ATTRIBUTES: u32 = 64;
 
-/// Most bytes of kernel parameters that any GPU takes (32,764 since Volta; 4,096 before).
+/// The maximum bytes of kernel parameters on any GPU (32,764 since Volta; 4,096 before).
 pub const MAX_PARAM_BYTES: u64 = 32_764;
 
-/// No function of the program.
+/// A null function: the driver calls none of the program's functions.
 pub fn no_function() -> NoFunction {
     NoFunction
 }
@@ -29,7 +29,7 @@ ready!(NoFunction);
 /// The value of an attribute of a launch, stream or node.
 pub struct Attribute(i32, AttributeValue);
 
-/// The value of attribute `id`, with the driver's handles in it.
+/// Returns the value of attribute `id`, with the driver's handles in it.
 pub fn attribute_value(id: i32, value: AttributeValue) -> Attribute {
     Attribute(id, value)
 }
@@ -46,8 +46,8 @@ const MAX_DYNAMIC_SHARED: i32 = 8;
 /// An attribute of a function, to be set.
 pub struct FunctionAttribute(i32);
 
-/// An attribute of a function, to be set. All but the most shared memory, which the driver checks at each launch, change
-/// prepared launches.
+/// An attribute of a function, to be set. All attributes except the maximum dynamic shared memory, which the driver
+/// checks at each launch, change prepared launches.
 pub fn function_attribute(attribute: i32) -> FunctionAttribute {
     FunctionAttribute(attribute)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Words for memory and for pools of it.
+//! Words for memory and memory pools.
 
 use virtio_cuda_protocol::cuda::{DevicePtr, Location, PoolProperties};
 
@@ -9,7 +9,7 @@ use crate::worker::gpu::HANDLE_TYPE_FILE;
 use crate::worker::gpu::{Checked, CuResult, CudaError, One, Opaque, RawAccess, RawPool, Ref};
 use crate::worker::resolve::{Resolve, TYPE_PINNED};
 
-/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`, the greatest.
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`, the maximum.
 const MAX_ACCESS: u32 = 3;
 
 /// The access of a location.
@@ -17,7 +17,7 @@ pub struct Access(Location, u32);
 
 /// Returns the access of a location.
 ///
-/// Errors: as for [`Location`], and `CUDA_ERROR_INVALID_VALUE` for access that does not exist.
+/// Errors: as for [`Location`], and `CUDA_ERROR_INVALID_VALUE` for flags above the maximum.
 pub fn granted(location: Location, flags: u32) -> Access {
     Access(location, flags)
 }
@@ -69,7 +69,7 @@ impl Resolve<'_, Checked> for Memory {
 /// The description of a pool.
 pub struct Pool(PoolProperties, u32);
 
-/// The description of a pool that the process has for itself.
+/// The description of a pool for the process alone.
 pub fn private(properties: PoolProperties) -> Pool {
     Pool(properties, 0)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The words of the call table: the functions of `as` clauses. Each names one argument of the driver, made of several
-//! inputs or of the bulk input; it is looked up and checked when the call is.
+//! The words of the call table: the functions of `as` clauses. Each represents one argument of the driver, built from
+//! several inputs or from the bulk input. It is looked up and checked when the call is executed.
 
 mod bulk;
 pub mod contents;
@@ -28,7 +28,7 @@ use super::resolve::Resolve;
 /// The host, as the peer of a device.
 const HOST: DeviceOrdinal = DeviceOrdinal(u32::MAX);
 
-/// An argument that is ready as it is.
+/// An argument that needs no conversion.
 macro_rules! ready {
     ($($t:ty),*) => { $(
         impl Resolve<'_, $t> for $t {
@@ -57,19 +57,19 @@ impl Resolve<'_, Option<i32>> for Peer {
 /// A kind of affinity.
 pub struct Affinity(i32);
 
-/// A kind of affinity: of the number of multiprocessors.
+/// A kind of affinity: by the number of multiprocessors.
 pub fn multiprocessors(kind: i32) -> Affinity {
     Affinity(kind)
 }
 
 impl Resolve<'_, i32> for Affinity {
     fn resolve(self, _cx: &CallContext<'_>) -> CuResult<i32> {
-        // For another kind the answer would be another structure.
+        // For other kinds the result would be another structure.
         if self.0 == 0 { Ok(0) } else { Err(CudaError::NOT_SUPPORTED) }
     }
 }
 
-/// A green context, which has a name as other contexts have.
+/// A green context, which has a name like other contexts.
 pub struct GreenContext(pub ContextId);
 
 /// A texture object, by its value.

@@ -12,16 +12,17 @@ use crate::worker::callbacks::run_stream_callback;
 use crate::worker::gpu::{CuResult, CudaError, RawIpcHandle, SharedEvent, StreamCallback};
 use crate::worker::resolve::Resolve;
 
-/// The first bytes of the emulator's handles. Workers may not make sockets, over which the emulator shares otherwise.
+/// The first bytes of the emulator's handles. Workers may not create sockets, over which the emulator shares
+/// otherwise.
 pub const EMULATED: &[u8] = b"cudaemu\x01";
 /// Offset of the descriptor of the memory file in such a handle.
 pub const EMULATED_DESCRIPTOR: usize = 48;
-/// Offset of the number that says whose descriptor that is.
+/// Offset of the number that defines the process of the descriptor.
 const EMULATED_PLACE: usize = 52;
-/// The descriptor is one of the process that opens the handle.
+/// The value for a descriptor of the process that opens the handle.
 const EMULATED_HERE: u32 = 1;
 
-/// A handle for this process, where a file came along.
+/// Returns a handle for this process, with the descriptor of a file that came with it.
 pub fn handle_with(mut handle: [u8; HANDLE_BYTES], file: Option<&File>) -> [u8; HANDLE_BYTES] {
     if let Some(file) = file {
         handle[EMULATED_DESCRIPTOR..][..4].copy_from_slice(&file.as_raw_fd().to_ne_bytes());
@@ -30,7 +31,7 @@ pub fn handle_with(mut handle: [u8; HANDLE_BYTES], file: Option<&File>) -> [u8; 
     handle
 }
 
-/// The event behind a token.
+/// The token of an event.
 pub struct EventToken([u8; TOKEN_BYTES]);
 
 /// An event of another process, by its token.
@@ -46,7 +47,7 @@ impl Resolve<'_, SharedEvent> for EventToken {
     }
 }
 
-/// The pool behind a token.
+/// The token of a pool.
 pub struct PoolToken([u8; TOKEN_BYTES]);
 
 /// A pool of another process, by its token.
@@ -64,7 +65,7 @@ impl Resolve<'_, File> for PoolToken {
 /// A function of the program.
 pub struct InGuest(CallbackId);
 
-/// A function of the program, which the guest runs.
+/// A function of the program that the guest runs.
 pub fn in_guest(callback: CallbackId) -> InGuest {
     InGuest(callback)
 }

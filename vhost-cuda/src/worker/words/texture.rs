@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Words for textures, surfaces and tensor maps. Of a tensor map's memory nothing is looked at here: on the GPU a kernel
-//! reaches with a map what it could reach with the address.
+//! Words for textures, surfaces and tensor maps. The memory of a tensor map is not checked here: with a map a kernel
+//! on the GPU can access only memory that it could access by the address.
 
 use virtio_cuda_protocol::cuda::{
     ArrayId, DevicePtr, MipmappedArrayId, ResourceDescriptor, TextureDescriptor, ViewDescriptor,
@@ -20,8 +20,8 @@ const MIPMAPPED_ARRAY: u32 = 1;
 const LINEAR: u32 = 2;
 const PITCH_2D: u32 = 3;
 
-/// Bytes from the first to the last of rows of texels that begin `pitch` bytes apart; `None` for an unknown format, and for
-/// rows that overlap.
+/// Returns the bytes from the first to the last of rows of texels that begin `pitch` bytes apart. Returns `None` for
+/// an unknown format, and for rows that overlap.
 pub fn pitched([width, height]: [u64; 2], format: u32, channels: u32, pitch: u64) -> Option<u64> {
     let row = width.checked_mul(element_bytes(format, channels)?).filter(|&row| row <= pitch)?;
     height.checked_sub(1)?.checked_mul(pitch)?.checked_add(row)
@@ -43,15 +43,15 @@ impl Resolve<'_, Ref<RawRows>> for Texels {
     }
 }
 
-/// The contents of a texture or surface.
+/// The resource of a texture or surface.
 pub struct Shown(ResourceDescriptor, bool);
 
-/// The contents of a texture, checked: arrays exist, and memory is the session's.
+/// The resource of a texture, checked: arrays exist, and memory belongs to the session.
 pub fn shown(resource: ResourceDescriptor) -> Shown {
     Shown(resource, false)
 }
 
-/// The contents of a surface: an array.
+/// The resource of a surface, which is an array.
 pub fn surface(resource: ResourceDescriptor) -> Shown {
     Shown(resource, true)
 }
@@ -69,8 +69,8 @@ impl Resolve<'_, Ref<RawResource>> for Shown {
                 RawResource::mipmapped_array(cx.resolve(MipmappedArrayId(from.object))? as u64)
             }
             LINEAR => {
-                // As natively, it may be longer than the allocation: kernels reach all of their context's memory anyway, and the
-                // emulator checks for itself.
+                // As on a host, it may be longer than the allocation. Kernels can access all of their context's
+                // memory anyway, and the emulator checks accesses itself.
                 let _: Checked = memory(Some(1))?;
                 RawResource::linear(from.dptr, from.format, from.channels, from.width)
             }
@@ -100,7 +100,7 @@ impl Resolve<'_, Option<Ref<RawView>>> for ViewDescriptor {
 /// The rank of a tensor.
 pub struct TensorRank(u32);
 
-/// The rank of a tensor: from 1 to the elements of its arrays.
+/// The rank of a tensor: from 1 to the number of elements of its arrays.
 pub fn rank(rank: u32) -> TensorRank {
     TensorRank(rank)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Values that streams work with: attributes, and operations on memory.
+//! Values that streams use: attributes, and operations on memory.
 
 use virtio_cuda_protocol::cuda::{EventId, MEMORY_OPERATION_BYTES, MemoryOperation, Reader};
 
@@ -7,19 +7,19 @@ use crate::worker::call::CallContext;
 use crate::worker::gpu::{AttributeValue, CuResult, CudaError, EVENT_ATTRIBUTES};
 use crate::worker::words::contents::take;
 
-/// `CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE`, whose value has a handle in it.
+/// `CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE`, whose value contains a handle.
 const DEVICE_UPDATABLE_KERNEL_NODE: i32 = 13;
-/// `CU_STREAM_MEM_OP_*`: bytes that an operation reaches; the two that reach none have no address.
+/// `CU_STREAM_MEM_OP_*`, with the bytes that an operation accesses. The two that access none have no address.
 const WAIT_VALUE_32: u32 = 1;
 const WRITE_VALUE_32: u32 = 2;
 const FLUSH_REMOTE_WRITES: u32 = 3;
 const WAIT_VALUE_64: u32 = 4;
 const WRITE_VALUE_64: u32 = 5;
 const BARRIER: u32 = 6;
-/// Most operations in one call: CUDA's own limit.
+/// The maximum number of operations in one call: CUDA's own limit.
 const MAX_OPERATIONS: usize = 256;
 
-/// An attribute of the guest's, with the driver's handles in it.
+/// Converts an attribute of the guest to one with the driver's handles.
 pub fn attribute_for_driver(
     cx: &CallContext<'_>,
     attribute: i32,
@@ -32,13 +32,13 @@ pub fn attribute_for_driver(
             value[..8].copy_from_slice(&raw.to_ne_bytes());
             Ok(value)
         }
-        // Behind the flag is room for what the driver answers; it wants NULL there.
+        // The flag is followed by room for the driver's result, which must be NULL in the input.
         DEVICE_UPDATABLE_KERNEL_NODE if value[8..16] != [0; 8] => Err(CudaError::INVALID_VALUE),
         _ => Ok(value),
     }
 }
 
-/// Takes operations on single values whose addresses belong to the session.
+/// Parses operations on single values at addresses that belong to the session.
 pub fn memory_operations(cx: &CallContext<'_>, bytes: &[u8]) -> CuResult<Vec<MemoryOperation>> {
     let count = bytes.len() / MEMORY_OPERATION_BYTES;
     if count > MAX_OPERATIONS {

@@ -34,7 +34,7 @@ pub fn run(subject: &Subject) -> Result<()> {
     // The guest writes to its disk.
     let (image, disk) = (host.shared("disk.img"), host.shared("domain.img"));
     output_of(Command::new("cp").arg("--sparse=always").arg(image).arg(disk))?;
-    // Of an earlier machine.
+    // The log of an earlier machine.
     let _ = fs::remove_file(host.shared(CONSOLE));
     host.run(["virsh", "define", &format!("/srv/{DEFINITION}")])?;
     let before = definition(&host)?;

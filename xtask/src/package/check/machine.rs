@@ -77,7 +77,7 @@ pub fn image(subject: &Subject) -> Result<()> {
 fn boot(subject: &Subject) -> Result<()> {
     let packages = ["vhost-user-cuda", "vhost-cuda-qemu"];
     let host = Host::start(subject, RootKind::Packages, &packages, |_| Ok(()))?;
-    // The root has no udev, whose package makes the group.
+    // The root has no udev, whose package creates the group.
     host.run(["groupadd", "--system", "kvm"])?;
     host.run(["systemctl", "start", &unit("socket")])?;
     let chardev = format!("socket,id=cuda0,path={SOCKET},reconnect-ms=500");
@@ -98,7 +98,7 @@ fn boot(subject: &Subject) -> Result<()> {
     check_console(&read_lossy(&host.shared(CONSOLE))?).with_context(|| host.daemon_log())
 }
 
-/// The program has printed its result, and everything behind it has succeeded.
+/// Checks that the program has printed its result, and that all later steps have succeeded.
 pub fn check_console(console: &str) -> Result<()> {
     ensure!(console.contains(PRINTED) && console.contains(PASSED), "The guest's console:\n{console}");
     Ok(())

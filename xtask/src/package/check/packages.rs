@@ -29,7 +29,7 @@ pub fn run(subject: &Subject) -> Result<()> {
     let Subject { paths, packages, folder, program, .. } = subject;
     let base = setup::package_root(paths, RootKind::Packages)?;
     let root = Root::copy(&base, folder.join("root"))?;
-    // As a kernel's package would: the first module makes these lists otherwise.
+    // Like a kernel's package. Otherwise the first module creates these lists.
     let release = kernel(&root)?;
     root.run(["depmod", &release])?;
     let before = root.files()?;
@@ -63,7 +63,7 @@ fn reproducible(subject: &Subject) -> Result<()> {
     Ok(fs::remove_dir_all(folder)?)
 }
 
-/// Each package's files are there, as their digests say, and its licence is among them.
+/// Checks that each package's files exist, with the right digests, and include its licence.
 fn files(root: &Root) -> Result<()> {
     for name in NAMES {
         let changed = root.run(["dpkg", "--verify", name])?;
@@ -90,8 +90,8 @@ fn units(root: &Root) -> Result<()> {
     Ok(())
 }
 
-/// Runs an unmodified CUDA program over the socket of a daemon that is started as its unit says: by the first
-/// connection, as a user without privileges who can write nothing but the state folder.
+/// Runs an unmodified CUDA program over the socket of a daemon that is started according to its unit: by the first
+/// connection, as an unprivileged user who can write only the state folder.
 fn daemon(root: &Root, program: &Path, folder: &Path) -> Result<()> {
     configure(root)?;
     root.run(["install", "-d", "-o", USER, "-g", USER, "-m", "700", STATE])?;
@@ -115,7 +115,7 @@ fn daemon(root: &Root, program: &Path, folder: &Path) -> Result<()> {
     result?;
     ensure!(status.success(), "{}", daemon.obituary(status));
     ensure!(root.path(&STATE[1..]).join("workers").exists(), "The daemon has not used --workers-lock");
-    // systemd makes the folder itself, and cannot move one of the root in a layer over it.
+    // systemd creates the folder itself, and cannot move one of the root in a layer over it.
     fs::remove_dir_all(root.path(&STATE[1..]).parent().context("The state folder has no parent")?)?;
     fs::remove_file(root.path(&INSIDE[1..]))?;
     Ok(())
@@ -138,7 +138,7 @@ fn service(root: &Root, program: &Path, folder: &Path) -> Result<()> {
     configure(root)?;
     fs::copy(program, root.path(&INSIDE[1..]))?;
     let booted = Booted::start(root, folder)?;
-    // The root has no udev, whose package makes the group.
+    // The root has no udev, whose package creates the group.
     booted.run(["groupadd", "--system", "kvm"])?;
     booted.run(["systemctl", "start", &socket])?;
     let log = || booted.run(["journalctl", "--no-pager", "-u", &service]).unwrap_or_default();
@@ -172,7 +172,7 @@ fn emulated_machine(root: &Root) -> Result<()> {
     root.run(["sh", "-c", &script]).map(drop)
 }
 
-/// The package has built the module, with what the kernel needs to load it by itself.
+/// Checks that the package has built the module, with the files that the kernel needs to load it automatically.
 fn module(root: &Root, release: &str) -> Result<()> {
     let status = root.run(["dkms", "status"])?;
     ensure!(status.contains(release) && status.contains("installed"), "DKMS has no module: {status}");

@@ -95,7 +95,7 @@ fn node_state(host: &Host) -> Result<String> {
     host.run(["sinfo", "--noheader", "--format=%T"])
 }
 
-/// Two jobs at once; one ends, the other one is killed.
+/// Runs two jobs at the same time. One ends, the other one is killed.
 fn shards(host: &Host) -> Result<()> {
     let (four, two) = (Job::submit(host, Some("shard:4"))?, Job::submit(host, Some("shard:2"))?);
     for (job, shards, memory, fits) in [(&four, 4, "64M", 0), (&two, 2, "32M", 2)] {

@@ -41,7 +41,7 @@ pub extern "C" fn cudnnSetActivationDescriptor(
     status(set(activation, Ok(Described { mode, nan, coefficient, beta: 1.0 })))
 }
 
-/// Tells of an activation function.
+/// Returns the description of an activation function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetActivationDescriptor(
     activation: Handle,
@@ -69,7 +69,7 @@ pub extern "C" fn cudnnSetActivationDescriptorSwishBeta(activation: Handle, beta
     status(set.flatten().ok_or(BAD_PARAM))
 }
 
-/// Tells the factor inside of swish.
+/// Returns the factor inside of swish.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetActivationDescriptorSwishBeta(
     activation: Handle,

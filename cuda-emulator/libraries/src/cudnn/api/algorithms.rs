@@ -59,7 +59,7 @@ fn check_sizes(
     geometry(convolution, [&x, &w, &y]).map(drop)
 }
 
-/// Names the one algorithm: the second of each list, which NVIDIA's library has for all types and without atomics.
+/// Returns the one algorithm: the second of each list, which NVIDIA's library has for all types and without atomics.
 ///
 /// # Safety
 ///

@@ -89,7 +89,7 @@ pub extern "C" fn cudnnSetOpTensorDescriptor(
     status(set(descriptor, checked()))
 }
 
-/// Tells of an operation on pairs.
+/// Returns the description of an operation on pairs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetOpTensorDescriptor(
     descriptor: Handle,
@@ -206,7 +206,7 @@ pub extern "C" fn cudnnSetReduceTensorDescriptor(
     status(set(descriptor, checked()))
 }
 
-/// Tells of a reduction.
+/// Returns the description of a reduction.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetReduceTensorDescriptor(
     descriptor: Handle,
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn cudnnGetReduceTensorDescriptor(
     status(answer)
 }
 
-/// The reduction of a descriptor, of tensors that fit. The places of the smallest and the largest are not told.
+/// Returns the reduction of a descriptor, for tensors that fit. The positions of minima and maxima are not returned.
 fn reduction(descriptor: Handle, a: &Layout, c: &Layout) -> Result<Reduction, Status> {
     let ReduceTensor([number, _, _, indices, _]) = described(descriptor)?;
     if !spreads(&c.dims, &a.dims) {

@@ -38,7 +38,7 @@ fn with<R>(handle: Handle, body: impl FnOnce(&mut Convolution) -> R) -> Result<R
     handles::with(handle, body).ok_or(BAD_PARAM)
 }
 
-/// Makes a descriptor.
+/// Creates a descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnCreateConvolutionDescriptor(place: *mut Handle) -> Status {
     if place.is_null() {
@@ -66,7 +66,7 @@ macro_rules! settings {
             status(with(convolution, |convolution| convolution.$field = value as $narrow))
         }
 
-        /// Tells a property of a convolution.
+        /// Returns a property of a convolution.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(convolution: Handle, value: *mut c_int) -> Status {
             let found = with(convolution, |convolution| convolution.$field as c_int);
@@ -142,7 +142,7 @@ fn mode_of(parameters: &Parameters) -> c_int {
     c_int::from(!parameters.is_reversed)
 }
 
-/// Tells of a convolution of images.
+/// Returns the description of a convolution of images.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetConvolution2dDescriptor(
     handle: Handle,
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn cudnnGetConvolution2dDescriptor(
     status(answer)
 }
 
-/// Tells of a convolution, as many dimensions as the caller has room for.
+/// Returns the description of a convolution, as many dimensions as the caller has room for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetConvolutionNdDescriptor(
     handle: Handle,

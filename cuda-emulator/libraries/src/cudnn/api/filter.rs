@@ -58,7 +58,7 @@ pub unsafe extern "C" fn cudnnSetFilterNdDescriptor(
     status(set(filter, made))
 }
 
-/// Tells of a filter of four dimensions.
+/// Returns the description of a filter of four dimensions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetFilter4dDescriptor(
     filter: Handle,
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn cudnnGetFilter4dDescriptor(
     status(answer)
 }
 
-/// Tells of a filter, as many dimensions as the caller has room for.
+/// Returns the description of a filter, as many dimensions as the caller has room for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetFilterNdDescriptor(
     filter: Handle,

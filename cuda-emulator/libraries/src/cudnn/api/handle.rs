@@ -48,7 +48,7 @@ macro_rules! checks {
 }
 checks! { cudnnGraphVersionCheck cudnnOpsVersionCheck cudnnCnnVersionCheck cudnnAdvVersionCheck }
 
-/// The name of a status.
+/// Returns the name of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnGetErrorString(status: Status) -> *const c_char {
     let name = match status {
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn cudnnGetLastErrorString(message: *mut c_char, room: usi
     }
 }
 
-/// Makes a handle.
+/// Creates a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnCreate(handle: *mut Handle) -> Status {
     if handle.is_null() {

@@ -34,7 +34,7 @@ fn set<T: Send + 'static>(handle: Handle, value: Result<T, Status>) -> Result<()
     handles::with(handle, |descriptor: &mut Descriptor<T>| descriptor.0 = Some(value)).ok_or(BAD_PARAM)
 }
 
-/// Makes a descriptor.
+/// Creates a descriptor.
 ///
 /// # Safety
 ///
@@ -54,7 +54,7 @@ fn destroy<T: Send + 'static>(handle: Handle) -> Result<(), Status> {
 /// The functions that make and end a kind of descriptor.
 macro_rules! descriptors {
     ($($create:ident $destroy:ident $type:ty;)*) => { $(
-        /// Makes a descriptor.
+        /// Creates a descriptor.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $create(place: *mut Handle) -> Status {
             // SAFETY: the caller gives a place for a handle, or null.

@@ -64,7 +64,7 @@ pub unsafe extern "C" fn cudnnSetPoolingNdDescriptor(
     status(set(pooling, made))
 }
 
-/// Tells of the pooling of images.
+/// Returns the description of the pooling of images.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetPooling2dDescriptor(
     handle: Handle,
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn cudnnGetPooling2dDescriptor(
     status(answer)
 }
 
-/// Tells of pooling, as many dimensions as the caller has room for.
+/// Returns the description of pooling, as many dimensions as the caller has room for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetPoolingNdDescriptor(
     handle: Handle,

@@ -11,7 +11,7 @@ use crate::handles::Handle;
 
 descriptors! { cudnnCreateTensorDescriptor cudnnDestroyTensorDescriptor Layout; }
 
-/// Returns whether channels lie side by side (`cudnnTensorFormat_t`).
+/// Returns whether channels are adjacent (`cudnnTensorFormat_t`).
 pub fn channels_last(format: c_int) -> Result<bool, Status> {
     match format {
         0 => Ok(false),
@@ -63,7 +63,7 @@ pub extern "C" fn cudnnSetTensor4dDescriptorEx(
     status(set(tensor, strided(kind, &[n, c, h, w], &[n_stride, c_stride, h_stride, w_stride])))
 }
 
-/// Tells of a tensor of four dimensions.
+/// Returns the description of a tensor of four dimensions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetTensor4dDescriptor(
     tensor: Handle,
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn cudnnSetTensorNdDescriptorEx(
     status(set(tensor, layout))
 }
 
-/// Tells of a tensor, as many dimensions as the caller has room for.
+/// Returns the description of a tensor, as many dimensions as the caller has room for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetTensorNdDescriptor(
     tensor: Handle,

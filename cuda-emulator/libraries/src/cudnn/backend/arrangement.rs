@@ -76,7 +76,7 @@ pub struct Concatenation {
 }
 
 impl Concatenation {
-    /// Tensors of these sizes along a dimension, unless they do not make one of the sizes of `to`.
+    /// Returns tensors of these sizes along a dimension, unless they do not add up to one of the sizes of `to`.
     pub fn new(axis: usize, from: &[&[usize]], to: &[usize]) -> Option<Self> {
         let (outer, size) = (to.get(..axis)?, *to.get(axis)?);
         let inner = &to[axis + 1..];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Scaled dot-product attention as one operation: softmax(scale Q Kᵀ) V. The matrix of scores is computed row by row and never
-//! kept, so that the tensors bound the memory.
+//! Scaled dot-product attention as one operation: softmax(scale Q Kᵀ) V. The matrix of scores is computed row by row
+//! and never stored, so that the tensors bound the memory.
 
 use super::product::program_length;
 

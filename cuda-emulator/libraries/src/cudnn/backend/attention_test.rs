@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Attention as a graph of many operations, as cudnn-frontend makes it: products, scale, mask, softmax and dropout, and its
-//! gradients. The results are compared with simple loops, and the gradients with differences.
+//! Attention as a graph of many operations, as cudnn-frontend builds it: products, scale, mask, softmax and dropout,
+//! and its gradients. The results are compared with simple loops, and the gradients with differences.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ const SHARED: usize = 2;
 const LENGTH: usize = 6;
 const DEPTH: usize = 4;
 const SCALE: f64 = 0.7;
-/// Probability that an element is kept, and its factor.
+/// The probability of keeping an element, and its factor.
 const KEPT: f64 = 0.75;
 
 const Q: i64 = 1;

@@ -15,7 +15,8 @@ const DESCRIPTORS: c_int = 15;
 /// Bytes of an element of each `cudnnBackendAttributeType_t`.
 const BYTES: [usize; 31] =
     [8, 4, 1, 8, 4, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 8, 4, 4, 4, 4, 4, 4, 4, 4, 1, 4, 16, 4, 4, 4, 4];
-/// Maximum number of elements. Limits what a descriptor keeps; a graph of cuDNN has far fewer tensors and operations.
+/// The maximum number of elements. Bounds the memory of a descriptor; a graph of cuDNN has far fewer tensors and
+/// operations.
 const MAX_ELEMENTS: usize = 1 << 16;
 
 /// A value.

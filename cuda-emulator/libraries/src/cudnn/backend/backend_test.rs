@@ -124,7 +124,7 @@ fn a_plan_is_found_by_heuristics() {
     assert_eq!(get::<i64>(graph, 802, INT64, 1), (SUCCESS, 1, vec![1]));
     refer(heuristics, 201, graph);
     assert_eq!(set(heuristics, 200, 8, &[0_i32]), SUCCESS);
-    // What a descriptor describes outlives the descriptors that it was made of.
+    // The described object outlives the descriptors from which it was created.
     assert_eq!(cudnnBackendDestroyDescriptor(graph), SUCCESS);
     finalized(heuristics);
     assert_eq!(get::<u64>(heuristics, 202, DESCRIPTOR, 0).1, 1);

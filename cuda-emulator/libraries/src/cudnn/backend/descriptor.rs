@@ -136,7 +136,7 @@ const MAX_DEPTH: usize = 16;
 #[derive(Debug)]
 pub struct Finalized {
     kind: Kind,
-    /// The descriptors of the longest chain of references that begins here, at most [`MAX_DEPTH`].
+    /// The number of descriptors in the longest chain of references that begins here, at most [`MAX_DEPTH`].
     depth: usize,
     attributes: Attributes,
     pub made: Made,
@@ -161,7 +161,7 @@ impl Attributes {
         self.get(name)?.wholes()
     }
 
-    /// One number, or what it is if the attribute is not set.
+    /// Returns one number, or `default` if the attribute is not set.
     pub fn integer_or(&self, name: c_int, default: i64) -> Result<i64, Status> {
         match self.0.get(&name).map(Attribute::integers).transpose()?.as_deref() {
             None => Ok(default),
@@ -176,7 +176,7 @@ impl Attributes {
         self.integer_or(name, 0)
     }
 
-    /// One number, or what it is if the attribute is not set.
+    /// Returns one number, or `default` if the attribute is not set.
     pub fn real_or(&self, name: c_int, default: f64) -> Result<f64, Status> {
         self.0.get(&name).map_or(Ok(default), Attribute::real)
     }
@@ -222,7 +222,7 @@ impl Attributes {
         self.0.contains_key(&name).then(|| self.tensor(name)).transpose()
     }
 
-    /// Builds the object that a descriptor of this kind with these attributes stands for.
+    /// Builds the object of a descriptor of this kind with these attributes.
     fn made(&self, kind: Kind) -> Result<Made, Status> {
         let graph_of = |name| match &self.descriptor(name)?.made {
             Made::Graph(graph) => Ok(Made::Graph(graph.clone())),
@@ -264,7 +264,7 @@ impl Attributes {
 }
 
 impl Finalized {
-    /// A descriptor of what these attributes describe.
+    /// Creates a descriptor of the object with these attributes.
     pub fn new(kind: Kind, attributes: Attributes) -> Result<Self, Status> {
         let depth = 1 + attributes.depth();
         if depth > MAX_DEPTH {
@@ -334,7 +334,7 @@ impl Descriptor {
         if self.finalized.is_some() {
             return Err(IS_FINALIZED);
         }
-        // No kind has as many; limits what a descriptor keeps.
+        // No kind has as many attributes. Bounds the memory of a descriptor.
         if self.attributes.0.len() >= 64 {
             return Err(BAD_PARAM);
         }
@@ -360,7 +360,7 @@ impl Descriptor {
         self.finalized.clone().ok_or(NOT_FINALIZED)
     }
 
-    /// Makes it describe what another one does.
+    /// Makes it describe the object of another one.
     pub fn fill(&mut self, found: Arc<Finalized>) -> Result<(), Status> {
         if self.kind != found.kind {
             return Err(BAD_PARAM);

@@ -70,7 +70,7 @@ impl Graph {
         while !waiting.is_empty() {
             let is_ready = |input: &Tensor| done.contains(&input.uid) || !outputs.contains(&input.uid);
             let ready = waiting.iter().position(|node| node.inputs().all(is_ready));
-            // None is ready: they depend on each other in a circle.
+            // If none is ready, they depend on each other in a circle.
             let node = waiting.remove(ready.ok_or(BAD_PARAM)?);
             if node.inputs().any(|input| input.is_virtual && !done.contains(&input.uid)) {
                 return Err(NOT_SUPPORTED);
@@ -153,7 +153,7 @@ impl Graph {
                     None => {}
                 }
             }
-            // As `is_small` counts: the matrices of an attention are much larger than what goes in and comes out.
+            // As `is_small` counts: the matrices of an attention are much larger than its inputs and outputs.
             for tensor in node.tensors().filter(|tensor| self.last[&tensor.uid] == index) {
                 values.remove(&tensor.uid);
             }
@@ -162,8 +162,8 @@ impl Graph {
     }
 }
 
-/// Returns whether the tensors whose size no memory bounds, and what an operation allocates beside them, have few enough elements at
-/// any time. Each tensor is alive from the first to the last operation that uses it.
+/// Returns whether the tensors whose size no memory bounds, and the temporary memory of an operation, have few enough
+/// elements at any time. Each tensor is alive from the first to the last operation that uses it.
 fn is_small(nodes: &[Arc<Node>], last: &HashMap<i64, usize>) -> bool {
     let (mut alive, mut count) = (HashSet::new(), 0);
     nodes.iter().enumerate().all(|(index, node)| {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Tensors of which an element stands for a group of consecutive ones of a larger tensor: a head of keys for several heads of
-//! queries, for example.
+//! Tensors in which an element represents a group of consecutive elements of a larger tensor: a head of keys for
+//! several heads of queries, for example.
 
 /// Two tensors' sizes with some dimensions split, so that those of the first one are 1 or as large as the second one's. Nothing
 /// if a dimension of the first does not divide that of the second. Splitting does not change the order of packed elements.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The backend API: graphs of operations. A descriptor keeps the attributes that the program sets ([`attribute`]). When it is
-//! finalised they are checked and become what the descriptor describes ([`descriptor`]). There is one engine, which computes the
-//! operations of a [`graph`] one after the other ([`node`]).
+//! The backend API: graphs of operations. A descriptor stores the attributes that the program sets ([`attribute`]).
+//! When it is finalised they are checked and become the described object ([`descriptor`]). There is one engine, which
+//! computes the operations of a [`graph`] one after the other ([`node`]).
 
 mod arrangement;
 mod attention;
@@ -31,7 +31,7 @@ fn with<R>(handle: Handle, body: impl FnOnce(&mut Descriptor) -> Result<R, Statu
     handles::with(handle, body).ok_or(BAD_PARAM).flatten()
 }
 
-/// Makes a descriptor.
+/// Creates a descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, place: *mut Handle) -> Status {
     let Some(kind) = Kind::new(kind).filter(|_| !place.is_null()) else { return BAD_PARAM };
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, place: *mut H
     status(unsafe { give(place, handles::make(Descriptor::new(kind))) })
 }
 
-/// Ends a descriptor. Others that refer to it keep what it described.
+/// Destroys a descriptor. Other descriptors that refer to it keep its object.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendDestroyDescriptor(descriptor: Handle) -> Status {
     if handles::end::<Descriptor>(descriptor) { SUCCESS } else { BAD_PARAM }
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     status(body)
 }
 
-/// Tells an attribute: as many elements as the caller has room for, and how many there are.
+/// Returns an attribute: as many elements as the caller has room for, and their total number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendGetAttribute(
     descriptor: Handle,

@@ -30,7 +30,7 @@ pub struct Node {
     pub inputs: Vec<Option<Tensor>>,
     /// In the order in which the operation computes them. Some may be absent.
     pub outputs: Vec<Option<Tensor>>,
-    /// For the results, and for what the outputs were before.
+    /// The factors for the results and for the old outputs.
     pub blend: Blend,
 }
 
@@ -96,12 +96,12 @@ impl Node {
         Self { operation, inputs, outputs, blend: Blend::REPLACE }
     }
 
-    /// The inputs that are there.
+    /// The present inputs.
     pub fn inputs(&self) -> impl Iterator<Item = &Tensor> {
         self.inputs.iter().flatten()
     }
 
-    /// The outputs that are there.
+    /// The present outputs.
     pub fn outputs(&self) -> impl Iterator<Item = &Tensor> {
         self.outputs.iter().flatten()
     }
@@ -236,7 +236,7 @@ impl Node {
         Ok(Self { blend, ..Self::single(Operation::Pooling(pooling), vec![x], y) })
     }
 
-    /// The maxima are those of the input, if it is there.
+    /// The maxima are those of the input, if it is present.
     fn pooling_gradient(attributes: &Attributes) -> Result<Self, Status> {
         let (dx, dy) = (attributes.tensor(1720)?, attributes.tensor(1721)?);
         let (pooling, blend) = Self::described_pooling(attributes, [1725, 1723, 1724])?;
@@ -459,7 +459,8 @@ impl Node {
         Some(spread(values, sizes.dims(), &per_matrix(output.dims())))
     }
 
-    /// Elements that [`Self::compute`] allocates beside inputs and outputs at most, where no memory bounds them.
+    /// The maximum number of elements that [`Self::compute`] allocates besides inputs and outputs, where no memory
+    /// bounds them.
     pub fn temporaries(&self) -> usize {
         if !self.tensors().any(Tensor::is_unbounded) {
             return 0;

@@ -21,7 +21,7 @@ pub fn shape(mode: i64, dims: &[usize], parameters: &[usize]) -> Result<Shape, S
         0 | 4 => dims.iter().zip(parameters).map(|(dim, own)| if *own == 1 { *dim } else { 1 }).collect(),
         1 => channels(dims[0]),
         2 => channels(1),
-        // Of groups of channels, and adaptive.
+        // For groups of channels, and adaptive.
         3 | 5 => return Err(NOT_SUPPORTED),
         _ => return Err(BAD_PARAM),
     };
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(found[3], [7.0, 0.25]);
         assert!((found[4][0] - (3.0 + 5.0 / 3.0)).abs() < 1e-12);
         assert!((found[0][0] - (1.0 - 6.0 / 6.0_f64.sqrt())).abs() < 1e-12);
-        // Inference uses what is known.
+        // Inference uses the known statistics.
         let known =
             outputs(&shape, [&x, &[1.0, 1.0], none, none, &[1.0, 2.0], &[3.0, 4.0], none, none, none]);
         assert_eq!(known[0], [0.0, 6.0, -8.0, -8.0, 12.0, 18.0, 0.0, 0.0]);

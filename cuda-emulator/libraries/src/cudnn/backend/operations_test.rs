@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Descriptors of operations with several tensors, some of which may be absent. Their modules test what they compute.
+//! Descriptors of operations with several tensors, some of which may be absent. Their modules test the computations.
 
 use super::super::pooling::{Mode, Pooling};
 use super::backend_test::{DESCRIPTOR, create, node, numbers, packed, pointwise, refer, set, strided};
@@ -208,7 +208,7 @@ fn elements_are_moved_and_made() {
 const FRACTION: c_int = 26;
 const IMAGE: &[i64] = &[2, 3, 7, 6];
 
-/// A descriptor of windows of 3 x 2 elements, in steps of 2 and 3, with a padding before and another one behind.
+/// A descriptor of windows of 3 x 2 elements, in steps of 2 and 3, with one padding before and another one after.
 fn windows(mode: i32, padding: i32, before: [i64; 2], after: [i64; 2]) -> Handle {
     let made = create(24);
     // RESAMPLE_MODE, PADDING_MODE, INT64
@@ -258,7 +258,7 @@ fn pooling_is_that_of_the_windows() {
 
 #[test]
 fn windows_that_cannot_be_are_refused() {
-    // Padding behind the last elements alone: one more column.
+    // Padding only after the last elements: one more column.
     let described = windows(2, 0, [0, 0], [0, 1]);
     assert_eq!(cudnnBackendFinalize(described), SUCCESS);
     let forward = operation(25, &[(1710, &[1, 1, 3, 4]), (1711, &[1, 1, 1, 2])]);

@@ -41,9 +41,9 @@ impl Pack {
 
 /// Reads a tensor by value: one number in host memory.
 ///
-/// Nothing but the program's word says that it is there. So memory that is not CUDA's is copied by the kernel, which refuses an
-/// address where there is none. In a worker of the daemon, whose system calls are limited, only memory that the guest has
-/// pinned can be read.
+/// Only the program guarantees that the memory exists. So memory that does not belong to CUDA is copied by the
+/// kernel, which refuses an unmapped address. In a worker of the daemon, whose system calls are limited, only memory
+/// that the guest has pinned can be read.
 pub fn by_value(kind: Type, address: usize) -> Result<f64, Status> {
     let mut bytes = [0_u8; size_of::<f64>()];
     let length = kind.bytes().min(bytes.len());

@@ -74,7 +74,7 @@ impl Product {
     }
 }
 
-/// A length that the program may have given, at most `size`. A negative one becomes 0.
+/// Returns a length that the program may have passed, at most `size`. A negative one becomes 0.
 pub fn program_length(value: Option<&f64>, size: usize) -> usize {
     value.map_or(size, |value| (*value as usize).min(size))
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Ragged tensors: batches of different lengths, one after the other in memory. A tensor of offsets says where each batch begins
-//! and where the last one ends, in elements. Its dimensions and strides are those of the longest batch; rows behind the end of a
-//! batch are in no memory: they are read as zeros and not written.
+//! Ragged tensors: batches of different lengths, one after the other in memory. A tensor of offsets contains the
+//! start of each batch and the end of the last one, in elements. Its dimensions and strides are those of the longest
+//! batch. Rows after the end of a batch are not in memory: they are read as zeros and not written.
 
 use super::super::layout::Layout;
 use super::super::{BAD_PARAM, Operand, Status};
@@ -56,7 +56,7 @@ fn batches(layout: &Layout, offsets: &[f64]) -> Option<Vec<Batch>> {
 }
 
 impl Ragged {
-    /// A tensor of at least two dimensions with its offsets.
+    /// Creates a tensor of at least two dimensions with its offsets.
     pub fn new(layout: Layout, base: usize, offsets: Operand) -> Result<Self, Status> {
         if layout.dims.len() < 2 || offsets.layout.count() != layout.dims[0] + 1 || base == 0 {
             return Err(BAD_PARAM);
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::numbers::Type;
 
-    /// Three batches of two heads, up to four positions and two elements; heads lie side by side.
+    /// Three batches of two heads, up to four positions and two elements; heads are adjacent.
     fn layout() -> Layout {
         Layout::new(Type::F32, &[3, 2, 4, 2], &[1 << 20, 2, 4, 1]).expect("valid")
     }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_last_part_of_a_packed_row_may_end_the_memory() {
-        // Queries, keys and values side by side: those of the last position end before its row does.
+        // Adjacent queries, keys and values: those of the last position end before its row does.
         let packed = Layout::new(Type::F32, &[1, 2, 4, 2], &[1 << 20, 2, 12, 1]).expect("valid");
         let found = batches(&packed, &[0.0, 24.0]).expect("they ascend");
         assert_eq!((found[0].layout.dims[1], found[0].layout.bytes()), (2, 16 * 4));

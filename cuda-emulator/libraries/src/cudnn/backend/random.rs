@@ -12,12 +12,12 @@ pub enum Distribution {
     Bernoulli(f64),
     /// Between two bounds.
     Uniform([f64; 2]),
-    /// By mean and standard deviation.
+    /// Mean and standard deviation.
     Normal([f64; 2]),
 }
 
 impl Distribution {
-    /// As many numbers. Seed and offset are whole numbers.
+    /// Returns `count` numbers. Seed and offset are whole numbers.
     pub fn numbers(self, count: usize, seed: f64, offset: f64) -> Vec<f64> {
         let (seed, offset) = (seed as i64 as u64, offset as u64);
         let number = |at: u64| {

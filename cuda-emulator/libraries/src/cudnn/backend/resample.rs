@@ -5,8 +5,8 @@
 use super::super::pooling::{Mode, Pooling};
 use super::super::{BAD_PARAM, NOT_SUPPORTED, Status};
 
-/// The pooling of a `cudnnResampleMode_t`, a `cudnnPaddingMode_t`, and so many paddings behind, paddings before, steps and sizes of
-/// windows.
+/// Returns the pooling of a `cudnnResampleMode_t`, a `cudnnPaddingMode_t`, and the paddings after, paddings before,
+/// steps and sizes of windows.
 pub fn pooling(
     [mode, padding, count]: [i64; 3],
     propagates_nan: bool,

@@ -7,15 +7,17 @@ use super::super::{BAD_PARAM, NOT_SUPPORTED, Status};
 use super::descriptor::Attributes;
 use crate::numbers::Type;
 
-/// Maximum number of elements of a virtual or ragged tensor. Limits what a graph allocates: no memory of the program's bounds it.
+/// The maximum number of elements of a virtual or ragged tensor. Bounds the allocation of a graph, which no memory of
+/// the program bounds.
 const MAX_VIRTUAL: usize = 1 << 28;
-/// Maximum number of elements of all such tensors that a graph needs at the same time, and of what an operation allocates for itself.
+/// The maximum number of elements of all such tensors that a graph needs at the same time, and of an operation's
+/// temporary memory.
 pub const MAX_ALIVE: usize = 2 * MAX_VIRTUAL;
 
 /// A tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// The number that names it in a graph.
+    /// The number that identifies it in a graph.
     pub uid: i64,
     pub layout: Layout,
     /// It passes from one operation to the next, and is in no memory.

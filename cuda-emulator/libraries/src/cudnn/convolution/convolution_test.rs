@@ -53,7 +53,7 @@ fn naive(p: &Parameters, x: &[f64], xs: &[usize], w: &[f64], ws: &[usize], ys: &
         .collect()
 }
 
-/// Pads before and behind, strides, dilations, reversal; input and filter.
+/// Pads before and after, strides, dilations, reversal; input and filter.
 type Case<'a> = ([&'a [i64]; 2], &'a [i64], &'a [i64], bool, &'a [usize], &'a [usize]);
 
 const CASES: [Case<'static>; 8] = [

@@ -10,7 +10,7 @@ const SPATIAL: usize = 3;
 /// The movement of a filter over the input: padding, stride and dilation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
-    /// Before the first and behind the last element of each spatial dimension.
+    /// Pads before the first and after the last element of each spatial dimension.
     pub pads: [Vec<usize>; 2],
     pub strides: Vec<usize>,
     pub dilations: Vec<usize>,

@@ -27,7 +27,7 @@ pub fn device(handle: Handle) -> Result<Place, Status> {
     with(handle, |sparse| Place::Device(sparse.stream))
 }
 
-/// Makes a handle.
+/// Creates a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusolverSpCreate(place: *mut Handle) -> Status {
     // SAFETY: the caller gives a place for a handle, or null.
@@ -48,7 +48,7 @@ pub extern "C" fn cusolverSpSetStream(handle: Handle, stream: Stream) -> Status 
     status(with(handle, |sparse| sparse.stream = stream))
 }
 
-/// Tells the stream of a handle.
+/// Returns the stream of a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusolverSpGetStream(handle: Handle, place: *mut Stream) -> Status {
     // SAFETY: the caller gives a place for a stream, or null.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The low-level preview: analysis, length of the buffer (which is not used), factors and solutions are calls of their own. An object
-//! keeps what is known between them.
+//! The low-level preview: analysis, length of the buffer (which is not used), factors and solutions are separate
+//! calls. An object stores the state between them.
 
 use std::ffi::c_int;
 
@@ -37,7 +37,7 @@ struct Info {
     factors: Option<Factors>,
 }
 
-/// A function's object and what the object has to be made for.
+/// A function's object, and the matrix for which the object has to be created.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     info: Handle,
@@ -158,7 +158,7 @@ impl Info {
 /// Objects.
 macro_rules! objects {
     ($($create:ident $destroy:ident $method:ident $side:ident;)*) => { $(
-        /// Makes an object.
+        /// Creates an object.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $create(place: *mut Handle) -> Status {
             // SAFETY: the caller gives a place for a handle, or null.
@@ -203,7 +203,7 @@ macro_rules! square {
             status(Target { info, method: Method::$method, side: Side::$side }.analyse([n, n, count], given))
         }
     $(
-        /// Tells the length of the buffer.
+        /// Returns the length of the buffer.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $buffer(
             handle: Handle, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize, indices: usize,
@@ -229,7 +229,7 @@ macro_rules! square {
             status(target.factor([n, n, count], kind, Some(given), threshold))
         }
 
-        /// Tells where the matrix is singular.
+        /// Returns where the matrix is singular.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $pivot(
             handle: Handle, info: Handle, tolerance: $real, place: *mut c_int,
@@ -284,7 +284,7 @@ macro_rules! orthogonal {
             status(Target { info, method: Method::Qr, side: Side::$side }.analyse([m, n, count], given))
         }
     $(
-        /// Tells the length of the buffer.
+        /// Returns the length of the buffer.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $buffer(
             handle: Handle, m: c_int, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize,
@@ -324,7 +324,7 @@ macro_rules! orthogonal {
             }))
         }
 
-        /// Tells where the matrix is singular.
+        /// Returns where the matrix is singular.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $pivot(
             handle: Handle, info: Handle, tolerance: $real, place: *mut c_int,
@@ -382,7 +382,7 @@ fn lu_factors(info: Handle, kind: Option<Type>) -> Result<(Csr, Csr, Vec<usize>)
     })
 }
 
-/// Tells the numbers of elements of L and U.
+/// Returns the numbers of elements of L and U.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusolverSpXcsrluNnzHost(
     handle: Handle,

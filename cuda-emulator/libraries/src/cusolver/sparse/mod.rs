@@ -159,7 +159,7 @@ fn answer<T>(place: *mut T, value: T) -> Result<(), Status> {
     unsafe { place.as_mut() }.map(|place| *place = value).ok_or(INVALID_VALUE)
 }
 
-/// An index as the functions for singular matrices answer it.
+/// Converts an index to the result of the functions for singular matrices.
 fn position(index: Option<usize>) -> c_int {
     index.map_or(-1, |index| index as c_int)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Orders of rows and columns (section 2.5.3). All functions that reduce fill-in answer the same order.
+//! Orders of rows and columns (section 2.5.3). All functions that reduce fill-in return the same order.
 
 use std::ffi::c_int;
 
@@ -72,7 +72,7 @@ macro_rules! zero_free {
 }
 zero_free! { cusolverSpScsrzfdHost cusolverSpDcsrzfdHost cusolverSpCcsrzfdHost cusolverSpZcsrzfdHost }
 
-/// Tells the length of the buffer for a permutation.
+/// Returns the length of the buffer for a permutation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusolverSpXcsrperm_bufferSizeHost(
     handle: Handle,
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn cusolverSpXcsrpermHost(
     status(permute(given(handle, [rows, columns, count], descriptor, arrays), [p, q], map, arrays))
 }
 
-/// Tells whether each element (i, j) has one at (j, i).
+/// Returns whether each element (i, j) has a counterpart at (j, i).
 fn is_symmetric(
     place: Result<Place, Status>,
     [n, count]: [c_int; 2],
@@ -163,7 +163,7 @@ fn is_symmetric(
     answer(found, c_int::from(is_symmetric))
 }
 
-/// Tells whether the places of elements are symmetric.
+/// Returns whether the positions of elements are symmetric.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusolverSpXcsrissymHost(
     handle: Handle,

@@ -53,7 +53,7 @@ fn with_factors<R>(
     with(handle, |refactor| body(refactor.factors.as_mut().ok_or(INVALID_VALUE)?))
 }
 
-/// Makes a handle.
+/// Creates a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusolverRfCreate(place: *mut Handle) -> Status {
     // SAFETY: the caller gives a place for a handle, or null.
@@ -109,7 +109,7 @@ pub extern "C" fn cusolverRfSetResetValuesFastMode(handle: Handle, mode: c_int) 
 
 macro_rules! getters {
     ($($name:ident($($place:ident: $type:ty = $field:ident),*);)*) => { $(
-        /// Tells what was set or found.
+        /// Returns settings or results.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(handle: Handle, $($place: *mut $type),*) -> Status {
             status(with(handle, |refactor| {
@@ -317,7 +317,7 @@ steps! {
     cusolverRfBatchAnalyze cusolverRfBatchRefactor;
 }
 
-/// Solves with each matrix in the place of the right-hand sides, whose addresses `places` tells.
+/// Solves with each matrix, in place of the right-hand sides at the addresses `places`.
 fn solve(
     handle: Handle,
     [p, q]: [usize; 2],
@@ -380,7 +380,7 @@ pub extern "C" fn cusolverRfBatchSolve(
     status(solve(handle, [p, q], sides, move |batch| addresses(x, batch)))
 }
 
-/// Tells where each matrix is singular.
+/// Returns where each matrix is singular.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusolverRfBatchZeroPivot(handle: Handle, places: *mut c_int) -> Status {
     status(with_factors(handle, |factors| {

@@ -14,23 +14,24 @@ pub type AttributeValue = [u8; 64];
 
 const _: () = assert!(size_of::<AttributeValue>() == size_of::<CUlaunchAttributeValue>());
 
-/// An attribute as the driver takes it. Its id may be newer than cudarc.
+/// Returns an attribute in the driver's form. Its id may be newer than cudarc.
 pub fn launch_attribute(id: u32, value: &AttributeValue) -> RawLaunchAttribute {
     RawLaunchAttribute { id, pad: 0, value: transmute!(*value) }
 }
 
-/// The value of an attribute.
+/// Returns the value of an attribute.
 pub fn value_of(attribute: &RawLaunchAttribute) -> AttributeValue {
     transmute!(attribute.value)
 }
 
-/// Attributes whose values have handles of events in them.
+/// Attributes whose values contain handles of events.
 pub const EVENT_ATTRIBUTES: [c_int; 2] = [
     CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT as c_int,
     CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT as c_int,
 ];
 
-/// A value without the driver's handles. That of a node that device code changes is a number for the device.
+/// Returns a value without the driver's handles. The handle of a node that device code changes is a number for the
+/// device.
 fn without_handles(attribute: c_int, value: AttributeValue) -> AttributeValue {
     if EVENT_ATTRIBUTES.contains(&attribute) { [0; 64] } else { value }
 }
@@ -39,7 +40,7 @@ fn without_handles(attribute: c_int, value: AttributeValue) -> AttributeValue {
 struct Aligned(AttributeValue);
 
 impl Driver {
-    /// An attribute of a stream.
+    /// Returns an attribute of a stream.
     pub fn stream_attribute(&self, stream: CUstream, attribute: c_int) -> CuResult<(AttributeValue,)> {
         let mut value = Aligned([0; 64]);
         // SAFETY: the value has the size and alignment of a `CUlaunchAttributeValue`.
@@ -59,7 +60,7 @@ impl Driver {
         unsafe { self.cuStreamSetAttribute(stream, attribute, (&raw const value).cast()) }
     }
 
-    /// An attribute of a kernel node.
+    /// Returns an attribute of a kernel node.
     pub fn node_attribute(&self, node: CUgraphNode, attribute: c_int) -> CuResult<(AttributeValue,)> {
         let mut value = Aligned([0; 64]);
         // SAFETY: the value has the size and alignment of a `CUlaunchAttributeValue`, which the driver fills in.

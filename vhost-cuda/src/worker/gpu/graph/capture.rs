@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Capture of streams, and values that streams wait for and write.
+//! Stream capture, and values that streams wait for and write.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr::{null, null_mut};
@@ -14,7 +14,7 @@ use super::Links;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const CAPTURE_RELAXED: c_int = 2;
 
-/// Operations as the driver takes them.
+/// Converts operations to the driver's form.
 pub(super) fn raw_operations(operations: &[MemoryOperation]) -> Vec<RawMemoryOperation> {
     let raw = |one: &MemoryOperation| RawMemoryOperation {
         operation: one.operation,
@@ -27,22 +27,22 @@ pub(super) fn raw_operations(operations: &[MemoryOperation]) -> Vec<RawMemoryOpe
     operations.iter().map(raw).collect()
 }
 
-/// An operation of the driver's.
+/// Converts one of the driver's operations.
 pub(super) fn plain_operation(raw: &RawMemoryOperation) -> MemoryOperation {
     let flags = if raw.address == 0 { raw.short_flags } else { raw.flags };
     MemoryOperation { operation: raw.operation, flags, address: DevicePtr(raw.address), value: raw.value }
 }
 
-/// Operations on single values, whose addresses are the session's.
+/// Operations on single values, at addresses of the session.
 #[derive(Debug)]
 pub struct CheckedOperations(Vec<MemoryOperation>);
 
 impl CheckedOperations {
-    /// Operations for a call of the driver.
+    /// Returns operations for a call of the driver.
     ///
     /// # Safety
     ///
-    /// The bytes that each one reaches must be the session's.
+    /// The bytes that each one accesses must belong to the session.
     pub unsafe fn new(operations: Vec<MemoryOperation>) -> Self {
         Self(operations)
     }
@@ -53,16 +53,16 @@ impl CheckedOperations {
 pub struct CaptureInfo {
     /// `CUstreamCaptureStatus`.
     pub status: c_int,
-    /// Number of the capture.
+    /// The id of the capture.
     pub id: u64,
     /// The graph, if the status is active.
     pub graph: CUgraph,
-    /// The nodes before the next work.
+    /// The nodes that the next work depends on.
     pub links: Links,
 }
 
-/// Runs `body` with the calling thread's capture mode relaxed: calls that the worker makes on its own account
-/// must not break a capture that the program has going.
+/// Runs `body` with the calling thread's capture mode relaxed. Calls that the worker makes for itself must not
+/// invalidate a capture of the program.
 pub fn with_capture_relaxed<T>(gpu: &Driver, body: impl FnOnce() -> T) -> T {
     let mode = gpu.exchange_capture_mode(CAPTURE_RELAXED);
     let result = body();
@@ -72,9 +72,9 @@ pub fn with_capture_relaxed<T>(gpu: &Driver, body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs `body` with `context` current, and makes the one current again that was so before.
+/// Runs `body` with `context` current, and restores the earlier current context.
 ///
-/// Errors: the driver's, and those of `body`.
+/// Errors: the driver's errors, and those of `body`.
 pub fn while_current(gpu: &Driver, context: CUcontext, body: impl FnOnce() -> CuResult<()>) -> CuResult<()> {
     if gpu.cuCtxGetCurrent() == Ok((context,)) {
         return body();
@@ -111,7 +111,7 @@ impl Driver {
             )
         }?;
         let mut links = Links::default();
-        // `CU_STREAM_CAPTURE_STATUS_ACTIVE`: only then are the others set.
+        // `CU_STREAM_CAPTURE_STATUS_ACTIVE`. The other results are set only in this state.
         if status != 1 {
             return Ok(CaptureInfo { status, id: 0, graph: null_mut(), links });
         }
@@ -129,7 +129,7 @@ impl Driver {
         Ok(CaptureInfo { status, id, graph, links })
     }
 
-    /// Sets (flag 1) or adds to what the stream's next work depends on.
+    /// Sets (flag 1) or extends the dependencies of the stream's next work.
     pub fn update_capture(&self, stream: CUstream, links: Links, flags: c_uint) -> CuResult<()> {
         let nodes = links.nodes().cast_mut();
         // SAFETY: as many nodes and edges as said, read only.

@@ -21,7 +21,7 @@ fn raw_end(end: &CopyEnd) -> RawCopyEnd {
         x: end.x as usize,
         y: end.y as usize,
         z: end.z as usize,
-        // Host memory has an address of the GPU too, and the driver knows which memory is behind it.
+        // Host memory has a GPU address too, and the driver knows the kind of memory at it.
         memory_type: match end.kind {
             COPY_DEVICE => TYPE_DEVICE,
             COPY_ARRAY => TYPE_ARRAY,
@@ -65,7 +65,7 @@ pub(super) fn raw_copy(node: &MemcpyNode) -> RawCopy {
 }
 
 impl Driver {
-    /// A copy node. Addresses are the driver's.
+    /// Returns the parameters of a copy node. Addresses are the driver's.
     pub fn memcpy_node(&self, node: CUgraphNode) -> CuResult<MemcpyNode> {
         let mut raw = raw_copy(&MemcpyNode::default());
         // SAFETY: the pointer is to a local of that structure.
@@ -77,7 +77,7 @@ impl Driver {
         Ok(answer)
     }
 
-    /// A fill node.
+    /// Returns the parameters of a fill node.
     pub fn memset_node(&self, node: CUgraphNode) -> CuResult<MemsetNode> {
         let mut raw = RawMemset::ZERO;
         // SAFETY: the pointer is to a local of that structure.

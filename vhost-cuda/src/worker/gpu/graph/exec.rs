@@ -7,7 +7,7 @@ use super::super::raw::{RawInstantiate, RawUpdate};
 use super::super::{CUgraph, CUgraphExec, CUgraphNode, CUstream, CuResult, CudaError, Driver};
 
 impl Driver {
-    /// Makes a graph executable. With an error: the `CUgraphInstantiateResult` and the node.
+    /// Instantiates a graph. On an error, returns the `CUgraphInstantiateResult` and the node.
     pub fn instantiate(
         &self,
         graph: CUgraph,
@@ -20,7 +20,8 @@ impl Driver {
         made.map(|(exec,)| exec).map_err(|error| (error, raw.result, raw.error_node as CUgraphNode))
     }
 
-    /// Gives a graph's parameters to an executable graph: outcome, `CUgraphExecUpdateResult`, the two nodes.
+    /// Updates an executable graph with a graph's parameters. Returns the outcome, `CUgraphExecUpdateResult` and the
+    /// two nodes.
     pub fn update(
         &self,
         exec: CUgraphExec,

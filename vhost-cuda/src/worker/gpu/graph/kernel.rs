@@ -11,8 +11,8 @@ use super::super::raw::{RawKernel, RawKernelV1};
 use super::super::{CUfunction, CUgraphNode, CUkernel, CuResult, Driver};
 
 impl Driver {
-    /// A kernel node: function, kernel (one may be null), shape, and the parameters packed as `layout` says for
-    /// the two.
+    /// Returns a kernel node: function, kernel (one may be null), shape, and the parameters packed according to the
+    /// layout that `layout` returns for the two.
     pub fn kernel_node(
         &self,
         node: CUgraphNode,
@@ -51,8 +51,8 @@ impl Driver {
     }
 }
 
-/// Hands `body` the driver's structure for a kernel node: function or kernel (the other is null), its shape and packed parameters.
-/// The structure leads to `params`, and is good as long as the call of `body`.
+/// Passes the driver's structure for a kernel node to `body`: function or kernel (the other is null), its shape and
+/// packed parameters. The structure points to `params`, and is valid during the call of `body`.
 pub(super) fn with_raw_kernel<T>(
     function: CUfunction,
     kernel: CUkernel,
@@ -76,7 +76,7 @@ pub(super) fn with_raw_kernel<T>(
     })
 }
 
-/// The block that an `extra` array of the driver's own names.
+/// Returns the block that an `extra` array of the driver refers to.
 fn packed_block(extra: *mut *mut c_void) -> Vec<u8> {
     let (mut address, mut bytes) = (null::<u8>(), 0usize);
     for pair in 0..2 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Graphs and capture: the driver's structures, put together from what the worker knows and taken apart again.
+//! Graphs and capture: builds the driver's structures from the worker's state, and parses them.
 //!
-//! If the driver fills in an enum, the structure is spelled again with integers: what a newer driver answers
-//! is then a number that nobody knows, not undefined behaviour.
+//! If the driver fills in an enum, the structure is declared again with integers. A newer driver's value is then an
+//! unknown number and not undefined behaviour.
 
 mod attribute;
 mod capture;
@@ -23,5 +23,5 @@ pub use one_kernel::{Code, OneKernel};
 pub use parameters::NodeParameters;
 pub use structure::{Edges, Links};
 
-/// A function that the driver calls on a thread of its own.
+/// A function that the driver calls on one of its own threads.
 pub type UserFunction = unsafe extern "C" fn(*mut c_void);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nodes: added, changed, and what they say of themselves.
+//! Adds and changes nodes, and queries their parameters.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -12,7 +12,7 @@ use super::super::{CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode, CuResult, Dri
 use super::capture::plain_operation;
 use super::{Links, NodeParameters};
 
-/// The answers of an added node beside itself.
+/// The results for an added node besides its handle.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The address of an allocation.
@@ -26,7 +26,7 @@ impl Driver {
     ///
     /// # Safety
     ///
-    /// The memory that the parameters name belongs to the session.
+    /// The memory in the parameters must belong to the session.
     pub unsafe fn add_node(
         &self,
         graph: CUgraph,
@@ -98,7 +98,7 @@ impl Driver {
         })
     }
 
-    /// The argument of a host node's function.
+    /// Returns the argument of a host node's function.
     pub fn host_node(&self, node: CUgraphNode) -> CuResult<u64> {
         let mut raw = CUDA_HOST_NODE_PARAMS { fn_: None, userData: null_mut() };
         // SAFETY: the pointer is to a local.
@@ -106,7 +106,7 @@ impl Driver {
         Ok(raw.userData as u64)
     }
 
-    /// Flags and operations of a node that waits for and writes values.
+    /// Returns flags and operations of a node that waits for and writes values.
     pub fn batch_node(&self, node: CUgraphNode) -> CuResult<(u32, Vec<MemoryOperation>)> {
         let mut raw = RawBatch::ZERO;
         // SAFETY: the pointer is to a local of that structure.
@@ -120,7 +120,7 @@ impl Driver {
         Ok((raw.flags, operations.iter().map(plain_operation).collect()))
     }
 
-    /// Bytes, device and address of an allocating node.
+    /// Returns bytes, device and address of an allocating node.
     pub fn mem_alloc_node(&self, node: CUgraphNode) -> CuResult<(u64, c_int, CUdeviceptr)> {
         let mut raw = RawMemAlloc::ZERO;
         // SAFETY: the pointer is to a local of that structure.

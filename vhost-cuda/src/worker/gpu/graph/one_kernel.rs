@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A kernel as an executable graph of one node. Its parameters can be others at each launch.
+//! A kernel as an executable graph of one node. Its parameters can differ at each launch.
 
 use std::ptr::{null, null_mut};
 
@@ -11,7 +11,7 @@ use super::super::{
 };
 use super::kernel::with_raw_kernel;
 
-/// What a launch runs.
+/// The code that a launch runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// A function of a module.
@@ -20,11 +20,11 @@ pub enum Code {
     Kernel(CUkernel),
 }
 
-/// The executable graph, and the graph and node that it was made of: the node is its name for the parameters.
+/// The executable graph, and the graph and node that it was created from. The node identifies the parameters.
 ///
 /// # Invariants
 ///
-/// The three are alive, and nobody else's, until [`Driver::end_one_kernel`] takes this value.
+/// The three are alive and used only by this value until [`Driver::end_one_kernel`] takes it.
 #[derive(Debug)]
 pub struct OneKernel {
     graph: CUgraph,
@@ -33,9 +33,9 @@ pub struct OneKernel {
 }
 
 impl Driver {
-    /// Makes one of a launch without attributes, in the current context.
+    /// Creates one from a launch without attributes, in the current context.
     ///
-    /// Errors: the driver's.
+    /// Errors: the driver's errors.
     pub fn one_kernel(&self, code: Code, launch: &Launch<'_>) -> CuResult<OneKernel> {
         let (graph,) = self.cuGraphCreate(0)?;
         let made = with_parameters(code, launch, |raw| {
@@ -49,9 +49,9 @@ impl Driver {
         })
     }
 
-    /// Launches it with the parameters of `launch`, whose code is the one that it was made of.
+    /// Launches it with the parameters of `launch`, which has the code that it was created from.
     ///
-    /// Errors: the driver's; then nothing was launched.
+    /// Errors: the driver's errors; then nothing was launched.
     pub fn launch_one_kernel(
         &self,
         kernel: &OneKernel,
@@ -67,14 +67,14 @@ impl Driver {
         self.cuGraphLaunch(kernel.exec, stream)
     }
 
-    /// Destroys it. What it has launched goes on. Its context must be alive: the driver would follow freed memory.
+    /// Destroys it. Its launches continue. Its context must be alive, because the driver would follow freed memory.
     pub fn end_one_kernel(&self, kernel: OneKernel) -> CuResult<()> {
         let ended = self.cuGraphExecDestroy(kernel.exec);
         self.cuGraphDestroy(kernel.graph).and(ended)
     }
 }
 
-/// Hands the driver's structure for a launch to `body`.
+/// Passes the driver's structure for a launch to `body`.
 fn with_parameters<T>(
     code: Code,
     launch: &Launch<'_>,

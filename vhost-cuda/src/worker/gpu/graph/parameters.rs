@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Parameters with which nodes are added and changed.
+//! Parameters for adding and changing nodes.
 
 use std::ffi::{c_int, c_uint};
 
@@ -28,38 +28,38 @@ const LOCATION_DEVICE: c_uint = 1;
 pub enum NodeParameters {
     /// Function or kernel (the other is null), its shape and packed parameters.
     Kernel(CUfunction, CUkernel, KernelNode, Vec<u8>),
-    /// A copy whose ends the GPU reaches; arrays by the driver's handles.
+    /// A copy whose ends the GPU can access. Arrays are the driver's handles.
     Memcpy(MemcpyNode, CUcontext),
     /// A fill.
     Memset(MemsetNode, CUcontext),
     /// A function and its argument.
     Host(UserFunction, u64),
-    /// A graph to copy.
+    /// A graph to clone.
     Graph(CUgraph),
-    /// Nothing.
+    /// An empty node.
     Empty,
     /// An event to wait for.
     WaitEvent(CUevent),
     /// An event to record.
     RecordEvent(CUevent),
-    /// No semaphores of other APIs, to signal or to wait for by the kind of the node.
+    /// An empty list of external semaphores, to signal or to wait for by the kind of the node.
     Semaphores(u32),
-    /// Bytes, and the device.
+    /// An allocation: bytes and device.
     MemAlloc(u64, c_int),
-    /// The address.
+    /// The address to free.
     MemFree(CUdeviceptr),
-    /// Waits for and writes of values, and flags.
+    /// Operations that wait for and write values, and flags.
     MemoryOperations(Vec<MemoryOperation>, u32, CUcontext),
     /// Handle, kind and number of graphs.
     Conditional(u64, u32, u32, CUcontext),
 }
 
-/// Parameters without a payload.
+/// Returns parameters without a payload.
 fn empty(kind: u32) -> RawNodeParameters {
     RawNodeParameters { kind, ..RawNodeParameters::ZERO }
 }
 
-/// Parameters with this payload.
+/// Returns parameters with this payload.
 fn with<T>(kind: u32, value: T) -> RawNodeParameters {
     const { assert!(size_of::<T>() <= 29 * 8 && align_of::<T>() <= 8) };
     let mut raw = empty(kind);
@@ -69,7 +69,7 @@ fn with<T>(kind: u32, value: T) -> RawNodeParameters {
 }
 
 impl NodeParameters {
-    /// Hands the driver's form of the parameters to `body`.
+    /// Passes the driver's form of the parameters to `body`.
     pub(super) fn with_raw<T>(&mut self, body: impl FnOnce(&mut RawNodeParameters) -> T) -> T {
         match self {
             Self::Kernel(function, kernel, node, params) => {

@@ -14,7 +14,7 @@ const _: () = assert!(size_of::<CUgraphEdgeData>() == 8);
 pub struct Links {
     /// The nodes.
     pub nodes: Vec<CUgraphNode>,
-    /// As many edges.
+    /// The same number of edges.
     pub edges: Vec<[u8; 8]>,
 }
 
@@ -28,7 +28,7 @@ pub struct Edges {
 }
 
 impl Links {
-    /// None if no edge says more than that it is one: older drivers know no others.
+    /// Returns null if no edge has data: older drivers do not support edge data.
     pub(super) fn edges(&self) -> *const CUgraphEdgeData {
         let plain = self.edges.iter().all(|edge| *edge == [0; 8]);
         if plain { null() } else { self.edges.as_ptr().cast() }
@@ -39,7 +39,7 @@ impl Links {
 }
 
 impl Driver {
-    /// Nodes of a graph, or its roots.
+    /// Returns the nodes of a graph, or its roots.
     pub fn graph_nodes(&self, graph: CUgraph, roots: bool) -> CuResult<Vec<CUgraphNode>> {
         let get = |nodes: *mut CUgraphNode, count: &mut usize| {
             // SAFETY: `nodes` is null or has room for `count`.
@@ -61,7 +61,7 @@ impl Driver {
         Ok(nodes)
     }
 
-    /// Edges of a graph: both ends and the data.
+    /// Returns the edges of a graph: both ends and the data.
     pub fn graph_edges(&self, graph: CUgraph) -> CuResult<(Vec<CUgraphNode>, Links)> {
         let mut count = 0;
         // SAFETY: asks for the count only.

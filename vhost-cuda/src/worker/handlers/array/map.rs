@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory of sparse arrays and of arrays with deferred mapping.
 //!
-//! NVIDIA's driver adds places and sizes without noticing that they overflow, and would map what lies before an
-//! allocation, or beyond an array: both are compared here first.
+//! NVIDIA's driver adds offsets and sizes without an overflow check. It would map memory before an allocation, or
+//! beyond an array. Both are therefore checked here first.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ const MAP: u32 = 1;
 const LAYERED: u32 = 1;
 const DEFERRED_MAPPING: u32 = 0x80;
 
-/// The change by [`cuMemMapArrayAsync`], once the driver has done it.
+/// The change by [`cuMemMapArrayAsync`], applied once the driver has succeeded.
 struct Change {
     array: ArrayName,
     part: Part,
     allocation: Option<u64>,
 }
 
-/// An array or mipmapped array of the driver.
+/// The driver's array or mipmapped array.
 #[derive(Clone, Copy)]
 enum Target {
     Array(CUarray),
@@ -39,7 +39,7 @@ enum Target {
 }
 
 impl Target {
-    /// A level; an array is its own only one.
+    /// Returns a level. An array is its own only level.
     fn level(self, cx: &CallContext<'_>, number: u32) -> CuResult<CUarray> {
         match self {
             Self::Array(array) if number == 0 => Ok(array),
@@ -55,7 +55,7 @@ impl Target {
         })
     }
 
-    /// Bytes of an array with deferred mapping.
+    /// Returns the bytes of an array with deferred mapping.
     fn bytes(self, cx: &CallContext<'_>, device: CUdevice) -> CuResult<u64> {
         let (needs,) = match self {
             Self::Array(array) => cx.gpu().cuArrayGetMemoryRequirements(array, device)?,
@@ -64,7 +64,7 @@ impl Target {
         Ok(needs.bytes as u64)
     }
 
-    /// The part that is named, and its bytes.
+    /// Returns the requested part and its bytes.
     fn part(self, cx: &CallContext<'_>, map: &ArrayMapInfo, device: CUdevice) -> CuResult<(Part, u64)> {
         let (first,) = cx.gpu().cuArray3DGetDescriptor_v2(self.level(cx, 0)?)?;
         if first.flags & DEFERRED_MAPPING != 0 {
@@ -103,7 +103,7 @@ fn target(cx: &CallContext<'_>, map: &ArrayMapInfo) -> CuResult<(Arc<Object>, Ta
     if object.is_whole() { Ok((object, target)) } else { Err(CudaError::INVALID_VALUE) }
 }
 
-/// Turns one element of the list into the driver's numbers.
+/// Converts one element of the list to the driver's types.
 fn understand(
     cx: &CallContext<'_>,
     reservations: &Reservations,
@@ -134,7 +134,7 @@ fn understand(
     Ok((raw, Change { array, part, allocation }))
 }
 
-/// Maps allocations into arrays, or takes such mappings away.
+/// Maps allocations into arrays, or removes such mappings.
 pub fn cuMemMapArrayAsync(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<()> {
     let stream = cx.resolve(stream)?;
     let count = cx.bulk_in.bytes() as usize / ARRAY_MAP_INFO_BYTES;
@@ -151,8 +151,8 @@ pub fn cuMemMapArrayAsync(cx: &mut CallContext<'_>, stream: StreamId) -> CuResul
         maps.push(map);
         changes.push(change);
     }
-    // SAFETY: the list has `count` elements and lives across the call; arrays and memory are the session's, and hold the
-    // parts.
+    // SAFETY: the list has `count` elements and lives across the call; arrays and memory belong to the session, and
+    // hold the parts.
     unsafe { cx.gpu().cuMemMapArrayAsync(maps.as_mut_ptr(), count as u32, stream) }?;
     for Change { array, part, allocation } in changes {
         let free = reservations.map_array(array, part, allocation);

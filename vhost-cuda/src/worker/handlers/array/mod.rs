@@ -14,10 +14,10 @@ use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
 use crate::worker::state::SessionState;
 
-/// Most levels of a mipmapped array: the driver clamps to what the size allows, at most 32 halvings.
+/// The maximum number of levels of a mipmapped array. The driver clamps it to the size, at most 32 halvings.
 const MAX_LEVELS: u32 = 64;
 
-/// The driver's unit of arrays.
+/// The driver's allocation unit for arrays, in bytes.
 const ARRAY_BYTES: u64 = 64 << 10;
 
 fn create(cx: &CallContext<'_>, descriptor: &RawArray) -> CuResult<(CUarray, ArrayDescriptor)> {
@@ -29,7 +29,7 @@ fn create(cx: &CallContext<'_>, descriptor: &RawArray) -> CuResult<(CUarray, Arr
     Ok((raw, actual))
 }
 
-/// Charges `bytes` bytes for an array or mipmapped array. One without memory of its own has none.
+/// Charges `bytes` bytes for an array or mipmapped array. One without memory of its own is charged nothing.
 fn charge(cx: &CallContext<'_>, name: u64, bytes: u64) -> CuResult<()> {
     let charged = bytes.checked_next_multiple_of(ARRAY_BYTES).map_or(u64::MAX, quota::rounded);
     pools::charge(cx.session, |allocations| allocations.quota.hold(Holder::Array(name), charged, cx.home()))
@@ -39,7 +39,7 @@ fn let_go(cx: &CallContext<'_>, name: u64) {
     cx.session.allocations().quota.let_go(Holder::Array(name));
 }
 
-/// Gives back what an array or mipmapped array took, and what was mapped into it and is held by nothing else.
+/// Releases the charge of an array or mipmapped array, and the memory that only its mappings held.
 fn discharge(session: &SessionState, name: u64) {
     let mut reservations = session.reservations();
     let unused = reservations.externals.unmap_array(name);
@@ -49,7 +49,8 @@ fn discharge(session: &SessionState, name: u64) {
     allocations.discharge(free);
 }
 
-/// An array or mipmapped array that counts by its name, which is free again when `end` has destroyed it.
+/// Returns an array or mipmapped array that is charged by its name. The name is free again when `end` has destroyed
+/// it.
 pub(super) fn counted<T: 'static>(
     cx: &CallContext<'_>,
     context: Option<Parent>,
@@ -87,7 +88,7 @@ pub fn cuArray3DCreate_v2(
     Ok((actual,))
 }
 
-/// Creates a mipmapped array. The quota counts each level as the first one halved in each direction, rounded up.
+/// Creates a mipmapped array. The quota counts each level with half the previous size in each direction, rounded up.
 pub fn cuMipmappedArrayCreate(
     cx: &mut CallContext<'_>,
     mipmap: MipmappedArrayId,
@@ -96,7 +97,7 @@ pub fn cuMipmappedArrayCreate(
 ) -> CuResult<()> {
     let raw = RawArray::from(&descriptor);
     let first = Shape::bytes_at_once(&raw)?;
-    // Levels get smaller at least by half: all together are at most twice the first.
+    // Each level is at most half as large as the previous one, so all together are at most twice the first.
     let bytes = if levels > 1 { first.checked_mul(2).ok_or(CudaError::INVALID_VALUE)? } else { first };
     let reserved = cx.session.objects.mipmaps.reserve(mipmap.0)?;
     charge(cx, mipmap.0, bytes)?;

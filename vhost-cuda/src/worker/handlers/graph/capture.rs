@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Capture of streams, and functions of the program in streams.
+//! Stream capture, and host functions in streams.
 
 use rustix::thread::gettid;
 use virtio_cuda_protocol::cuda::{CallbackId, GraphId, MemcpyNode, Reader, StreamId};
@@ -16,10 +16,10 @@ use crate::worker::words::contents::{all_links, bulk, take};
 const ACTIVE: i32 = 1;
 /// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`.
 const SET_DEPENDENCIES: u32 = 1;
-/// Each thread has its own default stream in each context.
+/// `CU_STREAM_PER_THREAD`. Each thread has its own default stream in each context.
 const PER_THREAD: u64 = 2;
 
-/// The stream of a call, as captures know it.
+/// Returns the key by which captures identify the stream of a call.
 fn capturing(cx: &CallContext<'_>, stream: StreamId, raw: CUstream) -> Capturing {
     if stream.0 == PER_THREAD {
         return Capturing::OfThread { thread: gettid().as_raw_nonzero().get(), context: cx.home() };
@@ -27,14 +27,14 @@ fn capturing(cx: &CallContext<'_>, stream: StreamId, raw: CUstream) -> Capturing
     Capturing::Stream(raw as usize)
 }
 
-/// Returns whether work for the stream is captured. What the driver has against the question it will also have against
-/// the work.
+/// Returns whether work for the stream is captured. An error of this query is ignored, because the work itself gets
+/// the same error.
 pub fn captures(cx: &CallContext<'_>, stream: CUstream) -> bool {
-    // It may have begun after the call has looked the stream up.
+    // The capture may have begun after the call has looked the stream up.
     cx.note_capture(stream) && matches!(cx.gpu().cuStreamIsCapturing(stream), Ok((ACTIVE,)))
 }
 
-/// Has `begin` begin a capture, so that no other call uses the stream without noticing.
+/// Begins a capture by `begin`, so that no other call uses the stream without noticing it.
 fn begin_capture(
     cx: &CallContext<'_>,
     id: StreamId,
@@ -44,14 +44,14 @@ fn begin_capture(
     let graphs = &cx.session.graphs;
     let new = graphs.capture_begins(capturing(cx, id, stream));
     begin().inspect_err(|_| {
-        // Unless the error is that it captures already.
+        // Not if the error means that the stream captures already.
         if new {
             graphs.capture_ended(capturing(cx, id, stream), false);
         }
     })
 }
 
-/// Begins a capture. Its graph is known from now on: it has to be forgotten should the capture fail.
+/// Begins a capture. Its graph is known from now on, and must be forgotten if the capture fails.
 pub fn cuStreamBeginCapture_v2(cx: &mut CallContext<'_>, stream: StreamId, mode: u32) -> CuResult<()> {
     let raw = cx.resolve(stream)?;
     cx.held().lock_captures(cx.session.graphs.captures());
@@ -68,7 +68,7 @@ pub fn cuStreamBeginCapture_v2(cx: &mut CallContext<'_>, stream: StreamId, mode:
 pub fn cuStreamEndCapture(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<(GraphId,)> {
     let raw = cx.resolve(stream)?;
     let ended = cx.gpu().cuStreamEndCapture(raw);
-    // What is wrong with the stream leaves the capture as it is.
+    // Errors about the stream leave the capture as it is.
     if !matches!(ended, Err(CudaError::INVALID_HANDLE | CudaError::ILLEGAL_STATE | CudaError::WRONG_THREAD)) {
         cx.session.graphs.capture_ended(capturing(cx, stream, raw), ended.is_err());
     }
@@ -109,7 +109,7 @@ pub fn cuStreamBeginCaptureToGraph(
     Ok(())
 }
 
-/// Captures a copy of memory that the GPU does not reach.
+/// Captures a copy of memory that the GPU cannot access.
 pub fn capture_memcpy(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<()> {
     let stream = cx.resolve(stream)?;
     let copy: MemcpyNode = take(&mut Reader::new(&bulk(cx)?))?;
@@ -123,7 +123,7 @@ pub fn capture_memcpy(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<()
     cx.gpu().update_capture(stream, next, SET_DEPENDENCIES)
 }
 
-/// Has the guest run a function in stream order, or makes a node of it.
+/// Makes the guest run a function in stream order, or captures it as a node.
 pub fn cuLaunchHostFunc(cx: &mut CallContext<'_>, stream: StreamId, callback: CallbackId) -> CuResult<()> {
     let stream = cx.resolve(stream)?;
     let captured = captures(cx, stream);
@@ -137,11 +137,11 @@ pub fn cuLaunchHostFunc(cx: &mut CallContext<'_>, stream: StreamId, callback: Ca
     Ok(())
 }
 
-/// The next function that is due.
+/// Returns the next callback that is due.
 pub fn session_next_callback(cx: &mut CallContext<'_>, done: u64) -> CuResult<(u64, CallbackId, i32, u32)> {
     CALLBACKS.finish(done);
     let Some(due) = CALLBACKS.next() else { return Ok((0, CallbackId(0), 0, 0)) };
-    // The destructor of a user object has its name.
+    // The user object has the name of its destructor.
     cx.session.objects.user_objects.remove(due.callback.0);
     Ok((due.ticket, due.callback, due.status, due.todo))
 }

@@ -19,7 +19,7 @@ pub(super) const MOVE: u32 = 1;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`.
 const DEVICE_LAUNCH: u64 = 4;
 
-/// An executable graph made of `graph`, whose memory it shares.
+/// Returns the object of an executable graph that was instantiated from `graph` and shares its memory.
 fn made(cx: &CallContext<'_>, raw: CUgraphExec, graph: GraphId) -> Arc<Object> {
     let (session, leases) = (cx.session, cx.session.graphs.leases_of(graph));
     Arc::new(cx.made_in(cx.home_of(), raw, move |gpu, raw| {
@@ -28,7 +28,7 @@ fn made(cx: &CallContext<'_>, raw: CUgraphExec, graph: GraphId) -> Arc<Object> {
     }))
 }
 
-/// Names an executable graph.
+/// Registers an executable graph under its name.
 fn add(cx: &CallContext<'_>, exec: GraphExecId, object: Arc<Object>) -> CuResult<()> {
     cx.session.graphs.add_exec(exec, object).map_err(|object| {
         cx.held().keep::<u8>(object);
@@ -36,7 +36,7 @@ fn add(cx: &CallContext<'_>, exec: GraphExecId, object: Arc<Object>) -> CuResult
     })
 }
 
-/// Makes a graph executable.
+/// Instantiates a graph.
 pub fn cuGraphInstantiateWithParams(
     cx: &mut CallContext<'_>,
     exec: GraphExecId,
@@ -56,7 +56,7 @@ pub fn cuGraphInstantiateWithParams(
     }
 }
 
-/// Makes a graph executable, without telling what is wrong if it cannot be.
+/// Instantiates a graph. Does not report the reason of a failure.
 pub fn cuGraphInstantiateWithFlags(
     cx: &mut CallContext<'_>,
     exec: GraphExecId,
@@ -69,7 +69,7 @@ pub fn cuGraphInstantiateWithFlags(
     add(cx, exec, made(cx, raw, graph))
 }
 
-/// Makes a graph executable that device code launches, too.
+/// Instantiates a graph that device code can launch, too.
 pub fn graph_instantiate_for_device(
     cx: &mut CallContext<'_>,
     graph: GraphId,
@@ -105,7 +105,8 @@ pub fn graph_instantiate_for_device(
     }
 }
 
-/// The node that the guest knows for one that the driver names: some copies are graphs of several nodes there.
+/// Returns the node that the guest knows for one of the driver's nodes. Some copies are child graphs of several nodes
+/// in the driver.
 fn shown(cx: &CallContext<'_>, graph: GraphId, node: CUgraphNode) -> CUgraphNode {
     let holds = |outer: CUgraphNode| {
         let inner = cx
@@ -118,12 +119,12 @@ fn shown(cx: &CallContext<'_>, graph: GraphId, node: CUgraphNode) -> CUgraphNode
     copies.into_iter().map(|(outer, _)| outer).find(|outer| holds(*outer)).unwrap_or(node)
 }
 
-/// Executes a graph in stream order.
+/// Launches a graph in stream order.
 pub fn cuGraphLaunch(cx: &mut CallContext<'_>, exec: GraphExecId, stream: StreamId) -> CuResult<()> {
     own_functions::launch(cx, exec, stream)
 }
 
-/// Gives a graph's parameters to an executable graph.
+/// Updates an executable graph with a graph's parameters.
 pub fn cuGraphExecUpdate_v2(
     cx: &mut CallContext<'_>,
     exec: GraphExecId,
@@ -134,14 +135,14 @@ pub fn cuGraphExecUpdate_v2(
     let (outcome, result, node, from) = cx.gpu().update(cx.resolve(exec)?, raw_graph);
     let (node, from) = (graphs.name_node(node, graph), graphs.name_node(from, graph));
     if outcome.is_ok() {
-        // The functions of the graph are in their place.
+        // The functions of the graph replace them.
         let own = cx.session.exec_callbacks.dropped(exec);
         own_functions::retire(cx, own);
     }
     Ok((outcome.err().map_or(0, |error| error.0), result, node, from))
 }
 
-/// A handle for a conditional node.
+/// Creates a handle for a conditional node.
 pub fn cuGraphConditionalHandleCreate(
     cx: &mut CallContext<'_>,
     graph: GraphId,
@@ -154,7 +155,7 @@ pub fn cuGraphConditionalHandleCreate(
     Ok((handle,))
 }
 
-/// Creates a user object. Its name is that of its destructor, by which it is taken out of the table.
+/// Creates a user object. It has the name of its destructor, which also removes it from the table.
 pub fn cuUserObjectCreate(
     cx: &mut CallContext<'_>,
     object: UserObjectId,
@@ -174,7 +175,7 @@ pub fn cuUserObjectCreate(
     })
 }
 
-/// Takes references.
+/// Retains references to a user object.
 pub fn cuUserObjectRetain(cx: &mut CallContext<'_>, object: UserObjectId, count: u32) -> CuResult<()> {
     let gpu = cx.gpu();
     cx.session.objects.user_objects.change(object.0, false, |raw, own| {
@@ -183,7 +184,7 @@ pub fn cuUserObjectRetain(cx: &mut CallContext<'_>, object: UserObjectId, count:
     })
 }
 
-/// Gives references back, as many as the program has at most.
+/// Releases references to a user object, at most as many as the program holds.
 pub fn cuUserObjectRelease(cx: &mut CallContext<'_>, object: UserObjectId, count: u32) -> CuResult<()> {
     let gpu = cx.gpu();
     cx.session.objects.user_objects.change(object.0, false, |raw, own| {
@@ -192,13 +193,13 @@ pub fn cuUserObjectRelease(cx: &mut CallContext<'_>, object: UserObjectId, count
     })
 }
 
-/// A count that is at most `most`, unless the driver refuses it anyway.
+/// Limits a count to `most`, unless the driver refuses the count anyway.
 fn within(count: u32, most: u64) -> u32 {
     let wrong = i32::try_from(count).is_err();
     if wrong { count } else { u32::try_from(most).map_or(count, |most| count.min(most)) }
 }
 
-/// Has a graph own references.
+/// Makes a graph own references to a user object.
 pub fn cuGraphRetainUserObject(
     cx: &mut CallContext<'_>,
     graph: GraphId,
@@ -210,7 +211,7 @@ pub fn cuGraphRetainUserObject(
     cx.session.objects.user_objects.change(object.0, false, |raw, own| {
         let moves = flags & MOVE != 0;
         if moves && u64::from(count) > own && i32::try_from(count).is_ok() {
-            // The program would give more than it has.
+            // The program would transfer more references than it holds.
             return Err(CudaError::INVALID_VALUE);
         }
         gpu.cuGraphRetainUserObject(raw_graph, raw, count, flags)?;
@@ -220,10 +221,10 @@ pub fn cuGraphRetainUserObject(
     })
 }
 
-/// Takes references from a graph, as many as it has at most: NVIDIA's driver does not look, and would destroy the object under
-/// those who have references.
+/// Releases a graph's references to a user object, at most as many as the graph holds. NVIDIA's driver does not check
+/// this, and would destroy the object while others still hold references.
 ///
-/// Errors: `CUDA_ERROR_INVALID_VALUE` for a graph that the program gave no reference.
+/// Errors: `CUDA_ERROR_INVALID_VALUE` for a graph to which the program gave no reference.
 pub fn cuGraphReleaseUserObject(
     cx: &mut CallContext<'_>,
     graph: GraphId,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Graphs: their structure.
+//! The structure of graphs.
 
 pub mod capture;
 pub mod exec;
@@ -17,14 +17,14 @@ use crate::worker::pools;
 use crate::worker::state::SessionState;
 use crate::worker::words::contents::put_all;
 
-/// Links as the guest knows them; all nodes are in `graph`.
+/// Writes edges with the guest's node names. All nodes are in `graph`.
 pub fn put_links(cx: &mut CallContext<'_>, graph: GraphId, links: &Links) -> CuResult<u32> {
     let graphs = &cx.session.graphs;
     let named = links.nodes.iter().zip(&links.edges);
     put_all(cx, named.map(|(&node, &data)| NodeLink { node: graphs.name_node(node, graph), data }))
 }
 
-/// Gives memory back that only graphs could allocate, once none of them is left.
+/// Frees memory that only graph nodes could allocate, once no such graph is left.
 pub fn end_leases(session: &SessionState, leases: Vec<Lease>) {
     for base in leases.into_iter().filter_map(Lease::into_inner) {
         let device = session.allocations().find(base).map(|range| range.device);
@@ -35,7 +35,7 @@ pub fn end_leases(session: &SessionState, leases: Vec<Lease>) {
     }
 }
 
-/// Copies a graph. What is a copy to the guest and a graph to the driver stays so.
+/// Clones a graph. Nodes that are copies to the guest and child graphs to the driver stay so.
 pub fn cuGraphClone(cx: &mut CallContext<'_>, clone: GraphId, original: GraphId) -> CuResult<()> {
     let graphs = &cx.session.graphs;
     let _name = graphs.take_graph_name(clone)?;
@@ -50,14 +50,14 @@ pub fn cuGraphClone(cx: &mut CallContext<'_>, clone: GraphId, original: GraphId)
     Ok(())
 }
 
-/// Nodes of a graph.
+/// Returns the nodes of a graph.
 pub fn graph_nodes(cx: &mut CallContext<'_>, graph: GraphId, roots: u32) -> CuResult<(u32,)> {
     let nodes = cx.gpu().graph_nodes(cx.graph(graph)?, roots != 0)?;
     let graphs = &cx.session.graphs;
     Ok((put_all(cx, nodes.into_iter().map(|node| graphs.name_node(node, graph)))?,))
 }
 
-/// Edges of a graph.
+/// Returns the edges of a graph.
 pub fn cuGraphGetEdges_v2(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<(u32,)> {
     let (from, to) = cx.gpu().graph_edges(cx.graph(graph)?)?;
     let graphs = &cx.session.graphs;
@@ -75,7 +75,7 @@ pub fn graph_node_links(cx: &mut CallContext<'_>, node: GraphNodeId, dependents:
     Ok((put_links(cx, graph, &links)?,))
 }
 
-/// The copy of a node in a copied graph.
+/// Returns the copy of a node in a cloned graph.
 pub fn cuGraphNodeFindInClone(
     cx: &mut CallContext<'_>,
     original: GraphNodeId,
@@ -87,7 +87,7 @@ pub fn cuGraphNodeFindInClone(
     Ok((graphs.name_node(raw, clone),))
 }
 
-/// The graph in a node.
+/// Returns the graph of a child graph node.
 pub fn cuGraphChildGraphNodeGetGraph(cx: &mut CallContext<'_>, node: GraphNodeId) -> CuResult<(GraphId,)> {
     let raw = cx.node(node)?;
     if cx.session.graphs.disguised_copy(node).is_some() {
@@ -111,7 +111,7 @@ impl Destroy for GraphNodeId {
     /// Removes a node.
     fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
         let raw = cx.node(self)?;
-        // The driver may refuse: nodes that allocate cannot be removed.
+        // The driver may refuse, because nodes that allocate cannot be removed.
         let graph = cx.session.graphs.graph_of(cx.held(), self)?;
         cx.session.graphs.check_removable(self)?;
         cx.gpu().cuGraphDestroyNode(raw)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nodes of graphs: what the guest wants of them, checked, and what they are.
+//! Nodes of graphs: checks the guest's parameters and reports those of existing nodes.
 
 use virtio_cuda_protocol::cuda::{
     ArrayId, BatchMemOpNode, COPY_ARRAY, COPY_HOST, CallbackId, ChildGraphNode, ConditionalNode, CopyEnd,
@@ -28,9 +28,9 @@ use crate::worker::words::MAX_PARAM_BYTES;
 use crate::worker::words::contents::{bulk, encode, links, take};
 use crate::worker::words::values::memory_operations;
 
-/// Most graphs in a conditional node.
+/// The maximum number of graphs in a conditional node.
 const MAX_CONDITIONAL_GRAPHS: u32 = 64;
-/// Most parameters that are asked for.
+/// The maximum number of queried parameters.
 const MAX_PARAMS: usize = 32_764;
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
@@ -52,8 +52,8 @@ pub fn tie_callback(cx: &CallContext<'_>, graph: CUgraph, callback: CallbackId) 
     Some(object)
 }
 
-/// Gives a node of `graph` another function, or none: the graph has no use for the earlier one, though executable
-/// graphs may.
+/// Replaces the function of a node of `graph`, or removes it. The graph no longer needs the earlier function, though
+/// executable graphs may.
 pub fn replace_function(
     cx: &CallContext<'_>,
     graph: CUgraph,
@@ -71,7 +71,7 @@ fn check_end(cx: &CallContext<'_>, end: &CopyEnd, node: &MemcpyNode, writes: boo
     let size = &node.size;
     let span = || {
         let (width, rows) = (end.x.checked_add(size.width)?, end.y.checked_add(size.height)?);
-        // 0 stands for the least that fits.
+        // 0 stands for the smallest value that fits.
         let pitch = if end.pitch == 0 { width } else { end.pitch };
         let height = if end.height == 0 { rows } else { end.height };
         let several_rows = size.height > 1 || size.depth > 1 || end.y > 0 || end.z > 0;
@@ -91,7 +91,7 @@ fn check_end(cx: &CallContext<'_>, end: &CopyEnd, node: &MemcpyNode, writes: boo
     }
 }
 
-/// Checks a copy; answers it with the driver's handles of arrays.
+/// Checks a copy. Returns it with the driver's handles of arrays.
 fn check_copy(cx: &CallContext<'_>, node: &MemcpyNode) -> CuResult<MemcpyNode> {
     let mut answer = *node;
     let empty = node.size.width == 0 || node.size.height == 0 || node.size.depth == 0;
@@ -100,7 +100,7 @@ fn check_copy(cx: &CallContext<'_>, node: &MemcpyNode) -> CuResult<MemcpyNode> {
             // The driver checks the box against the array.
             end.address = DevicePtr(cx.resolve(ArrayId(end.address.0))? as u64);
         } else if !empty {
-            // Where nothing is copied the driver may judge.
+            // Where nothing is copied, the driver decides.
             check_end(cx, end, node, writes)?;
         }
     }
@@ -116,7 +116,7 @@ fn check_memset(cx: &CallContext<'_>, node: &MemsetNode) -> CuResult<()> {
     cx.session.check_written(node.dst.0, length().ok_or(CudaError::INVALID_VALUE)?)
 }
 
-/// Takes the parameters of `kind`, but of copies with callbacks.
+/// Parses the parameters of `kind`, except those of copies with callbacks.
 fn parameters(cx: &CallContext<'_>, kind: u32, reader: &mut Reader<'_>) -> CuResult<NodeParameters> {
     let graphs = &cx.session.graphs;
     let context = cx.resolve(cx.context)?;
@@ -176,10 +176,10 @@ fn parameters(cx: &CallContext<'_>, kind: u32, reader: &mut Reader<'_>) -> CuRes
     })
 }
 
-/// Stands in for a callback that a later version of a node does without.
+/// Replaces a callback that a later version of a node no longer needs.
 unsafe extern "C" fn nothing(_: *mut std::ffi::c_void) {}
 
-/// A graph of a copy and the callbacks around it; `shape` says which of them there must be.
+/// Creates a graph of a copy and the callbacks around it. `shape` defines which callbacks must exist.
 fn wrap(cx: &CallContext<'_>, copy: &MemcpyNode, shape: &MemcpyNode) -> CuResult<CUgraph> {
     let driver_copy = check_copy(cx, copy)?;
     let context = cx.resolve(cx.context)?;
@@ -195,7 +195,7 @@ fn wrap(cx: &CallContext<'_>, copy: &MemcpyNode, shape: &MemcpyNode) -> CuResult
     ];
     let mut links = Links::default();
     for mut node in nodes.into_iter().flatten() {
-        // SAFETY: the copy's ends were checked above.
+        // SAFETY: both ends of the copy were checked above.
         match unsafe { cx.gpu().add_node(graph, &links, &mut node) } {
             Ok((raw, _)) => links = Links { nodes: vec![raw], edges: vec![[0; 8]] },
             Err(error) => {
@@ -213,7 +213,7 @@ fn has_callbacks(copy: &MemcpyNode) -> bool {
     copy.before.0 != 0 || copy.after.0 != 0
 }
 
-/// Adds a copy with callbacks, which to the driver is a graph of them.
+/// Adds a copy with callbacks, which is a child graph in the driver.
 pub fn add_wrapped_copy(
     cx: &CallContext<'_>,
     graph: CUgraph,
@@ -221,13 +221,13 @@ pub fn add_wrapped_copy(
     copy: &MemcpyNode,
 ) -> CuResult<CUgraphNode> {
     let inner = wrap(cx, copy, copy)?;
-    // SAFETY: a graph is no memory.
+    // SAFETY: a graph does not refer to memory.
     let made = unsafe { cx.gpu().add_node(graph, links, &mut NodeParameters::Graph(inner)) };
     let _ = cx.gpu().cuGraphDestroy(inner);
     made.map(|(node, _)| node)
 }
 
-/// The copy that bulk parameters describe, if it needs callbacks.
+/// Returns the copy that the bulk parameters describe, if it needs callbacks.
 fn wrapped_copy(kind: u32, bytes: &[u8]) -> CuResult<Option<MemcpyNode>> {
     if kind != NODE_MEMCPY {
         return Ok(None);
@@ -236,7 +236,7 @@ fn wrapped_copy(kind: u32, bytes: &[u8]) -> CuResult<Option<MemcpyNode>> {
     Ok(has_callbacks(&copy).then_some(copy))
 }
 
-/// Locks the graphs that a call names, and the one that becomes the graph in a node.
+/// Locks the graphs that a call names, and the one that becomes the child graph.
 fn enter_with_inner(
     cx: &CallContext<'_>,
     graphs: &[GraphId],
@@ -276,7 +276,7 @@ pub fn graph_add_node(
     if let NodeParameters::MemAlloc(bytes, _) = wanted {
         pools::charge(cx.session, |allocations| allocations.charge(quota::rounded(bytes)))?;
     }
-    // SAFETY: `parameters` has checked the memory that they name.
+    // SAFETY: `parameters` has checked the memory that they refer to.
     let made = unsafe { cx.gpu().add_node(raw_graph, &links, &mut wanted) };
     let (raw, outcome) = made.inspect_err(|_| {
         if let NodeParameters::MemAlloc(bytes, _) = wanted {
@@ -304,7 +304,7 @@ pub fn graph_add_node(
     Ok((DevicePtr(outcome.dptr),))
 }
 
-/// Puts another node in the place of one, under its name and with its edges.
+/// Replaces a node by another one with the same name and edges.
 fn replace(
     cx: &CallContext<'_>,
     node: GraphNodeId,
@@ -324,7 +324,7 @@ fn replace(
     Ok(())
 }
 
-/// Returns the error for wrong parameters of a node: that the node is of another kind, if so.
+/// Returns the error for wrong parameters of a node: if the node is of another kind, that error comes first.
 fn node_first(cx: &CallContext<'_>, node: GraphNodeId, kind: u32, error: CudaError) -> CudaError {
     let raw = cx.node(node);
     match raw.and_then(|raw| cx.gpu().cuGraphNodeGetType(raw)) {
@@ -350,20 +350,20 @@ pub fn cuGraphNodeSetParams(cx: &mut CallContext<'_>, node: GraphNodeId, kind: u
     let mut wanted = wanted.map_err(|error| node_first(cx, node, kind, error))?;
     if graphs.disguised_copy(node).is_some() {
         return replace(cx, node, |graph, links| {
-            // SAFETY: `parameters` has checked the memory that they name.
+            // SAFETY: `parameters` has checked the memory that they refer to.
             Ok((unsafe { cx.gpu().add_node(graph, links, &mut wanted) }?.0, None))
         });
     }
     if kind == NODE_GRAPH {
         graphs.check_replaceable(node)?;
     }
-    // SAFETY: `parameters` has checked the memory that they name.
+    // SAFETY: `parameters` has checked the memory that they refer to.
     unsafe { cx.gpu().set_node(raw, &mut wanted) }?;
     if let NodeParameters::Host(_, callback) = wanted {
         replace_function(cx, graphs.graph_of(cx.held(), node)?, node, Some(CallbackId(callback)));
     }
     if kind == NODE_GRAPH {
-        // The driver may have put another copy in its place.
+        // The driver may have replaced its child graph by another copy.
         end_leases(cx.session, graphs.remove_inside(node));
     }
     Ok(())
@@ -389,7 +389,7 @@ pub fn cuGraphExecNodeSetParams(
             return Err(CudaError::NOT_SUPPORTED);
         }
         let inner = wrap(cx, &copy, &shape)?;
-        // SAFETY: a graph is no memory.
+        // SAFETY: a graph does not refer to memory.
         let set = unsafe { cx.gpu().set_exec_node(raw_exec, raw, &mut NodeParameters::Graph(inner)) };
         let _ = cx.gpu().cuGraphDestroy(inner);
         return set;
@@ -398,12 +398,12 @@ pub fn cuGraphExecNodeSetParams(
         return Err(CudaError::INVALID_VALUE);
     }
     if wrapped_copy(kind, &bytes)?.is_some() {
-        // A node cannot change its kind.
+        // The kind of a node cannot change.
         return Err(CudaError::NOT_SUPPORTED);
     }
     let wanted = parameters(cx, kind, &mut Reader::new(&bytes));
     let mut wanted = wanted.map_err(|error| node_first(cx, node, kind, error))?;
-    // SAFETY: `parameters` has checked the memory that they name.
+    // SAFETY: `parameters` has checked the memory that they refer to.
     unsafe { cx.gpu().set_exec_node(raw_exec, raw, &mut wanted) }?;
     if let NodeParameters::Host(_, callback) = wanted {
         let earlier = cx.session.exec_callbacks.replaced(exec, node, CallbackId(callback));
@@ -412,9 +412,9 @@ pub fn cuGraphExecNodeSetParams(
     Ok(())
 }
 
-/// The layout of the parameters of a function or kernel.
+/// Returns the layout of the parameters of a function or kernel.
 fn layout(cx: &CallContext<'_>, function: CUfunction, kernel: CUkernel) -> CuResult<Vec<ParamLayout>> {
-    // A driver may answer a kernel in the place of a function; asked for parameters it tells them apart.
+    // A driver may return a kernel in place of a function, but a query of the parameters distinguishes them.
     let is_this = |object: &Object| object.is(function) && object.kind() == Kind::Kernel;
     let kernel = match cx.session.objects.functions.find(is_this) {
         Some(_) => Some(function as CUkernel),
@@ -437,11 +437,11 @@ fn layout(cx: &CallContext<'_>, function: CUfunction, kernel: CUkernel) -> CuRes
     Ok(layouts)
 }
 
-/// The guest's name of what a kernel node launches.
+/// Returns the guest's name of the function that a kernel node launches.
 fn function_name(cx: &CallContext<'_>, function: CUfunction, kernel: CUkernel) -> CuResult<FunctionId> {
     let functions = &cx.session.objects.functions;
     let by_handle = |raw: CUfunction| functions.find(|object| !raw.is_null() && object.is(raw));
-    // The driver may answer the function of a kernel that the guest knows.
+    // The driver may return the function of a kernel that the guest knows.
     let of_kernel = || {
         functions.find(|object| {
             let own = (object.kind() == Kind::Kernel).then(|| cx.gpu().cuKernelGetFunction(object.raw()));
@@ -452,12 +452,12 @@ fn function_name(cx: &CallContext<'_>, function: CUfunction, kernel: CUkernel) -
     found.map(FunctionId).ok_or(CudaError::INVALID_VALUE)
 }
 
-/// An address that the guest may see: 0 for one that is not of its session.
+/// Returns an address that the guest may see: 0 if it does not belong to its session.
 fn guest_address(cx: &CallContext<'_>, address: DevicePtr) -> DevicePtr {
     if cx.session.allocations().find(address.0).is_some() { address } else { DevicePtr(0) }
 }
 
-/// The parameters of a node.
+/// Returns the parameters of a node.
 pub fn graph_node_get_params(cx: &mut CallContext<'_>, node: GraphNodeId, kind: u32) -> CuResult<()> {
     let raw = cx.node(node)?;
     let gpu = cx.gpu();
@@ -481,7 +481,7 @@ pub fn graph_node_get_params(cx: &mut CallContext<'_>, node: GraphNodeId, kind: 
             };
             for end in [&mut copy.src, &mut copy.dst] {
                 if end.kind == COPY_ARRAY {
-                    // Of a disguised copy it is the guest's name.
+                    // For a copy that is a child graph, this is already the guest's name.
                     if disguised.is_none() {
                         let raw = end.address.0 as CUarray;
                         end.address =

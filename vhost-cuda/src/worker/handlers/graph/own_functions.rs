@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Launches of executable graphs that have functions of their own (`run::exec_callbacks`), and the end of those.
+//! Launches of executable graphs that have functions of their own (`run::exec_callbacks`), and the end of these
+//! functions.
 
 use std::thread;
 
@@ -10,7 +11,7 @@ use crate::worker::callbacks::forget;
 use crate::worker::gpu::{CUstream, CuResult, CudaError, with_capture_relaxed};
 use crate::worker::run::exec_callbacks::{Launch, Retired};
 
-/// The stream value that means another stream in each thread.
+/// `CU_STREAM_PER_THREAD`, which means another stream in each thread.
 const PER_THREAD: u64 = 2;
 
 /// Launches an executable graph.
@@ -20,13 +21,13 @@ pub fn launch(cx: &mut CallContext<'_>, exec: GraphExecId, stream: StreamId) -> 
     let raw = cx.resolve(exec)?;
     let own = &cx.session.exec_callbacks;
     if own.has(exec) {
-        // Also if the launch fails: it may have begun.
+        // Also if the launch fails, because it may have begun.
         own.launched(exec, Launch { stream, context: cx.context, thread: thread::current().id() }, captured);
     }
     cx.gpu().cuGraphLaunch(raw, raw_stream)
 }
 
-/// Has the guest forget functions once they cannot be called any more. Where that cannot be found out, it remembers
+/// Makes the guest forget functions once they cannot be called any longer. Where that is unknown, the guest remembers
 /// them until it ends.
 pub fn retire(cx: &mut CallContext<'_>, retired: Retired) {
     let Retired { callbacks, after } = retired;
@@ -63,7 +64,7 @@ fn after_launch(cx: &mut CallContext<'_>, launch: Launch, callbacks: Vec<Callbac
 }
 
 fn in_stream(cx: &CallContext<'_>, stream: CUstream, callbacks: Vec<CallbackId>) -> CuResult<()> {
-    // The other questions would end a capture.
+    // The other queries would invalidate a capture.
     if cx.note_capture(stream) {
         return Err(CudaError::ILLEGAL_STATE);
     }

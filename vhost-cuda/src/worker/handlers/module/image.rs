@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Images of modules and libraries: checked, charged and loaded, for `load` rows.
+//! Checks, charges and loads images of modules and libraries, for `load` rows.
 
 use std::ops::Deref;
 
@@ -18,14 +18,14 @@ use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
 use crate::worker::state::SessionState;
 
-/// First word of a fat binary container, and its bytes before the entries.
+/// The first word of a fat binary container, and the size of its header in bytes.
 const FATBIN_MAGIC: u32 = 0xBA55_ED50;
 const FATBIN_HEADER_BYTES: u64 = 16;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
 const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
 const COMPUTE_CAPABILITY_MINOR: i32 = 76;
 
-/// An image that came with a call, NUL-terminated for the case that it is text.
+/// An image that came with a call, terminated by a NUL in case it is text.
 pub(super) struct Image {
     bytes: Vec<u8>,
     charge: Option<CopyCharge>,
@@ -39,7 +39,7 @@ impl Deref for Image {
     }
 }
 
-/// The image that came with the call.
+/// Returns the image that came with the call.
 pub(super) fn image(cx: &CallContext<'_>) -> CuResult<Image> {
     let (mut bytes, charge) = cx.bulk_in.contents()?.into_owned();
     check(&bytes)?;
@@ -48,14 +48,14 @@ pub(super) fn image(cx: &CallContext<'_>) -> CuResult<Image> {
     Ok(Image { bytes, charge })
 }
 
-/// The charge for an image, given back when dropped unless it is kept.
+/// The charge for an image. It is released when dropped, unless it is kept.
 pub(super) struct Charged<'a> {
     session: &'a SessionState,
     holder: Option<Holder>,
 }
 
 impl Charged<'_> {
-    /// The image is loaded.
+    /// Keeps the charge, because the image is loaded.
     pub(super) fn keep(mut self) {
         self.holder = None;
     }
@@ -69,8 +69,8 @@ impl Drop for Charged<'_> {
     }
 }
 
-/// Charges an image, with its NUL, that is about to be loaded: for the host's memory, and under a limit for what it takes
-/// of the device's. A library is loaded into every context.
+/// Charges an image, including its NUL, that is about to be loaded. The charge covers the host's memory and, under a
+/// limit, the device memory that it takes. A library is loaded into every context.
 pub(super) fn charge_image<'a>(
     cx: &CallContext<'a>,
     holder: Holder,
@@ -99,7 +99,7 @@ fn unloaded(session: &SessionState, holder: Holder) {
     session.allocations().quota.let_go(holder);
 }
 
-/// A module that counts by its name, which is free again when the driver has unloaded it.
+/// Returns a module that is charged by its name. The name is free again when the driver has unloaded the module.
 pub(super) fn loaded_module(cx: &CallContext<'_>, module: ModuleId, raw: CUmodule) -> Object {
     let (session, name) = (cx.session, module.0);
     let object = cx.made_in(cx.home_of(), raw, move |gpu, raw| {
@@ -111,7 +111,7 @@ pub(super) fn loaded_module(cx: &CallContext<'_>, module: ModuleId, raw: CUmodul
     object.keeps_name()
 }
 
-/// As [`loaded_module`], for a library, which is of no context.
+/// As [`loaded_module`], for a library, which belongs to no context.
 fn loaded_library(cx: &CallContext<'_>, library: LibraryId, raw: CUlibrary) -> Object {
     let (session, name) = (cx.session, library.0);
     let object = cx.made_in(None, raw, move |gpu, raw| {
@@ -123,7 +123,7 @@ fn loaded_library(cx: &CallContext<'_>, library: LibraryId, raw: CUlibrary) -> O
     object.keeps_name()
 }
 
-/// The compute capability of the current context's device, times ten.
+/// Returns the compute capability of the current context's device, times ten.
 fn architecture(cx: &CallContext<'_>) -> CuResult<u32> {
     let device = match cx.owner() {
         Ok(home) => home.device,
@@ -138,7 +138,7 @@ fn architecture_of(cx: &CallContext<'_>, device: i32) -> CuResult<u32> {
     Ok(number(COMPUTE_CAPABILITY_MAJOR)? * 10 + number(COMPUTE_CAPABILITY_MINOR)?)
 }
 
-/// The kinds of devices of the session.
+/// Returns the targets of the session's devices.
 fn targets(cx: &CallContext<'_>) -> CuResult<Vec<Target>> {
     let mut architectures = (0..cx.session.devices.len() as u32)
         .map(|ordinal| architecture_of(cx, cx.session.device(ordinal)?))
@@ -149,16 +149,16 @@ fn targets(cx: &CallContext<'_>) -> CuResult<Vec<Target>> {
     Ok(architectures.into_iter().map(|architecture| Target { architecture, ptx_only }).collect())
 }
 
-/// The image that the daemon kept, with its NUL, if it has it.
+/// Returns the image that the daemon has cached, with its NUL, if it has it.
 fn known(cx: &CallContext<'_>, digest: [u8; DIGEST_BYTES], bytes: u64) -> CuResult<Option<Mapped>> {
     let Some(image) = cx.session.images.find(digest, bytes) else { return Ok(None) };
-    // It was checked when it was received, but in another worker, which may have been spoilt.
+    // It was checked when it was received, but by another worker, which may have been compromised.
     check(&image[..image.len() - 1])?;
     log_image(&image[..image.len() - 1]);
     Ok(Some(image))
 }
 
-/// Has an image read that has just been loaded, and then passed to `then`.
+/// Reads the code of an image that has just been loaded, and then passes the image to `then`.
 pub(super) fn read<I: Deref<Target = [u8]> + Send + 'static>(
     cx: &CallContext<'_>,
     image: I,
@@ -167,7 +167,7 @@ pub(super) fn read<I: Deref<Target = [u8]> + Send + 'static>(
     cx.session.code.read(image, targets(cx).unwrap_or_default(), then);
 }
 
-/// Has the daemon keep an image.
+/// Passes an image to the daemon's cache.
 fn keep(session: &SessionState, mut image: Image) {
     image.bytes.pop();
     if image.len() as u64 >= MIN_KNOWN_IMAGE_BYTES {
@@ -175,7 +175,7 @@ fn keep(session: &SessionState, mut image: Image) {
     }
 }
 
-/// The driver trusts the lengths in an image, so that of a container is checked here.
+/// Checks the length of a container, because the driver trusts the lengths in an image.
 fn check(image: &[u8]) -> CuResult<()> {
     if let Some(head) = image.first_chunk::<{ FATBIN_HEADER_BYTES as usize }>()
         && head[..4] == FATBIN_MAGIC.to_le_bytes()
@@ -189,14 +189,14 @@ fn check(image: &[u8]) -> CuResult<()> {
     Ok(())
 }
 
-/// Says what arrived, to be compared with what the guest library says that it sent.
+/// Logs the received image, for comparison with the guest library's log of the sent one.
 fn log_image(image: &[u8]) {
     if log_enabled!(Level::Debug) {
         debug!("Image of {} bytes, BLAKE3 {}", image.len(), blake3::hash(image));
     }
 }
 
-/// Names of what images are loaded as.
+/// Names of objects that images are loaded as.
 pub trait Load: Copy {
     /// Loads `image`, which ends with a NUL, under this name.
     fn load(self, cx: &CallContext<'_>, image: &[u8]) -> CuResult<()>;
@@ -211,7 +211,7 @@ pub fn load(cx: &CallContext<'_>, name: impl Load) -> CuResult<()> {
     Ok(())
 }
 
-/// Loads an image that the daemon kept; 0 if it did not.
+/// Loads an image that the daemon has cached. Returns 0 if it has not.
 pub fn load_known(
     cx: &CallContext<'_>,
     name: impl Load,
@@ -228,8 +228,8 @@ impl Load for ModuleId {
     fn load(self, cx: &CallContext<'_>, image: &[u8]) -> CuResult<()> {
         let reserved = cx.session.objects.modules.reserve(self.0)?;
         let charged = charge_image(cx, Holder::Module(self.0), image, cx.home())?;
-        // SAFETY: the image lives across the call, which copies what it keeps. Its contents are the guest's: what
-        // the driver makes of bad ones stays in this process, which is that guest's alone.
+        // SAFETY: the image lives across the call, which copies the parts that it keeps. The guest controls its
+        // contents: the effect of bad ones stays in this process, which serves that guest alone.
         let (raw,) = linked::load(image, |image| unsafe { cx.gpu().cuModuleLoadData(image) })?;
         charged.keep();
         cx.fill(reserved, loaded_module(cx, self, raw))
@@ -241,8 +241,8 @@ impl Load for LibraryId {
         use std::ptr::null_mut as null;
         let reserved = cx.session.objects.libraries.reserve(self.0)?;
         let charged = charge_image(cx, Holder::Library(self.0), image, 0)?;
-        // SAFETY: the image lives across the call, which copies what it keeps; bad contents stay in this process, which is that
-        // guest's alone. There are no options, so their arrays may be null.
+        // SAFETY: the image lives across the call, which copies the parts that it keeps; the effect of bad contents
+        // stays in this process, which serves that guest alone. There are no options, so their arrays may be null.
         let load = |code| unsafe { cx.gpu().cuLibraryLoadData(code, null(), null(), 0, null(), null(), 0) };
         let (raw,) = linked::load(image, load)?;
         charged.keep();

@@ -14,7 +14,8 @@ use crate::worker::linker::Link;
 use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::quota::Holder;
 
-/// `CU_JIT_INPUT_*` that are served run from 0 (cubin) to this one, `CU_JIT_INPUT_LIBRARY`. Not NVVM.
+/// The supported `CU_JIT_INPUT_*` values run from 0 (cubin) to this one, `CU_JIT_INPUT_LIBRARY`. NVVM is not
+/// supported.
 const LAST_INPUT: u32 = 4;
 /// The memory that the driver and this process need for an input besides its contents.
 const INPUT_BYTES: usize = 4096;
@@ -27,8 +28,8 @@ pub fn cuModuleLoadDataEx(cx: &mut CallContext<'_>, module: ModuleId, options: J
     let reserved = cx.session.objects.modules.reserve(module.0)?;
     let charged = charge_image(cx, Holder::Module(module.0), &image, cx.home())?;
     let (count, numbers, values) = arguments.as_raw();
-    // SAFETY: the image, the options and their buffers live across the call, which copies what it keeps; bad contents stay in
-    // this process, which is that guest's alone.
+    // SAFETY: the image, the options and their buffers live across the call, which copies the parts that it keeps;
+    // the effect of bad contents stays in this process, which serves that guest alone.
     let loaded = unsafe { cx.gpu().cuModuleLoadDataEx(image.as_ptr().cast(), count, numbers, values) };
     cx.thread.jit = arguments.logs();
     let (raw,) = loaded?;
@@ -38,7 +39,7 @@ pub fn cuModuleLoadDataEx(cx: &mut CallContext<'_>, module: ModuleId, options: J
     Ok(())
 }
 
-/// Hands out what the compiler said last to this thread.
+/// Returns the compiler's latest logs for this thread.
 pub fn jit_logs(cx: &mut CallContext<'_>) -> CuResult<(u32, u32, f32, u32)> {
     let logs = std::mem::take(&mut cx.thread.jit);
     let room = cx.bulk_out.room() as usize;
@@ -55,7 +56,7 @@ pub fn cuLinkCreate_v2(cx: &mut CallContext<'_>, link: LinkId, options: JitOptio
     cx.session.links.add(link.0, || Link::begin(gpu, arguments))
 }
 
-/// Adds an input.
+/// Adds an input to a link.
 pub fn cuLinkAddData_v2(
     cx: &mut CallContext<'_>,
     link: LinkId,
@@ -79,7 +80,7 @@ pub fn cuLinkAddData_v2(
     added
 }
 
-/// Links.
+/// Completes a link.
 pub fn cuLinkComplete(cx: &mut CallContext<'_>, link: LinkId) -> CuResult<(u64,)> {
     cx.thread.jit = Default::default();
     let link = cx.session.links.get(link.0)?;
@@ -90,7 +91,7 @@ pub fn cuLinkComplete(cx: &mut CallContext<'_>, link: LinkId) -> CuResult<(u64,)
     Ok((linked? as u64,))
 }
 
-/// Hands out the linked image.
+/// Returns a part of the linked image.
 pub fn link_image(cx: &mut CallContext<'_>, link: LinkId, offset: u64) -> CuResult<(u64,)> {
     let link = cx.session.links.get(link.0)?;
     let link = link.lock();
@@ -102,11 +103,11 @@ pub fn link_image(cx: &mut CallContext<'_>, link: LinkId, offset: u64) -> CuResu
 }
 
 impl Destroy for LinkId {
-    /// Ends a link, as soon as no call uses it.
+    /// Ends a link as soon as no call uses it.
     fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
         match Arc::into_inner(cx.session.links.remove(self.0)?) {
             Some(link) => link.into_inner().end(),
-            // The call that uses it ends it, which may take as long as a compiler does.
+            // The call that uses it ends it. That call may take as long as a compilation.
             None => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Images of programs that were compiled in parts: a linked container, and behind it those that it was linked from. The
-//! linked one has machine code only; a device that cannot use that links the parts anew.
+//! Images of programs that were compiled in parts: a linked container, followed by the containers that it was linked
+//! from. The linked one has machine code only. A device that cannot execute that code links the parts again.
 
 use std::ffi::c_void;
 
@@ -8,14 +8,14 @@ use cuda_abi::__fatBinC_Wrapper_t;
 
 use crate::worker::gpu::{CuResult, CudaError};
 
-/// First words of `__fatBinC_Wrapper_t` and of a container.
+/// The first words of `__fatBinC_Wrapper_t` and of a container.
 const WRAPPER_MAGIC: u32 = 0x4662_43B1;
 const CONTAINER_MAGIC: [u8; 4] = 0xBA55_ED50u32.to_le_bytes();
 /// `FATBINC_LINK_VERSION`
 const LINKED: u32 = 2;
 const HEADER_BYTES: usize = 16;
 
-/// Loads an image with its NUL; where that has nothing for the device, the parts behind it.
+/// Loads an image with its NUL. If that contains nothing for the device, loads the parts that follow it.
 pub fn load<T>(image: &[u8], load: impl Fn(*const c_void) -> CuResult<T>) -> CuResult<T> {
     let loaded = load(image.as_ptr().cast());
     if loaded.as_ref().err() != Some(&CudaError::NO_BINARY_FOR_GPU) {
@@ -31,7 +31,7 @@ pub fn load<T>(image: &[u8], load: impl Fn(*const c_void) -> CuResult<T>) -> CuR
     load((&raw const wrapper).cast())
 }
 
-/// The containers behind the first one.
+/// Returns the containers that follow the first one.
 fn parts(image: &[u8]) -> Vec<*const u8> {
     let mut found = Vec::new();
     let mut rest = image;
@@ -42,7 +42,7 @@ fn parts(image: &[u8]) -> Vec<*const u8> {
     if found.is_empty() { found } else { found.split_off(1) }
 }
 
-/// Bytes of the container that begins here and lies in `bytes` as a whole.
+/// Returns the size of the container that begins here, if it lies completely in `bytes`.
 fn container_bytes(bytes: &[u8]) -> Option<usize> {
     let header = bytes.first_chunk::<HEADER_BYTES>()?;
     let own = usize::from(u16::from_le_bytes([header[6], header[7]]));

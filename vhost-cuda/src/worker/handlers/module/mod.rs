@@ -12,10 +12,10 @@ use crate::worker::call::CallContext;
 use crate::worker::gpu::{CUfunction, CuResult, CudaError};
 use crate::worker::objects::Kind;
 
-/// Most parameters of a kernel: as many one-byte ones as fit the parameter block.
+/// The maximum number of parameters of a kernel: the one-byte parameters that fit the parameter block.
 const MAX_PARAMS: usize = 32_764;
 
-/// The layout of a function's parameters.
+/// Returns the layout of a function's parameters.
 pub fn function_layout(cx: &mut CallContext<'_>, function: FunctionId) -> CuResult<(u32,)> {
     let object = cx.session.objects.functions.get(function.0)?;
     let kind = object.kind();
@@ -27,7 +27,7 @@ pub fn function_layout(cx: &mut CallContext<'_>, function: FunctionId) -> CuResu
     let mut layout = Vec::new();
     let mut count = 0;
     while count < MAX_PARAMS {
-        // The driver says INVALID_VALUE for the index after the last one.
+        // The driver returns INVALID_VALUE for the index after the last one.
         let (offset, bytes) = match parameter(count) {
             Ok(found) => found,
             Err(CudaError::INVALID_VALUE) => break,
@@ -39,7 +39,7 @@ pub fn function_layout(cx: &mut CallContext<'_>, function: FunctionId) -> CuResu
         layout.extend_from_slice(&pair);
         count += 1;
     }
-    // As much as the guest has room for; the count tells it what it needs.
+    // As much as the guest has room for. The count is the number that it needs.
     let room = cx.bulk_out.room() as usize / 8 * 8;
     layout.truncate(room);
     cx.bulk_out.put(&layout)?;

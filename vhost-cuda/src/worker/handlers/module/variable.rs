@@ -9,7 +9,7 @@ use crate::worker::gpu::{CuResult, POINTER_IS_MANAGED};
 
 /// Owners of variables.
 pub trait Owner {
-    /// The origin of the memory of its variables.
+    /// Returns the origin of the memory of its variables.
     fn origin(self) -> Origin;
 }
 
@@ -25,20 +25,20 @@ impl Owner for LibraryId {
     }
 }
 
-/// Enters a variable into the session's memory.
+/// Adds a variable to the session's memory.
 pub fn found(cx: &CallContext<'_>, owner: impl Owner, dptr: u64, bytes: usize) -> CuResult<(DevicePtr, u64)> {
     let home = cx.owner().unwrap_or_default();
     let mut allocations = cx.session.allocations();
-    // Asked for again it stays the same range.
+    // A repeated query finds the same range.
     if allocations.find(dptr).is_none() {
         allocations.insert(dptr, bytes as u64, owner.origin(), home);
     }
     Ok((DevicePtr(dptr), bytes as u64))
 }
 
-/// Returns whether a variable's address is one of managed memory.
+/// Returns whether a variable's address lies in managed memory.
 pub fn is_managed(cx: &CallContext<'_>, dptr: DevicePtr) -> CuResult<bool> {
-    // Room for more than the four bytes that the driver stores.
+    // Has more room than the four bytes that the driver stores.
     let mut managed = 0u64;
     // SAFETY: the attribute is stored in `managed`, which outlives the call.
     unsafe { cx.gpu().cuPointerGetAttribute((&raw mut managed).cast(), POINTER_IS_MANAGED, dptr.0) }?;

@@ -11,10 +11,10 @@ use crate::worker::handlers::memory::allocate_async;
 
 /// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
 const RELEASE_THRESHOLD: i32 = 4;
-/// Attributes before that one are `int`, from it on `cuuint64_t`; this is the last one.
+/// Attributes before this one are `int`, the others `cuuint64_t`. `LAST_ATTRIBUTE` is the last one.
 const LAST_ATTRIBUTE: i32 = 8;
 
-/// An attribute of a pool.
+/// Returns an attribute of a pool.
 pub fn cuMemPoolGetAttribute(
     cx: &mut CallContext<'_>,
     pool: MemoryPoolId,
@@ -36,8 +36,8 @@ pub fn cuMemPoolGetAttribute(
     Ok((value,))
 }
 
-/// Sets an attribute of a pool. Under a quota the release threshold is only remembered: memory that pools keep
-/// is counted nowhere.
+/// Sets an attribute of a pool. Under a quota the release threshold is only remembered, because memory that pools
+/// retain is not counted.
 pub fn cuMemPoolSetAttribute(
     cx: &mut CallContext<'_>,
     pool: MemoryPoolId,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pools that processes of a guest share. libcuda's file and data go to the daemon's exchange, never to a guest.
+//! Sharing of pools between processes of a guest. libcuda's file and data go to the daemon's exchange and never to a
+//! guest.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -14,7 +15,7 @@ use crate::worker::gpu::{CuResult, CudaError, HANDLE_TYPE_FILE, RawIpcHandle};
 use crate::worker::pools;
 use crate::worker::quota;
 
-/// Offers a pool, as a file.
+/// Offers a pool as a file.
 pub fn cuMemPoolExportToShareableHandle(cx: &mut CallContext<'_>, pool: MemoryPoolId) -> CuResult<(Token,)> {
     let raw = cx.resolve(pool)?;
     let mut descriptor = -1i32;
@@ -39,7 +40,7 @@ pub fn cuMemPoolExportPointer(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuRe
     Ok((cx.session.sharing.offer_named(range.base, range.context, offer, None)?,))
 }
 
-/// Opens an allocation of another process. It counts here too: its owner may end first.
+/// Opens an allocation of another process. It is charged to this session too, because its owner may end first.
 pub fn cuMemPoolImportPointer(
     cx: &mut CallContext<'_>,
     pool: MemoryPoolId,
@@ -55,7 +56,7 @@ pub fn cuMemPoolImportPointer(
     let mut allocations = cx.session.allocations();
     let (dptr,) = opened.inspect_err(|_| allocations.discharge(charged))?;
     if allocations.find(dptr).is_some() {
-        // Opened before: the driver answers the same address.
+        // Opened before: the driver returns the same address.
         allocations.discharge(charged);
     } else {
         allocations.insert(dptr, offer.bytes, Origin::AllocatedAsync(0), home);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Streams that capture, and the graphs into which they do. The driver goes on to use such a graph, so nothing may be taken
-//! from it.
+//! Capturing streams, and the graphs into which they capture. The driver continues to use such a graph, so no node
+//! may be removed from it.
 
 use std::sync::atomic::Ordering;
 
@@ -17,13 +17,13 @@ impl Graphs {
         self.capturing.load(Ordering::Acquire) > 0
     }
 
-    /// The lock of everything that captures.
+    /// Returns the lock of all captures.
     pub fn captures(&self) -> &Exclusive {
         &self.captures
     }
 
-    /// Notes that a stream is about to capture: from now on others who use it look whether it does. `false`: it captured
-    /// before.
+    /// Notes that a stream is about to capture. From now on other calls that use it check whether it captures.
+    /// Returns `false` if it captured before.
     pub fn capture_begins(&self, stream: Capturing) -> bool {
         let mut tables = self.tables.lock();
         let before = tables.captures.len();
@@ -32,12 +32,12 @@ impl Graphs {
         tables.captures.len() > before
     }
 
-    /// Notes the graph into which a stream captures. `ends_with_it`: it dies if the capture does.
+    /// Records the graph into which a stream captures. With `ends_with_it` the graph ends if the capture fails.
     pub fn capture_begun(&self, stream: Capturing, graph: GraphId, ends_with_it: bool) {
         self.tables.lock().captures.insert(stream, Capture { graph: Some(graph.0), ends_with_it });
     }
 
-    /// A capture is over; with an error the driver has destroyed its graph.
+    /// Ends a capture. After an error the driver has destroyed its graph.
     pub fn capture_ended(&self, stream: Capturing, failed: bool) {
         let mut tables = self.tables.lock();
         let capture = tables.captures.remove(&stream);
@@ -49,7 +49,7 @@ impl Graphs {
         }
     }
 
-    /// Forgets captures of streams that are no objects, and end with their context.
+    /// Forgets captures of default streams, which are not objects and end with their context.
     pub fn default_captures_ended(&self, of_context: u64) {
         let is_over = |stream: &Capturing| matches!(stream, Capturing::OfThread { context, .. } if *context == of_context);
         let over: Vec<_> = self.tables.lock().captures.keys().copied().filter(is_over).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is known of graphs, nodes and executable graphs, by name.
+//! The tables of graphs, nodes and executable graphs, by name.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,9 +34,10 @@ pub(super) struct Graph {
 pub(super) struct Node {
     pub(super) raw: usize,
     pub(super) graph: u64,
-    /// The copy that the guest knows this node as. In the driver it is a child graph with a copy and the callbacks around it.
+    /// The copy that the guest knows this node as. In the driver it is a child graph with a copy and the callbacks
+    /// around it.
     pub(super) copy: Option<MemcpyNode>,
-    /// The user object that stands for its function of the program; 0 for none.
+    /// The user object that stands for the program's function in the node, or 0.
     pub(super) function: usize,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Exec {
 pub(super) struct Capture {
     /// The graph that it adds to, once that has a name.
     pub(super) graph: Option<u64>,
-    /// The graph dies if the capture does: it began with the capture.
+    /// True if the graph began with the capture and ends if the capture fails.
     pub(super) ends_with_it: bool,
 }
 
@@ -111,14 +112,14 @@ impl Tables {
         if let Some(node) = self.nodes.remove(&name)
             && self.node_names.get(&node.raw) == Some(&name)
         {
-            // Kept if the driver has given the address to a new node of another thread meanwhile.
+            // Kept if the driver has meanwhile given the address to a new node of another thread.
             self.node_names.remove(&node.raw);
         }
         self.remove_inside(name)
     }
 
-    /// The graphs into which streams capture, and all graphs that contain these, each with the node in between. The driver
-    /// goes on to use these graphs, and the nodes that were captured last.
+    /// Returns the graphs into which streams capture, and all graphs that contain these, each with the node in
+    /// between. The driver continues to use these graphs and the nodes that were captured last.
     pub(super) fn captured(&self) -> Vec<(u64, Option<u64>)> {
         let mut places = Vec::new();
         for graph in self.captures.values().filter_map(|capture| capture.graph) {
@@ -143,7 +144,7 @@ impl Tables {
         inside.into_iter().flat_map(|graph| self.remove_graph(graph)).collect()
     }
 
-    /// Forgets a graph with all that is in it.
+    /// Forgets a graph with all its contents.
     pub(super) fn remove_graph(&mut self, name: u64) -> Vec<Lease> {
         let Some(graph) = self.graphs.remove(&name) else { return Vec::new() };
         if self.graph_names.get(&graph.raw) == Some(&name) {

@@ -42,8 +42,8 @@ impl Attempt<'_> {
                         let wanted = count.map_or(Some(bytes), |count| count.and_then(has));
                         let place = wanted.and_then(|wanted| place.get_mut(..wanted));
                         let place = place.ok_or(Refusal::Status(self.loaded.rows.statuses.internal_error))?;
-                        // SAFETY: a call that has succeeded gave the address of memory of malloc's, which has as many elements
-                        // as it says, and which is not freed before the answers are put together.
+                        // SAFETY: a call that has succeeded returned the address of memory from malloc, which has as
+                        // many elements as it reports, and which is not freed before the answers are built.
                         place.copy_from_slice(unsafe {
                             std::slice::from_raw_parts(start as *const u8, place.len())
                         });
@@ -52,15 +52,16 @@ impl Attempt<'_> {
                 Kind::Table(_) => {
                     let table = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
                     if table != 0 && self.loaded.rows.statuses.is_good(value as i32) {
-                        // SAFETY: a call that has succeeded gave the address of a table of this length, which belongs to
-                        // the library and never changes.
+                        // SAFETY: a call that has succeeded returned the address of a table of this length, which
+                        // belongs to the library and never changes.
                         place.copy_from_slice(unsafe {
                             std::slice::from_raw_parts(table as *const u8, bytes)
                         });
                     }
                 }
                 Kind::Host(host) => match self.handles_in(host, slots) {
-                    // The library answers handles that it has given out before. The guest gets its own numbers of them.
+                    // The library returns handles that it has given out before. The guest gets its own numbers for
+                    // them.
                     Some(kind) if host.direction == Direction::Out => {
                         for (place, raw) in place
                             .as_chunks_mut::<SLOT>()
@@ -71,7 +72,8 @@ impl Attempt<'_> {
                             *place = self.name_of(kind, u64::from_le_bytes(*raw)).to_le_bytes();
                         }
                     }
-                    // The library fills in what these handles refer to. The guest keeps its own numbers of them.
+                    // The library fills in the objects behind these handles. The guest keeps its own numbers for
+                    // them.
                     Some(_) => {
                         let original = original.iter().find(|(of, _)| *of == index);
                         let original = original.map_or(&[][..], |(_, bytes)| bytes);
@@ -89,19 +91,21 @@ impl Attempt<'_> {
     pub(super) fn free_allocated(&self, memory: &Memory) {
         for &index in &self.call.roles.allocated {
             let start = u64::from_le_bytes(memory.contents(index).try_into().unwrap_or_default());
-            // SAFETY: the call has succeeded and gave null or the address of memory of malloc's, which nobody else frees.
+            // SAFETY: the call has succeeded and returned null or the address of memory from malloc, which is freed
+            // only here.
             unsafe { libc::free(start as *mut _) };
         }
     }
 
-    /// The guest's number of a handle that the library names; 0 for null and for one that is not the guest's.
+    /// Returns the guest's number of one of the library's handles, or 0 for null and for a handle that does not
+    /// belong to the guest.
     fn name_of(&self, kind: usize, raw: u64) -> u64 {
         let table = self.handles().kind(kind).ok().filter(|_| raw != 0);
         table.and_then(|table| table.find(|object| object.is(raw as *mut u8))).unwrap_or(0)
     }
 }
 
-/// Appends zeros by the page: `resize` goes byte by byte, and a table has millions.
+/// Appends zeros by the page, because `resize` works byte by byte and a table has millions.
 fn append_zeros(answers: &mut Answers, bytes: usize) {
     static ZEROS: [u8; 4096] = [0; 4096];
     answers.reserve(bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The arguments with which a library's function is called, made of what has crossed.
+//! Builds the arguments of a call of a library's function from the transferred block.
 
 use cuda_library_rows::block::{MAX_SCRATCH, PRESENT, SLOT, padded, scalars};
 use cuda_library_rows::expression::Expression;
@@ -15,7 +15,7 @@ use crate::worker::vendor::invoke::Arguments;
 use crate::worker::vendor::refusal::Refusal;
 
 impl<'a> Attempt<'a> {
-    /// Adds the argument of the parameter of that index.
+    /// Adds the argument of the parameter with that index.
     pub(super) fn argument(
         &self,
         index: usize,
@@ -71,7 +71,7 @@ impl<'a> Attempt<'a> {
             Kind::Placed { place, .. } => match (slot, self.call.is_in_host_memory(*place, slots)) {
                 (0, _) => 0,
                 (PRESENT, true) => memory.address(index),
-                // The library would read host memory there, or the GPU would.
+                // The library or the GPU would read host memory there.
                 (PRESENT, false) | (_, true) => return Err(CudaError::INVALID_VALUE.into()),
                 (address, false) => address,
             },
@@ -94,7 +94,7 @@ impl<'a> Attempt<'a> {
                 match slot {
                     0 => 0,
                     PRESENT if host => memory.address(index),
-                    // The library would read host memory there, or the GPU would.
+                    // The library or the GPU would read host memory there.
                     address if !host && address != PRESENT => address,
                     _ => return Err(CudaError::INVALID_VALUE.into()),
                 }
@@ -129,8 +129,8 @@ impl<'a> Attempt<'a> {
         raw.filter(|raw| *raw != 0).ok_or(Refusal::Status(self.loaded.rows.statuses.not_initialized))
     }
 
-    /// Returns the address of scratch memory for the library. It belongs to a handle of the call, because the library may use it
-    /// until the work that the call has queued is done.
+    /// Returns the address of scratch memory for the library. It belongs to a handle of the call, because the library
+    /// may use it until the work that the call has queued is done.
     fn scratch(
         &self,
         index: usize,
@@ -154,7 +154,7 @@ impl<'a> Attempt<'a> {
         state.scratch.of(bytes).map_err(|_| Refusal::Status(alloc_failed))
     }
 
-    /// Asks the library how much memory the call needs for itself.
+    /// Queries the library for the amount of memory that the call needs internally.
     fn asked(
         &self,
         function: usize,
@@ -178,8 +178,8 @@ impl<'a> Attempt<'a> {
                 }
             }
         }
-        // SAFETY: the row describes that function, whose parameters this call has by the same names; the parser has checked that the
-        // only other one is a place for the answer.
+        // SAFETY: the row describes that function, whose parameters this call has by the same names; the parser has
+        // checked that the only other one is a place for the answer.
         let status = unsafe { arguments.call(address) } as i32;
         if !self.loaded.rows.statuses.is_good(status) {
             return Err(Refusal::Status(status));
@@ -188,8 +188,8 @@ impl<'a> Attempt<'a> {
         bytes.ok_or(Refusal::Status(self.loaded.rows.statuses.alloc_failed))
     }
 
-    /// Fills in the addresses of arrays, which lie one behind the other at the start of the piece. The addresses stand behind the
-    /// arrays. Returns where.
+    /// Fills in the addresses of arrays, which lie one after the other at the start of the piece. The addresses
+    /// follow the arrays. Returns the address of the addresses.
     fn arrays(
         &self,
         index: usize,
@@ -226,8 +226,8 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Makes a structure of the guest's safe to read for a library. Limits the length at its start to that of the memory, and
-/// replaces addresses in it by null.
+/// Makes a structure of the guest safe for a library to read. Limits the length at its start to that of the memory,
+/// and replaces addresses in it by null.
 fn sanitize(structure: &mut [u8], bytes: u32, nulls: [u32; 2]) {
     if let Some(length) = structure.first_chunk_mut::<SLOT>() {
         *length = u64::from_le_bytes(*length).min(u64::from(bytes)).to_le_bytes();

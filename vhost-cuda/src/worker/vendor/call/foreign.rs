@@ -14,9 +14,9 @@ use crate::worker::vendor::handles::{Handles, LockedStates};
 type Foreign<'a> = SmallVec<[(&'a Handles, Named, LockedStates); 1]>;
 
 impl<'a> Attempt<'a> {
-    /// Locks the states of other libraries' handles, so that no call changes them between the checks and the use. All calls lock
-    /// their own library's first. A library whose handles others use does not itself use those of another one, so calls do not
-    /// wait in a circle.
+    /// Locks the states of other libraries' handles, so that no call changes them between the checks and the use. All
+    /// calls lock their own library's states first. A library whose handles others use does not itself use those of
+    /// another library, so there is no deadlock.
     pub(super) fn lock_foreign(&self, named: &Named) -> Foreign<'a> {
         let mut owners = BTreeMap::<u32, Named>::new();
         for &(kind, id) in named {
@@ -26,7 +26,7 @@ impl<'a> Attempt<'a> {
             owners.entry(number).or_default().extend(kind.map(|kind| (kind, id)));
         }
         let session = self.cx.session;
-        // Without the library there are no such handles, which the call finds out.
+        // Without the library there are no such handles, and the call fails when it looks them up.
         let owners = owners.into_iter().filter_map(|(number, named)| {
             let owner = &session.vendor.get(number).ok()?.handles;
             let locked = owner.lock(&named);
@@ -35,7 +35,7 @@ impl<'a> Attempt<'a> {
         owners.collect()
     }
 
-    /// A handle of another library, of its first kind if none is named.
+    /// Returns a handle of another library, of its first kind if no kind is given.
     pub(super) fn foreign(&self, name: &str, kind: Option<&str>, id: u64) -> CuResult<*mut u8> {
         let (number, rows) = library(name).ok_or(CudaError::NOT_FOUND)?;
         let kind = match kind {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Handles that a call makes, and their end.
+//! Handles that a call creates, and their end.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::worker::vendor::invoke::call_with_integers;
 use crate::worker::vendor::objects::Block;
 use crate::worker::vendor::refusal::Refusal;
 
-/// A handle that a call makes.
+/// A handle that a call creates.
 pub(super) struct New<'a> {
     /// Its parameter.
     pub(super) index: usize,
@@ -29,7 +29,7 @@ pub(super) enum Place {
     Call,
     /// Memory that lives as long as the handle.
     Late(Late),
-    /// Memory for the structure that the handle is.
+    /// Memory for the structure of the handle.
     Structure(Block),
 }
 
@@ -43,7 +43,7 @@ impl Place {
     }
 }
 
-/// A place for a handle that the library may fill in after the call that makes it, from a thread of its own.
+/// Memory for a handle that the library may fill in after the call that creates it, from one of its own threads.
 #[derive(Default)]
 pub(super) struct Late(Box<AtomicU64>);
 
@@ -52,16 +52,16 @@ impl Late {
         self.0.as_ptr() as u64
     }
 
-    /// Returns the handle at the address of such a place; 0 if the library has not filled it in yet.
+    /// Returns the handle at the address of such a place, or 0 if the library has not filled it in yet.
     pub(super) fn read(place: *mut u8) -> u64 {
-        // SAFETY: `keep_late` makes the objects of late kinds, and each has the address of a place that lives until the object
-        // is destroyed, which it is not while the caller uses it.
+        // SAFETY: `keep_late` creates the objects of late kinds, and each has the address of a place that lives until
+        // the object is destroyed, which does not happen while the caller uses it.
         unsafe { AtomicU64::from_ptr(place.cast()) }.load(Ordering::Acquire)
     }
 }
 
 impl Attempt<'_> {
-    /// Registers the handles that a call has made, by the guest's numbers.
+    /// Registers the handles that a call has created, by the guest's numbers.
     pub(super) fn keep_made(
         &self,
         made: SmallVec<[New<'_>; 1]>,
@@ -81,7 +81,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Registers a handle that is a pointer of the library's.
+    /// Registers a handle that is one of the library's pointers.
     fn keep(&self, kind: usize, id: u64, reserved: Reserved<'_>, raw: *mut u8) -> CuResult<()> {
         let object = match self.handles().end(kind) {
             Some(end) => self.cx.made_in(self.cx.home_of(), raw, move |_, raw| {
@@ -125,7 +125,7 @@ impl Attempt<'_> {
         let default = self.handles().end(kind).unwrap_or(0);
         let statuses = self.loaded.rows.statuses;
         let place = late.address() as *mut u8;
-        // If the call below is never made, the library may fill the place in at any time, so it is leaked then.
+        // If the call below is never made, the library may fill in the place at any time, so it is leaked then.
         let late = ManuallyDrop::new(late);
         let object = self.cx.made_in(self.cx.home_of(), place, move |_, place| {
             let raw = Late::read(place);
@@ -138,7 +138,7 @@ impl Attempt<'_> {
                 // SAFETY: a function of the library that destroys a handle of this kind, which nothing uses any more.
                 _ => unsafe { call_with_integers(end, &[raw]) },
             };
-            // The library does not write to the place after that.
+            // The library no longer writes to the place.
             drop(ManuallyDrop::into_inner(late));
             if status.is_some_and(|status| statuses.is_good(status)) {
                 Ok(())

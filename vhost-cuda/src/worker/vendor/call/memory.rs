@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::worker::vendor::describe::{ALIGNMENT, described_bytes};
 
-/// Host memory that a call uses: the pieces of its parameters, one behind the other.
+/// Host memory that a call uses: the pieces of its parameters, one after the other.
 #[derive(Default)]
 pub(super) struct Memory {
     words: SmallVec<[u128; 64]>,
@@ -25,7 +25,7 @@ impl Memory {
                 Kind::New(_) => SLOT,
                 // The library writes an address here.
                 Kind::Table(_) | Kind::Allocated { .. } => SLOT,
-                // Behind the arrays are their addresses.
+                // The arrays are followed by their addresses.
                 Kind::Arrays { ref arrays, .. } if slots.get(index) == Some(&PRESENT) => {
                     let addresses = call.count(arrays, slots)?.checked_mul(SLOT);
                     let addresses = addresses.filter(|bytes| *bytes <= MAX_BYTES).ok_or(BadSize)?;
@@ -40,8 +40,8 @@ impl Memory {
                 },
                 // The address of an object.
                 Kind::Described { kind, .. } if library.descriptors[kind].is_object => SLOT,
-                // The library's own structure, which is made from the contents that have crossed, and another one that it may
-                // point to.
+                // The library's own structure, which is created from the transferred contents, and another one that
+                // it may point to.
                 Kind::Described { kind, .. } => described_bytes(library, kind),
                 _ => call.memory_bytes(library, index, slots)?,
             };
@@ -60,7 +60,7 @@ impl Memory {
 
     fn bytes(&mut self) -> &mut [u8] {
         let bytes = self.words.len() * ALIGNMENT;
-        // SAFETY: the words are plain bytes, as many, and borrowed for as long.
+        // SAFETY: the words are plain bytes, of this number, and borrowed as long.
         unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), bytes) }
     }
 
@@ -69,10 +69,10 @@ impl Memory {
         &mut self.bytes()[start..start + bytes]
     }
 
-    /// A piece, to read.
+    /// Returns a piece for reading.
     pub(super) fn contents(&self, index: usize) -> &[u8] {
         let (start, bytes) = self.pieces[index];
-        // SAFETY: the words are plain bytes, as many, and borrowed for as long.
+        // SAFETY: the words are plain bytes, of this number, and borrowed as long.
         let all = unsafe {
             std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>(), self.words.len() * ALIGNMENT)
         };

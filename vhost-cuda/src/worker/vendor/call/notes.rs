@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Numbers that are remembered of handles ([`cuda_library_rows::Notes`]): lengths of arrays and buffers that the library knows from
-//! an earlier call, and the order of calls that it does not check itself.
+//! Numbers that are remembered for handles ([`cuda_library_rows::Notes`]): lengths of arrays and buffers that the
+//! library knows from an earlier call, and the order of calls that it does not check itself.
 
 use cuda_library_rows::{Direction, Element, Host, Kind, Note};
 
@@ -15,8 +15,8 @@ type States = [((usize, u64), Locked)];
 impl Attempt<'_> {
     /// Compares the notes that the call depends on.
     ///
-    /// Errors: the library's status for a wrong argument if nothing was noted or the call needs something else; a CUDA error for a
-    /// number that the guest's library made up.
+    /// Errors: the library's status for a wrong argument if nothing was noted or the call needs another value; a CUDA
+    /// error for a number that the guest's library invented.
     pub(super) fn check_notes(&self, slots: &[u64], locked: &mut States) -> Result<(), Refusal> {
         let wrong = Refusal::Status(self.loaded.rows.statuses.invalid_value);
         for &index in &self.call.roles.noted {
@@ -36,7 +36,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Forgets the notes that the call changes: after one that fails nothing is known.
+    /// Forgets the notes that the call changes. After a failed call their values are unknown.
     pub(super) fn forget_notes(&self, slots: &[u64], locked: &mut States) {
         for Note { handle, note } in self.call.notes.changed() {
             if let Some(state) = self.state_of(handle, slots, locked) {
@@ -46,7 +46,7 @@ impl Attempt<'_> {
         self.set_pattern(None, slots, locked);
     }
 
-    /// Notes what a call that has succeeded leaves.
+    /// Records the notes of a call that has succeeded.
     pub(super) fn take_notes(&self, slots: &Slots, memory: &mut Memory, locked: &mut States) {
         for (Note { handle, note }, expression) in &self.call.notes.takes {
             let written: Slots =
@@ -62,8 +62,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Compares the matrix of the call with that for which the handle was made ready. Returns its digest; `None` if the row speaks of
-    /// none.
+    /// Compares the matrix of the call with the one for which the handle was set up. Returns its digest, or `None` if
+    /// the row does not have such a matrix.
     ///
     /// Errors: the library's status for a wrong argument.
     pub(super) fn check_pattern(
@@ -86,7 +86,7 @@ impl Attempt<'_> {
         Ok(Some(pattern))
     }
 
-    /// Remembers the matrix of the call, if its row says so.
+    /// Remembers the matrix of the call, if its row requires it.
     pub(super) fn set_pattern(&self, pattern: Option<blake3::Hash>, slots: &[u64], locked: &mut States) {
         let handle = self.call.notes.keeps_pattern;
         if let Some(state) = handle.and_then(|handle| self.state_of(handle, slots, locked)) {
@@ -94,7 +94,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The `out` number of a parameter, as the library has left it.
+    /// Returns the `out` number of a parameter, as written by the library.
     pub(super) fn written(&self, index: usize, memory: &mut Memory) -> Option<u64> {
         let bytes = self.number_of(index)?.bytes();
         let mut word = [0; SLOT];
@@ -102,7 +102,7 @@ impl Attempt<'_> {
         Some(u64::from_le_bytes(word))
     }
 
-    /// The type of a parameter that is one `out` number.
+    /// Returns the type of a parameter that is one `out` number.
     pub(super) fn number_of(&self, index: usize) -> Option<cuda_library_rows::Number> {
         match &self.call.parameters.get(index)?.kind {
             Kind::Host(Host {
@@ -119,7 +119,7 @@ impl Attempt<'_> {
         self.state_of(note.handle, slots, locked)?.notes.get(&note.note).copied()
     }
 
-    /// The state of the handle of a parameter.
+    /// Returns the state of the handle of a parameter.
     pub(super) fn state_of<'l>(
         &self,
         parameter: usize,

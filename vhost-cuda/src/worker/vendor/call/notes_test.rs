@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Calls of a library that would accept anything, and counts what reaches it.
+//! Calls a library that would accept anything, and counts the calls that reach it.
 
 use std::cell::Cell;
 
@@ -160,7 +160,7 @@ fn the_library_sees_no_call_that_notes_or_rules_refuse() {
     calls.thread.held.release();
 }
 
-/// A solution follows factors to places that the last setup may have moved.
+/// The solution copies factors to places that the last setup may have moved.
 #[test]
 fn no_solution_has_the_factors_of_an_earlier_setup() {
     let mut calls = Calls::new();

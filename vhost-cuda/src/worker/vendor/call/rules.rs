@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rules for numbers in host memory that libraries follow without a check: a row pointer or a column of a sparse matrix that leads
-//! out of its arrays would let the library read and write behind the worker's memory.
+//! Rules for numbers in host memory that libraries follow without a check. A row pointer or column of a sparse matrix
+//! that points outside of its arrays would make the library read and write outside of the call's memory.
 
 use cuda_library_rows::{Check, Host, Kind, library};
 
@@ -9,7 +9,7 @@ use crate::worker::gpu::CudaError;
 use crate::worker::vendor::invoke::call_with_integers;
 use crate::worker::vendor::refusal::Refusal;
 
-/// The place of the option that says from which number on METIS numbers a graph.
+/// The index of the option that sets the first number of a graph in METIS (0 or 1).
 const METIS_OPTION_NUMBERING: usize = 17;
 
 impl Attempt<'_> {
@@ -49,8 +49,8 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// A digest of the matrix of a call: its row pointers, columns and index base. A guest that finds two matrices with one digest
-    /// could exchange them, so it has all bits.
+    /// Returns a digest of the matrix of a call: its row pointers, columns and index base. The digest is not
+    /// shortened, because a guest that finds two matrices with one digest could exchange them.
     pub(super) fn pattern(&self, slots: &[u64], memory: &Memory) -> Result<blake3::Hash, Refusal> {
         let mut hasher = blake3::Hasher::new();
         for &index in &self.call.roles.checked {
@@ -66,7 +66,7 @@ impl Attempt<'_> {
         Ok(hasher.finalize())
     }
 
-    /// The index base of a matrix descriptor (`cusparseIndexBase_t`); 0 without one.
+    /// Returns the index base of a matrix descriptor (`cusparseIndexBase_t`), or 0 without one.
     fn base(&self, descriptor: Option<usize>, slots: &[u64]) -> Result<i128, Refusal> {
         let Some(index) = descriptor else { return Ok(0) };
         let Kind::Handle { kind, nullable } = self.call.parameters[index].kind else {
@@ -78,18 +78,18 @@ impl Attempt<'_> {
         let address = owner.named("cusparseGetMatIndexBase").ok_or(CudaError::NOT_FOUND)?;
         // SAFETY: cuSPARSE's function takes a descriptor, which the call keeps alive, and returns the number in it.
         let base = unsafe { call_with_integers(address, &[descriptor]) };
-        // The library would take others as they are, or as one of these.
+        // The library would use other values as they are, or as one of these.
         base.filter(|base| matches!(base, 0 | 1))
             .map(i128::from)
             .ok_or(Refusal::Status(self.loaded.rows.statuses.invalid_value))
     }
 }
 
-/// Returns whether numbers keep a rule, given the index base and the value of the rule's expression.
+/// Returns whether numbers satisfy a rule, given the index base and the value of the rule's expression.
 fn keeps(check: &Check, numbers: &[[u8; 4]], base: i128, range: i128) -> bool {
     let mut values = numbers.iter().map(|bytes| i128::from(i32::from_le_bytes(*bytes)));
     match check {
-        // An array without elements has no first one; the library has nothing to follow.
+        // An array without elements has no first one, and the library does not follow any number.
         Check::Rising { .. } => {
             let ends = values.clone().next().zip(values.clone().next_back());
             ends.is_none_or(|ends| ends == (base, base + range)) && values.is_sorted()
@@ -97,7 +97,7 @@ fn keeps(check: &Check, numbers: &[[u8; 4]], base: i128, range: i128) -> bool {
         Check::Below { .. } => values.all(|value| (base..base + range).contains(&value)),
         Check::Metis => {
             let numbering = numbers.as_flattened().as_chunks().0.get(METIS_OPTION_NUMBERING);
-            // -1 is what METIS does without the option.
+            // Without the option METIS behaves as with -1.
             numbering.is_none_or(|bytes| matches!(i64::from_le_bytes(*bytes), 0 | -1))
         }
         Check::Permutation => {
@@ -110,8 +110,8 @@ fn keeps(check: &Check, numbers: &[[u8; 4]], base: i128, range: i128) -> bool {
     }
 }
 
-/// Returns whether no column occurs twice in a row, given row pointers that rise and columns, both from the index base on: libraries
-/// have room for as many elements of a row as it has columns.
+/// Returns whether no column occurs twice in a row, given increasing row pointers and columns, both counted from the
+/// index base. Libraries allocate for each row as many elements as it has columns.
 fn are_distinct(starts: &[[u8; 4]], columns: &[[u8; 4]], base: i128) -> bool {
     let place = |start: &[u8; 4]| usize::try_from(i128::from(i32::from_le_bytes(*start)) - base).ok();
     let mut sorted: Vec<i32> = Vec::new();
@@ -119,7 +119,7 @@ fn are_distinct(starts: &[[u8; 4]], columns: &[[u8; 4]], base: i128) -> bool {
         let range = place(&ends[0]).zip(place(&ends[1]));
         let Some(row) = range.and_then(|(start, end)| columns.get(start..end)) else { return false };
         let row = row.iter().map(|bytes| i32::from_le_bytes(*bytes));
-        // Most programs' columns rise, so that nothing has to be sorted.
+        // Most programs' columns are sorted already.
         row.clone().is_sorted_by(|one, next| one < next) || {
             sorted.clear();
             sorted.extend(row);

@@ -12,7 +12,7 @@ pub(super) struct Factors {
     /// The places of L and U together, in order; they have no values.
     pub(super) places: Csr,
     pub(super) values: Vec<Vec<f64>>,
-    /// Where each matrix was found to be singular.
+    /// The position at which each matrix was found to be singular.
     pub(super) zeros: Vec<Option<usize>>,
 }
 
