@@ -5,7 +5,7 @@
 //! Constructors also run in programs that never touch the GPU, so nothing here contacts the driver. Each
 //! registered image is a [`Module`]; host addresses of kernel stubs and of shadow variables lead to it.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -66,6 +66,8 @@ pub fn functions() -> Vec<(usize, Arc<Function>)> {
     read().functions.iter().map(|(&stub, function)| (stub, Arc::clone(function))).collect()
 }
 
+/// A copy of a name; empty if it is longer than any name.
+///
 /// # Safety
 /// `name` is a string that ends with NUL, or null.
 unsafe fn owned_name(name: *const c_char) -> CString {
@@ -73,7 +75,7 @@ unsafe fn owned_name(name: *const c_char) -> CString {
         return CString::default();
     }
     // SAFETY: not null, so a string by this function's contract.
-    unsafe { CStr::from_ptr(name) }.to_owned()
+    unsafe { cuda_program::text(name) }.unwrap_or_default()
 }
 
 /// `wrapper` is the program's `__fatBinC_Wrapper_t`, which stays where it is until it is unregistered.

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The program that a library of this project is loaded into.
+
+mod text;
+
+pub use text::{MAX_TEXT_BYTES, text};
