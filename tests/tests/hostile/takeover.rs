@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A worker that a guest has taken over. `takeover.c` runs inside of workers once their sandbox is closed, and
+//! A worker that a guest has taken over. `programs/takeover.c` runs inside of workers once their sandbox is closed, and
 //! tries to reach what is not its session's.
 
 use std::fs;
@@ -20,7 +20,7 @@ use virtio_cuda_protocol::cuda::CallHeader;
 use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
 use zerocopy::IntoBytes;
 
-const SOURCE: &str = include_str!("takeover.c");
+const SOURCE: &str = include_str!("programs/takeover.c");
 /// Names the compiled attack, where there is no C compiler.
 const PREBUILT: &str = "VHOST_CUDA_WORKER_ATTACK";
 /// The maximum time that a worker may take to start and to try everything.
