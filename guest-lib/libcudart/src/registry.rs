@@ -103,6 +103,11 @@ extern "C" fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) {
     }
 }
 
+/// Registers a kernel, by the address of its stub.
+///
+/// # Safety
+///
+/// `device_name` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cudaRegisterFunction(
     handle: *mut *mut c_void,
@@ -117,11 +122,16 @@ unsafe extern "C" fn __cudaRegisterFunction(
     _warp_size: *mut c_int,
 ) {
     let Some(module) = module(handle) else { return };
-    // SAFETY: nvcc's constructors pass a string literal.
+    // SAFETY: null or a C string by this function's contract; nvcc's constructors pass a literal.
     let name = unsafe { owned_name(device_name) };
     write().functions.insert(stub.expose_provenance(), Arc::new(Function::new(module, name)));
 }
 
+/// Registers a variable, by its address in the program.
+///
+/// # Safety
+///
+/// `device_name` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cudaRegisterVar(
     handle: *mut *mut c_void,
@@ -134,13 +144,17 @@ unsafe extern "C" fn __cudaRegisterVar(
     _global: c_int,
 ) {
     let Some(module) = module(handle) else { return };
-    // SAFETY: nvcc's constructors pass a string literal.
+    // SAFETY: null or a C string by this function's contract; nvcc's constructors pass a literal.
     let name = unsafe { owned_name(device_name) };
     write().variables.insert(shadow.addr(), Arc::new(Variable::new(module, name)));
 }
 
 /// `pointer` is where the program keeps the address of its managed variable; it is filled when the variable
 /// gets one.
+///
+/// # Safety
+///
+/// `device_name` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cudaRegisterManagedVar(
     handle: *mut *mut c_void,
@@ -153,7 +167,7 @@ unsafe extern "C" fn __cudaRegisterManagedVar(
     _global: c_int,
 ) {
     let Some(module) = module(handle) else { return };
-    // SAFETY: nvcc's constructors pass a string literal.
+    // SAFETY: null or a C string by this function's contract; nvcc's constructors pass a literal.
     let name = unsafe { owned_name(device_name) };
     let variable = Arc::new(Variable::managed(module, name, pointer));
     write().variables.insert(pointer.addr(), Arc::clone(&variable));
