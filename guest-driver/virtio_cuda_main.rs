@@ -13,6 +13,8 @@ mod linux;
 mod memory;
 mod request;
 mod session;
+// Kbuild compiles this module, without Cargo, so it cannot depend on the crate `virtio-cuda-protocol`. It compiles that crate's
+// ABI files, which name nothing else of the crate.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../protocol/src/transport.rs"]
 mod transport;

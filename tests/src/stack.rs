@@ -3,12 +3,13 @@
 //! The built stack under test, and the paths of a program to a device with it.
 
 use std::env;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use libloading::os::unix::Library;
 use tempfile::TempDir;
 
 use crate::daemon::{Daemon, DaemonOptions, gpu_exists};
@@ -221,9 +222,8 @@ impl Route {
 /// looks.
 pub fn missing_library(names: &[&str]) -> Option<String> {
     let is_found = |name: &&str| {
-        let Ok(name) = CString::new(*name) else { return false };
-        // SAFETY: the name is a C string; what is found is NVIDIA's library, which may stay loaded.
-        !unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null()
+        // SAFETY: it is a library of NVIDIA's, whose constructors expect nothing of us. It stays loaded.
+        unsafe { Library::new(*name) }.map(std::mem::forget).is_ok()
     };
     if names.is_empty() || names.iter().any(is_found) {
         return None;

@@ -2,8 +2,6 @@
 
 //! Functions of the emulator's libcuda, which this process has loaded already.
 
-use std::ffi::{CStr, c_void};
-
 /// Defines a structure `Driver` with these functions, and a function `driver` that looks them up once. Its answer is `None` if
 /// libcuda lacks one of them: NVIDIA's own lacks those that only the emulator has.
 ///
@@ -17,12 +15,12 @@ macro_rules! driver_functions {
         fn driver() -> Option<&'static Driver> {
             static DRIVER: std::sync::OnceLock<Option<Driver>> = std::sync::OnceLock::new();
             let find = || {
-                let library = crate::symbols::libcuda()?;
+                let library = cuda_program::Library::libcuda()?;
                 // SAFETY: the library is never closed, and functions of these names have these types (the macro's contract).
                 unsafe {
                     Some(Driver { $($field: {
-                        let found = crate::symbols::symbol(library, $name)?;
-                        std::mem::transmute::<*mut std::ffi::c_void, $type>(found)
+                        let found = library.symbol($name)?;
+                        std::mem::transmute::<*mut std::ffi::c_void, $type>(found.as_ptr())
                     },)* })
                 }
             };
@@ -31,21 +29,3 @@ macro_rules! driver_functions {
     };
 }
 pub(crate) use driver_functions;
-
-/// The handle of libcuda.
-pub fn libcuda() -> Option<*mut c_void> {
-    // SAFETY: the name is a C string; the library is the one that this process has loaded already.
-    let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    (!library.is_null()).then_some(library)
-}
-
-/// The address of a name.
-///
-/// # Safety
-///
-/// `library` is a library that is loaded.
-pub unsafe fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the library is loaded by this function's contract; the name is a C string.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    (!found.is_null()).then_some(found)
-}

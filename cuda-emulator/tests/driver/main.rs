@@ -2,7 +2,6 @@
 //! The driver API with kernels. The expected results are those of NVIDIA's driver 580 (CUDA 13.0) on an H200.
 
 mod arrays;
-mod cu;
 mod devices;
 mod faults;
 mod ipc;
@@ -12,3 +11,5 @@ mod modules;
 mod order;
 mod output;
 mod virtual_memory;
+
+use cuda_emulator_testing::cu;

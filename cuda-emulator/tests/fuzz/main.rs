@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The bodies that `cargo xtask fuzz` drives (`cuda-emulator/fuzz`), with the saved inputs, and with seeded choices and a bound.
+//! The bodies that `cargo xtask fuzz` drives (`cuda-emulator/testing`), with the saved inputs, and with seeded choices and a bound.
 //!
 //! CUDA_EMULATOR_FUZZ_ROUNDS and CUDA_EMULATOR_FUZZ_SEED change its length and its inputs. Failing inputs are printed
 //! and can be run alone.
 
-#[path = "../../fuzz/bodies/mod.rs"]
-mod bodies;
 mod choices;
 mod limits;
+
+use cuda_emulator_testing::bodies;
 
 use choices::{Random, rounds, seed};
 use limits::within_limits;

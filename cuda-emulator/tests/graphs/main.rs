@@ -2,9 +2,6 @@
 //! Stream capture and graphs. A program of its own, one test at a time: a capture forbids calls to all threads.
 
 mod capture;
-#[path = "../driver/cu.rs"]
-#[allow(dead_code, reason = "shared with the tests of the driver API")]
-mod driver_cu;
 mod launches;
 mod memory;
 mod nodes;
@@ -12,7 +9,7 @@ mod rules;
 
 /// The driver API, and what tests begin with.
 mod cu {
-    pub use crate::driver_cu::*;
+    pub use cuda_emulator_testing::cu::*;
 
     /// The addresses of kernel arguments, as an array that must outlive its use.
     macro_rules! pointers {

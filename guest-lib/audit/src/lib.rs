@@ -84,7 +84,8 @@ pub unsafe extern "C" fn la_objsearch(
         return name;
     }
     // SAFETY: `# Safety` promises that `name` ends with a NUL; `cookie` is not below `LOWEST_ADDRESS`, so an object's.
-    let (asked, mark) = unsafe { (CStr::from_ptr(name), *cookie) };
+    let (asked, mark) = unsafe { (cuda_program::text(name), *cookie) };
+    let Some(asked) = asked else { return name };
     let path = Path::new(OsStr::from_bytes(asked.to_bytes()));
     let ours = if mark == OWN { libraries::find_for_ours(path) } else { libraries::find(path) };
     ours.map_or(name, CStr::as_ptr)

@@ -31,6 +31,22 @@ impl UserMemory {
         Self { address: bytes.as_mut_ptr() as usize, bytes: bytes.len() }
     }
 
+    /// Passes copies of the pieces of the memory to `take`, in their order.
+    ///
+    /// # Safety
+    /// The memory is readable. Other threads may write it: then the copies have some of the bytes.
+    pub unsafe fn read(self, mut take: impl FnMut(&[u8])) {
+        const PIECE_BYTES: usize = 64 << 10;
+        let mut piece = Vec::new();
+        for start in (0..self.bytes).step_by(PIECE_BYTES) {
+            let bytes = PIECE_BYTES.min(self.bytes - start);
+            piece.clear();
+            // SAFETY: a part of the memory, which is readable by this function's contract.
+            unsafe { Self { address: self.address + start, bytes }.append_to(&mut piece) };
+            take(&piece);
+        }
+    }
+
     /// A copy of the memory.
     ///
     /// # Safety
@@ -203,4 +219,20 @@ pub trait Transport: Send + Sync {
     /// Leaves the session to the parent, in the child of a fork: closes descriptors, and gives the child its own copy of memory
     /// that would stay shared. Takes no lock and allocates nothing. The transport is never used afterwards.
     fn in_child(&self);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_the_memory_in_its_order() {
+        for bytes in [0, 1, 64 << 10, (200 << 10) + 1] {
+            let memory: Vec<u8> = (0..bytes as u32).map(|byte| (byte % 251) as u8).collect();
+            let mut read = Vec::new();
+            // SAFETY: the vector outlives the call.
+            unsafe { UserMemory::of(&memory).read(|piece| read.extend_from_slice(piece)) };
+            assert!(read == memory, "{bytes} bytes");
+        }
+    }
 }

@@ -103,7 +103,7 @@ extern "C" fn enter(api: u32, name: *const u8, bytes: usize) {
     if depth > 0 || QUIET.get() {
         return;
     }
-    // SAFETY: the contract of `TraceHooks::enter`: a constant of that length.
+    // SAFETY: the contract of `TraceHooks::enter`: a constant of that length in libcuda or libcudart, which nobody writes.
     let name = unsafe { slice::from_raw_parts(name, bytes) };
     let api = if name == LIBRARY_CALL { API_LIBRARY } else { api };
     // Compiled programs of CUDA 13 call `__cudaLaunchKernel`, which is `cudaLaunchKernel`.

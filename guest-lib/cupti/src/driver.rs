@@ -9,6 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cuda_abi::prototypes::functions::{cuCtxGetCurrent, cuInit};
 use cuda_abi::{PROVIDER_NAMES, RUNTIME_NAME, TRACE_VERSION, TraceHooks, TraceProvider};
+use cuda_program::Library;
 
 use crate::result::{NOT_INITIALIZED, NOT_SUPPORTED, Result};
 use crate::{callbacks, calls, clock, kinds};
@@ -19,7 +20,7 @@ const SUCCESS: c_int = 0;
 const NOT_SERVED: [c_int; 2] = [500, 801];
 
 /// Runtimes that report calls.
-const RUNTIMES: [&CStr; 2] = [c"libcudart.so.13", c"libcudart.so.12"];
+const RUNTIMES: [&str; 2] = ["libcudart.so.13", "libcudart.so.12"];
 
 /// Functions of libcuda.
 struct Driver {
@@ -40,23 +41,19 @@ struct Told {
 
 static TOLD: Mutex<Told> = Mutex::new(Told { hooked: false, measuring: false });
 
-/// Returns the address of a library's function; 0 if it has none of that name.
-fn function(library: *mut c_void, name: &CStr) -> usize {
-    // SAFETY: the handle is one of dlopen's, the name a C string.
-    unsafe { libc::dlsym(library, name.as_ptr()) as usize }
+/// A function of a library; 0: it has none of that name.
+fn function(library: &Library, name: &CStr) -> usize {
+    library.symbol(name).map_or(0, |found| found.as_ptr() as usize)
 }
 
 fn driver() -> Option<&'static Driver> {
     static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
     let find = || {
-        // SAFETY: the name is a C string. The library stays loaded.
-        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-        if library.is_null() {
-            return None;
-        }
+        // SAFETY: the constructors of libcuda run wherever a program loads it.
+        let library = unsafe { Library::open("libcuda.so.1", true) }?;
         let address =
-            PROVIDER_NAMES.iter().map(|name| function(library, name)).find(|address| *address != 0)?;
-        let [init, current] = [c"cuInit", c"cuCtxGetCurrent"].map(|name| function(library, name));
+            PROVIDER_NAMES.iter().map(|name| function(&library, name)).find(|address| *address != 0)?;
+        let [init, current] = [c"cuInit", c"cuCtxGetCurrent"].map(|name| function(&library, name));
         if init == 0 || current == 0 {
             return None;
         }
@@ -109,18 +106,14 @@ pub fn current_context() -> *mut c_void {
 /// Sets the functions that receive calls of the loaded runtimes. NULL removes them.
 fn hook_runtimes(hooks: *const TraceHooks) {
     for name in RUNTIMES {
-        // SAFETY: the name is a C string; nothing is loaded.
-        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
-        if library.is_null() {
-            continue;
-        }
-        let address = function(library, RUNTIME_NAME);
+        let Some(library) = Library::loaded(name) else { continue };
+        let address = function(&library, RUNTIME_NAME);
         if address != 0 {
             // SAFETY: the name belongs to this project's libcudart, where this function has this signature.
             unsafe { transmute::<usize, extern "C" fn(*const TraceHooks)>(address)(hooks) };
         }
-        // SAFETY: the handle of above; the program's own keeps the library loaded.
-        unsafe { libc::dlclose(library) };
+        // SAFETY: the program's own handle keeps the library loaded.
+        unsafe { library.close() };
     }
 }
 

@@ -18,7 +18,7 @@ type Fetched = Vec<(TraceWork, &'static std::ffi::CStr)>;
 extern "C" fn take(data: *mut c_void, work: &TraceWork, name: *const u8, bytes: usize) {
     // SAFETY: `fetch` passes its list, which nothing else uses meanwhile.
     let list = unsafe { &mut *data.cast::<Fetched>() };
-    // SAFETY: libcuda passes a name of that length; NULL for none.
+    // SAFETY: libcuda passes a name of that length from its own heap, which nobody writes meanwhile; NULL for none.
     let name = if name.is_null() { &[][..] } else { unsafe { slice::from_raw_parts(name, bytes) } };
     list.push((*work, names::keep(name)));
 }

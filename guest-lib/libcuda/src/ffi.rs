@@ -10,7 +10,7 @@
 //! type says for as long as the call lasts. Other values come from the unsafe functions of this file, whose callers
 //! promise the same.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CString, c_char, c_void};
 
 use cuda_abi::prototypes::{Parameter, Shape};
 use virtio_cuda_client::CudaError;
@@ -111,13 +111,18 @@ impl<T: Copy> In<T> {
 pub struct Name(*const c_char);
 
 impl Name {
-    /// Returns the string without its NUL. Errors: `CUDA_ERROR_INVALID_VALUE` for NULL.
-    pub fn get(&self) -> Result<&CStr, CudaError> {
+    /// Returns whether the caller passed NULL.
+    pub fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// A copy of the string; NULL, and more than [`cuda_program::MAX_TEXT_BYTES`], is `CUDA_ERROR_INVALID_VALUE`.
+    pub fn get(&self) -> Result<CString, CudaError> {
         if self.0.is_null() {
             return Err(CudaError::INVALID_VALUE);
         }
-        // SAFETY: by the invariant it is a C string, and the borrow ends with the call.
-        Ok(unsafe { CStr::from_ptr(self.0) })
+        // SAFETY: not NULL, so by the invariant it is a C string.
+        unsafe { cuda_program::text(self.0) }.ok_or(CudaError::INVALID_VALUE)
     }
 }
 

@@ -98,6 +98,10 @@ macro_rules! api {
     };
     ($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {
         $(#[$meta])*
+        ///
+        /// # Safety
+        ///
+        /// The pointers are those that NVIDIA's manual asks for.
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::error::cudaError_t {

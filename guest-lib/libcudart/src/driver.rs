@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table of libcuda's functions.
 //!
-//! `libcuda.so.1` is opened at first use and never closed. Each row of the table finds its function with `dlsym` at the
-//! first call and keeps the address. If the library lacks a name, only that call returns
-//! cudaErrorCallRequiresNewerDriver. The functions are those of `cuda_abi::prototypes!`, with this library's handle
-//! types.
+//! `libcuda.so.1` is opened at first use and never closed. Each row of the table finds its function by
+//! its name when it is first called and keeps the address; a name that the library lacks makes that one call
+//! answer cudaErrorCallRequiresNewerDriver. The functions are those of `cuda_abi::prototypes!`, with this library's
+//! types of handles.
 
 use core::ffi::CStr;
 use core::ptr;
@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::OnceLock;
 
 use cuda_abi::prototypes::types::*;
+use cuda_program::Library;
 
 use crate::abi::{
     CUarray, CUasyncCallbackHandle, CUcontext, CUevent, CUexternalMemory, CUexternalSemaphore, CUfunction,
@@ -43,31 +44,15 @@ impl Slot {
     #[cold]
     fn find(&self) -> Result<*mut c_void> {
         let library = library().ok_or(cudaErrorInsufficientDriver)?;
-        // SAFETY: `library` came from dlopen and is never closed; the name ends with NUL.
-        let address = unsafe { libc::dlsym(library.0, self.name.as_ptr()) };
-        if address.is_null() {
-            return Err(cudaErrorCallRequiresNewerDriver);
-        }
+        let address = library.symbol(self.name).ok_or(cudaErrorCallRequiresNewerDriver)?.as_ptr();
         self.address.store(address, Ordering::Release);
         Ok(address)
     }
 }
 
-#[derive(Clone, Copy)]
-struct Library(*mut c_void);
-
-// SAFETY: a dlopen handle may be used from every thread.
-unsafe impl Send for Library {}
-// SAFETY: a dlopen handle may be shared by threads; it is never closed.
-unsafe impl Sync for Library {}
-
-fn library() -> Option<Library> {
+fn library() -> Option<&'static Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
-    *LIBRARY.get_or_init(|| {
-        // SAFETY: the name ends with NUL. Loading runs the library's constructors, as a user of CUDA expects.
-        let handle = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        (!handle.is_null()).then_some(Library(handle))
-    })
+    LIBRARY.get_or_init(Library::libcuda).as_ref()
 }
 
 /// Returns whether `libcuda.so.1` could be opened.

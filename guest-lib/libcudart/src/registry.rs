@@ -4,7 +4,7 @@
 //! Constructors also run in programs that never use the GPU, so nothing here contacts the driver. Each registered image
 //! is a [`Module`], which is found by the host address of a kernel stub or a shadow variable.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -66,6 +66,8 @@ pub fn functions() -> Vec<(usize, Arc<Function>)> {
     read().functions.iter().map(|(&stub, function)| (stub, Arc::clone(function))).collect()
 }
 
+/// A copy of a name; empty if it is longer than any name.
+///
 /// # Safety
 /// `name` is a string that ends with NUL, or null.
 unsafe fn owned_name(name: *const c_char) -> CString {
@@ -73,7 +75,7 @@ unsafe fn owned_name(name: *const c_char) -> CString {
         return CString::default();
     }
     // SAFETY: not null, so a string by this function's contract.
-    unsafe { CStr::from_ptr(name) }.to_owned()
+    unsafe { cuda_program::text(name) }.unwrap_or_default()
 }
 
 /// `wrapper` is the program's `__fatBinC_Wrapper_t`, which stays in place until it is unregistered.
@@ -101,6 +103,11 @@ extern "C" fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) {
     }
 }
 
+/// Registers a kernel, by the address of its stub.
+///
+/// # Safety
+///
+/// `device_name` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cudaRegisterFunction(
     handle: *mut *mut c_void,
@@ -115,11 +122,16 @@ unsafe extern "C" fn __cudaRegisterFunction(
     _warp_size: *mut c_int,
 ) {
     let Some(module) = module(handle) else { return };
-    // SAFETY: nvcc's constructors pass a string literal.
+    // SAFETY: null or a C string by this function's contract; nvcc's constructors pass a literal.
     let name = unsafe { owned_name(device_name) };
     write().functions.insert(stub.expose_provenance(), Arc::new(Function::new(module, name)));
 }
 
+/// Registers a variable, by its address in the program.
+///
+/// # Safety
+///
+/// `device_name` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cudaRegisterVar(
     handle: *mut *mut c_void,
@@ -132,13 +144,17 @@ unsafe extern "C" fn __cudaRegisterVar(
     _global: c_int,
 ) {
     let Some(module) = module(handle) else { return };
-    // SAFETY: nvcc's constructors pass a string literal.
+    // SAFETY: null or a C string by this function's contract; nvcc's constructors pass a literal.
     let name = unsafe { owned_name(device_name) };
     write().variables.insert(shadow.addr(), Arc::new(Variable::new(module, name)));
 }
 
-/// `pointer` is where the program keeps the address of its managed variable. It is written when the variable is
-/// allocated.
+/// `pointer` is where the program keeps the address of its managed variable; it is filled when the variable
+/// gets one.
+///
+/// # Safety
+///
+/// `device_name` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cudaRegisterManagedVar(
     handle: *mut *mut c_void,
@@ -151,7 +167,7 @@ unsafe extern "C" fn __cudaRegisterManagedVar(
     _global: c_int,
 ) {
     let Some(module) = module(handle) else { return };
-    // SAFETY: nvcc's constructors pass a string literal.
+    // SAFETY: null or a C string by this function's contract; nvcc's constructors pass a literal.
     let name = unsafe { owned_name(device_name) };
     let variable = Arc::new(Variable::managed(module, name, pointer));
     write().variables.insert(pointer.addr(), Arc::clone(&variable));

@@ -27,7 +27,10 @@ fn numbers(list: &str) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Sets the bits of the numbers that `file` lists. Numbers beyond the end of the set are ignored.
+/// Words of the greatest set: Linux has at most 8192 processors, and fewer nodes.
+const MAX_WORDS: usize = 8192 / WORD_BITS;
+
+/// Sets the bits of what `file` lists; those that do not fit are left out, as the size of the set demands.
 fn fill(set: &mut [c_ulong], file: &str) {
     set.fill(0);
     // A kernel without NUMA has no list of nodes, but a node 0.
@@ -47,10 +50,13 @@ unsafe fn give_set(device: nvmlDevice_t, words: u32, set: *mut c_ulong, file: &s
     if words == 0 || set.is_null() || scope > LAST_SCOPE {
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }
-    // SAFETY: not null, so valid for `words` words by this function's contract.
-    unsafe { core::ptr::write_bytes(set, 0, words as usize) };
-    // SAFETY: valid for `words` words by this function's contract, and just initialised.
-    fill(unsafe { core::slice::from_raw_parts_mut(set, words as usize) }, file);
+    let (mut own, words) = ([0; MAX_WORDS], words as usize);
+    fill(&mut own, file);
+    // SAFETY: not null, so valid for `words` words by this function's contract; no more of `own` are copied than it has.
+    unsafe {
+        core::ptr::write_bytes(set, 0, words);
+        core::ptr::copy_nonoverlapping(own.as_ptr(), set, words.min(MAX_WORDS));
+    }
     Ok(())
 }
 

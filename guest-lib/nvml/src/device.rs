@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Devices and their constant properties.
 
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{c_char, c_int};
 
 use crate::error::{NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND};
 use crate::getters::ask;
@@ -64,8 +64,9 @@ api! {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
         // SAFETY: not null, so the program promises a string.
-        let wanted = unsafe { CStr::from_ptr(uuid) }.to_str().map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
-        let mut found = devices.iter().filter(|device| device.uuid.starts_with(wanted));
+        let wanted = unsafe { cuda_program::text(uuid) }.and_then(|text| text.into_string().ok());
+        let wanted = wanted.ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+        let mut found = devices.iter().filter(|device| device.uuid.starts_with(&wanted));
         match (found.next(), found.next()) {
             (Some(only), None) if wanted.len() > "GPU-".len() => device.set(only.handle()),
             _ => Err(NVML_ERROR_NOT_FOUND),
@@ -75,10 +76,11 @@ api! {
     /// Accepts a complete UUID as text or in bytes.
     fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_t, device: Out<nvmlDevice_t>) {
         let devices = state::devices()?;
-        // SAFETY: the program promises an identifier, or null.
-        let (Some(uuid), false) = (unsafe { uuid.as_ref() }, device.is_null()) else {
+        if uuid.is_null() || device.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
-        };
+        }
+        // SAFETY: not null, so the program promises an identifier.
+        let uuid = unsafe { uuid.read() };
         if uuid.version != size_of::<nvmlUUID_t>() as u32 | 1 << 24 {
             return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
         }

@@ -57,14 +57,20 @@ api! {
         if count <= 0 || count > MAX_VALUES || values.is_null() {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
-        // SAFETY: not null, so the program promises `count` values there.
-        for value in unsafe { core::slice::from_raw_parts_mut(values, count as usize) } {
+        for index in 0..count as usize {
+            // SAFETY: not null, so the program promises `count` values there.
+            let (place, mut value) = unsafe {
+                let place = values.add(index);
+                (place, place.read())
+            };
             let found = field_value(device, value.field, value.scope);
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             value.time = now.map_or(0, |now| now.as_micros() as i64);
             value.latency = 0;
             value.result = found.err().unwrap_or(NVML_SUCCESS).0;
             (value.kind, value.value) = found.unwrap_or((UNSIGNED_INT, 0));
+            // SAFETY: the same place, which the program lets this function write.
+            unsafe { place.write(value) };
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! PCI addresses.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::c_char;
 use core::mem::size_of;
 
 use crate::error::{
@@ -175,8 +175,9 @@ api! {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
         // SAFETY: not null, so the program promises a string.
-        let text = unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
-        let wanted = Address::parse(text).ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+        let text = unsafe { cuda_program::text(text) }.and_then(|text| text.into_string().ok());
+        let text = text.ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+        let wanted = Address::parse(&text).ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
         let found = devices.iter().find(|device| Address::of(device) == Ok(wanted));
         device.set(found.ok_or(NVML_ERROR_NOT_FOUND)?.handle())
     }

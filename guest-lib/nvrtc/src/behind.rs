@@ -2,13 +2,15 @@
 //! NVIDIA's library of the same name, to which ours forwards calls.
 
 use std::env;
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-/// CUDA release that is assumed if our file's name does not contain one.
+use cuda_program::Library;
+
+/// CUDA release to use if our file's name does not contain one.
 const USUAL_RELEASE: &str = "13";
 /// The folders in which distributions and NVIDIA's packages put libraries.
 const USUAL_FOLDERS: [&str; 4] =
@@ -20,16 +22,8 @@ pub struct Behind {
     stem: &'static str,
     /// The environment variable with the path of the file.
     variable: &'static str,
-    handle: OnceLock<Option<Handle>>,
+    library: OnceLock<Option<Library>>,
 }
-
-/// A handle of dlopen; never closed.
-struct Handle(NonNull<c_void>);
-
-// SAFETY: dlsym may be called with a handle from any thread.
-unsafe impl Send for Handle {}
-// SAFETY: dlsym takes the loader's lock, so threads may share the handle.
-unsafe impl Sync for Handle {}
 
 /// NVIDIA's libnvrtc.
 pub static NVRTC: Behind = Behind::new("libnvrtc.so", "VHOST_CUDA_NVRTC");
@@ -38,17 +32,16 @@ pub static NVJITLINK: Behind = Behind::new("libnvJitLink.so", "VHOST_CUDA_NVJITL
 
 impl Behind {
     const fn new(stem: &'static str, variable: &'static str) -> Self {
-        Self { stem, variable, handle: OnceLock::new() }
+        Self { stem, variable, library: OnceLock::new() }
     }
 
     /// Returns the address of the function `name`. `None` if the library, which is reported once, or the function is
     /// missing.
     pub fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
-        let handle = self.handle.get_or_init(|| self.open()).as_ref()?;
-        symbol(handle, name)
+        self.library.get_or_init(|| self.open()).as_ref()?.symbol(name)
     }
 
-    fn open(&self) -> Option<Handle> {
+    fn open(&self) -> Option<Library> {
         let own = own_file();
         let file = format!("{}.{}", self.stem, release(own.as_deref(), self.stem));
         if let Some(named) = env::var_os(self.variable) {
@@ -74,14 +67,14 @@ impl Behind {
     }
 }
 
-/// Opens a library, unless it is one of ours.
-fn open(path: &Path) -> Option<Handle> {
-    let handle = load(path)?;
-    if symbol(&handle, c"vhost_cuda_in_front").is_some() {
+/// Opens a library that is not one of ours.
+fn open(path: &Path) -> Option<Library> {
+    let library = load(path)?;
+    if library.symbol(c"vhost_cuda_in_front").is_some() {
         return None;
     }
     load_builtins(path);
-    Some(handle)
+    Some(library)
 }
 
 /// NVRTC opens a second library by its name only. If it is already loaded, the loader finds it in any folder.
@@ -94,17 +87,9 @@ fn load_builtins(beside: &Path) {
     }
 }
 
-fn load(path: &Path) -> Option<Handle> {
-    let name = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: the name ends with a NUL. Only NVIDIA's libraries are searched for, whose constructors expect nothing of
-    // us.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    Some(Handle(NonNull::new(handle)?))
-}
-
-fn symbol(handle: &Handle, name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: the handle was never closed, and the name ends with a NUL.
-    NonNull::new(unsafe { libc::dlsym(handle.0.as_ptr(), name.as_ptr()) })
+fn load(path: &Path) -> Option<Library> {
+    // SAFETY: the libraries that are looked for are NVIDIA's, whose constructors expect nothing of us.
+    unsafe { Library::open(path, false) }
 }
 
 /// Returns the file from which the loader loaded this library.

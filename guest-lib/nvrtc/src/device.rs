@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use cuda_abi::CUuuid;
 use cuda_abi::prototypes::functions::{cuDeviceGet, cuDeviceGetUuid_v2, cuInit};
+use cuda_program::Library;
 
 /// Prefix of the emulator's UUIDs, both in the process and through the stack
 /// (`cuda-emulator/src/driver/device/mod.rs`).
@@ -27,16 +28,8 @@ pub fn is_emulated() -> bool {
 }
 
 fn uuid() -> Option<[u8; 16]> {
-    // SAFETY: the name ends with a NUL; the program's driver library is what it would load itself.
-    let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    let function = |name: &CStr| {
-        // SAFETY: the library was opened above and is never closed; the name ends with a NUL.
-        let address = unsafe { libc::dlsym(library, name.as_ptr()) };
-        (!address.is_null()).then_some(address)
-    };
-    if library.is_null() {
-        return None;
-    }
+    let library = Library::libcuda()?;
+    let function = |name: &CStr| Some(library.symbol(name)?.as_ptr());
     let initialise = function(c"cuInit")?;
     let get = function(c"cuDeviceGet")?;
     let get_uuid = function(c"cuDeviceGetUuid_v2").or_else(|| function(c"cuDeviceGetUuid"))?;

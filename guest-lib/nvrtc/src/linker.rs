@@ -31,7 +31,8 @@ fn wants_ptx(options: &[*const c_char]) -> bool {
     let has = |wanted: &CStr| {
         options.iter().any(|option| {
             // SAFETY: nvJitLinkCreate's options are texts that end with a NUL.
-            !option.is_null() && unsafe { CStr::from_ptr(*option) } == wanted
+            let text = if option.is_null() { None } else { unsafe { cuda_program::text(*option) } };
+            text.as_deref() == Some(wanted)
         })
     };
     has(c"-lto") && !has(c"-ptx") && is_emulated()
@@ -51,9 +52,8 @@ unsafe fn create(name: &CStr, linker: *mut Linker, count: u32, options: *const *
     let native: Create = unsafe { transmute(native.as_ptr()) };
     if !linker.is_null() && !options.is_null() && count > 0 {
         // SAFETY: not null, so `# Safety` promises `count` options, as NVIDIA's function demands.
-        let given = unsafe { std::slice::from_raw_parts(options, count as usize) };
-        if wants_ptx(given) {
-            let mut all = given.to_vec();
+        let mut all: Vec<_> = (0..count as usize).map(|index| unsafe { options.add(index).read() }).collect();
+        if wants_ptx(&all) {
             all.push(c"-ptx".as_ptr());
             // SAFETY: `# Safety` promises a place for a linker. The list has the program's options and one more text,
             // and so says the count.

@@ -5,10 +5,12 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 use cuda_abi::CUDA_MEMCPY2D;
 use cuda_abi::prototypes::functions;
+use cuda_program::Library;
 
 /// `CUDA_SUCCESS`
 const SUCCESS: c_int = 0;
@@ -93,22 +95,19 @@ fn bridge() -> Option<&'static Bridge> {
 
 impl Bridge {
     fn find() -> Option<Self> {
-        // SAFETY: the name is a C string. Our libcuda's constructors expect nothing of us.
-        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if library.is_null() {
+        let Some(library) = Library::libcuda() else {
             eprintln!("vhost-cuda: libcuda.so.1 cannot be loaded, which its libraries need.");
             return None;
-        }
+        };
         let find = |name: &CStr| {
-            // SAFETY: the library stays loaded, and the name is a C string.
-            let address = unsafe { libc::dlsym(library, name.as_ptr()) };
-            if address.is_null() {
+            let address = library.symbol(name);
+            if address.is_none() {
                 eprintln!(
                     "vhost-cuda: this libcuda.so.1 is not vhost-cuda's: it lacks {}.",
                     name.to_string_lossy()
                 );
             }
-            (!address.is_null()).then_some(address)
+            address.map(NonNull::as_ptr)
         };
         Self::of(find)
     }

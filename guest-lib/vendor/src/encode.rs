@@ -72,11 +72,12 @@ impl Arguments<'_> {
                 Kind::OutStream => 0,
                 Kind::Described { kind, .. } if given != 0 => {
                     let descriptor = &self.library.descriptors[*kind];
-                    let (start, bytes) = (given as *const u8, descriptor.bytes);
-                    // SAFETY: `given` is a descriptor of this kind ("Safety" of this function), and `bytes` is that
-                    // kind's size in the library's table.
-                    let contents = unsafe { std::slice::from_raw_parts(start, bytes) };
-                    described(self.library, *kind, contents)
+                    let mut contents: SmallVec<[u8; 256]> = smallvec::smallvec![0; descriptor.bytes];
+                    let start = given as *const u8;
+                    // SAFETY: `given` is a descriptor of this kind ("Safety" of this function), whose size in the library's
+                    // table is that of the copy.
+                    unsafe { std::ptr::copy_nonoverlapping(start, contents.as_mut_ptr(), contents.len()) };
+                    described(self.library, *kind, &contents)
                 }
                 // SAFETY: not null, so the address of a stream ("Safety" of this function).
                 Kind::InStream if given != 0 => unsafe { (given as *const u64).read_unaligned() },

@@ -3,11 +3,9 @@
 
 use std::sync::OnceLock;
 
-use libfuzzer_sys::fuzz_target;
-
 #[cfg(feature = "emulator")]
-#[path = "../../../cuda-emulator/fuzz/bodies/mod.rs"]
-mod emulator;
+use cuda_emulator_testing::bodies as emulator;
+use libfuzzer_sys::fuzz_target;
 
 /// The variable with the target's name.
 const VARIABLE: &str = "VHOST_CUDA_FUZZ_TARGET";

@@ -165,7 +165,7 @@ fn jumping_clock(kit: &Kit) -> Result<()> {
 /// A library in front of the C library's clocks.
 fn compile_clock(folder: &Path) -> Result<String> {
     let (code, library) = (folder.join("clock.c"), folder.join("clock.so"));
-    fs::write(&code, include_str!("clock.c"))?;
+    fs::write(&code, include_str!("programs/clock.c"))?;
     let mut command = Command::new("cc");
     command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&code);
     let output = command.output().context("Cannot run cc")?;

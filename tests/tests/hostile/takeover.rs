@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A worker that a guest has taken over. `takeover.c` runs inside of workers once their sandbox is closed, and tries
-//! to access resources outside of its session.
+//! A worker that a guest has taken over. `programs/takeover.c` runs inside of workers once their sandbox is closed, and
+//! tries to reach what is not its session's.
 
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -20,8 +20,8 @@ use virtio_cuda_protocol::cuda::CallHeader;
 use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
 use zerocopy::IntoBytes;
 
-const SOURCE: &str = include_str!("takeover.c");
-/// The variable with the path of the compiled attack, where there is no C compiler.
+const SOURCE: &str = include_str!("programs/takeover.c");
+/// Names the compiled attack, where there is no C compiler.
 const PREBUILT: &str = "VHOST_CUDA_WORKER_ATTACK";
 /// The maximum time that a worker may take to start and to try everything.
 const LIMIT: Duration = Duration::from_secs(60);

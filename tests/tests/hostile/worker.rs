@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A worker that a guest has taken over attacks the daemon through its sockets. A session still ends when it is
-//! closed, and all its resources are released. `worker.c` is the worker.
+//! A worker that a guest has taken over, against the daemon: it does what it likes with its sockets. A session still ends
+//! when it is closed, and everything of it is given back. `programs/worker.c` is the worker.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ fn attacked_with(
 /// The library in whose constructor the worker is taken over.
 fn compile(attack: &str, folder: &Path) -> Result<PathBuf> {
     let (code, library) = (folder.join("worker.c"), folder.join("libcuda.so.1"));
-    fs::write(&code, include_str!("worker.c"))?;
+    fs::write(&code, include_str!("programs/worker.c"))?;
     let mut command = Command::new("cc");
     command
         .args(["-shared", "-fPIC", "-O1", "-o"])

@@ -16,10 +16,23 @@ const DRIVER: (&str, &str) = ("guest-driver", "stock");
 /// The module path of each file, below the crate's root.
 pub type Modules = BTreeMap<Vec<String>, PathBuf>;
 
+/// The folder of the CUDA programs that the levels run: a corpus, of which no file depends on another one beside it but headers.
+const CORPUS: &str = "tests/cuda";
+
 /// All Rust sources of the repository, relative to `root`.
 pub fn sources(root: &Path) -> Result<Vec<PathBuf>> {
+    listed(root, &["*.rs"])
+}
+
+/// All sources in C, C++ and CUDA, relative to `root`, but those of the corpus.
+pub fn c_sources(root: &Path) -> Result<Vec<PathBuf>> {
+    let sources = listed(root, &["*.c", "*.h", "*.cpp", "*.cu", "*.cuh", "*.S"])?;
+    Ok(sources.into_iter().filter(|file| file.parent() != Some(Path::new(CORPUS))).collect())
+}
+
+fn listed(root: &Path, patterns: &[&str]) -> Result<Vec<PathBuf>> {
     let mut git = Command::new("git");
-    git.current_dir(root).args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"]);
+    git.current_dir(root).args(["ls-files", "--cached", "--others", "--exclude-standard"]).args(patterns);
     let files = output_of(&mut git)?;
     Ok(files.lines().map(PathBuf::from).filter(|file| root.join(file).exists()).collect())
 }
@@ -43,9 +56,9 @@ pub fn lines(root: &Path, modules: &Modules) -> Result<usize> {
 }
 
 /// The folders of `sources` with the number of files in each.
-pub fn side_by_side(sources: &[PathBuf]) -> BTreeMap<&Path, usize> {
+pub fn side_by_side<'a>(sources: impl IntoIterator<Item = &'a PathBuf>) -> BTreeMap<&'a Path, usize> {
     let mut folders = BTreeMap::new();
-    for folder in sources.iter().filter_map(|file| file.parent()) {
+    for folder in sources.into_iter().filter_map(|file| file.parent()) {
         *folders.entry(folder).or_default() += 1;
     }
     folders

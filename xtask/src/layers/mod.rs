@@ -72,7 +72,8 @@ pub fn run(paths: &Paths, arguments: &LayersArguments) -> Result<()> {
             broken.push(format!("{name}: the limit in xtask/src/layers can be {}", largest.max(MAX_KNOT)));
         }
     }
-    let folders = files::side_by_side(&sources);
+    let c_sources = files::c_sources(&paths.root)?;
+    let folders = files::side_by_side(sources.iter().chain(&c_sources));
     if let Some((folder, count)) = folders.iter().max_by_key(|(_, count)| **count) {
         println!("largest folder: {}, {count} files", folder.display());
     }

@@ -274,7 +274,7 @@ entry_points! {
 
     /// Writes nodes and edges to a file in the DOT language. Details of the nodes are left out.
     call cuGraphDebugDotPrint(api, hGraph: u64, path: Name, _flags: u32) {
-        let path = std::path::PathBuf::from(std::ffi::OsStr::new(path.get()?.to_str().map_err(|_| CudaError::INVALID_VALUE)?));
+        let path = std::path::PathBuf::from(path.get()?.into_string().map_err(|_| CudaError::INVALID_VALUE)?);
         let text = dot(api, hGraph)?;
         std::fs::write(&path, text).map_err(|error| {
             log::debug!("{}: {error}", path.display());

@@ -58,8 +58,8 @@ entry_points! {
 
     /// Writes an empty file.
     early cuLogsDumpToFile(_, _iterator: Out<u32>, pathToFile: Name, _flags: u32) {
-        let path = pathToFile.get()?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
-        fs::write(path, "").map_err(|error| {
+        let path = pathToFile.get()?.into_string().map_err(|_| CudaError::INVALID_VALUE)?;
+        fs::write(&path, "").map_err(|error| {
             log::debug!("{path}: {error}");
             CudaError::INVALID_VALUE
         })

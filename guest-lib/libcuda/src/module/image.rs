@@ -3,8 +3,6 @@
 //! Device code as programs pass it: a pointer without a length. The length follows from the kind of image, and the
 //! bytes are sent unchanged.
 
-use std::ffi::CStr;
-
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::transport::UserMemory;
 
@@ -59,9 +57,9 @@ impl Cursor {
     /// Reads bytes at an offset. `None` if the part ends before.
     fn read<const BYTES: usize>(self, offset: u64) -> Option<[u8; BYTES]> {
         offset.checked_add(BYTES as u64).filter(|end| *end <= self.bytes)?;
-        // SAFETY: the bytes lie inside of the part, which can be read by the invariant; an array of bytes may be
-        // anywhere.
-        Some(unsafe { *((self.start + offset as usize) as *const [u8; BYTES]) })
+        // SAFETY: the bytes lie inside of the part, which can be read by the invariant; an array of bytes may be anywhere. Other
+        // threads of the program may write them, so they are copied once, and no reference to them is made.
+        Some(unsafe { ((self.start + offset as usize) as *const [u8; BYTES]).read_volatile() })
     }
 
     fn u16(self, offset: u64) -> Option<u16> {
@@ -110,12 +108,14 @@ fn allowed(api: Api, image: Image) -> Result<Image, CudaError> {
     if code.machine && code.ptx {
         return Ok(image);
     }
+    let UserMemory { address, bytes } = image.memory();
+    // SAFETY: `whole` found an image there, or it is a file's contents, which a NUL follows unless they begin with such a word.
+    let is_container = unsafe { begins_with(address, CONTAINER_MAGIC) };
+    // Of other images only the first word is looked at.
+    let bytes = if is_container { bytes } else { bytes.min(size_of_val(&CONTAINER_MAGIC)) };
     // SAFETY: `whole` found the extent of the program's image, or it is a buffer of this library.
-    let bytes = unsafe {
-        let UserMemory { address, bytes } = image.memory();
-        std::slice::from_raw_parts(address as *const u8, bytes)
-    };
-    Ok(image_code::allowed(bytes, code)?.map_or(image, Image::Joined))
+    let copy = unsafe { UserMemory { address, bytes }.to_vec() };
+    Ok(image_code::allowed(&copy, code)?.map_or(image, Image::Joined))
 }
 
 /// Returns a complete image. For a program that was compiled in parts (`nvcc -rdc=true`) that is the linked container,
@@ -152,9 +152,9 @@ fn whole(image: HostPtr) -> Result<Image, CudaError> {
 ///
 /// There is an image at `address`.
 unsafe fn begins_with(address: usize, magic: u32) -> bool {
-    // SAFETY: `# Safety` promises an image. All kinds but text have a whole word, and text is read until a byte
-    // differs.
-    let is_same = |(index, byte): (usize, u8)| unsafe { *((address + index) as *const u8) == byte };
+    // SAFETY: `# Safety` promises an image. All kinds but text have a whole word, and text is read until a byte differs.
+    let is_same =
+        |(index, byte): (usize, u8)| unsafe { ((address + index) as *const u8).read_volatile() == byte };
     magic.to_le_bytes().into_iter().enumerate().all(is_same)
 }
 
@@ -181,9 +181,7 @@ unsafe fn parts_of(address: usize) -> usize {
 /// The container is readable.
 unsafe fn append(container: UserMemory, to: &mut Vec<u8>) {
     // SAFETY: `# Safety` promises that the container can be read.
-    to.extend_from_slice(unsafe {
-        std::slice::from_raw_parts(container.address as *const u8, container.bytes)
-    });
+    unsafe { container.append_to(to) };
     to.resize(to.len().next_multiple_of(8), 0);
 }
 
@@ -272,7 +270,8 @@ unsafe fn elf_bytes(address: usize) -> Option<u64> {
 /// There is text with a NUL at `address`.
 unsafe fn text_bytes(address: usize) -> u64 {
     // SAFETY: `# Safety` promises the NUL.
-    unsafe { CStr::from_ptr(address as *const _) }.count_bytes() as u64 + 1
+    let bytes = unsafe { libc::strnlen(address as *const _, MAX_IMAGE_BYTES as usize) };
+    bytes as u64 + 1
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ entry_points! {
             api.driver.modules.with(library, |_| ())?;
             return Err(CudaError::NOT_FOUND);
         }
-        pKernel.set(get_kernel(api, library, name)?)
+        pKernel.set(get_kernel(api, library, &name)?)
     }
 
     /// Returns all kernels, or as many as there is room for.
@@ -160,7 +160,7 @@ entry_points! {
         if dptr.is_null() && bytes.is_null() {
             return Err(CudaError::INVALID_VALUE);
         }
-        let variable = get_global(api, library, not_empty(&name)?)?;
+        let variable = get_global(api, library, &not_empty(&name)?)?;
         dptr.set_if_wanted(variable.address);
         bytes.set_if_wanted(variable.bytes as usize);
         Ok(())
@@ -171,7 +171,7 @@ entry_points! {
         if dptr.is_null() && bytes.is_null() {
             return Err(CudaError::INVALID_VALUE);
         }
-        let variable = get_managed(api, library, not_empty(&name)?)?;
+        let variable = get_managed(api, library, &not_empty(&name)?)?;
         dptr.set_if_wanted(variable.address);
         bytes.set_if_wanted(variable.bytes as usize);
         Ok(())

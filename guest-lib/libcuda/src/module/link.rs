@@ -2,6 +2,8 @@
 
 //! The linker. It runs on the device; the linked image is stored here for the program.
 
+use std::ffi::{CStr, CString};
+
 use virtio_cuda_client::protocol::LinkId;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
@@ -37,12 +39,26 @@ struct Options {
     values: HostPtr,
 }
 
-fn add(api: Api, link: u64, kind: u32, name: &[u8], data: &[u8], options: Options) -> Result<(), CudaError> {
+/// Sends an input with its name.
+///
+/// # Safety
+///
+/// `data` can be read.
+unsafe fn add(
+    api: Api,
+    link: u64,
+    kind: u32,
+    name: &CStr,
+    data: UserMemory,
+    options: Options,
+) -> Result<(), CudaError> {
     let sinks = api.driver.links.sinks(link)?;
     let (options, _) = JitSinks::parse(options.options, options.values, options.count)?;
-    let input = [name, data].concat();
+    let mut input = name.to_bytes().to_vec();
+    // SAFETY: `# Safety` promises that the data can be read.
+    unsafe { data.append_to(&mut input) };
     let mut call = api.call().input(&input);
-    let added = calls::cuLinkAddData_v2(&mut call, LinkId(link), kind, name.len() as u32, options);
+    let added = calls::cuLinkAddData_v2(&mut call, LinkId(link), kind, name.count_bytes() as u32, options);
     sinks.fetch(api.call())?;
     added
 }
@@ -58,18 +74,16 @@ fn add_data(
     if data.address == 0 || data.bytes == 0 || data.bytes > MAX_INPUT_BYTES {
         return Err(CudaError::INVALID_VALUE);
     }
+    let name = name.map_or(Ok(CString::default()), |name| name.get())?;
     // SAFETY: the program promised as many bytes there.
-    let data = unsafe { std::slice::from_raw_parts(data.address as *const u8, data.bytes) };
-    let name = match &name {
-        Some(name) => name.get()?.to_bytes(),
-        None => &[],
-    };
-    add(api, link, kind, name, data, options)
+    unsafe { add(api, link, kind, &name, data, options) }
 }
 
 fn add_file(api: Api, link: u64, kind: u32, path: Name, options: Options) -> Result<(), CudaError> {
     api.driver.links.sinks(link)?;
-    add(api, link, kind, path.get()?.to_bytes(), &read_file(path)?, options)
+    let (name, data) = (path.get()?, read_file(path)?);
+    // SAFETY: the file's contents live until the call returns.
+    unsafe { add(api, link, kind, &name, UserMemory::of(&data), options) }
 }
 
 fn complete(api: Api, link: u64) -> Result<Box<[u8]>, CudaError> {
@@ -91,7 +105,7 @@ fn complete(api: Api, link: u64) -> Result<Box<[u8]>, CudaError> {
 
 /// Returns a name, which may be missing.
 fn optional(name: Name) -> Option<Name> {
-    name.get().is_ok().then_some(name)
+    (!name.is_null()).then_some(name)
 }
 
 entry_points! {

@@ -41,13 +41,22 @@ const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: i32 = 6;
 /// Bytes for the names of functions in the first attempt.
 const USUAL_NAME_BYTES: usize = 4096;
 
-/// Logs the image at `debug`, so that a test can compare it with the one that the worker received.
+/// The digest of an image, of which a piece at a time is copied: other threads of the program may write it.
+fn digest(image: UserMemory) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    // SAFETY: `image::of` found the extent of the program's image, or it is a buffer of this library.
+    unsafe {
+        image.read(|piece| {
+            hasher.update(piece);
+        });
+    }
+    hasher.finalize()
+}
+
+/// Says at `debug` what crosses, so that a test can compare it with what the worker got.
 fn log_image(image: UserMemory) {
     if log::log_enabled!(log::Level::Debug) {
-        // SAFETY: `image::of` found the extent of the program's image, which the program must not change during the
-        // load, or it is a buffer of this library.
-        let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
-        log::debug!("Image of {} bytes, BLAKE3 {}", image.bytes, blake3::hash(bytes));
+        log::debug!("Image of {} bytes, BLAKE3 {}", image.bytes, digest(image));
     }
 }
 
@@ -60,10 +69,7 @@ pub fn cross(
 ) -> Result<(), CudaError> {
     log_image(image);
     if image.bytes as u64 >= MIN_KNOWN_IMAGE_BYTES {
-        // SAFETY: `image::of` found the extent of the program's image, which the program must not change during the
-        // load, or it is a buffer of this library.
-        let bytes = unsafe { std::slice::from_raw_parts(image.address as *const u8, image.bytes) };
-        let digest = *blake3::hash(bytes).as_bytes();
+        let digest = *digest(image).as_bytes();
         match by_digest(&mut api.call(), digest, image.bytes as u64) {
             Ok(1) => return Ok(()),
             // An older daemon does not support the call.
@@ -114,16 +120,16 @@ fn load_with_options(
     module.set(handle)
 }
 
-/// Returns a name that must not be empty.
-pub fn not_empty(name: &Name) -> Result<&CStr, CudaError> {
+/// A name that must not be empty.
+pub fn not_empty(name: &Name) -> Result<CString, CudaError> {
     let name = name.get()?;
     if name.is_empty() { Err(CudaError::INVALID_VALUE) } else { Ok(name) }
 }
 
 /// Reads a file of device code.
 pub fn read_file(name: Name) -> Result<Vec<u8>, CudaError> {
-    let path = not_empty(&name)?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
-    fs::read(path).map_err(|error| {
+    let path = not_empty(&name)?.into_string().map_err(|_| CudaError::INVALID_VALUE)?;
+    fs::read(&path).map_err(|error| {
         log::debug!("{path}: {error}");
         // A folder has a size, but cannot be read.
         let is_folder = error.kind() == ErrorKind::IsADirectory;
@@ -279,7 +285,7 @@ entry_points! {
     /// Returns a function by name. The handle is the same each time.
     call cuModuleGetFunction(api, hfunc: Out<u64>, hmod: u64, name: Name) {
         hfunc.check()?;
-        hfunc.set(get_function(api, hmod, name.get()?)?)
+        hfunc.set(get_function(api, hmod, &name.get()?)?)
     }
 
     /// Returns address and size of a variable. One of the pointers may be NULL.
@@ -287,7 +293,7 @@ entry_points! {
         if dptr.is_null() && bytes.is_null() {
             return Err(CudaError::INVALID_VALUE);
         }
-        let variable = get_global(api, hmod, not_empty(&name)?)?;
+        let variable = get_global(api, hmod, &not_empty(&name)?)?;
         dptr.set_if_wanted(variable.address);
         bytes.set_if_wanted(variable.bytes as usize);
         Ok(())

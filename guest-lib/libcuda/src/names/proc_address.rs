@@ -84,8 +84,8 @@ fn get(symbol: Name, pfn: Out<usize>, version: i32, flags: u64) -> Result<Result
     }
     // NVIDIA's driver treats a negative version as a large one.
     let version = if version < 0 { MAX_VERSION } else { version };
-    let name = symbol.get()?.to_str().map_err(|_| CudaError::INVALID_VALUE)?;
-    let found = look_up(name, version, flags);
+    let name = symbol.get()?.into_string().map_err(|_| CudaError::INVALID_VALUE)?;
+    let found = look_up(&name, version, flags);
     if found == Err(Status::SymbolNotFound) {
         log::debug!("cuGetProcAddress: {name} is not there");
     }

@@ -16,7 +16,7 @@ use crate::memory::moving::Uses;
 
 /// The arguments of [`virtio_cuda_vendor_call`].
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct VendorCall {
     library: u32,
     function: u32,
@@ -118,7 +118,7 @@ impl Bounce {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUresult {
     // SAFETY: `call` points to a `VendorCall` by this function's contract.
-    let call = unsafe { &*call };
+    let call = &unsafe { call.read() };
     entry::call(const { &entry::Call::new("virtio_cuda_vendor_call") }, DefaultStream::Legacy, |api| {
         // Managed memory belongs to the GPU while work is being queued, so the data is copied.
         let mut own = Bounce::of(api, call);

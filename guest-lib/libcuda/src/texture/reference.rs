@@ -71,14 +71,14 @@ entry_points! {
     call cuModuleGetTexRef(api, pTexRef: Out<u64>, hmod: u64, name: Name) {
         pTexRef.check()?;
         api.driver.modules.with(hmod, |_| ())?;
-        pTexRef.set(of_module(api, hmod, not_empty(&name)?, Kind::Texture)?)
+        pTexRef.set(of_module(api, hmod, &not_empty(&name)?, Kind::Texture)?)
     }
 
     /// Returns a surface reference by name.
     call cuModuleGetSurfRef(api, pSurfRef: Out<u64>, hmod: u64, name: Name) {
         pSurfRef.check()?;
         api.driver.modules.with(hmod, |_| ())?;
-        pSurfRef.set(of_module(api, hmod, not_empty(&name)?, Kind::Surface)?)
+        pSurfRef.set(of_module(api, hmod, &not_empty(&name)?, Kind::Surface)?)
     }
 
     /// Creates a texture reference, which no kernel can use.

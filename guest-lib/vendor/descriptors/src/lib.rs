@@ -28,7 +28,19 @@ fn descriptor(name: &str) -> Option<&'static Descriptor> {
     LIBRARY.as_ref()?.descriptors.iter().find(|descriptor| descriptor.name == name)
 }
 
-/// Creates a descriptor in the program's memory.
+/// A copy of the contents of a descriptor. It is the program's memory, which other threads may write: no reference to it is made.
+///
+/// # Safety
+///
+/// `contents` is a descriptor of that kind.
+unsafe fn copy_of(contents: *const u8, descriptor: &Descriptor) -> Vec<u8> {
+    let mut copy = vec![0; descriptor.bytes];
+    // SAFETY: a descriptor of that kind by this function's contract has that many bytes.
+    unsafe { std::ptr::copy_nonoverlapping(contents, copy.as_mut_ptr(), copy.len()) };
+    copy
+}
+
+/// Makes a descriptor in the program's memory.
 ///
 /// # Safety
 ///
@@ -41,9 +53,13 @@ unsafe fn init(name: &str, place: *mut u8, bytes: usize, given: &[u64]) -> Statu
     if bytes < descriptor.public_bytes {
         return ALLOC_FAILED;
     }
-    // SAFETY: not null, so `bytes` bytes by this function's contract.
-    let contents = unsafe { std::slice::from_raw_parts_mut(place, bytes) };
-    descriptor.make(given, contents);
+    let mut contents = vec![0; descriptor.bytes];
+    descriptor.make(given, &mut contents);
+    // SAFETY: not null, so `bytes` bytes by this function's contract, no fewer than the contents have.
+    unsafe {
+        std::ptr::write_bytes(place, 0, bytes);
+        std::ptr::copy_nonoverlapping(contents.as_ptr(), place, contents.len());
+    }
     SUCCESS
 }
 
@@ -93,8 +109,10 @@ unsafe fn set(name: &str, contents: *mut u8, number: u32, value: *const u8, byte
     unsafe { std::ptr::copy_nonoverlapping(value, word.as_mut_ptr(), bytes) };
     let value = u64::from_le_bytes(word);
     // SAFETY: `contents` is not null, so a descriptor of this kind by this function's contract.
-    let contents = unsafe { std::slice::from_raw_parts_mut(contents, descriptor.bytes) };
-    descriptor.set(index, value, contents);
+    let mut own = unsafe { copy_of(contents, descriptor) };
+    descriptor.set(index, value, &mut own);
+    // SAFETY: the same descriptor, which is as long as its copy.
+    unsafe { std::ptr::copy_nonoverlapping(own.as_ptr(), contents, own.len()) };
     SUCCESS
 }
 
@@ -128,8 +146,8 @@ unsafe fn get(
         return INVALID_VALUE;
     }
     // SAFETY: `contents` is not null, so a descriptor of this kind by this function's contract.
-    let contents = unsafe { std::slice::from_raw_parts(contents, descriptor.bytes) };
-    let word = descriptor.value(index, contents).unwrap_or(attribute.default).to_le_bytes();
+    let contents = unsafe { copy_of(contents, descriptor) };
+    let word = descriptor.value(index, &contents).unwrap_or(attribute.default).to_le_bytes();
     // SAFETY: `value` is not null, so it has `bytes` bytes by this function's contract; an attribute has at most 8.
     unsafe { std::ptr::copy_nonoverlapping(word.as_ptr(), value, bytes) };
     SUCCESS

@@ -2,7 +2,7 @@
 
 //! cuBLAS: strided copies between host and device memory, and functions that do not involve the worker.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::bridge;
@@ -161,7 +161,8 @@ copies! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasXerbla(name: *const c_char, info: i32) {
     // SAFETY: not null, so a C string by this function's contract.
-    let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy());
+    let name = if name.is_null() { None } else { unsafe { cuda_program::text(name) } };
+    let name = name.as_ref().map(|name| name.to_string_lossy());
     eprintln!(
         " ** On entry to {} parameter number {info} had an illegal value",
         name.as_deref().unwrap_or("a function")

@@ -43,11 +43,9 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     let mut addresses: SmallVec<[u64; 16]> = SmallVec::new();
     let mut place = elements as u64;
     if kind == ADDRESSES && !elements.is_null() && (1..=MAX_ELEMENTS).contains(&count) {
-        // SAFETY: not null, and NVIDIA's function demands `count` addresses of its caller.
-        let given = unsafe { std::slice::from_raw_parts(elements, count as usize) };
-        // SAFETY: addresses of this kind are null, of memory that CUDA knows or of numbers, as NVIDIA's function
-        // demands.
-        addresses.extend(given.iter().map(|address| unsafe { reachable(*address) }));
+        // SAFETY: not null, and NVIDIA's function demands `count` addresses of its caller. Addresses of this kind are null, of
+        // memory that CUDA knows or of numbers.
+        addresses.extend((0..count as usize).map(|index| unsafe { reachable(elements.add(index).read()) }));
         place = addresses.as_ptr() as u64;
     }
     let Some(index) = *SET_ATTRIBUTE else { return NOT_SUPPORTED };

@@ -12,6 +12,8 @@ pub(crate) mod solve;
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
+use cuda_program::Library;
+
 use super::{EXECUTION_FAILED, INVALID_VALUE, Status, size};
 use crate::handles::Handle;
 use crate::memory::{Array, pointer};
@@ -137,17 +139,9 @@ type GetBase = extern "C" fn(Handle) -> c_int;
 fn base(descriptor: Handle) -> Option<i32> {
     static GET: OnceLock<Option<GetBase>> = OnceLock::new();
     let find = || {
-        let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD;
-        // SAFETY: the names are C strings.
-        let function = unsafe {
-            let library = libc::dlopen(c"libcusparse.so.12".as_ptr(), flags);
-            if library.is_null() {
-                return None;
-            }
-            libc::dlsym(library, c"cusparseGetMatIndexBase".as_ptr())
-        };
+        let function = Library::loaded("libcusparse.so.12")?.symbol(c"cusparseGetMatIndexBase")?;
         // SAFETY: the function of this name has this type, and its library stays: the handle of it is never closed.
-        (!function.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, GetBase>(function) })
+        Some(unsafe { std::mem::transmute::<*mut c_void, GetBase>(function.as_ptr()) })
     };
     let get = (*GET.get_or_init(find))?;
     (descriptor != 0).then(|| get(descriptor))

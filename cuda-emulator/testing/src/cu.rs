@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The driver API for the tests, and a program's usual first steps.
+#![allow(
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "only tests call these functions, with handles and parameters of their own"
+)]
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
@@ -10,7 +14,6 @@ use cuda_emulator as _;
 pub type Opaque = *mut c_void;
 
 /// The driver API.
-#[allow(dead_code, reason = "the tests do without some functions")]
 mod declared {
     use cuda_abi::prototypes::types::*;
 
@@ -26,7 +29,7 @@ mod declared {
 
     macro_rules! declare {
         ($(fn $name:ident($($parameter:ident: $t:ty),* $(,)?);)*) => {
-            unsafe extern "C" { $(pub fn $name($($parameter: $t),*) -> CUresult;)* }
+            unsafe extern "C" { $(#[doc = concat!("`", stringify!($name), "`.")] pub fn $name($($parameter: $t),*) -> CUresult;)* }
         };
     }
     cuda_abi::prototypes!(declare);
@@ -34,24 +37,28 @@ mod declared {
 pub use declared::*;
 
 /// Calls an API function with the test's own arguments.
-macro_rules! cu {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! driver_call {
     ($function:ident($($arg:expr),* $(,)?)) => {
         // SAFETY: all pointers are to variables of the calling test that outlive the work.
         unsafe { $crate::cu::$function($($arg),*) }
     };
 }
-pub(crate) use cu;
+pub use crate::driver_call as cu;
 
 /// The addresses of kernel arguments, for cuLaunchKernel.
-macro_rules! params {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! kernel_params {
     ($($arg:expr),* $(,)?) => {
         [$(std::ptr::from_ref(&$arg).cast_mut().cast::<std::ffi::c_void>()),*].as_mut_ptr()
     };
 }
-pub(crate) use params;
+pub use crate::kernel_params as params;
 
 /// The kernels of `data/driver.cu`.
-pub const PTX: &str = concat!(include_str!("../data/driver.ptx"), "\0");
+pub const PTX: &str = concat!(include_str!("../../tests/data/driver.ptx"), "\0");
 
 /// Makes the primary context current.
 pub fn use_primary_context() -> Opaque {
