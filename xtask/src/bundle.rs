@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use cuda_library_rows::Library;
 use serde_json::Value;
 
 use crate::bench::SHARES_PROGRAM;
@@ -133,7 +134,11 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
 
 /// The files of NVIDIA's libraries that have a front.
 fn vendor_files() -> Vec<String> {
-    cuda_library_rows::libraries().iter().flat_map(|library| library.sonames.clone()).collect()
+    let parts = |library: &Library| library.parts.iter().map(|part| part.soname.clone()).collect::<Vec<_>>();
+    cuda_library_rows::libraries()
+        .iter()
+        .flat_map(|library| library.sonames.iter().cloned().chain(parts(library)))
+        .collect()
 }
 
 /// A stock kernel, its modules, our module for it, and what serves files to it.

@@ -31,5 +31,5 @@ mod missing {
     macro_rules! missing {
         ($($library:literal)*) => { $(include!(concat!(env!("OUT_DIR"), "/", $library, ".rs"));)* };
     }
-    missing!("cublas" "cublasLt" "cudnn" "cufft" "curand" "cusparse" "cusolver" "nccl" "cusparseLt");
+    missing!("cublas" "cublasLt" "cudnn" "cufft" "curand" "cusparse" "cusolver" "nccl" "cusparseLt" "cusolverMg");
 }

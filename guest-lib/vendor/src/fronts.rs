@@ -24,4 +24,5 @@ fronts! {
     CUSOLVER "cusolver"
     NCCL "nccl"
     CUSPARSELT "cusparseLt"
+    CUSOLVERMG "cusolverMg"
 }

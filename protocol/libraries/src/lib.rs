@@ -22,7 +22,7 @@ use std::sync::LazyLock;
 pub use roles::Roles;
 pub use row::{
     Answer, Body, Call, Check, Direction, Element, Facts, Function, HandleKind, Host, Kind, Library, Note,
-    Notes, Number, Parameter, Scratch, ScratchBytes, Statuses,
+    Notes, Number, Parameter, Part, Scratch, ScratchBytes, Statuses,
 };
 
 macro_rules! libraries {
@@ -44,6 +44,7 @@ libraries! {
     "cusolver" "";
     "nccl" "";
     "cusparseLt" include_str!("../rows/cusparseLt.attributes");
+    "cusolverMg" "";
 }
 
 static LIBRARIES: LazyLock<Vec<Library>> = LazyLock::new(|| {

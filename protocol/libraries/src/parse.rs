@@ -7,6 +7,7 @@
 //! ```text
 //! soname libcublas.so.13 libcublas.so.12
 //! needs libcublasLt.so.13
+//! part libcudnn_ops.so.9
 //! status success=0 not_initialized=1 …
 //! handle Handle
 //! handle Plan i32
@@ -20,8 +21,10 @@
 //! curandGenerate@Host(generator: HostGenerator, outputPtr: out u32[num], num: u64)
 //! ```
 //!
-//! A row with `@` is a variant of the preceding function, for another kind of handle that is treated differently. The
-//! guest's function is hand-written and chooses the row.
+//! The functions behind a `part` are in that file, too, up to the next part.
+//!
+//! A row with `@` is a further form of the function in front of it, which treats another kind of handle differently. The guest's
+//! function is written by hand and chooses the row.
 //!
 //! Kinds of parameters:
 //!
@@ -72,7 +75,7 @@ mod roles;
 mod text;
 
 use crate::attributes;
-use crate::{Answer, Body, Call, Function, HandleKind, Kind, Library, Number, Parameter, Statuses};
+use crate::{Answer, Body, Call, Function, HandleKind, Kind, Library, Number, Parameter, Part, Statuses};
 use facts::is_of_notes;
 use kinds::Kinds;
 use roles::roles;
@@ -99,6 +102,7 @@ pub fn library(name: &str, text: &str, attributes: &str) -> Result<Library, Erro
     let mut library = Library {
         name: name.to_owned(),
         sonames: Vec::new(),
+        parts: Vec::new(),
         needs: Vec::new(),
         statuses: Statuses::default(),
         handles: Vec::new(),
@@ -112,6 +116,9 @@ pub fn library(name: &str, text: &str, attributes: &str) -> Result<Library, Erro
             continue;
         }
         read(&mut library, line).map_err(|what| Error { line: number + 1, what })?;
+        if let Some(part) = library.parts.last_mut() {
+            part.functions.end = library.functions.len();
+        }
     }
     Ok(library)
 }
@@ -135,6 +142,10 @@ fn read(library: &mut Library, line: &str) -> Result<(), String> {
         "library" if rest == library.name => {}
         "library" => return Err(format!("the file is of `{}`", library.name)),
         "soname" => library.sonames = rest.split_whitespace().map(str::to_owned).collect(),
+        "part" => {
+            let here = library.functions.len();
+            library.parts.push(Part { soname: rest.to_owned(), functions: here..here });
+        }
         "needs" => library.needs = rest.split_whitespace().map(str::to_owned).collect(),
         "handle" => {
             let words: Vec<&str> = rest.split_whitespace().collect();

@@ -35,6 +35,15 @@ fn answers_and_bodies_are_read() {
 }
 
 #[test]
+fn functions_are_in_parts() {
+    let rows = "f custom\npart libx_a.so.1\ng custom\nh custom\npart libx_b.so.1\npart libx_c.so.1\ni custom";
+    let library = library("x", &format!("{HEAD}{rows}"), "").expect("valid");
+    let parts: Vec<_> =
+        library.parts.iter().map(|part| (part.soname.as_str(), part.functions.clone())).collect();
+    assert_eq!(parts, [("libx_a.so.1", 1..3), ("libx_b.so.1", 3..3), ("libx_c.so.1", 3..4)]);
+}
+
+#[test]
 fn a_function_has_further_forms() {
     let function = one("fill@Host(h: Handle, n: i32)").expect("valid");
     assert!(function.is_form() && function.symbol() == "fill", "{function:?}");

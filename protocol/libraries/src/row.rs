@@ -2,6 +2,8 @@
 
 //! The contents of a row.
 
+use std::ops::Range;
+
 use crate::attributes::Descriptor;
 use crate::expression::Expression;
 use crate::roles::Roles;
@@ -13,7 +15,9 @@ pub struct Library {
     pub name: String,
     /// The file names that programs load (`libcublas.so.13`), with the newest first.
     pub sonames: Vec<String>,
-    /// Files that the library loads by name, and that must be found before it.
+    /// Files that have some of its functions, too, under their own names.
+    pub parts: Vec<Part>,
+    /// Files that it loads by name, and that must be found before it.
     pub needs: Vec<String>,
     /// The values of the library's status type.
     pub statuses: Statuses,
@@ -25,6 +29,15 @@ pub struct Library {
     pub functions: Vec<Function>,
     /// A digest of the rows, which guest and host must have in common.
     pub digest: u64,
+}
+
+/// A file that has some of a library's functions.
+#[derive(Debug)]
+pub struct Part {
+    /// `libcudnn_ops.so.9`
+    pub soname: String,
+    /// The positions of its functions.
+    pub functions: Range<usize>,
 }
 
 /// A kind of handle.

@@ -14,6 +14,7 @@ mod old_root;
 mod profilers;
 mod shares;
 mod static_runtimes;
+mod sub_libraries;
 mod time_limit;
 
 use std::fs;
@@ -73,6 +74,7 @@ fn collect(suite: &mut Suite) {
     profilers::collect(suite);
     shares::collect(suite);
     static_runtimes::collect(suite);
+    sub_libraries::collect(suite);
     time_limit::collect(suite);
 }
 

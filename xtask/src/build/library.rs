@@ -9,8 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::cargo;
 use super::symbol_versions::{self, OLDEST_GLIBC};
+use super::{cargo, part};
 use crate::paths::Paths;
 use crate::progress::output_of;
 use crate::setup::zig;
@@ -148,13 +148,13 @@ pub const EMULATOR: Library = Library {
 
 /// NVIDIA's compilers at run time, with ours in front: where the GPU is emulated they give PTX.
 pub const COMPILERS: [Library; 4] = [
-    compiler("guest-lib/nvrtc/libnvrtc.so.13.map", "libnvrtc.so.13"),
-    compiler("guest-lib/nvrtc/libnvrtc.so.12.map", "libnvrtc.so.12"),
-    compiler("guest-lib/nvrtc/libnvJitLink.so.13.map", "libnvJitLink.so.13"),
-    compiler("guest-lib/nvrtc/libnvJitLink.so.12.map", "libnvJitLink.so.12"),
+    runtime_compiler("guest-lib/nvrtc/libnvrtc.so.13.map", "libnvrtc.so.13"),
+    runtime_compiler("guest-lib/nvrtc/libnvrtc.so.12.map", "libnvrtc.so.12"),
+    runtime_compiler("guest-lib/nvrtc/libnvJitLink.so.13.map", "libnvJitLink.so.13"),
+    runtime_compiler("guest-lib/nvrtc/libnvJitLink.so.12.map", "libnvJitLink.so.12"),
 ];
 
-const fn compiler(version_script: &'static str, soname: &'static str) -> Library {
+const fn runtime_compiler(version_script: &'static str, soname: &'static str) -> Library {
     Library {
         package: "nvrtc",
         version_script,
@@ -213,37 +213,47 @@ pub fn link_vendor(paths: &Paths, place: Place, folder: &Path, scripts: &Path) -
     for library in cuda_library_rows::libraries() {
         for soname in &library.sonames {
             let script = scripts.join(format!("{soname}.map"));
-            let text = version_script(library, soname);
-            if fs::read_to_string(&script).ok().as_deref() != Some(&text) {
-                fs::write(&script, text).with_context(|| format!("Cannot write {}", script.display()))?;
+            let exported = library.functions.iter().filter(|function| !function.is_form());
+            let mut names: Vec<&str> = exported.map(|function| function.name.as_str()).collect();
+            if place == Place::Guest {
+                names.push(part::IN_FRONT);
             }
+            part::write_if_changed(&script, &version_script(&names, soname))?;
             link_file(paths, folder, &File { soname, unwinder: Unwinder::Shared, place }, &archive, &script)?;
         }
         if let Some((soname, name)) =
             library.sonames.first().and_then(|soname| Some((soname, soname.rsplit_once('.')?.0)))
         {
             name_for_development(folder, soname, name)?;
+            part::link(paths, place, folder, scripts, library, soname)?;
         }
     }
     Ok(())
 }
 
-fn version_script(library: &cuda_library_rows::Library, soname: &str) -> String {
-    let exported = library.functions.iter().filter(|function| !function.is_form());
-    let names: Vec<&str> = exported.map(|function| function.name.as_str()).collect();
-    format!(
-        "{soname} {{\n  global:\n    vhost_cuda_in_front;\n    {};\n  local: *;\n}};\n",
-        names.join(";\n    ")
-    )
+/// A version script that exports `names` in a version with the file's name.
+pub(super) fn version_script(names: &[&str], soname: &str) -> String {
+    let names: String = names.iter().map(|name| format!("    {name};\n")).collect();
+    // `ld` reads no empty list.
+    let exported = if names.is_empty() { names } else { format!("  global:\n{names}") };
+    format!("{soname} {{\n{exported}  local: *;\n}};\n")
 }
 
-/// Returns the name that the linker searches for.
-fn name_for_development(folder: &Path, soname: &str, name: &str) -> Result<()> {
+/// The name that the linker looks for.
+pub(super) fn name_for_development(folder: &Path, soname: &str, name: &str) -> Result<()> {
     let link = folder.join(name);
     if fs::read_link(&link).is_err() {
         symlink(soname, &link).with_context(|| format!("Cannot create {}", link.display()))?;
     }
     Ok(())
+}
+
+/// The C compiler that links for a place.
+pub(super) fn compiler(paths: &Paths, place: Place) -> Result<Command> {
+    match place {
+        Place::Host | Place::Sanitized => Ok(Command::new("cc")),
+        Place::Guest => zig::cc(paths, OLDEST_GLIBC),
+    }
 }
 
 /// A shared library that is linked.
@@ -264,10 +274,7 @@ fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, scri
         return Ok(());
     }
     let new = tempfile::NamedTempFile::new_in(folder)?;
-    let mut cc = match file.place {
-        Place::Host | Place::Sanitized => Command::new("cc"),
-        Place::Guest => zig::cc(paths, OLDEST_GLIBC)?,
-    };
+    let mut cc = compiler(paths, file.place)?;
     cc.args(["-shared", "-Wl,--whole-archive"]).arg(archive).arg("-Wl,--no-whole-archive");
     cc.arg(format!("-Wl,--version-script={}", script.display()));
     cc.arg(format!("-Wl,-soname,{}", file.soname));
@@ -294,7 +301,7 @@ fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, scri
     Ok(())
 }
 
-fn is_newer(output: &Path, inputs: &[&Path]) -> bool {
+pub(super) fn is_newer(output: &Path, inputs: &[&Path]) -> bool {
     let time = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     inputs.iter().all(|input| time(input).is_some() && time(input) < time(output))
 }

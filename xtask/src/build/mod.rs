@@ -5,6 +5,7 @@ mod cargo;
 mod core;
 mod library;
 mod module;
+mod part;
 pub mod quick;
 mod sanitized;
 mod stack;

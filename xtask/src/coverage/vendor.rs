@@ -13,10 +13,10 @@ const CUSTOM: [&str; 2] = ["guest-lib/vendor/src/custom", "guest-lib/vendor/desc
 pub fn section(page: &mut String, written: &BTreeSet<String>) {
     page.push_str(
         "\n## NVIDIA's libraries\n\n\
-         From the rows in `protocol/libraries/rows`. They were made from these versions, of which every public function is exported:\n\
-         cuBLAS and cuBLASLt 13.1, cuDNN 9.19, cuFFT 12.0, cuRAND 10.4.0, cuSPARSE 12.6, cuSOLVER 12.0, NCCL 2.28 and cuSPARSELt\n\
-         0.10. Functions that newer libraries of the host have in addition are not there yet. *Rows* cross to the host's library,\n\
-         *by hand* are answered in the guest or need code; *refused* answer the library's \"not supported\".\n\n\
+         From the rows in `protocol/libraries/rows`. Every public function of these versions is exported: cuBLAS and cuBLASLt 13.10,\n\
+         cuDNN 9.28, cuFFT 12.5, cuRAND 10.4.5, cuSPARSE 12.9, cuSPARSELt 0.10, cuSOLVER and cuSOLVERMg 12.4, NCCL 2.32; and of the\n\
+         newest ones for CUDA 12. Functions that newer libraries of the host have in addition are not there yet. *Rows* cross to the\n\
+         host's library, *by hand* are answered in the guest or need code; *refused* answer the library's \"not supported\".\n\n\
          | library | rows | by hand | refused |\n| --- | --- | --- | --- |\n",
     );
     for library in libraries() {
