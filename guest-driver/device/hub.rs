@@ -51,7 +51,7 @@ pub(crate) fn works() -> Result<Arc<WorkQueue>> {
     STATE.lock().works.clone().ok_or(ENODEV)
 }
 
-/// Returns the device that open(2) uses. `ENODEV`: there is none.
+/// Returns the device that open(2) uses. Errors: `ENODEV` if there is no device.
 pub(crate) fn device() -> Result<Arc<Device>> {
     STATE.lock().device.clone().ok_or(ENODEV)
 }

@@ -80,7 +80,7 @@ pub(crate) fn read(name: &str) -> Option<(Handler, u32)> {
         "cluster_nctaid.y" => uniform(|m| m.grid.cluster[1]),
         "cluster_nctaid.z" => uniform(|m| m.grid.cluster[2]),
         "cluster_nctarank" => uniform(|m| m.grid.cluster.iter().product::<u32>()),
-        // Whether the launch has clusters, as a number (see `is_explicit_cluster` of lowering).
+        // 1 if the launch has clusters, else 0 (see `is_explicit_cluster` of lowering).
         "is_explicit_cluster" => {
             uniform(|m| u32::from(m.grid.launch.cluster.or(m.grid.launch.kernel.cluster).is_some()))
         }

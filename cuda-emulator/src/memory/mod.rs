@@ -168,7 +168,7 @@ impl Memory {
         self.read_state().heap_limit
     }
 
-    /// Frees an allocation by its address from [`Self::allocate`]. Returns false when there is none.
+    /// Frees an allocation by its address from [`Self::allocate`]. Returns false if no allocation begins at that address.
     pub fn free(&self, base: u64) -> bool {
         self.release(base, |kind| kind == RangeKind::Device || kind.is_everywhere())
     }
@@ -218,7 +218,7 @@ impl Memory {
         true
     }
 
-    /// Frees an allocation of kind [`RangeKind::Array`]. Returns false when there is none.
+    /// Frees an allocation of kind [`RangeKind::Array`]. Returns false if no such allocation begins there.
     pub(crate) fn free_array(&self, base: u64) -> bool {
         self.release(base, |kind| kind == RangeKind::Array)
     }

@@ -73,7 +73,7 @@ impl Native {
         shape.index() * 2 + usize::from(partial)
     }
 
-    /// Returns the entries of a variant, or `None` if there are none yet.
+    /// Returns the entries of a variant, or `None` before they are made.
     pub(crate) fn table(&self, shape: Shape, partial: bool) -> Option<&Table> {
         self.variants[Native::index(shape, partial)].table.get().map(|table| &**table)
     }

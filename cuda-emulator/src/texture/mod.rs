@@ -51,12 +51,12 @@ pub fn publish_surface(handle: u64, surface: Surface) {
     SURFACES.insert(handle, surface);
 }
 
-/// Removes a texture's number. Returns false when there is none.
+/// Removes a texture's number. Returns false if no texture has it.
 pub fn remove_texture(handle: u64) -> bool {
     TEXTURES.remove(handle)
 }
 
-/// Removes a surface's number. Returns false when there is none.
+/// Removes a surface's number. Returns false if no surface has it.
 pub fn remove_surface(handle: u64) -> bool {
     SURFACES.remove(handle)
 }
