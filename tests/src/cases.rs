@@ -194,6 +194,7 @@ pub const CASES: &[Case] = &[
     Case::new("frees_beside_global_capture"),
     Case::new("managed_beside_captures"),
     Case::new("managed_attached"),
+    Case::new("managed_advice"),
     Case::new("graph_objects"),
     Case::new("exec_functions"),
     Case::new("conditional_nodes"),

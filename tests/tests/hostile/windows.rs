@@ -8,12 +8,13 @@ use anyhow::{Context, Result, bail, ensure};
 use vhost_cuda_tests::frontend::{CallParts, HIGH, parse_result};
 use vhost_cuda_tests::suite::Suite;
 use virtio_cuda_protocol::cuda::{
-    CALL_IN_INLINE, CallHeader, Opcode, RESERVATIONS_BASE, WINDOW_BASE, WINDOW_BYTES,
+    AllocationProperties, CALL_IN_INLINE, CallHeader, FIRST_HANDLE, Location, Opcode, RESERVATIONS_BASE,
+    WINDOW_BASE, WINDOW_BYTES,
 };
 use virtio_cuda_protocol::transport::{FLAG_KEEP, MemEntry, OP_CALL, OP_UNPIN, REPLY_OK, RequestHeader};
 use zerocopy::IntoBytes;
 
-use crate::calls::{CONTEXT, INVALID_VALUE, Session, in_context};
+use crate::calls::{CONTEXT, INVALID_VALUE, Session, encoded, in_context};
 use crate::{Target, attack};
 
 const PART: u64 = 8192;
@@ -22,10 +23,14 @@ const OUT_OF_MEMORY: i32 = 2;
 /// The address of a claim, and of reservations at requested addresses.
 const CLAIM: u64 = RESERVATIONS_BASE + (1 << 40) / 2;
 const CLAIMED: u64 = 32 << 20;
+/// The unit of device memory in bytes, and the name of an allocation of that size.
+const UNIT: u64 = 2 << 20;
+const ALLOCATION: u64 = FIRST_HANDLE + 77;
 
 pub fn collect(suite: &mut Suite) {
     attack(suite, "windows::registers_parts", registers_parts);
     attack(suite, "windows::claims_addresses", claims_addresses);
+    attack(suite, "windows::claims_reserved_addresses", claims_reserved_addresses);
     attack(suite, "windows::claims_more_than_it_may", claims_more_than_it_may);
 }
 
@@ -176,13 +181,75 @@ fn claims_addresses(target: &mut Target) -> Result<()> {
     ensure!(map(&mut session, 1, last)? != last, "mapped where nothing is claimed any more");
     let again = session.expect(&reserve, &[0])?;
     let again = u64::from_le_bytes(again.results[..].try_into().context("An address")?);
-    for base in [CLAIM, CLAIM + CLAIMED - 4096] {
-        let expected = if again == CLAIM { OUT_OF_MEMORY } else { 0 };
-        ensure!(claim(&mut session, base, 4096)? == expected, "{base:#x}, reserved at {again:#x}");
+    for (base, bytes) in [(again - PART, 2 * PART), (again + CLAIMED - PART, 2 * PART)] {
+        let claimed = claim(&mut session, base, bytes)?;
+        ensure!(claimed != 0, "{base:#x} reaches out of the reservation at {again:#x}");
     }
     // The session ends with a claim in use.
     ensure!(claim(&mut session, CLAIM - CLAIMED, CLAIMED)? == 0, "other addresses");
     ensure!(map(&mut session, 4, CLAIM - CLAIMED)? == CLAIM - CLAIMED, "inside the claim");
+    session.greet()
+}
+
+/// Claims addresses inside a reservation, which stays the driver's.
+fn claims_reserved_addresses(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let claim = |session: &mut Session, base, bytes| call(session, Opcode::window_claim, base, bytes);
+    let give_up = |session: &mut Session, base, bytes| call(session, Opcode::window_yield, base, bytes);
+    let reserve = [CLAIMED.to_le_bytes(), [0; 8], CLAIM.to_le_bytes(), [0; 8]].concat();
+    let reserved = session.expect(&CallParts::new(Opcode::cuMemAddressReserve, &reserve), &[0])?;
+    let base = u64::from_le_bytes(reserved.results[..].try_into().context("An address")?);
+    let properties = AllocationProperties {
+        kind: 1,
+        location: Location { kind: 1, id: 0 },
+        ..AllocationProperties::default()
+    };
+    let create =
+        [&ALLOCATION.to_le_bytes()[..], &UNIT.to_le_bytes(), &encoded(&properties)?, &[0; 8]].concat();
+    session.expect(&CallParts::new(Opcode::cuMemCreate, &create), &[0])?;
+    let map_memory = |session: &mut Session, at: u64| -> Result<i32> {
+        let args = [at, UNIT, 0, ALLOCATION, 0].map(u64::to_le_bytes).concat();
+        Ok(session.expect(&CallParts::new(Opcode::cuMemMap, &args), &[0, INVALID_VALUE])?.result)
+    };
+    ensure!(map_memory(&mut session, base)? == 0, "device memory");
+    let place = base + UNIT;
+    for (at, bytes) in
+        [(base, UNIT), (base + UNIT - PART, 2 * PART), (base, CLAIMED), (place, 0), (place, 4095)]
+    {
+        let claimed = claim(&mut session, at, bytes)?;
+        ensure!(claimed != 0, "{bytes:#x} bytes at {at:#x} claimed");
+    }
+    ensure!(claim(&mut session, place, UNIT)? == 0, "free reserved addresses");
+    ensure!(claim(&mut session, place + PART, PART)? == OUT_OF_MEMORY, "claimed twice");
+    ensure!(map(&mut session, 1, place)? == place, "inside the claim");
+    let at = register(&mut session, place, PART, 2)?.context("a good part")?;
+    set(&mut session, at, PART / 4, &[0])?;
+    // Device memory, the reservation's end, and the driver's unmapping keep off pages in use.
+    for at in [place, base + PART] {
+        ensure!(map_memory(&mut session, at)? == INVALID_VALUE, "device memory at {at:#x}");
+    }
+    for (opcode, at, bytes) in [
+        (Opcode::cuMemAddressFree, base, CLAIMED),
+        (Opcode::cuMemUnmap, place, UNIT),
+        (Opcode::cuMemUnmap, base, CLAIMED),
+        (Opcode::window_yield, place, UNIT),
+        (Opcode::window_yield, base, CLAIMED),
+    ] {
+        let done = call(&mut session, opcode, at, bytes)?;
+        ensure!(done == INVALID_VALUE, "{opcode:?} of {bytes:#x} bytes at {at:#x}: {done}");
+    }
+    set(&mut session, at, PART / 4, &[0])?;
+    unpin(&mut session, 1)?;
+    ensure!(give_up(&mut session, place, UNIT)? == 0, "nothing is there any more");
+    ensure!(give_up(&mut session, place, UNIT)? == INVALID_VALUE, "given up twice");
+    ensure!(map(&mut session, 1, place)? != place, "mapped where nothing is claimed any more");
+    ensure!(call(&mut session, Opcode::cuMemUnmap, base, UNIT)? == 0, "device memory");
+    // What was lent can be mapped, then lent again.
+    ensure!(map_memory(&mut session, place)? == 0, "device memory in place of pages");
+    ensure!(claim(&mut session, place, UNIT)? == OUT_OF_MEMORY, "device memory is there");
+    ensure!(call(&mut session, Opcode::cuMemUnmap, place, UNIT)? == 0, "device memory");
+    ensure!(claim(&mut session, place, UNIT)? == 0 && give_up(&mut session, place, UNIT)? == 0, "lent again");
+    ensure!(call(&mut session, Opcode::cuMemAddressFree, base, CLAIMED)? == 0, "the reservation");
     session.greet()
 }
 

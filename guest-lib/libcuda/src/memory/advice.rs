@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Advice on managed memory, and the targets of prefetches. They do not migrate memory, but programs can query them.
+//! Advice on managed memory, and the targets of prefetches, which programs can query. What they do is in [`managed`] and
+//! [`moving`].
+//!
+//! [`managed`]: crate::memory::managed
+//! [`moving`]: crate::memory::moving
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -18,6 +18,7 @@ use crate::ffi::{In, Out};
 use crate::memory::advice::Page;
 use crate::memory::host::allocate_managed;
 use crate::memory::moving::Uses;
+use crate::memory::table::window::PAGE_BYTES;
 
 /// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`.
 const ATTACH_FLAGS: [u32; 2] = [1, 2];
@@ -145,7 +146,22 @@ fn advise(
             page.accessed_by.remove(&device);
         }
     });
+    if let 3 | 4 = advice {
+        prefer(api, address, count, advice == 3 && device == DEVICE_CPU);
+    }
     Ok(())
+}
+
+/// Follows the preferred location of a validated range, if it is all of an allocation that moves: device memory is mapped
+/// as a whole.
+fn prefer(api: Api, address: u64, count: usize, host: bool) {
+    let Some(range) = api.driver.memory.ranges.host(address) else { return };
+    let Some(moving) = &range.moving else { return };
+    let end = range.start + range.bytes;
+    let reached = address.saturating_add(count as u64).next_multiple_of(PAGE_BYTES);
+    if address / PAGE_BYTES == range.start / PAGE_BYTES && reached >= end {
+        api.prefer(moving, host);
+    }
 }
 
 /// Moves a validated range to a location.
@@ -260,7 +276,7 @@ entry_points! {
         prefetch(api, devPtr, count, location)
     }
 
-    /// Stores advice, which can be queried. It does not affect where the memory is.
+    /// Stores advice, which can be queried, and follows the preferred location.
     call cuMemAdvise(api, devPtr: u64, count: usize, advice: i32, device: i32) {
         check_advice(advice)?;
         check_device(api, device)?;
@@ -268,7 +284,7 @@ entry_points! {
         advise(api, devPtr, count, advice, location_of(device))
     }
 
-    /// Stores advice, which can be queried. It does not affect where the memory is.
+    /// Stores advice, which can be queried, and follows the preferred location.
     call cuMemAdvise_v2(api, devPtr: u64, count: usize, advice: i32, location: CUmemLocation) {
         check_advice(advice)?;
         // Read-mostly advice ignores the location.

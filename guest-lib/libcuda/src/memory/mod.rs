@@ -27,7 +27,7 @@ use virtio_cuda_ring::Outstanding;
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::advice::Advice;
-use crate::memory::moving::Movings;
+use crate::memory::moving::{Moving, Movings};
 use crate::memory::table::cache::Cache;
 use crate::memory::table::claims::Claims;
 use crate::memory::table::copy_streams::CopyStreams;
@@ -134,6 +134,12 @@ impl Memory {
     /// Returns whether an address is reserved for the device, so that the program can have no pageable memory there.
     pub fn is_reserved(&self, address: u64) -> bool {
         self.places.contains(address) || self.claims.owns(address, 1)
+    }
+
+    /// Notes that managed memory stays in host memory, or moves.
+    pub fn set_rests(&self, moving: &Moving, rests: bool) {
+        moving.set_rests(rests);
+        self.ranges.look_again();
     }
 
     /// Returns whether an address lies in memory from a pool of the host.

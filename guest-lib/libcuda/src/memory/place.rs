@@ -77,7 +77,7 @@ impl Api {
         // Mapped memory may continue in the next mapping.
         let found = self.driver.memory.ranges.host(address);
         match found.filter(|range| range.kind == HostKind::Mapped || holds(range)) {
-            Some(range) if range.moving.is_some() => Place::Device(address),
+            Some(range) if range.moves() => Place::Device(address),
             Some(range) if range.kind != HostKind::ManagedVariable => {
                 Place::Pinned { host: address, device: range.device_address_of(address) }
             }
@@ -100,7 +100,7 @@ impl Api {
     /// address of memory that both can access.
     pub fn device_place(&self, address: u64) -> Place {
         match self.driver.memory.ranges.host(address) {
-            Some(range) if range.kind == HostKind::ManagedVariable || range.moving.is_some() => {
+            Some(range) if range.kind == HostKind::ManagedVariable || range.moves() => {
                 Place::Device(range.device_address_of(address))
             }
             Some(range) => Place::Pinned { host: address, device: range.device_address_of(address) },

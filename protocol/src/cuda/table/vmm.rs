@@ -34,7 +34,8 @@ macro_rules! vmm_calls {
             /// such mappings away, in stream order.
             0x0a0b custom cuMemMapArrayAsync(stream: StreamId) -> ();
             /// Makes `bytesize` bytes from `base` on, behind [`RESERVATIONS_BASE`](crate::cuda::RESERVATIONS_BASE), a part of the
-            /// address window: kept pages of the process can be mapped there. Nothing else may be there.
+            /// address window: kept pages of the process can be mapped there. Nothing else may be there. Also for addresses inside
+            /// one reservation of the session, where nothing is mapped: it can neither be freed nor mapped until `window_yield`.
             0x0a0c custom window_claim(base: u64, bytesize: u64) -> () [no_context];
             /// Undoes `window_claim` of just these addresses, where nothing is mapped any more.
             0x0a0d custom window_yield(base: u64, bytesize: u64) -> () [no_context];

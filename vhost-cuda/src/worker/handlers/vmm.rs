@@ -5,7 +5,7 @@ use virtio_cuda_protocol::cuda::{AllocationId, AllocationProperties, DevicePtr, 
 
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, CudaError, RawAccess, RawLocation, Ref};
+use crate::worker::gpu::{CuResult, RawAccess, RawLocation, Ref};
 use crate::worker::home::Home;
 use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;
@@ -171,17 +171,25 @@ pub fn cuMemRetainAllocationHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) ->
 
 /// Adds addresses to the window.
 pub fn window_claim(cx: &mut CallContext<'_>, base: u64, bytesize: u64) -> CuResult<()> {
-    // Locked across the claim, so that the driver reserves none of the addresses meanwhile.
-    let reservations = cx.session.reservations();
-    if reservations.overlaps(base, bytesize) {
-        return Err(CudaError::OUT_OF_MEMORY);
+    // Locked across the claim, so that the driver neither reserves nor maps any of the addresses meanwhile.
+    let mut reservations = cx.session.reservations();
+    if !reservations.overlaps(base, bytesize) {
+        return cx.session.window().claim(base, bytesize);
     }
-    cx.session.window().claim(base, bytesize)
+    reservations.check_lend(base, bytesize)?;
+    // SAFETY: it was just checked that they are reserved and nothing is mapped there. It stays so: lent addresses can be
+    // neither mapped nor freed.
+    unsafe { cx.session.window().borrow(base, bytesize) }?;
+    reservations.lend(base, bytesize);
+    Ok(())
 }
 
 /// Undoes [`window_claim`].
 pub fn window_yield(cx: &mut CallContext<'_>, base: u64, bytesize: u64) -> CuResult<()> {
-    cx.session.window().unclaim(base, bytesize)
+    let mut reservations = cx.session.reservations();
+    cx.session.window().unclaim(base, bytesize)?;
+    reservations.take_back(base);
+    Ok(())
 }
 
 impl Destroy for AllocationId {

@@ -45,6 +45,8 @@ pub struct Mapping {
 #[derive(Debug, Default)]
 pub struct Reservations {
     reserved: BTreeMap<u64, u64>,
+    /// Reserved addresses that are lent to the address window: bytes by first address. Nothing is mapped there.
+    lent: BTreeMap<u64, u64>,
     mappings: BTreeMap<u64, Mapping>,
     allocations: HashMap<u64, Allocation>,
     array_maps: ArrayMaps,
@@ -75,13 +77,49 @@ impl Reservations {
         last.is_some_and(|(start, length)| start.saturating_add(*length) > base)
     }
 
-    /// Checks that a reservation has exactly these addresses and no mappings.
+    /// Checks that these addresses are reserved in one piece, that nothing is mapped there, and that none is lent.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn check_lend(&self, base: u64, bytes: u64) -> CuResult<()> {
+        if self.is_reserved(base, bytes) && self.is_free(base, bytes) {
+            Ok(())
+        } else {
+            Err(CudaError::OUT_OF_MEMORY)
+        }
+    }
+
+    /// Notes that addresses that [`Self::check_lend`] has checked are lent.
+    pub fn lend(&mut self, base: u64, bytes: u64) {
+        self.lent.insert(base, bytes);
+    }
+
+    /// Undoes [`Self::lend`].
+    pub fn take_back(&mut self, base: u64) {
+        self.lent.remove(&base);
+    }
+
+    /// Returns whether `bytes` bytes at `base` are reserved in one piece.
+    fn is_reserved(&self, base: u64, bytes: u64) -> bool {
+        let Some(end) = base.checked_add(bytes).filter(|_| bytes > 0) else { return false };
+        let found = self.reserved.range(..=base).next_back();
+        found.is_some_and(|(start, length)| end <= start.saturating_add(*length))
+    }
+
+    /// Returns whether nothing is mapped at any of these addresses, and none is lent.
+    fn is_free(&self, base: u64, bytes: u64) -> bool {
+        let end = base.saturating_add(bytes);
+        let mapped = self.mappings.range(..end).next_back();
+        let lent = self.lent.range(..end).next_back();
+        mapped.is_none_or(|(start, mapping)| start.saturating_add(mapping.bytes) <= base)
+            && lent.is_none_or(|(start, length)| start.saturating_add(*length) <= base)
+    }
+
+    /// Checks that a reservation has exactly these addresses, no mappings, and that none of them is lent.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn check_unused(&self, base: u64, bytes: u64) -> CuResult<()> {
-        let end = base.checked_add(bytes).ok_or(CudaError::INVALID_VALUE)?;
-        let used = self.mappings.range(base..end).next().is_some();
-        if self.reserved.get(&base) != Some(&bytes) || used { Err(CudaError::INVALID_VALUE) } else { Ok(()) }
+        let known = base.checked_add(bytes).is_some() && self.reserved.get(&base) == Some(&bytes);
+        if known && self.is_free(base, bytes) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
     }
 
     /// Forgets a reservation.
@@ -130,16 +168,12 @@ impl Reservations {
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn check_map(&self, base: u64, bytes: u64, offset: u64, name: u64) -> CuResult<Allocation> {
         let allocation = self.held(name)?;
-        let end = base.checked_add(bytes).filter(|_| bytes > 0).ok_or(CudaError::INVALID_VALUE)?;
-        let (start, length) = self.reserved.range(..=base).next_back().ok_or(CudaError::INVALID_VALUE)?;
-        let reserved = end <= start.saturating_add(*length);
-        let before = self.mappings.range(..end).next_back();
-        let free = before.is_none_or(|(start, mapping)| start.saturating_add(mapping.bytes) <= base);
+        let possible = self.is_reserved(base, bytes) && self.is_free(base, bytes);
         // NVIDIA's driver maps from the beginning on only.
         if offset != 0 || bytes > allocation.bytes {
             return Err(CudaError::NOT_SUPPORTED);
         }
-        if !(reserved && free) {
+        if !possible {
             return Err(CudaError::INVALID_VALUE);
         }
         if self.mappings.len() >= MAX_ENTRIES { Err(CudaError::OUT_OF_MEMORY) } else { Ok(allocation) }
@@ -169,7 +203,7 @@ impl Reservations {
     }
 
     /// Returns the bases of the mappings in `bytes` bytes from `base` on, which must be reserved in one piece. No mapping may lie
-    /// there in part.
+    /// there in part, and no address may be lent.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn inside(&self, base: u64, bytes: u64) -> CuResult<Vec<u64>> {
@@ -184,7 +218,9 @@ impl Reservations {
         };
         let before = reaches(self.mappings.range(..base).next_back(), base);
         let behind = reaches(self.mappings.range(base..end).next_back(), end);
-        if end > start.saturating_add(*length) || before || behind {
+        let lent = self.lent.range(..end).next_back();
+        let lent = lent.is_some_and(|(start, length)| start.saturating_add(*length) > base);
+        if end > start.saturating_add(*length) || before || behind || lent {
             return Err(CudaError::INVALID_VALUE);
         }
         Ok(self.mappings.range(base..end).map(|(start, _)| *start).collect())
@@ -318,6 +354,29 @@ mod tests {
         fixture.reserve(BASE, 0x4000);
         fixture.insert(NAME, 77, 0x1000, Location::default());
         fixture
+    }
+
+    #[test]
+    fn lent_addresses_are_neither_mapped_nor_freed() {
+        let mut vmm = fixture();
+        vmm.map(BASE, 0x1000, NAME);
+        for (base, bytes) in
+            [(BASE, 0x1000), (BASE + 0x1000, 0), (BASE + 0x3000, 0x2000), (BASE + 0x1000, u64::MAX)]
+        {
+            assert_eq!(vmm.check_lend(base, bytes), Err(CudaError::OUT_OF_MEMORY), "{base:#x}+{bytes:#x}");
+        }
+        vmm.check_lend(BASE + 0x1000, 0x2000).unwrap();
+        vmm.lend(BASE + 0x1000, 0x2000);
+        for offset in [0x1000, 0x2000] {
+            assert!(vmm.check_map(BASE + offset, 0x1000, 0, NAME).is_err());
+            assert!(vmm.check_lend(BASE + offset, 0x1000).is_err());
+            assert!(vmm.inside(BASE + offset, 0x1000).is_err());
+        }
+        assert!(vmm.check_map(BASE + 0x3000, 0x1000, 0, NAME).is_ok(), "behind them");
+        assert_eq!(vmm.unmap(BASE), 0);
+        assert!(vmm.check_unused(BASE, 0x4000).is_err());
+        vmm.take_back(BASE + 0x1000);
+        assert!(vmm.check_unused(BASE, 0x4000).is_ok() && vmm.check_map(BASE, 0x1000, 0, NAME).is_ok());
     }
 
     #[test]

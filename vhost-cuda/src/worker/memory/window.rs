@@ -26,13 +26,21 @@ const MAX_CLAIMS: usize = 4096;
 #[derive(Debug)]
 pub struct Window {
     areas: BTreeMap<u64, Area>,
-    /// Addresses that the guest's process has added to the window: bytes by first address. Each is a mapping of this process's
-    /// own, inaccessible where no area is.
-    claims: BTreeMap<u64, u64>,
+    /// Addresses that the guest's process has added to the window, by first address. Each is a mapping of this process's own,
+    /// inaccessible where no area is.
+    claims: BTreeMap<u64, Claim>,
     /// The parts that are registered with the GPU: whole areas side by side, by the first one's address.
     registrations: BTreeMap<u64, Registration>,
     pieces: usize,
     max_pieces: usize,
+}
+
+/// Addresses that the guest's process has added to the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
+    bytes: u64,
+    /// True if the driver has reserved them for the session, and gets them back.
+    borrowed: bool,
 }
 
 /// Pages that appear in the window.
@@ -91,24 +99,50 @@ impl Window {
         if !known || !base.is_multiple_of(PAGE_BYTES) || !bytes.is_multiple_of(PAGE_BYTES) {
             return Err(CudaError::INVALID_VALUE);
         }
-        if self.claims.len() >= MAX_CLAIMS {
-            return Err(CudaError::OUT_OF_MEMORY);
-        }
+        self.check_claims()?;
         reserve_range(base, bytes).map_err(|error| {
             debug!("{bytes} bytes of addresses at {base:#x} cannot be claimed: {error}");
             CudaError::OUT_OF_MEMORY
         })?;
-        self.claims.insert(base, bytes);
+        self.claims.insert(base, Claim { bytes, borrowed: false });
         Ok(())
     }
 
-    /// Undoes [`Self::claim`].
+    fn check_claims(&self) -> CuResult<()> {
+        if self.claims.len() >= MAX_CLAIMS { Err(CudaError::OUT_OF_MEMORY) } else { Ok(()) }
+    }
+
+    /// Adds addresses to the window that the driver has reserved for the session, until [`Self::unclaim`]. Pages can be mapped
+    /// and registered there at the same address on the GPU, which NVIDIA's driver 580 allows.
+    ///
+    /// Errors: as for [`Self::claim`].
+    ///
+    /// # Safety
+    ///
+    /// The addresses must lie in one reservation of the session, with nothing mapped there, and stay so until they are
+    /// unclaimed.
+    pub unsafe fn borrow(&mut self, base: u64, bytes: u64) -> CuResult<()> {
+        if bytes == 0 || !base.is_multiple_of(PAGE_BYTES) || !bytes.is_multiple_of(PAGE_BYTES) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        self.check_claims()?;
+        // Nothing refers to them: in a reservation without a mapping the driver keeps the addresses only (`# Safety`).
+        close_range(base, bytes);
+        self.claims.insert(base, Claim { bytes, borrowed: true });
+        Ok(())
+    }
+
+    /// Undoes [`Self::claim`] and [`Self::borrow`].
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, also if an area is there.
     pub fn unclaim(&mut self, base: u64, bytes: u64) -> CuResult<()> {
         let is_used = self.areas.range(base..base.saturating_add(bytes)).next().is_some();
-        if self.claims.get(&base) != Some(&bytes) || is_used {
-            return Err(CudaError::INVALID_VALUE);
+        let found = self.claims.get(&base).filter(|claim| claim.bytes == bytes && !is_used);
+        let claim = found.ok_or(CudaError::INVALID_VALUE)?;
+        if claim.borrowed {
+            // They stay mapped, inaccessible, so that nothing else in this process takes them from the driver.
+            self.claims.remove(&base);
+            return Ok(());
         }
         // SAFETY: the range is a claim, so a mapping of the window's own, and without areas nothing refers to it.
         if unsafe { libc::munmap(base as *mut _, bytes as usize) } != 0 {
@@ -200,8 +234,9 @@ impl Window {
 
     fn is_free(&self, base: u64, bytes: u64) -> bool {
         let Some(end) = base.checked_add(bytes) else { return false };
-        let in_claim =
-            || self.claims.range(..=base).next_back().is_some_and(|(start, claimed)| end <= start + claimed);
+        let in_claim = || {
+            self.claims.range(..=base).next_back().is_some_and(|(start, claim)| end <= start + claim.bytes)
+        };
         let in_window = base >= WINDOW_BASE && end <= WINDOW_END;
         if !base.is_multiple_of(PAGE_BYTES) || !(in_window || in_claim()) {
             return false;
@@ -249,14 +284,14 @@ fn max_pieces() -> usize {
     *MAX_PIECES
 }
 
-/// Makes a range of the window inaccessible again. If that fails the process ends: the guest may use the
+/// Makes a range of the window inaccessible. If that fails the process ends: the guest may use the
 /// pages for something else as soon as it has them back.
 fn close_range(base: u64, bytes: u64) {
     if bytes == 0 {
         return;
     }
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    // SAFETY: the range was an area of the window, to which nothing refers any more.
+    // SAFETY: the range is of the window, and nothing refers to it (any more).
     let at = unsafe { libc::mmap(base as *mut _, bytes as usize, libc::PROT_NONE, flags, -1, 0) };
     if ptr::eq(at, libc::MAP_FAILED) {
         crate::worker::end_process(&format!(

@@ -130,6 +130,14 @@ fn gate(api: Api) -> Option<RwLockWriteGuard<'static, ()>> {
     guard
 }
 
+/// Prevents other threads from queueing work, and waits until all work has ended. `None` if it goes on for more than the
+/// maximum time, or while a stream captures.
+pub(super) fn gate_when_idle(api: Api) -> Option<RwLockWriteGuard<'static, ()>> {
+    let gate = gate(api)?;
+    let idle = api.is_idle() || !api.driver.captures.any() && all_has_ended();
+    idle.then_some(gate)
+}
+
 /// Waits until the work that uses an allocation has ended. Returns false after the maximum time, or if waiting is
 /// impossible.
 fn has_ended(api: Api, attachment: Attachment) -> bool {
@@ -141,9 +149,9 @@ fn has_ended(api: Api, attachment: Attachment) -> bool {
     }
     match attachment {
         Attachment::Stream { context, stream } => {
-            stream_has_ended(api, ContextId(context), stream).unwrap_or_else(|_| all_has_ended())
+            stream_has_ended(api, ContextId(context), stream).unwrap_or_else(|_| all_has_ended_for_a_touch())
         }
-        Attachment::Host | Attachment::Global => all_has_ended(),
+        Attachment::Host | Attachment::Global => all_has_ended_for_a_touch(),
     }
 }
 
@@ -174,6 +182,20 @@ fn warn_of_running_work() {
 }
 
 /// Like [`has_ended`], for all work.
+fn all_has_ended_for_a_touch() -> bool {
+    let was_waiting = {
+        let waits = WAITS.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.met < waits.asked
+    };
+    let met = all_has_ended();
+    // One warning for each wait.
+    if !met && !was_waiting {
+        warn_of_running_work();
+    }
+    met
+}
+
+/// Waits for all work. Returns false after the maximum time, or if another wait has not ended.
 fn all_has_ended() -> bool {
     let mut waits = WAITS.lock().unwrap_or_else(PoisonError::into_inner);
     if waits.met < waits.asked {
@@ -185,12 +207,7 @@ fn all_has_ended() -> bool {
     CHANGED.notify_all();
     let outcome = CHANGED.wait_timeout_while(waits, MAX_WAIT, |waits| waits.met < number);
     let (waits, _) = outcome.unwrap_or_else(PoisonError::into_inner);
-    let met = waits.met >= number;
-    drop(waits);
-    if !met {
-        warn_of_running_work();
-    }
-    met
+    waits.met >= number
 }
 
 /// Executes the requests.

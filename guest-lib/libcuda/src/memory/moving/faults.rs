@@ -14,7 +14,7 @@ use linux_raw_sys::general::{
     UFFD_FEATURE_THREAD_ID, UFFDIO_REGISTER_MODE_MINOR, UFFDIO_REGISTER_MODE_MISSING, uffd_msg, uffdio_api,
     uffdio_continue, uffdio_range, uffdio_register,
 };
-use linux_raw_sys::ioctl::{UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_REGISTER, UFFDIO_WAKE};
+use linux_raw_sys::ioctl::{UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE};
 
 use crate::memory::table::window::PAGE_BYTES;
 
@@ -81,6 +81,11 @@ impl Faults {
         let mode = u64::from(UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR);
         let mut register = uffdio_register { range: of(range), mode, ioctls: 0 };
         self.request(UFFDIO_REGISTER, &mut register)
+    }
+
+    /// Reverts [`Self::watch`], and wakes the threads that wait for pages of `range`.
+    pub fn unwatch(&self, range: Range<u64>) -> io::Result<()> {
+        self.request(UFFDIO_UNREGISTER, &mut of(range))
     }
 
     /// Waits for a touch. `None`: another event occurred.

@@ -3,7 +3,8 @@
 //! Long managed allocations, whose contents move to where they are used. Each has device memory, and pages in the
 //! program, at the same address. A block of it belongs to the program or the GPU. Before work that may use it, the
 //! blocks of the program are sent and unmapped ([`transfer`]). The program's next access then faults ([`faults`]); a
-//! thread of this library waits for the GPU, fetches the block and wakes the program ([`attend`]).
+//! thread of this library waits for the GPU, fetches the block and wakes the program ([`attend`]). If the program prefers
+//! it, an allocation stays in host memory ([`rest`]).
 //!
 //! The program may access managed memory when the GPU's work is done. CUDA guarantees that on devices whose
 //! `CONCURRENT_MANAGED_ACCESS` is 0, which [`crate::device`] reports for every device.
@@ -13,6 +14,7 @@ pub mod blocks;
 pub mod faults;
 pub mod pages;
 pub mod placed;
+pub mod rest;
 pub mod transfer;
 
 use std::collections::BTreeMap;
@@ -25,6 +27,7 @@ use virtio_cuda_ring::Outstanding;
 use crate::memory::moving::blocks::Blocks;
 use crate::memory::moving::faults::Faults;
 use crate::memory::moving::pages::{Pages, Store};
+use crate::memory::table::pinned::Pinned;
 use crate::memory::table::window::MovingWindow;
 
 /// The minimum size in bytes of managed allocations that move; 0 turns moving off.
@@ -75,15 +78,27 @@ pub struct Moving {
     pub bytes: u64,
     /// The context in which it was created.
     pub context: u64,
-    /// The device memory.
-    allocation: AllocationId,
+    /// True while the pages are registered with the GPU ([`rest`]), and nothing moves.
+    rests: AtomicBool,
     state: Mutex<State>,
+}
+
+/// The memory that the GPU has at the allocation's address.
+#[derive(Debug)]
+enum Home {
+    /// Device memory.
+    Device(AllocationId),
+    /// The pages of the program, which are registered.
+    Host(Vec<Pinned>),
+    /// None: changing it has failed.
+    Nowhere,
 }
 
 #[derive(Debug)]
 struct State {
     blocks: Blocks,
     attachment: Attachment,
+    home: Home,
     /// `None` after it was freed.
     pages: Option<Pages>,
 }
@@ -121,6 +136,16 @@ impl Moving {
     /// memory before.
     pub fn attach(&self, attachment: Attachment) {
         self.state().attachment = attachment;
+    }
+
+    /// Returns whether the memory stays in host memory, where both sides have access at all times.
+    pub fn rests(&self) -> bool {
+        self.rests.load(Ordering::Acquire)
+    }
+
+    /// Notes whether the memory stays in host memory.
+    pub fn set_rests(&self, rests: bool) {
+        self.rests.store(rests, Ordering::Release);
     }
 
     fn attachment(&self) -> Attachment {

@@ -5,6 +5,7 @@
 //! together: NVIDIA's driver 580 does not place a reservation of less than 32 MiB at the requested address.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use cuda_abi::CUmemLocation;
 use virtio_cuda_client::protocol::{AllocationId, AllocationProperties, DevicePtr, Location, WINDOW_BYTES};
@@ -17,7 +18,7 @@ use crate::handles::new_handle;
 use crate::memory::moving::attend;
 use crate::memory::moving::blocks::Blocks;
 use crate::memory::moving::pages::Pages;
-use crate::memory::moving::{Attachment, Means, Moving, State};
+use crate::memory::moving::{Attachment, Home, Means, Moving, State};
 use crate::memory::table::window::MovingWindow;
 
 /// The granularity of device memory, a multiple of the page size and the block size.
@@ -74,7 +75,44 @@ impl Api {
 
         let address = movings.window.take(bytes)?;
         undo.push(move || movings.window.give_back(address, bytes));
+        let allocation = self.map_device_memory(address, bytes, context)?;
+        // The reverted steps have just succeeded, so only a lost session can refuse this.
+        undo.push(move || {
+            let _ = calls::cuMemUnmap(&mut session.call(), DevicePtr(address), bytes);
+            let _ = calls::cuMemRelease(&mut session.call(), allocation);
+        });
+        let no_memory = |error| {
+            log::debug!("Pages at {address:#x}: {error}");
+            CudaError::OUT_OF_MEMORY
+        };
+        let offset = address - MovingWindow::START;
+        let pages = Pages::new(&means.store, address, offset, bytes).map_err(no_memory)?;
+        means.faults.watch(address..address + bytes).map_err(no_memory)?;
+        undo.0.clear();
+        let state = State {
+            blocks: Blocks::new(bytes),
+            attachment: Attachment::Global,
+            home: Home::Device(allocation),
+            pages: Some(pages),
+        };
+        let moving = Moving { address, bytes, context, rests: AtomicBool::new(false), state: state.into() };
+        let moving = Arc::new(moving);
+        movings.add(moving.clone());
+        Ok(moving)
+    }
+
+    /// Allocates device memory of a context's device, and maps it at reserved addresses.
+    ///
+    /// Errors: those of `cuMemCreate`, `cuMemMap` and `cuMemSetAccess`.
+    pub(super) fn map_device_memory(
+        self,
+        address: u64,
+        bytes: u64,
+        context: u64,
+    ) -> Result<AllocationId, CudaError> {
+        let session = self.driver.session;
         let at = DevicePtr(address);
+        let mut undo = Undo(Vec::new());
         let home = self.driver.contexts.device_of(context)? as i32;
         let allocation = AllocationId(new_handle());
         let location = self.location(home);
@@ -87,7 +125,6 @@ impl Api {
             usage: 0,
         };
         calls::cuMemCreate(&mut self.call(), allocation, bytes, properties, 0)?;
-        // The reverted step has just succeeded, so only a lost session can refuse this.
         undo.push(move || _ = calls::cuMemRelease(&mut session.call(), allocation));
         calls::cuMemMap(&mut self.call(), at, bytes, 0, allocation, 0)?;
         undo.push(move || _ = calls::cuMemUnmap(&mut session.call(), at, bytes));
@@ -95,18 +132,8 @@ impl Api {
         for device in 0..self.driver.devices.count() {
             calls::cuMemSetAccess(&mut self.call(), at, bytes, self.location(device), READ_WRITE)?;
         }
-        let no_memory = |error| {
-            log::debug!("Pages at {address:#x}: {error}");
-            CudaError::OUT_OF_MEMORY
-        };
-        let offset = address - MovingWindow::START;
-        let pages = Pages::new(&means.store, address, offset, bytes).map_err(no_memory)?;
-        means.faults.watch(address..address + bytes).map_err(no_memory)?;
         undo.0.clear();
-        let state = State { blocks: Blocks::new(bytes), attachment: Attachment::Global, pages: Some(pages) };
-        let moving = Arc::new(Moving { address, bytes, context, allocation, state: state.into() });
-        movings.add(moving.clone());
-        Ok(moving)
+        Ok(allocation)
     }
 
     fn location(self, device: i32) -> Location {
@@ -120,20 +147,42 @@ impl Driver {
         let Moving { address, bytes, .. } = *moving;
         let movings = &self.memory.moving;
         movings.remove(moving);
+        let mut state = moving.state();
+        let home = std::mem::replace(&mut state.home, Home::Nowhere);
+        if let Home::Host(pinned) = &home
+            && let Err(error) = self.unregister(moving, pinned)
+        {
+            log::debug!("Freeing managed memory at {address:#x}: {error}");
+        }
         // A touch that is being handled now ends like a later one: at an inaccessible address.
-        if moving.state().pages.take().is_none() {
+        let pages = state.pages.take();
+        drop(state);
+        if pages.is_none() {
             return;
         }
+        drop(pages);
         if let Some(faults) = movings.faults() {
             let _ = faults.wake(address..address + bytes);
         }
-        let (at, call) = (DevicePtr(address), || self.session.call());
-        let freed = calls::cuMemUnmap(&mut call(), at, bytes)
-            .and_then(|()| calls::cuMemRelease(&mut call(), moving.allocation));
+        let freed = match home {
+            Home::Device(allocation) => self.unmap_device_memory(moving, allocation),
+            Home::Host(_) => Ok(()),
+            Home::Nowhere => Err(CudaError::INVALID_VALUE),
+        };
         match freed {
             Ok(()) => movings.window.give_back(address, bytes),
             // The session is lost or the context broken. The addresses stay reserved.
             Err(error) => log::debug!("Freeing managed memory at {address:#x}: {error}"),
         }
+    }
+
+    /// Reverts [`Api::map_device_memory`]. The GPU's work on the memory must have ended.
+    pub(super) fn unmap_device_memory(
+        &self,
+        moving: &Moving,
+        allocation: AllocationId,
+    ) -> Result<(), CudaError> {
+        calls::cuMemUnmap(&mut self.session.call(), DevicePtr(moving.address), moving.bytes)?;
+        calls::cuMemRelease(&mut self.session.call(), allocation)
     }
 }

@@ -62,6 +62,9 @@ impl Api {
     }
 
     fn send_blocks(self, moving: &Moving, offset: u64, bytes: u64) -> Result<(), CudaError> {
+        if moving.rests() {
+            return Ok(());
+        }
         let mut state = moving.state();
         let State { blocks, pages: Some(pages), .. } = &mut *state else { return Ok(()) };
         let mut runs = blocks.not_on_the_gpu(blocks.holding(offset, bytes));
@@ -117,7 +120,13 @@ impl Api {
     }
 
     /// Fills the pages of a run and maps them.
-    fn bring(self, moving: &Moving, pages: &Pages, owner: Owner, run: Range<usize>) -> Result<(), CudaError> {
+    pub(super) fn bring(
+        self,
+        moving: &Moving,
+        pages: &Pages,
+        owner: Owner,
+        run: Range<usize>,
+    ) -> Result<(), CudaError> {
         let bytes = bytes_of(&run);
         if let Err(error) = pages.make(bytes.clone()) {
             log::error!("No memory for {} bytes of managed memory: {error}", bytes.end - bytes.start);

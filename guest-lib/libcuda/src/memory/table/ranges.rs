@@ -78,6 +78,11 @@ pub struct HostRange {
 }
 
 impl HostRange {
+    /// Returns whether it moves between the program and the GPU, so that it counts as device memory.
+    pub fn moves(&self) -> bool {
+        self.moving.as_ref().is_some_and(|moving| !moving.rests())
+    }
+
     /// Returns the GPU address of a host address in the range.
     pub fn device_address_of(&self, address: u64) -> u64 {
         self.device_address + (address - self.start)
@@ -155,9 +160,14 @@ impl Ranges {
         true
     }
 
+    /// Must be called when memory of the table has begun or ceased to move.
+    pub fn look_again(&self) {
+        self.look(&read!(self.host));
+    }
+
     /// Updates the flags; must be called after each change of `host`.
     fn look(&self, host: &BTreeMap<u64, Arc<HostRange>>) {
-        self.any_seen.store(host.values().any(|range| range.moving.is_none()), Ordering::Release);
+        self.any_seen.store(host.values().any(|range| !range.moves()), Ordering::Release);
         self.any_mapped.store(host.values().any(|range| range.kind == HostKind::Mapped), Ordering::Release);
     }
 
