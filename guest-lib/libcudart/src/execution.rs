@@ -62,7 +62,7 @@ api! {
     fn cudaGreenCtxCreate(
         context: Out<CUcontext>, description: CUdevResourceDesc, ordinal: c_int, flags: c_uint,
     ) {
-        context.not_null()?;
+        context.check()?;
         if flags != 0 {
             return Err(cudaErrorInvalidValue);
         }
@@ -98,7 +98,7 @@ api! {
     } => driver::cuCtxGetDevResource(context, resource, kind);
 
     fn cudaExecutionCtxGetDevice(ordinal: Out<c_int>, context: CUcontext) {
-        ordinal.not_null()?;
+        ordinal.check()?;
         not_null(context)?;
         let runtime = state::runtime()?;
         let mut device = 0;
@@ -152,7 +152,7 @@ api! {
     } => driver::cuCtxWaitEvent(context, event);
 
     fn cudaDeviceGetExecutionCtx(context: Out<CUcontext>, ordinal: c_int) {
-        context.not_null()?;
+        context.check()?;
         context.set(state::runtime()?.device(ordinal)?.primary_context()?)
     }
 

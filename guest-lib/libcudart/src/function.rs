@@ -12,7 +12,7 @@ use crate::{driver, state};
 
 api! {
     fn cudaFuncGetAttributes(attributes: Out<cudaFuncAttributes>, function: *const c_void) {
-        attributes.not_null()?;
+        attributes.check()?;
         state::whole_context()?;
         let device = attribute_device()?;
         attributes.set(attributes_of(named_kernel(function)?, device)?)

@@ -134,7 +134,7 @@ api! {
 
     fn cudaGetKernel(kernel: Out<cudaKernel_t>, stub: *const c_void) {
         state::runtime()?;
-        kernel.not_null()?;
+        kernel.check()?;
         let function = registry::function(stub).ok_or(cudaErrorInvalidDeviceFunction)?;
         kernel.set(function.kernel()?)
     }

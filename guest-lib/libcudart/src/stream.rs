@@ -79,7 +79,7 @@ api! {
     fn cudaStreamGetDevice, cudaStreamGetDevice_ptsz(
         stream: cudaStream_t, device: Out<c_int>,
     ) per_thread stream {
-        device.not_null()?;
+        device.check()?;
         let runtime = state::context()?;
         let mut handle: CUdevice = 0;
         // SAFETY: `handle` is a local; the program promises a live stream.

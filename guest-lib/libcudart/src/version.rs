@@ -14,7 +14,7 @@ api! {
 
     /// Works without a driver: the version is 0 then.
     fn cudaDriverGetVersion(version: Out<c_int>) {
-        version.not_null()?;
+        version.check()?;
         version.set(state::driver_version())
     }
 }

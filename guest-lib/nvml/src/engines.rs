@@ -17,7 +17,7 @@ pub struct nvmlFBCStats_t {
 
 fn unused(device: nvmlDevice_t, per_cent: Out<u32>, period: Out<u32>) -> Result {
     state::device(device)?;
-    period.not_null()?;
+    period.check()?;
     per_cent.set(0)?;
     period.set(PERIOD)
 }

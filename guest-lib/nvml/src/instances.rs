@@ -37,7 +37,7 @@ unsafe fn profile(device: nvmlDevice_t, rows: [u32; 2], profile: u32, info: Out<
 /// `places` is null or has room for all placements.
 unsafe fn placements(device: nvmlDevice_t, profile: u32, places: *mut u8, count: Out<u32>) -> Result {
     state::device(device)?;
-    count.not_null()?;
+    count.check()?;
     let results = ask(PLACEMENTS, Some(device), [profile.into(), 0, 0])?;
     let found = results.number(2);
     count.set(found)?;

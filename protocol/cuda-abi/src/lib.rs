@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! C structures of CUDA and NVML and prototypes of the driver API, each defined once for the guest's libraries, the
-//! worker and the emulator.
+//! C structures of CUDA and NVML, prototypes of the driver API, and pointers that programs pass, each defined once for
+//! the guest's libraries, the worker and the emulator.
 //!
 //! Types have CUDA's names, fields have Rust's. Enums are plain integers: programs and newer drivers use values that
 //! `cuda.h` 13.0 does not list. Handles and host pointers are integers, too, so that each user converts them to its own
@@ -9,6 +9,7 @@
 
 #![allow(non_camel_case_types, clippy::upper_case_acronyms)]
 
+pub mod pointers;
 pub mod prototypes;
 mod structs;
 #[cfg(feature = "wire")]

@@ -19,7 +19,7 @@ pub mod properties;
 
 api! {
     fn cudaGetDeviceCount(count: Out<c_int>) {
-        count.not_null()?;
+        count.check()?;
         count.set(state::runtime()?.device_count() as c_int)
     }
 
@@ -29,7 +29,7 @@ api! {
     }
 
     fn cudaGetDevice(device: Out<c_int>) {
-        device.not_null()?;
+        device.check()?;
         device.set(state::runtime()?.current_ordinal()?)
     }
 
@@ -46,7 +46,7 @@ api! {
     }
 
     fn cudaGetDeviceFlags(flags: Out<c_uint>) {
-        flags.not_null()?;
+        flags.check()?;
         let runtime = state::runtime()?;
         let mut set: c_uint = 0;
         if state::has_context()? {
@@ -98,7 +98,7 @@ api! {
     } => driver::cuDeviceGetPCIBusId(bus_id, length, device);
 
     fn cudaDeviceGetByPCIBusId(device: Out<c_int>, bus_id: *const c_char) {
-        device.not_null()?;
+        device.check()?;
         not_null(bus_id)?;
         let runtime = state::runtime()?;
         let mut handle: CUdevice = 0;

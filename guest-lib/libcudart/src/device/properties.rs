@@ -12,13 +12,13 @@ use crate::{driver, state};
 
 api! {
     fn cudaGetDeviceProperties / cudaGetDeviceProperties_v2(properties: Out<cudaDeviceProp>, device: c_int) {
-        properties.not_null()?;
+        properties.check()?;
         properties.set(*of(state::runtime()?.device(device)?)?)
     }
 
     /// Chooses the device that meets the most requested properties. A property is requested if its field is not zero.
     fn cudaChooseDevice(device: Out<c_int>, wishes: In<cudaDeviceProp>) {
-        device.not_null()?;
+        device.check()?;
         let wishes = wishes.get()?;
         let runtime = state::runtime()?;
         let mut best = (0, 0);

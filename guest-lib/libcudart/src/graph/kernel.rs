@@ -20,7 +20,7 @@ api! {
     } => driver::cuGraphAddKernelNode_v2(node, graph, dependencies, count, &parameters);
 
     fn cudaGraphKernelNodeGetParams(node: cudaGraphNode_t, parameters: Out<cudaKernelNodeParams>) {
-        parameters.not_null()?;
+        parameters.check()?;
         state::context()?;
         let mut answer = CUDA_KERNEL_NODE_PARAMS::ZERO;
         // SAFETY: `answer` is a local; the program promises a live node.

@@ -46,7 +46,7 @@ api! {
     } => driver::cuGraphAddMemcpyNode(node, graph, dependencies, count, &copy, state::current_context()?);
 
     fn cudaGraphMemcpyNodeGetParams(node: cudaGraphNode_t, parameters: Out<cudaMemcpy3DParms>) {
-        parameters.not_null()?;
+        parameters.check()?;
         state::context()?;
         let mut copy = row(ptr::null_mut(), ptr::null(), 0, 0)?;
         // SAFETY: `copy` is a local; the program promises a live node.

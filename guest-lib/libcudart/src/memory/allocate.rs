@@ -16,7 +16,7 @@ const PITCH_ELEMENT_SIZE: c_uint = 4;
 
 api! {
     fn cudaMalloc(memory: Out<*mut c_void>, size: usize) {
-        memory.not_null()?;
+        memory.check()?;
         state::context()?;
         if size == 0 {
             return memory.set(ptr::null_mut());
@@ -28,7 +28,7 @@ api! {
     } => driver::cuMemFree_v2(address(memory));
 
     fn cudaMallocManaged(memory: Out<*mut c_void>, size: usize, flags: c_uint) {
-        memory.not_null()?;
+        memory.check()?;
         state::context()?;
         if size == 0 {
             return memory.set(ptr::null_mut());
@@ -36,8 +36,8 @@ api! {
     } => driver::cuMemAllocManaged(memory.as_ptr().cast::<CUdeviceptr>(), size, flags);
 
     fn cudaMallocPitch(memory: Out<*mut c_void>, pitch: Out<usize>, width: usize, height: usize) {
-        memory.not_null()?;
-        pitch.not_null()?;
+        memory.check()?;
+        pitch.check()?;
         state::context()?;
         let (allocated, row) = allocate_pitched(width, height)?;
         memory.set(allocated)?;
@@ -45,7 +45,7 @@ api! {
     }
 
     fn cudaMalloc3D(memory: Out<cudaPitchedPtr>, extent: cudaExtent) {
-        memory.not_null()?;
+        memory.check()?;
         state::context()?;
         let rows = extent.height.checked_mul(extent.depth).ok_or(cudaErrorInvalidValue)?;
         let (ptr, pitch) = allocate_pitched(extent.width, rows)?;

@@ -55,7 +55,7 @@ api! {
     }
 
     fn cudaGetChannelDesc(desc: Out<cudaChannelFormatDesc>, array: cudaArray_t) {
-        desc.not_null()?;
+        desc.check()?;
         state::context()?;
         desc.set(channel_desc_of(array)?)
     }

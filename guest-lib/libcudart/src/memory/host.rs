@@ -47,7 +47,7 @@ api! {
 }
 
 fn allocate(memory: Out<*mut c_void>, size: usize, flags: c_uint) -> Result {
-    memory.not_null()?;
+    memory.check()?;
     state::context()?;
     if size == 0 {
         return memory.set(ptr::null_mut());

@@ -17,7 +17,7 @@ api! {
     fn cudaMallocAsync, cudaMallocAsync_ptsz(
         memory: Out<*mut c_void>, size: usize, stream: cudaStream_t,
     ) per_thread stream {
-        memory.not_null()?;
+        memory.check()?;
         state::context()?;
         if size == 0 {
             return memory.set(ptr::null_mut());
@@ -27,7 +27,7 @@ api! {
     fn cudaMallocFromPoolAsync, cudaMallocFromPoolAsync_ptsz(
         memory: Out<*mut c_void>, size: usize, pool: cudaMemPool_t, stream: cudaStream_t,
     ) per_thread stream {
-        memory.not_null()?;
+        memory.check()?;
         state::context()?;
         if size == 0 {
             return memory.set(ptr::null_mut());

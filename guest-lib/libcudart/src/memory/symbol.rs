@@ -15,7 +15,7 @@ api! {
     fn cudaGetSymbolAddress(pointer: Out<*mut c_void>, symbol: *const c_void) {
         state::context()?;
         let variable = variable_of(symbol)?;
-        pointer.not_null()?;
+        pointer.check()?;
         let (address, _) = variable.locate()?;
         pointer.set(ptr::with_exposed_provenance_mut(address as usize))
     }
@@ -23,7 +23,7 @@ api! {
     fn cudaGetSymbolSize(size: Out<usize>, symbol: *const c_void) {
         state::context()?;
         let variable = variable_of(symbol)?;
-        size.not_null()?;
+        size.check()?;
         size.set(variable.locate()?.1)
     }
 

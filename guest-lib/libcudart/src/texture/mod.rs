@@ -62,7 +62,7 @@ api! {
     } => driver::cuTexObjectDestroy(texture);
 
     fn cudaGetTextureObjectResourceDesc(resource: Out<cudaResourceDesc>, texture: cudaTextureObject_t) {
-        resource.not_null()?;
+        resource.check()?;
         state::context()?;
         let mut answer = CUDA_RESOURCE_DESC::ZERO;
         // SAFETY: `answer` is a local; the program promises a live texture.
@@ -71,7 +71,7 @@ api! {
     }
 
     fn cudaGetTextureObjectTextureDesc(desc: Out<cudaTextureDesc>, texture: cudaTextureObject_t) {
-        desc.not_null()?;
+        desc.check()?;
         state::context()?;
         let mut answer = CUDA_TEXTURE_DESC::ZERO;
         // SAFETY: `answer` is a local; the program promises a live texture.
@@ -104,7 +104,7 @@ api! {
     } => driver::cuSurfObjectDestroy(surface);
 
     fn cudaGetSurfaceObjectResourceDesc(resource: Out<cudaResourceDesc>, surface: cudaSurfaceObject_t) {
-        resource.not_null()?;
+        resource.check()?;
         state::context()?;
         let mut answer = CUDA_RESOURCE_DESC::ZERO;
         // SAFETY: `answer` is a local; the program promises a live surface.
