@@ -37,7 +37,7 @@ const NOT_READY: CUresult = CUresult::CUDA_ERROR_NOT_READY;
 /// The variable must outlive the call that gets the pointer.
 unsafe fn out<T>(place: &mut T) -> Out<T> {
     // SAFETY: a reference is valid for writing, by this function's contract until the call returns.
-    unsafe { Out::from_raw(place) }
+    unsafe { Out::new(place) }
 }
 
 /// Calls an API function with pointers to this test's own variables.
@@ -215,7 +215,7 @@ fn a_copy_between_contexts_is_in_order_with_their_work() {
             };
             let (dst, src) = (end(to, there), end(from, here));
             let copy = CUDA_MEMCPY3D { src, dst, width: 64, height: 1, depth: 1 };
-            cu!(cuMemcpy3DPeer(In::from_raw(&raw const copy)))
+            cu!(cuMemcpy3DPeer(In::new(&raw const copy)))
         }),
     ];
     for (name, copy) in copies {
@@ -459,7 +459,7 @@ fn pointers_are_described() {
         ];
         // SAFETY: arrays of this test, which outlive the call below, with as many elements as it says.
         let (names, data) =
-            unsafe { (In::from_raw(attributes.as_ptr()), In::from_raw(places.as_mut_ptr().cast_const())) };
+            unsafe { (In::new(attributes.as_ptr()), In::new(places.as_mut_ptr().cast_const())) };
         assert_eq!(cu!(cuPointerGetAttributes(4, names, data, ptr)), OK);
         assert_eq!(
             (context, memory_type, managed != 0, device),

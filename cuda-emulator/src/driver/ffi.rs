@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cuda_abi::pointers::{self, NullPointer};
 use cuda_abi::prototypes::{Parameter, Shape};
 
 use super::result::{CUresult, CuResult};
@@ -131,190 +132,26 @@ pub(super) fn default_stream_is_per_thread() -> bool {
     PER_THREAD.get()
 }
 
+/// The driver's answer to NULL.
+#[derive(Clone, Copy, Debug)]
+pub struct Emulated;
+
+impl NullPointer for Emulated {
+    type Error = CUresult;
+    const ERROR: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+}
+
 /// The place in which a call stores a result.
-///
-/// # Invariants
-/// NULL, or valid for writing a `T` until the call returns. C callers guarantee that for an argument (`# Safety` of
-/// the entry point). All others come from unsafe functions, whose callers guarantee it.
-#[repr(transparent)]
-#[derive(Debug)]
-pub struct Out<T>(*mut T);
-
-impl<T> Clone for Out<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Out<T> {}
-
-impl<T> Out<T> {
-    /// A null pointer.
-    pub(super) const NULL: Self = Self(std::ptr::null_mut());
-
-    pub(super) fn is_null(self) -> bool {
-        self.0.is_null()
-    }
-
-    /// Returns CUDA_ERROR_INVALID_VALUE when it is NULL.
-    pub(super) fn check(self) -> CuResult<()> {
-        if self.0.is_null() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
-    }
-
-    /// Stores the result unless it is NULL.
-    pub(super) fn set(self, value: T) {
-        if !self.0.is_null() {
-            // SAFETY: valid for writing (invariant). C does not promise alignment in packed structs.
-            unsafe { self.0.write_unaligned(value) };
-        }
-    }
-
-    /// Returns whether it points to a multiple of `bytes`.
-    pub(super) fn is_aligned(self, bytes: usize) -> bool {
-        self.0.addr().is_multiple_of(bytes)
-    }
-
-    /// Returns the pointer to element `index` of an array of results.
-    ///
-    /// # Safety
-    /// It must be NULL, or point to an array that has this element and is valid for writing until the call returns.
-    pub(super) unsafe fn element(self, index: usize) -> Out<T> {
-        Out(if self.0.is_null() { self.0 } else { self.0.wrapping_add(index) })
-    }
-
-    /// Creates a pointer that is not an argument: in a structure, or of a type that depends on another argument.
-    ///
-    /// # Safety
-    /// The pointer must be NULL, or valid for writing a `T` until the call returns.
-    pub(super) unsafe fn from_raw(pointer: *mut T) -> Out<T> {
-        Out(pointer)
-    }
-}
-
+pub type Out<T> = pointers::Out<T, Emulated>;
 /// A structure or array that a call reads.
-///
-/// # Invariants
-/// NULL, or valid for reading as many `T` as the call's arguments state until the call returns. C callers guarantee
-/// that for an argument (`# Safety` of the entry point). All others come from unsafe functions, whose callers
-/// guarantee it.
-#[repr(transparent)]
-#[derive(Debug)]
-pub struct In<T>(*const T);
-
-impl<T> Clone for In<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for In<T> {}
-
-impl<T: Copy> In<T> {
-    /// A null pointer.
-    pub(super) const NULL: Self = Self(std::ptr::null());
-
-    pub(super) fn is_null(self) -> bool {
-        self.0.is_null()
-    }
-
-    pub(super) fn get(self) -> CuResult<T> {
-        self.at(0)
-    }
-
-    /// Returns element `index`, which exists according to the call's arguments.
-    pub(super) fn at(self, index: usize) -> CuResult<T> {
-        if self.0.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        // SAFETY: valid for reading that many elements (invariant).
-        Ok(unsafe { self.0.wrapping_add(index).read_unaligned() })
-    }
-
-    /// Creates a pointer that is not an argument: in a structure, or of a type that depends on another argument.
-    ///
-    /// # Safety
-    /// The pointer must be NULL, or valid for reading as many `T` as are read, until the call returns. A [`Text`]'s
-    /// ends with a NUL.
-    pub(super) unsafe fn from_raw(pointer: *const T) -> In<T> {
-        In(pointer)
-    }
-}
-
+pub type In<T> = pointers::In<T, Emulated>;
 /// A pointer through which a call reads a value and stores a result.
-///
-/// # Invariants
-/// Those of [`Out`], and it points to a `T` where the API makes the call read one.
-#[repr(transparent)]
-#[derive(Debug)]
-pub struct InOut<T>(*mut T);
-
-impl<T> Clone for InOut<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for InOut<T> {}
-
-impl<T: Copy> InOut<T> {
-    /// A null pointer.
-    pub(super) const NULL: Self = Self(std::ptr::null_mut());
-
-    pub(super) fn is_null(self) -> bool {
-        self.0.is_null()
-    }
-
-    /// Returns the same pointer, only for storing.
-    pub(super) fn out(self) -> Out<T> {
-        Out(self.0)
-    }
-
-    /// Returns CUDA_ERROR_INVALID_VALUE when it is NULL.
-    pub(super) fn check(self) -> CuResult<()> {
-        self.out().check()
-    }
-
-    /// Returns the value that the caller has stored there.
-    pub(super) fn get(self) -> CuResult<T> {
-        self.check()?;
-        // SAFETY: not NULL, so that a `T` is there (invariant). C does not promise alignment in packed structs.
-        Ok(unsafe { self.0.read_unaligned() })
-    }
-
-    /// Stores the result unless it is NULL.
-    pub(super) fn set(self, value: T) {
-        self.out().set(value);
-    }
-
-    /// Returns element `index` of an array.
-    ///
-    /// # Safety
-    /// It must be NULL, or point to an array that has this element, which satisfies the invariants, too.
-    pub(super) unsafe fn element(self, index: usize) -> InOut<T> {
-        InOut(if self.0.is_null() { self.0 } else { self.0.wrapping_add(index) })
-    }
-
-    /// Returns the member that begins `offset` bytes after the start of the structure.
-    ///
-    /// # Safety
-    /// The structure must have such a member there.
-    pub(super) unsafe fn member<M: Copy>(self, offset: usize) -> InOut<M> {
-        InOut(if self.0.is_null() { std::ptr::null_mut() } else { self.0.wrapping_byte_add(offset).cast() })
-    }
-}
-
-impl<T> Parameter for Out<T> {
-    const SHAPE: Shape = Shape::Pointer(size_of::<T>());
-}
-impl<T> Parameter for In<T> {
-    const SHAPE: Shape = Shape::Pointer(size_of::<T>());
-}
-impl<T> Parameter for InOut<T> {
-    const SHAPE: Shape = Shape::Pointer(size_of::<T>());
-}
+pub type InOut<T> = Out<T>;
 
 /// A C string that a call reads. The invariant applies to the bytes up to the NUL.
-pub type Text = In<c_char>;
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub struct Text(In<c_char>);
 
 impl Text {
     /// As [`Self::text`], but an empty text is an error, too.
@@ -329,8 +166,12 @@ impl Text {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: a C string that is valid until the call returns (invariant).
-        Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
+        Ok(unsafe { CStr::from_ptr(self.0.as_ptr()) }.to_string_lossy().into_owned())
     }
+}
+
+impl Parameter for Text {
+    const SHAPE: Shape = Shape::Pointer(size_of::<c_char>());
 }
 
 /// Copies `text` and a NUL to a buffer of `capacity` bytes, cut to fit.
@@ -341,10 +182,10 @@ pub(super) unsafe fn copy_text(to: Out<c_char>, capacity: usize, text: &str) {
     let room = capacity.saturating_sub(1).min(text.len());
     for (index, byte) in text.as_bytes()[..room].iter().enumerate() {
         // SAFETY: `index` is less than `room`, which is less than `capacity`.
-        unsafe { to.element(index) }.set(*byte as c_char);
+        unsafe { to.element(index) }.set_if_wanted(*byte as c_char);
     }
     if capacity > 0 {
         // SAFETY: `room` is at most `capacity - 1`.
-        unsafe { to.element(room) }.set(0);
+        unsafe { to.element(room) }.set_if_wanted(0);
     }
 }

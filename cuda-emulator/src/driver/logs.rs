@@ -31,13 +31,13 @@ fn remove(handle: CUlistener) -> CuResult<()> {
 }
 
 fn register(callback: *const c_void, _data: *mut c_void, out: Out<CUlistener>) -> CuResult<()> {
-    out.set(add(callback)?);
+    out.set_if_wanted(add(callback)?);
     Ok(())
 }
 
 fn current(iterator: Out<u32>, _flags: u32) -> CuResult<()> {
     iterator.check()?;
-    iterator.set(0);
+    iterator.set_if_wanted(0);
     Ok(())
 }
 
@@ -50,8 +50,8 @@ fn dump_to_memory(_iterator: *mut u32, buffer: Out<c_char>, size: InOut<usize>, 
     if size.get()? == 0 || flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    buffer.set(0);
-    size.set(0);
+    buffer.set_if_wanted(0);
+    size.set_if_wanted(0);
     Ok(())
 }
 
@@ -63,7 +63,7 @@ fn register_notification(
 ) -> CuResult<()> {
     device(ordinal)?;
     out.check()?;
-    out.set(add(callback)?);
+    out.set_if_wanted(add(callback)?);
     Ok(())
 }
 

@@ -30,11 +30,11 @@ fn look_up(symbol: Text, function: Out<*mut c_void>, version: i32, flags: u64) -
     }
     match find(&name, version, flags & PER_THREAD_DEFAULT_STREAM != 0) {
         Ok(found) => {
-            function.set(found.address as *mut c_void);
+            function.set_if_wanted(found.address as *mut c_void);
             Ok(SUCCESS)
         }
         Err(reason) => {
-            function.set(std::ptr::null_mut());
+            function.set_if_wanted(std::ptr::null_mut());
             // Not an error by itself, as in NVIDIA's driver.
             Ok(reason)
         }
@@ -60,7 +60,7 @@ fn get_proc_address(
     flags: u64,
     status: Out<u32>,
 ) -> CuResult<()> {
-    status.set(look_up(symbol, function, version, flags)?);
+    status.set_if_wanted(look_up(symbol, function, version, flags)?);
     Ok(())
 }
 
@@ -71,7 +71,7 @@ fn get_proc_address_v1(symbol: Text, function: Out<*mut c_void>, version: i32, f
 
 fn driver_get_version(version: Out<i32>) -> CuResult<()> {
     version.check()?;
-    version.set(DRIVER_VERSION);
+    version.set_if_wanted(DRIVER_VERSION);
     Ok(())
 }
 
@@ -81,7 +81,7 @@ fn get_export_table(table: Out<*const c_void>, id: *const c_void) -> CuResult<()
     if id.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    table.set(std::ptr::null());
+    table.set_if_wanted(std::ptr::null());
     Err(CUresult::CUDA_ERROR_NOT_FOUND)
 }
 

@@ -55,7 +55,7 @@ fn get_error_string(error: CUresult, text: Out<*const c_char>) -> CuResult<()> {
 
 fn describe(text: Out<*const c_char>, found: Option<&'static CStr>) -> CuResult<()> {
     text.check()?;
-    text.set(found.map_or(std::ptr::null(), CStr::as_ptr));
+    text.set_if_wanted(found.map_or(std::ptr::null(), CStr::as_ptr));
     found.map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 

@@ -56,6 +56,9 @@ plain!(In<T, N>);
 plain!(HostPtr<N>);
 
 impl<T, N> Out<T, N> {
+    /// The null pointer.
+    pub const NULL: Self = Self(core::ptr::null_mut(), PhantomData);
+
     /// Returns a pointer that is not a parameter.
     ///
     /// # Safety
@@ -74,11 +77,34 @@ impl<T, N> Out<T, N> {
         self.0.is_null()
     }
 
+    /// Returns whether it points to a multiple of `bytes`.
+    pub fn is_aligned(self, bytes: usize) -> bool {
+        self.0.addr().is_multiple_of(bytes)
+    }
+
+    /// Returns the pointer to element `index` of an array of results; null for null.
+    ///
+    /// # Safety
+    /// If the pointer is not null, the array has this element.
+    pub unsafe fn element(self, index: usize) -> Self {
+        Self(if self.is_null() { self.0 } else { self.0.wrapping_add(index) }, PhantomData)
+    }
+
+    /// Returns the pointer to the member that begins `offset` bytes after the start of the structure; null for null.
+    ///
+    /// # Safety
+    /// If the pointer is not null, the structure has such a member there.
+    pub unsafe fn member<M>(self, offset: usize) -> Out<M, N> {
+        let member = if self.is_null() { self.0 } else { self.0.wrapping_byte_add(offset) };
+        Out(member.cast(), PhantomData)
+    }
+
     /// Stores `value` unless the program passed null.
     pub fn set_if_wanted(self, value: T) {
         if !self.is_null() {
-            // SAFETY: not null, so by the invariant it points to room for a `T`.
-            unsafe { self.0.write(value) };
+            // SAFETY: not null, so by the invariant it points to room for a `T`. C does not promise alignment in packed
+            // structures.
+            unsafe { self.0.write_unaligned(value) };
         }
     }
 }
@@ -104,7 +130,7 @@ impl<T, N: NullPointer> Out<T, N> {
     pub fn set_at(self, index: usize, value: T) -> Result<(), N::Error> {
         self.check()?;
         // SAFETY: not null, so by the invariant it points to an array that is long enough.
-        unsafe { self.0.add(index).write(value) };
+        unsafe { self.0.add(index).write_unaligned(value) };
         Ok(())
     }
 
@@ -127,12 +153,25 @@ impl<T, N> In<T, N> {
     /// The null pointer.
     pub const NULL: Self = Self(core::ptr::null(), PhantomData);
 
+    /// Returns a pointer that is not a parameter.
+    ///
+    /// # Safety
+    /// `pointer` is null or points to a `T`, or to as many elements as are read, for as long as the value is used.
+    pub unsafe fn new(pointer: *const T) -> Self {
+        Self(pointer, PhantomData)
+    }
+
     /// Returns a pointer to an array of the library, or null.
     ///
     /// # Safety
     /// `address` is 0 or that of a `T`, or of as many elements as are read, for as long as the value is used.
     pub unsafe fn at_address(address: usize) -> Self {
         Self(address as *const T, PhantomData)
+    }
+
+    /// Returns the pointer.
+    pub fn as_ptr(self) -> *const T {
+        self.0
     }
 
     /// Returns whether the program passed null.
@@ -153,7 +192,7 @@ impl<T: Copy, N: NullPointer> In<T, N> {
             return Err(N::ERROR);
         }
         // SAFETY: not null, so by the invariant it points to enough `T`s.
-        Ok(unsafe { self.0.add(index).read() })
+        Ok(unsafe { self.0.add(index).read_unaligned() })
     }
 }
 

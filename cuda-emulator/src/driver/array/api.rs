@@ -24,7 +24,7 @@ fn create(out: Out<CUarray>, descriptor: CUDA_ARRAY3D_DESCRIPTOR) -> CuResult<()
     out.check()?;
     let context = context::current()?;
     capture::check_safe()?;
-    out.set(array::create(&context, descriptor)?);
+    out.set_if_wanted(array::create(&context, descriptor)?);
     Ok(())
 }
 
@@ -43,13 +43,13 @@ fn array_destroy(handle: CUarray) -> CuResult<()> {
 fn array_get_descriptor(out: Out<CUDA_ARRAY_DESCRIPTOR>, handle: CUarray) -> CuResult<()> {
     out.check()?;
     let CUDA_ARRAY3D_DESCRIPTOR { width, height, format, channels, .. } = array::find(handle)?.descriptor;
-    out.set(CUDA_ARRAY_DESCRIPTOR { width, height, format, channels });
+    out.set_if_wanted(CUDA_ARRAY_DESCRIPTOR { width, height, format, channels });
     Ok(())
 }
 
 fn array_3d_get_descriptor(out: Out<CUDA_ARRAY3D_DESCRIPTOR>, handle: CUarray) -> CuResult<()> {
     out.check()?;
-    out.set(array::find(handle)?.descriptor);
+    out.set_if_wanted(array::find(handle)?.descriptor);
     Ok(())
 }
 
@@ -60,7 +60,7 @@ fn array_get_memory_requirements(
 ) -> CuResult<()> {
     out.check()?;
     device(ordinal).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    out.set(requirements(array::find_not_null(handle)?.later.as_ref())?);
+    out.set_if_wanted(requirements(array::find_not_null(handle)?.later.as_ref())?);
     Ok(())
 }
 
@@ -84,7 +84,7 @@ fn mipmapped_get_memory_requirements(
     if handle == CUmipmappedArray::NULL {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(requirements(array::find_mipmapped(handle)?.later.as_ref())?);
+    out.set_if_wanted(requirements(array::find_mipmapped(handle)?.later.as_ref())?);
     Ok(())
 }
 
@@ -103,13 +103,13 @@ fn mipmapped_create(
     out.check()?;
     let context = context::current()?;
     capture::check_safe()?;
-    out.set(array::create_mipmapped(&context, descriptor.get()?, levels)?);
+    out.set_if_wanted(array::create_mipmapped(&context, descriptor.get()?, levels)?);
     Ok(())
 }
 
 fn mipmapped_get_level(out: Out<CUarray>, handle: CUmipmappedArray, level: u32) -> CuResult<()> {
     out.check()?;
-    out.set(array::find_mipmapped(handle)?.level(level)?);
+    out.set_if_wanted(array::find_mipmapped(handle)?.level(level)?);
     Ok(())
 }
 

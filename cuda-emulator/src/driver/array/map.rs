@@ -66,7 +66,7 @@ fn sparse_properties(later: Option<&Later>, of_levels: bool) -> CuResult<CUDA_AR
 
 fn array_get_sparse_properties(out: Out<CUDA_ARRAY_SPARSE_PROPERTIES>, handle: CUarray) -> CuResult<()> {
     out.check()?;
-    out.set(sparse_properties(array::find_not_null(handle)?.later.as_ref(), false)?);
+    out.set_if_wanted(sparse_properties(array::find_not_null(handle)?.later.as_ref(), false)?);
     Ok(())
 }
 
@@ -78,7 +78,7 @@ fn mipmapped_get_sparse_properties(
     if handle == CUmipmappedArray::NULL {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(sparse_properties(array::find_mipmapped(handle)?.later.as_ref(), true)?);
+    out.set_if_wanted(sparse_properties(array::find_mipmapped(handle)?.later.as_ref(), true)?);
     Ok(())
 }
 

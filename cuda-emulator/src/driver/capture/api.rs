@@ -50,7 +50,7 @@ fn begin_capture_to_graph(
 }
 
 fn end_capture(handle: CUstream, out: Out<CUgraph>) -> CuResult<()> {
-    out.set(Handle::NULL);
+    out.set_if_wanted(Handle::NULL);
     let (_, stream) = stream::with_stream(handle)?;
     let capture = {
         let branch = lock(stream.id);
@@ -66,7 +66,7 @@ fn end_capture(handle: CUstream, out: Out<CUgraph>) -> CuResult<()> {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
     }
     capture.end(&stream)?;
-    out.set(capture.graph.publish());
+    out.set_if_wanted(capture.graph.publish());
     Ok(())
 }
 
@@ -91,18 +91,18 @@ fn capture_info(handle: CUstream, status: Out<u32>, id: Out<u64>, show: Show<'_>
     let stream = inspected(handle)?;
     let mut branch = lock(stream.id);
     let Some(branch) = branch.get_mut() else {
-        status.set(NONE);
-        id.set(0);
+        status.set_if_wanted(NONE);
+        id.set_if_wanted(0);
         show(Handle::NULL, None);
         return Ok(());
     };
-    id.set(branch.capture.id);
+    id.set_if_wanted(branch.capture.id);
     if branch.capture.is_invalidated() {
-        status.set(INVALIDATED);
+        status.set_if_wanted(INVALIDATED);
         show(Handle::NULL, None);
         return Ok(());
     }
-    status.set(ACTIVE);
+    status.set_if_wanted(ACTIVE);
     branch.shown = branch.dependencies.iter().copied().unzip();
     show(branch.capture.graph.publish(), Some(&branch.shown));
     Ok(())
@@ -134,11 +134,11 @@ fn capture_info_v3(
 ) -> CuResult<()> {
     let mut result = Ok(());
     capture_info(handle, status, id, &mut |captured, shown| {
-        graph.set(captured);
-        nodes.set(shown.map_or(std::ptr::null(), |(nodes, _)| nodes.as_ptr()));
-        count.set(shown.map_or(0, |(nodes, _)| nodes.len()));
+        graph.set_if_wanted(captured);
+        nodes.set_if_wanted(shown.map_or(std::ptr::null(), |(nodes, _)| nodes.as_ptr()));
+        count.set_if_wanted(shown.map_or(0, |(nodes, _)| nodes.len()));
         if !edges.is_null() {
-            edges.set(shown.map_or(std::ptr::null(), |(_, edges)| edges.as_ptr()));
+            edges.set_if_wanted(shown.map_or(std::ptr::null(), |(_, edges)| edges.as_ptr()));
         } else if !nodes.is_null() && shown.is_some_and(|(_, edges)| graph::loses_edges(edges)) {
             result = Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
         }
@@ -183,7 +183,7 @@ fn exchange_stream_capture_mode(mode: InOut<u32>) -> CuResult<()> {
     if wanted > RELAXED {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    mode.set(MODE.replace(wanted));
+    mode.set_if_wanted(MODE.replace(wanted));
     Ok(())
 }
 

@@ -35,7 +35,7 @@ fn check_flags(flags: u32) -> CuResult<()> {
 fn ctx_create(out: Out<CUcontext>, flags: u32, ordinal: CUdevice) -> CuResult<()> {
     out.check()?;
     check_flags(flags)?;
-    out.set(context::create(device(ordinal)?, flags)?);
+    out.set_if_wanted(context::create(device(ordinal)?, flags)?);
     Ok(())
 }
 
@@ -94,7 +94,7 @@ fn ctx_attach(out: Out<CUcontext>, flags: u32) -> CuResult<()> {
     if flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(context::attach()?);
+    out.set_if_wanted(context::attach()?);
     Ok(())
 }
 
@@ -109,7 +109,10 @@ fn ctx_get_exec_affinity(out: Out<CUexecAffinityParam>, kind: u32) -> CuResult<(
         return Err(CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     }
     let count = green::multiprocessors_of(context::current_handle().unwrap_or(Handle::NULL));
-    out.set(CUexecAffinityParam { kind, sm_count: count.unwrap_or(context.device.model.multiprocessors) });
+    out.set_if_wanted(CUexecAffinityParam {
+        kind,
+        sm_count: count.unwrap_or(context.device.model.multiprocessors),
+    });
     Ok(())
 }
 
@@ -118,7 +121,7 @@ fn ctx_push_current(handle: CUcontext) -> CuResult<()> {
 }
 
 fn ctx_pop_current(out: Out<CUcontext>) -> CuResult<()> {
-    out.set(context::pop()?);
+    out.set_if_wanted(context::pop()?);
     Ok(())
 }
 
@@ -128,7 +131,7 @@ fn ctx_set_current(handle: CUcontext) -> CuResult<()> {
 
 fn ctx_get_current(out: Out<CUcontext>) -> CuResult<()> {
     out.check()?;
-    out.set(context::current_handle().unwrap_or(Handle::NULL));
+    out.set_if_wanted(context::current_handle().unwrap_or(Handle::NULL));
     Ok(())
 }
 
@@ -138,13 +141,13 @@ fn ctx_get_device(out: Out<CUdevice>) -> CuResult<()> {
 
 fn ctx_get_device_v2(out: Out<CUdevice>, handle: CUcontext) -> CuResult<()> {
     out.check()?;
-    out.set(context::device_of(handle)?.ordinal);
+    out.set_if_wanted(context::device_of(handle)?.ordinal);
     Ok(())
 }
 
 fn ctx_get_flags(flags: Out<u32>) -> CuResult<()> {
     flags.check()?;
-    flags.set(context::current_unchecked()?.flags.load(Ordering::Relaxed) | CTX_MAP_HOST);
+    flags.set_if_wanted(context::current_unchecked()?.flags.load(Ordering::Relaxed) | CTX_MAP_HOST);
     Ok(())
 }
 
@@ -156,14 +159,14 @@ fn ctx_set_flags(flags: u32) -> CuResult<()> {
 
 fn ctx_get_id(handle: CUcontext, id: Out<u64>) -> CuResult<()> {
     id.check()?;
-    id.set(context::find_or_current(handle)?.id);
+    id.set_if_wanted(context::find_or_current(handle)?.id);
     Ok(())
 }
 
 fn ctx_get_api_version(handle: CUcontext, version: Out<u32>) -> CuResult<()> {
     version.check()?;
     context::find_or_current(handle)?;
-    version.set(API_VERSION);
+    version.set_if_wanted(API_VERSION);
     Ok(())
 }
 
@@ -185,7 +188,7 @@ fn synchronize(context: &Context) -> CuResult<()> {
 
 fn ctx_get_cache_config(config: Out<u32>) -> CuResult<()> {
     config.check()?;
-    config.set(context::current()?.cache_config.load(Ordering::Relaxed));
+    config.set_if_wanted(context::current()?.cache_config.load(Ordering::Relaxed));
     Ok(())
 }
 
@@ -200,7 +203,7 @@ fn ctx_set_cache_config(config: u32) -> CuResult<()> {
 
 fn ctx_get_shared_mem_config(config: Out<u32>) -> CuResult<()> {
     config.check()?;
-    config.set(context::current()?.shared_config.load(Ordering::Relaxed));
+    config.set_if_wanted(context::current()?.shared_config.load(Ordering::Relaxed));
     Ok(())
 }
 
@@ -212,8 +215,8 @@ fn ctx_set_shared_mem_config(config: u32) -> CuResult<()> {
 
 fn ctx_get_stream_priority_range(least: Out<c_int>, greatest: Out<c_int>) -> CuResult<()> {
     context::current()?;
-    least.set(PRIORITIES.0);
-    greatest.set(PRIORITIES.1);
+    least.set_if_wanted(PRIORITIES.0);
+    greatest.set_if_wanted(PRIORITIES.1);
     Ok(())
 }
 
@@ -251,7 +254,7 @@ fn ctx_disable_peer_access(peer: CUcontext) -> CuResult<()> {
 
 fn primary_retain(out: Out<CUcontext>, ordinal: CUdevice) -> CuResult<()> {
     out.check()?;
-    out.set(device(ordinal)?.primary.retain(ordinal)?);
+    out.set_if_wanted(device(ordinal)?.primary.retain(ordinal)?);
     Ok(())
 }
 
@@ -268,8 +271,8 @@ fn primary_get_state(ordinal: CUdevice, flags: Out<u32>, active: Out<c_int>) -> 
     flags.check()?;
     active.check()?;
     let (current, exists) = device(ordinal)?.primary.state();
-    flags.set(current);
-    active.set(c_int::from(exists));
+    flags.set_if_wanted(current);
+    active.set_if_wanted(c_int::from(exists));
     Ok(())
 }
 

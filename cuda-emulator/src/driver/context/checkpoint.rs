@@ -38,7 +38,7 @@ fn restore_thread(pid: i32, tid: Out<i32>) -> CuResult<()> {
 fn process_state(pid: i32, state: Out<i32>) -> CuResult<()> {
     state.check()?;
     check_process(pid)?;
-    state.set(RUNNING);
+    state.set_if_wanted(RUNNING);
     Ok(())
 }
 

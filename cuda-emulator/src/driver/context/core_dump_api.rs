@@ -24,13 +24,13 @@ fn get(of_context: bool, attribute: i32, value: Out<u8>, size: InOut<usize>) -> 
     size.check()?;
     let context = scope(of_context)?;
     if value.is_null() {
-        size.set(attribute.size());
+        size.set_if_wanted(attribute.size());
         return Ok(());
     }
     let room = size.get()?;
     for (at, byte) in lock().get(context, attribute)?.bytes(room)?.into_iter().enumerate() {
         // SAFETY: there are at most `room` bytes, and the caller says in `size` that the buffer has as many.
-        unsafe { value.element(at) }.set(byte);
+        unsafe { value.element(at) }.set_if_wanted(byte);
     }
     Ok(())
 }
@@ -40,7 +40,7 @@ fn set(of_context: bool, attribute: i32, value: In<u8>, size: InOut<usize>) -> C
     size.check()?;
     let context = scope(of_context)?;
     if value.is_null() {
-        size.set(attribute.size());
+        size.set_if_wanted(attribute.size());
         return Ok(());
     }
     let size = size.get()?;

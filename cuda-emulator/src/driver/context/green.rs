@@ -106,7 +106,7 @@ fn device_resource(ordinal: CUdevice, out: Out<CUdevResource>, kind: u32) -> CuR
     let device = device(ordinal)?;
     out.check()?;
     check_type(kind)?;
-    out.set(whole(device));
+    out.set_if_wanted(whole(device));
     Ok(())
 }
 
@@ -118,14 +118,14 @@ fn context_resource(handle: CUcontext, out: Out<CUdevResource>, kind: u32) -> Cu
     }
     let device = context::find_given(handle)?.device;
     let green = GREENS.get(of_context(handle));
-    out.set(green.map_or_else(|| whole(device), |green| green.resource));
+    out.set_if_wanted(green.map_or_else(|| whole(device), |green| green.resource));
     Ok(())
 }
 
 fn green_resource(handle: CUgreenCtx, out: Out<CUdevResource>, kind: u32) -> CuResult<()> {
     out.check()?;
     check_type(kind)?;
-    out.set(find(handle)?.resource);
+    out.set_if_wanted(find(handle)?.resource);
     Ok(())
 }
 
@@ -160,11 +160,11 @@ fn split(
     if !result.is_null() {
         for index in 0..made as usize {
             // SAFETY: `made` is at most `wanted`, as many elements as the caller says in `groups` that the array has.
-            unsafe { result.element(index) }.set(part(&input, number, each));
+            unsafe { result.element(index) }.set_if_wanted(part(&input, number, each));
         }
     }
-    remaining.set(part(&input, number, input.sm_count - made * each));
-    groups.set(made);
+    remaining.set_if_wanted(part(&input, number, input.sm_count - made * each));
+    groups.set_if_wanted(made);
     Ok(())
 }
 
@@ -187,7 +187,7 @@ fn describe(out: Out<CUdevResourceDesc>, resources: In<CUdevResource>, count: u3
     check(&all)?;
     let handle = Handle::unique();
     DESCRIPTIONS.insert(handle, Arc::new(all));
-    out.set(handle);
+    out.set_if_wanted(handle);
     Ok(())
 }
 
@@ -209,7 +209,7 @@ fn create(
     // Its parts can be split again.
     let resource = part(&resource, 0, resource.sm_count);
     GREENS.insert(handle, Arc::new(Green { context, device, resource }));
-    out.set(handle);
+    out.set_if_wanted(handle);
     Ok(())
 }
 
@@ -221,7 +221,7 @@ fn destroy(handle: CUgreenCtx) -> CuResult<()> {
 
 fn to_context(out: Out<CUcontext>, handle: CUgreenCtx) -> CuResult<()> {
     out.check()?;
-    out.set(find(handle)?.context);
+    out.set_if_wanted(find(handle)?.context);
     Ok(())
 }
 
@@ -247,14 +247,14 @@ fn get_id(handle: CUgreenCtx, out: Out<u64>) -> CuResult<()> {
     let current = || of_context(context::current_handle().unwrap_or(Handle::NULL));
     let handle = if handle == Handle::NULL { current() } else { handle };
     find(handle)?;
-    out.set(handle.0 as u64);
+    out.set_if_wanted(handle.0 as u64);
     Ok(())
 }
 
 /// Returns the green context of a stream.
 fn of_stream(handle: CUstream, out: Out<CUgreenCtx>) -> CuResult<()> {
     out.check()?;
-    out.set(of_context(stream::context_handle(handle)?));
+    out.set_if_wanted(of_context(stream::context_handle(handle)?));
     Ok(())
 }
 

@@ -50,7 +50,7 @@ fn ctx_set_limit(limit: u32, value: usize) -> CuResult<()> {
 
 fn ctx_get_limit(value: Out<usize>, limit: u32) -> CuResult<()> {
     value.check()?;
-    value.set(limit_of(&*context::current()?, limit)?);
+    value.set_if_wanted(limit_of(&*context::current()?, limit)?);
     Ok(())
 }
 

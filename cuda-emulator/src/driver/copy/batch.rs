@@ -78,7 +78,7 @@ fn batch_v1(
 ) -> CuResult<()> {
     let result = batch(targets, sources, sizes, count, attributes, first, number, stream);
     // The error does not concern one of the copies, or the copy is unknown.
-    result.inspect_err(|_| failed.set(usize::MAX))
+    result.inspect_err(|_| failed.set_if_wanted(usize::MAX))
 }
 
 /// Returns the side, whose extent is counted in elements: those of the array, or bytes.
@@ -150,7 +150,7 @@ fn batch_3d_v1(
     flags: u64,
     stream: CUstream,
 ) -> CuResult<()> {
-    batch_3d(count, operations, flags, stream).inspect_err(|_| failed.set(usize::MAX))
+    batch_3d(count, operations, flags, stream).inspect_err(|_| failed.set_if_wanted(usize::MAX))
 }
 
 crate::driver::ffi::entries! { after_init

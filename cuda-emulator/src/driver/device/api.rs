@@ -10,13 +10,13 @@ use crate::driver::result::{CUresult, CuResult};
 
 fn device_get(out: Out<CUdevice>, ordinal: c_int) -> CuResult<()> {
     out.check()?;
-    out.set(device(ordinal)?.ordinal);
+    out.set_if_wanted(device(ordinal)?.ordinal);
     Ok(())
 }
 
 fn device_get_count(count: Out<c_int>) -> CuResult<()> {
     count.check()?;
-    count.set(all().len() as c_int);
+    count.set_if_wanted(all().len() as c_int);
     Ok(())
 }
 
@@ -34,26 +34,26 @@ fn device_get_name(name: Out<c_char>, len: c_int, ordinal: CUdevice) -> CuResult
 
 fn device_get_uuid(uuid: Out<[u8; 16]>, ordinal: CUdevice) -> CuResult<()> {
     uuid.check()?;
-    uuid.set(device(ordinal)?.model.uuid());
+    uuid.set_if_wanted(device(ordinal)?.model.uuid());
     Ok(())
 }
 
 fn device_total_mem(bytes: Out<usize>, ordinal: CUdevice) -> CuResult<()> {
     bytes.check()?;
-    bytes.set(device(ordinal)?.memory.total_bytes() as usize);
+    bytes.set_if_wanted(device(ordinal)?.memory.total_bytes() as usize);
     Ok(())
 }
 
 /// The version before CUDA 3.2, with as many bytes as 32 bits can represent.
 fn device_total_mem_32(bytes: Out<u32>, ordinal: CUdevice) -> CuResult<()> {
     bytes.check()?;
-    bytes.set(u32::try_from(device(ordinal)?.memory.total_bytes()).unwrap_or(u32::MAX));
+    bytes.set_if_wanted(u32::try_from(device(ordinal)?.memory.total_bytes()).unwrap_or(u32::MAX));
     Ok(())
 }
 
 fn device_get_attribute(value: Out<c_int>, number: c_int, ordinal: CUdevice) -> CuResult<()> {
     value.check()?;
-    value.set(attribute(number, device(ordinal)?)?);
+    value.set_if_wanted(attribute(number, device(ordinal)?)?);
     Ok(())
 }
 
@@ -61,8 +61,8 @@ fn device_compute_capability(major: Out<c_int>, minor: Out<c_int>, ordinal: CUde
     major.check()?;
     minor.check()?;
     let architecture = device(ordinal)?.model.architecture as c_int;
-    major.set(architecture / 10);
-    minor.set(architecture % 10);
+    major.set_if_wanted(architecture / 10);
+    minor.set_if_wanted(architecture % 10);
     Ok(())
 }
 
@@ -89,7 +89,7 @@ fn device_get_by_pci_bus_id(out: Out<CUdevice>, text: Text) -> CuResult<()> {
         return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
     }
     let found = all().iter().find(|device| device.model.pci_bus() == bus);
-    out.set(found.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?.ordinal);
+    out.set_if_wanted(found.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?.ordinal);
     Ok(())
 }
 
@@ -97,7 +97,7 @@ fn device_can_access_peer(can: Out<c_int>, one: CUdevice, other: CUdevice) -> Cu
     can.check()?;
     device(one)?;
     device(other)?;
-    can.set(c_int::from(one != other));
+    can.set_if_wanted(c_int::from(one != other));
     Ok(())
 }
 
@@ -114,7 +114,7 @@ fn device_get_p2p_attribute(
         return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
     }
     // CUdevice_P2PAttribute: performance rank, access, native atomics, access to arrays, partial native atomics.
-    value.set(match number {
+    value.set_if_wanted(match number {
         1 => 0,
         2..=4 => 1,
         5 => 0,
@@ -131,7 +131,7 @@ const HOST_ATOMICS: [u32; 13] = [0; 13];
 fn atomics_of(table: &[u32; 13], capabilities: Out<u32>, operations: In<c_int>, count: u32) -> CuResult<()> {
     let of = |index| {
         // SAFETY: less than `count`, as many elements as the caller says that the array has.
-        unsafe { capabilities.element(index) }.set(0);
+        unsafe { capabilities.element(index) }.set_if_wanted(0);
         let operation = usize::try_from(operations.at(index)?).ok();
         let capability = operation.and_then(|operation| table.get(operation)).copied();
         capability.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
@@ -139,7 +139,7 @@ fn atomics_of(table: &[u32; 13], capabilities: Out<u32>, operations: In<c_int>, 
     let answers = (0..count as usize).map(of).collect::<CuResult<Vec<u32>>>()?;
     for (index, answer) in answers.into_iter().enumerate() {
         // SAFETY: there are `count` answers, as many as the caller says that the array has elements.
-        unsafe { capabilities.element(index) }.set(answer);
+        unsafe { capabilities.element(index) }.set_if_wanted(answer);
     }
     Ok(())
 }
@@ -180,7 +180,7 @@ fn device_get_p2p_atomic_capabilities(
 fn device_get_exec_affinity_support(value: Out<c_int>, _kind: c_int, ordinal: CUdevice) -> CuResult<()> {
     value.check()?;
     device(ordinal)?;
-    value.set(0);
+    value.set_if_wanted(0);
     Ok(())
 }
 
@@ -193,7 +193,7 @@ fn device_get_texture_1d_linear_max_width(
     width.check()?;
     crate::driver::array::format_of(format, channels)?;
     device(ordinal)?;
-    width.set(1 << 28);
+    width.set_if_wanted(1 << 28);
     Ok(())
 }
 

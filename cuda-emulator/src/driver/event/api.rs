@@ -42,7 +42,7 @@ fn event_create(out: Out<CUevent>, flags: u32) -> CuResult<()> {
     let shared = shared.then(SharedEvent::new).transpose()?.map(Arc::new);
     let handle = Handle::unique();
     EVENTS.insert(handle, Arc::new(Event { context, timing, last: Mutex::default(), shared }));
-    out.set(handle);
+    out.set_if_wanted(handle);
     Ok(())
 }
 
@@ -142,7 +142,7 @@ fn event_elapsed_time(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> C
     };
     let forward = end.saturating_duration_since(*start).as_secs_f64();
     let backward = start.saturating_duration_since(*end).as_secs_f64();
-    milliseconds.set(((forward - backward) * 1e3) as f32);
+    milliseconds.set_if_wanted(((forward - backward) * 1e3) as f32);
     Ok(())
 }
 

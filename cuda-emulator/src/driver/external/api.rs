@@ -49,7 +49,7 @@ fn import(out: Out<CUexternalMemory>, descriptor: In<CUDA_EXTERNAL_MEMORY_HANDLE
     }
     // SAFETY: the program hands it over with this call.
     let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    out.set(external::import(&context, file, from.bytes)?);
+    out.set_if_wanted(external::import(&context, file, from.bytes)?);
     Ok(())
 }
 
@@ -64,7 +64,7 @@ fn get_buffer(
     if part.flags != 0 || part.reserved != [0; 16] {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(memory.map(part.offset, part.bytes)?);
+    out.set_if_wanted(memory.map(part.offset, part.bytes)?);
     Ok(())
 }
 
@@ -79,7 +79,7 @@ fn get_array(
     if part.levels == 0 || part.reserved != [0; 16] {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(memory.map_array(part.array, part.levels, part.offset)?);
+    out.set_if_wanted(memory.map_array(part.array, part.levels, part.offset)?);
     Ok(())
 }
 

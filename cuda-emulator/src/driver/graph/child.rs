@@ -50,7 +50,7 @@ fn add_child_node(
 
 fn get_graph(node: CUgraphNode, out: Out<CUgraph>) -> CuResult<()> {
     out.check()?;
-    out.set(graph_in(node)?.publish());
+    out.set_if_wanted(graph_in(node)?.publish());
     Ok(())
 }
 

@@ -87,7 +87,7 @@ pub(super) fn conditional_of(place: InOut<CUDA_CONDITIONAL_NODE_PARAMS>) -> CuRe
     let graphs: Vec<_> = (0..params.size).map(|_| Graph::new()).collect();
     let handles: Box<[_]> = graphs.iter().map(Graph::publish).collect();
     params.graphs = handles.as_ptr() as usize;
-    place.set(params);
+    place.set_if_wanted(params);
     condition.take(true);
     Ok(Work::Conditional(Arc::new(Conditional { condition, kind: params.kind, graphs, handles })))
 }
@@ -110,7 +110,7 @@ fn create_handle(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let condition = Condition::new((flags & ASSIGN_DEFAULT != 0).then_some(default));
-    out.set(condition.handle);
+    out.set_if_wanted(condition.handle);
     graph.add_condition(condition);
     Ok(())
 }

@@ -13,7 +13,7 @@ fn graph_create(out: Out<CUgraph>, flags: u32) -> CuResult<()> {
     if flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(Graph::new().publish());
+    out.set_if_wanted(Graph::new().publish());
     Ok(())
 }
 
@@ -27,7 +27,7 @@ fn graph_clone(out: Out<CUgraph>, graph: CUgraph) -> CuResult<()> {
     if graph.is_updatable() {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    out.set(graph.copy()?.publish());
+    out.set_if_wanted(graph.copy()?.publish());
     Ok(())
 }
 
@@ -36,7 +36,7 @@ fn find_in_clone(out: Out<CUgraphNode>, original: CUgraphNode, clone: CUgraph) -
     let clone = body::find(clone)?;
     let nodes = clone.lock();
     let found = nodes.iter().find(|(_, node)| node.original == Some(original));
-    out.set(CUgraphNode::new(*found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.0));
+    out.set_if_wanted(CUgraphNode::new(*found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.0));
     Ok(())
 }
 
@@ -46,7 +46,7 @@ fn destroy_node(node: CUgraphNode) -> CuResult<()> {
 
 fn get_type(node: CUgraphNode, kind: Out<u32>) -> CuResult<()> {
     kind.check()?;
-    kind.set(body::work_of(node)?.kind());
+    kind.set_if_wanted(body::work_of(node)?.kind());
     Ok(())
 }
 
@@ -62,7 +62,7 @@ pub(super) fn add(
     out.check()?;
     let graph = body::find(graph)?;
     let dependencies = graph.read_dependencies(nodes, edges, count)?;
-    out.set(graph.add(Node::new(work, dependencies))?);
+    out.set_if_wanted(graph.add(Node::new(work, dependencies))?);
     Ok(())
 }
 
@@ -75,12 +75,12 @@ pub(super) fn plain() -> In<CUgraphEdgeData> {
 fn show(list: &[CUgraphNode], out: Out<CUgraphNode>, count: InOut<usize>) -> CuResult<()> {
     let room = count.get()?;
     if out.is_null() {
-        count.set(list.len());
+        count.set_if_wanted(list.len());
         return Ok(());
     }
     // SAFETY: the caller says in `count` how many elements the array has.
     unsafe { fill(list, out, room) };
-    count.set(list.len().min(room));
+    count.set_if_wanted(list.len().min(room));
     Ok(())
 }
 
@@ -91,7 +91,7 @@ fn show(list: &[CUgraphNode], out: Out<CUgraphNode>, count: InOut<usize>) -> CuR
 unsafe fn fill(list: &[CUgraphNode], out: Out<CUgraphNode>, room: usize) {
     for index in 0..room {
         // SAFETY: less than `room`, as many elements as the array has by this function's contract.
-        unsafe { out.element(index) }.set(list.get(index).copied().unwrap_or(CUgraphNode::NULL));
+        unsafe { out.element(index) }.set_if_wanted(list.get(index).copied().unwrap_or(CUgraphNode::NULL));
     }
 }
 
@@ -131,7 +131,7 @@ fn show_edges(
     }
     for (index, (_, _, edge)) in list.iter().enumerate().take(room) {
         // SAFETY: less than `room`, as many elements as the caller says in `count` that each array has.
-        unsafe { edges.element(index) }.set(*edge);
+        unsafe { edges.element(index) }.set_if_wanted(*edge);
     }
     let sources: Vec<_> = list.iter().map(|ends| ends.0).collect();
     let targets: Vec<_> = list.iter().map(|ends| ends.1).collect();

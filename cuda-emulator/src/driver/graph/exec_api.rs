@@ -22,7 +22,7 @@ fn instantiate_v1(
     log: Out<c_char>,
     capacity: usize,
 ) -> CuResult<()> {
-    node.set(Handle::NULL);
+    node.set_if_wanted(Handle::NULL);
     if !log.is_null() {
         // SAFETY: the caller says that the buffer has `capacity` bytes.
         unsafe { copy_text(log, capacity, "") };
@@ -37,7 +37,7 @@ fn instantiate_with_flags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> 
     if flags & UPLOAD != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(exec::instantiate(&*body::find(graph)?, flags).map_err(|(error, ..)| error)?);
+    out.set_if_wanted(exec::instantiate(&*body::find(graph)?, flags).map_err(|(error, ..)| error)?);
     Ok(())
 }
 
@@ -52,7 +52,7 @@ fn instantiate_with_params(
     let made = exec::instantiate(&*body::find(graph)?, params.flags);
     (params.result, params.error_node) =
         made.map_or_else(|(_, reason, node)| (reason as i32, node.0 as u64), |_| (0, 0));
-    place.set(params);
+    place.set_if_wanted(params);
     let exec = made.map_err(|(error, ..)| error)?;
     if params.flags & UPLOAD != 0
         && let Err(error) = upload(exec, Handle::new(params.upload_stream as usize))
@@ -60,13 +60,13 @@ fn instantiate_with_params(
         let _ = exec::destroy(exec);
         return Err(error);
     }
-    out.set(exec);
+    out.set_if_wanted(exec);
     Ok(())
 }
 
 fn exec_get_flags(exec: CUgraphExec, flags: Out<u64>) -> CuResult<()> {
     flags.check()?;
-    flags.set(exec::find(exec)?.flags);
+    flags.set_if_wanted(exec::find(exec)?.flags);
     Ok(())
 }
 
@@ -119,7 +119,7 @@ fn node_get_enabled(exec: CUgraphExec, node: CUgraphNode, enabled: Out<u32>) -> 
     let mut body = exec.lock();
     let node = Arc::make_mut(&mut body).find(node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     can_be_disabled(node.work.kind())?;
-    enabled.set(node.enabled.into());
+    enabled.set_if_wanted(node.enabled.into());
     Ok(())
 }
 

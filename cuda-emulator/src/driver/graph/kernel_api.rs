@@ -30,7 +30,7 @@ pub(super) fn kernel_of(params: &CUDA_KERNEL_NODE_PARAMS) -> CuResult<Work> {
         (handle, function::find(handle)?.home_context()?)
     };
     // SAFETY: the program's parameters, in which it promises lists as cuLaunchKernel demands, or NULL.
-    let (values, extra) = unsafe { (In::from_raw(values as *const _), In::from_raw(extra as *const _)) };
+    let (values, extra) = unsafe { (In::new(values as *const _), In::new(extra as *const _)) };
     let shape = Shape { grid, block, shared: shared_bytes, cooperative: false, cluster: None };
     Ok(Work::Kernel(Arc::new(KernelWork::new(handle, shape, &context, values, extra)?)))
 }
@@ -82,13 +82,13 @@ fn add_kernel_node(
 
 fn get_params_v1(node: CUgraphNode, params: Out<CUDA_KERNEL_NODE_PARAMS_v1>) -> CuResult<()> {
     params.check()?;
-    params.set(show(&*launch_of(node)?).v1);
+    params.set_if_wanted(show(&*launch_of(node)?).v1);
     Ok(())
 }
 
 fn get_params(node: CUgraphNode, params: Out<CUDA_KERNEL_NODE_PARAMS>) -> CuResult<()> {
     params.check()?;
-    params.set(show(&*launch_of(node)?));
+    params.set_if_wanted(show(&*launch_of(node)?));
     Ok(())
 }
 
@@ -123,7 +123,7 @@ fn get_attribute(node: CUgraphNode, attribute: u32, value: Out<[u32; 16]>) -> Cu
     if attribute == ATTRIBUTE_COOPERATIVE {
         default[0] = kernel.shape.cooperative.into();
     }
-    value.set(kernel.attributes.get(&attribute).copied().unwrap_or(default));
+    value.set_if_wanted(kernel.attributes.get(&attribute).copied().unwrap_or(default));
     Ok(())
 }
 
@@ -141,7 +141,7 @@ fn set_attribute(node: CUgraphNode, attribute: u32, place: InOut<[u32; 16]>) -> 
     if attribute == ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
         let value = set_updatable(node, value)?;
         // NVIDIA's driver also stores the value there.
-        place.set(value);
+        place.set_if_wanted(value);
         return Ok(());
     }
     attributes.insert(attribute, value);

@@ -22,7 +22,7 @@ pub(super) fn allocation_of(place: InOut<CUDA_MEM_ALLOC_NODE_PARAMS>) -> CuResul
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let memory = GraphMemory::new(device(params.pool.device_ordinal()?)?, params)?;
-    place.set(memory.params);
+    place.set_if_wanted(memory.params);
     Ok(Work::Alloc(memory))
 }
 
@@ -37,7 +37,7 @@ pub(super) fn place_in(
     let Work::Alloc(memory) = &work else { return work };
     let dependencies = dependencies.into_iter().map(|(node, _)| node).collect();
     let Some(moved) = memory.at_freed_place(graph, dependencies) else { return work };
-    description.set(moved.params);
+    description.set_if_wanted(moved.params);
     Work::Alloc(moved)
 }
 
@@ -79,7 +79,7 @@ fn add_alloc_node(
 fn alloc_node_get_params(node: CUgraphNode, params: Out<CUDA_MEM_ALLOC_NODE_PARAMS>) -> CuResult<()> {
     params.check()?;
     match body::work_of(node)? {
-        Work::Alloc(memory) => params.set(memory.params),
+        Work::Alloc(memory) => params.set_if_wanted(memory.params),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
     Ok(())
@@ -98,7 +98,7 @@ fn add_free_node(
 fn free_node_get_params(node: CUgraphNode, out: Out<CUdeviceptr>) -> CuResult<()> {
     out.check()?;
     match body::work_of(node)? {
-        Work::Free(ptr, _) => out.set(ptr),
+        Work::Free(ptr, _) => out.set_if_wanted(ptr),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
     Ok(())
@@ -111,15 +111,15 @@ fn graph_mem_trim(ordinal: CUdevice) -> CuResult<()> {
 
 fn get_graph_mem_attribute(ordinal: CUdevice, attribute: u32, value: *mut c_void) -> CuResult<()> {
     // SAFETY: the caller's pointer, NULL or valid for writing an attribute, each of which has eight bytes.
-    let place = unsafe { Out::from_raw(value.cast::<u64>()) };
+    let place = unsafe { Out::new(value.cast::<u64>()) };
     place.check()?;
-    place.set(footprint::attribute(device(ordinal)?, attribute)?);
+    place.set_if_wanted(footprint::attribute(device(ordinal)?, attribute)?);
     Ok(())
 }
 
 fn set_graph_mem_attribute(ordinal: CUdevice, attribute: u32, value: *mut c_void) -> CuResult<()> {
     // SAFETY: the caller's pointer, NULL or valid for reading an attribute, each of which has eight bytes.
-    let value = unsafe { In::from_raw(value.cast_const().cast::<u64>()) };
+    let value = unsafe { In::new(value.cast_const().cast::<u64>()) };
     footprint::reset(device(ordinal)?, attribute, value.get()?)
 }
 

@@ -57,7 +57,7 @@ pub(super) fn host_of(params: &CUDA_HOST_NODE_PARAMS) -> CuResult<Work> {
 pub(super) fn batch_of(params: &CUDA_BATCH_MEM_OP_NODE_PARAMS) -> CuResult<Work> {
     context::usable(CUcontext::new(params.context as usize))?;
     // SAFETY: the program's parameters, which say that `count` operations are there, or NULL.
-    let operations = unsafe { In::from_raw(params.operations as *const MemOp) };
+    let operations = unsafe { In::new(params.operations as *const MemOp) };
     if operations.is_null() {
         return Err(INVALID);
     }
@@ -171,7 +171,7 @@ fn add_memcpy_node(
 fn memcpy_get_params(node: CUgraphNode, params: Out<CUDA_MEMCPY3D>) -> CuResult<()> {
     params.check()?;
     match body::work_of(node)? {
-        Work::Copy(copy) => params.set(copy.params),
+        Work::Copy(copy) => params.set_if_wanted(copy.params),
         _ => return Err(INVALID),
     }
     Ok(())
@@ -196,7 +196,7 @@ fn add_memset_node(
 fn memset_get_params(node: CUgraphNode, params: Out<CUDA_MEMSET_NODE_PARAMS>) -> CuResult<()> {
     params.check()?;
     let Work::Fill(fill) = body::work_of(node)? else { return Err(INVALID) };
-    params.set(CUDA_MEMSET_NODE_PARAMS {
+    params.set_if_wanted(CUDA_MEMSET_NODE_PARAMS {
         dst: fill.to,
         pitch: fill.pitch as usize,
         value: u32::from_le_bytes(fill.pattern.value),
@@ -225,7 +225,7 @@ fn add_host_node(
 fn host_get_params(node: CUgraphNode, params: Out<CUDA_HOST_NODE_PARAMS>) -> CuResult<()> {
     params.check()?;
     let Work::Host(host) = body::work_of(node)? else { return Err(INVALID) };
-    params.set(CUDA_HOST_NODE_PARAMS { function: Some(host.function), argument: host.argument });
+    params.set_if_wanted(CUDA_HOST_NODE_PARAMS { function: Some(host.function), argument: host.argument });
     Ok(())
 }
 
@@ -255,7 +255,7 @@ fn add_record_node(
 fn record_get_event(node: CUgraphNode, out: Out<CUevent>) -> CuResult<()> {
     out.check()?;
     let Work::EventRecord(event, _) = body::work_of(node)? else { return Err(INVALID) };
-    out.set(event);
+    out.set_if_wanted(event);
     Ok(())
 }
 
@@ -277,7 +277,7 @@ fn add_wait_node(
 fn wait_get_event(node: CUgraphNode, out: Out<CUevent>) -> CuResult<()> {
     out.check()?;
     let Work::EventWait(event, _) = body::work_of(node)? else { return Err(INVALID) };
-    out.set(event);
+    out.set_if_wanted(event);
     Ok(())
 }
 
@@ -300,7 +300,7 @@ fn add_batch_node(
 fn batch_get_params(node: CUgraphNode, params: Out<CUDA_BATCH_MEM_OP_NODE_PARAMS>) -> CuResult<()> {
     params.check()?;
     let Work::MemOps(operations) = body::work_of(node)? else { return Err(INVALID) };
-    params.set(CUDA_BATCH_MEM_OP_NODE_PARAMS {
+    params.set_if_wanted(CUDA_BATCH_MEM_OP_NODE_PARAMS {
         count: operations.len() as u32,
         operations: operations.as_ptr() as usize,
         ..CUDA_BATCH_MEM_OP_NODE_PARAMS::ZERO

@@ -34,7 +34,7 @@ fn add_node(
 fn get(node: CUgraphNode, params: Out<CUDA_EXT_SEM_NODE_PARAMS>, kind: u32) -> CuResult<()> {
     params.check()?;
     body::check_kind(node, kind)?;
-    params.set(CUDA_EXT_SEM_NODE_PARAMS::ZERO);
+    params.set_if_wanted(CUDA_EXT_SEM_NODE_PARAMS::ZERO);
     Ok(())
 }
 

@@ -101,7 +101,11 @@ fn exec_update_v2(
     let refusal = update(handle, graph)?.err();
     let (result, node) = refusal.unwrap_or((SUCCESS, Handle::NULL));
     let (result, error_node) = (result as i32, node.0 as u64);
-    info.set(CUgraphExecUpdateResultInfo { result, error_node, ..CUgraphExecUpdateResultInfo::ZERO });
+    info.set_if_wanted(CUgraphExecUpdateResultInfo {
+        result,
+        error_node,
+        ..CUgraphExecUpdateResultInfo::ZERO
+    });
     if refusal.is_none() { Ok(()) } else { Err(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) }
 }
 
@@ -114,8 +118,8 @@ fn exec_update(
     result.check()?;
     let refusal = update(handle, graph)?.err();
     let (reason, at) = refusal.unwrap_or((SUCCESS, Handle::NULL));
-    result.set(reason);
-    node.set(at);
+    result.set_if_wanted(reason);
+    node.set_if_wanted(at);
     if refusal.is_none() { Ok(()) } else { Err(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) }
 }
 

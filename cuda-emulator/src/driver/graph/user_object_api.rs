@@ -49,7 +49,7 @@ fn user_object_create(
     let references = AtomicU64::new(references);
     let object = UserObject { handle, argument: argument as usize, destroy, references };
     OBJECTS.insert(handle, Arc::new(object));
-    out.set(handle);
+    out.set_if_wanted(handle);
     Ok(())
 }
 

@@ -16,7 +16,7 @@ fn get_event_handle(out: Out<IpcHandle>, event: CUevent) -> CuResult<()> {
     let event = event::find(event)?;
     // Only events of CU_EVENT_INTERPROCESS.
     let shared = event.shared().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    out.set(shared.handle()?);
+    out.set_if_wanted(shared.handle()?);
     Ok(())
 }
 
@@ -27,7 +27,7 @@ fn open_event_handle(out: Out<CUevent>, handle: IpcHandle) -> CuResult<()> {
     if handle.is_own() {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    out.set(event::adopt(&context, SharedEvent::open(&handle)?));
+    out.set_if_wanted(event::adopt(&context, SharedEvent::open(&handle)?));
     Ok(())
 }
 

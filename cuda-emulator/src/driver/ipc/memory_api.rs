@@ -56,7 +56,7 @@ fn get_mem_handle(out: Out<IpcHandle>, ptr: CUdeviceptr) -> CuResult<()> {
         return Err(invalid);
     }
     if let Some(handle) = offers::of(range.base) {
-        out.set(handle);
+        out.set_if_wanted(handle);
         return Ok(());
     }
     // The memory is moved to a file of its own.
@@ -65,7 +65,7 @@ fn get_mem_handle(out: Out<IpcHandle>, ptr: CUdeviceptr) -> CuResult<()> {
         log::error!("an allocation cannot be shared: {error}");
         CUresult::CUDA_ERROR_OUT_OF_MEMORY
     })?;
-    out.set(offers::add(range.base, exchange::offer(file, range.bytes)?));
+    out.set_if_wanted(offers::add(range.base, exchange::offer(file, range.bytes)?));
     Ok(())
 }
 
@@ -85,7 +85,7 @@ fn open_mem_handle(out: Out<CUdeviceptr>, handle: IpcHandle, flags: u32) -> CuRe
     let same = |opened: &&mut Opened| opened.token == handle.token && opened.context == context.handle;
     if let Some(known) = opened.iter_mut().find(same) {
         known.count += 1;
-        out.set(known.ptr);
+        out.set_if_wanted(known.ptr);
         return Ok(());
     }
     let bytes = u64::from_ne_bytes(handle.bytes);
@@ -95,7 +95,7 @@ fn open_mem_handle(out: Out<CUdeviceptr>, handle: IpcHandle, flags: u32) -> CuRe
     })?;
     let (token, context, device) = (handle.token, context.handle, context.device);
     opened.push(Opened { token, context, device, ptr, count: 1 });
-    out.set(ptr);
+    out.set_if_wanted(ptr);
     Ok(())
 }
 

@@ -105,7 +105,7 @@ fn launch_kernel_ex(
     };
     let node = wanted.then(Updatable::new);
     submit_as(function, shape, stream, params, extra, Some(node.as_ref()))?;
-    node.inspect(|node| out.set(node.handle));
+    node.inspect(|node| out.set_if_wanted(node.handle));
     Ok(())
 }
 

@@ -29,7 +29,7 @@ pub(crate) trait Configuration {
 
 fn attributes(config: &CUlaunchConfig) -> In<CUlaunchAttribute> {
     // SAFETY: the program's configuration, which says that `attribute_count` attributes are there, or NULL.
-    unsafe { In::from_raw(config.attributes as *const _) }
+    unsafe { In::new(config.attributes as *const _) }
 }
 
 impl Configuration for CUlaunchConfig {
@@ -42,7 +42,7 @@ impl Configuration for CUlaunchConfig {
                 }
                 let place = self.attributes + index * size_of::<CUlaunchAttribute>() + DEVICE_NODE_OFFSET;
                 // SAFETY: in the attribute that has just been read, where cuda.h has the call store the node.
-                let node = unsafe { Out::from_raw(place as *mut u64) };
+                let node = unsafe { Out::new(place as *mut u64) };
                 return Ok(Some((value[0] == 1, node)));
             }
         }

@@ -188,7 +188,7 @@ fn parameters(kernel: &Kernel, params: In<*const c_void>, extra: In<*mut c_void>
     }
     for (index, param) in kernel.params.iter().enumerate() {
         // SAFETY: the program's list has a pointer for each parameter of the kernel, to as many bytes as that has.
-        let source = unsafe { In::from_raw(params.at(index)?.cast::<u8>()) };
+        let source = unsafe { In::new(params.at(index)?.cast::<u8>()) };
         let place =
             buffer.get_mut(param.offset as usize..).and_then(|rest| rest.get_mut(..param.size as usize));
         for (index, byte) in place.ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?.iter_mut().enumerate() {
@@ -209,13 +209,13 @@ fn packed(extra: In<*mut c_void>) -> CuResult<(In<u8>, usize)> {
             PARAM_BUFFER_POINTER => pointer = value()?.cast_const().cast::<u8>(),
             PARAM_BUFFER_SIZE => {
                 // SAFETY: the value that cuda.h demands behind this key is a pointer to a size.
-                size = unsafe { In::from_raw(value()?.cast_const().cast::<usize>()) }.get()?;
+                size = unsafe { In::new(value()?.cast_const().cast::<usize>()) }.get()?;
             }
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }
     // SAFETY: NULL, or what the program's list has behind the key of the buffer, which has as many bytes as the list says.
-    Ok((unsafe { In::from_raw(pointer) }, size))
+    Ok((unsafe { In::new(pointer) }, size))
 }
 
 pub(super) fn check(model: &Model, function: &Function, kernel: &Kernel, shape: &Shape) -> CuResult<()> {

@@ -34,7 +34,7 @@ fn max_active_blocks(out: Out<c_int>, handle: CUfunction, threads: c_int, dynami
     out.check()?;
     let function = function::find(handle)?;
     let limits = device::current_or_first()?.model.limits();
-    out.set(active_blocks(&limits, &function, threads, dynamic)?);
+    out.set_if_wanted(active_blocks(&limits, &function, threads, dynamic)?);
     Ok(())
 }
 
@@ -107,8 +107,8 @@ fn max_potential_block_size(
             best = (blocks, threads);
         }
     }
-    min_grid.set((best.0 * model.multiprocessors) as c_int);
-    block.set(best.1 as c_int);
+    min_grid.set_if_wanted((best.0 * model.multiprocessors) as c_int);
+    block.set_if_wanted(best.1 as c_int);
     Ok(())
 }
 
@@ -144,7 +144,7 @@ fn available_dynamic_smem(
     }
     let share = limits.shared / blocks / SHARED_UNIT * SHARED_UNIT;
     let own = function.kernel()?.static_shared + limits.shared_reserved;
-    out.set(share.saturating_sub(own).min(function.dynamic_shared()?) as usize);
+    out.set_if_wanted(share.saturating_sub(own).min(function.dynamic_shared()?) as usize);
     Ok(())
 }
 
@@ -187,7 +187,7 @@ fn max_active_clusters(out: Out<c_int>, handle: CUfunction, config: In<CUlaunchC
     if cluster == 0 || cluster > largest {
         return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
     }
-    out.set((blocks / cluster) as c_int);
+    out.set_if_wanted((blocks / cluster) as c_int);
     Ok(())
 }
 
@@ -198,7 +198,7 @@ fn max_potential_cluster_size(
 ) -> CuResult<()> {
     out.check()?;
     let (blocks, _, largest) = of_clusters(handle, config)?;
-    out.set(blocks.min(largest) as c_int);
+    out.set_if_wanted(blocks.min(largest) as c_int);
     Ok(())
 }
 

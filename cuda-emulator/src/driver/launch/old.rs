@@ -115,7 +115,7 @@ fn launch_grid_async(handle: CUfunction, width: c_int, height: c_int, stream: CU
     let extra: [*mut c_void; 5] =
         [pointer, parameters.as_mut_ptr().cast(), size, (&raw mut bytes).cast(), std::ptr::null_mut()];
     // SAFETY: the list and what it points to are locals, which outlive the call: it copies the parameters.
-    let extra = unsafe { In::from_raw(extra.as_ptr()) };
+    let extra = unsafe { In::new(extra.as_ptr()) };
     submit(handle, shape, stream, In::NULL, extra)
 }
 

@@ -71,7 +71,7 @@ fn link_create(
     let handle = Handle::unique();
     let options = Options(JitOptions::new(count, names, values));
     LINKERS.insert(handle, Arc::new(Linker { options, state: Mutex::default() }));
-    out.set(handle);
+    out.set_if_wanted(handle);
     Ok(())
 }
 
@@ -191,8 +191,8 @@ fn link_complete(handle: CUlinkState, out: Out<*const c_void>, bytes: Out<usize>
         options.clear_logs();
     }
     if let Some(image) = &state.image {
-        out.set(image.as_ptr().cast());
-        bytes.set(image.len());
+        out.set_if_wanted(image.as_ptr().cast());
+        bytes.set_if_wanted(image.len());
     }
     Ok(())
 }

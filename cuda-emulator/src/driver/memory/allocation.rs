@@ -21,7 +21,7 @@ fn mem_alloc(out: Out<CUdeviceptr>, bytes: usize) -> CuResult<()> {
     if bytes == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(context.device.allocate(context.handle, bytes as u64, RangeKind::Device, None)?);
+    out.set_if_wanted(context.device.allocate(context.handle, bytes as u64, RangeKind::Device, None)?);
     Ok(())
 }
 
@@ -43,8 +43,8 @@ fn mem_alloc_pitch(
         (width as u64).checked_next_multiple_of(PITCH_ALIGNMENT).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let bytes = row.checked_mul(height as u64).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let kind = RangeKind::Device;
-    out.set(context.device.allocate_aligned(context.handle, bytes, PITCH_ALIGNMENT, kind, None)?);
-    pitch.set(row as usize);
+    out.set_if_wanted(context.device.allocate_aligned(context.handle, bytes, PITCH_ALIGNMENT, kind, None)?);
+    pitch.set_if_wanted(row as usize);
     Ok(())
 }
 
@@ -55,7 +55,7 @@ fn mem_alloc_managed(out: Out<CUdeviceptr>, bytes: usize, flags: u32) -> CuResul
     if bytes == 0 || !ATTACH.contains(&flags) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(context.device.allocate(context.handle, bytes as u64, RangeKind::Managed, None)?);
+    out.set_if_wanted(context.device.allocate(context.handle, bytes as u64, RangeKind::Managed, None)?);
     Ok(())
 }
 
@@ -78,8 +78,8 @@ fn mem_free(ptr: CUdeviceptr) -> CuResult<()> {
 
 fn mem_get_info(free: Out<usize>, total: Out<usize>) -> CuResult<()> {
     let context = context::current()?;
-    free.set(context.device.memory.free_bytes() as usize);
-    total.set(context.device.memory.total_bytes() as usize);
+    free.set_if_wanted(context.device.memory.free_bytes() as usize);
+    total.set_if_wanted(context.device.memory.total_bytes() as usize);
     Ok(())
 }
 
@@ -89,8 +89,8 @@ fn mem_get_address_range(base: Out<CUdeviceptr>, bytes: Out<usize>, ptr: CUdevic
     if pool_home::pool_of(ptr).is_some_and(|pool| !pool.home.is_of_device() && !pool.is_reached_by(current)) {
         return Err(CUresult::CUDA_ERROR_NOT_FOUND);
     }
-    base.set(range.base);
-    bytes.set(range.bytes as usize);
+    base.set_if_wanted(range.base);
+    bytes.set_if_wanted(range.bytes as usize);
     Ok(())
 }
 

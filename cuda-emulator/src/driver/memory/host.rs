@@ -112,7 +112,7 @@ fn allocate(bytes: usize, flags: u32) -> CuResult<*mut c_void> {
 
 fn mem_host_alloc(out: Out<*mut c_void>, bytes: usize, flags: u32) -> CuResult<()> {
     out.check()?;
-    out.set(allocate(bytes, flags)?);
+    out.set_if_wanted(allocate(bytes, flags)?);
     Ok(())
 }
 
@@ -216,14 +216,14 @@ fn mem_host_get_device_pointer(out: Out<CUdeviceptr>, pointer: *mut c_void, flag
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     find(pointer)?;
-    out.set(pointer as u64);
+    out.set_if_wanted(pointer as u64);
     Ok(())
 }
 
 fn mem_host_get_flags(flags: Out<u32>, pointer: *mut c_void) -> CuResult<()> {
     flags.check()?;
     context::current()?;
-    flags.set(find(pointer)?.flags | DEVICEMAP);
+    flags.set_if_wanted(find(pointer)?.flags | DEVICEMAP);
     Ok(())
 }
 

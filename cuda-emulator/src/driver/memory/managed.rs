@@ -157,25 +157,25 @@ fn store(data: *mut c_void, bytes: usize, attribute: u32, advice: &Advice) -> Cu
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: the caller's pointer, valid for writing `bytes` bytes, which are at least four.
-    let word = unsafe { Out::from_raw(data.cast::<i32>()) };
+    let word = unsafe { Out::new(data.cast::<i32>()) };
     let ordinal = |location: Option<CUmemLocation>| location.map_or(NO_DEVICE, ordinal_of);
     let kind = |location: Option<CUmemLocation>| location.map_or(0, |location| location.kind as i32);
     let id = |location: Option<CUmemLocation>| location.map_or(0, |location| location.id);
     match attribute {
-        1 => word.set(advice.read_mostly.into()),
-        2 => word.set(ordinal(advice.preferred)),
+        1 => word.set_if_wanted(advice.read_mostly.into()),
+        2 => word.set_if_wanted(ordinal(advice.preferred)),
         3 => {
             let devices = advice.accessed_by.iter().copied().chain(std::iter::repeat(NO_DEVICE));
             for (index, device) in devices.take((bytes / 4).min(MAX_LISTED)).enumerate() {
                 // SAFETY: less than `bytes / 4`, as many words as the caller says that there are.
-                unsafe { word.element(index) }.set(device);
+                unsafe { word.element(index) }.set_if_wanted(device);
             }
         }
-        4 => word.set(ordinal(advice.prefetched)),
-        5 => word.set(kind(advice.preferred)),
-        6 => word.set(id(advice.preferred)),
-        7 => word.set(kind(advice.prefetched)),
-        8 => word.set(id(advice.prefetched)),
+        4 => word.set_if_wanted(ordinal(advice.prefetched)),
+        5 => word.set_if_wanted(kind(advice.preferred)),
+        6 => word.set_if_wanted(id(advice.preferred)),
+        7 => word.set_if_wanted(kind(advice.prefetched)),
+        8 => word.set_if_wanted(id(advice.prefetched)),
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
     Ok(())

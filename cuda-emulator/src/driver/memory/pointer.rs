@@ -75,9 +75,9 @@ impl Found {
 /// NVIDIA's driver.
 fn store(data: *mut c_void, attribute: u32, ptr: u64, found: Option<&Found>) -> CuResult<()> {
     // SAFETY: used for attributes of four bytes only, for which the caller's pointer is valid for writing as many.
-    let word = |value: u32| unsafe { Out::from_raw(data.cast::<u32>()) }.set(value);
+    let word = |value: u32| unsafe { Out::new(data.cast::<u32>()) }.set_if_wanted(value);
     // SAFETY: used for attributes of eight bytes only, for which the caller's pointer is valid for writing as many.
-    let wide = |value: u64| unsafe { Out::from_raw(data.cast::<u64>()) }.set(value);
+    let wide = |value: u64| unsafe { Out::new(data.cast::<u64>()) }.set_if_wanted(value);
     // NVIDIA's driver stores booleans in four bytes.
     let flag = |value: bool| word(value.into());
     let managed = found.is_some_and(|found| found.range.kind == RangeKind::Managed);

@@ -213,15 +213,15 @@ pub(crate) fn forget(handle: CUfunction) {
 fn get_name(name: Out<*const c_char>, function: &Function) -> CuResult<()> {
     name.check()?;
     // Valid until the module or library is unloaded, as the API says: the registry keeps the function.
-    name.set(function.name.as_ptr());
+    name.set_if_wanted(function.name.as_ptr());
     Ok(())
 }
 
 fn get_param_info(function: &Function, index: usize, offset: Out<usize>, size: Out<usize>) -> CuResult<()> {
     offset.check()?;
     let param = function.kernel()?.params.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    offset.set(param.offset as usize);
-    size.set(param.size as usize);
+    offset.set_if_wanted(param.offset as usize);
+    size.set_if_wanted(param.size as usize);
     Ok(())
 }
 
@@ -252,7 +252,7 @@ fn func_get_param_info(
 
 fn func_get_attribute(value: Out<c_int>, attribute: u32, handle: CUfunction) -> CuResult<()> {
     value.check()?;
-    value.set(find_function(handle)?.attribute(attribute)?);
+    value.set_if_wanted(find_function(handle)?.attribute(attribute)?);
     Ok(())
 }
 
@@ -274,14 +274,14 @@ fn func_set_shared_mem_config(handle: CUfunction, config: u32) -> CuResult<()> {
 fn func_get_module(out: Out<CUmodule>, handle: CUfunction) -> CuResult<()> {
     out.check()?;
     not_null(handle)?;
-    out.set(find_function(handle)?.module(&context::current()?)?.handle);
+    out.set_if_wanted(find_function(handle)?.module(&context::current()?)?.handle);
     Ok(())
 }
 
 fn func_is_loaded(state: Out<u32>, handle: CUfunction) -> CuResult<()> {
     state.check()?;
     find_function(handle)?;
-    state.set(1);
+    state.set_if_wanted(1);
     Ok(())
 }
 
@@ -298,14 +298,14 @@ fn kernel_get_function(out: Out<CUfunction>, handle: CUkernel) -> CuResult<()> {
     out.check()?;
     let kernel = find_kernel(handle)?;
     let module = kernel.module(&context::current()?)?;
-    out.set(module.function(kernel.name())?);
+    out.set_if_wanted(module.function(kernel.name())?);
     Ok(())
 }
 
 fn kernel_get_library(out: Out<CUlibrary>, handle: CUkernel) -> CuResult<()> {
     out.check()?;
     match &find_kernel(handle)?.home {
-        Home::Library(library) => out.set(library.handle),
+        Home::Library(library) => out.set_if_wanted(library.handle),
         Home::Module(_) => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
     }
     Ok(())
@@ -329,7 +329,7 @@ fn kernel_get_attribute(
 ) -> CuResult<()> {
     value.check()?;
     device(ordinal)?;
-    value.set(find_kernel(handle)?.attribute(attribute)?);
+    value.set_if_wanted(find_kernel(handle)?.attribute(attribute)?);
     Ok(())
 }
 

@@ -62,7 +62,7 @@ impl JitOptions {
     /// Stores an option's result.
     pub(crate) fn answer(&self, option: u32, value: *mut c_void) {
         if let Some((_, place)) = self.place(option) {
-            place.set(value);
+            place.set_if_wanted(value);
         }
     }
 
@@ -77,9 +77,9 @@ impl JitOptions {
         let capacity = capacity as usize as u32 as usize;
         if let Some((text, _)) = self.place(buffer).filter(|(text, _)| !text.is_null() && capacity > 0) {
             // SAFETY: the options say that a buffer of `capacity` bytes is there.
-            unsafe { copy_text(Out::from_raw(text.cast::<c_char>()), capacity, message) };
+            unsafe { copy_text(Out::new(text.cast::<c_char>()), capacity, message) };
         }
-        used.set(message.len().min(capacity.saturating_sub(1)) as *mut c_void);
+        used.set_if_wanted(message.len().min(capacity.saturating_sub(1)) as *mut c_void);
     }
 }
 
@@ -163,7 +163,7 @@ fn first_word(image: *const c_void) -> u32 {
     // One byte at a time until all four are known to exist, because a PTX text may be shorter.
     let mut first = [0u8; 4];
     // SAFETY: the caller's image, of which nothing behind a byte that is zero is read: a text ends there.
-    let image = unsafe { In::from_raw(image.cast::<u8>()) };
+    let image = unsafe { In::new(image.cast::<u8>()) };
     for (index, byte) in first.iter_mut().enumerate() {
         *byte = image.at(index).unwrap_or(0);
         if *byte == 0 {
@@ -177,7 +177,7 @@ fn first_word(image: *const c_void) -> u32 {
 fn texts(image: *const c_void, accepted: Accepted) -> Result<Vec<String>, FatbinError> {
     match first_word(image) {
         // SAFETY: the caller's image, which begins as only a wrapper does.
-        WRAPPER_MAGIC => wrapped(unsafe { In::from_raw(image.cast::<__fatBinC_Wrapper_t>()) }, accepted),
+        WRAPPER_MAGIC => wrapped(unsafe { In::new(image.cast::<__fatBinC_Wrapper_t>()) }, accepted),
         CONTAINER_MAGIC => Ok(vec![fatbin::ptx(container(image)?, accepted)?]),
         ELF_MAGIC => {
             Err(FatbinError::NoPtx { wanted: accepted.architecture, found: "machine code (a cubin)".into() })
@@ -207,7 +207,7 @@ fn wrapped(wrapper: In<__fatBinC_Wrapper_t>, accepted: Accepted) -> Result<Vec<S
     }
     // Compiled with -rdc=true: the container has only linked machine code, and its parts have the PTX.
     // SAFETY: a wrapper of this version has a list of containers there, of which nothing behind the NULL at its end is read.
-    let parts = unsafe { In::from_raw(wrapper.parts as *const *const c_void) };
+    let parts = unsafe { In::new(wrapper.parts as *const *const c_void) };
     let (mut texts, mut missing) = (Vec::new(), None);
     for index in 0..MAX_PRELINKED {
         let part = parts.at(index).unwrap_or(std::ptr::null());

@@ -138,7 +138,7 @@ fn load_image(
         }
     }
     let image = image::load(image, jit)?;
-    out.set(Library::load(image)?.handle);
+    out.set_if_wanted(Library::load(image)?.handle);
     Ok(())
 }
 
@@ -185,13 +185,13 @@ fn library_unload(handle: CUlibrary) -> CuResult<()> {
 
 fn library_get_kernel(out: Out<CUkernel>, handle: CUlibrary, name: Text) -> CuResult<()> {
     out.check()?;
-    out.set(find(handle)?.kernel(&name.text()?)?);
+    out.set_if_wanted(find(handle)?.kernel(&name.text()?)?);
     Ok(())
 }
 
 fn library_get_kernel_count(count: Out<u32>, handle: CUlibrary) -> CuResult<()> {
     count.check()?;
-    count.set(find(handle)?.image.program.kernels.len() as u32);
+    count.set_if_wanted(find(handle)?.image.program.kernels.len() as u32);
     Ok(())
 }
 
@@ -200,7 +200,7 @@ fn library_enumerate_kernels(out: Out<CUkernel>, room: u32, handle: CUlibrary) -
     let library = find(handle)?;
     for (index, name) in kernel_names(&library.image.program).into_iter().take(room as usize).enumerate() {
         // SAFETY: less than `room`, as many elements as the caller says that the array has.
-        unsafe { out.element(index) }.set(library.kernel(name)?);
+        unsafe { out.element(index) }.set_if_wanted(library.kernel(name)?);
     }
     Ok(())
 }
@@ -208,7 +208,7 @@ fn library_enumerate_kernels(out: Out<CUkernel>, room: u32, handle: CUlibrary) -
 fn library_get_module(out: Out<CUmodule>, handle: CUlibrary) -> CuResult<()> {
     out.check()?;
     let library = find(handle)?;
-    out.set(library.module(&context::current()?)?.handle);
+    out.set_if_wanted(library.module(&context::current()?)?.handle);
     Ok(())
 }
 
@@ -223,8 +223,8 @@ fn library_get_global(
     }
     let library = find(handle)?;
     let (address, size) = library.module(&context::current()?)?.variable(&name.name()?)?;
-    out.set(address);
-    bytes.set(size);
+    out.set_if_wanted(address);
+    bytes.set_if_wanted(size);
     Ok(())
 }
 
@@ -239,8 +239,8 @@ fn library_get_managed(
     let index = library.image.program.globals.iter().position(|global| global.name == name);
     let found = index.and_then(|index| Some((index, *library.managed.get(&index)?)));
     let (index, address) = found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
-    out.set(address);
-    bytes.set(library.image.program.globals[index].bytes as usize);
+    out.set_if_wanted(address);
+    bytes.set_if_wanted(library.image.program.globals[index].bytes as usize);
     Ok(())
 }
 

@@ -169,7 +169,7 @@ fn load_image(out: Out<CUmodule>, image: *const c_void, options: &JitOptions) ->
     let context = context::current()?;
     context.flush_printf();
     let image = image::load(image, options)?;
-    out.set(Module::load(&context, image, HashMap::new(), false)?.handle);
+    out.set_if_wanted(Module::load(&context, image, HashMap::new(), false)?.handle);
     Ok(())
 }
 
@@ -226,13 +226,13 @@ fn module_get_function(out: Out<CUfunction>, handle: CUmodule, name: Text) -> Cu
     if name.is_empty() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(module.function(&name)?);
+    out.set_if_wanted(module.function(&name)?);
     Ok(())
 }
 
 fn module_get_function_count(count: Out<u32>, handle: CUmodule) -> CuResult<()> {
     count.check()?;
-    count.set(find(handle)?.image.program.kernels.len() as u32);
+    count.set_if_wanted(find(handle)?.image.program.kernels.len() as u32);
     Ok(())
 }
 
@@ -243,7 +243,7 @@ fn module_enumerate_functions(out: Out<CUfunction>, room: u32, handle: CUmodule)
         library::kernel_names(&module.image.program).into_iter().take(room as usize).enumerate()
     {
         // SAFETY: less than `room`, as many elements as the caller says that the array has.
-        unsafe { out.element(index) }.set(module.function(name)?);
+        unsafe { out.element(index) }.set_if_wanted(module.function(name)?);
     }
     Ok(())
 }
@@ -254,28 +254,28 @@ fn module_get_global(out: Out<CUdeviceptr>, bytes: Out<usize>, handle: CUmodule,
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let (address, size) = find(handle)?.variable(&name.name()?)?;
-    out.set(address);
-    bytes.set(size);
+    out.set_if_wanted(address);
+    bytes.set_if_wanted(size);
     Ok(())
 }
 
 fn module_get_texture(out: Out<CUtexref>, handle: CUmodule, name: Text) -> CuResult<()> {
     out.check()?;
     let module = find(handle)?;
-    out.set(module.references.texture(&module, &name.name()?)?);
+    out.set_if_wanted(module.references.texture(&module, &name.name()?)?);
     Ok(())
 }
 
 fn module_get_surface(out: Out<CUsurfref>, handle: CUmodule, name: Text) -> CuResult<()> {
     out.check()?;
     let module = find(handle)?;
-    out.set(module.references.surface(&module, &name.name()?)?);
+    out.set_if_wanted(module.references.surface(&module, &name.name()?)?);
     Ok(())
 }
 
 fn module_get_loading_mode(mode: Out<u32>) -> CuResult<()> {
     mode.check()?;
-    mode.set(if device::environment().eager_loading { EAGER } else { LAZY });
+    mode.set_if_wanted(if device::environment().eager_loading { EAGER } else { LAZY });
     Ok(())
 }
 

@@ -85,11 +85,11 @@ fn mem_alloc_async(out: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> CuR
     out.check()?;
     let (context, stream) = capture::place_work(stream)?;
     if let Some(ptr) = capture_allocation(&context, &stream, bytes)? {
-        out.set(ptr);
+        out.set_if_wanted(ptr);
         return Ok(());
     }
     let pool = Arc::clone(&context.device.current_pool.lock().unwrap_or_else(PoisonError::into_inner));
-    out.set(allocate_from(&context, &stream, &pool, bytes)?);
+    out.set_if_wanted(allocate_from(&context, &stream, &pool, bytes)?);
     Ok(())
 }
 
@@ -111,10 +111,10 @@ fn mem_alloc_from_pool_async(
         capture::check_safe()?;
     }
     if let Some(ptr) = capture_allocation(&context, &stream, bytes)? {
-        out.set(ptr);
+        out.set_if_wanted(ptr);
         return Ok(());
     }
-    out.set(allocate_from(&context, &stream, &pool, bytes)?);
+    out.set_if_wanted(allocate_from(&context, &stream, &pool, bytes)?);
     Ok(())
 }
 

@@ -31,13 +31,13 @@ fn home_of(ordinal: CUdevice) -> CuResult<Home> {
 
 fn get_default_mem_pool(out: Out<CUmemoryPool>, ordinal: CUdevice) -> CuResult<()> {
     out.check()?;
-    out.set(home::default_pool(home_of(ordinal)?)?.publish());
+    out.set_if_wanted(home::default_pool(home_of(ordinal)?)?.publish());
     Ok(())
 }
 
 fn get_mem_pool(out: Out<CUmemoryPool>, ordinal: CUdevice) -> CuResult<()> {
     out.check()?;
-    out.set(home::current_pool(home_of(ordinal).map_err(|_| INVALID)?)?.publish());
+    out.set_if_wanted(home::current_pool(home_of(ordinal).map_err(|_| INVALID)?)?.publish());
     Ok(())
 }
 
@@ -51,13 +51,13 @@ fn set_mem_pool(ordinal: CUdevice, handle: CUmemoryPool) -> CuResult<()> {
 
 fn get_default_pool_of(out: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: u32) -> CuResult<()> {
     out.check()?;
-    out.set(home::default_pool(Home::of_pools(kind, location.get()?)?)?.publish());
+    out.set_if_wanted(home::default_pool(Home::of_pools(kind, location.get()?)?)?.publish());
     Ok(())
 }
 
 fn get_pool_of(out: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: u32) -> CuResult<()> {
     out.check()?;
-    out.set(home::current_pool(Home::of_pools(kind, location.get()?)?)?.publish());
+    out.set_if_wanted(home::current_pool(Home::of_pools(kind, location.get()?)?)?.publish());
     Ok(())
 }
 
@@ -71,13 +71,13 @@ fn pool_create(out: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> CuResult<()
     let home = props.home()?;
     if !home.is_of_device() {
         capture::check_safe()?;
-        out.set(Arc::new(props.of_host(home)?).publish());
+        out.set_if_wanted(Arc::new(props.of_host(home)?).publish());
         return Ok(());
     }
     let ordinal = props.device_ordinal()?;
     let shared = if props.is_shareable() { Some(SharedPool::new()?) } else { None };
     let pool = Pool { default: false, shared, ..Pool::new(Home::of_device(ordinal)) };
-    out.set(Arc::new(pool).publish());
+    out.set_if_wanted(Arc::new(pool).publish());
     Ok(())
 }
 
@@ -99,9 +99,9 @@ fn pool_trim_to(handle: CUmemoryPool, _keep: usize) -> CuResult<()> {
 fn pool_set_attribute(handle: CUmemoryPool, attribute: u32, value: *const c_void) -> CuResult<()> {
     let pool = find(handle)?;
     // SAFETY: used for attributes of four bytes only, for which the caller's pointer is NULL or valid for reading as many.
-    let word = || unsafe { In::from_raw(value.cast::<u32>()) }.get();
+    let word = || unsafe { In::new(value.cast::<u32>()) }.get();
     // SAFETY: used for attributes of eight bytes only, for which the caller's pointer is NULL or valid for reading as many.
-    let wide = || unsafe { In::from_raw(value.cast::<u64>()) }.get();
+    let wide = || unsafe { In::new(value.cast::<u64>()) }.get();
     match attribute {
         1..=3 => {
             pool.policies[attribute as usize - 1].store(word()?, Ordering::Relaxed);
@@ -127,9 +127,9 @@ fn pool_get_attribute(handle: CUmemoryPool, attribute: u32, value: *mut c_void) 
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: used for attributes of four bytes only, for which the caller's pointer is valid for writing as many.
-    let word = |result: u32| unsafe { Out::from_raw(value.cast::<u32>()) }.set(result);
+    let word = |result: u32| unsafe { Out::new(value.cast::<u32>()) }.set_if_wanted(result);
     // SAFETY: used for attributes of eight bytes only, for which the caller's pointer is valid for writing as many.
-    let wide = |result: u64| unsafe { Out::from_raw(value.cast::<u64>()) }.set(result);
+    let wide = |result: u64| unsafe { Out::new(value.cast::<u64>()) }.set_if_wanted(result);
     match attribute {
         1..=3 => word(pool.policies[attribute as usize - 1].load(Ordering::Relaxed)),
         RELEASE_THRESHOLD => wide(pool.threshold.load(Ordering::Relaxed)),
@@ -210,7 +210,7 @@ fn pool_get_access(flags: Out<u32>, handle: CUmemoryPool, location: In<CUmemLoca
     let pool = find(handle)?;
     let location = location.get()?;
     if home::is_host(location) {
-        flags.set(if pool.host.load(Ordering::Relaxed) { READ_WRITE } else { 0 });
+        flags.set_if_wanted(if pool.host.load(Ordering::Relaxed) { READ_WRITE } else { 0 });
         return Ok(());
     }
     if location.kind != LOCATION_DEVICE {
@@ -218,7 +218,7 @@ fn pool_get_access(flags: Out<u32>, handle: CUmemoryPool, location: In<CUmemLoca
     }
     let ordinal = device(location.id).map_err(|_| INVALID)?.ordinal;
     let given = pool.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&ordinal);
-    flags.set(if given || pool.home == Home::of_device(ordinal) { READ_WRITE } else { 0 });
+    flags.set_if_wanted(if given || pool.home == Home::of_device(ordinal) { READ_WRITE } else { 0 });
     Ok(())
 }
 

@@ -19,7 +19,7 @@ fn export_pool(out: Out<i32>, handle: CUmemoryPool, kind: u32, flags: u64) -> Cu
     if kind != BY_FILE || flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(shared.export()?);
+    out.set_if_wanted(shared.export()?);
     Ok(())
 }
 
@@ -31,7 +31,9 @@ fn import_pool(out: Out<CUmemoryPool>, file: *mut c_void, kind: u32, flags: u64)
     }
     let shared = Some(SharedPool::import(file as i32)?);
     let ordinal = device::current_or_first()?.ordinal;
-    out.set(Arc::new(Pool { default: false, shared, ..Pool::new(Home::of_device(ordinal)) }).publish());
+    out.set_if_wanted(
+        Arc::new(Pool { default: false, shared, ..Pool::new(Home::of_device(ordinal)) }).publish(),
+    );
     Ok(())
 }
 
@@ -40,7 +42,7 @@ fn export_pointer(out: Out<PointerData>, ptr: CUdeviceptr) -> CuResult<()> {
     out.check()?;
     let pool = device::all().iter().find_map(|device| device.owner(ptr)).and_then(|owner| owner.pool);
     let pool = pool.ok_or(invalid)?;
-    out.set(pool.shared.as_ref().ok_or(invalid)?.export_pointer(ptr)?);
+    out.set_if_wanted(pool.shared.as_ref().ok_or(invalid)?.export_pointer(ptr)?);
     Ok(())
 }
 
@@ -48,7 +50,7 @@ fn import_pointer(out: Out<CUdeviceptr>, handle: CUmemoryPool, data: In<PointerD
     out.check()?;
     let pool = find(handle)?;
     let context = context::current()?;
-    out.set(device(pool.home.id)?.import_shared(context.handle, data.get()?, &pool)?);
+    out.set_if_wanted(device(pool.home.id)?.import_shared(context.handle, data.get()?, &pool)?);
     Ok(())
 }
 

@@ -71,7 +71,7 @@ fn bind_memory(offset: Out<usize>, handle: CUtexref, address: CUdeviceptr, bytes
         state.bound = Some(CUDA_RESOURCE_DESC::new(RESOURCE_LINEAR, [address - rest, format, whole, 0, 0]));
         Ok(())
     })?;
-    offset.set(rest as usize);
+    offset.set_if_wanted(rest as usize);
     Ok(())
 }
 
@@ -176,7 +176,7 @@ fn set_flags(handle: CUtexref, flags: u32) -> CuResult<()> {
 fn get<T>(out: Out<T>, handle: CUtexref, value: impl FnOnce(&TextureState) -> Option<T>) -> CuResult<()> {
     let state = reference::find(handle)?.state();
     out.check()?;
-    out.set(value(&state).ok_or(INVALID)?);
+    out.set_if_wanted(value(&state).ok_or(INVALID)?);
     Ok(())
 }
 
@@ -219,8 +219,8 @@ fn get_level_clamp(least: Out<f32>, greatest: Out<f32>, handle: CUtexref) -> CuR
     let clamp = [texture.min_mipmap_level_clamp, texture.max_mipmap_level_clamp];
     least.check()?;
     greatest.check()?;
-    least.set(clamp[0]);
-    greatest.set(clamp[1]);
+    least.set_if_wanted(clamp[0]);
+    greatest.set_if_wanted(clamp[1]);
     Ok(())
 }
 
@@ -241,15 +241,15 @@ fn get_format(format: Out<u32>, channels: Out<c_int>, handle: CUtexref) -> CuRes
     if format.is_null() && channels.is_null() {
         return Err(INVALID);
     }
-    format.set(state.format.0);
-    channels.set(state.format.1 as c_int);
+    format.set_if_wanted(state.format.0);
+    channels.set_if_wanted(state.format.1 as c_int);
     Ok(())
 }
 
 fn create(out: Out<CUtexref>) -> CuResult<()> {
     context::current()?;
     out.check()?;
-    out.set(reference::create());
+    out.set_if_wanted(reference::create());
     Ok(())
 }
 
@@ -272,7 +272,7 @@ fn get_surface_array(out: Out<CUarray>, handle: CUsurfref) -> CuResult<()> {
     if array == CUarray::NULL {
         return Err(INVALID);
     }
-    out.set(array);
+    out.set_if_wanted(array);
     Ok(())
 }
 

@@ -104,39 +104,39 @@ fn stream_wait_event(handle: CUstream, event: CUevent, flags: u32) -> CuResult<(
 fn stream_get_flags(handle: CUstream, flags: Out<u32>) -> CuResult<()> {
     flags.check()?;
     let (_, stream) = with_stream(handle)?;
-    flags.set(if stream.non_blocking { CU_STREAM_NON_BLOCKING } else { 0 });
+    flags.set_if_wanted(if stream.non_blocking { CU_STREAM_NON_BLOCKING } else { 0 });
     Ok(())
 }
 
 fn stream_get_priority(handle: CUstream, priority: Out<i32>) -> CuResult<()> {
     priority.check()?;
-    priority.set(with_stream(handle)?.1.priority);
+    priority.set_if_wanted(with_stream(handle)?.1.priority);
     Ok(())
 }
 
 fn stream_get_id(handle: CUstream, id: Out<u64>) -> CuResult<()> {
     id.check()?;
-    id.set(with_stream(handle)?.1.id);
+    id.set_if_wanted(with_stream(handle)?.1.id);
     Ok(())
 }
 
 fn stream_get_ctx(handle: CUstream, out: Out<CUcontext>) -> CuResult<()> {
     out.check()?;
-    out.set(context_handle(handle)?);
+    out.set_if_wanted(context_handle(handle)?);
     Ok(())
 }
 
 fn stream_get_ctx_v2(handle: CUstream, out: Out<CUcontext>, green: Out<CUgreenCtx>) -> CuResult<()> {
     out.check()?;
     let (context, _) = with_stream(handle)?;
-    green.set(green::of_context(context_handle(handle)?));
-    out.set(context.handle);
+    green.set_if_wanted(green::of_context(context_handle(handle)?));
+    out.set_if_wanted(context.handle);
     Ok(())
 }
 
 fn stream_get_device(handle: CUstream, device: Out<i32>) -> CuResult<()> {
     device.check()?;
-    device.set(with_stream(handle)?.0.device.ordinal);
+    device.set_if_wanted(with_stream(handle)?.0.device.ordinal);
     Ok(())
 }
 

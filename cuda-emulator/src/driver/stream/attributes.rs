@@ -32,7 +32,7 @@ fn get_attribute(handle: CUstream, attribute: u32, value: Out<[u32; 16]>) -> CuR
     if attribute == SYNCHRONIZATION_POLICY {
         default[0] = 1;
     }
-    value.set(attributes.get(&attribute).copied().unwrap_or(default));
+    value.set_if_wanted(attributes.get(&attribute).copied().unwrap_or(default));
     Ok(())
 }
 

@@ -269,7 +269,7 @@ pub(super) fn create_in(home: CUcontext, out: Out<CUstream>, flags: u32, priorit
     let stream = Arc::new(stream);
     context.add_stream(&stream);
     STREAMS.insert(handle, stream);
-    out.set(handle);
+    out.set_if_wanted(handle);
     Ok(())
 }
 

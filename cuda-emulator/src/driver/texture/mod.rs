@@ -272,7 +272,7 @@ fn tex_object_create(
     let handle = Handle::unique();
     OBJECTS.insert(handle, Arc::new(TextureObject { resource, texture, view }));
     texture::publish_texture(handle.0 as u64, made);
-    out.set(handle);
+    out.set_if_wanted(handle);
     Ok(())
 }
 
@@ -295,19 +295,19 @@ fn tex_object_destroy(handle: CUtexObject) -> CuResult<()> {
 
 fn get_resource(out: Out<CUDA_RESOURCE_DESC>, handle: CUtexObject) -> CuResult<()> {
     out.check()?;
-    out.set(find(handle)?.resource);
+    out.set_if_wanted(find(handle)?.resource);
     Ok(())
 }
 
 fn get_texture(out: Out<CUDA_TEXTURE_DESC>, handle: CUtexObject) -> CuResult<()> {
     out.check()?;
-    out.set(find(handle)?.texture);
+    out.set_if_wanted(find(handle)?.texture);
     Ok(())
 }
 
 fn get_view(out: Out<CUDA_RESOURCE_VIEW_DESC>, handle: CUtexObject) -> CuResult<()> {
     out.check()?;
-    out.set(find(handle)?.view.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?);
+    out.set_if_wanted(find(handle)?.view.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?);
     Ok(())
 }
 

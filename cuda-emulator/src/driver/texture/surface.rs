@@ -35,7 +35,7 @@ fn surf_object_create(out: Out<CUsurfObject>, resource: In<CUDA_RESOURCE_DESC>) 
     let handle = Handle::unique();
     OBJECTS.insert(handle, Arc::new(SurfaceObject(resource)));
     texture::publish_surface(handle.0 as u64, Surface::new(Arc::clone(&array.array)));
-    out.set(handle);
+    out.set_if_wanted(handle);
     Ok(())
 }
 
@@ -58,7 +58,7 @@ fn surf_object_destroy(handle: CUsurfObject) -> CuResult<()> {
 
 fn get_resource(out: Out<CUDA_RESOURCE_DESC>, handle: CUsurfObject) -> CuResult<()> {
     out.check()?;
-    out.set(find(handle)?.0);
+    out.set_if_wanted(find(handle)?.0);
     Ok(())
 }
 

@@ -124,7 +124,7 @@ fn tiled(
         words[11] |= u64::from(size) << (12 * index);
     }
     check_row(data_type, box_sizes.at(0)?, modes)?;
-    map.set(words);
+    map.set_if_wanted(words);
     Ok(())
 }
 
@@ -160,7 +160,7 @@ fn im2col(
     require((1..=MAX_BOX).contains(&channels) && (1..=MAX_PIXELS).contains(&pixels))?;
     check_row(data_type, channels, modes)?;
     words[11] = u64::from(channels) | u64::from(pixels) << 32;
-    map.set(words);
+    map.set_if_wanted(words);
     Ok(())
 }
 
@@ -192,12 +192,12 @@ fn im2col_wide(
 }
 
 fn replace_address(map: InOut<Map>, address: *const c_void) -> CuResult<()> {
-    check_map(map.out())?;
+    check_map(map)?;
     let address = address as u64;
     require(address != 0 && address.is_multiple_of(16) && address >> ADDRESS_BITS == 0)?;
     let mut words = map.get()?;
     words[1] = address;
-    map.set(words);
+    map.set_if_wanted(words);
     Ok(())
 }
 

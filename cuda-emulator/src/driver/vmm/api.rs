@@ -36,7 +36,7 @@ fn create(
     out.check()?;
     check_flags(flags)?;
     capture::check_safe()?;
-    out.set(vmm::create(bytes as u64, prop.get()?)?);
+    out.set_if_wanted(vmm::create(bytes as u64, prop.get()?)?);
     Ok(())
 }
 
@@ -53,7 +53,7 @@ fn address_reserve(
 ) -> CuResult<()> {
     out.check()?;
     check_flags(flags)?;
-    out.set(vmm::reserve(bytes as u64, alignment as u64, hint)?);
+    out.set_if_wanted(vmm::reserve(bytes as u64, alignment as u64, hint)?);
     Ok(())
 }
 
@@ -111,13 +111,13 @@ fn get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr) ->
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if pool_home::is_host(location) && vmm::is_host(ptr) {
-        flags.set(vmm::access(ptr, Reader::Host)?.into());
+        flags.set_if_wanted(vmm::access(ptr, Reader::Host)?.into());
         return Ok(());
     }
     let mapping = device::range_of(ptr).is_some_and(|(_, range)| range.kind == RangeKind::Mapped);
     if pool_home::is_host(location) && mapping {
         // The host is not guaranteed access to a device's memory.
-        flags.set(0);
+        flags.set_if_wanted(0);
         return Ok(());
     }
     if location.kind != 1 {
@@ -125,14 +125,14 @@ fn get_access(flags: Out<u64>, location: In<CUmemLocation>, ptr: CUdeviceptr) ->
     }
     let device = device(location.id)?;
     if device::range_of(ptr).is_some_and(|(_, range)| range.kind == RangeKind::External) {
-        flags.set(0);
+        flags.set_if_wanted(0);
         return Ok(());
     }
     let mapped = vmm::access(ptr, Reader::Device(device.ordinal));
     // Memory of cuMemAlloc belongs to its device.
     let owned = device::range_of(ptr)
         .is_some_and(|(owner, range)| range.kind == RangeKind::Device && owner.ordinal == device.ordinal);
-    flags.set(if owned { READ_WRITE } else { mapped?.into() });
+    flags.set_if_wanted(if owned { READ_WRITE } else { mapped?.into() });
     Ok(())
 }
 
@@ -142,19 +142,19 @@ fn get_granularity(out: Out<usize>, prop: In<CUmemAllocationProp>, option: u32) 
     if option > 1 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    out.set(GRANULARITY as usize);
+    out.set_if_wanted(GRANULARITY as usize);
     Ok(())
 }
 
 fn get_properties(prop: Out<CUmemAllocationProp>, handle: CUmemGenericAllocationHandle) -> CuResult<()> {
     prop.check()?;
-    prop.set(vmm::find(handle)?.prop);
+    prop.set_if_wanted(vmm::find(handle)?.prop);
     Ok(())
 }
 
 fn retain_handle(out: Out<CUmemGenericAllocationHandle>, ptr: *mut c_void) -> CuResult<()> {
     out.check()?;
-    out.set(vmm::retain(ptr as u64)?);
+    out.set_if_wanted(vmm::retain(ptr as u64)?);
     Ok(())
 }
 
@@ -169,7 +169,7 @@ fn export(out: *mut c_void, handle: CUmemGenericAllocationHandle, kind: u32, fla
     }
     let copy = physical.file.try_clone().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
     // SAFETY: the caller's pointer, valid for writing a handle of the kind that it asks for, which is a descriptor.
-    unsafe { Out::from_raw(out.cast::<i32>()) }.set(copy.into_raw_fd());
+    unsafe { Out::new(out.cast::<i32>()) }.set_if_wanted(copy.into_raw_fd());
     Ok(())
 }
 
@@ -183,7 +183,7 @@ fn import(out: Out<CUmemGenericAllocationHandle>, shared: *mut c_void, kind: u32
     }
     // The descriptor itself is passed in the pointer.
     let descriptor = i32::try_from(shared as usize).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    out.set(vmm::import(descriptor)?);
+    out.set_if_wanted(vmm::import(descriptor)?);
     Ok(())
 }
 
