@@ -244,7 +244,7 @@ fn claims_reserved_addresses(target: &mut Target) -> Result<()> {
     ensure!(give_up(&mut session, place, UNIT)? == INVALID_VALUE, "given up twice");
     ensure!(map(&mut session, 1, place)? != place, "mapped where nothing is claimed any more");
     ensure!(call(&mut session, Opcode::cuMemUnmap, base, UNIT)? == 0, "device memory");
-    // What was lent can be mapped, then lent again.
+    // Device memory can be mapped at addresses that are given up, and they can be claimed again after it.
     ensure!(map_memory(&mut session, place)? == 0, "device memory in place of pages");
     ensure!(claim(&mut session, place, UNIT)? == OUT_OF_MEMORY, "device memory is there");
     ensure!(call(&mut session, Opcode::cuMemUnmap, place, UNIT)? == 0, "device memory");

@@ -109,9 +109,14 @@ impl Reservations {
     fn is_free(&self, base: u64, bytes: u64) -> bool {
         let end = base.saturating_add(bytes);
         let mapped = self.mappings.range(..end).next_back();
-        let lent = self.lent.range(..end).next_back();
         mapped.is_none_or(|(start, mapping)| start.saturating_add(mapping.bytes) <= base)
-            && lent.is_none_or(|(start, length)| start.saturating_add(*length) <= base)
+            && !self.any_lent(base, end)
+    }
+
+    /// Returns whether any address from `base` to before `end` is lent.
+    fn any_lent(&self, base: u64, end: u64) -> bool {
+        let last = self.lent.range(..end).next_back();
+        last.is_some_and(|(start, length)| start.saturating_add(*length) > base)
     }
 
     /// Checks that a reservation has exactly these addresses, no mappings, and that none of them is lent.
@@ -218,9 +223,7 @@ impl Reservations {
         };
         let before = reaches(self.mappings.range(..base).next_back(), base);
         let behind = reaches(self.mappings.range(base..end).next_back(), end);
-        let lent = self.lent.range(..end).next_back();
-        let lent = lent.is_some_and(|(start, length)| start.saturating_add(*length) > base);
-        if end > start.saturating_add(*length) || before || behind || lent {
+        if end > start.saturating_add(*length) || before || behind || self.any_lent(base, end) {
             return Err(CudaError::INVALID_VALUE);
         }
         Ok(self.mappings.range(base..end).map(|(start, _)| *start).collect())
