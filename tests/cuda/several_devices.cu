@@ -157,6 +157,40 @@ static void managed_memory(int device, int count) {
     CHECK(cudaFree(values));
 }
 
+// Stores a value after a while.
+__global__ void store_late(int *there, int value) {
+    unsigned number = 1;
+    for (int step = 0; step < 200000; step++) number = number * 1664525u + 1013904223u;
+    *there = number == 0 ? 0 : value;
+}
+
+// A copy without a stream between two devices comes after earlier work of both, and before later work.
+static void copies_in_order(int device, int peer, int *here, int *there) {
+    int value = 1;
+    auto copy_of = [&](int number, auto copy) {
+        CHECK(cudaSetDevice(device));
+        store_late<<<1, 1>>>(here, number);
+        CHECK(cudaGetLastError());
+        CHECK(cudaSetDevice(peer));
+        CHECK(copy());
+        CHECK(cudaSetDevice(device));
+        CHECK(cudaMemset(here, 0, sizeof *here));
+        CHECK(cudaSetDevice(peer));
+        CHECK(cudaMemcpy(&value, there, sizeof value, cudaMemcpyDeviceToHost));
+        return value;
+    };
+    REQUIRE(copy_of(8, [&] { return cudaMemcpyPeer(there, peer, here, device, sizeof value); }) == 8);
+    REQUIRE(copy_of(9, [&] { return cudaMemcpy(there, here, sizeof value, cudaMemcpyDefault); }) == 9);
+    cudaMemcpy3DPeerParms rows = {};
+    rows.dstPtr = make_cudaPitchedPtr(there, 256, sizeof value, 2);
+    rows.dstDevice = peer;
+    rows.srcPtr = make_cudaPitchedPtr(here, 256, sizeof value, 2);
+    rows.srcDevice = device;
+    rows.extent = make_cudaExtent(sizeof value, 2, 1);
+    REQUIRE(copy_of(10, [&] { return cudaMemcpy3DPeer(&rows); }) == 10);
+    CHECK(cudaSetDevice(device));
+}
+
 static void peers(int device, int count) {
     for (int peer = 0; peer < count; peer++) {
         int can = -1;
@@ -166,14 +200,16 @@ static void peers(int device, int count) {
             continue;
         }
         int *here, *there, value = 6;
-        CHECK(cudaMalloc(&here, sizeof value));
+        CHECK(cudaMalloc(&here, 512));
         CHECK(cudaMemcpy(here, &value, sizeof value, cudaMemcpyHostToDevice));
         CHECK(cudaSetDevice(peer));
-        CHECK(cudaMalloc(&there, sizeof value));
+        CHECK(cudaMalloc(&there, 512));
         CHECK(cudaMemcpyPeer(there, peer, here, device, sizeof value));
         value = 0;
         CHECK(cudaMemcpy(&value, there, sizeof value, cudaMemcpyDeviceToHost));
-        REQUIRE(value == 6 && ordinal_of((CUdeviceptr)there) == peer);
+        REQUIRE(value == 6);
+        REQUIRE(ordinal_of((CUdeviceptr)there) == peer);
+        copies_in_order(device, peer, here, there);
         CHECK(cudaSetDevice(device));
         if (can != 0) {
             CHECK(cudaDeviceEnablePeerAccess(peer, 0));

@@ -98,6 +98,12 @@ fn peers_reach_each_other_when_they_may() {
     assert_eq!(can, 0);
     assert_eq!(cu!(cuMemcpyPeer(there, second, here, first, 16)), 0);
     assert_eq!(download::<i32>(there, 4), [7; 4]);
+    assert_eq!(cu!(cuMemsetD32_v2(here, 8, 4)), 0);
+    assert_eq!(cu!(cuCtxSetCurrent(second)), 0);
+    // Comes after the work of the other device.
+    assert_eq!(cu!(cuMemcpyDtoD_v2(there, here, 16)), 0);
+    assert_eq!(download::<i32>(there, 4), [8; 4]);
+    assert_eq!(cu!(cuCtxSetCurrent(first)), 0);
     let mut module = null_mut();
     assert_eq!(cu!(cuModuleLoadData(&mut module, cu::PTX.as_ptr().cast())), 0);
     let store = function(module, "store");
@@ -108,7 +114,7 @@ fn peers_reach_each_other_when_they_may() {
     assert_eq!(cu!(cuCtxEnablePeerAccess(second, 0)), 704);
     assert_eq!(launch(store, 1, 1, 0, params![there]), 0);
     assert_eq!(cu!(cuCtxSynchronize()), 0);
-    assert_eq!(download::<i32>(there, 2), [1, 7]);
+    assert_eq!(download::<i32>(there, 2), [1, 8]);
     assert_eq!(cu!(cuCtxDisablePeerAccess(second)), 0);
     assert_eq!(launch(store, 1, 1, 0, params![there]), 0);
     assert_eq!(cu!(cuCtxSynchronize()), ILLEGAL_ADDRESS);

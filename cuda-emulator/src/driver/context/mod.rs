@@ -171,6 +171,11 @@ pub(super) fn remove_alias(alias: CUcontext) {
     CONTEXTS.remove(alias);
 }
 
+/// Returns all contexts of a device.
+pub(super) fn all_of(device: &Device) -> Vec<Arc<Context>> {
+    CONTEXTS.all().into_iter().filter(|context| std::ptr::eq(context.device, device)).collect()
+}
+
 /// Waits for the work of all contexts, because memory that any of them may use is about to be freed.
 pub(super) fn wait_all_idle() {
     CONTEXTS.all().iter().for_each(|context| context.wait_idle());

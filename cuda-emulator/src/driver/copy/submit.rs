@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Fill, Kind, Side, Transfer};
 use crate::driver::capture;
-use crate::driver::context::Context;
+use crate::driver::context::{self, Context};
+use crate::driver::device;
 use crate::driver::graph::{CopyWork, Work};
 use crate::driver::result::CuResult;
 use crate::driver::stream::CUstream;
@@ -61,12 +62,30 @@ fn staged(copy: &Transfer, room: Room) -> impl FnOnce(&Context) -> CuResult<()> 
     }
 }
 
-/// Copies in the default stream. Returns when the bytes have arrived, except between device addresses.
+/// Returns the contexts of the devices whose memory a copy uses, if these are two.
+fn contexts_of_two_devices(copy: &Transfer) -> Vec<Arc<Context>> {
+    let device = |side: &Side| device::range_of(side.address).map(|(device, _)| device);
+    match (device(&copy.to), device(&copy.from)) {
+        (Some(to), Some(from)) if !std::ptr::eq(to, from) => {
+            [to, from].into_iter().flat_map(context::all_of).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Copies in the default stream. Returns when the bytes have arrived, except between device addresses. A copy between
+/// two devices begins when all earlier work of both is done, and ends before later work begins (CUDA programming guide,
+/// "Peer-to-Peer Memory Copy").
 pub(in crate::driver) fn copy_now(copy: Option<Transfer>) -> CuResult<()> {
     let (context, stream) = capture::place_work(CUstream::NULL)?;
     capture::refuse(&stream)?;
     let Some(copy) = copy else { return Ok(()) };
     if copy.to.kind == Kind::Device && copy.from.kind == Kind::Device {
+        let contexts = contexts_of_two_devices(&copy);
+        if !contexts.is_empty() {
+            contexts.iter().for_each(|context| context.wait_idle());
+            return context.run(&stream, move |_| copy.run());
+        }
         context.submit_work(&stream, move |_| copy.run());
         return Ok(());
     }

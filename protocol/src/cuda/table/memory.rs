@@ -33,7 +33,7 @@ macro_rules! memory_calls {
             0x0310 upload cuMemcpyHtoD_v2(dst: DevicePtr) -> () [no_code may_print may_post];
             /// Bulk out: the destination.
             0x0311 download cuMemcpyDtoH_v2(src: DevicePtr) -> () [no_code may_print leaves_idle];
-            /// Copies inside the device (also between contexts).
+            /// Copies inside the device.
             0x0312 forward cuMemcpyDtoD_v2(dst: DevicePtr, src: DevicePtr, bytes: u64) -> () [gpu_work no_code may_print may_post] where dst: Some(bytes), src: Some(bytes);
             /// Bulk in: the source, in stream order.
             0x0313 upload cuMemcpyHtoDAsync_v2(dst: DevicePtr, stream: StreamId) -> () [no_code may_print may_post only_queues];
@@ -58,6 +58,9 @@ macro_rules! memory_calls {
             /// Copies a box in stream order. Bulk in or bulk out: the packed rows of an end of kind [`COPY_BULK`], of which
             /// there is at most one.
             0x031e custom memcpy_box(dst: CopyEnd, src: CopyEnd, size: Box3, stream: StreamId) -> () [no_code may_print];
+            /// Copies between device memory of two contexts. All work that was queued in both and in the current one comes
+            /// before, all later work after it.
+            0x031f forward cuMemcpyPeer(dst: DevicePtr, dst_context: ContextId, src: DevicePtr, src_context: ContextId, bytes: u64) -> () [gpu_work no_code may_print may_post] where dst: Some(bytes), src: Some(bytes);
             /// Sets `n` bytes, in stream order.
             0x0320 forward cuMemsetD8Async(dst: DevicePtr, uc: u8, n: u64, stream: StreamId) -> () [gpu_work no_code may_print may_post only_queues] where dst: elements(n, 1);
             /// Sets `n` 16-bit values, in stream order.

@@ -526,7 +526,8 @@ fn context(name: u64) -> CallParts {
 /// `CU_DEV_RESOURCE_TYPE_SM`.
 pub const SM_RESOURCE: u32 = 1;
 
-fn contexts(_: &Session) -> Kind {
+fn contexts(session: &Session) -> Kind {
+    let memory = session.memory;
     Kind {
         handles: &["ContextId"],
         make: vec![context(CREATED), words(Opcode::cuEventCreate, &[EVENT], &[0]).context(CREATED)],
@@ -535,6 +536,10 @@ fn contexts(_: &Session) -> Kind {
             words(Opcode::cuCtxGetDevResource, &[CREATED], &[SM_RESOURCE]),
             words(Opcode::cuCtxRecordEvent, &[CREATED, EVENT], &[]),
             words(Opcode::cuCtxWaitEvent, &[CREATED, EVENT], &[]),
+            pieces(
+                Opcode::cuMemcpyPeer,
+                &[&of(&memory), &of(&CREATED), &of(&(memory + 64)), &of(&CONTEXT), &of(&64u64)],
+            ),
             words(Opcode::cuCtxGetStreamPriorityRange, &[], &[]).context(CREATED),
             words(Opcode::cuEventCreate, &[IT], &[0]).context(CREATED),
             words(Opcode::cuModuleLoadData, &[IT], &[]).bulk(CODE).context(CREATED),

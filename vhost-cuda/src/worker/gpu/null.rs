@@ -168,6 +168,10 @@ pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
                 touch(at(1), at(2), false);
                 touch(at(0), at(2), true);
             }
+            "cuMemcpyPeer" => {
+                touch(at(2), at(4), false);
+                touch(at(0), at(4), true);
+            }
             "cuMemsetD8Async" => touch(at(0), at(2), true),
             "cuMemsetD16Async" => touch(at(0), 2 * at(2), true),
             "cuMemsetD32Async" => touch(at(0), 4 * at(2), true),

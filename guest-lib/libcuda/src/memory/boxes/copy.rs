@@ -11,6 +11,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::graph::copy_params::NodeEnd;
 use crate::memory::boxes::layout::{ARRAY, MemoryEnd, Part, for_each_row};
+use crate::memory::copy::between;
 use crate::memory::copy::plan::Timing;
 use crate::memory::moving::Uses;
 use crate::memory::place::Place;
@@ -122,11 +123,11 @@ impl BoxCopy {
             return api.copy(dst.place, src.place, self.size.width as usize, timing);
         }
         let stream = api.stream_of(timing);
-        if timing != Timing::Wait
-            && (self.dst.is_pageable() || self.src.is_pageable())
-            && api.captures(stream)
-        {
+        if !timing.waits() && (self.dst.is_pageable() || self.src.is_pageable()) && api.captures(stream) {
             return api.capture_copy(self.dst.in_graph(), self.src.in_graph(), self.size, stream);
+        }
+        if let Timing::Between(contexts) = timing {
+            between::wait(api, contexts)?;
         }
         let _sent = api.before_work(Uses::Anything, stream)?;
         let by_gpu = match (self.dst, self.src) {
@@ -141,11 +142,11 @@ impl BoxCopy {
                 true
             }
         };
-        if by_gpu && timing == Timing::Wait {
+        if by_gpu && timing.waits() {
             api.wait_for_stream(stream)?;
         }
         api.work_queued();
-        if timing == Timing::Wait {
+        if timing.waits() {
             api.synchronized();
             return Ok(());
         }

@@ -2,18 +2,10 @@
 
 //! The calls that copy contiguous memory.
 
-use virtio_cuda_client::CudaError;
-
-use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::HostPtr;
+use crate::memory::copy::between;
 use crate::memory::copy::plan::Timing;
-
-/// Checks the contexts of a copy between two; 0 stands for the current one.
-fn check_contexts(api: Api, contexts: [u64; 2]) -> Result<(), CudaError> {
-    let known = |&context: &u64| api.driver.contexts.device_of(context).map(|_| ());
-    contexts.iter().filter(|&&context| context != 0).try_for_each(known)
-}
 
 entry_points! {
     /// Copies between any two kinds of memory.
@@ -61,15 +53,15 @@ entry_points! {
         api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, timing)
     }
 
-    /// Copies between contexts, which share the device's address space.
+    /// Copies between contexts.
     call cuMemcpyPeer / cuMemcpyPeer_ptds (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize) {
-        check_contexts(api, [dstContext, srcContext])?;
-        api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, Timing::Wait)
+        let timing = between::timing(api, [dstContext, srcContext])?;
+        api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, timing)
     }
 
     /// Copies between contexts in stream order.
     call cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize, hStream: u64) {
-        check_contexts(api, [dstContext, srcContext])?;
+        between::check(api, [dstContext, srcContext])?;
         let timing = Timing::Stream(api.stream(hStream));
         api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, timing)
     }

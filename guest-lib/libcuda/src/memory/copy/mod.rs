@@ -7,10 +7,13 @@
 //! - [`staged`]: threads of this process copy to or from pinned memory ([`staging`]), as a [`pipeline`] of pieces.
 //! - [`pages`]: the calls transfer the memory, inside their record or as pages.
 //! - [`program`]: the calling thread copies.
+//!
+//! [`between`] copies between contexts.
 
 pub mod address;
 pub mod api;
 pub mod batch;
+pub mod between;
 pub mod cached;
 pub mod division;
 pub mod helpers;

@@ -3,7 +3,7 @@
 //! Decides how contiguous memory is copied. [`plan`] decides, and the modules with the names of the plans execute it.
 
 use virtio_cuda_client::lane::INLINE_BYTES;
-use virtio_cuda_client::protocol::{DevicePtr, StreamId};
+use virtio_cuda_client::protocol::{ContextId, DevicePtr, StreamId};
 
 use crate::memory::copy::division::Division;
 use crate::memory::copy::transfer::Transfer;
@@ -28,6 +28,16 @@ pub enum Timing {
     Wait,
     /// The copy runs in the order of a stream.
     Stream(StreamId),
+    /// These contexts and the current one do nothing else at the same time, as with `cuMemcpyPeer`. Copies from or to
+    /// the host wait.
+    Between([ContextId; 2]),
+}
+
+impl Timing {
+    /// Returns whether the copy is in no stream of the program's.
+    pub fn waits(self) -> bool {
+        !matches!(self, Self::Stream(_))
+    }
 }
 
 /// A copy of contiguous memory.

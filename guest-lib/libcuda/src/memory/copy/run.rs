@@ -9,7 +9,7 @@ use crate::entry::Api;
 use crate::graph::copy_params::NodeEnd;
 use crate::memory::copy::plan::{Facts, LinearCopy, Plan, Timing, plan};
 use crate::memory::copy::transfer::Transfer;
-use crate::memory::copy::{address, cached, pages, program, staged};
+use crate::memory::copy::{address, between, cached, pages, program, staged};
 use crate::memory::moving::Uses;
 use crate::memory::place::Place;
 
@@ -57,7 +57,7 @@ impl Api {
     /// Returns the stream of a copy.
     pub fn stream_of(&self, timing: Timing) -> StreamId {
         match timing {
-            Timing::Wait => self.default_stream(),
+            Timing::Wait | Timing::Between(_) => self.default_stream(),
             Timing::Stream(stream) => stream,
         }
     }
@@ -103,7 +103,10 @@ impl Api {
         }
         let uses = [dst, src].map(|place| (place.device().unwrap_or(0), bytes as u64));
         let _sent = self.before_work(Uses::Memory(uses), self.stream_of(timing))?;
-        self.copy_at_once(dst, src, bytes, timing)?;
+        match timing {
+            Timing::Between(contexts) => between::run(*self, dst, src, bytes, contexts)?,
+            _ => self.copy_at_once(dst, src, bytes, timing)?,
+        }
         let moves = || dst.device().is_some_and(|device| self.driver.memory.moving.at(device).is_some());
         if dst.host().is_some() || moves() {
             self.work_queued()
@@ -111,7 +114,7 @@ impl Api {
             self.device_work_queued()
         }
         match timing {
-            Timing::Wait => {
+            Timing::Wait | Timing::Between(_) => {
                 self.synchronized();
                 Ok(())
             }
@@ -127,7 +130,7 @@ impl Api {
         bytes: usize,
         timing: Timing,
     ) -> Result<(), CudaError> {
-        let (stream, waits) = (self.stream_of(timing), timing == Timing::Wait);
+        let (stream, waits) = (self.stream_of(timing), timing.waits());
         let copy = LinearCopy { dst, src, bytes, stream, waits };
         let first = plan(&copy, None, self);
         if carry_out(*self, &copy, &first)? { Ok(()) } else { carry_out_next(*self, &copy, first) }
