@@ -126,6 +126,27 @@ const fn cupti(version_script: &'static str, soname: &'static str, place: Place)
     }
 }
 
+/// FFTW's interface to cuFFT in the guest, for programs of CUDA 13 and 12. It finds cuFFT when the program makes its first plan.
+pub const GUEST_CUFFTW: [Library; 2] = [
+    cufftw("guest-lib/cufftw/libcufftw.so.12.map", "libcufftw.so.12", Some("libcufftw.so"), Place::Guest),
+    cufftw("guest-lib/cufftw/libcufftw.so.11.map", "libcufftw.so.11", None, Place::Guest),
+];
+
+/// The same for the emulator, over its cuFFT.
+pub const EMULATOR_CUFFTW: [Library; 2] = [
+    cufftw("guest-lib/cufftw/libcufftw.so.12.map", "libcufftw.so.12", Some("libcufftw.so"), Place::Host),
+    cufftw("guest-lib/cufftw/libcufftw.so.11.map", "libcufftw.so.11", None, Place::Host),
+];
+
+const fn cufftw(
+    version_script: &'static str,
+    soname: &'static str,
+    development_name: Option<&'static str>,
+    place: Place,
+) -> Library {
+    Library { package: "cufftw", version_script, soname, development_name, unwinder: Unwinder::Shared, place }
+}
+
 /// The auditor that brings programs with a static runtime to the libraries above.
 pub const GUEST_AUDITOR: Library = Library {
     package: "vhost-cuda-audit",

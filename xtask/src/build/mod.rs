@@ -35,13 +35,13 @@ pub use symbol_versions::OLDEST_GLIBC;
 pub enum Part {
     /// `bin/vhost-user-cuda`.
     Daemon,
-    /// `guest/lib/libcuda.so.1`, `libcudart.so.13`, `libcudart.so.12`, `libnvidia-ml.so.1`, `libcupti.so.13`, `libcupti.so.12` and
-    /// `libvhost-cuda-audit.so`;
+    /// `guest/lib/libcuda.so.1`, `libcudart.so.13`, `libcudart.so.12`, `libnvidia-ml.so.1`, `libcupti.so.13`, `libcupti.so.12`,
+    /// `libcufftw.so.12`, `libcufftw.so.11` and `libvhost-cuda-audit.so`;
     /// `guest/bin/vhost-cuda-run`; `guest/etc/` for people who compile in the guest.
     GuestLib,
     /// `emulator/libcuda.so.1`.
     Emulator,
-    /// `emulator/libraries/` with the CPU versions of NVIDIA's libraries and CUPTI, and `nvrtc/` with the fronts of NVIDIA's compilers.
+    /// `emulator/libraries/` with the CPU versions of NVIDIA's libraries, CUPTI and cuFFTW, and `nvrtc/` with the fronts of NVIDIA's compilers.
     EmulatorLibraries,
     /// `module/virtio_cuda.ko`.
     Module,
@@ -123,8 +123,8 @@ fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     library::link(paths, &folder, &library::GUEST_LIBCUDART)?;
     library::link(paths, &folder, &library::GUEST_LIBCUDART_12)?;
     library::link(paths, &folder, &library::GUEST_NVML)?;
-    for cupti in &library::GUEST_CUPTI {
-        library::link(paths, &folder, cupti)?;
+    for library in library::GUEST_CUPTI.iter().chain(&library::GUEST_CUFFTW) {
+        library::link(paths, &folder, library)?;
     }
     library::link(paths, &folder, &library::GUEST_AUDITOR)?;
     library::link_vendor(paths, library::Place::Guest, &folder, &folder.with_file_name("maps"))?;
@@ -158,8 +158,8 @@ fn emulator_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     let folder = emulator.parent().context("The emulator has no folder")?;
     let vendor = folder.join("libraries");
     library::link_vendor(paths, library::Place::Host, &vendor, &folder.join("maps"))?;
-    for cupti in &library::EMULATOR_CUPTI {
-        library::link(paths, &vendor, cupti)?;
+    for library in library::EMULATOR_CUPTI.iter().chain(&library::EMULATOR_CUFFTW) {
+        library::link(paths, &vendor, library)?;
     }
     for compiler in &library::COMPILERS {
         library::link(paths, &stack.compilers(), compiler)?;

@@ -71,6 +71,7 @@ pub fn stage(paths: &Paths, folder: &Path) -> Result<(Package, Tree)> {
     let licences =
         [("*", OWN), ("usr/src/*/guest-driver/* usr/lib/udev/*", DRIVER), ("usr/src/*/protocol/*", PROTOCOL)];
     let crates = [
+        "cufftw",
         "cupti",
         "libcuda",
         "libcudart",
