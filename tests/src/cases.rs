@@ -311,6 +311,11 @@ pub const CASES: &[Case] = &[
     with_library("dnn_graph", &["libcudnn.so.9"]),
     with_library("dnn_attention", &["libcudnn.so.9"]),
     with_library("fft", &["libcufft.so.12", "libcufft.so.11"]),
+    with_library("fft_w", &["libcufftw.so.12", "libcufftw.so.11"]),
+    Case {
+        not_on_gpus: Some("NVIDIA's manual does not say what its library does in these cases"),
+        ..with_library("fft_w_layouts", &["libcufftw.so.12", "libcufftw.so.11"])
+    },
     with_library("solver", &["libcusolver.so.12", "libcusolver.so.11"]),
     with_library("solver_generic", &["libcusolver.so.12", "libcusolver.so.11"]),
     with_library("solver_sparse", &["libcusolver.so.12", "libcusolver.so.11"]),

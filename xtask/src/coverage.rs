@@ -125,7 +125,7 @@ fn parse_symbol(line: &str) -> Option<(String, bool)> {
     let mut words = line.split_whitespace().skip(1);
     let kind = words.next()?;
     let name = words.next()?.split('@').next()?;
-    let cuda = ["cu", "__cuda", "nvml"].iter().any(|prefix| name.starts_with(prefix));
+    let cuda = ["cu", "__cuda", "nvml", "fftw"].iter().any(|prefix| name.starts_with(prefix));
     match kind {
         "T" if cuda => Some((name.to_owned(), !is_refused(name))),
         "W" if cuda => Some((name.to_owned(), false)),
@@ -237,7 +237,8 @@ pub fn run(root: &Path, stack: &Path, check: bool) -> Result<()> {
     for library in LIBRARIES {
         section(&mut page, root, stack, library)?;
     }
-    vendor::section(&mut page, &vendor::written(root)?);
+    let cufftw = exports(&stack.join(vendor::CUFFTW))?.len();
+    vendor::section(&mut page, &vendor::written(root)?, cufftw);
     let target = root.join("docs/api-coverage.md");
     if check {
         let there = fs::read_to_string(&target).unwrap_or_default();

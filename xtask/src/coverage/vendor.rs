@@ -9,14 +9,18 @@ use cuda_library_rows::{Body, Library, generate, libraries};
 /// Files with functions that are written by hand.
 const CUSTOM: [&str; 2] = ["guest-lib/vendor/src/custom", "guest-lib/vendor/descriptors/src"];
 
-/// Appends the section. `written`: names in the sources of functions that are written by hand.
-pub fn section(page: &mut String, written: &BTreeSet<String>) {
+/// FFTW's interface to cuFFT, below `target/stack`. It has no rows.
+pub const CUFFTW: &str = "guest/lib/libcufftw.so.12";
+
+/// Appends the section. `written`: names in the sources of functions that are written by hand; `cufftw`: the number of functions
+/// of [`CUFFTW`].
+pub fn section(page: &mut String, written: &BTreeSet<String>, cufftw: usize) {
     page.push_str(
         "\n## NVIDIA's libraries\n\n\
          From the rows in `protocol/libraries/rows`. Every public function of these versions is exported: cuBLAS and cuBLASLt 13.10,\n\
-         cuDNN 9.28, cuFFT 12.5, cuRAND 10.4.5, cuSPARSE 12.9, cuSPARSELt 0.10, cuSOLVER and cuSOLVERMg 12.4, NCCL 2.32; and of the\n\
-         newest ones for CUDA 12. Functions that newer libraries of the host have in addition are not there yet. *Rows* cross to the\n\
-         host's library, *by hand* are answered in the guest or need code; *refused* answer the library's \"not supported\".\n\n\
+         cuDNN 9.28, cuFFT and cuFFTW 12.5, cuRAND 10.4.5, cuSPARSE 12.9, cuSPARSELt 0.10, cuSOLVER and cuSOLVERMg 12.4, NCCL 2.32;\n\
+         and of the newest ones for CUDA 12. Functions that newer libraries of the host have in addition are not there yet. *Rows*\n\
+         cross to the host's library, *by hand* are answered in the guest or need code; *refused* answer the library's \"not supported\".\n\n\
          | library | rows | by hand | refused |\n| --- | --- | --- | --- |\n",
     );
     for library in libraries() {
@@ -30,6 +34,7 @@ pub fn section(page: &mut String, written: &BTreeSet<String>) {
         let refused = exported().count() - rows - by_hand;
         let _ = writeln!(page, "| {} | {rows} | {by_hand} | {refused} |", library.name);
     }
+    let _ = writeln!(page, "| cufftw | 0 | {cufftw} | 0 |");
     libraries().iter().for_each(|library| refused(page, library, written));
 }
 
