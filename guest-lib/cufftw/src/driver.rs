@@ -86,7 +86,7 @@ impl Driver {
         if context != CUcontext::default() {
             return Ok(context);
         }
-        // SAFETY: as above.
+        // SAFETY: `context` is a local.
         check(unsafe { (self.retain)(&raw mut context, 0) })?;
         // SAFETY: a context, which stays retained.
         check(unsafe { (self.set_current)(context) })?;

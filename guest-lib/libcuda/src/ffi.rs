@@ -15,19 +15,19 @@ use virtio_cuda_client::CudaError;
 
 /// The driver API's answer to NULL.
 #[derive(Clone, Copy, Debug)]
-pub struct Driver;
+pub struct DriverApi;
 
-impl NullPointer for Driver {
+impl NullPointer for DriverApi {
     type Error = CudaError;
     const ERROR: CudaError = CudaError::INVALID_VALUE;
 }
 
 /// A pointer to which the call stores a `T`.
-pub type Out<T> = pointers::Out<T, Driver>;
+pub type Out<T> = pointers::Out<T, DriverApi>;
 /// An argument of the caller: a `T` or an array of them.
-pub type In<T> = pointers::In<T, Driver>;
+pub type In<T> = pointers::In<T, DriverApi>;
 /// An address in the program's memory.
-pub type HostPtr = pointers::HostPtr<Driver>;
+pub type HostPtr = pointers::HostPtr<DriverApi>;
 
 /// A C string.
 #[derive(Clone, Copy, Debug)]

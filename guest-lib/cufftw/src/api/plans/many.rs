@@ -31,7 +31,7 @@ unsafe fn many(
         let embed = optional_list(embed, rank)?;
         Ok(Side { embed, stride: i64::from(stride), distance: i64::from(distance) })
     };
-    // SAFETY: the same.
+    // SAFETY: `n` has `rank` sizes by this function's contract.
     let sizes: Vec<i64> = unsafe { list(n, rank) }?;
     Problem::many(form, &sizes, i64::from(count), in_place, [side(sides[0])?, side(sides[1])?])
 }

@@ -134,7 +134,7 @@ fn gate(api: Api) -> Option<RwLockWriteGuard<'static, ()>> {
 /// maximum time, or while a stream captures.
 pub(super) fn gate_when_idle(api: Api) -> Option<RwLockWriteGuard<'static, ()>> {
     let gate = gate(api)?;
-    let idle = api.is_idle() || !api.driver.captures.any() && all_has_ended();
+    let idle = api.is_idle() || !api.driver.captures.any() && wait_for_end() == Ended::Yes;
     idle.then_some(gate)
 }
 
@@ -183,31 +183,35 @@ fn warn_of_running_work() {
 
 /// Like [`has_ended`], for all work.
 fn all_has_ended_for_a_touch() -> bool {
-    let was_waiting = {
-        let waits = WAITS.lock().unwrap_or_else(PoisonError::into_inner);
-        waits.met < waits.asked
-    };
-    let met = all_has_ended();
-    // One warning for each wait.
-    if !met && !was_waiting {
+    let ended = wait_for_end();
+    if ended == Ended::NotInTime {
         warn_of_running_work();
     }
-    met
+    ended == Ended::Yes
 }
 
-/// Waits for all work. Returns false after the maximum time, or if another wait has not ended.
-fn all_has_ended() -> bool {
+/// The outcome of a wait for all work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Yes,
+    /// It goes on after the maximum time.
+    NotInTime,
+    /// An earlier wait has not ended, and this one would not either.
+    NotAsked,
+}
+
+/// Waits for all work.
+fn wait_for_end() -> Ended {
     let mut waits = WAITS.lock().unwrap_or_else(PoisonError::into_inner);
     if waits.met < waits.asked {
-        // The last wait has not ended, and this one would not either.
-        return false;
+        return Ended::NotAsked;
     }
     waits.asked += 1;
     let number = waits.asked;
     CHANGED.notify_all();
     let outcome = CHANGED.wait_timeout_while(waits, MAX_WAIT, |waits| waits.met < number);
     let (waits, _) = outcome.unwrap_or_else(PoisonError::into_inner);
-    waits.met >= number
+    if waits.met >= number { Ended::Yes } else { Ended::NotInTime }
 }
 
 /// Executes the requests.
