@@ -14,7 +14,8 @@ use crate::stream::table::Stream;
 
 /// `CU_EVENT_*`.
 const BLOCKING_SYNC: u32 = 1;
-const DISABLE_TIMING: u32 = 2;
+/// `CU_EVENT_DISABLE_TIMING`.
+pub const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 
 fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError> {

@@ -273,7 +273,7 @@ impl MemoryCopy {
             api.check_pinned(end.place, end.extent.row(last.0, last.1).saturating_add(self.size.width))?;
         }
         if self.dst.place.device().or(self.src.place.device()).is_some() {
-            api.wait_for_stream(stream)?;
+            api.wait_for_turn(stream)?;
         }
         for_each_row(&Part { y: 0, z: 0, size: self.size }, |y, z| {
             let (dst, src) = (dst + self.dst.extent.row(y, z), src + self.src.extent.row(y, z));

@@ -9,7 +9,8 @@ use crate::memory::copy::division::Division;
 use crate::memory::copy::transfer::Transfer;
 use crate::memory::place::Place;
 
-/// Maximum bytes of pinned memory that are sent inside a call that waits. The call then need not wait for the device.
+/// Maximum bytes of pinned memory that are sent inside a call that waits, if no work is outstanding. The call then need
+/// not wait for the device.
 const SMALL_PINNED_BYTES: usize = 16 << 10;
 /// Minimum bytes of a copy with pages that the device keeps. Shorter copies gain nothing from them.
 const MIN_CACHED_BYTES: usize = 1 << 20;
@@ -140,7 +141,10 @@ pub fn plan(copy: &LinearCopy, refused: Option<&Plan>, facts: &impl Facts) -> Pl
     let transfer = match (dst, src) {
         (Place::Pageable(dst), Place::Device(src)) => Transfer::from_device(dst, src, bytes),
         (Place::Device(dst), Place::Pageable(src)) => Transfer::to_device(dst, src, bytes),
-        (Place::Device(dst), Place::Pinned { host: src, .. }) if waits && bytes <= SMALL_PINNED_BYTES => {
+        // Outstanding work could still write the pinned memory.
+        (Place::Device(dst), Place::Pinned { host: src, .. })
+            if waits && bytes <= SMALL_PINNED_BYTES && !facts.shows_work() =>
+        {
             Transfer::to_device(dst, src, bytes)
         }
         (

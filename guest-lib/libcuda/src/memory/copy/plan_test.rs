@@ -195,6 +195,9 @@ fn the_state_of_the_process_decides() {
         plans(Process { shows_work: true, ..all() }),
         with(["device to device*", "address*", "inline", "inline*"], ["staged", "cached"])
     );
+    // It could still write the pinned source.
+    let shows_work = Process { shows_work: true, ..all() };
+    assert_eq!(name(first(waiting(DEVICE, PINNED, 8), &shows_work)), "address and wait");
     assert_eq!(plans(Process { can_keep: false, ..all() }), with(posted, ["staged", "staged"]));
     for process in [
         Process { is_broken: true, ..all() },

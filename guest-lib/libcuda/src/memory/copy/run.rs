@@ -2,11 +2,13 @@
 
 //! Runs copies of contiguous memory: checks the ends, plans the copy, executes the plan, and records the work.
 
-use virtio_cuda_client::protocol::{Box3, DevicePtr, StreamId};
+use virtio_cuda_client::protocol::{Box3, DevicePtr, EventId, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
+use crate::event::DISABLE_TIMING;
 use crate::graph::copy_params::NodeEnd;
+use crate::handles::new_handle;
 use crate::memory::copy::plan::{Facts, LinearCopy, Plan, Timing, plan};
 use crate::memory::copy::transfer::Transfer;
 use crate::memory::copy::{address, between, cached, pages, program, staged};
@@ -52,6 +54,20 @@ impl Api {
     /// Waits for the default stream, if a copy of host memory has to follow the GPU's work.
     pub fn wait_for_stream(&self, stream: StreamId) -> Result<(), CudaError> {
         calls::cuStreamSynchronize(&mut self.in_context()?, stream)
+    }
+
+    /// Waits until a copy in the order of the stream would begin: for the stream's work, and for that of streams with
+    /// which it synchronises implicitly.
+    pub fn wait_for_turn(&self, stream: StreamId) -> Result<(), CudaError> {
+        let event = EventId(new_handle());
+        self.with_capture_relaxed(|| {
+            calls::cuEventCreate(&mut self.in_context()?.posted(), event, DISABLE_TIMING)?;
+            let mut call = self.in_context()?.posted_if(self.may_post(stream.0));
+            let turn = calls::cuEventRecordWithFlags(&mut call, event, stream, 0)
+                .and_then(|()| calls::cuEventSynchronize(&mut self.in_context()?, event));
+            let ended = calls::cuEventDestroy_v2(&mut self.in_context()?.posted(), event);
+            turn.and(ended)
+        })
     }
 
     /// Returns the stream of a copy.

@@ -11,14 +11,13 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
+use crate::event::DISABLE_TIMING;
 use crate::handles::new_handle;
 use crate::memory::attach::attach;
 use crate::memory::table::staging::{Queue, Size, Staging, Stagings};
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 1 | 2;
-/// `CU_EVENT_DISABLE_TIMING`.
-const DISABLE_TIMING: u32 = 2;
 
 /// A copy by the GPU.
 pub struct Piece {

@@ -7,11 +7,9 @@ use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
+use crate::event::DISABLE_TIMING;
 use crate::handles::new_handle;
 use crate::pool::host_pool::space::StreamKey;
-
-/// `CU_EVENT_DISABLE_TIMING`.
-const DISABLE_TIMING: u32 = 2;
 
 /// An event of this library that is recorded once.
 #[derive(Debug)]
