@@ -9,6 +9,7 @@ pub(crate) mod api;
 mod arithmetic;
 pub(crate) mod backend;
 mod convolution;
+mod ctc;
 mod layout;
 mod normalisation;
 mod pooling;

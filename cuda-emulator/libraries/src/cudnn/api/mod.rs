@@ -8,6 +8,8 @@ pub(crate) mod arithmetic;
 pub(crate) mod batch_norm;
 pub(crate) mod convolution;
 pub(crate) mod convolution_descriptor;
+pub(crate) mod ctc;
+pub(crate) mod ctc_descriptor;
 pub(crate) mod filter;
 pub(crate) mod handle;
 pub(crate) mod pooling;
