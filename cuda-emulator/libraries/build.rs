@@ -83,8 +83,8 @@ fn classes(library: &Library, call: &Call) -> Vec<String> {
     let mut classes: Vec<String> = Vec::new();
     for (index, parameter) in call.parameters.iter().enumerate() {
         let class = match &parameter.kind {
-            // C has no parameter for notes, nor for results of the library.
-            Kind::Noted(_) => continue,
+            // C has no parameter for notes and measures, nor for results of the library.
+            Kind::Noted(_) | Kind::Measured(_) => continue,
             _ if call.facts.finds == Some(index) => continue,
             Kind::Value(number) => number_class(*number),
             Kind::Structure(bytes) => format!("m{bytes}"),

@@ -310,6 +310,7 @@ pub const CASES: &[Case] = &[
     with_library("dnn", &["libcudnn.so.9"]),
     with_library("dnn_graph", &["libcudnn.so.9"]),
     with_library("dnn_attention", &["libcudnn.so.9"]),
+    with_library("dnn_ctc", &["libcudnn.so.9"]),
     with_library("fft", &["libcufft.so.12", "libcufft.so.11"]),
     with_library("fft_w", &["libcufftw.so.12", "libcufftw.so.11"]),
     Case {

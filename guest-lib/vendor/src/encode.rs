@@ -6,7 +6,7 @@
 use cuda_library_rows::block::{
     BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SCALING_BYTES, described, padded, scalars,
 };
-use cuda_library_rows::{Call, Direction, Element, Host, Kind, Library, Note, Number};
+use cuda_library_rows::{Asked, Call, Direction, Element, Host, Kind, Library, Measure, Note, Number};
 
 use smallvec::SmallVec;
 
@@ -34,16 +34,17 @@ pub struct Arguments<'a> {
 
 impl Arguments<'_> {
     /// Returns the slots to send. Scalars are in device memory if `device_scalars` is set. `new_handle` allocates a
-    /// handle of a kind, and `noted` returns a number that was stored for one.
+    /// handle of a kind, `noted` returns a number that was stored for one, and `asked` one that the library knows.
     ///
     /// # Safety
     ///
-    /// Texts, descriptors and pointers to streams that the program passed satisfy NVIDIA's manual.
+    /// Texts, descriptors, pointers to streams, and arrays that are added up satisfy NVIDIA's manual.
     pub unsafe fn slots(
         &self,
         device_scalars: bool,
         new_handle: impl Fn(usize) -> u64,
         noted: impl Fn(Note) -> Option<i64>,
+        asked: impl Fn(&Asked) -> Option<i64>,
     ) -> Slots {
         let mut slots = Slots::new();
         for (parameter, &given) in self.call.parameters.iter().zip(self.given) {
@@ -61,6 +62,13 @@ impl Arguments<'_> {
                 Kind::Structure(_) => PRESENT,
                 // Without a stored number the worker refuses the call, whatever the slot contains.
                 Kind::Noted(note) => noted(*note).unwrap_or(-1) as u64,
+                // If the library does not answer the guest, it does not answer the worker.
+                Kind::Measured(Measure::Asked(number)) => asked(number).unwrap_or(-1) as u64,
+                Kind::Measured(Measure::Sum(array)) => {
+                    // SAFETY: the array is as long as its row says ("Safety" of this function).
+                    let sum = unsafe { self.sum(*array, &slots) };
+                    sum as u64
+                }
                 Kind::Placed { place, .. }
                     if given != 0 && self.call.is_in_host_memory(*place, self.given) =>
                 {
@@ -97,6 +105,20 @@ impl Arguments<'_> {
             slots.push(slot);
         }
         slots
+    }
+
+    /// Returns the sum of the numbers in an array, given the slots before that of the sum.
+    ///
+    /// # Safety
+    ///
+    /// The array is as long as its row says.
+    unsafe fn sum(&self, array: usize, slots: &[u64]) -> i64 {
+        // `write` refuses an array that is too long.
+        let bytes = self.call.memory_bytes(self.library, array, slots).unwrap_or(0);
+        let start = self.given[array] as *const i32;
+        // SAFETY: not null where there are bytes, and as long by this function's contract.
+        let number = |index| i64::from(unsafe { start.add(index).read_unaligned() });
+        (0..bytes / size_of::<i32>()).map(number).sum()
     }
 
     fn crossing(&self, kind: usize, handle: u64) -> u64 {
@@ -290,7 +312,7 @@ mod tests {
             arguments("f(h: H, n: i32, a: in i32[n], s: scalar f32, r: out i64, t: string)", &given);
         let mut block = Vec::new();
         // SAFETY: the addresses are those of locals of the types that the row names.
-        let slots = unsafe { arguments.slots(false, |_| 0, |_| None) };
+        let slots = unsafe { arguments.slots(false, |_| 0, |_| None, |_| None) };
         assert_eq!(slots[..], [7, 3, PRESENT, PRESENT, PRESENT, 5]);
         // SAFETY: `given` leads to locals of the types that the row names.
         unsafe { arguments.write(&slots, &mut block, &mut Key::new(0, arguments.call, &slots)) }
@@ -311,7 +333,7 @@ mod tests {
         let given = [7, 0x7000_0000];
         let arguments = arguments("f(h: H, s: scalar out f32)", &given);
         // SAFETY: there is no text.
-        let slots = unsafe { arguments.slots(true, |_| 0, |_| None) };
+        let slots = unsafe { arguments.slots(true, |_| 0, |_| None, |_| None) };
         assert_eq!(slots[..], given);
         assert_eq!(arguments.call.answer_bytes(arguments.library, &slots), Ok(8));
     }
@@ -324,7 +346,7 @@ mod tests {
         let arguments =
             arguments("f(h: H, id: value bytes 128, c: in? sized 80 null(32,48), w: scratch[16])", &given);
         // SAFETY: there is no text.
-        let slots = unsafe { arguments.slots(false, |_| 0, |_| None) };
+        let slots = unsafe { arguments.slots(false, |_| 0, |_| None, |_| None) };
         assert_eq!(slots[..], [7, PRESENT, PRESENT, PRESENT]);
         let mut block = Vec::new();
         // SAFETY: the addresses are those of locals; the structure says that it has 24 bytes.
@@ -344,7 +366,7 @@ mod tests {
             let given = [address, place];
             let arguments = arguments("f(s: placed(n) 8, n: i32)", &given);
             // SAFETY: there is no text.
-            let slots = unsafe { arguments.slots(false, |_| 0, |_| None) };
+            let slots = unsafe { arguments.slots(false, |_| 0, |_| None, |_| None) };
             assert_eq!(slots[..], [slot, place]);
         }
     }
@@ -367,7 +389,7 @@ mod tests {
             let mut block = Vec::new();
             // SAFETY: both descriptors are locals of these kinds, and the stream is a local.
             let (slots, key) = unsafe {
-                let slots = arguments.slots(false, |_| 0, |_| None);
+                let slots = arguments.slots(false, |_| 0, |_| None, |_| None);
                 let mut key = Key::new(0, call, &slots);
                 arguments.write(&slots, &mut block, &mut key).expect("fits");
                 (slots, key.get())
@@ -406,7 +428,7 @@ mod tests {
         let mut block = Vec::new();
         // SAFETY: the addresses are those of locals of the types that the row names.
         unsafe {
-            let slots = arguments.slots(false, |_| 0, |_| None);
+            let slots = arguments.slots(false, |_| 0, |_| None, |_| None);
             assert_eq!(slots[..], [2, PRESENT, 3]);
             arguments.write(&slots, &mut block, &mut Key::new(0, arguments.call, &slots)).expect("fits");
         }
@@ -442,7 +464,7 @@ mod tests {
         let arguments = Arguments { number: 0, library, call, given: &[7, 0] };
         for (noted, slot) in [(Some(5), 5), (None, u64::MAX)] {
             // SAFETY: there is no text.
-            assert_eq!(unsafe { arguments.slots(false, |_| 0, |_| noted) }[..], [7, slot]);
+            assert_eq!(unsafe { arguments.slots(false, |_| 0, |_| noted, |_| None) }[..], [7, slot]);
         }
     }
 
@@ -454,7 +476,7 @@ mod tests {
             let arguments = arguments(row, &given);
             // SAFETY: the array has two elements.
             unsafe {
-                let slots = arguments.slots(false, |_| 0, |_| None);
+                let slots = arguments.slots(false, |_| 0, |_| None, |_| None);
                 let mut key = Key::new(0, arguments.call, &slots);
                 arguments.write(&slots, &mut Vec::new(), &mut key).expect("fits");
                 key.get()
@@ -463,5 +485,20 @@ mod tests {
         assert_eq!(key(6, [0x1000, 0x2000]), key(6, [0x3000, 0x4000]), "CUDNN_TYPE_VOID_PTR");
         assert_ne!(key(6, [0x1000, 0x2000]), key(6, [0x3000, 0]));
         assert_ne!(key(3, [0x1000, 0x2000]), key(3, [0x3000, 0x4000]), "CUDNN_TYPE_INT64");
+    }
+
+    #[test]
+    fn lengths_are_added_up() {
+        let (lengths, labels) = ([2_i32, 0, 1], [7_i32, 8, 9]);
+        let given = [7, labels.as_ptr() as u64, lengths.as_ptr() as u64, 3, 0];
+        let row = "f(h: H, labels: in i32[all], lengths: in i32[n], n: i32, all: sum lengths)";
+        for (lengths, sum, bytes) in [(given[2], 3, 12), (0, 0, 0)] {
+            let given = [7, given[1], lengths, 3, 0];
+            let arguments = arguments(row, &given);
+            // SAFETY: the arguments are as the row describes them.
+            let slots = unsafe { arguments.slots(false, |_| 0, |_| None, |_| None) };
+            assert_eq!(slots[4], sum);
+            assert_eq!(arguments.call.memory_bytes(arguments.library, 1, &slots), Ok(bytes));
+        }
     }
 }

@@ -15,7 +15,7 @@
 //! | `value` | [`PRESENT`] | the structure |
 //! | `scratch`, `table`, `malloc` | [`PRESENT`], or 0 for null | |
 //! | `each` | [`PRESENT`], or 0 for null | the arrays, one after the other |
-//! | `note` | the number, as an `int64_t` | |
+//! | `note`, `asked`, `sum` | the number, as an `int64_t` | |
 //! | `graph` | the guest's number for it | |
 //! | `placed` | [`PRESENT`] if it is in host memory; else its device address, or 0 for null | the data that the library reads |
 //! | `scalar`, `alpha`, `beta` | [`PRESENT`] if it is in host memory; else its device address, or 0 for null | the data that the library reads |
@@ -172,6 +172,18 @@ impl Call {
         self.integer(place, slots).is_some_and(|place| place != 0)
     }
 
+    /// Returns the bytes of memory that the worker has at least for the parameter with this index.
+    ///
+    /// Errors: see [`Self::memory_bytes`].
+    pub fn room_bytes(&self, index: usize, slots: &[u64]) -> Result<usize, BadSize> {
+        match &self.parameters[index].kind {
+            Kind::Host(Host { element, room, .. }) if room.is_some() => {
+                self.counted_bytes(*element, room.as_ref(), slots)
+            }
+            _ => Ok(0),
+        }
+    }
+
     fn counted_bytes(
         &self,
         element: Element,
@@ -211,7 +223,7 @@ impl Call {
     pub fn integer(&self, index: usize, slots: &[u64]) -> Option<i128> {
         match self.parameters.get(index)?.kind {
             Kind::Value(number) => number.integer(*slots.get(index)?),
-            Kind::Noted(_) => Number::I64.integer(*slots.get(index)?),
+            Kind::Noted(_) | Kind::Measured(_) => Number::I64.integer(*slots.get(index)?),
             _ => None,
         }
     }
@@ -277,6 +289,17 @@ mod tests {
         assert_eq!(bytes(5), (vec![Ok(40), Ok(24), Ok(60)], Ok(8 + 40 + 24), Ok(5)));
         assert_eq!(bytes(u64::MAX), (vec![Ok(0); 3], Ok(8), Ok(0)), "none, as -1");
         assert!(bytes(1 << 40).0.contains(&Err(BadSize)), "too long");
+    }
+
+    #[test]
+    fn the_worker_may_have_more_memory_than_crosses() {
+        let rows = rows("f(n: i32, a: in i32[n] room[m], m: i32)");
+        let bytes = |m: u64| {
+            let slots = [2, PRESENT, m];
+            (call(&rows).memory_bytes(&rows, 1, &slots), call(&rows).room_bytes(1, &slots))
+        };
+        assert_eq!(bytes(3), (Ok(8), Ok(12)));
+        assert_eq!(bytes(i32::MAX as u64), (Ok(8), Err(BadSize)));
     }
 
     #[test]

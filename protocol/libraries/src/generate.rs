@@ -60,7 +60,7 @@ fn entry_point(library: &Library, index: usize, call: &Call, front: &str) -> Str
     for (position, parameter) in call.parameters.iter().enumerate() {
         let (kind, slot) = match parameter.kind {
             // C has no such parameter.
-            Kind::Noted(_) => {
+            Kind::Noted(_) | Kind::Measured(_) => {
                 slots.push_str("0, ");
                 continue;
             }

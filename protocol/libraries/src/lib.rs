@@ -12,6 +12,7 @@ pub mod attributes;
 pub mod block;
 pub mod expression;
 pub mod generate;
+mod measure;
 mod numbers;
 pub mod parse;
 mod roles;
@@ -21,8 +22,8 @@ use std::sync::LazyLock;
 
 pub use roles::Roles;
 pub use row::{
-    Answer, Body, Call, Check, Direction, Element, Facts, Function, HandleKind, Host, Kind, Library, Note,
-    Notes, Number, Parameter, Part, Scratch, ScratchBytes, Statuses,
+    Answer, Asked, Body, Call, Check, Direction, Element, Facts, Function, HandleKind, Host, Kind, Library,
+    Measure, Note, Notes, Number, Parameter, Part, Scratch, ScratchBytes, Statuses,
 };
 
 macro_rules! libraries {

@@ -43,6 +43,9 @@
 //! | `malloc T[E]`, `malloc T[E] of P` | a place for the address of host memory that the program frees, of at most `E` elements; the `out` number `P` is their number |
 //! | `in T[E] each[B]` | the address of `B` addresses of host memory with `E` elements |
 //! | `note P.NAME` | no parameter of C: the number that is remembered of the handle `P` under that name |
+//! | `asked F(P).R`, `asked F(P).R[N]` | no parameter of C: the number that the function `F` writes for the handle `P`, as its result `R` or as an element of it |
+//! | `sum P` | no parameter of C: the sum of the numbers in the array `P`, none of which is negative |
+//! | `in T[E] room[E]` | as `in T[E]`, where the library may read more elements: the worker has memory for as many, with 0 in those of no argument |
 //! | `value bytes N` | a structure by value, of more than 16 bytes |
 //! | `table N` | a place for the address of the library's own host memory of `N` bytes, which never changes |
 //! | `graph` | a `cudaGraph_t` |
@@ -61,8 +64,8 @@
 //! at `M`), `ptr`, a handle, `type(P)`, `attribute(P)` or `compute(P,Q)`. An `E` consists of numbers, parameters,
 //! `+ - * ( )`, `max(a,b)` and `min(a,b)`. The parameters may be followed by `-> string`, `-> i32` or another number,
 //! `-> void`, and by the facts `wait`, `pure`, `pointer_mode`, `stream_of`, `sets`, `resets(FUNCTION)`,
-//! `gets(FUNCTION)`, `birth(P)`, `on_device`, `wait_unless(NUMBER)`, `makes`, `finds(P)`, `links_code`
-//! ([`crate::Facts`]). A function that a fact refers to is listed before it.
+//! `gets(FUNCTION)`, `birth(P)`, `on_device`, `wait_unless(NUMBER)`, `makes`, `finds(P)`, `links_code`,
+//! `uncaptured` ([`crate::Facts`]). A function that a fact refers to is listed before it.
 //!
 //! `notes(P.NAME=E,…)` stores numbers for the handle `P`. `needs(P.NAME=E,…)` refuses a call if the stored number
 //! differs or is missing. `forgets(P.NAME,…)` removes numbers ([`crate::Notes`]). All are written without blanks. A

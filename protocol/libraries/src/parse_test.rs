@@ -160,6 +160,8 @@ fn mistakes_are_named_with_their_line() {
             "p: rules are for numbers of 32 bits that the library reads",
         ),
         ("f(n: i32, p: in i32[n] sorted)", "p: there is no rule `sorted`"),
+        ("f(n: i32, s: sum n)", "s: `n` is no array of numbers of 32 bits"),
+        ("f(n: i32, m: asked g(n).x)", "m: there is no function `g` before"),
         ("f(n: i32, p: malloc i32[n] of m)", "p: there is no parameter `m`"),
         ("f(h: Handel)", "h: there is no kind `Handel`"),
         ("f(s: in stream, n: u64)", "s: the number of streams is to follow, an i32"),

@@ -33,6 +33,8 @@ pub struct Roles {
     pub allocated: Vec<usize>,
     /// Numbers that are stored for a handle.
     pub noted: Vec<usize>,
+    /// Numbers that follow from other arguments.
+    pub measured: Vec<usize>,
     /// True if the caller must wait: the program reads host memory that the call writes, or the result matters at once.
     pub answers: bool,
 }

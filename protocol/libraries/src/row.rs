@@ -192,6 +192,9 @@ pub enum Kind {
     /// A number that is stored for a handle. C has no such parameter: the guest fills it in, and the worker compares it
     /// with the number that it has stored itself.
     Noted(Note),
+    /// A number that follows from other arguments. C has no such parameter: the guest fills it in, and the worker
+    /// measures it itself.
+    Measured(Measure),
     /// The address of an array of addresses of host memory that the library reads.
     Arrays {
         /// The type of an element.
@@ -247,6 +250,8 @@ pub struct Host {
     pub element: Element,
     /// The number of elements: `None` for one.
     pub count: Option<Expression>,
+    /// The minimum number of elements for which the worker has memory. Those behind the guest's are 0.
+    pub room: Option<Expression>,
     /// The check of numbers that the library would use as indices without checking them.
     pub check: Option<Check>,
 }
@@ -293,6 +298,28 @@ pub enum ScratchBytes {
     /// The result of the function with this number. This call has the parameters of that function, by the same names,
     /// except the pointer to the result.
     Asked(usize),
+}
+
+/// The origin of a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// The library is asked for it.
+    Asked(Asked),
+    /// The sum of the numbers in the array of the parameter with this index. None of them is negative.
+    Sum(usize),
+}
+
+/// A number that a function of the library writes for a handle: a property of a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The parameter with the handle.
+    pub handle: usize,
+    /// The function.
+    pub function: usize,
+    /// The parameter of the function to which it writes the number.
+    pub result: usize,
+    /// The position of the number there.
+    pub element: usize,
 }
 
 /// A number that both sides store for a handle.
@@ -474,4 +501,6 @@ pub struct Facts {
     pub finds: Option<usize>,
     /// The library links the program's code, which may then print text.
     pub links_code: bool,
+    /// The library may copy host memory in the stream. A graph would do so on each launch, after the call has ended.
+    pub uncaptured: bool,
 }

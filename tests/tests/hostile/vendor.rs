@@ -3,6 +3,7 @@
 //! Forged calls of NVIDIA's libraries: calls that do not fit a function's row are refused before the library sees
 //! them, and the session continues.
 
+mod lengths;
 mod notes;
 
 use anyhow::{Context, Result, ensure};
@@ -68,6 +69,7 @@ pub fn collect(suite: &mut Suite) {
         ("random_blocks", random_blocks),
         ("forged_ids", forged_ids),
         ("forged_objects", forged_objects),
+        ("measured_lengths", lengths::measured_lengths),
         ("noted_lengths", notes::noted_lengths),
         ("numbers_that_lead_out_of_arrays", notes::out_of_arrays),
     ];
@@ -432,7 +434,7 @@ fn random_slot(random: &mut Rng, kind: &Kind, handles: &[u64], memory: u64) -> u
         Kind::Stream | Kind::InStream => random.u64(..3),
         Kind::Handle { kind, .. } | Kind::End(kind) => handles.get(*kind).copied().unwrap_or(0),
         Kind::New(_) => FIRST + 0x1_0000 + 16 * random.u64(..512),
-        Kind::Noted(_) => random.u64(..5),
+        Kind::Noted(_) | Kind::Measured(_) => random.u64(..5),
         Kind::Host(_)
         | Kind::Allocated { .. }
         | Kind::Arrays { .. }

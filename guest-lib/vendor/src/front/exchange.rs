@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 
 use cuda_library_rows::block::{MAX_TEXT, SLOT, padded};
-use cuda_library_rows::{Answer, Body, Call, Element, Host, Kind, Note};
+use cuda_library_rows::{Answer, Asked, Body, Call, Element, Host, Kind, Note};
 
 use super::{Failure, Front, Opened};
 use crate::answers::text;
@@ -147,7 +147,7 @@ impl<'a> Exchange<'a> {
         // specifies.
         let slots = unsafe {
             let noted = |note: Note| self.front.handles.note(self.given_at(note.handle), note.note);
-            arguments.slots(state.device_scalars, |_| handle, noted)
+            arguments.slots(state.device_scalars, |_| handle, noted, |asked| self.ask(asked))
         };
         let answer_bytes = self.call.answer_bytes(self.opened.library, &slots)?;
         let mut blocks = Blocks::take();
@@ -156,6 +156,19 @@ impl<'a> Exchange<'a> {
         // SAFETY: by the type's invariant, and the slots were made of these arguments.
         unsafe { arguments.write(&slots, &mut blocks.input, &mut key) }?;
         Ok(Prepared { slots, blocks, answer_bytes, key: key.get(), state, made })
+    }
+
+    /// Asks the library for a number that it knows of a handle.
+    fn ask(&self, asked: &Asked) -> Option<i64> {
+        let Body::Forward(call) = &self.opened.library.functions[asked.function].body else { return None };
+        let ask = |arguments: &[u64]| {
+            // SAFETY: `Asked::ask` passes the handle, and memory for all that the function writes; the parser has checked
+            // that its row has no other parameters than these and the lengths of its arrays.
+            let exchange = unsafe { Exchange::new(self.front, self.opened, asked.function, call, arguments) };
+            let status = exchange.run().map_err(|_| ())? as i32;
+            if self.opened.library.statuses.is_good(status) { Ok(()) } else { Err(()) }
+        };
+        asked.ask(call, self.given_at(asked.handle), ask).ok()?
     }
 
     /// Returns whether the program must wait for the worker's reply.

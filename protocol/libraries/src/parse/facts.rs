@@ -92,6 +92,7 @@ pub(super) fn facts(functions: &[Function], names: &[&str], words: &[&str]) -> R
             ("sets", None) => facts.sets = true,
             ("makes", None) => facts.makes = true,
             ("links_code", None) => facts.links_code = true,
+            ("uncaptured", None) => facts.uncaptured = true,
             ("resets", Some(name)) => facts.resets = Some(function(name)?),
             ("gets", Some(name)) => facts.gets = Some(function(name)?),
             ("birth", Some(name)) => facts.birth = Some(parameter(name)?),

@@ -7,7 +7,8 @@ use super::text::{count, number, split};
 use crate::attributes::Descriptor;
 use crate::expression::Expression;
 use crate::{
-    Body, Call, Check, Direction, Element, Function, HandleKind, Host, Kind, Number, Scratch, ScratchBytes,
+    Asked, Body, Call, Check, Direction, Element, Function, HandleKind, Host, Kind, Measure, Number, Scratch,
+    ScratchBytes,
 };
 
 /// The names that the kinds of a function's parameters can refer to.
@@ -39,6 +40,14 @@ impl Kinds<'_> {
             ("table", bytes) => Kind::Table(count(bytes)?),
             ("value", _) => Kind::Structure(count(rest.strip_prefix("bytes ").unwrap_or(rest))?),
             ("note", name) => Kind::Noted(note(self.handles, self.pairs, name)?),
+            ("asked", _) => Kind::Measured(Measure::Asked(self.asked(rest)?)),
+            ("sum", name) => {
+                let array = self.parameter(name)?;
+                if !self.pairs[array].1.starts_with("in i32[") {
+                    return Err(format!("`{name}` is no array of numbers of 32 bits"));
+                }
+                Kind::Measured(Measure::Sum(array))
+            }
             ("malloc", _) => self.allocated(rest)?,
             ("in", _) if rest.contains("] each[") => self.arrays(rest)?,
             _ if word == "scratch" || text.starts_with("scratch[") => Kind::Scratch(self.scratch(text)?),
@@ -122,6 +131,27 @@ impl Kinds<'_> {
         Ok(Kind::Arrays { element, count, arrays })
     }
 
+    /// Parses `FUNCTION(P).RESULT` or `FUNCTION(P).RESULT[N]` after `asked`.
+    fn asked(&self, text: &str) -> Result<Asked, String> {
+        let (name, rest) = text.split_once('(').ok_or("`asked` needs FUNCTION(P).RESULT")?;
+        let (handle, result) = rest.split_once(").").ok_or("`asked` needs FUNCTION(P).RESULT")?;
+        let (result, element) = match result.strip_suffix(']').and_then(|result| result.split_once('[')) {
+            Some((result, element)) => (result, count(element)? as usize),
+            None => (result, 0),
+        };
+        let found = self.functions.iter().position(|function| function.name == name);
+        let function = found.ok_or_else(|| format!("there is no function `{name}` before"))?;
+        let handle = self.parameter(handle)?;
+        let Body::Forward(call) = &self.functions[function].body else {
+            return Err(format!("`{name}` does not cross"));
+        };
+        let result = call.parameters.iter().position(|parameter| parameter.name == result);
+        let result = result.ok_or_else(|| format!("`{name}` has no such result"))?;
+        let asked = Asked { handle, function, result, element };
+        let kind = self.handle(self.pairs[handle].1)?;
+        if asked.is_answered_by(call, kind) { Ok(asked) } else { Err(format!("`{name}` cannot be asked")) }
+    }
+
     fn host(&self, word: &str, text: &str) -> Result<Kind, String> {
         let direction = match word.trim_end_matches('?') {
             "in" => Direction::In,
@@ -131,6 +161,10 @@ impl Kinds<'_> {
         let (text, rule) = match text.split_once("] ") {
             Some((front, rule)) => (&text[..=front.len()], Some(rule)),
             None => (text, None),
+        };
+        let (room, rule) = match rule.and_then(|rule| rule.strip_prefix("room")) {
+            Some(room) => (self.counted(room)?.1, None),
+            None => (None, rule),
         };
         let (element, count) = self.counted(text)?;
         let element = self.element(element)?;
@@ -142,7 +176,7 @@ impl Kinds<'_> {
         if direction == Direction::InOut && matches!(element, Element::Handle(_)) {
             return Err("handles in host memory are `in` or `out`".into());
         }
-        Ok(Kind::Host(Host { direction, nullable: word.ends_with('?'), element, count, check }))
+        Ok(Kind::Host(Host { direction, nullable: word.ends_with('?'), element, count, room, check }))
     }
 
     /// Parses a rule for the numbers of an array.

@@ -20,6 +20,7 @@ pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &No
         Kind::Table(_) | Kind::Allocated { .. } => true,
         _ => false,
     };
+    let measured = all(&|kind| matches!(kind, Kind::Measured(_)));
     let changes = notes.changed().next().is_some();
     Roles {
         handle: first(&|kind| matches!(kind, Kind::Handle { .. } | Kind::End(_))),
@@ -36,6 +37,11 @@ pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &No
         checked: all(&|kind| matches!(kind, Kind::Host(host) if host.check.is_some())),
         allocated: all(&|kind| matches!(kind, Kind::Allocated { .. })),
         noted: all(&|kind| matches!(kind, Kind::Noted(_))),
-        answers: facts.wait || changes || answer != Answer::Status || first(&written).is_some(),
+        answers: facts.wait
+            || changes
+            || !measured.is_empty()
+            || answer != Answer::Status
+            || first(&written).is_some(),
+        measured,
     }
 }

@@ -19,7 +19,7 @@ const INFO: u64 = FIRST + 32;
 const REFACTOR: u64 = FIRST + 48;
 
 /// Data of numbers of 32 bits.
-fn ints(values: &[i32]) -> Vec<u64> {
+pub fn ints(values: &[i32]) -> Vec<u64> {
     let word = |pair: &[i32]| {
         let [low, high] = [pair[0], pair.get(1).copied().unwrap_or(0)].map(|value| u64::from(value as u32));
         low | high << 32

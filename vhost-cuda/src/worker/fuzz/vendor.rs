@@ -8,7 +8,9 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
 
 use cuda_library_rows::block::{PRESENT, SLOT, described, padded};
-use cuda_library_rows::{Answer, Body, Call, Direction, Kind, Library, Scratch, ScratchBytes, libraries};
+use cuda_library_rows::{
+    Answer, Asked, Body, Call, Direction, Kind, Library, Measure, Scratch, ScratchBytes, libraries,
+};
 use virtio_cuda_protocol::cuda::{CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FIRST_HANDLE, Opcode};
 use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
@@ -80,7 +82,7 @@ impl Current {
         for (index, parameter) in self.call.parameters.iter().enumerate() {
             let bytes = self.call.memory_bytes(self.rows, index, &self.slots).expect("it was checked");
             let argument = match &parameter.kind {
-                Kind::Noted(_) => continue,
+                Kind::Noted(_) | Kind::Measured(_) => continue,
                 Kind::Value(number) if number.is_float() => continue,
                 Kind::Structure(_) => {
                     next(bytes / SLOT);
@@ -179,14 +181,16 @@ pub fn run(data: &[u8]) {
             })
         };
         // These are called to query the length of another call's memory, which no row here needs.
-        let asked = rows.functions.iter().filter_map(|function| {
-            let Body::Forward(call) = &function.body else { return None };
-            call.parameters.iter().find_map(|parameter| match &parameter.kind {
-                Kind::Scratch(Scratch { bytes: ScratchBytes::Asked(asked), .. }) => {
-                    Some(rows.functions[*asked].name.as_str())
-                }
-                _ => None,
-            })
+        let forwarded = rows.functions.iter().filter_map(|function| match &function.body {
+            Body::Forward(call) => Some(&call.parameters),
+            Body::Custom | Body::Refuse(_) => None,
+        });
+        let asked = forwarded.flatten().filter_map(|parameter| match &parameter.kind {
+            Kind::Scratch(Scratch { bytes: ScratchBytes::Asked(asked), .. })
+            | Kind::Measured(Measure::Asked(Asked { function: asked, .. })) => {
+                Some(rows.functions[*asked].name.as_str())
+            }
+            _ => None,
         });
         let asked: Vec<&str> = asked.collect();
         // The last one is also called for the result of a search.
@@ -277,6 +281,8 @@ fn slots(rows: &Library, call: &Call, choices: &mut Choices<'_>, block: &mut Vec
         },
         Kind::Text => u64::from(choices.byte() & 15),
         Kind::Noted(_) => choices.number(),
+        // A library that writes nothing answers 0.
+        Kind::Measured(_) => choices.number() & u64::from(choices.byte() & 1),
         Kind::Described { kind, .. } => {
             let descriptor = &rows.descriptors[*kind];
             let mut contents = vec![0; descriptor.crossing_bytes];

@@ -5,6 +5,7 @@ mod answers;
 mod arguments;
 mod foreign;
 mod made;
+mod measured;
 mod memory;
 mod notes;
 mod rules;
@@ -116,6 +117,7 @@ impl<'a> Attempt<'a> {
         let mut locked = self.handles().lock(&named);
         let foreign = self.lock_foreign(&named);
         self.check_notes(&slots, &mut locked)?;
+        self.check_measured(&slots, &memory)?;
         self.check_rules(&slots, &memory)?;
         let pattern = self.check_pattern(&slots, &memory, &mut locked)?;
         self.check_capture(&slots, named.first(), &locked)?;
@@ -230,8 +232,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Refuses a result in host memory while the stream captures: on each launch the graph would write it to the
-    /// memory of this call, which has ended.
+    /// Refuses a call while the stream captures if the graph would read or write the memory of this call, which has
+    /// ended, on each launch.
     ///
     /// Errors: the library's status for an unsupported operation.
     fn check_capture(
@@ -244,8 +246,8 @@ impl<'a> Attempt<'a> {
             slots[index] == PRESENT && matches!(self.call.parameters[index].kind, Kind::Scalar { .. })
         };
         let roles = &self.call.roles;
-        if !self.cx.session.graphs.is_capturing() || !roles.writes.iter().chain(&roles.changes).any(is_result)
-        {
+        let outlives = self.call.facts.uncaptured || roles.writes.iter().chain(&roles.changes).any(is_result);
+        if !self.cx.session.graphs.is_capturing() || !outlives {
             return Ok(());
         }
         // The legacy default stream cannot capture.
@@ -331,3 +333,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "call/calls_test.rs"]
+mod calls;

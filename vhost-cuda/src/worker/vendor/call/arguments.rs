@@ -60,7 +60,7 @@ impl<'a> Attempt<'a> {
                 return arguments.structure(words).ok_or(Refusal::Cuda(CudaError::INVALID_VALUE));
             }
             Kind::Structure(_) => return Err(CudaError::INVALID_VALUE.into()),
-            Kind::Noted(_) => return Ok(()),
+            Kind::Noted(_) | Kind::Measured(_) => return Ok(()),
             Kind::Scratch(_) if slot == 0 => 0,
             Kind::Scratch(_) => self.scratch(index, slots, memory, locked)?,
             Kind::Table(_) | Kind::Allocated { .. } if slot == PRESENT => memory.address(index),

@@ -43,7 +43,7 @@ impl Memory {
                 // The library's own structure, which is created from the transferred contents, and another one that
                 // it may point to.
                 Kind::Described { kind, .. } => described_bytes(library, kind),
-                _ => call.memory_bytes(library, index, slots)?,
+                _ => call.memory_bytes(library, index, slots)?.max(call.room_bytes(index, slots)?),
             };
             self.pieces[index] = (end, bytes);
             if bytes > 0 {

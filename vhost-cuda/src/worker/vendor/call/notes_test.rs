@@ -4,19 +4,11 @@
 
 use std::cell::Cell;
 
-use cuda_library_rows::library;
-use virtio_cuda_protocol::cuda::{
-    CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FIRST_HANDLE, Opcode, ResultHeader,
-};
-use virtio_cuda_protocol::transport::REPLY_OK;
-use zerocopy::{FromBytes, IntoBytes};
+use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
 use super::super::PRESENT;
-use crate::sessions::link::{Frame, ToWorker};
-use crate::worker::fuzz::session::FuzzSession;
+use super::super::calls::{CALLS, Calls};
 use crate::worker::gpu::CudaError;
-use crate::worker::run::call::ThreadState;
-use crate::worker::run::execute::execute;
 
 /// `CUSOLVER_STATUS_INVALID_VALUE`
 const WRONG: u64 = 3;
@@ -26,21 +18,8 @@ const INFO: u64 = FIRST_HANDLE + 32;
 const DESCRIPTOR: u64 = FIRST_HANDLE + 48;
 
 thread_local! {
-    /// The calls that have reached the library.
-    static CALLS: Cell<usize> = const { Cell::new(0) };
     /// The number of elements that the library says it has allocated.
     static COUNT: Cell<i32> = const { Cell::new(0) };
-}
-
-extern "C" fn create(place: *mut u64) -> i32 {
-    // SAFETY: the worker gives a place for a handle.
-    unsafe { place.write(0x5000) };
-    0
-}
-
-extern "C" fn accept() -> i32 {
-    CALLS.set(CALLS.get() + 1);
-    0
 }
 
 extern "C" fn extract(
@@ -62,55 +41,12 @@ extern "C" fn extract(
     0
 }
 
-struct Calls {
-    session: FuzzSession,
-    thread: ThreadState,
+/// Returns the address of the function of that name in the library of these tests.
+fn function(name: &str) -> Option<usize> {
+    (name == "cusolverRfExtractBundledFactorsHost").then_some(extract as *const () as usize)
 }
 
 impl Calls {
-    fn new() -> Self {
-        let session = FuzzSession::with(false, true, |vendor| {
-            for name in ["cusolver", "cusparse"] {
-                let (number, _) = library(name).expect("known");
-                vendor.open_fake(number as usize, |name| match name {
-                    Some("cusolverRfExtractBundledFactorsHost") => extract as *const () as usize,
-                    Some(name) if name.contains("Create") => create as *const () as usize,
-                    _ => accept as *const () as usize,
-                });
-            }
-        });
-        Self { session, thread: ThreadState::default() }
-    }
-
-    /// Calls a function. Returns its status and answers, or a CUDA error.
-    fn call(&mut self, function: &str, slots: &[u64], data: &[u64]) -> Result<(u64, Vec<u64>), CudaError> {
-        let name = if function.starts_with("cusparse") { "cusparse" } else { "cusolver" };
-        let (number, rows) = library(name).expect("known");
-        let index = rows.functions.iter().position(|known| known.name == function).expect(function);
-        let block: Vec<u8> = slots.iter().chain(data).flat_map(|word| word.to_le_bytes()).collect();
-        let args = [number.to_le_bytes(), (index as u32).to_le_bytes()].concat();
-        let header = CallHeader {
-            opcode: Opcode::vendor_call as u32,
-            thread: 1,
-            args_bytes: args.len() as u32,
-            flags: CALL_IN_INLINE | CALL_OUT_INLINE,
-            bulk_in_bytes: block.len() as u64,
-            bulk_out_bytes: 0x1000,
-            ..CallHeader::default()
-        };
-        let payload = [header.as_bytes(), &args, &block].concat();
-        let to_worker = ToWorker { reply_room: 0x8000, ..ToWorker::default() };
-        let frame = &mut Frame::of_payload(to_worker, payload);
-        let (status, reply) = execute(self.session.state, &mut self.thread, frame);
-        assert_eq!(status, REPLY_OK);
-        let (head, rest) = ResultHeader::read_from_prefix(&reply).expect("a head");
-        if head.result != 0 {
-            return Err(CudaError(head.result));
-        }
-        let words: Vec<u64> = rest.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        Ok((words[0], words[1..].to_vec()))
-    }
-
     /// Sets up a matrix of one element, and its factors, with these row pointers of A and this order of rows.
     fn set_up(&mut self, batch: u64, starts: [u32; 2], order: u64) -> Result<u64, CudaError> {
         let pair = u64::from(starts[0]) | u64::from(starts[1]) << 32;
@@ -134,7 +70,7 @@ impl Calls {
 
 #[test]
 fn the_library_sees_no_call_that_notes_or_rules_refuse() {
-    let mut calls = Calls::new();
+    let mut calls = Calls::of(&["cusolver", "cusparse"], function);
     let reset = |batch: u64| [batch, 1, 1, 0, 0, 0, 0, 0, REFACTOR];
     assert_eq!(calls.call("cusolverRfCreate", &[REFACTOR], &[]), Ok((0, vec![])));
     let pivots = "cusolverRfBatchZeroPivot";
@@ -163,7 +99,7 @@ fn the_library_sees_no_call_that_notes_or_rules_refuse() {
 /// The solution copies factors to places that the last setup may have moved.
 #[test]
 fn no_solution_has_the_factors_of_an_earlier_setup() {
-    let mut calls = Calls::new();
+    let mut calls = Calls::of(&["cusolver", "cusparse"], function);
     let matrix = [SPARSE, 1, 1, 1, DESCRIPTOR, 0, 0, 0];
     let mut status = |function: &str, slots: &[u64]| {
         calls.call(function, slots, &[]).map(|(status, _)| status).expect("a status")
@@ -187,7 +123,7 @@ fn no_solution_has_the_factors_of_an_earlier_setup() {
 
 #[test]
 fn memory_of_the_library_crosses_as_far_as_it_may_go() {
-    let mut calls = Calls::new();
+    let mut calls = Calls::of(&["cusolver", "cusparse"], function);
     assert_eq!(calls.call("cusolverRfCreate", &[REFACTOR], &[]), Ok((0, vec![])));
     assert_eq!(calls.set_up(1, [0, 1], 0), Ok(0));
     // One row; at most an element of L, one of U and a diagonal.
