@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // cuDNN's loss of connectionist temporal classification, with labels in host memory (cudnnCTCLoss) and in device memory
-// (cudnnCTCLoss_v8): against sums over all alignments, and mistakes.
+// (cudnnCTCLoss_v8): against sums over all alignments, and mistakes. With the argument `captured`: what both answer while their
+// stream captures.
 
 #include "library.h"
 
@@ -80,7 +81,7 @@ static void mistake(const char *name, int status) {
     printf("%s: %s\n", name, status >= 2000 && status < 4000 ? "refused" : "ACCEPTED");
 }
 
-int main() {
+int main(int argc, char **) {
     load({"libcudnn.so.9"});
     CHECK(call("cudnnCreate", &handle));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -130,6 +131,20 @@ int main() {
     CHECK(cudaStreamSynchronize(stream));
     compare("labels in device memory", back(costs, BATCH), wanted, 1e-4);
     compare("their gradient", back(gradients, COUNT), wanted_gradients, 1e-4);
+
+    if (argc > 1) {
+        for (const bool on_the_device : {true, false}) {
+            CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+            const int status = on_the_device ? call("cudnnCTCLoss_v8", handle, (int)DETERMINISTIC, of_device, shape, values, there[0], there[1], there[2],
+                                                    costs, shape, gradients, more, other)
+                                             : compute(of_probabilities, given, nullptr, nullptr, lengths, inputs, bytes);
+            cudaGraph_t graph;
+            CHECK(cudaStreamEndCapture(stream, &graph));
+            CHECK(cudaGraphDestroy(graph));
+            printf("captured, labels in %s memory: %d\n", on_the_device ? "device" : "host", status);
+        }
+        return 0;
+    }
 
     const auto bad = [&](const std::vector<int> &of, const std::vector<int> &steps) {
         const std::vector<int> all(1024, 1);

@@ -3,6 +3,7 @@
 //! Numbers that follow from other arguments of a call: lengths that a descriptor contains, and sums of lengths. Both
 //! sides compute them, because the worker does not trust the guest's.
 
+use crate::expression::Expression;
 use crate::{Asked, Call, Element, Host, Kind, Number};
 
 /// The number of elements that a function is asked for (`CUDNN_DIM_MAX`).
@@ -10,15 +11,16 @@ const ELEMENTS: usize = 8;
 
 impl Asked {
     /// Returns whether the row `call` describes a function that can be asked for the number: its first parameter is a
-    /// handle of this kind, numbers by value are lengths of its arrays, and it writes numbers or what may be null.
+    /// handle of this kind, numbers by value are lengths of its arrays, and it writes numbers, arrays of as many, or what
+    /// may be null.
     pub(crate) fn is_answered_by(&self, call: &Call, kind: usize) -> bool {
         let fits = |index: usize, known: &Kind| match known {
             Kind::Handle { kind: of, .. } => index == 0 && *of == kind,
             Kind::Value(number) => index > 0 && !number.is_float(),
-            Kind::Host(host) => match host.element {
-                Element::Number(number) => number.bytes() <= size_of::<u64>(),
-                _ => host.nullable && index != self.result,
-            },
+            Kind::Host(Host { element: Element::Number(number), count, .. }) => {
+                matches!(count, None | Some(Expression::Parameter(_))) && number.bytes() <= size_of::<u64>()
+            }
+            Kind::Host(host) => host.nullable && index != self.result,
             _ => false,
         };
         let all = call.parameters.iter().enumerate().all(|(index, known)| fits(index, &known.kind));

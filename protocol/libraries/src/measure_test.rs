@@ -6,13 +6,14 @@ use crate::{Body, Measure};
 
 const ROWS: &str = "handle H\nhandle D\n\
     get(d: D, n: i32, kind: out i32, dims: inout i32[n], other: out? H, size: out? u64)\n\
-    scale(d: D, by: f32, size: out u64)\n";
+    scale(d: D, by: f32, size: out u64)\n\
+    pairs(d: D, n: i32, dims: out i32[2*n])\n";
 
 fn measured(kind: &str) -> Result<(Call, Asked), String> {
     let text = format!("{ROWS}f(h: H, d: D, a: in i32[m], m: {kind})");
     let mut rows = library("x", &text, "").map_err(|error| error.what)?;
     let (Body::Forward(call), Body::Forward(get)) =
-        (rows.functions.remove(2).body, rows.functions.remove(0).body)
+        (rows.functions.remove(3).body, rows.functions.remove(0).body)
     else {
         panic!("rows that do not cross")
     };
@@ -48,6 +49,7 @@ fn other_functions_are_not_asked() {
         "asked get.kind",
         "asked put(d).kind",
         "asked scale(d).size",
+        "asked pairs(d).dims[0]",
     ] {
         assert!(measured(kind).is_err(), "{kind}");
     }
