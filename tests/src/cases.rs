@@ -240,6 +240,7 @@ pub const CASES: &[Case] = &[
     Case::new("registered_files"),
     Case::new("host_pointers"),
     Case::new("reused_buffers"),
+    Case::new("random_streams"),
     Case::new("copies_in_streams"),
     Case::new("pitched"),
     Case::new("boxes"),

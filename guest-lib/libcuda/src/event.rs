@@ -9,13 +9,11 @@ use virtio_cuda_client::{Call, CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
-use crate::handles::new_handle;
+use crate::handles::{DISABLE_TIMING, new_handle};
 use crate::stream::table::Stream;
 
 /// `CU_EVENT_*`.
 const BLOCKING_SYNC: u32 = 1;
-/// `CU_EVENT_DISABLE_TIMING`.
-pub const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 
 fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError> {

@@ -6,9 +6,8 @@ use virtio_cuda_client::protocol::{Box3, DevicePtr, EventId, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
-use crate::event::DISABLE_TIMING;
 use crate::graph::copy_params::NodeEnd;
-use crate::handles::new_handle;
+use crate::handles::{DISABLE_TIMING, new_handle};
 use crate::memory::copy::plan::{Facts, LinearCopy, Plan, Timing, plan};
 use crate::memory::copy::transfer::Transfer;
 use crate::memory::copy::{address, between, cached, pages, program, staged};

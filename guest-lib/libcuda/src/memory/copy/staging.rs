@@ -11,8 +11,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::event::DISABLE_TIMING;
-use crate::handles::new_handle;
+use crate::handles::{DISABLE_TIMING, new_handle};
 use crate::memory::attach::attach;
 use crate::memory::table::staging::{Queue, Size, Staging, Stagings};
 

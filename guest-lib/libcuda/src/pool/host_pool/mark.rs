@@ -7,8 +7,7 @@ use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::event::DISABLE_TIMING;
-use crate::handles::new_handle;
+use crate::handles::{DISABLE_TIMING, new_handle};
 use crate::pool::host_pool::space::StreamKey;
 
 /// An event of this library that is recorded once.
