@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 
 use cuda_program::Library;
 
+use crate::driver::symbol;
 use crate::error::{Error, Result};
 
 /// `CUFFT_SUCCESS`
@@ -53,10 +54,7 @@ pub fn cufft() -> Result<&'static CuFft> {
 
 impl CuFft {
     fn find(library: &Library) -> Result<Self> {
-        let find = |name: &'static CStr| {
-            let missing = Error::Function(name.to_str().unwrap_or_default());
-            library.symbol(name).map(|found| found.as_ptr()).ok_or(missing)
-        };
+        let find = |name| symbol(library, name);
         // SAFETY: cufft.h and cufftXt.h declare the functions with these types.
         unsafe {
             Ok(Self {

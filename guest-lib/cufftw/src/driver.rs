@@ -30,10 +30,6 @@ macro_rules! driver {
 
         impl Driver {
             fn find(library: &Library) -> Result<Self> {
-                let find = |name: &'static CStr| {
-                    let missing = Error::Function(name.to_str().unwrap_or_default());
-                    library.symbol(name).map(|found| found.as_ptr()).ok_or(missing)
-                };
                 $(
                     let name = const {
                         match CStr::from_bytes_with_nul(concat!(stringify!($function), "\0").as_bytes()) {
@@ -42,7 +38,7 @@ macro_rules! driver {
                         }
                     };
                     // SAFETY: a function of the driver API, with its prototype.
-                    let $field = unsafe { transmute::<*mut std::ffi::c_void, functions::$function>(find(name)?) };
+                    let $field = unsafe { transmute::<*mut std::ffi::c_void, functions::$function>(symbol(library, name)?) };
                 )*
                 Ok(Self { $($field,)* })
             }
@@ -62,6 +58,12 @@ driver! {
     copy: cuMemcpy;
     wait: cuStreamSynchronize;
     attribute: cuPointerGetAttribute;
+}
+
+/// Returns the address of a library's function.
+pub fn symbol(library: &Library, name: &'static CStr) -> Result<*mut std::ffi::c_void> {
+    let missing = Error::Function(name.to_str().unwrap_or_default());
+    library.symbol(name).map(|found| found.as_ptr()).ok_or(missing)
 }
 
 /// Returns the functions of libcuda, after `cuInit`.
@@ -134,7 +136,7 @@ impl Driver {
         check(unsafe { (self.wait)(LEGACY_STREAM) })
     }
 
-    /// Whether an address is in device memory.
+    /// Returns whether an address is in device memory.
     pub fn is_device(&self, address: usize) -> bool {
         let mut kind = 0_u32;
         // SAFETY: libcuda writes a number of 32 bits for this attribute, and looks `address` up without following it.

@@ -55,7 +55,7 @@ impl Layout {
         self.extent
     }
 
-    /// Whether the elements are side by side, in order.
+    /// Returns whether the elements are side by side, in order.
     pub fn is_packed(&self) -> bool {
         matches!(self.axes[..], [Axis { stride: 1, .. }])
     }

@@ -107,7 +107,7 @@ impl Form {
         }
     }
 
-    /// Whether the input and the output have real numbers.
+    /// Returns whether the input and the output have real numbers.
     fn reals(self) -> [bool; 2] {
         [self.kind == Kind::Forward, self.kind == Kind::Inverse]
     }

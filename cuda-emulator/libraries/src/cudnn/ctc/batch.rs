@@ -17,9 +17,9 @@ pub const MAX_LABEL: c_int = 256;
 /// The form of a loss.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
-    /// Whether values are no probabilities yet.
+    /// True if the values are logits: probabilities follow from them by a softmax.
     pub normalises: bool,
-    /// Whether the gradient of a label that is too long stays as it was.
+    /// True if the gradient of a sample whose label is too long is not written.
     pub keeps: bool,
 }
 

@@ -24,7 +24,7 @@ const SEQUENCES: u64 = FIRST_HANDLE + 64;
 thread_local! {
     /// The elements of the host arrays of each call that has reached the library.
     static SEEN: Cell<Vec<Vec<i32>>> = const { Cell::new(Vec::new()) };
-    /// What the library answers to questions.
+    /// The status with which the library answers questions.
     static ANSWER: Cell<i32> = const { Cell::new(0) };
 }
 
