@@ -146,15 +146,15 @@ int main(int argc, char **) {
         return 0;
     }
 
-    const auto bad = [&](const std::vector<int> &of, const std::vector<int> &steps) {
+    const auto room_for = [&](const std::vector<int> &of) {
         const std::vector<int> all(1024, 1);
         size_t size;
-        return call("cudnnGetCTCLossWorkspaceSize", handle, shape, shape, all.data(), of.data(), steps.data(), (int)DETERMINISTIC, of_values, &size);
+        return call("cudnnGetCTCLossWorkspaceSize", handle, shape, shape, all.data(), of.data(), inputs.data(), (int)DETERMINISTIC, of_values, &size);
     };
     mistake("gradients of another shape", compute(of_values, values, tensor(STEPS, BATCH, ALPHABET + 1), gradients, lengths, inputs, bytes));
     mistake("too little workspace", compute(of_values, values, shape, gradients, lengths, inputs, 0));
-    mistake("a label that is too long", bad({2, 300, 1}, inputs));
-    mistake("more steps than there are", bad(lengths, {STEPS, STEPS + 1, STEPS}));
+    mistake("a label that is too long", room_for({2, 300, 1}));
+    mistake("more steps than there are", compute(of_values, values, shape, gradients, lengths, {STEPS, STEPS + 1, STEPS}, bytes));
     mistake("doubles", call("cudnnGetCTCLossWorkspaceSize", handle, tensor(STEPS, BATCH, ALPHABET, DOUBLE), tensor(STEPS, BATCH, ALPHABET, DOUBLE),
                             labels.data(), lengths.data(), inputs.data(), (int)DETERMINISTIC, of_values, &bytes));
     CHECK(cudaDeviceSynchronize());

@@ -241,6 +241,7 @@ pub const CASES: &[Case] = &[
     Case::new("host_pointers"),
     Case::new("reused_buffers"),
     Case::new("random_streams"),
+    Case::new("implicit_order"),
     Case::new("copies_in_streams"),
     Case::new("pitched"),
     Case::new("boxes"),

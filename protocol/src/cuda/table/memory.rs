@@ -9,9 +9,9 @@ macro_rules! memory_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Allocates device memory.
-            0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr) [no_code may_print];
+            0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr) [no_code may_print leaves_idle];
             /// Frees device memory.
-            0x0302 custom cuMemFree_v2(dptr: DevicePtr) -> () [no_code may_print];
+            0x0302 custom cuMemFree_v2(dptr: DevicePtr) -> () [no_code may_print leaves_idle];
             /// Free and total device memory that this session may use.
             0x0303 custom cuMemGetInfo_v2() -> (free: u64, total: u64) [no_code leaves_idle];
             /// Allocates rows padded to the device's pitch.
@@ -45,7 +45,7 @@ macro_rules! memory_calls {
             0x0319 custom memcpy_wait(dst: DevicePtr, src: DevicePtr, bytes: u64, stream: StreamId) -> () [no_code may_print leaves_idle];
             /// Makes allocations of `bytesize` bytes each, as many as addresses (64 bits each) fit the bulk output, at
             /// most 64. Bulk out: the addresses. Fewer if memory runs out; an error if not even one is possible.
-            0x031a custom memory_alloc_many(bytesize: u64) -> (count: u32) [no_code may_print];
+            0x031a custom memory_alloc_many(bytesize: u64) -> (count: u32) [no_code may_print leaves_idle];
             /// Frees memory of `cuMemAlloc`; if `kept` is not 0, leaves it to the guest library instead, which will use it soon.
             /// Must only be called if `cuMemFree` would have nothing to wait for.
             0x031b custom memory_free_or_keep(dptr: DevicePtr) -> (kept: u32) [no_code may_print leaves_idle];

@@ -24,6 +24,10 @@ use crate::worker::window::{Area, Registration, Window};
 /// The `CU_MEMHOSTREGISTER_*` bits that the guest may pass: PORTABLE and DEVICEMAP (both always on), and READ_ONLY.
 /// IOMEMORY is excluded, because the guest has no device memory to register.
 const REGISTER_FLAGS: u32 = HOST_PORTABLE_MAPPED | HOST_READ_ONLY;
+/// Maximum bytes of host memory that the driver may read while a copy to the device is queued, if its stream has nothing to
+/// do. It then does not wait for streams with which that stream synchronises implicitly. It read 4 KiB so, and not 32 KiB
+/// (`MAX_READ_EARLY` in `guest-lib/libcuda/src/memory/copy/turn.rs`).
+const MAX_READ_EARLY: u64 = 64 << 10;
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`: nothing known, host memory, device memory.
 const TYPE_UNKNOWN: u32 = 0;
 const TYPE_HOST: u32 = 1;
@@ -353,6 +357,10 @@ pub fn memcpy_wait(
         return cx.gpu().cuStreamSynchronize(stream);
     }
     let held = cx.session.hold([dst.0, src.0], bytes)?;
+    let is_default = stream.is_null() || stream == STREAM_LEGACY;
+    if is_default && bytes <= MAX_READ_EARLY && held.is_window(src.0) {
+        cx.gpu().cuStreamSynchronize(stream)?;
+    }
     let signals = cx.may_signal(bytes);
     let mut done = 0;
     let copied = loop {
@@ -360,7 +368,7 @@ pub fn memcpy_wait(
         let piece = held.piece([dst, src], bytes - done);
         // SAFETY: both ranges belong to the session, and stay until the stream was waited for.
         let started = unsafe {
-            if piece == bytes && (stream.is_null() || stream == STREAM_LEGACY) && !signals {
+            if piece == bytes && is_default && !signals {
                 // One driver call instead of two. It waits where host memory is involved.
                 return cx.gpu().cuMemcpy(dst, src, piece as usize);
             }

@@ -78,6 +78,11 @@ impl Holds {
 }
 
 impl Held<'_> {
+    /// Returns whether an address lies in one of the windows.
+    pub fn is_window(&self, address: u64) -> bool {
+        self.windows.iter().any(|(base, end)| (*base..*end).contains(&address))
+    }
+
     /// Returns the number of bytes, at most `bytes`, that lie in one window at each address: a copy must not go beyond.
     pub fn piece(&self, addresses: [u64; 2], bytes: u64) -> u64 {
         let ends = addresses.iter().filter_map(|&address| {

@@ -89,6 +89,7 @@ pub unsafe extern "C" fn cudnnCTCLoss(
         let sizes = sizes(probs_descriptor, gradients_descriptor, algorithm)?;
         // SAFETY: the caller gives the arrays of cuDNN's manual, or null.
         let labels = unsafe { Labels::of_host(sizes, symbols, lengths, steps)? };
+        labels.check_steps(sizes)?;
         let gradients = gradient(gradients_descriptor, gradients)?;
         let tensors = Tensors::new(sizes, operand(probs_descriptor, probs)?, costs, gradients)?;
         let tensors = tensors.with_workspace(workspace, bytes, sizes.workspace(labels.longest())?)?;

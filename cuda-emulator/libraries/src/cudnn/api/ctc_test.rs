@@ -87,7 +87,7 @@ fn labels_and_sizes_are_checked() {
         assert_eq!(run(probs, probs, &labels, [2, 1], all, 0, bytes), BAD_PARAM, "{labels:?}");
     }
     for (lengths, steps) in [([2, -1], all), ([257, 0], all), ([2, 1], [4, 3]), ([2, 1], [3, -1])] {
-        assert_eq!(run(probs, probs, &[], lengths, steps, 0, bytes), BAD_PARAM, "{lengths:?} {steps:?}");
+        assert_eq!(run(probs, probs, &[1, 2, 3], lengths, steps, 0, bytes), BAD_PARAM, "{lengths:?} {steps:?}");
     }
     for other in [tensor(&[3, 2, 5], 0), tensor(&[3, 2, 4, 1], 0)] {
         assert_eq!(run(probs, other, &[1, 2, 3], [2, 1], all, 0, bytes), BAD_PARAM);
@@ -99,11 +99,12 @@ fn labels_and_sizes_are_checked() {
     // SAFETY: null is allowed, and the place is a local.
     unsafe {
         let mut size = |labels| {
-            let (lengths, steps) = ([1, 1], [3, 3]);
+            let (lengths, steps) = ([1, 1], [3, 4]);
             let (lengths, steps) = (lengths.as_ptr(), steps.as_ptr());
             cudnnGetCTCLossWorkspaceSize(handle, probs, 0, labels, lengths, steps, 0, loss, &raw mut found)
         };
         assert_eq!(size(null()), BAD_PARAM);
+        assert_eq!(size([1, 1].as_ptr()), SUCCESS, "the steps matter only for the loss");
     }
     // SAFETY: the place is a local.
     let status = unsafe { cudnnGetCTCLossWorkspaceSize_v8(handle, 0, loss, probs, probs, &raw mut found) };

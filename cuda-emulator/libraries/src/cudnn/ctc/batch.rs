@@ -50,11 +50,15 @@ impl Sizes {
         self.steps.checked_mul(self.batch).and_then(|steps| steps.checked_mul(states)).ok_or(BAD_PARAM)
     }
 
-    /// Returns whether these can be the lengths of labels and of inputs.
-    fn allow(self, lengths: &[c_int], steps: &[c_int]) -> bool {
-        lengths.iter().all(|length| (0..=MAX_LABEL).contains(length))
-            && steps.iter().all(|count| usize::try_from(*count).is_ok_and(|count| count <= self.steps))
+    /// Returns whether these can be the steps of inputs.
+    fn allow(self, steps: &[c_int]) -> bool {
+        steps.iter().all(|count| usize::try_from(*count).is_ok_and(|count| count <= self.steps))
     }
+}
+
+/// Returns whether these can be the lengths of labels.
+fn are_lengths(lengths: &[c_int]) -> bool {
+    lengths.iter().all(|length| (0..=MAX_LABEL).contains(length))
 }
 
 /// The labels of a batch.
@@ -67,7 +71,8 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Returns labels of the caller.
+    /// Returns labels of the caller. The steps are checked by [`Self::check_steps`], because cuDNN computes the bytes of a
+    /// workspace for any.
     ///
     /// # Safety
     ///
@@ -80,7 +85,7 @@ impl Labels {
     ) -> Result<Self, Status> {
         // SAFETY: a number for each member of the batch by this function's contract.
         let (lengths, steps) = unsafe { (taken(lengths, sizes.batch)?, taken(steps, sizes.batch)?) };
-        if !sizes.allow(&lengths, &steps) {
+        if !are_lengths(&lengths) {
             return Err(BAD_PARAM);
         }
         let count = lengths.iter().map(|length| *length as usize).sum();
@@ -88,6 +93,11 @@ impl Labels {
         let symbols = unsafe { taken(symbols, count)? };
         let labels = Self { symbols, lengths, steps };
         if labels.are_of(sizes.alphabet) { Ok(labels) } else { Err(BAD_PARAM) }
+    }
+
+    /// Refuses more steps than there are.
+    pub fn check_steps(&self, sizes: Sizes) -> Result<(), Status> {
+        if sizes.allow(&self.steps) { Ok(()) } else { Err(BAD_PARAM) }
     }
 
     /// Reads labels from device memory.
@@ -104,7 +114,7 @@ impl Labels {
             Ok(layout.load(place)?.into_iter().map(|number| number as c_int).collect())
         };
         let (lengths, steps) = (read(lengths, sizes.batch)?, read(steps, sizes.batch)?);
-        if !sizes.allow(&lengths, &steps) || lengths.iter().any(|length| *length > longest) {
+        if !are_lengths(&lengths) || !sizes.allow(&steps) || lengths.iter().any(|length| *length > longest) {
             return Err(Fault);
         }
         let symbols = read(symbols, lengths.iter().map(|length| *length as usize).sum())?;

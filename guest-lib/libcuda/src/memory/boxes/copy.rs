@@ -130,6 +130,10 @@ impl BoxCopy {
             between::wait(api, contexts)?;
         }
         let _sent = api.before_work(Uses::Anything, stream)?;
+        if let End::Memory(src) = self.src {
+            let bytes = self.size.width.saturating_mul(self.size.height).saturating_mul(self.size.depth);
+            api.wait_for_source(src.place, bytes, timing)?;
+        }
         let by_gpu = match (self.dst, self.src) {
             (End::Memory(dst), End::Memory(src)) => {
                 MemoryCopy { dst, src, size: self.size }.run(api, stream)?

@@ -26,3 +26,4 @@ pub mod run;
 pub mod staged;
 pub mod staging;
 pub mod transfer;
+pub mod turn;

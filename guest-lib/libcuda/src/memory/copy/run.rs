@@ -2,12 +2,11 @@
 
 //! Runs copies of contiguous memory: checks the ends, plans the copy, executes the plan, and records the work.
 
-use virtio_cuda_client::protocol::{Box3, DevicePtr, EventId, StreamId};
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::{Box3, DevicePtr, StreamId};
 
 use crate::entry::Api;
 use crate::graph::copy_params::NodeEnd;
-use crate::handles::{DISABLE_TIMING, new_handle};
 use crate::memory::copy::plan::{Facts, LinearCopy, Plan, Timing, plan};
 use crate::memory::copy::transfer::Transfer;
 use crate::memory::copy::{address, between, cached, pages, program, staged};
@@ -50,25 +49,6 @@ impl Facts for Api {
 }
 
 impl Api {
-    /// Waits for the default stream, if a copy of host memory has to follow the GPU's work.
-    pub fn wait_for_stream(&self, stream: StreamId) -> Result<(), CudaError> {
-        calls::cuStreamSynchronize(&mut self.in_context()?, stream)
-    }
-
-    /// Waits until a copy in the order of the stream would begin: for the stream's work, and for that of streams with
-    /// which it synchronises implicitly.
-    pub fn wait_for_turn(&self, stream: StreamId) -> Result<(), CudaError> {
-        let event = EventId(new_handle());
-        self.with_capture_relaxed(|| {
-            calls::cuEventCreate(&mut self.in_context()?.posted(), event, DISABLE_TIMING)?;
-            let mut call = self.in_context()?.posted_if(self.may_post(stream.0));
-            let turn = calls::cuEventRecordWithFlags(&mut call, event, stream, 0)
-                .and_then(|()| calls::cuEventSynchronize(&mut self.in_context()?, event));
-            let ended = calls::cuEventDestroy_v2(&mut self.in_context()?.posted(), event);
-            turn.and(ended)
-        })
-    }
-
     /// Returns the stream of a copy.
     pub fn stream_of(&self, timing: Timing) -> StreamId {
         match timing {
@@ -120,7 +100,13 @@ impl Api {
         let _sent = self.before_work(Uses::Memory(uses), self.stream_of(timing))?;
         match timing {
             Timing::Between(contexts) => between::run(*self, dst, src, bytes, contexts)?,
-            _ => self.copy_at_once(dst, src, bytes, timing)?,
+            _ => {
+                // For the legacy default stream the device does so (`memcpy_wait`).
+                if !timing.waits() || self.default_stream() != StreamId::default() {
+                    self.wait_for_source(src, bytes as u64, timing)?;
+                }
+                self.copy_at_once(dst, src, bytes, timing)?;
+            }
         }
         let moves = || dst.device().is_some_and(|device| self.driver.memory.moving.at(device).is_some());
         if dst.host().is_some() || moves() {
