@@ -87,7 +87,11 @@ fn labels_and_sizes_are_checked() {
         assert_eq!(run(probs, probs, &labels, [2, 1], all, 0, bytes), BAD_PARAM, "{labels:?}");
     }
     for (lengths, steps) in [([2, -1], all), ([257, 0], all), ([2, 1], [4, 3]), ([2, 1], [3, -1])] {
-        assert_eq!(run(probs, probs, &[1, 2, 3], lengths, steps, 0, bytes), BAD_PARAM, "{lengths:?} {steps:?}");
+        assert_eq!(
+            run(probs, probs, &[1, 2, 3], lengths, steps, 0, bytes),
+            BAD_PARAM,
+            "{lengths:?} {steps:?}"
+        );
     }
     for other in [tensor(&[3, 2, 5], 0), tensor(&[3, 2, 4, 1], 0)] {
         assert_eq!(run(probs, other, &[1, 2, 3], [2, 1], all, 0, bytes), BAD_PARAM);
