@@ -64,7 +64,7 @@ int main() {
     REQUIRE(version >= 13000 && count >= 1);
     CUdevice device;
     CHECK_DRIVER(cuDeviceGet(&device, 0));
-    std::printf("device %d: %d\n", count + 7, (int)cuDeviceGet(&device, count + 7));
+    std::printf("7 devices further: %d\n", (int)cuDeviceGet(&device, count + 7));
     CHECK_DRIVER(cuDeviceGet(&device, 0));
     char name[128] = {};
     size_t total = 0;

@@ -323,7 +323,7 @@ fn forged_contexts(target: &mut Target) -> Result<()> {
     }
     let none = CallParts::new(Opcode::cuMemAlloc_v2, &4096u64.to_le_bytes());
     session.expect(&none, &[INVALID_CONTEXT])?;
-    for device in [1u32, 7, u32::MAX] {
+    for device in [64u32, 0x8000_0000, u32::MAX] {
         let args = [&device.to_le_bytes()[..], &0x5000u64.to_le_bytes()].concat();
         session.expect(&CallParts::new(Opcode::cuDevicePrimaryCtxRetain, &args), &[101])?;
     }

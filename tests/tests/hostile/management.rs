@@ -36,7 +36,7 @@ fn unknown_getters(target: &mut Target) -> Result<()> {
         ensure!(Getter::of(forged).is_none(), "{forged:#x} is a getter's number: choose another");
         expect(&mut session, get(0, forged, [0; 3]), &[INVALID_VALUE])?;
     }
-    for device in [1, 7, u32::MAX] {
+    for device in [64, 0x8000_0000, u32::MAX] {
         expect(&mut session, get(device, 0, [0; 3]), &[INVALID_DEVICE])?;
     }
     session.greet()

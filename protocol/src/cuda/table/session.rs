@@ -24,7 +24,7 @@ macro_rules! session_calls {
             0x0006 custom session_order(lane: u32, position: u64) -> () [no_context no_code leaves_idle may_post];
             /// Returns the number of copies of host memory that the worker has made for calls that wait, and their time
             /// in nanoseconds.
-            0x0007 custom session_statistics() -> (copies: u64, copy_ns: u64) [no_context no_code own_errors];
+            0x0007 custom session_statistics() -> (copies: u64, copy_ns: u64) [no_context no_code own_errors leaves_idle];
             /// Waits until a function of the program is due. `done` is the ticket of the one that has just been run, or
             /// 0. Ticket 0: none is due yet, ask again. `todo` has `CALLBACK_*` bits; `status` is for stream callbacks.
             0x0010 custom session_next_callback(done: u64) -> (ticket: u64, callback: CallbackId, status: i32, todo: u32) [no_context no_code own_errors];

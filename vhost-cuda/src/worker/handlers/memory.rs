@@ -27,7 +27,7 @@ const REGISTER_FLAGS: u32 = HOST_PORTABLE_MAPPED | HOST_READ_ONLY;
 /// Maximum bytes of host memory that the driver may read while a copy to the device is queued, if its stream has nothing to
 /// do. It then does not wait for streams with which that stream synchronises implicitly. It read 4 KiB so, and not 32 KiB
 /// (`MAX_READ_EARLY` in `guest-lib/libcuda/src/memory/copy/turn.rs`).
-const MAX_READ_EARLY: u64 = 64 << 10;
+const MAX_READ_EARLY: u64 = (32 << 10) - 1;
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`: nothing known, host memory, device memory.
 const TYPE_UNKNOWN: u32 = 0;
 const TYPE_HOST: u32 = 1;

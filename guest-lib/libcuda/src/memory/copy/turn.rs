@@ -13,7 +13,7 @@ use crate::memory::place::Place;
 
 /// Maximum bytes of pinned memory that NVIDIA's driver may read while a copy to the device is queued. It read 4 KiB so, and
 /// not 32 KiB (driver 580, H100).
-const MAX_READ_EARLY: u64 = 64 << 10;
+const MAX_READ_EARLY: u64 = (32 << 10) - 1;
 
 impl Api {
     /// Waits for the default stream, if a copy of host memory has to follow the GPU's work.
