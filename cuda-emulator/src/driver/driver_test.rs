@@ -309,6 +309,32 @@ fn streams_keep_cudas_order() {
     assert_eq!(back, [2; 64]);
 }
 
+/// As NVIDIA's driver: the copy does not wait for the stream that it synchronises with, but for its own.
+#[test]
+fn short_pinned_memory_is_read_in_the_call_if_the_stream_has_no_work() {
+    let _context = FixtureContext::new();
+    let (busy, device) = (fixture_stream(0), fixture_memory(64 << 10));
+    let mut host = std::ptr::null_mut();
+    assert_eq!(cu!(cuMemHostAlloc(out(&mut host), 64 << 10, 0)), OK);
+    // SAFETY: the allocation has that length, and until the end of the test no other reference is made.
+    let write = |value: u8| unsafe { host.cast::<u8>().write_bytes(value, 64 << 10) };
+    for (stream, bytes, read) in
+        [(Handle::NULL, 64, 1_u8), (Handle::NULL, 16 << 10, 1), (Handle::NULL, 32 << 10, 2), (busy, 64, 2)]
+    {
+        write(1);
+        let flag = AtomicBool::new(false);
+        hold_stream(busy, &flag);
+        assert_eq!(cu!(cuMemcpyAsync(device, host as u64, bytes, stream)), OK);
+        write(2);
+        flag.store(true, Ordering::Release);
+        assert_eq!(cu!(cuCtxSynchronize()), OK);
+        let mut back = vec![0_u8; bytes];
+        assert_eq!(cu!(cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), device, bytes)), OK);
+        assert_eq!(back, vec![read; bytes], "{bytes} bytes");
+    }
+    assert_eq!(cu!(cuMemFreeHost(host)), OK);
+}
+
 #[test]
 fn the_per_thread_stream_is_another_one_in_each_thread() {
     let context = FixtureContext::new();

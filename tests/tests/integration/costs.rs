@@ -113,6 +113,8 @@ fn short_copies_are_waited_for_by_a_word(kit: &Kit) -> Result<()> {
         "capture",
         "forks",
         "copies_in_streams",
+        "implicit_order",
+        "random_streams",
         "short_waits",
         "host_functions",
         "threads_share",

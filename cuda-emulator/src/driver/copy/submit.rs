@@ -10,13 +10,18 @@ use crate::driver::context::{self, Context};
 use crate::driver::device;
 use crate::driver::graph::{CopyWork, Work};
 use crate::driver::result::CuResult;
-use crate::driver::stream::CUstream;
+use crate::driver::stream::{CUstream, Stream};
+use crate::memory::{Range, RangeKind};
 
 /// The maximum number of host bytes that are copied in the call of an asynchronous copy, so that the caller does not
 /// wait.
 const STAGED: u64 = 1 << 20;
 /// The maximum number of such bytes in flight. A program that submits faster than they are copied must wait.
 const STAGED_TOTAL: u64 = 32 << 20;
+
+/// The maximum number of bytes of pinned memory that a copy to the device reads in the call, if its own stream has no work.
+/// NVIDIA's driver reads 4 KiB so, and not 32 KiB.
+const READ_EARLY: u64 = 16 << 10;
 
 static STAGED_NOW: AtomicU64 = AtomicU64::new(0);
 
@@ -60,6 +65,18 @@ fn staged(copy: &Transfer, room: Room) -> impl FnOnce(&Context) -> CuResult<()> 
         let from = Side { address: bytes.as_ptr() as u64, ..tight };
         Transfer { to: target, from, extent }.run()
     }
+}
+
+/// Returns whether NVIDIA's driver reads the source in the call: the copy then does not wait for work of streams with which
+/// its own synchronises implicitly, which could still write the source.
+fn is_read_early(copy: &Transfer, stream: &Stream) -> bool {
+    let is_pinned =
+        |(_, range): (_, Range)| matches!(range.kind, RangeKind::HostAllocated | RangeKind::HostRegistered);
+    copy.extent[1..] == [1, 1]
+        && copy.bytes() <= READ_EARLY
+        && copy.to.kind == Kind::Device
+        && device::range_of(copy.from.address).is_some_and(is_pinned)
+        && stream.queue.end().reached()
 }
 
 /// Returns the contexts of the devices whose memory a copy uses, if these are two.
@@ -112,14 +129,13 @@ pub(in crate::driver) fn copy_async(copy: Option<Transfer>, stream: CUstream) ->
     if capture::add(&stream, || Ok(Work::Copy(CopyWork::captured(copy.clone()))))? {
         return Ok(());
     }
-    if !copy.involves(Kind::Pageable) {
-        let mark = context.submit_work(&stream, move |_| copy.run());
-        return context.end_asynchronous(&mark);
-    }
-    let room = if copy.to.kind == Kind::Pageable { None } else { Room::reserve(copy.bytes()) };
+    let waits = copy.involves(Kind::Pageable);
+    let may_stage = if waits { copy.to.kind != Kind::Pageable } else { is_read_early(&copy, &stream) };
+    let room = if may_stage { Room::reserve(copy.bytes()) } else { None };
     match room {
         Some(room) => context.end_asynchronous(&context.submit_work(&stream, staged(&copy, room))),
-        None => context.run(&stream, move |_| copy.run()),
+        None if waits => context.run(&stream, move |_| copy.run()),
+        None => context.end_asynchronous(&context.submit_work(&stream, move |_| copy.run())),
     }
 }
 
