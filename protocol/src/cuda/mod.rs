@@ -32,6 +32,11 @@ pub const CALL_TABLE_VERSION: u32 = 3;
 /// images this question costs more than sending them (`docs/performance.md`).
 pub const MIN_KNOWN_IMAGE_BYTES: u64 = 64 << 10;
 
+/// Maximum bytes of pinned memory that NVIDIA's driver may read while a copy to the device is queued, if the copy's stream
+/// has no work. It then does not wait for streams with which that stream synchronises implicitly. It read 4 KiB so, and not
+/// 32 KiB (driver 580, H100).
+pub const MAX_READ_EARLY_BYTES: u64 = (32 << 10) - 1;
+
 /// The start of the address window: pinned, mapped and managed host memory has the same address in the
 /// guest process, in its worker and on the GPU. Both reserve it before they use CUDA.
 pub const WINDOW_BASE: u64 = 0x2000_0000_0000;

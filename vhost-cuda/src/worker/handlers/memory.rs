@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, StreamId};
+use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, MAX_READ_EARLY_BYTES, StreamId};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use crate::exchange::{MEMORY, POINTER};
@@ -24,10 +24,6 @@ use crate::worker::window::{Area, Registration, Window};
 /// The `CU_MEMHOSTREGISTER_*` bits that the guest may pass: PORTABLE and DEVICEMAP (both always on), and READ_ONLY.
 /// IOMEMORY is excluded, because the guest has no device memory to register.
 const REGISTER_FLAGS: u32 = HOST_PORTABLE_MAPPED | HOST_READ_ONLY;
-/// Maximum bytes of host memory that the driver may read while a copy to the device is queued, if its stream has nothing to
-/// do. It then does not wait for streams with which that stream synchronises implicitly. It read 4 KiB so, and not 32 KiB
-/// (`MAX_READ_EARLY` in `guest-lib/libcuda/src/memory/copy/turn.rs`).
-const MAX_READ_EARLY: u64 = (32 << 10) - 1;
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`: nothing known, host memory, device memory.
 const TYPE_UNKNOWN: u32 = 0;
 const TYPE_HOST: u32 = 1;
@@ -358,7 +354,8 @@ pub fn memcpy_wait(
     }
     let held = cx.session.hold([dst.0, src.0], bytes)?;
     let is_default = stream.is_null() || stream == STREAM_LEGACY;
-    if is_default && bytes <= MAX_READ_EARLY && held.is_window(src.0) {
+    // The copy is asynchronous, and the driver could read the source too early.
+    if is_default && bytes <= MAX_READ_EARLY_BYTES && held.is_window(src.0) {
         cx.gpu().cuStreamSynchronize(stream)?;
     }
     let signals = cx.may_signal(bytes);

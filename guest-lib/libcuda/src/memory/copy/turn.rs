@@ -2,7 +2,7 @@
 
 //! Waits of copies for the work before them.
 
-use virtio_cuda_client::protocol::{EventId, StreamId};
+use virtio_cuda_client::protocol::{EventId, MAX_READ_EARLY_BYTES, StreamId};
 use virtio_cuda_client::touched::NON_BLOCKING_STREAM;
 use virtio_cuda_client::{CudaError, calls};
 
@@ -10,10 +10,6 @@ use crate::entry::Api;
 use crate::handles::{DISABLE_TIMING, new_handle};
 use crate::memory::copy::plan::Timing;
 use crate::memory::place::Place;
-
-/// Maximum bytes of pinned memory that NVIDIA's driver may read while a copy to the device is queued. It read 4 KiB so, and
-/// not 32 KiB (driver 580, H100).
-const MAX_READ_EARLY: u64 = (32 << 10) - 1;
 
 impl Api {
     /// Waits for the default stream, if a copy of host memory has to follow the GPU's work.
@@ -45,7 +41,7 @@ impl Api {
         let Place::Pinned { host, .. } = src else { return Ok(()) };
         let stream = self.stream_of(timing);
         let is_managed = || self.driver.memory.ranges.host(host).is_some_and(|range| range.kind.is_managed());
-        if bytes <= MAX_READ_EARLY
+        if bytes <= MAX_READ_EARLY_BYTES
             && stream.0 & NON_BLOCKING_STREAM == 0
             && self.driver.memory.shows_work()
             && (timing.waits() || is_managed())
