@@ -37,7 +37,6 @@ fn main() {
 /// parameters, and `compare` (`src/signatures.rs`) the rest.
 fn signatures(files: &[(PathBuf, String)]) -> String {
     let calls: Vec<(&Library, &str, &Call)> = libraries()
-        .iter()
         .flat_map(|library| library.functions.iter().map(move |function| (library, function)))
         .filter(|(_, function)| !function.is_form())
         .filter_map(|(library, function)| match &function.body {

@@ -140,7 +140,6 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
 fn vendor_files() -> Vec<String> {
     let parts = |library: &Library| library.parts.iter().map(|part| part.soname.clone()).collect::<Vec<_>>();
     cuda_library_rows::libraries()
-        .iter()
         .flat_map(|library| library.sonames.iter().cloned().chain(parts(library)))
         .collect()
 }

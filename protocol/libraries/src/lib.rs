@@ -18,7 +18,7 @@ pub mod parse;
 mod roles;
 mod row;
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 pub use roles::Roles;
 pub use row::{
@@ -26,11 +26,36 @@ pub use row::{
     Measure, Note, Notes, Number, Parameter, Part, Scratch, ScratchBytes, Statuses,
 };
 
+/// The rows of a library, which are read when it is used first: a program that uses one need not wait for all.
+struct Source {
+    name: &'static str,
+    text: &'static str,
+    /// The attributes of its descriptors.
+    attributes: &'static str,
+    read: OnceLock<Library>,
+}
+
+impl Source {
+    fn library(&self) -> &Library {
+        self.read.get_or_init(|| {
+            // The rows are part of this program, and a test parses all of them.
+            parse::library(self.name, self.text, self.attributes)
+                .unwrap_or_else(|error| panic!("{}.rows: {error}", self.name))
+        })
+    }
+}
+
 macro_rules! libraries {
     ($($file:literal $attributes:expr;)*) => {
-        /// The text of the rows, by the name of the library, and the attributes of descriptors.
-        const SOURCES: &[(&str, &str, &str)] =
-            &[$(($file, include_str!(concat!("../rows/", $file, ".rows")), $attributes)),*];
+        /// Number of libraries.
+        pub const COUNT: usize = [$($file),*].len();
+
+        static SOURCES: [Source; COUNT] = [$(Source {
+            name: $file,
+            text: include_str!(concat!("../rows/", $file, ".rows")),
+            attributes: $attributes,
+            read: OnceLock::new(),
+        }),*];
     };
 }
 
@@ -48,23 +73,20 @@ libraries! {
     "cusolverMg" "";
 }
 
-static LIBRARIES: LazyLock<Vec<Library>> = LazyLock::new(|| {
-    let parsed = SOURCES.iter().map(|(name, text, attributes)| {
-        // The rows are part of this program, and a test parses all of them.
-        parse::library(name, text, attributes).unwrap_or_else(|error| panic!("{name}.rows: {error}"))
-    });
-    parsed.collect()
-});
-
 /// Returns all libraries, in the order of their numbers on the wire.
-pub fn libraries() -> &'static [Library] {
-    &LIBRARIES
+pub fn libraries() -> impl Iterator<Item = &'static Library> {
+    SOURCES.iter().map(Source::library)
+}
+
+/// Returns the library with this number on the wire.
+pub fn library_of(number: usize) -> Option<&'static Library> {
+    SOURCES.get(number).map(Source::library)
 }
 
 /// Returns number and description of the library with this name (`cublas`).
 pub fn library(name: &str) -> Option<(u32, &'static Library)> {
-    let number = libraries().iter().position(|library| library.name == name)?;
-    Some((number as u32, &libraries()[number]))
+    let number = SOURCES.iter().position(|source| source.name == name)?;
+    Some((number as u32, SOURCES[number].library()))
 }
 
 #[cfg(test)]
@@ -157,7 +179,7 @@ mod tests {
     /// The worker locks the handles of the called library first, and then those of others.
     #[test]
     fn libraries_do_not_use_handles_of_each_other() {
-        for kind in libraries().iter().flat_map(|library| &library.handles) {
+        for kind in libraries().flat_map(|library| &library.handles) {
             let Some((owner, _)) = &kind.of else { continue };
             let (_, owner) = library(owner).expect("known");
             assert!(owner.handles.iter().all(|kind| kind.of.is_none()), "{} uses others", owner.name);

@@ -8,7 +8,7 @@ mod notes;
 
 use anyhow::{Context, Result, ensure};
 use cuda_library_rows::block::{PRESENT, SLOT, described, padded};
-use cuda_library_rows::{Body, Call, Direction, Kind, Library, libraries, library};
+use cuda_library_rows::{Body, COUNT, Call, Direction, Kind, Library, libraries, library};
 use fastrand::Rng;
 use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::frontend::{CallParts, CallResult};
@@ -168,7 +168,7 @@ fn forged_ids(target: &mut Target) -> Result<()> {
 
 fn unknown_numbers(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
-    for number in [libraries().len() as u32, 100, i32::MAX as u32, u32::MAX] {
+    for number in [COUNT as u32, 100, i32::MAX as u32, u32::MAX] {
         session.expect(&open_as(number, 0), &[NOT_FOUND])?;
         session.expect(&call_of(number, 0, &[0; 64]).wants(ROOM), &[NOT_FOUND])?;
     }

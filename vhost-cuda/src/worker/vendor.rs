@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cuda_library_rows::libraries;
+use cuda_library_rows::{COUNT, libraries, library_of};
 
 use super::gpu::{CuResult, CudaError};
 use super::run::outstanding::Runs;
@@ -50,7 +50,7 @@ impl Vendor {
             folders,
             variables: Variables::default(),
             may_print: AtomicBool::new(false),
-            loaded: libraries().iter().map(|_| OnceLock::new()).collect(),
+            loaded: (0..COUNT).map(|_| OnceLock::new()).collect(),
         }
     }
 
@@ -80,7 +80,7 @@ impl Vendor {
     /// Errors: `CUDA_ERROR_NOT_FOUND` for one that the host does not have, `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH` for
     /// rows that differ from the guest's.
     pub fn open(&self, number: u32, major: u32, digest: u64) -> CuResult<()> {
-        let rows = libraries().get(number as usize).ok_or(CudaError::NOT_FOUND)?;
+        let rows = library_of(number as usize).ok_or(CudaError::NOT_FOUND)?;
         if rows.digest != digest {
             return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
         }
@@ -109,7 +109,7 @@ impl Vendor {
     /// destroy handles have no name there.
     #[cfg(any(test, fuzzing))]
     pub fn open_fake(&self, number: usize, address: impl Fn(Option<&str>) -> usize) {
-        let _ = self.loaded[number].set(Some(Loaded::fake(&libraries()[number], address)));
+        let _ = self.loaded[number].set(library_of(number).map(|rows| Loaded::fake(rows, address)));
     }
 
     /// Returns a loaded library.

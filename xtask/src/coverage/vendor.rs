@@ -35,7 +35,7 @@ pub fn section(page: &mut String, written: &BTreeSet<String>, cufftw: usize) {
         let _ = writeln!(page, "| {} | {rows} | {by_hand} | {refused} |", library.name);
     }
     let _ = writeln!(page, "| cufftw | 0 | {cufftw} | 0 |");
-    libraries().iter().for_each(|library| refused(page, library, written));
+    libraries().for_each(|library| refused(page, library, written));
 }
 
 fn refused(page: &mut String, library: &Library, written: &BTreeSet<String>) {

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_void};
 
 use cuda_library_rows::block::{PRESENT, SLOT, described, padded};
 use cuda_library_rows::{
-    Answer, Asked, Body, Call, Direction, Kind, Library, Measure, Scratch, ScratchBytes, libraries,
+    Answer, Asked, Body, COUNT, Call, Direction, Kind, Library, Measure, Scratch, ScratchBytes, library_of,
 };
 use virtio_cuda_protocol::cuda::{CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FIRST_HANDLE, Opcode};
 use virtio_cuda_protocol::transport::REPLY_OK;
@@ -168,8 +168,8 @@ unsafe fn write(at: u64, bytes: usize) {
 /// Runs an input (see the module's documentation).
 pub fn run(data: &[u8]) {
     let mut choices = Choices::of(data);
-    let number = choices.below(libraries().len());
-    let rows = &libraries()[number];
+    let number = choices.below(COUNT);
+    let rows = library_of(number).expect("below their number");
     let session = FuzzSession::with(false, true, |vendor| {
         let makes = |name: &str| {
             rows.functions.iter().any(|function| {
