@@ -10,6 +10,7 @@
 
 constexpr int MOST = 1 << 16;
 constexpr int LENGTHS[] = {1, 64, 1024, 8192, MOST};
+constexpr int COUNT = sizeof LENGTHS / sizeof *LENGTHS;
 constexpr long long NANOSECONDS = 2000000;
 
 __global__ void fill_late(volatile int *memory, int count, int value) {
@@ -22,16 +23,22 @@ __global__ void fill_late(volatile int *memory, int count, int value) {
     __threadfence_system();
 }
 
-static int *pinned, *managed[sizeof LENGTHS / sizeof *LENGTHS], *device, *other;
+static int *pinned, *managed[COUNT], *device, *other;
 static std::vector<int> page(MOST), result(MOST);
 static cudaStream_t blocking;
+
+// Rows of the same length without gaps, two if there are several elements.
+struct Rows {
+    size_t width, height;
+    explicit Rows(int count) : width(count * sizeof(int)), height(count > 1 ? 2 : 1) { width /= height; }
+};
 
 // Each length: a kernel in `busy` fills `written(length's index)` late, `copy` follows, and `read` must have the values.
 static void each(const char *name, cudaStream_t busy, const std::function<int *(int)> &written,
                  const std::function<void(int *, int)> &copy, int *read) {
     static int value = 1;
     bool right = true;
-    for (int index = 0; index < int(sizeof LENGTHS / sizeof *LENGTHS); index++) {
+    for (int index = 0; index < COUNT; index++) {
         const int count = LENGTHS[index];
         int *memory = written(index);
         value++;
@@ -49,7 +56,7 @@ static void each(const char *name, cudaStream_t busy, const std::function<int *(
 
 int main() {
     CHECK(cudaMallocHost(&pinned, MOST * sizeof(int)));
-    for (size_t i = 0; i < sizeof LENGTHS / sizeof *LENGTHS; i++) CHECK(cudaMallocManaged(&managed[i], LENGTHS[i] * sizeof(int)));
+    for (int i = 0; i < COUNT; i++) CHECK(cudaMallocManaged(&managed[i], LENGTHS[i] * sizeof(int)));
     CHECK(cudaMalloc(&device, MOST * sizeof(int)));
     CHECK(cudaMalloc(&other, MOST * sizeof(int)));
     CHECK(cudaStreamCreate(&blocking));
@@ -66,15 +73,13 @@ int main() {
         };
     };
     const auto rows = [](int *src, int count) {
-        const int height = count > 1 ? 2 : 1;
-        const size_t width = count / height * sizeof(int);
-        CHECK(cudaMemcpy2D(device, width, src, width, width, height, cudaMemcpyDefault));
+        const Rows of(count);
+        CHECK(cudaMemcpy2D(device, of.width, src, of.width, of.width, of.height, cudaMemcpyDefault));
     };
     const auto rows_in = [](cudaStream_t stream) {
         return [stream](int *src, int count) {
-            const int height = count > 1 ? 2 : 1;
-            const size_t width = count / height * sizeof(int);
-            CHECK(cudaMemcpy2DAsync(device, width, src, width, width, height, cudaMemcpyDefault, stream));
+            const Rows of(count);
+            CHECK(cudaMemcpy2DAsync(device, of.width, src, of.width, of.width, of.height, cudaMemcpyDefault, stream));
         };
     };
     each("pinned memory, cudaMemcpy", blocking, in_pinned, wait, device);

@@ -354,7 +354,7 @@ pub fn memcpy_wait(
     }
     let held = cx.session.hold([dst.0, src.0], bytes)?;
     let is_default = stream.is_null() || stream == STREAM_LEGACY;
-    // The copy is asynchronous, and the driver could read the source too early.
+    // Where the copy is asynchronous, the driver could read the source too early.
     if is_default && bytes <= MAX_READ_EARLY_BYTES && held.is_window(src.0) {
         cx.gpu().cuStreamSynchronize(stream)?;
     }

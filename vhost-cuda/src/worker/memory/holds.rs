@@ -78,18 +78,20 @@ impl Holds {
 }
 
 impl Held<'_> {
+    /// Returns the number of bytes that lie in the window at an address, from there on; `None` outside of the windows.
+    fn rest(&self, address: u64) -> Option<u64> {
+        let (_, end) = self.windows.iter().find(|(base, end)| (*base..*end).contains(&address))?;
+        Some(end - address)
+    }
+
     /// Returns whether an address lies in one of the windows.
     pub fn is_window(&self, address: u64) -> bool {
-        self.windows.iter().any(|(base, end)| (*base..*end).contains(&address))
+        self.rest(address).is_some()
     }
 
     /// Returns the number of bytes, at most `bytes`, that lie in one window at each address: a copy must not go beyond.
     pub fn piece(&self, addresses: [u64; 2], bytes: u64) -> u64 {
-        let ends = addresses.iter().filter_map(|&address| {
-            let (_, end) = self.windows.iter().find(|(base, end)| (*base..*end).contains(&address))?;
-            Some(end - address)
-        });
-        ends.fold(bytes, u64::min)
+        addresses.into_iter().filter_map(|address| self.rest(address)).fold(bytes, u64::min)
     }
 }
 
