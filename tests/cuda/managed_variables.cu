@@ -15,6 +15,35 @@ __global__ void step() {
 
 __global__ void add(int *target, int amount) { *target += amount; }
 
+__global__ void work_for(long long clocks) {
+    long long start = clock64();
+    while (clock64() - start < clocks) {
+    }
+}
+
+// A call that copies or fills may return before the GPU has done so, but the variable has its value.
+static void at_once() {
+    static const long long CLOCKS = 20000000;
+    int *memory, value = 300;
+    CHECK(cudaMalloc(&memory, sizeof *memory));
+    CHECK(cudaMemcpy(memory, &value, sizeof value, cudaMemcpyHostToDevice));
+    work_for<<<1, 1>>>(CLOCKS);
+    CHECK(cudaMemcpy(&counter, memory, sizeof counter, cudaMemcpyDefault));
+    std::printf("copied on the device: %d\n", counter);
+    work_for<<<1, 1>>>(CLOCKS);
+    CHECK(cudaMemset(&counter, 1, sizeof counter));
+    std::printf("filled: %#x\n", counter);
+    value = 500;
+    work_for<<<1, 1>>>(CLOCKS);
+    CHECK(cudaMemcpy2D(&counter, 4, &value, 4, 4, 1, cudaMemcpyDefault));
+    std::printf("copied as a box: %d\n", counter);
+    for (int i = 0; i < 200; i++) {
+        CHECK(cudaMemcpyToSymbol(counter, &i, sizeof i));
+        REQUIRE(counter == i);
+    }
+    CHECK(cudaFree(memory));
+}
+
 int main() {
     std::printf("initial: %d\n", counter);
     counter = 10;
@@ -82,5 +111,6 @@ int main() {
     cudaPointerAttributes attributes;
     CHECK(cudaPointerGetAttributes(&attributes, &counter));
     std::printf("type: %d\n", (int)attributes.type);
+    at_once();
     return 0;
 }

@@ -85,7 +85,7 @@ fn set(
         if shared {
             api.wait_for_stream(order)?;
         }
-        api.synchronized();
+        api.end_synchronous()?;
     }
     api.end_asynchronous(order)
 }

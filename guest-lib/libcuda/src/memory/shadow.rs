@@ -142,11 +142,10 @@ impl Api {
     /// Must be called after a call that has waited for some of the GPU's work.
     pub fn synchronized(&self) {
         self.driver.host_pools.settle(*self);
-        let shadows = &self.driver.memory.shadows;
-        if !shadows.any.load(Ordering::Acquire) || !shadows.stale.load(Ordering::Acquire) {
+        if !self.variables_are_stale() {
             return;
         }
-        for shadow in shadows.list().iter_mut() {
+        for shadow in self.driver.memory.shadows.list().iter_mut() {
             // The program may have changed it after an earlier wait.
             let newer = shadow.newer();
             let fetched = self.context().and_then(|context| shadow.fetch(*self, context.0, newer));
@@ -156,6 +155,25 @@ impl Api {
                 return;
             }
         }
+    }
+
+    /// Must be called at the end of a copy or fill that the program did not call as an asynchronous one. Such a call may
+    /// return before the GPU has written device memory (CUDA driver API, "API synchronization behavior"), but the program
+    /// may read a variable right after it.
+    ///
+    /// Errors: those of the work.
+    pub fn end_synchronous(&self) -> Result<(), CudaError> {
+        if self.variables_are_stale() {
+            self.wait_for_stream(self.default_stream())?;
+        }
+        self.synchronized();
+        Ok(())
+    }
+
+    /// Returns whether the GPU may have changed a variable since the last fetch.
+    pub fn variables_are_stale(&self) -> bool {
+        let shadows = &self.driver.memory.shadows;
+        shadows.any.load(Ordering::Acquire) && shadows.stale.load(Ordering::Acquire)
     }
 
     /// Must be called after a call that has waited for all of the GPU's work.

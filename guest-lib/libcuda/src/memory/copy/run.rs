@@ -115,7 +115,11 @@ impl Api {
             self.device_work_queued()
         }
         match timing {
-            Timing::Wait | Timing::Between(_) => {
+            Timing::Wait => self.end_synchronous(),
+            Timing::Between(contexts) => {
+                if self.variables_are_stale() {
+                    between::wait(*self, contexts)?;
+                }
                 self.synchronized();
                 Ok(())
             }
