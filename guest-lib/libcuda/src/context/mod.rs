@@ -168,15 +168,19 @@ fn or_current(api: Api, context: u64) -> Result<u64, CudaError> {
 }
 
 fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
+    let visible = api.driver.memory.visible.so_far();
+    // All calls that were counted in `visible` are counted as calls, too: if these have no work, those have none.
     if !api.is_idle() {
         let call = &mut api.driver.session.call().context(ContextId(context));
-        let (visible, idle) = (api.driver.memory.visible.so_far(), idle::so_far());
+        let idle = idle::so_far();
         calls::cuCtxSynchronize(call)?;
         // Another context may have outstanding work.
         if api.driver.contexts.is_only_one() {
             api.driver.memory.visible.end(visible);
             idle::done(idle);
         }
+    } else {
+        api.driver.memory.visible.end(visible);
     }
     api.context_synchronized();
     Ok(())

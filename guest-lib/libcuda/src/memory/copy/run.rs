@@ -109,7 +109,9 @@ impl Api {
             }
         }
         let moves = || dst.device().is_some_and(|device| self.driver.memory.moving.at(device).is_some());
-        if dst.host().is_some() || moves() {
+        // A copy to host memory that waits is done.
+        let is_seen_later = if timing.waits() { moves() } else { dst.host().is_some() || moves() };
+        if is_seen_later {
             self.work_queued()
         } else {
             self.device_work_queued()
