@@ -85,7 +85,7 @@ fn set(
         if shared {
             api.wait_for_stream(order)?;
         }
-        api.end_synchronous()?;
+        api.end_synchronous(shared)?;
     }
     api.end_asynchronous(order)
 }

@@ -159,11 +159,11 @@ impl Api {
 
     /// Must be called at the end of a copy or fill that the program did not call as an asynchronous one. Such a call may
     /// return before the GPU has written device memory (CUDA driver API, "API synchronization behavior"), but the program
-    /// may read a variable right after it.
+    /// may read a variable right after it. `has_waited`: the call has waited for its work.
     ///
     /// Errors: those of the work.
-    pub fn end_synchronous(&self) -> Result<(), CudaError> {
-        if self.variables_are_stale() {
+    pub fn end_synchronous(&self, has_waited: bool) -> Result<(), CudaError> {
+        if !has_waited && self.variables_are_stale() {
             self.wait_for_stream(self.default_stream())?;
         }
         self.synchronized();

@@ -150,7 +150,7 @@ impl BoxCopy {
             api.wait_for_stream(stream)?;
         }
         api.work_queued();
-        if timing.waits() { api.end_synchronous() } else { api.end_asynchronous(stream) }
+        if timing.waits() { api.end_synchronous(by_gpu) } else { api.end_asynchronous(stream) }
     }
 
     /// Returns whether the GPU copies by itself, in stream order.

@@ -109,15 +109,15 @@ impl Api {
             }
         }
         let moves = || dst.device().is_some_and(|device| self.driver.memory.moving.at(device).is_some());
+        let to_host = dst.host().is_some();
         // A copy to host memory that waits is done.
-        let is_seen_later = if timing.waits() { moves() } else { dst.host().is_some() || moves() };
-        if is_seen_later {
+        if to_host && !timing.waits() || moves() {
             self.work_queued()
         } else {
             self.device_work_queued()
         }
         match timing {
-            Timing::Wait => self.end_synchronous(),
+            Timing::Wait => self.end_synchronous(to_host),
             Timing::Between(contexts) => {
                 if self.variables_are_stale() {
                     between::wait(*self, contexts)?;
