@@ -3,6 +3,7 @@
 // streams synchronise implicitly. A copy must read what the kernel has written, of any length and in each form.
 //
 // Asynchronous copies from pinned memory to the device are not among them: NVIDIA's driver reads short ones at once.
+#include "busy.h"
 #include "check.h"
 
 #include <functional>
@@ -14,11 +15,7 @@ constexpr int COUNT = sizeof LENGTHS / sizeof *LENGTHS;
 constexpr long long NANOSECONDS = 2000000;
 
 __global__ void fill_late(volatile int *memory, int count, int value) {
-    long long begin, now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
-    do {
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-    } while (now - begin < NANOSECONDS);
+    stay_busy(NANOSECONDS);
     for (int i = 0; i < count; i++) memory[i] = value;
     __threadfence_system();
 }

@@ -6,6 +6,7 @@
 //   long_work graph     a graph with one
 //   long_work patient   much work in short pieces, and work that waits for long; prints "right"
 
+#include "busy.h"
 #include "check.h"
 
 #include <chrono>
@@ -21,10 +22,7 @@ __global__ void wait_for(volatile int *flag) {
 }
 
 __global__ void take(unsigned long long nanoseconds, int *count) {
-    unsigned long long begin, now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
-    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    while (now - begin < nanoseconds);
+    stay_busy(nanoseconds);
     ++*count;
 }
 

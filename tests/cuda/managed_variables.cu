@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // __managed__ variables: initial values, changes of either side, by name and by address, in streams, and as the
 // target of copies.
+#include "busy.h"
 #include "check.h"
 
 __managed__ int counter = 5;
@@ -15,26 +16,22 @@ __global__ void step() {
 
 __global__ void add(int *target, int amount) { *target += amount; }
 
-__global__ void work_for(long long clocks) {
-    long long start = clock64();
-    while (clock64() - start < clocks) {
-    }
-}
+__global__ void take(unsigned long long nanoseconds) { stay_busy(nanoseconds); }
 
 // A call that copies or fills may return before the GPU has done so, but the variable has its value.
 static void at_once() {
-    static const long long CLOCKS = 20000000;
+    static const unsigned long long NANOSECONDS = 10000000;
     int *memory, value = 300;
     CHECK(cudaMalloc(&memory, sizeof *memory));
     CHECK(cudaMemcpy(memory, &value, sizeof value, cudaMemcpyHostToDevice));
-    work_for<<<1, 1>>>(CLOCKS);
+    take<<<1, 1>>>(NANOSECONDS);
     CHECK(cudaMemcpy(&counter, memory, sizeof counter, cudaMemcpyDefault));
     std::printf("copied on the device: %d\n", counter);
-    work_for<<<1, 1>>>(CLOCKS);
+    take<<<1, 1>>>(NANOSECONDS);
     CHECK(cudaMemset(&counter, 1, sizeof counter));
     std::printf("filled: %#x\n", counter);
     value = 500;
-    work_for<<<1, 1>>>(CLOCKS);
+    take<<<1, 1>>>(NANOSECONDS);
     CHECK(cudaMemcpy2D(&counter, 4, &value, 4, 4, 1, cudaMemcpyDefault));
     std::printf("copied as a box: %d\n", counter);
     for (int i = 0; i < 200; i++) {
