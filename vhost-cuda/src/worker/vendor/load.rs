@@ -55,8 +55,8 @@ impl Loaded {
         let existing: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
         for needed in &rows.needs {
             // A library that is already loaded is found by its name, independent of its folder.
-            let paths = folders.iter().map(|folder| folder.join(needed));
-            paths.filter(|path| path.is_file()).find_map(|path| open(&path).map(std::mem::forget));
+            let paths = folders.iter().filter_map(|folder| file_of(folder, needed));
+            paths.into_iter().find_map(|path| open(&path).map(std::mem::forget));
         }
         Self::of_names(rows, &existing)
     }
@@ -134,6 +134,23 @@ fn end_of(rows: &Library, addresses: &[usize], kind: usize) -> Option<usize> {
     ends.map(|(_, address)| *address)
 }
 
+/// Returns a library's file in that folder. Further numbers may follow its name: `libnvrtc-builtins.so.13` also names
+/// `libnvrtc-builtins.so.13.0`.
+fn file_of(folder: &Path, name: &str) -> Option<PathBuf> {
+    let exact = folder.join(name);
+    if exact.is_file() {
+        return Some(exact);
+    }
+    let files = folder.read_dir().ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_numbered = |file: &String| {
+        let numbers = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+        numbers.is_some_and(|numbers| numbers.split('.').all(|number| number.parse::<u32>().is_ok()))
+    };
+    let files = files.filter(is_numbered).map(|file| folder.join(file));
+    // The shortest is the one that others look for: `.13.0` is a link to `.13.0.88`.
+    files.filter(|path| path.is_file()).min_by_key(|path| path.as_os_str().len())
+}
+
 /// Returns the files of a library. Those of the major version come first.
 fn ordered(rows: &Library, major: u32) -> Vec<PathBuf> {
     let ends = format!(".{major}");
@@ -147,7 +164,29 @@ fn open(path: &Path) -> Option<File> {
     let opened = unsafe { File::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
     opened.inspect_err(|error| debug!("{}: {error}", path.display())).ok()
 }
+
 /// Returns for each kind of handles whether it is a structure.
 fn structures(rows: &Library) -> Vec<bool> {
     rows.handles.iter().map(|kind| kind.structure > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use vmm_sys_util::tempdir::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_file_may_have_more_numbers_than_its_name() {
+        let folder = TempDir::new().unwrap();
+        let make = |name: &str| std::fs::write(folder.as_path().join(name), "").unwrap();
+        let file = |name: &str| file_of(folder.as_path(), name)?.file_name()?.to_str().map(String::from);
+        ["liba.so.13.0.88", "liba.so.13.0", "liba.so.130", "liba.so.12.alt", "liba.alt.so.13"]
+            .into_iter()
+            .for_each(make);
+        assert_eq!(file("liba.so.13"), Some("liba.so.13.0".to_owned()));
+        assert_eq!(file("liba.so.12"), None);
+        make("liba.so.13");
+        assert_eq!(file("liba.so.13"), Some("liba.so.13".to_owned()));
+    }
 }
