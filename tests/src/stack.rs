@@ -27,6 +27,9 @@ pub const NATIVE_RUNTIME_VARIABLE: &str = "VHOST_CUDA_NATIVE_RUNTIME";
 const AUDITOR: &str = "libvhost-cuda-audit.so";
 /// The dynamic linker's list of auditors.
 const AUDITORS_VARIABLE: &str = "LD_AUDIT";
+/// Each piece of the emulator's work starts so much later, in microseconds, when programs go through the daemon. So a wait that
+/// is missing shows itself as with a GPU.
+const LATE: (&str, &str) = ("CUDA_EMULATOR_DELAY", "200");
 /// The runtime libraries, the one that every program needs first.
 const RUNTIMES: [&str; 2] = ["libcudart.so.13", "libcudart.so.12"];
 
@@ -175,9 +178,10 @@ impl Route {
             Way::VirtioUser(device) => {
                 route.libraries.push(stack.guest_libraries());
                 route.auditor = Some(stack.guest_libraries().join(AUDITOR));
-                let name = if device == Device::Emulated { "emulated" } else { "auto" };
-                route.daemon =
-                    Some(Daemon::start(stack, &DaemonOptions { device: name.into(), ..Default::default() })?);
+                let device = if device == Device::Emulated { "emulated" } else { "auto" }.into();
+                let environment = vec![(LATE.0.into(), LATE.1.into())];
+                let options = DaemonOptions { device, environment, ..Default::default() };
+                route.daemon = Some(Daemon::start(stack, &options)?);
             }
             Way::Native => route.libraries.extend(native_runtimes(programs)),
             Way::RuntimeOnNative => {

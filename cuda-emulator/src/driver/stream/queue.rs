@@ -5,8 +5,8 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::threads;
 
@@ -18,6 +18,12 @@ type Kept = Arc<dyn Any + Send + Sync>;
 
 /// The maximum number of waiting jobs. A thread that pushes more waits, as for a full hardware queue.
 const MAX_WAITING: u64 = 1024;
+
+/// `CUDA_EMULATOR_DELAY`: the time that each job waits for before it starts.
+static DELAY: LazyLock<Duration> = LazyLock::new(|| {
+    let text = std::env::var("CUDA_EMULATOR_DELAY").unwrap_or_default();
+    Duration::from_micros(text.parse().unwrap_or(0))
+});
 
 /// A queue of jobs that run one after the other, in the order in which they were pushed.
 #[derive(Default)]
@@ -119,7 +125,7 @@ impl Queue {
     /// thread switch. Jobs pushed meanwhile wait for it.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<Entered> {
         let mut state = self.lock();
-        if state.served || !state.waiting.is_empty() {
+        if state.served || !state.waiting.is_empty() || !DELAY.is_zero() {
             return None;
         }
         state.served = true;
@@ -142,6 +148,9 @@ impl Queue {
             };
             for mark in &after {
                 mark.wait();
+            }
+            if !DELAY.is_zero() {
+                std::thread::sleep(*DELAY);
             }
             // A panicking job reports the damage itself, and the queue must continue.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
@@ -175,7 +184,6 @@ impl Drop for Entered {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::time::Duration;
 
     use super::*;
 
