@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use virtio_cuda_protocol::cuda::{EventId, GraphExecId, Opcode, StreamId};
 
 pub(crate) use marks::ORDER;
-use marks::{CONTEXTS, CONTEXTS_OVERLAP, GRAPHS_USE_EVENTS, HOMES, PEERS, mark_of};
+use marks::{CONTEXTS, CONTEXTS_OVERLAP, GRAPHS_USE_EVENTS, HOMES, PEERS, mark_of, set_bits};
 
 /// The bit of a stream's handle for streams that do not synchronise with the legacy default stream.
 pub const NON_BLOCKING_STREAM: u64 = 8;
@@ -143,10 +143,7 @@ impl Touched {
             self.stream = Some(stream);
             if stream > PER_THREAD_STREAM {
                 self.add_object(stream);
-                let (homes, bit) = (&HOMES[mark_of(stream)], 1 << self.context);
-                if homes.load(Ordering::Relaxed) & bit == 0 {
-                    homes.fetch_or(bit, Ordering::Relaxed);
-                }
+                set_bits(&HOMES[mark_of(stream)], 1 << self.context);
             }
         } else if let Some(&EventId(event)) = argument.downcast_ref() {
             self.add_object(event);

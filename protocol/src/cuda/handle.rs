@@ -11,6 +11,9 @@ use super::value::{Malformed, Overflow, Reader, Wire, Writer};
 pub const FIRST_WORKER_HANDLE: u64 = 0x4000_0000_0000;
 /// The minimum name that a guest may choose. Smaller values are CUDA's own constants (default streams).
 pub const FIRST_HANDLE: u64 = 0x1000;
+/// Handles that the guest library chooses are this far apart: multiples of 16 look like pointers to programs that check
+/// alignment.
+pub const HANDLE_STEP: u64 = 16;
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => { $(

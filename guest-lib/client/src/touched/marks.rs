@@ -5,6 +5,7 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use virtio_cuda_protocol::cuda::HANDLE_STEP;
 use virtio_cuda_ring::{Order, Turn};
 
 use super::{Extent, LEGACY_STREAMS, Memory, NON_BLOCKING_STREAM, PER_THREAD_STREAM, Touched};
@@ -13,8 +14,6 @@ use super::{Extent, LEGACY_STREAMS, Memory, NON_BLOCKING_STREAM, PER_THREAD_STRE
 /// Objects with the same mark depend on each other without need.
 const OBJECTS: usize = 512;
 pub const CONTEXTS: usize = 16;
-/// Handles are multiples of this.
-const HANDLE_STEP: u64 = 16;
 
 // Marks: first those of objects.
 /// The last posted work of the legacy default stream, by context.
@@ -40,6 +39,8 @@ pub fn order() -> Order {
 
 /// Contexts (bit by bit) whose streams have a mark: a call may use a stream of a context that is not current.
 pub static HOMES: [AtomicU32; OBJECTS] = [const { AtomicU32::new(0) }; OBJECTS];
+/// Contexts (bit by bit) in which copies were posted that count as done when their call returns.
+static COPIERS: AtomicU32 = AtomicU32::new(0);
 /// Kernels may use memory of other contexts.
 pub static PEERS: AtomicBool = AtomicBool::new(false);
 /// Contexts may have streams in common.
@@ -50,6 +51,23 @@ pub static GRAPHS_USE_EVENTS: AtomicBool = AtomicBool::new(false);
 /// Returns the mark of an object.
 pub fn mark_of(handle: u64) -> usize {
     (handle / HANDLE_STEP) as usize % OBJECTS
+}
+
+/// Sets bits that other threads read after a call of this one has returned.
+pub fn set_bits(bits: &AtomicU32, new: u32) {
+    // Mostly they are set already, and a read leaves the cache line with all threads.
+    if bits.load(Ordering::Relaxed) & new != new {
+        bits.fetch_or(new, Ordering::Relaxed);
+    }
+}
+
+/// Returns the contexts whose bits are set.
+fn contexts(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let next = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (next < CONTEXTS).then_some(next)
+    })
 }
 
 impl Touched {
@@ -89,6 +107,7 @@ impl Touched {
             push(LEGACY + self.context);
         }
         if self.immediate {
+            set_bits(&COPIERS, 1 << self.context);
             push(COPIES + self.context);
         }
         count
@@ -119,15 +138,12 @@ impl Touched {
         if self.is_legacy() {
             turn.after_group(group(BLOCKING));
         } else if self.is_blocking() {
-            let homes = self.homes();
-            (0..CONTEXTS)
-                .filter(|context| homes & 1 << context != 0)
-                .for_each(|home| turn.after(LEGACY + home));
+            contexts(self.homes()).for_each(|home| turn.after(LEGACY + home));
         }
         match memory {
             Memory::None => {}
             Memory::OfContext if !PEERS.load(Ordering::Relaxed) => turn.after(COPIES + self.context),
-            _ => (0..CONTEXTS).for_each(|context| turn.after(COPIES + context)),
+            _ => contexts(COPIERS.load(Ordering::Relaxed)).for_each(|copier| turn.after(COPIES + copier)),
         }
         turn
     }
