@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use virtio_cuda_client::protocol::FIRST_HANDLE;
+use virtio_cuda_client::protocol::{FIRST_HANDLE, HANDLE_STEP};
 
 static NEXT_HANDLE: AtomicU64 = AtomicU64::new(FIRST_HANDLE);
 
@@ -13,6 +13,5 @@ pub const DISABLE_TIMING: u32 = 2;
 
 /// Returns the handle for a new object of any kind. The program's handle is also the worker's id.
 pub fn new_handle() -> u64 {
-    // Multiples of 16 look like pointers to programs that check alignment.
-    NEXT_HANDLE.fetch_add(16, Ordering::Relaxed)
+    NEXT_HANDLE.fetch_add(HANDLE_STEP, Ordering::Relaxed)
 }

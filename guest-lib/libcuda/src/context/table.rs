@@ -8,6 +8,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
+use rustc_hash::FxHashMap;
 use virtio_cuda_client::CudaError;
 
 use crate::handles::new_handle;
@@ -65,7 +66,7 @@ pub struct Primary {
 pub struct Contexts {
     primaries: Vec<Mutex<Primary>>,
     /// The device of every context, and whether the context still exists.
-    devices: RwLock<HashMap<u64, (u32, bool)>>,
+    devices: RwLock<FxHashMap<u64, (u32, bool)>>,
     /// True once any context was destroyed.
     any_destroyed: AtomicBool,
     /// Usage counts that `cuCtxAttach` added to a context.

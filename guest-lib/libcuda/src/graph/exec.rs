@@ -139,12 +139,15 @@ entry_points! {
         let _sent = api.before_work(Uses::Anything, api.stream(hStream))?;
         let mut call = api.in_context_of(hStream)?;
         let kept = &api.driver.kept;
-        call = call.posted_if(api.may_post(hStream) && kept.is_proven(hGraphExec, current()));
+        let is_proven = kept.is_proven(hGraphExec, current());
+        call = call.posted_if(is_proven && api.may_post(hStream));
         let launched = calls::cuGraphLaunch(&mut call, GraphExecId(hGraphExec), api.stream(hStream));
         // The graph's nodes may record events.
         api.driver.events.all_recorded();
         launched?;
-        kept.exec_launched(hGraphExec, current());
+        if !is_proven {
+            kept.exec_launched(hGraphExec, current());
+        }
         api.work_queued();
         api.end_asynchronous(api.stream(hStream))
     }

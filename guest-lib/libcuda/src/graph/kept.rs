@@ -3,9 +3,11 @@
 //! Memory of this library to which pointers in returned node parameters lead: values of kernel parameters, graphs of
 //! conditional nodes, operations of batch nodes. Also the set of executable graphs whose launches need not wait.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashSet;
 
 use crate::module::function_table::Parameters;
 use cuda_abi::CUstreamBatchMemOpParams;
@@ -26,7 +28,7 @@ pub struct Kept {
     graphs: Mutex<HashMap<u64, Vec<u64>>>,
     operations: Mutex<HashMap<u64, Vec<CUstreamBatchMemOpParams>>>,
     /// Pairs of an executable graph and a context for which the device has accepted a launch.
-    proven: Mutex<HashSet<(u64, u64)>>,
+    proven: Mutex<FxHashSet<(u64, u64)>>,
     /// Set if any graph allocates memory: a later launch may then fail although the first one succeeded.
     allocate: AtomicBool,
 }

@@ -2,10 +2,10 @@
 
 //! Functions and kernels: names, owners, and the layout of their parameters, which is queried from the device once.
 
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use rustc_hash::FxHashMap;
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::ParamLayout;
 
@@ -62,7 +62,7 @@ pub struct Function {
 
 /// All functions by handle.
 #[derive(Debug, Default)]
-pub struct Functions(RwLock<HashMap<u64, Arc<Function>>>);
+pub struct Functions(RwLock<FxHashMap<u64, Arc<Function>>>);
 
 impl Functions {
     /// Adds a new function.

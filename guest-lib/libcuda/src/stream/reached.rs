@@ -2,18 +2,28 @@
 
 //! The known completion of events.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts the calls that may have recorded any event.
+pub type AnyRecords = Arc<AtomicU64>;
 
 /// The state of an event's latest record.
 #[derive(Debug, Default)]
 pub struct Reached {
     records: AtomicU64,
+    any_records: AnyRecords,
     /// The latest record that is known to be reached, counting from 1. An event that was never recorded counts as
     /// reached, but the device is queried once.
     reached: AtomicU64,
 }
 
 impl Reached {
+    /// Returns the state of a new event. `any_records` is the count of all events.
+    pub fn new(any_records: AnyRecords) -> Self {
+        Self { any_records, ..Self::default() }
+    }
+
     /// Must be called when a record was sent, before the call returns: earlier knowledge is invalid. Not before it was
     /// sent: another thread's query could then count the record and overtake it.
     pub fn recorded(&self) {
@@ -22,7 +32,7 @@ impl Reached {
 
     /// Returns the latest record. Must be called before the device is queried.
     pub fn latest(&self) -> u64 {
-        self.records.load(Ordering::SeqCst) + 1
+        self.records.load(Ordering::SeqCst) + self.any_records.load(Ordering::SeqCst) + 1
     }
 
     /// Sets that the record that was the latest at the time of the query is reached.
@@ -42,7 +52,8 @@ mod tests {
 
     #[test]
     fn an_answer_that_a_record_overtakes_is_void() {
-        let reached = Reached::default();
+        let any_records = AnyRecords::default();
+        let reached = Reached::new(Arc::clone(&any_records));
         assert!(!reached.is_reached());
         let asked = reached.latest();
         reached.set(asked);
@@ -53,5 +64,7 @@ mod tests {
         assert!(!reached.is_reached());
         reached.set(reached.latest());
         assert!(reached.is_reached());
+        any_records.fetch_add(1, Ordering::SeqCst);
+        assert!(!reached.is_reached());
     }
 }

@@ -2,15 +2,18 @@
 
 //! The program's streams and events, and their constant properties.
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
+use rustc_hash::FxHashMap;
 use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::HANDLE_STEP;
 
-use crate::stream::reached::Reached;
+use crate::stream::reached::{AnyRecords, Reached};
 
 /// A stream that the program created.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// The context of the stream.
     pub context: u64,
@@ -20,55 +23,131 @@ pub struct Stream {
 
 /// Events whose completion is cached: those that only this process records, and only by calls.
 #[derive(Debug, Default)]
-pub struct Events(RwLock<HashMap<u64, Arc<Reached>>>);
+pub struct Events {
+    all: RwLock<FxHashMap<u64, Arc<Reached>>>,
+    any_records: AnyRecords,
+}
 
 impl Events {
     /// Adds a new event.
     pub fn add(&self, handle: u64) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::default());
+        let event = Arc::new(Reached::new(Arc::clone(&self.any_records)));
+        self.all.write().unwrap_or_else(PoisonError::into_inner).insert(handle, event);
     }
 
     /// Removes an event.
     pub fn remove(&self, handle: u64) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        self.all.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
     }
 
     /// Invalidates all events: work was queued that may record any of them.
     pub fn all_recorded(&self) {
-        for event in self.0.read().unwrap_or_else(PoisonError::into_inner).values() {
-            event.recorded();
-        }
+        self.any_records.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Returns the state of an event.
     pub fn get(&self, handle: u64) -> Option<Arc<Reached>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+        self.all.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
     }
 }
 
-/// The program's streams, and its events (which have no flags here), by handle.
-#[derive(Debug, Default)]
-pub struct Streams(RwLock<HashMap<u64, Stream>>);
+/// The number of streams that a thread finds without the table's lock.
+const FOUND: usize = 8;
+
+/// A stream that a thread has found.
+#[derive(Clone, Copy)]
+struct Found {
+    /// [`Streams::changes`] at that time; 0: none was found.
+    changes: u64,
+    handle: u64,
+    stream: Stream,
+}
+
+thread_local! {
+    // Without a destructor: destructors of other variables may make calls.
+    static LAST_FOUND: [Cell<Found>; FOUND] = const {
+        [const { Cell::new(Found { changes: 0, handle: 0, stream: Stream { context: 0, flags: 0 } }) }; FOUND]
+    };
+}
+
+/// The program's streams, and its events (which have no flags here), by handle. A process has one such table: threads remember
+/// what they found in it.
+#[derive(Debug)]
+pub struct Streams {
+    all: RwLock<FxHashMap<u64, Stream>>,
+    /// The number of changes so far, and 1. It changes while `all` is locked.
+    changes: AtomicU64,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self { all: RwLock::default(), changes: AtomicU64::new(1) }
+    }
+}
 
 impl Streams {
+    /// Locks the table for a change.
+    fn change(&self) -> RwLockWriteGuard<'_, FxHashMap<u64, Stream>> {
+        let all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        self.changes.fetch_add(1, Ordering::Release);
+        all
+    }
+
     /// Adds a new stream.
     pub fn add(&self, handle: u64, stream: Stream) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(handle, stream);
+        self.change().insert(handle, stream);
     }
 
     /// Removes a stream.
     pub fn remove(&self, handle: u64) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        self.change().remove(&handle);
     }
 
     /// Removes the streams of a destroyed context.
     pub fn forget_context(&self, context: u64) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, stream| stream.context != context);
+        self.change().retain(|_, stream| stream.context != context);
     }
 
     /// Returns a stream that the program created.
     pub fn get(&self, handle: u64) -> Result<Stream, CudaError> {
-        let streams = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        streams.get(&handle).copied().ok_or(CudaError::INVALID_HANDLE)
+        let changes = self.changes.load(Ordering::Acquire);
+        LAST_FOUND.with(|found| {
+            let found = &found[(handle / HANDLE_STEP) as usize % FOUND];
+            let last = found.get();
+            if (last.changes, last.handle) == (changes, handle) {
+                return Ok(last.stream);
+            }
+            let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+            let stream = all.get(&handle).copied().ok_or(CudaError::INVALID_HANDLE)?;
+            found.set(Found { changes: self.changes.load(Ordering::Relaxed), handle, stream });
+            Ok(stream)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_forgets_what_another_one_removes() {
+        let streams = Streams::default();
+        let stream = |context| Stream { context, flags: 0 };
+        // Has the same place in what a thread remembers.
+        let beside = 16 + HANDLE_STEP * FOUND as u64;
+        streams.add(16, stream(1));
+        streams.add(beside, stream(2));
+        for _ in 0..2 {
+            assert_eq!(streams.get(16).map(|stream| stream.context), Ok(1));
+            assert_eq!(streams.get(beside).map(|stream| stream.context), Ok(2));
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| streams.remove(16));
+        });
+        assert!(streams.get(16).is_err());
+        streams.add(16, stream(3));
+        assert_eq!(streams.get(16).map(|stream| stream.context), Ok(3));
+        streams.forget_context(3);
+        assert!(streams.get(16).is_err());
     }
 }
