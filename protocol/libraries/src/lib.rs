@@ -176,6 +176,21 @@ mod tests {
         assert_eq!(count, 27);
     }
 
+    /// The handle keeps the memory, in which the worker looks for no answer.
+    #[test]
+    fn what_is_lent_belongs_to_a_handle() {
+        let functions = libraries().flat_map(|library| &library.functions);
+        let lends = functions.filter_map(|function| match &function.body {
+            Body::Forward(call) => Some((call, call.facts.lends?)),
+            _ => None,
+        });
+        let count = lends.inspect(|(call, handle)| {
+            assert!(matches!(call.parameters[*handle].kind, Kind::Handle { .. }));
+            assert!(call.roles.writes.is_empty());
+        });
+        assert_eq!(count.count(), 2);
+    }
+
     /// The worker locks the handles of the called library first, and then those of others.
     #[test]
     fn libraries_do_not_use_handles_of_each_other() {

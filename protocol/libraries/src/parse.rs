@@ -64,7 +64,7 @@
 //! at `M`), `ptr`, a handle, `type(P)`, `attribute(P)` or `compute(P,Q)`. An `E` consists of numbers, parameters,
 //! `+ - * ( )`, `max(a,b)` and `min(a,b)`. The parameters may be followed by `-> string`, `-> i32` or another number,
 //! `-> void`, and by the facts `wait`, `pure`, `pointer_mode`, `stream_of`, `sets`, `resets(FUNCTION)`,
-//! `gets(FUNCTION)`, `birth(P)`, `on_device`, `wait_unless(NUMBER)`, `makes`, `finds(P)`, `links_code`,
+//! `gets(FUNCTION)`, `birth(P)`, `on_device`, `wait_unless(NUMBER)`, `makes`, `finds(P)`, `lends(P)`, `links_code`,
 //! `uncaptured` ([`crate::Facts`]). A function that a fact refers to is listed before it.
 //!
 //! `notes(P.NAME=E,…)` stores numbers for the handle `P`. `needs(P.NAME=E,…)` refuses a call if the stored number

@@ -501,6 +501,8 @@ pub struct Facts {
     pub finds: Option<usize>,
     /// The library links the program's code, which may then print text.
     pub links_code: bool,
+    /// The library may read the call's host memory until it destroys the handle of the argument with this index.
+    pub lends: Option<usize>,
     /// The library may copy host memory in the stream. A graph would do so on each launch, after the call has ended.
     pub uncaptured: bool,
 }

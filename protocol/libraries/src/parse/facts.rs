@@ -96,6 +96,7 @@ pub(super) fn facts(functions: &[Function], names: &[&str], words: &[&str]) -> R
             ("resets", Some(name)) => facts.resets = Some(function(name)?),
             ("gets", Some(name)) => facts.gets = Some(function(name)?),
             ("birth", Some(name)) => facts.birth = Some(parameter(name)?),
+            ("lends", Some(name)) => facts.lends = Some(parameter(name)?),
             ("finds", Some(name)) => facts.finds = Some(parameter(name)?),
             ("wait_unless", Some(number)) => {
                 facts.wait_unless = Some(number.parse().map_err(|_| format!("`{number}` is no number"))?);

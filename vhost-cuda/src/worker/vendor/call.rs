@@ -127,6 +127,7 @@ impl<'a> Attempt<'a> {
             let address = objects.of(self.loaded, handle, kind, contents)?;
             memory.piece(index).copy_from_slice(&address.to_le_bytes());
         }
+        let charge = self.call.facts.lends.map(|_| memory.charge()).transpose()?;
         let mut arguments = Arguments::new();
         let mut made = SmallVec::new();
         for index in 0..count {
@@ -143,10 +144,15 @@ impl<'a> Attempt<'a> {
             self.loaded.rows.statuses.success as u64
         } else {
             // SAFETY: the row describes this function, and the arguments follow it: handles are the library's own and
-            // stay until the call is done, memory is as long as the row says, and the row is checked against NVIDIA's
-            // headers. Device addresses are followed by the GPU only, which has only this session's memory mapped.
+            // stay until the call is done, memory is as long as the row says, stays until then or, where the row lends it,
+            // as long as the handle, and the row is checked against NVIDIA's headers. Device addresses are followed by the GPU only, which has only this session's memory mapped.
             unsafe { arguments.call(self.address) }
         };
+        if let (Some(handle), Some(charge)) = (self.call.facts.lends, charge)
+            && let Some(state) = self.state_of(handle, &slots, &mut locked)
+        {
+            state.lent.push(memory.lend(charge));
+        }
         let succeeded = self.call.answer != Answer::Status || self.loaded.rows.statuses.is_good(value as i32);
         if succeeded {
             self.keep_made(made, &slots, &mut memory)?;

@@ -22,6 +22,8 @@ pub struct State {
     pub stream: Option<Arc<Object>>,
     /// Memory that the library uses internally.
     pub scratch: Scratch,
+    /// Host memory of earlier calls that the library may still read (`cuda_library_rows::Facts::lends`).
+    pub lent: Vec<Lent>,
     /// Objects that were created with it.
     pub objects: Objects,
     /// Numbers by their notes (`cuda_library_rows::Notes`).
@@ -37,7 +39,12 @@ pub struct Scratch {
     blocks: Vec<(Vec<u128>, Charge)>,
 }
 
-/// The budget for host memory of libraries (scratch and objects) in this process, which serves one session. Bounds
+/// Host memory of a call that its library may read after the call.
+pub type Lent = (SmallVec<[u128; CALL_WORDS]>, Charge);
+/// A call's host memory of so many words needs no allocation.
+pub const CALL_WORDS: usize = 64;
+
+/// The budget for host memory of libraries (scratch, objects and what is lent) in this process, which serves one session. Bounds
 /// the host memory of a guest that creates many handles.
 static LIBRARY_MEMORY: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(LIBRARY_BYTES));
 const LIBRARY_BYTES: usize = 512 << 20;
@@ -117,15 +124,15 @@ impl Handles {
     }
 
     /// Removes a handle, which the function at `end` is about to destroy. Its objects are destroyed now, before it.
-    pub fn ended(&self, kind: usize, id: u64, end: usize) {
-        let known = self.states.write().remove(&(kind, id));
-        if let Some(known) = known {
-            known.end.store(end, Ordering::Relaxed);
-            // Only handles of these kinds have objects. For the others, the lock would only wait for a running call.
-            if self.structures.get(kind) == Some(&true) {
-                known.state.lock().objects.end();
-            }
+    /// Returns its state, which must live until the handle is destroyed, because the library may read what is lent.
+    pub fn ended(&self, kind: usize, id: u64, end: usize) -> Option<Arc<Mutex<State>>> {
+        let known = self.states.write().remove(&(kind, id))?;
+        known.end.store(end, Ordering::Relaxed);
+        // Only handles of these kinds have objects. For the others, the lock would only wait for a running call.
+        if self.structures.get(kind) == Some(&true) {
+            known.state.lock().objects.end();
         }
+        Some(known.state)
     }
 
     /// Locks the states of some handles, each of them once, in the same order in all calls.

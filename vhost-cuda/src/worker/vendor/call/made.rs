@@ -154,11 +154,12 @@ impl Attempt<'_> {
         let object = self.handles().kind(kind)?.remove(id);
         let object = object.map_err(|_| Refusal::Status(statuses.not_initialized))?;
         // A kind may have several functions that destroy its handles. The program has called this one.
-        self.handles().ended(kind, id, self.address);
+        let state = self.handles().ended(kind, id, self.address);
         let status = match Object::destroy(object) {
             Ok(()) => statuses.success,
             Err(_) => statuses.internal_error,
         };
+        drop(state);
         Ok(Answers::from_slice(&u64::from(status as u32).to_le_bytes()))
     }
 }

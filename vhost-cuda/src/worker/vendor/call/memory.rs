@@ -5,12 +5,15 @@ use cuda_library_rows::block::{BadSize, MAX_BYTES, PRESENT, SLOT, padded};
 use cuda_library_rows::{Call, Kind, Library};
 use smallvec::SmallVec;
 
+use crate::limits::budget::Charge;
+use crate::worker::gpu::CuResult;
 use crate::worker::vendor::describe::{ALIGNMENT, described_bytes};
+use crate::worker::vendor::handles::{CALL_WORDS, Lent, charge};
 
 /// Host memory that a call uses: the pieces of its parameters, one after the other.
 #[derive(Default)]
 pub(super) struct Memory {
-    words: SmallVec<[u128; 64]>,
+    words: SmallVec<[u128; CALL_WORDS]>,
     /// Offset and length of each parameter's piece, in bytes.
     pieces: SmallVec<[(usize, usize); 24]>,
 }
@@ -56,6 +59,21 @@ impl Memory {
         // An empty piece at the end has an address, too.
         self.words.resize(end / ALIGNMENT + 1, 0);
         Ok(())
+    }
+
+    /// Prepares memory that outlives the call. Must come before its addresses are taken.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub(super) fn charge(&mut self) -> CuResult<Charge> {
+        // Words that are not in this structure stay where they are when it moves.
+        self.words.grow(self.words.len().max(CALL_WORDS + 1));
+        charge(self.words.capacity() * ALIGNMENT)
+    }
+
+    /// Takes the memory, at its address, and leaves zeros.
+    pub(super) fn lend(&mut self, charge: Charge) -> Lent {
+        let zeros = SmallVec::from_elem(0, self.words.len());
+        (std::mem::replace(&mut self.words, zeros), charge)
     }
 
     fn bytes(&mut self) -> &mut [u8] {
@@ -120,3 +138,7 @@ mod tests {
         assert_eq!(bytes(0, 1 << 30), Err(BadSize), "addresses of empty arrays");
     }
 }
+
+#[cfg(test)]
+#[path = "lent_test.rs"]
+mod lent_tests;
