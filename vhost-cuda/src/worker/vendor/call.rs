@@ -144,8 +144,9 @@ impl<'a> Attempt<'a> {
             self.loaded.rows.statuses.success as u64
         } else {
             // SAFETY: the row describes this function, and the arguments follow it: handles are the library's own and
-            // stay until the call is done, memory is as long as the row says, stays until then or, where the row lends it,
-            // as long as the handle, and the row is checked against NVIDIA's headers. Device addresses are followed by the GPU only, which has only this session's memory mapped.
+            // stay until the call is done, memory is as long as the row says, stays until then or, where the row lends
+            // it, as long as the handle, and the row is checked against NVIDIA's headers. Device addresses are followed
+            // by the GPU only, which has only this session's memory mapped.
             unsafe { arguments.call(self.address) }
         };
         if let (Some(handle), Some(charge)) = (self.call.facts.lends, charge)

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex, RwLock};
 use smallvec::SmallVec;
 
-use super::objects::Objects;
+use super::objects::{Block, Objects};
 use crate::limits::budget::{Budget, Charge};
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::{Object, Table};
@@ -23,7 +23,7 @@ pub struct State {
     /// Memory that the library uses internally.
     pub scratch: Scratch,
     /// Host memory of earlier calls that the library may still read (`cuda_library_rows::Facts::lends`).
-    pub lent: Vec<Lent>,
+    pub lent: Vec<Block>,
     /// Objects that were created with it.
     pub objects: Objects,
     /// Numbers by their notes (`cuda_library_rows::Notes`).
@@ -39,13 +39,8 @@ pub struct Scratch {
     blocks: Vec<(Vec<u128>, Charge)>,
 }
 
-/// Host memory of a call that its library may read after the call.
-pub type Lent = (SmallVec<[u128; CALL_WORDS]>, Charge);
-/// A call's host memory of so many words needs no allocation.
-pub const CALL_WORDS: usize = 64;
-
-/// The budget for host memory of libraries (scratch, objects and what is lent) in this process, which serves one session. Bounds
-/// the host memory of a guest that creates many handles.
+/// The budget for host memory of libraries (scratch, objects and what is lent) in this process, which serves one
+/// session. Bounds the host memory of a guest that creates many handles.
 static LIBRARY_MEMORY: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(LIBRARY_BYTES));
 const LIBRARY_BYTES: usize = 512 << 20;
 

@@ -55,8 +55,8 @@ impl Loaded {
         let existing: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
         for needed in &rows.needs {
             // A library that is already loaded is found by its name, independent of its folder.
-            let paths = folders.iter().filter_map(|folder| file_of(folder, needed));
-            paths.into_iter().find_map(|path| open(&path).map(std::mem::forget));
+            let mut paths = folders.iter().filter_map(|folder| file_of(folder, needed));
+            paths.find_map(|path| open(&path).map(std::mem::forget));
         }
         Self::of_names(rows, &existing)
     }

@@ -19,20 +19,25 @@ use crate::worker::gpu::{CuResult, CudaError};
 /// created from has seven blocks.
 const MAX_KEPT: usize = 64;
 
-/// Zeroed memory for one of the library's structures. Its address does not change.
+/// Memory that the library may use after a call. Its address does not change.
 #[derive(Debug)]
 pub struct Block {
-    words: Box<[u128]>,
+    words: Vec<u128>,
     _charge: Charge,
 }
 
 impl Block {
-    /// Allocates at least `bytes` bytes.
+    /// Allocates at least `bytes` bytes, zeroed, for one of the library's structures.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn of(bytes: usize) -> CuResult<Self> {
         let charge = charge(bytes)?;
-        Ok(Self { words: vec![0; bytes.div_ceil(size_of::<u128>())].into_boxed_slice(), _charge: charge })
+        Ok(Self::charged(vec![0; bytes.div_ceil(size_of::<u128>())], charge))
+    }
+
+    /// Takes memory, at its address, that was charged before.
+    pub fn charged(words: Vec<u128>, charge: Charge) -> Self {
+        Self { words, _charge: charge }
     }
 
     /// Returns its address.

@@ -8,12 +8,13 @@ use smallvec::SmallVec;
 use crate::limits::budget::Charge;
 use crate::worker::gpu::CuResult;
 use crate::worker::vendor::describe::{ALIGNMENT, described_bytes};
-use crate::worker::vendor::handles::{CALL_WORDS, Lent, charge};
+use crate::worker::vendor::handles::charge;
+use crate::worker::vendor::objects::Block;
 
 /// Host memory that a call uses: the pieces of its parameters, one after the other.
 #[derive(Default)]
 pub(super) struct Memory {
-    words: SmallVec<[u128; CALL_WORDS]>,
+    words: SmallVec<[u128; 64]>,
     /// Offset and length of each parameter's piece, in bytes.
     pieces: SmallVec<[(usize, usize); 24]>,
 }
@@ -66,14 +67,14 @@ impl Memory {
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(super) fn charge(&mut self) -> CuResult<Charge> {
         // Words that are not in this structure stay where they are when it moves.
-        self.words.grow(self.words.len().max(CALL_WORDS + 1));
+        self.words.grow(self.words.len().max(self.words.inline_size() + 1));
         charge(self.words.capacity() * ALIGNMENT)
     }
 
     /// Takes the memory, at its address, and leaves zeros.
-    pub(super) fn lend(&mut self, charge: Charge) -> Lent {
+    pub(super) fn lend(&mut self, charge: Charge) -> Block {
         let zeros = SmallVec::from_elem(0, self.words.len());
-        (std::mem::replace(&mut self.words, zeros), charge)
+        Block::charged(std::mem::replace(&mut self.words, zeros).into_vec(), charge)
     }
 
     fn bytes(&mut self) -> &mut [u8] {
