@@ -12,7 +12,7 @@
 
 // cupti_activity.h, cupti_callbacks.h
 enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, KERNEL = 10, PC_SAMPLING = 30, EXTERNAL = 39 };
-enum { CUSTOM0 = 3, RUNTIME_DOMAIN = 2, RESOURCE_DOMAIN = 3, CONTEXT_DESTROY_STARTING = 2, MEMSET_ASYNC = 51, NOT_SUPPORTED = 27, QUEUE_EMPTY = 18 };
+enum { PAGEABLE = 1, CUSTOM0 = 3, RUNTIME_DOMAIN = 2, RESOURCE_DOMAIN = 3, CONTEXT_DESTROY_STARTING = 2, MEMSET_ASYNC = 51, NOT_SUPPORTED = 27, QUEUE_EMPTY = 18 };
 struct Kernel {
     uint32_t kind;
     uint8_t config[2];
@@ -94,7 +94,8 @@ static void take(const uint8_t *record) {
             work.back().bytes += c.bytes;
             work.back().end = c.end;
         } else
-            work.push_back({c.start, c.end, c.bytes, c.correlation, c.stream, std::string("copy ") + name});
+            work.push_back({c.start, c.end, c.bytes, c.correlation, c.stream,
+                            std::string("copy ") + name + (c.from == PAGEABLE || c.to == PAGEABLE ? " from pageable memory" : "")});
     } else if (kind == MEMSET) {
         const Fill &f = *(const Fill *)record;
         snprintf(text, sizeof text, "fill with %u", f.value);

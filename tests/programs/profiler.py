@@ -55,8 +55,7 @@ def main():
     for event in events:
         kind, name = event.get("cat"), event["name"]
         if kind in ("kernel", "gpu_memcpy", "gpu_memset"):
-            # The worker copies pageable memory by way of pinned memory.
-            kinds["works"][name.replace("Pageable", "Pinned")] += 1
+            kinds["works"][name] += 1
             orphans += event["args"].get("correlation") not in correlated
         elif kind in ("cuda_runtime", "cuda_driver") and not name.startswith(INCIDENTAL):
             kinds["calls"][name] += 1

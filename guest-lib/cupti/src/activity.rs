@@ -7,7 +7,7 @@ use cuda_abi::{API_DRIVER, API_RUNTIME};
 
 use crate::cbids::COUNT;
 use crate::result::{CUptiResult, INVALID_KIND, INVALID_PARAMETER, NOT_SUPPORTED, Result, enter, set};
-use crate::{buffers, callbacks, calls, driver, kinds, queue, work};
+use crate::{buffers, callbacks, calls, driver, kinds, library, numbers, pageable, queue, work};
 
 /// `CUPTI_API_VERSION` of CUDA 13.5 and 12.9, which define the records of this library.
 const VERSION: u32 = 130_500;
@@ -25,7 +25,7 @@ fn set_kind(kind: u32, enabled: bool) -> Result {
     if kinds::is_work(kind) && before != enabled {
         // Earlier work is recorded with the earlier settings: programs disable first and flush afterwards.
         calls::quietly(work::fetch);
-        kinds::note_change(kind, calls::last());
+        kinds::note_change(kind, numbers::last());
     }
     kinds::set(kind, enabled);
     driver::update().inspect_err(|_| {
@@ -88,7 +88,8 @@ pub extern "C" fn cuptiFinalize() -> CUptiResult {
         queue::clear();
         // Returns the buffer to the program.
         buffers::deliver();
-        calls::forget();
+        library::forget();
+        pageable::forget();
         ended
     })
 }

@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_abi::{
-    CUpti_ActivityAPI, CUpti_ActivityExternalCorrelation, CUpti_ActivityKernel, CUpti_ActivityMemcpy,
-    CUpti_ActivityMemcpyPtoP, CUpti_ActivityMemset,
+    ACTIVITY_EXTERNAL_CORRELATION, CUpti_ActivityAPI, CUpti_ActivityExternalCorrelation,
+    CUpti_ActivityKernel, CUpti_ActivityMemcpy, CUpti_ActivityMemcpyPtoP, CUpti_ActivityMemset,
 };
 
 use crate::buffers::deliver_without_waiting;
+use crate::external::Pushed;
+use crate::kinds;
 
 /// The maximum number of waiting records: about 250 MiB. Limits the process's memory, because a program may never
 /// flush.
@@ -49,6 +51,23 @@ pub fn push(record: Record) {
     } else {
         queue.dropped += 1;
     }
+}
+
+/// Appends the record of a call, and those of its external ids.
+pub fn push_call(record: CUpti_ActivityAPI, pushed: Pushed) {
+    if kinds::is_enabled(ACTIVITY_EXTERNAL_CORRELATION) {
+        for (external_kind, external) in (1..).zip(pushed) {
+            let Some(external) = external else { continue };
+            push(Record::External(CUpti_ActivityExternalCorrelation {
+                kind: ACTIVITY_EXTERNAL_CORRELATION,
+                external_kind,
+                external,
+                correlation: record.correlation,
+                reserved: 0,
+            }));
+        }
+    }
+    push(Record::Api(record));
 }
 
 /// Returns the number of records.

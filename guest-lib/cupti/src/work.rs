@@ -5,12 +5,13 @@ use std::ffi::c_void;
 use std::slice;
 
 use cuda_abi::{
-    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_KERNEL, ACTIVITY_MEMCPY, ACTIVITY_MEMCPY2, ACTIVITY_MEMSET,
-    CUpti_ActivityKernel, CUpti_ActivityMemcpy, CUpti_ActivityMemcpyPtoP, CUpti_ActivityMemset, TraceWork,
+    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_DRIVER, ACTIVITY_KERNEL, ACTIVITY_MEMCPY, ACTIVITY_MEMCPY2,
+    ACTIVITY_MEMSET, ACTIVITY_RUNTIME, CUpti_ActivityKernel, CUpti_ActivityMemcpy, CUpti_ActivityMemcpyPtoP,
+    CUpti_ActivityMemset, TraceWork,
 };
 
 use crate::queue::{self, Record};
-use crate::{calls, clock, driver, kinds, names};
+use crate::{clock, driver, kinds, library, names, numbers, pageable};
 
 /// Items of work with the names of their kernels.
 type Fetched = Vec<(TraceWork, &'static std::ffi::CStr)>;
@@ -35,11 +36,13 @@ pub fn fetch() {
     clock::refresh(|| driver::now(provider));
     list.sort_by_key(|(work, _)| work.start);
     for (mut work, name) in merged(list) {
-        work.correlation = calls::whole(work.correlation);
+        work.correlation = numbers::whole(work.correlation);
         (work.start, work.end) = (clock::of_provider(work.start), clock::of_provider(work.end));
         work.end = work.end.max(work.start);
-        calls::note_work(work.correlation);
-        if let Some(record) = record(&work, name) {
+        pageable::correct(&mut work);
+        if matches!(work.kind, ACTIVITY_RUNTIME | ACTIVITY_DRIVER) {
+            library::record(&work);
+        } else if let Some(record) = record(&work, name) {
             queue::push(record);
         }
     }
@@ -61,19 +64,22 @@ fn merged(list: Fetched) -> Fetched {
 }
 
 fn is_piece(last: &TraceWork, work: &TraceWork) -> bool {
-    let key = |work: &TraceWork| (work.kind, work.correlation, work.kinds[0], work.stream, work.context);
+    let key =
+        |work: &TraceWork| (work.kind, work.correlation, work.call, work.kinds[0], work.stream, work.context);
     work.kind == ACTIVITY_MEMCPY && work.correlation != 0 && work.graph_node == 0 && key(last) == key(work)
 }
 
 /// Makes a record if its kind is known and was enabled when the program submitted the work.
 fn record(work: &TraceWork, name: &'static std::ffi::CStr) -> Option<Record> {
+    let submitted = work.correlation;
+    let work = &TraceWork { correlation: library::number_of(work), ..*work };
     let is_kernel = matches!(work.kind, ACTIVITY_KERNEL | ACTIVITY_CONCURRENT_KERNEL);
     if is_kernel {
         let enabled = [ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_KERNEL];
-        let kind = enabled.into_iter().find(|kind| kinds::was_enabled(*kind, work.correlation))?;
+        let kind = enabled.into_iter().find(|kind| kinds::was_enabled(*kind, submitted))?;
         return Some(Record::Kernel(kernel(work, kind, name)));
     }
-    if !kinds::was_enabled(work.kind, work.correlation) {
+    if !kinds::was_enabled(work.kind, submitted) {
         return None;
     }
     match work.kind {

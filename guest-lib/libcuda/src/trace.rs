@@ -66,6 +66,14 @@ pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> CUres
     result
 }
 
+/// Reports which ends of a copy are pageable.
+#[inline]
+pub fn copies_pageable(source: bool, destination: bool) {
+    if let Some(hooks) = hooks() {
+        (hooks.pageable)(source, destination);
+    }
+}
+
 /// Reports that the destruction of a context begins.
 pub fn context_ends(context: u64) {
     if let Some(hooks) = hooks() {

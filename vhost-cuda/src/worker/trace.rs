@@ -5,7 +5,8 @@
 //! * [`store`] keeps CUPTI's records until the guest reads them.
 //!
 //! A call of the guest contains the low bits of the number of the program's API call. That number is CUPTI's
-//! *external correlation id* of all driver calls that the executor makes meanwhile.
+//! *external correlation id* of all driver calls that the executor makes meanwhile. Calls that one of NVIDIA's libraries makes
+//! have it once more, as an id of another kind: natively the program would have made them, so the guest gets their records.
 
 mod library;
 mod store;
@@ -25,6 +26,22 @@ pub use store::Read;
 
 /// The bits of a call's flags with the number of the program's API call.
 pub const CORRELATION: u32 = ((1 << CALL_CORRELATION_BITS) - 1) << CALL_CORRELATION_SHIFT;
+
+/// Returns the number of the program's API call from a call's flags; 0 if no profiler wants it.
+pub const fn api_call(flags: u32) -> u32 {
+    (flags & CORRELATION) >> CALL_CORRELATION_SHIFT
+}
+
+/// Who makes calls of the driver or runtime API for a request: the kind of CUPTI's external id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Caller {
+    /// The worker's own code (`CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0`).
+    Worker = 3,
+    /// A function of one of NVIDIA's libraries (`CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1`).
+    Library = 4,
+}
+
 /// The length of a piece of work on the wire, in bytes.
 pub const WORK_BYTES: usize = size_of::<TraceWork>();
 
@@ -141,17 +158,16 @@ impl Trace {
         store::name(number).ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// Executes a call. The work that it starts belongs to the API call in its flags.
-    pub fn during<T>(&self, flags: u32, call: impl FnOnce() -> T) -> T {
-        let number = (flags & CORRELATION) >> CALL_CORRELATION_SHIFT;
+    /// Executes a call. The work that it starts belongs to the program's API call with that number.
+    pub fn during<T>(&self, number: u32, caller: Caller, call: impl FnOnce() -> T) -> T {
         if number == 0 || !self.active.load(Ordering::Relaxed) {
             return call();
         }
         let Ok(cupti) = self.loaded() else { return call() };
-        let pushed = cupti.push(number);
+        let pushed = cupti.push(caller, number);
         let value = call();
         if pushed {
-            cupti.pop();
+            cupti.pop(caller);
         }
         value
     }
@@ -171,6 +187,6 @@ mod tests {
         }
         trace.stop();
         assert_eq!(trace.read(1).map(|read| read.left), Err(CudaError::NOT_FOUND));
-        assert_eq!(trace.during(CORRELATION, || 7), 7);
+        assert_eq!(trace.during(5, Caller::Worker, || 7), 7);
     }
 }

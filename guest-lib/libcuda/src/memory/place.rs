@@ -46,6 +46,11 @@ impl Place {
         }
     }
 
+    /// Returns whether the GPU cannot access the memory.
+    pub fn is_pageable(self) -> bool {
+        matches!(self, Self::Pageable(_))
+    }
+
     /// Returns the place `offset` bytes further in the same memory.
     pub fn at(self, offset: u64) -> Self {
         match self {

@@ -14,7 +14,7 @@ pub const PROVIDER_NAMES: [&core::ffi::CStr; 2] =
 /// `extern "C" fn(*const TraceHooks)`: sets the functions that the runtime calls. NULL removes them.
 pub const RUNTIME_NAME: &core::ffi::CStr = c"__cudaVhostTraceHooks";
 /// The version of this interface.
-pub const TRACE_VERSION: u32 = 1;
+pub const TRACE_VERSION: u32 = 2;
 
 /// A call of the driver API.
 pub const API_DRIVER: u32 = 0;
@@ -33,6 +33,8 @@ pub struct TraceHooks {
     pub exit: extern "C" fn(api: u32, result: i32),
     /// Returns the correlation id of the outermost call of this thread; 0 outside of calls.
     pub correlation: extern "C" fn() -> u32,
+    /// The outermost call of this thread copies from or to pageable memory.
+    pub pageable: extern "C" fn(source: bool, destination: bool),
     /// The destruction of a context begins. The driver may hold locks, so the program must not retain or release
     /// contexts meanwhile.
     pub context_ends: extern "C" fn(context: *mut c_void),
@@ -60,11 +62,11 @@ pub struct TraceProvider {
     pub drain: extern "C" fn(sink: TraceSink, data: *mut c_void, dropped: &mut u64) -> i32,
 }
 
-/// Work that a GPU has completed. Numbers are little-endian on the wire.
+/// Work that a GPU has completed, or an API call that one of NVIDIA's libraries has made in the worker. Numbers are little-endian on the wire.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 pub struct TraceWork {
-    /// `CUPTI_ACTIVITY_KIND_*`: a kernel, copy or fill.
+    /// `CUPTI_ACTIVITY_KIND_*`: a kernel, copy, fill or API call.
     pub kind: u32,
     /// The low bits of the correlation id of the API call; 0 if unknown.
     pub correlation: u32,
@@ -82,7 +84,7 @@ pub struct TraceWork {
     pub name: u32,
     /// Bytes of a copy or fill.
     pub bytes: u64,
-    /// The pattern of a fill.
+    /// The pattern of a fill; the result of an API call.
     pub value: u32,
     /// For a copy: direction, memory kinds of source and destination, flags. For a fill: flags and memory kind, 16 bits
     /// each.
@@ -106,5 +108,10 @@ pub struct TraceWork {
     pub graph_node: u64,
     /// The number of a launch.
     pub grid_id: u64,
+    /// The worker's number of the API call of a library that has submitted the work, or that this is; 0: the program's
+    /// call was not one of a library.
+    pub call: u32,
+    /// Number of the function of an API call (`CUPTI_RUNTIME_TRACE_CBID_*`, `CUPTI_DRIVER_TRACE_CBID_*`).
+    pub cbid: u32,
 }
-const _: () = assert!(core::mem::size_of::<TraceWork>() == 120);
+const _: () = assert!(core::mem::size_of::<TraceWork>() == 128);

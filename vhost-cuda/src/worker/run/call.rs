@@ -124,6 +124,8 @@ pub struct CallContext<'a> {
     pub thread: &'a mut ThreadState,
     /// The context that is current in it; 0 for none.
     pub context: ContextId,
+    /// The number of the program's API call, for a profiler; 0 for none.
+    pub api_call: u32,
     /// The bytes that the device reads.
     pub bulk_in: BulkIn<'a>,
     /// The bytes that the device writes.

@@ -21,7 +21,7 @@ use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
 use crate::worker::memory::pages::PageList;
 use crate::worker::state::SessionState;
-use crate::worker::trace::CORRELATION;
+use crate::worker::trace::{CORRELATION, Caller, api_call};
 
 /// Executes the call in `frame` on the calling thread.
 pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: &mut Frame) -> Reply {
@@ -39,7 +39,9 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
         || matches!(cx.bulk_out, BulkOut::Pages(_))
         || opcode == Some(Opcode::memcpy_wait);
     let copying = copies.then(Instant::now);
-    let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
+    let outcome = session
+        .trace
+        .during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, Reader::new(args), &mut writer));
     count(session, opcode);
     if let Some(since) = copying {
         cx.thread.copied = since.elapsed();
@@ -86,7 +88,9 @@ pub fn execute_posted(
     let opcode = Opcode::from_u32(header.opcode);
     let mut writer = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut writer);
-    let outcome = session.trace.during(header.flags, || run(opcode, &mut cx, Reader::new(args), &mut writer));
+    let outcome = session
+        .trace
+        .during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, Reader::new(args), &mut writer));
     count(session, opcode);
     trace!("thread {}: {} -> {outcome:?}, posted", header.thread, opcode.map_or("?", Opcode::name));
     outcome
@@ -183,5 +187,9 @@ fn open<'a>(
         _ => return None,
     };
     let context = ContextId(header.context);
-    Some((header, args, CallContext { session, thread, context, bulk_in, bulk_out, kept }))
+    Some((
+        header,
+        args,
+        CallContext { session, thread, context, api_call: api_call(header.flags), bulk_in, bulk_out, kept },
+    ))
 }

@@ -17,7 +17,7 @@ use log::{debug, info};
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use super::store;
+use super::{Caller, store};
 
 /// Returns its file names for the version of the driver, the best one first: CUPTI of CUDA 13 does not work with
 /// drivers of CUDA 12.
@@ -33,8 +33,6 @@ const USUAL_FOLDERS: [&str; 3] = [
     "/usr/local/cuda/targets/x86_64-linux/lib",
 ];
 
-/// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0`
-const CUSTOM: u32 = 3;
 /// The kinds that are enabled. External ids belong to calls of both APIs, because NVIDIA's libraries call the
 /// runtime.
 const KINDS: [u32; 7] = [
@@ -229,16 +227,16 @@ impl Cupti {
     }
 
     /// Sets an external id for the following calls of this thread. Returns whether CUPTI has accepted it.
-    pub fn push(&self, number: u32) -> bool {
+    pub fn push(&self, caller: Caller, number: u32) -> bool {
         // SAFETY: a plain call.
-        unsafe { (self.push)(CUSTOM, number.into()) == 0 }
+        unsafe { (self.push)(caller as u32, number.into()) == 0 }
     }
 
-    /// Removes the last id.
-    pub fn pop(&self) {
+    /// Removes the last id of that kind.
+    pub fn pop(&self, caller: Caller) {
         let mut last = 0;
         // SAFETY: `last` is a local.
-        unsafe { (self.pop)(CUSTOM, &raw mut last) };
+        unsafe { (self.pop)(caller as u32, &raw mut last) };
     }
 }
 

@@ -6,16 +6,21 @@ use std::ffi::{CStr, c_char};
 use std::sync::Arc;
 
 use cuda_abi::{
-    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_EXTERNAL_CORRELATION, ACTIVITY_KERNEL, ACTIVITY_MEMCPY,
-    ACTIVITY_MEMCPY2, ACTIVITY_MEMSET, CUpti_ActivityExternalCorrelation, CUpti_ActivityKernel,
-    CUpti_ActivityMemcpy, CUpti_ActivityMemcpyPtoP, CUpti_ActivityMemset, TraceWork, Zero,
+    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_DRIVER, ACTIVITY_EXTERNAL_CORRELATION, ACTIVITY_KERNEL,
+    ACTIVITY_MEMCPY, ACTIVITY_MEMCPY2, ACTIVITY_MEMSET, ACTIVITY_RUNTIME, CUpti_ActivityAPI,
+    CUpti_ActivityExternalCorrelation, CUpti_ActivityKernel, CUpti_ActivityMemcpy, CUpti_ActivityMemcpyPtoP,
+    CUpti_ActivityMemset, TraceWork, Zero,
 };
 use parking_lot::{Mutex, MutexGuard};
+
+use super::Caller;
 
 /// The maximum number of waiting pieces of work (60 MiB), because a guest may never read.
 const MAX_WORK: usize = 1 << 19;
 /// The maximum number of API calls whose external id is remembered.
 const MAX_CALLS: usize = 1 << 19;
+/// The maximum number of API calls that await their external id (8 MiB). CUPTI does not document the order of both records.
+const MAX_UNKNOWN: usize = 1 << 16;
 /// The maximum number of names, and the maximum bytes of one and of all, because a guest chooses them.
 const MAX_NAMES: usize = 1 << 16;
 const MAX_NAME_BYTES: usize = 16 << 10;
@@ -32,12 +37,22 @@ pub struct Read {
     pub dropped: u64,
 }
 
+/// An API call of this process.
+#[derive(Clone, Copy, Debug, Default)]
+struct Made {
+    /// The number of the program's call.
+    number: u32,
+    by_library: bool,
+}
+
 #[derive(Default)]
 struct Store {
-    /// Work with CUPTI's correlation id.
+    /// Work, and API calls of libraries, with CUPTI's correlation id.
     work: VecDeque<TraceWork>,
-    /// The guest's number by CUPTI's correlation id.
-    calls: BTreeMap<u32, u32>,
+    /// The calls by CUPTI's correlation id.
+    calls: BTreeMap<u32, Made>,
+    /// Records of calls that no library is known to have made, by the same id.
+    unknown: BTreeMap<u32, TraceWork>,
     names: Vec<Arc<[u8]>>,
     numbers: HashMap<Arc<[u8]>, u32>,
     name_bytes: usize,
@@ -60,6 +75,25 @@ impl Store {
             self.work.push_back(work);
         } else {
             self.dropped += 1;
+        }
+    }
+
+    /// Adds an API call if a library has made it. The worker's own calls are none of the program's.
+    fn add_call(&mut self, call: TraceWork) {
+        if self.calls.get(&call.correlation).is_some_and(|made| made.by_library) {
+            return self.add(call);
+        }
+        insert(&mut self.unknown, MAX_UNKNOWN, call.correlation, call);
+    }
+
+    /// Notes for which call of the program a call with CUPTI's id was made.
+    fn know(&mut self, call: &CUpti_ActivityExternalCorrelation) {
+        let by_library = call.external_kind == Caller::Library as u32;
+        let known = self.calls.get(&call.correlation).is_some_and(|made| made.by_library);
+        let made = Made { number: call.external as u32, by_library: by_library || known };
+        insert(&mut self.calls, MAX_CALLS, call.correlation, made);
+        if by_library && let Some(call) = self.unknown.remove(&call.correlation) {
+            self.add(call);
         }
     }
 
@@ -89,13 +123,22 @@ impl Store {
     fn read(&mut self, count: usize) -> Read {
         let count = count.min(self.work.len());
         let calls = &self.calls;
-        let of_guest = |work: TraceWork| TraceWork {
-            correlation: calls.get(&work.correlation).copied().unwrap_or(0),
-            ..work
+        let of_guest = |work: TraceWork| {
+            let made = calls.get(&work.correlation).copied().unwrap_or_default();
+            let call = if made.by_library { work.correlation } else { 0 };
+            TraceWork { correlation: made.number, call, ..work }
         };
         let work = self.work.drain(..count).map(of_guest).collect();
         Read { work, left: self.work.len(), dropped: std::mem::take(&mut self.dropped) }
     }
+}
+
+/// Inserts into a map of at most `most` entries, from which the oldest number goes.
+fn insert<T>(map: &mut BTreeMap<u32, T>, most: usize, number: u32, value: T) {
+    if map.len() >= most {
+        map.pop_first();
+    }
+    map.insert(number, value);
 }
 
 /// Takes up to `count` pieces of work. `flush` makes CUPTI deliver more if the waiting pieces are too few or
@@ -162,13 +205,8 @@ pub unsafe fn take(record: *const u8, bytes: usize) {
             ACTIVITY_MEMCPY => store.add(of_copy(&load(record, bytes))),
             ACTIVITY_MEMCPY2 => store.add(of_peer_copy(&load(record, bytes))),
             ACTIVITY_MEMSET => store.add(of_fill(&load(record, bytes))),
-            ACTIVITY_EXTERNAL_CORRELATION => {
-                let call: CUpti_ActivityExternalCorrelation = load(record, bytes);
-                if store.calls.len() >= MAX_CALLS {
-                    store.calls.pop_first();
-                }
-                store.calls.insert(call.correlation, call.external as u32);
-            }
+            ACTIVITY_RUNTIME | ACTIVITY_DRIVER => store.add_call(of_call(&load(record, bytes))),
+            ACTIVITY_EXTERNAL_CORRELATION => store.know(&load(record, bytes)),
             _ => {}
         }
     }
@@ -235,6 +273,18 @@ fn of_peer_copy(copy: &CUpti_ActivityMemcpyPtoP) -> TraceWork {
     }
 }
 
+fn of_call(call: &CUpti_ActivityAPI) -> TraceWork {
+    TraceWork {
+        kind: call.kind,
+        correlation: call.correlation,
+        start: call.start,
+        end: call.end,
+        value: call.result,
+        cbid: call.cbid,
+        ..TraceWork::default()
+    }
+}
+
 fn of_fill(fill: &CUpti_ActivityMemset) -> TraceWork {
     let ([low, high], [kind_low, kind_high]) = (fill.flags.to_le_bytes(), fill.memory_kind.to_le_bytes());
     TraceWork {
@@ -259,6 +309,46 @@ fn of_fill(fill: &CUpti_ActivityMemset) -> TraceWork {
 mod tests {
     use super::*;
 
+    fn external(caller: Caller, correlation: u32, external: u64) -> CUpti_ActivityExternalCorrelation {
+        CUpti_ActivityExternalCorrelation {
+            kind: ACTIVITY_EXTERNAL_CORRELATION,
+            external_kind: caller as u32,
+            external,
+            correlation,
+            reserved: 0,
+        }
+    }
+
+    #[test]
+    fn calls_of_libraries_are_told_and_no_others() {
+        let mut store = Store::default();
+        let call = |correlation| TraceWork {
+            kind: ACTIVITY_RUNTIME,
+            correlation,
+            end: 5,
+            cbid: 211,
+            ..TraceWork::default()
+        };
+        for by_worker in [70, 71, 72] {
+            store.know(&external(Caller::Worker, by_worker, 7));
+        }
+        store.know(&external(Caller::Library, 71, 7));
+        for made in [70, 71, 72, 73] {
+            store.add_call(call(made));
+        }
+        // This record comes after its call.
+        store.know(&external(Caller::Library, 72, 7));
+        store.know(&external(Caller::Worker, 72, 7));
+        store.add(TraceWork { kind: ACTIVITY_MEMSET, ..call(72) });
+        let told: Vec<_> =
+            store.read(9).work.iter().map(|work| (work.kind, work.correlation, work.call)).collect();
+        assert_eq!(told, [(ACTIVITY_RUNTIME, 7, 71), (ACTIVITY_RUNTIME, 7, 72), (ACTIVITY_MEMSET, 7, 72)]);
+        for correlation in 0..2 * MAX_UNKNOWN as u32 {
+            store.add_call(call(correlation));
+        }
+        assert!(store.unknown.len() <= MAX_UNKNOWN);
+    }
+
     #[test]
     fn work_gets_the_guests_number() {
         let mut store = Store::default();
@@ -266,7 +356,7 @@ mod tests {
         store.add(work(70, 5));
         store.add(work(71, 6));
         store.add(work(72, 0));
-        store.calls.insert(70, 7);
+        store.know(&external(Caller::Worker, 70, 7));
         let first = store.read(1);
         assert_eq!((first.work[0].correlation, first.left), (7, 1));
         let rest = store.read(9);
@@ -279,7 +369,7 @@ mod tests {
         assert!(!store.has(0) && !store.has(1));
         store.add(TraceWork { correlation: 70, end: 5, ..TraceWork::default() });
         assert!(!store.has(1));
-        store.calls.insert(70, 7);
+        store.know(&external(Caller::Worker, 70, 7));
         assert!(store.has(1) && !store.has(2));
     }
 

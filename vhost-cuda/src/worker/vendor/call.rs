@@ -27,6 +27,7 @@ use crate::worker::gpu::{CUstream, CuResult, CudaError, STREAM_LEGACY};
 use crate::worker::objects::Object;
 use crate::worker::run::call::CallContext;
 use crate::worker::run::outstanding::Runs;
+use crate::worker::trace::Caller;
 use memory::Memory;
 
 /// The words of a call's parameters. Most calls have few enough that this, like [`Answers`], needs no allocation.
@@ -147,7 +148,8 @@ impl<'a> Attempt<'a> {
             // stay until the call is done, memory is as long as the row says, stays until then or, where the row lends
             // it, as long as the handle, and the row is checked against NVIDIA's headers. Device addresses are followed
             // by the GPU only, which has only this session's memory mapped.
-            unsafe { arguments.call(self.address) }
+            let call = || unsafe { arguments.call(self.address) };
+            self.cx.session.trace.during(self.cx.api_call, Caller::Library, call)
         };
         if let (Some(handle), Some(charge)) = (self.call.facts.lends, charge)
             && let Some(state) = self.state_of(handle, &slots, &mut locked)

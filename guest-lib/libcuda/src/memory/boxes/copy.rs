@@ -15,6 +15,7 @@ use crate::memory::copy::between;
 use crate::memory::copy::plan::Timing;
 use crate::memory::moving::Uses;
 use crate::memory::place::Place;
+use crate::trace;
 
 /// The end for packed rows that are sent with the call.
 const BULK: CopyEnd =
@@ -72,7 +73,7 @@ impl End {
     }
 
     fn is_pageable(&self) -> bool {
-        matches!(self, Self::Memory(end) if end.place.device().is_none())
+        matches!(self, Self::Memory(end) if end.place.is_pageable())
     }
 
     fn in_graph(&self) -> NodeEnd {
@@ -122,6 +123,7 @@ impl BoxCopy {
         {
             return api.copy(dst.place, src.place, self.size.width as usize, timing);
         }
+        trace::copies_pageable(self.src.is_pageable(), self.dst.is_pageable());
         let stream = api.stream_of(timing);
         if !timing.waits() && (self.dst.is_pageable() || self.src.is_pageable()) && api.captures(stream) {
             return api.capture_copy(self.dst.in_graph(), self.src.in_graph(), self.size, stream);

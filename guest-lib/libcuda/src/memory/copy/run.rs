@@ -12,6 +12,7 @@ use crate::memory::copy::transfer::Transfer;
 use crate::memory::copy::{address, between, cached, pages, program, staged};
 use crate::memory::moving::Uses;
 use crate::memory::place::Place;
+use crate::trace;
 
 impl Facts for Api {
     fn may_post(&self, stream: StreamId) -> bool {
@@ -65,6 +66,7 @@ impl Api {
         }
         dst.check(bytes as u64)?;
         src.check(bytes as u64)?;
+        trace::copies_pageable(src.is_pageable(), dst.is_pageable());
         let (mut dst, mut src, mut bytes) = (dst, src, bytes);
         // The driver copies within one registration only.
         while let Some(first) = self.before_seam([dst, src], bytes)? {
