@@ -44,6 +44,25 @@ static void vectors() {
     compare("swap and copy", result(dx, n), copied, 1e-14);
 }
 
+// cublasSetStream also takes the program's workspace away, even if it sets the stream that was set already.
+static void same_stream_again() {
+    const size_t bytes = 4 << 20;
+    void *workspace;
+    CHECK(cudaMalloc(&workspace, bytes));
+    const Matrix x = numbers<double>(N, 6);
+    double *dx = on_device(x);
+    CHECK(call("cublasSetWorkspace_v2", handle, workspace, bytes));
+    CHECK(call("cublasSetStream_v2", handle, stream));
+    CHECK(call("cublasDscal_v2", handle, N, &TWO, dx, 1));
+    CHECK(call("cublasSetWorkspace_v2", handle, workspace, bytes));
+    for (int i = 0; i < 2; i++) CHECK(call("cublasSetStream_v2", handle, stream));
+    for (int i = 0; i < 2; i++) CHECK(call("cublasDscal_v2", handle, N, &TWO, dx, 1));
+    Matrix wanted = x;
+    for (double &value : wanted) value *= 8;
+    compare("the same stream again", result(dx, N), wanted, 0);
+    CHECK(cudaFree(workspace));
+}
+
 static void matrix_and_vector() {
     const Matrix a = numbers<double>(M * N, 3), x = numbers<double>(N, 4), y = numbers<double>(M, 5);
     double *da = on_device(a), *dx = on_device(x), *dy = on_device(y);
@@ -171,6 +190,7 @@ int main() {
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(call("cublasSetStream_v2", handle, stream));
     vectors();
+    same_stream_again();
     matrix_and_vector();
     triangles();
     symmetric();

@@ -191,7 +191,12 @@ impl Transfer {
 
     /// Executes the copy now.
     pub(super) fn run(&self) -> CuResult<()> {
-        trace::copy(self.bytes(), [self.from.memory(), self.to.memory()], || self.copy())
+        self.run_for(self.from.memory())
+    }
+
+    /// Executes the copy now. Profilers see a source of that kind of memory.
+    fn run_for(&self, source: u8) -> CuResult<()> {
+        trace::copy(self.bytes(), [source, self.to.memory()], || self.copy())
     }
 
     fn copy(&self) -> CuResult<()> {

@@ -57,13 +57,12 @@ fn staged(copy: &Transfer, room: Room) -> impl FnOnce(&Context) -> CuResult<()> 
         array: None,
     };
     let taken = Transfer { to: tight.clone(), from: copy.from.clone(), extent: copy.extent }.run();
-    let target = copy.to.clone();
-    let extent = copy.extent;
+    let (target, source, extent) = (copy.to.clone(), copy.from.memory(), copy.extent);
     move |_| {
         let _room = room;
         taken?;
         let from = Side { address: bytes.as_ptr() as u64, ..tight };
-        Transfer { to: target, from, extent }.run()
+        Transfer { to: target, from, extent }.run_for(source)
     }
 }
 

@@ -72,7 +72,15 @@ impl<'a> Exchange<'a> {
             self.write(place, self.front.handles.state(self.handle).stream)?;
             return Ok(self.success());
         }
-        let Some(state) = self.state()? else { return Ok(self.success()) };
+        match self.state()? {
+            Some(state) => self.run_in(state),
+            None => Ok(self.success()),
+        }
+    }
+
+    /// Executes the call with a handle in that state, whether the guest could answer it or not.
+    fn run_in(&self, state: State) -> Result<u64, Failure> {
+        let roles = &self.call.roles;
         let mut prepared = self.prepare(state)?;
         if let Some(place) = roles.table
             && let Some(table) = self.front.table(prepared.key)
@@ -124,7 +132,9 @@ impl<'a> Exchange<'a> {
                     let given: Slots = std::iter::once(self.handle).chain(values).collect();
                     // SAFETY: a function that sets something takes numbers and device addresses, which the program gave
                     // before.
-                    unsafe { Exchange::new(self.front, self.opened, first, setter, &given) }.run()?;
+                    let deferred = unsafe { Exchange::new(self.front, self.opened, first, setter, &given) };
+                    // Not `run`: the setting has not changed, so that would defer it again.
+                    deferred.run_in(self.front.handles.state(self.handle))?;
                 }
             }
         }

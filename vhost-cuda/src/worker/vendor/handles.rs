@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex, RwLock};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::objects::{Block, Objects};
@@ -80,7 +81,7 @@ pub struct Handles {
     ends: Vec<Option<usize>>,
     /// The kinds whose handles are structures: objects are made with these only.
     structures: Vec<bool>,
-    states: RwLock<HashMap<(usize, u64), Known>>,
+    states: RwLock<FxHashMap<(usize, u64), Known>>,
 }
 
 /// A handle's state and end.
@@ -132,9 +133,14 @@ impl Handles {
 
     /// Locks the states of some handles, each of them once, in the same order in all calls.
     pub fn lock(&self, wanted: &[(usize, u64)]) -> LockedStates {
+        let state_of = |states: &FxHashMap<_, Known>, key| states.get(key).map(|known| known.state.clone());
+        if let [key] = wanted {
+            let state = state_of(&self.states.read(), key);
+            return state.map(|state| (*key, state.lock_arc())).into_iter().collect();
+        }
         let states = self.states.read();
         let mut found: SmallVec<[_; 4]> =
-            wanted.iter().filter_map(|key| Some((*key, states.get(key)?.state.clone()))).collect();
+            wanted.iter().filter_map(|key| Some((*key, state_of(&states, key)?))).collect();
         drop(states);
         found.sort_unstable_by_key(|(key, _)| *key);
         found.dedup_by(|(one, _), (other, _)| one == other);
