@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cuda_abi::{ACTIVITY_DRIVER, API_DRIVER, API_RUNTIME, CUpti_ActivityAPI, TraceWork};
 
 use crate::external::Pushed;
-use crate::{cbids, kinds, numbers, queue};
+use crate::{cbids, kinds, numbers};
 
 /// The maximum number of the program's calls that are remembered (10 MiB), because reports come later.
 const MAX_OUTER: usize = 1 << 16;
@@ -65,16 +65,14 @@ pub fn number_of(work: &TraceWork) -> u32 {
     if work.call == 0 { work.correlation } else { calls().number_of(work.call) }
 }
 
-/// Records an API call that a library has made in the worker. `call` has the program's clock.
-pub fn record(call: &TraceWork) {
+/// Returns the record of an API call that a library has made in the worker, and the external ids of the program's call; `None`
+/// if it is not recorded. `call` has the program's clock.
+pub fn record(call: &TraceWork) -> Option<(CUpti_ActivityAPI, Pushed)> {
     let api = if call.kind == ACTIVITY_DRIVER { API_DRIVER } else { API_RUNTIME };
     if call.cbid as usize >= cbids::COUNT || !kinds::records(api, call.cbid) {
-        return;
+        return None;
     }
-    let inside = calls().inside(call);
-    if let Some((record, pushed)) = inside {
-        queue::push_call(record, pushed);
-    }
+    calls().inside(call)
 }
 
 impl Calls {

@@ -41,7 +41,9 @@ pub fn fetch() {
         work.end = work.end.max(work.start);
         pageable::correct(&mut work);
         if matches!(work.kind, ACTIVITY_RUNTIME | ACTIVITY_DRIVER) {
-            library::record(&work);
+            if let Some((record, pushed)) = library::record(&work) {
+                queue::push_call(record, pushed);
+            }
         } else if let Some(record) = record(&work, name) {
             queue::push(record);
         }
