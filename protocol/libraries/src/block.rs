@@ -83,7 +83,7 @@ pub fn attribute_type_bytes(kind: i128) -> Option<usize> {
         0 | 3 | 5 | 6 | 15 => 8,
         // FRACTION
         26 => 16,
-        1 | 4 | 7..=14 | 16..=23 | 25 | 27..=30 => 4,
+        1 | 4 | 7..=14 | 16..=23 | 25 | 27..=33 => 4,
         _ => return None,
     })
 }
@@ -242,6 +242,21 @@ mod tests {
     fn call(library: &Library) -> &Call {
         let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
         call
+    }
+
+    #[test]
+    fn types_of_attributes_have_the_listed_sizes() {
+        let listed = include_str!("../rows/cudnn.attributes").lines();
+        let mut types = 0;
+        for line in listed.filter_map(|line| line.strip_prefix("type ")) {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (number, bytes) = (words[0].parse().expect(line), words[2].parse().expect(line));
+            assert_eq!(attribute_type_bytes(number), Some(bytes), "{line}");
+            let is_handle = matches!(words.get(3), Some(&"handle" | &"descriptor"));
+            assert_eq!(attribute_type_handle(number).is_some(), is_handle, "{line}");
+            types += 1;
+        }
+        assert_eq!(attribute_type_bytes(types), None, "a type is missing in cudnn.attributes");
     }
 
     #[test]
