@@ -60,7 +60,7 @@ entry_points! {
 
     /// Sets an attribute of a function.
     call cuFuncSetAttribute(api, hfunc: u64, attrib: i32, value: i32) {
-        api.driver.functions.forget_proven_shapes();
+        api.driver.functions.forget_proven_shapes(hfunc);
         calls::cuFuncSetAttribute(&mut api.in_context()?, FunctionId(hfunc), attrib, value)
     }
 
@@ -115,7 +115,7 @@ entry_points! {
     /// Sets an attribute of a kernel on a device.
     call cuKernelSetAttribute(api, attrib: i32, val: i32, kernel: u64, dev: i32) {
         let device = api.driver.devices.check(dev)?.on_wire();
-        api.driver.functions.forget_proven_shapes();
+        api.driver.functions.forget_proven_shapes(kernel);
         calls::cuKernelSetAttribute(&mut api.call(), attrib, val, FunctionId(kernel), device)
     }
 

@@ -83,10 +83,20 @@ impl Functions {
         functions.get(&handle).cloned().ok_or(CudaError::INVALID_HANDLE)
     }
 
-    /// Removes all accepted shapes after a change of attributes, which a kernel shares with its functions.
-    pub fn forget_proven_shapes(&self) {
-        for function in self.0.read().unwrap_or_else(PoisonError::into_inner).values() {
-            function.proven.forget();
+    /// Removes the accepted shapes of a function or kernel after a change of its attributes. A kernel shares them with its
+    /// functions, and so do functions of one name in a module.
+    pub fn forget_proven_shapes(&self, handle: u64) {
+        let functions = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let kernel = match functions.get(&handle).map(|function| function.owner) {
+            Some(Owner::Kernel(kernel)) => kernel,
+            _ => handle,
+        };
+        let Some(changed) = functions.get(&kernel) else { return };
+        for function in functions.values() {
+            let same = function.owner == changed.owner && function.name == changed.name;
+            if same || function.owner == Owner::Kernel(kernel) {
+                function.proven.forget();
+            }
         }
     }
 
@@ -104,7 +114,34 @@ impl Functions {
 
 #[cfg(test)]
 mod tests {
+    use virtio_cuda_client::protocol::LaunchShape;
+
     use super::*;
+
+    #[test]
+    fn changed_attributes_are_those_of_a_kernel_and_its_functions() {
+        let functions = Functions::default();
+        let shape = LaunchShape { block: [32, 1, 1], grid: [1, 1, 1], ..Default::default() };
+        let owners = [
+            Owner::Library(9),
+            Owner::Kernel(1),
+            Owner::Library(9),
+            Owner::Module(9),
+            Owner::Module(9),
+            Owner::Module(8),
+        ];
+        let forgotten_by = |changed: u64| {
+            for (handle, owner) in (1..).zip(owners) {
+                let name = if handle == 3 { c"other" } else { c"name" };
+                functions.add(handle, name.to_owned(), owner);
+                functions.get(handle).expect("added").proven.add(shape);
+            }
+            functions.forget_proven_shapes(changed);
+            let forgotten = |handle: &u64| !functions.get(*handle).expect("added").proven.contains(shape);
+            (1..=6).filter(forgotten).collect::<Vec<u64>>()
+        };
+        assert_eq!([1, 2, 3, 4, 6, 7].map(forgotten_by), [&[1, 2][..], &[1, 2], &[3], &[4, 5], &[6], &[]]);
+    }
 
     #[test]
     fn unloading_takes_functions_of_kernels_along() {
