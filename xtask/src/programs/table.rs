@@ -19,6 +19,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("models.py", include_str!("../../../tests/programs/models.py")),
     ("inductor.py", include_str!("../../../tests/programs/inductor.py")),
     ("profiler.py", include_str!("../../../tests/programs/profiler.py")),
+    ("step.py", include_str!("../../../tests/programs/step.py")),
     ("cupy_suite.py", include_str!("../../../tests/programs/cupy_suite.py")),
     ("managed.py", include_str!("../../../tests/programs/managed.py")),
     ("ggml.py", include_str!("../../../tests/programs/ggml.py")),
