@@ -415,7 +415,7 @@ fn another_call_table(target: &mut Target) -> Result<()> {
 /// that no kernel has.
 fn forged_measurements(target: &mut Target) -> Result<()> {
     /// Bytes of a piece of work, and where its correlation lies.
-    const WORK: usize = 120;
+    const WORK: usize = 128;
     const NUMBER: usize = 4;
     let mut session = Session::open(target)?;
     let start = CallParts::new(Opcode::trace_start, &[]);
