@@ -41,11 +41,8 @@ fn calls() -> MutexGuard<'static, Calls> {
 
 /// Notes that the program calls a library: the worker may report calls inside before this one ends.
 pub fn begin(record: CUpti_ActivityAPI, pushed: Pushed) {
-    let outer = &mut calls().outer;
-    if outer.len() >= MAX_OUTER {
-        outer.pop_first();
-    }
-    outer.insert(record.correlation, Outer { record, pushed, shift: None });
+    let outer = Outer { record, pushed, shift: None };
+    numbers::insert(&mut calls().outer, MAX_OUTER, record.correlation, outer);
 }
 
 /// Notes the end of such a call.
@@ -80,11 +77,8 @@ impl Calls {
         if let Some(number) = self.inner.get(&inner) {
             return *number;
         }
-        if self.inner.len() >= MAX_INNER {
-            self.inner.pop_first();
-        }
         let number = numbers::next();
-        self.inner.insert(inner, number);
+        numbers::insert(&mut self.inner, MAX_INNER, inner, number);
         number
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Numbers of API calls: the correlation ids of records. A worker gets their low bits.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bits of a call's number that are sent to a worker.
@@ -16,6 +17,14 @@ pub fn next() -> u32 {
             return next;
         }
     }
+}
+
+/// Inserts into a map that keeps at most `most` numbers. A full map loses its lowest number first.
+pub fn insert<T>(map: &mut BTreeMap<u32, T>, most: usize, number: u32, value: T) {
+    if map.len() >= most {
+        map.pop_first();
+    }
+    map.insert(number, value);
 }
 
 /// Returns the number of the last call.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_abi::{ACTIVITY_MEMCPY, TraceWork};
 
-use crate::kinds;
+use crate::{kinds, numbers};
 
 /// `CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE`
 const PAGEABLE: u8 = 1;
@@ -16,7 +16,7 @@ const PINNED: u8 = 2;
 /// The maximum number of remembered copies, because the worker reports them later.
 const MAX_COPIES: usize = 1 << 16;
 
-/// Whether source and destination are pageable, by the number of the call.
+/// For the number of each call that copies: whether its source is pageable, and whether its destination is.
 static COPIES: Mutex<BTreeMap<u32, [bool; 2]>> = Mutex::new(BTreeMap::new());
 
 fn copies() -> MutexGuard<'static, BTreeMap<u32, [bool; 2]>> {
@@ -28,11 +28,7 @@ pub fn note(correlation: u32, ends: [bool; 2]) {
     if ends == [false; 2] || !kinds::is_enabled(ACTIVITY_MEMCPY) {
         return;
     }
-    let mut copies = copies();
-    if copies.len() >= MAX_COPIES {
-        copies.pop_first();
-    }
-    copies.insert(correlation, ends);
+    numbers::insert(&mut copies(), MAX_COPIES, correlation, ends);
 }
 
 /// Replaces the memory kinds of a copy by the program's.

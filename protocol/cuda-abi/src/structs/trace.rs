@@ -62,7 +62,8 @@ pub struct TraceProvider {
     pub drain: extern "C" fn(sink: TraceSink, data: *mut c_void, dropped: &mut u64) -> i32,
 }
 
-/// Work that a GPU has completed, or an API call that one of NVIDIA's libraries has made in the worker. Numbers are little-endian on the wire.
+/// Work that a GPU has completed, or an API call that one of NVIDIA's libraries has made in the worker. Numbers are
+/// little-endian on the wire.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 pub struct TraceWork {

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::Caller;
 
-/// The maximum number of waiting pieces of work (60 MiB), because a guest may never read.
+/// The maximum number of waiting pieces of work (64 MiB), because a guest may never read.
 const MAX_WORK: usize = 1 << 19;
 /// The maximum number of API calls whose external id is remembered.
 const MAX_CALLS: usize = 1 << 19;
@@ -78,7 +78,7 @@ impl Store {
         }
     }
 
-    /// Adds an API call if a library has made it. The worker's own calls are none of the program's.
+    /// Adds an API call if a library has made it. The guest does not see a call that the worker makes for itself.
     fn add_call(&mut self, call: TraceWork) {
         if self.calls.get(&call.correlation).is_some_and(|made| made.by_library) {
             return self.add(call);
