@@ -4,18 +4,21 @@
 //! program's memory.
 
 use cuda_library_rows::block::{
-    BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SCALING_BYTES, described, padded, scalars,
+    BadSize, MAX_BYTES, MAX_TEXT, PRESENT, SCALING_BYTES, SLOT, described, padded, scalars,
 };
 use cuda_library_rows::{Asked, Call, Direction, Element, Host, Kind, Library, Measure, Note, Number};
 
 use smallvec::SmallVec;
+use zerocopy::IntoBytes;
 
 use crate::answers::table;
 use crate::handles::crossing;
 use crate::proven::Key;
 
-/// Slots of a call; only the longest parameter lists need an allocation.
-pub type Slots = SmallVec<[u64; 24]>;
+/// Slots of a call, and behind them the data of its block; most calls need no allocation.
+pub type Slots = SmallVec<[u64; 32]>;
+// The words of a block are sent as they lie in memory.
+const _: () = assert!(cfg!(target_endian = "little"));
 /// `CUDNN_TYPE_VOID_PTR`
 const ADDRESSES: i128 = 6;
 
@@ -33,8 +36,9 @@ pub struct Arguments<'a> {
 }
 
 impl Arguments<'_> {
-    /// Returns the slots to send. Scalars are in device memory if `device_scalars` is set. `new_handle` allocates a
-    /// handle of a kind, `noted` returns a number that was stored for one, and `asked` one that the library knows.
+    /// Fills `slots`, which are empty, with those to send. Scalars are in device memory if `device_scalars` is set.
+    /// `new_handle` allocates a handle of a kind, `noted` returns a number that was stored for one, and `asked` one that
+    /// the library knows.
     ///
     /// # Safety
     ///
@@ -45,10 +49,12 @@ impl Arguments<'_> {
         new_handle: impl Fn(usize) -> u64,
         noted: impl Fn(Note) -> Option<i64>,
         asked: impl Fn(&Asked) -> Option<i64>,
-    ) -> Slots {
-        let mut slots = Slots::new();
-        for (parameter, &given) in self.call.parameters.iter().zip(self.given) {
-            let slot = match &parameter.kind {
+        slots: &mut Slots,
+    ) {
+        slots.extend_from_slice(self.given);
+        for &index in &self.call.roles.encoded {
+            let Some(&given) = self.given.get(index) else { continue };
+            slots[index] = match &self.call.parameters[index].kind {
                 Kind::Host(_)
                 | Kind::Scaling
                 | Kind::Scratch(_)
@@ -66,7 +72,7 @@ impl Arguments<'_> {
                 Kind::Measured(Measure::Asked(number)) => asked(number).unwrap_or(-1) as u64,
                 Kind::Measured(Measure::Sum(array)) => {
                     // SAFETY: the array is as long as its row says ("Safety" of this function).
-                    let sum = unsafe { self.sum(*array, &slots) };
+                    let sum = unsafe { self.sum(*array, slots) };
                     sum as u64
                 }
                 Kind::Placed { place, .. }
@@ -102,9 +108,7 @@ impl Arguments<'_> {
                 Kind::Text if given != 0 => 1 + unsafe { libc::strnlen(given as *const _, MAX_TEXT) } as u64,
                 _ => given,
             };
-            slots.push(slot);
         }
-        slots
     }
 
     /// Returns the sum of the numbers in an array, given the slots before that of the sum.
@@ -125,30 +129,38 @@ impl Arguments<'_> {
         crossing(self.number, self.library.handles[kind].is_int, handle)
     }
 
-    /// Fills `block` with the slots and the memory that the library reads. That memory is also added to the key, so
-    /// that calls which the library may treat differently have different keys.
+    /// Appends the memory that the library reads to `slots`, which become the block. That memory is also added to the
+    /// key, so that calls which the library may treat differently have different keys.
     ///
     /// # Safety
     ///
     /// `slots` were made of these arguments, which point to memory as NVIDIA's manual requires.
-    pub unsafe fn write(&self, slots: &[u64], block: &mut Vec<u8>, key: &mut Key) -> Result<(), BadSize> {
-        block.clear();
-        block.extend(slots.iter().flat_map(|slot| slot.to_le_bytes()));
+    pub unsafe fn write(&self, slots: &mut Slots, key: &mut Key) -> Result<(), BadSize> {
         for &index in &self.call.roles.reads {
             let address = self.given.get(index).copied().ok_or(BadSize)?;
             let bytes = self.call.memory_bytes(self.library, index, slots)?;
-            let start = block.len();
-            if start + padded(bytes) > MAX_BYTES {
+            let start = slots.len();
+            if start * SLOT + padded(bytes) > MAX_BYTES {
                 return Err(BadSize);
             }
-            block.resize(start + padded(bytes), 0);
-            // A float may be at the end of its page; an access that is aligned to 8 bytes stays within one page.
             let kind = &self.call.parameters[index].kind;
+            if let Kind::Scalar { .. } = kind
+                && bytes <= SLOT
+            {
+                if bytes > 0 {
+                    // SAFETY: not null, and the row says a number of so many bytes ("Safety" of this function).
+                    slots.push(unsafe { number_at(address, bytes) });
+                }
+                continue;
+            }
+            slots.resize(start + padded(bytes) / SLOT, 0);
+            // A float may be at the end of its page; an access that is aligned to 8 bytes stays within one page.
             if let Kind::Arrays { arrays, .. } = kind {
                 let arrays = if bytes > 0 { self.call.count(arrays, slots)? } else { 0 };
+                let data = &mut slots[start..];
                 // SAFETY: the row says the address of so many addresses ("Safety" of this function).
-                unsafe { gather(address, arrays, &mut block[start..start + bytes]) };
-                key.add_bytes(&block[start..]);
+                unsafe { gather(address, arrays, &mut data.as_mut_bytes()[..bytes]) };
+                key.add_words(data);
                 continue;
             }
             let readable = match kind {
@@ -162,26 +174,26 @@ impl Arguments<'_> {
                 Kind::Described { kind, .. } if bytes > 0 => self.library.descriptors[*kind].bytes,
                 _ => bytes,
             };
+            let has_addresses = matches!(kind, Kind::Host(Host { element: Element::ByAttribute(index), .. })
+                if self.call.integer(*index, slots) == Some(ADDRESSES));
+            let data = &mut slots[start..];
             // SAFETY: the row says that the library reads that many bytes at the address ("Safety" of this function),
             // which is not null where `bytes` is not 0. A factor of cuDNN's may be a float whose next four bytes are
             // another's, but they are there.
             unsafe {
-                std::ptr::copy_nonoverlapping(address as *const u8, block[start..].as_mut_ptr(), readable)
-            };
+                let place = data.as_mut_bytes().as_mut_ptr();
+                std::ptr::copy_nonoverlapping(address as *const u8, place, readable);
+            }
             match kind {
-                Kind::Host(Host { element: Element::ByAttribute(index), .. })
-                    if self.call.integer(*index, slots) == Some(ADDRESSES) =>
-                {
-                    key.add_presence(&block[start..]);
-                }
-                Kind::Host(_) | Kind::Text => key.add_bytes(&block[start..]),
+                Kind::Host(_) if has_addresses => key.add_presence(data),
+                Kind::Host(_) | Kind::Text => key.add_words(data),
                 Kind::Described { kind, .. } if bytes > 0 => {
                     // SAFETY: the block has the contents of a descriptor of this kind ("Safety" of this function).
-                    unsafe { self.add_other(*kind, &mut block[start..]) };
-                    let mut contents: SmallVec<[u8; 512]> = SmallVec::from_slice(&block[start..]);
+                    unsafe { self.add_other(*kind, data.as_mut_bytes()) };
+                    let mut contents: SmallVec<[u64; 64]> = SmallVec::from_slice(data);
                     let all = &self.library.descriptors;
-                    all[*kind].forget_addresses(all, &mut contents);
-                    key.add_bytes(&contents);
+                    all[*kind].forget_addresses(all, contents.as_mut_bytes());
+                    key.add_words(&contents);
                 }
                 _ => {}
             }
@@ -215,7 +227,7 @@ impl Arguments<'_> {
     ///
     /// The contract of [`Self::write`].
     pub unsafe fn read(&self, slots: &[u64], block: &[u8], succeeded: bool) -> Result<(), BadSize> {
-        let mut rest = block.get(cuda_library_rows::block::SLOT..).ok_or(BadSize)?;
+        let mut rest = block.get(SLOT..).ok_or(BadSize)?;
         let mut written = Slots::from_elem(0, self.given.len());
         for &index in &self.call.roles.writes {
             let address = self.given.get(index).copied().ok_or(BadSize)?;
@@ -262,6 +274,26 @@ pub fn first_word(data: &[u8]) -> u64 {
     data.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
+/// Returns a number of up to 8 bytes, zero-extended.
+///
+/// # Safety
+///
+/// `address` has that many readable bytes.
+unsafe fn number_at(address: u64, bytes: usize) -> u64 {
+    // SAFETY: so many bytes are readable by this function's contract.
+    unsafe {
+        match bytes {
+            4 => (address as *const u32).read_unaligned().into(),
+            8 => (address as *const u64).read_unaligned(),
+            _ => {
+                let mut number = [0; SLOT];
+                std::ptr::copy_nonoverlapping(address as *const u8, number.as_mut_ptr(), bytes);
+                u64::from_le_bytes(number)
+            }
+        }
+    }
+}
+
 /// Fills `contents` from `arrays` arrays of equal length.
 ///
 /// # Safety
@@ -303,6 +335,19 @@ mod tests {
         Arguments { number: 0, library, call, given }
     }
 
+    /// Returns the slots of a call with scalars in host memory or, if `device_scalars` is set, in device memory. Notes have
+    /// the value `noted`.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`Arguments::slots`].
+    unsafe fn slots(arguments: &Arguments<'_>, device_scalars: bool, noted: Option<i64>) -> Slots {
+        let mut slots = Slots::new();
+        // SAFETY: by this function's contract.
+        unsafe { arguments.slots(device_scalars, |_| 0, |_| noted, |_| None, &mut slots) };
+        slots
+    }
+
     #[test]
     fn arguments_and_answers_cross() {
         let (a, s, mut r) = ([1_i32, 2, 3], 0.5_f32, 0_i64);
@@ -310,13 +355,13 @@ mod tests {
             [7, 3, a.as_ptr() as u64, &raw const s as u64, &raw mut r as u64, c"text".as_ptr() as u64];
         let arguments =
             arguments("f(h: H, n: i32, a: in i32[n], s: scalar f32, r: out i64, t: string)", &given);
-        let mut block = Vec::new();
         // SAFETY: the addresses are those of locals of the types that the row names.
-        let slots = unsafe { arguments.slots(false, |_| 0, |_| None, |_| None) };
+        let slots = unsafe { slots(&arguments, false, None) };
         assert_eq!(slots[..], [7, 3, PRESENT, PRESENT, PRESENT, 5]);
+        let mut block = slots.clone();
         // SAFETY: `given` leads to locals of the types that the row names.
-        unsafe { arguments.write(&slots, &mut block, &mut Key::new(0, arguments.call, &slots)) }
-            .expect("fits");
+        unsafe { arguments.write(&mut block, &mut Key::new(0, arguments.call, &slots)) }.expect("fits");
+        let block = block.as_bytes();
         assert_eq!(block.len(), 6 * 8 + 16 + 8 + 8);
         assert_eq!(block[48..64], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(block[72..], *b"text\0\0\0\0");
@@ -333,7 +378,7 @@ mod tests {
         let given = [7, 0x7000_0000];
         let arguments = arguments("f(h: H, s: scalar out f32)", &given);
         // SAFETY: there is no text.
-        let slots = unsafe { arguments.slots(true, |_| 0, |_| None, |_| None) };
+        let slots = unsafe { slots(&arguments, true, None) };
         assert_eq!(slots[..], given);
         assert_eq!(arguments.call.answer_bytes(arguments.library, &slots), Ok(8));
     }
@@ -346,12 +391,12 @@ mod tests {
         let arguments =
             arguments("f(h: H, id: value bytes 128, c: in? sized 80 null(32,48), w: scratch[16])", &given);
         // SAFETY: there is no text.
-        let slots = unsafe { arguments.slots(false, |_| 0, |_| None, |_| None) };
+        let slots = unsafe { slots(&arguments, false, None) };
         assert_eq!(slots[..], [7, PRESENT, PRESENT, PRESENT]);
-        let mut block = Vec::new();
+        let mut block = slots.clone();
         // SAFETY: the addresses are those of locals; the structure says that it has 24 bytes.
-        unsafe { arguments.write(&slots, &mut block, &mut Key::new(0, arguments.call, &slots)) }
-            .expect("fits");
+        unsafe { arguments.write(&mut block, &mut Key::new(0, arguments.call, &slots)) }.expect("fits");
+        let block = block.as_bytes();
         assert_eq!(block.len(), 4 * 8 + 128 + 80);
         assert_eq!(block[32..160], id);
         assert_eq!(block[160..184], [24_u64, 1, 2].map(u64::to_le_bytes).concat());
@@ -366,7 +411,7 @@ mod tests {
             let given = [address, place];
             let arguments = arguments("f(s: placed(n) 8, n: i32)", &given);
             // SAFETY: there is no text.
-            let slots = unsafe { arguments.slots(false, |_| 0, |_| None, |_| None) };
+            let slots = unsafe { slots(&arguments, false, None) };
             assert_eq!(slots[..], [slot, place]);
         }
     }
@@ -386,15 +431,15 @@ mod tests {
             of_d.set(0, other.as_ptr() as u64, &mut d);
             let given = [d.as_ptr() as u64, &raw const stream as u64, 1];
             let arguments = Arguments { number: 0, library, call, given: &given };
-            let mut block = Vec::new();
             // SAFETY: both descriptors are locals of these kinds, and the stream is a local.
-            let (slots, key) = unsafe {
-                let slots = arguments.slots(false, |_| 0, |_| None, |_| None);
-                let mut key = Key::new(0, call, &slots);
-                arguments.write(&slots, &mut block, &mut key).expect("fits");
-                (slots, key.get())
+            let (block, key) = unsafe {
+                let mut block = slots(&arguments, false, None);
+                let mut key = Key::new(0, call, &block);
+                arguments.write(&mut block, &mut key).expect("fits");
+                (block, key.get())
             };
-            assert_eq!(slots[..], [PRESENT, stream, 1]);
+            assert_eq!(block[..3], [PRESENT, stream, 1]);
+            let block = block.as_bytes();
             assert_eq!(block[3 * 8 + of_d.bytes..], other[..of_other.bytes]);
             assert_eq!(of_d.value(0, &block[3 * 8..]), Some(PRESENT), "no address crosses");
             key
@@ -425,15 +470,16 @@ mod tests {
         let addresses = arrays.each_ref().map(|array| array.as_ptr());
         let given = [2, addresses.as_ptr() as u64, 3];
         let arguments = arguments("f(n: i32, a: in f64[n] each[b], b: i32)", &given);
-        let mut block = Vec::new();
         // SAFETY: the addresses are those of locals of the types that the row names.
-        unsafe {
-            let slots = arguments.slots(false, |_| 0, |_| None, |_| None);
+        let block = unsafe {
+            let slots = slots(&arguments, false, None);
             assert_eq!(slots[..], [2, PRESENT, 3]);
-            arguments.write(&slots, &mut block, &mut Key::new(0, arguments.call, &slots)).expect("fits");
-        }
+            let mut block = slots.clone();
+            arguments.write(&mut block, &mut Key::new(0, arguments.call, &slots)).expect("fits");
+            block
+        };
         assert_eq!(
-            block[24..],
+            block.as_bytes()[24..],
             (1..=6).flat_map(|value| f64::from(value).to_le_bytes()).collect::<Vec<u8>>()
         );
     }
@@ -464,7 +510,7 @@ mod tests {
         let arguments = Arguments { number: 0, library, call, given: &[7, 0] };
         for (noted, slot) in [(Some(5), 5), (None, u64::MAX)] {
             // SAFETY: there is no text.
-            assert_eq!(unsafe { arguments.slots(false, |_| 0, |_| noted, |_| None) }[..], [7, slot]);
+            assert_eq!(unsafe { slots(&arguments, false, noted) }[..], [7, slot]);
         }
     }
 
@@ -476,9 +522,9 @@ mod tests {
             let arguments = arguments(row, &given);
             // SAFETY: the array has two elements.
             unsafe {
-                let slots = arguments.slots(false, |_| 0, |_| None, |_| None);
-                let mut key = Key::new(0, arguments.call, &slots);
-                arguments.write(&slots, &mut Vec::new(), &mut key).expect("fits");
+                let mut block = slots(&arguments, false, None);
+                let mut key = Key::new(0, arguments.call, &block);
+                arguments.write(&mut block, &mut key).expect("fits");
                 key.get()
             }
         };
@@ -496,7 +542,7 @@ mod tests {
             let given = [7, given[1], lengths, 3, 0];
             let arguments = arguments(row, &given);
             // SAFETY: the arguments are as the row describes them.
-            let slots = unsafe { arguments.slots(false, |_| 0, |_| None, |_| None) };
+            let slots = unsafe { slots(&arguments, false, None) };
             assert_eq!(slots[4], sum);
             assert_eq!(arguments.call.memory_bytes(arguments.library, 1, &slots), Ok(bytes));
         }

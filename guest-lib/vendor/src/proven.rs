@@ -6,7 +6,7 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use cuda_library_rows::{Call, Kind};
+use cuda_library_rows::Call;
 use rustc_hash::FxHashSet;
 
 /// Maximum number of stored combinations. Limits the process's memory; beyond it all are forgotten.
@@ -51,12 +51,8 @@ impl Key {
     /// Returns the key of a call without the memory that it reads.
     pub fn new(function: usize, call: &Call, slots: &[u64]) -> Self {
         let mut key = Self(function as u64);
-        for (parameter, &slot) in call.parameters.iter().zip(slots) {
-            key.add(match parameter.kind {
-                Kind::Value(_) => slot,
-                _ => u64::from(slot != 0),
-            });
-        }
+        call.roles.values.iter().filter_map(|index| slots.get(*index)).for_each(|value| key.add(*value));
+        key.add_presence(slots);
         key
     }
 
@@ -66,15 +62,16 @@ impl Key {
     }
 
     /// Adds, for each address, whether it is null.
-    pub fn add_presence(&mut self, addresses: &[u8]) {
-        addresses.as_chunks::<8>().0.iter().for_each(|address| self.add(u64::from(*address != [0; 8])));
+    pub fn add_presence(&mut self, addresses: &[u64]) {
+        let presence = |addresses: &[u64]| {
+            addresses.iter().fold(0, |present, address| present << 1 | u64::from(*address != 0))
+        };
+        addresses.chunks(u64::BITS as usize).for_each(|addresses| self.add(presence(addresses)));
     }
 
     /// Adds memory that the library reads.
-    pub fn add_bytes(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        words.iter().for_each(|word| self.add(u64::from_le_bytes(*word)));
-        rest.iter().for_each(|byte| self.add(u64::from(*byte)));
+    pub fn add_words(&mut self, words: &[u64]) {
+        words.iter().for_each(|word| self.add(*word));
     }
 
     /// Adds a part with a multiplicative hash that mixes all bits in each step (as in FxHash, with a rotation).
@@ -105,7 +102,7 @@ mod tests {
         assert_ne!(of([1, 5, 0x1000]), of([1, 5, 0]));
         assert_ne!(Key::new(0, call, &[1, 5, 1]).get(), Key::new(1, call, &[1, 5, 1]).get());
         let mut longer = Key::new(0, call, &[1, 5, 1]);
-        longer.add_bytes(b"more than a word");
+        longer.add_words(&[1, 2]);
         assert_ne!(longer.get(), of([1, 5, 1]));
         let mut born = Key::new(0, call, &[1, 5, 1]);
         born.add_birth(16);

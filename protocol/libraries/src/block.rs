@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The layout of arguments and results in the bulk data of the row `library_call`. All numbers are little-endian.
+//! The layout of arguments and results in the bulk data of the row `vendor_call`. All numbers are little-endian.
 //!
-//! A block of arguments is a slot of 8 bytes for each parameter, and then, in the order of the parameters, the data
-//! that A block of arguments has a slot of 8 bytes per parameter. The data that the host reads follows, in the order of
+//! A block of arguments has a slot of 8 bytes per parameter. The data that the host reads follows, in the order of
 //! the parameters, each padded to 8 bytes. The slot is
 //! | kind | slot | data |
 //! | --- | --- | --- |
@@ -104,7 +103,11 @@ impl Call {
     /// Errors: the size depends on an invalid value, or exceeds [`MAX_BYTES`].
     pub fn memory_bytes(&self, library: &Library, index: usize, slots: &[u64]) -> Result<usize, BadSize> {
         let present = slots.get(index).copied() == Some(PRESENT);
-        match &self.parameters[index].kind {
+        let parameter = &self.parameters[index];
+        if let Some(bytes) = parameter.bytes {
+            return Ok(if present { bytes } else { 0 });
+        }
+        match &parameter.kind {
             Kind::Host(Host { element, count, .. }) | Kind::Scalar { element, count, .. } if present => {
                 self.counted_bytes(*element, count.as_ref(), slots)
             }
@@ -116,10 +119,6 @@ impl Call {
                 let arrays = self.count(arrays, slots)?;
                 arrays.checked_mul(each).filter(|bytes| *bytes <= MAX_BYTES).ok_or(BadSize)
             }
-            Kind::Placed { bytes, .. } | Kind::Structure(bytes) | Kind::Table(bytes) if present => {
-                Ok(*bytes as usize)
-            }
-            Kind::Scaling if present => Ok(SCALING_BYTES),
             Kind::Described { kind, .. } if slots.get(index).is_some_and(|slot| *slot != 0) => {
                 Ok(library.descriptors[*kind].crossing_bytes)
             }
@@ -207,15 +206,13 @@ impl Call {
 
     fn element_bytes(&self, element: Element, slots: &[u64]) -> Option<usize> {
         Some(match element {
-            Element::Number(number) => number.bytes(),
-            Element::Bytes(bytes) | Element::Sized { bytes, .. } => bytes as usize,
-            Element::Pointer | Element::Handle(_) => 8,
             Element::ByAttribute(index) => attribute_type_bytes(self.integer(index, slots)?)?,
             Element::ByDataType(index) => data_type_bytes(self.integer(index, slots)?)?,
             Element::ByCompute { compute, data } => {
                 let complex = is_complex(self.integer(data, slots)?);
                 compute_type_bytes(self.integer(compute, slots)?, complex)?
             }
+            _ => element.fixed_bytes()?,
         })
     }
 

@@ -229,7 +229,8 @@ fn call(library: &mut Library, text: &str) -> Result<Call, String> {
     };
     let parameters = pairs.iter().map(|(name, text)| {
         let kind = kinds.kind(text).map_err(|what| format!("{name}: {what}"))?;
-        Ok::<_, String>(Parameter { name: (*name).to_owned(), kind })
+        let bytes = kind.fixed_bytes();
+        Ok::<_, String>(Parameter { name: (*name).to_owned(), kind, bytes })
     });
     let parameters: Vec<Parameter> = parameters.collect::<Result<_, _>>()?;
     let floats = parameters.iter().filter(|parameter| match parameter.kind {

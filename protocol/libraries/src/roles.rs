@@ -15,6 +15,10 @@ pub struct Roles {
     pub table: Option<usize>,
     /// The pointer to the handle that the call creates, and the handle's kind. A function creates at most one.
     pub new: Option<(usize, usize)>,
+    /// Numbers by value.
+    pub values: Vec<usize>,
+    /// Parameters whose slot may differ from the argument, with descriptors first: slots of scalars depend on theirs.
+    pub encoded: Vec<usize>,
     /// Handles that the call uses.
     pub handles: Vec<usize>,
     /// Handles that the call destroys.

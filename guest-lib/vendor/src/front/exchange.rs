@@ -2,10 +2,9 @@
 
 //! One call of a library, answered from the guest's state or by the worker.
 
-use std::cell::RefCell;
-
 use cuda_library_rows::block::{MAX_TEXT, SLOT, padded};
 use cuda_library_rows::{Answer, Asked, Body, Call, Element, Host, Kind, Note};
+use zerocopy::IntoBytes;
 
 use super::{Failure, Front, Opened};
 use crate::answers::text;
@@ -13,14 +12,6 @@ use crate::bridge;
 use crate::encode::{Arguments, Slots, first_word};
 use crate::handles::{State, Step};
 use crate::proven::Key;
-
-/// Maximum number of bytes of each block that a thread keeps between calls.
-const MAX_KEPT_BYTES: usize = 64 << 10;
-
-thread_local! {
-    /// Buffers of the thread's calls.
-    static BLOCKS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
-}
 
 /// One call.
 ///
@@ -38,10 +29,10 @@ pub(super) struct Exchange<'a> {
     handle: u64,
 }
 
-/// The worker's input for a call, and the room for the results.
-struct Prepared {
-    slots: Slots,
-    blocks: Blocks,
+/// The worker's input for a call.
+struct Prepared<'b> {
+    /// The slots, and behind them the memory that the library reads.
+    block: &'b [u64],
     answer_bytes: usize,
     /// Identifies the call with its arguments.
     key: u64,
@@ -81,30 +72,32 @@ impl<'a> Exchange<'a> {
     /// Executes the call with a handle in that state, whether the guest could answer it or not.
     fn run_in(&self, state: State) -> Result<u64, Failure> {
         let roles = &self.call.roles;
-        let mut prepared = self.prepare(state)?;
+        let mut block = Slots::new();
+        let prepared = &self.prepare(state, &mut block)?;
         if let Some(place) = roles.table
             && let Some(table) = self.front.table(prepared.key)
         {
             self.write(self.given_at(place), table)?;
             return Ok(self.success());
         }
-        let waits = self.waits(&prepared);
-        let kept = self.cross(&mut prepared, waits)?;
-        let answers = &prepared.blocks.answers;
+        let waits = self.waits(prepared);
+        let mut answers = Vec::new();
+        let kept = self.cross(prepared, waits, &mut answers)?;
+        let answers = &answers[..];
         let value = if waits { slot(answers)? } else { self.success() };
         let succeeded =
             self.call.answer != Answer::Status || self.opened.library.statuses.is_good(value as i32);
         if waits && answers.len() >= prepared.answer_bytes {
             // SAFETY: by the type's invariant, and the slots were made of these arguments.
-            unsafe { self.arguments().read(&prepared.slots, answers, succeeded) }?;
+            unsafe { self.arguments().read(prepared.block, answers, succeeded) }?;
         }
         if waits && succeeded {
-            self.learn(&prepared, kept);
+            self.learn(prepared, answers, kept);
         }
         if succeeded {
-            self.note(&prepared);
+            self.note(prepared);
         }
-        self.take_notes(&prepared, succeeded);
+        self.take_notes(prepared, answers, succeeded);
         if self.call.facts.sets {
             self.front.handles.set(self.function, &self.call.facts, self.handle, self.others(), succeeded);
         }
@@ -140,8 +133,8 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Encodes the arguments.
-    fn prepare(&self, state: State) -> Result<Prepared, Failure> {
+    /// Encodes the arguments in `block`, which is empty.
+    fn prepare<'b>(&self, state: State, block: &'b mut Slots) -> Result<Prepared<'b>, Failure> {
         let made = self.call.roles.new.map(|(index, kind)| {
             let is_int = self.opened.library.handles[kind].is_int;
             let handle = self.front.new_handles.next(self.opened.number, is_int);
@@ -155,17 +148,16 @@ impl<'a> Exchange<'a> {
         let handle = made.as_ref().map_or(0, |made| made.handle);
         // SAFETY: `given` are the arguments of the row (invariant), so each place is null or has room as the row
         // specifies.
-        let slots = unsafe {
+        unsafe {
             let noted = |note: Note| self.front.handles.note(self.given_at(note.handle), note.note);
-            arguments.slots(state.device_scalars, |_| handle, noted, |asked| self.ask(asked))
-        };
-        let answer_bytes = self.call.answer_bytes(self.opened.library, &slots)?;
-        let mut blocks = Blocks::take();
-        let mut key = Key::new(self.function, self.call, &slots);
+            arguments.slots(state.device_scalars, |_| handle, noted, |asked| self.ask(asked), block);
+        }
+        let answer_bytes = self.call.answer_bytes(self.opened.library, block)?;
+        let mut key = Key::new(self.function, self.call, block);
         key.add_birth(state.birth);
         // SAFETY: by the type's invariant, and the slots were made of these arguments.
-        unsafe { arguments.write(&slots, &mut blocks.input, &mut key) }?;
-        Ok(Prepared { slots, blocks, answer_bytes, key: key.get(), state, made })
+        unsafe { arguments.write(block, &mut key) }?;
+        Ok(Prepared { block, answer_bytes, key: key.get(), state, made })
     }
 
     /// Asks the library for a number that it knows of a handle.
@@ -182,7 +174,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Returns whether the program must wait for the worker's reply.
-    fn waits(&self, prepared: &Prepared) -> bool {
+    fn waits(&self, prepared: &Prepared<'_>) -> bool {
         let in_doubt = self.call.facts.wait_unless.is_some_and(|birth| birth != prepared.state.birth);
         self.call.roles.answers
             || prepared.answer_bytes > SLOT
@@ -191,12 +183,10 @@ impl<'a> Exchange<'a> {
     }
 
     /// Fills the results from those of an equal earlier call (then it returns true), or from the worker's reply.
-    fn cross(&self, prepared: &mut Prepared, waits: bool) -> Result<bool, Failure> {
-        let Blocks { input, answers } = &mut prepared.blocks;
-        answers.clear();
+    fn cross(&self, prepared: &Prepared<'_>, waits: bool, answers: &mut Vec<u8>) -> Result<bool, Failure> {
         let pure = self.call.facts.pure;
         if let Some(kept) = pure.then(|| self.front.answers.get(prepared.key, self.handle)).flatten() {
-            answers.extend_from_slice(&kept);
+            *answers = kept;
             return Ok(true);
         }
         let room = match (waits, self.call.answer) {
@@ -205,7 +195,8 @@ impl<'a> Exchange<'a> {
             (true, _) => prepared.answer_bytes,
         };
         answers.resize(room, 0);
-        let stream = self.call.roles.stream.and_then(|index| prepared.slots.get(index)).copied();
+        let input = prepared.block.as_bytes();
+        let stream = self.call.roles.stream.and_then(|index| prepared.block.get(index)).copied();
         bridge::call(&bridge::Arguments {
             library: self.opened.number,
             function: self.function as u32,
@@ -220,7 +211,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Records that an equal call succeeds, and caches its results if they never change.
-    fn learn(&self, prepared: &Prepared, kept: bool) {
+    fn learn(&self, prepared: &Prepared<'_>, answers: &[u8], kept: bool) {
         self.front.proven.add(prepared.key);
         if let Some(place) = self.call.roles.table
             // SAFETY: by the type's invariant; the answers have filled it.
@@ -229,12 +220,12 @@ impl<'a> Exchange<'a> {
             self.front.keep_table(prepared.key, *table);
         }
         if self.call.facts.pure && !kept {
-            self.front.answers.keep(prepared.key, self.handle, &prepared.blocks.answers);
+            self.front.answers.keep(prepared.key, self.handle, answers);
         }
     }
 
     /// Records the effects of a successful call on handles.
-    fn note(&self, prepared: &Prepared) {
+    fn note(&self, prepared: &Prepared<'_>) {
         let (front, facts) = (self.front, &self.call.facts);
         if let Some(made) = &prepared.made {
             // SAFETY: by the type's invariant the place is null or has room for a handle.
@@ -243,7 +234,7 @@ impl<'a> Exchange<'a> {
                 0 => bridge::current_device().map_or(0, |device| 1 + device as u64),
                 parent => parent,
             };
-            let birth = facts.birth.and_then(|index| prepared.slots.get(index).copied());
+            let birth = facts.birth.and_then(|index| prepared.block.get(index).copied());
             if let Some(birth) = birth.or_else(|| facts.on_device.then(of_device)) {
                 front.handles.change(made.handle, |state| state.birth = birth);
             }
@@ -261,14 +252,14 @@ impl<'a> Exchange<'a> {
     }
 
     /// Stores the numbers that a call sets for handles. After a failed call they are unknown.
-    fn take_notes(&self, prepared: &Prepared, succeeded: bool) {
+    fn take_notes(&self, prepared: &Prepared<'_>, answers: &[u8], succeeded: bool) {
         let handles = &self.front.handles;
         for Note { handle, note } in self.call.notes.changed() {
             handles.set_note(self.given_at(handle), note, None);
         }
         let value = |index: usize| {
-            let known = self.call.integer(index, &prepared.slots);
-            known.or_else(|| self.written(index, prepared))
+            let known = self.call.integer(index, prepared.block);
+            known.or_else(|| self.written(index, prepared.block, answers))
         };
         for (Note { handle, note }, expression) in self.call.notes.takes.iter().filter(|_| succeeded) {
             let value = expression.value(&value).and_then(|value| i64::try_from(value).ok());
@@ -277,18 +268,17 @@ impl<'a> Exchange<'a> {
     }
 
     /// Returns the number that the library has written for the parameter `index`.
-    fn written(&self, index: usize, prepared: &Prepared) -> Option<i128> {
+    fn written(&self, index: usize, slots: &[u64], answers: &[u8]) -> Option<i128> {
         let Kind::Host(Host { element: Element::Number(number), count: None, .. }) =
             self.call.parameters[index].kind
         else {
             return None;
         };
         let before = self.call.roles.writes.iter().filter(|before| **before < index);
-        let bytes = before.map(|before| {
-            self.call.memory_bytes(self.opened.library, *before, &prepared.slots).map(padded).ok()
-        });
+        let bytes =
+            before.map(|before| self.call.memory_bytes(self.opened.library, *before, slots).map(padded).ok());
         let start = bytes.sum::<Option<usize>>()? + SLOT;
-        number.integer(first_word(prepared.blocks.answers.get(start..)?))
+        number.integer(first_word(answers.get(start..)?))
     }
 
     /// Returns the argument at `index`.
@@ -316,31 +306,6 @@ impl<'a> Exchange<'a> {
 
     fn success(&self) -> u64 {
         u64::from(self.opened.library.statuses.success as u32)
-    }
-}
-
-/// The buffers of a call. They are returned to the thread when the call is done.
-struct Blocks {
-    input: Vec<u8>,
-    answers: Vec<u8>,
-}
-
-impl Blocks {
-    /// Takes the thread's buffers, or new ones while the thread ends and its buffers no longer exist.
-    fn take() -> Self {
-        let (input, answers) =
-            BLOCKS.try_with(|blocks| std::mem::take(&mut *blocks.borrow_mut())).unwrap_or_default();
-        Self { input, answers }
-    }
-}
-
-impl Drop for Blocks {
-    fn drop(&mut self) {
-        let (mut input, mut answers) = (std::mem::take(&mut self.input), std::mem::take(&mut self.answers));
-        // Bounded, so that one large call does not retain its memory.
-        input.shrink_to(MAX_KEPT_BYTES);
-        answers.shrink_to(MAX_KEPT_BYTES);
-        let _ = BLOCKS.try_with(|blocks| *blocks.borrow_mut() = (input, answers));
     }
 }
 

@@ -20,6 +20,11 @@ pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &No
         Kind::Table(_) | Kind::Allocated { .. } => true,
         _ => false,
     };
+    let is_described = |kind: &Kind| matches!(kind, Kind::Described { .. });
+    let is_sent_as_it_is =
+        |kind: &Kind| matches!(kind, Kind::Value(_) | Kind::Pointer | Kind::Stream | Kind::Graph);
+    let mut encoded = all(&is_described);
+    encoded.extend(all(&|kind| !is_described(kind) && !is_sent_as_it_is(kind)));
     let measured = all(&|kind| matches!(kind, Kind::Measured(_)));
     let changes = notes.changed().next().is_some();
     Roles {
@@ -28,6 +33,8 @@ pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &No
         out_stream: first(&|kind| *kind == Kind::OutStream),
         table: first(&|kind| matches!(kind, Kind::Table(_))),
         new,
+        values: all(&|kind| matches!(kind, Kind::Value(_))),
+        encoded,
         handles: all(&|kind| matches!(kind, Kind::Handle { .. })),
         ends: all(&|kind| matches!(kind, Kind::End(_))),
         memory: all(&|kind| kind.direction().is_some() || matches!(kind, Kind::New(_) | Kind::InStream)),
