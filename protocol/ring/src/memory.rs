@@ -138,6 +138,19 @@ impl LaneMemory {
         let _ = at;
     }
 
+    /// Takes `bytes` bytes from byte `at` of the ring into the processor's cache, to be written soon: another processor
+    /// has read them one round of the ring ago, and a write would have to wait for them.
+    pub(crate) fn prefetch_to_write(&self, at: usize, bytes: usize) {
+        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        for line in (0..bytes).step_by(64) {
+            let at = self.base.wrapping_add(RECORDS_OFFSET + at + line);
+            // SAFETY: a hint; it does nothing with an address that is none, and on processors that lack it.
+            unsafe { std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags)) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+        let _ = (at, bytes);
+    }
+
     /// Copies a reply to its room.
     pub(crate) fn write_reply(&self, bytes: &[u8]) {
         assert!(bytes.len() <= MAX_REPLY_BYTES);
