@@ -45,6 +45,9 @@ int main() {
     float *device;
     CHECK(cudaMalloc(&device, 128 * sizeof(float)));
     CHECK(cudaMemset(device, 0, 128 * sizeof(float)));
+    int too_early = 0;
+    CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&too_early, dynamic, 128, wanted));
+    std::printf("blocks with 96 KiB of shared memory, not asked for: %d\n", too_early);
     dynamic<<<1, 128, wanted>>>(device);
     std::printf("96 KiB of shared memory, not asked for: %d\n", (int)cudaGetLastError());
     CHECK(cudaFuncSetAttribute(dynamic, cudaFuncAttributeMaxDynamicSharedMemorySize, wanted));

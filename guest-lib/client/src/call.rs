@@ -18,7 +18,8 @@ use crate::deferred_frees::DeferredFree;
 use crate::touched::Touched;
 use crate::transport::{Request, UserMemory};
 use crate::{
-    ClientError, CudaError, Session, calls, deferred_frees, idle, lane, output, process, thread, trace,
+    ClientError, CudaError, Session, calls, changes, deferred_frees, idle, lane, output, process, thread,
+    trace,
 };
 
 /// Bulk up to this many bytes travels in the payload of a request: copying it is cheaper than pinning its pages.
@@ -277,6 +278,7 @@ impl<'s> Call<'s> {
         put_back_buffers(buffers);
         // Not before: another thread that waits for everything meanwhile would count it as done.
         idle::count(opcode, self.posted);
+        changes::count(opcode);
         match outcome {
             Ok((result, flags)) => {
                 // The call that fetches the output announces the rest in its results.

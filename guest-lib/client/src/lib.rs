@@ -10,6 +10,7 @@
 
 pub mod call;
 pub mod calls;
+pub mod changes;
 pub mod deferred_frees;
 pub mod device;
 pub mod error;

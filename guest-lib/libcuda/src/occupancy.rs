@@ -5,13 +5,14 @@
 
 use cuda_abi::CUlaunchConfig;
 use virtio_cuda_client::protocol::{FunctionId, LaunchShape};
-use virtio_cuda_client::{Call, CudaError, calls};
+use virtio_cuda_client::{Call, CudaError, calls, changes};
 
 use crate::context::table::current;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::launch;
+use crate::module::residency::Question;
 
 /// `CUoccupancyB2DSize`: bytes of dynamic shared memory for a block size.
 type BlockSizeToSharedBytes = Option<extern "C" fn(i32) -> usize>;
@@ -23,13 +24,26 @@ const MAX_THREADS_PER_MULTIPROCESSOR: i32 = 39;
 const FUNC_MAX_THREADS_PER_BLOCK: i32 = 0;
 
 fn active_blocks(api: Api, function: u64, block: i32, shared: usize, flags: u32) -> Result<i32, CudaError> {
-    calls::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        &mut api.in_context()?,
-        FunctionId(function),
-        block,
-        shared as u64,
-        flags,
-    )
+    let context = api.context()?.0;
+    let ask = || {
+        let call = &mut api.in_context()?;
+        let shared = shared as u64;
+        calls::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+            call,
+            FunctionId(function),
+            block,
+            shared,
+            flags,
+        )
+    };
+    match api.driver.functions.get(function) {
+        Ok(known) => {
+            let changes = changes::so_far();
+            known.residency.get(Question { context, block, shared, flags, changes }, ask)
+        }
+        // The device knows what is wrong with it.
+        Err(_) => ask(),
+    }
 }
 
 /// Implements the search of `cudaOccupancyMaxPotentialBlockSizeVariableSMem`: from the largest block down, in steps of

@@ -60,8 +60,9 @@ entry_points! {
 
     /// Sets an attribute of a function.
     call cuFuncSetAttribute(api, hfunc: u64, attrib: i32, value: i32) {
-        api.driver.functions.forget_proven_shapes(hfunc);
-        calls::cuFuncSetAttribute(&mut api.in_context()?, FunctionId(hfunc), attrib, value)
+        let set = calls::cuFuncSetAttribute(&mut api.in_context()?, FunctionId(hfunc), attrib, value);
+        api.driver.functions.attributes_changed(hfunc);
+        set
     }
 
     /// No effect since compute capability 5.0.
@@ -115,8 +116,9 @@ entry_points! {
     /// Sets an attribute of a kernel on a device.
     call cuKernelSetAttribute(api, attrib: i32, val: i32, kernel: u64, dev: i32) {
         let device = api.driver.devices.check(dev)?.on_wire();
-        api.driver.functions.forget_proven_shapes(kernel);
-        calls::cuKernelSetAttribute(&mut api.call(), attrib, val, FunctionId(kernel), device)
+        let set = calls::cuKernelSetAttribute(&mut api.call(), attrib, val, FunctionId(kernel), device);
+        api.driver.functions.attributes_changed(kernel);
+        set
     }
 
     /// Sets the preferred cache configuration of a kernel on a device.

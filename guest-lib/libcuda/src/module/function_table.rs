@@ -10,6 +10,7 @@ use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::ParamLayout;
 
 use crate::module::proven::ProvenShapes;
+use crate::module::residency::Residency;
 
 /// The origin of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,8 @@ pub struct Function {
     pub owner: Owner,
     /// Shapes of accepted launches.
     pub proven: ProvenShapes,
+    /// Answers of occupancy queries.
+    pub residency: Residency,
     /// The settings of the CUDA 3 calls for the next launch.
     pub prepared: Mutex<Prepared>,
     pub(super) parameters: OnceLock<Parameters>,
@@ -71,6 +74,7 @@ impl Functions {
             name,
             owner,
             proven: ProvenShapes::default(),
+            residency: Residency::default(),
             prepared: Mutex::default(),
             parameters: OnceLock::new(),
         });
@@ -83,9 +87,9 @@ impl Functions {
         functions.get(&handle).cloned().ok_or(CudaError::INVALID_HANDLE)
     }
 
-    /// Removes the accepted shapes of a function or kernel after a change of its attributes. A kernel shares them with its
-    /// functions, and so do functions of one name in a module.
-    pub fn forget_proven_shapes(&self, handle: u64) {
+    /// Removes what is known about launches of a function or kernel. Must be called after a change of its attributes. A kernel
+    /// shares them with its functions, and so do functions of one name in a module.
+    pub fn attributes_changed(&self, handle: u64) {
         let functions = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let kernel = match functions.get(&handle).map(|function| function.owner) {
             Some(Owner::Kernel(kernel)) => kernel,
@@ -96,6 +100,7 @@ impl Functions {
             let same = function.owner == changed.owner && function.name == changed.name;
             if same || function.owner == Owner::Kernel(kernel) {
                 function.proven.forget();
+                function.residency.forget();
             }
         }
     }
@@ -136,7 +141,7 @@ mod tests {
                 functions.add(handle, name.to_owned(), owner);
                 functions.get(handle).expect("added").proven.add(shape);
             }
-            functions.forget_proven_shapes(changed);
+            functions.attributes_changed(changed);
             let forgotten = |handle: &u64| !functions.get(*handle).expect("added").proven.contains(shape);
             (1..=6).filter(forgotten).collect::<Vec<u64>>()
         };

@@ -12,6 +12,7 @@ pub mod link;
 pub mod link_table;
 pub mod parameters;
 pub mod proven;
+pub mod residency;
 pub mod table;
 
 use std::ffi::{CStr, CString};
