@@ -22,7 +22,14 @@ const MAX_WAITING: u64 = 1024;
 /// `CUDA_EMULATOR_DELAY`: the time that each job waits for before it starts.
 static DELAY: LazyLock<Duration> = LazyLock::new(|| {
     let text = std::env::var("CUDA_EMULATOR_DELAY").unwrap_or_default();
-    Duration::from_micros(text.parse().unwrap_or(0))
+    if text.is_empty() {
+        return Duration::ZERO;
+    }
+    let micros = text.parse().unwrap_or_else(|_| {
+        log::error!("CUDA_EMULATOR_DELAY={text}: this is no number of microseconds, so it is ignored");
+        0
+    });
+    Duration::from_micros(micros)
 });
 
 /// A queue of jobs that run one after the other, in the order in which they were pushed.
