@@ -166,8 +166,9 @@ def main():
     entries = {}
     with tempfile.TemporaryDirectory() as folder:
         files = [os.path.join(folder, str(number)) for number in range(count)]
+        # Samples of some entries come in the order of a set of texts.
         parts = [subprocess.Popen([sys.executable, __file__, *mode, "--part", f"{number}/{count}", "--output", file],
-                                  env={**os.environ, "OMP_NUM_THREADS": "1"}) for number, file in enumerate(files)]
+                                  env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}) for number, file in enumerate(files)]
         for number, (process, file) in enumerate(zip(parts, files)):
             if process.wait() != 0:
                 print(f"same part {number}: ended with {process.returncode}")
