@@ -5,14 +5,15 @@
 
 use cuda_abi::CUlaunchConfig;
 use virtio_cuda_client::protocol::{FunctionId, LaunchShape};
-use virtio_cuda_client::{Call, CudaError, calls, changes};
+use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::context::table::current;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::launch;
-use crate::module::residency::Question;
+use crate::module::answers::Query;
+use crate::module::function::get_attribute;
 
 /// `CUoccupancyB2DSize`: bytes of dynamic shared memory for a block size.
 type BlockSizeToSharedBytes = Option<extern "C" fn(i32) -> usize>;
@@ -24,26 +25,13 @@ const MAX_THREADS_PER_MULTIPROCESSOR: i32 = 39;
 const FUNC_MAX_THREADS_PER_BLOCK: i32 = 0;
 
 fn active_blocks(api: Api, function: u64, block: i32, shared: usize, flags: u32) -> Result<i32, CudaError> {
-    let context = api.context()?.0;
+    let query = Query::ActiveBlocks { context: api.context()?.0, block, shared, flags };
     let ask = || {
         let call = &mut api.in_context()?;
-        let shared = shared as u64;
-        calls::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-            call,
-            FunctionId(function),
-            block,
-            shared,
-            flags,
-        )
+        let (function, shared) = (FunctionId(function), shared as u64);
+        calls::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(call, function, block, shared, flags)
     };
-    match api.driver.functions.get(function) {
-        Ok(known) => {
-            let changes = changes::so_far();
-            known.residency.get(Question { context, block, shared, flags, changes }, ask)
-        }
-        // The device knows what is wrong with it.
-        Err(_) => ask(),
-    }
+    api.driver.functions.answer(function, query, ask)
 }
 
 /// Implements the search of `cudaOccupancyMaxPotentialBlockSizeVariableSMem`: from the largest block down, in steps of
@@ -58,8 +46,7 @@ fn search(
     let device = api.driver.device(api.driver.contexts.device_of(current())? as i32)?;
     let warp = device.attribute(WARP_SIZE)?.max(1);
     let occupancy_limit = device.attribute(MAX_THREADS_PER_MULTIPROCESSOR)?;
-    let function_limit =
-        calls::cuFuncGetAttribute(&mut api.in_context()?, FUNC_MAX_THREADS_PER_BLOCK, FunctionId(function))?;
+    let function_limit = get_attribute(api, FUNC_MAX_THREADS_PER_BLOCK, function)?;
     let device_limit = device.attribute(MAX_THREADS_PER_BLOCK)?;
     let limit = if limit == 0 { device_limit } else { limit.min(device_limit) }.min(function_limit);
 

@@ -8,14 +8,18 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
+use crate::module::answers::Query;
 use crate::module::function_table::Owner;
 use crate::module::library::get_module;
 
 /// `CU_FUNCTION_LOADING_STATE_LOADED`.
 const LOADED: i32 = 1;
 
-fn get_attribute(api: Api, attribute: i32, function: u64) -> Result<i32, CudaError> {
-    calls::cuFuncGetAttribute(&mut api.in_context()?, attribute, FunctionId(function))
+/// Returns an attribute of a function.
+pub fn get_attribute(api: Api, attribute: i32, function: u64) -> Result<i32, CudaError> {
+    let query = Query::Attribute { context: api.context()?.0, attribute };
+    let ask = || calls::cuFuncGetAttribute(&mut api.in_context()?, attribute, FunctionId(function));
+    api.driver.functions.answer(function, query, ask)
 }
 
 /// Query functions refuse a null handle as an invalid value.
@@ -110,7 +114,8 @@ entry_points! {
     call cuKernelGetAttribute(api, pi: Out<i32>, attrib: i32, kernel: u64, dev: i32) {
         pi.check()?;
         let device = api.driver.devices.check(dev)?.on_wire();
-        pi.set(calls::cuKernelGetAttribute(&mut api.call(), attrib, FunctionId(kernel), device)?)
+        let ask = || calls::cuKernelGetAttribute(&mut api.call(), attrib, FunctionId(kernel), device);
+        pi.set(api.driver.functions.answer(kernel, Query::KernelAttribute { device: dev, attribute: attrib }, ask)?)
     }
 
     /// Sets an attribute of a kernel on a device.

@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::ParamLayout;
 
+use crate::module::answers::{Answers, Query};
 use crate::module::proven::ProvenShapes;
-use crate::module::residency::Residency;
 
 /// The origin of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +56,8 @@ pub struct Function {
     pub owner: Owner,
     /// Shapes of accepted launches.
     pub proven: ProvenShapes,
-    /// Answers of occupancy queries.
-    pub residency: Residency,
+    /// What the device has told about it.
+    pub answers: Answers,
     /// The settings of the CUDA 3 calls for the next launch.
     pub prepared: Mutex<Prepared>,
     pub(super) parameters: OnceLock<Parameters>,
@@ -74,7 +74,7 @@ impl Functions {
             name,
             owner,
             proven: ProvenShapes::default(),
-            residency: Residency::default(),
+            answers: Answers::default(),
             prepared: Mutex::default(),
             parameters: OnceLock::new(),
         });
@@ -85,6 +85,20 @@ impl Functions {
     pub fn get(&self, handle: u64) -> Result<Arc<Function>, CudaError> {
         let functions = self.0.read().unwrap_or_else(PoisonError::into_inner);
         functions.get(&handle).cloned().ok_or(CudaError::INVALID_HANDLE)
+    }
+
+    /// Returns the answer to a query about a function, which `ask` gets from the device if it is not known.
+    pub fn answer(
+        &self,
+        handle: u64,
+        query: Query,
+        ask: impl FnOnce() -> Result<i32, CudaError>,
+    ) -> Result<i32, CudaError> {
+        match self.get(handle) {
+            Ok(function) => function.answers.get(query, ask),
+            // The device knows what is wrong with it.
+            Err(_) => ask(),
+        }
     }
 
     /// Removes what is known about launches of a function or kernel. Must be called after a change of its attributes. A kernel
@@ -100,7 +114,7 @@ impl Functions {
             let same = function.owner == changed.owner && function.name == changed.name;
             if same || function.owner == Owner::Kernel(kernel) {
                 function.proven.forget();
-                function.residency.forget();
+                function.answers.forget();
             }
         }
     }

@@ -2,6 +2,7 @@
 
 //! Modules: device code in one context.
 
+pub mod answers;
 pub mod function;
 pub mod function_table;
 pub mod image;
@@ -12,7 +13,6 @@ pub mod link;
 pub mod link_table;
 pub mod parameters;
 pub mod proven;
-pub mod residency;
 pub mod table;
 
 use std::ffi::{CStr, CString};
