@@ -96,6 +96,33 @@ pub fn attribute_type_handle(kind: i128) -> Option<&'static str> {
     }
 }
 
+impl Kind {
+    /// Returns the bytes of the memory in a block that a parameter of this kind points to, if they do not depend on other
+    /// arguments.
+    pub fn fixed_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Host(Host { element, count: None, .. }) | Self::Scalar { element, count: None, .. } => {
+                element.fixed_bytes()
+            }
+            Self::Placed { bytes, .. } | Self::Structure(bytes) | Self::Table(bytes) => Some(*bytes as usize),
+            Self::Scaling => Some(SCALING_BYTES),
+            _ => None,
+        }
+    }
+}
+
+impl Element {
+    /// Returns the bytes of an element, if they do not depend on other arguments.
+    pub fn fixed_bytes(self) -> Option<usize> {
+        match self {
+            Self::Number(number) => Some(number.bytes()),
+            Self::Bytes(bytes) | Self::Sized { bytes, .. } => Some(bytes as usize),
+            Self::Pointer | Self::Handle(_) => Some(8),
+            Self::ByDataType(_) | Self::ByAttribute(_) | Self::ByCompute { .. } => None,
+        }
+    }
+}
+
 impl Call {
     /// Returns the bytes of the memory that the parameter with this index points to, given all slots; 0 for parameters
     /// without memory in the block.

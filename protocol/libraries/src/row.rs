@@ -5,7 +5,6 @@
 use std::ops::Range;
 
 use crate::attributes::Descriptor;
-use crate::block::SCALING_BYTES;
 use crate::expression::Expression;
 use crate::roles::Roles;
 
@@ -391,18 +390,6 @@ pub enum Element {
     },
 }
 
-impl Element {
-    /// Returns the bytes of an element, if they do not depend on other arguments.
-    pub fn fixed_bytes(self) -> Option<usize> {
-        match self {
-            Self::Number(number) => Some(number.bytes()),
-            Self::Bytes(bytes) | Self::Sized { bytes, .. } => Some(bytes as usize),
-            Self::Pointer | Self::Handle(_) => Some(8),
-            Self::ByDataType(_) | Self::ByAttribute(_) | Self::ByCompute { .. } => None,
-        }
-    }
-}
-
 /// The direction of memory: the sides that read and write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -415,19 +402,6 @@ pub enum Direction {
 }
 
 impl Kind {
-    /// Returns the bytes of the memory in a block that a parameter of this kind points to, if they do not depend on other
-    /// arguments.
-    pub fn fixed_bytes(&self) -> Option<usize> {
-        match self {
-            Self::Host(Host { element, count: None, .. }) | Self::Scalar { element, count: None, .. } => {
-                element.fixed_bytes()
-            }
-            Self::Placed { bytes, .. } | Self::Structure(bytes) | Self::Table(bytes) => Some(*bytes as usize),
-            Self::Scaling => Some(SCALING_BYTES),
-            _ => None,
-        }
-    }
-
     /// Returns the direction of the memory that a parameter of this kind points to.
     pub fn direction(&self) -> Option<Direction> {
         match self {
