@@ -3,8 +3,11 @@
 //! The executor's side of a lane.
 
 use crate::layout::{HEAD_BYTES, Kind, MAX_REPLY_BYTES, RECORDS_BYTES, SHORT_REPLY_BYTES, record_bytes};
-use crate::memory::LaneMemory;
+use crate::memory::{Access, LaneMemory};
 use crate::sync::Ordering;
+
+/// Bytes of the next record that are prefetched. A short record has no more.
+const PREFETCHED: usize = 128;
 
 /// The lane holds what no producer puts there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +103,7 @@ impl Consumer {
     /// Returns whether [`Self::next`] has something to check: a single load, for polling. Also prefetches the next
     /// record: it is written before the producer's progress is published.
     pub fn has_more(&self) -> bool {
-        self.memory.prefetch((self.head % RECORDS_BYTES as u64) as usize);
+        self.memory.prefetch((self.head % RECORDS_BYTES as u64) as usize, PREFETCHED, Access::Read);
         self.tail != self.head || self.memory.header().tail.0.load(Ordering::Relaxed) != self.head
     }
 

@@ -19,6 +19,15 @@ pub struct LaneMemory {
     watch: std::sync::Arc<Watch>,
 }
 
+/// The kind of access for which memory is prefetched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Access {
+    /// The other processors keep their copies of the cache lines.
+    Read,
+    /// The other processors give up their copies, so that a write does not wait for that.
+    Write,
+}
+
 /// Represents the plain memory of the lane, so that loom detects unordered reads and writes.
 #[cfg(loom)]
 #[derive(Debug)]
@@ -122,33 +131,26 @@ impl LaneMemory {
         }
     }
 
-    /// Fetches the two cache lines at byte `at` of the ring.
-    pub(crate) fn prefetch(&self, at: usize) {
+    /// Prefetches the cache lines of `bytes` bytes from byte `at` of the ring for the next access to them.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: usize, bytes: usize, access: Access) {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
-        {
+        for line in (0..bytes).step_by(64) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let at = self.base.wrapping_add(RECORDS_OFFSET + at).cast::<i8>().cast_const();
-            // SAFETY: a hint; it does nothing with an address that is none.
+            let line = self.base.wrapping_add(RECORDS_OFFSET + at + line);
+            // SAFETY: both instructions are hints to the cache, which allow any address. Processors without `prefetchw`
+            // execute it as a no-operation.
             unsafe {
-                _mm_prefetch(at, _MM_HINT_T0);
-                _mm_prefetch(at.wrapping_add(64), _MM_HINT_T0);
+                match access {
+                    Access::Read => _mm_prefetch(line.cast::<i8>().cast_const(), _MM_HINT_T0),
+                    Access::Write => {
+                        std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+                    }
+                }
             }
         }
         #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-        let _ = at;
-    }
-
-    /// Takes `bytes` bytes from byte `at` of the ring into the processor's cache, to be written soon: another processor
-    /// has read them one round of the ring ago, and a write would have to wait for them.
-    pub(crate) fn prefetch_to_write(&self, at: usize, bytes: usize) {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
-        for line in (0..bytes).step_by(64) {
-            let at = self.base.wrapping_add(RECORDS_OFFSET + at + line);
-            // SAFETY: a hint; it does nothing with an address that is none, and on processors that lack it.
-            unsafe { std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags)) };
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-        let _ = (at, bytes);
+        let _ = (at, bytes, access);
     }
 
     /// Copies a reply to its room.

@@ -5,11 +5,11 @@
 use crate::layout::{
     HEAD_BYTES, Kind, MAX_RECORD_BYTES, MAX_REPLY_BYTES, RECORDS_BYTES, SHORT_REPLY_BYTES, record_bytes,
 };
-use crate::memory::LaneMemory;
+use crate::memory::{Access, LaneMemory};
 use crate::sync::Ordering;
 
-/// Bytes of the ring that are prefetched for the next record: as many as most take.
-const PREFETCHED: u64 = 256;
+/// Bytes that are prefetched for the next record. Most records are no longer.
+const PREFETCHED: usize = 256;
 
 /// The side that puts records in. Each lane has one.
 #[derive(Debug)]
@@ -105,10 +105,11 @@ impl Producer {
         sleeps
     }
 
-    /// Prefetches the place of the next record, if the consumer has left it: so the record does not wait for its cache lines.
+    /// Prefetches the place of the next record, unless the consumer may still be reading there. The consumer's processor has
+    /// had these cache lines since the previous round of the ring.
     fn prefetch(&self) {
-        if self.tail + PREFETCHED <= self.head + RECORDS_BYTES as u64 {
-            self.memory.prefetch_to_write(self.position(), PREFETCHED as usize);
+        if self.tail + PREFETCHED as u64 <= self.head + RECORDS_BYTES as u64 {
+            self.memory.prefetch(self.position(), PREFETCHED, Access::Write);
         }
     }
 
