@@ -81,8 +81,7 @@ impl<'a> Exchange<'a> {
             return Ok(self.success());
         }
         let waits = self.waits(prepared);
-        let mut answers = Vec::new();
-        let kept = self.cross(prepared, waits, &mut answers)?;
+        let (answers, kept) = self.cross(prepared, waits)?;
         let answers = &answers[..];
         let value = if waits { slot(answers)? } else { self.success() };
         let succeeded =
@@ -182,19 +181,18 @@ impl<'a> Exchange<'a> {
             || !self.front.proven.contains(prepared.key)
     }
 
-    /// Fills the results from those of an equal earlier call (then it returns true), or from the worker's reply.
-    fn cross(&self, prepared: &Prepared<'_>, waits: bool, answers: &mut Vec<u8>) -> Result<bool, Failure> {
+    /// Returns the results: those of an equal earlier call, then with true, or those of the worker's reply.
+    fn cross(&self, prepared: &Prepared<'_>, waits: bool) -> Result<(Vec<u8>, bool), Failure> {
         let pure = self.call.facts.pure;
         if let Some(kept) = pure.then(|| self.front.answers.get(prepared.key, self.handle)).flatten() {
-            *answers = kept;
-            return Ok(true);
+            return Ok((kept, true));
         }
         let room = match (waits, self.call.answer) {
             (false, _) => 0,
             (true, Answer::Text) => prepared.answer_bytes + MAX_TEXT,
             (true, _) => prepared.answer_bytes,
         };
-        answers.resize(room, 0);
+        let mut answers = vec![0; room];
         let input = prepared.block.as_bytes();
         let stream = self.call.roles.stream.and_then(|index| prepared.block.get(index)).copied();
         bridge::call(&bridge::Arguments {
@@ -207,7 +205,7 @@ impl<'a> Exchange<'a> {
             output_bytes: answers.len(),
         })
         .map_err(Failure::Cuda)?;
-        Ok(false)
+        Ok((answers, false))
     }
 
     /// Records that an equal call succeeds, and caches its results if they never change.
