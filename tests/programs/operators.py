@@ -166,7 +166,7 @@ def main():
     entries = {}
     with tempfile.TemporaryDirectory() as folder:
         files = [os.path.join(folder, str(number)) for number in range(count)]
-        # Samples of some entries come in the order of a set of texts.
+        # The order of some entries' samples is that of a set of texts, which depends on the hash seed.
         parts = [subprocess.Popen([sys.executable, __file__, *mode, "--part", f"{number}/{count}", "--output", file],
                                   env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}) for number, file in enumerate(files)]
         for number, (process, file) in enumerate(zip(parts, files)):

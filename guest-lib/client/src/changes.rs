@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Counts the calls that change what launches do: what this side knows about launches is outdated after them.
+//! Counts the calls that change what launches do. Each of them outdates the guest's knowledge about launches.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ pub(crate) fn count(opcode: Opcode) {
     }
 }
 
-/// Returns the number of such calls so far. What the device says after this is from after all of them.
+/// Returns the number of such calls so far. An answer that the device gives later includes the effects of all of them.
 pub fn so_far() -> u64 {
     CHANGES.load(Ordering::SeqCst)
 }

@@ -26,7 +26,7 @@ static DELAY: LazyLock<Duration> = LazyLock::new(|| {
         return Duration::ZERO;
     }
     let micros = text.parse().unwrap_or_else(|_| {
-        log::error!("CUDA_EMULATOR_DELAY={text}: this is no number of microseconds, so it is ignored");
+        log::error!("CUDA_EMULATOR_DELAY={text}: not a number of microseconds; ignored");
         0
     });
     Duration::from_micros(micros)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What the device has told about a function: attributes, and how many blocks fit a multiprocessor. Programs ask for the
-//! same before each launch.
+//! Cached answers of the device to queries about a function: its attributes, and the number of its blocks that fit a
+//! multiprocessor. Some programs repeat such queries before each launch.
 
 use std::sync::{Mutex, PoisonError};
 
 use virtio_cuda_client::{CudaError, changes};
 
-/// Maximum number of answers that are stored per function.
+/// Maximum number of answers that are cached per function. Limits the process's memory.
 const MAX_ANSWERS: usize = 64;
 
-/// A query about a function. Beside it, the answer depends on the function's settings only.
+/// A query about a function. Its answer changes only with the function's attributes, or with a call that changes launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Query {
     /// `cuFuncGetAttribute`
@@ -40,21 +40,21 @@ pub enum Query {
     },
 }
 
-/// The stored answers about a function.
+/// The cached answers about a function.
 #[derive(Debug, Default)]
 pub struct Answers(Mutex<Stored>);
 
 #[derive(Debug, Default)]
 struct Stored {
     known: Vec<(Query, i32)>,
-    /// Changes of the function's attributes.
+    /// The number of changes of the function's attributes.
     version: u64,
-    /// Calls that change launches ([`changes`]), before the answers.
+    /// The number of calls that had changed launches ([`changes`]) before the device gave these answers.
     changes: u64,
 }
 
 impl Answers {
-    /// Returns the stored answer, or that of `ask`, which is stored unless a setting has changed meanwhile.
+    /// Returns the cached answer, or that of `ask`, which is cached unless a setting has changed meanwhile.
     pub fn get(&self, query: Query, ask: impl FnOnce() -> Result<i32, CudaError>) -> Result<i32, CudaError> {
         let changes = changes::so_far();
         let version = {

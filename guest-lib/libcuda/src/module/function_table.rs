@@ -56,7 +56,7 @@ pub struct Function {
     pub owner: Owner,
     /// Shapes of accepted launches.
     pub proven: ProvenShapes,
-    /// What the device has told about it.
+    /// Cached answers of the device to queries about it.
     pub answers: Answers,
     /// The settings of the CUDA 3 calls for the next launch.
     pub prepared: Mutex<Prepared>,
@@ -87,7 +87,7 @@ impl Functions {
         functions.get(&handle).cloned().ok_or(CudaError::INVALID_HANDLE)
     }
 
-    /// Returns the answer to a query about a function, which `ask` gets from the device if it is not known.
+    /// Returns the cached answer to a query about a function, or that of the device, which `ask` requests.
     pub fn answer(
         &self,
         handle: u64,
