@@ -1,29 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! libnvJitLink. It generates PTX instead of machine code if an option requests it when a linker is created, and only
-//! from LTO-IR. With an emulated device this library adds that option, and returns the PTX where the program requests
-//! machine code.
+//! libnvJitLink. With an emulated device this library returns PTX where the program requests machine code:
+//!
+//! - NVIDIA's library makes it from LTO-IR, if an option requests it when the linker is created. This library adds that
+//!   option.
+//! - A linker whose only input is PTX returns that input.
 //!
 //! The functions' names contain the release of the header; they do not differ otherwise.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
-use std::sync::{Mutex, PoisonError};
+use std::slice;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::behind::{NVJITLINK, forward};
 use crate::device::is_emulated;
 
 /// An nvJitLinkHandle.
 type Linker = *mut c_void;
+/// NVJITLINK_SUCCESS.
+const SUCCESS: c_int = 0;
+/// NVJITLINK_INPUT_PTX of nvJitLinkInputType.
+const INPUT_PTX: c_int = 2;
 /// NVJITLINK_ERROR_INTERNAL: NVIDIA's library, or the function in it, is missing.
 const MISSING: c_int = 6;
 
-/// Linkers that generate PTX although the program has not requested it.
-static TO_PTX: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+/// What a linker returns in place of machine code.
+enum Replacement {
+    /// What NVIDIA's library makes from LTO-IR.
+    Generated,
+    /// Its only input, with a NUL at its end, as the functions that load modules demand.
+    Input(Vec<u8>),
+    /// Nothing: it has several inputs, or another than PTX.
+    Nothing,
+}
 
-fn makes_ptx(linker: Linker) -> bool {
-    let linkers = TO_PTX.lock().unwrap_or_else(PoisonError::into_inner);
-    linkers.as_ref().is_some_and(|linkers| linkers.contains(&(linker as usize)))
+/// The linkers of an emulated device that have an input, or that generate PTX although the program has not requested it.
+static LINKERS: Mutex<Option<HashMap<usize, Replacement>>> = Mutex::new(None);
+
+fn linkers() -> MutexGuard<'static, Option<HashMap<usize, Replacement>>> {
+    LINKERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns whether PTX must be requested in addition to these options.
@@ -39,6 +56,8 @@ fn wants_ptx(options: &[*const c_char]) -> bool {
 }
 
 type Create = unsafe extern "C" fn(*mut Linker, u32, *const *const c_char) -> c_int;
+type AddData = unsafe extern "C" fn(Linker, c_int, *const c_void, usize, *const c_char) -> c_int;
+type AddFile = unsafe extern "C" fn(Linker, c_int, *const c_char) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut Linker) -> c_int;
 
 /// Implements nvJitLinkCreate with NVIDIA's function `name`.
@@ -58,11 +77,10 @@ unsafe fn create(name: &CStr, linker: *mut Linker, count: u32, options: *const *
             // SAFETY: `# Safety` promises a place for a linker. The list has the program's options and one more text,
             // and so says the count.
             let result = unsafe { native(linker, count.saturating_add(1), all.as_ptr()) };
-            if result == 0 {
+            if result == SUCCESS {
                 // SAFETY: NVIDIA's function has just written it.
                 let linker = unsafe { *linker } as usize;
-                let mut linkers = TO_PTX.lock().unwrap_or_else(PoisonError::into_inner);
-                linkers.get_or_insert_default().insert(linker);
+                linkers().get_or_insert_default().insert(linker, Replacement::Generated);
             }
             return result;
         }
@@ -78,13 +96,12 @@ unsafe fn create(name: &CStr, linker: *mut Linker, count: u32, options: *const *
 /// The contract of NVIDIA's function.
 unsafe fn destroy(name: &CStr, linker: *mut Linker) -> c_int {
     let Some(native) = NVJITLINK.function(name) else { return MISSING };
-    if !linker.is_null() {
-        let mut linkers = TO_PTX.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(linkers) = linkers.as_mut() {
-            // SAFETY: not null, so `# Safety` promises a handle. It is removed first: after its destruction another
-            // thread may get an equal handle.
-            linkers.remove(&(unsafe { *linker } as usize));
-        }
+    if !linker.is_null()
+        && let Some(linkers) = linkers().as_mut()
+    {
+        // SAFETY: not null, so `# Safety` promises a handle. It is removed first: after its destruction another
+        // thread may get an equal handle.
+        linkers.remove(&(unsafe { *linker } as usize));
     }
     // SAFETY: nvJitLink.h's signature.
     let native: Destroy = unsafe { transmute(native.as_ptr()) };
@@ -92,19 +109,124 @@ unsafe fn destroy(name: &CStr, linker: *mut Linker) -> c_int {
     unsafe { native(linker) }
 }
 
-/// Implements nvJitLinkGetLinkedCubinSize or nvJitLinkGetLinkedCubin with NVIDIA's function `cubin`, or with `ptx` in
-/// its place.
+/// Implements nvJitLinkAddData with NVIDIA's function `name`.
 ///
 /// # Safety
 ///
 /// The contract of NVIDIA's function.
-unsafe fn linked(cubin: &CStr, ptx: &CStr, linker: Linker, out: *mut c_void) -> c_int {
-    let name = if makes_ptx(linker) { ptx } else { cubin };
+unsafe fn add_data(
+    name: &CStr,
+    linker: Linker,
+    kind: c_int,
+    data: *const c_void,
+    size: usize,
+    input: *const c_char,
+) -> c_int {
+    let Some(native) = NVJITLINK.function(name) else { return MISSING };
+    // SAFETY: nvJitLink.h's signature.
+    let native: AddData = unsafe { transmute(native.as_ptr()) };
+    // SAFETY: `# Safety` promises what NVIDIA's function demands of these arguments, and it gets them unchanged.
+    let result = unsafe { native(linker, kind, data, size, input) };
+    if result == SUCCESS && is_emulated() {
+        // SAFETY: NVIDIA's function has accepted them, so there are `size` bytes at `data`.
+        let ptx = (kind == INPUT_PTX).then(|| unsafe { slice::from_raw_parts(data.cast::<u8>(), size) });
+        note_input(linker, ptx);
+    }
+    result
+}
+
+/// Implements nvJitLinkAddFile with NVIDIA's function `name`.
+///
+/// # Safety
+///
+/// The contract of NVIDIA's function.
+unsafe fn add_file(name: &CStr, linker: Linker, kind: c_int, file: *const c_char) -> c_int {
+    let Some(native) = NVJITLINK.function(name) else { return MISSING };
+    // SAFETY: nvJitLink.h's signature.
+    let native: AddFile = unsafe { transmute(native.as_ptr()) };
+    // SAFETY: `# Safety` promises what NVIDIA's function demands of these arguments, and it gets them unchanged.
+    let result = unsafe { native(linker, kind, file) };
+    if result == SUCCESS && is_emulated() {
+        note_input(linker, None);
+    }
+    result
+}
+
+/// Notes that `linker` has got an input: this PTX, or something else.
+fn note_input(linker: Linker, ptx: Option<&[u8]>) {
+    let mut linkers = linkers();
+    match linkers.get_or_insert_default().entry(linker as usize) {
+        Entry::Vacant(first) => {
+            first.insert(ptx.map_or(Replacement::Nothing, |ptx| {
+                let text = ptx.iter().copied().take_while(|byte| *byte != 0);
+                Replacement::Input(text.chain([0]).collect())
+            }));
+        }
+        Entry::Occupied(mut known) => {
+            if !matches!(known.get(), Replacement::Generated) {
+                known.insert(Replacement::Nothing);
+            }
+        }
+    }
+}
+
+/// Returns the input that replaces the machine code of `linker`, or which of NVIDIA's functions returns the code.
+fn source<'a>(linker: Linker, cubin: &'a CStr, ptx: &'a CStr) -> Result<Vec<u8>, &'a CStr> {
+    match linkers().as_ref().and_then(|linkers| linkers.get(&(linker as usize))) {
+        Some(Replacement::Input(text)) => Ok(text.clone()),
+        Some(Replacement::Generated) => Err(ptx),
+        Some(Replacement::Nothing) | None => Err(cubin),
+    }
+}
+
+/// Implements nvJitLinkGetLinkedCubinSize with NVIDIA's function `cubin`, or with `ptx` in its place.
+///
+/// # Safety
+///
+/// The contract of NVIDIA's function.
+unsafe fn linked_size(cubin: &CStr, ptx: &CStr, linker: Linker, size: *mut usize) -> c_int {
+    let name = match source(linker, cubin, ptx) {
+        Ok(_) if size.is_null() => cubin,
+        Ok(text) => {
+            // SAFETY: not null, so `# Safety` promises room for a size.
+            unsafe { size.write(text.len()) };
+            return SUCCESS;
+        }
+        Err(name) => name,
+    };
+    // SAFETY: `# Safety` promises a linker and room for a size.
+    unsafe { linked(name, linker, size.cast()) }
+}
+
+/// Implements nvJitLinkGetLinkedCubin with NVIDIA's function `cubin`, or with `ptx` in its place.
+///
+/// # Safety
+///
+/// The contract of NVIDIA's function.
+unsafe fn linked_code(cubin: &CStr, ptx: &CStr, linker: Linker, code: *mut c_void) -> c_int {
+    let name = match source(linker, cubin, ptx) {
+        Ok(_) if code.is_null() => cubin,
+        Ok(text) => {
+            // SAFETY: not null, so `# Safety` promises room for as many bytes as `linked_size` has returned.
+            unsafe { code.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len()) };
+            return SUCCESS;
+        }
+        Err(name) => name,
+    };
+    // SAFETY: `# Safety` promises a linker and room for as many bytes as `linked_size` has returned.
+    unsafe { linked(name, linker, code) }
+}
+
+/// Calls NVIDIA's function `name`, which writes a size or code of a linker to `out`.
+///
+/// # Safety
+///
+/// The contract of NVIDIA's function.
+unsafe fn linked(name: &CStr, linker: Linker, out: *mut c_void) -> c_int {
     let Some(native) = NVJITLINK.function(name) else { return MISSING };
     // SAFETY: nvJitLink.h's signatures: one points to a size, one to bytes.
     let native: unsafe extern "C" fn(Linker, *mut c_void) -> c_int = unsafe { transmute(native.as_ptr()) };
-    // SAFETY: `# Safety` promises a linker, and room for a size or for as many bytes as the same choice of name has
-    // returned.
+    // SAFETY: the caller answers for the arguments.
     unsafe { native(linker, out) }
 }
 
@@ -148,6 +270,40 @@ macro_rules! release {
                 unsafe { destroy(name(concat!($prefix, "Destroy", $suffix, "\0")), linker) }
             }
 
+            /// `nvJitLinkAddData`: also keeps PTX if the device is emulated.
+            ///
+            /// # Safety
+            ///
+            /// The contract of NVIDIA's function.
+            #[unsafe(export_name = concat!($prefix, "AddData", $suffix))]
+            pub unsafe extern "C" fn nvJitLinkAddData(
+                linker: Linker,
+                kind: c_int,
+                data: *const c_void,
+                size: usize,
+                input: *const c_char,
+            ) -> c_int {
+                const NAME: &CStr = name(concat!($prefix, "AddData", $suffix, "\0"));
+                // SAFETY: the caller answers for the arguments.
+                unsafe { add_data(NAME, linker, kind, data, size, input) }
+            }
+
+            /// `nvJitLinkAddFile`.
+            ///
+            /// # Safety
+            ///
+            /// The contract of NVIDIA's function.
+            #[unsafe(export_name = concat!($prefix, "AddFile", $suffix))]
+            pub unsafe extern "C" fn nvJitLinkAddFile(
+                linker: Linker,
+                kind: c_int,
+                file: *const c_char,
+            ) -> c_int {
+                const NAME: &CStr = name(concat!($prefix, "AddFile", $suffix, "\0"));
+                // SAFETY: the caller answers for the arguments.
+                unsafe { add_file(NAME, linker, kind, file) }
+            }
+
             /// `nvJitLinkGetLinkedCubinSize`: returns the size of the PTX where that replaces machine code.
             ///
             /// # Safety
@@ -158,7 +314,7 @@ macro_rules! release {
                 const CUBIN: &CStr = name(concat!($prefix, "GetLinkedCubinSize", $suffix, "\0"));
                 const PTX: &CStr = name(concat!($prefix, "GetLinkedPtxSize", $suffix, "\0"));
                 // SAFETY: the caller answers for the arguments.
-                unsafe { linked(CUBIN, PTX, linker, size.cast()) }
+                unsafe { linked_size(CUBIN, PTX, linker, size) }
             }
 
             /// `nvJitLinkGetLinkedCubin`: returns the machine code, or the PTX in its place.
@@ -171,18 +327,10 @@ macro_rules! release {
                 const CUBIN: &CStr = name(concat!($prefix, "GetLinkedCubin", $suffix, "\0"));
                 const PTX: &CStr = name(concat!($prefix, "GetLinkedPtx", $suffix, "\0"));
                 // SAFETY: the caller answers for the arguments.
-                unsafe { linked(CUBIN, PTX, linker, code) }
+                unsafe { linked_code(CUBIN, PTX, linker, code) }
             }
 
             forward_all! { $prefix, $suffix;
-                "AddData" fn nvJitLinkAddData(
-                    linker: Linker,
-                    kind: c_int,
-                    data: *const c_void,
-                    size: usize,
-                    name: *const c_char
-                );
-                "AddFile" fn nvJitLinkAddFile(linker: Linker, kind: c_int, file: *const c_char);
                 "Complete" fn nvJitLinkComplete(linker: Linker);
                 "GetLinkedPtxSize" fn nvJitLinkGetLinkedPtxSize(linker: Linker, size: *mut usize);
                 "GetLinkedPtx" fn nvJitLinkGetLinkedPtx(linker: Linker, code: *mut c_char);

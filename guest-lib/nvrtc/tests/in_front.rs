@@ -14,6 +14,11 @@ use nvrtc::plain;
 const PTX: &str = "PTX";
 const MACHINE_CODE: &str = "CUBIN\0CUBIN";
 
+/// Kinds of inputs for the linker: nvJitLinkInputType's, and one that the linker below refuses.
+const INPUT_CUBIN: i32 = 1;
+const INPUT_PTX: i32 = 2;
+const REFUSED: i32 = 0;
+
 /// Compilers that store their last options. The linker has PTX only if it was requested.
 const COMPILERS: &str = r#"
 #include <dlfcn.h>
@@ -41,6 +46,8 @@ int nvJitLinkCreate(void **linker, unsigned count, const char **options) {
     *linker = &handles[made++ % 16];
     return 0;
 }
+int nvJitLinkAddData(void *linker, int kind, const void *data, size_t size, const char *name) { return kind ? 0 : 4; }
+int nvJitLinkAddFile(void *linker, int kind, const char *file) { return 0; }
 int nvJitLinkDestroy(void **linker) { *linker = 0; return 0; }
 int nvJitLinkGetLinkedCubinSize(void *linker, size_t *size) { *size = 12; return ptx ? 6 : 0; }
 int nvJitLinkGetLinkedCubin(void *linker, char *code) { memcpy(code, "CUBIN\0CUBIN", 12); return ptx ? 6 : 0; }
@@ -114,14 +121,23 @@ fn compiled(architecture: &CStr) -> String {
     }
 }
 
-/// Returns the result for a program that links with `options`.
+/// Returns the result for a program that links nothing with `options`.
 fn linked(options: &[&CStr]) -> Result<String, i32> {
+    linked_inputs(options, &[])
+}
+
+/// Returns the result for a program that links inputs of these kinds with `options`.
+fn linked_inputs(options: &[&CStr], inputs: &[(i32, &str)]) -> Result<String, i32> {
     let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     let (mut linker, mut size) = (ptr::null_mut(), 0);
     // SAFETY: `options` are C strings that live across the calls; all other places are locals of the sizes that the
     // functions name.
     unsafe {
         assert_eq!(plain::nvJitLinkCreate(&mut linker, options.len() as u32, options.as_ptr()), 0);
+        for (kind, text) in inputs {
+            let added = plain::nvJitLinkAddData(linker, *kind, text.as_ptr().cast(), text.len(), ptr::null());
+            assert_eq!(added, if *kind == REFUSED { 4 } else { 0 });
+        }
         let result = plain::nvJitLinkGetLinkedCubinSize(linker, &mut size);
         let mut code = vec![0_u8; size];
         if result == 0 {
@@ -144,8 +160,22 @@ fn ptx_stands_for_machine_code() {
     // A program that compiles for a virtual architecture must not get machine code of any kind.
     assert_eq!(compiled(c"-arch=compute_90"), "");
     assert_eq!(linked(&[c"-arch=sm_90", c"-lto"]), Ok(format!("{PTX}\0")));
-    // Without LTO-IR there is no PTX.
-    assert_eq!(linked(&[c"-arch=sm_90"]), Ok(format!("{MACHINE_CODE}\0")));
+    // Without LTO-IR there is no PTX,
+    let options = [c"-arch=sm_90"];
+    assert_eq!(linked(&options), Ok(format!("{MACHINE_CODE}\0")));
+    // but what the program has passed, with one NUL at the end, unless there is more to link.
+    for text in [".version 8.0", ".version 8.0\0"] {
+        assert_eq!(linked_inputs(&options, &[(INPUT_PTX, text)]), Ok(".version 8.0\0".to_owned()));
+        assert_eq!(
+            linked_inputs(&options, &[(REFUSED, text), (INPUT_PTX, text)]),
+            Ok(".version 8.0\0".to_owned())
+        );
+        for others in [[(INPUT_PTX, text), (INPUT_PTX, text)], [(INPUT_CUBIN, text), (INPUT_PTX, text)]] {
+            assert_eq!(linked_inputs(&options, &others), Ok(format!("{MACHINE_CODE}\0")));
+        }
+    }
+    let lto = [c"-arch=sm_90", c"-lto"];
+    assert_eq!(linked_inputs(&lto, &[(INPUT_PTX, ".version 8.0")]), Ok(format!("{PTX}\0")));
     // A program that requests PTX must not get machine code.
     assert_eq!(linked(&[c"-arch=sm_90", c"-lto", c"-ptx"]), Err(6));
 }
@@ -166,6 +196,7 @@ fn machine_code_stays() {
     assert_eq!(compiled(c"-arch=sm_90"), format!("{MACHINE_CODE}\0"));
     assert_eq!(compiled(c"-arch=compute_90"), "");
     assert_eq!(linked(&[c"-arch=sm_90", c"-lto"]), Ok(format!("{MACHINE_CODE}\0")));
+    assert_eq!(linked_inputs(&[c"-arch=sm_90"], &[(INPUT_PTX, "text")]), Ok(format!("{MACHINE_CODE}\0")));
 }
 
 #[test]
