@@ -13,6 +13,7 @@ use crate::cudnn::NOT_FINALIZED;
 use crate::numbers::Type;
 
 pub const INT64: c_int = 3;
+const FLOAT: c_int = 4;
 pub const DESCRIPTOR: c_int = 15;
 
 pub fn create(kind: c_int) -> Handle {
@@ -64,8 +65,16 @@ pub fn strided(uid: i64, kind: i32, dims: &[i64], strides: &[i64], is_virtual: b
 }
 
 pub fn pointwise(mode: i32, tensors: &[(c_int, Handle)]) -> Handle {
+    weighted(mode, [1.0; 2], tensors)
+}
+
+/// An operation on single elements, with factors of the first two tensors.
+fn weighted(mode: i32, factors: [f32; 2], tensors: &[(c_int, Handle)]) -> Handle {
     let (what, operation) = (create(0), create(13));
     assert_eq!(set(what, 0, 14, &[mode]), SUCCESS);
+    for (name, factor) in [754, 755].into_iter().zip(factors) {
+        assert_eq!(set(operation, name, FLOAT, &[factor]), SUCCESS);
+    }
     refer(operation, 750, finalized(what));
     tensors.iter().for_each(|(name, tensor)| refer(operation, *name, *tensor));
     finalized(operation)
@@ -156,6 +165,14 @@ fn operations_compute_their_definitions() {
     let (x, y) = (tensor(1, &[2, 3], false), tensor(3, &[2, 3], false));
     let add = pointwise(0, &[(751, x), (752, tensor(2, &[1, 3], false)), (753, y)]);
     assert_eq!(compute(add, &[&all, &[10.0, 20.0, 30.0]]), [11.0, 18.0, 33.0, 14.0, 15.0, 36.0]);
+    let tensors = [(751, x), (752, tensor(2, &[2, 3], false)), (753, y)];
+    assert_eq!(
+        compute(weighted(0, [2.0, 0.5], &tensors), &[&all, &[2.0; 6]]),
+        [3.0, -3.0, 7.0, 9.0, -9.0, 13.0]
+    );
+    // A tensor with the factor 0 may contain anything.
+    assert_eq!(compute(weighted(0, [1.0, 0.0], &tensors), &[&all, &[f64::NAN; 6]]), all);
+    assert_eq!(compute(weighted(0, [0.0, 1.0], &tensors), &[&[f64::INFINITY; 6], &all]), all);
     let relu = pointwise(200, &[(751, x), (757, tensor(2, &[2, 3], false)), (756, y)]);
     assert_eq!(compute(relu, &[&all, &[7.0; 6]]), [7.0, 0.0, 7.0, 7.0, 0.0, 7.0]);
     let select = pointwise(

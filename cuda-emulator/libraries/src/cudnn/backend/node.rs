@@ -481,7 +481,7 @@ impl Node {
         let to = self.outputs().next().map_or(&[][..], Tensor::dims);
         let from = |index: usize| self.inputs[index].as_ref().map_or(to, Tensor::dims);
         let mut first = spread(values[0], from(0), to);
-        first.iter_mut().for_each(|value| *value *= factors[0]);
+        first.iter_mut().for_each(|value| *value = scaled(factors[0], *value));
         // Other inputs are spread over the output without a copy: a virtual one is bounded by nothing else.
         let mut join = |of: &dyn Fn(f64, f64) -> f64| {
             if from(1) == to {
@@ -496,13 +496,13 @@ impl Node {
             Pointwise::Forward(activation) => {
                 first.iter_mut().for_each(|value| *value = activation.at(*value));
             }
-            Pointwise::Binary(of) => join(&|a, b| of(a, factors[1] * b)),
+            Pointwise::Binary(of) => join(&|a, b| of(a, scaled(factors[1], b))),
             Pointwise::Backward(activation) => join(&|x, dy| activation.slope(x) * dy),
             Pointwise::Select => {
                 let others = places(from(1), to).zip(places(from(2), to));
                 for (value, (other, choice)) in first.iter_mut().zip(others) {
                     if values[2][choice] == 0.0 {
-                        *value = factors[1] * values[1][other];
+                        *value = scaled(factors[1], values[1][other]);
                     }
                 }
             }
@@ -514,6 +514,11 @@ impl Node {
         }
         first
     }
+}
+
+/// The product. It is 0 if the factor is 0: a program need not have written that tensor, as XLA does not.
+fn scaled(factor: f64, value: f64) -> f64 {
+    if factor == 0.0 { 0.0 } else { factor * value }
 }
 
 /// The sizes of a tensor of one number for each matrix of a tensor of these sizes.
