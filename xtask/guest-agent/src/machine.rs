@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -65,11 +66,12 @@ fn try_open_port() -> Result<File> {
 
 /// Mounts the rest and loads the module; returns what did not work, for the host to judge.
 pub fn prepare() -> Vec<String> {
-    let steps: [(&str, Step); 4] = [
+    let steps: [(&str, Step); 5] = [
         ("file systems", mount_rest),
         ("the host's files", mount_host),
         ("loopback", loopback_up),
         ("module", load_module),
+        ("link", link_device),
     ];
     let run = |(what, step): (&str, Step)| step().err().map(|error| format!("{what}: {error:#}"));
     steps.into_iter().filter_map(run).collect()
@@ -92,7 +94,7 @@ fn mount_rest() -> Result<()> {
     mount_at("hugetlbfs", "hugetlbfs", "/dev/hugepages", None)?;
     for (link, target) in [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")]
     {
-        std::os::unix::fs::symlink(target, Path::new("/dev").join(link))?;
+        symlink(target, Path::new("/dev").join(link))?;
     }
     Ok(())
 }
@@ -126,6 +128,11 @@ fn loopback_up() -> Result<()> {
 fn load_module() -> Result<()> {
     let module = Path::new(MODULE);
     if module.exists() { insert_module(module) } else { Ok(()) }
+}
+
+/// As the driver's udev rule does.
+fn link_device() -> Result<()> {
+    symlink("virtio-cuda", "/dev/nvidia0").context("Cannot create /dev/nvidia0")
 }
 
 fn insert_module(path: &Path) -> Result<()> {
