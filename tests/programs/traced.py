@@ -166,4 +166,4 @@ for operation, *rest in OPERATIONS:
 for title, *rest in NETWORKS:
     check(title, train, *rest)
 _, network, weights, inputs = NETWORKS[-1]
-print(f"time a step of the transformer: {1e3 * min(curve(network, weights, inputs, 200)[1] for _ in range(3)):.4f} ms")
+print(f"time a step of the transformer: {1e3 * min(curve(network, weights, inputs, 50)[1] for _ in range(3)):.4f} ms")
