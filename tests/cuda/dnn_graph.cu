@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // cuDNN's backend API: convolutions and their gradients as graphs of one operation, a graph of several operations with a number
-// in host memory, and mistakes.
+// in host memory, mistakes, and arrays that are shorter than the program says.
 
 #include "dnn_backend.h"
 
+#include <cstring>
 #include <cuda_fp16.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static Handle convolution() {
     Handle made = create(CONVOLUTION);
@@ -114,6 +117,29 @@ static void mistakes() {
     refused("an operation on what is not finalised", call("cudnnBackendFinalize", early));
 }
 
+// A program may request more elements than there are, and have room for these only: the page behind them is protected.
+static void room() {
+    const long page = sysconf(_SC_PAGESIZE);
+    char *pages = (char *)mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED || mprotect(pages + page, page, PROT_NONE) != 0) {
+        printf("no memory\n");
+        exit(1);
+    }
+    const Sizes dims = {2, 3, 4, 5};
+    Handle made = tensor(1, dims, DATA_FLOAT);
+    int64_t *place = (int64_t *)(pages + page) - dims.size(), count = 0;
+    for (int64_t *counted : {&count, (int64_t *)nullptr}) {
+        memset(place, 0, dims.size() * sizeof *place);
+        CHECK(call("cudnnBackendGetAttribute", made, 902, (int)INT64, (int64_t)8, counted, (void *)place));
+        if (Sizes(place, place + dims.size()) != dims || count != (int64_t)dims.size()) {
+            printf("the elements of an attribute are wrong\n");
+            exit(1);
+        }
+    }
+    CHECK(call("cudnnBackendDestroyDescriptor", made));
+    munmap(pages, 2 * page);
+}
+
 int main() {
     load({"libcudnn.so.9"});
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -122,6 +148,7 @@ int main() {
     single();
     several();
     mistakes();
+    room();
     CHECK(call("cudnnDestroy", handle));
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaDeviceSynchronize());

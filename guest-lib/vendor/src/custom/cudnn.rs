@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! cuDNN's variant packs. Their addresses are device addresses, except those of tensors "by value": these point to a
-//! number in host memory, which the library reads when it executes. The worker cannot access the program's memory, so
-//! the number is copied to pinned memory, which has the same address there.
+//! cuDNN's attributes, whose arrays may be shorter than programs say; and its variant packs. Their addresses are
+//! device addresses, except those of tensors "by value": these point to a number in host memory, which the library
+//! reads when it executes. The worker cannot access the program's memory, so the number is copied to pinned memory,
+//! which has the same address there.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use cuda_library_rows::block::{MAX_BYTES, SLOT, attribute_type_bytes};
 use smallvec::SmallVec;
 
 use crate::bridge;
@@ -14,6 +16,8 @@ use crate::fronts::CUDNN;
 
 /// `CUDNN_TYPE_VOID_PTR`
 const ADDRESSES: i32 = 6;
+/// `CUDNN_TYPE_BACKEND_DESCRIPTOR`
+const DESCRIPTORS: i32 = 15;
 /// Maximum number of elements of an attribute that are examined.
 const MAX_ELEMENTS: i64 = 1 << 16;
 /// Numbers that are stored at once. A new number replaces the oldest, whose call has been executed by then: fewer calls
@@ -25,6 +29,8 @@ const SLOT_BYTES: usize = 16;
 static NUMBERS: LazyLock<usize> = LazyLock::new(|| bridge::pinned(SLOTS * SLOT_BYTES).unwrap_or(0));
 /// The row of cudnnBackendSetAttribute, which programs call for each execution.
 static SET_ATTRIBUTE: LazyLock<Option<usize>> = LazyLock::new(|| CUDNN.index("cudnnBackendSetAttribute"));
+/// The row of cudnnBackendGetAttribute.
+static GET_ATTRIBUTE: LazyLock<Option<usize>> = LazyLock::new(|| CUDNN.index("cudnnBackendGetAttribute"));
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// Sets an attribute of a descriptor.
@@ -53,6 +59,55 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     // SAFETY: the slots are the arguments of this function, whose caller keeps the contract of NVIDIA's; `addresses`
     // lives until the call returns.
     unsafe { crate::forward(&CUDNN, index, &slots) as i32 }
+}
+
+/// Returns the elements of an attribute. NVIDIA's function writes those that exist. Programs of its C++ library have room
+/// for these only, although they request as many as there can be, so the rest of the array must not be touched.
+///
+/// # Safety
+///
+/// The contract of NVIDIA's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendGetAttribute(
+    descriptor: u64,
+    name: i32,
+    kind: i32,
+    requested: i64,
+    count: *mut i64,
+    elements: *mut u8,
+) -> i32 {
+    let (mut copy, mut place, mut existing) = (SmallVec::<[u64; 32]>::new(), elements as u64, 0_i64);
+    let each = attribute_type_bytes(kind.into()).unwrap_or(0);
+    let bytes =
+        usize::try_from(requested).ok().and_then(|requested| requested.checked_mul(each)).unwrap_or(0);
+    // The row refuses what is longer.
+    if !elements.is_null() && (1..=MAX_BYTES).contains(&bytes) {
+        copy.resize(bytes.div_ceil(SLOT), 0);
+        if kind == DESCRIPTORS {
+            // SAFETY: not null, and the program passes so many descriptors, which the function fills in. The copy is as
+            // long.
+            unsafe { std::ptr::copy_nonoverlapping(elements, copy.as_mut_ptr().cast(), bytes) };
+        }
+        place = copy.as_mut_ptr() as u64;
+    }
+    let Some(index) = *GET_ATTRIBUTE else { return NOT_SUPPORTED };
+    let slots = [descriptor, name as u64, kind as u64, requested as u64, &raw mut existing as u64, place];
+    // SAFETY: the slots are the arguments of this function, whose caller keeps the contract of NVIDIA's, but for two places
+    // that are locals of the sizes in the row.
+    let status = unsafe { crate::forward(&CUDNN, index, &slots) as i32 };
+    if status == 0 {
+        if !copy.is_empty() {
+            let written = existing.clamp(0, requested) as usize * each;
+            // SAFETY: the program has room for the elements that exist, of those that it requested. The copy has all that
+            // it requested.
+            unsafe { std::ptr::copy_nonoverlapping(copy.as_ptr().cast(), elements, written) };
+        }
+        // SAFETY: null, or a place for a number by the contract of NVIDIA's function.
+        if let Some(count) = unsafe { count.as_mut() } {
+            *count = existing;
+        }
+    }
+    status
 }
 
 /// Returns an address at which the worker finds the data that the program has at `address`.
