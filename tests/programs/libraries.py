@@ -5,6 +5,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from checks import check
+
 torch.manual_seed(0)
 A, B, BIAS = torch.randn(200, 300), torch.randn(300, 150), torch.randn(150)
 S = torch.randn(40, 40, dtype=torch.float64)
@@ -145,10 +147,5 @@ def training():
     close(losses[1], losses[0])
 
 
-for check in (products, linear, convolution, normalisation, recurrent, attention, fourier, solvers, sparse, graphs, training):
-    try:
-        check()
-        torch.cuda.synchronize()
-        print(f"same {check.__name__}: passed", flush=True)
-    except Exception as error:  # pylint: disable=broad-exception-caught
-        print(f"same {check.__name__}: {type(error).__name__}: {str(error).splitlines()[0][:200]}", flush=True)
+for function in (products, linear, convolution, normalisation, recurrent, attention, fourier, solvers, sparse, graphs, training):
+    check(function.__name__, function, end=torch.cuda.synchronize)

@@ -8,6 +8,8 @@ import bitsandbytes as bnb
 import bitsandbytes.functional as F
 import torch
 
+from checks import check
+
 torch.manual_seed(0)
 A = torch.randn(64, 256)
 W = torch.randn(512, 256) / 16
@@ -84,10 +86,5 @@ def optimizers():
         print(f"same loss after {name}: {losses[-1]:.4f}", flush=True)
 
 
-for check in (blocks, four_bits, linear_4bit, linear_8bit, products_of_integers, optimizers):
-    try:
-        check()
-        torch.cuda.synchronize()
-        print(f"same {check.__name__}: passed", flush=True)
-    except Exception as error:  # pylint: disable=broad-exception-caught
-        print(f"same {check.__name__}: {type(error).__name__}: {str(error).splitlines()[0][:200]}", flush=True)
+for function in (blocks, four_bits, linear_4bit, linear_8bit, products_of_integers, optimizers):
+    check(function.__name__, function, end=torch.cuda.synchronize)

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from checks import check
+
 random = np.random.default_rng(0)
 CPU = jax.devices("cpu")[0]
 
@@ -150,14 +152,6 @@ def train(network, parameters, x):
         expected, _ = curve(network, parameters, x)
     assert losses[-1] < 0.9 * losses[0], f"the loss fell from {losses[0]:.4f} to {losses[-1]:.4f} only"
     near(losses, expected, 1e-2)
-
-
-def check(name, function, *arguments):
-    try:
-        function(*arguments)
-        print(f"same {name}: passed", flush=True)
-    except Exception as error:  # pylint: disable=broad-exception-caught
-        print(f"same {name}: {type(error).__name__}: {str(error).splitlines()[0][:200]}", flush=True)
 
 
 print(f"same platform: {jax.devices()[0].platform}", flush=True)

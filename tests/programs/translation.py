@@ -10,6 +10,8 @@ import ctranslate2
 import numpy as np
 from ctranslate2.specs import TransformerSpec
 
+from checks import check
+
 LAYERS, HEADS, WIDTH, INNER, WORDS, LENGTH = 4, 8, 256, 1024, 500, 64
 random = np.random.default_rng(0)
 
@@ -99,9 +101,5 @@ def storage():
     assert (back == np.arange(12).reshape(3, 4)).all()
 
 
-for check in (storage, scoring, greedy, beams):
-    try:
-        check()
-        print(f"same {check.__name__}: passed", flush=True)
-    except Exception as error:  # pylint: disable=broad-exception-caught
-        print(f"same {check.__name__}: {type(error).__name__}: {str(error).splitlines()[0][:200]}", flush=True)
+for function in (storage, scoring, greedy, beams):
+    check(function.__name__, function)

@@ -16,6 +16,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("training.py", include_str!("../../../tests/programs/training.py")),
     ("decoding.py", include_str!("../../../tests/programs/decoding.py")),
     ("distributed.py", include_str!("../../../tests/programs/distributed.py")),
+    ("checks.py", include_str!("../../../tests/programs/checks.py")),
     ("models.py", include_str!("../../../tests/programs/models.py")),
     ("inductor.py", include_str!("../../../tests/programs/inductor.py")),
     ("profiler.py", include_str!("../../../tests/programs/profiler.py")),
