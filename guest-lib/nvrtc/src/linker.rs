@@ -26,13 +26,13 @@ const INPUT_PTX: c_int = 2;
 /// NVJITLINK_ERROR_INTERNAL: NVIDIA's library, or the function in it, is missing.
 const MISSING: c_int = 6;
 
-/// What a linker returns in place of machine code.
+/// The PTX that a linker returns in place of machine code.
 enum Replacement {
-    /// What NVIDIA's library makes from LTO-IR.
+    /// NVIDIA's library generates it from LTO-IR.
     Generated,
-    /// Its only input, with a NUL at its end, as the functions that load modules demand.
+    /// It is the linker's only input, with a NUL at the end, as the functions that load modules demand.
     Input(Vec<u8>),
-    /// Nothing: it has several inputs, or another than PTX.
+    /// There is none: the linker has several inputs, or one that is not PTX. It returns machine code.
     Nothing,
 }
 
@@ -170,64 +170,54 @@ fn note_input(linker: Linker, ptx: Option<&[u8]>) {
     }
 }
 
-/// Returns the input that replaces the machine code of `linker`, or which of NVIDIA's functions returns the code.
-fn source<'a>(linker: Linker, cubin: &'a CStr, ptx: &'a CStr) -> Result<Vec<u8>, &'a CStr> {
-    match linkers().as_ref().and_then(|linkers| linkers.get(&(linker as usize))) {
-        Some(Replacement::Input(text)) => Ok(text.clone()),
-        Some(Replacement::Generated) => Err(ptx),
-        Some(Replacement::Nothing) | None => Err(cubin),
-    }
-}
-
-/// Implements nvJitLinkGetLinkedCubinSize with NVIDIA's function `cubin`, or with `ptx` in its place.
+/// Implements nvJitLinkGetLinkedCubinSize or nvJitLinkGetLinkedCubin with NVIDIA's function `cubin`, or with `ptx` in
+/// its place. If an input replaces the code, `give` writes it, or its size, to `out`.
 ///
 /// # Safety
 ///
-/// The contract of NVIDIA's function.
-unsafe fn linked_size(cubin: &CStr, ptx: &CStr, linker: Linker, size: *mut usize) -> c_int {
-    let name = match source(linker, cubin, ptx) {
-        Ok(_) if size.is_null() => cubin,
-        Ok(text) => {
-            // SAFETY: not null, so `# Safety` promises room for a size.
-            unsafe { size.write(text.len()) };
+/// The contract of NVIDIA's function. `give` can be called with `out`, unless that is null.
+unsafe fn linked(
+    cubin: &CStr,
+    ptx: &CStr,
+    linker: Linker,
+    out: *mut c_void,
+    give: unsafe fn(&[u8], *mut c_void),
+) -> c_int {
+    let name = match linkers().as_ref().and_then(|linkers| linkers.get(&(linker as usize))) {
+        Some(Replacement::Input(text)) if !out.is_null() => {
+            // SAFETY: `# Safety` allows it.
+            unsafe { give(text, out) };
             return SUCCESS;
         }
-        Err(name) => name,
+        Some(Replacement::Generated) => ptx,
+        _ => cubin,
     };
-    // SAFETY: `# Safety` promises a linker and room for a size.
-    unsafe { linked(name, linker, size.cast()) }
-}
-
-/// Implements nvJitLinkGetLinkedCubin with NVIDIA's function `cubin`, or with `ptx` in its place.
-///
-/// # Safety
-///
-/// The contract of NVIDIA's function.
-unsafe fn linked_code(cubin: &CStr, ptx: &CStr, linker: Linker, code: *mut c_void) -> c_int {
-    let name = match source(linker, cubin, ptx) {
-        Ok(_) if code.is_null() => cubin,
-        Ok(text) => {
-            // SAFETY: not null, so `# Safety` promises room for as many bytes as `linked_size` has returned.
-            unsafe { code.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len()) };
-            return SUCCESS;
-        }
-        Err(name) => name,
-    };
-    // SAFETY: `# Safety` promises a linker and room for as many bytes as `linked_size` has returned.
-    unsafe { linked(name, linker, code) }
-}
-
-/// Calls NVIDIA's function `name`, which writes a size or code of a linker to `out`.
-///
-/// # Safety
-///
-/// The contract of NVIDIA's function.
-unsafe fn linked(name: &CStr, linker: Linker, out: *mut c_void) -> c_int {
     let Some(native) = NVJITLINK.function(name) else { return MISSING };
     // SAFETY: nvJitLink.h's signatures: one points to a size, one to bytes.
     let native: unsafe extern "C" fn(Linker, *mut c_void) -> c_int = unsafe { transmute(native.as_ptr()) };
-    // SAFETY: the caller answers for the arguments.
+    // SAFETY: `# Safety` promises a linker, and room for a size or for as many bytes as the same choice of name has
+    // returned.
     unsafe { native(linker, out) }
+}
+
+/// Writes the size of `text`.
+///
+/// # Safety
+///
+/// `out` has room for a size.
+unsafe fn give_size(text: &[u8], out: *mut c_void) {
+    // SAFETY: there is room by this function's contract.
+    unsafe { out.cast::<usize>().write(text.len()) };
+}
+
+/// Writes `text`.
+///
+/// # Safety
+///
+/// `out` has room for it.
+unsafe fn give_text(text: &[u8], out: *mut c_void) {
+    // SAFETY: there is room by this function's contract; the program's memory is not part of `text`, which is a copy.
+    unsafe { out.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len()) };
 }
 
 /// Defines all functions under the names of one release's header.
@@ -314,7 +304,7 @@ macro_rules! release {
                 const CUBIN: &CStr = name(concat!($prefix, "GetLinkedCubinSize", $suffix, "\0"));
                 const PTX: &CStr = name(concat!($prefix, "GetLinkedPtxSize", $suffix, "\0"));
                 // SAFETY: the caller answers for the arguments.
-                unsafe { linked_size(CUBIN, PTX, linker, size) }
+                unsafe { linked(CUBIN, PTX, linker, size.cast(), give_size) }
             }
 
             /// `nvJitLinkGetLinkedCubin`: returns the machine code, or the PTX in its place.
@@ -327,7 +317,7 @@ macro_rules! release {
                 const CUBIN: &CStr = name(concat!($prefix, "GetLinkedCubin", $suffix, "\0"));
                 const PTX: &CStr = name(concat!($prefix, "GetLinkedPtx", $suffix, "\0"));
                 // SAFETY: the caller answers for the arguments.
-                unsafe { linked_code(CUBIN, PTX, linker, code) }
+                unsafe { linked(CUBIN, PTX, linker, code, give_text) }
             }
 
             forward_all! { $prefix, $suffix;
