@@ -60,6 +60,18 @@ impl Accelerator {
             Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max"],
         }
     }
+
+    /// For the guest kernel's command line.
+    ///
+    /// With TCG all processors read one TSC, which the kernel need not check against the HPET. On a busy host that check
+    /// can end a boot: Linux 7.2 waits in `watchdog_check_skew` for a time that only its own interrupts advance, and QEMU
+    /// aborts in `iotlb_to_section` if the HPET is read while another processor moves a PCI device's memory.
+    pub fn kernel_arguments(self) -> &'static str {
+        match self {
+            Self::Kvm => "",
+            Self::Tcg => "tsc=reliable",
+        }
+    }
 }
 
 /// A virtual machine can have /dev/kvm that cannot run such guests: the flag shows that.

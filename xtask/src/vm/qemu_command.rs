@@ -64,7 +64,8 @@ pub fn command(
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&files.initramfs);
     // The kernel counts ticks of the timer against time when it boots, and panics where an emulated machine on a busy host
     // has too few. With KVM it does not look.
-    let arguments = format!("console=ttyS0 panic=-1 oops=panic no_timer_check {}", config.kernel_arguments);
+    let always = "console=ttyS0 panic=-1 oops=panic no_timer_check";
+    let arguments = [always, accelerator.kernel_arguments(), &config.kernel_arguments].join(" ");
     command.args(["-append", &arguments]);
     command.args(["-chardev", &format!("file,id=console,path={}", escape(&files.console))]);
     command.args(["-serial", "chardev:console"]);
