@@ -193,10 +193,6 @@ unsafe fn rows(
     found.map(|_| at)
 }
 
-fn count(instr: &Instr) -> usize {
-    (instr.aux >> aux::COUNT_SHIFT & 3) as usize + 1
-}
-
 /// The row and the column of the element that a lane holds in half `half` of its register.
 fn position(lane: usize, half: usize, transposed: bool) -> (usize, usize) {
     let (row, column) = (lane / 4, lane % 4 * 2 + half);
@@ -209,14 +205,14 @@ pub(crate) fn load_rows() -> Handler {
         let transposed = instr.aux & TRANSPOSED != 0;
         // SAFETY: contract of `Handler`; `rows` has checked the rows that are read, if all lanes are there.
         unsafe {
-            let at = match rows(machine, instr, count(instr), Access::Read) {
+            let at = match rows(machine, instr, aux::count(instr.aux), Access::Read) {
                 Ok(at) => at,
                 Err(flow) => return flow,
             };
             if machine.mask != FULL {
                 return incomplete(machine, instr);
             }
-            for matrix in 0..count(instr) {
+            for matrix in 0..aux::count(instr.aux) {
                 let words: [u32; LANES] = std::array::from_fn(|lane| {
                     let half = |half: usize| {
                         let (row, column) = position(lane, half, transposed);
@@ -239,14 +235,14 @@ pub(crate) fn store_rows() -> Handler {
         // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
         // `Handler`); `rows` has checked the addresses.
         unsafe {
-            let at = match rows(machine, instr, count(instr), Access::Write) {
+            let at = match rows(machine, instr, aux::count(instr.aux), Access::Write) {
                 Ok(at) => at,
                 Err(flow) => return flow,
             };
             if machine.mask != FULL {
                 return incomplete(machine, instr);
             }
-            for matrix in 0..count(instr) {
+            for matrix in 0..aux::count(instr.aux) {
                 let words = machine.lanes::<u32>(instr.ops[matrix]);
                 for (lane, word) in words.into_iter().enumerate() {
                     for half in 0..2 {

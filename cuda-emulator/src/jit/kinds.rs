@@ -132,11 +132,23 @@ pub(super) fn result(flow: &Flow<'_>, shape: Shape, pc: u32, state: &State) -> K
     }
 }
 
-/// Returns whether a transfer is one of those that are translated: in memory that has one start, without fences.
+/// The number of consecutive elements that a transfer moves.
+pub(super) fn count(instr: &Instr) -> usize {
+    aux::count(instr.aux)
+}
+
+/// Returns whether a transfer is of data that another thread may be about to read or write.
+pub(super) fn polls(instr: &Instr) -> bool {
+    instr.aux & aux::POLLS != 0
+}
+
+/// Returns whether a transfer is one of those that are translated: in memory that has one start, without fences, and no
+/// vector that others may wait for, which has to be one access.
 pub(super) fn is_plain(instr: &Instr) -> bool {
     let special = aux::ACQUIRE | aux::RELEASE;
     let place = matches!(aux::place(instr.aux), Place::Global | Place::Generic | Place::Shared);
-    place && instr.aux & special == 0
+    let whole = polls(instr) && count(instr) > 1;
+    place && instr.aux & special == 0 && !whole
 }
 
 fn lane(flow: &Flow<'_>, instr: &Instr, op: Op, kind: &dyn Fn(usize) -> Kind) -> Kind {

@@ -12,7 +12,7 @@ use cranelift_codegen::ir::{
 };
 
 use super::flow::Set;
-use super::kinds;
+use super::kinds::{self, count, polls};
 use super::meaning::{Element, Meaning};
 use super::nodes::{CHUNK_LANES, CHUNKS, Node, NodeId};
 use super::translate::{Done, Held, Translator, Untranslatable};
@@ -21,10 +21,6 @@ use crate::execute::Known;
 use crate::execute::access::{Place, aux};
 use crate::native::shape::Kind;
 use crate::native::view::View;
-
-pub(super) fn count(instr: &Instr) -> usize {
-    (instr.aux >> aux::COUNT_SHIFT & 3) as usize + 1
-}
 
 pub(super) fn address_bytes(instr: &Instr) -> u8 {
     if instr.aux & aux::WIDE_ADDRESS != 0 { 8 } else { 4 }
@@ -80,11 +76,6 @@ pub(super) struct Checked {
     certain: bool,
     /// The start of the span in the host, for each group of lanes.
     hosts: Vec<Value>,
-}
-
-/// Returns whether it reads data that another thread may be about to write.
-pub(super) fn polls(instr: &Instr) -> bool {
-    instr.aux & aux::POLLS != 0
 }
 
 impl Translator<'_, '_, '_> {

@@ -8,8 +8,9 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I32X4, I64, I64X2};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value};
 
+use super::kinds::{count, polls};
 use super::meaning::Element;
-use super::memory::{address_bytes, count};
+use super::memory::address_bytes;
 use super::nodes::{CHUNK_LANES, CHUNKS, Chunk, Node, NodeId};
 use super::translate::{Done, Held, Translator};
 use crate::code::{Instr, LANES};
@@ -260,7 +261,7 @@ impl Translator<'_, '_, '_> {
                 self.write_chunk(value, offset, element.register, chunk);
             }
         }
-        if super::memory::polls(instr) {
+        if polls(instr) {
             self.poll();
         }
         self.forget(mark);

@@ -8,6 +8,9 @@ use crate::harness::{Device, WARP, kernel};
 const LANE: &str = "mov.u32 %r0, %tid.x; ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1];\n";
 
 /// Runs one warp of `body` on a copy of `input` (p0) and returns 32 results (p1).
+/// Vectors that one block writes for another.
+const WHOLE_ROUNDS: u32 = 20_000;
+
 fn run<I: Copy, O: Copy + Default>(body: &str, input: &[I]) -> Vec<O> {
     let device = Device::kernel(&format!("{LANE}{body}"));
     let (from, to) = (device.upload(input), device.upload(&[0_u64; 64]));
@@ -55,6 +58,46 @@ fn vectors_move_whole() {
         &pairs,
     );
     assert_eq!(sums, (0..32).map(|i| 4 * i + 1).collect::<Vec<u64>>());
+}
+
+#[test]
+fn vectors_arrive_whole_in_other_blocks() {
+    // The first block writes 1, 2, … to all elements, from when the second one reads. That one counts vectors of unequal
+    // elements, until it has read the last number.
+    for (space, kind, vector, parts) in [
+        ("relaxed.gpu.global", "u16", "v2", ["%h1", "%h2", "%h1", "%h1"]),
+        ("relaxed.gpu", "u32", "v2", ["%r1", "%r2", "%r1", "%r1"]),
+        ("volatile", "u32", "v4", ["%r1", "%r2", "%r3", "%r4"]),
+        ("global.cg", "u32", "v2", ["%r1", "%r2", "%r1", "%r1"]),
+        ("volatile.global", "u64", "v2", ["%d3", "%d4", "%d3", "%d3"]),
+    ] {
+        let count = if vector == "v4" { 4 } else { 2 };
+        let (first, list) = (parts[0], parts[..count].join(", "));
+        let same = vec![first; count].join(", ");
+        let unequal: String = parts[1..count]
+            .iter()
+            .map(|part| format!("setp.ne.{kind} %p1, {first}, {part}; @%p1 add.u32 %r20, %r20, 1;\n"))
+            .collect();
+        let device = Device::kernel(&format!(
+            "ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1];
+             mov.u32 %r20, 0; mov.u32 %r21, %ctaid.x; setp.ne.u32 %p0, %r21, 0; @%p0 bra READ;
+             WAIT: ld.volatile.global.u32 %r22, [%d0+64]; setp.eq.u32 %p2, %r22, 0; @%p2 bra WAIT;
+             mov.{unsigned} {first}, 0;
+             WRITE: add.{kind} {first}, {first}, 1; st.{space}.{vector}.{kind} [%d0], {{{same}}};
+             setp.ne.{kind} %p2, {first}, {WHOLE_ROUNDS}; @%p2 bra WRITE;
+             bra END;
+             READ: mov.u32 %r22, 1; st.volatile.global.u32 [%d0+64], %r22;
+             AGAIN: ld.{space}.{vector}.{kind} {{{list}}}, [%d0];
+             {unequal}
+             setp.ne.{kind} %p2, {first}, {WHOLE_ROUNDS}; @%p2 bra AGAIN;
+             mov.u32 %r22, %tid.x; mul.wide.u32 %d5, %r22, 4; add.u64 %d5, %d5, %d1; st.global.u32 [%d5], %r20;
+             END:",
+            unsigned = kind.replace('u', "b"),
+        ));
+        let (cell, unequal) = (device.upload(&[0_u64; 16]), device.upload(&[u32::MAX; 32]));
+        device.run("k", [2, 1, 1], [32, 1, 1], &[cell, unequal]).unwrap();
+        assert_eq!(device.download::<u32>(unequal, 32), [0; 32], "ld.{space}.{vector}.{kind}");
+    }
 }
 
 #[test]

@@ -33,6 +33,12 @@ pub(crate) mod aux {
     /// Reads data that another thread may be about to write: volatile, relaxed, acquire.
     pub(crate) const POLLS: u32 = 1 << 14;
 
+    /// The number of consecutive elements that an access transfers.
+    #[inline(always)]
+    pub(crate) fn count(aux: u32) -> usize {
+        (aux >> COUNT_SHIFT & 3) as usize + 1
+    }
+
     /// The place of an access.
     #[inline(always)]
     pub(crate) fn place(aux: u32) -> Place {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::access::{Access, aux};
+use super::vector;
 use crate::code::{Handler, Instr, LANES, lanes_of};
 use crate::execute::arithmetic::float::{canonical, flush};
 use crate::execute::arithmetic::half::{self, Format, decode, encode};
@@ -45,8 +46,7 @@ macro_rules! word {
 }
 word! { u16, AtomicU16; u32, AtomicU32; u64, AtomicU64; }
 
-/// Held during every operation on 128 bits: there is no such atomic in the standard library. To other accesses they are two
-/// halves.
+/// Held during every operation on 128 bits: there is no such atomic in the standard library. A store beside one can be lost.
 static WIDE: Mutex<()> = Mutex::new(());
 
 impl Word for u128 {
@@ -54,8 +54,9 @@ impl Word for u128 {
         let _guard = WIDE.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: `place` is valid for atomic access and aligned by the contract of `Word::replace`.
         unsafe {
-            let old = place.read_volatile();
-            place.write_volatile(f(old));
+            let mut old = 0;
+            vector::read(place, 1, |_, value| old = value);
+            vector::write(place, 1, |_| f(old));
             old
         }
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::access::{Access, aux};
 use super::pattern::{HALF, Pattern};
+use super::vector;
 use crate::code::{FULL, Handler, Instr, LANES, lanes_of};
 use crate::execute::lanes::handler;
 use crate::execute::state::{Flow, Machine};
@@ -33,9 +34,10 @@ handler! {
     store_frame<S, D> (Fn(S) -> D) store_frame_body
 }
 
+/// Returns whether a lane transfers several elements or more than 8 bytes, which are to be one access.
 #[inline(always)]
-fn count(instr: &Instr) -> usize {
-    (instr.aux >> aux::COUNT_SHIFT & 3) as usize + 1
+fn is_vector<T>(count: usize) -> bool {
+    count > 1 || size_of::<T>() > size_of::<u64>()
 }
 
 #[inline(always)]
@@ -44,12 +46,13 @@ unsafe fn load_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     instr: &Instr,
 ) -> Flow {
     let operation = crate::execute::lanes::instance::<Op>();
-    let count = count(instr);
+    let count = aux::count(instr.aux);
+    let single = !is_vector::<S>(count);
     let mut at = [0; LANES];
     // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
     // `Handler`); `resolve` has checked the addresses for `count` elements.
     unsafe {
-        if count == 1 && load_pattern::<S, D, Op>(machine, instr) {
+        if single && load_pattern::<S, D, Op>(machine, instr) {
             if instr.aux & (aux::ACQUIRE | aux::POLLS) != 0 {
                 order(machine, instr);
             }
@@ -60,22 +63,20 @@ unsafe fn load_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
             Ok(contiguous) => contiguous,
             Err(flow) => return flow,
         };
-        if count == 1 && contiguous {
+        if single && contiguous {
             let from = at[0] as *const S;
             let target = machine.target::<[D; LANES]>(instr.ops[0]);
             *target = std::array::from_fn(|lane| operation(from.add(lane).read_unaligned()));
-        } else if count == 1 && machine.mask == FULL {
+        } else if single && machine.mask == FULL {
             let target = machine.target::<D>(instr.ops[0]);
             for (lane, place) in at.iter().enumerate() {
                 *target.add(lane) = operation((*place as *const S).read_unaligned());
             }
         } else {
             for lane in lanes_of(machine.mask) {
-                let from = at[lane] as *const S;
-                for element in 0..count {
-                    let value = operation(from.add(element).read_unaligned());
-                    *machine.target::<D>(instr.ops[element]).add(lane) = value;
-                }
+                vector::read(at[lane] as *const S, count, |element, value| {
+                    *machine.target::<D>(instr.ops[element]).add(lane) = operation(value);
+                });
             }
         }
     }
@@ -190,7 +191,8 @@ unsafe fn store_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     instr: &Instr,
 ) -> Flow {
     let operation = crate::execute::lanes::instance::<Op>();
-    let count = count(instr);
+    let count = aux::count(instr.aux);
+    let single = !is_vector::<D>(count);
     if instr.aux & aux::RELEASE != 0 {
         fence(Ordering::SeqCst);
     }
@@ -198,7 +200,7 @@ unsafe fn store_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
     // `Handler`); `resolve` has checked the addresses for `count` elements.
     unsafe {
-        if count == 1 && store_pattern::<S, D, Op>(machine, instr) {
+        if single && store_pattern::<S, D, Op>(machine, instr) {
             return Flow::Next;
         }
         let contiguous = match machine.resolve(instr, &mut at, (size_of::<D>() * count) as u64, Access::Write)
@@ -206,24 +208,22 @@ unsafe fn store_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
             Ok(contiguous) => contiguous,
             Err(flow) => return flow,
         };
-        if count == 1 && contiguous {
+        if single && contiguous {
             let values = machine.lanes::<S>(instr.ops[0]);
             let to = at[0] as *mut D;
             for (lane, value) in values.into_iter().enumerate() {
                 to.add(lane).write_unaligned(operation(value));
             }
-        } else if count == 1 && machine.mask == FULL {
+        } else if single && machine.mask == FULL {
             let values = machine.source::<S>(instr.ops[0]);
             for (lane, place) in at.iter().enumerate() {
                 (*place as *mut D).write_unaligned(operation(*values.add(lane)));
             }
         } else {
             for lane in lanes_of(machine.mask) {
-                let to = at[lane] as *mut D;
-                for element in 0..count {
-                    let value = *machine.source::<S>(instr.ops[element]).add(lane);
-                    to.add(element).write_unaligned(operation(value));
-                }
+                vector::write(at[lane] as *mut D, count, |element| {
+                    operation(*machine.source::<S>(instr.ops[element]).add(lane))
+                });
             }
         }
     }
@@ -246,7 +246,7 @@ unsafe fn load_param_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
     instr: &Instr,
 ) -> Flow {
     let operation = crate::execute::lanes::instance::<Op>();
-    for element in 0..count(instr) {
+    for element in 0..aux::count(instr.aux) {
         let offset = instr.imm as usize + element * size_of::<S>();
         let bytes = &machine.grid.params[offset..offset + size_of::<S>()];
         // SAFETY: the slice has the bytes of an `S`, for which every pattern is valid; the target is as wide as `D`.
@@ -272,7 +272,7 @@ unsafe fn load_frame_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
         // SAFETY: lowering has checked that `imm` and the elements lie within the function's local memory.
         unsafe {
             let from = machine.local_start(lane).add(instr.imm as usize).cast::<S>();
-            for element in 0..count(instr) {
+            for element in 0..aux::count(instr.aux) {
                 let value = operation(from.add(element).read_unaligned());
                 *machine.target::<D>(instr.ops[element]).add(lane) = value;
             }
@@ -292,7 +292,7 @@ unsafe fn store_frame_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
         // frame's local memory (lowering).
         unsafe {
             let to = machine.local_start(lane).add(instr.imm as usize).cast::<D>();
-            for element in 0..count(instr) {
+            for element in 0..aux::count(instr.aux) {
                 let value = *machine.source::<S>(instr.ops[element]).add(lane);
                 to.add(element).write_unaligned(operation(value));
             }

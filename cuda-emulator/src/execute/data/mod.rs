@@ -9,3 +9,4 @@ pub(crate) mod load_store;
 pub(crate) mod moves;
 mod pattern;
 pub(crate) mod texture_ops;
+mod vector;

@@ -48,13 +48,14 @@ pub(super) enum Address {
     Register { register: Arg, wide: bool, offset: i64 },
 }
 
-/// Scope, cache and eviction modifiers, which change nothing here.
-pub(super) fn take_hints(m: &mut Modifiers<'_>) {
+/// Scope, cache and eviction modifiers, which change no result. Returns that of the cache.
+pub(super) fn take_hints<'a>(m: &mut Modifiers<'a>) -> Option<&'a str> {
     m.take_any(&["cta", "cluster", "gpu", "sys"]);
-    m.take_any(&["ca", "cg", "cs", "lu", "cv", "wb", "wt"]);
+    let cache = m.take_any(&["ca", "cg", "cs", "lu", "cv", "wb", "wt"]);
     m.take("nc");
     m.take("unified");
     while m.take_if(|part| (part.starts_with("L1::") || part.starts_with("L2::")).then_some(())).is_some() {}
+    cache
 }
 
 /// An address operand for an access of `bytes` bytes.
@@ -136,7 +137,7 @@ fn form(inst: &mut Inst<'_, '_>) -> Result<Form, LoadError> {
         m.take("relaxed");
     }
     let space = m.take_if(StateSpace::from_name).unwrap_or(StateSpace::Generic);
-    take_hints(m);
+    let cache = take_hints(m);
     let count = vector_count(m);
     let kind = m.kind()?;
     m.finish()?;
@@ -144,6 +145,8 @@ fn form(inst: &mut Inst<'_, '_>) -> Result<Form, LoadError> {
         Some("acquire") => aux::ACQUIRE | aux::POLLS,
         Some("release") => aux::RELEASE,
         Some("volatile" | "relaxed" | "mmio") => aux::POLLS,
+        // Code for GPUs before sm_70, which have no `.relaxed`, exchanges vectors in the cache that the GPU shares.
+        _ if count > 1 && matches!(cache, Some("cg" | "cv")) => aux::POLLS,
         _ => 0,
     };
     Ok(Form { space, kind, count, flags })
