@@ -7,7 +7,8 @@
 
 use std::mem::MaybeUninit;
 
-/// 16 bytes. Processors with AVX access them at once if they are aligned; a `u128` is two accesses.
+/// 16 bytes. Processors with AVX access them at once if they are aligned (Intel SDM, volume 3, Guaranteed Atomic Operations); a
+/// `u128` would be two accesses.
 #[cfg(target_arch = "x86_64")]
 type Sixteen = std::arch::x86_64::__m128i;
 #[cfg(not(target_arch = "x86_64"))]
@@ -68,8 +69,8 @@ unsafe fn transfer<T>(memory: *mut T, own: *mut T, count: usize, direction: Dire
     }
 }
 
-/// Copies `bytes` bytes by accesses to `memory` as large as `P`; by elements where `memory` is not aligned for that, as it is
-/// in no memory that threads share.
+/// Copies `bytes` bytes by accesses to `memory` that are as large as `P`. Memory that is not aligned for that is local, so no
+/// other thread sees how it is accessed.
 ///
 /// # Safety
 /// As for [`transfer`]; `bytes` is a multiple of the size of `P`.
