@@ -32,7 +32,7 @@ enum Replacement {
     Generated,
     /// It is the linker's only input, with a NUL at the end, as the functions that load modules demand.
     Input(Vec<u8>),
-    /// There is none: the linker has several inputs, or one that is not PTX. It returns machine code.
+    /// The linker has several inputs, or one that is not PTX, so it returns machine code.
     Nothing,
 }
 
