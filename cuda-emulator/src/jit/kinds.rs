@@ -132,11 +132,6 @@ pub(super) fn result(flow: &Flow<'_>, shape: Shape, pc: u32, state: &State) -> K
     }
 }
 
-/// The number of consecutive elements that a transfer moves.
-pub(super) fn count(instr: &Instr) -> usize {
-    aux::count(instr.aux)
-}
-
 /// Returns whether a transfer is of data that another thread may be about to read or write.
 pub(super) fn polls(instr: &Instr) -> bool {
     instr.aux & aux::POLLS != 0
@@ -147,7 +142,7 @@ pub(super) fn polls(instr: &Instr) -> bool {
 pub(super) fn is_plain(instr: &Instr) -> bool {
     let special = aux::ACQUIRE | aux::RELEASE;
     let place = matches!(aux::place(instr.aux), Place::Global | Place::Generic | Place::Shared);
-    let whole = polls(instr) && count(instr) > 1;
+    let whole = polls(instr) && aux::count(instr.aux) > 1;
     place && instr.aux & special == 0 && !whole
 }
 

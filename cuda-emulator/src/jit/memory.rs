@@ -12,7 +12,7 @@ use cranelift_codegen::ir::{
 };
 
 use super::flow::Set;
-use super::kinds::{self, count, polls};
+use super::kinds::{self, polls};
 use super::meaning::{Element, Meaning};
 use super::nodes::{CHUNK_LANES, CHUNKS, Node, NodeId};
 use super::translate::{Done, Held, Translator, Untranslatable};
@@ -242,7 +242,7 @@ impl Translator<'_, '_, '_> {
                         && aux::place(other.aux) == aux::place(instr.aux)
                         && address_bytes(other) == address_bytes(instr) =>
                 {
-                    let bytes = i64::from(element.bytes) * count(other) as i64;
+                    let bytes = i64::from(element.bytes) * aux::count(other.aux) as i64;
                     if let Some(wider) = span.with(&Span::of(other, reach, bytes)) {
                         span = wider;
                     }
@@ -264,7 +264,7 @@ impl Translator<'_, '_, '_> {
         let held = self.operand(instr.ops[4], address_bytes(instr))?;
         if let Held::Scalars(kind, addresses) = &held {
             let stride = kind.stride();
-            let wide = element.bytes == element.register && count(instr) == 1;
+            let wide = element.bytes == element.register && aux::count(instr.aux) == 1;
             if stride == Some(0) {
                 return self.load_same(pc, element, addresses, before);
             }
@@ -281,7 +281,7 @@ impl Translator<'_, '_, '_> {
     /// One value for all lanes of a group.
     fn load_same(&mut self, pc: u32, element: Element, addresses: &[Value], before: &Set) -> Done {
         let instr = self.flow.instr(pc);
-        let count = count(instr);
+        let count = aux::count(instr.aux);
         let bytes = u64::from(element.bytes) * count as u64;
         if let Some(hosts) = self.certain_groups(pc, addresses, 0, bytes, before)? {
             let offsets = (0..count).map(|part| part * usize::from(element.bytes));
@@ -338,7 +338,7 @@ impl Translator<'_, '_, '_> {
     /// Defines the results of a load for groups of lanes: for each of its registers one scalar per group.
     fn define_same(&mut self, pc: u32, results: &[Value]) {
         let instr = self.flow.instr(pc);
-        let groups = results.len() / count(instr);
+        let groups = results.len() / aux::count(instr.aux);
         for (part, values) in results.chunks_exact(groups).enumerate() {
             let register = self.flow.register(instr.ops[part]);
             let kind = if groups == 1 { Kind::Uniform } else { Kind::Affine(0) };
@@ -468,7 +468,7 @@ impl Translator<'_, '_, '_> {
             return self.call(pc, before);
         }
         let held = self.operand(instr.ops[4], address_bytes(instr))?;
-        let wide = element.bytes == element.register && count(instr) == 1;
+        let wide = element.bytes == element.register && aux::count(instr.aux) == 1;
         let addresses = match &held {
             Held::Scalars(kind, addresses) if wide && kind.stride() == Some(i64::from(element.bytes)) => {
                 addresses
@@ -541,7 +541,7 @@ impl Translator<'_, '_, '_> {
     pub(super) fn load_params(&mut self, pc: u32, element: Element) -> Done {
         let instr = self.flow.instr(pc);
         let params = self.view_field(I64, std::mem::offset_of!(View, params));
-        for part in 0..count(instr) {
+        for part in 0..aux::count(instr.aux) {
             let offset = usize::try_from(instr.imm).map_err(|_| Untranslatable("parameter"))?;
             let offset = offset + part * usize::from(element.bytes);
             let value = self.load_scalar(params, offset, element);

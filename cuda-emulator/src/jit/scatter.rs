@@ -8,7 +8,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I32X4, I64, I64X2};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value};
 
-use super::kinds::{count, polls};
+use super::kinds::polls;
 use super::meaning::Element;
 use super::memory::address_bytes;
 use super::nodes::{CHUNK_LANES, CHUNKS, Chunk, Node, NodeId};
@@ -242,7 +242,7 @@ impl Translator<'_, '_, '_> {
     /// A load from any addresses.
     pub(super) fn load_each(&mut self, pc: u32, element: Element, held: &Held) -> Done {
         let instr = self.flow.instr(pc);
-        let count = count(instr);
+        let count = aux::count(instr.aux);
         let bytes = u64::from(element.bytes) * count as u64;
         let Prepared { mask, condition, ok, places } = self.prepare(pc, held, bytes);
         let registers: Vec<usize> = (0..count).map(|part| self.flow.register(instr.ops[part])).collect();
@@ -352,7 +352,7 @@ impl Translator<'_, '_, '_> {
     /// A store to any addresses: lane after lane, as the interpreter does it.
     pub(super) fn store_each(&mut self, pc: u32, element: Element, held: &Held) -> Done {
         let instr = self.flow.instr(pc);
-        let count = count(instr);
+        let count = aux::count(instr.aux);
         let bytes = u64::from(element.bytes) * count as u64;
         self.force_memory();
         let mut data = Vec::new();

@@ -7,10 +7,10 @@ use crate::harness::{Device, WARP, kernel};
 
 const LANE: &str = "mov.u32 %r0, %tid.x; ld.param.u64 %d0, [p0]; ld.param.u64 %d1, [p1];\n";
 
-/// Runs one warp of `body` on a copy of `input` (p0) and returns 32 results (p1).
 /// Vectors that one block writes for another.
 const WHOLE_ROUNDS: u32 = 20_000;
 
+/// Runs one warp of `body` on a copy of `input` (p0) and returns 32 results (p1).
 fn run<I: Copy, O: Copy + Default>(body: &str, input: &[I]) -> Vec<O> {
     let device = Device::kernel(&format!("{LANE}{body}"));
     let (from, to) = (device.upload(input), device.upload(&[0_u64; 64]));
@@ -64,17 +64,17 @@ fn vectors_move_whole() {
 fn vectors_arrive_whole_in_other_blocks() {
     // The first block writes 1, 2, … to all elements, from when the second one reads. That one counts vectors of unequal
     // elements, until it has read the last number.
-    for (space, kind, vector, parts) in [
-        ("relaxed.gpu.global", "u16", "v2", ["%h1", "%h2", "%h1", "%h1"]),
-        ("relaxed.gpu", "u32", "v2", ["%r1", "%r2", "%r1", "%r1"]),
-        ("volatile", "u32", "v4", ["%r1", "%r2", "%r3", "%r4"]),
-        ("global.cg", "u32", "v2", ["%r1", "%r2", "%r1", "%r1"]),
-        ("volatile.global", "u64", "v2", ["%d3", "%d4", "%d3", "%d3"]),
-    ] {
-        let count = if vector == "v4" { 4 } else { 2 };
-        let (first, list) = (parts[0], parts[..count].join(", "));
-        let same = vec![first; count].join(", ");
-        let unequal: String = parts[1..count]
+    let cases: [(&str, &str, &[&str]); 5] = [
+        ("relaxed.gpu.global", "u16", &["%h1", "%h2"]),
+        ("relaxed.gpu", "u32", &["%r1", "%r2"]),
+        ("volatile", "u32", &["%r1", "%r2", "%r3", "%r4"]),
+        ("global.cg", "u32", &["%r1", "%r2"]),
+        ("volatile.global", "u64", &["%d3", "%d4"]),
+    ];
+    for (space, kind, parts) in cases {
+        let (first, list, vector) = (parts[0], parts.join(", "), format!("v{}", parts.len()));
+        let same = vec![first; parts.len()].join(", ");
+        let unequal: String = parts[1..]
             .iter()
             .map(|part| format!("setp.ne.{kind} %p1, {first}, {part}; @%p1 add.u32 %r20, %r20, 1;\n"))
             .collect();

@@ -30,7 +30,7 @@ pub(crate) mod aux {
     pub(crate) const ACQUIRE: u32 = 1 << 12;
     /// Ordered after earlier accesses (release).
     pub(crate) const RELEASE: u32 = 1 << 13;
-    /// Reads data that another thread may be about to write: volatile, relaxed, acquire.
+    /// Reads or writes data that other threads may wait for: volatile, relaxed, acquire; vectors with `.cg` or `.cv`, too.
     pub(crate) const POLLS: u32 = 1 << 14;
 
     /// The number of consecutive elements that an access transfers.

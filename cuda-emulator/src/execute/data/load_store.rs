@@ -34,10 +34,10 @@ handler! {
     store_frame<S, D> (Fn(S) -> D) store_frame_body
 }
 
-/// Returns whether a lane transfers several elements or more than 8 bytes, which are to be one access.
+/// Returns whether a lane's access is one of the host's, without [`vector`]: of one element of up to 8 bytes.
 #[inline(always)]
-fn is_vector<T>(count: usize) -> bool {
-    count > 1 || size_of::<T>() > size_of::<u64>()
+fn is_single<T>(count: usize) -> bool {
+    count == 1 && size_of::<T>() <= size_of::<u64>()
 }
 
 #[inline(always)]
@@ -47,7 +47,7 @@ unsafe fn load_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
 ) -> Flow {
     let operation = crate::execute::lanes::instance::<Op>();
     let count = aux::count(instr.aux);
-    let single = !is_vector::<S>(count);
+    let single = is_single::<S>(count);
     let mut at = [0; LANES];
     // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
     // `Handler`); `resolve` has checked the addresses for `count` elements.
@@ -192,7 +192,7 @@ unsafe fn store_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
 ) -> Flow {
     let operation = crate::execute::lanes::instance::<Op>();
     let count = aux::count(instr.aux);
-    let single = !is_vector::<D>(count);
+    let single = is_single::<D>(count);
     if instr.aux & aux::RELEASE != 0 {
         fence(Ordering::SeqCst);
     }
