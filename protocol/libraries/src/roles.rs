@@ -41,4 +41,8 @@ pub struct Roles {
     pub measured: Vec<usize>,
     /// True if the caller must wait: the program reads host memory that the call writes, or the result matters at once.
     pub answers: bool,
+    /// True if the call only queues work, which is the same each time for the same arguments and settings of the handle.
+    pub repeats: bool,
+    /// True if the call changes a setting of its handle, which such work depends on.
+    pub is_setting: bool,
 }
