@@ -306,6 +306,7 @@ pub const CASES: &[Case] = &[
     Case { stdout: Stdout::OfDevice, ..of_variant("device_query_static", "device_query@static") },
     with_library("blas", &["libcublas.so.13", "libcublas.so.12"]),
     with_library("blas_more", &["libcublas.so.13", "libcublas.so.12"]),
+    with_library("blas_repeated", &["libcublas.so.13", "libcublas.so.12"]),
     with_library("blas_banded", &["libcublas.so.13", "libcublas.so.12"]),
     with_library("blas_forms", &["libcublas.so.13", "libcublas.so.12"]),
     with_library("blas_lt", &["libcublasLt.so.13", "libcublasLt.so.12"]),

@@ -10,26 +10,35 @@
 //! pauses between graphs ([`Lag`]).
 //!
 //! Each executor prepares for itself, one graph for a function and stream, since launches of one graph wait for each other.
+//!
+//! Calls of NVIDIA's libraries are repeated under the same conditions ([`calls`]).
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+mod calls;
+mod table;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use log::debug;
+use virtio_cuda_protocol::cuda::StreamId;
 use virtio_cuda_protocol::cuda::table::Facts;
-use virtio_cuda_protocol::cuda::{LaunchShape, StreamId};
 
 use super::cores;
 use super::lag::Lag;
 use super::marks::Marks;
 use crate::worker::gpu::{
-    CUfunction, CUstream, Code, CuResult, CudaError, Driver, EVENT_DISABLE_TIMING, Launch, OneKernel,
-    while_current, with_capture_relaxed,
+    CUfunction, CUstream, Code, CuResult, CudaError, Driver, EVENT_DISABLE_TIMING, Launch, OneCall,
+    OneKernel, with_capture_relaxed,
 };
 use crate::worker::objects::{Kind, Object};
+pub use calls::{Repeat, Repeated};
+use table::{Ready, Table, Turn};
 
 /// The launch at which a function is prepared for a stream; 0: never. Applies with the emulator, too.
 pub const VARIABLE: &str = "VHOST_CUDA_PREPARE";
+/// The call of a library's function, with the same arguments and settings, at which its work is recorded; 0: never, which is the
+/// default until programs that record much were measured (docs/performance.md).
+pub const REPEAT_VARIABLE: &str = "VHOST_CUDA_REPEAT";
 /// Making a graph takes 30 us, and a launch of it 1.3 us less than a plain one.
 const DEFAULT_AFTER: u32 = 32;
 /// The maximum number of awake executors where a thread launches one kernel after the other. With more of them, launches wait
@@ -37,21 +46,16 @@ const DEFAULT_AFTER: u32 = 32;
 pub const MAX_AWAKE: usize = 2;
 /// The maximum where a thread waits between its launches, and so leaves the lock to others.
 const MAX_AWAKE_THAT_WAIT: usize = 4;
-/// The maximum number of graphs per worker: each takes a tenth of a megabyte of the GPU.
-const MAX_READY: usize = 128;
-/// The maximum number of pairs of function and stream whose launches an executor counts.
-const MAX_KNOWN: usize = 1024;
-/// Launches of an executor after which it looks for graphs that it has not used since the last look, where there is no
-/// room for another one.
-const SWEEP: u32 = 16 * 1024;
-
-/// The number of graphs of this worker.
-static READY: AtomicUsize = AtomicUsize::new(0);
+/// The maximum number of graphs of launches per worker: each takes a tenth of a megabyte of the GPU.
+static LAUNCHES: Ready = Ready::at_most(128);
+/// The same for calls of libraries. A large language model has hundreds of different ones for each token.
+static CALLS: Ready = Ready::at_most(256);
 
 /// The state of a session for prepared launches.
 #[derive(Debug)]
 pub struct Preparing {
     after: u32,
+    repeat_after: u32,
     /// Counts calls that change the effect of launches.
     changes: AtomicU64,
     /// True if the program has set something that a node of a graph does not have.
@@ -63,25 +67,33 @@ pub struct Preparing {
 impl Preparing {
     /// Reads the environment; by default launches are prepared where there is a GPU.
     pub fn new(emulated: bool) -> Self {
-        let wanted = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
-        let after = wanted.unwrap_or(if emulated { 0 } else { DEFAULT_AFTER });
+        let wanted = |variable: &str| std::env::var(variable).ok().and_then(|value| value.parse().ok());
+        let after = wanted(VARIABLE).unwrap_or(if emulated { 0 } else { DEFAULT_AFTER });
+        let repeat_after = wanted(REPEAT_VARIABLE).unwrap_or(0);
         let marks = Marks::new(EVENT_DISABLE_TIMING);
-        Self { after, changes: AtomicU64::new(0), special: AtomicBool::new(false), marks }
+        Self { after, repeat_after, changes: AtomicU64::new(0), special: AtomicBool::new(false), marks }
+    }
+
+    /// Returns whether work is ever launched as graphs.
+    pub fn is_wanted(&self) -> bool {
+        self.prepares() || self.repeats()
     }
 
     /// Returns whether launches are ever prepared.
-    pub fn is_wanted(&self) -> bool {
+    pub fn prepares(&self) -> bool {
         self.after > 0
     }
 
-    /// Returns whether a launch of this shape may be prepared, as far as this module knows. `behind_work`: the thread has not
-    /// waited since its last launch.
-    pub fn may_prepare(&self, shape: &LaunchShape, behind_work: bool) -> bool {
+    /// Returns whether calls of libraries are ever repeated.
+    pub fn repeats(&self) -> bool {
+        self.repeat_after > 0
+    }
+
+    /// Returns whether work may be launched as graphs, as far as this module knows. `behind_work`: the thread has not waited since
+    /// its last launch.
+    pub fn may_launch_graphs(&self, behind_work: bool) -> bool {
         let most = if behind_work { MAX_AWAKE } else { MAX_AWAKE_THAT_WAIT };
-        self.is_wanted()
-            && (shape.flags, shape.cluster) == (0, [0; 3])
-            && !self.special.load(Ordering::Relaxed)
-            && cores::awake() <= most
+        !self.special.load(Ordering::Relaxed) && cores::awake() <= most
     }
 
     /// Must be called after a call with these facts.
@@ -113,37 +125,26 @@ pub struct Request<'r> {
     pub launch: Launch<'r>,
 }
 
-/// The prepared launches of an executor.
-#[derive(Debug, Default)]
+/// The prepared launches of an executor, and the calls of libraries that it repeats.
+#[derive(Debug)]
 pub struct Prepared {
-    entries: HashMap<Key, Entry>,
+    launches: Table<Key, OneKernel>,
+    calls: Table<calls::Key, OneCall>,
     /// The session's count when they were made.
     changes: u64,
-    /// Launches since the last sweep.
-    launches: u32,
     lag: Lag,
+}
+
+impl Default for Prepared {
+    fn default() -> Self {
+        let (launches, calls) = (Table::new(&LAUNCHES), Table::new(&CALLS));
+        Self { launches, calls, changes: 0, lag: Lag::default() }
+    }
 }
 
 /// A function's object, the name of a stream, and a context's object. The entry keeps the memory of both objects, so that no
 /// other object gets their addresses.
 type Key = (usize, u64, usize);
-
-#[derive(Debug)]
-struct Entry {
-    _code: Weak<Object>,
-    context: Weak<Object>,
-    state: State,
-    /// True if it was used since the last sweep.
-    used: bool,
-}
-
-#[derive(Debug)]
-enum State {
-    Counted(u32),
-    Ready(OneKernel),
-    /// The driver refuses to prepare it.
-    Plain,
-}
 
 impl Prepared {
     /// Launches, by a graph if there is one or it is the launch's turn to get one.
@@ -161,7 +162,19 @@ impl Prepared {
         if self.lag.is_behind(key) || !self.launch_graph(gpu, preparing, context, &request) {
             gpu.launch(request.function, stream, request.launch)?;
         }
-        self.lag.launched(key, |mark| {
+        self.count(gpu, preparing, context, (name.0, stream));
+        Ok(())
+    }
+
+    /// Counts work of a stream, and looks at times whether the GPU is behind.
+    fn count(
+        &mut self,
+        gpu: &Driver,
+        preparing: &Preparing,
+        context: &Weak<Object>,
+        (name, stream): (u64, CUstream),
+    ) {
+        self.lag.launched((name, Weak::as_ptr(context).addr()), |mark| {
             // During another thread's capture the driver would consider the query, or a new event, unsafe.
             with_capture_relaxed(gpu, || {
                 let behind = mark.is_some_and(|mark| !mark.is_done(gpu));
@@ -171,7 +184,6 @@ impl Prepared {
                 )
             })
         });
-        Ok(())
     }
 
     /// Returns false if nothing was launched.
@@ -182,73 +194,41 @@ impl Prepared {
         context: &Weak<Object>,
         request: &Request<'_>,
     ) -> bool {
+        self.forget_changed(gpu, preparing);
+        let key = (Arc::as_ptr(request.code).addr(), request.stream.0.0, Weak::as_ptr(context).addr());
+        let owned = || (key, Arc::downgrade(request.code));
+        match self.launches.turn(gpu, &key, preparing.after, context, owned) {
+            Turn::Plain => return false,
+            Turn::Launch => {}
+            Turn::Make => {
+                let made = with_capture_relaxed(gpu, || make(gpu, context, request));
+                debug!("a function is prepared: {:?}", made.as_ref().map(drop));
+                self.launches.put(&key, made);
+            }
+        }
+        let Some(kernel) = self.launches.graph(&key) else { return false };
+        let code = code_of(request.code);
+        let launched = gpu.launch_one_kernel(kernel, code, &request.launch, request.stream.1);
+        if let Err(error) = launched {
+            debug!("a prepared launch is made plain: {error}");
+            self.launches.give_up(gpu, &key);
+        }
+        launched.is_ok()
+    }
+
+    /// Ends all graphs if the effect of launches has changed since they were made.
+    fn forget_changed(&mut self, gpu: &Driver, preparing: &Preparing) {
         let changes = preparing.changes.load(Ordering::Acquire);
         if self.changes != changes {
             self.clear(gpu);
             self.changes = changes;
         }
-        self.launches = self.launches.saturating_add(1);
-        let key = (Arc::as_ptr(request.code).addr(), request.stream.0.0, Weak::as_ptr(context).addr());
-        if self.entries.len() >= MAX_KNOWN && !self.entries.contains_key(&key) {
-            self.entries.retain(|_, entry| matches!(entry.state, State::Ready(_)));
-        }
-        let entry = self.entries.entry(key).or_insert_with(|| Entry {
-            _code: Arc::downgrade(request.code),
-            context: context.clone(),
-            state: State::Counted(0),
-            used: false,
-        });
-        entry.used = true;
-        if let State::Counted(count) = &mut entry.state {
-            *count += 1;
-            if *count < preparing.after {
-                return false;
-            }
-            let more = |ready: usize| (ready < MAX_READY).then_some(ready + 1);
-            if READY.try_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-                self.sweep(gpu);
-                return false;
-            }
-            let made = with_capture_relaxed(gpu, || make(gpu, context, request));
-            debug!("a function is prepared: {:?}", made.as_ref().map(drop));
-            entry.state = made.map_or_else(
-                |_| {
-                    READY.fetch_sub(1, Ordering::Relaxed);
-                    State::Plain
-                },
-                State::Ready,
-            );
-        }
-        let State::Ready(kernel) = &entry.state else { return false };
-        let code = code_of(request.code);
-        let launched = gpu.launch_one_kernel(kernel, code, &request.launch, request.stream.1);
-        if let Err(error) = launched {
-            debug!("a prepared launch is made plain: {error}");
-            end(gpu, entry);
-        }
-        launched.is_ok()
-    }
-
-    /// Ends graphs that were not used since the last sweep, if that was long ago.
-    fn sweep(&mut self, gpu: &Driver) {
-        if self.launches < SWEEP {
-            return;
-        }
-        self.launches = 0;
-        self.entries.retain(|_, entry| {
-            let keep = std::mem::take(&mut entry.used);
-            if !keep {
-                end(gpu, entry);
-            }
-            keep
-        });
     }
 
     /// Ends all of them.
     pub fn clear(&mut self, gpu: &Driver) {
-        for (_, mut entry) in self.entries.drain() {
-            end(gpu, &mut entry);
-        }
+        self.launches.clear(gpu);
+        self.calls.clear(gpu);
     }
 }
 
@@ -259,26 +239,17 @@ fn code_of(object: &Object) -> Code {
     }
 }
 
-/// Makes a graph, unless the stream has an influence on its launches: a node has its own priority, and the current context.
+/// Makes a graph, unless the stream has an influence on its launches.
 fn make(gpu: &Driver, context: &Weak<Object>, request: &Request<'_>) -> CuResult<OneKernel> {
-    let stream = request.stream.1;
-    let is_plain = gpu.cuStreamGetPriority(stream)? == (0,)
-        && context.upgrade().is_some_and(|context| gpu.cuStreamGetCtx(stream) == Ok((context.raw(),)));
-    if !is_plain {
+    if !is_plain(gpu, context, request.stream.1)? {
         return Err(CudaError::NOT_SUPPORTED);
     }
     gpu.one_kernel(code_of(request.code), &request.launch)
 }
 
-/// Ends an entry's graph. If its context has ended, the driver has freed a part of it, and must not be called: the rest stays,
-/// and counts as a graph for ever.
-fn end(gpu: &Driver, entry: &mut Entry) {
-    let State::Ready(kernel) = std::mem::replace(&mut entry.state, State::Plain) else { return };
-    let Some(context) = entry.context.upgrade() else { return };
-    READY.fetch_sub(1, Ordering::Relaxed);
-    let ended =
-        with_capture_relaxed(gpu, || while_current(gpu, context.raw(), || gpu.end_one_kernel(kernel)));
-    if let Err(error) = ended {
-        debug!("a prepared launch does not end: {error}");
-    }
+/// Returns whether work in a stream is the same as in the current context's default stream: a node of a graph has its own priority,
+/// and the current context.
+pub fn is_plain(gpu: &Driver, context: &Weak<Object>, stream: CUstream) -> CuResult<bool> {
+    Ok(gpu.cuStreamGetPriority(stream)? == (0,)
+        && context.upgrade().is_some_and(|context| gpu.cuStreamGetCtx(stream) == Ok((context.raw(),))))
 }
