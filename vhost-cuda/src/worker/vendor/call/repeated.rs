@@ -153,6 +153,7 @@ impl Attempt<'_> {
         recording.recorded.set(Some(made));
         Ok(value)
     }
+
     /// Returns the address of the function that sets the stream of a handle.
     fn set_stream(&self) -> Option<usize> {
         let sets_stream =
