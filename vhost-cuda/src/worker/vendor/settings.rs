@@ -83,32 +83,23 @@ impl Settings {
         self.made.iter().find(|setting| setting.is_stream).map_or(0, |setting| setting.slots[0])
     }
 
-    /// Makes all settings of the library's handle again, in order, but with this stream in place of its own. `set_stream`: the address
-    /// of the function that sets it. Returns whether all calls returned `good`.
+    /// Makes all settings of the library's handle again, in order, with another stream in place of its own if one is given.
+    /// `set_stream`: the address of the function that sets it. Returns whether all calls returned `good`.
     ///
     /// # Safety
     ///
     /// Handle, stream and function must be the library's, and the handle the one of these settings.
-    pub unsafe fn make_with(&self, handle: u64, set_stream: usize, stream: u64, good: i32) -> bool {
-        let others = self.made.iter().filter(|setting| !setting.is_stream);
-        let others = others.map(|setting| (setting.function.1, &setting.arguments[..]));
-        let stream: Arguments = smallvec![stream];
-        // SAFETY: the stream is the library's by `# Safety`.
-        unsafe { make(handle, std::iter::once((set_stream, &stream[..])).chain(others), good) }
-    }
-
-    /// Makes all settings of the library's handle again, as they were. See [`Self::make_with`].
-    ///
-    /// # Safety
-    ///
-    /// As for [`Self::make_with`].
-    pub unsafe fn make_again(&self, handle: u64, set_stream: usize, good: i32) -> bool {
-        let none: Arguments = smallvec![0];
-        // Without a stream of its own the handle has had the legacy default stream.
-        let first = if self.made.iter().any(|setting| setting.is_stream) { None } else { Some(&none[..]) };
-        let all = self.made.iter().map(|setting| (setting.function.1, &setting.arguments[..]));
-        // SAFETY: the calls have succeeded before with these arguments.
-        unsafe { make(handle, first.map(|none| (set_stream, none)).into_iter().chain(all), good) }
+    pub unsafe fn make(&self, handle: u64, set_stream: usize, stream: Option<u64>, good: i32) -> bool {
+        // Without a stream of its own the handle has the legacy default stream, and nothing that setting one reverts.
+        let first: Arguments = smallvec![stream.unwrap_or(0)];
+        let has_own = self.made.iter().any(|setting| setting.is_stream);
+        let all = self.made.iter().map(|setting| match stream {
+            Some(_) if setting.is_stream => (setting.function.1, &first[..]),
+            _ => (setting.function.1, &setting.arguments[..]),
+        });
+        let first = (!has_own).then_some((set_stream, &first[..]));
+        // SAFETY: the calls have succeeded before with these arguments, or with another stream.
+        unsafe { make(handle, first.into_iter().chain(all), good) }
     }
 }
 
@@ -170,22 +161,20 @@ mod tests {
         let function = note as *const () as usize;
         let mut settings = Settings::default();
         settings.set((2, function), &[5, 8], &[5, 8], false);
-        let made = |make: &dyn Fn() -> bool| -> Vec<u64> {
+        let made = |settings: &Settings, stream: Option<u64>| -> Vec<u64> {
             MADE.take();
-            assert!(make());
+            // SAFETY: `note` takes anything.
+            assert!(unsafe { settings.make(7, function, stream, 0) });
             MADE.take().into_iter().map(|[handle, first, _]| handle * 1000 + first).collect()
         };
-        // SAFETY: `note` takes anything.
-        let with = || unsafe { settings.make_with(7, function, 70, 0) };
-        assert_eq!(made(&with), [7070, 7005]);
-        // SAFETY: as above.
-        assert_eq!(made(&|| unsafe { settings.make_again(7, function, 0) }), [7000, 7005]);
+        assert_eq!(made(&settings, Some(70)), [7070, 7005]);
+        assert_eq!(made(&settings, None), [7000, 7005]);
         settings.set((1, function), &[16], &[60], true);
+        assert_eq!(made(&settings, Some(70)), [7005, 7070], "the stream still reverts the workspace");
+        assert_eq!(made(&settings, None), [7005, 7060]);
+        settings.set((2, function), &[5, 8], &[5, 8], false);
+        assert_eq!(made(&settings, Some(70)), [7070, 7005]);
         // SAFETY: as above.
-        assert_eq!(made(&|| unsafe { settings.make_with(7, function, 70, 0) }), [7070, 7005]);
-        // SAFETY: as above.
-        assert_eq!(made(&|| unsafe { settings.make_again(7, function, 0) }), [7005, 7060]);
-        // SAFETY: as above.
-        assert!(!unsafe { settings.make_again(7, function, 1) });
+        assert!(!unsafe { settings.make(7, function, None, 1) });
     }
 }

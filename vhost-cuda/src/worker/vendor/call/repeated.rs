@@ -140,10 +140,10 @@ impl Attempt<'_> {
             }
             // SAFETY: the settings are those of this handle, which the caller has locked and keeps, as the stream.
             let is_set =
-                unsafe { state.settings.make_with(handle, set_stream, recording.stream as u64, good) };
+                unsafe { state.settings.make(handle, set_stream, Some(recording.stream as u64), good) };
             let made = if is_set { make() } else { Err(CudaError::NOT_SUPPORTED) };
             // SAFETY: as above; the handle keeps its own stream.
-            if !unsafe { state.settings.make_again(handle, set_stream, good) } {
+            if !unsafe { state.settings.make(handle, set_stream, None, good) } {
                 debug!("the settings of a handle cannot be made again");
                 state.settings.lose();
                 return Err(Refusal::Status(self.loaded.rows.statuses.internal_error));
