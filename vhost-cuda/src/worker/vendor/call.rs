@@ -159,7 +159,10 @@ impl<'a> Attempt<'a> {
             // by the GPU only, which has only this session's memory mapped.
             let call = || unsafe { arguments.call(self.address) };
             match (self.recording, arguments.in_registers()) {
-                (Some(recording), [handle, ..]) => self.record(recording, &mut locked, *handle, call)?,
+                (Some(recording), [handle, ..]) => {
+                    self.record(recording, &mut locked, *handle, call)?;
+                    self.loaded.rows.statuses.success as u64
+                }
                 _ => self.cx.session.trace.during(self.cx.api_call, Caller::Library, call),
             }
         };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The work that a library's function queues, as an executable graph.
 
-use cudarc::driver::sys::CUgraphNodeType;
+use virtio_cuda_protocol::cuda::{NODE_HOST, NODE_KERNEL, NODE_MEMSET};
 
 use super::super::{CUgraph, CUgraphExec, CUstream, CuResult, CudaError, Driver};
 use super::capture::CAPTURE_RELAXED;
@@ -54,10 +54,10 @@ impl Driver {
             .into_iter()
             .map(|node| self.cuGraphNodeGetType(node).map(|(kind,)| kind))
             .collect::<CuResult<_>>()?;
-        let is_good = |kind: &u32| {
-            *kind == CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL as u32
-                || *kind == CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET as u32
-                || host_functions && *kind == CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST as u32
+        let is_good = |kind: &u32| match *kind {
+            NODE_KERNEL | NODE_MEMSET => true,
+            NODE_HOST => host_functions,
+            _ => false,
         };
         Ok(!kinds.is_empty() && kinds.iter().all(is_good))
     }

@@ -16,7 +16,8 @@ use crate::worker::objects::Object;
 /// The maximum length of a block of arguments. Calls with a longer one stay plain.
 const MAX_BYTES: usize = 1024;
 
-/// What a call's work depends on: the settings ([`crate::worker::vendor::settings`]), the function, and the block of arguments.
+/// The number of the settings ([`crate::worker::vendor::settings`]), the numbers of library and function, and the block of arguments. The
+/// work of a call depends on nothing else.
 pub(super) type Key = Box<[u8]>;
 
 /// A call that may be repeated.
@@ -35,7 +36,7 @@ pub struct Repeat<'r> {
     pub late: bool,
 }
 
-/// What has become of a call.
+/// The outcome of [`Prepared::repeat`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Repeated {
     /// Its work was queued.

@@ -59,7 +59,7 @@ impl Graph for OneCall {
     }
 }
 
-/// What to do with a piece of work.
+/// The way in which a piece of work is to be queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Queue it plainly.

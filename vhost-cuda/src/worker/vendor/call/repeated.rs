@@ -111,26 +111,25 @@ fn record(
 }
 
 impl Attempt<'_> {
-    /// Records the work that `call` queues. Returns its status.
+    /// Records the work that `call` queues.
     ///
-    /// Errors: the driver's errors; the library's status for an internal error if the handle did not get its settings back.
+    /// Errors: the driver's errors; `CUDA_ERROR_NOT_SUPPORTED` if the library refuses the call; the library's status for an internal error if the handle did not get its settings back.
     pub(super) fn record(
         &self,
         recording: &Recording,
         locked: &mut [((usize, u64), Locked)],
         handle: u64,
         call: impl Fn() -> u64,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<(), Refusal> {
         let (gpu, good) = (self.cx.gpu(), self.loaded.rows.statuses.success);
-        let mut value = good as u64;
-        let mut make = || {
-            gpu.one_call(recording.stream, self.cx.session.emulated, || {
-                value = call();
-                if value as i32 == good { Ok(()) } else { Err(CudaError::NOT_SUPPORTED) }
+        let make = || {
+            gpu.one_call(recording.stream, self.cx.session.emulated, || match call() as i32 == good {
+                true => Ok(()),
+                false => Err(CudaError::NOT_SUPPORTED),
             })
         };
         // A function that takes a stream does not use the handle's.
-        let set_stream = self.set_stream().filter(|_| self.call.roles.stream.is_none());
+        let set_stream = if self.call.roles.stream.is_none() { self.set_stream() } else { None };
         let made = with_capture_relaxed(gpu, || {
             let (Some(set_stream), Some((_, state))) = (set_stream, locked.first_mut()) else {
                 return make().map_err(Refusal::Cuda);
@@ -151,7 +150,7 @@ impl Attempt<'_> {
             made.map_err(Refusal::Cuda)
         })?;
         recording.recorded.set(Some(made));
-        Ok(value)
+        Ok(())
     }
 
     /// Returns the address of the function that sets the stream of a handle.
