@@ -32,8 +32,8 @@ pub use cudarc::driver::sys::{
 pub use driver::Driver;
 pub use error::{CuResult, CudaError};
 pub use graph::{
-    AttributeValue, CheckedOperations, Code, EVENT_ATTRIBUTES, Edges, Links, NodeParameters, OneCall,
-    OneKernel, while_current, with_capture_relaxed,
+    AttributeValue, CAPTURE_RELAXED, CheckedOperations, Code, EVENT_ATTRIBUTES, Edges, Links, NodeParameters,
+    OneCall, OneKernel, while_current, with_capture_relaxed,
 };
 pub use launch::Launch;
 pub use raw::{

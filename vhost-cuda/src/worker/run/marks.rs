@@ -10,7 +10,9 @@ use log::debug;
 use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::StreamId;
 
-use crate::worker::gpu::{CUcontext, CUevent, CUstream, CuResult, CudaError, Driver, while_current};
+use crate::worker::gpu::{
+    CAPTURE_RELAXED, CUcontext, CUevent, CUstream, CuResult, CudaError, Driver, while_current,
+};
 use crate::worker::objects::Object;
 
 /// The maximum number of events that a context keeps for the next pieces of work.
@@ -19,8 +21,6 @@ const MAX_SPARE: usize = 1024;
 const MAX_CONTEXTS: usize = 64;
 /// The per-thread default stream.
 const STREAM_PER_THREAD: usize = 2;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-const CAPTURE_MODE_RELAXED: i32 = 2;
 
 /// The place of a call's work.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ pub fn key(stream: CUstream) -> Stream {
 
 /// Lets the calling thread look at events without breaking a capture of another thread.
 pub fn may_look_while_others_capture(gpu: &Driver) {
-    if let Err(error) = gpu.exchange_capture_mode(CAPTURE_MODE_RELAXED) {
+    if let Err(error) = gpu.exchange_capture_mode(CAPTURE_RELAXED) {
         debug!("no relaxed capture mode: {error}");
     }
 }

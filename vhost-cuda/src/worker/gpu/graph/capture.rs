@@ -12,7 +12,7 @@ use super::super::{CUcontext, CUgraph, CUgraphNode, CUstream, CuResult, Driver};
 use super::Links;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-pub(super) const CAPTURE_RELAXED: c_int = 2;
+pub const CAPTURE_RELAXED: c_int = 2;
 
 /// Converts operations to the driver's form.
 pub(super) fn raw_operations(operations: &[MemoryOperation]) -> Vec<RawMemoryOperation> {

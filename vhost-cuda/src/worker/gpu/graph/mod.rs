@@ -19,7 +19,7 @@ use std::ffi::c_void;
 
 pub use attribute::{AttributeValue, EVENT_ATTRIBUTES};
 pub(super) use attribute::{launch_attribute, value_of};
-pub use capture::{CheckedOperations, while_current, with_capture_relaxed};
+pub use capture::{CAPTURE_RELAXED, CheckedOperations, while_current, with_capture_relaxed};
 pub use one_call::OneCall;
 pub use one_kernel::{Code, OneKernel};
 pub use parameters::NodeParameters;
