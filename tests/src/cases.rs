@@ -230,6 +230,7 @@ pub const CASES: &[Case] = &[
     Case::new("repeated_launches"),
     Case::new("captured_graphs"),
     Case::new("graph_values"),
+    Case::new("graph_arguments"),
     Case::new("green_contexts"),
     Case::new("old_launches"),
     Case::new("pinned_memory"),

@@ -83,6 +83,8 @@ impl Touched {
             | Opcode::cuEventQuery
             | Opcode::cuEventSynchronize
             | Opcode::cuEventElapsedTime_v2
+            // Posted for kernels only, whose functions and graphs are destroyed behind everything.
+            | Opcode::cuGraphExecNodeSetParams
             // Nothing that is posted frees or allocates memory.
             | Opcode::cuMemAlloc_v2
             | Opcode::memory_alloc_many

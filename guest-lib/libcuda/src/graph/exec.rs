@@ -130,7 +130,7 @@ entry_points! {
 
     /// Destroys an executable graph.
     call cuGraphExecDestroy(api, hGraphExec: u64) {
-        api.driver.kept.exec_changed(hGraphExec);
+        api.driver.kept.exec_replaced(hGraphExec);
         calls::cuGraphExecDestroy(&mut api.call(), GraphExecId(hGraphExec))
     }
 
@@ -159,7 +159,7 @@ entry_points! {
 
     /// Copies all parameters of a graph to an executable graph of the same topology.
     call cuGraphExecUpdate(api, hGraphExec: u64, hGraph: u64, hErrorNode_out: Out<u64>, updateResult_out: Out<i32>) {
-        api.driver.kept.exec_changed(hGraphExec);
+        api.driver.kept.exec_replaced(hGraphExec);
         let updated = calls::cuGraphExecUpdate_v2(&mut api.in_context()?, GraphExecId(hGraphExec), GraphId(hGraph));
         let (status, result, node, _) = updated?;
         hErrorNode_out.set_if_wanted(node.0);
@@ -169,7 +169,7 @@ entry_points! {
 
     /// Copies all parameters of a graph to an executable graph of the same topology.
     call cuGraphExecUpdate_v2(api, hGraphExec: u64, hGraph: u64, resultInfo: Out<CUgraphExecUpdateResultInfo>) {
-        api.driver.kept.exec_changed(hGraphExec);
+        api.driver.kept.exec_replaced(hGraphExec);
         let updated = calls::cuGraphExecUpdate_v2(&mut api.in_context()?, GraphExecId(hGraphExec), GraphId(hGraph));
         let (status, result, node, from) = updated?;
         resultInfo.set_if_wanted(CUgraphExecUpdateResultInfo { result, pad: 0, error_node: node.0, error_from_node: from.0 });

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::params::Encoded;
 use crate::module::function_table::Parameters;
 use cuda_abi::CUstreamBatchMemOpParams;
 
@@ -21,6 +22,10 @@ struct Values {
     addresses: Vec<usize>,
 }
 
+/// What the device has accepted last for kernels of an executable graph, by node: all but the values of their parameters, and the length
+/// with these.
+type Kernels = FxHashMap<u64, (Vec<u8>, usize)>;
+
 /// The memory by node.
 #[derive(Debug, Default)]
 pub struct Kept {
@@ -29,6 +34,8 @@ pub struct Kept {
     operations: Mutex<HashMap<u64, Vec<CUstreamBatchMemOpParams>>>,
     /// Pairs of an executable graph and a context for which the device has accepted a launch.
     proven: Mutex<FxHashSet<(u64, u64)>>,
+    /// By executable graph.
+    kernels: Mutex<FxHashMap<u64, Kernels>>,
     /// Set if any graph allocates memory: a later launch may then fail although the first one succeeded.
     allocate: AtomicBool,
 }
@@ -79,9 +86,38 @@ impl Kept {
         lock(&self.proven).insert((exec, context));
     }
 
-    /// Forgets the launches of an executable graph that was changed or destroyed.
+    /// Forgets the launches of an executable graph that was changed.
     pub fn exec_changed(&self, exec: u64) {
         lock(&self.proven).retain(|&(proven, _)| proven != exec);
+    }
+
+    /// Forgets the launches and kernels of an executable graph that was updated or destroyed.
+    pub fn exec_replaced(&self, exec: u64) {
+        self.exec_changed(exec);
+        lock(&self.kernels).remove(&exec);
+    }
+
+    /// Returns whether parameters of a node differ at most in the values of a kernel's parameters from those that the device has
+    /// accepted for it last. Then it accepts them as well, and launches of the graph fail no more than before.
+    pub fn has_other_values(&self, exec: u64, node: u64, encoded: &Encoded) -> bool {
+        let kernels = lock(&self.kernels);
+        let known = kernels.get(&exec).and_then(|nodes| nodes.get(&node));
+        known.is_some_and(|(fixed, bytes)| (&fixed[..], *bytes) == (encoded.fixed(), encoded.bytes.len()))
+    }
+
+    /// Records accepted parameters of a node in an executable graph.
+    pub fn node_set(&self, exec: u64, node: u64, encoded: &Encoded) {
+        let mut kernels = lock(&self.kernels);
+        let nodes = kernels.entry(exec).or_default();
+        match encoded.fixed() {
+            [] => nodes.remove(&node),
+            fixed => nodes.insert(node, (fixed.to_vec(), encoded.bytes.len())),
+        };
+    }
+
+    /// Forgets all kernels: an attribute of a function has changed, on which their acceptance depends.
+    pub fn forget_kernels(&self) {
+        lock(&self.kernels).clear();
     }
 
     /// Records that a graph has an allocation node.

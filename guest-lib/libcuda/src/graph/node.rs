@@ -183,10 +183,18 @@ fn node_first(api: Api, node: u64, kind: u32, error: CudaError) -> CudaError {
 }
 
 fn set_exec_encoded(api: Api, exec: u64, node: u64, kind: u32, encoded: &Encoded) -> Result<(), CudaError> {
-    let mut call = api.call().input(&encoded.bytes);
-    api.driver.kept.exec_changed(exec);
-    let (exec, node) = (GraphExecId(exec), GraphNodeId(node));
-    calls::cuGraphExecNodeSetParams(&mut call, exec, node, kind).inspect_err(|_| encoded.forget(api))
+    let kept = &api.driver.kept;
+    let only_values = kept.has_other_values(exec, node, encoded);
+    if !only_values {
+        kept.exec_changed(exec);
+    }
+    let mut call = api.call().input(&encoded.bytes).posted_if(only_values);
+    calls::cuGraphExecNodeSetParams(&mut call, GraphExecId(exec), GraphNodeId(node), kind)
+        .inspect_err(|_| encoded.forget(api))?;
+    if !only_values {
+        kept.node_set(exec, node, encoded);
+    }
+    Ok(())
 }
 
 /// Sets the parameters of a node in an executable graph.
@@ -211,7 +219,7 @@ fn word(api: Api, kind: u32, word: u64) -> Encoded {
 /// Encodes the first version of a kernel node's parameters.
 fn kernel_v1(api: Api, params: In<CUDA_KERNEL_NODE_PARAMS_v1>) -> Result<Encoded, CudaError> {
     let mut encoded = Encoded::default();
-    kernel(api, &params.get()?, 0, &mut encoded.bytes)?;
+    encoded.fixed_bytes = kernel(api, &params.get()?, 0, &mut encoded.bytes)?;
     Ok(encoded)
 }
 

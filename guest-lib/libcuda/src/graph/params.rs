@@ -73,6 +73,9 @@ pub fn check_general(kind: u32, params: HostPtr) -> Result<(), CudaError> {
 pub struct Encoded {
     /// The bytes in the row's format.
     pub bytes: Vec<u8>,
+    /// The bytes before the values of a kernel's parameters. A driver that has accepted these once, and as many values, accepts other
+    /// values, too. 0 for other kinds.
+    pub fixed_bytes: usize,
     /// Callbacks that were registered for them. They are removed if the call fails.
     pub callbacks: Vec<CallbackId>,
     /// Handles created for the graphs of a conditional node.
@@ -80,6 +83,11 @@ pub struct Encoded {
 }
 
 impl Encoded {
+    /// Returns what does not belong to the values of a kernel's parameters; nothing for other kinds.
+    pub fn fixed(&self) -> &[u8] {
+        &self.bytes[..self.fixed_bytes]
+    }
+
     /// Removes the callbacks after a failed call.
     pub fn forget(&self, api: Api) {
         for &id in &self.callbacks {
@@ -117,7 +125,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
         NODE_KERNEL => {
             // SAFETY: this is the structure of the kind.
             let params = unsafe { read::<CUDA_KERNEL_NODE_PARAMS>(params) }?;
-            kernel(api, &params.v1, params.kernel, bytes)?;
+            encoded.fixed_bytes = kernel(api, &params.v1, params.kernel, bytes)?;
         }
         NODE_MEMCPY => {
             // SAFETY: a payload of this kind has the copy there.
@@ -241,13 +249,13 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
     Ok(encoded)
 }
 
-/// Encodes the parameters of a kernel node.
+/// Encodes the parameters of a kernel node. Returns [`Encoded::fixed_bytes`].
 pub fn kernel(
     api: Api,
     params: &CUDA_KERNEL_NODE_PARAMS_v1,
     kernel: u64,
     bytes: &mut Vec<u8>,
-) -> Result<(), CudaError> {
+) -> Result<usize, CudaError> {
     let function = if params.function != 0 { params.function } else { kernel };
     let node = KernelNode {
         function: FunctionId(function),
@@ -256,9 +264,11 @@ pub fn kernel(
         shared_bytes: params.shared_bytes,
     };
     put(&node, bytes)?;
+    let fixed_bytes = bytes.len();
     // SAFETY: the program promises for both members the same as for the parameters of cuLaunchKernel.
     let (values, extra) = unsafe { (In::at_address(params.params), In::at_address(params.extra)) };
-    launch::append_parameters(api, function, values, extra, bytes)
+    launch::append_parameters(api, function, values, extra, bytes)?;
+    Ok(fixed_bytes)
 }
 
 /// Returns the parameters of a fill node.

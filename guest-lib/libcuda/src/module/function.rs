@@ -55,6 +55,14 @@ fn name(api: Api, function: u64, kernel: bool, name: Out<*const i8>) -> Result<(
     name.set(known.name.as_ptr())
 }
 
+impl Api {
+    /// Must be called after a change of attributes of a function or kernel: what the device has accepted may be refused now.
+    fn attributes_changed(&self, function: u64) {
+        self.driver.functions.attributes_changed(function);
+        self.driver.kept.forget_kernels();
+    }
+}
+
 entry_points! {
     /// Returns an attribute of a function.
     call cuFuncGetAttribute(api, pi: Out<i32>, attrib: i32, hfunc: u64) {
@@ -65,7 +73,7 @@ entry_points! {
     /// Sets an attribute of a function.
     call cuFuncSetAttribute(api, hfunc: u64, attrib: i32, value: i32) {
         let set = calls::cuFuncSetAttribute(&mut api.in_context()?, FunctionId(hfunc), attrib, value);
-        api.driver.functions.attributes_changed(hfunc);
+        api.attributes_changed(hfunc);
         set
     }
 
@@ -122,7 +130,7 @@ entry_points! {
     call cuKernelSetAttribute(api, attrib: i32, val: i32, kernel: u64, dev: i32) {
         let device = api.driver.devices.check(dev)?.on_wire();
         let set = calls::cuKernelSetAttribute(&mut api.call(), attrib, val, FunctionId(kernel), device);
-        api.driver.functions.attributes_changed(kernel);
+        api.attributes_changed(kernel);
         set
     }
 

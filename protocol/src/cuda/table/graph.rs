@@ -40,7 +40,7 @@ macro_rules! graph_calls {
             /// Bulk in: the parameters of `kind`. Replaces those of a node.
             0x0811 custom cuGraphNodeSetParams(node: GraphNodeId, kind: u32) -> () [starts_work];
             /// Bulk in: the parameters of `kind`. Replaces those of a node in an executable graph.
-            0x0812 custom cuGraphExecNodeSetParams(exec: GraphExecId, node: GraphNodeId, kind: u32) -> () [starts_work];
+            0x0812 custom cuGraphExecNodeSetParams(exec: GraphExecId, node: GraphNodeId, kind: u32) -> () [starts_work may_post];
             /// Bulk out: the parameters of a node of `kind`.
             0x0813 custom graph_node_get_params(node: GraphNodeId, kind: u32) -> () [starts_work];
             /// Sets an attribute (`CUlaunchAttributeID`) of a kernel node to a `CUlaunchAttributeValue`.
