@@ -6,7 +6,8 @@
 //! exports only the functions of cuBLAS.
 //!
 //! The guest keeps this state: the pointer mode and the stream of handles ([`handles`]), the calls that the library has
-//! accepted before and that need not wait ([`proven`]), and results that never change ([`answers`]).
+//! accepted before and that need not wait ([`proven`]), the blocks of the latest of these (`front/known.rs`), and results that
+//! never change ([`answers`]).
 
 mod answers;
 mod bridge;

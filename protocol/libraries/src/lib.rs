@@ -212,6 +212,24 @@ mod tests {
         assert_eq!(counts.collect::<Vec<_>>(), [("cublas", 405), ("cublasLt", 2)]);
     }
 
+    /// The guest posts plain calls that come again without encoding them again.
+    #[test]
+    fn plain_calls_have_no_contents_but_scalars() {
+        let mut count = 0;
+        for function in libraries().flat_map(|library| &library.functions) {
+            let Body::Forward(call) = &function.body else { continue };
+            let roles = &call.roles;
+            let is_scalar = |index: &usize| matches!(call.parameters[*index].kind, Kind::Scalar { .. });
+            if roles.is_plain {
+                let others = [&roles.writes, &roles.ends, &roles.noted, &roles.measured];
+                let has_others = others.iter().any(|indices| !indices.is_empty()) || roles.new.is_some();
+                assert!(roles.reads.iter().all(is_scalar) && !has_others, "{}", function.name);
+                count += 1;
+            }
+        }
+        assert_eq!(count, 891);
+    }
+
     /// The worker locks the handles of the called library first, and then those of others.
     #[test]
     fn libraries_do_not_use_handles_of_each_other() {

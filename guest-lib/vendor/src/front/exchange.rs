@@ -4,8 +4,10 @@
 
 use cuda_library_rows::block::{MAX_TEXT, SLOT, padded};
 use cuda_library_rows::{Answer, Asked, Body, Call, Element, Host, Kind, Note};
+use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
+use super::known::Scalar;
 use super::{Failure, Front, Opened};
 use crate::answers::text;
 use crate::bridge;
@@ -22,9 +24,9 @@ use crate::proven::Key;
 pub(super) struct Exchange<'a> {
     front: &'a Front,
     opened: &'a Opened,
-    function: usize,
+    pub(super) function: usize,
     call: &'static Call,
-    given: &'a [u64],
+    pub(super) given: &'a [u64],
     /// The first handle among the arguments; 0 if there is none.
     handle: u64,
 }
@@ -63,10 +65,13 @@ impl<'a> Exchange<'a> {
             self.write(place, self.front.handles.state(self.handle).stream)?;
             return Ok(self.success());
         }
-        match self.state()? {
-            Some(state) => self.run_in(state),
-            None => Ok(self.success()),
+        let Some(state) = self.state()? else { return Ok(self.success()) };
+        if roles.is_plain
+            && let Some(posted) = self.post_known(state)
+        {
+            return posted.map(|()| self.success());
         }
+        self.run_in(state)
     }
 
     /// Executes the call with a handle in that state, whether the guest could answer it or not.
@@ -82,6 +87,10 @@ impl<'a> Exchange<'a> {
         }
         let waits = self.waits(prepared);
         let (answers, kept) = self.cross(prepared, waits)?;
+        if roles.is_plain && !waits {
+            self.keep(state, self.stream(prepared), prepared.block, self.scalars(prepared.block));
+            return Ok(self.success());
+        }
         let answers = &answers[..];
         let value = if waits { slot(answers)? } else { self.success() };
         let succeeded =
@@ -193,19 +202,41 @@ impl<'a> Exchange<'a> {
             (true, _) => prepared.answer_bytes,
         };
         let mut answers = vec![0; room];
-        let input = prepared.block.as_bytes();
-        let stream = self.call.roles.stream.and_then(|index| prepared.block.get(index)).copied();
+        self.send(self.stream(prepared), prepared.block.as_bytes(), &mut answers)?;
+        Ok((answers, false))
+    }
+
+    /// Returns the stream on which the work runs.
+    fn stream(&self, prepared: &Prepared<'_>) -> u64 {
+        let sent = self.call.roles.stream.and_then(|index| prepared.block.get(index)).copied();
+        sent.unwrap_or(prepared.state.stream)
+    }
+
+    /// Sends a block to the worker, and waits for the results if there is room for any.
+    pub(super) fn send(&self, stream: u64, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
         bridge::call(&bridge::Arguments {
             library: self.opened.number,
             function: self.function as u32,
-            stream: stream.unwrap_or(prepared.state.stream),
+            stream,
             input: input.as_ptr(),
             input_bytes: input.len(),
-            output: answers.as_mut_ptr(),
-            output_bytes: answers.len(),
+            output: output.as_mut_ptr(),
+            output_bytes: output.len(),
         })
-        .map_err(Failure::Cuda)?;
-        Ok((answers, false))
+        .map_err(Failure::Cuda)
+    }
+
+    /// Returns the scalars whose contents are in the block of a plain call, which has no other contents.
+    fn scalars(&self, block: &[u64]) -> SmallVec<[Scalar; 2]> {
+        let mut place = self.given.len() * SLOT;
+        let scalar = |&index: &usize| {
+            // The size was known when the block was made.
+            let bytes = self.call.memory_bytes(self.opened.library, index, block).unwrap_or(0);
+            let scalar = Scalar { address: self.given_at(index), bytes, place };
+            place += padded(bytes);
+            (bytes > 0).then_some(scalar)
+        };
+        self.call.roles.reads.iter().filter_map(scalar).collect()
     }
 
     /// Records that an equal call succeeds, and caches its results if they never change.

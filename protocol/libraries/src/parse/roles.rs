@@ -29,6 +29,11 @@ pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &No
     encoded.extend(all(&|kind| !is_described(kind) && !is_sent_as_it_is(kind)));
     let measured = all(&|kind| matches!(kind, Kind::Measured(_)));
     let changes = notes.changed().next().is_some();
+    let answers = facts.wait
+        || changes
+        || !measured.is_empty()
+        || answer != Answer::Status
+        || first(&written).is_some();
     Roles {
         handle: first(&|kind| matches!(kind, Kind::Handle { .. } | Kind::End(_))),
         stream: first(&|kind| matches!(kind, Kind::Stream | Kind::InStream)),
@@ -46,15 +51,25 @@ pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &No
         checked: all(&|kind| matches!(kind, Kind::Host(host) if host.check.is_some())),
         allocated: all(&|kind| matches!(kind, Kind::Allocated { .. })),
         noted: all(&|kind| matches!(kind, Kind::Noted(_))),
-        answers: facts.wait
-            || changes
-            || !measured.is_empty()
-            || answer != Answer::Status
-            || first(&written).is_some(),
+        answers,
         measured,
+        is_plain: !answers && is_plain(parameters, facts),
         repeats: repeats && is_work(parameters, answer, facts),
         is_setting: repeats && is_setting(parameters, answer),
     }
+}
+
+/// Returns whether a function that returns a status takes nothing but handles, what is passed by value, and scalars that it reads,
+/// and leaves the state of the handles as it is.
+fn is_plain(parameters: &[Parameter], facts: &Facts) -> bool {
+    let is_plain = |kind: &Kind| match kind {
+        Kind::Value(_) | Kind::Pointer | Kind::Stream | Kind::Handle { .. } => true,
+        Kind::Scalar { direction, count, .. } => *direction == Direction::In && count.is_none(),
+        _ => false,
+    };
+    parameters.iter().all(|parameter| is_plain(&parameter.kind))
+        && !(facts.pure || facts.pointer_mode || facts.stream_of || facts.sets || facts.on_device)
+        && facts.gets.or(facts.birth).is_none()
 }
 
 /// Returns whether a function uses one handle, its first parameter.
