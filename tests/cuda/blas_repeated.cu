@@ -4,6 +4,7 @@
 
 #include "library.h"
 
+#include <atomic>
 #include <thread>
 
 enum { N = 24, TIMES = 40, DEVICE = 1, TENSOR_OPS = 1 };
@@ -171,6 +172,26 @@ static void handles_and_threads() {
     own[0].expect("by turns", product(A, B, 2 * TIMES));
 }
 
+// The driver refuses to wait for a context in which a stream captures: a program that captures nothing must not notice.
+static void beside_waits() {
+    Products products;
+    std::atomic<bool> over(false);
+    std::thread waits([&] {
+        while (!over) CHECK(cudaDeviceSynchronize());
+    });
+    Matrix sum(N * N);
+    for (int depth = 1; depth <= N; depth++) {
+        for (int i = 0; i < TIMES; i++)
+            CHECK(call("cublasSgemm_v2", products.handle, 0, 0, (int)N, (int)N, depth, &ONE, (const float *)products.a, (int)N,
+                       (const float *)products.b, (int)N, &ONE, products.c, (int)N));
+        for (int i = 0; i < N * N; i++)
+            for (int l = 0; l < depth; l++) sum[i] += TIMES * A[l * N + i % N] * B[i / N * N + l];
+    }
+    products.expect("beside waits for the device", sum);
+    over = true;
+    waits.join();
+}
+
 static void layouts_and_epilogues(void *blas, void *lt) {
     Products products;
     library = lt;
@@ -214,6 +235,7 @@ int main() {
     streams();
     captured();
     handles_and_threads();
+    beside_waits();
     layouts_and_epilogues(blas, lt);
     printf("done\n");
     return 0;

@@ -24,7 +24,7 @@ use crate::proven::Key;
 pub(super) struct Exchange<'a> {
     front: &'a Front,
     opened: &'a Opened,
-    pub(super) function: usize,
+    function: usize,
     call: &'static Call,
     pub(super) given: &'a [u64],
     /// The first handle among the arguments; 0 if there is none.
@@ -204,6 +204,11 @@ impl<'a> Exchange<'a> {
         let mut answers = vec![0; room];
         self.send(self.stream(prepared), prepared.block.as_bytes(), &mut answers)?;
         Ok((answers, false))
+    }
+
+    /// Returns the numbers of library and function.
+    pub(super) fn number(&self) -> (u32, usize) {
+        (self.opened.number, self.function)
     }
 
     /// Returns the stream on which the work runs.

@@ -24,7 +24,8 @@ thread_local! {
 
 /// A call that was posted.
 struct Known {
-    function: usize,
+    /// The numbers of library and function.
+    function: (u32, usize),
     given: SmallVec<[u64; 16]>,
     state: State,
     stream: u64,
@@ -44,7 +45,7 @@ pub(super) struct Scalar {
 }
 
 /// Returns the place of a call.
-fn place(function: usize, given: &[u64]) -> usize {
+fn place((_, function): (u32, usize), given: &[u64]) -> usize {
     let mixed = given.iter().fold(function as u64, |mixed, word| mixed.rotate_left(7) ^ word);
     (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - KEPT.trailing_zeros())) as usize
 }
@@ -55,8 +56,8 @@ impl Exchange<'_> {
         let post = |calls: &RefCell<Vec<Option<Box<Known>>>>| {
             // In use if a signal's handler calls a library while this thread does.
             let mut calls = calls.try_borrow_mut().ok()?;
-            let known = calls.get_mut(place(self.function, self.given))?.as_mut()?;
-            if (known.function, known.state) != (self.function, state) || known.given[..] != *self.given {
+            let known = calls.get_mut(place(self.number(), self.given))?.as_mut()?;
+            if (known.function, known.state) != (self.number(), state) || known.given[..] != *self.given {
                 return None;
             }
             let block = known.block.as_mut_bytes();
@@ -75,7 +76,7 @@ impl Exchange<'_> {
     /// Keeps a call that was posted.
     pub(super) fn keep(&self, state: State, stream: u64, block: &[u64], scalars: SmallVec<[Scalar; 2]>) {
         let known = Known {
-            function: self.function,
+            function: self.number(),
             given: self.given.into(),
             state,
             stream,
@@ -87,7 +88,7 @@ impl Exchange<'_> {
             if calls.is_empty() {
                 calls.resize_with(KEPT, || None);
             }
-            match &mut calls[place(self.function, self.given)] {
+            match &mut calls[place(self.number(), self.given)] {
                 Some(place) => **place = known,
                 place => *place = Some(Box::new(known)),
             }

@@ -41,7 +41,7 @@ pub struct Repeat<'r> {
 pub enum Repeated {
     /// Its work was queued.
     Launched,
-    /// The work is to be recorded, and passed to [`Prepared::keep_call`].
+    /// The work is to be recorded, and passed to [`Prepared::keep_call`], or [`Prepared::put_off_call`] to be called.
     Record,
     /// The call is to be made.
     Not,
@@ -102,6 +102,11 @@ impl Prepared {
         let repeated = self.launch_call(gpu, &key, repeat.stream.1);
         self.count(gpu, preparing, context, repeat.stream);
         repeated
+    }
+
+    /// Leaves the recording of a call to the next one.
+    pub fn put_off_call(&mut self) {
+        self.calls.put_off();
     }
 
     fn launch_call(&mut self, gpu: &Driver, key: &[u8], stream: CUstream) -> Repeated {

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use log::debug;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use virtio_cuda_protocol::cuda::StreamId;
 use virtio_cuda_protocol::cuda::table::Facts;
 
@@ -36,11 +37,10 @@ use table::{Ready, Table, Turn};
 
 /// The launch at which a function is prepared for a stream; 0: never. Applies with the emulator, too.
 pub const VARIABLE: &str = "VHOST_CUDA_PREPARE";
-/// The call of a library's function, with the same arguments and settings, at which its work is recorded; 0: never. Applies with the
-/// emulator, too.
+/// The call of a library's function, with the same arguments and settings, at which its work is recorded; 0: never, which is the
+/// default until more programs were measured (docs/performance.md). Applies with the emulator, too.
 pub const REPEAT_VARIABLE: &str = "VHOST_CUDA_REPEAT";
-/// Making a graph takes 30 us, and a launch of it 1.3 us less than a plain one. Recording a call takes 70 us, and launching its graph
-/// 8 us less than the call.
+/// Making a graph takes 30 us, and a launch of it 1.3 us less than a plain one.
 const DEFAULT_AFTER: u32 = 32;
 /// The maximum number of awake executors where a thread launches one kernel after the other. With more of them, launches wait
 /// for the driver's lock, which a graph's launch holds for longer than a plain one.
@@ -63,17 +63,19 @@ pub struct Preparing {
     special: AtomicBool,
     /// The events of [`Lag`].
     marks: Marks,
+    /// Locked for reading by calls for whole contexts, and for writing while work is recorded.
+    recording: RwLock<()>,
 }
 
 impl Preparing {
-    /// Reads the environment; by default launches are prepared, and calls repeated, where there is a GPU.
+    /// Reads the environment; by default launches are prepared where there is a GPU.
     pub fn new(emulated: bool) -> Self {
-        let default = if emulated { 0 } else { DEFAULT_AFTER };
         let wanted = |variable: &str| std::env::var(variable).ok().and_then(|value| value.parse().ok());
-        let after = wanted(VARIABLE).unwrap_or(default);
-        let repeat_after = wanted(REPEAT_VARIABLE).unwrap_or(default);
+        let after = wanted(VARIABLE).unwrap_or(if emulated { 0 } else { DEFAULT_AFTER });
+        let repeat_after = wanted(REPEAT_VARIABLE).unwrap_or(0);
         let marks = Marks::new(EVENT_DISABLE_TIMING);
-        Self { after, repeat_after, changes: AtomicU64::new(0), special: AtomicBool::new(false), marks }
+        let (changes, special) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { after, repeat_after, changes, special, marks, recording: RwLock::new(()) }
     }
 
     /// Returns whether work is ever launched as graphs.
@@ -96,6 +98,17 @@ impl Preparing {
     pub fn may_launch_graphs(&self, behind_work: bool) -> bool {
         let most = if behind_work { MAX_AWAKE } else { MAX_AWAKE_THAT_WAIT };
         !self.special.load(Ordering::Relaxed) && cores::awake() <= most
+    }
+
+    /// Must be held during a call that waits for a context, or marks its work: the driver refuses that, and invalidates the
+    /// recording, while one of its streams captures (CUDA Programming Guide, "Prohibited and Unhandled Operations").
+    pub fn while_nothing_is_recorded(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.repeats().then(|| self.recording.read())
+    }
+
+    /// Must be held while work is recorded. `None`: not now, because of such a call or another recording.
+    pub fn recording(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        self.recording.try_write()
     }
 
     /// Must be called after a call with these facts.

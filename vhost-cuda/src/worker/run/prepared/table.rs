@@ -64,7 +64,7 @@ impl Graph for OneCall {
 pub(super) enum Turn {
     /// Queue it plainly.
     Plain,
-    /// Make its graph, for which there is room, and pass it to [`Table::put`].
+    /// Make its graph, for which there is room, and pass it to [`Table::put`], or call [`Table::put_off`].
     Make,
     /// Launch its graph.
     Launch,
@@ -158,6 +158,11 @@ impl<K: Eq + Hash, G: Graph> Table<K, G> {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.state = state;
         }
+    }
+
+    /// Leaves the graph that was to be made on [`Turn::Make`] to the next use.
+    pub(super) fn put_off(&self) {
+        self.ready.release();
     }
 
     /// Returns the graph of a piece of work.

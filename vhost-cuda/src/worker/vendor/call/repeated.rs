@@ -49,11 +49,16 @@ pub(super) fn repeat(
     }
     // The recording locks them itself.
     drop(locked);
+    let Some(recording) = preparing.recording() else {
+        prepared.put_off_call();
+        return false;
+    };
     let recorded = match is_plain(gpu, context, raw) {
         Ok(true) => record(cx, loaded, call, (function.1, address), block, settings),
         Ok(false) => Err(CudaError::NOT_SUPPORTED),
         Err(error) => Err(error),
     };
+    drop(recording);
     let (_, prepared, Some(context)) = cx.thread.for_launch() else { return false };
     prepared.keep_call(gpu, preparing, context, &repeat, recorded) == Repeated::Launched
 }
