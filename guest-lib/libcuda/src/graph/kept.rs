@@ -9,7 +9,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::params::Encoded;
 use crate::module::function_table::Parameters;
 use cuda_abi::CUstreamBatchMemOpParams;
 
@@ -99,19 +98,21 @@ impl Kept {
 
     /// Returns whether parameters of a node differ at most in the values of a kernel's parameters from those that the device has
     /// accepted for it last. Then it accepts them as well, and launches of the graph fail no more than before.
-    pub fn has_other_values(&self, exec: u64, node: u64, encoded: &Encoded) -> bool {
+    ///
+    /// `fixed`: all but these values; empty for other kinds of nodes. `bytes`: the length with them.
+    pub fn has_other_values(&self, exec: u64, node: u64, fixed: &[u8], bytes: usize) -> bool {
         let kernels = lock(&self.kernels);
         let known = kernels.get(&exec).and_then(|nodes| nodes.get(&node));
-        known.is_some_and(|(fixed, bytes)| (&fixed[..], *bytes) == (encoded.fixed(), encoded.bytes.len()))
+        known.is_some_and(|known| (&known.0[..], known.1) == (fixed, bytes))
     }
 
-    /// Records accepted parameters of a node in an executable graph.
-    pub fn node_set(&self, exec: u64, node: u64, encoded: &Encoded) {
+    /// Records accepted parameters of a node in an executable graph, as in [`Self::has_other_values`].
+    pub fn node_set(&self, exec: u64, node: u64, fixed: &[u8], bytes: usize) {
         let mut kernels = lock(&self.kernels);
         let nodes = kernels.entry(exec).or_default();
-        match encoded.fixed() {
+        match fixed {
             [] => nodes.remove(&node),
-            fixed => nodes.insert(node, (fixed.to_vec(), encoded.bytes.len())),
+            fixed => nodes.insert(node, (fixed.to_vec(), bytes)),
         };
     }
 

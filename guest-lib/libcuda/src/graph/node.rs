@@ -183,8 +183,8 @@ fn node_first(api: Api, node: u64, kind: u32, error: CudaError) -> CudaError {
 }
 
 fn set_exec_encoded(api: Api, exec: u64, node: u64, kind: u32, encoded: &Encoded) -> Result<(), CudaError> {
-    let kept = &api.driver.kept;
-    let only_values = kept.has_other_values(exec, node, encoded);
+    let (kept, bytes) = (&api.driver.kept, encoded.bytes.len());
+    let only_values = kept.has_other_values(exec, node, encoded.fixed(), bytes);
     if !only_values {
         kept.exec_changed(exec);
     }
@@ -192,7 +192,7 @@ fn set_exec_encoded(api: Api, exec: u64, node: u64, kind: u32, encoded: &Encoded
     calls::cuGraphExecNodeSetParams(&mut call, GraphExecId(exec), GraphNodeId(node), kind)
         .inspect_err(|_| encoded.forget(api))?;
     if !only_values {
-        kept.node_set(exec, node, encoded);
+        kept.node_set(exec, node, encoded.fixed(), bytes);
     }
     Ok(())
 }
