@@ -73,6 +73,9 @@ fn workers_named(daemon: &Daemon, name: &str) -> Vec<u32> {
 
 /// A session whose worker will not end, and the machine that has it.
 fn hanging(daemon: &Daemon) -> Result<(FakeFrontend, u64, HeldInExit)> {
+    daemon.wait_until("the workers of earlier sessions have ended", PATIENCE, |daemon| {
+        workers_named(daemon, SESSION).is_empty()
+    })?;
     let mut frontend = FakeFrontend::connect(&daemon.socket())?;
     let session = frontend.open_session()?;
     // It has its name once it has read its first frame.
