@@ -121,7 +121,7 @@ impl Runner {
         fs::write(&log, [stdout.as_bytes(), &stderr].concat())?;
         Ok(match status {
             Some(0) => Ok(stdout),
-            Some(status) => Err(format!("ended with {status}; see {}", log.display())),
+            Some(status) => Err(format!("ended with {status}{}; see {}", last_line(&stderr), log.display())),
             None => Err(format!("took more than {} s; see {}", self.limit.as_secs(), log.display())),
         })
     }
@@ -133,6 +133,13 @@ impl Runner {
         }
         self.beside.map_or(Ok(()), VirtioUser::stop)
     }
+}
+
+/// Returns the last line of a program's messages, which is the error for Python.
+fn last_line(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    line.map_or_else(String::new, |line| format!(": {line}"))
 }
 
 /// Removes and reports the programs whose module or variable does not exist.
