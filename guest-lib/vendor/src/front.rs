@@ -3,7 +3,6 @@
 //! A library as programs use it: opened at the first call; then calls are executed one by one.
 
 mod exchange;
-mod known;
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};

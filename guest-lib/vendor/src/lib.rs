@@ -6,7 +6,7 @@
 //! exports only the functions of cuBLAS.
 //!
 //! The guest keeps this state: the pointer mode and the stream of handles ([`handles`]), the calls that the library has
-//! accepted before and that need not wait ([`proven`]), the blocks of the latest of these (`front/known.rs`), and results that
+//! accepted before and that need not wait ([`proven`]), the blocks of the latest of these (`front/exchange/known.rs`), and results that
 //! never change ([`answers`]).
 
 mod answers;

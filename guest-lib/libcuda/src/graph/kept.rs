@@ -21,8 +21,8 @@ struct Values {
     addresses: Vec<usize>,
 }
 
-/// What the device has accepted last for kernels of an executable graph, by node: all but the values of their parameters, and the length
-/// with these.
+/// The kernels of an executable graph, by node. For each, the bytes that the device has accepted last, without the values of the
+/// kernel's parameters, and the number of bytes with these values.
 type Kernels = FxHashMap<u64, (Vec<u8>, usize)>;
 
 /// The memory by node.

@@ -2,12 +2,12 @@
 
 //! One call of a library, answered from the guest's state or by the worker.
 
+mod known;
+
 use cuda_library_rows::block::{MAX_TEXT, SLOT, padded};
 use cuda_library_rows::{Answer, Asked, Body, Call, Element, Host, Kind, Note};
-use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
-use super::known::Scalar;
 use super::{Failure, Front, Opened};
 use crate::answers::text;
 use crate::bridge;
@@ -26,7 +26,7 @@ pub(super) struct Exchange<'a> {
     opened: &'a Opened,
     function: usize,
     call: &'static Call,
-    pub(super) given: &'a [u64],
+    given: &'a [u64],
     /// The first handle among the arguments; 0 if there is none.
     handle: u64,
 }
@@ -88,8 +88,7 @@ impl<'a> Exchange<'a> {
         let waits = self.waits(prepared);
         let (answers, kept) = self.cross(prepared, waits)?;
         if roles.is_plain && !waits {
-            self.keep(state, self.stream(prepared), prepared.block, self.scalars(prepared.block));
-            return Ok(self.success());
+            self.keep(prepared);
         }
         let answers = &answers[..];
         let value = if waits { slot(answers)? } else { self.success() };
@@ -206,11 +205,6 @@ impl<'a> Exchange<'a> {
         Ok((answers, false))
     }
 
-    /// Returns the numbers of library and function.
-    pub(super) fn number(&self) -> (u32, usize) {
-        (self.opened.number, self.function)
-    }
-
     /// Returns the stream on which the work runs.
     fn stream(&self, prepared: &Prepared<'_>) -> u64 {
         let sent = self.call.roles.stream.and_then(|index| prepared.block.get(index)).copied();
@@ -218,7 +212,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Sends a block to the worker, and waits for the results if there is room for any.
-    pub(super) fn send(&self, stream: u64, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
+    fn send(&self, stream: u64, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
         bridge::call(&bridge::Arguments {
             library: self.opened.number,
             function: self.function as u32,
@@ -229,19 +223,6 @@ impl<'a> Exchange<'a> {
             output_bytes: output.len(),
         })
         .map_err(Failure::Cuda)
-    }
-
-    /// Returns the scalars whose contents are in the block of a plain call, which has no other contents.
-    fn scalars(&self, block: &[u64]) -> SmallVec<[Scalar; 2]> {
-        let mut place = self.given.len() * SLOT;
-        let scalar = |&index: &usize| {
-            // The size was known when the block was made.
-            let bytes = self.call.memory_bytes(self.opened.library, index, block).unwrap_or(0);
-            let scalar = Scalar { address: self.given_at(index), bytes, place };
-            place += padded(bytes);
-            (bytes > 0).then_some(scalar)
-        };
-        self.call.roles.reads.iter().filter_map(scalar).collect()
     }
 
     /// Records that an equal call succeeds, and caches its results if they never change.

@@ -5,11 +5,11 @@
 
 use std::cell::RefCell;
 
+use cuda_library_rows::block::{SLOT, padded};
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
-use super::Failure;
-use super::exchange::Exchange;
+use super::{Exchange, Failure, Prepared};
 use crate::encode::Slots;
 use crate::handles::State;
 
@@ -35,13 +35,12 @@ struct Known {
 
 /// A scalar in host memory that the library reads.
 #[derive(Clone, Copy)]
-pub(super) struct Scalar {
-    /// Its address.
-    pub(super) address: u64,
+struct Scalar {
+    address: u64,
     /// Its size in bytes.
-    pub(super) bytes: usize,
+    bytes: usize,
     /// The position in the block, in bytes.
-    pub(super) place: usize,
+    place: usize,
 }
 
 /// Returns the place of a call.
@@ -74,14 +73,14 @@ impl Exchange<'_> {
     }
 
     /// Keeps a call that was posted.
-    pub(super) fn keep(&self, state: State, stream: u64, block: &[u64], scalars: SmallVec<[Scalar; 2]>) {
+    pub(super) fn keep(&self, prepared: &Prepared<'_>) {
         let known = Known {
             function: self.number(),
             given: self.given.into(),
-            state,
-            stream,
-            block: block.into(),
-            scalars,
+            state: prepared.state,
+            stream: self.stream(prepared),
+            block: prepared.block.into(),
+            scalars: self.scalars(prepared.block),
         };
         let _ = CALLS.try_with(|calls| {
             let Ok(mut calls) = calls.try_borrow_mut() else { return };
@@ -93,5 +92,23 @@ impl Exchange<'_> {
                 place => *place = Some(Box::new(known)),
             }
         });
+    }
+
+    /// Returns the scalars whose contents are in the block of a plain call, which has no other contents.
+    fn scalars(&self, block: &[u64]) -> SmallVec<[Scalar; 2]> {
+        let mut place = self.given.len() * SLOT;
+        let scalar = |&index: &usize| {
+            // The size was known when the block was made.
+            let bytes = self.call.memory_bytes(self.opened.library, index, block).unwrap_or(0);
+            let scalar = Scalar { address: self.given_at(index), bytes, place };
+            place += padded(bytes);
+            (bytes > 0).then_some(scalar)
+        };
+        self.call.roles.reads.iter().filter_map(scalar).collect()
+    }
+
+    /// Returns the numbers of library and function.
+    fn number(&self) -> (u32, usize) {
+        (self.opened.number, self.function)
     }
 }
