@@ -23,8 +23,7 @@ pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &No
         _ => false,
     };
     let is_described = |kind: &Kind| matches!(kind, Kind::Described { .. });
-    let is_sent_as_it_is =
-        |kind: &Kind| matches!(kind, Kind::Value(_) | Kind::Pointer | Kind::Stream | Kind::Graph);
+    let is_sent_as_it_is = |kind: &Kind| is_by_value(kind) || *kind == Kind::Graph;
     let mut encoded = all(&is_described);
     encoded.extend(all(&|kind| !is_described(kind) && !is_sent_as_it_is(kind)));
     let measured = all(&|kind| matches!(kind, Kind::Measured(_)));
@@ -62,14 +61,21 @@ pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &No
 /// Returns whether a function that returns a status takes nothing but handles, what is passed by value, and scalars that it reads,
 /// and leaves the state of the handles as it is.
 fn is_plain(parameters: &[Parameter], facts: &Facts) -> bool {
-    let is_plain = |kind: &Kind| match kind {
-        Kind::Value(_) | Kind::Pointer | Kind::Stream | Kind::Handle { .. } => true,
-        Kind::Scalar { direction, count, .. } => *direction == Direction::In && count.is_none(),
-        _ => false,
-    };
+    let is_plain =
+        |kind: &Kind| is_by_value(kind) || is_scalar_to_read(kind) || matches!(kind, Kind::Handle { .. });
     parameters.iter().all(|parameter| is_plain(&parameter.kind))
         && !(facts.pure || facts.pointer_mode || facts.stream_of || facts.sets || facts.on_device)
         && facts.gets.or(facts.birth).is_none()
+}
+
+/// Returns whether a parameter is a number, an address of device memory or a stream.
+fn is_by_value(kind: &Kind) -> bool {
+    matches!(kind, Kind::Value(_) | Kind::Pointer | Kind::Stream)
+}
+
+/// Returns whether a parameter is the address of one scalar that the library reads.
+fn is_scalar_to_read(kind: &Kind) -> bool {
+    matches!(kind, Kind::Scalar { direction: Direction::In, count: None, .. })
 }
 
 /// Returns whether a function uses one handle, its first parameter.
@@ -80,11 +86,10 @@ fn has_one_handle(parameters: &[Parameter]) -> bool {
 
 /// Returns whether a function takes only a handle and what is passed by value, and does not work on matrices.
 fn is_setting(parameters: &[Parameter], answer: Answer) -> bool {
-    let by_value = |kind: &Kind| matches!(kind, Kind::Value(_) | Kind::Pointer | Kind::Stream);
     answer == Answer::Status
         && has_one_handle(parameters)
         && parameters.len() > 1
-        && parameters[1..].iter().all(|parameter| by_value(&parameter.kind))
+        && parameters[1..].iter().all(|parameter| is_by_value(&parameter.kind))
         && matrices(parameters) < 2
 }
 
@@ -92,16 +97,11 @@ fn is_setting(parameters: &[Parameter], answer: Answer) -> bool {
 /// scalars and descriptors from the host's.
 fn is_work(parameters: &[Parameter], answer: Answer, facts: &Facts) -> bool {
     let is_plain = |kind: &Kind| match kind {
-        Kind::Value(_)
-        | Kind::Pointer
-        | Kind::Stream
-        | Kind::Described { .. }
-        | Kind::DescribedScalar { .. } => true,
-        Kind::Scalar { direction, count, .. } => *direction == Direction::In && count.is_none(),
+        Kind::Described { .. } | Kind::DescribedScalar { .. } => true,
         Kind::Host(Host { direction, element: Element::Bytes(_), count, .. }) => {
             *direction == Direction::In && count.is_none()
         }
-        _ => false,
+        kind => is_by_value(kind) || is_scalar_to_read(kind),
     };
     let is_scalar = |kind: &Kind| matches!(kind, Kind::Scalar { .. } | Kind::DescribedScalar { .. });
     answer == Answer::Status
