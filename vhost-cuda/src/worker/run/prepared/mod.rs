@@ -100,10 +100,11 @@ impl Preparing {
         !self.special.load(Ordering::Relaxed) && cores::awake() <= most
     }
 
-    /// Must be held during a call that waits for a context, or marks its work: the driver refuses that, and invalidates the
-    /// recording, while one of its streams captures (CUDA Programming Guide, "Prohibited and Unhandled Operations").
-    pub fn while_nothing_is_recorded(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.repeats().then(|| self.recording.read())
+    /// Must be held during a call with these facts. `None` if the call does not mind recordings. The driver refuses to wait for a context,
+    /// and invalidates the recording, while one of its streams captures (CUDA Programming Guide, "Prohibited and Unhandled
+    /// Operations").
+    pub fn while_nothing_is_recorded(&self, facts: Facts) -> Option<RwLockReadGuard<'_, ()>> {
+        (self.repeats() && facts.covers_whole_context()).then(|| self.recording.read())
     }
 
     /// Must be held while work is recorded. `None`: not now, because of such a call or another recording.

@@ -118,7 +118,8 @@ fn record(
 impl Attempt<'_> {
     /// Records the work that `call` queues.
     ///
-    /// Errors: the driver's errors; `CUDA_ERROR_NOT_SUPPORTED` if the library refuses the call; the library's status for an internal error if the handle did not get its settings back.
+    /// Errors: the driver's errors; `CUDA_ERROR_NOT_SUPPORTED` if the library refuses the call; the library's status for an internal
+    /// error if the handle did not get its settings back.
     pub(super) fn record(
         &self,
         recording: &Recording,
