@@ -108,6 +108,11 @@ pub fn last_lines(text: &str, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
+/// The last line of `text` that is not empty, trimmed.
+pub fn last_line(text: &str) -> Option<&str> {
+    text.lines().rev().map(str::trim).find(|line| !line.is_empty())
+}
+
 /// Waits until `process` listens on `socket`, which does not exist before.
 pub fn wait_for_socket(process: &mut Process, socket: &Path, limit: Duration) -> Result<()> {
     let end = Instant::now() + limit;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::execute::Outcome;
 use super::mask::Mask;
 use super::table::{Program, Suite};
+use crate::process;
 
 /// The status with which NVIDIA's samples report that the device does not support them.
 const WAIVED: i32 = 2;
@@ -138,7 +139,7 @@ fn ended(status: i32, run: &Outcome) -> String {
 
 /// The last line of its output, preferably of standard error.
 fn last_line(run: &Outcome) -> String {
-    let last = |text: &str| text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(shown);
+    let last = |text: &str| process::last_line(text).map(shown);
     last(&run.stderr).or_else(|| last(&run.stdout)).unwrap_or_default()
 }
 

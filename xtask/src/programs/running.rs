@@ -15,6 +15,7 @@ use crate::build::Stack;
 use crate::conformance::{Way, execute};
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
+use crate::process::last_line;
 use crate::run::passed_environment;
 use crate::virtio_user::VirtioUser;
 use crate::vm::{GuestCommand, Vm, VmConfig};
@@ -121,7 +122,12 @@ impl Runner {
         fs::write(&log, [stdout.as_bytes(), &stderr].concat())?;
         Ok(match status {
             Some(0) => Ok(stdout),
-            Some(status) => Err(format!("ended with {status}{}; see {}", last_line(&stderr), log.display())),
+            Some(status) => {
+                // For Python it is the error.
+                let stderr = String::from_utf8_lossy(&stderr);
+                let line = last_line(&stderr).map_or_else(String::new, |line| format!(": {line}"));
+                Err(format!("ended with {status}{line}; see {}", log.display()))
+            }
             None => Err(format!("took more than {} s; see {}", self.limit.as_secs(), log.display())),
         })
     }
@@ -133,13 +139,6 @@ impl Runner {
         }
         self.beside.map_or(Ok(()), VirtioUser::stop)
     }
-}
-
-/// Returns the last line of a program's messages, which is the error for Python.
-fn last_line(stderr: &[u8]) -> String {
-    let text = String::from_utf8_lossy(stderr);
-    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    line.map_or_else(String::new, |line| format!(": {line}"))
 }
 
 /// Removes and reports the programs whose module or variable does not exist.
