@@ -35,6 +35,10 @@ def resnet50():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
 
 
+def perceptron(layers, width):
+    return nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(layers)])
+
+
 def gpt(layers, width, heads, context):
     return GPT2LMHeadModel(GPT2Config(n_layer=layers, n_embd=width, n_head=heads, vocab_size=50304, n_positions=context,
                                       attn_pdrop=0, embd_pdrop=0, resid_pdrop=0))

@@ -10,20 +10,16 @@ import os
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
-import torch.nn as nn
 
 from checks import check
+from models import perceptron
 
 SECONDS = float(os.environ.get("RECORDED_SECONDS", "30"))
 # More than the 32 calls after which the worker records one.
 PASSES = 45
-
-
-def perceptron(width):
-    layers = random.randint(1, 6)
-    return nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(layers)]).cuda()
 
 
 def passes(model, rows, width):
@@ -39,34 +35,26 @@ def passes(model, rows, width):
         assert torch.equal(first, gradients), f"pass {number} of {rows} x {width} differs"
 
 
-def wait_at_random(ended, errors):
-    while not ended.is_set():
+def wait_at_random(ended):
+    while not ended.wait(random.random() * 0.003):
+        torch.cuda.synchronize()
+
+
+def repeated():
+    ended, end, count = threading.Event(), time.monotonic() + SECONDS, 0
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(wait_at_random, ended)
         try:
-            torch.cuda.synchronize()
-        except RuntimeError as error:
-            errors.append(error)
-            return
-        time.sleep(random.random() * 0.003)
-
-
-def models():
-    ended, errors = threading.Event(), []
-    waiting = threading.Thread(target=wait_at_random, args=(ended, errors))
-    waiting.start()
-    end, count = time.monotonic() + SECONDS, 0
-    try:
-        while time.monotonic() < end and not errors:
-            width, rows = random.choice((16, 32, 48, 64, 96, 128, 256)), random.choice((8, 16, 32, 64))
-            passes(perceptron(width), rows, width)
-            count += 1
-    finally:
-        ended.set()
-        waiting.join()
-    if errors:
-        raise errors[0]
+            while time.monotonic() < end and not waiting.done():
+                width, rows = random.choice((16, 32, 48, 64, 96, 128, 256)), random.choice((8, 16, 32, 64))
+                passes(perceptron(random.randint(1, 6), width).cuda(), rows, width)
+                count += 1
+        finally:
+            ended.set()
+        waiting.result()
     print(f"{count} models", flush=True)
 
 
 random.seed(0)
 torch.manual_seed(0)
-check("gradients", models)
+check("gradients", repeated)

@@ -4,16 +4,11 @@
 import time
 
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
 
-from models import gpt, resnet50
+from models import gpt, perceptron, resnet50
 
 DEVICE = "cuda"
-
-
-def mlp():
-    return nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(24)])
 
 
 def stepper(model, optimizer, loss_of, half):
@@ -66,7 +61,7 @@ curve("GPT-2 float32", lambda: gpt(12, 768, 12, 256), 1e-4, lambda: texts(4, 256
 curve("GPT-2 bf16", lambda: gpt(12, 768, 12, 256), 1e-4, lambda: texts(4, 256), True)
 
 torch.backends.cudnn.deterministic = False
-model = mlp().to(DEVICE)
+model = perceptron(24, 64).to(DEVICE)
 vectors = torch.randn(64, 64, device=DEVICE)
 clock("MLP of 24 small layers, a step",
       stepper(model, torch.optim.AdamW(model.parameters(), 1e-3), lambda model: model(vectors).square().mean(), False), 30, 10)
