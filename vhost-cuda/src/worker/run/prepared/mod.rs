@@ -72,9 +72,10 @@ impl Preparing {
     /// Reads the environment; by default launches are prepared, and calls repeated, where there is a GPU.
     pub fn new(emulated: bool) -> Self {
         let default = if emulated { 0 } else { DEFAULT_AFTER };
-        let wanted = |variable: &str| std::env::var(variable).ok().and_then(|value| value.parse().ok());
-        let after = wanted(VARIABLE).unwrap_or(default);
-        let repeat_after = wanted(REPEAT_VARIABLE).unwrap_or(default);
+        let wanted = |variable: &str| {
+            std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+        };
+        let (after, repeat_after) = (wanted(VARIABLE), wanted(REPEAT_VARIABLE));
         let marks = Marks::new(EVENT_DISABLE_TIMING);
         let (changes, special) = (AtomicU64::new(0), AtomicBool::new(false));
         Self { after, repeat_after, changes, special, marks, recording: RwLock::new(()) }
