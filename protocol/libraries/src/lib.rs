@@ -191,27 +191,6 @@ mod tests {
         assert_eq!(count.count(), 2);
     }
 
-    /// A setting that is not found would let the worker repeat work that was recorded with another one.
-    #[test]
-    fn what_a_library_repeats_depends_on_settings_that_are_found() {
-        let repeating = libraries().filter(|library| library.repeats);
-        let counts = repeating.map(|library| {
-            let calls = library.functions.iter().filter_map(|function| match &function.body {
-                Body::Forward(call) => Some((&function.name, call)),
-                _ => None,
-            });
-            let work = calls.filter(|(name, call)| {
-                let (roles, facts) = (&call.roles, &call.facts);
-                assert_eq!(roles.is_setting, name.starts_with("cublasSet"), "{name}");
-                assert!(roles.is_setting || !(facts.sets || facts.stream_of || facts.pointer_mode), "{name}");
-                assert!(!roles.repeats || !(roles.answers || roles.is_setting), "{name}");
-                roles.repeats
-            });
-            (library.name.as_str(), work.count())
-        });
-        assert_eq!(counts.collect::<Vec<_>>(), [("cublas", 405), ("cublasLt", 2)]);
-    }
-
     /// The guest posts plain calls that come again without encoding them again.
     #[test]
     fn plain_calls_have_no_contents_but_scalars() {

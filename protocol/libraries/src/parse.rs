@@ -7,7 +7,6 @@
 //! ```text
 //! soname libcublas.so.13 libcublas.so.12
 //! needs libcublasLt.so.13
-//! work repeats
 //! part libcudnn_ops.so.9
 //! status success=0 not_initialized=1 …
 //! handle Handle
@@ -23,10 +22,6 @@
 //! ```
 //!
 //! The functions behind a `part` are in that file, too, up to the next part.
-//!
-//! `work repeats` stands before the functions of a library whose work depends only on a call's arguments and on the settings of its
-//! handle. Every function that changes a setting takes the handle and numbers, addresses or streams by value
-//! ([`crate::Roles::repeats`], [`crate::Roles::is_setting`]).
 //!
 //! A row with `@` is a further form of the function in front of it, which treats another kind of handle differently. The guest's
 //! function is written by hand and chooses the row.
@@ -112,7 +107,6 @@ pub fn library(name: &str, text: &str, attributes: &str) -> Result<Library, Erro
         sonames: Vec::new(),
         parts: Vec::new(),
         needs: Vec::new(),
-        repeats: false,
         statuses: Statuses::default(),
         handles: Vec::new(),
         descriptors,
@@ -155,7 +149,6 @@ fn read(library: &mut Library, line: &str) -> Result<(), String> {
             let here = library.functions.len();
             library.parts.push(Part { soname: rest.to_owned(), functions: here..here });
         }
-        "work" if rest == "repeats" => library.repeats = true,
         "needs" => library.needs = rest.split_whitespace().map(str::to_owned).collect(),
         "handle" => {
             let words: Vec<&str> = rest.split_whitespace().collect();
@@ -275,7 +268,7 @@ fn call(library: &mut Library, text: &str) -> Result<Call, String> {
             }
         }
     }
-    let roles = roles(&parameters, answer, &facts, &notes, library.repeats);
+    let roles = roles(&parameters, answer, &facts, &notes);
     Ok(Call { parameters, answer, facts, notes, roles })
 }
 

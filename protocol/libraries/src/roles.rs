@@ -44,8 +44,4 @@ pub struct Roles {
     /// True if what is sent of the call follows from the arguments and the state of its handle, except for scalars in host memory,
     /// and the program need not wait for it.
     pub is_plain: bool,
-    /// True if the call only queues work, which is the same each time for the same arguments and settings of the handle.
-    pub repeats: bool,
-    /// True if the call changes a setting of its handle, which such work depends on.
-    pub is_setting: bool,
 }

@@ -19,8 +19,6 @@ pub struct Library {
     pub parts: Vec<Part>,
     /// Files that it loads by name, and that must be found before it.
     pub needs: Vec<String>,
-    /// True if calls with the same arguments and settings queue the same work ([`Roles::repeats`]).
-    pub repeats: bool,
     /// The values of the library's status type.
     pub statuses: Statuses,
     /// The kinds of handles; a kind's number is its position here.
@@ -404,11 +402,6 @@ pub enum Direction {
 }
 
 impl Kind {
-    /// Returns whether this is a handle that may not be null.
-    pub fn is_needed_handle(&self) -> bool {
-        matches!(self, Self::Handle { nullable: false, .. })
-    }
-
     /// Returns the direction of the memory that a parameter of this kind points to.
     pub fn direction(&self) -> Option<Direction> {
         match self {

@@ -107,12 +107,6 @@ impl Consumer {
         self.tail != self.head || self.memory.header().tail.0.load(Ordering::Relaxed) != self.head
     }
 
-    /// Returns whether there is something behind the record that was taken out last.
-    pub fn has_another(&self) -> bool {
-        let next = self.head + self.taken;
-        self.tail != next || self.memory.header().tail.0.load(Ordering::Relaxed) != next
-    }
-
     /// Returns the space of the last record to the producer, and reports the record as done.
     pub fn release(&mut self) {
         self.head += std::mem::take(&mut self.taken);

@@ -36,25 +36,6 @@ fn records_of_all_lengths_arrive_in_order_across_the_end_of_the_ring() {
 }
 
 #[test]
-fn what_waits_behind_a_record_is_seen() {
-    let (mut producer, mut consumer, _) = both();
-    let mut contents = Vec::new();
-    let mut push = |number| assert!(!producer.push(Kind::Post, number, &[b"call"]));
-    push(1);
-    consumer.next(&mut contents).unwrap().unwrap();
-    assert!(!consumer.has_another(), "the taken one is no other");
-    push(2);
-    assert!(consumer.has_another(), "it came later");
-    consumer.release();
-    push(3);
-    consumer.next(&mut contents).unwrap().unwrap();
-    assert!(consumer.has_another());
-    consumer.release();
-    consumer.next(&mut contents).unwrap().unwrap();
-    assert!(!consumer.has_another());
-}
-
-#[test]
 fn a_full_ring_says_how_far_the_consumer_must_come() {
     let (mut producer, mut consumer, _) = both();
     let mut pushed = 0;

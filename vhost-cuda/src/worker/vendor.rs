@@ -8,7 +8,6 @@
 //! * [`describe`] makes the library create descriptors for a call.
 //! * [`objects`] finds objects that the library keeps in its caller's memory by their contents.
 //! * [`refusal`] has the reasons of a failed call.
-//! * [`settings`] remembers the settings of a handle, on which repeated work depends.
 //! * [`invoke`] calls a C function whose parameters are known only from its row.
 
 pub mod call;
@@ -19,7 +18,6 @@ mod invoke;
 mod load;
 mod objects;
 mod refusal;
-mod settings;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

@@ -14,7 +14,6 @@ const SOURCES: &[(&str, &str)] = &[
     ("compiled.py", include_str!("../../../tests/programs/compiled.py")),
     ("libraries.py", include_str!("../../../tests/programs/libraries.py")),
     ("training.py", include_str!("../../../tests/programs/training.py")),
-    ("recorded.py", include_str!("../../../tests/programs/recorded.py")),
     ("decoding.py", include_str!("../../../tests/programs/decoding.py")),
     ("distributed.py", include_str!("../../../tests/programs/distributed.py")),
     ("checks.py", include_str!("../../../tests/programs/checks.py")),

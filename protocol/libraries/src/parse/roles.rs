@@ -2,12 +2,10 @@
 
 //! Derives roles from the parameters and facts of a row.
 
-use crate::{Answer, Direction, Element, Facts, Host, Kind, Notes, Parameter, Roles};
+use crate::{Answer, Direction, Facts, Kind, Notes, Parameter, Roles};
 
 /// Returns the roles of the parameters of one function.
-///
-/// `repeats`: calls of the library repeat their work ([`crate::Library::repeats`]).
-pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &Notes, repeats: bool) -> Roles {
+pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &Notes) -> Roles {
     let all = |is: &dyn Fn(&Kind) -> bool| -> Vec<usize> {
         let indices = parameters.iter().enumerate();
         indices.filter(|(_, parameter)| is(&parameter.kind)).map(|(index, _)| index).collect()
@@ -53,8 +51,6 @@ pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &No
         answers,
         measured,
         is_plain: !answers && is_plain(parameters, facts),
-        repeats: repeats && is_work(parameters, answer, facts),
-        is_setting: repeats && is_setting(parameters, answer),
     }
 }
 
@@ -76,43 +72,4 @@ fn is_by_value(kind: &Kind) -> bool {
 /// Returns whether a parameter is the address of one scalar that the library reads.
 fn is_scalar_to_read(kind: &Kind) -> bool {
     matches!(kind, Kind::Scalar { direction: Direction::In, count: None, .. })
-}
-
-/// Returns whether a function uses one handle, its first parameter.
-fn has_one_handle(parameters: &[Parameter]) -> bool {
-    let is_handle = |parameter: &Parameter| matches!(parameter.kind, Kind::Handle { .. });
-    matches!(parameters, [first, rest @ ..] if first.kind.is_needed_handle() && !rest.iter().any(is_handle))
-}
-
-/// Returns whether a function takes only a handle and what is passed by value, and does not work on matrices.
-fn is_setting(parameters: &[Parameter], answer: Answer) -> bool {
-    answer == Answer::Status
-        && has_one_handle(parameters)
-        && parameters.len() > 1
-        && parameters[1..].iter().all(|parameter| is_by_value(&parameter.kind))
-        && matrices(parameters) < 2
-}
-
-/// Returns whether a function only queues work that a graph can repeat: it reads and writes memory of the device, and reads at most
-/// scalars and descriptors from the host's.
-fn is_work(parameters: &[Parameter], answer: Answer, facts: &Facts) -> bool {
-    let is_plain = |kind: &Kind| match kind {
-        Kind::Described { .. } | Kind::DescribedScalar { .. } => true,
-        Kind::Host(Host { direction, element: Element::Bytes(_), count, .. }) => {
-            *direction == Direction::In && count.is_none()
-        }
-        kind => is_by_value(kind) || is_scalar_to_read(kind),
-    };
-    let is_scalar = |kind: &Kind| matches!(kind, Kind::Scalar { .. } | Kind::DescribedScalar { .. });
-    answer == Answer::Status
-        && has_one_handle(parameters)
-        && parameters[1..].iter().all(|parameter| is_plain(&parameter.kind))
-        && (matrices(parameters) > 1 || parameters.iter().any(|parameter| is_scalar(&parameter.kind)))
-        && !(facts.wait || facts.pure || facts.makes || facts.uncaptured || facts.links_code)
-        && facts.lends.or(facts.finds).is_none()
-}
-
-/// Returns the number of addresses of device memory.
-fn matrices(parameters: &[Parameter]) -> usize {
-    parameters.iter().filter(|parameter| parameter.kind == Kind::Pointer).count()
 }

@@ -23,7 +23,7 @@ macro_rules! context_calls {
             /// Destroys a context that `cuCtxCreate_v2` made.
             0x0207 destroy cuCtxDestroy_v2(context: ContextId) -> () [no_context may_print changes_launches];
             /// Waits for all work of the current context.
-            0x0208 forward cuCtxSynchronize() -> () [may_print leaves_idle waits_for_context covers_context];
+            0x0208 forward cuCtxSynchronize() -> () [may_print leaves_idle waits_for_context];
             /// A limit of the current context.
             0x0209 forward cuCtxGetLimit(limit: i32) -> (value: u64) entry first;
             /// Sets a limit of the current context.
@@ -42,9 +42,9 @@ macro_rules! context_calls {
             /// Resets persisting lines of the L2 cache.
             0x0210 forward cuCtxResetPersistingL2Cache() -> () entry first;
             /// Records an event that stands for all work of a context so far.
-            0x0211 forward cuCtxRecordEvent(context: ContextId, event: EventId) -> () [covers_context];
+            0x0211 forward cuCtxRecordEvent(context: ContextId, event: EventId) -> ();
             /// Later work of a context waits for the event's latest record.
-            0x0212 forward cuCtxWaitEvent(context: ContextId, event: EventId) -> () [covers_context];
+            0x0212 forward cuCtxWaitEvent(context: ContextId, event: EventId) -> ();
             /// Returns a device's resource of a `CUdevResourceType`.
             0x0213 forward cuDeviceGetDevResource(device: DeviceOrdinal, kind: u32) -> (resource: DeviceResource) [no_context];
             /// Returns a context's resource of a `CUdevResourceType`.
@@ -67,7 +67,7 @@ macro_rules! context_calls {
             0x021b forward cuFlushGPUDirectRDMAWrites(target: i32, scope: i32) -> ();
             /// Waits for all work of the current context, for the guest library itself. Unlike `cuCtxSynchronize` it never ends a
             /// capture: while a stream captures, it is refused.
-            0x021c custom wait_unless_capturing() -> () [no_code may_print leaves_idle waits_for_context covers_context];
+            0x021c custom wait_unless_capturing() -> () [no_code may_print leaves_idle waits_for_context];
         } }
     };
 }

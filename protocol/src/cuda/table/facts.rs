@@ -81,8 +81,4 @@ facts! {
     waits_for_context = 11,
     /// Returns when all work of the current context has ended.
     is_wait_for_context = true;
-    /// Waits for all work of a context, or marks it. The driver refuses that while a stream of the context captures.
-    covers_context = 12,
-    /// Waits for all work of a context, or marks it.
-    covers_whole_context = true;
 }

@@ -47,8 +47,6 @@ pub struct ThreadState {
     pub prepared: Prepared,
     /// True if the call came as soon as the one before it was done.
     pub at_once: bool,
-    /// True if the next call waits already, where calls of libraries are repeated.
-    pub late: bool,
     /// True if the call before it only queued work.
     pub queued: bool,
     /// The duration of the last call's copy; zero for a call that did not copy.
@@ -160,21 +158,12 @@ impl<'c> CallContext<'c> {
         self.thread.signal.wait(&self.session.gpu, self.session.contexts.epoch(), stream)
     }
     /// Returns whether a launch of that shape may be prepared.
-    pub fn may_prepare(&self, shape: &LaunchShape) -> bool {
-        self.session.preparing.prepares()
-            && (shape.flags, shape.cluster) == (0, [0; 3])
-            && self.may_launch_graphs()
-    }
-    /// Returns whether the work of a call may be launched as it was recorded.
-    pub fn may_repeat(&self) -> bool {
-        self.session.preparing.repeats() && !self.session.watches_work() && self.may_launch_graphs()
-    }
-    /// Returns whether work may be launched as graphs of the worker.
     ///
     /// A capture that another thread begins at this moment on the same stream is a race of the program.
-    fn may_launch_graphs(&self) -> bool {
+    pub fn may_prepare(&self, shape: &LaunchShape) -> bool {
         let session = self.session;
-        session.preparing.may_launch_graphs(self.thread.queued)
+        (shape.flags, shape.cluster) == (0, [0; 3])
+            && session.preparing.may_launch_graphs(self.thread.queued)
             && !session.code.may_launch()
             && !session.graphs.is_capturing()
             && !session.trace.is_active()

@@ -33,7 +33,6 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
     let mut writer = Writer::new(&mut results);
     let opcode = Opcode::from_u32(header.opcode);
     let waits_for_all = opcode.is_some_and(|opcode| opcode.facts().is_wait_for_context());
-    let unrecorded = opcode.and_then(|opcode| session.preparing.while_nothing_is_recorded(opcode.facts()));
     let printed = session.output.so_far(opcode);
     let begun = waits_for_all.then(|| session.unwaited.so_far());
     let copies = matches!(cx.bulk_in, BulkIn::Pages(_))
@@ -43,7 +42,6 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
     let outcome = session
         .trace
         .during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, Reader::new(args), &mut writer));
-    drop(unrecorded);
     count(session, opcode);
     if let Some(since) = copying {
         cx.thread.copied = since.elapsed();

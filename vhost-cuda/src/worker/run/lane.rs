@@ -84,7 +84,6 @@ impl Lane {
                 Ok(Some(record)) => {
                     awake.get_or_insert_with(Awake::begin);
                     thread.at_once = nap_at.is_none();
-                    thread.late = session.preparing.repeats() && self.consumer.has_another();
                     self.execute(session, thread, record);
                     self.place.set(self.consumer.consumed());
                     // Has the fence that the place needs as well.

@@ -8,7 +8,6 @@ mod made;
 mod measured;
 mod memory;
 mod notes;
-mod repeated;
 mod rules;
 
 use std::sync::Arc;
@@ -30,7 +29,6 @@ use crate::worker::run::call::CallContext;
 use crate::worker::run::outstanding::Runs;
 use crate::worker::trace::Caller;
 use memory::Memory;
-use repeated::{Recording, repeat};
 
 /// The words of a call's parameters. Most calls have few enough that this, like [`Answers`], needs no allocation.
 type Slots = SmallVec<[u64; 24]>;
@@ -58,10 +56,7 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
         session.vendor.will_print();
     }
     let block = cx.bulk_in.contents()?;
-    if repeat(cx, loaded, call, ((number, function), address), &block) {
-        return Ok(());
-    }
-    let attempt = Attempt { cx, loaded, call, function: function as usize, address, recording: None };
+    let attempt = Attempt { cx, loaded, call, address };
     let answers = match attempt.run(&block) {
         Ok(answers) => answers,
         Err(Refusal::Cuda(error)) => return Err(error),
@@ -90,11 +85,7 @@ struct Attempt<'a> {
     cx: &'a CallContext<'a>,
     loaded: &'a Loaded,
     call: &'a Call,
-    /// The function's number and address.
-    function: usize,
     address: usize,
-    /// Set if the work is to be recorded in place of being queued.
-    recording: Option<&'a Recording>,
 }
 
 /// Parameters that are objects: index, kind and contents.
@@ -158,13 +149,7 @@ impl<'a> Attempt<'a> {
             // it, as long as the handle, and the row is checked against NVIDIA's headers. Device addresses are followed
             // by the GPU only, which has only this session's memory mapped.
             let call = || unsafe { arguments.call(self.address) };
-            match (self.recording, arguments.in_registers()) {
-                (Some(recording), [handle, ..]) => {
-                    self.record(recording, &mut locked, *handle, call)?;
-                    self.loaded.rows.statuses.success as u64
-                }
-                _ => self.cx.session.trace.during(self.cx.api_call, Caller::Library, call),
-            }
+            self.cx.session.trace.during(self.cx.api_call, Caller::Library, call)
         };
         if let (Some(handle), Some(charge)) = (self.call.facts.lends, charge)
             && let Some(state) = self.state_of(handle, &slots, &mut locked)
@@ -172,7 +157,6 @@ impl<'a> Attempt<'a> {
             state.lent.push(memory.lend(charge));
         }
         let succeeded = self.call.answer != Answer::Status || self.loaded.rows.statuses.is_good(value as i32);
-        self.note_setting(succeeded, &slots, arguments.in_registers(), &mut locked);
         if succeeded {
             self.keep_made(made, &slots, &mut memory)?;
             self.note(named.first(), &slots, &mut locked)?;

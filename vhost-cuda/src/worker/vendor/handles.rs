@@ -10,7 +10,6 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::objects::{Block, Objects};
-use super::settings::Settings;
 use crate::limits::budget::{Budget, Charge};
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::{Object, Table};
@@ -30,8 +29,6 @@ pub struct State {
     pub objects: Objects,
     /// Numbers by their notes (`cuda_library_rows::Notes`).
     pub notes: HashMap<usize, i64>,
-    /// Its settings, of a library whose work repeats.
-    pub settings: Settings,
     /// A digest of the matrix for which it was set up (`cuda_library_rows::Notes::keeps_pattern`).
     pub pattern: Option<blake3::Hash>,
 }

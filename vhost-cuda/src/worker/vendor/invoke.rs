@@ -49,11 +49,6 @@ impl Arguments {
         Some(())
     }
 
-    /// Returns the integers and pointers in registers.
-    pub fn in_registers(&self) -> &[u64] {
-        &self.integers[..self.in_registers]
-    }
-
     /// Adds a structure of more than 16 bytes by value. Returns `None` if there are too many.
     pub fn structure(&mut self, words: &[[u8; 8]]) -> Option<()> {
         words.iter().try_for_each(|word| self.push(u64::from_le_bytes(*word)))

@@ -10,17 +10,13 @@
 //! pauses between graphs ([`Lag`]).
 //!
 //! Each executor prepares for itself, one graph for a function and stream, since launches of one graph wait for each other.
-//!
-//! Calls of NVIDIA's libraries are repeated under the same conditions ([`calls`]).
 
-mod calls;
 mod table;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use log::debug;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use virtio_cuda_protocol::cuda::StreamId;
 use virtio_cuda_protocol::cuda::table::Facts;
 
@@ -28,91 +24,56 @@ use super::cores;
 use super::lag::Lag;
 use super::marks::Marks;
 use crate::worker::gpu::{
-    CUfunction, CUstream, Code, CuResult, CudaError, Driver, EVENT_DISABLE_TIMING, Launch, OneCall,
-    OneKernel, with_capture_relaxed,
+    CUfunction, CUstream, Code, CuResult, CudaError, Driver, EVENT_DISABLE_TIMING, Launch, OneKernel,
+    with_capture_relaxed,
 };
 use crate::worker::objects::{Kind, Object};
-pub use calls::{Repeat, Repeated};
 use table::{Ready, Table, Turn};
 
 /// The launch at which a function is prepared for a stream; 0: never. Applies with the emulator, too.
 pub const VARIABLE: &str = "VHOST_CUDA_PREPARE";
-/// The call of a library's function, with the same arguments and settings, at which its work is recorded; 0: never. Applies with the
-/// emulator, too.
-pub const REPEAT_VARIABLE: &str = "VHOST_CUDA_REPEAT";
-/// Making a graph takes 30 us, and a launch of it 1.3 us less than a plain one. Recording a call takes 40 to 80 us, and launching its
-/// graph 8 us less than the call.
+/// Making a graph takes 30 us, and a launch of it 1.3 us less than a plain one.
 const DEFAULT_AFTER: u32 = 32;
 /// The maximum number of awake executors where a thread launches one kernel after the other. With more of them, launches wait
 /// for the driver's lock, which a graph's launch holds for longer than a plain one.
 pub const MAX_AWAKE: usize = 2;
 /// The maximum where a thread waits between its launches, and so leaves the lock to others.
 const MAX_AWAKE_THAT_WAIT: usize = 4;
-/// The maximum number of graphs of launches per worker: each takes a tenth of a megabyte of the GPU.
+/// The maximum number of graphs per worker: each takes a tenth of a megabyte of the GPU.
 static LAUNCHES: Ready = Ready::at_most(128);
-/// The same for calls of libraries. A large language model has hundreds of different ones for each token.
-static CALLS: Ready = Ready::at_most(256);
 
 /// The state of a session for prepared launches.
 #[derive(Debug)]
 pub struct Preparing {
     after: u32,
-    repeat_after: u32,
     /// Counts calls that change the effect of launches.
     changes: AtomicU64,
     /// True if the program has set something that a node of a graph does not have.
     special: AtomicBool,
     /// The events of [`Lag`].
     marks: Marks,
-    /// Locked for reading by calls for whole contexts, and for writing while work is recorded.
-    recording: RwLock<()>,
 }
 
 impl Preparing {
-    /// Reads the environment; by default launches are prepared, and calls repeated, where there is a GPU.
+    /// Reads the environment; by default launches are prepared where there is a GPU.
     pub fn new(emulated: bool) -> Self {
         let default = if emulated { 0 } else { DEFAULT_AFTER };
-        let wanted = |variable: &str| {
-            std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
-        };
-        let (after, repeat_after) = (wanted(VARIABLE), wanted(REPEAT_VARIABLE));
+        let after = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok()).unwrap_or(default);
         let marks = Marks::new(EVENT_DISABLE_TIMING);
         let (changes, special) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { after, repeat_after, changes, special, marks, recording: RwLock::new(()) }
-    }
-
-    /// Returns whether work is ever launched as graphs.
-    pub fn is_wanted(&self) -> bool {
-        self.prepares() || self.repeats()
+        Self { after, changes, special, marks }
     }
 
     /// Returns whether launches are ever prepared.
-    pub fn prepares(&self) -> bool {
+    pub fn is_wanted(&self) -> bool {
         self.after > 0
     }
 
-    /// Returns whether calls of libraries are ever repeated.
-    pub fn repeats(&self) -> bool {
-        self.repeat_after > 0
-    }
-
-    /// Returns whether work may be launched as graphs, as far as this module knows. `behind_work`: the thread has not waited since
-    /// its last launch.
+    /// Returns whether a launch may be prepared, as far as this module knows. `behind_work`: the thread has not waited since its
+    /// last launch.
     pub fn may_launch_graphs(&self, behind_work: bool) -> bool {
         let most = if behind_work { MAX_AWAKE } else { MAX_AWAKE_THAT_WAIT };
-        !self.special.load(Ordering::Relaxed) && cores::awake() <= most
-    }
-
-    /// Must be held during a call with these facts. `None` if the call does not mind recordings. The driver refuses to wait for a context,
-    /// and invalidates the recording, while one of its streams captures (CUDA Programming Guide, "Prohibited and Unhandled
-    /// Operations").
-    pub fn while_nothing_is_recorded(&self, facts: Facts) -> Option<RwLockReadGuard<'_, ()>> {
-        (self.repeats() && facts.covers_whole_context()).then(|| self.recording.read())
-    }
-
-    /// Must be held while work is recorded. `None`: not now, because of such a call or another recording.
-    pub fn recording(&self) -> Option<RwLockWriteGuard<'_, ()>> {
-        self.recording.try_write()
+        self.is_wanted() && !self.special.load(Ordering::Relaxed) && cores::awake() <= most
     }
 
     /// Must be called after a call with these facts.
@@ -144,11 +105,10 @@ pub struct Request<'r> {
     pub launch: Launch<'r>,
 }
 
-/// The prepared launches of an executor, and the calls of libraries that it repeats.
+/// The prepared launches of an executor.
 #[derive(Debug)]
 pub struct Prepared {
     launches: Table<Key, OneKernel>,
-    calls: Table<calls::Key, OneCall>,
     /// The session's count when they were made.
     changes: u64,
     lag: Lag,
@@ -156,8 +116,7 @@ pub struct Prepared {
 
 impl Default for Prepared {
     fn default() -> Self {
-        let (launches, calls) = (Table::new(&LAUNCHES), Table::new(&CALLS));
-        Self { launches, calls, changes: 0, lag: Lag::default() }
+        Self { launches: Table::new(&LAUNCHES), changes: 0, lag: Lag::default() }
     }
 }
 
@@ -181,19 +140,7 @@ impl Prepared {
         if self.lag.is_behind(key) || !self.launch_graph(gpu, preparing, context, &request) {
             gpu.launch(request.function, stream, request.launch)?;
         }
-        self.count(gpu, preparing, context, (name.0, stream));
-        Ok(())
-    }
-
-    /// Counts work of a stream, and looks at times whether the GPU is behind.
-    fn count(
-        &mut self,
-        gpu: &Driver,
-        preparing: &Preparing,
-        context: &Weak<Object>,
-        (name, stream): (u64, CUstream),
-    ) {
-        self.lag.launched((name, Weak::as_ptr(context).addr()), |mark| {
+        self.lag.launched(key, |mark| {
             // During another thread's capture the driver would consider the query, or a new event, unsafe.
             with_capture_relaxed(gpu, || {
                 let behind = mark.is_some_and(|mark| !mark.is_done(gpu));
@@ -203,6 +150,7 @@ impl Prepared {
                 )
             })
         });
+        Ok(())
     }
 
     /// Returns false if nothing was launched.
@@ -213,7 +161,11 @@ impl Prepared {
         context: &Weak<Object>,
         request: &Request<'_>,
     ) -> bool {
-        self.forget_changed(gpu, preparing);
+        let changes = preparing.changes.load(Ordering::Acquire);
+        if self.changes != changes {
+            self.clear(gpu);
+            self.changes = changes;
+        }
         let key = (Arc::as_ptr(request.code).addr(), request.stream.0.0, Weak::as_ptr(context).addr());
         let owned = || (key, Arc::downgrade(request.code));
         match self.launches.turn(gpu, &key, preparing.after, context, owned) {
@@ -235,19 +187,9 @@ impl Prepared {
         launched.is_ok()
     }
 
-    /// Ends all graphs if the effect of launches has changed since they were made.
-    fn forget_changed(&mut self, gpu: &Driver, preparing: &Preparing) {
-        let changes = preparing.changes.load(Ordering::Acquire);
-        if self.changes != changes {
-            self.clear(gpu);
-            self.changes = changes;
-        }
-    }
-
     /// Ends all of them.
     pub fn clear(&mut self, gpu: &Driver) {
         self.launches.clear(gpu);
-        self.calls.clear(gpu);
     }
 }
 
@@ -268,7 +210,7 @@ fn make(gpu: &Driver, context: &Weak<Object>, request: &Request<'_>) -> CuResult
 
 /// Returns whether work in a stream is the same as in the current context's default stream: a node of a graph has its own priority,
 /// and the current context.
-pub fn is_plain(gpu: &Driver, context: &Weak<Object>, stream: CUstream) -> CuResult<bool> {
+fn is_plain(gpu: &Driver, context: &Weak<Object>, stream: CUstream) -> CuResult<bool> {
     Ok(gpu.cuStreamGetPriority(stream)? == (0,)
         && context.upgrade().is_some_and(|context| gpu.cuStreamGetCtx(stream) == Ok((context.raw(),))))
 }

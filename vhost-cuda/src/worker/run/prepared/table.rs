@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use log::debug;
 use rustc_hash::FxHashMap;
 
-use crate::worker::gpu::{CuResult, Driver, OneCall, OneKernel, while_current, with_capture_relaxed};
+use crate::worker::gpu::{CuResult, Driver, OneKernel, while_current, with_capture_relaxed};
 use crate::worker::objects::Object;
 
 /// The maximum number of pieces of work that a table counts.
@@ -53,18 +53,12 @@ impl Graph for OneKernel {
     }
 }
 
-impl Graph for OneCall {
-    fn end(self, gpu: &Driver) -> CuResult<()> {
-        gpu.end_one_call(self)
-    }
-}
-
 /// The way in which a piece of work is to be queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Queue it plainly.
     Plain,
-    /// Make its graph, for which there is room, and pass it to [`Table::put`], or call [`Table::put_off`].
+    /// Make its graph, for which there is room, and pass it to [`Table::put`].
     Make,
     /// Launch its graph.
     Launch,
@@ -158,11 +152,6 @@ impl<K: Eq + Hash, G: Graph> Table<K, G> {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.state = state;
         }
-    }
-
-    /// Leaves the graph that was to be made on [`Turn::Make`] to the next use.
-    pub(super) fn put_off(&self) {
-        self.ready.release();
     }
 
     /// Returns the graph of a piece of work.

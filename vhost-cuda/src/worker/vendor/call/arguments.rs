@@ -32,10 +32,7 @@ impl<'a> Attempt<'a> {
             }
             Kind::Value(Number::I32 | Number::U32) => u64::from(slot as u32),
             Kind::Value(_) | Kind::Pointer => slot,
-            Kind::Stream => match self.recording {
-                Some(recording) => recording.stream as u64,
-                None => self.cx.resolve(StreamId(slot))? as u64,
-            },
+            Kind::Stream => self.cx.resolve(StreamId(slot))? as u64,
             Kind::InStream => {
                 let raw = self.cx.resolve(StreamId(slot))? as u64;
                 memory.piece(index).copy_from_slice(&raw.to_le_bytes());
