@@ -127,14 +127,13 @@ fn run(
         false => Ok(()),
     };
     let (bytes_in, bytes_out) = (cx.bulk_in.bytes(), cx.bulk_out.room());
-    if opcode.facts().is_change_of_launches() {
-        // The call may end a context: prepared launches in it must end before.
-        cx.thread.prepared.clear(&cx.session.gpu);
-    }
+    let changing = cx.session.preparing.before(opcode.facts(), &cx.session.gpu);
     let outcome = outcome.and_then(|()| dispatch(opcode, cx, args, results));
     cx.session.preparing.after(opcode.facts());
     cx.thread.queued = opcode.facts().is_only_queued();
+    // A context may end here.
     cx.thread.held.release();
+    drop(changing);
     let failed = outcome.is_err_and(|error| error != CudaError::NOT_READY);
     cx.thread.counter.count(failed, bytes_in, bytes_out);
     outcome

@@ -32,6 +32,9 @@ pub struct OneKernel {
     exec: CUgraphExec,
 }
 
+// SAFETY: the driver's handles belong to no thread, and only this value uses these (invariant).
+unsafe impl Send for OneKernel {}
+
 impl Driver {
     /// Creates one from a launch without attributes, in the current context.
     ///

@@ -9,8 +9,10 @@
 //! the plain ones are quicker: the driver launches graphs one by one. And where the GPU is behind, launches are plain: it
 //! pauses between graphs ([`Lag`]).
 //!
-//! Each executor prepares for itself, one graph for a function and stream, since launches of one graph wait for each other.
+//! Each executor prepares for itself, one graph for a function and stream, since launches of one graph wait for each other. The graphs
+//! of all executors end before a context may end ([`graphs`]).
 
+mod graphs;
 mod table;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +30,9 @@ use crate::worker::gpu::{
     with_capture_relaxed,
 };
 use crate::worker::objects::{Kind, Object};
-use table::{Ready, Table, Turn};
+pub use graphs::Changing;
+use graphs::Graphs;
+use table::Table;
 
 /// The launch at which a function is prepared for a stream; 0: never. Applies with the emulator, too.
 pub const VARIABLE: &str = "VHOST_CUDA_PREPARE";
@@ -39,8 +43,6 @@ const DEFAULT_AFTER: u32 = 32;
 pub const MAX_AWAKE: usize = 2;
 /// The maximum where a thread waits between its launches, and so leaves the lock to others.
 const MAX_AWAKE_THAT_WAIT: usize = 4;
-/// The maximum number of graphs per worker: each takes a tenth of a megabyte of the GPU.
-static LAUNCHES: Ready = Ready::at_most(128);
 
 /// The state of a session for prepared launches.
 #[derive(Debug)]
@@ -52,6 +54,7 @@ pub struct Preparing {
     special: AtomicBool,
     /// The events of [`Lag`].
     marks: Marks,
+    graphs: Graphs,
 }
 
 impl Preparing {
@@ -61,7 +64,7 @@ impl Preparing {
         let after = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok()).unwrap_or(default);
         let marks = Marks::new(EVENT_DISABLE_TIMING);
         let (changes, special) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { after, changes, special, marks }
+        Self { after, changes, special, marks, graphs: Graphs::default() }
     }
 
     /// Returns whether launches are ever prepared.
@@ -74,6 +77,11 @@ impl Preparing {
     pub fn may_launch_graphs(&self, behind_work: bool) -> bool {
         let most = if behind_work { MAX_AWAKE } else { MAX_AWAKE_THAT_WAIT };
         self.is_wanted() && !self.special.load(Ordering::Relaxed) && cores::awake() <= most
+    }
+
+    /// Must be called before a call with these facts, which may end a context. The result is held until the call is done.
+    pub fn before(&self, facts: Facts, gpu: &Driver) -> Option<Changing<'_>> {
+        (self.is_wanted() && facts.is_change_of_launches()).then(|| self.graphs.end_all(gpu))
     }
 
     /// Must be called after a call with these facts.
@@ -106,23 +114,13 @@ pub struct Request<'r> {
 }
 
 /// The prepared launches of an executor.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Prepared {
-    launches: Table<Key, OneKernel>,
+    launches: Table,
     /// The session's count when they were made.
     changes: u64,
     lag: Lag,
 }
-
-impl Default for Prepared {
-    fn default() -> Self {
-        Self { launches: Table::new(&LAUNCHES), changes: 0, lag: Lag::default() }
-    }
-}
-
-/// A function's object, the name of a stream, and a context's object. The entry keeps the memory of both objects, so that no
-/// other object gets their addresses.
-type Key = (usize, u64, usize);
 
 impl Prepared {
     /// Launches, by a graph if there is one or it is the launch's turn to get one.
@@ -166,25 +164,24 @@ impl Prepared {
             self.clear(gpu);
             self.changes = changes;
         }
-        let key = (Arc::as_ptr(request.code).addr(), request.stream.0.0, Weak::as_ptr(context).addr());
-        let owned = || (key, Arc::downgrade(request.code));
-        match self.launches.turn(gpu, &key, preparing.after, context, owned) {
-            Turn::Plain => return false,
-            Turn::Launch => {}
-            Turn::Make => {
-                let made = with_capture_relaxed(gpu, || make(gpu, context, request));
-                debug!("a function is prepared: {:?}", made.as_ref().map(drop));
-                self.launches.put(&key, made);
-            }
-        }
-        let Some(kernel) = self.launches.graph(&key) else { return false };
+        let key = (request.code, request.stream.0.0, context);
+        let graph = self.launches.graph((gpu, &preparing.graphs), key, preparing.after, || {
+            let made = with_capture_relaxed(gpu, || make(gpu, context, request));
+            debug!("a function is prepared: {:?}", made.as_ref().map(drop));
+            made
+        });
+        let Some(graph) = graph else { return false };
         let code = code_of(request.code);
-        let launched = gpu.launch_one_kernel(kernel, code, &request.launch, request.stream.1);
-        if let Err(error) = launched {
-            debug!("a prepared launch is made plain: {error}");
-            self.launches.give_up(gpu, &key);
+        let launch = |kernel: &_| gpu.launch_one_kernel(kernel, code, &request.launch, request.stream.1);
+        match graph.with(launch) {
+            Some(Ok(())) => return true,
+            Some(Err(error)) => {
+                debug!("a prepared launch is made plain: {error}");
+                self.launches.give_up(gpu, key);
+            }
+            None => {}
         }
-        launched.is_ok()
+        false
     }
 
     /// Ends all of them.

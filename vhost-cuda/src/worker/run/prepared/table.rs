@@ -1,177 +1,100 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Graphs of frequent work, and how often other work has come.
+//! The launches of an executor, and how often each has come.
 
-use std::borrow::Borrow;
-use std::collections::hash_map::Entry as Place;
-use std::hash::Hash;
-use std::sync::Weak;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
-use log::debug;
 use rustc_hash::FxHashMap;
 
-use crate::worker::gpu::{CuResult, Driver, OneKernel, while_current, with_capture_relaxed};
+use super::graphs::{Graph, Graphs};
+use crate::worker::gpu::{CuResult, Driver, OneKernel};
 use crate::worker::objects::Object;
 
-/// The maximum number of pieces of work that a table counts.
+/// The maximum number of launches that a table counts.
 const MAX_KNOWN: usize = 1024;
-/// Uses of a table after which it looks for graphs that were not used since the last look, where there is no room for another one.
+/// Launches after which a table looks for graphs that were not used since the last look, where there is no room for another one.
 const SWEEP: u32 = 16 * 1024;
 
-/// The graphs of one kind in this worker.
-#[derive(Debug)]
-pub(super) struct Ready {
-    count: AtomicUsize,
-    most: usize,
-}
+/// A function's object, the name of a stream, and a context's object. The entry keeps the memory of both objects, so that no
+/// other object gets their addresses.
+pub(super) type Key = (usize, u64, usize);
 
-impl Ready {
-    /// Allows that many.
-    pub(super) const fn at_most(most: usize) -> Self {
-        Self { count: AtomicUsize::new(0), most }
-    }
-
-    fn reserve(&self) -> bool {
-        let more = |count: usize| (count < self.most).then_some(count + 1);
-        self.count.try_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-    }
-
-    fn release(&self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// An executable graph.
-pub(super) trait Graph {
-    /// Destroys it.
-    fn end(self, gpu: &Driver) -> CuResult<()>;
-}
-
-impl Graph for OneKernel {
-    fn end(self, gpu: &Driver) -> CuResult<()> {
-        gpu.end_one_kernel(self)
-    }
-}
-
-/// The way in which a piece of work is to be queued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// Queue it plainly.
-    Plain,
-    /// Make its graph, for which there is room, and pass it to [`Table::put`].
-    Make,
-    /// Launch its graph.
-    Launch,
-}
-
-/// The work of an executor by its keys.
-#[derive(Debug)]
-pub(super) struct Table<K, G> {
-    entries: FxHashMap<K, Entry<G>>,
-    ready: &'static Ready,
-    /// Uses since the last sweep.
+/// The launches of an executor.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: FxHashMap<Key, Entry>,
+    /// Launches since the last sweep.
     uses: u32,
 }
 
 #[derive(Debug)]
-struct Entry<G> {
-    /// Keeps the memory of an object, so that no other one gets the address in the key.
+struct Entry {
+    /// Both keep the memory of an object whose address the key contains.
     _code: Weak<Object>,
-    context: Weak<Object>,
-    state: State<G>,
+    _context: Weak<Object>,
+    state: State,
     /// True if it was used since the last sweep.
     used: bool,
 }
 
 #[derive(Debug)]
-enum State<G> {
+enum State {
     Counted(u32),
-    Ready(G),
+    Ready(Arc<Graph>),
     /// The driver refuses to prepare it.
     Plain,
 }
 
-impl<K: Eq + Hash, G: Graph> Table<K, G> {
-    pub(super) fn new(ready: &'static Ready) -> Self {
-        Self { entries: FxHashMap::default(), ready, uses: 0 }
-    }
-
-    /// Counts a piece of work. The graph is made the `after`th time.
-    ///
-    /// `owned`: the key, and the object whose address it contains. `context`: the context that the graph belongs to.
-    pub(super) fn turn<Q: Eq + Hash + ?Sized>(
+impl Table {
+    /// Counts a launch. Returns its graph, which is made by `make` the `after`th time; `None`: launch plainly.
+    pub(super) fn graph(
         &mut self,
-        gpu: &Driver,
-        key: &Q,
+        (gpu, graphs): (&Driver, &Graphs),
+        (code, stream, context): (&Arc<Object>, u64, &Weak<Object>),
         after: u32,
-        context: &Weak<Object>,
-        owned: impl FnOnce() -> (K, Weak<Object>),
-    ) -> Turn
-    where
-        K: Borrow<Q>,
-    {
+        make: impl FnOnce() -> CuResult<OneKernel>,
+    ) -> Option<Arc<Graph>> {
         self.uses = self.uses.saturating_add(1);
-        if !self.entries.contains_key(key) {
-            if self.entries.len() >= MAX_KNOWN {
-                self.entries.retain(|_, entry| matches!(entry.state, State::Ready(_)));
-            }
-            let (key, code) = owned();
-            if let Place::Vacant(place) = self.entries.entry(key) {
-                let state = State::Counted(0);
-                place.insert(Entry { _code: code, context: context.clone(), state, used: true });
-            }
+        let key = key(code, stream, context);
+        if self.entries.len() >= MAX_KNOWN && !self.entries.contains_key(&key) {
+            self.entries.retain(|_, entry| matches!(entry.state, State::Ready(_)));
         }
-        let Some(entry) = self.entries.get_mut(key) else { return Turn::Plain };
+        let entry = self.entries.entry(key).or_insert_with(|| Entry {
+            _code: Arc::downgrade(code),
+            _context: context.clone(),
+            state: State::Counted(0),
+            used: true,
+        });
         entry.used = true;
         match &mut entry.state {
-            State::Ready(_) => Turn::Launch,
-            State::Plain => Turn::Plain,
+            State::Ready(graph) => return Some(graph.clone()),
+            State::Plain => return None,
             State::Counted(count) => {
                 *count += 1;
                 if *count < after {
-                    return Turn::Plain;
+                    return None;
                 }
-                if self.ready.reserve() {
-                    return Turn::Make;
-                }
-                self.sweep(gpu);
-                Turn::Plain
             }
         }
+        let made = graphs.make(context, make);
+        entry.state = match &made {
+            Some(Ok(graph)) => State::Ready(graph.clone()),
+            Some(Err(_)) => State::Plain,
+            None => State::Counted(0),
+        };
+        if made.is_none() {
+            self.sweep(gpu);
+        }
+        made?.ok()
     }
 
-    /// Keeps the graph that was made on [`Turn::Make`]; on an error the work stays plain.
-    pub(super) fn put<Q: Eq + Hash + ?Sized>(&mut self, key: &Q, made: CuResult<G>)
-    where
-        K: Borrow<Q>,
-    {
-        let state = made.map_or(State::Plain, State::Ready);
-        if matches!(state, State::Plain) {
-            self.ready.release();
-        }
-        if let Some(entry) = self.entries.get_mut(key) {
-            entry.state = state;
-        }
-    }
-
-    /// Returns the graph of a piece of work.
-    pub(super) fn graph<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&G>
-    where
-        K: Borrow<Q>,
-    {
-        match &self.entries.get(key)?.state {
-            State::Ready(graph) => Some(graph),
-            _ => None,
-        }
-    }
-
-    /// Ends the graph of a piece of work, which stays plain.
-    pub(super) fn give_up<Q: Eq + Hash + ?Sized>(&mut self, gpu: &Driver, key: &Q)
-    where
-        K: Borrow<Q>,
-    {
-        if let Some(entry) = self.entries.get_mut(key) {
-            end(gpu, self.ready, entry);
+    /// Ends the graph of a launch, which stays plain.
+    pub(super) fn give_up(
+        &mut self,
+        gpu: &Driver,
+        (code, stream, context): (&Arc<Object>, u64, &Weak<Object>),
+    ) {
+        if let Some(entry) = self.entries.get_mut(&key(code, stream, context)) {
+            entry.end(gpu);
         }
     }
 
@@ -184,7 +107,7 @@ impl<K: Eq + Hash, G: Graph> Table<K, G> {
         self.entries.retain(|_, entry| {
             let keep = std::mem::take(&mut entry.used);
             if !keep {
-                end(gpu, self.ready, entry);
+                entry.end(gpu);
             }
             keep
         });
@@ -193,19 +116,19 @@ impl<K: Eq + Hash, G: Graph> Table<K, G> {
     /// Ends all of them.
     pub(super) fn clear(&mut self, gpu: &Driver) {
         for (_, mut entry) in self.entries.drain() {
-            end(gpu, self.ready, &mut entry);
+            entry.end(gpu);
         }
     }
 }
 
-/// Ends an entry's graph. If its context has ended, the driver has freed a part of it, and must not be called: the rest stays,
-/// and counts as a graph for ever.
-fn end<G: Graph>(gpu: &Driver, ready: &Ready, entry: &mut Entry<G>) {
-    let State::Ready(graph) = std::mem::replace(&mut entry.state, State::Plain) else { return };
-    let Some(context) = entry.context.upgrade() else { return };
-    ready.release();
-    let ended = with_capture_relaxed(gpu, || while_current(gpu, context.raw(), || graph.end(gpu)));
-    if let Err(error) = ended {
-        debug!("a prepared launch does not end: {error}");
+impl Entry {
+    fn end(&mut self, gpu: &Driver) {
+        if let State::Ready(graph) = std::mem::replace(&mut self.state, State::Plain) {
+            graph.end(gpu);
+        }
     }
+}
+
+fn key(code: &Arc<Object>, stream: u64, context: &Weak<Object>) -> Key {
+    (Arc::as_ptr(code).addr(), stream, Weak::as_ptr(context).addr())
 }
