@@ -11,7 +11,7 @@ use virtio_cuda_protocol::cuda::*;
 use crate::{Call, CudaError};
 
 macro_rules! emit_stubs {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => { $(
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) [$($fact:ident)*] $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => { $(
         $(#[$doc])*
         pub fn $name(call: &mut Call<'_>, $($p: $pt),*) -> Result<($($rt),*), CudaError> {
             let mut _touched = call.touched(Opcode::$name);

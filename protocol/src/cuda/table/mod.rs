@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! /// Allocates device memory.
-//! 0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr) [no_code may_print];
+//! 0x0301 custom cuMemAlloc_v2(bytesize: u64) -> (dptr: DevicePtr) [idle same prints];
 //! ```
 //!
 //! number, kind of handler, CUDA name, inputs, results, [`Facts`]; the doc line describes bulk data.
@@ -57,7 +57,7 @@ mod texture;
 mod vendor;
 mod vmm;
 
-pub use facts::Facts;
+pub use facts::{Facts, Launches, Text, Work};
 
 /// Expands to `$emit! { rows }` with every row of the call table.
 #[macro_export]
@@ -102,7 +102,7 @@ pub struct Row {
 use super::*;
 
 macro_rules! emit_opcodes {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) [$work:ident $launches:ident $text:ident $($fact:ident)*] $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
         /// The calls by number.
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,7 +123,7 @@ macro_rules! emit_opcodes {
             }
             /// Returns the facts of its row.
             pub const fn facts(self) -> Facts {
-                match self { $(Self::$name => const { Facts::new()$($(.$fact())*)? },)* }
+                match self { $(Self::$name => const { Facts::new(Work::$work, Launches::$launches, Text::$text)$(.$fact())* },)* }
             }
         }
 

@@ -9,9 +9,9 @@ macro_rules! peer_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Lets the current context reach memory of `peer`.
-            0x0c00 forward cuCtxEnablePeerAccess(peer: ContextId, flags: u32) -> ();
+            0x0c00 forward cuCtxEnablePeerAccess(peer: ContextId, flags: u32) -> () [other same code];
             /// Ends that access.
-            0x0c01 forward cuCtxDisablePeerAccess(peer: ContextId) -> ();
+            0x0c01 forward cuCtxDisablePeerAccess(peer: ContextId) -> () [other same code];
         } }
     };
 }

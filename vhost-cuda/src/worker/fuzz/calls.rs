@@ -33,7 +33,7 @@ const WAITING: [Opcode; 2] = [Opcode::session_next_callback, Opcode::session_ord
 type Make = fn(&mut Choices<'_>, &mut Vec<u8>);
 
 macro_rules! emit_makers {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) $([$($fact:ident)*])? $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
+    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) [$($fact:ident)*] $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
         /// The makers of the arguments of each row, in the order of the rows.
         const MAKERS: &[Make] = &[$(|_choices, _out| { $(make(stringify!($p), stringify!($pt), <$pt as Wire>::BYTES, _choices, _out);)* }),*];
     };
