@@ -8,6 +8,7 @@ use std::collections::HashMap;
 pub use parts::{Global, Kernel, LoadError, LoadErrorKind, Param, Reference, Relocation, Space, Target};
 
 use crate::code::Code;
+pub use crate::native::Mode as Translation;
 
 /// One PTX module, lowered and ready to run. Immutable: launches share it.
 #[derive(Debug)]
@@ -20,6 +21,11 @@ pub struct Program {
 }
 
 impl Program {
+    /// Sets when its functions are translated, regardless of `CUDA_EMULATOR_JIT`: for tests that compare.
+    pub fn translate(&mut self, when: Translation) {
+        self.code.native.set_mode(when);
+    }
+
     /// The initial bytes of variable `index` if variable `i` of [`Self::globals`] has the address `addresses[i]`. The
     /// vector is shorter than the variable if the rest is zero.
     pub fn image(&self, index: usize, addresses: &[u64]) -> Vec<u8> {

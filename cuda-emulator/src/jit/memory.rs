@@ -29,24 +29,32 @@ pub(super) fn address_bytes(instr: &Instr) -> u8 {
 /// Loads of a function that have room on the stack.
 const MAX_SLOTS: usize = 256;
 
-/// The maximum number of bytes that are checked together.
-const MAX_SPAN: i64 = 1 << 16;
+/// The maximum number of bytes that several instructions check together.
+const MAX_JOINED: i128 = 1 << 16;
 
-/// The bytes that are touched, from an address on.
+/// The farthest that lanes with a common step may lie apart, so that one check is for all of them.
+pub(super) const MAX_REACH: i64 = 1 << 20;
+
+/// The maximum number of bytes that a check is for: the lanes of an instruction, and the bytes of the last one.
+const MAX_CHECKED: i64 = MAX_REACH + 32;
+
+/// The bytes that are touched, from an address on. The numbers are those of mathematics: an immediate may be any of 64 bits,
+/// and no sum of such and of steps wraps around or stops at a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
-    low: i64,
-    end: i64,
+    low: i128,
+    end: i128,
     /// Alignment, a power of two, of the place `phase`.
-    align: i64,
-    phase: i64,
+    align: i128,
+    phase: i128,
 }
 
 impl Span {
     /// Returns the bytes that an instruction touches whose last lane is `reach` bytes from its first one.
-    fn of(instr: &Instr, reach: i64, bytes: i64) -> Span {
+    fn of(instr: &Instr, reach: i64, bytes: u64) -> Span {
         let low = if address_bytes(instr) == 8 { instr.imm as i64 } else { i64::from(instr.imm as i32) };
-        Span { low, end: low.saturating_add(reach + bytes), align: bytes, phase: low }
+        let (low, bytes) = (i128::from(low), i128::from(bytes));
+        Span { low, end: low + i128::from(reach) + bytes, align: bytes, phase: low }
     }
 
     /// Returns true if a check of this span includes a check of `other`: its bytes and its alignment.
@@ -60,7 +68,21 @@ impl Span {
         let (low, end) = (self.low.min(other.low), self.end.max(other.end));
         let more = if other.align > self.align { other } else { self };
         let wider = Span { low, end, align: more.align, phase: more.phase };
-        (low.checked_add(MAX_SPAN)? >= end && wider.covers(self) && wider.covers(other)).then_some(wider)
+        (end - low <= MAX_JOINED && wider.covers(self) && wider.covers(other)).then_some(wider)
+    }
+
+    /// Its parts as the check needs them: the distance of its start from the address, the bytes from there on, and an alignment
+    /// with the distance of its place from the start. `None` if it has more bytes than one check may be for.
+    fn parts(&self) -> Option<(i64, i64, i64, i64)> {
+        let bytes =
+            i64::try_from(self.end - self.low).ok().filter(|bytes| (1..=MAX_CHECKED).contains(bytes))?;
+        let align = i64::try_from(self.align).ok()?;
+        Some((i64::try_from(self.low).ok()?, bytes, align, i64::try_from(self.phase - self.low).ok()?))
+    }
+
+    /// The distance of the start of `inner`, which it covers, from its own.
+    fn distance(&self, inner: &Span) -> i64 {
+        (inner.low - self.low) as i64
     }
 }
 
@@ -117,15 +139,18 @@ impl Translator<'_, '_, '_> {
 
     /// Returns whether the bytes of `span` can be accessed, and the host address of their first one.
     fn check_span(&mut self, instr: &Instr, address: Value, span: Span) -> (Value, Value) {
-        let bytes = span.end - span.low;
+        let Some((low, bytes, align, phase)) = span.parts() else {
+            let never = self.builder.ins().iconst(I8, 0);
+            return (never, self.builder.ins().iconst(I64, 0));
+        };
         let address = if address_bytes(instr) == 8 {
-            self.builder.ins().iadd_imm_s(address, span.low)
+            self.builder.ins().iadd_imm_s(address, low)
         } else {
-            let sum = self.builder.ins().iadd_imm_s(address, i64::from(span.low as i32));
+            let sum = self.builder.ins().iadd_imm_s(address, i64::from(low as i32));
             self.builder.ins().uextend(I64, sum)
         };
-        let place = self.builder.ins().iadd_imm_s(address, span.phase - span.low);
-        let low = self.builder.ins().band_imm_s(place, span.align - 1);
+        let place = self.builder.ins().iadd_imm_s(address, phase);
+        let low = self.builder.ins().band_imm_s(place, align - 1);
         let aligned = self.builder.ins().icmp_imm_s(IntCC::Equal, low, 0);
         if aux::place(instr.aux) == Place::Shared {
             let size = self.view_field(I64, std::mem::offset_of!(View, shared_bytes));
@@ -191,13 +216,13 @@ impl Translator<'_, '_, '_> {
     fn check_groups(&mut self, pc: u32, addresses: &[Value], stride: i64, bytes: u64) -> (usize, i64) {
         let instr = self.flow.instr(pc);
         let reach = stride * (LANES / addresses.len()) as i64 - stride;
-        let own = Span::of(instr, reach, bytes as i64);
+        let own = Span::of(instr, reach, bytes);
         let key = (instr.ops[4], aux::place(instr.aux));
         let found = self.checked.iter().position(|checked| {
             checked.key == key && checked.addresses == addresses && checked.span.covers(&own)
         });
         if let Some(index) = found {
-            return (index, own.low - self.checked[index].span.low);
+            return (index, self.checked[index].span.distance(&own));
         }
         let span = self.foresee(pc, reach, own);
         let mut all = None;
@@ -215,7 +240,7 @@ impl Translator<'_, '_, '_> {
             None => self.builder.ins().iconst(I8, 0),
         };
         self.checked.push(Checked { key, addresses: addresses.to_vec(), span, ok, certain: false, hosts });
-        (self.checked.len() - 1, own.low - span.low)
+        (self.checked.len() - 1, span.distance(&own))
     }
 
     /// Returns the bytes that this and the following accesses of the block touch with the address register of
@@ -242,7 +267,7 @@ impl Translator<'_, '_, '_> {
                         && aux::place(other.aux) == aux::place(instr.aux)
                         && address_bytes(other) == address_bytes(instr) =>
                 {
-                    let bytes = i64::from(element.bytes) * aux::count(other.aux) as i64;
+                    let bytes = u64::from(element.bytes) * aux::count(other.aux) as u64;
                     if let Some(wider) = span.with(&Span::of(other, reach, bytes)) {
                         span = wider;
                     }

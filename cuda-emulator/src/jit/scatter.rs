@@ -10,16 +10,13 @@ use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value};
 
 use super::kinds::polls;
 use super::meaning::Element;
-use super::memory::address_bytes;
+use super::memory::{MAX_REACH, address_bytes};
 use super::nodes::{CHUNK_LANES, CHUNKS, Chunk, Node, NodeId};
 use super::translate::{Done, Held, Translator};
 use crate::code::{Instr, LANES};
 use crate::execute::access::{Place, aux};
 use crate::native::shape::Kind;
 use crate::native::view::View;
-
-/// The farthest that lanes with a common step may lie apart.
-const MAX_SPAN: i64 = 1 << 20;
 
 /// The addresses of the lanes' elements, all of them checked.
 enum Places {
@@ -60,7 +57,7 @@ impl Translator<'_, '_, '_> {
             && condition.is_none()
             && *stride > 0
             && stride % bytes as i64 == 0
-            && stride * LANES as i64 <= MAX_SPAN
+            && *stride <= MAX_REACH / LANES as i64
         {
             let (ok, hosts) = self.groups(pc, bases, *stride, bytes);
             return (ok, Places::Steps(hosts, *stride));
@@ -75,7 +72,7 @@ impl Translator<'_, '_, '_> {
     }
 
     /// Returns the bounds of the range of the instruction's last access: its start, and the last offset at which
-    /// `bytes` bytes are inside, or a negative number.
+    /// `bytes` bytes are inside, or a negative number if there is none.
     fn range(&mut self, instr: &Instr, bytes: u64) -> (Value, Value) {
         if aux::place(instr.aux) == Place::Shared {
             let size = self.view_field(I64, std::mem::offset_of!(View, shared_bytes));
@@ -91,10 +88,13 @@ impl Translator<'_, '_, '_> {
     /// Addresses of 64 bits.
     fn check_long(&mut self, instr: &Instr, node: NodeId, bytes: u64, condition: Option<NodeId>) -> Value {
         let (start, last) = self.range(instr, bytes);
+        let fits = self.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, last, 0);
         let imm = self.builder.ins().iconst(I64, instr.imm as i64);
         let distance = self.builder.ins().isub(imm, start);
         let distance = self.builder.ins().splat(I64X2, distance);
         let last = self.builder.ins().splat(I64X2, last);
+        // Mostly the register is aligned as the sum is.
+        let skew = (instr.imm % bytes != 0).then(|| self.lanes(true).constant(8, instr.imm as i64));
         let mut outside = None;
         let mut low = None;
         for chunk in 0..CHUNKS {
@@ -105,9 +105,9 @@ impl Translator<'_, '_, '_> {
             });
             for part in 0..2 {
                 let offset = self.builder.ins().iadd(address[part], distance);
+                let mut bits = skew.map_or(address[part], |imm| self.builder.ins().iadd(address[part], imm));
                 let rest = self.builder.ins().isub(last, offset);
                 let mut bad = self.builder.ins().bor(offset, rest);
-                let mut bits = address[part];
                 if let Some(lanes) = lanes {
                     bad = self.builder.ins().band(bad, lanes[part]);
                     bits = self.builder.ins().band(bits, lanes[part]);
@@ -116,12 +116,13 @@ impl Translator<'_, '_, '_> {
                 low = Some(low.map_or(bits, |all| self.builder.ins().bor(all, bits)));
             }
         }
-        self.all_fine(instr, bytes, outside, low)
+        self.all_fine(instr, bytes, fits, outside, low)
     }
 
     /// Addresses of 32 bits, in shared memory.
     fn check_short(&mut self, instr: &Instr, node: NodeId, bytes: u64, condition: Option<NodeId>) -> Value {
         let (_, last) = self.range(instr, bytes);
+        let fits = self.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, last, 0);
         let distance = self.lanes(true).constant(4, i64::from(instr.imm as u32));
         let last = self.builder.ins().ireduce(I32, last);
         let last = self.builder.ins().splat(I32X4, last);
@@ -132,7 +133,7 @@ impl Translator<'_, '_, '_> {
             let offset = self.builder.ins().iadd(address, distance);
             let rest = self.builder.ins().isub(last, offset);
             let mut bad = self.builder.ins().bor(offset, rest);
-            let mut bits = address;
+            let mut bits = offset;
             if let Some(condition) = condition {
                 let lanes = self.chunk(condition, chunk)[0];
                 bad = self.builder.ins().band(bad, lanes);
@@ -141,14 +142,23 @@ impl Translator<'_, '_, '_> {
             outside = Some(outside.map_or(bad, |all| self.builder.ins().bor(all, bad)));
             low = Some(low.map_or(bits, |all| self.builder.ins().bor(all, bits)));
         }
-        self.all_fine(instr, bytes, outside, low)
+        self.all_fine(instr, bytes, fits, outside, low)
     }
 
-    /// Returns whether no lane of the first vector is negative, and all of the second are aligned.
-    fn all_fine(&mut self, instr: &Instr, bytes: u64, outside: Option<Value>, low: Option<Value>) -> Value {
+    /// Returns whether `fits` holds, no lane of the first vector is negative, and all of the second are aligned. Where `fits`
+    /// does not hold, the range is shorter than `bytes`, and the differences in the first vector may have wrapped around.
+    fn all_fine(
+        &mut self,
+        instr: &Instr,
+        bytes: u64,
+        fits: Value,
+        outside: Option<Value>,
+        low: Option<Value>,
+    ) -> Value {
         let (Some(outside), Some(low)) = (outside, low) else { return self.builder.ins().iconst(I8, 0) };
         let signs = self.builder.ins().vhigh_bits(I32, outside);
         let inside = self.builder.ins().icmp_imm_s(IntCC::Equal, signs, 0);
+        let inside = self.builder.ins().band(inside, fits);
         if bytes == 1 {
             return inside;
         }

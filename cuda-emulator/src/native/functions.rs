@@ -15,12 +15,14 @@ const HOT: u32 = 2000;
 /// The maximum number of bytes of a program's translated code. Further functions stay with the interpreter.
 const MAX_BYTES: usize = 64 << 20;
 
-/// The mode of translation.
+/// When the functions of a program are translated to the host's machine code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub enum Mode {
+    /// Never: all is interpreted.
     Never,
+    /// When they have been executed often.
     WhenHot,
-    /// All functions, immediately: for tests.
+    /// All of them, immediately: for tests.
     Always,
 }
 
@@ -55,6 +57,8 @@ pub(crate) struct Native {
     by_end: OnceLock<Vec<(u32, usize)>>,
     /// Without a translator, all functions stay with the interpreter.
     compile: Option<Compile>,
+    /// Instead of the mode that the environment selects.
+    mode: Option<Mode>,
 }
 
 impl fmt::Debug for Native {
@@ -67,6 +71,15 @@ impl Native {
     /// No functions yet. `compile` translates those that become hot.
     pub(crate) fn new(compile: Compile) -> Native {
         Native { compile: Some(compile), ..Native::default() }
+    }
+
+    /// Replaces the mode that the environment selects.
+    pub(crate) fn set_mode(&mut self, mode: Mode) {
+        self.mode = Some(mode);
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode.unwrap_or_else(mode)
     }
 
     fn index(shape: Shape, partial: bool) -> usize {
@@ -93,7 +106,7 @@ impl Native {
         let Some((_, index)) = by_end.get(at) else { return false };
         let state = &self.variants[Native::index(shape, partial)];
         let heat = state.heat.get_or_init(|| code.functions.iter().map(|_| AtomicU32::new(0)).collect());
-        let limit = if mode() == Mode::Always { 1 } else { HOT };
+        let limit = if self.mode() == Mode::Always { 1 } else { HOT };
         let before = heat[*index].fetch_add(count, Ordering::Relaxed);
         // Once only; the counter is stopped before it could wrap around.
         if before >= limit {

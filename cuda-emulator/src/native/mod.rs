@@ -13,7 +13,8 @@ pub(crate) mod shape;
 pub(crate) mod view;
 
 pub(crate) use entry::Code as ExitCode;
-pub(crate) use functions::{Mode, Native, mode};
+pub use functions::Mode;
+pub(crate) use functions::{Native, mode};
 pub(crate) use place::{Left, Place, Table, place_at};
 pub(crate) use shape::Shape;
 pub(crate) use view::{View, called};

@@ -17,6 +17,7 @@ mod parting;
 mod programs;
 mod scattered;
 mod shorts;
+mod spans;
 mod sweeps;
 mod translated;
 mod video;

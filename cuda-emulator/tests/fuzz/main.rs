@@ -16,8 +16,12 @@ use vhost_cuda_fuzz::{corpus, targets};
 #[test]
 fn corpora() {
     type Body = fn(&[u8]);
-    let bodies: [(&str, Body); 3] =
-        [("execute", bodies::execute), ("fatbin", bodies::fatbin), ("parse", bodies::parse)];
+    let bodies: [(&str, Body); 4] = [
+        ("execute", bodies::execute),
+        ("fatbin", bodies::fatbin),
+        ("parse", bodies::parse),
+        ("spans", bodies::spans),
+    ];
     assert_eq!(
         bodies.map(|(name, _)| name),
         targets::of("emulator"),
@@ -45,6 +49,15 @@ fn kernels_crash_no_executor() {
         let length = 64 + random.below(1200);
         let bytes = random.bytes(length);
         within_limits(&format!("kernel of round {round}"), &bytes, || bodies::execute(&bytes));
+    }
+}
+
+#[test]
+fn accesses_are_the_same_interpreted_and_translated() {
+    let mut random = Random::new(seed() ^ 4);
+    for round in 0..rounds(400) {
+        let bytes = random.bytes(64);
+        within_limits(&format!("access of round {round}"), &bytes, || bodies::spans(&bytes));
     }
 }
 

@@ -13,8 +13,12 @@ const VARIABLE: &str = "VHOST_CUDA_FUZZ_TARGET";
 type Target = fn(&[u8]);
 
 #[cfg(feature = "emulator")]
-const OF_EMULATOR: &[(&str, Target)] =
-    &[("execute", emulator::execute), ("fatbin", emulator::fatbin), ("parse", emulator::parse)];
+const OF_EMULATOR: &[(&str, Target)] = &[
+    ("execute", emulator::execute),
+    ("fatbin", emulator::fatbin),
+    ("parse", emulator::parse),
+    ("spans", emulator::spans),
+];
 #[cfg(not(feature = "emulator"))]
 const OF_EMULATOR: &[(&str, Target)] = &[];
 #[cfg(feature = "daemon")]

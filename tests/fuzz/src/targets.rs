@@ -7,7 +7,7 @@ pub const TARGETS: [(&str, &[&str]); 3] = [
         "daemon",
         &["calls", "chains", "exchange", "images", "lanes", "messages", "migration", "shares", "vendor"],
     ),
-    ("emulator", &["execute", "fatbin", "parse"]),
+    ("emulator", &["execute", "fatbin", "parse", "spans"]),
     ("guest", &["answers"]),
 ];
 

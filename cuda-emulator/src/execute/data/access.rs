@@ -169,7 +169,8 @@ impl Machine<'_> {
         for (lane, address) in at.iter().enumerate() {
             let offset = address.wrapping_sub(start);
             let last = (u64::from(tops[lane]).min(stride) as i64).wrapping_sub(bytes as i64);
-            outside |= offset as i64 | last.wrapping_sub(offset as i64);
+            // Where `last` is negative, the difference may wrap around.
+            outside |= last | offset as i64 | last.wrapping_sub(offset as i64);
             misaligned |= address;
         }
         if outside < 0 || misaligned & (bytes - 1) != 0 {

@@ -6,14 +6,14 @@ use super::outcome::{Resume, Stop};
 use crate::code::lanes_of;
 use crate::execute::state::{AtBarrier, Flow, Machine, NativeState, shared_spare};
 use crate::native::compiled::Variant;
-use crate::native::{ExitCode, Left, Mode, Place, Shape, View, called, mode, place_at};
+use crate::native::{ExitCode, Left, Mode, Place, Shape, View, called, place_at};
 
 /// The number of a worker's arrivals between two reads of the counters that all workers share.
 const SAMPLE: u32 = 16;
 
 /// A worker's state for a launch; `None` when it is interpreted.
 pub(super) fn native_state<'l>(machine: &Machine<'l>) -> Option<Box<NativeState<'l>>> {
-    if mode() == Mode::Never || !machine.wide || machine.checks {
+    if machine.grid.code.native.mode() == Mode::Never || !machine.wide || machine.checks {
         return None;
     }
     let launch = machine.grid.launch;
@@ -58,9 +58,10 @@ impl Machine<'_> {
                 self.unpark();
                 let Some(state) = &mut self.native else { return Resume::Interpret };
                 state.arrivals[usize::from(partial)] += 1;
-                if state.arrivals[usize::from(partial)] >= SAMPLE || mode() == Mode::Always {
+                let always = self.grid.code.native.mode() == Mode::Always;
+                if always || state.arrivals[usize::from(partial)] >= SAMPLE {
                     self.look_for_places(partial);
-                    if mode() == Mode::Always {
+                    if always {
                         let state = self.native.as_ref();
                         let table = state.and_then(|state| state.tables[usize::from(partial)]);
                         if let Some(place) = table.and_then(|table| place_at(table, self.pc)) {

@@ -374,6 +374,9 @@ fn copy<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Loa
     let words = *bytes as usize / 4;
     let target = address(f, inst.operand(0)?, *bytes as u32)?;
     let source = address(f, inst.operand(1)?, *bytes as u32)?;
+    if let (Address::Constant(..), _) | (_, Address::Constant(..)) = (&target, &source) {
+        return Err(f.error("an address in shared and one in global memory are expected"));
+    }
     let mut ops = [Arg::None; 5];
     let zero = f.constant(Width::B32, 0);
     let copy = inst.modifiers.require(moves::copy(4))?;

@@ -5,6 +5,7 @@
 mod generator;
 mod images;
 mod run;
+pub mod spans;
 mod templates;
 
 use arbitrary::Unstructured;
@@ -25,6 +26,13 @@ pub fn execute(data: &[u8]) {
     let mut choices = Unstructured::new(data);
     let Ok(kernel) = choices.arbitrary::<generator::Kernel>() else { return };
     run::run(&kernel);
+}
+
+/// Bytes that choose an access to memory, which the interpreter and translated code must execute alike.
+pub fn spans(data: &[u8]) {
+    if let Ok(access) = Unstructured::new(data).arbitrary::<spans::Access>() {
+        access.check();
+    }
 }
 
 /// Fat binaries: the bytes themselves, and as changes of a good one. The result is loaded as a module.
