@@ -50,10 +50,19 @@ impl Api {
         Ok(self.driver.session.call().context(self.context()?))
     }
 
-    /// Starts a call on a stream or event: in the current context or, without one, in the object's own.
+    /// Starts a call on a stream: in the current context or, without one, in the stream's own.
     pub fn in_context_of(&self, handle: u64) -> Result<Call<'static>, CudaError> {
         let context = match self.current() {
             0 => self.driver.streams.get(handle).map_err(|_| CudaError::INVALID_CONTEXT)?.context,
+            context => context,
+        };
+        Ok(self.driver.session.call().context(ContextId(context)))
+    }
+
+    /// Starts a call on an event: in the current context or, without one, in the event's own.
+    pub fn in_context_of_event(&self, handle: u64) -> Result<Call<'static>, CudaError> {
+        let context = match self.current() {
+            0 => self.driver.events.get(handle).map_err(|_| CudaError::INVALID_CONTEXT)?.context,
             context => context,
         };
         Ok(self.driver.session.call().context(ContextId(context)))

@@ -46,9 +46,9 @@ pub struct Driver {
     pub modules: Modules,
     /// Functions, kernels and their parameters.
     pub functions: Functions,
-    /// Streams and events that the program created.
+    /// Streams that the program created.
     pub streams: Streams,
-    /// The state of events.
+    /// Events of the program.
     pub events: Events,
     /// Arrays.
     pub arrays: Arrays,

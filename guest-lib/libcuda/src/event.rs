@@ -2,6 +2,8 @@
 
 //! Events.
 
+use std::sync::Arc;
+
 use virtio_cuda_client::protocol::EventId;
 use virtio_cuda_client::touched::graphs_use_events;
 use virtio_cuda_client::{Call, CudaError, calls};
@@ -10,7 +12,8 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
 use crate::handles::{DISABLE_TIMING, new_handle};
-use crate::stream::table::Stream;
+use crate::stream::reached::Reached;
+use crate::stream::table::Event;
 
 /// `CU_EVENT_*`.
 const BLOCKING_SYNC: u32 = 1;
@@ -19,29 +22,29 @@ const INTERPROCESS: u32 = 4;
 fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError> {
     if api.driver.captures.any() {
         // A graph may record the event whenever it runs.
-        api.driver.events.remove(event);
+        api.driver.events.recorded_by_graphs(event);
     }
     if flags != 0 {
         // The record may become a node of a graph.
         graphs_use_events();
     }
-    let known = api.driver.events.get(event);
+    let known = api.driver.events.get(event).ok();
+    let may_post = |event: &Arc<Event>| event.reached.is_some() && api.may_post_event(event);
     let mut call = api
-        .in_context_of(event)?
-        .posted_if(flags == 0 && known.is_some() && api.may_post(stream) && api.may_post(event));
+        .in_context_of_event(event)?
+        .posted_if(flags == 0 && known.as_ref().is_some_and(may_post) && api.may_post(stream));
     let recorded = calls::cuEventRecordWithFlags(&mut call, EventId(event), api.stream(stream), flags);
-    if let Some(known) = known {
-        known.recorded();
+    if let Some(reached) = known.as_ref().and_then(|event| event.reached.as_ref()) {
+        reached.recorded();
     }
     recorded
 }
 
 fn destroy(api: Api, event: u64) -> Result<(), CudaError> {
     // Checked before the call is posted, because a posted error would not be returned here.
-    api.driver.streams.get(event)?;
-    let mut call = api.in_context_of(event)?.posted_if(api.may_post(event));
+    let known = api.driver.events.get(event)?;
+    let mut call = api.in_context_of_event(event)?.posted_if(api.may_post_event(&known));
     calls::cuEventDestroy_v2(&mut call, EventId(event))?;
-    api.driver.streams.remove(event);
     api.driver.events.remove(event);
     Ok(())
 }
@@ -52,15 +55,16 @@ fn reach(
     event: u64,
     row: impl FnOnce(&mut Call<'_>, EventId) -> Result<(), CudaError>,
 ) -> Result<(), CudaError> {
-    let known = api.driver.events.get(event).filter(|_| api.driver.streams.get(event).is_ok());
-    if known.as_ref().is_some_and(|known| known.is_reached()) {
+    let known = api.driver.events.get(event).ok();
+    let reached = known.as_ref().and_then(|event| event.reached.as_ref());
+    if reached.is_some_and(Reached::is_reached) {
         api.synchronized();
         return Ok(());
     }
-    let latest = known.as_ref().map_or(0, |known| known.latest());
-    row(&mut api.in_context_of(event)?, EventId(event))?;
-    if let Some(known) = known {
-        known.set(latest);
+    let latest = reached.map_or(0, Reached::latest);
+    row(&mut api.in_context_of_event(event)?, EventId(event))?;
+    if let Some(reached) = reached {
+        reached.set(latest);
     }
     api.synchronized();
     Ok(())
@@ -68,7 +72,7 @@ fn reach(
 
 fn elapsed(api: Api, milliseconds: Out<f32>, start: u64, end: u64) -> Result<(), CudaError> {
     milliseconds.set(calls::cuEventElapsedTime_v2(
-        &mut api.in_context_of(start)?,
+        &mut api.in_context_of_event(start)?,
         EventId(start),
         EventId(end),
     )?)
@@ -82,9 +86,10 @@ entry_points! {
         let context = api.context()?.0;
         let mut call = api.call().posted_if(Flags & !(BLOCKING_SYNC | DISABLE_TIMING) == 0);
         calls::cuEventCreate(&mut call, EventId(handle), Flags)?;
-        api.driver.streams.add(handle, Stream { context, flags: 0 });
         if Flags & INTERPROCESS == 0 {
-            api.driver.events.add(handle);
+            api.driver.events.add(handle, context);
+        } else {
+            api.driver.events.add_shared(handle, context);
         }
         phEvent.set(handle)
     }

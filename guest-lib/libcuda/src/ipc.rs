@@ -18,7 +18,6 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::handles::new_handle;
 use crate::memory::table::ranges::DeviceRange;
-use crate::stream::table::Stream;
 use crate::vmm::of_allocation;
 
 /// The first bytes of this library's handles.
@@ -128,7 +127,7 @@ entry_points! {
         if event == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        pHandle.set(handle_of(calls::cuIpcGetEventHandle(&mut api.in_context_of(event)?, EventId(event))?))
+        pHandle.set(handle_of(calls::cuIpcGetEventHandle(&mut api.in_context_of_event(event)?, EventId(event))?))
     }
 
     /// Opens an event that another process has exported.
@@ -138,7 +137,7 @@ entry_points! {
         let event = new_handle();
         let token = token_of_handle(&handle).map_err(|_| CudaError::MAP_FAILED)?;
         calls::cuIpcOpenEventHandle(&mut api.call(), EventId(event), token)?;
-        api.driver.streams.add(event, Stream { context, flags: 0 });
+        api.driver.events.add_shared(event, context);
         phEvent.set(event)
     }
 

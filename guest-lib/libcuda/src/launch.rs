@@ -84,7 +84,7 @@ pub fn shape(config: &CUlaunchConfig, api: Api) -> Result<(LaunchShape, u32, Vec
                 if let ATTRIBUTE_PROGRAMMATIC_EVENT | ATTRIBUTE_LAUNCH_COMPLETION_EVENT = id {
                     // The launch records the event, and a graph may do so, too.
                     graphs_use_events();
-                    api.driver.events.remove(u64::from(value[0]) | u64::from(value[1]) << 32);
+                    api.driver.events.recorded_by_graphs(u64::from(value[0]) | u64::from(value[1]) << 32);
                 }
                 put(&protocol::LaunchAttribute { id, reserved: 0, value }, &mut bytes)?;
                 count += 1;

@@ -15,6 +15,7 @@ use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::entry::Api;
 use crate::memory::table::ranges::DeviceRange;
+use crate::stream::table::Event;
 
 /// Handles up to this one are CUDA's default streams.
 const LAST_DEFAULT_STREAM: u64 = 2;
@@ -25,8 +26,18 @@ impl Api {
         let context = self.current();
         let known = stream <= LAST_DEFAULT_STREAM
             || self.driver.streams.get(stream).is_ok_and(|stream| stream.context == context);
+        known && self.may_post_in(context)
+    }
+
+    /// Like [`Self::may_post`], for work on an event.
+    pub fn may_post_event(&self, event: &Event) -> bool {
+        let context = self.current();
+        event.context == context && self.may_post_in(context)
+    }
+
+    fn may_post_in(&self, context: u64) -> bool {
         let plain = !self.driver.memory.shadows.any.load(Ordering::Acquire) && !self.driver.captures.any();
-        known && context != 0 && plain
+        context != 0 && plain
     }
 
     /// Must be called at the end of a call that has queued a launch, a copy or a fill in `stream`. With

@@ -108,7 +108,7 @@ entry_points! {
         }
         let mut call = api
             .in_context_of(hStream)?
-            .posted_if(Flags == 0 && api.may_post(hStream) && api.driver.events.get(hEvent).is_some());
+            .posted_if(Flags == 0 && api.may_post(hStream) && api.driver.events.get(hEvent).is_ok_and(|event| event.reached.is_some()));
         calls::cuStreamWaitEvent(&mut call, api.stream(hStream), EventId(hEvent), Flags)
     }
 

@@ -190,8 +190,10 @@ fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
 pub fn record_in_context(api: Api, context: u64, event: u64) -> Result<(), CudaError> {
     let mut call = of_context(api, context, event)?;
     let recorded = calls::cuCtxRecordEvent(&mut call, ContextId(context), EventId(event));
-    if let Some(known) = api.driver.events.get(event) {
-        known.recorded();
+    if let Ok(event) = api.driver.events.get(event)
+        && let Some(reached) = &event.reached
+    {
+        reached.recorded();
     }
     recorded
 }
@@ -204,7 +206,7 @@ pub fn wait_in_context(api: Api, context: u64, event: u64) -> Result<(), CudaErr
 /// Starts a call about a whole context and an event.
 fn of_context(api: Api, context: u64, event: u64) -> Result<Call<'static>, CudaError> {
     api.driver.contexts.device_of(context)?;
-    api.driver.streams.get(event)?;
+    api.driver.events.get(event)?;
     Ok(api.driver.session.call().context(ContextId(context)))
 }
 

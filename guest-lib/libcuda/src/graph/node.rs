@@ -211,7 +211,7 @@ fn word(api: Api, kind: u32, word: u64) -> Encoded {
     }
     if kind == NODE_EVENT_RECORD {
         // From now on, launches of graphs record the event.
-        api.driver.events.remove(word);
+        api.driver.events.recorded_by_graphs(word);
     }
     Encoded { bytes: word.to_le_bytes().to_vec(), ..Encoded::default() }
 }

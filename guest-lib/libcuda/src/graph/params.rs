@@ -178,7 +178,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             graphs_use_events();
             if kind == NODE_EVENT_RECORD {
                 // From now on, launches of graphs record the event.
-                api.driver.events.remove(event);
+                api.driver.events.recorded_by_graphs(event);
             }
             put(&EventNode { event: EventId(event) }, bytes)?;
         }

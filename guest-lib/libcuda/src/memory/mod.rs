@@ -162,6 +162,7 @@ impl Driver {
             self.memory.remove_variables(module);
         }
         self.streams.forget_context(context);
+        self.events.forget_context(context);
         self.captures.forget_context(context);
         self.arrays.forget_context(context);
         self.externals.forget_context(context);

@@ -21,33 +21,64 @@ pub struct Stream {
     pub flags: u32,
 }
 
-/// Events whose completion is cached: those that only this process records, and only by calls.
+/// An event of the program.
+#[derive(Debug)]
+pub struct Event {
+    /// The context of the event.
+    pub context: u64,
+    /// The state of its latest record. `None`: not only calls of this process record the event.
+    pub reached: Option<Reached>,
+}
+
+/// The program's events, by handle.
 #[derive(Debug, Default)]
 pub struct Events {
-    all: RwLock<FxHashMap<u64, Arc<Reached>>>,
+    all: RwLock<FxHashMap<u64, Arc<Event>>>,
     any_records: AnyRecords,
 }
 
 impl Events {
-    /// Adds a new event.
-    pub fn add(&self, handle: u64) {
-        let event = Arc::new(Reached::new(Arc::clone(&self.any_records)));
-        self.all.write().unwrap_or_else(PoisonError::into_inner).insert(handle, event);
+    fn change(&self) -> RwLockWriteGuard<'_, FxHashMap<u64, Arc<Event>>> {
+        self.all.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a new event that only calls of this process record.
+    pub fn add(&self, handle: u64, context: u64) {
+        let reached = Some(Reached::new(Arc::clone(&self.any_records)));
+        self.change().insert(handle, Arc::new(Event { context, reached }));
+    }
+
+    /// Adds an event that other processes may record.
+    pub fn add_shared(&self, handle: u64, context: u64) {
+        self.change().insert(handle, Arc::new(Event { context, reached: None }));
     }
 
     /// Removes an event.
     pub fn remove(&self, handle: u64) {
-        self.all.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        self.change().remove(&handle);
     }
 
-    /// Invalidates all events: work was queued that may record any of them.
+    /// Removes the events of a destroyed context.
+    pub fn forget_context(&self, context: u64) {
+        self.change().retain(|_, event| event.context != context);
+    }
+
+    /// From now on, launches of graphs may record an event.
+    pub fn recorded_by_graphs(&self, handle: u64) {
+        if let Some(event) = self.change().get_mut(&handle) {
+            *event = Arc::new(Event { context: event.context, reached: None });
+        }
+    }
+
+    /// Invalidates the state of all events: work was queued that may record any of them.
     pub fn all_recorded(&self) {
         self.any_records.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns the state of an event.
-    pub fn get(&self, handle: u64) -> Option<Arc<Reached>> {
-        self.all.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+    /// Returns an event.
+    pub fn get(&self, handle: u64) -> Result<Arc<Event>, CudaError> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(&handle).cloned().ok_or(CudaError::INVALID_HANDLE)
     }
 }
 
@@ -70,8 +101,7 @@ thread_local! {
     };
 }
 
-/// The program's streams, and its events (which have no flags here), by handle. A process has one such table: threads remember
-/// what they found in it.
+/// The program's streams, by handle. A process has one such table: threads remember what they found in it.
 #[derive(Debug)]
 pub struct Streams {
     all: RwLock<FxHashMap<u64, Stream>>,
