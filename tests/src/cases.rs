@@ -160,6 +160,7 @@ pub const CASES: &[Case] = &[
     Case::new("symbols"),
     Case::new("managed_memory"),
     Case::new("managed_moves"),
+    Case::new("managed_in_functions"),
     Case::new("managed_variables"),
     Case::new("managed_modules"),
     Case::new("copies"),

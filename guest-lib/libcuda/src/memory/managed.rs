@@ -172,8 +172,8 @@ fn prefetch(api: Api, address: u64, count: usize, location: CUmemLocation) -> Re
     if location.kind == LOCATION_DEVICE {
         api.send_managed(Uses::Memory([(address, count as u64), (0, 0)])).map(drop)
     } else {
-        // Queued work may write the memory, so it must end first. Waiting would end a capture: in that case nothing is
-        // done, since a prefetch is only a hint.
+        // Queued work may write the memory, so it must end first, and its errors are the program's. Waiting would end a
+        // capture: in that case nothing is done, since a prefetch is only a hint.
         if api.wait_unless_capturing(&mut api.in_context()?)? {
             api.fetch_managed(&moving, address - moving.address, count as u64)?;
         }

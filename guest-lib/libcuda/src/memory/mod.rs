@@ -8,6 +8,7 @@ pub mod alloc;
 pub mod attach;
 pub mod boxes;
 pub mod copy;
+pub mod difference;
 pub mod freed;
 pub mod host;
 pub mod managed;

@@ -45,6 +45,12 @@ impl Shadow {
         let first = changed.start;
         let mut now = vec![0; changed.len()];
         self.read(first, &mut now);
+        if !api.is_idle() {
+            // Work that goes on may write other bytes of it.
+            api.send_difference(context, self.device + first as u64, &now, &self.equal[changed.clone()])?;
+            self.equal[changed].copy_from_slice(&now);
+            return Ok(());
+        }
         let chunk = api.driver.session.limits().copy_bytes;
         api.with_copy_stream(context, |stream| {
             for (index, piece) in now.chunks(chunk).enumerate() {
@@ -79,7 +85,7 @@ impl Memory {
         };
         let equal = answer::zeros(variable.bytes, MAX_VARIABLE)?;
         let host = self.shadows.place(&self.claims, variable.address, variable.bytes)?;
-        let mut shadow = Shadow { host, device: variable.address, equal };
+        let mut shadow = Shadow { host, device: variable.address, context, equal };
         // The memory may still contain the value of an earlier variable at this address, which is not a change by the
         // program.
         shadow.fetch(api, context, None)?;
@@ -139,9 +145,36 @@ impl Api {
         }
     }
 
+    /// Must be called before a function of the program runs between work.
+    pub fn before_function(&self) {
+        if !self.variables_are_stale() {
+            return;
+        }
+        for shadow in self.driver.memory.shadows.list().iter_mut() {
+            let newer = shadow.newer();
+            if let Err(error) = shadow.fetch(*self, shadow.context, newer) {
+                // The context is broken: the program gets the error from its next call.
+                log::debug!("Fetching a __managed__ variable for a function of the program: {error}");
+            }
+        }
+    }
+
+    /// Must be called after such a function, before the work behind it begins.
+    pub fn after_function(&self) {
+        if self.driver.memory.shadows.any.load(Ordering::Acquire) {
+            for shadow in self.driver.memory.shadows.list().iter_mut() {
+                if let Err(error) = shadow.send(*self, shadow.context) {
+                    log::debug!("Sending a __managed__ variable after a function of the program: {error}");
+                }
+            }
+        }
+        self.end_all_sharing();
+    }
+
     /// Must be called after a call that has waited for some of the GPU's work.
     pub fn synchronized(&self) {
         self.driver.host_pools.settle(*self);
+        self.end_all_sharing();
         if !self.variables_are_stale() {
             return;
         }

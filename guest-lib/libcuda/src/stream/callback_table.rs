@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use virtio_cuda_client::protocol::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
 use virtio_cuda_client::{CudaError, Session, calls};
 
+use crate::driver::Driver;
+use crate::entry::{Api, DefaultStream};
 use crate::graph::pageable_table::PageableCopy;
 use crate::handles::new_handle;
 use crate::stream::in_callback;
@@ -101,6 +103,18 @@ fn next(session: &Session, done: u64) -> Result<(u64, CallbackId, i32, u32), Cud
     calls::session_next_callback(&mut session.call().direct(), done)
 }
 
+/// Runs a function of the program between the work before and behind it, which use the same managed memory.
+fn run(function: impl FnOnce()) {
+    let api = Driver::get().map(|driver| Api { driver, default_stream: DefaultStream::Legacy });
+    if let Some(api) = api {
+        api.before_function();
+    }
+    in_callback::run(function);
+    if let Some(api) = api {
+        api.after_function();
+    }
+}
+
 /// Runs due functions, one after the other, until the session or the process ends.
 fn serve(session: &'static Session, callbacks: &Callbacks) {
     in_callback::begin();
@@ -114,9 +128,11 @@ fn serve(session: &'static Session, callbacks: &Callbacks) {
         match callback.as_deref().filter(|_| todo & CALLBACK_RUN != 0) {
             Some(Callback::Host(function, argument)) => {
                 // SAFETY: the program passed a function that may be called with this argument when the GPU is there.
-                unsafe { function(*argument as *mut c_void) }
+                run(|| unsafe { function(*argument as *mut c_void) });
             }
-            Some(Callback::Stream(function, stream, argument)) => function(*stream, status, *argument),
+            Some(Callback::Stream(function, stream, argument)) => {
+                run(|| function(*stream, status, *argument));
+            }
             Some(Callback::Copy(copy)) => copy.run(),
             None => {}
         }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Identifies the thread that runs functions of the program for the driver.
+//! The thread that runs functions of the program for the driver.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Id of that thread (gettid(2)); 0 before it exists.
-static THREAD: AtomicI32 = AtomicI32::new(0);
+/// True while a function of the program runs.
+static RUNS: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether the calling thread runs a function of the program for the driver. Such functions must not make CUDA
 /// calls.
@@ -21,11 +21,16 @@ pub fn in_callback() -> bool {
 /// Records that the calling thread runs such functions.
 pub fn begin() {
     IN_CALLBACK.set(true);
-    // SAFETY: takes nothing.
-    THREAD.store(unsafe { libc::gettid() }, Ordering::Relaxed);
 }
 
-/// Returns whether the thread with this id (gettid(2)) runs such functions.
-pub fn is(thread: i32) -> bool {
-    THREAD.load(Ordering::Relaxed) == thread
+/// Runs such a function.
+pub fn run(function: impl FnOnce()) {
+    RUNS.store(true, Ordering::Release);
+    function();
+    RUNS.store(false, Ordering::Release);
+}
+
+/// Returns whether such a function runs. Work may wait for it, and it may wait for any thread of the program.
+pub fn runs() -> bool {
+    RUNS.load(Ordering::Acquire)
 }

@@ -18,6 +18,8 @@ pub enum Owner {
     Program,
     /// The GPU: the pages are not mapped in the program.
     Gpu,
+    /// The GPU, whose work goes on; the program has a copy, the changes of which are sent later ([`super::shared`]).
+    Shared,
 }
 
 /// Adjacent blocks with the same owner.
@@ -58,6 +60,11 @@ impl Blocks {
     /// Returns the blocks of `range` that the GPU does not own, in runs.
     pub fn not_on_the_gpu(&self, range: Range<usize>) -> Vec<Run> {
         self.runs(range).filter(|(owner, _)| *owner != Owner::Gpu).collect()
+    }
+
+    /// Returns the blocks of `range` that are shared, in runs.
+    pub fn shared(&self, range: Range<usize>) -> Vec<Range<usize>> {
+        self.runs(range).filter(|(owner, _)| *owner == Owner::Shared).map(|(_, run)| run).collect()
     }
 
     /// Returns the blocks of `range` that the program does not own, in runs.

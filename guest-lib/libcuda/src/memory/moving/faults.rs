@@ -8,11 +8,12 @@ use std::io::{self, Read};
 use std::mem::{MaybeUninit, size_of};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use linux_raw_sys::general::{
     UFFD_API, UFFD_EVENT_PAGEFAULT, UFFD_FEATURE_MINOR_SHMEM, UFFD_FEATURE_MISSING_SHMEM,
-    UFFD_FEATURE_THREAD_ID, UFFDIO_REGISTER_MODE_MINOR, UFFDIO_REGISTER_MODE_MISSING, uffd_msg, uffdio_api,
-    uffdio_continue, uffdio_range, uffdio_register,
+    UFFDIO_REGISTER_MODE_MINOR, UFFDIO_REGISTER_MODE_MISSING, uffd_msg, uffdio_api, uffdio_continue,
+    uffdio_range, uffdio_register,
 };
 use linux_raw_sys::ioctl::{UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE};
 
@@ -22,17 +23,8 @@ use crate::memory::table::window::PAGE_BYTES;
 const DEVICE: &str = "/dev/userfaultfd";
 /// `USERFAULTFD_IOC_NEW`: `_IO(0xaa, 0)`.
 const USERFAULTFD_IOC_NEW: libc::c_ulong = 0xaa00;
-/// Reports touches of a memfd's pages, present or not, with the thread.
-const FEATURES: u32 = UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_THREAD_ID;
-
-/// A touch of a page that is not mapped. The thread is blocked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touch {
-    /// The address that was touched.
-    pub address: u64,
-    /// The thread id (gettid(2)).
-    pub thread: i32,
-}
+/// Reports touches of a memfd's pages, present or not.
+const FEATURES: u32 = UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_MISSING_SHMEM;
 
 /// The userfaultfd descriptor.
 #[derive(Debug)]
@@ -40,7 +32,7 @@ pub struct Faults(File);
 
 /// Creates a descriptor that also reports accesses by the kernel for the program, such as those of read(2).
 fn descriptor() -> io::Result<OwnedFd> {
-    let flags = libc::O_CLOEXEC;
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
     // SAFETY: the call takes flags only.
     let made = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
     let made = if made >= 0 {
@@ -88,10 +80,27 @@ impl Faults {
         self.request(UFFDIO_UNREGISTER, &mut of(range))
     }
 
-    /// Waits for a touch. `None`: another event occurred.
-    pub fn next(&self) -> io::Result<Option<Touch>> {
+    /// Waits for a touch of a page that is not mapped, and returns its address. The thread that touches it is blocked.
+    /// `None`: there was none within `timeout`, which is unlimited if it is `None`.
+    pub fn next(&self, timeout: Option<Duration>) -> io::Result<Option<u64>> {
+        let mut watched = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let timeout = timeout.map(|timeout| libc::timespec {
+            tv_sec: timeout.as_secs() as libc::time_t,
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: one descriptor and a time, or none, which outlive the call; the mask of signals stays.
+        let ready = unsafe { libc::ppoll(&raw mut watched, 1, timeout, std::ptr::null()) };
+        if ready == 0 {
+            return Ok(None);
+        }
         let mut bytes = [0; size_of::<uffd_msg>()];
-        (&self.0).read_exact(&mut bytes)?;
+        match (&self.0).read_exact(&mut bytes) {
+            Ok(()) => {}
+            // A signal of the program has ended the touch meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        }
         let mut message = MaybeUninit::<uffd_msg>::uninit();
         // SAFETY: the kernel writes whole messages, of which every value is one of the structure of plain numbers.
         let message = unsafe {
@@ -101,9 +110,8 @@ impl Faults {
         if u32::from(message.event) != UFFD_EVENT_PAGEFAULT {
             return Ok(None);
         }
-        // SAFETY: the event says which member of the unions is there; the feature that the thread's number is.
-        let (address, thread) = unsafe { (message.arg.pagefault.address, message.arg.pagefault.feat.ptid) };
-        Ok(Some(Touch { address, thread: thread as i32 }))
+        // SAFETY: the event says which member of the union is there.
+        Ok(Some(unsafe { message.arg.pagefault.address }))
     }
 
     /// Maps the pages of `range`, which exist in the memfd, and wakes the threads that wait for them.

@@ -3,10 +3,11 @@
 //! Long managed allocations, whose contents move to where they are used. Each has device memory, and pages in the
 //! program, at the same address. A block of it belongs to the program or the GPU. Before work that may use it, the
 //! blocks of the program are sent and unmapped ([`transfer`]). The program's next access then faults ([`faults`]); a
-//! thread of this library waits for the GPU, fetches the block and wakes the program ([`attend`]). If the program prefers
-//! it, an allocation stays in host memory ([`rest`]).
+//! thread of this library waits for the GPU, fetches the block and wakes the program ([`attend`]). If it may not wait, the
+//! program and the GPU share the block ([`shared`]). If the program prefers it, an allocation stays in host memory
+//! ([`rest`]).
 //!
-//! The program may access managed memory when the GPU's work is done. CUDA guarantees that on devices whose
+//! The program may access managed memory when the GPU's work is done. CUDA guarantees no more on devices whose
 //! `CONCURRENT_MANAGED_ACCESS` is 0, which [`crate::device`] reports for every device.
 
 pub mod attend;
@@ -15,6 +16,7 @@ pub mod faults;
 pub mod pages;
 pub mod placed;
 pub mod rest;
+pub mod shared;
 pub mod transfer;
 
 use std::collections::BTreeMap;
@@ -27,6 +29,7 @@ use virtio_cuda_ring::Outstanding;
 use crate::memory::moving::blocks::Blocks;
 use crate::memory::moving::faults::Faults;
 use crate::memory::moving::pages::{Pages, Store};
+use crate::memory::moving::shared::Twins;
 use crate::memory::table::pinned::Pinned;
 use crate::memory::table::window::MovingWindow;
 
@@ -97,6 +100,7 @@ enum Home {
 #[derive(Debug)]
 struct State {
     blocks: Blocks,
+    twins: Twins,
     attachment: Attachment,
     home: Home,
     /// `None` after it was freed.
@@ -113,6 +117,8 @@ pub struct Movings {
     /// Counts the blocks that the program owns and that were not sent since. A count begins when the program gets a
     /// block.
     to_send: Outstanding,
+    /// True if blocks may be shared.
+    any_shared: AtomicBool,
     /// Held while blocks are sent.
     sending: Mutex<()>,
     /// Held for reading from the sending of blocks until the work that uses them is queued, and for writing while

@@ -158,6 +158,18 @@ impl Pages {
         UserMemory { address: (self.alias + bytes.start) as usize, bytes: (bytes.end - bytes.start) as usize }
     }
 
+    /// Returns bytes of the allocation.
+    ///
+    /// # Safety
+    ///
+    /// They are not mapped in the program, whose pages of them exist, and nothing writes them meanwhile.
+    pub unsafe fn bytes(&self, bytes: Range<u64>) -> &[u8] {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.bytes);
+        let alias = self.alias(bytes);
+        // SAFETY: the alias is mapped for as long as `self` lives (invariant); the caller says that nothing writes.
+        unsafe { std::slice::from_raw_parts(alias.address as *const u8, alias.bytes) }
+    }
+
     /// Allocates pages for bytes of the allocation; new ones are zero.
     pub fn make(&self, bytes: Range<u64>) -> io::Result<()> {
         self.store.make(self.offset + bytes.start..self.offset + bytes.end)
@@ -187,6 +199,8 @@ impl Drop for Pages {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::memory::moving::faults::Faults;
 
@@ -279,18 +293,18 @@ mod tests {
             unsafe {
                 let first = std::ptr::read_volatile((address + 8192 + 5) as *const u8);
                 std::ptr::write_volatile((address + 8192 + 6) as *mut u8, first + 1);
-                // SAFETY: takes nothing.
-                (first, libc::gettid())
+                first
             }
         });
-        let touch = faults.next().unwrap().unwrap();
-        assert_eq!(touch.address / 4096 * 4096, address + 8192);
+        let touch = faults.next(None).unwrap().unwrap();
+        assert_eq!(touch / 4096 * 4096, address + 8192);
+        assert_eq!(faults.next(Some(Duration::ZERO)).unwrap(), None);
         pages.make(0..65536).unwrap();
         let alias = pages.alias(8192..12288).address as *mut u8;
         // SAFETY: the alias is mapped for as long as `pages` lives.
         unsafe { alias.add(5).write(41) };
         faults.map(address..address + 65536).unwrap();
-        assert_eq!(toucher.join().unwrap(), (41, touch.thread));
+        assert_eq!(toucher.join().unwrap(), 41);
         // SAFETY: the alias is mapped for as long as `pages` lives.
         assert_eq!(unsafe { alias.add(6).read_volatile() }, 42);
         faults.map(address + 4096..address + 16384).expect("mapped already");

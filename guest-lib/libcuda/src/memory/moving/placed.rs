@@ -18,6 +18,7 @@ use crate::handles::new_handle;
 use crate::memory::moving::attend;
 use crate::memory::moving::blocks::Blocks;
 use crate::memory::moving::pages::Pages;
+use crate::memory::moving::shared::Twins;
 use crate::memory::moving::{Attachment, Home, Means, Moving, State};
 use crate::memory::table::window::MovingWindow;
 
@@ -91,6 +92,7 @@ impl Api {
         undo.0.clear();
         let state = State {
             blocks: Blocks::new(bytes),
+            twins: Twins::new(),
             attachment: Attachment::Global,
             home: Home::Device(allocation),
             pages: Some(pages),

@@ -12,7 +12,6 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::attach::{attach_window, has_room};
 use crate::memory::moving::attend;
-use crate::memory::moving::blocks::Owner;
 use crate::memory::moving::faults::Faults;
 use crate::memory::moving::{Home, Moving, State};
 use crate::memory::table::pinned::Pinned;
@@ -39,23 +38,20 @@ impl Api {
         let faults = self.driver.memory.moving.faults().ok_or(CudaError::NOT_SUPPORTED)?;
         let _gate = attend::gate_when_idle(self).ok_or(CudaError::NOT_READY)?;
         let mut state = moving.state();
-        let State { blocks, pages: Some(pages), home, .. } = &mut *state else { return Ok(()) };
-        let Home::Device(allocation) = *home else { return Ok(()) };
-        for (owner, run) in blocks.not_in_the_program(blocks.holding(0, bytes)) {
-            self.bring(moving, pages, owner, run.clone())?;
-            blocks.set(run, Owner::Program);
-        }
+        let State { pages: Some(_), home: Home::Device(allocation), .. } = *state else { return Ok(()) };
+        let all = state.blocks.holding(0, bytes);
+        self.fetch_blocks(moving, &mut state, all)?;
         self.driver.unmap_device_memory(moving, allocation)?;
-        *home = Home::Nowhere;
+        state.home = Home::Nowhere;
         match self.register(moving, faults) {
             Ok(pinned) => {
-                *home = Home::Host(pinned);
+                state.home = Home::Host(pinned);
                 drop(state);
                 self.driver.memory.set_rests(moving, true);
                 Ok(())
             }
             Err(error) => {
-                *home = Home::Device(self.map_device_memory(moving.address, bytes, moving.context)?);
+                state.home = Home::Device(self.map_device_memory(moving.address, bytes, moving.context)?);
                 Err(error)
             }
         }

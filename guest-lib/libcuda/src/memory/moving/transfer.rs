@@ -14,13 +14,13 @@ use crate::entry::Api;
 use crate::memory::copy::plan::Timing;
 use crate::memory::moving::blocks::{BLOCK_BYTES, Owner};
 use crate::memory::moving::pages::Pages;
-use crate::memory::moving::{Moving, Sent, State, Uses};
+use crate::memory::moving::{Moving, Sent, State, Uses, attend};
 use crate::memory::place::Place;
 
 /// Interval between checks of the gate.
 const LOOK: Duration = Duration::from_micros(20);
 
-fn bytes_of(blocks: &Range<usize>) -> Range<u64> {
+pub(super) fn bytes_of(blocks: &Range<usize>) -> Range<u64> {
     blocks.start as u64 * BLOCK_BYTES..blocks.end as u64 * BLOCK_BYTES
 }
 
@@ -66,8 +66,10 @@ impl Api {
             return Ok(());
         }
         let mut state = moving.state();
+        let range = state.blocks.holding(offset, bytes);
+        self.end_sharing(moving, &mut state, range.clone())?;
         let State { blocks, pages: Some(pages), .. } = &mut *state else { return Ok(()) };
-        let mut runs = blocks.not_on_the_gpu(blocks.holding(offset, bytes));
+        let mut runs = blocks.not_on_the_gpu(range);
         for (owner, run) in &runs {
             if *owner == Owner::Program {
                 pages.unmap(bytes_of(run)).map_err(|_| CudaError::OPERATING_SYSTEM)?;
@@ -82,31 +84,49 @@ impl Api {
         Ok(())
     }
 
-    /// Fetches the blocks that contain bytes of the allocation, and maps them, for a prefetch to the host.
+    /// Fetches the blocks that contain bytes of the allocation, and maps them, for a prefetch to the host. It is a hint: if
+    /// the GPU's work goes on, nothing is done.
     ///
     /// Errors: those of copies from the device.
     pub fn fetch_managed(self, moving: &Moving, offset: u64, bytes: u64) -> Result<(), CudaError> {
-        let movings = &self.driver.memory.moving;
-        let _gate = movings.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(_gate) = attend::gate_when_idle(self) else { return Ok(()) };
         let mut state = moving.state();
-        let State { blocks, pages: Some(pages), .. } = &mut *state else { return Ok(()) };
-        for (owner, run) in blocks.not_in_the_program(blocks.holding(offset, bytes)) {
+        let range = state.blocks.holding(offset, bytes);
+        self.fetch_blocks(moving, &mut state, range)
+    }
+
+    /// Fetches and maps all blocks of a range. No work may use them.
+    ///
+    /// Errors: those of copies from the device.
+    pub(super) fn fetch_blocks(
+        self,
+        moving: &Moving,
+        state: &mut State,
+        range: Range<usize>,
+    ) -> Result<(), CudaError> {
+        self.end_sharing(moving, state, range.clone())?;
+        let State { blocks, pages: Some(pages), .. } = state else { return Ok(()) };
+        for (owner, run) in blocks.not_in_the_program(range) {
             self.bring(moving, pages, owner, run.clone())?;
             blocks.set(run, Owner::Program);
         }
         Ok(())
     }
 
-    /// Fetches the block that contains `offset`. If the GPU is idle, also fetches as many blocks after it as are worth
-    /// it.
+    /// Fetches the block that contains `offset`, and as many blocks after it as are worth it. If the block is the GPU's, no
+    /// work may use it.
     ///
     /// Errors: those of copies from the device.
-    pub(super) fn bring_touched(self, moving: &Moving, offset: u64, idle: bool) -> Result<(), CudaError> {
+    pub(super) fn bring_touched(self, moving: &Moving, offset: u64) -> Result<(), CudaError> {
         let mut state = moving.state();
         let State { blocks, pages: Some(pages), .. } = &mut *state else { return Ok(()) };
         let block = (offset / BLOCK_BYTES) as usize;
         let owner = blocks.owner(block);
-        let run = if idle || owner != Owner::Gpu { blocks.touched(block) } else { block..block + 1 };
+        if owner == Owner::Shared {
+            // Its pages are mapped, or were unmapped in vain ([`super::shared`]).
+            return self.map(moving, block..block + 1);
+        }
+        let run = blocks.touched(block);
         // Done even if it fails: the GPU's contents are lost then, and the program must get the error instead of
         // waiting.
         let brought = self.bring(moving, pages, owner, run.clone());
@@ -120,7 +140,14 @@ impl Api {
     }
 
     /// Fills the pages of a run and maps them.
-    pub(super) fn bring(
+    fn bring(self, moving: &Moving, pages: &Pages, owner: Owner, run: Range<usize>) -> Result<(), CudaError> {
+        let fetched = self.fetch(moving, pages, owner, run.clone());
+        let mapped = self.map(moving, run);
+        fetched.and(mapped)
+    }
+
+    /// Fills the pages of a run.
+    pub(super) fn fetch(
         self,
         moving: &Moving,
         pages: &Pages,
@@ -132,19 +159,21 @@ impl Api {
             log::error!("No memory for {} bytes of managed memory: {error}", bytes.end - bytes.start);
             return Err(CudaError::OUT_OF_MEMORY);
         }
-        let copied =
-            if owner == Owner::Gpu { self.copy_runs(moving, pages, [&run], Owner::Program) } else { Ok(()) };
+        if owner == Owner::Gpu { self.copy_runs(moving, pages, [&run], Owner::Program) } else { Ok(()) }
+    }
+
+    /// Maps the pages of a run in the program.
+    pub(super) fn map(self, moving: &Moving, run: Range<usize>) -> Result<(), CudaError> {
+        let bytes = bytes_of(&run);
         let movings = &self.driver.memory.moving;
         // Counted before the program can write.
         movings.to_send.begin();
-        if let Some(faults) = movings.faults() {
-            let mapped = faults.map(moving.address + bytes.start..moving.address + bytes.end);
-            mapped.map_err(|error| {
-                log::error!("Mapping managed memory at {:#x}: {error}", moving.address + bytes.start);
-                CudaError::OPERATING_SYSTEM
-            })?;
-        }
-        copied
+        let Some(faults) = movings.faults() else { return Ok(()) };
+        let mapped = faults.map(moving.address + bytes.start..moving.address + bytes.end);
+        mapped.map_err(|error| {
+            log::error!("Mapping managed memory at {:#x}: {error}", moving.address + bytes.start);
+            CudaError::OPERATING_SYSTEM
+        })
     }
 
     /// Copies runs of blocks to the pages or the device memory of their new owner.

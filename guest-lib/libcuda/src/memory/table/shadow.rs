@@ -22,6 +22,8 @@ pub(in crate::memory) struct Shadow {
     pub(in crate::memory) host: u64,
     /// Address on the GPU.
     pub(in crate::memory) device: u64,
+    /// The context in which it was loaded.
+    pub(in crate::memory) context: u64,
     /// Contents when both sides were last equal.
     pub(in crate::memory) equal: Vec<u8>,
 }
@@ -195,7 +197,7 @@ mod tests {
     fn changes_are_found_from_the_first_to_the_last_byte() {
         let mut memory = vec![0u8; 2 * COMPARED_BYTES + 10];
         let place = memory.as_mut_ptr();
-        let shadow = Shadow { host: place as u64, device: 0, equal: memory.clone() };
+        let shadow = Shadow { host: place as u64, device: 0, context: 0, equal: memory.clone() };
         assert_eq!(shadow.changed(), None);
         // SAFETY: inside of the vector, which outlives the test and of which no reference is used meanwhile.
         let write = |at: usize| unsafe { place.add(at).write(1) };
@@ -212,7 +214,7 @@ mod tests {
     fn what_the_program_has_changed_stays() {
         let mut memory = vec![0_u8; 10];
         let place = memory.as_mut_ptr();
-        let mut shadow = Shadow { host: place as u64, device: 0, equal: memory.clone() };
+        let mut shadow = Shadow { host: place as u64, device: 0, context: 0, equal: memory.clone() };
         // SAFETY: inside of the vector, which outlives the test and of which no reference is used meanwhile.
         let write = |at: usize| unsafe { place.add(at).write(1) };
         write(3);
