@@ -20,6 +20,10 @@ use crate::variant::Variant;
 pub const STACK_VARIABLE: &str = "VHOST_CUDA_STACK";
 /// The variable by which the guest library finds the daemon's socket.
 pub const SOCKET_VARIABLE: &str = "VIRTIO_CUDA_SOCKET";
+/// The daemon's option, and the guest library's variable, that turn off what makes calls faster.
+const SPEED_OPTION: &str = "--speed";
+const SPEED_VARIABLE: &str = "VIRTIO_CUDA_SPEED";
+const OFF: &str = "off";
 /// The variable with the path of a folder with NVIDIA's `libcudart.so.13` (default: the one beside nvcc).
 pub const NATIVE_RUNTIME_VARIABLE: &str = "VHOST_CUDA_NATIVE_RUNTIME";
 
@@ -101,6 +105,8 @@ pub enum Way {
     Emulator,
     /// Our runtime and driver library, over virtio-user, through the daemon.
     VirtioUser(Device),
+    /// The same to the emulator, with all that makes calls faster turned off on both sides.
+    Plain,
     /// NVIDIA's runtime and driver: the reference.
     Native,
     /// Our runtime over NVIDIA's driver.
@@ -109,11 +115,12 @@ pub enum Way {
 
 impl Way {
     /// Every way, the reference first.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Native,
         Self::RuntimeOnNative,
         Self::Emulator,
         Self::VirtioUser(Device::Emulated),
+        Self::Plain,
         Self::VirtioUser(Device::Native),
     ];
 
@@ -122,6 +129,7 @@ impl Way {
         match self {
             Self::Emulator => "emulator",
             Self::VirtioUser(Device::Emulated) => "virtio_user_emulator",
+            Self::Plain => "virtio_user_emulator_plain",
             Self::VirtioUser(Device::Native) => "virtio_user_gpu",
             Self::Native => "native",
             Self::RuntimeOnNative => "runtime_on_native",
@@ -131,7 +139,7 @@ impl Way {
     /// The device that executes the kernels.
     pub fn device(self) -> Device {
         match self {
-            Self::Emulator | Self::VirtioUser(Device::Emulated) => Device::Emulated,
+            Self::Emulator | Self::VirtioUser(Device::Emulated) | Self::Plain => Device::Emulated,
             _ => Device::Native,
         }
     }
@@ -158,13 +166,21 @@ pub struct Route {
     auditor: Option<PathBuf>,
     /// The daemon in between, if there is one.
     pub daemon: Option<Daemon>,
+    /// True if programs turn off what makes their calls faster.
+    plain: bool,
     _links: Option<TempDir>,
 }
 
 impl Route {
     /// Prepares the way, and starts a daemon if it needs one.
     pub fn open(way: Way, stack: &Stack, programs: &Programs) -> Result<Self> {
-        let mut route = Self { libraries: Vec::new(), auditor: None, daemon: None, _links: None };
+        let mut route = Self {
+            libraries: Vec::new(),
+            auditor: None,
+            daemon: None,
+            plain: way == Way::Plain,
+            _links: None,
+        };
         match way {
             Way::Emulator => {
                 let emulator = stack.emulator();
@@ -175,12 +191,14 @@ impl Route {
                 route.libraries.push(folder.join("libraries"));
                 route.libraries.push(stack.guest_libraries());
             }
-            Way::VirtioUser(device) => {
+            Way::VirtioUser(_) | Way::Plain => {
                 route.libraries.push(stack.guest_libraries());
                 route.auditor = Some(stack.guest_libraries().join(AUDITOR));
-                let device = if device == Device::Emulated { "emulated" } else { "auto" }.into();
+                let device = if way.device() == Device::Emulated { "emulated" } else { "auto" }.into();
+                let plain = [SPEED_OPTION, OFF].map(String::from);
+                let arguments = if route.plain { plain.into() } else { Vec::new() };
                 let environment = vec![(LATE.0.into(), LATE.1.into())];
-                let options = DaemonOptions { device, environment, ..Default::default() };
+                let options = DaemonOptions { device, arguments, environment, ..Default::default() };
                 route.daemon = Some(Daemon::start(stack, &options)?);
             }
             Way::Native => route.libraries.extend(native_runtimes(programs)),
@@ -202,7 +220,7 @@ impl Route {
     pub fn through(stack: &Stack, daemon: Daemon) -> Self {
         let libraries = stack.guest_libraries();
         let auditor = Some(libraries.join(AUDITOR));
-        Self { libraries: vec![libraries], auditor, daemon: Some(daemon), _links: None }
+        Self { libraries: vec![libraries], auditor, daemon: Some(daemon), plain: false, _links: None }
     }
 
     /// `program`, set up to go this way.
@@ -217,6 +235,9 @@ impl Route {
         }
         if let Some(daemon) = &self.daemon {
             command.env(SOCKET_VARIABLE, daemon.socket());
+        }
+        if self.plain {
+            command.env(SPEED_VARIABLE, OFF);
         }
         command
     }

@@ -77,6 +77,11 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub copy_threads: Option<u32>,
 
+    /// `off` turns off all that makes calls faster in the workers: prepared launches, waiting words, and memory and objects that are
+    /// kept for reuse. Results are the same. To find faults, together with VIRTIO_CUDA_SPEED=off in the guest.
+    #[arg(long, value_enum, value_name = "on|off", default_value = "on")]
+    pub speed: Speed,
+
     /// GPUs that guests may use: numbers as in `nvidia-smi -L`, or UUIDs (also of MIG devices), separated by commas.
     /// Default: all.
     #[arg(long, value_name = "LIST", value_parser = parse_gpus)]
@@ -205,6 +210,15 @@ pub enum GuestPages {
     Named,
     /// All memory of its virtual machine.
     All,
+}
+
+/// All that makes calls faster and that results do not depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Speed {
+    /// With it.
+    On,
+    /// Without it.
+    Off,
 }
 
 /// The filter of the workers' system calls.
@@ -338,6 +352,9 @@ pub struct WorkerArgs {
     /// True if the library is the emulator.
     #[arg(long)]
     pub emulated: bool,
+    /// True if all that makes calls faster is off.
+    #[arg(long)]
+    pub plain: bool,
     /// True if it runs in the namespaces of the daemon's workers.
     #[arg(long)]
     pub namespaces: bool,

@@ -96,6 +96,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         libraries,
         nccl: args.nccl,
         sandbox: args.sandbox,
+        speed: args.speed,
         emulated,
         library,
         memory_limit: args.session_memory,

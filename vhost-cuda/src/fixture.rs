@@ -16,7 +16,7 @@ use virtio_queue::mock::MockSplitQueue;
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::args::Sandbox;
+use crate::args::{Sandbox, Speed};
 use crate::front_end::memory::{Memory, SharedMemory, Snapshot};
 use crate::front_end::request::{self, Malformed, Request};
 use crate::front_end::ring::{Chain, Ring, Vring};
@@ -35,6 +35,7 @@ pub fn worker_spec() -> WorkerSpec {
         gpus: None,
         copy_threads: 1,
         sandbox: Sandbox::Auto,
+        speed: Speed::On,
         emulated: false,
         log_level: "off".into(),
         lock: None,

@@ -7,6 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cuda_environment::speed;
 use virtio_cuda_protocol::cuda::table::{MAX_ARGS, MAX_RESULTS};
 use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, Malformed, Opcode, Overflow, Reader,
@@ -210,13 +211,13 @@ impl<'s> Call<'s> {
     /// that use the same things and begin after this one has returned. A later call returns its error. For rows without
     /// results.
     pub fn posted(mut self) -> Self {
-        self.posted = true;
+        self.posted = speed::is_on();
         self
     }
 
     /// As [`Self::posted`], if `may_post`.
     pub fn posted_if(mut self, may_post: bool) -> Self {
-        self.posted |= may_post;
+        self.posted |= may_post && speed::is_on();
         self
     }
 

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use cuda_environment::speed;
 use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, Opcode, StreamId};
 
 /// Maximum number of allocations whose free is deferred.
@@ -55,10 +56,10 @@ fn lock() -> MutexGuard<'static, List> {
     DEFERRED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Defers the free of an allocation. Returns false if there are too many: then it must be freed.
+/// Defers the free of an allocation. Returns false if it must be freed: there are too many, or none is deferred.
 pub fn defer(free: DeferredFree) -> bool {
     let mut list = lock();
-    let has_room = list.frees.len() < MAX_DEFERRED;
+    let has_room = speed::is_on() && list.frees.len() < MAX_DEFERRED;
     if has_room {
         list.frees.push(free);
         list.changed();

@@ -2,6 +2,7 @@
 
 //! Tracks whether the device is known to have no work for this process: waiting for it then needs no call.
 
+use cuda_environment::speed;
 use virtio_cuda_protocol::cuda::Opcode;
 use virtio_cuda_ring::Outstanding;
 
@@ -28,7 +29,7 @@ pub fn done(so_far: u64) {
 /// Returns whether all work is done. Calls that other threads are making just now do not count: they could equally come
 /// later.
 pub(crate) fn is_idle() -> bool {
-    CALLS.is_none()
+    speed::is_on() && CALLS.is_none()
 }
 
 #[cfg(test)]

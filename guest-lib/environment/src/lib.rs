@@ -5,6 +5,7 @@
 //! (those of core dumps) are here, too.
 
 pub mod core_dump;
+pub mod speed;
 mod visible;
 
 use std::ffi::OsString;

@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
+use cuda_environment::speed;
 use cuda_library_rows::Facts;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -191,7 +192,7 @@ impl Handles {
         if let Some(other) = facts.resets {
             record.forget(other);
         }
-        if succeeded {
+        if succeeded && speed::is_on() {
             record.settings.push((function, others.into()));
         }
     }

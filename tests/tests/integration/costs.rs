@@ -18,6 +18,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("functions_of_graphs_are_forgotten", functions_of_graphs_are_forgotten);
     suite.test("short_copies_are_waited_for_by_a_word", short_copies_are_waited_for_by_a_word);
     suite.test("launches_are_prepared", launches_are_prepared);
+    suite.test("nothing_is_faster_on_request", nothing_is_faster_on_request);
     suite.test("streams_do_not_wait_for_copies_of_others", streams_do_not_wait_for_copies_of_others);
     suite.test("fat_binary_arrives_byte_for_byte", fat_binary_arrives_byte_for_byte);
     suite.test("an_image_crosses_once", an_image_crosses_once);
@@ -88,11 +89,10 @@ fn functions_of_graphs_are_forgotten(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
-/// Runs cases with a daemon that has `variable`, and returns its log.
-fn log_of_cases_with(kit: &Kit, (variable, value): (&str, &str), names: &[&str]) -> Result<String> {
-    let options =
-        DaemonOptions { environment: vec![(variable.into(), value.into())], ..DaemonOptions::default() };
-    let mut route = route(kit, &options)?;
+/// Runs cases with a daemon that has these arguments, and returns its log.
+fn log_of_cases(kit: &Kit, arguments: &[&str], names: &[&str]) -> Result<String> {
+    let arguments = arguments.iter().map(|&argument| argument.into()).collect();
+    let mut route = route(kit, &DaemonOptions { arguments, ..DaemonOptions::default() })?;
     for name in names {
         let case = case(name);
         let outcome = finish(kit, &route, case.program, case.args)?;
@@ -103,7 +103,6 @@ fn log_of_cases_with(kit: &Kit, (variable, value): (&str, &str), names: &[&str])
     Ok(daemon(&mut route)?.log())
 }
 
-/// With the emulator only on request; on a GPU every case does so.
 fn short_copies_are_waited_for_by_a_word(kit: &Kit) -> Result<()> {
     let names = [
         "pinned_memory",
@@ -122,13 +121,13 @@ fn short_copies_are_waited_for_by_a_word(kit: &Kit) -> Result<()> {
         "managed_moves",
         "device_assert",
     ];
-    let log = log_of_cases_with(kit, ("VHOST_CUDA_SIGNAL", "1"), &names)?;
+    let log = log_of_cases(kit, &[], &names)?;
     ensure!(log.contains("a thread waits by a word"), "nobody waits by a word\n{log}");
     ensure!(!log.contains("cannot write a word"), "the device cannot write it\n{log}");
     Ok(())
 }
 
-/// As above. All launches are prepared, from the first one.
+/// With the emulator all launches are, from the first one.
 fn launches_are_prepared(kit: &Kit) -> Result<()> {
     let names = [
         "repeated_launches",
@@ -150,9 +149,17 @@ fn launches_are_prepared(kit: &Kit) -> Result<()> {
         "managed_moves",
         "several_devices",
     ];
-    let log = log_of_cases_with(kit, ("VHOST_CUDA_PREPARE", "1"), &names)?;
+    let log = log_of_cases(kit, &[], &names)?;
     ensure!(log.contains("a function is prepared: Ok(())"), "nothing is prepared\n{log}");
     ensure!(!log.contains("does not end"), "the driver refuses to end one\n{log}");
+    Ok(())
+}
+
+fn nothing_is_faster_on_request(kit: &Kit) -> Result<()> {
+    let log = log_of_cases(kit, &["--speed", "off"], &["repeated_launches", "short_waits"])?;
+    for text in ["a function is prepared", "a thread waits by a word"] {
+        ensure!(!log.contains(text), "`{text}` with --speed off\n{log}");
+    }
     Ok(())
 }
 

@@ -69,7 +69,7 @@ mod tests {
             "CUDA_MPS_PIPE_DIRECTORY",
             "CUDA_EMULATOR_DEVICES",
             "NVIDIA_VISIBLE_DEVICES",
-            "VHOST_CUDA_SIGNAL",
+            "VHOST_CUDA_EMULATOR",
         ] {
             assert!(is_inherited(OsStr::new(name)), "{name}");
         }

@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::FromBytes;
 
-use crate::args::Sandbox;
+use crate::args::{Sandbox, Speed};
 use crate::confine;
 use crate::metrics::statistics::Statistics;
 use crate::sessions::environment;
@@ -51,6 +51,8 @@ pub struct WorkerSpec {
     pub copy_threads: u32,
     /// The filter of a worker's system calls.
     pub sandbox: Sandbox,
+    /// All that makes calls faster.
+    pub speed: Speed,
     /// True if the library is the emulator.
     pub emulated: bool,
     /// Level of the worker's messages.
@@ -192,6 +194,9 @@ impl Worker {
         }
         if spec.emulated {
             command.arg("--emulated");
+        }
+        if spec.speed == Speed::Off {
+            command.arg("--plain");
         }
         if let Some(limit) = spec.memory_limit {
             command.arg("--memory-limit").arg(limit.to_string());

@@ -91,6 +91,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
         copy_threads: args.copy_threads as usize,
         libraries: args.libraries.clone(),
         emulated: args.emulated,
+        plain: args.plain,
     };
     // SAFETY: the daemon made this socket for this process alone.
     let images = Images::new(unsafe { UnixStream::from_raw_fd(args.images_fd) });

@@ -66,8 +66,8 @@ pub struct SessionState {
     pub copy_time: CopyTime,
     /// See [`SessionLimits::emulated`].
     pub emulated: bool,
-    /// See [`super::run::signal`].
-    pub signals: bool,
+    /// False without all that makes calls faster ([`SessionLimits::plain`]).
+    pub fast: bool,
     /// Signals that no thread uses at the moment.
     pub spare_signals: signal::Spares,
     /// True if memory was freed in stream order, and the driver has not been asked to wait since, when it returns
@@ -144,8 +144,10 @@ pub struct SessionLimits {
     pub copy_threads: usize,
     /// The folders that are searched first for NVIDIA's libraries.
     pub libraries: Vec<PathBuf>,
-    /// True if the library is the emulator: it detects uses of freed memory, and reads no files.
+    /// True if the library is the emulator: it takes PTX only, and reads no files.
     pub emulated: bool,
+    /// True without all that makes calls faster.
+    pub plain: bool,
 }
 
 /// The locked reservations. Dropping it also ends the offers of allocations that have ended meanwhile.
@@ -188,9 +190,8 @@ impl SessionState {
         devices: u32,
         limits: SessionLimits,
     ) -> Self {
-        let signals = signal::is_wanted(limits.emulated);
-        let preparing = Preparing::new(limits.emulated);
-        let preparing_wanted = preparing.is_wanted();
+        let fast = !limits.plain;
+        let preparing = Preparing::new(fast, limits.emulated);
         Self {
             gpu,
             images,
@@ -202,12 +203,12 @@ impl SessionState {
             copies: Engine::new(limits.copy_threads),
             copy_time: CopyTime::default(),
             emulated: limits.emulated,
-            signals,
+            fast,
             spare_signals: signal::Spares::default(),
             freed_in_order: AtomicBool::new(false),
             preparing,
             unwaited: OutstandingCalls::default(),
-            code: LoadedCode::new(Abilities { prints: !signals, launches: !preparing_wanted }),
+            code: LoadedCode::new(Abilities { prints: !fast, launches: !fast }),
             holds: Holds::default(),
             graphs: Graphs::default(),
             exec_callbacks: ExecCallbacks::default(),

@@ -8,6 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
+use cuda_environment::speed;
 use virtio_cuda_client::protocol::DevicePtr;
 use virtio_cuda_client::{CudaError, calls};
 
@@ -30,7 +31,10 @@ impl Api {
 
     fn allocate_once(&self, bytes: u64) -> Result<u64, CudaError> {
         // The stock must not be used if the call may have to fail: while a stream captures, or in a broken context.
-        let may = bytes <= MAX_BYTES && self.may_post(0) && !virtio_cuda_client::call::is_broken();
+        let may = speed::is_on()
+            && bytes <= MAX_BYTES
+            && self.may_post(0)
+            && !virtio_cuda_client::call::is_broken();
         let count = if may { self.take_or_count(bytes) } else { Err(1) };
         match count {
             Ok(address) => Ok(address),
@@ -72,7 +76,7 @@ impl Api {
     /// Frees an allocation of `bytes` bytes that was made in `context`, or adds it to the stock.
     pub fn free_or_keep(&self, address: u64, bytes: u64, context: u64) -> Result<(), CudaError> {
         let ahead = &self.driver.memory.ahead;
-        let may = bytes <= MAX_BYTES && context == current() && self.may_post(0);
+        let may = speed::is_on() && bytes <= MAX_BYTES && context == current() && self.may_post(0);
         if !may || virtio_cuda_client::call::is_broken() || !ahead.wants(context, bytes) {
             return calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));
         }

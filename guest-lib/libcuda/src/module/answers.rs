@@ -5,6 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use cuda_environment::speed;
 use virtio_cuda_client::{CudaError, changes};
 
 /// Maximum number of answers that are cached per function. Limits the process's memory.
@@ -63,7 +64,9 @@ impl Answers {
                 stored.known.clear();
                 stored.changes = changes;
             }
-            if let Some((_, answer)) = stored.known.iter().find(|(known, _)| *known == query) {
+            if speed::is_on()
+                && let Some((_, answer)) = stored.known.iter().find(|(known, _)| *known == query)
+            {
                 return Ok(*answer);
             }
             stored.version

@@ -4,6 +4,7 @@
 
 mod known;
 
+use cuda_environment::speed;
 use cuda_library_rows::block::{MAX_TEXT, SLOT, padded};
 use cuda_library_rows::{Answer, Asked, Body, Call, Element, Host, Kind, Note};
 use zerocopy::IntoBytes;
@@ -66,7 +67,8 @@ impl<'a> Exchange<'a> {
             return Ok(self.success());
         }
         let Some(state) = self.state()? else { return Ok(self.success()) };
-        if roles.is_plain
+        if speed::is_on()
+            && roles.is_plain
             && let Some(posted) = self.post_known(state)
         {
             return posted.map(|()| self.success());
@@ -186,12 +188,13 @@ impl<'a> Exchange<'a> {
         self.call.roles.answers
             || prepared.answer_bytes > SLOT
             || in_doubt
+            || !speed::is_on()
             || !self.front.proven.contains(prepared.key)
     }
 
     /// Returns the results: those of an equal earlier call, then with true, or those of the worker's reply.
     fn cross(&self, prepared: &Prepared<'_>, waits: bool) -> Result<(Vec<u8>, bool), Failure> {
-        let pure = self.call.facts.pure;
+        let pure = speed::is_on() && self.call.facts.pure;
         if let Some(kept) = pure.then(|| self.front.answers.get(prepared.key, self.handle)).flatten() {
             return Ok((kept, true));
         }

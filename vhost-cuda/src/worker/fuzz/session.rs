@@ -62,6 +62,7 @@ impl FuzzSession {
             copy_threads: 1,
             libraries: Vec::new(),
             emulated,
+            plain: false,
         };
         static OUTPUT: Mutex<Option<Output>> = Mutex::new(None);
         let output = OUTPUT.lock().get_or_insert_with(Output::fixture).again();

@@ -112,7 +112,7 @@ pub fn memory_alloc_many(cx: &mut CallContext<'_>, bytesize: u64) -> CuResult<(u
 pub fn memory_free_or_keep(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(u32,)> {
     let range = cx.session.allocations().find(dptr.0).map(|range| (range.base, range.origin, range.context));
     let ours = range == Some((dptr.0, Origin::Allocated, cx.context.0));
-    if !ours || cx.session.emulated {
+    if !ours || !cx.session.fast {
         cuMemFree_v2(cx, dptr)?;
         return Ok((0,));
     }

@@ -40,6 +40,8 @@ const FEW: usize = 4;
 pub struct Held {
     objects: RefCell<SmallVec<[Arc<Object>; FEW]>>,
     recent: Recent,
+    /// True if objects are looked up each time.
+    plain: bool,
     captures: RefCell<Option<Guard>>,
     families: RefCell<SmallVec<[Guard; 1]>>,
     exec: RefCell<Option<Guard>>,
@@ -52,6 +54,11 @@ impl fmt::Debug for Held {
 }
 
 impl Held {
+    /// Chooses whether objects are looked up each time, also those that were used lately.
+    pub fn set_plain(&mut self, plain: bool) {
+        self.plain = plain;
+    }
+
     /// Keeps an object until the call is done. Returns the driver's handle.
     pub fn keep<T>(&self, object: Arc<Object>) -> *mut T {
         let raw = object.raw();
@@ -63,6 +70,9 @@ impl Held {
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn named(&self, table: &Table, id: u64) -> CuResult<InUse<'_>> {
+        if self.plain {
+            return Ok(self.keep_object(table.get(id)?));
+        }
         let key = table.key(id);
         match self.recent.find(key) {
             Some(object) => Ok(object),
@@ -85,6 +95,9 @@ impl Held {
         object: Arc<Object>,
         stands: impl FnOnce() -> bool,
     ) -> InUse<'_> {
+        if self.plain {
+            return self.keep_object(object);
+        }
         let entered = self.recent.enter_context((epoch as usize, name), object, |_| stands());
         entered.unwrap_or_else(|object| self.keep_object(object))
     }

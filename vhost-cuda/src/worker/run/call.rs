@@ -142,7 +142,7 @@ impl<'c> CallContext<'c> {
     /// Returns whether [`Signal`] may wait for a copy of `bytes` bytes.
     pub fn may_signal(&self, bytes: u64) -> bool {
         let session = self.session;
-        session.signals
+        session.fast
             && bytes <= signal::MAX_BYTES
             && session.unwaited.is_none(session.code.may_print())
             && !session.graphs.is_capturing()

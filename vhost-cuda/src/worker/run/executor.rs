@@ -175,6 +175,7 @@ fn run(
         timers::exact();
     }
     let mut thread = ThreadState::default();
+    thread.held.set_plain(!session.fast);
     thread.signal = session.spare_signals.take();
     serve(session, &mut thread, channels, work);
     session.spare_signals.keep(std::mem::take(&mut thread.signal));

@@ -15,8 +15,6 @@ use crate::worker::gpu::{
     CUdeviceptr, CUstream, CuResult, CudaError, Driver, HOST_PORTABLE_MAPPED, with_capture_relaxed,
 };
 
-/// The variable: 0 for never, 1 for with the emulator, too.
-pub const VARIABLE: &str = "VHOST_CUDA_SIGNAL";
 /// The maximum bytes of a copy that is waited for in this way. For longer copies the gain does not matter.
 pub const MAX_BYTES: u64 = 4 << 20;
 /// The time to watch before the driver waits, where there are cores to spare and where not.
@@ -30,12 +28,6 @@ const MAX_LEFT: usize = 64;
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 /// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`.
 const NOT_REGISTERED: CudaError = CudaError(713);
-
-/// Returns whether to wait in this way: by the environment, else true where there is a GPU. The emulator copies at once when the
-/// caller waits, and a word that it writes comes from another thread.
-pub fn is_wanted(emulated: bool) -> bool {
-    std::env::var(VARIABLE).map_or(!emulated, |value| value != "0")
-}
 
 /// Returns the code that a call of the driver runs, if only the driver's own waiting ends it: the driver prints the text of
 /// device code, and finds that a capture forbids waiting.

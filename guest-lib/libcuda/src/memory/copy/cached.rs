@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use cuda_environment::speed;
 use virtio_cuda_client::protocol::DevicePtr;
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
@@ -106,7 +107,7 @@ fn uses() -> i32 {
     static USES_WANTED: OnceLock<i32> = OnceLock::new();
     *USES_WANTED.get_or_init(|| {
         let wanted = std::env::var(CACHE_VARIABLE).ok().and_then(|value| value.parse().ok());
-        wanted.unwrap_or(USES).clamp(0, MAX_PATIENCE)
+        wanted.unwrap_or(if speed::is_on() { USES } else { 0 }).clamp(0, MAX_PATIENCE)
     })
 }
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use cuda_environment::speed;
 use virtio_cuda_client::{CudaError, calls};
 use virtio_cuda_ring::streaming;
 
@@ -52,7 +53,7 @@ pub fn threads() -> [usize; 2] {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted: Option<usize> = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
         let more = MANY_CORES.iter().filter(|&&many| cores >= many).count();
-        let usual = [USUAL_THREADS + more, USUAL_THREADS];
+        let usual = if speed::is_on() { [USUAL_THREADS + more, USUAL_THREADS] } else { [0; 2] };
         usual.map(|usual| wanted.unwrap_or(cores.min(usual)).min(MAX_THREADS))
     })
 }

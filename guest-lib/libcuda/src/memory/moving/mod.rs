@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
+use cuda_environment::speed;
 use virtio_cuda_client::protocol::{AllocationId, StreamId};
 use virtio_cuda_ring::Outstanding;
 
@@ -168,7 +169,8 @@ impl Movings {
     pub fn wants(&self, bytes: u64) -> bool {
         static CHOSEN: OnceLock<u64> = OnceLock::new();
         let chosen = || std::env::var(VARIABLE).ok().and_then(|value| value.trim().parse().ok());
-        match *CHOSEN.get_or_init(|| chosen().unwrap_or(MIN_BYTES)) {
+        let usual = || if speed::is_on() { MIN_BYTES } else { 0 };
+        match *CHOSEN.get_or_init(|| chosen().unwrap_or_else(usual)) {
             0 => false,
             least => bytes >= least,
         }

@@ -5,6 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use cuda_environment::speed;
 use virtio_cuda_client::transport::UserMemory;
 
 /// Maximum bytes of a spare allocation. Longer memory is not kept.
@@ -41,9 +42,10 @@ impl<N> Spares<N> {
     }
 
     /// Adds `spare`. Returns the memory that must be released for it: the oldest entries, or `spare` itself if it is
-    /// too long.
+    /// too long or none is kept.
     pub fn keep(&self, spare: Spare<N>) -> Vec<Spare<N>> {
-        if spare.pages.bytes as u64 > MAX_BYTES || !protect(spare.pages, libc::PROT_NONE) {
+        let is_kept = speed::is_on() && spare.pages.bytes as u64 <= MAX_BYTES;
+        if !is_kept || !protect(spare.pages, libc::PROT_NONE) {
             return vec![spare];
         }
         let mut spares = self.lock();

@@ -34,10 +34,11 @@ pub use graphs::Changing;
 use graphs::Graphs;
 use table::Table;
 
-/// The launch at which a function is prepared for a stream; 0: never. Applies with the emulator, too.
-pub const VARIABLE: &str = "VHOST_CUDA_PREPARE";
-/// Making a graph takes 30 us, and a launch of it 1.3 us less than a plain one.
-const DEFAULT_AFTER: u32 = 32;
+/// The launch at which a function is prepared for a stream. Making a graph takes 30 us, and a launch of it 1.3 us less than a plain
+/// one.
+const AFTER: u32 = 32;
+/// The same with the emulator, where short programs are to prepare their launches, too.
+const AFTER_EMULATED: u32 = 1;
 /// The maximum number of awake executors where a thread launches one kernel after the other. With more of them, launches wait
 /// for the driver's lock, which a graph's launch holds for longer than a plain one.
 pub const MAX_AWAKE: usize = 2;
@@ -47,6 +48,7 @@ const MAX_AWAKE_THAT_WAIT: usize = 4;
 /// The state of a session for prepared launches.
 #[derive(Debug)]
 pub struct Preparing {
+    /// 0: launches are never prepared.
     after: u32,
     /// Counts calls that change the effect of launches.
     changes: AtomicU64,
@@ -58,17 +60,20 @@ pub struct Preparing {
 }
 
 impl Preparing {
-    /// Reads the environment; by default launches are prepared where there is a GPU.
-    pub fn new(emulated: bool) -> Self {
-        let default = if emulated { 0 } else { DEFAULT_AFTER };
-        let after = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok()).unwrap_or(default);
+    /// Prepares launches if `fast`.
+    pub fn new(fast: bool, emulated: bool) -> Self {
+        let after = match (fast, emulated) {
+            (false, _) => 0,
+            (true, false) => AFTER,
+            (true, true) => AFTER_EMULATED,
+        };
         let marks = Marks::new(EVENT_DISABLE_TIMING);
         let (changes, special) = (AtomicU64::new(0), AtomicBool::new(false));
         Self { after, changes, special, marks, graphs: Graphs::default() }
     }
 
     /// Returns whether launches are ever prepared.
-    pub fn is_wanted(&self) -> bool {
+    fn is_wanted(&self) -> bool {
         self.after > 0
     }
 
