@@ -9,7 +9,7 @@ macro_rules! context_calls {
     ($next:tt { $($rows:tt)* }) => {
         $crate::next_area! { $next { $($rows)*
             /// Retains the primary context of `device` and names it `context` (the same name each time).
-            0x0201 custom cuDevicePrimaryCtxRetain(device: DeviceOrdinal, context: ContextId) -> () [other same code no_context];
+            0x0201 custom cuDevicePrimaryCtxRetain(device: DeviceOrdinal, context: ContextId) -> () [other same code_prints no_context];
             /// Gives back one retain.
             0x0202 custom cuDevicePrimaryCtxRelease_v2(device: DeviceOrdinal) -> () [other changes code_prints no_context];
             /// Destroys everything in the primary context; its name becomes free.
@@ -19,7 +19,7 @@ macro_rules! context_calls {
             /// Flags and activity of the primary context, as this session made it.
             0x0205 custom cuDevicePrimaryCtxGetState(device: DeviceOrdinal) -> (flags: u32, active: i32) [other same code no_context];
             /// Creates a context named `context`.
-            0x0206 custom cuCtxCreate_v2(context: ContextId, flags: u32, device: DeviceOrdinal) -> () [other same code no_context];
+            0x0206 custom cuCtxCreate_v2(context: ContextId, flags: u32, device: DeviceOrdinal) -> () [other same code_prints no_context];
             /// Destroys a context that `cuCtxCreate_v2` made.
             0x0207 destroy cuCtxDestroy_v2(context: ContextId) -> () [other changes code_prints no_context];
             /// Waits for all work of the current context.
@@ -27,7 +27,7 @@ macro_rules! context_calls {
             /// A limit of the current context.
             0x0209 forward cuCtxGetLimit(limit: i32) -> (value: u64) [other same code] entry first;
             /// Sets a limit of the current context.
-            0x020a custom cuCtxSetLimit(limit: i32, value: u64) -> () [other changes code] entry first;
+            0x020a custom cuCtxSetLimit(limit: i32, value: u64) -> () [other changes code_prints] entry first;
             /// Preferred cache configuration.
             0x020b forward cuCtxGetCacheConfig() -> (config: i32) [other same code] entry first;
             /// Sets the preferred cache configuration.
@@ -56,9 +56,9 @@ macro_rules! context_calls {
             0x0216 create cuDevResourceGenerateDesc(description: ResourceDescId) -> () [other same code no_context] as resource_description(resources());
             /// Creates a green context. `context` names the context that makes it current. The primary context of the device must
             /// be retained.
-            0x0217 custom cuGreenCtxCreate(context: ContextId, description: ResourceDescId, device: DeviceOrdinal, flags: u32) -> () [other special code no_context];
+            0x0217 custom cuGreenCtxCreate(context: ContextId, description: ResourceDescId, device: DeviceOrdinal, flags: u32) -> () [other special code_prints no_context];
             /// Destroys a green context. Objects that were made in it belong to the primary context and stay.
-            0x0218 destroy cuGreenCtxDestroy(context: ContextId) -> () [other changes code no_context] as GreenContext(context);
+            0x0218 destroy cuGreenCtxDestroy(context: ContextId) -> () [other changes code_prints no_context] as GreenContext(context);
             /// Sets the flags of the current context.
             0x0219 custom cuCtxSetFlags(flags: u32) -> () [other changes code] entry first;
             /// Returns the number of multiprocessors of the current context (`kind` 0).

@@ -15,7 +15,7 @@ macro_rules! memory_calls {
             /// Free and total device memory that this session may use.
             0x0303 custom cuMemGetInfo_v2() -> (free: u64, total: u64) [idle same silent];
             /// Allocates rows padded to the device's pitch.
-            0x0304 custom cuMemAllocPitch_v2(width: u64, height: u64, element_bytes: u32) -> (dptr: DevicePtr, pitch: u64) [other same silent];
+            0x0304 custom cuMemAllocPitch_v2(width: u64, height: u64, element_bytes: u32) -> (dptr: DevicePtr, pitch: u64) [other same prints];
             /// The allocation that holds `dptr`.
             0x0305 custom cuMemGetAddressRange_v2(dptr: DevicePtr) -> (base: DevicePtr, bytes: u64) [other same silent];
             /// Allocates in stream order.
@@ -25,7 +25,7 @@ macro_rules! memory_calls {
             /// Maps the request's kept pages side by side and registers them with the GPU. `address` is their address in
             /// the guest process: the worker uses the same address if it can, always inside the address window.
             /// `OP_UNPIN` undoes it.
-            0x0308 custom cuMemHostRegister_v2(address: u64, bytesize: u64, flags: u32) -> (dptr: DevicePtr) [other same silent];
+            0x0308 custom cuMemHostRegister_v2(address: u64, bytesize: u64, flags: u32) -> (dptr: DevicePtr) [other same prints];
             /// Describes `ptr`: `memory_type` as `CU_POINTER_ATTRIBUTE_MEMORY_TYPE` (0 for not known here), its
             /// allocation, context, device ordinal and buffer id.
             0x0309 custom cuPointerGetAttributes(ptr: DevicePtr) -> (memory_type: u32, base: DevicePtr, bytes: u64, context: ContextId, device: i32, buffer_id: u64) [other same silent];

@@ -15,7 +15,7 @@ macro_rules! reference_calls {
             /// Creates a texture reference that no kernel has.
             0x0962 create cuTexRefCreate(reference: TexRefId) -> () [other same code];
             /// Destroys a texture reference that `cuTexRefCreate` made.
-            0x0963 destroy cuTexRefDestroy(reference: TexRefId) -> () [other same code];
+            0x0963 destroy cuTexRefDestroy(reference: TexRefId) -> () [other changes code];
             /// Binds an array.
             0x0964 forward cuTexRefSetArray(reference: TexRefId, array: ArrayId, flags: u32) -> () [other special code] entry first;
             /// Binds a mipmapped array.
@@ -74,7 +74,7 @@ macro_rules! reference_calls {
             /// The array that is bound to a surface reference.
             0x097e forward cuSurfRefGetArray(reference: SurfRefId) -> (array: ArrayId) [other same code] entry first;
             /// Makes a texture reference a parameter of a function, which it is anyway.
-            0x097f forward cuParamSetTexRef(function: FunctionId, unit: i32, reference: TexRefId) -> () [other same code];
+            0x097f forward cuParamSetTexRef(function: FunctionId, unit: i32, reference: TexRefId) -> () [other special code];
         } }
     };
 }

@@ -11,7 +11,7 @@ macro_rules! vendor_calls {
         $crate::next_area! { $next { $($rows)*
             /// Loads the host's library of that number, of the major version `major` if possible. `digest` is the digest of the
             /// guest's rows of it.
-            0x0f00 custom vendor_open(library: u32, major: u32, digest: u64) -> () [other same code];
+            0x0f00 custom vendor_open(library: u32, major: u32, digest: u64) -> () [other same code_prints];
             /// Bulk in: a block of arguments; bulk out: a block of answers, if a thread waits for it. Calls the function of
             /// that number.
             0x0f01 custom vendor_call(library: u32, function: u32) -> () [kernels same code_prints may_post];

@@ -19,7 +19,7 @@ macro_rules! vmm_calls {
             /// Maps an allocation at reserved addresses. Returns the location of its memory.
             0x0a04 custom cuMemMap(dptr: DevicePtr, bytesize: u64, offset: u64, handle: AllocationId, flags: u64) -> (location: Location) [other same code no_context];
             /// Takes whole mappings away.
-            0x0a05 custom cuMemUnmap(dptr: DevicePtr, bytesize: u64) -> () [other same code no_context];
+            0x0a05 custom cuMemUnmap(dptr: DevicePtr, bytesize: u64) -> () [other same code_prints no_context];
             /// Sets the access of a location to whole mappings (`CU_MEM_ACCESS_FLAGS_*`).
             0x0a06 custom cuMemSetAccess(dptr: DevicePtr, bytesize: u64, location: Location, access: u32) -> () [other same code no_context];
             /// Returns the access of a location to the memory at an address.
