@@ -5,7 +5,7 @@ use virtio_cuda_protocol::cuda::{FunctionId, LaunchShape, StreamId};
 
 use crate::worker::call::CallContext;
 use crate::worker::gpu::CuResult;
-use crate::worker::run::prepared::Request;
+use crate::worker::run::prepared::{Request, Stream};
 use crate::worker::words;
 
 /// Launches a function or kernel that has no attributes beyond those of the shape.
@@ -24,7 +24,9 @@ pub fn cuLaunchKernel(
         && let (held, prepared, Some(context)) = cx.thread.for_launch()
     {
         let code = held.named(functions, function.0)?;
-        let request = Request { code: &code, function: raw, stream: (stream, handle), launch };
+        let named = held.named(&session.objects.streams, stream.0).ok();
+        let stream = Stream { name: stream, object: named.as_deref(), raw: handle };
+        let request = Request { code: &code, function: raw, stream, launch };
         return prepared.launch(gpu, &session.preparing, context, request);
     }
     gpu.launch(raw, handle, launch)

@@ -83,7 +83,7 @@ impl Graphs {
 pub struct Changing<'g>(#[allow(dead_code)] RwLockReadGuard<'g, Vec<Arc<Graph>>>);
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::borrow::Cow;
     use std::ptr::without_provenance_mut;
 
@@ -92,11 +92,11 @@ mod tests {
     use super::*;
     use crate::worker::gpu::{Code, Launch};
 
-    fn context(number: usize) -> Arc<Object> {
+    pub fn object(number: usize) -> Arc<Object> {
         Arc::new(Object::new(without_provenance_mut::<u8>(number)))
     }
 
-    fn kernel(gpu: &Driver) -> CuResult<OneKernel> {
+    pub fn kernel(gpu: &Driver) -> CuResult<OneKernel> {
         let shape = LaunchShape { grid: [1; 3], block: [1; 3], ..LaunchShape::default() };
         let launch = Launch { shape, more: Vec::new(), params: Cow::Borrowed(&[]) };
         gpu.one_kernel(Code::Function(without_provenance_mut(64)), &launch)
@@ -111,10 +111,10 @@ mod tests {
     #[test]
     fn graphs_of_a_context_that_has_ended_do_not_count() {
         let (gpu, graphs) = (Driver::null(), Graphs::default());
-        let first = context(8);
+        let first = object(8);
         let kept = fill(&graphs, &gpu, &first);
         assert_eq!(kept.len(), MAX_GRAPHS);
-        let second = context(16);
+        let second = object(16);
         assert!(fill(&graphs, &gpu, &second).is_empty());
         drop(first);
         assert_eq!(fill(&graphs, &gpu, &second).len(), MAX_GRAPHS);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_call_that_ends_a_context_ends_the_graphs_of_all_executors() {
-        let (gpu, graphs, context) = (Driver::null(), Graphs::default(), context(8));
+        let (gpu, graphs, context) = (Driver::null(), Graphs::default(), object(8));
         let kept = fill(&graphs, &gpu, &context);
         let changing = kept[0].with(|_| graphs.end_all(&gpu)).expect("it is there");
         assert!(kept[1..].iter().all(|graph| graph.with(|_| ()).is_none()));

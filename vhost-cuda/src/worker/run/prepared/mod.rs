@@ -32,7 +32,7 @@ use crate::worker::gpu::{
 use crate::worker::objects::{Kind, Object};
 pub use graphs::Changing;
 use graphs::Graphs;
-use table::Table;
+use table::{Of, Table};
 
 /// The launch at which a function is prepared for a stream. Making a graph takes 30 us, and a launch of it 1.3 us less than a plain
 /// one.
@@ -112,10 +112,21 @@ pub struct Request<'r> {
     pub code: &'r Arc<Object>,
     /// The same for a plain launch.
     pub function: CUfunction,
-    /// The stream's name, and the driver's handle.
-    pub stream: (StreamId, CUstream),
+    /// The stream.
+    pub stream: Stream<'r>,
     /// The launch itself.
     pub launch: Launch<'r>,
+}
+
+/// The stream of a launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream<'r> {
+    /// Its name, which the guest may give to another stream later.
+    pub name: StreamId,
+    /// Its object; `None` for a default stream.
+    pub object: Option<&'r Arc<Object>>,
+    /// The driver's handle.
+    pub raw: CUstream,
 }
 
 /// The prepared launches of an executor.
@@ -138,8 +149,8 @@ impl Prepared {
         context: &Weak<Object>,
         request: Request<'_>,
     ) -> CuResult<()> {
-        let (name, stream) = request.stream;
-        let key = (name.0, Weak::as_ptr(context).addr());
+        let stream = request.stream.raw;
+        let key = (request.stream.name.0, Weak::as_ptr(context).addr());
         if self.lag.is_behind(key) || !self.launch_graph(gpu, preparing, context, &request) {
             gpu.launch(request.function, stream, request.launch)?;
         }
@@ -169,20 +180,20 @@ impl Prepared {
             self.clear(gpu);
             self.changes = changes;
         }
-        let key = (request.code, request.stream.0.0, context);
-        let graph = self.launches.graph((gpu, &preparing.graphs), key, preparing.after, || {
+        let of = Of { code: request.code, stream: request.stream, context };
+        let graph = self.launches.graph((gpu, &preparing.graphs), of, preparing.after, || {
             let made = with_capture_relaxed(gpu, || make(gpu, context, request));
             debug!("a function is prepared: {:?}", made.as_ref().map(drop));
             made
         });
         let Some(graph) = graph else { return false };
         let code = code_of(request.code);
-        let launch = |kernel: &_| gpu.launch_one_kernel(kernel, code, &request.launch, request.stream.1);
+        let launch = |kernel: &_| gpu.launch_one_kernel(kernel, code, &request.launch, request.stream.raw);
         match graph.with(launch) {
             Some(Ok(())) => return true,
             Some(Err(error)) => {
                 debug!("a prepared launch is made plain: {error}");
-                self.launches.give_up(gpu, key);
+                self.launches.give_up(gpu, of);
             }
             None => {}
         }
@@ -204,7 +215,7 @@ fn code_of(object: &Object) -> Code {
 
 /// Makes a graph, unless the stream has an influence on its launches.
 fn make(gpu: &Driver, context: &Weak<Object>, request: &Request<'_>) -> CuResult<OneKernel> {
-    if !is_plain(gpu, context, request.stream.1)? {
+    if !is_plain(gpu, context, request.stream.raw)? {
         return Err(CudaError::NOT_SUPPORTED);
     }
     gpu.one_kernel(code_of(request.code), &request.launch)

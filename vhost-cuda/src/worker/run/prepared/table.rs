@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use rustc_hash::FxHashMap;
 
+use super::Stream;
 use super::graphs::{Graph, Graphs};
 use crate::worker::gpu::{CuResult, Driver, OneKernel};
 use crate::worker::objects::Object;
@@ -14,9 +15,24 @@ const MAX_KNOWN: usize = 1024;
 /// Launches after which a table looks for graphs that were not used since the last look, where there is no room for another one.
 const SWEEP: u32 = 16 * 1024;
 
-/// A function's object, the name of a stream, and a context's object. The entry keeps the memory of both objects, so that no
-/// other object gets their addresses.
-pub(super) type Key = (usize, u64, usize);
+/// The objects that a graph is made for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Of<'r> {
+    pub(super) code: &'r Arc<Object>,
+    pub(super) stream: Stream<'r>,
+    pub(super) context: &'r Weak<Object>,
+}
+
+/// The addresses of the three objects. A default stream has its name in place of an address.
+type Key = (usize, u64, usize);
+
+impl Of<'_> {
+    fn key(self) -> Key {
+        let stream =
+            self.stream.object.map_or(self.stream.name.0, |stream| Arc::as_ptr(stream).addr() as u64);
+        (Arc::as_ptr(self.code).addr(), stream, Weak::as_ptr(self.context).addr())
+    }
+}
 
 /// The launches of an executor.
 #[derive(Debug, Default)]
@@ -28,8 +44,9 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 struct Entry {
-    /// Both keep the memory of an object whose address the key contains.
+    /// Keep the memory of the objects, so that no other ones get the addresses in the key.
     _code: Weak<Object>,
+    _stream: Option<Weak<Object>>,
     _context: Weak<Object>,
     state: State,
     /// True if it was used since the last sweep.
@@ -49,18 +66,19 @@ impl Table {
     pub(super) fn graph(
         &mut self,
         (gpu, graphs): (&Driver, &Graphs),
-        (code, stream, context): (&Arc<Object>, u64, &Weak<Object>),
+        of: Of<'_>,
         after: u32,
         make: impl FnOnce() -> CuResult<OneKernel>,
     ) -> Option<Arc<Graph>> {
         self.uses = self.uses.saturating_add(1);
-        let key = key(code, stream, context);
+        let key = of.key();
         if self.entries.len() >= MAX_KNOWN && !self.entries.contains_key(&key) {
             self.entries.retain(|_, entry| matches!(entry.state, State::Ready(_)));
         }
         let entry = self.entries.entry(key).or_insert_with(|| Entry {
-            _code: Arc::downgrade(code),
-            _context: context.clone(),
+            _code: Arc::downgrade(of.code),
+            _stream: of.stream.object.map(Arc::downgrade),
+            _context: of.context.clone(),
             state: State::Counted(0),
             used: true,
         });
@@ -75,7 +93,7 @@ impl Table {
                 }
             }
         }
-        let made = graphs.make(context, make);
+        let made = graphs.make(of.context, make);
         entry.state = match &made {
             Some(Ok(graph)) => State::Ready(graph.clone()),
             Some(Err(_)) => State::Plain,
@@ -88,12 +106,8 @@ impl Table {
     }
 
     /// Ends the graph of a launch, which stays plain.
-    pub(super) fn give_up(
-        &mut self,
-        gpu: &Driver,
-        (code, stream, context): (&Arc<Object>, u64, &Weak<Object>),
-    ) {
-        if let Some(entry) = self.entries.get_mut(&key(code, stream, context)) {
+    pub(super) fn give_up(&mut self, gpu: &Driver, of: Of<'_>) {
+        if let Some(entry) = self.entries.get_mut(&of.key()) {
             entry.end(gpu);
         }
     }
@@ -129,6 +143,27 @@ impl Entry {
     }
 }
 
-fn key(code: &Arc<Object>, stream: u64, context: &Weak<Object>) -> Key {
-    (Arc::as_ptr(code).addr(), stream, Weak::as_ptr(context).addr())
+#[cfg(test)]
+mod tests {
+    use virtio_cuda_protocol::cuda::StreamId;
+
+    use super::super::graphs::tests::{kernel, object};
+    use super::*;
+
+    /// A graph has the priority of the stream that it was made for.
+    #[test]
+    fn a_stream_with_the_name_of_an_earlier_one_has_its_own_graph() {
+        let (gpu, graphs, mut table) = (Driver::null(), Graphs::default(), Table::default());
+        let (code, context) = (object(8), object(16));
+        let mut graph = |stream: Option<&Arc<Object>>, name| {
+            let stream = Stream { name: StreamId(name), object: stream, raw: std::ptr::null_mut() };
+            let of = Of { code: &code, stream, context: &Arc::downgrade(&context) };
+            table.graph((&gpu, &graphs), of, 1, || kernel(&gpu)).expect("there is room")
+        };
+        let (first, second) = (object(24), object(32));
+        let made = graph(Some(&first), 16);
+        assert!(Arc::ptr_eq(&made, &graph(Some(&first), 16)));
+        assert!(!Arc::ptr_eq(&made, &graph(Some(&second), 16)));
+        assert!(!Arc::ptr_eq(&graph(None, 1), &graph(None, 2)));
+    }
 }
