@@ -259,3 +259,24 @@ fn texts_are_linked_into_an_image_that_loads() {
     assert_eq!(launch(function(module, "use"), 1, 1, 0, params![out]), 0);
     assert_eq!(download::<u32>(out, 1), [42]);
 }
+
+/// As NVIDIA's driver 580 does. A log without room is not touched.
+#[test]
+fn the_last_size_of_a_log_counts() {
+    cu::use_primary_context();
+    for (sizes, written) in [([64, 8], 8), ([64, 0], 0), ([8, 64], 64)] {
+        let (mut log, mut module) = ([0x7b_u8; 128], null_mut());
+        // CU_JIT_ERROR_LOG_BUFFER and its size
+        let mut names = [5, 6, 6];
+        let mut values = [log.as_mut_ptr().cast(), sizes[0] as *mut c_void, sizes[1] as *mut c_void];
+        let text =
+            ".version 8.0\n.target sm_70\n.address_size 64\n.visible .entry k() { frobnicate.u32 %r, %r; }\0";
+        let image = text.as_ptr().cast();
+        let loaded = cu!(cuModuleLoadDataEx(&mut module, image, 3, names.as_mut_ptr(), values.as_mut_ptr()));
+        assert_eq!(loaded, INVALID_PTX);
+        let used = log.iter().position(|byte| *byte == 0x7b).expect("a part that is not used");
+        assert!(log[used..].iter().all(|byte| *byte == 0x7b));
+        assert!(used <= written && (used == written || written == 64), "{used} bytes of {written}");
+        assert_eq!(values[1] as usize, sizes[0], "the first size is not an output");
+    }
+}

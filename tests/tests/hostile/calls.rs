@@ -9,7 +9,7 @@ use vhost_cuda_tests::suite::Suite;
 use virtio_cuda_protocol::cuda::table::ROWS;
 use virtio_cuda_protocol::cuda::{
     Box3, CALL_CORRELATION_BITS, CALL_CORRELATION_SHIFT, CALL_IN_INLINE, CALL_OUT_INLINE, CALL_TABLE_VERSION,
-    COPY_DEVICE, CallHeader, CopyEnd, DevicePtr, Opcode, WINDOW_BASE, Wire, Writer,
+    COPY_DEVICE, CallHeader, CopyEnd, DevicePtr, JitOptions, Opcode, WINDOW_BASE, Wire, Writer,
 };
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_OK};
 
@@ -37,6 +37,7 @@ pub fn collect(suite: &mut Suite) {
     attack(suite, "calls::ranges_over_an_allocation", ranges_over_an_allocation);
     attack(suite, "calls::another_call_table", another_call_table);
     attack(suite, "calls::forged_measurements", forged_measurements);
+    attack(suite, "calls::options_that_no_list_has", options_that_no_list_has);
 }
 
 /// A session with a context and the memory that it may use.
@@ -465,5 +466,41 @@ fn forged_measurements(target: &mut Target) -> Result<()> {
     session.expect(&stop, &[0])?;
     session.expect(&stop, &[0])?;
     session.expect(&read.wants(20_000), &[0])?;
+    session.greet()
+}
+
+/// Options of the compiler that occur twice, of which the driver would take the second with the buffer of the first; and options
+/// and attributes whose values could be addresses.
+fn options_that_no_list_has(target: &mut Target) -> Result<()> {
+    const INFO_LOG_BUFFER_SIZE_BYTES: u32 = 4;
+    const ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
+    const NO_ATTRIBUTE: i32 = 15;
+    let mut session = Session::open(target)?;
+    let lists = [
+        [(INFO_LOG_BUFFER_SIZE_BYTES, 16), (INFO_LOG_BUFFER_SIZE_BYTES, 1 << 20)],
+        [(ERROR_LOG_BUFFER_SIZE_BYTES, 1 << 20), (ERROR_LOG_BUFFER_SIZE_BYTES, 16)],
+        [(7, 3), (16, 1)],
+        [(7, 3), (200, 1)],
+    ];
+    for list in lists {
+        let mut options = JitOptions { count: list.len() as u32, ..JitOptions::default() };
+        for (index, (number, value)) in list.into_iter().enumerate() {
+            (options.options[index], options.values[index]) = (number, value);
+        }
+        let arguments = [&0x4000u64.to_le_bytes()[..], &encoded(&options)?].concat();
+        for opcode in [Opcode::cuModuleLoadDataEx, Opcode::cuLinkCreate_v2] {
+            let parts = CallParts::new(opcode, &arguments).context(CONTEXT).bulk(b"nonsense\0");
+            session.expect(&parts, &[INVALID_VALUE])?;
+        }
+    }
+    let attribute = [&0u64.to_le_bytes()[..], &NO_ATTRIBUTE.to_le_bytes()].concat();
+    let parts = CallParts::new(Opcode::cuStreamGetAttribute, &attribute).context(CONTEXT);
+    session.expect(&parts, &[INVALID_VALUE])?;
+    let value = [&attribute[..], &[0xff; 64]].concat();
+    session
+        .expect(&CallParts::new(Opcode::cuStreamSetAttribute, &value).context(CONTEXT), &[INVALID_VALUE])?;
+    let graph_memory = [0u32.to_le_bytes(), 4u32.to_le_bytes()].concat();
+    let parts = CallParts::new(Opcode::cuDeviceGetGraphMemAttribute, &graph_memory).context(CONTEXT);
+    session.expect(&parts, &[INVALID_VALUE])?;
     session.greet()
 }

@@ -51,9 +51,9 @@ impl JitOptions {
         JitOptions { count: 0, names: In::NULL, values: InOut::NULL }
     }
 
-    /// Returns the pointer to an option's value, which is both in and out.
+    /// Returns the pointer to an option's value, which is both in and out. The last of several counts, as on an H200.
     fn place(&self, option: u32) -> Option<(*mut c_void, InOut<*mut c_void>)> {
-        let index = (0..self.count as usize).find(|index| self.names.at(*index) == Ok(option))?;
+        let index = (0..self.count as usize).rfind(|index| self.names.at(*index) == Ok(option))?;
         // SAFETY: less than `count`, as many values as the caller says that there are.
         let place = unsafe { self.values.element(index) };
         Some((place.get().ok()?, place))

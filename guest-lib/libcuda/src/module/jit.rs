@@ -67,7 +67,8 @@ pub struct JitSinks {
 unsafe impl Send for JitSinks {}
 
 impl JitSinks {
-    /// Parses the program's options: numbers are sent, addresses stay local.
+    /// Parses the program's options: numbers are sent, addresses stay local. Of an option that occurs twice, the last
+    /// one counts, as with NVIDIA's driver.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` for options that refer to symbols.
     pub fn parse(options: In<u32>, values: HostPtr, count: u32) -> Result<(JitOptions, Self), CudaError> {
@@ -122,6 +123,13 @@ impl JitSinks {
         Ok((crossing, sinks))
     }
 
+    /// Stores the results of a call for which nothing was compiled: no time was spent, and the logs are empty.
+    pub fn store_nothing(&self) -> Result<(), CudaError> {
+        self.info.store(self.values, &[])?;
+        self.error.store(self.values, &[])?;
+        self.wall_time.map_or(Ok(()), |option| set_value(self.values, option, 0))
+    }
+
     /// Fetches the results of the calling thread's last call with options.
     pub fn fetch(&self, call: Call<'_>) -> Result<(), CudaError> {
         let wants_logs = self.info.size_option.or(self.error.size_option).is_some();
@@ -146,13 +154,62 @@ impl JitSinks {
     }
 }
 
+/// Sends an option, in place of an earlier one of that number.
 fn push(options: &mut JitOptions, number: u32, value: u32) -> Result<(), CudaError> {
-    let index = options.count as usize;
+    let count = options.count as usize;
+    let index = options.options[..count].iter().position(|&known| known == number).unwrap_or(count);
     if index >= JIT_OPTIONS {
         return Err(CudaError::INVALID_VALUE);
     }
     options.options[index] = number;
     options.values[index] = value;
-    options.count += 1;
+    options.count = options.count.max(index as u32 + 1);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parses options and stores the logs of a call. Returns what crosses.
+    fn parsed(numbers: &[u32], values: &mut [usize], logs: [&[u8]; 2]) -> Vec<(u32, u32)> {
+        // SAFETY: as many numbers and values, and the tests' buffers are as long as they say.
+        let (options, at) = unsafe {
+            (In::at_address(numbers.as_ptr() as usize), HostPtr::at_address(values.as_mut_ptr() as usize))
+        };
+        let (crossing, sinks) = JitSinks::parse(options, at, numbers.len() as u32).expect("valid");
+        sinks.info.store(sinks.values, logs[0]).expect("a place");
+        sinks.error.store(sinks.values, logs[1]).expect("a place");
+        let pairs = crossing.options.into_iter().zip(crossing.values);
+        pairs.take(crossing.count as usize).collect()
+    }
+
+    #[test]
+    fn the_last_of_an_option_counts() {
+        let (mut first, mut last) = ([0x7b_u8; 8], [0x7b_u8; 8]);
+        let numbers = [
+            INFO_LOG_BUFFER,
+            INFO_LOG_BUFFER_SIZE_BYTES,
+            7,
+            INFO_LOG_BUFFER_SIZE_BYTES,
+            INFO_LOG_BUFFER,
+            7,
+            WALL_TIME,
+            WALL_TIME,
+        ];
+        let mut values = [first.as_mut_ptr() as usize, 8, 1, 4, last.as_mut_ptr() as usize, 3, 0, 0];
+        let crossing = parsed(&numbers, &mut values, [b"ab", b""]);
+        assert_eq!(crossing, [(7, 3), (WALL_TIME, 0), (INFO_LOG_BUFFER_SIZE_BYTES, 4)]);
+        assert_eq!((first, &last), ([0x7b; 8], b"ab\0\x7b\x7b\x7b\x7b\x7b"));
+        assert_eq!((values[1], values[3]), (8, 2));
+    }
+
+    #[test]
+    fn nothing_is_stored_in_a_log_without_room() {
+        let mut log = [0x7b_u8; 2];
+        let mut values = [log.as_mut_ptr() as usize, 0];
+        let numbers = [ERROR_LOG_BUFFER, ERROR_LOG_BUFFER_SIZE_BYTES];
+        assert_eq!(parsed(&numbers, &mut values, [b"", b""]), []);
+        assert_eq!((log, values[1]), ([0x7b; 2], 0));
+    }
 }

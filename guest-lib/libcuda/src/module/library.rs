@@ -14,8 +14,9 @@ use crate::ffi::{HostPtr, In, Name, Out};
 use crate::handles::new_handle;
 use crate::module::function_table::Owner;
 use crate::module::image;
+use crate::module::jit::JitSinks;
 use crate::module::table::Variable;
-use crate::module::{answer_jit_options, cross, fetch_names, not_empty};
+use crate::module::{cross, fetch_names, not_empty};
 
 fn load(api: Api, library: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
     library.check()?;
@@ -100,19 +101,25 @@ fn get_function(api: Api, kernel: u64) -> Result<u64, CudaError> {
         .with(library, |library| *library.kernel_functions.entry((context, kernel)).or_insert(function))
 }
 
+/// Stores the results of compiler options: no time was spent here, and the logs are empty. The device compiles with its
+/// defaults.
+fn answer_options(options: In<u32>, values: HostPtr, count: u32) -> Result<(), CudaError> {
+    JitSinks::parse(options, values, count)?.1.store_nothing()
+}
+
 entry_points! {
     /// Loads an image for all contexts.
-    call cuLibraryLoadData(api, library: Out<u64>, code: HostPtr, jitOptions: In<i32>, jitOptionsValues: HostPtr,
+    call cuLibraryLoadData(api, library: Out<u64>, code: HostPtr, jitOptions: In<u32>, jitOptionsValues: HostPtr,
         numJitOptions: u32, _libraryOptions: In<i32>, _libraryOptionValues: HostPtr, _numLibraryOptions: u32) {
-        answer_jit_options(jitOptions, jitOptionsValues, numJitOptions)?;
+        answer_options(jitOptions, jitOptionsValues, numJitOptions)?;
         load(api, library, image::of(api, code)?.memory())
     }
 
     /// Loads a file of the guest for all contexts.
-    call cuLibraryLoadFromFile(api, library: Out<u64>, fileName: Name, jitOptions: In<i32>, jitOptionsValues: HostPtr,
+    call cuLibraryLoadFromFile(api, library: Out<u64>, fileName: Name, jitOptions: In<u32>, jitOptionsValues: HostPtr,
         numJitOptions: u32, _libraryOptions: In<i32>, _libraryOptionValues: HostPtr, _numLibraryOptions: u32) {
         library.check()?;
-        answer_jit_options(jitOptions, jitOptionsValues, numJitOptions)?;
+        answer_options(jitOptions, jitOptionsValues, numJitOptions)?;
         load(api, library, image::of_file(api, fileName)?.memory())
     }
 

@@ -32,13 +32,6 @@ use crate::module::function_table::Owner;
 use crate::module::jit::JitSinks;
 use crate::module::table::Variable;
 
-/// Compiler options that have results (`CUjit_option`).
-const JIT_WALL_TIME: i32 = 2;
-const JIT_INFO_LOG_BUFFER: i32 = 3;
-const JIT_INFO_LOG_BUFFER_SIZE_BYTES: i32 = 4;
-const JIT_ERROR_LOG_BUFFER: i32 = 5;
-const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: i32 = 6;
-
 /// Bytes for the names of functions in the first attempt.
 const USUAL_NAME_BYTES: usize = 4096;
 
@@ -147,28 +140,6 @@ pub fn read_image(name: Name) -> Result<Vec<u8>, CudaError> {
         bytes.push(0);
     }
     Ok(bytes)
-}
-
-/// Returns the results of compiler options: no time was spent here, and the logs are empty. The other options are
-/// ignored; the device compiles with its defaults.
-pub fn answer_jit_options(options: In<i32>, values: HostPtr, count: u32) -> Result<(), CudaError> {
-    if count > 0 && (options.is_null() || values.address() == 0) {
-        return Err(CudaError::INVALID_VALUE);
-    }
-    // SAFETY: there are `count` values, as wide as pointers: numbers, and for these options buffers.
-    let (numbers, buffers) = unsafe { (values.as_out::<usize>(), values.as_in::<Out<u8>>()) };
-    for index in 0..count as usize {
-        match options.at(index)? {
-            JIT_INFO_LOG_BUFFER | JIT_ERROR_LOG_BUFFER => {
-                buffers.at(index)?.set_if_wanted(0);
-            }
-            JIT_INFO_LOG_BUFFER_SIZE_BYTES | JIT_ERROR_LOG_BUFFER_SIZE_BYTES | JIT_WALL_TIME => {
-                numbers.set_at(index, 0)?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 fn get_function(api: Api, module: u64, name: &CStr) -> Result<u64, CudaError> {

@@ -81,9 +81,11 @@ macro_rules! graph_calls {
             /// Frees memory that graphs of the device do not use.
             0x0831 forward cuDeviceGraphMemTrim(device: DeviceOrdinal) -> () [graphs same code] entry first;
             /// An attribute of the memory that graphs allocate.
-            0x0832 forward cuDeviceGetGraphMemAttribute(device: DeviceOrdinal, attribute: i32) -> (value: u64) [graphs same code];
+            0x0832 forward cuDeviceGetGraphMemAttribute(device: DeviceOrdinal, attribute: i32) -> (value: u64) [graphs same code]
+                as cuDeviceGetGraphMemAttribute(device, graph_memory(attribute));
             /// Sets an attribute of the memory that graphs allocate.
-            0x0833 forward cuDeviceSetGraphMemAttribute(device: DeviceOrdinal, attribute: i32, value: u64) -> () [graphs same code];
+            0x0833 forward cuDeviceSetGraphMemAttribute(device: DeviceOrdinal, attribute: i32, value: u64) -> () [graphs same code]
+                as cuDeviceSetGraphMemAttribute(device, graph_memory(attribute), value);
             /// Creates a user object named `object`; `callback` runs after its last reference was released.
             0x0840 custom cuUserObjectCreate(object: UserObjectId, callback: CallbackId, count: u32, flags: u32) -> () [graphs same code];
             /// Takes `count` references.

@@ -33,7 +33,7 @@ pub use driver::Driver;
 pub use error::{CuResult, CudaError};
 pub use graph::{
     AttributeValue, CAPTURE_RELAXED, CheckedOperations, Code, EVENT_ATTRIBUTES, Edges, Links, NodeParameters,
-    OneKernel, while_current, with_capture_relaxed,
+    OneKernel, is_documented, while_current, with_capture_relaxed,
 };
 pub use launch::Launch;
 pub use raw::{

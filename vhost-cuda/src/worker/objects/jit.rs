@@ -2,6 +2,7 @@
 //! Options of the just-in-time compiler in the driver's form, and the compiler's logs.
 
 use std::ffi::{c_uint, c_void};
+use std::ops::RangeInclusive;
 
 use virtio_cuda_protocol::cuda::{JIT_OPTIONS, JitOptions};
 
@@ -19,6 +20,9 @@ const ERROR_LOG_BUFFER: u32 = 5;
 const ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
 /// The options whose values are arrays of pointers, and the number of their elements.
 const SYMBOLS: [u32; 7] = [17, 18, 19, 25, 26, 27, 28];
+/// The other options whose values are numbers, up to `CU_JIT_BINARY_LOADER_THREAD_COUNT` of CUDA 13.2. The value of an
+/// option that is not listed could be an address that the compiler writes to.
+const NUMBERS: [RangeInclusive<u32>; 4] = [0..=2, 7..=15, 20..=24, 29..=35];
 
 /// The logs of the compiler.
 #[derive(Debug, Default, PartialEq)]
@@ -45,7 +49,8 @@ pub struct JitArguments {
 }
 
 impl JitArguments {
-    /// Converts the guest's options.
+    /// Converts the guest's options. None may occur twice: the driver takes the last one, so a second size of a log
+    /// would replace that of the buffer.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`; `CUDA_ERROR_NOT_SUPPORTED` for options with pointers.
     pub fn new(options: &JitOptions) -> CuResult<Self> {
@@ -56,15 +61,12 @@ impl JitArguments {
         let mut made = Self::default();
         for (&number, &value) in options.options[..count].iter().zip(&options.values) {
             match number {
-                INFO_LOG_BUFFER | ERROR_LOG_BUFFER => return Err(CudaError::INVALID_VALUE),
-                INFO_LOG_BUFFER_SIZE_BYTES if made.info.is_empty() => {
-                    made.info = made.buffer(INFO_LOG_BUFFER, number, value);
-                }
-                ERROR_LOG_BUFFER_SIZE_BYTES if made.error.is_empty() => {
-                    made.error = made.buffer(ERROR_LOG_BUFFER, number, value);
-                }
+                _ if made.numbers.contains(&number) => return Err(CudaError::INVALID_VALUE),
+                INFO_LOG_BUFFER_SIZE_BYTES => made.info = made.buffer(INFO_LOG_BUFFER, number, value),
+                ERROR_LOG_BUFFER_SIZE_BYTES => made.error = made.buffer(ERROR_LOG_BUFFER, number, value),
                 _ if SYMBOLS.contains(&number) => return Err(CudaError::NOT_SUPPORTED),
-                _ => made.push(number, value as usize),
+                _ if NUMBERS.iter().any(|known| known.contains(&number)) => made.push(number, value as usize),
+                _ => return Err(CudaError::INVALID_VALUE),
             }
         }
         Ok(made)
@@ -81,6 +83,11 @@ impl JitArguments {
         self.push(number, buffer.as_mut_ptr() as usize);
         self.push(size_number, buffer.len());
         buffer
+    }
+
+    /// Returns the length of the log buffers, in bytes.
+    pub fn log_bytes(&self) -> usize {
+        self.info.len() + self.error.len()
     }
 
     /// Returns the number of options, their numbers and their values, for one driver call.
@@ -143,6 +150,24 @@ mod tests {
         unsafe { std::ptr::copy_nonoverlapping(b"abc".as_ptr(), values[1] as *mut u8, 3) };
         let logs = made.logs();
         assert_eq!((logs.info.as_slice(), logs.wall_time), (&b"abc"[..], 1.5));
+    }
+
+    /// NVIDIA's driver 580 takes the last one: it wrote 524,288 bytes into a buffer of 16.
+    #[test]
+    fn an_option_occurs_once() {
+        let sizes = [(INFO_LOG_BUFFER_SIZE_BYTES, 16), (INFO_LOG_BUFFER_SIZE_BYTES, 1 << 20)];
+        assert_eq!(JitArguments::new(&options(&sizes)).err(), Some(CudaError::INVALID_VALUE));
+        for number in (0..=u32::from(u8::MAX)).chain([1 << 31, u32::MAX]) {
+            let twice = [(number, 16), (7, 3), (number, 8)];
+            assert!(JitArguments::new(&options(&twice)).is_err(), "{number}");
+        }
+    }
+
+    #[test]
+    fn only_numbers_that_are_documented_reach_the_driver() {
+        let accepted = (0..64).filter(|&number| JitArguments::new(&options(&[(number, 1)])).is_ok());
+        let documented = (0..=35).filter(|number| !matches!(number, 3 | 5 | 16..=19 | 25..=28));
+        assert!(accepted.eq(documented));
     }
 
     #[test]

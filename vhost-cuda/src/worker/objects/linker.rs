@@ -31,8 +31,22 @@ pub struct Link {
     pub image: Vec<u8>,
     /// The charge of the image to the session's host memory.
     image_charge: Option<Charge>,
-    /// Names and contents of the inputs, which the driver may read until the link ends, and their charges.
-    inputs: Vec<(CString, Vec<u8>, Charge)>,
+    /// The inputs, which the driver may read until the link ends.
+    inputs: Vec<LinkInput>,
+}
+
+/// An input of a link.
+#[derive(Debug)]
+pub struct LinkInput {
+    /// Its name.
+    pub name: CString,
+    /// Its contents. The last byte is a NUL for text without one. It is not counted in the length: for a library with one
+    /// additional byte, NVIDIA's driver 580 frees memory twice.
+    pub contents: Vec<u8>,
+    /// Its own options. The driver may write to their buffers, too.
+    pub arguments: JitArguments,
+    /// The charge of all this to the session's host memory.
+    pub _charge: Charge,
 }
 
 impl Link {
@@ -46,34 +60,21 @@ impl Link {
         Ok(Self { thread, arguments, image: Vec::new(), image_charge: None, inputs: Vec::new() })
     }
 
-    /// Adds an input, which is kept as long as the link. `kind` is a `CUjitInputType`. The last byte of `contents` is
-    /// a NUL for text without one. It is not counted in the length: for a library with one additional byte, NVIDIA's
-    /// driver 580 frees memory twice.
+    /// Adds an input, which is kept as long as the link. `kind` is a `CUjitInputType`.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for too many inputs, and the driver's errors.
-    pub fn add(
-        &mut self,
-        kind: u32,
-        name: CString,
-        contents: Vec<u8>,
-        charge: Charge,
-        arguments: &mut JitArguments,
-    ) -> CuResult<()> {
+    pub fn add(&mut self, kind: u32, mut added: LinkInput) -> CuResult<()> {
         if self.inputs.len() >= MAX_INPUTS {
             return Err(CudaError::OUT_OF_MEMORY);
         }
-        let (at, bytes) = (contents.as_ptr() as usize, contents.len() - 1);
-        let input = Input { kind, contents: at, bytes, name: name.as_ptr() as usize };
         self.forget_image();
-        // The addresses of the buffers do not change when the vector moves.
-        self.inputs.push((name, contents, charge));
-        // SAFETY: name and contents are in `inputs`, which the link drops after its thread; the driver does not keep
-        // an input that it refused.
-        let added = unsafe { self.thread.add(input, arguments) };
-        if added.is_err() {
-            self.inputs.pop();
-        }
-        added
+        let (contents, bytes) = (added.contents.as_ptr() as usize, added.contents.len() - 1);
+        let input = Input { kind, contents, bytes, name: added.name.as_ptr() as usize };
+        // SAFETY: name, contents and options move to `inputs`, which the link drops after its thread; their addresses do not
+        // change by that. The driver does not keep an input that it refused.
+        unsafe { self.thread.add(input, &mut added.arguments) }?;
+        self.inputs.push(added);
+        Ok(())
     }
 
     /// Completes the link. Keeps the image, for which `charge` is called with its length. Returns that length, in

@@ -69,6 +69,20 @@ impl Resolve<'_, i32> for Affinity {
     }
 }
 
+/// An attribute of the memory that graphs allocate.
+pub struct GraphMemory(i32);
+
+/// An attribute of the memory that graphs allocate, one of the four whose values are numbers of 64 bits.
+pub fn graph_memory(attribute: i32) -> GraphMemory {
+    GraphMemory(attribute)
+}
+
+impl Resolve<'_, i32> for GraphMemory {
+    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<i32> {
+        if (0..=3).contains(&self.0) { Ok(self.0) } else { Err(CudaError::INVALID_VALUE) }
+    }
+}
+
 /// A green context, which has a name like other contexts.
 pub struct GreenContext(pub ContextId);
 

@@ -4,7 +4,7 @@
 use virtio_cuda_protocol::cuda::{EventId, MEMORY_OPERATION_BYTES, MemoryOperation, Reader};
 
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{AttributeValue, CuResult, CudaError, EVENT_ATTRIBUTES};
+use crate::worker::gpu::{AttributeValue, CuResult, CudaError, EVENT_ATTRIBUTES, is_documented};
 use crate::worker::words::contents::take;
 
 /// `CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE`, whose value contains a handle.
@@ -20,6 +20,9 @@ const BARRIER: u32 = 6;
 const MAX_OPERATIONS: usize = 256;
 
 /// Converts an attribute of the guest to one with the driver's handles.
+///
+/// Errors: `CUDA_ERROR_INVALID_VALUE`, also for an attribute that is not documented: the driver may take its value for an
+/// address.
 pub fn attribute_for_driver(
     cx: &CallContext<'_>,
     attribute: i32,
@@ -34,7 +37,8 @@ pub fn attribute_for_driver(
         }
         // The flag is followed by room for the driver's result, which must be NULL in the input.
         DEVICE_UPDATABLE_KERNEL_NODE if value[8..16] != [0; 8] => Err(CudaError::INVALID_VALUE),
-        _ => Ok(value),
+        _ if is_documented(attribute) => Ok(value),
+        _ => Err(CudaError::INVALID_VALUE),
     }
 }
 

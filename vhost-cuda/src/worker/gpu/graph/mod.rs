@@ -16,7 +16,7 @@ mod structure;
 
 use std::ffi::c_void;
 
-pub use attribute::{AttributeValue, EVENT_ATTRIBUTES};
+pub use attribute::{AttributeValue, EVENT_ATTRIBUTES, is_documented};
 pub(super) use attribute::{launch_attribute, value_of};
 pub use capture::{CAPTURE_RELAXED, CheckedOperations, while_current, with_capture_relaxed};
 pub use one_kernel::{Code, OneKernel};

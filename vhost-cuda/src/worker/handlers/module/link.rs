@@ -10,7 +10,7 @@ use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::handlers::module::image::{charge_image, image, loaded_module, read};
 use crate::worker::jit::JitArguments;
-use crate::worker::linker::Link;
+use crate::worker::linker::{Link, LinkInput};
 use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::quota::Holder;
 
@@ -67,15 +67,16 @@ pub fn cuLinkAddData_v2(
     cx.thread.jit = Default::default();
     let link = cx.session.links.get(link.0)?;
     let mut link = link.lock();
-    let mut arguments = JitArguments::new(&options)?;
+    let arguments = JitArguments::new(&options)?;
     let contents = cx.bulk_in.contents()?;
     let (name, data) = contents.split_at_checked(name_bytes as usize).ok_or(CudaError::INVALID_VALUE)?;
     if kind > LAST_INPUT || data.is_empty() {
         return Err(CudaError::INVALID_VALUE);
     }
     let name = CString::new(name).map_err(|_| CudaError::INVALID_VALUE)?;
-    let charge = cx.session.host_memory.charge_link(data.len() + INPUT_BYTES)?;
-    let added = link.add(kind, name, [data, &[0]].concat(), charge, &mut arguments);
+    let charge = cx.session.host_memory.charge_link(data.len() + arguments.log_bytes() + INPUT_BYTES)?;
+    let added =
+        link.add(kind, LinkInput { name, contents: [data, &[0]].concat(), arguments, _charge: charge });
     cx.thread.jit = link.arguments.logs();
     added
 }
