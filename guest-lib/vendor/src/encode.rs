@@ -174,7 +174,7 @@ impl Arguments<'_> {
                 Kind::Described { kind, .. } if bytes > 0 => self.library.descriptors[*kind].bytes,
                 _ => bytes,
             };
-            let has_addresses = matches!(kind, Kind::Host(Host { element: Element::ByAttribute(index), .. })
+            let has_addresses = matches!(kind, Kind::Host(Host { element: Element::ByAttribute { kind: index, .. }, .. })
                 if self.call.integer(*index, slots) == Some(ADDRESSES));
             let data = &mut slots[start..];
             // SAFETY: the row says that the library reads that many bytes at the address ("Safety" of this function),
@@ -516,9 +516,9 @@ mod tests {
 
     #[test]
     fn addresses_of_variant_packs_are_one_combination() {
-        let row = "f(t: i32, n: i64, a: in? attribute(t)[n])";
+        let row = "f(name: i32, t: i32, n: i64, a: in? attribute(name,t)[n])";
         let key = |kind: u64, addresses: [u64; 2]| {
-            let given = [kind, 2, addresses.as_ptr() as u64];
+            let given = [1001, kind, 2, addresses.as_ptr() as u64];
             let arguments = arguments(row, &given);
             // SAFETY: the array has two elements.
             unsafe {

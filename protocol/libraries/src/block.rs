@@ -26,6 +26,9 @@
 //! includes the contents of a `table`, the contents of `malloc` memory with zeros up to the maximum length, and the
 //! guest's numbers for handles.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::attributes::Scalars;
 use crate::expression::Expression;
 use crate::numbers::{compute_type_bytes, data_type_bytes, is_complex};
@@ -96,6 +99,34 @@ pub fn attribute_type_handle(kind: i128) -> Option<&'static str> {
     }
 }
 
+/// Returns whether the elements of a `cudnnBackendAttributeType_t` are addresses.
+pub fn is_attribute_of_addresses(kind: i128) -> bool {
+    kind == ADDRESSES
+}
+
+/// Returns whether the elements of an attribute of cuDNN may have a `cudnnBackendAttributeType_t`. Addresses, handles and
+/// descriptors must not be given as plain numbers, which nobody checks.
+pub fn may_have_type(attribute: i128, kind: i128) -> bool {
+    static REFERRING: LazyLock<HashMap<i128, i128>> = LazyLock::new(|| {
+        let lines = include_str!("../rows/cudnn.attributes").lines();
+        let rows = lines.filter_map(|line| Some((line.strip_prefix("attribute ")?, line)));
+        let listed = rows.filter_map(|(row, line)| {
+            let kind = match line.rsplit(' ').next()? {
+                "CUDNN_TYPE_HANDLE" => 0,
+                "CUDNN_TYPE_VOID_PTR" => ADDRESSES,
+                "CUDNN_TYPE_BACKEND_DESCRIPTOR" => 15,
+                _ => return None,
+            };
+            Some((row.split(' ').next()?.parse().ok()?, kind))
+        });
+        listed.collect()
+    });
+    REFERRING.get(&attribute).is_none_or(|listed| kind == *listed || attribute_type_bytes(kind) != Some(8))
+}
+
+/// `CUDNN_TYPE_VOID_PTR`
+const ADDRESSES: i128 = 6;
+
 impl Kind {
     /// Returns the bytes of the memory in a block that a parameter of this kind points to, if they do not depend on other
     /// arguments.
@@ -118,7 +149,7 @@ impl Element {
             Self::Number(number) => Some(number.bytes()),
             Self::Bytes(bytes) | Self::Sized { bytes, .. } => Some(bytes as usize),
             Self::Pointer | Self::Handle(_) => Some(8),
-            Self::ByDataType(_) | Self::ByAttribute(_) | Self::ByCompute { .. } => None,
+            Self::ByDataType(_) | Self::ByAttribute { .. } | Self::ByCompute { .. } => None,
         }
     }
 }
@@ -184,7 +215,7 @@ impl Call {
     pub fn scratch_bytes(&self, index: usize, slots: &[u64]) -> Result<usize, BadSize> {
         match &self.parameters[index].kind {
             Kind::Scratch(scratch) if slots.get(index) == Some(&PRESENT) => match &scratch.bytes {
-                ScratchBytes::Counted(bytes) => {
+                ScratchBytes::Counted(bytes) | ScratchBytes::Checked(bytes, _) => {
                     Some(self.count(bytes, slots)?).filter(|bytes| *bytes <= MAX_SCRATCH).ok_or(BadSize)
                 }
                 ScratchBytes::Asked(_) => Ok(0),
@@ -233,7 +264,7 @@ impl Call {
 
     fn element_bytes(&self, element: Element, slots: &[u64]) -> Option<usize> {
         Some(match element {
-            Element::ByAttribute(index) => attribute_type_bytes(self.integer(index, slots)?)?,
+            Element::ByAttribute { kind, .. } => attribute_type_bytes(self.integer(kind, slots)?)?,
             Element::ByDataType(index) => data_type_bytes(self.integer(index, slots)?)?,
             Element::ByCompute { compute, data } => {
                 let complex = is_complex(self.integer(data, slots)?);
@@ -281,6 +312,16 @@ mod tests {
             types += 1;
         }
         assert_eq!(attribute_type_bytes(types), None, "a type is missing in cudnn.attributes");
+    }
+
+    #[test]
+    fn addresses_and_descriptors_are_not_given_as_numbers() {
+        // CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG
+        assert!(may_have_type(1001, 6) && !may_have_type(1001, 3) && !may_have_type(1001, 5));
+        assert!(may_have_type(401, 15) && !may_have_type(401, 3) && !may_have_type(401, 6));
+        // CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_ATTR_OPERATION_RNG_SEED, an attribute that is newer than the list
+        assert!(may_have_type(906, 3) && may_have_type(2311, 3) && may_have_type(2311, 15));
+        assert!(may_have_type(99_999, 3));
     }
 
     #[test]

@@ -93,6 +93,7 @@ pub fn library(name: &str) -> Option<(u32, &'static Library)> {
 mod tests {
     use std::collections::HashSet;
 
+    use super::expression::Expression;
     use super::*;
 
     #[test]
@@ -174,6 +175,31 @@ mod tests {
             assert_eq!((notes.keeps_pattern, notes.needs_pattern), patterns, "{}", function.name);
         }
         assert_eq!(count, 27);
+    }
+
+    /// Libraries do not check the length of a workspace in host memory. So it is a number that the library itself has returned.
+    #[test]
+    fn no_length_of_a_workspace_is_the_callers() {
+        let calls = libraries().flat_map(|library| &library.functions);
+        let calls = calls.filter_map(|function| match &function.body {
+            Body::Forward(call) => Some((&function.name, call)),
+            _ => None,
+        });
+        let mut count = 0;
+        for (name, call) in calls {
+            for parameter in &call.parameters {
+                let Kind::Scratch(scratch) = &parameter.kind else { continue };
+                count += 1;
+                let noted = |index: &usize| matches!(call.parameters[*index].kind, Kind::Noted(_));
+                let is_returned = match &scratch.bytes {
+                    ScratchBytes::Counted(Expression::Parameter(index)) => noted(index),
+                    ScratchBytes::Counted(_) => false,
+                    ScratchBytes::Asked(_) | ScratchBytes::Checked(..) => true,
+                };
+                assert!(is_returned, "{name}: {}", parameter.name);
+            }
+        }
+        assert_eq!(count, 48);
     }
 
     /// The handle keeps the memory, in which the worker looks for no answer.

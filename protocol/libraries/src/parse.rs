@@ -39,7 +39,8 @@
 //! | `placed(P) N` | `N` bytes that the library reads, in host memory unless the parameter `P` is 0 |
 //! | `scratch[E]` | host memory of `E` bytes that only the library uses; the address may be null |
 //! | `scratch P[E]` | the same, but with the contents that the last call with the handle `P` left |
-//! | `scratch by(FUNCTION)` | the same, with the length that the earlier function returns for the parameters of these names |
+//! | `scratch by(FUNCTION)` | as `scratch[E]`, with the length that the earlier function returns as its last number for the parameters of these names |
+//! | `scratch[E] by(FUNCTION)` | the same, but `E` bytes long, which must not be fewer |
 //! | `malloc T[E]`, `malloc T[E] of P` | a place for the address of host memory that the program frees, of at most `E` elements; the `out` number `P` is their number |
 //! | `in T[E] each[B]` | the address of `B` addresses of host memory with `E` elements |
 //! | `note P.NAME` | no parameter of C: the number that is remembered of the handle `P` under that name |
@@ -61,7 +62,7 @@
 //! already has.
 //!
 //! An element `T` is a number, `bytes N`, `sized N null(M,M)` (a structure with its length at its start and addresses
-//! at `M`), `ptr`, a handle, `type(P)`, `attribute(P)` or `compute(P,Q)`. An `E` consists of numbers, parameters,
+//! at `M`), `ptr`, a handle, `type(P)`, `attribute(P,Q)` or `compute(P,Q)`. An `E` consists of numbers, parameters,
 //! `+ - * ( )`, `max(a,b)` and `min(a,b)`. The parameters may be followed by `-> string`, `-> i32` or another number,
 //! `-> void`, and by the facts `wait`, `pure`, `pointer_mode`, `stream_of`, `sets`, `resets(FUNCTION)`,
 //! `gets(FUNCTION)`, `birth(P)`, `on_device`, `wait_unless(NUMBER)`, `makes`, `finds(P)`, `lends(P)`, `links_code`,
@@ -135,7 +136,15 @@ fn digest(text: &str) -> u64 {
 
 fn read(library: &mut Library, line: &str) -> Result<(), String> {
     if let Some((name, rest)) = line.split_once('(').filter(|(name, _)| is_name_or_form(name)) {
-        let body = Body::Forward(Box::new(call(library, rest)?));
+        let call = call(library, rest)?;
+        let first = call.parameters.iter().find_map(|parameter| match parameter.kind {
+            Kind::Handle { kind, .. } => Some(kind),
+            _ => None,
+        });
+        if let Some(kind) = first {
+            library.handles[kind].works |= call.facts.stream_of || call.roles.stream.is_some();
+        }
+        let body = Body::Forward(Box::new(call));
         library.functions.push(Function { name: name.to_owned(), body });
         return Ok(());
     }

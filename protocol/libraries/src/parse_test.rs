@@ -108,7 +108,8 @@ fn notes_are_read() {
                 solve(h: Handle, n: i32, b: in f64[n], i: Info, w: scratch i[8*m], m: note i.n) needs(i.n=n)\n\
                 extract(i: Info, z: out i32, L: malloc i32[2*m] of z, p: malloc f64[m+1], m: note i.n)\n\
                 permute(h: Handle, n: i32, d: M, r: inout i32[n+1] rising(n,d), c: in i32[n] below(max(n,1)), \
-                p: in i32[n] permutation, w: scratch by(size), a: in f64[n] each[n])";
+                p: in i32[n] permutation, w: scratch by(size), a: in f64[n] each[n])\n\
+                both(h: Handle, n: i32, bytes: u64, w: scratch[bytes] by(size))";
     let library = library("x", &format!("{HEAD}{text}"), "").expect("valid");
     assert_eq!(library.handles[2].notes, ["n"]);
     let call = |index: usize| match &library.functions[index].body {
@@ -145,6 +146,8 @@ fn notes_are_read() {
     let asked = Scratch { owner: None, bytes: ScratchBytes::Asked(1) };
     assert_eq!(call(4).parameters[6].kind, Kind::Scratch(asked));
     assert!(matches!(call(4).parameters[7].kind, Kind::Arrays { .. }));
+    let checked = Scratch { owner: None, bytes: ScratchBytes::Checked(Expression::Parameter(2), 1) };
+    assert_eq!(call(5).parameters[3].kind, Kind::Scratch(checked));
 }
 
 #[test]
@@ -155,6 +158,7 @@ fn mistakes_are_named_with_their_line() {
         ("f(n: i32) notes(n.x=n)", "`n` is no handle"),
         ("f(n: i32) keeps_pattern(n)", "`n` is no handle"),
         ("f(n: i32, w: scratch by(g))", "w: there is no function `g` before"),
+        ("f(n: i32, w: scratch[n] by(g))", "w: there is no function `g` before"),
         (
             "f(n: i32, p: out i32[n] permutation)",
             "p: rules are for numbers of 32 bits that the library reads",

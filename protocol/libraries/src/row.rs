@@ -59,6 +59,9 @@ pub struct HandleKind {
     /// True if the library's treatment of a handle depends on an argument of the call that created it
     /// ([`Facts::birth`]).
     pub has_birth: bool,
+    /// True if calls with such a handle queue work in its stream, or in one that they name. Handles of other kinds describe
+    /// something.
+    pub works: bool,
     /// The names of numbers that both sides store for a handle ([`Notes`]). A note's number is its position here.
     pub notes: Vec<String>,
 }
@@ -295,11 +298,13 @@ pub struct Scratch {
 /// The length of a [`Scratch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScratchBytes {
-    /// This many bytes.
+    /// This many bytes: a number that is stored for a handle.
     Counted(Expression),
-    /// The result of the function with this number. This call has the parameters of that function, by the same names,
-    /// except the pointer to the result.
+    /// The last result of the function with this number. This call has the parameters of that function, by the same names,
+    /// except the places of results.
     Asked(usize),
+    /// This many bytes, which must not be fewer than the last result of the function with this number.
+    Checked(Expression, usize),
 }
 
 /// The origin of a number.
@@ -379,7 +384,12 @@ pub enum Element {
     ByDataType(usize),
     /// An element of the type in the parameter with this index, a `cudnnBackendAttributeType_t`, which may be a handle
     /// or a descriptor.
-    ByAttribute(usize),
+    ByAttribute {
+        /// The parameter with the attribute's number.
+        name: usize,
+        /// The parameter with the type.
+        kind: usize,
+    },
     /// The scalar type of a computation: the indices of a `cublasComputeType_t` and of a `cudaDataType`, which says
     /// whether it is complex.
     ByCompute {
@@ -402,6 +412,14 @@ pub enum Direction {
 }
 
 impl Kind {
+    /// Returns whether this is the place of one number, of at most 8 bytes, that a function writes.
+    pub fn is_answer(&self) -> bool {
+        let Self::Host(Host { direction, element: Element::Number(number), count: None, .. }) = self else {
+            return false;
+        };
+        direction.writes() && number.bytes() <= size_of::<u64>()
+    }
+
     /// Returns the direction of the memory that a parameter of this kind points to.
     pub fn direction(&self) -> Option<Direction> {
         match self {

@@ -70,6 +70,7 @@ pub fn collect(suite: &mut Suite) {
         ("forged_ids", forged_ids),
         ("forged_objects", forged_objects),
         ("measured_lengths", lengths::measured_lengths),
+        ("addresses_of_variant_packs", lengths::addresses_of_packs),
         ("noted_lengths", notes::noted_lengths),
         ("numbers_that_lead_out_of_arrays", notes::out_of_arrays),
     ];

@@ -275,6 +275,13 @@ fills! {
     curandGeneratePoissonMethod(u32, false, lambda: f64, method: i32);
 }
 
+/// Ends a distribution. Its memory is freed with the process: cuRAND follows host addresses in it, and a kernel could have changed
+/// them.
+#[unsafe(no_mangle)]
+pub extern "C" fn curandDestroyDistribution(distribution: u64) -> Status {
+    if distribution == 0 { NOT_INITIALIZED } else { SUCCESS }
+}
+
 #[cfg(test)]
 mod tests {
     use cuda_library_rows::{Body, Kind, library};

@@ -7,8 +7,8 @@ use super::text::{count, number, split};
 use crate::attributes::Descriptor;
 use crate::expression::Expression;
 use crate::{
-    Asked, Body, Call, Check, Direction, Element, Function, HandleKind, Host, Kind, Measure, Number, Scratch,
-    ScratchBytes,
+    Asked, Body, Call, Check, Direction, Element, Function, HandleKind, Host, Kind, Measure, Number,
+    Parameter, Scratch, ScratchBytes,
 };
 
 /// The names that the kinds of a function's parameters can refer to.
@@ -78,37 +78,40 @@ impl Kinds<'_> {
         })
     }
 
-    /// Parses `scratch[E]`, `scratch P[E]` or `scratch by(FUNCTION)`.
+    /// Parses `scratch[E]`, `scratch P[E]`, `scratch by(FUNCTION)` or `scratch[E] by(FUNCTION)`.
     fn scratch(&self, text: &str) -> Result<Scratch, String> {
         let text = text["scratch".len()..].trim();
-        if let Some(name) = text.strip_prefix("by(").and_then(|rest| rest.strip_suffix(')')) {
+        let (text, asked) = match text.split_once("by(") {
+            Some((text, name)) => (text.trim(), Some(name.strip_suffix(')').ok_or("the `)` is missing")?)),
+            None => (text, None),
+        };
+        if let Some(name) = asked {
             let found = self.functions.iter().position(|function| function.name == name);
             let number = found.ok_or_else(|| format!("there is no function `{name}` before"))?;
-            return match &self.functions[number].body {
-                Body::Forward(call) if self.has_all_but_one(call) => {
-                    Ok(Scratch { owner: None, bytes: ScratchBytes::Asked(number) })
-                }
-                _ => Err(format!("`{name}` has other parameters")),
+            let is_known =
+                matches!(&self.functions[number].body, Body::Forward(call) if self.has_inputs(call));
+            let bytes = match self.counted(text)? {
+                _ if !is_known => return Err(format!("`{name}` has other parameters")),
+                ("", None) => ScratchBytes::Asked(number),
+                ("", Some(bytes)) => ScratchBytes::Checked(bytes, number),
+                _ => return Err("`by` excludes an owner".into()),
             };
+            return Ok(Scratch { owner: None, bytes });
         }
         let (owner, size) = self.counted(text)?;
         let owner = if owner.is_empty() { None } else { Some(self.parameter(owner)?) };
         Ok(Scratch { owner, bytes: ScratchBytes::Counted(size.ok_or("`scratch` needs a size")?) })
     }
 
-    /// Returns whether this row has all parameters of `call` except the last, which must point to a `size_t`.
-    fn has_all_but_one(&self, call: &Call) -> bool {
-        let Some((last, others)) = call.parameters.split_last() else { return false };
-        let is_answer = matches!(
-            &last.kind,
-            Kind::Host(Host {
-                direction: Direction::Out,
-                element: Element::Number(Number::U64),
-                count: None,
-                ..
-            })
-        );
-        is_answer && others.iter().all(|parameter| self.names.contains(&parameter.name.as_str()))
+    /// Returns whether this row has all parameters of `call` except the places of numbers, one of which is a `size_t`.
+    fn has_inputs(&self, call: &Call) -> bool {
+        let (answers, others): (Vec<_>, Vec<_>) =
+            call.parameters.iter().partition(|parameter| parameter.kind.is_answer());
+        let is_size = |parameter: &&Parameter| {
+            matches!(&parameter.kind, Kind::Host(Host { element: Element::Number(Number::U64), .. }))
+        };
+        answers.iter().any(is_size)
+            && others.iter().all(|parameter| self.names.contains(&parameter.name.as_str()))
     }
 
     /// Parses `T[E]` or `T[E] of P` after `malloc`.
@@ -223,8 +226,8 @@ impl Kinds<'_> {
         if let Some(name) = inside("type") {
             return Ok(Element::ByDataType(self.parameter(name)?));
         }
-        if let Some(name) = inside("attribute") {
-            return Ok(Element::ByAttribute(self.parameter(name)?));
+        if let Some((name, kind)) = inside("attribute").and_then(|names| names.split_once(',')) {
+            return Ok(Element::ByAttribute { name: self.parameter(name)?, kind: self.parameter(kind)? });
         }
         if let Some((compute, data)) = inside("compute").and_then(|names| names.split_once(',')) {
             return Ok(Element::ByCompute { compute: self.parameter(compute)?, data: self.parameter(data)? });

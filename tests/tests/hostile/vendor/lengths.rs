@@ -66,3 +66,25 @@ pub fn measured_lengths(target: &mut Target) -> Result<()> {
     expect_status(&mut session, size(TENSOR, PRESENT, 1, 2, &[&[1, 2], &[2], &[4]]), 0)?;
     session.greet()
 }
+
+/// Addresses in a variant pack that are not the session's, but could be the worker's: cuDNN reads a tensor by value there.
+pub fn addresses_of_packs(target: &mut Target) -> Result<()> {
+    const DATA_POINTERS: u64 = 1001;
+    const INT64: u64 = 3;
+    const ADDRESSES: u64 = 6;
+    let mut session = Session::open(target)?;
+    session.expect(&open("cudnn"), &[0])?;
+    let of = |function: &str, slots: &[u64], data: &[u64]| call("cudnn", function, slots, data);
+    expect_status(&mut session, of("cudnnBackendCreateDescriptor", &[16, HANDLE], &[]), 0)?;
+    let set = |kind: u64, elements: &[u64]| {
+        let slots = [HANDLE, DATA_POINTERS, kind, elements.len() as u64, PRESENT];
+        of("cudnnBackendSetAttribute", &slots, elements)
+    };
+    let memory = session.memory;
+    expect_status(&mut session, set(ADDRESSES, &[0, memory, memory + 4095]), 0)?;
+    for forged in [8, memory - 1, memory + 4096, 0x4000_0000, 0x5555_5555_4000, 0x7fff_ffff_e000, u64::MAX] {
+        expect_status(&mut session, set(ADDRESSES, &[memory, forged]), WRONG)?;
+        expect_status(&mut session, set(INT64, &[forged]), WRONG)?;
+    }
+    session.greet()
+}

@@ -186,7 +186,10 @@ pub fn run(data: &[u8]) {
             Body::Custom | Body::Refuse(_) => None,
         });
         let asked = forwarded.flatten().filter_map(|parameter| match &parameter.kind {
-            Kind::Scratch(Scratch { bytes: ScratchBytes::Asked(asked), .. })
+            Kind::Scratch(Scratch {
+                bytes: ScratchBytes::Asked(asked) | ScratchBytes::Checked(_, asked),
+                ..
+            })
             | Kind::Measured(Measure::Asked(Asked { function: asked, .. })) => {
                 Some(rows.functions[*asked].name.as_str())
             }

@@ -117,6 +117,8 @@ impl<'a> Attempt<'a> {
         let named = self.named(&slots);
         let mut locked = self.handles().lock(&named);
         let foreign = self.lock_foreign(&named);
+        let maker = self.maker(&slots);
+        self.check_maker(&slots, &locked, maker.as_ref())?;
         self.check_notes(&slots, &mut locked)?;
         self.check_measured(&slots, &memory)?;
         self.check_rules(&slots, &memory)?;
@@ -138,8 +140,9 @@ impl<'a> Attempt<'a> {
         // The checks above do not hold for the new one.
         let others = foreign.iter().all(|(owner, named, locked)| owner.have(named, locked));
         if !others || !self.handles().have(&named, &locked) {
-            return Err(Refusal::Status(self.loaded.rows.statuses.not_initialized));
+            return Err(self.not_initialized());
         }
+        self.take_ends(&slots)?;
         self.forget_notes(&slots, &mut locked);
         let value = if self.call.facts.makes {
             self.loaded.rows.statuses.success as u64
@@ -158,7 +161,7 @@ impl<'a> Attempt<'a> {
         }
         let succeeded = self.call.answer != Answer::Status || self.loaded.rows.statuses.is_good(value as i32);
         if succeeded {
-            self.keep_made(made, &slots, &mut memory)?;
+            self.keep_made(made, &slots, &mut memory, maker.as_ref())?;
             self.note(named.first(), &slots, &mut locked)?;
             self.take_notes(&slots, &mut memory, &mut locked);
             self.set_pattern(pattern, &slots, &mut locked);
@@ -277,7 +280,9 @@ impl<'a> Attempt<'a> {
             Kind::Handle { kind, .. } => Some((kind, slots[index])),
             _ => None,
         };
-        self.call.roles.handles.iter().filter_map(name).collect()
+        let mut named: Named = self.call.roles.handles.iter().filter_map(name).collect();
+        named.extend(self.ends(slots));
+        named
     }
 
     /// Returns the contents of host memory that holds handles, by parameter.
@@ -297,8 +302,8 @@ impl<'a> Attempt<'a> {
     fn handles_in(&self, host: &Host, slots: &[u64]) -> Option<usize> {
         match host.element {
             Element::Handle(kind) => Some(kind),
-            Element::ByAttribute(index) => {
-                let name = attribute_type_handle(self.call.integer(index, slots)?)?;
+            Element::ByAttribute { kind, .. } => {
+                let name = attribute_type_handle(self.call.integer(kind, slots)?)?;
                 self.loaded.rows.handles.iter().position(|kind| kind.name == name)
             }
             _ => None,

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -29,6 +29,8 @@ pub struct State {
     pub objects: Objects,
     /// Numbers by their notes (`cuda_library_rows::Notes`).
     pub notes: HashMap<usize, i64>,
+    /// The handle with which it was created, if a function ends both together (`Kind::End` beside other parameters).
+    pub maker: Option<Weak<Object>>,
     /// A digest of the matrix for which it was set up (`cuda_library_rows::Notes::keeps_pattern`).
     pub pattern: Option<blake3::Hash>,
 }
@@ -110,10 +112,11 @@ impl Handles {
         self.ends.get(kind).copied().flatten()
     }
 
-    /// Registers a new handle. Returns the place to which [`Self::ended`] writes the address of the function that
+    /// Registers a new handle, which was created with the handle `maker`. Returns the place to which [`Self::ended`] writes the address of the function that
     /// destroys it. It stays 0 if that is the kind's usual function.
-    pub fn made(&self, kind: usize, id: u64) -> Arc<AtomicUsize> {
+    pub fn made(&self, kind: usize, id: u64, maker: Option<&Arc<Object>>) -> Arc<AtomicUsize> {
         let known = Known::default();
+        known.state.lock().maker = maker.map(Arc::downgrade);
         let end = known.end.clone();
         self.states.write().insert((kind, id), known);
         end
@@ -185,8 +188,8 @@ mod tests {
     #[test]
     fn a_handle_is_locked_once_and_in_order() {
         let handles = Handles::new(vec![None, None], vec![false, true]);
-        handles.made(0, 32);
-        handles.made(1, 16);
+        handles.made(0, 32, None);
+        handles.made(1, 16, None);
         let keys = |wanted: &[(usize, u64)]| -> Vec<(usize, u64)> {
             handles.lock(wanted).into_iter().map(|(key, _)| key).collect()
         };
@@ -198,7 +201,7 @@ mod tests {
     #[test]
     fn a_handle_is_destroyed_beside_a_long_call() {
         let handles = Handles::new(vec![None], vec![false]);
-        handles.made(0, 32);
+        handles.made(0, 32, None);
         let call = handles.lock(&[(0, 32)]);
         // Returns, although the call continues.
         handles.ended(0, 32, 0);
@@ -208,22 +211,22 @@ mod tests {
     #[test]
     fn a_name_that_another_handle_got_is_noticed() {
         let handles = Handles::new(vec![None], vec![false]);
-        handles.made(0, 32);
+        handles.made(0, 32, None);
         let (one, none) = (&[(0, 32)], &[(0, 48)]);
         let call = handles.lock(&[(0, 32), (0, 48)]);
         assert!(handles.have(one, &call) && handles.have(none, &call));
         handles.ended(0, 32, 0);
         assert!(!handles.have(one, &call));
-        handles.made(0, 32);
+        handles.made(0, 32, None);
         assert!(!handles.have(one, &call));
-        handles.made(0, 48);
+        handles.made(0, 48, None);
         assert!(!handles.have(none, &call), "it has come since");
     }
 
     #[test]
     fn who_destroys_a_handle_is_told() {
         let handles = Handles::new(vec![None], vec![false]);
-        let end = handles.made(0, 32);
+        let end = handles.made(0, 32, None);
         handles.ended(0, 32, 0x1234);
         assert_eq!(end.load(Ordering::Relaxed), 0x1234);
     }

@@ -88,10 +88,12 @@ impl Loaded {
     /// Returns a library whose functions have these addresses (see `Vendor::open_fake`).
     #[cfg(any(test, fuzzing))]
     pub fn fake(rows: &'static Library, address: impl Fn(Option<&str>) -> usize) -> Self {
-        let addresses = rows.functions.iter().map(|function| address(Some(function.symbol()))).collect();
+        let addresses: Vec<usize> =
+            rows.functions.iter().map(|function| address(Some(function.symbol()))).collect();
         let numbers = rows.functions.iter().enumerate().filter(|_| !rows.descriptors.is_empty());
         let by_name = numbers.map(|(number, function)| (function.name.as_str(), number)).collect();
-        let ends = rows.handles.iter().map(|_| Some(address(None))).collect();
+        let end = |kind| end_of(rows, &addresses, kind).map(|_| address(None));
+        let ends = (0..rows.handles.len()).map(end).collect();
         Self { rows, addresses, by_name, handles: Handles::new(ends, structures(rows)) }
     }
 

@@ -193,7 +193,7 @@ fn a_plan_is_made_as_the_program_has_made_it() {
 #[test]
 fn objects_go_without_their_context() {
     let loaded = fake::loaded();
-    loaded.handles.made(0, 32);
+    loaded.handles.made(0, 32, None);
     let make = || {
         let (_, state) = &mut loaded.handles.lock(&[(0, 32)])[0];
         state.objects.of(&loaded, HANDLE, kind("mat"), &matrix(16)).expect("made");

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Builds the arguments of a call of a library's function from the transferred block.
 
-use cuda_library_rows::block::{MAX_SCRATCH, PRESENT, SLOT, padded, scalars};
+use cuda_library_rows::block::{
+    MAX_SCRATCH, PRESENT, SLOT, is_attribute_of_addresses, may_have_type, padded, scalars,
+};
 use cuda_library_rows::expression::Expression;
-use cuda_library_rows::{Body, Element, Host, Kind, Number, ScratchBytes};
+use cuda_library_rows::{Body, Direction, Element, Host, Kind, Number, Scratch, ScratchBytes};
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::{GraphId, StreamId};
 
 use super::made::{Late, New, Place};
 use super::{Attempt, Memory};
-use crate::worker::gpu::CudaError;
+use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::vendor::handles::Locked;
 use crate::worker::vendor::invoke::Arguments;
 use crate::worker::vendor::refusal::Refusal;
@@ -40,7 +42,8 @@ impl<'a> Attempt<'a> {
             }
             Kind::OutStream => return Err(CudaError::INVALID_VALUE.into()),
             Kind::Handle { kind, nullable } => self.handle(*kind, slot, *nullable)?,
-            Kind::End(_) => return Err(CudaError::INVALID_VALUE.into()),
+            Kind::End(_) if slot == 0 => 0,
+            Kind::End(kind) => self.raw(*kind, slot).map_err(|_| self.not_initialized())?,
             Kind::New(kind) => {
                 let reserved = self.handles().kind(*kind)?.reserve(slot)?;
                 let statuses = &self.loaded.rows.statuses;
@@ -61,8 +64,7 @@ impl<'a> Attempt<'a> {
             }
             Kind::Structure(_) => return Err(CudaError::INVALID_VALUE.into()),
             Kind::Noted(_) | Kind::Measured(_) => return Ok(()),
-            Kind::Scratch(_) if slot == 0 => 0,
-            Kind::Scratch(_) => self.scratch(index, slots, memory, locked)?,
+            Kind::Scratch(scratch) => self.scratch(index, scratch, slots, memory, locked)?,
             Kind::Table(_) | Kind::Allocated { .. } if slot == PRESENT => memory.address(index),
             Kind::Arrays { arrays, .. } if slot == PRESENT => self.arrays(index, arrays, slots, memory)?,
             Kind::Table(_) | Kind::Allocated { .. } | Kind::Arrays { .. } => {
@@ -116,6 +118,12 @@ impl<'a> Attempt<'a> {
         if id == 0 && nullable {
             return Ok(0);
         }
+        // A late handle that the library has not filled in yet is 0.
+        self.raw(kind, id).ok().filter(|raw| *raw != 0).ok_or(self.not_initialized())
+    }
+
+    /// Returns the library's handle. That of a late kind may be 0.
+    fn raw(&self, kind: usize, id: u64) -> CuResult<u64> {
         let rows = &self.loaded.rows.handles[kind];
         let mut kept = match &rows.of {
             Some((library, kind)) => self.foreign(library, Some(kind), id),
@@ -124,9 +132,11 @@ impl<'a> Attempt<'a> {
         if let (Err(_), Some(other)) = (&kept, &rows.or) {
             kept = self.foreign(other, None, id);
         }
-        let raw = kept.ok().map(|raw| if rows.is_late { Late::read(raw) } else { raw as u64 });
-        // A late handle that the library has not filled in yet is 0.
-        raw.filter(|raw| *raw != 0).ok_or(Refusal::Status(self.loaded.rows.statuses.not_initialized))
+        kept.map(|raw| if rows.is_late { Late::read(raw) } else { raw as u64 })
+    }
+
+    pub(super) fn not_initialized(&self) -> Refusal {
+        Refusal::Status(self.loaded.rows.statuses.not_initialized)
     }
 
     /// Returns the address of scratch memory for the library. It belongs to a handle of the call, because the library
@@ -134,15 +144,18 @@ impl<'a> Attempt<'a> {
     fn scratch(
         &self,
         index: usize,
+        scratch: &Scratch,
         slots: &[u64],
         memory: &mut Memory,
         locked: &mut [((usize, u64), Locked)],
     ) -> Result<u64, Refusal> {
-        let Kind::Scratch(scratch) = &self.call.parameters[index].kind else {
-            return Err(CudaError::INVALID_VALUE.into());
-        };
+        let given = self.call.scratch_bytes(index, slots)?;
         let bytes = match scratch.bytes {
-            ScratchBytes::Counted(_) => self.call.scratch_bytes(index, slots)?,
+            ScratchBytes::Checked(_, function) if given < self.asked(function, slots, memory, locked)? => {
+                return Err(Refusal::Status(self.loaded.rows.statuses.invalid_value));
+            }
+            _ if slots[index] == 0 => return Ok(0),
+            ScratchBytes::Counted(_) | ScratchBytes::Checked(..) => given,
             ScratchBytes::Asked(function) => self.asked(function, slots, memory, locked)?,
         };
         let state = match scratch.owner {
@@ -166,25 +179,28 @@ impl<'a> Attempt<'a> {
             return Err(CudaError::NOT_SUPPORTED.into());
         };
         let address = self.loaded.address(function).ok_or(CudaError::NOT_FOUND)?;
-        let (mut arguments, mut bytes) = (Arguments::new(), 0_u64);
-        for parameter in &asked.parameters {
-            let known = self.call.parameters.iter().position(|known| known.name == parameter.name);
-            match known {
-                Some(index) => {
-                    self.argument(index, slots, memory, locked, &mut arguments, &mut SmallVec::new())?;
-                }
-                None => {
-                    arguments.integer(&raw mut bytes as u64).ok_or(Refusal::Cuda(CudaError::INVALID_VALUE))?
-                }
+        let wrong = || Refusal::Cuda(CudaError::INVALID_VALUE);
+        let mut answers: SmallVec<[u64; 4]> = SmallVec::from_elem(0, asked.parameters.len());
+        let mut arguments = Arguments::new();
+        for (parameter, place) in asked.parameters.iter().zip(&mut answers) {
+            if parameter.kind.is_answer() {
+                arguments.integer(&raw mut *place as u64).ok_or_else(wrong)?;
+                continue;
             }
+            let known = self.call.parameters.iter().position(|known| known.name == parameter.name);
+            let index = known.ok_or_else(wrong)?;
+            self.argument(index, slots, memory, locked, &mut arguments, &mut SmallVec::new())?;
         }
-        // SAFETY: the row describes that function, whose parameters this call has by the same names; the parser has
-        // checked that the only other one is a place for the answer.
+        // SAFETY: the row describes that function, whose parameters this call has by the same names, but for places of
+        // numbers, for each of which there is a word.
         let status = unsafe { arguments.call(address) } as i32;
         if !self.loaded.rows.statuses.is_good(status) {
             return Err(Refusal::Status(status));
         }
-        let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= MAX_SCRATCH);
+        let size = |kind: &Kind| kind.is_answer() && kind.fixed_bytes() == Some(size_of::<u64>());
+        let last = asked.parameters.iter().rposition(|parameter| size(&parameter.kind));
+        let bytes = last.and_then(|last| usize::try_from(answers[last]).ok());
+        let bytes = bytes.filter(|bytes| *bytes <= MAX_SCRATCH);
         bytes.ok_or(Refusal::Status(self.loaded.rows.statuses.alloc_failed))
     }
 
@@ -222,7 +238,33 @@ impl<'a> Attempt<'a> {
                 *place = self.handle(kind, u64::from_le_bytes(*place), true)?.to_le_bytes();
             }
         }
+        if let Element::ByAttribute { name, kind } = host.element {
+            let given = if host.direction == Direction::In { memory.contents(index) } else { &[] };
+            self.check_attribute((name, kind), slots, given)?;
+        }
         Ok(memory.address(index))
+    }
+
+    /// Checks the type of an attribute, and addresses in it. cuDNN follows them, that of a tensor by value in this process. They must
+    /// be null or in the session's memory. The part of it that this process can access has addresses that nothing else ever gets
+    /// (`worker/memory/window.rs`), so they are as good when cuDNN follows them, later.
+    ///
+    /// Errors: the library's status for a wrong argument.
+    fn check_attribute(
+        &self,
+        (name, kind): (usize, usize),
+        slots: &[u64],
+        elements: &[u8],
+    ) -> Result<(), Refusal> {
+        let wrong = Refusal::Status(self.loaded.rows.statuses.invalid_value);
+        let (name, kind) = (self.call.integer(name, slots), self.call.integer(kind, slots));
+        let (Some(name), Some(kind)) = (name, kind) else { return Err(wrong) };
+        let is_ours = |bytes: &[u8; SLOT]| {
+            let address = u64::from_le_bytes(*bytes);
+            address == 0 || self.cx.session.check(address, 1).is_ok()
+        };
+        let addresses = if is_attribute_of_addresses(kind) { elements.as_chunks().0 } else { &[] };
+        if may_have_type(name, kind) && addresses.iter().all(is_ours) { Ok(()) } else { Err(wrong) }
     }
 }
 
@@ -254,3 +296,11 @@ mod tests {
         assert_eq!(structure[..8], 24_u64.to_le_bytes(), "a shorter one stays as it is");
     }
 }
+
+#[cfg(test)]
+#[path = "scratch_test.rs"]
+mod scratch;
+
+#[cfg(test)]
+#[path = "pack_test.rs"]
+mod pack;

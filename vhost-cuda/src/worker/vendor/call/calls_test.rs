@@ -61,7 +61,7 @@ impl Calls {
         slots: &[u64],
         data: &[u64],
     ) -> Result<(u64, Vec<u64>), CudaError> {
-        let names = ["cusparse", "cusolver", "cudnn", "cufft"];
+        let names = ["cusparse", "cusolver", "cudnn", "cufft", "nccl"];
         let name = names.into_iter().find(|name| function.starts_with(name)).expect("known");
         let (number, rows) = library(name).expect("known");
         let index = rows.functions.iter().position(|known| known.name == function).expect(function);

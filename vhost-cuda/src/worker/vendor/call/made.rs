@@ -2,14 +2,16 @@
 //! Handles that a call creates, and their end.
 
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use cuda_library_rows::HandleKind;
+use cuda_library_rows::{HandleKind, Kind};
 use smallvec::SmallVec;
 
-use super::{Answers, Attempt, Memory};
+use super::{Answers, Attempt, Memory, Named};
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::{Object, Reserved};
+use crate::worker::vendor::handles::Locked;
 use crate::worker::vendor::invoke::call_with_integers;
 use crate::worker::vendor::objects::Block;
 use crate::worker::vendor::refusal::Refusal;
@@ -67,42 +69,96 @@ impl Attempt<'_> {
         made: SmallVec<[New<'_>; 1]>,
         slots: &[u64],
         memory: &mut Memory,
+        maker: Option<&Arc<Object>>,
     ) -> CuResult<()> {
         for New { index, kind, reserved, place } in made {
-            match place {
-                Place::Late(late) => self.keep_late(kind, slots[index], reserved, late)?,
-                Place::Structure(block) => self.keep_structure(kind, slots[index], reserved, block)?,
-                Place::Call => {
-                    let raw = u64::from_le_bytes(memory.piece(index).try_into().unwrap_or_default());
-                    self.keep(kind, slots[index], reserved, raw as *mut u8)?;
-                }
+            let (id, raw) = (slots[index], memory.piece(index).as_array().copied());
+            let end = self.handles().made(kind, id, maker);
+            let object = match place {
+                Place::Late(late) => self.keep_late(kind, end, late),
+                Place::Structure(block) => self.keep_structure(kind, block),
+                Place::Call => self.keep(kind, u64::from_le_bytes(raw.unwrap_or_default()) as *mut u8),
+            };
+            self.cx.fill(reserved, object)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the first handle of a call that creates a handle which only a function with both can end, or ends one. The
+    /// states of the call's handles are locked.
+    pub(super) fn maker(&self, slots: &[u64]) -> Option<Arc<Object>> {
+        let roles = &self.call.roles;
+        let makes = roles.new.is_some_and(|(_, kind)| self.handles().end(kind).is_none());
+        let &first = roles.handles.first().filter(|_| makes || !roles.ends.is_empty())?;
+        let Kind::Handle { kind, .. } = self.call.parameters[first].kind else { return None };
+        self.handles().kind(kind).ok()?.get(slots[first]).ok()
+    }
+
+    /// Checks that the handles that the call ends were created with its first handle. The library follows what is behind them,
+    /// which ends with that handle.
+    ///
+    /// Errors: the library's statuses for a wrong argument, and for a handle that does not exist.
+    pub(super) fn check_maker(
+        &self,
+        slots: &[u64],
+        locked: &[((usize, u64), Locked)],
+        maker: Option<&Arc<Object>>,
+    ) -> Result<(), Refusal> {
+        for &(kind, id) in &self.ends(slots) {
+            let (_, state) =
+                locked.iter().find(|(key, _)| *key == (kind, id)).ok_or(self.not_initialized())?;
+            let is_of = |maker: &Arc<Object>| {
+                state.maker.as_ref().is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(maker)))
+            };
+            if !maker.is_some_and(is_of) {
+                return Err(Refusal::Status(self.loaded.rows.statuses.invalid_value));
             }
         }
         Ok(())
     }
 
-    /// Registers a handle that is one of the library's pointers.
-    fn keep(&self, kind: usize, id: u64, reserved: Reserved<'_>, raw: *mut u8) -> CuResult<()> {
-        let object = match self.handles().end(kind) {
+    /// Removes the handles that the call is about to end, so that no other call ends them, too. The call keeps them until it is
+    /// done.
+    ///
+    /// Errors: the library's status for a handle that does not exist.
+    pub(super) fn take_ends(&self, slots: &[u64]) -> Result<(), Refusal> {
+        for (kind, id) in self.ends(slots) {
+            let object = self.handles().kind(kind)?.remove(id).map_err(|_| self.not_initialized())?;
+            self.handles().ended(kind, id, 0);
+            Object::destroy(object)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the handles that the call ends, but for null.
+    pub(super) fn ends(&self, slots: &[u64]) -> Named {
+        let name = |&index: &usize| match self.call.parameters[index].kind {
+            Kind::End(kind) if slots[index] != 0 => Some((kind, slots[index])),
+            _ => None,
+        };
+        self.call.roles.ends.iter().filter_map(name).collect()
+    }
+
+    /// Returns the object of a handle that is one of the library's pointers.
+    fn keep(&self, kind: usize, raw: *mut u8) -> Object {
+        match self.handles().end(kind) {
             Some(end) => self.cx.made_in(self.cx.home_of(), raw, move |_, raw| {
                 // SAFETY: the library's function that destroys a handle of this kind, which nothing uses any more.
                 let status = unsafe { call_with_integers(end, &[raw as u64]) };
                 if status == Some(0) { Ok(()) } else { Err(CudaError::UNKNOWN) }
             }),
             None => Object::new(raw).in_context(self.cx.home_of()),
-        };
-        self.handles().made(kind, id);
-        self.cx.fill(reserved, object)
+        }
     }
 
-    /// Registers a handle that is a structure in the worker's memory.
-    fn keep_structure(&self, kind: usize, id: u64, reserved: Reserved<'_>, mut block: Block) -> CuResult<()> {
+    /// Returns the object of a handle that is a structure in the worker's memory.
+    fn keep_structure(&self, kind: usize, mut block: Block) -> Object {
         let place = block.address() as *mut u8;
         let end = self.handles().end(kind);
         let statuses = self.loaded.rows.statuses;
         // If the call below is never made, the library may still use the memory, so it is leaked then.
         let block = ManuallyDrop::new(block);
-        let object = self.cx.made_in(self.cx.home_of(), place, move |_, place| {
+        self.cx.made_in(self.cx.home_of(), place, move |_, place| {
             let status = match end {
                 None => Some(statuses.success),
                 // SAFETY: the library's function that destroys a handle of this kind, which nothing uses any more.
@@ -114,27 +170,28 @@ impl Attempt<'_> {
             } else {
                 Err(CudaError::UNKNOWN)
             }
-        });
-        self.handles().made(kind, id);
-        self.cx.fill(reserved, object)
+        })
     }
 
-    /// Registers a handle that the library may fill in later.
-    fn keep_late(&self, kind: usize, id: u64, reserved: Reserved<'_>, late: Late) -> CuResult<()> {
-        let by = self.handles().made(kind, id);
+    /// Returns the object of a handle that the library may fill in later. `by` is the place for the function that destroys it.
+    fn keep_late(&self, kind: usize, by: Arc<AtomicUsize>, late: Late) -> Object {
         let default = self.handles().end(kind).unwrap_or(0);
         let statuses = self.loaded.rows.statuses;
         let place = late.address() as *mut u8;
         // If the call below is never made, the library may fill in the place at any time, so it is leaked then.
         let late = ManuallyDrop::new(late);
-        let object = self.cx.made_in(self.cx.home_of(), place, move |_, place| {
+        self.cx.made_in(self.cx.home_of(), place, move |_, place| {
             let raw = Late::read(place);
+            if raw == 0 {
+                // The library may still write to the place, at the end of a group.
+                return Ok(());
+            }
             let end = match by.load(Ordering::Relaxed) {
                 0 => default,
                 chosen => chosen,
             };
-            let status = match (raw, end) {
-                (0, _) | (_, 0) => Some(statuses.success),
+            let status = match end {
+                0 => Some(statuses.success),
                 // SAFETY: a function of the library that destroys a handle of this kind, which nothing uses any more.
                 _ => unsafe { call_with_integers(end, &[raw]) },
             };
@@ -145,8 +202,7 @@ impl Attempt<'_> {
             } else {
                 Err(CudaError::UNKNOWN)
             }
-        });
-        self.cx.fill(reserved, object)
+        })
     }
 
     pub(super) fn end(&self, kind: usize, id: u64) -> Result<Answers, Refusal> {
@@ -163,3 +219,7 @@ impl Attempt<'_> {
         Ok(Answers::from_slice(&u64::from(status as u32).to_le_bytes()))
     }
 }
+
+#[cfg(test)]
+#[path = "made_test.rs"]
+mod tests;
