@@ -103,6 +103,29 @@ static void long_sizes() {
     printf("Ddot_64 and Idamax_64: %s\n", sum == wanted && largest == first + 1 ? "right" : "WRONG");
 }
 
+// Whether the library takes the operands depends on their alignment, each time: it must not be learnt from earlier calls.
+static void aligned_integers() {
+    enum { BYTE = 3, INTEGER = 10, IN_INTEGERS = 72, SIZE = 8, NOT_SUPPORTED = 15 };
+    const std::vector<double> a = numbers<double>(SIZE * SIZE, 3), b = numbers<double>(SIZE * SIZE, 5), wanted = product(a, b, SIZE, SIZE, SIZE);
+    std::vector<signed char> longer = as<signed char>(a);
+    longer.resize(SIZE * SIZE + 4);
+    signed char *da = on_device(longer), *db = on_device(as<signed char>(b));
+    int *dc = on_device(std::vector<int>(SIZE * SIZE));
+    const int one = 1, zero = 0;
+    const auto multiply = [&](signed char *from) {
+        return call("cublasGemmEx", handle, 0, 0, (int)SIZE, (int)SIZE, (int)SIZE, &one, from, (int)BYTE, (int)SIZE, db, (int)BYTE, (int)SIZE, &zero,
+                    dc, (int)INTEGER, (int)SIZE, (int)IN_INTEGERS, -1);
+    };
+    for (int round = 0; round < 3; round++) CHECK(multiply(da));
+    for (int offset = 1; offset < 4; offset++) {
+        const int status = multiply(da + offset);
+        if (status != NOT_SUPPORTED) printf("an operand at %d bytes: WRONG, %d\n", offset, status);
+    }
+    compare("GemmEx of integers", result(dc, SIZE * SIZE), wanted, 0);
+    CHECK(multiply(da + 4));
+    CHECK(cudaStreamSynchronize(stream));
+}
+
 int main() {
     load({"libcublas.so.13", "libcublas.so.12"});
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -112,6 +135,7 @@ int main() {
     many();
     typed();
     long_sizes();
+    aligned_integers();
     CHECK(call("cublasDestroy_v2", handle));
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaDeviceSynchronize());

@@ -185,7 +185,7 @@ impl Arguments<'_> {
                 std::ptr::copy_nonoverlapping(address as *const u8, place, readable);
             }
             match kind {
-                Kind::Host(_) if has_addresses => key.add_presence(data),
+                Kind::Host(_) if has_addresses => key.add_addresses(data.iter().copied()),
                 Kind::Host(_) | Kind::Text => key.add_words(data),
                 Kind::Described { kind, .. } if bytes > 0 => {
                     // SAFETY: the block has the contents of a descriptor of this kind ("Safety" of this function).
@@ -530,6 +530,7 @@ mod tests {
         };
         assert_eq!(key(6, [0x1000, 0x2000]), key(6, [0x3000, 0x4000]), "CUDNN_TYPE_VOID_PTR");
         assert_ne!(key(6, [0x1000, 0x2000]), key(6, [0x3000, 0]));
+        assert_ne!(key(6, [0x1000, 0x2000]), key(6, [0x3000, 0x4010]), "another alignment");
         assert_ne!(key(3, [0x1000, 0x2000]), key(3, [0x3000, 0x4000]), "CUDNN_TYPE_INT64");
     }
 

@@ -43,6 +43,11 @@ pub fn crossing(library: u32, is_int: bool, handle: u64) -> u64 {
     if is_int { first_of(library) + handle } else { handle }
 }
 
+/// Maximum number of parts of what a handle describes. Limits the memory for a handle that is set again and again.
+const MAX_PARTS: usize = 64;
+/// A multiplier that mixes bits (as in FxHash).
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// The state of a handle that affects calls of the library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
@@ -52,6 +57,8 @@ pub struct State {
     pub stream: u64,
     /// The origin of the handle: an argument of the call that created it.
     pub birth: u64,
+    /// What it describes: a digest of the calls that created and changed it, without addresses.
+    pub contents: u64,
 }
 
 /// Arguments of a setter, without the handle.
@@ -65,6 +72,8 @@ struct Record {
     notes: SmallVec<[(usize, i64); 4]>,
     /// The latest settings, by the number of the function.
     settings: SmallVec<[(usize, Values); 4]>,
+    /// The latest calls that changed what it describes: a number for each thing that they change, and the key of the call.
+    changes: SmallVec<[(u64, u64); 4]>,
     /// A setting that did not change, but whose call would also have reverted the setting of another function. The call
     /// is made before the next call that may depend on it, unless the other setting is made again.
     deferred: Option<Deferred>,
@@ -208,6 +217,20 @@ impl Handles {
         }
     }
 
+    /// Records a successful call that changes what a handle describes: `part` of it, to what the key of the call says.
+    pub fn describe(&self, handle: u64, part: u64, key: u64) {
+        let mut records = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let record = records.get_or_insert_default().entry(handle).or_default();
+        match record.changes.iter().position(|(known, _)| *known == part) {
+            Some(known) => record.changes[known].1 = key,
+            None if record.changes.len() < MAX_PARTS => record.changes.push((part, key)),
+            // A digest of all that was said of it, in order.
+            None => record.changes[0].1 = record.changes[0].1.rotate_left(23) ^ key,
+        }
+        let mix = |mixed: u64, (part, key): &(u64, u64)| mixed ^ key.wrapping_add(*part).wrapping_mul(ODD);
+        record.state.contents = record.changes.iter().fold(0, mix);
+    }
+
     /// Removes the state of a destroyed handle.
     pub fn forget(&self, handle: u64) {
         if let Some(records) = self.0.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
@@ -231,7 +254,7 @@ mod tests {
         assert_eq!((plan, crossing(1, true, plan)), (3, first_of(1) + 3));
         handles.change(first, |state| state.stream = 7);
         handles.change(first, |state| state.device_scalars = true);
-        assert_eq!(handles.state(first), State { device_scalars: true, stream: 7, birth: 0 });
+        assert_eq!(handles.state(first), State { device_scalars: true, stream: 7, ..State::default() });
         assert_eq!(handles.state(second), State::default());
         handles.forget(first);
         assert_eq!(handles.state(first), State::default());

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! Calls that need not wait. A function that only queues work returns before the work is done, but reports its own
-//! errors at once. A call therefore waits the first time that its numbers are used (sizes, types, layouts, null
-//! pointers). Afterwards it is posted: the library has accepted these numbers, and does not check addresses.
+//! errors at once. A call therefore waits the first time that its numbers are used: sizes, types, layouts, what its handles
+//! describe, and for addresses what a library checks of them. That is whether they are null, their alignment, and which are equal
+//! (work in place). Afterwards it is posted: the library has accepted all that its answer depends on.
 
 use std::sync::{PoisonError, RwLock};
 
 use cuda_library_rows::Call;
+use cuda_library_rows::attributes::alignment;
 use rustc_hash::FxHashSet;
 
 /// Maximum number of stored combinations. Limits the process's memory; beyond it all are forgotten.
@@ -42,8 +44,8 @@ impl Proven {
     }
 }
 
-/// The key of a call: its function, the slots of numbers, which addresses are null, and the host memory that the
-/// library reads, except scalars.
+/// The key of a call: its function, the slots of numbers, which arguments are null, the alignments of addresses, and the host memory
+/// that the library reads, except scalars.
 #[derive(Clone, Copy, Debug)]
 pub struct Key(u64);
 
@@ -53,20 +55,29 @@ impl Key {
         let mut key = Self(function as u64);
         call.roles.values.iter().filter_map(|index| slots.get(*index)).for_each(|value| key.add(*value));
         key.add_presence(slots);
+        let addresses = call.roles.addresses.iter().filter_map(|index| slots.get(*index));
+        key.add_addresses(addresses.copied());
         key
     }
 
-    /// Adds the origin of the handle.
-    pub fn add_birth(&mut self, birth: u64) {
-        self.add(birth);
+    /// Adds what is known of a handle.
+    pub fn add_handle(&mut self, known: u64) {
+        self.add(known);
     }
 
-    /// Adds, for each address, whether it is null.
-    pub fn add_presence(&mut self, addresses: &[u64]) {
-        let presence = |addresses: &[u64]| {
-            addresses.iter().fold(0, |present, address| present << 1 | u64::from(*address != 0))
-        };
-        addresses.chunks(u64::BITS as usize).for_each(|addresses| self.add(presence(addresses)));
+    /// Adds, for each slot, whether it is null.
+    fn add_presence(&mut self, slots: &[u64]) {
+        let presence =
+            |slots: &[u64]| slots.iter().fold(0, |present, slot| present << 1 | u64::from(*slot != 0));
+        slots.chunks(u64::BITS as usize).for_each(|slots| self.add(presence(slots)));
+    }
+
+    /// Adds, for each address, its alignment and the first one that is equal.
+    pub fn add_addresses(&mut self, addresses: impl Iterator<Item = u64> + Clone) {
+        for (index, address) in addresses.clone().enumerate() {
+            let first = addresses.clone().take(index).position(|other| other == address).unwrap_or(index);
+            self.add(alignment(address) << 32 | first as u64);
+        }
     }
 
     /// Adds memory that the library reads.
@@ -100,12 +111,26 @@ mod tests {
         assert_eq!(of([1, 5, 0x1000]), of([2, 5, 0x2000]));
         assert_ne!(of([1, 5, 0x1000]), of([1, 6, 0x1000]));
         assert_ne!(of([1, 5, 0x1000]), of([1, 5, 0]));
+        assert_ne!(of([1, 5, 0x1000]), of([1, 5, 0x1004]), "another alignment");
+        assert_eq!(of([1, 5, 0x1004]), of([1, 5, 0x200c]));
         assert_ne!(Key::new(0, call, &[1, 5, 1]).get(), Key::new(1, call, &[1, 5, 1]).get());
         let mut longer = Key::new(0, call, &[1, 5, 1]);
         longer.add_words(&[1, 2]);
         assert_ne!(longer.get(), of([1, 5, 1]));
         let mut born = Key::new(0, call, &[1, 5, 1]);
-        born.add_birth(16);
+        born.add_handle(16);
         assert_ne!(born.get(), of([1, 5, 1]));
+    }
+
+    #[test]
+    fn equal_addresses_make_the_key() {
+        let of = |addresses: &[u64]| {
+            let mut key = Key(0);
+            key.add_addresses(addresses.iter().copied());
+            key.get()
+        };
+        assert_eq!(of(&[0x1000, 0x2000, 0x1000]), of(&[0x3000, 0x4000, 0x3000]));
+        assert_ne!(of(&[0x1000, 0x2000, 0x1000]), of(&[0x1000, 0x2000, 0x2000]));
+        assert_ne!(of(&[0x1000, 0x2000, 0x1000]), of(&[0x1000, 0x2000, 0x3000]));
     }
 }

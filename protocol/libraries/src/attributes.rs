@@ -204,12 +204,12 @@ impl Descriptor {
         Some(Scalars { bytes, host_alpha: mode == 0, host_beta: matches!(mode, 0 | 4) })
     }
 
-    /// Replaces each address in `contents` by 1, or 0 for null, so that calls that differ only in addresses compare
-    /// equal.
+    /// Replaces each address in `contents` by its alignment, so that calls that differ only in addresses compare equal if the
+    /// library treats them alike.
     pub fn forget_addresses(&self, all: &[Self], contents: &mut [u8]) {
         for (index, attribute) in self.attributes.iter().enumerate() {
             if let (true, Some(value)) = (attribute.is_pointer, self.value(index, contents)) {
-                self.set(index, u64::from(value != 0), contents);
+                self.set(index, alignment(value), contents);
             }
         }
         let other = self.other().map(|(_, kind)| (kind, self.bytes));
@@ -220,6 +220,12 @@ impl Descriptor {
             }
         }
     }
+}
+
+/// Returns the alignment of an address in bytes, and 0 for null: what a library's answer may depend on. No library asks for more
+/// than 256 (`cublasSetWorkspace`).
+pub fn alignment(address: u64) -> u64 {
+    (address & address.wrapping_neg()).min(256)
 }
 
 /// Reads a file of attributes.
@@ -344,7 +350,8 @@ mod tests {
             Some(Scalars { bytes: 8, host_alpha: false, host_beta: true })
         );
         descriptor.forget_addresses(&[], &mut contents);
-        assert_eq!(descriptor.value(index, &contents), Some(1));
+        assert_eq!(descriptor.value(index, &contents), Some(256));
+        assert_eq!([0, 0x7000, 0x7080, 0x7004, 0x7001].map(alignment), [0, 256, 128, 4, 1]);
     }
 
     #[test]
@@ -366,7 +373,7 @@ mod tests {
         part.set(2, 0x7000, &mut contents[16..40]);
         assert_eq!(scalars(&contents), Scalars { bytes: 4, host_alpha: false, host_beta: true });
         whole.forget_addresses(&all, &mut contents);
-        assert_eq!(part.value(2, &contents[16..40]), Some(1));
+        assert_eq!(part.value(2, &contents[16..40]), Some(256));
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Roles {
     pub new: Option<(usize, usize)>,
     /// Numbers by value.
     pub values: Vec<usize>,
+    /// Addresses that may be of device memory.
+    pub addresses: Vec<usize>,
     /// Parameters whose slot may differ from the argument, with descriptors first: slots of scalars depend on theirs.
     pub encoded: Vec<usize>,
     /// Handles that the call uses.

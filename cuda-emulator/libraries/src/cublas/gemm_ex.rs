@@ -314,6 +314,13 @@ pub enum Layout {
 }
 
 impl Layout {
+    /// Returns whether A and B lie as products of integers require: at multiples of 4 bytes, as their columns do. Addresses in
+    /// device memory are not looked at.
+    fn is_aligned(self, shape: &Shape, bases: [usize; 3]) -> bool {
+        let bases = if let Self::Strided(_) = self { &bases[..2] } else { &[] };
+        [shape.lda, shape.ldb].iter().chain(bases).all(|number| number % 4 == 0)
+    }
+
     /// The addresses of the operands of that index.
     pub fn at(self, bases: [usize; 3], kinds: [Type; 3], index: usize) -> Result<[usize; 3], Fault> {
         let mut found = bases;
@@ -328,6 +335,9 @@ impl Layout {
         Ok(found)
     }
 }
+
+/// `CUBLAS_COMPUTE_32I`, `CUBLAS_COMPUTE_32I_PEDANTIC`
+const IN_INTEGERS: [c_int; 2] = [72, 73];
 
 fn products(
     handle: Handle,
@@ -344,6 +354,9 @@ fn products(
     let kind = |number| Type::new(number).ok_or(NOT_SUPPORTED);
     let kinds = [kind(types[0])?, kind(types[1])?, kind(types[2])?];
     let scale = scalar_type(compute, kinds[2])?;
+    if IN_INTEGERS.contains(&compute) && !layout.is_aligned(&shape, addresses) {
+        return Err(NOT_SUPPORTED);
+    }
     let (alpha, beta) = (Scalar::new(&settings, scale, alpha)?, Scalar::new(&settings, scale, beta)?);
     let mixed = Mixed { shape, kinds, scale, alpha, beta };
     queue(settings.stream, move || {

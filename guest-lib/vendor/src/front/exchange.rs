@@ -37,9 +37,13 @@ struct Prepared<'b> {
     /// The slots, and behind them the memory that the library reads.
     block: &'b [u64],
     answer_bytes: usize,
-    /// Identifies the call with its arguments.
+    /// Identifies the call with its arguments, and with what is known of its handles.
     key: u64,
+    /// The same without that.
+    said: u64,
     state: State,
+    /// What is known of the handles ([`Exchange::handles_key`]).
+    handles: u64,
     made: Option<Made>,
 }
 
@@ -69,6 +73,7 @@ impl<'a> Exchange<'a> {
         let Some(state) = self.state()? else { return Ok(self.success()) };
         if speed::is_on()
             && roles.is_plain
+            && self.first_works()
             && let Some(posted) = self.post_known(state)
         {
             return posted.map(|()| self.success());
@@ -89,7 +94,7 @@ impl<'a> Exchange<'a> {
         }
         let waits = self.waits(prepared);
         let (answers, kept) = self.cross(prepared, waits)?;
-        if roles.is_plain && !waits {
+        if roles.is_plain && !waits && self.first_works() {
             self.keep(prepared);
         }
         let answers = &answers[..];
@@ -105,6 +110,7 @@ impl<'a> Exchange<'a> {
         }
         if succeeded {
             self.note(prepared);
+            self.describe(prepared);
         }
         self.take_notes(prepared, answers, succeeded);
         if self.call.facts.sets {
@@ -163,10 +169,50 @@ impl<'a> Exchange<'a> {
         }
         let answer_bytes = self.call.answer_bytes(self.opened.library, block)?;
         let mut key = Key::new(self.function, self.call, block);
-        key.add_birth(state.birth);
+        key.add_handle(state.birth);
         // SAFETY: by the type's invariant, and the slots were made of these arguments.
         unsafe { arguments.write(block, &mut key) }?;
-        Ok(Prepared { block, answer_bytes, key: key.get(), state, made })
+        let (said, handles) = (key.get(), self.handles_key());
+        key.add_handle(handles);
+        Ok(Prepared { block, answer_bytes, key: key.get(), said, state, handles, made })
+    }
+
+    /// Returns a number for what is known of the handles: which they are, if they work, else what they describe.
+    fn handles_key(&self) -> u64 {
+        self.call.roles.handles.iter().fold(0, |mixed: u64, &index| {
+            let (handle, kind) = (self.given_at(index), &self.call.parameters[index].kind);
+            let known = match kind {
+                Kind::Handle { kind, .. } if self.opened.library.handles[*kind].works => handle,
+                _ => self.front.handles.state(handle).contents,
+            };
+            (mixed.rotate_left(23) ^ known).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        })
+    }
+
+    /// Records what a call makes of a handle that describes something.
+    fn describe(&self, prepared: &Prepared<'_>) {
+        let handles = &self.opened.library.handles;
+        if let (Some(made), Some((_, kind))) = (&prepared.made, self.call.roles.new)
+            && !handles[kind].works
+        {
+            self.front.handles.describe(made.handle, 0, prepared.said);
+        }
+        let first = self.call.roles.handles.first().map_or(0, |first| self.given_at(*first));
+        if first != 0 && !self.first_works() && self.call.roles.writes.is_empty() {
+            // Replaced by what a later call with the same second argument says: that may be the number of an attribute.
+            let second = self.call.parameters.get(1).is_some_and(|one| matches!(one.kind, Kind::Value(_)));
+            let attribute = if second { self.given_at(1) << 32 } else { 0 };
+            self.front.handles.describe(first, attribute + 1 + self.function as u64, prepared.said);
+        }
+    }
+
+    /// Returns whether the call has no handle, or its first one works. Else the call may change what that describes.
+    fn first_works(&self) -> bool {
+        let first = self.call.roles.handles.first().map(|first| &self.call.parameters[*first].kind);
+        match first {
+            Some(Kind::Handle { kind, .. }) => self.opened.library.handles[*kind].works,
+            _ => true,
+        }
     }
 
     /// Asks the library for a number that it knows of a handle.

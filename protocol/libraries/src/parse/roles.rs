@@ -38,6 +38,12 @@ pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &No
         table: first(&|kind| matches!(kind, Kind::Table(_))),
         new,
         values: all(&|kind| matches!(kind, Kind::Value(_))),
+        addresses: all(&|kind| {
+            matches!(
+                kind,
+                Kind::Pointer | Kind::Placed { .. } | Kind::Scalar { .. } | Kind::DescribedScalar { .. }
+            )
+        }),
         encoded,
         handles: all(&|kind| matches!(kind, Kind::Handle { .. })),
         ends: all(&|kind| matches!(kind, Kind::End(_))),

@@ -28,6 +28,8 @@ struct Known {
     function: (u32, usize),
     given: SmallVec<[u64; 16]>,
     state: State,
+    /// What is known of the handles.
+    handles: u64,
     stream: u64,
     block: Slots,
     scalars: SmallVec<[Scalar; 2]>,
@@ -56,7 +58,10 @@ impl Exchange<'_> {
             // In use if a signal's handler calls a library while this thread does.
             let mut calls = calls.try_borrow_mut().ok()?;
             let known = calls.get_mut(place(self.number(), self.given))?.as_mut()?;
-            if (known.function, known.state) != (self.number(), state) || known.given[..] != *self.given {
+            if (known.function, known.state) != (self.number(), state)
+                || known.given[..] != *self.given
+                || known.handles != self.handles_key()
+            {
                 return None;
             }
             let block = known.block.as_mut_bytes();
@@ -78,6 +83,7 @@ impl Exchange<'_> {
             function: self.number(),
             given: self.given.into(),
             state: prepared.state,
+            handles: prepared.handles,
             stream: self.stream(prepared),
             block: prepared.block.into(),
             scalars: self.scalars(prepared.block),
