@@ -2,13 +2,14 @@
 //! A cache of device code that workers loaded, so that it crosses once for all processes of a guest's user.
 //!
 //! Each image lies in a sealed memfd, which cannot be changed any more, followed by a NUL (text needs one). Its name
-//! is its BLAKE3 digest, which the daemon computes itself from the sealed file: neither a guest nor a worker can
+//! is its BLAKE3 digest, which the daemon compares with the sealed file: neither a guest nor a worker can
 //! store an image under a wrong digest. A worker asks over a socket of its own, which a thread of the daemon serves
 //! as long as the session lives.
 //!
 //! If there is no room for another image, the cache drops one of the machine with the most images, and there of the
 //! user with the most. So one machine or user can evict others only down to a fair share.
 
+use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,6 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use log::debug;
 use lru::LruCache;
@@ -32,6 +34,10 @@ use crate::owner::{Machine, Owner};
 pub const MAX_IMAGES: usize = 128;
 /// The number of bytes that are hashed at a time.
 const CHUNK: usize = 256 << 10;
+/// The bytes that the daemon hashes for a machine: so many at once, and so many more for each second since. Limits the processor time
+/// of the daemon, which is in no machine's control group; images that do not fit in are not kept.
+const HASHED_AT_ONCE: u64 = 1 << 30;
+const HASHED_PER_SECOND: u64 = 32 << 20;
 /// The seals that make a file's contents and length final.
 const SEALS: SealFlags = FIXED_LENGTH.union(SealFlags::WRITE);
 /// Seals of a file that keeps its length.
@@ -54,7 +60,7 @@ pub struct Question {
     pub reserved: u32,
     /// The image's size in bytes, without the NUL.
     pub bytes: u64,
-    /// Its digest; with [`KEEP`], zeros.
+    /// Its digest.
     pub digest: [u8; DIGEST_BYTES],
 }
 
@@ -91,12 +97,36 @@ pub struct ImageCache {
 struct State {
     images: LruCache<Key, Image>,
     bytes: u64,
+    /// The bytes that may be hashed for a machine. One that is missing has all.
+    budgets: HashMap<Machine, HashBudget>,
+}
+
+/// The bytes that may be hashed for a machine, and when that was found.
+#[derive(Clone, Copy, Debug)]
+struct HashBudget {
+    bytes: u64,
+    since: Instant,
+}
+
+impl HashBudget {
+    fn full(now: Instant) -> Self {
+        Self { bytes: HASHED_AT_ONCE, since: now }
+    }
+
+    /// Takes `bytes` bytes. Returns whether there were as many.
+    fn take(&mut self, bytes: u64, now: Instant) -> bool {
+        let earned = now.saturating_duration_since(self.since).as_secs_f64() * HASHED_PER_SECOND as f64;
+        let all = self.bytes.saturating_add(earned as u64).min(HASHED_AT_ONCE);
+        let left = all.checked_sub(bytes);
+        *self = Self { bytes: left.unwrap_or(all), since: now };
+        left.is_some()
+    }
 }
 
 impl ImageCache {
     /// Creates a cache of at most `max_bytes` bytes. 0 disables it.
     pub fn new(max_bytes: u64) -> Arc<Self> {
-        let state = State { images: LruCache::unbounded(), bytes: 0 };
+        let state = State { images: LruCache::unbounded(), bytes: 0, budgets: HashMap::new() };
         Arc::new(Self { max_bytes, state: Mutex::new(state) })
     }
 
@@ -122,7 +152,7 @@ impl ImageCache {
             let Question { kind, bytes, digest, .. } = question;
             match (kind, file) {
                 (ASK, _) => answer(socket, self.find(Key { owner, digest }, bytes).as_deref())?,
-                (KEEP, Some(file)) => match self.keep(file, bytes, owner) {
+                (KEEP, Some(file)) => match self.keep(file, bytes, Key { owner, digest }) {
                     Ok(()) => {}
                     Err(error) => debug!("image cache: an image is not kept: {error}"),
                 },
@@ -137,13 +167,22 @@ impl ImageCache {
         state.images.get(&key).filter(|image| image.bytes == bytes).map(|image| image.file.clone())
     }
 
-    /// Stores an image of `bytes` bytes, and makes room for it.
-    fn keep(&self, file: File, bytes: u64, owner: Owner) -> io::Result<()> {
+    /// Stores an image of `bytes` bytes whose digest the worker has told, and makes room for it. One that is there is not looked at
+    /// again.
+    fn keep(&self, file: File, bytes: u64, key: Key) -> io::Result<()> {
         if bytes > self.max_bytes {
             return Err(invalid("it is larger than the whole cache"));
         }
+        if self.find(key, bytes).is_some() {
+            return Ok(());
+        }
         check(&file, bytes)?;
-        let key = Key { owner, digest: digest(&file, bytes)? };
+        if !self.state.lock().may_hash(bytes, key.owner.machine) {
+            return Err(invalid("its machine has sent too many"));
+        }
+        if digest(&file, bytes)? != key.digest {
+            return Err(invalid("it has another digest"));
+        }
         let mut state = self.state.lock();
         if state.images.promote(&key) {
             return Ok(());
@@ -166,10 +205,17 @@ impl ImageCache {
         for key in of_machine {
             state.bytes -= state.images.pop(&key).map_or(0, |old| old.bytes);
         }
+        state.budgets.remove(&machine);
     }
 }
 
 impl State {
+    /// Takes `bytes` bytes of what is hashed for a machine. Returns whether there were as many.
+    fn may_hash(&mut self, bytes: u64, machine: Machine) -> bool {
+        let now = Instant::now();
+        self.budgets.entry(machine).or_insert_with(|| HashBudget::full(now)).take(bytes, now)
+    }
+
     /// Returns the image to drop for `new`, which is stored already: the least recently used one of the user with the
     /// most images in the machine with the most images.
     fn victim(&self, new: Key) -> Option<Key> {

@@ -13,7 +13,7 @@ fn key(uid: u32, image: &[u8]) -> Key {
 }
 
 fn keep(cache: &ImageCache, image: &[u8], uid: u32) {
-    cache.keep(seal(image).unwrap(), image.len() as u64, owner(uid)).unwrap();
+    cache.keep(seal(image).unwrap(), image.len() as u64, key(uid, image)).unwrap();
 }
 
 fn has(cache: &ImageCache, image: &[u8], uid: u32) -> bool {
@@ -59,15 +59,44 @@ fn files_that_could_change_or_lie_about_their_length_are_refused() {
     let cache = ImageCache::new(LIMIT);
     let open = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
     open.set_len(6).unwrap();
-    assert!(cache.keep(open, 5, owner(0)).is_err(), "not sealed");
-    assert!(cache.keep(seal(b"image").unwrap(), 4, owner(0)).is_err(), "longer than said");
-    assert!(cache.keep(seal(b"image").unwrap(), 7, owner(0)).is_err(), "shorter than said");
-    assert!(cache.keep(seal(b"image").unwrap(), u64::MAX, owner(0)).is_err());
-    assert!(cache.keep(seal(&[0; 100]).unwrap(), 100, owner(0)).is_ok());
-    assert!(
-        ImageCache::new(99).keep(seal(&[0; 100]).unwrap(), 100, owner(0)).is_err(),
-        "larger than the cache"
-    );
+    let named = key(0, b"image");
+    assert!(cache.keep(open, 5, key(0, &[0; 5])).is_err(), "not sealed");
+    assert!(cache.keep(seal(b"image").unwrap(), 4, named).is_err(), "longer than said");
+    assert!(cache.keep(seal(b"image").unwrap(), 7, named).is_err(), "shorter than said");
+    assert!(cache.keep(seal(b"image").unwrap(), u64::MAX, named).is_err());
+    assert!(cache.keep(seal(b"other").unwrap(), 5, named).is_err(), "another digest");
+    assert!(cache.state.lock().images.is_empty());
+    let zeros = key(0, &[0; 100]);
+    assert!(cache.keep(seal(&[0; 100]).unwrap(), 100, zeros).is_ok());
+    assert!(ImageCache::new(99).keep(seal(&[0; 100]).unwrap(), 100, zeros).is_err(), "larger than the cache");
+}
+
+#[test]
+fn an_image_is_hashed_once() {
+    let cache = ImageCache::new(LIMIT);
+    let image = vec![7; 1000];
+    let left = || cache.state.lock().budgets.get(&owner(0).machine).map(|budget| budget.bytes);
+    keep(&cache, &image, 0);
+    let after_one = left().unwrap();
+    assert!(after_one < HASHED_AT_ONCE);
+    for _ in 0..3 {
+        keep(&cache, &image, 0);
+    }
+    assert_eq!(left(), Some(after_one));
+    cache.forget(owner(0).machine);
+    assert_eq!(left(), None);
+}
+
+#[test]
+fn hashing_for_a_machine_has_a_rate() {
+    let start = Instant::now();
+    let mut budget = HashBudget::full(start);
+    assert!(!budget.take(HASHED_AT_ONCE + 1, start) && budget.take(HASHED_AT_ONCE, start));
+    assert!(!budget.take(1, start));
+    let later = start + std::time::Duration::from_secs(2);
+    assert!(!budget.take(2 * HASHED_PER_SECOND + 1, later) && budget.take(2 * HASHED_PER_SECOND, later));
+    let much_later = start + std::time::Duration::from_secs(1 << 20);
+    assert!(!budget.take(HASHED_AT_ONCE + 1, much_later) && budget.take(HASHED_AT_ONCE, much_later));
 }
 
 #[test]
@@ -86,7 +115,7 @@ fn a_worker_gets_what_another_kept() {
         receive_answer(worker).unwrap()
     };
     assert!(asked(&first).is_none());
-    let keep = Question { kind: KEEP, bytes: 100_000, ..Default::default() };
+    let keep = Question { kind: KEEP, ..ask };
     send(&first, &keep, Some(&seal(&image).unwrap())).unwrap();
     assert!(asked(&first).is_some(), "questions of one worker are answered in their order");
     let file = asked(&second).unwrap();
@@ -107,8 +136,10 @@ fn nobody_evicts_others_but_for_a_fair_share() {
     let cache = ImageCache::new(1000);
     let keep_for = |machine, uid, letter: u8, count: u8| {
         for number in 0..count {
-            let owner = Owner { machine: Machine::Virtual(machine), uid };
-            cache.keep(seal(&[letter, number].repeat(50)).unwrap(), 100, owner).unwrap();
+            let (owner, image) =
+                (Owner { machine: Machine::Virtual(machine), uid }, [letter, number].repeat(50));
+            let key = Key { owner, ..key(0, &image) };
+            cache.keep(seal(&image).unwrap(), 100, key).unwrap();
         }
     };
     let count = |machine, uid| {
@@ -131,7 +162,7 @@ fn nobody_evicts_others_but_for_a_fair_share() {
     keep_for(3, 7, b'd', 8);
     assert_eq!((count(1, 7), count(3, 7)), (3, 3));
     // An image as large as the whole cache is the only one.
-    cache.keep(seal(&[9; 1000]).unwrap(), 1000, owner(0)).unwrap();
+    keep(&cache, &[9; 1000], 0);
     let contents = || {
         let state = cache.state.lock();
         (state.images.len(), state.bytes)

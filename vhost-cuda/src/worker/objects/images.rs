@@ -63,7 +63,9 @@ impl Images {
         let keep = move || {
             match cache::seal(&image) {
                 Ok(file) => {
-                    let question = Question { kind: KEEP, bytes: image.len() as u64, ..Question::default() };
+                    let digest = *blake3::hash(&image).as_bytes();
+                    let bytes = image.len() as u64;
+                    let question = Question { kind: KEEP, bytes, digest, ..Question::default() };
                     this.with(|socket| cache::send(socket, &question, Some(&file)));
                 }
                 Err(error) => debug!("Cannot keep an image: {error}"),
