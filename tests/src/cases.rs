@@ -245,6 +245,7 @@ pub const CASES: &[Case] = &[
     Case::new("random_streams"),
     Case::new("implicit_order"),
     Case::new("copies_in_streams"),
+    Case::new("batches"),
     Case::new("pitched"),
     Case::new("boxes"),
     Case::new("arrays"),

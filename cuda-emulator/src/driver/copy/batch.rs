@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cuda_abi::{CUDA_MEMCPY3D_BATCH_OP, CUmemcpy3DOperand, CUmemcpyAttributes};
 
-use super::submit::copy_async;
+use super::submit::{SourceOrder, copy_async_from};
 use super::{Given, Side, Transfer};
 use crate::driver::array::{self, CUarray};
 use crate::driver::context;
@@ -16,8 +16,6 @@ use crate::driver::stream::CUstream;
 
 /// CU_STREAM_LEGACY
 const LEGACY: usize = 1;
-/// CUmemcpySrcAccessOrder: stream order, during the call, any.
-const ORDERS: std::ops::RangeInclusive<u32> = 1..=3;
 /// CUmemcpy3DOperandType
 const POINTER: u32 = 1;
 const ARRAY: u32 = 2;
@@ -25,6 +23,16 @@ const ARRAY: u32 = 2;
 fn check_stream(stream: CUstream) -> CuResult<()> {
     let legacy = stream.0 == LEGACY || stream.0 == 0 && !crate::driver::ffi::default_stream_is_per_thread();
     if legacy { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
+}
+
+/// Reads a source access order. Only the flag for overlap may be set.
+fn source_order(order: u32, flags: u32) -> CuResult<SourceOrder> {
+    match order {
+        1 if flags <= 1 => Ok(SourceOrder::Stream),
+        2 if flags <= 1 => Ok(SourceOrder::DuringCall),
+        3 if flags <= 1 => Ok(SourceOrder::Usual),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
 }
 
 #[allow(clippy::too_many_arguments, reason = "the C function's")]
@@ -44,24 +52,30 @@ fn batch(
     if count == 0 || number == 0 || number > count || first.at(0)? != 0 {
         return Err(invalid);
     }
+    // With the index of the first copy for each.
+    let mut orders = Vec::new();
     for index in 0..number {
-        let attributes = attributes.at(index)?;
-        if !ORDERS.contains(&attributes.access_order) || attributes.flags > 1 || first.at(index)? >= count {
+        let (attributes, first) = (attributes.at(index)?, first.at(index)?);
+        let order = source_order(attributes.access_order, attributes.flags)?;
+        if first >= count {
             return Err(invalid);
         }
+        orders.push((first, order));
     }
     // All are checked before the first one starts.
     let mut copies = Vec::new();
     for index in 0..count {
+        let order = orders.iter().rfind(|&&(first, _)| first <= index);
+        let order = order.map_or(SourceOrder::Usual, |&(_, order)| order);
         let bytes = sizes.at(index)? as u64;
         if bytes == 0 {
             return Err(invalid);
         }
         let to = Side::linear(targets.at(index)?, Given::Unified)?;
         let from = Side::linear(sources.at(index)?, Given::Unified)?;
-        copies.push(Transfer::new(to, from, [bytes, 1, 1])?);
+        copies.push((Transfer::new(to, from, [bytes, 1, 1])?, order));
     }
-    copies.into_iter().try_for_each(|copy| copy_async(copy, stream))
+    copies.into_iter().try_for_each(|(copy, order)| copy_async_from(copy, order, stream))
 }
 
 #[allow(clippy::too_many_arguments, reason = "the C function's")]
@@ -126,9 +140,7 @@ fn batch_3d(
     let mut copies = Vec::new();
     for index in 0..count {
         let operation = operations.at(index)?;
-        if !ORDERS.contains(&operation.access_order) || operation.flags > 1 {
-            return Err(invalid);
-        }
+        let order = source_order(operation.access_order, operation.flags)?;
         let (from, to) = (operand_element(&operation.src)?, operand_element(&operation.dst)?);
         if from.zip(to).is_some_and(|(from, to)| from != to) {
             return Err(invalid);
@@ -138,9 +150,9 @@ fn batch_3d(
         let width = (width as u64).checked_mul(element).ok_or(invalid)?;
         let to = operand_side(&operation.dst, operation.extent, element)?;
         let from = operand_side(&operation.src, operation.extent, element)?;
-        copies.push(Transfer::new(to, from, [width, height as u64, depth as u64])?);
+        copies.push((Transfer::new(to, from, [width, height as u64, depth as u64])?, order));
     }
-    copies.into_iter().try_for_each(|copy| copy_async(copy, stream))
+    copies.into_iter().try_for_each(|(copy, order)| copy_async_from(copy, order, stream))
 }
 
 fn batch_3d_v1(

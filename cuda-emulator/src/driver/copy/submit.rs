@@ -121,15 +121,35 @@ pub(in crate::driver) fn copy_between(copy: Option<Transfer>, contexts: &[Arc<Co
     context.run(&stream, move |_| copy.run())
 }
 
+/// The time at which a copy reads its source (`CUmemcpySrcAccessOrder`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::driver) enum SourceOrder {
+    /// In stream order, also if the source is pageable.
+    Stream,
+    /// Before the call returns.
+    DuringCall,
+    /// Pageable memory before the call returns, and all other memory in stream order.
+    Usual,
+}
+
 /// Copies in stream order. Waits for the copy only when pageable memory requires that.
 pub(in crate::driver) fn copy_async(copy: Option<Transfer>, stream: CUstream) -> CuResult<()> {
+    copy_async_from(copy, SourceOrder::Usual, stream)
+}
+
+/// As [`copy_async`], for a source that is read at a certain time.
+pub(super) fn copy_async_from(copy: Option<Transfer>, order: SourceOrder, stream: CUstream) -> CuResult<()> {
     let (context, stream) = capture::place_work(stream)?;
     let Some(copy) = copy else { return Ok(()) };
     if capture::add(&stream, || Ok(Work::Copy(CopyWork::captured(copy.clone()))))? {
         return Ok(());
     }
-    let waits = copy.involves(Kind::Pageable);
-    let may_stage = if waits { copy.to.kind != Kind::Pageable } else { is_read_early(&copy, &stream) };
+    let waits = copy.involves(Kind::Pageable) || order == SourceOrder::DuringCall;
+    let in_order = order == SourceOrder::Stream && copy.from.kind == Kind::Pageable;
+    let may_stage = match waits {
+        true => copy.to.kind != Kind::Pageable && !in_order,
+        false => is_read_early(&copy, &stream),
+    };
     let room = if may_stage { Room::reserve(copy.bytes()) } else { None };
     match room {
         Some(room) => context.end_asynchronous(&context.submit_work(&stream, staged(&copy, room))),

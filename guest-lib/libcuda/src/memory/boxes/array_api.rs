@@ -11,7 +11,7 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::memory::boxes::copy::BoxCopy;
 use crate::memory::boxes::layout::{ARRAY, DEVICE, HOST, UNIFIED};
-use crate::memory::copy::batch::{check_batch, check_hints};
+use crate::memory::copy::batch::{SourceOrder, Sources, check_batch};
 use crate::memory::copy::plan::Timing;
 
 /// An end without a memory type.
@@ -94,11 +94,13 @@ fn batch(
     if flags != 0 {
         return Err(whole(CudaError::INVALID_VALUE));
     }
-    let timing = Timing::Stream(api.stream(stream));
+    let stream = api.stream(stream);
+    let mut sources = Sources::new(api, stream);
+    let mut copied = Ok(());
     for index in 0..count {
-        let one = || {
+        let mut one = || {
             let op = ops.at(index)?;
-            check_hints(op.access_order, op.flags)?;
+            let order = SourceOrder::new(op.access_order, op.flags)?;
             let element = match (operand_element(&op.src, api)?, operand_element(&op.dst, api)?) {
                 (Some(src), Some(dst)) if src != dst => return Err(CudaError::INVALID_VALUE),
                 (src, dst) => src.or(dst).unwrap_or(1),
@@ -107,14 +109,22 @@ fn batch(
             let width = (width as u64).checked_mul(element).ok_or(CudaError::INVALID_VALUE)? as usize;
             let (src, dst) = (operand_end(&op.src, element)?, operand_end(&op.dst, element)?);
             match BoxCopy::new(api, &CUDA_MEMCPY3D { src, dst, width, height, depth })? {
-                Some(copy) => copy.run(api, timing),
+                Some(copy) => {
+                    sources.read(copy.source(), order)?;
+                    copy.run(api, Timing::Stream(stream))
+                }
                 // An empty box is an error here.
                 None => Err(CudaError::INVALID_VALUE),
             }
         };
-        one().map_err(|error| (index, error))?;
+        copied = one().map_err(|error| (index, error));
+        if copied.is_err() {
+            break;
+        }
     }
-    Ok(())
+    // Also after an error: the copies before it read their sources.
+    let read = sources.end().map_err(whole);
+    copied.and(read)
 }
 
 entry_points! {

@@ -115,6 +115,14 @@ impl BoxCopy {
         Ok(Some(Self { dst, src, size }))
     }
 
+    /// Returns the place of the source; arrays are device memory.
+    pub fn source(&self) -> Place {
+        match self.src {
+            End::Memory(end) => end.place,
+            End::Array(_) => Place::Device(0),
+        }
+    }
+
     /// Runs the copy.
     pub fn run(&self, api: Api, timing: Timing) -> Result<(), CudaError> {
         api.context()?;
