@@ -3,6 +3,8 @@
 //! The transport without a virtual machine: this process is the vhost-user front-end of a daemon (virtio-user in
 //! DPDK's terms). One process is one "machine" with one session; its "RAM" is a memfd.
 
+mod adopted;
+mod exchange;
 mod handshake;
 mod mappings;
 mod memory;

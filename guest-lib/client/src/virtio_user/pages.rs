@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_protocol::transport::MemEntry;
 
+use super::adopted::{Adopted, AdoptedList, FreeNumbers, Number};
+use super::exchange::{Shadows, make_private, move_back, move_into_file};
 use super::mappings::{Backing, Part, parts};
 use super::memory::{RamRange, SharedRam};
 use super::scattered::Scattered;
@@ -29,6 +30,8 @@ struct Run {
     kind: Kind,
     /// True if the program may write there.
     writable: bool,
+    /// Its entry in the list for forked children.
+    adopted: Option<Number>,
 }
 
 /// The relation of a run to the mapping that the program made.
@@ -39,6 +42,9 @@ enum Kind {
     /// The memfd's pages have taken the place of a read-only mapping of the file, from the offset on. They have the contents that
     /// the file had then.
     Copied(Arc<File>, u64),
+    /// The memfd's pages have taken the place of a shared mapping that no other process uses, the file of which this process cannot
+    /// open. The mapping is at this address meanwhile, and gets the contents when the run ends.
+    Kept(usize),
     /// The program's own mapping. The daemon has the file.
     File(Arc<FileRegion>),
 }
@@ -63,31 +69,51 @@ pub trait FileRegions {
     fn remove(&self, region: FileRegion);
 }
 
-/// Memory of which a forked child needs its own copy.
-#[derive(Clone, Copy, Debug)]
-struct Adopted {
-    memory: UserMemory,
-    writable: bool,
+impl Run {
+    fn new(memory: UserMemory, offset: u64, kind: Kind, writable: bool) -> Self {
+        Self { bytes: memory.bytes, offset, users: 0, kind, writable, adopted: None }
+    }
+
+    /// Returns the list's entry for the run at `address`, if a forked child needs one.
+    fn for_child(&self, address: usize) -> Option<Adopted> {
+        let original = match self.kind {
+            Kind::File(_) => return None,
+            Kind::Kept(original) => original,
+            Kind::Moved | Kind::Copied(..) => 0,
+        };
+        let memory = UserMemory { address, bytes: self.bytes };
+        Some(Adopted { memory, writable: self.writable, original })
+    }
 }
 
 /// The runs by address; they do not overlap.
 #[derive(Debug, Default)]
-struct Runs(BTreeMap<usize, Run>);
+struct Runs {
+    by_address: BTreeMap<usize, Run>,
+    free: FreeNumbers,
+    shadows: Shadows,
+}
 
 impl Runs {
     /// Splits the run that `address` lies inside of, so that a run begins there.
-    fn split(&mut self, address: usize) {
-        let Some((&start, run)) = self.0.range_mut(..address).next_back() else { return };
+    fn split(&mut self, list: &AdoptedList, address: usize) {
+        let Some((&start, run)) = self.by_address.range_mut(..address).next_back() else { return };
         let head = address - start;
         if head >= run.bytes {
             return;
         }
         let mut tail = Run { bytes: run.bytes - head, offset: run.offset + head as u64, ..run.clone() };
-        if let Kind::Copied(_, offset) = &mut tail.kind {
-            *offset += head as u64;
+        match &mut tail.kind {
+            Kind::Copied(_, offset) => *offset += head as u64,
+            Kind::Kept(original) => *original += head,
+            Kind::Moved | Kind::File(_) => {}
         }
         run.bytes = head;
-        self.0.insert(address, tail);
+        if let Some(number) = run.adopted {
+            tail.adopted = tail.for_child(address).and_then(|tail| list.add(&mut self.free, tail));
+            run.for_child(start).into_iter().for_each(|head| list.set(number, head));
+        }
+        self.by_address.insert(address, tail);
     }
 
     /// The stretches of `memory` that no run covers.
@@ -95,7 +121,7 @@ impl Runs {
         let end = memory.address + memory.bytes;
         let mut gaps = Vec::new();
         let mut at = memory.address;
-        for (&start, run) in self.0.range(..end) {
+        for (&start, run) in self.by_address.range(..end) {
             if start + run.bytes <= at {
                 continue;
             }
@@ -116,7 +142,7 @@ impl Runs {
         let mut at = memory.address;
         let (mut found, mut writable) = (Vec::new(), true);
         while at < end {
-            let (&start, run) = self.0.range(..=at).next_back()?;
+            let (&start, run) = self.by_address.range(..=at).next_back()?;
             let skip = at - start;
             if skip >= run.bytes {
                 return None;
@@ -136,10 +162,8 @@ pub struct SharedPages {
     /// Buffers of benchmarks.
     pub scattered: Scattered,
     runs: Mutex<Runs>,
-    /// The adopted stretches, for [`SharedPages::part_from_parent`], which cannot take the lock.
-    ///
-    /// Invariant: null, or a box that `publish` made; it is freed only after another took its place.
-    adopted: AtomicPtr<Vec<Adopted>>,
+    /// The adopted stretches, for [`SharedPages::part_from_parent`]. Changed under the lock of `runs`.
+    adopted: AdoptedList,
 }
 
 impl SharedPages {
@@ -147,30 +171,16 @@ impl SharedPages {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes the adopted stretches for a later child.
-    fn publish(&self, runs: &Runs) {
-        let adopted = runs.0.iter().filter(|(_, run)| run.users > 0 && !matches!(run.kind, Kind::File(_)));
-        let of_run = |(&address, run): (&usize, &Run)| Adopted {
-            memory: UserMemory { address, bytes: run.bytes },
-            writable: run.writable,
-        };
-        let list: Vec<_> = adopted.map(of_run).collect();
-        let old = self.adopted.swap(Box::into_raw(Box::new(list)), Ordering::AcqRel);
-        if !old.is_null() {
-            // SAFETY: by the invariant it is a box; this thread, holding the lock, was the only one that
-            // could take it out, and a fork that happens now finds the new one.
-            drop(unsafe { Box::from_raw(old) });
-        }
-    }
-
     /// In the child of a fork: gives the child its own copies of adopted pages. The child sees writes of the parent between
     /// the fork and the copy.
     pub fn part_from_parent(&self) {
-        // SAFETY: by the invariant it is null or a box, of which the child has its own copy.
-        let Some(list) = (unsafe { self.adopted.load(Ordering::Acquire).as_ref() }) else { return };
-        for &Adopted { memory, writable } in list {
+        for Adopted { memory, writable, original } in self.adopted.all() {
             // The error has no receiver: such a page stays shared.
-            let _ = make_private(memory, writable);
+            let _ = match original {
+                0 => make_private(memory, writable),
+                // SAFETY: the child has the parent's mappings, and the one at `original` is this library's.
+                _ => unsafe { move_back(memory, original) },
+            };
         }
     }
 
@@ -184,15 +194,13 @@ impl SharedPages {
         // A forked child must not share the pages: the GPU writes to them for the parent. A hint only.
         // SAFETY: the range was mapped just above.
         unsafe { libc::madvise(memory.address as *mut _, memory.bytes, libc::MADV_DONTFORK) };
-        let run =
-            Run { bytes: memory.bytes, offset: range.offset, users: 0, kind: Kind::Moved, writable: true };
-        self.runs().0.insert(memory.address, run);
+        self.runs().by_address.insert(memory.address, Run::new(memory, range.offset, Kind::Moved, true));
         Ok(())
     }
 
     /// Undoes [`SharedPages::map`]; the addresses stay reserved.
     pub fn unmap(&self, ram: &SharedRam, memory: UserMemory) {
-        let run = self.runs().0.remove(&memory.address);
+        let run = self.runs().by_address.remove(&memory.address);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         // SAFETY: the range was mapped by `map`, and the caller uses it no more.
         let at = unsafe { libc::mmap(memory.address as *mut _, memory.bytes, libc::PROT_NONE, flags, -1, 0) };
@@ -205,9 +213,9 @@ impl SharedPages {
     /// Lets the worker map the pages of `memory`; those that it can map already stay. `read_only`: for reading only.
     ///
     /// Private pages move into the memfd, contents unchanged. Writes of other threads to such a page while it moves are lost: a
-    /// program that registers memory while other threads write to it must use the device node. Pages of the caller's own
-    /// stack that are in use are refused. The daemon receives the file of a shared mapping, if the process has it open for
-    /// reading and writing. If it does not, a copy takes the place of a read-only mapping of a file on a disk.
+    /// program that registers memory while other threads write to it must use the device node. The daemon receives the file of a
+    /// shared mapping, if the process has it open for reading and writing, or can open it. If not, a copy takes the place of a
+    /// read-only mapping of a file on a disk, and of memory that no other process shares.
     pub fn adopt(
         &self,
         ram: &SharedRam,
@@ -220,42 +228,63 @@ impl SharedPages {
             return Err(ClientError::Fault);
         }
         let mut runs = self.runs();
-        runs.split(memory.address);
-        runs.split(memory.address + memory.bytes);
+        let runs = &mut *runs;
+        let ends = [memory.address, memory.address + memory.bytes];
+        ends.iter().for_each(|&end| runs.split(&self.adopted, end));
         let mut new = Vec::new();
         let adopted = parts.iter().try_for_each(|part| {
             runs.gaps(part.memory).into_iter().try_for_each(|gap| {
-                let run = adopt_part(ram, files, &part.of(gap))?;
-                runs.0.insert(gap.address, run);
+                let mut run = adopt_part(ram, files, &part.of(gap))?;
+                if let Some(adopted) = run.for_child(gap.address) {
+                    run.adopted = self.adopted.add(&mut runs.free, adopted);
+                }
+                runs.by_address.insert(gap.address, run);
                 new.push(gap.address);
                 Ok(())
             })
         });
         match adopted {
-            Ok(()) => {
-                let inside = memory.address..memory.address + memory.bytes;
-                runs.0.range_mut(inside).for_each(|(_, run)| run.users += 1);
-            }
-            Err(_) => give_back(&mut runs, ram, files, new),
+            Ok(()) => runs.by_address.range_mut(ends[0]..ends[1]).for_each(|(_, run)| run.users += 1),
+            Err(_) => self.give_back(runs, ram, files, new),
         }
-        self.publish(&runs);
         adopted
     }
 
     /// Undoes one [`SharedPages::adopt`]: mappings without a user become the program's own again.
     pub fn release(&self, ram: &SharedRam, files: &dyn FileRegions, memory: UserMemory) {
         let mut runs = self.runs();
-        runs.split(memory.address);
-        runs.split(memory.address + memory.bytes);
+        let ends = [memory.address, memory.address + memory.bytes];
+        ends.iter().for_each(|&end| runs.split(&self.adopted, end));
         let mut unused = Vec::new();
-        for (&address, run) in runs.0.range_mut(memory.address..memory.address + memory.bytes) {
+        for (&address, run) in runs.by_address.range_mut(ends[0]..ends[1]) {
             run.users = run.users.saturating_sub(1);
             if run.users == 0 {
                 unused.push(address);
             }
         }
-        give_back(&mut runs, ram, files, unused);
-        self.publish(&runs);
+        self.give_back(&mut runs, ram, files, unused);
+    }
+
+    /// Ends the runs at `addresses`.
+    fn give_back(&self, runs: &mut Runs, ram: &SharedRam, files: &dyn FileRegions, addresses: Vec<usize>) {
+        for address in addresses {
+            let Some(run) = runs.by_address.remove(&address) else { continue };
+            if let Err(error) = restore(UserMemory { address, bytes: run.bytes }, &run, &mut runs.shadows) {
+                // Harmless: it stays shared, with no other process.
+                log::debug!("Cannot make memory the program's own again: {error}");
+                runs.by_address.insert(address, run);
+                continue;
+            }
+            if let Some(number) = run.adopted {
+                self.adopted.remove(&mut runs.free, number);
+            }
+            match run.kind {
+                Kind::File(region) => {
+                    Arc::into_inner(region).into_iter().for_each(|region| files.remove(region));
+                }
+                _ => ram.give_back(RamRange { offset: run.offset, bytes: run.bytes as u64 }),
+            }
+        }
     }
 
     /// Returns whether the worker can map all of `memory`.
@@ -278,60 +307,53 @@ impl SharedPages {
 /// Lets the worker map a part of a mapping that it cannot map yet.
 fn adopt_part(ram: &SharedRam, files: &dyn FileRegions, part: &Part) -> Result<Run, ClientError> {
     let Part { memory, writable, offset, .. } = *part;
-    if !part.shared || part.own {
+    if !part.shared || part.is_own() {
         return move_pages(ram, part, Kind::Moved);
     }
-    match part.backing().ok_or(ClientError::Fault)? {
-        Backing::Writable(file) => {
+    match part.backing() {
+        Some(Backing::Writable(file)) => {
             let region = files.add(&file, offset, memory)?;
             let offset = region.range.offset;
-            Ok(Run { bytes: memory.bytes, offset, users: 0, kind: Kind::File(Arc::new(region)), writable })
+            Ok(Run::new(memory, offset, Kind::File(Arc::new(region)), writable))
         }
-        Backing::ReadOnly(file) => move_pages(ram, part, Kind::Copied(Arc::new(file), offset)),
+        Some(Backing::ReadOnly(file)) => move_pages(ram, part, Kind::Copied(Arc::new(file), offset)),
+        None if writable && part.is_only_here() => {
+            let original = duplicate(memory)?;
+            move_pages(ram, part, Kind::Kept(original)).inspect_err(|_| {
+                // SAFETY: the mapping was made above, and nothing refers to it.
+                unsafe { libc::munmap(original as *mut _, memory.bytes) };
+            })
+        }
+        None => Err(ClientError::Fault),
     }
+}
+
+/// Maps what is mapped at `memory`, which must be shared, a second time.
+fn duplicate(memory: UserMemory) -> io::Result<usize> {
+    // SAFETY: with an old length of 0 the mapping stays, and the new one is at an address of the kernel's choice.
+    let at = unsafe { libc::mremap(memory.address as *mut _, 0, memory.bytes, libc::MREMAP_MAYMOVE) };
+    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at as usize) }
 }
 
 /// Puts pages of the memfd in the place of a part, contents unchanged.
 fn move_pages(ram: &SharedRam, part: &Part, kind: Kind) -> Result<Run, ClientError> {
     let Part { memory, writable, .. } = *part;
-    if near_stack_pointer(memory) {
-        return Err(ClientError::Fault);
-    }
     let range = ram.allocate(memory.bytes)?;
+    let (file, copy) = ((ram.fd(), range.offset), ram.at(range.offset));
     // SAFETY: the memory is readable (`parts`), and the program's; the range is new and ours.
-    unsafe {
-        std::ptr::copy_nonoverlapping(memory.address as *const u8, ram.at(range.offset), memory.bytes);
-    }
-    if let Err(error) = map_over(memory, ram.fd(), range.offset, writable) {
+    if let Err(error) = unsafe { move_into_file(memory, file, copy, writable) } {
         ram.give_back(range);
         return Err(error.into());
     }
-    Ok(Run { bytes: memory.bytes, offset: range.offset, users: 0, kind, writable })
-}
-
-/// Ends the runs at `addresses`.
-fn give_back(runs: &mut Runs, ram: &SharedRam, files: &dyn FileRegions, addresses: Vec<usize>) {
-    for address in addresses {
-        let Some(run) = runs.0.remove(&address) else { continue };
-        if let Err(error) = restore(UserMemory { address, bytes: run.bytes }, &run) {
-            // Harmless: it stays shared, with no other process.
-            log::debug!("Cannot make memory the program's own again: {error}");
-            runs.0.insert(address, run);
-            continue;
-        }
-        match run.kind {
-            Kind::File(region) => {
-                Arc::into_inner(region).into_iter().for_each(|region| files.remove(region));
-            }
-            _ => ram.give_back(RamRange { offset: run.offset, bytes: run.bytes as u64 }),
-        }
-    }
+    Ok(Run::new(memory, range.offset, kind, writable))
 }
 
 /// Gives the program a mapping of its own again, with the same contents.
-fn restore(memory: UserMemory, run: &Run) -> io::Result<()> {
+fn restore(memory: UserMemory, run: &Run, shadows: &mut Shadows) -> io::Result<()> {
     match &run.kind {
-        Kind::Moved => make_private(memory, run.writable),
+        Kind::Moved => shadows.make_private(memory, run.writable),
+        // SAFETY: the run holds the mapping since it was made.
+        Kind::Kept(original) => unsafe { move_back(memory, *original) },
         Kind::Copied(file, offset) => map_over(memory, file.as_raw_fd(), *offset, false),
         Kind::File(_) => Ok(()),
     }
@@ -359,47 +381,6 @@ fn map_over(memory: UserMemory, file: RawFd, offset: u64, writable: bool) -> io:
     // SAFETY: the callers own the addresses: a reservation, or memory of the program whose contents the file has.
     let at = unsafe { libc::mmap(at, memory.bytes, protection, flags, file, offset as libc::off_t) };
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Replaces shared pages by private ones with the same contents, in one step.
-fn make_private(memory: UserMemory, writable: bool) -> io::Result<()> {
-    // SAFETY: a new mapping; then its pages replace those of `memory`, which the program goes on using and
-    // which hold the same bytes.
-    unsafe {
-        let copy = libc::mmap(
-            std::ptr::null_mut(),
-            memory.bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        );
-        if copy == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        std::ptr::copy_nonoverlapping(memory.address as *const u8, copy.cast(), memory.bytes);
-        if !writable && libc::mprotect(copy, memory.bytes, libc::PROT_READ) != 0 {
-            let error = io::Error::last_os_error();
-            libc::munmap(copy, memory.bytes);
-            return Err(error);
-        }
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        let to = memory.address as *mut libc::c_void;
-        if libc::mremap(copy, memory.bytes, memory.bytes, flags, to) == libc::MAP_FAILED {
-            let error = io::Error::last_os_error();
-            libc::munmap(copy, memory.bytes);
-            return Err(error);
-        }
-    }
-    Ok(())
-}
-
-/// Returns whether the stack frames in use may be in `memory`: they change while it is copied.
-fn near_stack_pointer(memory: UserMemory) -> bool {
-    const DEPTH: usize = 64 << 10;
-    let here = 0u8;
-    let pointer = &raw const here as usize;
-    memory.address < pointer + 1024 && memory.address + memory.bytes > pointer.saturating_sub(DEPTH)
 }
 
 #[cfg(test)]

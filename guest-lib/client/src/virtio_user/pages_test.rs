@@ -140,12 +140,118 @@ fn overlapping_adoptions_are_counted_page_by_page() {
 }
 
 #[test]
-fn shared_and_missing_memory_is_refused() {
+fn missing_memory_is_refused() {
     let (ram, pages) = (SharedRam::new().expect("memfd"), SharedPages::default());
     assert!(adopt(&pages, &ram, UserMemory { address: 0x1000, bytes: PAGE }).is_err());
-    let on_stack = 0u8;
-    let address = (&raw const on_stack as usize) & !(PAGE - 1);
-    assert!(adopt(&pages, &ram, UserMemory { address, bytes: PAGE }).is_err());
+}
+
+/// Uses more and more of the stack; returns a sum that depends on all of it.
+#[inline(never)]
+fn deep(levels: u64) -> u64 {
+    let frame = std::hint::black_box([levels; 64]);
+    let below = if levels == 0 { 0 } else { deep(levels - 1) };
+    below + std::hint::black_box(frame).iter().sum::<u64>()
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn the_own_stack_moves_while_it_is_in_use() {
+    let (ram, pages) = (SharedRam::new().expect("memfd"), SharedPages::default());
+    let mut value = 41_u64;
+    let at = &raw mut value;
+    let memory = UserMemory { address: (at as usize) & !(PAGE - 1), bytes: PAGE };
+    // The pages of all frames around, too.
+    let around = UserMemory { address: memory.address - 4 * PAGE, bytes: 6 * PAGE };
+    for memory in [memory, around] {
+        let before = deep(40);
+        for _ in 0..50 {
+            adopt(&pages, &ram, memory).expect("adopted");
+            let (entries, _) = pages.entries(memory).expect("located");
+            let page = (at as usize - memory.address) as u64;
+            // SAFETY: the place was allocated for that page, and `at` is this function's variable.
+            unsafe {
+                let place = ram.at(entries[0].addr - super::super::memory::RAM_BASE + page).cast::<u64>();
+                at.write_volatile(at.read_volatile() + 1);
+                assert_eq!(place.read_volatile(), at.read_volatile(), "both see the same page");
+            }
+            assert_eq!(deep(40), before);
+            release(&pages, &ram, memory);
+            assert_eq!(deep(40), before);
+        }
+    }
+    // SAFETY: this function's variable.
+    assert_eq!(unsafe { at.read_volatile() }, 141);
+}
+
+/// The mappings of the process at `memory`.
+fn mappings(memory: UserMemory) -> usize {
+    parts(memory).expect("a list").expect("mapped").len()
+}
+
+#[test]
+fn released_pages_become_one_mapping_again() {
+    const PAGES: usize = 600;
+    let (ram, pages) = (SharedRam::new().expect("memfd"), SharedPages::default());
+    let memory = anonymous(PAGES);
+    let write = |page: usize, value: u32| {
+        // SAFETY: the test's own memory.
+        unsafe { ((memory.address + page * PAGE) as *mut u32).write_volatile(value) };
+    };
+    let read = |page: usize| {
+        // SAFETY: the test's own memory.
+        unsafe { ((memory.address + page * PAGE) as *const u32).read_volatile() }
+    };
+    for round in 0..3 {
+        for page in 0..PAGES {
+            write(page, page as u32 + round);
+            adopt(&pages, &ram, part(memory, page, 1)).expect("adopted");
+        }
+        // In another order.
+        for index in 0..PAGES {
+            let page = index * 7 % PAGES;
+            write(page, page as u32 * 3 + round);
+            release(&pages, &ram, part(memory, page, 1));
+        }
+        for page in 0..PAGES {
+            assert_eq!(read(page), page as u32 * 3 + round);
+        }
+        assert!(mappings(memory) <= 4, "{} mappings", mappings(memory));
+    }
+    assert_eq!(pages.adopted.all().count(), 0);
+}
+
+#[test]
+fn shared_memory_of_this_process_alone_moves_and_comes_back() {
+    let (ram, pages, daemon) =
+        (SharedRam::new().expect("memfd"), SharedPages::default(), FakeDaemon::default());
+    let all = libc::PROT_READ | libc::PROT_WRITE;
+    let memory = mapped(&in_memory(), 0, 4, all, libc::MAP_SHARED);
+    let twice = || {
+        // SAFETY: makes a second mapping of the test's memory.
+        let at = unsafe { libc::mremap(memory.address as *mut _, 0, 4 * PAGE, libc::MREMAP_MAYMOVE) };
+        assert_ne!(at, libc::MAP_FAILED);
+        UserMemory { address: at as usize, bytes: 4 * PAGE }
+    };
+    let of_memory = || parts(memory).expect("a list").expect("mapped").remove(0);
+    // `may_share_mappings` depends on the other tests of this process.
+    assert!(of_memory().is_mapped_once().expect("a list"));
+    let other = twice();
+    assert!(!of_memory().is_mapped_once().expect("a list"), "the other mapping overlaps");
+    // SAFETY: the second mapping was made above.
+    unsafe { libc::munmap(other.address as *mut _, other.bytes) };
+
+    let original = duplicate(memory).expect("mapped twice");
+    let run = move_pages(&ram, &of_memory(), Kind::Kept(original)).expect("moved");
+    pages.runs().by_address.insert(memory.address, Run { users: 1, ..run });
+    assert!(of_memory().is_own());
+    // SAFETY: the test's own memory.
+    unsafe { (memory.address as *mut u8).add(2 * PAGE).write_volatile(99) };
+    pages.release(&ram, &daemon, part(memory, 0, 1));
+    pages.release(&ram, &daemon, part(memory, 1, 3));
+    assert_eq!([0, 1, 2, 3].map(|page| byte(memory, page)), [1, 2, 99, 4]);
+    assert!(!of_memory().is_own());
+    let other = twice();
+    assert_eq!(byte(other, 2), 99, "it is the program's file again");
 }
 
 #[test]

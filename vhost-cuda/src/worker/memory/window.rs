@@ -2,7 +2,7 @@
 //! The address window: pages of the guest process appear in it side by side, at the process's own addresses
 //! where possible, so that a pointer means the same on both sides and on the GPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ptr;
 use std::sync::LazyLock;
@@ -26,6 +26,8 @@ const MAX_CLAIMS: usize = 4096;
 #[derive(Debug)]
 pub struct Window {
     areas: BTreeMap<u64, Area>,
+    /// The addresses of areas by their tags, and by whether they are shared.
+    by_tag: HashMap<(u64, bool), u64>,
     /// Addresses that the guest's process has added to the window, by first address. Each is a mapping of this process's own,
     /// inaccessible where no area is.
     claims: BTreeMap<u64, Claim>,
@@ -82,6 +84,7 @@ impl Window {
         reserve_range(WINDOW_BASE, WINDOW_BYTES)?;
         Ok(Self {
             areas: BTreeMap::new(),
+            by_tag: HashMap::new(),
             claims: BTreeMap::new(),
             registrations: BTreeMap::new(),
             pieces: 0,
@@ -177,6 +180,7 @@ impl Window {
         }
         self.pieces += pieces.len();
         self.areas.insert(base, area);
+        self.by_tag.insert((tag, shared), base);
         Ok(area)
     }
 
@@ -221,12 +225,13 @@ impl Window {
 
     /// Returns the area with tag `tag`.
     pub fn find(&self, tag: u64, shared: bool) -> Option<Area> {
-        self.areas.values().find(|area| area.tag == tag && area.shared == shared).copied()
+        self.by_tag.get(&(tag, shared)).and_then(|base| self.areas.get(base)).copied()
     }
 
     /// Takes an area away again. It must not be registered any more.
     pub fn unmap(&mut self, base: u64) {
         if let Some(area) = self.areas.remove(&base) {
+            self.by_tag.remove(&(area.tag, area.shared));
             self.pieces -= area.pieces;
             close_range(area.base, area.bytes);
         }

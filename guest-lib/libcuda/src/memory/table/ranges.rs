@@ -3,7 +3,7 @@
 //! Classification of addresses: ranges of host memory that the GPU can access, and ranges of device memory.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use virtio_cuda_client::CudaError;
@@ -123,8 +123,8 @@ pub struct Ranges {
     next_id: AtomicU64,
     /// Set if there is host memory that both sides see at all times.
     any_seen: AtomicBool,
-    /// Set if there is host memory of `cuMemMap`.
-    any_mapped: AtomicBool,
+    /// The number of ranges of host memory of `cuMemMap`.
+    mapped: AtomicUsize,
 }
 
 macro_rules! read {
@@ -155,6 +155,7 @@ impl Ranges {
         if range.device_address != range.start {
             write!(self.aliases).insert(range.device_address, range.clone());
         }
+        self.mapped.fetch_add(usize::from(range.kind == HostKind::Mapped), Ordering::Release);
         host.insert(range.start, range);
         self.look(&host);
         true
@@ -165,10 +166,9 @@ impl Ranges {
         self.look(&read!(self.host));
     }
 
-    /// Updates the flags; must be called after each change of `host`.
+    /// Updates the flag; must be called after each change of `host`.
     fn look(&self, host: &BTreeMap<u64, Arc<HostRange>>) {
         self.any_seen.store(host.values().any(|range| !range.moves()), Ordering::Release);
-        self.any_mapped.store(host.values().any(|range| range.kind == HostKind::Mapped), Ordering::Release);
     }
 
     /// Returns the number of bytes between `address` and the end of its mapping of host memory, if an access of `bytes`
@@ -176,7 +176,7 @@ impl Ranges {
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` if a part of the access is not mapped.
     pub fn before_seam(&self, address: u64, bytes: u64) -> Result<Option<u64>, CudaError> {
-        if !self.any_mapped.load(Ordering::Acquire) {
+        if self.mapped.load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
         let host = read!(self.host);
@@ -205,9 +205,15 @@ impl Ranges {
             return None;
         }
         let range = host.remove(&start)?;
+        self.removed(&range);
         self.look(&host);
-        write!(self.aliases).remove(&range.device_address);
         Some(range)
+    }
+
+    /// Must be called for each range that is removed from `host`.
+    fn removed(&self, range: &HostRange) {
+        write!(self.aliases).remove(&range.device_address);
+        self.mapped.fetch_sub(usize::from(range.kind == HostKind::Mapped), Ordering::Release);
     }
 
     /// Returns the host memory that contains the program's `address`.
@@ -233,9 +239,7 @@ impl Ranges {
     pub fn take_host_where(&self, removed: impl Fn(&HostRange) -> bool) -> Vec<Arc<HostRange>> {
         let mut host = write!(self.host);
         let taken: Vec<_> = host.extract_if(.., |_, range| removed(range)).map(|(_, range)| range).collect();
-        for range in &taken {
-            write!(self.aliases).remove(&range.device_address);
-        }
+        taken.iter().for_each(|range| self.removed(range));
         self.look(&host);
         taken
     }
