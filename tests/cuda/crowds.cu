@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-constexpr int kThreads = 400, kLaunches = 10, kAllocations = 20000, kStreams = 1000, kEvents = 5000;
+constexpr int kThreads = 1100, kLaunches = 4, kAllocations = 20000, kStreams = 1000, kEvents = 5000;
 
 __global__ void count(int *counter) {
     atomicAdd(counter, 1);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use virtio_cuda_ring::layout::{HEAD_BYTES, RECORDS_BYTES, RECORDS_OFFSET};
 use virtio_cuda_ring::{Consumer, LANE_BYTES, LaneMemory, MAX_REPLY_BYTES};
 
-use super::super::run::MAX_THREADS;
+use super::super::run::MAX_LANES;
 use super::super::run::order::{Order, Place};
 use crate::fuzz::choices::Choices;
 
@@ -127,7 +127,7 @@ fn order(choices: &mut Choices<'_>) {
             0 => {
                 let begins = choices.number();
                 let taken = order.take(lane, begins);
-                let good = (lane as usize) < MAX_THREADS
+                let good = (lane as usize) < MAX_LANES
                     && begins.is_multiple_of(HEAD_BYTES as u64)
                     && begins <= u64::MAX / 2
                     && !places.contains_key(&lane);

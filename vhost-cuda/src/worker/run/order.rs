@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use virtio_cuda_ring::Progress;
 use virtio_cuda_ring::layout::{HEAD_BYTES, RECORDS_BYTES};
 
-use super::executor::MAX_THREADS;
+use super::MAX_LANES;
 
 /// The time to watch for another lane before sleeping: its executor is awake or being woken.
 const WATCH: Duration = Duration::from_micros(50);
@@ -46,7 +46,7 @@ pub struct Order {
 
 impl Default for Order {
     fn default() -> Self {
-        Self { slots: (0..MAX_THREADS).map(|_| Slot::default()).collect() }
+        Self { slots: (0..MAX_LANES).map(|_| Slot::default()).collect() }
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
             (3, 176 + RECORDS_BYTES as u64),
             (3, u64::MAX),
             (2, 16),
-            (MAX_THREADS as u32, 16),
+            (MAX_LANES as u32, 16),
             (u32::MAX, u64::MAX),
         ] {
             assert!(order.wait_for(lane, position).is_err(), "{lane}: {position}");
@@ -192,6 +192,6 @@ mod tests {
         let place = order.take(5, 320).unwrap();
         come_to(&place, 16);
         order.wait_for(5, 336).unwrap();
-        assert!(order.take(MAX_THREADS as u32, 0).is_none());
+        assert!(order.take(MAX_LANES as u32, 0).is_none());
     }
 }
