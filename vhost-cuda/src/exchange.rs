@@ -10,6 +10,7 @@
 //! Workers are not trusted. The daemon stores files for them, but no sockets: if a worker made the daemon store the
 //! worker's own end of a socket, its hang-up would never be seen.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
@@ -31,8 +32,6 @@ use crate::owner::Owner;
 
 /// The maximum number of offers of one session.
 const MAX_OFFERS: usize = 4096;
-/// The maximum number of offers with a file, which is an open file of the daemon.
-pub const MAX_FILES: usize = 64;
 /// The major number of NVIDIA's devices. Other devices of NVIDIA get theirs when their module is loaded.
 const NVIDIA_MAJOR: u32 = 195;
 
@@ -108,14 +107,19 @@ struct Answer {
 /// The secret by which another session requests an offer.
 pub type Token = [u8; TOKEN_BYTES];
 
-/// The budgets for the files of a session's offers.
+/// The budgets for the files of a session's offers, each of which is an open file of the daemon.
 #[derive(Clone, Debug)]
 pub struct FileBudgets {
+    /// The maximum number of files that the daemon stores for one user, in all its sessions.
+    pub of_user: usize,
     /// Files that the daemon stores for one machine.
     pub machine: Arc<Budget>,
     /// Descriptors of the daemon.
     pub descriptors: Arc<Budget>,
 }
+
+/// The budgets that each stored file is charged to.
+type Budgets = [Arc<Budget>; 3];
 
 #[derive(Clone, Debug)]
 struct Shared {
@@ -129,7 +133,7 @@ struct Shared {
 #[derive(Debug)]
 struct Kept {
     file: File,
-    _charges: [Charge; 2],
+    _charges: [Charge; 3],
 }
 
 /// The offers of a session.
@@ -138,13 +142,20 @@ struct Session {
     tokens: HashSet<Token>,
     /// The offers that can be distinguished.
     named: HashMap<Offer, Token>,
-    files: usize,
+}
+
+/// A user with sessions.
+#[derive(Debug)]
+struct User {
+    sessions: usize,
+    files: Arc<Budget>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     next_session: u64,
     sessions: HashMap<u64, Session>,
+    users: HashMap<Owner, User>,
     offers: HashMap<Token, Shared>,
 }
 
@@ -163,27 +174,38 @@ impl Exchange {
     pub fn serve(self: &Arc<Self>, socket: Arc<UnixStream>, owner: Owner, budgets: FileBudgets) {
         let exchange = self.clone();
         let serving = move || {
-            let session = exchange.begin();
+            let (session, of_user) = exchange.begin(owner, budgets.of_user);
+            let budgets = [of_user, budgets.machine, budgets.descriptors];
             if let Err(error) = exchange.answer_all(&socket, owner, session, &budgets) {
                 debug!("exchange: a worker's socket: {error}");
             }
-            exchange.end(session);
+            exchange.end(session, owner);
         };
         if let Err(error) = thread::Builder::new().name("exchange".into()).spawn(serving) {
             debug!("exchange: no thread: {error}");
         }
     }
 
-    fn begin(&self) -> u64 {
+    /// Begins a session of `owner`. Returns its number, and the budget for files of its user, who may have `max_files`.
+    fn begin(&self, owner: Owner, max_files: usize) -> (u64, Arc<Budget>) {
         let mut state = self.0.lock();
         state.next_session += 1;
         let session = state.next_session;
         state.sessions.insert(session, Session::default());
-        session
+        let new_user = || User { sessions: 0, files: Budget::new(max_files) };
+        let user = state.users.entry(owner).or_insert_with(new_user);
+        user.sessions += 1;
+        (session, user.files.clone())
     }
 
-    fn end(&self, session: u64) {
+    fn end(&self, session: u64, owner: Owner) {
         let mut state = self.0.lock();
+        if let Entry::Occupied(mut user) = state.users.entry(owner) {
+            user.get_mut().sessions -= 1;
+            if user.get().sessions == 0 {
+                user.remove();
+            }
+        }
         let ended = state.sessions.remove(&session).unwrap_or_default();
         let files: Vec<_> = ended.tokens.iter().filter_map(|token| state.offers.remove(token)).collect();
         drop(state);
@@ -196,7 +218,7 @@ impl Exchange {
         socket: &UnixStream,
         owner: Owner,
         session: u64,
-        budgets: &FileBudgets,
+        budgets: &Budgets,
     ) -> io::Result<()> {
         let mut question = Question::new_zeroed();
         while let Some(file) = read_with(socket, question.as_mut_bytes())? {
@@ -215,7 +237,7 @@ impl Exchange {
         &self,
         owner: Owner,
         session: u64,
-        budgets: &FileBudgets,
+        budgets: &Budgets,
         question: &Question,
         file: Option<File>,
     ) -> io::Result<Option<(Answer, Option<Arc<Kept>>)>> {
@@ -260,11 +282,9 @@ impl Exchange {
         if let Some(&token) = session.named.get(&shared.offer).filter(|_| named) {
             return Ok(token);
         }
-        let file = usize::from(shared.file.is_some());
-        if session.tokens.len() >= MAX_OFFERS || session.files + file > MAX_FILES {
+        if session.tokens.len() >= MAX_OFFERS {
             return Err(invalid("the session has offered too much"));
         }
-        session.files += file;
         session.tokens.insert(token);
         if named {
             session.named.insert(shared.offer, token);
@@ -282,7 +302,6 @@ impl Exchange {
         };
         let Some(shared) = state.offers.remove(token) else { return };
         of.tokens.remove(token);
-        of.files -= usize::from(shared.file.is_some());
         if of.named.get(&shared.offer) == Some(token) {
             of.named.remove(&shared.offer);
         }
@@ -309,7 +328,7 @@ fn refuse_haste(socket: &UnixStream) -> io::Result<()> {
 
 /// Stores a file that a worker offers: memory of the GPU (a device of NVIDIA's) or of the emulator (a memfd). Refuses
 /// all other files.
-fn keep(file: File, budgets: &FileBudgets) -> io::Result<Kept> {
+fn keep(file: File, budgets: &Budgets) -> io::Result<Kept> {
     let meta = file.metadata()?;
     let kind = meta.file_type();
     let is_memory = if kind.is_file() {
@@ -322,11 +341,11 @@ fn keep(file: File, budgets: &FileBudgets) -> io::Result<Kept> {
         let (mode, device) = (meta.mode(), meta.rdev());
         return Err(invalid(&format!("its file is no memory: mode {mode:o}, device {device:#x}")));
     }
-    let charges = [&budgets.machine, &budgets.descriptors].map(|budget| budget.charge(1));
-    let [Some(machine), Some(descriptors)] = charges else {
+    let charges = budgets.each_ref().map(|budget| budget.charge(1));
+    let [Some(of_user), Some(machine), Some(descriptors)] = charges else {
         return Err(invalid("too many files are shared"));
     };
-    Ok(Kept { file, _charges: [machine, descriptors] })
+    Ok(Kept { file, _charges: [of_user, machine, descriptors] })
 }
 
 /// Returns whether a character device of this major number is one of NVIDIA's.

@@ -10,8 +10,9 @@ const OWNERS: [Owner; 3] = [
     Owner { machine: Machine::Virtual(1), uid: 1001 },
     Owner { machine: Machine::Virtual(2), uid: 1000 },
 ];
-/// The number of files that the daemon may store.
+/// The number of files that the daemon may store, and those that one user may have of them.
 const FILES: usize = 6;
+const USER_FILES: usize = 4;
 
 /// Returns a file of the kinds that a worker may send.
 fn file(kind: u8) -> Option<File> {
@@ -26,15 +27,22 @@ fn file(kind: u8) -> Option<File> {
 /// An input is a list of questions, each from one of four sessions.
 pub fn run(data: &[u8]) {
     let exchange = Exchange::new();
-    let budgets = FileBudgets { machine: Budget::new(FILES), descriptors: Budget::new(FILES + 1) };
-    let mut sessions: Vec<(u64, Owner)> =
-        (0..4).map(|index| (exchange.begin(), OWNERS[index % OWNERS.len()])).collect();
+    let (machine, descriptors) = (Budget::new(FILES), Budget::new(FILES + 1));
+    let begin = |owner| {
+        let (session, of_user) = exchange.begin(owner, USER_FILES);
+        (session, [of_user, machine.clone(), descriptors.clone()])
+    };
+    let mut sessions: Vec<((u64, Budgets), Owner)> = (0..4)
+        .map(|index| OWNERS[index % OWNERS.len()])
+        .map(|owner| (begin(owner), owner))
+        .collect();
     // Offers that have not ended, with their owners.
     let mut offers: Vec<(Token, u64, Owner, Offer)> = Vec::new();
     let mut choices = Choices::of(data);
     while choices.more() {
         let who = usize::from(choices.byte() & 3);
-        let (session, owner) = sessions[who];
+        let ((session, budgets), owner) = &sessions[who];
+        let (session, owner) = (*session, *owner);
         let token = match choices.below(offers.len() + 1) {
             known if known < offers.len() => offers[known].0,
             _ => choices.array(),
@@ -45,13 +53,13 @@ pub fn run(data: &[u8]) {
         let question = Question { kind: u32::from(choices.byte() % 5), reserved: 0, token, offer };
         if question.kind == 4 {
             // The session's process ends, and another one begins.
-            exchange.end(session);
+            exchange.end(session, owner);
             offers.retain(|(_, of, ..)| *of != session);
-            sessions[who].0 = exchange.begin();
+            sessions[who].0 = begin(owner);
             continue;
         }
         let given = if question.kind == OFFER { file(choices.byte()) } else { None };
-        let Ok(answered) = exchange.answer(owner, session, &budgets, &question, given) else { continue };
+        let Ok(answered) = exchange.answer(owner, session, budgets, &question, given) else { continue };
         match (question.kind, answered) {
             (OFFER, Some((answer, _))) if answer.found == 1 => {
                 offers.retain(|(known, ..)| *known != answer.token);
@@ -67,11 +75,12 @@ pub fn run(data: &[u8]) {
             (WITHDRAW, _) => offers.retain(|(known, of, ..)| (*known, *of) != (token, session)),
             _ => {}
         }
-        assert!(budgets.machine.used() <= FILES);
+        assert!(machine.used() <= FILES);
+        assert!(sessions.iter().all(|((_, budgets), _)| budgets[0].used() <= USER_FILES));
     }
-    for (session, _) in sessions {
-        exchange.end(session);
+    for ((session, _), owner) in &sessions {
+        exchange.end(*session, *owner);
     }
-    assert!(exchange.0.lock().offers.is_empty());
-    assert_eq!((budgets.machine.used(), budgets.descriptors.used()), (0, 0));
+    assert!(exchange.0.lock().offers.is_empty() && exchange.0.lock().users.is_empty());
+    assert_eq!((machine.used(), descriptors.used()), (0, 0));
 }

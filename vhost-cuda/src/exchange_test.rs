@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_secs(10);
 
 fn budgets() -> FileBudgets {
-    FileBudgets { machine: Budget::new(100), descriptors: Budget::new(100) }
+    FileBudgets { of_user: 100, machine: Budget::new(100), descriptors: Budget::new(100) }
 }
 
 fn serve(exchange: &Arc<Exchange>, machine: u64, uid: u32, budgets: FileBudgets) -> UnixStream {
@@ -117,9 +117,9 @@ fn withdrawn_offers_make_room_and_are_found_no_more() {
     for _ in 0..1000 {
         withdraw(&one, offered(&one).expect("an offer")).unwrap();
     }
-    let tokens: Vec<_> = (0..MAX_FILES).map(|_| offered(&one).expect("an offer")).collect();
+    let tokens: Vec<_> = (0..budgets.of_user).map(|_| offered(&one).expect("an offer")).collect();
     assert!(offered(&one).is_none(), "one too many");
-    assert_eq!(budgets.machine.used(), MAX_FILES);
+    assert_eq!(budgets.machine.used(), budgets.of_user);
     let (_, found) = look_up(&other, tokens[0], ALLOCATION).unwrap().unwrap();
     withdraw(&other, tokens[0]).unwrap();
     assert!(look_up(&other, tokens[0], ALLOCATION).unwrap().is_some(), "it is not the other's to withdraw");
@@ -146,11 +146,37 @@ fn files_are_bounded_for_a_machine_and_for_the_daemon() {
         let file = seal(b"memory").unwrap();
         offer(socket, Offer { what: ALLOCATION, ..memory(0) }, Some(&file)).unwrap().is_some()
     };
-    let few = FileBudgets { machine: Budget::new(2), descriptors: Budget::new(3) };
+    let few = FileBudgets { of_user: 9, machine: Budget::new(2), descriptors: Budget::new(3) };
     let (one, other) = (serve(&exchange, 1, 7, few.clone()), serve(&exchange, 1, 8, few.clone()));
     assert!(offered(&one) && offered(&other) && !offered(&one));
     let elsewhere = serve(&exchange, 2, 7, FileBudgets { machine: Budget::new(2), ..few });
     assert!(offered(&elsewhere) && !offered(&elsewhere));
+}
+
+#[test]
+fn a_user_may_share_many_files_in_all_sessions_together_and_leaves_some_to_others() {
+    let exchange = Exchange::new();
+    let budgets = FileBudgets { of_user: 600, machine: Budget::new(800), descriptors: Budget::new(1000) };
+    let file = seal(b"memory").unwrap();
+    let mut number = 0_u64;
+    let mut offered = |socket| {
+        number += 1;
+        let one = Offer { what: ALLOCATION, bytes: number, ..memory(1) };
+        offer(socket, one, Some(&file)).unwrap()
+    };
+    let begin = |uid| serve(&exchange, 1, uid, budgets.clone());
+    let (one, second, other) = (begin(7), begin(7), begin(8));
+    let tokens: Vec<_> = (0..500).map(|_| offered(&one).unwrap()).collect();
+    assert_eq!((0..101).filter(|_| offered(&second).is_some()).count(), 100);
+    assert_eq!((0..201).filter(|_| offered(&other).is_some()).count(), 200, "the rest of the machine's");
+    for token in &tokens[..50] {
+        withdraw(&one, *token).unwrap();
+    }
+    assert_eq!((0..51).filter(|_| offered(&one).is_some()).count(), 50);
+    drop((one, second, other));
+    wait_until("files outlive their sessions", || {
+        budgets.machine.used() == 0 && exchange.0.lock().users.is_empty()
+    });
 }
 
 #[test]

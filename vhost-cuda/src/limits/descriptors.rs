@@ -10,7 +10,6 @@ use anyhow::bail;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::cache::MAX_IMAGES;
-use crate::exchange::MAX_FILES;
 use crate::limits::budget::Budget;
 
 /// The daemon itself: standard streams, the listener, the pool, the log, and temporary descriptors.
@@ -21,8 +20,9 @@ pub const WORKER: usize = 8;
 const CONNECTION: usize = 48;
 /// A queue: its poller, two events of its thread, and three events of the front-end.
 const QUEUE: usize = 8;
-/// The maximum number of files that a machine may share, independent of the number of sessions.
-const MACHINE_FILES: usize = 4096;
+/// The minimum and maximum number of files that a machine may share, independent of the number of sessions.
+const MIN_MACHINE_FILES: usize = 64;
+const MAX_MACHINE_FILES: usize = 4096;
 
 /// The division of the descriptors.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub struct Descriptors {
     pub connection: usize,
     /// The maximum number of files that one machine may share.
     pub machine_files: usize,
+    /// The maximum number of files that one user of a machine may share. The rest is for the other users.
+    pub user_files: usize,
 }
 
 impl Descriptors {
@@ -46,7 +48,7 @@ impl Descriptors {
     fn of(limit: usize, [num_queues, max_sessions, warm_workers]: [usize; 3]) -> anyhow::Result<Self> {
         let daemon = DAEMON + MAX_IMAGES + warm_workers * WORKER;
         let connection = CONNECTION + (num_queues + 1) * QUEUE;
-        let machine = connection + max_sessions * WORKER + MAX_FILES;
+        let machine = connection + max_sessions * WORKER + MIN_MACHINE_FILES;
         if daemon + machine > limit {
             bail!(
                 "--max-sessions {max_sessions} and --warm-workers {warm_workers} need {} open files, and the limit is \
@@ -54,14 +56,18 @@ impl Descriptors {
                 daemon + machine
             );
         }
-        let machine_files = (limit / 4).clamp(MAX_FILES, MACHINE_FILES);
-        Ok(Self { budget: Budget::new(limit - daemon), connection, machine_files })
+        Ok(Self::with(limit - daemon, connection, (limit / 4).clamp(MIN_MACHINE_FILES, MAX_MACHINE_FILES)))
+    }
+
+    fn with(budget: usize, connection: usize, machine_files: usize) -> Self {
+        let user_files = machine_files / 4 * 3;
+        Self { budget: Budget::new(budget), connection, machine_files, user_files }
     }
 
     /// For tests: more than they need.
     #[cfg(test)]
     pub fn plenty() -> Self {
-        Self { budget: Budget::new(100_000), connection: 1, machine_files: MACHINE_FILES }
+        Self::with(100_000, 1, MAX_MACHINE_FILES)
     }
 }
 
@@ -84,7 +90,7 @@ mod tests {
         assert!(Descriptors::of(16384, [2, 1024, 1]).is_ok());
         // The default options fit where the hard limit equals the usual soft one.
         let usual = Descriptors::of(1024, [2, 64, 1]).unwrap();
-        assert_eq!(usual.machine_files, 256);
+        assert_eq!((usual.machine_files, usual.user_files), (256, 192));
     }
 
     #[test]

@@ -168,6 +168,7 @@ impl Device {
         let owner = Owner { machine, uid: open.uid };
         self.settings.images.serve(worker.sockets.images.clone(), owner);
         let budgets = FileBudgets {
+            of_user: self.settings.descriptors.user_files,
             machine: self.shared_files.clone(),
             descriptors: self.settings.descriptors.budget.clone(),
         };
