@@ -33,7 +33,6 @@ use crate::limits::room;
 use crate::limits::throttle::Throttle;
 use crate::limits::watchdog::{self, Limits};
 use crate::metrics::{gpu_time, server, text};
-use crate::sessions::endings::Endings;
 use crate::sessions::library;
 use crate::sessions::messages::Messages;
 use crate::sessions::pool::WorkerPool;
@@ -124,7 +123,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         lose_sessions: args.lose_sessions,
         images,
         exchange,
-        endings: Endings::default(),
+        endings: Arc::default(),
         descriptors,
         pool,
     });

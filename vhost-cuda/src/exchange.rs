@@ -47,6 +47,10 @@ pub const LOOK_UP: u32 = 2;
 /// [`Question::kind`]: the offer with this token has ended. There is no answer.
 pub const WITHDRAW: u32 = 3;
 
+/// [`Question::kind`]: waits for the sessions that are ending, whose memory the worker may need. The answer says whether any has
+/// ended.
+pub const SETTLE: u32 = 4;
+
 /// [`Offer::what`]: memory (`CUipcMemHandle`).
 pub const MEMORY: u32 = 1;
 /// [`Offer::what`]: an event (`CUipcEventHandle`).
@@ -80,10 +84,10 @@ pub struct Offer {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Question {
-    /// [`OFFER`], [`LOOK_UP`] or [`WITHDRAW`].
+    /// [`OFFER`], [`LOOK_UP`], [`WITHDRAW`] or [`SETTLE`].
     kind: u32,
-    /// Zero.
-    reserved: u32,
+    /// For [`SETTLE`], 1 if the worker has found no memory; else 0.
+    is_short: u32,
     /// The token of a look-up or a withdrawal.
     token: [u8; TOKEN_BYTES],
     /// The offered object. A look-up uses only `what`.
@@ -171,12 +175,21 @@ impl Exchange {
 
     /// Serves the worker at the other end of `socket`, whose session belongs to `owner`, until it ends. If no thread
     /// can be started, the worker shares nothing.
-    pub fn serve(self: &Arc<Self>, socket: Arc<UnixStream>, owner: Owner, budgets: FileBudgets) {
+    ///
+    /// `settle` waits for the sessions that are ending, and returns whether any has ended. Its argument is true if the worker has
+    /// found no memory.
+    pub fn serve(
+        self: &Arc<Self>,
+        socket: Arc<UnixStream>,
+        owner: Owner,
+        budgets: FileBudgets,
+        settle: impl Fn(bool) -> bool + Send + 'static,
+    ) {
         let exchange = self.clone();
         let serving = move || {
             let (session, of_user) = exchange.begin(owner, budgets.of_user);
             let budgets = [of_user, budgets.machine, budgets.descriptors];
-            if let Err(error) = exchange.answer_all(&socket, owner, session, &budgets) {
+            if let Err(error) = exchange.answer_all(&socket, owner, session, &budgets, settle) {
                 debug!("exchange: a worker's socket: {error}");
             }
             exchange.end(session, owner);
@@ -219,10 +232,16 @@ impl Exchange {
         owner: Owner,
         session: u64,
         budgets: &Budgets,
+        settle: impl Fn(bool) -> bool,
     ) -> io::Result<()> {
         let mut question = Question::new_zeroed();
         while let Some(file) = read_with(socket, question.as_mut_bytes())? {
             refuse_haste(socket)?;
+            if question.kind == SETTLE {
+                let found = u32::from(settle(question.is_short == 1));
+                write_with(socket, Answer { found, ..Answer::new_zeroed() }.as_bytes(), None)?;
+                continue;
+            }
             if let Some((answer, kept)) = self.answer(owner, session, budgets, &question, file)? {
                 write_with(socket, answer.as_bytes(), kept.as_ref().map(|kept| &kept.file))?;
             }
@@ -371,7 +390,7 @@ pub fn offer(
     offer: Offer,
     file: Option<&File>,
 ) -> io::Result<Option<[u8; TOKEN_BYTES]>> {
-    let question = Question { kind: OFFER, reserved: 0, token: [0; TOKEN_BYTES], offer };
+    let question = Question { kind: OFFER, is_short: 0, token: [0; TOKEN_BYTES], offer };
     let (answer, _) = ask(socket, &question, file)?;
     Ok((answer.found == 1).then_some(answer.token))
 }
@@ -383,15 +402,22 @@ pub fn look_up(
     what: u32,
 ) -> io::Result<Option<(Offer, Option<File>)>> {
     let question =
-        Question { kind: LOOK_UP, reserved: 0, token, offer: Offer { what, ..Offer::new_zeroed() } };
+        Question { kind: LOOK_UP, is_short: 0, token, offer: Offer { what, ..Offer::new_zeroed() } };
     let (answer, file) = ask(socket, &question, None)?;
     Ok((answer.found == 1).then_some((answer.offer, file)))
 }
 
 /// Ends an offer.
 pub fn withdraw(socket: &UnixStream, token: [u8; TOKEN_BYTES]) -> io::Result<()> {
-    let question = Question { kind: WITHDRAW, reserved: 0, token, offer: Offer::new_zeroed() };
+    let question = Question { kind: WITHDRAW, is_short: 0, token, offer: Offer::new_zeroed() };
     write_with(socket, question.as_bytes(), None)
+}
+
+/// Waits for the sessions that are ending. Returns whether any has ended. `is_short`: this worker has found no memory.
+pub fn settle(socket: &UnixStream, is_short: bool) -> io::Result<bool> {
+    let offer = Offer::new_zeroed();
+    let question = Question { kind: SETTLE, is_short: is_short.into(), token: [0; TOKEN_BYTES], offer };
+    Ok(ask(socket, &question, None)?.0.found == 1)
 }
 
 fn ask(socket: &UnixStream, question: &Question, file: Option<&File>) -> io::Result<(Answer, Option<File>)> {

@@ -32,10 +32,8 @@ pub fn run(data: &[u8]) {
         let (session, of_user) = exchange.begin(owner, USER_FILES);
         (session, [of_user, machine.clone(), descriptors.clone()])
     };
-    let mut sessions: Vec<((u64, Budgets), Owner)> = (0..4)
-        .map(|index| OWNERS[index % OWNERS.len()])
-        .map(|owner| (begin(owner), owner))
-        .collect();
+    let mut sessions: Vec<((u64, Budgets), Owner)> =
+        (0..4).map(|index| OWNERS[index % OWNERS.len()]).map(|owner| (begin(owner), owner)).collect();
     // Offers that have not ended, with their owners.
     let mut offers: Vec<(Token, u64, Owner, Offer)> = Vec::new();
     let mut choices = Choices::of(data);
@@ -50,7 +48,7 @@ pub fn run(data: &[u8]) {
         let mut offer = Offer { what: u32::from(choices.byte() % 7), ..Offer::new_zeroed() };
         let kind = choices.byte();
         (offer.device, offer.handle[0]) = (u32::from(kind & 3), kind >> 4 & 3);
-        let question = Question { kind: u32::from(choices.byte() % 5), reserved: 0, token, offer };
+        let question = Question { kind: u32::from(choices.byte() % 5), is_short: 0, token, offer };
         if question.kind == 4 {
             // The session's process ends, and another one begins.
             exchange.end(session, owner);

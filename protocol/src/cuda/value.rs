@@ -11,7 +11,7 @@ pub struct Overflow;
 pub struct Malformed;
 
 /// Takes values from the front of a byte slice.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }

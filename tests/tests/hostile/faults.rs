@@ -24,7 +24,7 @@ use zerocopy::IntoBytes;
 use crate::{Target, attack_with};
 
 /// The names of workers (`vhost-cuda/src/worker/start.rs`).
-const SESSION: &str = "cuda-session";
+pub const SESSION: &str = "cuda-session";
 const WARM: &str = "cuda-warm";
 /// Maximum time of a reset and of SIGTERM where a worker does not end (`END_PATIENCE`), on a busy machine.
 const BOUND: Duration = Duration::from_secs(9);
@@ -65,7 +65,7 @@ pub fn collect(suite: &mut Suite) {
 }
 
 /// The processes of workers with that name.
-fn workers_named(daemon: &Daemon, name: &str) -> Vec<u32> {
+pub fn workers_named(daemon: &Daemon, name: &str) -> Vec<u32> {
     let named =
         |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name);
     daemon.workers().into_iter().filter(named).collect()
@@ -86,7 +86,7 @@ fn hanging(daemon: &Daemon) -> Result<(FakeFrontend, u64, HeldInExit)> {
     Ok((frontend, session, held))
 }
 
-fn control(op: u32, session: u64, payload: &[u8]) -> Vec<u8> {
+pub fn control(op: u32, session: u64, payload: &[u8]) -> Vec<u8> {
     let header = RequestHeader { op, session, payload_bytes: payload.len() as u32, ..Default::default() };
     [header.as_bytes(), payload].concat()
 }

@@ -6,16 +6,18 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use vhost_cuda_tests::daemon::DaemonOptions;
 use vhost_cuda_tests::frontend::{CallParts, FakeFrontend, LOW, PATIENCE, parse_result};
 use vhost_cuda_tests::suite::Suite;
+use vhost_cuda_tests::tracer::HeldInExit;
 use virtio_cuda_protocol::cuda::{
     AllocationProperties, CALL_OUT_INLINE, CallHeader, JitOptions, Location, Opcode, PoolProperties,
 };
-use virtio_cuda_protocol::transport::{MemEntry, REPLY_NO_RESOURCES, REPLY_OK};
+use virtio_cuda_protocol::transport::{MemEntry, OP_CLOSE, REPLY_NO_RESOURCES, REPLY_OK};
 
 use crate::calls::{CONTEXT, INVALID_VALUE, Session, encoded, in_context};
+use crate::faults::{SESSION, control, workers_named};
 use crate::{Target, attack, attack_with};
 
 const OUT_OF_MEMORY: i32 = 2;
@@ -51,6 +53,9 @@ pub fn collect(suite: &mut Suite) {
     attack_with(suite, "limits::old_name_of_the_option", with(&["--memory-limit", "16M"]), old_name);
     attack_with(suite, "limits::sessions_of_a_machine", with(&["--memory", "700M"]), sessions_of_a_machine);
     attack_with(suite, "limits::many_sessions_of_a_machine", with(&["--memory", "700M"]), many_sessions);
+    // A worker of a GPU must not be traced.
+    let ending = DaemonOptions { device: "emulated".into(), ..with(&["--memory", "700M"]) };
+    attack_with(suite, "limits::memory_of_a_session_that_is_ending", ending, memory_of_an_ending_session);
     attack(suite, "limits::refused_inputs_of_links", refused_inputs_of_links);
     attack(suite, "limits::inputs_of_links", inputs_of_links);
     attack(suite, "limits::workers_die_before_others", workers_die_before_others);
@@ -322,6 +327,43 @@ fn sessions_of_a_machine(target: &mut Target) -> Result<()> {
     let closed = session.frontend.close(first_id)?;
     ensure!(closed.status == REPLY_OK && large != 0, "close was answered with status {}", closed.status);
     allocate(&mut session, 690 * MIB, &[0])?;
+    session.greet()
+}
+
+/// Who finds no memory waits for the sessions that are ending, which may have it.
+fn memory_of_an_ending_session(target: &mut Target) -> Result<()> {
+    const DELAY: Duration = Duration::from_millis(300);
+    let mut frontend = target.connect()?;
+    let first = frontend.open_session()?;
+    target.daemon.wait_until("the first worker has a session", PATIENCE, |daemon| {
+        !workers_named(daemon, SESSION).is_empty()
+    })?;
+    let worker = workers_named(&target.daemon, SESSION)[0];
+    let second = open_another(&mut frontend)?.context("the second session is refused")?;
+    let mut session = Session::on(frontend, first)?;
+    allocate(&mut session, 60 * MIB, &[0])?;
+    session.id = second;
+    session.begin()?;
+    // No session is ending: there is no memory.
+    allocate(&mut session, 60 * MIB, &[OUT_OF_MEMORY])?;
+    let held = HeldInExit::new(worker)?;
+    session.frontend.submit(0, 1, &control(OP_CLOSE, first, &[]), 64)?;
+    target.daemon.wait_until("the worker is held in its exit", PATIENCE, |_| {
+        let stat = fs::read_to_string(format!("/proc/{worker}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('t'))
+    })?;
+    let begun = Instant::now();
+    let release = thread::spawn(move || {
+        thread::sleep(DELAY);
+        drop(held);
+    });
+    let allocated = allocate(&mut session, 600 * MIB, &[0]);
+    let waited = begun.elapsed();
+    release.join().map_err(|_| anyhow!("the thread that releases the worker"))?;
+    allocated?;
+    ensure!(waited >= DELAY, "memory of a session that had not ended, after {waited:?}");
+    let closed = session.frontend.reply(0, PATIENCE)?.context("the close is not answered")?;
+    ensure!(closed.status == REPLY_OK, "close was answered with status {}", closed.status);
     session.greet()
 }
 

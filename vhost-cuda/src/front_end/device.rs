@@ -74,7 +74,7 @@ pub struct Settings {
     /// True if a machine with open sessions may be saved.
     pub lose_sessions: bool,
     /// Sessions that are ending, and the requests that wait for them.
-    pub endings: Endings,
+    pub endings: Arc<Endings>,
     /// The daemon's descriptors.
     pub descriptors: Descriptors,
     /// The source of workers.

@@ -23,7 +23,7 @@ fn device(max_sessions: u32) -> Arc<Device> {
             max_user_sessions: (max_sessions / 2).max(1),
             images: ImageCache::new(0),
             exchange: Exchange::new(),
-            endings: Endings::default(),
+            endings: Arc::default(),
             descriptors: Descriptors::plenty(),
             pool,
         }),

@@ -32,6 +32,7 @@ use crate::limits::request_budget::RequestCharge;
 use crate::limits::throttle::Throttle;
 use crate::metrics::report::{ProcessUse, SessionReport};
 use crate::metrics::statistics::Totals;
+use crate::sessions::endings::Endings;
 use crate::sessions::link::{self, FROM_REPLY, TO_CALL, TO_CLOSE, TO_MEMORY, TO_SHARE, TO_UNPIN, ToWorker};
 use crate::sessions::named_pages::{Named, NamedPages, guard};
 use crate::sessions::process::{Reaped, Worker};
@@ -57,6 +58,7 @@ pub struct Session {
     pid: u32,
     uid: u32,
     worker: Worker,
+    endings: Arc<Endings>,
     tables: Tables,
     /// True if the writer has yet to send the present guest memory.
     memory_changed: AtomicBool,
@@ -139,7 +141,15 @@ pub enum End {
 
 impl Session {
     /// Creates a session on `worker`. `label` is its number in the log.
-    pub fn new(id: u64, label: u64, open: &Open, worker: Worker, tables: Tables) -> Arc<Self> {
+    pub fn new(
+        id: u64,
+        label: u64,
+        open: &Open,
+        worker: Worker,
+        endings: Arc<Endings>,
+        tables: Tables,
+    ) -> Arc<Self> {
+        endings.begin(id);
         worker.messages.label.set(label);
         let named = worker.sockets.pages.as_ref().map(|_| Arc::default());
         Arc::new(Self {
@@ -150,6 +160,7 @@ impl Session {
             pid: open.pid,
             uid: open.uid,
             worker,
+            endings,
             tables,
             memory_changed: AtomicBool::new(false),
             begun: AtomicU64::new(0),
@@ -217,7 +228,7 @@ impl Session {
 
     /// Kills the worker and waits until it has ended.
     fn reap(&self) -> Option<ExitStatus> {
-        self.worker.kill();
+        self.end_worker();
         let mut said = false;
         loop {
             match self.worker.process.reap(REAP_PATIENCE) {
@@ -269,6 +280,7 @@ impl Session {
         state.phase = Phase::Closing;
         state.closers.push(chain);
         drop(state);
+        self.endings.ending(self.id);
         let header = ToWorker { kind: TO_CLOSE, ..ToWorker::default() };
         self.send(Outgoing::Frame(link::encode_request(&header, &[], &[], &[]), 0, None));
         let watched = self.clone();
@@ -290,7 +302,7 @@ impl Session {
             state.phase = Phase::Closing;
         }
         drop(state);
-        self.worker.kill();
+        self.end_worker();
     }
 
     /// Returns its labels in the log.
@@ -300,6 +312,7 @@ impl Session {
 
     /// Ends the worker, so that the session is lost.
     pub fn end_worker(&self) {
+        self.endings.ending(self.id);
         self.worker.kill();
     }
 

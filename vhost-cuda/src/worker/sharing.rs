@@ -108,6 +108,12 @@ impl Sharing {
         self.with(|socket| exchange::look_up(socket, token, what))?.ok_or(CudaError::INVALID_VALUE)
     }
 
+    /// Waits for the sessions that are ending, whose memory may be needed. Returns whether any has ended. `is_short`: this session has
+    /// found no memory.
+    pub fn settle(&self, is_short: bool) -> bool {
+        self.with(|socket| exchange::settle(socket, is_short)).unwrap_or(false)
+    }
+
     /// Talks to the daemon. After an error it is not used again, because the next answer might be an old one.
     fn with<T>(&self, talk: impl FnOnce(&UnixStream) -> io::Result<T>) -> CuResult<T> {
         let mut socket = self.socket.lock();

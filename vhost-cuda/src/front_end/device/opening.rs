@@ -21,6 +21,7 @@ use crate::limits::budget::Charge;
 use crate::limits::{descriptors, room};
 use crate::metrics::report::Refusal;
 use crate::owner::{Machine, Owner};
+use crate::sessions::endings::{PATIENCE, SHORT_PATIENCE};
 use crate::sessions::link;
 use crate::sessions::session::{End, Session, Tables};
 
@@ -134,11 +135,13 @@ impl Device {
         chain: Chain,
     ) {
         // Before a worker is taken, because its context is charged.
-        let Ok(slot) = self.join_account() else {
+        let Ok(slot) = self.with_settled_memory(|| self.join_account()) else {
             self.refusals.count(Refusal::DeviceMemory);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
-        let taken = self.settings.pool.take(|| reservation.stands(&self.sessions.lock()));
+        let stands = || reservation.stands(&self.sessions.lock());
+        // A worker whose context finds no memory fails.
+        let taken = self.with_settled_memory(|| self.settings.pool.take(&stands));
         let (Ok(worker), Ok(id)) = (taken, random_id()) else {
             self.refusals.count(Refusal::Worker);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
@@ -172,11 +175,15 @@ impl Device {
             machine: self.shared_files.clone(),
             descriptors: self.settings.descriptors.budget.clone(),
         };
-        self.settings.exchange.serve(worker.sockets.exchange.clone(), owner, budgets);
+        let (endings, on_host) = (self.settings.endings.clone(), machine == Machine::Host);
+        let settle = move |is_short| match is_short {
+            true => endings.settle(PATIENCE, on_host),
+            false => endings.settle(SHORT_PATIENCE, false),
+        };
+        self.settings.exchange.serve(worker.sockets.exchange.clone(), owner, budgets, settle);
         let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
-        let session = Session::new(id, label, open, worker, self.tables());
+        let session = Session::new(id, label, open, worker, self.settings.endings.clone(), self.tables());
         sessions.open.insert(id, session.clone());
-        self.settings.endings.begin(id);
         drop(sessions);
         // Kept until the worker has ended.
         let _charge = reservation.charge.take();
@@ -188,6 +195,11 @@ impl Device {
             self.session_ended(id, end);
             drop(of_user);
         });
+    }
+
+    /// Calls `attempt`; if it fails, once more after the sessions have ended that are ending, and that may have the memory.
+    fn with_settled_memory<T, E>(&self, attempt: impl Fn() -> Result<T, E>) -> Result<T, E> {
+        attempt().or_else(|error| if self.settings.endings.settle(PATIENCE, false) { attempt() } else { Err(error) })
     }
 
     /// Returns the tables of guest memory for a session's writer.

@@ -197,7 +197,10 @@ fn end_offers(cx: &CallContext<'_>, dptr: DevicePtr) {
 }
 
 /// Returns the memory that this session may use: its quota, or the memory of the device.
+///
+/// Programs ask this before they allocate, so sessions that are ending do not count.
 pub fn cuMemGetInfo_v2(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
+    cx.session.sharing.settle(false);
     let (free, total) = cx.gpu().cuMemGetInfo_v2()?;
     let (free, total) = (free as u64, total as u64);
     if cx.session.is_limited() {

@@ -25,6 +25,7 @@ pub fn nvml_of(cx: &CallContext<'_>, device: DeviceOrdinal) -> CuResult<Option<&
 
 /// Returns memory: the quota of a session, and the memory that the machine's sessions hold.
 pub fn nvml_memory(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<(u64, u64)> {
+    cx.session.sharing.settle(false);
     let total = total_bytes(cx, device)?;
     if let Some((limit, free)) = cx.session.allocations().quota.memory() {
         // As cuMemGetInfo reports.

@@ -128,7 +128,7 @@ fn run(
     };
     let (bytes_in, bytes_out) = (cx.bulk_in.bytes(), cx.bulk_out.room());
     let changing = cx.session.preparing.before(opcode.facts(), &cx.session.gpu);
-    let outcome = outcome.and_then(|()| dispatch(opcode, cx, args, results));
+    let outcome = outcome.and_then(|()| dispatch_settled(opcode, cx, args, results));
     cx.session.preparing.after(opcode.facts());
     cx.thread.queued = opcode.facts().is_only_queued();
     // A context may end here.
@@ -137,6 +137,24 @@ fn run(
     let failed = outcome.is_err_and(|error| error != CudaError::NOT_READY);
     cx.thread.counter.count(failed, bytes_in, bytes_out);
     outcome
+}
+
+/// Dispatches a call; if it finds no memory, once more after sessions have ended that were ending. A call that fails for that reason
+/// has had no effect.
+fn dispatch_settled(
+    opcode: Opcode,
+    cx: &mut CallContext<'_>,
+    args: Reader<'_>,
+    results: &mut Writer<'_>,
+) -> CuResult<()> {
+    let keeps = cx.kept.is_some();
+    let outcome = dispatch(opcode, cx, args.clone(), results);
+    // Pages that the call keeps are host memory.
+    if outcome != Err(CudaError::OUT_OF_MEMORY) || keeps {
+        return outcome;
+    }
+    cx.thread.held.release();
+    if cx.session.sharing.settle(true) { dispatch(opcode, cx, args, results) } else { outcome }
 }
 
 /// Parses a payload. Returns `None` if its lengths do not fit together.
