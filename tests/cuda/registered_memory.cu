@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Host memory of the program's own, registered: unaligned, two buffers on one page, longer than one request of
-// the stack; and pinned memory longer than that.
+// the stack; the stack in use; many small buffers; and pinned memory longer than that.
 #include "check.h"
 
 #include <cstring>
@@ -41,7 +41,78 @@ static void long_pinned_memory() {
     std::printf("long pinned memory: right\n");
 }
 
+// Uses some stack; the sum depends on all of it.
+__attribute__((noinline)) static int deep(int levels) {
+    volatile int frame[128];
+    for (int i = 0; i < 128; i++) {
+        frame[i] = levels + i;
+    }
+    int sum = levels ? deep(levels - 1) : 0;
+    for (int i = 0; i < 128; i++) {
+        sum += frame[i];
+    }
+    return sum;
+}
+
+// The program goes on using the pages around a registered variable.
+static void stack_in_use() {
+    int value = 41;
+    const int before = deep(60);
+    for (int round = 0; round < 3; round++) {
+        int *device;
+        CHECK(cudaHostRegister(&value, sizeof value, cudaHostRegisterMapped));
+        CHECK(cudaHostGetDevicePointer(&device, &value, 0));
+        increment<<<1, 1>>>(device, 1);
+        CHECK(cudaGetLastError());
+        REQUIRE(deep(60) == before);
+        CHECK(cudaDeviceSynchronize());
+        value += 10;
+        CHECK(cudaHostUnregister(&value));
+        REQUIRE(deep(60) == before && value == 41 + 11 * (round + 1));
+    }
+    std::printf("the stack in use: %d\n", value);
+}
+
+static long mappings() {
+    std::FILE *file = std::fopen("/proc/self/maps", "r");
+    long lines = 0;
+    for (int c; (c = std::fgetc(file)) != EOF;) {
+        lines += c == '\n';
+    }
+    std::fclose(file);
+    return lines;
+}
+
+// Memory of others lies between them, on the same pages.
+static void many_buffers() {
+    const int count = 1500;
+    std::vector<char *> buffers(count);
+    const auto bytes = [](int index) { return 200 + (size_t)index * 7919 % 8800; };
+    for (int i = 0; i < count; i++) {
+        buffers[i] = static_cast<char *>(std::malloc(bytes(i)));
+        std::memset(buffers[i], i & 0x7f, bytes(i));
+        *static_cast<volatile char *>(std::malloc(64)) = 'x';
+    }
+    const long before = mappings();
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < count; i++) {
+            CHECK(cudaHostRegister(buffers[i], bytes(i), cudaHostRegisterMapped));
+        }
+        for (int i = 0; i < count; i++) {
+            // 701 has no factor in common with the number.
+            CHECK(cudaHostUnregister(buffers[i * 701 % count]));
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        REQUIRE(buffers[i][0] == (i & 0x7f) && buffers[i][bytes(i) - 1] == (i & 0x7f));
+    }
+    REQUIRE(mappings() < before + count / 10);
+    std::printf("%d small buffers: right\n", count);
+}
+
 int main() {
+    stack_in_use();
+    many_buffers();
     const size_t short_count = 1000, long_count = 100000;
     std::vector<char> memory(3 << 20);
     int *const a = reinterpret_cast<int *>(memory.data() + 4000);
