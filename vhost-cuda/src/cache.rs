@@ -28,6 +28,7 @@ use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::confine::threads;
 use crate::owner::{Machine, Owner};
 
 /// The maximum number of images. Each is an open file of the daemon.
@@ -138,6 +139,7 @@ impl ImageCache {
         }
         let cache = self.clone();
         let serving = move || {
+            threads::read_foreign_bytes();
             if let Err(error) = cache.answer_all(&socket, owner) {
                 debug!("image cache: a worker's socket: {error}");
             }

@@ -20,7 +20,7 @@ use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
 use crate::args::{DaemonArgs, GuestPages, Namespaces, Sandbox};
 use crate::cache::ImageCache;
-use crate::confine::own;
+use crate::confine::{own, threads};
 use crate::exchange::Exchange;
 use crate::front_end::backend::Backend;
 use crate::front_end::device::{Device, END_PATIENCE, Settings};
@@ -81,6 +81,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     own::hide_memory()?;
     let signals = Signals::block()?;
     sigbus::install().context("Cannot handle SIGBUS")?;
+    threads::start(args.sandbox).context("Cannot start the thread for calls of confined ones")?;
     let descriptors = Descriptors::share_out(args.num_queues, args.max_sessions, args.warm_workers)?;
     let Listening { listener, socket, workers } = listen(args)?;
     info!("executing CUDA calls with {}", library.display());

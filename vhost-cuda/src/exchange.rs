@@ -27,6 +27,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cache::{invalid, read_with, write_with};
+use crate::confine::threads;
 use crate::limits::budget::{Budget, Charge};
 use crate::owner::Owner;
 
@@ -187,6 +188,9 @@ impl Exchange {
     ) {
         let exchange = self.clone();
         let serving = move || {
+            // They are read from a file, once. The worker has loaded NVIDIA's modules.
+            is_nvidia(NVIDIA_MAJOR);
+            threads::read_foreign_bytes();
             let (session, of_user) = exchange.begin(owner, budgets.of_user);
             let budgets = [of_user, budgets.machine, budgets.descriptors];
             if let Err(error) = exchange.answer_all(&socket, owner, session, &budgets, settle) {
@@ -372,7 +376,7 @@ fn is_nvidia(major: u32) -> bool {
     static MAJORS: OnceLock<Vec<u32>> = OnceLock::new();
     let majors =
         MAJORS.get_or_init(|| nvidia_majors(&std::fs::read_to_string("/proc/devices").unwrap_or_default()));
-    major == NVIDIA_MAJOR || majors.contains(&major)
+    majors.contains(&major) || major == NVIDIA_MAJOR
 }
 
 fn nvidia_majors(devices: &str) -> Vec<u32> {

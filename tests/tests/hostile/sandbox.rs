@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
-use vhost_cuda_tests::frontend::FakeFrontend;
+use vhost_cuda_tests::frontend::{CallParts, FakeFrontend};
 use vhost_cuda_tests::suite::{Kit, Suite};
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
 
 use crate::{Target, attack_with};
 
@@ -20,6 +21,11 @@ const READY: Duration = Duration::from_secs(30);
 const PAGEABLE: &str = "CUDA_EMULATOR_PAGEABLE";
 /// The name of a worker that waits for a session (`vhost-cuda/src/worker/start.rs`).
 const WARM: &str = "cuda-warm";
+/// The name of the threads that serve the daemon's queues.
+const QUEUE: &str = "vring_worker";
+/// Threads of the daemon that read bytes of guests or workers, and threads that start workers or other threads.
+const FILTERED: [&str; 5] = [QUEUE, "session-", "image-cache", "exchange", "worker-messages"];
+const UNFILTERED: [&str; 2] = ["outside", "worker-pool"];
 
 pub fn collect(suite: &mut Suite) {
     let emulated = |arguments: &[&str]| DaemonOptions {
@@ -34,6 +40,7 @@ pub fn collect(suite: &mut Suite) {
     attack_with(suite, "sandbox::filters_may_log_only", logged, |target| has_filters(target, 1));
     let off = emulated(&["--sandbox", "off"]);
     attack_with(suite, "sandbox::filters_may_be_off", off, |target| has_filters(target, 0));
+    attack_with(suite, "sandbox::threads_of_the_daemon_are_filtered", emulated(&[]), threads_are_filtered);
     for kind in ["hmm", "ats"] {
         suite.test(format!("sandbox::a_gpu_with_{kind}_is_refused"), move |kit| pageable_memory(kit, kind));
     }
@@ -100,6 +107,29 @@ fn has_filters(target: &mut Target, count: u32) -> Result<()> {
     // 2: a filter, 0: none.
     ensure!(field("Seccomp:")? == if count > 0 { 2 } else { 0 }, "{status}");
     ensure!(field("Seccomp_filters:")? == count, "{status}");
+    Ok(())
+}
+
+/// The daemon's threads that read what guests and workers send have filters; those that start workers have none.
+fn threads_are_filtered(target: &mut Target) -> Result<()> {
+    let mut frontend = target.connect()?;
+    let session = frontend.open_session()?;
+    let hello = CallParts::new(Opcode::session_hello, &CALL_TABLE_VERSION.to_le_bytes());
+    ensure!(frontend.call(session, &hello)?.result == 0, "session_hello");
+    let tasks = fs::read_dir(format!("/proc/{}/task", target.daemon.pid()))?;
+    let mut left: Vec<_> = FILTERED.iter().chain(&UNFILTERED).collect();
+    for task in tasks.flatten() {
+        let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let (name, status) = (read("comm"), read("status"));
+        let is_filtered = status.contains("\nSeccomp:\t2\n") && status.contains("\nNoNewPrivs:\t1\n");
+        for (names, filtered) in [(&FILTERED[..], true), (&UNFILTERED[..], false)] {
+            let Some(known) = names.iter().find(|known| name.starts_with(**known)) else { continue };
+            // One queue of a new connection has had no event yet.
+            ensure!(is_filtered == filtered || *known == QUEUE, "the thread {name}{status}");
+            left.retain(|other| *other != known || is_filtered != filtered);
+        }
+    }
+    ensure!(left.is_empty(), "these threads were not found: {left:?}");
     Ok(())
 }
 

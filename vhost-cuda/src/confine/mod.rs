@@ -4,6 +4,7 @@
 //! * [`own`] changes the daemon itself: other processes cannot read its memory, and it may create namespaces.
 //! * [`namespaces`] gives all workers of a daemon PID, mount, network and IPC namespaces of their own, and with
 //!   [`tree`] a root with only the files that libcuda needs.
+//! * [`threads`] confines the daemon's threads that read the bytes of guests and workers.
 //! * [`paths`] lists these files. The worker's Landlock rules use the same list.
 //!
 //! The workers of one daemon share their namespaces, because CUDA's IPC between processes of a guest needs that:
@@ -14,6 +15,7 @@ mod loopback;
 pub mod namespaces;
 pub mod own;
 pub mod paths;
+pub mod threads;
 mod tree;
 
 use std::path::{Path, PathBuf};

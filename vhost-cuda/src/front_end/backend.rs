@@ -24,6 +24,7 @@ use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 use zerocopy::IntoBytes;
 
+use crate::confine::threads;
 use crate::front_end::device::Device;
 use crate::front_end::memory::{SharedMemory, Snapshot};
 use crate::front_end::migration::State;
@@ -221,6 +222,8 @@ impl VhostUserBackend for Backend {
     }
 
     fn handle_event(&self, _event: u16, _set: EventSet, vrings: &[Vring], index: usize) -> io::Result<()> {
+        // The thread is the library's, and has read no byte of the guest so far.
+        threads::read_foreign_bytes();
         // Never returns an error, which would end the queue's thread. Each thread has one queue, with its own number.
         let (Some(vring), Some(memory)) = (vrings.first(), self.device.memory()) else { return Ok(()) };
         let ring = &self.device.rings[index];
@@ -249,9 +252,12 @@ impl VhostUserBackend for Backend {
     ) -> io::Result<Option<File>> {
         let device = self.device.clone();
         // The transfer may block, but this call may not.
-        let transfer = thread::Builder::new().name("device-state".into()).spawn(move || match direction {
-            VhostTransferStateDirection::SAVE => State::of(&device)?.save(file),
-            VhostTransferStateDirection::LOAD => State::load(file)?.restore(&device),
+        let transfer = thread::Builder::new().name("device-state".into()).spawn(move || {
+            threads::read_foreign_bytes();
+            match direction {
+                VhostTransferStateDirection::SAVE => State::of(&device)?.save(file),
+                VhostTransferStateDirection::LOAD => State::load(file)?.restore(&device),
+            }
         })?;
         *self.transfer.lock() = Some(transfer);
         Ok(None)

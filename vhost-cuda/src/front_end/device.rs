@@ -22,6 +22,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::args::GuestPages;
 use crate::cache::ImageCache;
+use crate::confine::threads;
 use crate::exchange::Exchange;
 use crate::front_end::events::EventQueue;
 use crate::front_end::memory::{
@@ -361,15 +362,27 @@ impl Device {
         self.sessions.lock().open.get(&id).cloned()
     }
 
+    /// Runs `work` in a thread that is not confined, although the calling one is.
     fn run_aside(&self, name: &str, work: impl FnOnce() + Send + 'static) {
-        // If there is no thread, the closure is dropped with its chain, and a dropped chain is answered.
-        let thread = thread::Builder::new().name(format!("{name}-{}", self.connection)).spawn(work);
-        if let Err(error) = thread {
-            log!(
-                SHORTAGES.level(Level::Error),
-                "connection {}: no thread for a request: {error}",
-                self.connection
-            );
+        let (connection, thread) =
+            (self.connection, thread::Builder::new().name(format!("{name}-{}", self.connection)));
+        threads::outside(move || {
+            // If there is no thread, the closure is dropped with its chain, and a dropped chain is answered.
+            if let Err(error) = thread.spawn(work) {
+                log!(
+                    SHORTAGES.level(Level::Error),
+                    "connection {connection}: no thread for a request: {error}"
+                );
+            }
+        });
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // The last owner may be a confined thread, which removes no folder.
+        if let Some(group) = self.group.get_mut().take() {
+            threads::outside(move || drop(group));
         }
     }
 }

@@ -6,11 +6,12 @@
 //! front-end. Workers need no handler, because they serve the session that the front-end has broken.
 
 use std::ffi::{c_int, c_void};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::thread;
 
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EventFd};
@@ -23,9 +24,20 @@ static LOST: [[AtomicUsize; 2]; MAX_LOST] = [const { [const { AtomicUsize::new(0
 static NEXT_LOST: AtomicUsize = AtomicUsize::new(0);
 /// The descriptor that wakes the watcher; -1 without one.
 static WATCHER: AtomicI32 = AtomicI32::new(-1);
+/// The process's mappings (/proc/self/maps); -1 before the handler is installed. The threads that read guest memory open
+/// no files.
+static MAPS: AtomicI32 = AtomicI32::new(-1);
+/// Taken by the handler that reads [`MAPS`]: lines change, and a reader that continues at a position would begin within
+/// one if another reader had been between.
+static READING: AtomicBool = AtomicBool::new(false);
 
 /// Installs the handler for this process.
 pub fn install() -> io::Result<()> {
+    let maps = File::open("/proc/self/maps")?.into_raw_fd();
+    if MAPS.compare_exchange(-1, maps, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: the descriptor is this call's own: the handler has an earlier one.
+        drop(unsafe { File::from_raw_fd(maps) });
+    }
     // SAFETY: the structure is plain data, and zero is its empty value; the handler makes only async-signal-safe
     // calls and has the type that SA_SIGINFO wants.
     let failed = unsafe {
@@ -114,27 +126,32 @@ struct Mapping {
 
 /// Returns the mapping that contains `address`. Does not allocate, because a signal handler calls it.
 fn find_mapping(address: usize) -> Option<Mapping> {
-    // SAFETY: a C string; plain calls on a descriptor of this function alone, and a buffer as long as said.
-    unsafe {
-        let fd = libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        if fd < 0 {
+    // The holder is in its handler, reads no guest memory there, and so gets no SIGBUS.
+    while READING.swap(true, Ordering::Acquire) {
+        // SAFETY: a plain system call.
+        unsafe { libc::sched_yield() };
+    }
+    let found = scan(address);
+    READING.store(false, Ordering::Release);
+    found
+}
+
+fn scan(address: usize) -> Option<Mapping> {
+    let maps = MAPS.load(Ordering::Acquire);
+    let (mut lines, mut buffer, mut at) = (Lines::default(), [0_u8; 4096], 0);
+    loop {
+        // SAFETY: a buffer as long as said. The descriptor stays open.
+        let read = unsafe { libc::pread(maps, buffer.as_mut_ptr().cast(), buffer.len(), at) };
+        let bytes = usize::try_from(read).unwrap_or(0);
+        if bytes == 0 {
             return None;
         }
-        let mut lines = Lines::default();
-        let mut buffer = [0_u8; 4096];
-        let found = loop {
-            let read = libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len());
-            let bytes = usize::try_from(read).unwrap_or(0);
-            if bytes == 0 {
-                break None;
-            }
-            let mut mappings = buffer[..bytes].iter().filter_map(|&byte| lines.push(byte));
-            if let Some(found) = mappings.find(|mapping| (mapping.start..mapping.end).contains(&address)) {
-                break Some(found);
-            }
-        };
-        libc::close(fd);
-        found
+        at += bytes as libc::off_t;
+        let mut mappings = buffer[..bytes].iter().filter_map(|&byte| lines.push(byte));
+        let found = mappings.find(|mapping| (mapping.start..mapping.end).contains(&address));
+        if found.is_some() {
+            return found;
+        }
     }
 }
 

@@ -15,6 +15,8 @@ use log::{Level, log, warn};
 use parking_lot::{Mutex, MutexGuard};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
+use crate::confine::threads;
+
 /// The maximum length of a line, in bytes. The rest of a longer line is dropped.
 const MAX_LINE: usize = 1024;
 /// The number of bytes that are read from one pipe before the next one is read.
@@ -157,6 +159,7 @@ impl Collection {
     }
 
     fn read_all(&self) {
+        threads::read_foreign_bytes();
         let mut events = [EpollEvent::default(); 16];
         loop {
             let ready = match self.epoll.wait(-1, &mut events) {

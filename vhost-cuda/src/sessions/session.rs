@@ -25,6 +25,7 @@ use virtio_cuda_protocol::transport::{
     REPLY_SESSION_LOST,
 };
 
+use crate::confine::threads;
 use crate::front_end::memory::{MemoryTable, SharedRegion, mark_written};
 use crate::front_end::request::Request;
 use crate::front_end::ring::Chain;
@@ -184,6 +185,8 @@ impl Session {
         self.outbox.lock().writer = Some(outbox);
         self.update_memory();
         self.guard();
+        // The guard looks at files of the worker. The threads that follow read what the worker sends.
+        threads::read_foreign_bytes();
         let writer = self.clone();
         let writing = thread::Builder::new()
             .name(format!("session-{}-w", self.label))
