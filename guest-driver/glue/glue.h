@@ -169,6 +169,7 @@ unsigned int virtio_cuda_processor(void);
 bool virtio_cuda_current_exiting(void);
 void virtio_cuda_current_name(u8 *name);
 u32 virtio_cuda_current_uid(void);
+u32 virtio_cuda_charged_uid(void);
 u64 virtio_cuda_memlock_bytes(void);
 bool virtio_cuda_may_lock_memory(void);
 struct workqueue_struct *virtio_cuda_alloc_workqueue(const char *name);

@@ -36,6 +36,24 @@ u32 virtio_cuda_current_uid(void)
 	return from_kuid(&init_user_ns, current_uid());
 }
 
+/*
+ * The user to whom limits are charged. In a user namespace of its own a
+ * process can become each of its subordinate users: they all are the owner of
+ * the namespace. Namespaces of the administrator separate users, so that theirs
+ * do not count.
+ */
+u32 virtio_cuda_charged_uid(void)
+{
+	struct user_namespace *ns = current_user_ns();
+	kuid_t uid = current_uid();
+
+	for (; ns != &init_user_ns; ns = ns->parent) {
+		if (!uid_eq(ns->owner, GLOBAL_ROOT_UID))
+			uid = ns->owner;
+	}
+	return from_kuid(&init_user_ns, uid);
+}
+
 u64 virtio_cuda_memlock_bytes(void)
 {
 	return rlimit(RLIMIT_MEMLOCK);

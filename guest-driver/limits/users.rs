@@ -130,10 +130,10 @@ impl Users {
         Arc::pin_init(init, GFP_KERNEL)
     }
 
-    /// Adds a session of the current user. `EDQUOT`: the user has too many, or all users have; `EINTR`: a signal came
+    /// Adds a session of the current user, or of the owner of its user namespace. `EDQUOT`: the user has too many, or all users have; `EINTR`: a signal came
     /// while sessions were closing.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<Ledger> {
-        self.enter_as(task::current_uid())
+        self.enter_as(task::charged_uid())
     }
 
     fn enter_as(self: &Arc<Self>, uid: u32) -> Result<Ledger> {

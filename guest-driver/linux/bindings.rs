@@ -192,6 +192,7 @@ extern "C" {
     pub(crate) fn virtio_cuda_current_exiting() -> bool;
     pub(crate) fn virtio_cuda_current_name(name: *mut u8);
     pub(crate) fn virtio_cuda_current_uid() -> u32;
+    pub(crate) fn virtio_cuda_charged_uid() -> u32;
     pub(crate) fn virtio_cuda_memlock_bytes() -> u64;
     pub(crate) fn virtio_cuda_may_lock_memory() -> bool;
     pub(crate) fn virtio_cuda_alloc_workqueue(name: *const c_char) -> *mut workqueue_struct;

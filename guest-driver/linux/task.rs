@@ -44,6 +44,13 @@ pub(crate) fn current_uid() -> u32 {
     unsafe { glue::virtio_cuda_current_uid() }
 }
 
+/// Returns the user id to which the current task's use is charged, in the initial user namespace: the owner of its user
+/// namespace, or its own.
+pub(crate) fn charged_uid() -> u32 {
+    // SAFETY: Reads the current task's credentials and their user namespaces, which the credentials keep.
+    unsafe { glue::virtio_cuda_charged_uid() }
+}
+
 /// Returns `RLIMIT_MEMLOCK` of the current process, in bytes.
 pub(crate) fn memlock_bytes() -> u64 {
     // SAFETY: Reads a limit of the current process.

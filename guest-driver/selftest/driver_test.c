@@ -21,6 +21,7 @@ static const struct test tests[] = {
 	{ "many_files", many_files, 1 }, { "latency", latency, 1 }, { "full_rings", full_rings, 0 },
 	{ "huge_pages", huge_pages, 0 }, { "stress", stress, 0 },
 	{ "namespaces", namespaces, 0 }, { "user_sessions", user_sessions, 0 },
+	{ "subordinate_users", subordinate_users, 0 },
 	{ "user_rings", user_rings, 0 }, { "user_pins", user_pins, 0 }, { "strict", strict, 0 },
 	{ "statistics", statistics, 0 }, { "unanswered_area", unanswered_area, 0 },
 	{ "lost", lost, 0 }, { "reopen", reopen, 0 }, { "nodevice", nodevice, 0 }, { "die", die, 0 },

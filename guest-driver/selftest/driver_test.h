@@ -201,6 +201,7 @@ void stress(void);
 /* users.c */
 void namespaces(void);
 void user_sessions(void);
+void subordinate_users(void);
 void user_rings(void);
 void user_pins(void);
 void strict(void);

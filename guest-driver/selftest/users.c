@@ -17,7 +17,7 @@
 
 #include "driver_test.h"
 
-enum { ALICE = 1000, BOB = 1001 };
+enum { ALICE = 1000, BOB = 1001, SUBORDINATE = 100000 };
 
 static void become(uid_t uid)
 {
@@ -91,16 +91,28 @@ static void echoes(void)
 	close(fd);
 }
 
-/* What the device was told of the opener. */
-static uint64_t told_uid(void)
+/* What the device was told of the opener: its user, and the one who is charged. */
+struct told {
+	uint64_t uid, charged_uid;
+};
+
+static struct told told(void)
 {
-	uint64_t uid = ~0ull;
-	struct cuda_call c = op_call(OP_WHO, 0, 0, &uid, sizeof(uid));
+	struct told who = { ~0ull, ~0ull };
+	struct cuda_call c = op_call(OP_WHO, 0, 0, &who, sizeof(who));
 	int fd = open_device();
 
 	CHECK_OK(ioctl_call(fd, &c));
 	close(fd);
-	return uid;
+	return who;
+}
+
+static uint64_t told_uid(void)
+{
+	struct told who = told();
+
+	CHECK(who.charged_uid == who.uid);
+	return who.uid;
 }
 
 static void is_alice(void)
@@ -159,6 +171,75 @@ void user_sessions(void)
 
 	as_user(BOB, echoes);
 	echoes();
+	end_holder(alice);
+}
+
+/* Runs `check` as the second user of a namespace that `owner` has made, as newuidmap(1) lets every user do. */
+static void as_subordinate(uid_t owner, void (*check)(void))
+{
+	int made[2], mapped[2], status = -1;
+	char path[64], map[64], word = 0;
+	pid_t child;
+	int fd, length;
+
+	CHECK(!pipe(made) && !pipe(mapped));
+	child = fork();
+	if (!child) {
+		failures = 0;
+		become(owner);
+		CHECK_OK(unshare(CLONE_NEWUSER));
+		CHECK(write(made[1], "", 1) == 1 && read(mapped[0], &word, 1) == 1);
+		CHECK_OK(setresuid(1, 1, 1));
+		check();
+		fflush(stdout);
+		_exit(failures != 0);
+	}
+	CHECK(read(made[0], &word, 1) == 1);
+	snprintf(path, sizeof(path), "/proc/%d/uid_map", child);
+	length = snprintf(map, sizeof(map), "0 %u 1\n1 %u 1\n", owner, SUBORDINATE);
+	fd = open(path, O_WRONLY);
+	CHECK(fd >= 0 && write(fd, map, length) == length);
+	close(fd);
+	CHECK(write(mapped[1], "", 1) == 1);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	for (int i = 0; i < 2; i++) {
+		close(made[i]);
+		close(mapped[i]);
+	}
+}
+
+static void take_twenty_sessions(void)
+{
+	static int fd[20];
+
+	CHECK(open_all(fd, 20) == 20);
+}
+
+static void has_the_other_twelve(void)
+{
+	struct told who = told();
+	int fd[32];
+
+	CHECK(who.uid == SUBORDINATE && who.charged_uid == ALICE);
+	CHECK(open_all(fd, 32) == 12);
+}
+
+static void has_no_owner_but_itself(void)
+{
+	struct told who = told();
+	int fd[64];
+
+	CHECK(who.uid == SUBORDINATE && who.charged_uid == SUBORDINATE);
+	CHECK(open_all(fd, 64) == 32);
+}
+
+/* A user's subordinate users have no sessions of their own. Those of root's namespaces are users of their own. */
+void subordinate_users(void)
+{
+	struct holder alice = start_holder(ALICE, take_twenty_sessions);
+
+	as_subordinate(ALICE, has_the_other_twelve);
+	as_subordinate(0, has_no_owner_but_itself);
 	end_holder(alice);
 }
 

@@ -95,6 +95,7 @@ impl Session {
         let who = Open {
             pid: current!().group_leader().pid() as u32,
             uid: task::current_uid(),
+            charged_uid: task::charged_uid(),
             name: task::current_name(),
         };
         let draft = Draft {

@@ -13,7 +13,7 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Virtio device id: the last one that Linux' virtio-pci takes (PCI 0x107f).
 pub const VIRTIO_ID_CUDA: u32 = 63;
 /// Version of this file. Driver and device refuse each other when it differs.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// First word of the configuration space, "VCUD".
 pub const CONFIG_MAGIC: u32 = u32::from_le_bytes(*b"VCUD");
 /// The maximum number of request queues of a device.
@@ -148,10 +148,12 @@ pub struct Open {
     pub pid: u32,
     /// User id in the guest: the real one, in the initial user namespace.
     pub uid: u32,
+    /// The user id to which limits are charged: `uid`, or the owner of the process's user namespace.
+    pub charged_uid: u32,
     /// Name of the program (`comm`), NUL-padded.
     pub name: [u8; 16],
 }
-const _: () = assert!(core::mem::size_of::<Open>() == 24);
+const _: () = assert!(core::mem::size_of::<Open>() == 28);
 
 /// Reply to [`OP_OPEN`].
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]

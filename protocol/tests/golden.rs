@@ -61,7 +61,7 @@ fn layouts_keep_sizes_and_offsets() {
         RequestHeader { op, flags, session, payload_bytes, in_entries, out_entries, tag }
         MemEntry { addr, bytes }
         ReplyHeader { status, payload_bytes }
-        Open { pid, uid, name }
+        Open { pid, uid, charged_uid, name }
         Opened { session }
         Event { kind, session, value }
         uapi::Info { protocol_version, max_payload_bytes, max_bulk_bytes, max_pinned_bytes, max_outstanding }

@@ -364,7 +364,12 @@ impl FakeFrontend {
 
     /// Asks for a session of this user.
     pub fn open_as(&mut self, uid: u32) -> Result<Reply> {
-        let open = Open { pid: 4711, uid, name: *b"fake-frontend\0\0\0" };
+        self.open_charged(uid, uid)
+    }
+
+    /// As [`Self::open_as`], for a user of a namespace that `charged_uid` owns.
+    pub fn open_charged(&mut self, uid: u32, charged_uid: u32) -> Result<Reply> {
+        let open = Open { pid: 4711, uid, charged_uid, name: *b"fake-frontend\0\0\0" };
         self.request(RequestHeader { op: OP_OPEN, ..Default::default() }, open.as_bytes(), [&[], &[]])
     }
 

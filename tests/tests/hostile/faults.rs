@@ -252,7 +252,7 @@ fn changing_memory(target: &mut Target) -> Result<()> {
     ensure!(frontend.hello(PROTOCOL_VERSION)?.status == REPLY_OK, "HELLO");
     let files = target.daemon.open_files();
     for _ in 0..5 {
-        let open = Open { pid: 1, uid: 1, name: [b'x'; 16] };
+        let open = Open { pid: 1, uid: 1, charged_uid: 1, name: [b'x'; 16] };
         frontend.submit(0, 3, &control(OP_OPEN, 0, open.as_bytes()), 64)?;
         let deadline = Instant::now() + PATIENCE;
         let reply = loop {

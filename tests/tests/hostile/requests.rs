@@ -73,10 +73,10 @@ fn headers(target: &mut Target) -> Result<()> {
     for (what, header) in bad {
         expect(&mut frontend, what, header.as_bytes(), REPLY_INVALID)?;
     }
-    let open = Open { pid: 1, uid: 1, name: [0xff; 16] };
-    let long = RequestHeader { op: OP_OPEN, session: 0, payload_bytes: 25, ..call };
+    let open = Open { pid: 1, uid: 1, charged_uid: 1, name: [0xff; 16] };
+    let long = RequestHeader { op: OP_OPEN, session: 0, payload_bytes: 29, ..call };
     expect(&mut frontend, "a long open", &[long.as_bytes(), open.as_bytes(), &[0]].concat(), REPLY_INVALID)?;
-    let named = RequestHeader { op: OP_OPEN, session, payload_bytes: 24, ..call };
+    let named = RequestHeader { op: OP_OPEN, session, payload_bytes: 28, ..call };
     expect(
         &mut frontend,
         "an open in a session",
@@ -92,7 +92,7 @@ fn headers(target: &mut Target) -> Result<()> {
         REPLY_INVALID,
     )?;
     // An arbitrary program name is only a name.
-    let other = RequestHeader { op: OP_OPEN, session: 0, payload_bytes: 24, ..call };
+    let other = RequestHeader { op: OP_OPEN, session: 0, payload_bytes: 28, ..call };
     expect(&mut frontend, "a name of nonsense", &[other.as_bytes(), open.as_bytes()].concat(), REPLY_OK)?;
     expect_alive(&mut frontend, session, "bad headers")
 }
@@ -254,6 +254,9 @@ fn too_many_sessions_of_a_user(target: &mut Target) -> Result<()> {
     expect(&mut frontend, 1000, REPLY_NO_RESOURCES)?;
     expect(&mut frontend, 1001, REPLY_OK)?;
     expect(&mut frontend, 1000, REPLY_NO_RESOURCES)?;
+    // A subordinate user of the first one, in a namespace.
+    let reply = frontend.open_charged(100_000, 1000)?;
+    ensure!(reply.status == REPLY_NO_RESOURCES, "a subordinate user: status {}", reply.status);
     expect(&mut frontend, ROOT, REPLY_OK)?;
     expect(&mut frontend, ROOT, REPLY_NO_RESOURCES)?;
     expect_alive(&mut frontend, first, "sessions of others")?;

@@ -222,7 +222,7 @@ fn open_within(frontend: &mut FakeFrontend, limit: Duration) -> Result<Option<u3
 }
 
 fn submit_open(frontend: &mut FakeFrontend) -> Result<()> {
-    let open = Open { pid: 1, uid: 1, name: [b'x'; 16] };
+    let open = Open { pid: 1, uid: 1, charged_uid: 1, name: [b'x'; 16] };
     let header = RequestHeader { op: OP_OPEN, payload_bytes: size_of::<Open>() as u32, ..Default::default() };
     frontend.submit(0, 0, &[header.as_bytes(), open.as_bytes()].concat(), 4096)
 }

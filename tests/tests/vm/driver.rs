@@ -121,6 +121,7 @@ fn several_users(vm: &Vm, program: &Path) -> Result<()> {
         Ok(())
     };
     outside("namespaces")?;
+    outside("subordinate_users")?;
     vm.shell("rmmod virtio_cuda && insmod /virtio_cuda.ko memlock_strict=1 max_user_sessions=3")?;
     passes(vm, program, &["strict"])?;
     vm.shell("rmmod virtio_cuda && insmod /virtio_cuda.ko")?;

@@ -86,7 +86,7 @@ fn an_open_that_gets_no_worker_is_answered_and_gives_its_room_back() {
     // The pool has stopped: taking a worker from it fails at once.
     device.settings.pool.stop();
     for _ in 0..3 {
-        let open = Open { pid: 1, uid: 0, name: [0; 16] };
+        let open = Open { pid: 1, uid: 0, charged_uid: 0, name: [0; 16] };
         assert_eq!(ask(&device, &mut guest, OP_OPEN, 0, open.as_bytes()), (REPLY_NO_RESOURCES, vec![]));
     }
     assert_eq!(device.sessions.lock().opening, 0);

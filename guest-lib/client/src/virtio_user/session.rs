@@ -107,7 +107,8 @@ impl VirtioUser {
             ClientError::Limit => ClientError::Sessions,
             other => other,
         };
-        self.control(header, Open { pid, uid, name }.as_bytes(), &mut reply).map_err(no_session)?;
+        self.control(header, Open { pid, uid, charged_uid: uid, name }.as_bytes(), &mut reply)
+            .map_err(no_session)?;
         Ok(Opened::read_from_bytes(&reply).map_err(|_| ClientError::Protocol)?.session)
     }
 

@@ -89,7 +89,7 @@ pub fn execute(session: &mut Session, request: Request, chain: Chain) -> (Outcom
             goes_on()
         }
         WHO => {
-            chain.answer(REPLY_OK, &words(&[session.uid.into()]));
+            chain.answer(REPLY_OK, &words(&[session.uid.into(), session.charged_uid.into()]));
             goes_on()
         }
         _ => {

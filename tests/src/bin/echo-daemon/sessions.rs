@@ -26,6 +26,7 @@ const UNANSWERED_AREA: u64 = 0x5ee_d000;
 pub struct Session {
     /// Its user, as the driver named it.
     pub uid: u32,
+    pub charged_uid: u32,
     /// Memory by its tag.
     pub kept: HashMap<u64, Pages>,
     /// Calls that are never answered.
@@ -120,7 +121,10 @@ impl Sessions {
             return chain.answer(REPLY_NO_RESOURCES, &[]);
         }
         self.last += 1;
-        self.open.insert(self.last, Session { uid: open.uid, ..Session::default() });
+        self.open.insert(
+            self.last,
+            Session { uid: open.uid, charged_uid: open.charged_uid, ..Session::default() },
+        );
         chain.answer(REPLY_OK, Opened { session: self.last }.as_bytes());
     }
 

@@ -53,7 +53,7 @@ impl Drop for Reservation {
     }
 }
 
-/// One of the sessions that a user of the guest may have.
+/// One of the sessions that a user of the guest may have: the one to whom the session is charged.
 pub(super) struct UserSession {
     device: Arc<Device>,
     uid: u32,
@@ -76,10 +76,13 @@ impl Device {
         let Ok(open) = Open::read_from_bytes(&request.payload) else {
             return chain.complete(REPLY_INVALID, &[]);
         };
-        let Some((reservation, of_user)) = self.reserve(open.uid) else {
+        let Some((reservation, of_user)) = self.reserve(open.charged_uid) else {
             debug!(
                 "connection {}: no session for user {}: {} may be open, {} of one user",
-                self.connection, open.uid, self.settings.max_sessions, self.settings.max_user_sessions
+                self.connection,
+                open.charged_uid,
+                self.settings.max_sessions,
+                self.settings.max_user_sessions
             );
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
