@@ -117,6 +117,11 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub host_memory: Option<u64>,
 
+    /// The weight of the CPU time of one virtual machine's workers, of 100 for other groups beside its own (1 to 10000).
+    /// Needs `--cgroup`. Default: 100.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub cpu_weight: Option<u32>,
+
     /// The place of the workers' control groups, one per virtual machine: under this folder of a cgroup v2 hierarchy,
     /// under the daemon's own group (`auto`, if it has been delegated to the daemon), or none (`none`).
     #[arg(long, value_name = "auto|none|PATH", default_value = "auto")]

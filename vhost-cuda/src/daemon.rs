@@ -27,7 +27,7 @@ use crate::front_end::device::{Device, END_PATIENCE, Settings};
 use crate::front_end::memory::{Memory, SharedMemory};
 use crate::front_end::sigbus;
 use crate::limits::budget::Charge;
-use crate::limits::cgroup::Cgroups;
+use crate::limits::cgroup::{Cgroups, MachineLimits};
 use crate::limits::descriptors::Descriptors;
 use crate::limits::room;
 use crate::limits::throttle::Throttle;
@@ -86,7 +86,8 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let Listening { listener, socket, workers } = listen(args)?;
     info!("executing CUDA calls with {}", library.display());
     // Before workers are started, which begin in the daemon's group.
-    let cgroups = Cgroups::open(&args.cgroup, args.host_memory)?;
+    let limits = MachineLimits { memory: args.host_memory, cpu_weight: args.cpu_weight };
+    let cgroups = Cgroups::open(&args.cgroup, limits)?;
     let emulated = library::is_emulator(&library);
     let libraries = library::vendor_folders(&args.libraries, emulated)?;
     let shares = args.arbiter.as_ref().map(|path| Client::start(path.clone(), args.share));

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use vhost_cuda_tests::daemon::DaemonOptions;
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
 use vhost_cuda_tests::frontend::{CallParts, FakeFrontend, PATIENCE};
-use vhost_cuda_tests::suite::Suite;
-use virtio_cuda_protocol::cuda::Opcode;
-use virtio_cuda_protocol::transport::{REPLY_OK, REPLY_SESSION_LOST};
+use vhost_cuda_tests::suite::{Kit, Suite};
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, CallHeader, Opcode};
+use virtio_cuda_protocol::transport::{PROTOCOL_VERSION, REPLY_OK, REPLY_SESSION_LOST};
 
 use super::{limit, says_hello, starved};
 use crate::kills::in_session;
@@ -33,6 +33,11 @@ pub fn collect(suite: &mut Suite) {
             suite.skip("exhaustion::no_threads", &format!("no control group for threads: {error:#}"))
         }
     }
+    let name = "exhaustion::threads_of_a_user";
+    match Group::with_children(&["memory", "pids"]) {
+        Ok(_) => suite.test(name, threads_of_a_user),
+        Err(error) => suite.skip(name, &format!("no control groups of version 2: {error:#}")),
+    }
     let name = "exhaustion::a_worker_without_memory";
     match Group::new("memory", "probe") {
         Ok(_) => {
@@ -41,6 +46,50 @@ pub fn collect(suite: &mut Suite) {
         }
         Err(error) => suite.skip(name, &format!("no control group for memory: {error:#}")),
     }
+}
+
+/// One user's workers start as many threads as they can. Another user's worker still gets those that it asks for.
+fn threads_of_a_user(kit: &Kit) -> Result<()> {
+    const ALICE: u32 = 1000;
+    const BOB: u32 = 1001;
+    let group = Group::with_children(&["memory", "pids"])?;
+    let cgroup = group.path.to_string_lossy().into_owned();
+    let limits = ["--cgroup", &cgroup, "--max-sessions", "12", "--max-user-sessions", "10"];
+    let options = DaemonOptions {
+        device: "emulated".into(),
+        arguments: limits.iter().map(|&limit| limit.into()).collect(),
+        ..Default::default()
+    };
+    let daemon = Daemon::start(&kit.stack, &options)?;
+    let mut frontend = FakeFrontend::connect(&daemon.socket())?;
+    ensure!(frontend.hello(PROTOCOL_VERSION)?.status == REPLY_OK, "HELLO");
+    let mut open = |uid: u32| -> Result<u64> {
+        let reply = frontend.open_as(uid)?;
+        ensure!(reply.status == REPLY_OK, "user {uid}: OPEN: status {}", reply.status);
+        Ok(u64::from_le_bytes(reply.payload.as_slice().try_into().context("a session")?))
+    };
+    let sessions = (0..9).map(|_| open(ALICE)).collect::<Result<Vec<_>>>()?;
+    let victim = open(BOB)?;
+    let hello = CallParts::new(Opcode::session_hello, &CALL_TABLE_VERSION.to_le_bytes());
+    let mut starts = |session: u64, thread: u32| -> Result<bool> {
+        let header = CallHeader { thread, ..hello.header() };
+        Ok(frontend.carry(session, &hello.payload(&header), [&[], &[]])?.status == REPLY_OK)
+    };
+    let mut started = 0;
+    for &session in &sessions {
+        for thread in 0..1000 {
+            if !starts(session, thread)? {
+                break;
+            }
+            started += 1;
+        }
+    }
+    ensure!((2000..5000).contains(&started), "a user has {started} threads");
+    for thread in 0..100 {
+        ensure!(starts(victim, thread)?, "another user has no thread {thread}");
+    }
+    drop((frontend, daemon));
+    Ok(())
 }
 
 /// A control group of this test, removed when dropped.
@@ -66,6 +115,16 @@ impl Group {
         let path = parent.join(format!("vhost-cuda-test-{}-{name}", std::process::id()));
         fs::create_dir(&path).with_context(|| format!("{}", path.display()))?;
         Ok(Self { path, unified })
+    }
+
+    /// Creates a group of version 2 whose children may have limits.
+    fn with_children(controllers: &[&str]) -> Result<Self> {
+        let group = Self::new(controllers[0], "parent")?;
+        ensure!(group.unified, "control groups are not of version 2");
+        for controller in controllers {
+            group.set("cgroup.subtree_control", format!("+{controller}"))?;
+        }
+        Ok(group)
     }
 
     fn set(&self, file: &str, value: impl ToString) -> Result<()> {

@@ -12,6 +12,7 @@ use virtio_cuda_protocol::transport::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Device, SHORTAGES, Sessions};
+use crate::confine::threads;
 use crate::exchange::FileBudgets;
 use crate::front_end::memory::MemoryTable;
 use crate::front_end::request::Request;
@@ -57,6 +58,24 @@ impl Drop for Reservation {
 pub(super) struct UserSession {
     device: Arc<Device>,
     uid: u32,
+}
+
+/// The place of a session's worker in the control group of its user. Dropped when the worker has ended.
+struct Membership {
+    device: Arc<Device>,
+    uid: u32,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        // The thread of a session is confined, and removes no folder.
+        let (device, uid) = (self.device.clone(), self.uid);
+        threads::outside(move || {
+            if let Some(group) = &mut *device.group.lock() {
+                group.leave(uid);
+            }
+        });
+    }
 }
 
 impl Drop for UserSession {
@@ -155,7 +174,7 @@ impl Device {
             return chain.complete(REPLY_SESSION_LOST, &[]);
         }
         // From here on the worker belongs to this machine, and serves no other session.
-        self.join_group(worker.process.pid());
+        let membership = self.join_group(open.charged_uid, worker.process.pid());
         if let Some(slot) = &slot
             && let Err(error) = link::send_account(&worker.sockets.link, slot)
         {
@@ -195,6 +214,7 @@ impl Device {
         session.run(opened, |end| {
             // The worker has ended, and its memory is free.
             drop(slot);
+            drop(membership);
             self.session_ended(id, end);
             drop(of_user);
         });
@@ -217,19 +237,19 @@ impl Device {
     }
 
     /// Makes the kernel kill a worker before other processes, above all the VMM, when the host is out of memory. Puts
-    /// it into the machine's control group, if there are groups. A worker that cannot be put there still serves; the
+    /// it into the control group of its user, if there are groups. A worker that cannot be put there still serves; the
     /// operator was informed of the effects.
-    fn join_group(&self, pid: u32) {
+    fn join_group(self: &Arc<Self>, uid: u32, pid: u32) -> Option<Membership> {
         // In its own namespaces it cannot do so itself. Without `/proc` the kernel chooses by size.
         let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), PREFERRED_VICTIM);
-        let Some(groups) = &self.settings.cgroups else { return };
+        let groups = self.settings.cgroups.as_ref()?;
         let mut group = self.group.lock();
         if group.is_none() {
             *group = groups.group(self.connection).map_err(|error| self.no_group(&error)).ok();
         }
-        if let Some(Err(error)) = group.as_ref().map(|group| group.add(pid)) {
-            self.no_group(&error);
-        }
+        let joined = group.as_mut()?.join(uid, pid);
+        joined.map_err(|error| self.no_group(&error)).ok()?;
+        Some(Membership { device: self.clone(), uid })
     }
 
     fn no_group(&self, error: &std::io::Error) {
