@@ -157,9 +157,11 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
 
     if !emulated {
         let limits = Limits { session: args.session_memory, machine: args.memory };
-        let watched = devices.clone();
-        let machines = move || watched.lock().values().map(|device| device.sessions()).collect();
-        watchdog::start(limits, machines).context("Cannot start the watchdog")?;
+        let (watched, common) = (devices.clone(), settings.clone());
+        let machines =
+            move || watched.lock().values().map(|device| (device.connection, device.sessions())).collect();
+        let warm = move || common.pool.warm();
+        watchdog::start(limits, machines, warm).context("Cannot start the watchdog")?;
     }
 
     let name = signals.wait();

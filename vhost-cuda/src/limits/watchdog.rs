@@ -6,21 +6,29 @@
 //! values that NVIDIA's management library reports for each process with the limits. The library is not loaded
 //! without a limit, nor with the emulator.
 
-use std::sync::{Arc, Weak};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use log::{Level, debug, info, log, warn};
+use log::{Level, info, log, warn};
 
 use crate::limits::account::CONTEXT_BYTES;
 use crate::sessions::session::Session;
 use crate::worker::nvml::Nvml;
 
-/// The time between two checks.
-const INTERVAL: Duration = Duration::from_millis(500);
-/// The number of consecutive checks above the limit after which a session is ended. Memory that is being freed may
-/// show once.
-const PATIENCE: u32 = 2;
+/// The minimum time between two checks, and the maximum random time beside it, in milliseconds. A worker that knew the
+/// moment of the next check could be below its limit then.
+const INTERVAL: u64 = 250;
+const JITTER: u64 = 500;
+/// The number of checks above the limit, among the last [`WINDOW`], after which a session is ended. Memory that is
+/// being freed may show once or twice. Consecutive checks would not find a worker that exceeds its limit for half of
+/// the time.
+const PATIENCE: u32 = 3;
+/// The number of checks that are remembered.
+const WINDOW: u32 = 8;
+/// The number of checks that list none of the workers, after which the watchdog reports that it cannot see any.
+const BLIND: u32 = 4;
 /// The memory in bytes that the driver may keep additionally: a block of each pool.
 const TOLERANCE: u64 = 64 << 20;
 /// The time between two warnings of the same kind.
@@ -43,10 +51,28 @@ struct Usage {
     gpus: u64,
 }
 
-/// Watches the sessions of the machines that `machines` lists.
+/// What the limits apply to: a session by its id, or a machine by its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Subject {
+    Session(u64),
+    Machine(u64),
+}
+
+/// The subjects that exceeded a limit in one of the last [`WINDOW`] checks. Bit 0 is the last one.
+#[derive(Debug, Default)]
+struct History(HashMap<Subject, u8>);
+
+const _: () = assert!(WINDOW == u8::BITS);
+
+/// One machine: its connection and its open sessions.
+pub type Machine = (u64, Vec<Arc<Session>>);
+
+/// Watches the sessions of the machines that `machines` lists. `warm` lists the processes of ready workers without a
+/// session, which hold a context on a GPU, too.
 pub fn start(
     limits: Limits,
-    machines: impl Fn() -> Vec<Vec<Arc<Session>>> + Send + 'static,
+    machines: impl Fn() -> Vec<Machine> + Send + 'static,
+    warm: impl Fn() -> Vec<u32> + Send + 'static,
 ) -> std::io::Result<()> {
     if limits.session.is_none() && limits.machine.is_none() {
         return Ok(());
@@ -61,47 +87,133 @@ pub fn start(
             return;
         }
         info!("limits of device memory are watched on {} GPU(s)", gpus.len());
-        watch(limits, &gpus, machines);
+        watch(limits, &gpus, machines, warm);
     };
     thread::Builder::new().name("watchdog".into()).spawn(watch).map(drop)
 }
 
-fn watch(limits: Limits, gpus: &[Nvml], machines: impl Fn() -> Vec<Vec<Arc<Session>>>) -> ! {
-    let mut suspects: Vec<(Weak<Session>, u32)> = Vec::new();
+fn watch(
+    limits: Limits,
+    gpus: &[Nvml],
+    machines: impl Fn() -> Vec<Machine>,
+    warm: impl Fn() -> Vec<u32>,
+) -> ! {
+    let mut history = History::default();
+    let mut sight = Sight::default();
     let mut warned: Option<Instant> = None;
     loop {
-        let (machines, mut found) = (machines(), Vec::new());
-        if machines.iter().any(|sessions| !sessions.is_empty()) {
+        let machines = machines();
+        let mut workers = if sight.is_known() { Vec::new() } else { warm() };
+        let is_idle = machines.iter().all(|(_, sessions)| sessions.is_empty());
+        if !is_idle || !workers.is_empty() {
             let processes: Vec<_> = gpus.iter().filter_map(Nvml::processes).collect();
-            for sessions in machines {
-                let pids: Vec<u32> = sessions.iter().map(|session| session.worker_pid()).collect();
-                let usages = usages(&pids, &processes);
-                found.extend(
-                    excess(limits, &usages).into_iter().map(|index| (sessions[index].clone(), usages[index])),
+            workers.extend(
+                machines.iter().flat_map(|(_, sessions)| sessions).map(|session| session.worker_pid()),
+            );
+            if sight.look(&workers, &processes) {
+                warn!(
+                    "limits of device memory are not watched: NVIDIA's management library does not list the workers of \
+                     this daemon, for example because it runs in a container without the host's PID namespace. Workers \
+                     keep their limits as long as nobody has taken one over"
                 );
             }
-        }
-        let before = std::mem::take(&mut suspects);
-        for (session, usage) in found {
-            let same = |other: &Weak<Session>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(&session));
-            let looks = before.iter().find(|(other, _)| same(other)).map_or(1, |(_, looks)| looks + 1);
-            if looks >= PATIENCE {
+            for session in exceeding(limits, &machines, &processes, &mut history) {
                 let quiet = warned.is_some_and(|before| before.elapsed() < WARNING_INTERVAL);
                 let level = if quiet { Level::Debug } else { Level::Warn };
                 log!(
                     level,
                     "{}: ended: it uses {} MiB of device memory, more than its limit allows",
-                    session.describe(),
-                    usage.bytes >> 20
+                    session.0.describe(),
+                    session.1.bytes >> 20
                 );
                 warned = if quiet { warned } else { Some(Instant::now()) };
-                session.end_worker();
-            } else {
-                debug!("{}: uses {} MiB of device memory", session.describe(), usage.bytes >> 20);
+                session.0.end_worker();
             }
-            suspects.push((Arc::downgrade(&session), looks));
         }
-        thread::sleep(INTERVAL);
+        let jitter = getrandom::u64().unwrap_or(0) % JITTER;
+        thread::sleep(Duration::from_millis(INTERVAL + jitter));
+    }
+}
+
+/// Records one check. Returns the sessions to end, and what they use.
+fn exceeding<'a>(
+    limits: Limits,
+    machines: &'a [Machine],
+    processes: &[Vec<(u32, u64)>],
+    history: &mut History,
+) -> Vec<(&'a Arc<Session>, Usage)> {
+    let mut above = Vec::new();
+    for (connection, sessions) in machines {
+        let pids: Vec<u32> = sessions.iter().map(|session| session.worker_pid()).collect();
+        let usages = usages(&pids, processes);
+        match excess(limits, &usages) {
+            Excess::None => {}
+            Excess::Sessions(found) => above.extend(
+                found
+                    .into_iter()
+                    .map(|index| (Subject::Session(sessions[index].id()), &sessions[index], usages[index])),
+            ),
+            Excess::Machine { largest } => {
+                above.push((Subject::Machine(*connection), &sessions[largest], usages[largest]));
+            }
+        }
+    }
+    let subjects: Vec<Subject> = above.iter().map(|(subject, ..)| *subject).collect();
+    let due = history.record(&subjects);
+    above.retain(|(subject, ..)| due.contains(subject));
+    above.into_iter().map(|(_, session, usage)| (session, usage)).collect()
+}
+
+impl History {
+    /// Records that these subjects, and no others, exceed a limit. Returns those that have done so too often, whose
+    /// history begins anew.
+    fn record(&mut self, above: &[Subject]) -> Vec<Subject> {
+        self.0.retain(|_, looks| {
+            *looks <<= 1;
+            *looks != 0
+        });
+        let mut due = Vec::new();
+        for &subject in above {
+            let looks = self.0.entry(subject).or_default();
+            *looks |= 1;
+            if looks.count_ones() >= PATIENCE {
+                self.0.remove(&subject);
+                due.push(subject);
+            }
+        }
+        due
+    }
+}
+
+/// Whether the library lists the daemon's workers: `None` until it is known.
+#[derive(Debug, Default)]
+struct Sight {
+    known: Option<bool>,
+    /// The number of checks in a row that have listed none of them.
+    missed: u32,
+}
+
+impl Sight {
+    fn is_known(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// Compares the daemon's workers with the library's lists. Returns true once it is clear that they are not listed.
+    fn look(&mut self, workers: &[u32], processes: &[Vec<(u32, u64)>]) -> bool {
+        if self.is_known() || workers.is_empty() {
+            return false;
+        }
+        if processes.iter().flatten().any(|(pid, _)| workers.contains(pid)) {
+            self.known = Some(true);
+            return false;
+        }
+        self.missed += 1;
+        // A worker that has just started, or is ending, may be missing.
+        if self.missed < BLIND {
+            return false;
+        }
+        self.known = Some(false);
+        true
     }
 }
 
@@ -116,8 +228,20 @@ fn usages(pids: &[u32], processes: &[Vec<(u32, u64)>]) -> Vec<Usage> {
     pids.iter().map(|&pid| of(pid)).collect()
 }
 
-/// Returns the sessions of one machine that exceed a limit. If only all together do, returns the largest one.
-fn excess(limits: Limits, usages: &[Usage]) -> Vec<usize> {
+/// The limit that a machine exceeds.
+#[derive(Debug, PartialEq, Eq)]
+enum Excess {
+    None,
+    /// Sessions that exceed their own limit.
+    Sessions(Vec<usize>),
+    /// All sessions together exceed the machine's limit.
+    Machine {
+        largest: usize,
+    },
+}
+
+/// Compares the sessions of one machine with the limits.
+fn excess(limits: Limits, usages: &[Usage]) -> Excess {
     let allowed = |usage: &Usage, limit: u64| {
         limit.saturating_add(usage.gpus.max(1).saturating_mul(CONTEXT_BYTES)).saturating_add(TOLERANCE)
     };
@@ -127,10 +251,14 @@ fn excess(limits: Limits, usages: &[Usage]) -> Vec<usize> {
     // One context is free for a machine, and the others are charged. Each session may have blocks of the driver.
     let tolerance = TOLERANCE.saturating_mul(usages.len() as u64);
     let machine = limits.machine.map(|limit| limit.saturating_add(CONTEXT_BYTES).saturating_add(tolerance));
-    if found.is_empty() && machine.is_some_and(|machine| sum > machine) {
-        return (0..usages.len()).max_by_key(|&index| usages[index].bytes).into_iter().collect();
+    if !found.is_empty() {
+        return Excess::Sessions(found);
     }
-    found
+    let largest = (0..usages.len()).max_by_key(|&index| usages[index].bytes);
+    match largest {
+        Some(largest) if machine.is_some_and(|machine| sum > machine) => Excess::Machine { largest },
+        _ => Excess::None,
+    }
 }
 
 #[cfg(test)]
@@ -155,19 +283,65 @@ mod tests {
     fn a_session_may_have_its_limit_and_a_context() {
         let limits = Limits { session: Some(GIB), machine: None };
         let most = GIB + CONTEXT_BYTES;
-        assert!(excess(limits, &[used(most), used(GIB)]).is_empty());
-        assert_eq!(excess(limits, &[used(GIB), used(most + TOLERANCE + 1)]), [1]);
+        assert_eq!(excess(limits, &[used(most), used(GIB)]), Excess::None);
+        assert_eq!(excess(limits, &[used(GIB), used(most + TOLERANCE + 1)]), Excess::Sessions(vec![1]));
         let two = Usage { bytes: most + CONTEXT_BYTES, gpus: 2 };
-        assert!(excess(limits, &[two]).is_empty(), "one context on each GPU");
+        assert_eq!(excess(limits, &[two]), Excess::None, "one context on each GPU");
     }
 
     #[test]
     fn of_a_machine_that_has_too_much_the_largest_session_ends() {
         let limits = Limits { session: None, machine: Some(4 * GIB) };
-        assert!(excess(limits, &[used(GIB), used(3 * GIB), used(CONTEXT_BYTES)]).is_empty());
-        assert_eq!(excess(limits, &[used(GIB), used(4 * GIB), used(2 * GIB)]), [1]);
-        assert!(excess(limits, &[]).is_empty());
+        assert_eq!(excess(limits, &[used(GIB), used(3 * GIB), used(CONTEXT_BYTES)]), Excess::None);
+        assert_eq!(
+            excess(limits, &[used(GIB), used(4 * GIB), used(2 * GIB)]),
+            Excess::Machine { largest: 1 }
+        );
+        assert_eq!(excess(limits, &[]), Excess::None);
         let both = Limits { session: Some(GIB), machine: Some(GIB) };
-        assert_eq!(excess(both, &[used(3 * GIB), used(2 * GIB), used(GIB)]), [0, 1]);
+        assert_eq!(excess(both, &[used(3 * GIB), used(2 * GIB), used(GIB)]), Excess::Sessions(vec![0, 1]));
+    }
+
+    /// A session that is above its limit in these checks; the number of the check that ends it.
+    fn ends_at(checks: &[bool]) -> Option<usize> {
+        let (mut history, subject) = (History::default(), [Subject::Session(1)]);
+        checks.iter().position(|&above| !history.record(&subject[..usize::from(above)]).is_empty())
+    }
+
+    #[test]
+    fn a_session_that_exceeds_its_limit_now_and_then_is_ended() {
+        assert_eq!(ends_at(&[true, false, true, false, true]), Some(4));
+        assert_eq!(ends_at(&[true, true, false, false, false, false, false, true]), Some(7));
+        assert_eq!(ends_at(&[true, true, true]), Some(2));
+    }
+
+    #[test]
+    fn memory_that_is_being_freed_ends_nothing() {
+        assert_eq!(ends_at(&[true, true, false, false, false, false, false, false]), None);
+        let once_in_four: Vec<bool> = (0..64).map(|check| check % 4 == 0).collect();
+        assert_eq!(ends_at(&once_in_four), None);
+    }
+
+    #[test]
+    fn sessions_that_take_turns_at_their_machines_limit_are_found() {
+        let mut history = History::default();
+        let machine = [Subject::Machine(3)];
+        assert!(history.record(&machine).is_empty());
+        assert!(history.record(&[Subject::Machine(4)]).is_empty());
+        assert!(history.record(&machine).is_empty());
+        assert_eq!(history.record(&machine), machine);
+        assert!(history.record(&machine).is_empty(), "the next session gets as many checks");
+    }
+
+    #[test]
+    fn workers_that_the_library_does_not_list_are_reported_once() {
+        let (others, own) = ([vec![(70, 1), (71, 2)]], [vec![(70, 1)], vec![(8, 5)]]);
+        let mut blind = Sight::default();
+        assert!(!blind.look(&[], &others), "there is no worker");
+        let said: Vec<bool> = (0..2 * BLIND).map(|_| blind.look(&[7, 8], &others)).collect();
+        assert_eq!(said.iter().filter(|&&said| said).count(), 1);
+        let mut sight = Sight::default();
+        assert!(!sight.look(&[7, 8], &others) && !sight.look(&[7, 8], &own));
+        assert!((0..2 * BLIND).all(|_| !sight.look(&[7, 8], &others)));
     }
 }

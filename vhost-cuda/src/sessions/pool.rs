@@ -281,6 +281,12 @@ impl WorkerPool {
         }
     }
 
+    /// Returns the processes of workers that are ready and have no session.
+    pub fn warm(&self) -> Vec<u32> {
+        let state = self.shared.state.lock();
+        state.idle.values().filter(|idle| idle.ready).map(|idle| idle.worker.process.pid()).collect()
+    }
+
     /// Ends the pool: idle workers are killed, and no session gets another one.
     pub fn stop(&self) {
         let mut state = self.shared.state.lock();
