@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::metrics::server::Address;
+use crate::shares::users::Users;
 
 /// Executes the CUDA calls of virtual machines (and of processes that use vhost-user themselves) on this host's GPU,
 /// or on its CPU with the emulator.
@@ -287,6 +288,10 @@ pub struct ArbiterArgs {
     /// Listen on this unix socket. A stale socket at the path is replaced. Users who may write to it may join.
     #[arg(short, long, value_name = "PATH")]
     pub socket: PathBuf,
+    /// Serve daemons of these users only: numbers and ranges of them, as `0,61184-65519`. Default: all that may write to
+    /// the socket.
+    #[arg(long, value_name = "LIST")]
+    pub users: Option<Users>,
     /// The level of messages: off, error, warn, info, debug or trace.
     #[arg(long = "log-level", value_name = "LEVEL", default_value = "info")]
     pub arbiter_log_level: String,

@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 
 fn arbitrate(args: &ArbiterArgs) -> ExitCode {
     if start_log(&args.arbiter_log_level)
-        && let Err(error) = arbiter::run(&args.socket)
+        && let Err(error) = arbiter::run(&args.socket, args.users.clone())
     {
         log::error!("{error:#}");
     }

@@ -397,6 +397,9 @@ fn greeted(shared: &Shared, number: u64) {
     match idle.worker.greeting() {
         Ok(ready) => {
             idle.ready = true;
+            if let Some(enrolment) = &idle.worker.enrolment {
+                enrolment.name_gpus();
+            }
             (state.failures_in_a_row, state.no_spare_before) = (0, None);
             if !std::mem::replace(&mut state.greeted, true) {
                 greet(&ready);

@@ -8,16 +8,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use anyhow::Context;
 use log::{Level, debug, info, log};
 
 use super::machine::{Gpu, Machine, Worker};
-use super::message::{self, ENDED, HELLO, MAX_WEIGHT, Message, USAGE, VERSION, WORKER};
+use super::message::{self, ENDED, GPU, HELLO, MAX_WEIGHT, Message, Peer, USAGE, VERSION, WORKER};
 use super::page::{self, Page};
 use super::policy::{Grant, Id, Policy, RECENT};
+use super::users::Users;
 use crate::limits::throttle::Throttle;
 use crate::socket::remove_stale;
 use crate::timers;
@@ -34,6 +35,8 @@ const MAX_MACHINES: usize = 256;
 const MAX_WORKERS: usize = 2048;
 /// The maximum number of arbitrated GPUs.
 const MAX_GPUS: usize = 64;
+/// The pause after a connection that cannot be accepted.
+const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 /// Limits messages that a daemon can cause.
 static COMPLAINTS: Throttle = Throttle::new(20, std::time::Duration::from_secs(10));
 
@@ -52,6 +55,10 @@ struct Arbitration {
 #[derive(Debug)]
 struct Arbiter {
     listener: UnixListener,
+    /// The users that may connect. `None`: all that may write to the socket.
+    users: Option<Users>,
+    /// A descriptor to give up for a connection that is refused because no other one is left.
+    spare: Option<File>,
     poller: File,
     machines: BTreeMap<Id, Machine>,
     gpus: HashMap<Gpu, Arbitration>,
@@ -62,14 +69,14 @@ struct Arbiter {
     active: Option<u64>,
 }
 
-/// Listens at `path` until the process is ended.
-pub fn run(path: &Path) -> anyhow::Result<()> {
+/// Listens at `path` until the process is ended. Serves `users`, or all that may write to the socket.
+pub fn run(path: &Path, users: Option<Users>) -> anyhow::Result<()> {
     let cannot = || format!("Cannot listen on {}", path.display());
     remove_stale(path).with_context(cannot)?;
     let listener = UnixListener::bind(path).with_context(cannot)?;
     listener.set_nonblocking(true).with_context(cannot)?;
     timers::exact();
-    let mut arbiter = Arbiter::new(listener).context("Cannot make a poller")?;
+    let mut arbiter = Arbiter::new(listener, users).context("Cannot make a poller")?;
     info!("sharing GPU time on {}", path.display());
     loop {
         arbiter.turn()?;
@@ -77,7 +84,7 @@ pub fn run(path: &Path) -> anyhow::Result<()> {
 }
 
 impl Arbiter {
-    fn new(listener: UnixListener) -> io::Result<Self> {
+    fn new(listener: UnixListener, users: Option<Users>) -> io::Result<Self> {
         use std::os::fd::FromRawFd;
         // SAFETY: a plain system call.
         let poller = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
@@ -88,6 +95,8 @@ impl Arbiter {
         let poller = unsafe { File::from_raw_fd(poller) };
         let arbiter = Self {
             listener,
+            users,
+            spare: Some(spare()?),
             poller,
             machines: BTreeMap::new(),
             gpus: HashMap::new(),
@@ -156,9 +165,40 @@ impl Arbiter {
         }
     }
 
+    /// Accepts a connection, which takes it from the queue in any case: the listener is readable until then.
     fn accept(&mut self) {
-        let Ok((socket, _)) = self.listener.accept() else { return };
-        let peer = message::peer(&socket);
+        let error = match self.listener.accept() {
+            Ok((socket, _)) => return self.admit(socket),
+            Err(error) => error,
+        };
+        if [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted, io::ErrorKind::ConnectionAborted]
+            .contains(&error.kind())
+        {
+            return;
+        }
+        log!(COMPLAINTS.level(Level::Warn), "A daemon is refused: {error}");
+        self.spare = None;
+        if self.listener.accept().is_err() {
+            // Not the arbiter's own limit of open files. It must not keep the processor busy until there is room.
+            std::thread::sleep(ACCEPT_PAUSE);
+        }
+        self.spare = spare().ok();
+    }
+
+    fn admit(&mut self, socket: UnixStream) {
+        let peer = match Peer::of(&socket) {
+            Ok(peer) => peer,
+            Err(error) => {
+                return log!(
+                    COMPLAINTS.level(Level::Warn),
+                    "A daemon is refused: its user is unknown: {error}"
+                );
+            }
+        };
+        if self.users.as_ref().is_some_and(|users| !users.contain(peer.uid)) {
+            log!(COMPLAINTS.level(Level::Warn), "{peer}: refused: not a user of --users");
+            return;
+        }
         if self.machines.len() >= MAX_MACHINES {
             log!(COMPLAINTS.level(Level::Warn), "{peer}: refused: {MAX_MACHINES} daemons are connected");
             return;
@@ -224,6 +264,11 @@ impl Arbiter {
                 self.announced = 0;
                 Ok(())
             }
+            (GPU, Some(_)) if message.uuid != [0; 16] => {
+                let named = machine.name(message.number, message.value, message.uuid);
+                let what = || format!("GPU {} of worker {}", message.value, message.number);
+                named.then_some(()).ok_or_else(what)
+            }
             (ENDED, Some(_)) => {
                 if let Some(worker) = machine.workers.remove(&message.number) {
                     unwatch(poller, &worker.bell);
@@ -250,7 +295,7 @@ impl Arbiter {
         let mut is_new = false;
         for (&id, machine) in &mut self.machines {
             let Some(weight) = machine.weight else { continue };
-            is_new |= machine.name();
+            is_new |= machine.has_named();
             for gpu in machine.gpus() {
                 if self.gpus.len() < MAX_GPUS || self.gpus.contains_key(&gpu) {
                     self.gpus.entry(gpu).or_default().policy.join(id, weight);
@@ -314,6 +359,10 @@ impl Arbiter {
             }
         }
     }
+}
+
+fn spare() -> io::Result<File> {
+    File::open("/dev/null")
 }
 
 /// Formats a GPU like `nvidia-smi -L`.

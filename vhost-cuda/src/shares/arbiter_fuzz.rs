@@ -3,7 +3,7 @@
 //! stands still or jumps.
 
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::SealFlags;
@@ -17,7 +17,7 @@ const MACHINES: usize = 4;
 fn arbiter() -> Option<Arbiter> {
     // A name of the kernel's choice, to which no process connects.
     let address = SocketAddr::from_abstract_name(b"").ok()?;
-    Arbiter::new(UnixListener::bind_addr(&address).ok()?).ok()
+    Arbiter::new(UnixListener::bind_addr(&address).ok()?, None).ok()
 }
 
 /// Returns a page and a bell, or other files of a hostile daemon.
@@ -91,7 +91,8 @@ pub fn run(data: &[u8]) {
                 let message = Message {
                     kind,
                     value: if choices.byte() & 7 == 0 { choices.number() as u32 } else { VERSION },
-                    number: choices.number(),
+                    number: if kind == GPU { u64::from(choices.byte() & 3) } else { choices.number() },
+                    uuid: [choices.byte() & 3; 16],
                     ..Message::default()
                 };
                 let files =
@@ -134,23 +135,94 @@ mod tests {
     use super::*;
     use crate::shares::page::ANNOUNCE;
 
-    #[test]
-    fn workers_that_name_their_gpus_late_will_announce_themselves() {
-        let (mut arbiter, mut pages, mut daemons) = (arbiter().unwrap(), Vec::new(), Vec::new());
-        for id in [1, 2] {
+    /// Two machines with a worker each.
+    fn two(arbiter: &mut Arbiter, pages: &mut Vec<Page>) -> [UnixStream; 2] {
+        [1, 2].map(|id| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             arbiter.machines.insert(id, Machine::new(ours));
-            daemons.push(theirs);
             let hello = Message { kind: HELLO, value: VERSION, number: 1, ..Message::default() };
             arbiter.obey(id, &hello, Vec::new()).unwrap();
             let worker = Message { kind: WORKER, ..Message::default() };
-            arbiter.obey(id, &worker, files(0, &mut pages)).unwrap();
-        }
+            arbiter.obey(id, &worker, files(0, pages)).unwrap();
+            theirs
+        })
+    }
+
+    fn gpu(uuid: u8) -> Message {
+        Message { kind: GPU, uuid: [uuid; 16], ..Message::default() }
+    }
+
+    #[test]
+    fn workers_whose_gpus_are_named_late_will_announce_themselves() {
+        let (mut arbiter, mut pages) = (arbiter().unwrap(), Vec::new());
+        let _daemons = two(&mut arbiter, &mut pages);
         let now = 1 << 40;
         arbiter.step(now);
-        pages.iter().for_each(|page| page.slots()[0].set_uuid([7; 16]));
+        [1, 2].iter().for_each(|&id| arbiter.obey(id, &gpu(7), Vec::new()).unwrap());
         arbiter.step(now + TICK);
         // No other event wakes the arbiter before they work.
         assert!(pages.iter().all(|page| page.slots()[0].gate.load(Relaxed) == ANNOUNCE && !page.is_open()));
+    }
+
+    #[test]
+    fn a_worker_names_no_gpus() {
+        let (mut arbiter, mut pages) = (arbiter().unwrap(), Vec::new());
+        let _daemons = two(&mut arbiter, &mut pages);
+        arbiter.obey(1, &gpu(7), Vec::new()).unwrap();
+        // The second machine has no GPU. Its worker was taken over, and waits for the first machine's.
+        pages[1].slots()[0].set_uuid([7; 16]);
+        pages[1].slots()[0].waiting.store(1, Relaxed);
+        arbiter.step(1 << 40);
+        assert_eq!(arbiter.machines[&2].gpus(), Vec::<Gpu>::new());
+        assert!(!arbiter.machines.get_mut(&2).unwrap().look([7; 16], 1 << 40).waiting);
+        // A GPU is named once, for a slot that there is, of a worker that there is.
+        assert!(arbiter.obey(1, &gpu(8), Vec::new()).is_err());
+        assert!(arbiter.obey(2, &Message { value: page::MAX_GPUS as u32, ..gpu(7) }, Vec::new()).is_err());
+        assert!(arbiter.obey(2, &Message { number: 5, ..gpu(7) }, Vec::new()).is_err());
+        assert!(arbiter.obey(2, &gpu(0), Vec::new()).is_err());
+    }
+
+    #[test]
+    fn other_users_are_refused() {
+        let folder = vmm_sys_util::tempdir::TempDir::new().unwrap();
+        let path = folder.as_path().join("socket");
+        let mut arbiter = Arbiter::new(UnixListener::bind(&path).unwrap(), None).unwrap();
+        // SAFETY: a plain system call.
+        let own = unsafe { libc::geteuid() };
+        for (users, admitted) in
+            [(format!("{own}"), 1), (format!("{}-4294967294", own + 1), 1), (format!("7,0-{own}"), 2)]
+        {
+            arbiter.users = Some(users.parse().unwrap());
+            let _daemon = UnixStream::connect(&path).unwrap();
+            arbiter.accept();
+            assert_eq!(arbiter.machines.len(), admitted, "{users}");
+        }
+    }
+
+    /// A thread with a table of descriptors of its own, which is full.
+    #[test]
+    fn without_descriptors_connections_leave_the_queue() {
+        let folder = vmm_sys_util::tempdir::TempDir::new().unwrap();
+        let path = folder.as_path().join("socket");
+        let run = move || {
+            // SAFETY: this thread uses no descriptor that another one has opened before or opens later.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
+            let listener = UnixListener::bind(&path).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let mut arbiter = Arbiter::new(listener, None).unwrap();
+            let _daemons = [(); 3].map(|()| UnixStream::connect(&path).unwrap());
+            let mut full = Vec::new();
+            full.extend(std::iter::from_fn(|| arbiter.poller.try_clone().ok()));
+            [(); 3].iter().for_each(|()| arbiter.accept());
+            full.pop();
+            let left = arbiter.listener.accept();
+            assert_eq!(
+                left.unwrap_err().kind(),
+                io::ErrorKind::WouldBlock,
+                "a connection stays in the queue"
+            );
+            assert!(arbiter.machines.is_empty() && arbiter.spare.is_some());
+        };
+        std::thread::spawn(run).join().unwrap();
     }
 }

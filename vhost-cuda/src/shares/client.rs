@@ -15,8 +15,8 @@ use log::{debug, info, warn};
 use parking_lot::{Mutex, MutexGuard};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::message::{self, ENDED, HELLO, Message, USAGE, VERSION, WORKER};
-use super::page::{MAX_GPUS, Page};
+use super::message::{self, ENDED, GPU, HELLO, Message, USAGE, VERSION, WORKER};
+use super::page::{MAX_GPUS, Page, Slot};
 
 /// The time between two attempts to connect to the arbiter.
 const RETRY: Duration = Duration::from_secs(1);
@@ -71,6 +71,8 @@ struct Worker {
     page: Page,
     file: File,
     bell: EventFd,
+    /// The UUIDs of its GPUs, once it is ready. The page is not read again, because a guest may take the worker over.
+    gpus: Vec<[u8; 16]>,
 }
 
 /// A worker's registration. Dropping it withdraws the worker.
@@ -165,7 +167,7 @@ impl Client {
     /// Creates a page and a bell for a worker that is about to start.
     pub fn enrol(self: &Arc<Self>) -> io::Result<Enrolment> {
         let (page, file) = Page::create()?;
-        let worker = Worker { page, file, bell: EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)? };
+        let worker = Worker { page, file, bell: EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?, gpus: Vec::new() };
         let fds = [worker.file.as_raw_fd(), worker.bell.as_raw_fd()];
         let mut state = self.lock();
         let number = state.next;
@@ -197,7 +199,18 @@ impl Client {
 impl Worker {
     fn announce(&self, number: u64, arbiter: &UnixStream) -> io::Result<()> {
         let message = Message { kind: WORKER, number, ..Message::default() };
-        message::send(arbiter, &message, &[self.file.as_raw_fd(), self.bell.as_raw_fd()])
+        message::send(arbiter, &message, &[self.file.as_raw_fd(), self.bell.as_raw_fd()])?;
+        self.name_gpus(number, arbiter)
+    }
+
+    fn name_gpus(&self, number: u64, arbiter: &UnixStream) -> io::Result<()> {
+        (0..).zip(&self.gpus).try_for_each(|(slot, &uuid)| {
+            message::send(
+                arbiter,
+                &Message { kind: GPU, value: slot, number, uuid, ..Message::default() },
+                &[],
+            )
+        })
     }
 }
 
@@ -205,6 +218,21 @@ impl Enrolment {
     /// Returns the page and the bell, for the worker to inherit.
     pub fn fds(&self) -> [RawFd; 2] {
         self.fds
+    }
+
+    /// Names the worker's GPUs to the arbiter. Called once, when the worker is ready and before it serves a guest.
+    pub fn name_gpus(&self) {
+        let Some(client) = self.client.upgrade() else { return };
+        let mut state = client.lock();
+        let State { arbiter, workers, .. } = &mut *state;
+        let Some(worker) = workers.get_mut(&self.number) else { return };
+        worker.gpus = worker.page.slots().iter().map_while(Slot::uuid).collect();
+        if let Some(arbiter) = arbiter
+            && worker.name_gpus(self.number, arbiter).is_err()
+        {
+            // The listening thread notices its end.
+            let _ = arbiter.shutdown(std::net::Shutdown::Both);
+        }
     }
 }
 
@@ -219,5 +247,53 @@ impl Drop for Enrolment {
                 let _ = arbiter.shutdown(std::net::Shutdown::Both);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use vmm_sys_util::tempdir::TempDir;
+
+    /// Receives the next message of a kind.
+    fn next(arbiter: &UnixStream, kind: u32) -> Message {
+        loop {
+            let (message, _) = message::receive(arbiter).unwrap().unwrap();
+            if message.kind == kind {
+                return message;
+            }
+        }
+    }
+
+    #[test]
+    fn gpus_are_named_once_and_not_read_again() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.as_path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let client = Client::start(path, 7).unwrap();
+        let arbiter = listener.accept().unwrap().0;
+        assert_eq!(next(&arbiter, HELLO).number, 7);
+        let enrolment = client.enrol().unwrap();
+        assert_eq!(next(&arbiter, WORKER).number, enrolment.number);
+        let set = |slot: usize, uuid| {
+            client.lock().workers[&enrolment.number].page.slots()[slot].set_uuid([uuid; 16])
+        };
+        set(0, 1);
+        set(1, 2);
+        enrolment.name_gpus();
+        for slot in [0, 1] {
+            let named = next(&arbiter, GPU);
+            assert_eq!((named.number, named.value), (enrolment.number, slot));
+            assert_eq!(named.uuid, [slot as u8 + 1; 16]);
+        }
+        // A worker that was taken over, and an arbiter that has restarted.
+        set(1, 9);
+        set(2, 9);
+        drop(arbiter);
+        let arbiter = listener.accept().unwrap().0;
+        assert_eq!([next(&arbiter, GPU).uuid, next(&arbiter, GPU).uuid], [[1; 16], [2; 16]]);
+        drop(enrolment);
+        assert_eq!(next(&arbiter, ENDED).kind, ENDED, "no third GPU was named before");
     }
 }

@@ -23,6 +23,8 @@ pub struct Machine {
     pub workers: HashMap<u64, Worker>,
     /// The use that was last reported to it.
     pub told: HashMap<Gpu, (u64, u64)>,
+    /// Set when it has named a GPU since the last step.
+    named: bool,
 }
 
 /// A worker process.
@@ -34,7 +36,7 @@ pub struct Worker {
     gpus: [Option<Place>; MAX_GPUS],
 }
 
-/// A GPU of a worker. Only the worker's first value is used, which bounds the number of GPUs that it can name.
+/// A GPU of a worker, as its daemon has named it.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     gpu: Gpu,
@@ -48,18 +50,14 @@ impl Worker {
         Self { page, bell, gpus: [None; MAX_GPUS] }
     }
 
-    /// Reads the UUIDs of GPUs. Returns whether one is new.
-    fn name(&mut self) -> bool {
-        let mut is_new = false;
-        for (place, slot) in self.gpus.iter_mut().zip(self.page.slots()) {
-            if place.is_none() {
-                let reported = slot.reported.load(Ordering::Relaxed);
-                let pieces = slot.pieces.load(Ordering::Relaxed);
-                *place = slot.uuid().map(|gpu| Place { gpu, reported, pieces });
-                is_new |= place.is_some();
-            }
-        }
-        is_new
+    /// Sets the GPU of a slot. Returns false if it has one, or if there is no such slot.
+    fn name(&mut self, slot: usize, gpu: Gpu) -> bool {
+        let (Some(place), Some(values)) = (self.gpus.get_mut(slot), self.page.slots().get(slot)) else {
+            return false;
+        };
+        let (reported, pieces) =
+            (values.reported.load(Ordering::Relaxed), values.pieces.load(Ordering::Relaxed));
+        place.is_none() && place.replace(Place { gpu, reported, pieces }).is_none()
     }
 
     fn slot(&self, gpu: Gpu) -> Option<(usize, &Slot)> {
@@ -119,16 +117,20 @@ impl Worker {
 impl Machine {
     /// Creates a daemon that has just connected.
     pub fn new(socket: UnixStream) -> Self {
-        Self { socket, weight: None, workers: HashMap::new(), told: HashMap::new() }
+        Self { socket, weight: None, workers: HashMap::new(), told: HashMap::new(), named: false }
     }
 
-    /// Reads the UUIDs of its workers' GPUs. Returns whether one is new.
-    pub fn name(&mut self) -> bool {
-        let mut is_new = false;
-        for worker in self.workers.values_mut() {
-            is_new |= worker.name();
-        }
-        is_new
+    /// Sets a GPU of worker `number`. Returns false if that slot of its page has one, or if there is no such worker or
+    /// slot.
+    pub fn name(&mut self, number: u64, slot: u32, gpu: Gpu) -> bool {
+        let named = self.workers.get_mut(&number).is_some_and(|worker| worker.name(slot as usize, gpu));
+        self.named |= named;
+        named
+    }
+
+    /// Returns whether it has named a GPU since the last call.
+    pub fn has_named(&mut self) -> bool {
+        std::mem::take(&mut self.named)
     }
 
     /// Returns the GPUs of its workers.

@@ -11,7 +11,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The version of the messages.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A daemon's first message: the version, and its weight.
 pub const HELLO: u32 = 1;
@@ -22,6 +22,9 @@ pub const ENDED: u32 = 3;
 /// The arbiter's only message: the machine's use of a GPU.
 pub const USAGE: u32 = 4;
 
+/// A GPU of a worker, which the daemon has read before the worker served a guest.
+pub const GPU: u32 = 5;
+
 /// The maximum weight.
 pub const MAX_WEIGHT: u32 = 10_000;
 
@@ -31,7 +34,7 @@ pub const MAX_WEIGHT: u32 = 10_000;
 pub struct Message {
     /// The kind of message.
     pub kind: u32,
-    /// [`VERSION`].
+    /// [`VERSION`] in [`HELLO`], or the slot of the worker's page in [`GPU`].
     pub value: u32,
     /// The worker's number, or the weight in [`HELLO`].
     pub number: u64,
@@ -72,21 +75,38 @@ pub fn receive(socket: &UnixStream) -> io::Result<Option<(Message, Vec<File>)>> 
     }
 }
 
-/// Returns the user and the process at the other end, for messages.
-pub fn peer(socket: &UnixStream) -> String {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: both pointers are to locals of the sizes given.
-    let failed = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut bytes,
-        )
-    };
-    if failed == 0 { format!("process {} of user {}", peer.pid, peer.uid) } else { "unknown process".into() }
+/// The process at the other end of a socket, as the kernel reports it.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Its process id when it connected.
+    pub pid: i32,
+    /// Its effective user id when it connected.
+    pub uid: u32,
+}
+
+impl Peer {
+    /// Returns the process that has connected `socket`.
+    pub fn of(socket: &UnixStream) -> io::Result<Self> {
+        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: both pointers are to locals of the sizes given.
+        let failed = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut peer).cast(),
+                &raw mut bytes,
+            )
+        };
+        if failed == 0 { Ok(Self { pid: peer.pid, uid: peer.uid }) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "process {} of user {}", self.pid, self.uid)
+    }
 }
 
 #[cfg(test)]

@@ -14,3 +14,4 @@ pub mod machine;
 pub mod message;
 pub mod page;
 pub mod policy;
+pub mod users;

@@ -2,7 +2,8 @@
 //! A page between one worker and the arbiter: the work that the worker may do on each GPU, and the work that it does.
 //!
 //! The daemon creates the page and passes it to both. Other machines do not depend on the worker's values: a
-//! compromised worker can misreport its own work and ignore its gate. It has no access to other pages.
+//! compromised worker can misreport its own work and ignore its gate. It has no access to other pages, and it cannot
+//! name GPUs: the daemon reads their UUIDs before the worker serves a guest, and names them to the arbiter.
 
 use std::fs::File;
 use std::io;
@@ -32,7 +33,7 @@ pub const HOLD: u32 = 3;
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Slot {
-    /// The GPU's UUID; zero for none. Written by the worker, once.
+    /// The GPU's UUID; zero for none. Written by the worker before it is ready, and read by the daemon then.
     uuid: [AtomicU64; 2],
     /// Written by the arbiter: the gate's state.
     pub gate: AtomicU32,

@@ -103,7 +103,6 @@ impl Turns {
             let (uuid,) = gpu.cuDeviceGetUuid_v2(device)?;
             slot.set_uuid(uuid.bytes.map(|byte| byte.cast_unsigned()));
         }
-        self.ring();
         Ok(())
     }
 
