@@ -10,6 +10,9 @@
 #include <thread>
 #include <vector>
 
+// With --default-stream per-thread, this is `cudaMemcpy`.
+extern "C" cudaError_t CUDARTAPI cudaMemcpy_ptds(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
+
 static const int kElements = 1 << 10;
 static const size_t kBytes = kElements * sizeof(unsigned);
 static const int kRounds = 60;
@@ -219,26 +222,35 @@ static void memory_of_others(bool in_stream_order) {
     report(in_stream_order ? "memory of others in stream order" : "memory of others", host, last);
 }
 
-// Copies that count as done when they return, seen by kernels of any stream of another thread.
-static void copies_seen_by_others() {
+// Copies that count as done when they return, seen by kernels of any stream, of another thread or of their own. There are
+// many, so that the last one is late wherever it only follows the others.
+static void copies_seen(const char *name, decltype(cudaMemcpy) *copy, bool by_others) {
+    const int copies = 16;
     Buffer from, to;
     cudaStream_t stream = new_stream(cudaStreamNonBlocking);
     std::vector<unsigned> host(kElements);
     unsigned expected = 0;
-    take_turns(kRounds, [&](int round) {
-        if (round % 2 == 0) {
-            host.assign(kElements, round * 7919u);
-            CHECK(cudaMemcpy(from.device, host.data(), kBytes, cudaMemcpyHostToDevice));
+    auto send = [&](int round) {
+        for (int i = copies; i-- > 0;) {
+            host.assign(kElements, round * 7919u + i);
+            CHECK(copy(from.device, host.data(), kBytes, cudaMemcpyHostToDevice));
             host.assign(kElements, 0);
-        } else {
-            copy_add<<<2, 128, 0, stream>>>(to.device, from.device, round);
-            CHECK(cudaGetLastError());
-            CHECK(cudaStreamSynchronize(stream));
-            expected = (round - 1) * 7919u + round;
         }
-    });
+    };
+    auto look = [&](int round) {
+        copy_add<<<2, 128, 0, stream>>>(to.device, from.device, round);
+        CHECK(cudaGetLastError());
+        CHECK(cudaStreamSynchronize(stream));
+        expected = (round - 1) * 7919u + round;
+        REQUIRE(to.read()[kElements - 1] == expected);
+    };
+    if (by_others) {
+        take_turns(kRounds, [&](int round) { round % 2 == 0 ? send(round) : look(round); });
+    } else {
+        for (int round = 0; round < kRounds; round++) round % 2 == 0 ? send(round) : look(round);
+    }
     CHECK(cudaStreamDestroy(stream));
-    report("copies seen by others", to.read(), expected);
+    report(name, to.read(), expected);
 }
 
 // The legacy default stream comes after blocking streams of all threads, and before them.
@@ -440,7 +452,9 @@ int main() {
     stream_of_others();
     memory_of_others(false);
     memory_of_others(true);
-    copies_seen_by_others();
+    copies_seen("copies seen by others", cudaMemcpy, true);
+    copies_seen("copies seen by other streams", cudaMemcpy, false);
+    copies_seen("copies of default streams per thread", cudaMemcpy_ptds, true);
     legacy_and_blocking();
     per_thread_and_legacy();
     graphs();

@@ -274,11 +274,12 @@ impl<'s> Call<'s> {
         if self.way == Way::Any {
             self.free_deferred(opcode);
         }
+        idle::begin(opcode, self.posted, touched);
         let mut buffers = take_buffers();
         let outcome = self.exchange(&mut buffers, opcode, touched, put, take);
         put_back_buffers(buffers);
         // Not before: another thread that waits for everything meanwhile would count it as done.
-        idle::count(opcode, self.posted);
+        idle::count(opcode, self.posted, touched);
         changes::count(opcode);
         match outcome {
             Ok((result, flags)) => {

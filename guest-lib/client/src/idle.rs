@@ -6,24 +6,63 @@ use cuda_environment::speed;
 use virtio_cuda_protocol::cuda::Opcode;
 use virtio_cuda_ring::Outstanding;
 
+use crate::touched::Touched;
+
 /// Calls that may have given the device something to do.
 static CALLS: Outstanding = Outstanding::new();
+/// Those after whose work that of the legacy default stream comes. A posted copy that counts as done is none: it is posted only
+/// where there are no others, and takes no time then.
+static DEFAULT_STREAM: Outstanding = Outstanding::new();
 
-/// Must be called after each call was sent.
-pub(crate) fn count(opcode: Opcode, posted: bool) {
-    if posted || !opcode.facts().is_idle() {
-        CALLS.begin();
+/// Calls up to some moment.
+#[derive(Clone, Copy, Debug)]
+pub struct SoFar {
+    all: u64,
+    default_stream: u64,
+}
+
+fn leaves_work(opcode: Opcode, posted: bool) -> bool {
+    posted || !opcode.facts().is_idle()
+}
+
+fn delays_default_stream(opcode: Opcode, posted: bool, touched: &Touched) -> bool {
+    leaves_work(opcode, posted) && opcode != Opcode::cuMemcpyHtoD_v2 && touched.delays_legacy()
+}
+
+/// Must be called before each call is sent: another thread's copy may come behind it.
+pub(crate) fn begin(opcode: Opcode, posted: bool, touched: &Touched) {
+    if delays_default_stream(opcode, posted, touched) {
+        DEFAULT_STREAM.begin();
     }
 }
 
+/// Must be called after each call was sent.
+pub(crate) fn count(opcode: Opcode, posted: bool, touched: &Touched) {
+    if leaves_work(opcode, posted) {
+        CALLS.begin();
+    }
+    begin(opcode, posted, touched);
+}
+
 /// Returns the number of calls so far; for a caller that then waits for all work.
-pub fn so_far() -> u64 {
-    CALLS.so_far()
+pub fn so_far() -> SoFar {
+    SoFar { all: CALLS.so_far(), default_stream: DEFAULT_STREAM.so_far() }
 }
 
 /// Marks the work of these calls as done.
-pub fn done(so_far: u64) {
-    CALLS.end(so_far);
+pub fn done(so_far: SoFar) {
+    CALLS.end(so_far.all);
+    default_stream_done(so_far);
+}
+
+/// As [`done`], after a wait for the legacy default stream.
+pub fn default_stream_done(so_far: SoFar) {
+    DEFAULT_STREAM.end(so_far.default_stream);
+}
+
+/// Returns whether a copy in the legacy default stream would have nothing to wait for.
+pub fn is_default_stream_idle() -> bool {
+    DEFAULT_STREAM.is_none()
 }
 
 /// Returns whether all work is done. Calls that other threads are making just now do not count: they could equally come
@@ -36,23 +75,49 @@ pub(crate) fn is_idle() -> bool {
 mod tests {
     use super::*;
 
+    const CONTEXT: u64 = 0x1000;
+    const NON_BLOCKING: u64 = 0x2000 | crate::touched::NON_BLOCKING_STREAM;
+
+    fn call(opcode: Opcode, posted: bool, stream: u64) {
+        let mut touched = Touched::of(opcode, CONTEXT, false);
+        touched.add(&virtio_cuda_protocol::cuda::StreamId(stream));
+        begin(opcode, posted, &touched);
+        count(opcode, posted, &touched);
+    }
+
+    // One test, because all share the counts.
     #[test]
     fn work_counts_until_it_was_waited_for() {
-        count(Opcode::cuLaunchKernel, true);
-        assert!(!is_idle());
+        call(Opcode::cuLaunchKernel, true, 0);
+        assert!(!is_idle() && !is_default_stream_idle());
         let before = so_far();
-        count(Opcode::cuCtxSynchronize, false);
+        call(Opcode::cuCtxSynchronize, false, 0);
         done(before);
         assert!(is_idle());
-        count(Opcode::memcpy_wait, false);
+        call(Opcode::memcpy_wait, false, 0);
         assert!(is_idle());
         // A wait for earlier calls says nothing about calls that came meanwhile.
         let before = so_far();
-        count(Opcode::cuMemcpyAsync, false);
+        call(Opcode::cuMemcpyAsync, false, 0);
         done(before);
         assert!(!is_idle());
         done(so_far());
-        count(Opcode::memcpy_wait, true);
+        call(Opcode::memcpy_wait, true, 0);
         assert!(!is_idle(), "nobody has waited for it");
+        done(so_far());
+
+        call(Opcode::cuMemcpyHtoD_v2, true, 0);
+        call(Opcode::cuLaunchKernel, true, NON_BLOCKING);
+        assert!(!is_idle() && is_default_stream_idle(), "neither delays the default stream");
+        for delays in [0, 1, 2, 0x2000] {
+            call(Opcode::cuLaunchKernel, true, delays);
+            assert!(!is_default_stream_idle());
+            let before = so_far();
+            call(Opcode::cuMemcpyHtoD_v2, false, 0);
+            default_stream_done(before);
+            assert!(is_default_stream_idle());
+        }
+        assert!(!is_idle());
+        done(so_far());
     }
 }

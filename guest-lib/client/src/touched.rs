@@ -120,7 +120,7 @@ impl Touched {
             }
             _ => Extent::Everything,
         };
-        // Those without a stream among their arguments that use the legacy default stream.
+        // In the legacy default stream, unless their arguments name another one.
         let legacy =
             matches!(opcode, Opcode::cuMemcpyHtoD_v2 | Opcode::cuMemcpyDtoH_v2 | Opcode::cuMemcpyDtoD_v2);
         Self {

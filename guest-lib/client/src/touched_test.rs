@@ -103,9 +103,10 @@ fn copies_that_count_as_done_come_before_everything_in_their_context() {
     assert!(!comes_after(launch(OTHER_CONTEXT, LEGACY_STREAMS[0]), copy));
     let in_stream = call(Opcode::cuMemcpyHtoDAsync_v2, CONTEXT, Some(NON_BLOCKING), None);
     assert!(!comes_after(launch(CONTEXT, OTHER_NON_BLOCKING), in_stream));
-    let mut of_thread = Touched::of(Opcode::cuMemcpyHtoDAsync_v2, CONTEXT, true);
+    let mut of_thread = Touched::of(Opcode::cuMemcpyHtoD_v2, CONTEXT, false);
     of_thread.add(&StreamId(PER_THREAD_STREAM));
     assert!(comes_after(launch(CONTEXT, NON_BLOCKING), of_thread));
+    assert!(!comes_after(of_thread, launch(CONTEXT, NON_BLOCKING)), "it is not in the legacy stream");
 }
 
 #[test]

@@ -150,11 +150,11 @@ fn short_payloads(target: &mut Target) -> Result<()> {
 
 fn headers_that_lie(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
-    let copy = in_context(Opcode::cuMemcpyHtoD_v2, &[session.memory]).bulk(&[7; 64]);
+    let copy = in_context(Opcode::cuMemcpyHtoD_v2, &[session.memory, 0]).bulk(&[7; 64]);
     let good = copy.header();
     let lies = [
         CallHeader { args_bytes: u32::MAX, ..good },
-        CallHeader { args_bytes: 9, ..good },
+        CallHeader { args_bytes: 17, ..good },
         CallHeader { args_bytes: 0, ..good },
         CallHeader { bulk_in_bytes: u64::MAX, ..good },
         CallHeader { bulk_in_bytes: 1 << 40, ..good },
@@ -345,7 +345,7 @@ fn forged_device_pointers(target: &mut Target) -> Result<()> {
     let own = session.memory;
     for address in forged {
         session.expect(&in_context(Opcode::cuMemcpyDtoH_v2, &[address]).wants(16), &[INVALID_VALUE])?;
-        session.expect(&in_context(Opcode::cuMemcpyHtoD_v2, &[address]).bulk(&[0; 16]), &[INVALID_VALUE])?;
+        session.expect(&in_context(Opcode::cuMemcpyHtoD_v2, &[address, 0]).bulk(&[0; 16]), &[INVALID_VALUE])?;
         session.expect(&in_context(Opcode::cuMemcpyDtoD_v2, &[address, own, 16]), &[INVALID_VALUE])?;
         session.expect(&in_context(Opcode::cuMemcpyDtoD_v2, &[own, address, 16]), &[INVALID_VALUE])?;
         session.expect(&in_context(Opcode::cuMemcpyAsync, &[own, address, 16, 0]), &[INVALID_VALUE])?;
@@ -360,7 +360,7 @@ fn forged_device_pointers(target: &mut Target) -> Result<()> {
 fn ranges_over_an_allocation(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
     let own = session.memory;
-    let copy = |address: u64| in_context(Opcode::cuMemcpyHtoD_v2, &[address]);
+    let copy = |address: u64| in_context(Opcode::cuMemcpyHtoD_v2, &[address, 0]);
     session.expect(&copy(own).bulk(&[3; 4096]), &[0])?;
     session.expect(&copy(own).bulk(&[3; 4097]), &[INVALID_VALUE])?;
     session.expect(&copy(own + 4090).bulk(&[3; 7]), &[INVALID_VALUE])?;

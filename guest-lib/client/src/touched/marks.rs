@@ -79,6 +79,11 @@ impl Touched {
         self.stream.is_some_and(|stream| stream <= PER_THREAD_STREAM || stream & NON_BLOCKING_STREAM == 0)
     }
 
+    /// Returns whether later work of the legacy default stream may have to wait for the call's.
+    pub fn delays_legacy(&self) -> bool {
+        !matches!(self.extent, Extent::Objects(_)) || self.is_blocking()
+    }
+
     /// Contexts, as bits, to which the call's stream may belong.
     fn homes(&self) -> u32 {
         if CONTEXTS_OVERLAP.load(Ordering::Relaxed) {

@@ -29,13 +29,14 @@ macro_rules! memory_calls {
             /// Describes `ptr`: `memory_type` as `CU_POINTER_ATTRIBUTE_MEMORY_TYPE` (0 for not known here), its
             /// allocation, context, device ordinal and buffer id.
             0x0309 custom cuPointerGetAttributes(ptr: DevicePtr) -> (memory_type: u32, base: DevicePtr, bytes: u64, context: ContextId, device: i32, buffer_id: u64) [other same silent];
-            /// Bulk in: the source. Returns once the source may be reused.
-            0x0310 upload cuMemcpyHtoD_v2(dst: DevicePtr) -> () [other same prints may_post];
+            /// Bulk in: the source. `stream` is a default stream. Returns when the driver's `cuMemcpyHtoD` does: later work of
+            /// any stream sees the bytes.
+            0x0310 upload cuMemcpyHtoD_v2(dst: DevicePtr, stream: StreamId) -> () [other same prints may_post];
             /// Bulk out: the destination.
             0x0311 download cuMemcpyDtoH_v2(src: DevicePtr) -> () [idle same prints];
             /// Copies inside the device.
             0x0312 forward cuMemcpyDtoD_v2(dst: DevicePtr, src: DevicePtr, bytes: u64) -> () [fills same prints may_post] where dst: Some(bytes), src: Some(bytes);
-            /// Bulk in: the source, in stream order.
+            /// Bulk in: the source, in stream order. Returns once the source may be reused.
             0x0313 upload cuMemcpyHtoDAsync_v2(dst: DevicePtr, stream: StreamId) -> () [queues_copy same prints may_post];
             /// Bulk out: the destination, in stream order. Returns once the bytes have arrived.
             0x0314 download cuMemcpyDtoHAsync_v2(src: DevicePtr, stream: StreamId) -> () [other same prints];

@@ -47,7 +47,10 @@ fn put_launch(room: &mut [u8], parameters: &[u8]) -> usize {
 }
 
 fn put_copy(room: &mut [u8], bytes: &[u8]) -> usize {
-    let arguments = |writer: &mut Writer<'_>| black_box(DevicePtr(0x7f00_0000)).put(writer).expect("room");
+    let arguments = |writer: &mut Writer<'_>| {
+        black_box(DevicePtr(0x7f00_0000)).put(writer).expect("room");
+        StreamId(0).put(writer).expect("room");
+    };
     put(room, Opcode::cuMemcpyHtoD_v2, arguments, bytes)
 }
 
@@ -98,8 +101,9 @@ pub fn decode_copy() -> Work {
         let (opcode, arguments, bulk) = open(black_box(&room[..bytes]));
         let mut reader = Reader::new(arguments);
         let address = DevicePtr::take(&mut reader).expect("an address");
+        let stream = StreamId::take(&mut reader).expect("a stream");
         reader.finish().expect("nothing left");
-        black_box((opcode, address, bulk));
+        black_box((opcode, address, stream, bulk));
     })
 }
 

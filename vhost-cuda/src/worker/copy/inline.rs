@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Short copies, whose bytes are part of the call itself.
 
-use super::super::gpu::{CUdeviceptr, CUstream, CuResult, Driver, STREAM_LEGACY};
+use super::super::gpu::{CUdeviceptr, CUstream, CuResult, Driver, STREAM_LEGACY, STREAM_PER_THREAD};
 use super::dma::{Dma, Stream};
 use super::engine::Engine;
 use super::staging::{BUFFER_BYTES, Buffer, Share};
@@ -29,6 +29,19 @@ pub fn send(
     }
     // SAFETY: the driver has taken pageable bytes when the call returns; the caller checked the range at `dst`.
     unsafe { dma.send(dst, bytes.as_ptr(), bytes.len()) }
+}
+
+/// Copies to the device in the order of a default stream, as `cuMemcpyHtoD` does: work of other streams, which do not wait for
+/// the default stream, sees the bytes.
+pub fn send_now(gpu: &Driver, stream: CUstream, dst: CUdeviceptr, bytes: &[u8]) -> CuResult<()> {
+    // SAFETY: the driver has taken pageable bytes when a call returns; the caller checked the range at `dst`.
+    unsafe {
+        if stream != STREAM_PER_THREAD {
+            return gpu.cuMemcpyHtoD_v2(dst, bytes.as_ptr().cast(), bytes.len());
+        }
+        gpu.cuMemcpyHtoDAsync_v2(dst, bytes.as_ptr().cast(), bytes.len(), stream)?;
+    }
+    gpu.cuStreamSynchronize(stream)
 }
 
 fn send_through(

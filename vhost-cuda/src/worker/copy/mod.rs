@@ -16,7 +16,7 @@ mod threads;
 
 use virtio_cuda_protocol::cuda::ContextId;
 
-use super::gpu::{CUdeviceptr, CUstream, CuResult, STREAM_LEGACY};
+use super::gpu::{CUdeviceptr, CUstream, CuResult};
 use super::memory::bulk::{BulkIn, BulkOut};
 use super::run::signal::Signal;
 use super::state::SessionState;
@@ -25,21 +25,22 @@ pub use engine::Engine;
 use pipeline::Pipeline;
 use threads::Direction;
 
-/// Copies `bulk` to `dst` in stream order. Returns when the source may be reused; on the legacy default stream, when
-/// the device has the bytes. The range at `dst` must have been checked.
+/// Copies `bulk` to `dst` in stream order. Returns when the source may be reused; with `waits`, when work of any stream sees
+/// the bytes. The range at `dst` must have been checked.
 pub fn to_device(
     session: &SessionState,
     context: ContextId,
     dst: CUdeviceptr,
     bulk: &BulkIn<'_>,
     stream: CUstream,
+    waits: bool,
 ) -> CuResult<()> {
     match bulk {
+        BulkIn::Inline(bytes) if waits => inline::send_now(&session.gpu, stream, dst, bytes),
         BulkIn::Inline(bytes) => inline::send(&session.copies, &session.gpu, context.0, stream, dst, bytes),
         BulkIn::Pages(pages) => {
             let dma = Stream { gpu: &session.gpu, stream };
-            Pipeline::new(&session.copies, context.0, &dma, pages, Direction::Gather, dst)
-                .gather(stream == STREAM_LEGACY)
+            Pipeline::new(&session.copies, context.0, &dma, pages, Direction::Gather, dst).gather(waits)
         }
     }
 }

@@ -224,6 +224,7 @@ driver_functions! {
     unsafe cuMemcpyDtoH_v2 [] (dst: *mut c_void, src: CUdeviceptr, bytes: usize) [];
     unsafe cuMemcpyDtoD_v2 [] (dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) [];
     unsafe cuMemcpyPeer [] (dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize) [];
+    unsafe cuMemcpyHtoD_v2 [] (dst: CUdeviceptr, src: *const c_void, bytes: usize) [];
     unsafe cuMemcpyHtoDAsync_v2 [] (dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream) [];
     unsafe cuMemcpyDtoHAsync_v2 [] (dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream) [];
     unsafe cuMemcpyAsync [] (dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, stream: CUstream) [];

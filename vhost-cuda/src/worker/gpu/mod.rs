@@ -53,3 +53,5 @@ pub const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags_enum::CU_EVENT_DISAB
 pub const POINTER_IS_MANAGED: c_int = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as c_int;
 /// The legacy default stream as an explicit handle (`CU_STREAM_LEGACY`).
 pub const STREAM_LEGACY: CUstream = std::ptr::without_provenance_mut(1);
+/// The default stream of the calling thread (`CU_STREAM_PER_THREAD`).
+pub const STREAM_PER_THREAD: CUstream = std::ptr::without_provenance_mut(2);

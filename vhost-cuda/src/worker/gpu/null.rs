@@ -163,7 +163,7 @@ pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
                 return OUT_OF_MEMORY;
             }
             "cuMemcpyDtoH_v2" | "cuMemcpyDtoHAsync_v2" => touch(at(0), at(2), true),
-            "cuMemcpyHtoDAsync_v2" => touch(at(1), at(2), false),
+            "cuMemcpyHtoD_v2" | "cuMemcpyHtoDAsync_v2" => touch(at(1), at(2), false),
             "cuMemcpy" | "cuMemcpyAsync" | "cuMemcpyDtoD_v2" => {
                 touch(at(1), at(2), false);
                 touch(at(0), at(2), true);

@@ -11,7 +11,7 @@ use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::copy;
 use crate::worker::gpu::{
-    CUstream, CuResult, CudaError, HOST_PORTABLE_MAPPED, HOST_READ_ONLY, STREAM_LEGACY,
+    CUstream, CuResult, CudaError, HOST_PORTABLE_MAPPED, HOST_READ_ONLY, STREAM_LEGACY, STREAM_PER_THREAD,
 };
 use crate::worker::graphs::Lease;
 use crate::worker::handlers::external::free_buffer;
@@ -311,14 +311,19 @@ fn register(
     Ok((DevicePtr(dptr),))
 }
 
-/// Copies the bulk input to `dst`, in the order of `stream`.
-pub fn upload(cx: &CallContext<'_>, dst: DevicePtr, stream: CUstream) -> CuResult<()> {
+/// Copies the bulk input to `dst`, in the order of `stream`. With `waits`, that is a default stream, and the copy counts as
+/// done when this returns.
+pub fn upload(cx: &CallContext<'_>, dst: DevicePtr, stream: StreamId, waits: bool) -> CuResult<()> {
+    let raw: CUstream = cx.resolve(stream)?;
+    if waits && raw.addr() > STREAM_PER_THREAD.addr() {
+        return Err(CudaError::INVALID_VALUE);
+    }
     let bytes = cx.bulk_in.bytes();
     if bytes == 0 {
         return Ok(());
     }
     cx.session.check_written(dst.0, bytes)?;
-    copy::to_device(cx.session, ContextId(cx.home()), dst.0, &cx.bulk_in, stream)
+    copy::to_device(cx.session, ContextId(cx.home()), dst.0, &cx.bulk_in, raw, waits)
 }
 
 /// Copies `src` to the bulk output, in the order of `stream`. Returns when the bytes have arrived.

@@ -102,10 +102,9 @@ macro_rules! call {
     (load $cx:ident $name:ident ($new:ident, $digest:ident, $bytes:ident) ($known:ident: $kt:ty)) => {
         image::load_known($cx, $new, $digest, $bytes)
     };
-    (upload $cx:ident $name:ident ($dst:ident $(, $stream:ident)?) ()) => {{
-        let stream = call!(stream $cx $($stream)?);
-        handlers::upload($cx, $dst, stream)
-    }};
+    (upload $cx:ident $name:ident ($dst:ident, $stream:ident) ()) => {
+        handlers::upload($cx, $dst, $stream, matches!(Opcode::$name, Opcode::cuMemcpyHtoD_v2))
+    };
     (download $cx:ident $name:ident ($src:ident $(, $stream:ident)?) ()) => {{
         let stream = call!(stream $cx $($stream)?);
         handlers::download($cx, $src, stream)

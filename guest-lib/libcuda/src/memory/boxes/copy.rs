@@ -220,7 +220,7 @@ impl MemoryCopy {
     fn run(&self, api: Api, stream: StreamId) -> Result<bool, CudaError> {
         match (self.dst.place, self.src.place) {
             (Place::Pageable(dst), Place::Device(_)) => self.to_host(api, dst, stream)?,
-            (Place::Device(_), Place::Pageable(src)) => self.to_device(api, src, stream)?,
+            (Place::Device(_), Place::Pageable(src)) => return self.to_device(api, src, stream),
             (dst, src) if dst.device().is_some() && src.device().is_some() => {
                 self.by_gpu(api, stream)?;
                 return Ok(true);
@@ -235,17 +235,18 @@ impl MemoryCopy {
         calls::memcpy_box(&mut api.in_context()?, dst, src, self.size, stream)
     }
 
-    /// Sends pageable rows, which are packed first unless they are contiguous.
-    fn to_device(&self, api: Api, src: u64, stream: StreamId) -> Result<(), CudaError> {
+    /// Sends pageable rows, which are packed first unless they are contiguous. Returns whether the GPU copies by itself.
+    fn to_device(&self, api: Api, src: u64, stream: StreamId) -> Result<bool, CudaError> {
         let limit = api.driver.session.limits().copy_bytes as u64;
         if self.size.width > limit {
-            return self.row_by_row(api, stream);
+            return self.row_by_row(api, stream).map(|()| true);
         }
         self.src.pack(src, self.size, limit, |memory, part| {
             // SAFETY: `pack` passes rows of the program's, which it promises, or a buffer that outlives the call.
             let mut call = unsafe { api.in_context()?.input_at(memory) };
             calls::memcpy_box(&mut call, self.dst.on_wire(part.y, part.z)?, BULK, part.size, stream)
-        })
+        })?;
+        Ok(false)
     }
 
     /// Receives packed rows for pageable memory.

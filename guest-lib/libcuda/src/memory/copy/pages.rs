@@ -5,7 +5,7 @@
 
 use virtio_cuda_client::protocol::StreamId;
 use virtio_cuda_client::transport::Pieces;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{CudaError, calls, idle};
 
 use crate::api::PER_THREAD;
 use crate::entry::Api;
@@ -32,11 +32,14 @@ pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer, posted: bool) -> Res
                     // SAFETY: a piece of the source, which the program promises to be readable until the copy returns.
                     let mut call = unsafe { call.input_at(src) }.posted_if(posted);
                     if copy.waits {
-                        call = call.immediate();
-                    }
-                    match stream {
-                        None => calls::cuMemcpyHtoD_v2(&mut call, dst),
-                        Some(stream) => calls::cuMemcpyHtoDAsync_v2(&mut call, dst, stream),
+                        let before = idle::so_far();
+                        calls::cuMemcpyHtoD_v2(&mut call, dst, copy.stream)?;
+                        if !posted && stream.is_none() {
+                            idle::default_stream_done(before);
+                        }
+                        Ok(())
+                    } else {
+                        calls::cuMemcpyHtoDAsync_v2(&mut call, dst, copy.stream)
                     }
                 }
                 Transfer::FromDevice { dst, src } => {
@@ -44,7 +47,12 @@ pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer, posted: bool) -> Res
                     // returns.
                     let mut call = unsafe { call.output_at(dst) };
                     match stream {
-                        None => calls::cuMemcpyDtoH_v2(&mut call, src),
+                        None => {
+                            let before = idle::so_far();
+                            calls::cuMemcpyDtoH_v2(&mut call, src)?;
+                            idle::default_stream_done(before);
+                            Ok(())
+                        }
                         Some(stream) => calls::cuMemcpyDtoHAsync_v2(&mut call, src, stream),
                     }
                 }

@@ -119,6 +119,9 @@ pub trait Facts {
     fn owns(&self, address: DevicePtr, bytes: usize) -> bool;
     /// Returns whether the program may see the GPU's outstanding work in memory that both reach.
     fn shows_work(&self) -> bool;
+    /// Returns whether a copy that waits would wait for other work. If it were posted, a later call of another thread would wait for
+    /// it, and with it for work that natively comes in any order, and that may itself wait for that call.
+    fn delays_copies(&self) -> bool;
     /// Returns whether an error has broken the context.
     fn is_broken(&self) -> bool;
     /// Returns whether the device can keep the pages of the transfer.
@@ -195,8 +198,10 @@ fn plan_transfer(copy: &LinearCopy, transfer: Transfer, refused: Option<&Plan>, 
     }
     // A copy that waits must first wait for the stream. A program can only notice that through memory that it shares
     // with the GPU.
-    let posted =
-        to_device && facts.may_post(stream) && !(waits && facts.shows_work()) && facts.owns(device, bytes);
+    let posted = to_device
+        && facts.may_post(stream)
+        && !(waits && (facts.shows_work() || facts.delays_copies()))
+        && facts.owns(device, bytes);
     Plan::Inline { transfer, posted }
 }
 

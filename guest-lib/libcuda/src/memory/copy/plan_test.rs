@@ -17,6 +17,7 @@ struct Process {
     may_post: bool,
     owns: bool,
     shows_work: bool,
+    delays_copies: bool,
     is_broken: bool,
     can_keep: bool,
     threads: [usize; 2],
@@ -32,6 +33,7 @@ impl Default for Process {
             may_post: true,
             owns: true,
             shows_work: false,
+            delays_copies: false,
             is_broken: false,
             can_keep: true,
             threads: [4, 2],
@@ -62,6 +64,9 @@ impl Facts for Process {
     }
     fn shows_work(&self) -> bool {
         self.answer("shows_work", self.shows_work)
+    }
+    fn delays_copies(&self) -> bool {
+        self.answer("delays_copies", self.delays_copies)
     }
     fn is_broken(&self) -> bool {
         self.answer("is_broken", self.is_broken)
@@ -195,6 +200,11 @@ fn the_state_of_the_process_decides() {
         plans(Process { shows_work: true, ..all() }),
         with(["device to device*", "address*", "inline", "inline*"], ["staged", "cached"])
     );
+    // A later call of another thread would wait for the copy, and with it for work that may wait for that call.
+    assert_eq!(
+        plans(Process { delays_copies: true, ..all() }),
+        with(["device to device*", "address*", "inline", "inline*"], ["staged", "cached"])
+    );
     // It could still write the pinned source.
     let shows_work = Process { shows_work: true, ..all() };
     assert_eq!(name(first(waiting(DEVICE, PINNED, 8), &shows_work)), "address and wait");
@@ -240,7 +250,7 @@ fn only_what_is_needed_is_asked_and_the_expensive_parts_last() {
         plan(&copy, refused, &process);
         process.asked()
     };
-    assert_eq!(asked(waiting(DEVICE, PAGEABLE, 8), None), "may_post shows_work owns");
+    assert_eq!(asked(waiting(DEVICE, PAGEABLE, 8), None), "may_post shows_work delays_copies owns");
     assert_eq!(asked(queued(DEVICE, PAGEABLE, 8), None), "may_post owns");
     assert_eq!(asked(waiting(PAGEABLE, DEVICE, 8), None), "");
     assert_eq!(asked(waiting(DEVICE, DEVICE, 8), None), "may_post owns owns");

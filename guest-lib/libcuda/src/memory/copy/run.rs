@@ -2,8 +2,8 @@
 
 //! Runs copies of contiguous memory: checks the ends, plans the copy, executes the plan, and records the work.
 
-use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{Box3, DevicePtr, StreamId};
+use virtio_cuda_client::{CudaError, idle};
 
 use crate::entry::Api;
 use crate::graph::copy_params::NodeEnd;
@@ -25,6 +25,10 @@ impl Facts for Api {
 
     fn shows_work(&self) -> bool {
         self.driver.memory.shows_work()
+    }
+
+    fn delays_copies(&self) -> bool {
+        !idle::is_default_stream_idle()
     }
 
     fn is_broken(&self) -> bool {
