@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads the containers that nvcc embeds in programs ("fatbins") and picks the PTX that a device can run.
+//! Reads the containers that nvcc embeds in programs ("fatbins") and picks the PTX that a device can run; and what
+//! PTX declares in device memory.
 
+pub mod tokens;
+pub mod variables;
+
+use std::borrow::Cow;
 use std::io::Read;
 
 use thiserror::Error;
@@ -115,7 +120,7 @@ pub fn ptx(container: &[u8], accepted: Accepted) -> Result<String, FatbinError> 
         let found = if found.is_empty() { "nothing".into() } else { found };
         return Err(FatbinError::NoPtx { wanted: accepted.architecture, found });
     };
-    let mut text = decompress(best)?;
+    let mut text = decompress(best, MAX_TEXT)?.into_owned();
     text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
     String::from_utf8(text).map_err(|_| FatbinError::Invalid("PTX is not text"))
 }
@@ -127,11 +132,16 @@ pub enum Code {
     Machine(u32),
     /// PTX for this architecture, which runs on later ones, too.
     Ptx(u32),
+    /// Something else, such as the compiler's own representation for a link.
+    Other(u16),
 }
 
 /// Passes each accepted entry of a container to `visit`, unpacked. Other entries are not unpacked.
+///
+/// Errors: the container is damaged, or an accepted entry has more than `most` bytes when it is unpacked.
 pub fn each_code(
     container: &[u8],
+    most: usize,
     accept: impl Fn(Code) -> bool,
     mut visit: impl FnMut(Code, &[u8]),
 ) -> Result<(), FatbinError> {
@@ -139,13 +149,20 @@ pub fn each_code(
         let code = match entry.kind {
             KIND_PTX => Code::Ptx(entry.architecture),
             KIND_ELF => Code::Machine(entry.architecture),
-            _ => continue,
+            kind => Code::Other(kind),
         };
         if accept(code) {
-            visit(code, &decompress(&entry)?);
+            visit(code, &decompress(&entry, most)?);
         }
     }
     Ok(())
+}
+
+/// Returns the bytes of all entries of a container as they claim to be when they are unpacked, without unpacking them.
+pub fn unpacked_bytes(container: &[u8]) -> Result<u64, FatbinError> {
+    let bytes =
+        |entry: &Entry| if entry.is_packed() { entry.uncompressed } else { entry.payload.len() as u64 };
+    Ok(entries(container)?.iter().map(bytes).fold(0, u64::saturating_add))
 }
 
 fn entries(container: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
@@ -180,24 +197,31 @@ fn entry(bytes: &[u8]) -> Option<(Entry<'_>, usize)> {
     Some((entry, end))
 }
 
-fn decompress(entry: &Entry) -> Result<Vec<u8>, FatbinError> {
-    if entry.flags & (FLAG_LZ4 | FLAG_ZSTD) == 0 {
-        return Ok(entry.payload.to_vec());
+impl Entry<'_> {
+    fn is_packed(&self) -> bool {
+        self.flags & (FLAG_LZ4 | FLAG_ZSTD) != 0
     }
-    let size = usize::try_from(entry.uncompressed).ok().filter(|size| *size <= MAX_TEXT);
+}
+
+fn decompress<'a>(entry: &Entry<'a>, most: usize) -> Result<Cow<'a, [u8]>, FatbinError> {
+    if !entry.is_packed() {
+        return Ok(entry.payload.into());
+    }
+    let size = usize::try_from(entry.uncompressed).ok().filter(|size| *size <= most.min(MAX_TEXT));
     let size = size.ok_or(FatbinError::Invalid("impossible uncompressed size"))?;
     if entry.flags & FLAG_LZ4 != 0 {
         if size / LZ4_RATIO > entry.payload.len() {
             return Err(FatbinError::Invalid("impossible uncompressed size"));
         }
         return lz4_flex::block::decompress(entry.payload, size)
+            .map(Cow::Owned)
             .map_err(|_| FatbinError::Invalid("damaged LZ4 data"));
     }
     let damaged = FatbinError::Invalid("damaged zstd data");
     let decoder = ruzstd::decoding::StreamingDecoder::new(entry.payload).map_err(|_| damaged.clone())?;
     let mut text = Vec::new();
     decoder.take(size as u64).read_to_end(&mut text).map_err(|_| damaged.clone())?;
-    if text.len() == size { Ok(text) } else { Err(damaged) }
+    if text.len() == size { Ok(text.into()) } else { Err(damaged) }
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -292,9 +316,10 @@ mod tests {
         ]);
         let mut seen = Vec::new();
         let visit = |code, bytes: &[u8]| seen.push((code, bytes.to_vec()));
-        each_code(&container, |code| code == Code::Machine(90), visit).unwrap();
+        each_code(&container, 8, |code| code == Code::Machine(90), visit).unwrap();
         assert_eq!(seen, [(Code::Machine(90), b"machine!".to_vec())]);
-        assert!(each_code(&container, |_| true, |_, _| ()).is_err());
+        assert!(each_code(&container, 8, |_| true, |_, _| ()).is_err());
+        assert_eq!(unpacked_bytes(&container), Ok(1008));
     }
 
     #[test]
@@ -308,6 +333,9 @@ mod tests {
             ruzstd::encoding::compress_to_vec(&text[..], ruzstd::encoding::CompressionLevel::Fastest);
         let container = fixture_container(&[fixture_entry(KIND_PTX, 90, FLAG_ZSTD, &packed, text.len())]);
         assert_eq!(ptx(&container, upto(90)).unwrap().as_bytes(), &text[..text.len() - 1]);
+        for (most, good) in [(text.len(), true), (text.len() - 1, false)] {
+            assert_eq!(each_code(&container, most, |_| true, |_, _| ()).is_ok(), good);
+        }
         let lying = fixture_container(&[fixture_entry(KIND_PTX, 90, FLAG_ZSTD, &packed, text.len() + 1)]);
         assert!(matches!(ptx(&lying, upto(90)), Err(FatbinError::Invalid(_))));
     }

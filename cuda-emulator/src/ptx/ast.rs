@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The syntax tree. It borrows every name from the text.
 
+pub(crate) use cuda_fatbin::tokens::Immediate;
+
 use super::types::{StateSpace, Type};
 use crate::program::Reference;
 
@@ -84,17 +86,6 @@ pub(crate) enum Initializer<'a> {
         addend: i64,
         mask: Option<u64>,
     },
-}
-
-/// A literal.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Immediate {
-    /// Two's complement.
-    Int(u64),
-    /// The bits of `0f…`.
-    F32(u32),
-    /// The bits of `0d…` or of a decimal literal.
-    F64(u64),
 }
 
 /// `.entry` or `.func`.

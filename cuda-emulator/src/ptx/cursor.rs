@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A position in the tokens.
 
+use cuda_fatbin::tokens::{Token, TokenKind};
+
 use super::ast::Immediate;
-use super::lexer::{Token, TokenKind};
 use super::syntax;
 use crate::program::LoadError;
 

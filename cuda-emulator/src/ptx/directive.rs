@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Declarations: variables, registers, parameters and signatures.
 
+use cuda_fatbin::tokens::TokenKind;
+
 use super::ast::{Linkage, RegisterNames, Signature, Statement, Variable};
 use super::cursor::Cursor;
 use super::initializer::initializer;
-use super::lexer::TokenKind;
 use super::types::{StateSpace, Type};
 use super::{syntax, unsupported};
 use crate::program::{LoadError, Reference};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Module-level directives.
 
+use cuda_fatbin::tokens::TokenKind;
+
 use super::ast::{Alias, Function, Immediate, Linkage, Module};
 use super::cursor::Cursor;
 use super::directive::{pragma, signature, variables};
-use super::lexer::TokenKind;
 use super::statement::statements;
 use super::types::StateSpace;
 use super::{syntax, unsupported};

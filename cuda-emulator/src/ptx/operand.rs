@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Operands and constant expressions.
 
+use cuda_fatbin::tokens::TokenKind;
+
 use super::ast::{Base, Immediate, Operand};
 use super::cursor::Cursor;
-use super::lexer::TokenKind;
 use super::syntax;
 use crate::program::LoadError;
 

@@ -131,3 +131,78 @@ pub fn changed(sources: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     }
     bytes
 }
+
+/// Pieces of declarations, in any order.
+pub fn declarations(random: &mut Random) -> String {
+    const PIECES: [&str; 50] = [
+        ".global ",
+        ".const ",
+        ".shared ",
+        ".extern ",
+        ".visible ",
+        ".weak ",
+        ".align 8",
+        ".b8 ",
+        ".u64 ",
+        ".v4 ",
+        ".f32 ",
+        "a",
+        "b",
+        "c",
+        "d",
+        "[4096]",
+        "[100]",
+        "[]",
+        " = ",
+        "{1, 2}",
+        "{",
+        "}",
+        ",",
+        ";\n",
+        "(",
+        ")",
+        ".pragma ",
+        "\"\"",
+        "\"/*\";",
+        "\"*/\";",
+        "/*",
+        "*/",
+        "//",
+        "\n",
+        ".file 1 ",
+        "\"a=b\"\n",
+        ".func ",
+        ".entry k {",
+        "ret; }",
+        "generic(a)",
+        ".ptr ",
+        ".texref ",
+        ".attribute(.managed) ",
+        "<9>",
+        "8.b8 ",
+        ".param ",
+        "\\",
+        "#",
+        ".reg .b32 %r<4>;",
+        ".local .b64 .ptr .global x;",
+    ];
+    const WHOLE: [&str; 8] = [
+        ".global .b8 big[1073741824];\n",
+        ".visible .global .align 8 .b64 list[] = {1, 2, 3};\n",
+        ".pragma \"/*\"; ",
+        ".pragma \"*/\";\n",
+        ".file 1 \"x .func y\"\n",
+        ".const .align 4 .f32 table[16] = {0f00000000};\n",
+        ".visible .entry k(.param .u64 .ptr .global .align 4 p) { .global .u8 inside[5]; ret; }\n",
+        ".extern .global .align 4 .b8 elsewhere[9];\n",
+    ];
+    let mut text = String::new();
+    for _ in 0..1 + random.below(8) {
+        if random.below(3) == 0 {
+            text.push_str(WHOLE[random.below(WHOLE.len())]);
+        } else {
+            text.push_str(PIECES[random.below(PIECES.len())]);
+        }
+    }
+    text
+}

@@ -7,6 +7,8 @@
 mod choices;
 mod limits;
 
+use cuda_emulator::fatbin;
+use cuda_emulator::program::Program;
 use cuda_emulator_testing::bodies;
 
 use choices::{Random, rounds, seed};
@@ -68,9 +70,35 @@ fn most_kernels_load() {
     for _ in 0..200 {
         let Some(text) = bodies::kernel_text(&random.bytes(600)) else { continue };
         made += 1;
-        loaded += usize::from(cuda_emulator::program::Program::load(&text).is_ok());
+        loaded += usize::from(Program::load(&text).is_ok());
     }
     assert!(loaded * 10 > made * 9 && made > 150, "{loaded} of {made} kernels load");
+}
+
+/// What a limit of memory counts for a text is never less than what its variables take.
+#[test]
+fn no_text_hides_variables() {
+    let head = ".version 8.0\n.target sm_90\n.address_size 64\n";
+    let (mut random, sources) = (Random::new(seed() ^ 5), choices::texts());
+    let (mut loaded, mut counted) = (0, 0);
+    for round in 0..rounds(20_000) {
+        let text = match round % 8 {
+            0 => String::from_utf8_lossy(&choices::changed(&sources, &mut random)).into_owned(),
+            _ => format!("{head}{}", choices::declarations(&mut random)),
+        };
+        let Ok(program) = Program::load(&text) else { continue };
+        let own = program.globals.iter().fold(0_u64, |sum, global| sum.saturating_add(global.bytes));
+        loaded += 1;
+        // Texts of which the counter does not know are refused.
+        if let Some(bytes) = fatbin::variables::bytes(text.trim_end_matches('\0')) {
+            counted += u64::from(own > 0);
+            assert!(own <= bytes, "{own} bytes, of which {bytes} are found in\n{text}");
+        }
+    }
+    assert!(
+        loaded * 50 > rounds(20_000) && counted * 200 > rounds(20_000),
+        "{loaded} load, {counted} are counted"
+    );
 }
 
 #[test]

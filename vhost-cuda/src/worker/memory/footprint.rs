@@ -5,15 +5,29 @@
 //! read here, in sessions with a limit. An image that this reader does not understand is refused, because its
 //! variables could be of any size.
 
-use cuda_fatbin::{Accepted, CONTAINER_MAGIC, Code, HEADER_BYTES, container_bytes, each_code};
-use log::debug;
-use object::read::elf::ElfFile64;
-use object::{Endianness, Object, ObjectSection};
+use std::ops::RangeInclusive;
 
+use cuda_fatbin::{
+    Accepted, CONTAINER_MAGIC, Code, HEADER_BYTES, container_bytes, each_code, unpacked_bytes, variables,
+};
+use log::debug;
+use object::elf::{SHF_ALLOC, SHT_LOPROC, SHT_NOBITS};
+use object::read::elf::{ElfFile64, SectionHeader};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol};
+
+use super::host_memory::charge_copy;
 use crate::worker::gpu::{CuResult, CudaError};
 
-/// The sections of a cubin that are loaded begin with one of these. Shared and local memory is not part of an image.
+/// The sections of a cubin that are loaded begin with one of these, whatever their flags say.
 const LOADED: [&str; 3] = [".text", ".nv.global", ".nv.constant"];
+/// CUDA's own types of sections for memory: of variables and of constants.
+const MEMORY: [RangeInclusive<u32>; 2] =
+    [SHT_LOPROC + 0x4..=SHT_LOPROC + 0xa, SHT_LOPROC + 0x64..=SHT_LOPROC + 0x7e];
+/// The sections of memory that is not part of an image begin with one of these, and are not larger than this.
+const ON_CHIP: [&str; 2] = [".nv.shared", ".nv.local"];
+const MAX_ON_CHIP: u64 = 1 << 20;
+/// The maximum bytes of an entry when it is unpacked. This reader has no use for larger ones.
+pub const MAX_UNPACKED: usize = 512 << 20;
 
 /// A device that executes code.
 #[derive(Clone, Copy, Debug)]
@@ -26,9 +40,13 @@ pub struct Target {
 
 /// Returns the bytes that `image` (with a NUL after it) takes.
 ///
-/// Errors: `CUDA_ERROR_INVALID_IMAGE`.
+/// Errors: `CUDA_ERROR_INVALID_IMAGE`; `CUDA_ERROR_OUT_OF_MEMORY` without room to unpack it.
 pub fn device_bytes(image: &[u8], target: Target) -> CuResult<u64> {
     let bytes = if image.starts_with(&CONTAINER_MAGIC.to_le_bytes()) {
+        let unpacked = containers(image).filter_map(|container| unpacked_bytes(container?).ok()).max();
+        // One entry is unpacked at a time.
+        let most = unpacked.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0).min(MAX_UNPACKED);
+        let _charge = charge_copy(most)?;
         of_containers(image, target)
     } else {
         of_code(image)
@@ -62,34 +80,55 @@ fn of_containers(image: &[u8], target: Target) -> Option<u64> {
     Some(sum)
 }
 
-/// Returns the bytes of the largest code that the driver may choose.
+/// Returns the bytes of the largest code that the driver may choose. Usually that is the machine code that suits the device best, but
+/// it takes other machine code, or compiles PTX, where that is for another system, damaged, or of a later version.
 fn of_container(container: &[u8], target: Target) -> Option<u64> {
-    let mut most = Some(0);
-    each_used(container, target, |bytes| {
-        most = most.zip(of_code(bytes)).map(|(most, bytes)| most.max(bytes));
+    let (mut has_machine_code, mut has_other, mut text) = (false, false, None);
+    kinds(container, |code| match code {
+        Code::Machine(_) => has_machine_code |= rank(code, target).is_some(),
+        Code::Ptx(_) if rank(code, target) > text.and_then(|text| rank(text, target)) => text = Some(code),
+        Code::Ptx(_) => {}
+        Code::Other(_) => has_other = true,
     })?;
+    // The compiler could make code of it whose variables this reader does not find.
+    if has_other && !has_machine_code && !target.ptx_only {
+        return None;
+    }
+    let mut most = Some(0);
+    let accept = |code| match code {
+        Code::Machine(_) => rank(code, target).is_some(),
+        code => Some(code) == text,
+    };
+    each_code(container, MAX_UNPACKED, accept, |_, bytes| {
+        most = most.zip(of_code(bytes)).map(|(most, bytes)| most.max(bytes));
+    })
+    .ok()?;
     most
 }
 
-/// Passes `visit` the code of a container among which the driver may choose, unpacked. `None`: it is damaged.
-pub fn each_used(container: &[u8], target: Target, mut visit: impl FnMut(&[u8])) -> Option<()> {
+/// Orders the code that a device executes: machine code comes before PTX, later architectures before earlier ones.
+fn rank(code: Code, target: Target) -> Option<(u8, i64)> {
     let own = target.architecture;
     let accepted = Accepted { architecture: own, newer: target.ptx_only };
-    // Machine code comes before PTX, later architectures before earlier ones.
-    let rank = |code| match code {
+    match code {
         Code::Machine(other) => {
             (!target.ptx_only && other / 10 == own / 10 && other <= own).then_some((1, i64::from(other)))
         }
         Code::Ptx(other) => accepted.rank(other).map(|rank| (0, rank)),
-    };
+        Code::Other(_) => None,
+    }
+}
+
+/// Passes `visit` the code of a container that the driver usually chooses, unpacked. `None`: it is damaged.
+pub fn each_used(container: &[u8], target: Target, mut visit: impl FnMut(&[u8])) -> Option<()> {
     let mut best: Option<Code> = None;
     let seen = |code| {
-        if rank(code) > best.and_then(rank) {
+        if rank(code, target) > best.and_then(|best| rank(best, target)) {
             best = Some(code);
         }
     };
     kinds(container, seen)?;
-    each_code(container, |code| Some(code) == best, |_, bytes| visit(bytes)).ok()
+    each_code(container, MAX_UNPACKED, |code| Some(code) == best, |_, bytes| visit(bytes)).ok()
 }
 
 /// Calls `see` for each kind of code in a container, without unpacking anything.
@@ -99,7 +138,7 @@ fn kinds(container: &[u8], see: impl FnMut(Code)) -> Option<()> {
         (see.borrow_mut())(code);
         false
     };
-    each_code(container, look, |_, _| ()).ok()
+    each_code(container, 0, look, |_, _| ()).ok()
 }
 
 /// A cubin or PTX text.
@@ -109,148 +148,31 @@ fn of_code(bytes: &[u8]) -> Option<u64> {
     }
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     // Machine code is not longer than the text that it is made of.
-    ptx_variables(std::str::from_utf8(&bytes[..end]).ok()?)?.checked_add(end as u64)
+    variables::bytes(std::str::from_utf8(&bytes[..end]).ok()?)?.checked_add(end as u64)
 }
 
+/// Counts what may be loaded, by whatever the driver recognises it: names, flags or types.
 fn of_cubin(bytes: &[u8]) -> Option<u64> {
     let file = ElfFile64::<Endianness>::parse(bytes).ok()?;
+    let endian = file.endian();
     let mut sum = 0u64;
     for section in file.sections() {
-        let name = section.name().ok()?;
-        if LOADED.iter().any(|loaded| name.starts_with(loaded)) {
-            sum = sum.checked_add(section.size())?;
+        let (name, header, size) = (section.name().ok()?, section.elf_section_header(), section.size());
+        let starts = |names: &[&str]| names.iter().any(|start| name.starts_with(start));
+        let (kind, flags) = (header.sh_type(endian), header.sh_flags(endian));
+        if kind == SHT_NOBITS && size <= MAX_ON_CHIP && starts(&ON_CHIP) {
+            continue;
+        }
+        let is_memory = kind == SHT_NOBITS || MEMORY.iter().any(|kinds| kinds.contains(&kind));
+        let is_loaded = flags & u64::from(SHF_ALLOC) != 0 || starts(&LOADED);
+        if is_memory || is_loaded || size > bytes.len() as u64 {
+            sum = sum.checked_add(size)?;
         }
     }
-    Some(sum)
-}
-
-/// Returns the bytes of all variables that PTX declares in device memory. `None`: the size of one is unknown.
-fn ptx_variables(text: &str) -> Option<u64> {
-    let text = without_comments(text);
-    let mut sum = 0u64;
-    // An initializer contains no `;`, and text that a brace ends or begins is not a declaration.
-    for statement in text.split(';') {
-        // The text before the statement: the head of a function, or a block's end.
-        let mut start = 0;
-        if let Some((before, _)) = statement.split_once('=') {
-            start = before.rfind(['{', '}']).map_or(0, |at| at + 1);
-        } else if let Some(at) = statement.rfind(['{', '}']) {
-            start = at + 1;
-        }
-        sum = sum.checked_add(declaration(statement[start..].trim_start())?)?;
+    for symbol in file.symbols().filter(|symbol| symbol.is_common()) {
+        sum = sum.checked_add(symbol.size())?;
     }
     Some(sum)
-}
-
-/// Returns the bytes of one statement's variables: 0 without variables in device memory.
-fn declaration(statement: &str) -> Option<u64> {
-    let statement = without_labels(statement);
-    let (head, _) = statement.split_once('=').unwrap_or((statement, ""));
-    // Directives need no space between them.
-    let head = head.replace('.', " .");
-    let words = || head.split_whitespace().map(|word| word.split(['[', ',', '(']).next().unwrap_or(word));
-    let says = |wanted: &[&str]| words().any(|word| wanted.contains(&word));
-    let declares = statement.starts_with('.') && says(&[".global", ".const"]);
-    if !declares || says(&[".extern", ".func", ".entry", ".callprototype"]) {
-        return Some(0);
-    }
-    let lanes = words().filter_map(|word| word.strip_prefix(".v")?.parse::<u64>().ok()).max().unwrap_or(1);
-    let element = words().filter_map(type_bytes).max()?.checked_mul(lanes)?;
-    let mut sum = 0u64;
-    for declared in declarators(statement) {
-        sum = sum.checked_add(element.checked_mul(count(declared)?)?)?;
-    }
-    Some(sum)
-}
-
-fn without_labels(statement: &str) -> &str {
-    let mut rest = statement.trim_start();
-    let of_name = |letter: char| letter.is_ascii_alphanumeric() || "_$%".contains(letter);
-    while let Some((label, behind)) = rest.split_once(':')
-        && label.trim_end().chars().all(of_name)
-    {
-        rest = behind.trim_start();
-    }
-    rest
-}
-
-/// The parts of a declaration between commas that are in no brackets.
-fn declarators(statement: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0i32;
-    statement.split(move |letter| {
-        depth += match letter {
-            '{' | '[' | '(' => 1,
-            '}' | ']' | ')' => -1,
-            _ => 0,
-        };
-        letter == ',' && depth <= 0
-    })
-}
-
-/// Elements of one variable.
-fn count(declared: &str) -> Option<u64> {
-    let (name, values) = declared.split_once('=').unwrap_or((declared, ""));
-    let mut count = 1u64;
-    for dimension in name.split('[').skip(1) {
-        let dimension = dimension.split(']').next()?.trim();
-        let elements = match number(dimension) {
-            // As many as it has values, or characters of text.
-            None if dimension.is_empty() && !values.is_empty() => values.len() as u64,
-            number => number?,
-        };
-        count = count.checked_mul(elements)?;
-    }
-    Some(count)
-}
-
-fn number(text: &str) -> Option<u64> {
-    let text = text.trim_end_matches(['U', 'u']);
-    match text.as_bytes() {
-        [b'0', b'x' | b'X', ..] => u64::from_str_radix(&text[2..], 16).ok(),
-        [b'0', b'b' | b'B', ..] => u64::from_str_radix(&text[2..], 2).ok(),
-        [b'0', _, ..] => u64::from_str_radix(&text[1..], 8).ok(),
-        _ => text.parse().ok(),
-    }
-}
-
-/// Bytes of a type, as `.f32`; handles of textures and the like have 64 bits.
-fn type_bytes(word: &str) -> Option<u64> {
-    if matches!(word, ".texref" | ".samplerref" | ".surfref") {
-        return Some(8);
-    }
-    let word = word.strip_prefix('.')?;
-    let letters = word.bytes().take_while(|letter| letter.is_ascii_alphabetic()).count();
-    let (kind, rest) = word.split_at(letters);
-    // `.f16x2`, `.e4m3x2` and the like have at most 64 bits.
-    if !matches!(kind, "b" | "u" | "s" | "f" | "bf" | "tf") {
-        return None;
-    }
-    match rest.parse::<u64>() {
-        Ok(bits) if bits <= 128 => Some(bits.div_ceil(8)),
-        Ok(_) => None,
-        Err(_) => Some(8),
-    }
-}
-
-fn without_comments(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('/') {
-        let (before, comment) = rest.split_at(at);
-        kept.push_str(before);
-        let end = match comment.as_bytes() {
-            [_, b'/', ..] => comment.find('\n').unwrap_or(comment.len()),
-            [_, b'*', ..] => comment[2..].find("*/").map_or(comment.len(), |end| end + 4),
-            _ => {
-                kept.push('/');
-                1
-            }
-        };
-        kept.push(' ');
-        rest = &comment[end..];
-    }
-    kept.push_str(rest);
-    kept
 }
 
 #[cfg(test)]
@@ -259,52 +181,73 @@ pub mod tests {
 
     const TARGET: Target = Target { architecture: 90, ptx_only: false };
 
-    fn variables(text: &str) -> Option<u64> {
-        ptx_variables(text)
-    }
-
-    #[test]
-    fn variables_of_ptx_are_counted() {
-        let head = ".version 8.0\n.target sm_90\n.address_size 64\n";
-        for (declared, bytes) in [
-            (".visible .global .align 8 .b8 big[1073741824];", Some(1 << 30)),
-            (".global .u32 one;", Some(4)),
-            (".const .align 4 .f32 table[16] = {0f00000000, 0f3F800000};", Some(64)),
-            (".global .align 16 .v4 .f32 vectors[4];", Some(64)),
-            (".global .u8 a[0x10], b[2][3], c = 7;", Some(16 + 6 + 1)),
-            (".extern .global .u8 elsewhere[1000000];", Some(0)),
-            (".extern .const .u8 unknown[];", Some(0)),
-            (".global .texref image;", Some(8)),
-            (".global .u64 place = generic(table);", Some(8)),
-            (".global .attribute(.managed) .align 4 .u32 managed[3];", Some(12)),
-            (".global .u8 text[] = {1, 2, 3};", Some(10)),
-            (".shared .align 4 .b8 shared[4096];", Some(0)),
-            ("// .global .u8 x[99];\n/* .global .u8 y[99]; */ .global .u8 z[3];", Some(3)),
-            (".global .u8 much[n];", None),
-            (".global .u8 much[18446744073709551615][2];", None),
-            (".global .unknown8 x;", None),
-            (".global.align 8.b8 close[9];", Some(9)),
-            ("here: there: .global .b8 behind[9];", Some(9)),
-            (".visible .func f(.param .u64 .ptr .global .align 4 p);", Some(0)),
-        ] {
-            assert_eq!(variables(&format!("{head}{declared}\n")), bytes, "{declared}");
-        }
-    }
-
-    #[test]
-    fn functions_have_none_and_hide_none() {
-        let text = ".version 8.0\n.visible .entry f(.param .u64 p)\n{\n.reg .b64 %rd<3>;\n\
-                    .local .align 4 .b8 stack[64];\nld.param.u64 %rd1, [p];\nld.global.u32 %r1, [%rd1];\n\
-                    .global .u8 inside[5];\nret;\n}\n.global .u8 behind[7];";
-        assert_eq!(variables(text), Some(12));
-    }
-
     #[test]
     fn text_and_machine_code_are_told_apart() {
         let text = b".global .u8 x[100];\0";
         assert_eq!(device_bytes(text, TARGET), Ok(100 + 19));
         assert_eq!(device_bytes(b"\x7fELF and nothing else", TARGET), Err(CudaError::INVALID_IMAGE));
         assert_eq!(device_bytes(b"\xff\xfe", TARGET), Err(CudaError::INVALID_IMAGE));
+    }
+
+    /// A cubin with sections of these names, types, flags and sizes, none of which has contents.
+    fn cubin(sections: &[(&str, u32, u64, u64)]) -> Vec<u8> {
+        let mut names = b"\0.names\0".to_vec();
+        let mut headers = vec![[0u8; 64]; 2];
+        let header = |name: u32, kind: u32, flags: u64, offset: u64, size: u64| {
+            let mut header = [0u8; 64];
+            header[0..4].copy_from_slice(&name.to_le_bytes());
+            header[4..8].copy_from_slice(&kind.to_le_bytes());
+            header[8..16].copy_from_slice(&flags.to_le_bytes());
+            header[24..32].copy_from_slice(&offset.to_le_bytes());
+            header[32..40].copy_from_slice(&size.to_le_bytes());
+            header
+        };
+        for (name, kind, flags, size) in sections {
+            headers.push(header(names.len() as u32, *kind, *flags, 64, *size));
+            names.extend(name.bytes().chain([0]));
+        }
+        headers[1] = header(1, object::elf::SHT_STRTAB, 0, 64, names.len() as u64);
+        let mut bytes = vec![0u8; 64];
+        bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        bytes[16..20].copy_from_slice(&[2, 0, 190, 0]);
+        bytes[40..48].copy_from_slice(&(64 + names.len() as u64).to_le_bytes());
+        for (at, value) in [(52, 64), (58, 64), (60, headers.len() as u16), (62, 1)] {
+            bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+        }
+        bytes.extend(names);
+        bytes.extend(headers.concat());
+        bytes
+    }
+
+    #[test]
+    fn machine_code_counts_whatever_its_sections_are_called() {
+        const PROGBITS: u32 = object::elf::SHT_PROGBITS;
+        let (alloc, big) = (u64::from(SHF_ALLOC), 1 << 30);
+        for (sections, expected) in [
+            (vec![(".text.k", PROGBITS, 6, 100), (".nv.global", SHT_NOBITS, 3, big)], 100 + big),
+            (vec![(".other", SHT_NOBITS, 0, big), (".debug_info", PROGBITS, 0, 50)], big),
+            (vec![(".other", PROGBITS, alloc, 60), (".nv.info", SHT_LOPROC, 0, 30)], 60),
+            (vec![(".other", SHT_LOPROC + 7, 0, 60), (".other", SHT_LOPROC + 0x66, 0, 5)], 65),
+            (vec![(".other", PROGBITS, 0, big)], big),
+            (vec![(".nv.shared.k", SHT_NOBITS, 3, 48 << 10), (".nv.shared.k", SHT_NOBITS, 3, big)], big),
+            (vec![(".nv.shared.k", PROGBITS, alloc, 70)], 70),
+        ] {
+            assert_eq!(device_bytes(&cubin(&sections), TARGET), Ok(expected), "{sections:?}");
+        }
+    }
+
+    #[test]
+    fn code_that_the_driver_may_not_take_hides_no_other() {
+        let cubin = cubin(&[(".text.k", object::elf::SHT_PROGBITS, 6, 10)]);
+        let (big, packed) = (&b".global .u8 x[100000];"[..], &b"the compiler's own"[..]);
+        let both = container(&[(2, 90, &cubin), (1, 80, big)]);
+        assert_eq!(device_bytes(&both, TARGET), Ok(100_000 + 22));
+        // The compiler's own representation is for links, unless there is nothing else.
+        assert_eq!(device_bytes(&container(&[(2, 90, &cubin), (8, 90, packed)]), TARGET), Ok(10));
+        assert!(device_bytes(&container(&[(8, 90, packed)]), TARGET).is_err());
+        assert!(device_bytes(&container(&[(8, 90, packed), (1, 90, big)]), TARGET).is_err());
+        let emulated = Target { ptx_only: true, ..TARGET };
+        assert_eq!(device_bytes(&container(&[(8, 90, packed), (1, 90, big)]), emulated), Ok(100_000 + 22));
     }
 
     /// A container of these entries: kind, architecture and contents.
