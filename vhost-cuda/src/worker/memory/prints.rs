@@ -4,20 +4,21 @@
 //! The driver delivers printed text only when it waits itself. A word that the GPU writes can therefore not replace the wait
 //! for such code. A graph of a kernel that launches others does not wait for them, unlike the kernel alone.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use cuda_fatbin::CONTAINER_MAGIC;
+use cuda_fatbin::{CONTAINER_MAGIC, unpacked_bytes};
 use log::debug;
 use memchr::memmem::Finder;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::footprint::{Target, containers, each_used};
 
-/// Bytes of images that wait to be read. Calls that load more read them themselves.
-const MAX_UNREAD_BYTES: usize = 64 << 20;
+/// Bytes of images that wait to be read, packed and unpacked. Calls that load more wait until some were read.
+const MAX_UNREAD_BYTES: u64 = 256 << 20;
 
 /// The function that device code uses to print, as machine code and PTX name it.
 const PRINTS: &[u8] = b"vprintf";
@@ -42,8 +43,66 @@ impl Abilities {
 pub struct LoadedCode {
     prints: AtomicBool,
     launches: AtomicBool,
-    /// Bytes of images that were not read yet.
+    /// Images that were not read yet.
     unread: AtomicUsize,
+    queue: Queue,
+}
+
+/// Images that wait for the thread that reads them. There is one such thread, because an image can be a thousand times as long
+/// when it is unpacked.
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    has_room: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<(u64, Read)>,
+    /// Bytes of those that wait, and of the one that is read.
+    bytes: u64,
+    /// True if a thread reads.
+    has_reader: bool,
+}
+
+type Read = Box<dyn FnOnce() + Send>;
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("bytes", &self.state.lock().bytes).finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    /// Appends an image of so many bytes once there is room. Returns true if the caller must start a reader.
+    fn push(&self, bytes: u64, read: Read) -> bool {
+        let mut state = self.state.lock();
+        // One that is longer than all room is read alone.
+        let is_full =
+            |state: &mut State| state.bytes > 0 && state.bytes.saturating_add(bytes) > MAX_UNREAD_BYTES;
+        self.has_room.wait_while(&mut state, is_full);
+        state.bytes = state.bytes.saturating_add(bytes);
+        state.waiting.push_back((bytes, read));
+        !std::mem::replace(&mut state.has_reader, true)
+    }
+
+    /// Reads all images that wait.
+    fn run(&self) {
+        loop {
+            let next = {
+                let mut state = self.state.lock();
+                let next = state.waiting.pop_front();
+                state.has_reader = next.is_some();
+                next
+            };
+            let Some((bytes, read)) = next else { return };
+            read();
+            let mut state = self.state.lock();
+            state.bytes = state.bytes.saturating_sub(bytes);
+            drop(state);
+            self.has_room.notify_all();
+        }
+    }
 }
 
 impl LoadedCode {
@@ -54,6 +113,7 @@ impl LoadedCode {
             prints: AtomicBool::new(prints),
             launches: AtomicBool::new(launches),
             unread: AtomicUsize::new(0),
+            queue: Queue::default(),
         }
     }
 
@@ -83,39 +143,29 @@ impl LoadedCode {
         if self.prints.load(Ordering::SeqCst) && self.launches.load(Ordering::SeqCst) {
             return then(image);
         }
-        let bytes = image.len();
+        let bytes = whole_bytes(&image);
         let read = move || {
             let Abilities { prints, launches } = abilities(&image, &targets);
             self.prints.fetch_or(prints, Ordering::SeqCst);
             self.launches.fetch_or(launches, Ordering::SeqCst);
-            self.unread.fetch_sub(bytes, Ordering::SeqCst);
+            self.unread.fetch_sub(1, Ordering::SeqCst);
             then(image);
         };
-        if self.unread.fetch_add(bytes, Ordering::SeqCst) >= MAX_UNREAD_BYTES {
-            return read();
+        self.unread.fetch_add(1, Ordering::SeqCst);
+        if self.queue.push(bytes, Box::new(read)) {
+            let reader = thread::Builder::new().name("read-image".into()).spawn(|| self.queue.run());
+            if let Err(error) = reader {
+                debug!("no thread to read an image: {error}");
+                self.queue.run();
+            }
         }
-        run_in_thread(thread::Builder::new().name("read-image".into()), read);
     }
 }
 
-/// Runs `work` in a thread, or in place if the host's limits allow no thread.
-fn run_in_thread(thread: thread::Builder, work: impl FnOnce() + Send + 'static) {
-    let work = Arc::new(Mutex::new(Some(work)));
-    let taken = Arc::clone(&work);
-    let run = move || {
-        // Taken in a statement of its own, so that the lock is free while the work runs.
-        let work = taken.lock().take();
-        if let Some(work) = work {
-            work();
-        }
-    };
-    if let Err(error) = thread.spawn(run) {
-        debug!("no thread to read an image: {error}");
-        let work = work.lock().take();
-        if let Some(work) = work {
-            work();
-        }
-    }
+/// Returns the bytes of an image, and of its code when it is unpacked.
+fn whole_bytes(image: &[u8]) -> u64 {
+    let unpacked = containers(image).filter_map(|container| unpacked_bytes(container?).ok());
+    unpacked.fold(image.len() as u64, u64::saturating_add)
 }
 
 /// Returns the abilities of the code of `image` that a device of one of `targets` uses.
@@ -201,11 +251,34 @@ mod tests {
         assert!(code.may_print());
         assert!(LoadedCode::new(PRINTS).may_print() && !LoadedCode::new(PRINTS).may_launch());
     }
+
+    /// Containers that are small, and large when they are unpacked: one is read at a time, and few wait.
     #[test]
-    fn work_runs_in_place_without_a_thread() {
+    fn one_image_is_read_at_a_time() {
+        /// Readers now, their maximum, and the maximum of images that wait.
+        static COUNTS: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+        let code: &'static LoadedCode = Box::leak(Box::new(LoadedCode::new(NOTHING)));
+        // Packed, of another architecture, and as long as half of the room.
+        let mut packed = container(&[(2, 50, &[0; 64])]);
+        packed[16 + 40..16 + 48].copy_from_slice(&0x8000u64.to_le_bytes());
+        packed[16 + 56..16 + 64].copy_from_slice(&(MAX_UNREAD_BYTES / 2).to_le_bytes());
+        assert!(whole_bytes(&packed) > MAX_UNREAD_BYTES / 2);
         let (sender, receiver) = std::sync::mpsc::channel();
-        let too_large = thread::Builder::new().stack_size(1 << 62);
-        run_in_thread(too_large, move || sender.send(thread::current().id()).unwrap());
-        assert_eq!(receiver.recv().unwrap(), thread::current().id());
+        let load = || {
+            let sender = sender.clone();
+            code.read(packed.clone(), TARGETS.to_vec(), move |_| {
+                let now = COUNTS[0].fetch_add(1, Ordering::SeqCst) + 1;
+                COUNTS[1].fetch_max(now, Ordering::SeqCst);
+                COUNTS[2].fetch_max(code.queue.state.lock().waiting.len(), Ordering::SeqCst);
+                thread::sleep(std::time::Duration::from_millis(2));
+                COUNTS[0].fetch_sub(1, Ordering::SeqCst);
+                sender.send(()).unwrap();
+            });
+        };
+        thread::scope(|scope| (0..16).for_each(|_| drop(scope.spawn(load))));
+        assert_eq!(receiver.iter().take(16).count(), 16);
+        let counts = [1, 2].map(|index| COUNTS[index].load(Ordering::SeqCst));
+        assert!(counts[0] == 1 && counts[1] == 0, "readers and images that wait: {counts:?}");
+        assert!(!code.may_print());
     }
 }

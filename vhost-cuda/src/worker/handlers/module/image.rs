@@ -10,6 +10,7 @@ use crate::cache::DIGEST_BYTES;
 use crate::worker::call::CallContext;
 use crate::worker::footprint::{self, Target};
 use crate::worker::gpu::{CUlibrary, CUmodule, CuResult, CudaError};
+use crate::worker::handlers::module::compiling::compiled;
 use crate::worker::handlers::module::linked;
 use crate::worker::host_memory::CopyCharge;
 use crate::worker::images::Mapped;
@@ -230,7 +231,8 @@ impl Load for ModuleId {
         let charged = charge_image(cx, Holder::Module(self.0), image, cx.home())?;
         // SAFETY: the image lives across the call, which copies the parts that it keeps. The guest controls its
         // contents: the effect of bad ones stays in this process, which serves that guest alone.
-        let (raw,) = linked::load(image, |image| unsafe { cx.gpu().cuModuleLoadData(image) })?;
+        let load = |image| unsafe { cx.gpu().cuModuleLoadData(image) };
+        let (raw,) = compiled(|| linked::load(image, load))?;
         charged.keep();
         cx.fill(reserved, loaded_module(cx, self, raw))
     }
@@ -244,7 +246,7 @@ impl Load for LibraryId {
         // SAFETY: the image lives across the call, which copies the parts that it keeps; the effect of bad contents
         // stays in this process, which serves that guest alone. There are no options, so their arrays may be null.
         let load = |code| unsafe { cx.gpu().cuLibraryLoadData(code, null(), null(), 0, null(), null(), 0) };
-        let (raw,) = linked::load(image, load)?;
+        let (raw,) = compiled(|| linked::load(image, load))?;
         charged.keep();
         cx.fill(reserved, loaded_library(cx, self, raw))
     }

@@ -8,6 +8,7 @@ use virtio_cuda_protocol::cuda::{JitOptions, LinkId, ModuleId};
 
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
+use crate::worker::handlers::module::compiling::compiled;
 use crate::worker::handlers::module::image::{charge_image, image, loaded_module, read};
 use crate::worker::jit::JitArguments;
 use crate::worker::linker::{Link, LinkInput};
@@ -30,7 +31,8 @@ pub fn cuModuleLoadDataEx(cx: &mut CallContext<'_>, module: ModuleId, options: J
     let (count, numbers, values) = arguments.as_raw();
     // SAFETY: the image, the options and their buffers live across the call, which copies the parts that it keeps;
     // the effect of bad contents stays in this process, which serves that guest alone.
-    let loaded = unsafe { cx.gpu().cuModuleLoadDataEx(image.as_ptr().cast(), count, numbers, values) };
+    let load = || unsafe { cx.gpu().cuModuleLoadDataEx(image.as_ptr().cast(), count, numbers, values) };
+    let loaded = compiled(load);
     cx.thread.jit = arguments.logs();
     let (raw,) = loaded?;
     charged.keep();
@@ -75,8 +77,8 @@ pub fn cuLinkAddData_v2(
     }
     let name = CString::new(name).map_err(|_| CudaError::INVALID_VALUE)?;
     let charge = cx.session.host_memory.charge_link(data.len() + arguments.log_bytes() + INPUT_BYTES)?;
-    let added =
-        link.add(kind, LinkInput { name, contents: [data, &[0]].concat(), arguments, _charge: charge });
+    let input = LinkInput { name, contents: [data, &[0]].concat(), arguments, _charge: charge };
+    let added = compiled(|| link.add(kind, input));
     cx.thread.jit = link.arguments.logs();
     added
 }
@@ -87,7 +89,7 @@ pub fn cuLinkComplete(cx: &mut CallContext<'_>, link: LinkId) -> CuResult<(u64,)
     let link = cx.session.links.get(link.0)?;
     let mut link = link.lock();
     let memory = &cx.session.host_memory;
-    let linked = link.complete(|bytes| memory.charge_link(bytes));
+    let linked = compiled(|| link.complete(|bytes| memory.charge_link(bytes)));
     cx.thread.jit = link.arguments.logs();
     Ok((linked? as u64,))
 }

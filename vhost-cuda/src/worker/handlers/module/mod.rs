@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Functions and kernels: their memory and their parameters.
 
+mod compiling;
 pub mod image;
 pub mod link;
 mod linked;
