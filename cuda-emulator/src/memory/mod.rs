@@ -239,6 +239,11 @@ impl Memory {
         self.read_state().ranges.iter().collect()
     }
 
+    /// Returns the bytes of the device that an allocation takes.
+    pub(crate) fn taken_bytes(bytes: u64, kind: RangeKind) -> u64 {
+        State::charged(bytes, kind).unwrap_or(u64::MAX)
+    }
+
     /// Bytes not yet allocated.
     pub fn free_bytes(&self) -> u64 {
         let state = self.read_state();

@@ -18,6 +18,7 @@ use crate::{Target, attack};
 pub const INVALID_VALUE: i32 = 1;
 /// `CUDA_ERROR_ILLEGAL_STATE`
 pub const ILLEGAL_STATE: i32 = 401;
+const INVALID_IMAGE: i32 = 200;
 const INVALID_CONTEXT: i32 = 201;
 const INVALID_HANDLE: i32 = 400;
 const NOT_FOUND: i32 = 500;
@@ -35,6 +36,7 @@ pub fn collect(suite: &mut Suite) {
     attack(suite, "calls::forged_contexts", forged_contexts);
     attack(suite, "calls::forged_device_pointers", forged_device_pointers);
     attack(suite, "calls::ranges_over_an_allocation", ranges_over_an_allocation);
+    attack(suite, "calls::addresses_in_images", addresses_in_images);
     attack(suite, "calls::another_call_table", another_call_table);
     attack(suite, "calls::forged_measurements", forged_measurements);
     attack(suite, "calls::options_that_no_list_has", options_that_no_list_has);
@@ -345,7 +347,8 @@ fn forged_device_pointers(target: &mut Target) -> Result<()> {
     let own = session.memory;
     for address in forged {
         session.expect(&in_context(Opcode::cuMemcpyDtoH_v2, &[address]).wants(16), &[INVALID_VALUE])?;
-        session.expect(&in_context(Opcode::cuMemcpyHtoD_v2, &[address, 0]).bulk(&[0; 16]), &[INVALID_VALUE])?;
+        session
+            .expect(&in_context(Opcode::cuMemcpyHtoD_v2, &[address, 0]).bulk(&[0; 16]), &[INVALID_VALUE])?;
         session.expect(&in_context(Opcode::cuMemcpyDtoD_v2, &[address, own, 16]), &[INVALID_VALUE])?;
         session.expect(&in_context(Opcode::cuMemcpyDtoD_v2, &[own, address, 16]), &[INVALID_VALUE])?;
         session.expect(&in_context(Opcode::cuMemcpyAsync, &[own, address, 16, 0]), &[INVALID_VALUE])?;
@@ -353,6 +356,39 @@ fn forged_device_pointers(target: &mut Target) -> Result<()> {
         session.expect(&in_context(Opcode::cuMemFree_v2, &[address]), &[INVALID_VALUE])?;
         let set = [&address.to_le_bytes()[..], &[1], &16u64.to_le_bytes(), &0u64.to_le_bytes()].concat();
         session.expect(&CallParts::new(Opcode::cuMemsetD8Async, &set).context(CONTEXT), &[INVALID_VALUE])?;
+    }
+    session.greet()
+}
+
+/// Begins a link.
+pub fn begin_link(session: &mut Session, link: u64) -> Result<()> {
+    let arguments = [&link.to_le_bytes()[..], &encoded(&JitOptions::default())?].concat();
+    session.expect(&CallParts::new(Opcode::cuLinkCreate_v2, &arguments).context(CONTEXT), &[0]).map(drop)
+}
+
+/// A wrapper of a container has the container's address, which the driver follows.
+fn addresses_in_images(target: &mut Target) -> Result<()> {
+    const LINK: u64 = 0x6000;
+    const INPUTS: std::ops::RangeInclusive<u32> = 0..=4;
+    let mut session = Session::open(target)?;
+    for (version, address) in [(1u32, 0x1000u64), (2, 0x1000), (1, WINDOW_BASE), (1, u64::MAX)] {
+        let words = [0x4662_43b1 | u64::from(version) << 32, address, address];
+        let wrapper: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        for opcode in [Opcode::cuModuleLoadData, Opcode::cuLibraryLoadData] {
+            session.expect(&in_context(opcode, &[0x4000]).bulk(&wrapper), &[INVALID_IMAGE])?;
+        }
+        let options = encoded(&JitOptions::default())?;
+        let arguments = [&0x4000u64.to_le_bytes()[..], &options].concat();
+        let parts = CallParts::new(Opcode::cuModuleLoadDataEx, &arguments).context(CONTEXT);
+        session.expect(&parts.bulk(&wrapper), &[INVALID_IMAGE])?;
+        begin_link(&mut session, LINK)?;
+        for kind in INPUTS {
+            let arguments =
+                [&LINK.to_le_bytes()[..], &kind.to_le_bytes(), &0u32.to_le_bytes(), &options].concat();
+            let parts = CallParts::new(Opcode::cuLinkAddData_v2, &arguments).context(CONTEXT);
+            session.expect(&parts.bulk(&wrapper), &[INVALID_IMAGE])?;
+        }
+        session.expect(&in_context(Opcode::cuLinkDestroy, &[LINK]), &[0])?;
     }
     session.greet()
 }

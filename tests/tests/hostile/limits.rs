@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use vhost_cuda_tests::daemon::DaemonOptions;
+use vhost_cuda_tests::daemon::{DaemonOptions, is_emulated};
 use vhost_cuda_tests::frontend::{CallParts, FakeFrontend, LOW, PATIENCE, parse_result};
 use vhost_cuda_tests::suite::Suite;
 use vhost_cuda_tests::tracer::HeldInExit;
@@ -16,11 +16,12 @@ use virtio_cuda_protocol::cuda::{
 };
 use virtio_cuda_protocol::transport::{MemEntry, OP_CLOSE, REPLY_NO_RESOURCES, REPLY_OK};
 
-use crate::calls::{CONTEXT, INVALID_VALUE, Session, encoded, in_context};
+use crate::calls::{CONTEXT, INVALID_VALUE, Session, begin_link, encoded, in_context};
 use crate::faults::{SESSION, control, workers_named};
 use crate::{Target, attack, attack_with};
 
 const OUT_OF_MEMORY: i32 = 2;
+const INVALID_IMAGE: i32 = 200;
 const MIB: u64 = 1 << 20;
 /// The memory that a context counts as (`CONTEXT_BYTES` of the daemon).
 const CONTEXT_MIB: u64 = 600;
@@ -98,6 +99,24 @@ fn variables_of_modules(target: &mut Target) -> Result<()> {
     let huge = module_of(".visible .global .align 8 .b8 big[1073741824];");
     for opcode in [Opcode::cuModuleLoadData, Opcode::cuLibraryLoadData] {
         session.expect(&in_context(opcode, &[0x4000]).bulk(&huge), &[OUT_OF_MEMORY])?;
+    }
+    // What is in strings hides nothing, and variables that are not counted are refused.
+    let big = ".global .b8 big[1073741824];";
+    for (variables, result) in [
+        (format!(".pragma \"/*\"; {big} .pragma \"*/\";"), OUT_OF_MEMORY),
+        (format!(".file 1 \"a=b\"\n{big}"), OUT_OF_MEMORY),
+        (format!(".file 1 \"x .func y\"\n{big}"), OUT_OF_MEMORY),
+        (".global .b64 a<1000000>;".to_owned(), INVALID_IMAGE),
+    ] {
+        let load = in_context(Opcode::cuModuleLoadData, &[0x4000]).bulk(&module_of(&variables));
+        session.expect(&load, &[result]).context(variables)?;
+    }
+    // Each takes a page of the emulator at least.
+    let many: String = (0..20_000).map(|index| format!(".global .b8 v{index};\n")).collect();
+    if is_emulated() {
+        for opcode in [Opcode::cuModuleLoadData, Opcode::cuLibraryLoadData] {
+            session.expect(&in_context(opcode, &[0x4000]).bulk(&module_of(&many)), &[OUT_OF_MEMORY])?;
+        }
     }
     let options = encoded(&JitOptions::default())?;
     let with_options = [&0x4000u64.to_le_bytes()[..], &options].concat();
@@ -410,11 +429,6 @@ fn write_text(session: &Session, text: &[u8], bytes: usize) -> Result<()> {
     let mut padded = text.to_vec();
     padded.resize(bytes, b'\n');
     Ok(session.frontend.memory.write_slice(&padded, GuestAddress(LOW + (64 << 20)))?)
-}
-
-fn begin_link(session: &mut Session, link: u64) -> Result<()> {
-    let arguments = [&link.to_le_bytes()[..], &encoded(&JitOptions::default())?].concat();
-    session.expect(&CallParts::new(Opcode::cuLinkCreate_v2, &arguments).context(CONTEXT), &[0]).map(drop)
 }
 
 /// The largest resident memory of a worker, in bytes.

@@ -116,6 +116,12 @@ pub(crate) fn forget_modules_of(context: u64) {
     }
 }
 
+/// As [`super::cuda_emulator_module_bytes`], of a library in one context.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuda_emulator_library_bytes(library: CUlibrary) -> u64 {
+    LIBRARIES.get(library).map_or(0, |library| super::variable_bytes(&library.image.program))
+}
+
 fn find(handle: CUlibrary) -> CuResult<Arc<Library>> {
     LIBRARIES.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }

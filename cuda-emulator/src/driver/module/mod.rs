@@ -17,7 +17,8 @@ use super::ffi::{In, InOut, Out, Text};
 use super::handle::{Handle, Registry};
 use super::reference::{CUsurfref, CUtexref, References};
 use super::result::{CUresult, CuResult};
-use crate::memory::RangeKind;
+use crate::memory::{Memory, RangeKind};
+use crate::program::{Global, Program};
 use function::{CUfunction, Function, Home};
 use image::{Image, JitOptions};
 
@@ -58,7 +59,7 @@ impl Module {
         let program = &image.program;
         let mut addresses = Vec::with_capacity(program.globals.len());
         for (index, global) in program.globals.iter().enumerate() {
-            let kind = if global.managed { RangeKind::Managed } else { RangeKind::Device };
+            let kind = kind_of(global);
             let address = match borrowed.get(&index) {
                 Some(address) => Ok(*address),
                 None => {
@@ -142,6 +143,24 @@ impl Module {
         })?;
         Ok((self.addresses[index], self.image.program.globals[index].bytes as usize))
     }
+}
+
+/// The kind of memory that a variable is in.
+fn kind_of(global: &Global) -> RangeKind {
+    if global.managed { RangeKind::Managed } else { RangeKind::Device }
+}
+
+/// Returns the bytes of a device that a program's variables take.
+fn variable_bytes(program: &Program) -> u64 {
+    let bytes = |global: &Global| Memory::taken_bytes(global.bytes.max(1), kind_of(global));
+    program.globals.iter().map(bytes).fold(0, u64::saturating_add)
+}
+
+/// Returns the bytes of the device that a module's variables take, for those who limit it; 0 without such a module. It is not part
+/// of CUDA.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuda_emulator_module_bytes(module: CUmodule) -> u64 {
+    MODULES.get(module).map_or(0, |module| variable_bytes(&module.image.program))
 }
 
 fn free(context: &Context, addresses: &[CUdeviceptr], borrowed: &HashMap<usize, CUdeviceptr>) {

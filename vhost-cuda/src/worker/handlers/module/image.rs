@@ -3,6 +3,7 @@
 
 use std::ops::Deref;
 
+use cuda_fatbin::{CONTAINER_MAGIC, WRAPPER_MAGIC};
 use log::{Level, debug, log_enabled};
 use virtio_cuda_protocol::cuda::{LibraryId, MIN_KNOWN_IMAGE_BYTES, ModuleId};
 
@@ -20,7 +21,7 @@ use crate::worker::quota::{self, Holder};
 use crate::worker::state::SessionState;
 
 /// The first word of a fat binary container, and the size of its header in bytes.
-const FATBIN_MAGIC: u32 = 0xBA55_ED50;
+const FATBIN_MAGIC: u32 = CONTAINER_MAGIC;
 const FATBIN_HEADER_BYTES: u64 = 16;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
 const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
@@ -53,13 +54,36 @@ pub(super) fn image(cx: &CallContext<'_>) -> CuResult<Image> {
 pub(super) struct Charged<'a> {
     session: &'a SessionState,
     holder: Option<Holder>,
+    context: u64,
+    /// Bytes of the device in each context.
+    bytes: u64,
 }
 
 impl Charged<'_> {
-    /// Keeps the charge, because the image is loaded.
-    pub(super) fn keep(mut self) {
+    /// Keeps the charge, because the image is loaded. `own` is what the driver says of the image's variables, if it says anything:
+    /// if they take more than the image showed, that is charged, too.
+    pub(super) fn keep(mut self, own: Option<u64>) -> CuResult<()> {
+        let own = quota::rounded(own.unwrap_or(0));
+        if let Some(holder) = self.holder
+            && self.session.is_limited()
+            && own > self.bytes
+        {
+            hold(self.session, holder, own, self.context)?;
+        }
         self.holder = None;
+        Ok(())
     }
+}
+
+/// Charges the device memory of an image. A library is loaded into every context.
+fn hold(session: &SessionState, holder: Holder, bytes: u64, context: u64) -> CuResult<()> {
+    pools::charge(session, |allocations| {
+        let contexts = match holder {
+            Holder::Library(_) => allocations.quota.contexts(),
+            _ => 1,
+        };
+        allocations.quota.hold(holder, bytes.saturating_mul(contexts), context)
+    })
 }
 
 impl Drop for Charged<'_> {
@@ -71,7 +95,7 @@ impl Drop for Charged<'_> {
 }
 
 /// Charges an image, including its NUL, that is about to be loaded. The charge covers the host's memory and, under a
-/// limit, the device memory that it takes. A library is loaded into every context.
+/// limit, the device memory that it takes.
 pub(super) fn charge_image<'a>(
     cx: &CallContext<'a>,
     holder: Holder,
@@ -80,19 +104,20 @@ pub(super) fn charge_image<'a>(
 ) -> CuResult<Charged<'a>> {
     let session = cx.session;
     session.host_memory.loaded(holder, image.len(), context)?;
-    let charged = Charged { session, holder: Some(holder) };
+    let mut charged = Charged { session, holder: Some(holder), context, bytes: 0 };
     if session.is_limited() {
         let target = Target { architecture: architecture(cx)?, ptx_only: session.emulated };
-        let bytes = quota::rounded(footprint::device_bytes(image, target)?);
-        pools::charge(session, |allocations| {
-            let contexts = match holder {
-                Holder::Library(_) => allocations.quota.contexts(),
-                _ => 1,
-            };
-            allocations.quota.hold(holder, bytes.saturating_mul(contexts), context)
-        })?;
+        charged.bytes = quota::rounded(footprint::device_bytes(image, target)?);
+        hold(session, holder, charged.bytes, context)?;
     }
     Ok(charged)
+}
+
+/// Keeps the charge of a module that was loaded, or unloads it.
+pub(super) fn keep_module(cx: &CallContext<'_>, charged: Charged<'_>, raw: CUmodule) -> CuResult<()> {
+    charged.keep(cx.gpu().module_bytes(raw)).inspect_err(|_| {
+        let _ = cx.gpu().cuModuleUnload(raw);
+    })
 }
 
 fn unloaded(session: &SessionState, holder: Holder) {
@@ -176,8 +201,12 @@ fn keep(session: &SessionState, mut image: Image) {
     }
 }
 
-/// Checks the length of a container, because the driver trusts the lengths in an image.
-fn check(image: &[u8]) -> CuResult<()> {
+/// Checks the length of a container, because the driver trusts the lengths in an image. It would also follow the addresses of
+/// containers that a wrapper has; the guest's library sends what they point to.
+pub(super) fn check(image: &[u8]) -> CuResult<()> {
+    if image.starts_with(&WRAPPER_MAGIC.to_le_bytes()) {
+        return Err(CudaError::INVALID_IMAGE);
+    }
     if let Some(head) = image.first_chunk::<{ FATBIN_HEADER_BYTES as usize }>()
         && head[..4] == FATBIN_MAGIC.to_le_bytes()
     {
@@ -233,7 +262,7 @@ impl Load for ModuleId {
         // contents: the effect of bad ones stays in this process, which serves that guest alone.
         let load = |image| unsafe { cx.gpu().cuModuleLoadData(image) };
         let (raw,) = compiled(|| linked::load(image, load))?;
-        charged.keep();
+        keep_module(cx, charged, raw)?;
         cx.fill(reserved, loaded_module(cx, self, raw))
     }
 }
@@ -247,7 +276,9 @@ impl Load for LibraryId {
         // stays in this process, which serves that guest alone. There are no options, so their arrays may be null.
         let load = |code| unsafe { cx.gpu().cuLibraryLoadData(code, null(), null(), 0, null(), null(), 0) };
         let (raw,) = compiled(|| linked::load(image, load))?;
-        charged.keep();
+        charged.keep(cx.gpu().library_bytes(raw)).inspect_err(|_| {
+            let _ = cx.gpu().cuLibraryUnload(raw);
+        })?;
         cx.fill(reserved, loaded_library(cx, self, raw))
     }
 }

@@ -9,7 +9,7 @@ use virtio_cuda_protocol::cuda::{JitOptions, LinkId, ModuleId};
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::handlers::module::compiling::compiled;
-use crate::worker::handlers::module::image::{charge_image, image, loaded_module, read};
+use crate::worker::handlers::module::image::{charge_image, check, image, keep_module, loaded_module, read};
 use crate::worker::jit::JitArguments;
 use crate::worker::linker::{Link, LinkInput};
 use crate::worker::objects::lifecycle::Destroy;
@@ -35,7 +35,7 @@ pub fn cuModuleLoadDataEx(cx: &mut CallContext<'_>, module: ModuleId, options: J
     let loaded = compiled(load);
     cx.thread.jit = arguments.logs();
     let (raw,) = loaded?;
-    charged.keep();
+    keep_module(cx, charged, raw)?;
     cx.fill(reserved, loaded_module(cx, module, raw))?;
     read(cx, image, drop);
     Ok(())
@@ -75,6 +75,7 @@ pub fn cuLinkAddData_v2(
     if kind > LAST_INPUT || data.is_empty() {
         return Err(CudaError::INVALID_VALUE);
     }
+    check(data)?;
     let name = CString::new(name).map_err(|_| CudaError::INVALID_VALUE)?;
     let charge = cx.session.host_memory.charge_link(data.len() + arguments.log_bytes() + INPUT_BYTES)?;
     let input = LinkInput { name, contents: [data, &[0]].concat(), arguments, _charge: charge };
