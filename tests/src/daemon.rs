@@ -3,7 +3,8 @@
 //! A daemon of a test's own, on a socket in a temporary folder.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -42,12 +43,21 @@ pub struct DaemonOptions {
     pub open_files: Option<u64>,
     /// The file for its log, if [`Daemon::log`] is not wanted.
     pub log: Option<PathBuf>,
+    /// Its user, if not this process's. Only root can choose one.
+    pub user: Option<u32>,
 }
 
 impl Default for DaemonOptions {
     /// The [`device`] of all tests, with one worker ready.
     fn default() -> Self {
-        Self { device: device(), arguments: Vec::new(), environment: Vec::new(), open_files: None, log: None }
+        Self {
+            device: device(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            open_files: None,
+            log: None,
+            user: None,
+        }
     }
 }
 
@@ -84,7 +94,17 @@ impl Daemon {
     /// Starts one and waits until it listens.
     pub fn start(stack: &Stack, options: &DaemonOptions) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
-        let (program, emulator) = (stack.daemon(), stack.emulator());
+        let (mut program, mut emulator) = (stack.daemon(), stack.emulator());
+        if let Some(user) = options.user {
+            // The stack may lie where only its owner looks.
+            for (file, name) in [(&mut program, "daemon"), (&mut emulator, "libcuda.so.1")] {
+                let copy = folder.path().join(name);
+                fs::copy(&*file, &copy)?;
+                fs::set_permissions(&copy, Permissions::from_mode(0o755))?;
+                *file = copy;
+            }
+            chown(folder.path(), Some(user), Some(user))?;
+        }
         let child = launch(&program, &emulator, options, folder.path())?;
         let mut daemon = Self { child, program, emulator, options: options.clone(), folder };
         daemon.wait_until_listening()?;
@@ -205,6 +225,9 @@ fn launch(program: &Path, emulator: &Path, options: &DaemonOptions, folder: &Pat
     }
     command.args(env::var(ARGUMENTS_VARIABLE).unwrap_or_default().split_whitespace());
     command.args(&options.arguments);
+    if let Some(user) = options.user {
+        command.uid(user).gid(user).current_dir("/");
+    }
     if let Some(files) = options.open_files {
         limit_files(&mut command, files);
     }
@@ -246,7 +269,7 @@ pub fn workers_of(daemon: u32) -> Vec<u32> {
 }
 
 /// The processes whose parent is `pid`.
-fn children_of(pid: u32) -> Vec<u32> {
+pub fn children_of(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers

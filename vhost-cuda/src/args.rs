@@ -167,8 +167,9 @@ pub struct DaemonArgs {
     pub namespaces: Namespaces,
 
     /// The memory of its virtual machine that a worker can map. `named`: only pages that the session's own process
-    /// has named, each time with the daemon's permission; `all`: all of it, once; `auto`: `named` where this host and
-    /// the machine's memory allow it (not with hugetlbfs, nor with `--sandbox off`).
+    /// has named, each time with the daemon's permission, and for writing only those that it may write; `all`: all of
+    /// it, once, for reading and writing; `auto`: `named` where this host and the machine's memory allow it (not with
+    /// hugetlbfs, nor with `--sandbox off`).
     #[arg(
         long,
         value_enum,
@@ -332,9 +333,12 @@ pub struct WorkerArgs {
     /// The bell that wakes the arbiter.
     #[arg(long)]
     pub share_bell_fd: Option<i32>,
-    /// The socket that receives guest memory, if only named pages of it may be mapped.
+    /// The socket that the process for mappings gets, if only named pages of guest memory may be mapped.
     #[arg(long)]
     pub pages_fd: Option<i32>,
+    /// The lock that it holds until it has ended.
+    #[arg(long)]
+    pub lock_fd: Option<i32>,
     /// The libcuda to load.
     #[arg(long)]
     pub library: PathBuf,

@@ -52,13 +52,14 @@ pub fn worker_spec() -> WorkerSpec {
 pub fn sleeping_worker() -> (Worker, UnixStream) {
     let (link, theirs) = UnixStream::pair().unwrap();
     let other = || Arc::new(UnixStream::pair().unwrap().0);
-    let sockets = Arc::new(Sockets { link, images: other(), exchange: other(), pages: None });
+    let sockets = Arc::new(Sockets { link, images: other(), exchange: other() });
     let child = Command::new("sleep").arg("60").stdin(Stdio::null()).process_group(0).spawn().unwrap();
     let process = Process::of(child).unwrap();
     let (pipe, _) = Messages::pipe().unwrap();
     let messages = Messages::start().unwrap().attach(pipe, process.pid()).unwrap();
     let (statistics, _) = Statistics::create().unwrap();
-    (Worker { sockets, process, listener: Mutex::default(), statistics, enrolment: None, messages }, theirs)
+    let (pages, listener) = (Mutex::default(), Mutex::default());
+    (Worker { sockets, process, pages, listener, statistics, enrolment: None, messages }, theirs)
 }
 
 /// `VIRTQ_DESC_F_*`.

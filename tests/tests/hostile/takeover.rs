@@ -6,6 +6,7 @@
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
-use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions, children_of};
 use vhost_cuda_tests::frontend::{FakeFrontend, HIGH, HIGH_BYTES};
 use vhost_cuda_tests::suite::{Kit, Suite};
 use virtio_cuda_protocol::cuda::CallHeader;
@@ -29,9 +30,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 const ATTEMPTS: usize = 50;
 
 /// Attempts on guest memory.
-const PAGE_ATTEMPTS: usize = 8;
-/// Pages that a request names; no two touch.
-const NAMED: [u64; 3] = [7, 3, 11];
+const PAGE_ATTEMPTS: usize = 10;
+/// Pages that a request names to be read and to be written; no two touch.
+const READ: [u64; 2] = [7, 3];
+const WRITTEN: [u64; 1] = [11];
+/// A user without privileges.
+const NOBODY: u32 = 65534;
 
 /// The calls that remain to a worker with the list for GPUs where the host has no namespaces (docs/threat-model.md).
 const WITHOUT_NAMESPACES: [&str; 2] = ["a packet socket", "an abstract socket"];
@@ -58,18 +62,29 @@ pub fn collect(suite: &mut Suite) {
     suite.test("takeover::taken_over_without_namespaces", move |kit| {
         taken_over(kit, List::Strict, &none, &[])
     });
-    suite.test("takeover::taken_over_with_named_pages", |kit| taken_over_with_named_pages(kit, List::Strict));
-    suite.test("takeover::taken_over_with_a_gpu_and_named_pages", |kit| {
-        taken_over_with_named_pages(kit, List::Gpu)
+    suite.test("takeover::taken_over_with_named_pages", |kit| {
+        taken_over_with_named_pages(kit, List::Strict, None)
     });
+    suite.test("takeover::taken_over_with_a_gpu_and_named_pages", |kit| {
+        taken_over_with_named_pages(kit, List::Gpu, None)
+    });
+    let other_user =
+        ["takeover::taken_over_with_pages_of_another_user", "takeover::victims_of_an_unprivileged_daemon"];
+    // SAFETY: plain system call.
+    if unsafe { libc::geteuid() } == 0 {
+        suite.test(other_user[0], |kit| taken_over_with_named_pages(kit, List::Gpu, Some(NOBODY)));
+        suite.test(other_user[1], |kit| taken_over_as(kit, List::Gpu, &[], &[], Some(NOBODY)));
+    } else {
+        other_user.iter().for_each(|&name| suite.skip(name, "only root can start a daemon as another user"));
+    }
     suite.test("takeover::taken_over_with_a_gpu_without_namespaces", move |kit| {
         taken_over(kit, List::Gpu, &none, &WITHOUT_NAMESPACES)
     });
 }
 
 /// With `--guest-pages named`: the worker is taken over while it answers a request that names a few pages, including
-/// the thread that has the descriptors.
-fn taken_over_with_named_pages(kit: &Kit, list: List) -> Result<()> {
+/// the process that has the descriptors. `user`: the daemon's, if not the one who owns guest memory.
+fn taken_over_with_named_pages(kit: &Kit, list: List, user: Option<u32>) -> Result<()> {
     let scene = Scene::set()?;
     let library = match list {
         List::Strict => kit.stack.emulator(),
@@ -78,31 +93,84 @@ fn taken_over_with_named_pages(kit: &Kit, list: List) -> Result<()> {
     let arguments = ["--guest-pages", "named"].map(str::to_owned).to_vec();
     let mut environment = scene.environment(&library);
     environment.push(("ATTACK_PAGES".into(), (HIGH_BYTES / PAGE_BYTES).to_string()));
-    environment.push(("ATTACK_NAMED".into(), NAMED.len().to_string()));
+    environment.push(("ATTACK_NAMED".into(), (READ.len() + WRITTEN.len()).to_string()));
+    environment.push(("ATTACK_READ".into(), READ.len().to_string()));
     let device = library.display().to_string();
-    let mut daemon =
-        Daemon::start(&kit.stack, &DaemonOptions { device, arguments, environment, ..Default::default() })?;
+    let options = DaemonOptions { device, arguments, environment, user, ..Default::default() };
+    let mut daemon = Daemon::start(&kit.stack, &options)?;
     let mut frontend = FakeFrontend::connect(&daemon.socket())?;
     let session = frontend.open_session()?;
-    let pages =
-        NAMED.map(|page| MemEntry { addr: HIGH + page * PAGE_BYTES, bytes: PAGE_BYTES as u32, reserved: 0 });
+    let entry =
+        |page: &u64| MemEntry { addr: HIGH + page * PAGE_BYTES, bytes: PAGE_BYTES as u32, reserved: 0 };
+    let (ins, outs): (Vec<_>, Vec<_>) =
+        (READ.iter().map(entry).collect(), WRITTEN.iter().map(entry).collect());
+    let bytes = |entries: &[MemEntry]| entries.len() as u64 * PAGE_BYTES;
     // A call of an unknown function is answered like others, and its pages are mapped before that.
-    let header =
-        CallHeader { opcode: u32::MAX, bulk_in_bytes: NAMED.len() as u64 * PAGE_BYTES, ..Default::default() };
-    frontend.carry(session, header.as_bytes(), [&pages, &[]])?;
+    let header = CallHeader {
+        opcode: u32::MAX,
+        bulk_in_bytes: bytes(&ins),
+        bulk_out_bytes: bytes(&outs),
+        ..Default::default()
+    };
+    frontend.carry(session, header.as_bytes(), [&ins, &outs])?;
+    daemon.wait_until("the sockets are watched", LIMIT, |daemon| {
+        daemon.log().contains("attack watches sockets")
+    })?;
+    has_nothing_of_its_mapper(&daemon)?;
+    frontend.show_memory_again()?;
     daemon.wait_until("the attack is over", LIMIT, |daemon| daemon.log().contains("attack over"))?;
     let log = daemon.log();
     let worked: Vec<&str> = log.lines().filter(|line| line.contains("attack worked: ")).collect();
     ensure!(worked.is_empty(), "a worker that was taken over got\n{worked:#?}\n{log}");
     let refused = log.matches("attack refused: ").count();
     ensure!(refused == PAGE_ATTEMPTS, "{refused} attempts were made\n{log}");
+    if matches!(list, List::Strict) {
+        ensure!(log.contains("the process for mappings runs the attack's code"), "{log}");
+    }
     FakeFrontend::behave(&daemon.socket()).context("Others are not served any more")?;
     ensure!(daemon.is_running(), "the daemon has ended\n{log}");
     scene.check()
 }
 
+/// The process that maps guest memory has that in its table, and no socket of it is in the worker's.
+fn has_nothing_of_its_mapper(daemon: &Daemon) -> Result<()> {
+    let mut mappers = 0;
+    for worker in daemon.workers() {
+        for mapper in children_of(worker) {
+            mappers += 1;
+            let (own, its) = (open_files(worker)?, open_files(mapper)?);
+            ensure!(its.iter().any(|file| file.contains("socket:")), "the mapper {mapper} has {its:?}");
+            let shared: Vec<_> =
+                its.iter().filter(|file| file.contains("socket:") && own.contains(file)).collect();
+            ensure!(shared.is_empty(), "the worker {worker} has the mapper's {shared:?}");
+            let memory = own.iter().find(|file| file.contains("fake-frontend"));
+            ensure!(memory.is_none(), "the worker {worker} has {memory:?}");
+        }
+    }
+    ensure!(mappers > 0, "no worker has a process for mappings");
+    Ok(())
+}
+
+/// The targets of a process's descriptors.
+fn open_files(process: u32) -> Result<Vec<String>> {
+    let entries = fs::read_dir(format!("/proc/{process}/fd"))?;
+    // A descriptor may be closed meanwhile.
+    let targets = entries.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    Ok(targets.map(|target| target.display().to_string()).collect())
+}
+
 /// `accepted`: attempts that may work.
 fn taken_over(kit: &Kit, list: List, arguments: &[&str], accepted: &[&str]) -> Result<()> {
+    taken_over_as(kit, list, arguments, accepted, None)
+}
+
+fn taken_over_as(
+    kit: &Kit,
+    list: List,
+    arguments: &[&str],
+    accepted: &[&str],
+    user: Option<u32>,
+) -> Result<()> {
     let scene = Scene::set()?;
     let library = match list {
         List::Strict => kit.stack.emulator(),
@@ -111,14 +179,15 @@ fn taken_over(kit: &Kit, list: List, arguments: &[&str], accepted: &[&str]) -> R
     let device = library.display().to_string();
     let arguments = arguments.iter().chain(&["--warm-workers", "2"]).map(ToString::to_string).collect();
     let environment = scene.environment(&library);
-    let mut daemon =
-        Daemon::start(&kit.stack, &DaemonOptions { device, arguments, environment, ..Default::default() })?;
+    let options = DaemonOptions { device, arguments, environment, user, ..Default::default() };
+    let mut daemon = Daemon::start(&kit.stack, &options)?;
     let both = |daemon: &Daemon| daemon.log().matches("attack over").count() >= 2;
     daemon.wait_until("the attacks are over", LIMIT, both)?;
     FakeFrontend::behave(&daemon.socket()).context("Others are not served any more")?;
     let log = daemon.log();
     let worked: Vec<&str> =
         log.lines().filter_map(|line| line.split_once("attack worked: ")).map(|(_, what)| what).collect();
+    let accepted: Vec<&str> = accepted.iter().copied().chain(accepted_of(user)).collect();
     let unexpected: Vec<&&str> =
         worked.iter().filter(|what| !accepted.iter().any(|name| what.starts_with(name))).collect();
     ensure!(unexpected.is_empty(), "a worker that was taken over got\n{unexpected:#?}\n{log}");
@@ -130,6 +199,18 @@ fn taken_over(kit: &Kit, list: List, arguments: &[&str], accepted: &[&str]) -> R
     ensure!(!log.contains(['\x1b', '\r']), "a worker wrote control characters to the log\n{log:?}");
     ensure!(daemon.is_running(), "the daemon has ended\n{log}");
     scene.check()
+}
+
+/// Attempts that work in some containers: a root without CAP_SYS_RESOURCE cannot fix a worker's place among the victims,
+/// and owns the file.
+fn accepted_of(user: Option<u32>) -> Option<&'static str> {
+    const SYS_RESOURCE: u64 = 1 << 24;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+    // SAFETY: plain system call.
+    let is_root = user.is_none() && unsafe { libc::geteuid() } == 0;
+    (is_root && effective & SYS_RESOURCE == 0).then_some("another victim for the kernel")
 }
 
 /// The files and processes of the host besides the daemon.
@@ -145,6 +226,8 @@ impl Scene {
     fn set() -> Result<Self> {
         let folder = |prefix| tempfile::Builder::new().prefix(prefix).tempdir();
         let (shown, hidden) = (folder("vhost-cuda-shown-")?, folder("vhost-cuda-hidden-")?);
+        // For a daemon of another user.
+        fs::set_permissions(shown.path(), fs::Permissions::from_mode(0o755))?;
         let attack = shown.path().join("attack.so");
         match std::env::var_os(PREBUILT) {
             Some(prebuilt) => drop(fs::copy(prebuilt, &attack)?),

@@ -48,10 +48,6 @@ pub fn collect(suite: &mut Suite) {
         suite
             .test(format!("worker::{attack}"), move |kit: &Kit| attacked(&kit.stack, attack, does_not_start));
     }
-    suite.test("worker::greet_without_a_guard", |kit: &Kit| {
-        let folder = tempfile::tempdir()?;
-        attacked_with(&kit.stack, &compile("read_nothing", folder.path())?, Vec::new(), does_not_start)
-    });
     let name = "worker::programs_that_are_killed_while_workers_start";
     suite.test(name, |kit: &Kit| attacked(&kit.stack, "never_ready", killed_programs));
     suite.test("worker::unread_requests", |kit: &Kit| {
@@ -63,20 +59,8 @@ pub fn collect(suite: &mut Suite) {
 fn attacked(stack: &Stack, attack: &str, body: fn(&mut Daemon) -> Result<()>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let library = compile(attack, folder.path())?;
-    // It has no thread that maps named pages.
-    let arguments = ["--guest-pages", "all"].map(str::to_owned).to_vec();
-    attacked_with(stack, &library, arguments, body)
-}
-
-/// As before, with these arguments of the daemon and an existing library.
-fn attacked_with(
-    stack: &Stack,
-    library: &Path,
-    arguments: Vec<String>,
-    body: fn(&mut Daemon) -> Result<()>,
-) -> Result<()> {
     let device = library.to_str().context("a path that is no text")?.to_owned();
-    let mut daemon = Daemon::start(stack, &DaemonOptions { device, arguments, ..Default::default() })?;
+    let mut daemon = Daemon::start(stack, &DaemonOptions { device, ..Default::default() })?;
     let result = body(&mut daemon).and_then(|()| {
         ensure!(daemon.is_running(), "The daemon has ended");
         let begun = Instant::now();

@@ -199,8 +199,7 @@ impl VhostUserBackend for Backend {
     }
 
     fn update_memory(&self, memory: SharedMemory) -> io::Result<()> {
-        self.device.update_memory(memory);
-        Ok(())
+        self.device.update_memory(memory)
     }
 
     fn queues_per_thread(&self) -> Vec<u64> {

@@ -5,6 +5,7 @@ mod ending;
 mod opening;
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -26,7 +27,8 @@ use crate::confine::threads;
 use crate::exchange::Exchange;
 use crate::front_end::events::EventQueue;
 use crate::front_end::memory::{
-    FileId, SharedMemory, Snapshot, files_of, has_huge_pages_only, mark_all_written, protect,
+    FileId, Memory, MemoryTable, ReadOnlyFiles, SharedMemory, Snapshot, files_of, has_huge_pages_only,
+    mark_all_written, open_read_only, protect,
 };
 use crate::front_end::request::{Malformed, Request};
 use crate::front_end::ring::{Chain, Ring};
@@ -53,6 +55,8 @@ static SHORTAGES: Throttle = Throttle::new(5, Duration::from_secs(60));
 static HUGE: Throttle = Throttle::new(5, Duration::from_secs(60));
 /// Limits messages about memory files that cannot be sealed.
 static UNSEALED: Throttle = Throttle::new(5, Duration::from_secs(60));
+/// Limits messages about memory files that cannot be opened for reading.
+static UNREADABLE: Throttle = Throttle::new(5, Duration::from_secs(60));
 /// The settings that all devices of a daemon have in common.
 #[derive(Debug)]
 pub struct Settings {
@@ -105,6 +109,8 @@ pub struct Device {
     /// The machine's control group, from its first session on.
     group: Mutex<Option<Group>>,
     memory: Mutex<Option<SharedMemory>>,
+    /// Its files, if workers may map only named pages.
+    read_only: Mutex<Arc<ReadOnlyFiles>>,
     /// Files that were guest memory at any time, because workers may still map them.
     memory_files: Mutex<HashSet<FileId>>,
     front_end: OnceLock<FrontEnd>,
@@ -172,6 +178,7 @@ impl Device {
             account: Mutex::default(),
             group: Mutex::default(),
             memory: Mutex::default(),
+            read_only: Mutex::default(),
             memory_files: Mutex::default(),
             front_end: OnceLock::new(),
             failed: AtomicBool::new(false),
@@ -202,7 +209,9 @@ impl Device {
     }
 
     /// Passes changed guest memory of the front-end to every worker.
-    pub fn update_memory(&self, memory: SharedMemory) {
+    ///
+    /// Errors: it cannot be protected as the operator wants.
+    pub fn update_memory(&self, memory: SharedMemory) -> io::Result<()> {
         let pages = self.settings.guest_pages;
         if has_huge_pages_only(&memory.memory()) {
             let costs = match pages {
@@ -217,13 +226,16 @@ impl Device {
                 self.connection
             );
         }
-        if let Err(error) = protect(&memory.memory(), pages) {
+        if let Err(error) = protect(&memory.memory()) {
             log!(
                 UNSEALED.level(Level::Info),
-                "connection {}: a worker that is taken over can cut this machine's memory short or open it, because its \
-                 files take no seals or rights ({error}): with QEMU, use memory-backend-memfd",
+                "connection {}: a worker that is taken over can cut this machine's memory short, because its files take no \
+                 seals ({error}): with QEMU, use memory-backend-memfd",
                 self.connection
             );
+        }
+        if pages != GuestPages::All {
+            self.open_read_only(&memory.memory(), pages)?;
         }
         let mut files = self.memory_files.lock();
         files.extend(files_of(&memory.memory()));
@@ -236,6 +248,43 @@ impl Device {
         for session in self.sessions.lock().open.values() {
             session.update_memory();
         }
+        Ok(())
+    }
+
+    /// Opens the files of guest memory for pages that workers may only read.
+    ///
+    /// Errors: this user may not open them, and the operator insists on it.
+    fn open_read_only(&self, memory: &Memory, pages: GuestPages) -> io::Result<()> {
+        let mut known = self.read_only.lock();
+        let (files, result) = open_read_only(memory, &known);
+        if let Err(error) = result {
+            let (level, effect) = match pages {
+                GuestPages::Named => (Level::Error, "the front-end is refused (--guest-pages named)"),
+                _ => (
+                    Level::Warn,
+                    "a worker that is taken over can write pages that its process may only read",
+                ),
+            };
+            log!(
+                UNREADABLE.level(level),
+                "connection {}: the daemon's user may not open this machine's memory files for reading ({error}): {effect}. \
+                 With QEMU, use memory-backend-memfd, or let this user read the files",
+                self.connection
+            );
+            if pages == GuestPages::Named {
+                self.hang_up();
+                return Err(error);
+            }
+        }
+        *known = Arc::new(files);
+        Ok(())
+    }
+
+    /// Returns the guest memory for a worker.
+    fn memory_table(&self) -> Arc<MemoryTable> {
+        let files = self.read_only.lock().clone();
+        let table = |memory: Snapshot| MemoryTable::of(&memory, self.settings.guest_pages, &files);
+        self.memory().map(table).unwrap_or_default()
     }
 
     /// Executes a request. `chain` is answered now or later, in any case.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Guest memory in the daemon's mapping, and its dirty log for live migration.
 
-use std::collections::HashSet;
-use std::fs::{File, Permissions};
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use rustix::fs::{FsWord, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatfs};
@@ -32,39 +33,64 @@ pub type Snapshot = <SharedMemory as GuestAddressSpace>::T;
 /// A file of guest memory, valid as long as it is open: its device and inode.
 pub type FileId = (u64, u64);
 
+/// Files of guest memory, open for reading only.
+pub type ReadOnlyFiles = HashMap<FileId, Arc<File>>;
+
 /// Returns the files that back `memory`.
 pub fn files_of(memory: &Memory) -> HashSet<FileId> {
-    let id = |file: &FileOffset| file.file().metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-    memory.iter().filter_map(|region| id(region.file_offset()?)).collect()
+    memory.iter().filter_map(|region| id_of(region.file_offset()?.file()).ok()).collect()
 }
 
-/// Protects the files of `memory` before they are shared with workers. A worker cannot shorten a file, which would
-/// end the VMM. Unless `pages` gives workers all of memory, it also cannot open a file that only one of its threads
-/// has (through `/proc`). Returns the error of a failed protection. Files on a file system keep their permissions and
-/// have no seals.
-pub fn protect(memory: &Memory, pages: GuestPages) -> io::Result<()> {
+/// Returns the id of an open file.
+pub fn id_of(file: &File) -> io::Result<FileId> {
+    file.metadata().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Protects the files of `memory` before they are shared with workers: a worker cannot shorten a file, which would end
+/// the VMM. Returns the error of a failed protection. Files on a file system have no seals.
+pub fn protect(memory: &Memory) -> io::Result<()> {
     let mut result = Ok(());
     for backing in memory.iter().filter_map(GuestMemoryRegion::file_offset) {
         result = result.and(seal(backing.file()));
-        if pages != GuestPages::All {
-            result = result.and(close_to_others(backing.file()));
-        }
     }
     result
+}
+
+/// Opens the files of `memory` again, for reading only, if they are not in `known`: a worker that maps from these
+/// cannot make the mapping writable. A file that cannot be opened is itself in the result, with the error beside it.
+pub fn open_read_only(memory: &Memory, known: &ReadOnlyFiles) -> (ReadOnlyFiles, io::Result<()>) {
+    let (mut files, mut result) = (ReadOnlyFiles::new(), Ok(()));
+    for backing in memory.iter().filter_map(GuestMemoryRegion::file_offset) {
+        let file = backing.arc();
+        let Ok(id) = id_of(file) else { continue };
+        let known = known.get(&id).filter(|known| !Arc::ptr_eq(known, file));
+        files.entry(id).or_insert_with(|| match known {
+            Some(known) => known.clone(),
+            None => reopen(file).map_or_else(
+                |error| {
+                    result = Err(error);
+                    file.clone()
+                },
+                Arc::new,
+            ),
+        });
+    }
+    (files, result)
+}
+
+/// Opens a file again for reading. Its permissions count: those of unnamed memory (memfd) are everybody's.
+fn reopen(file: &File) -> io::Result<File> {
+    let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    match id_of(&again)? == id_of(file)? {
+        true => Ok(again),
+        false => Err(io::Error::other("it is another file now")),
+    }
 }
 
 fn seal(file: &File) -> io::Result<()> {
     // Fails if the file is sealed against further seals. Then the required one may be among them.
     let added = fcntl_add_seals(file, SealFlags::SHRINK);
     if fcntl_get_seals(file)?.contains(SealFlags::SHRINK) { Ok(()) } else { Ok(added?) }
-}
-
-/// Removes the permissions of an unnamed file. A process with a descriptor does not need them.
-fn close_to_others(file: &File) -> io::Result<()> {
-    if file.metadata()?.nlink() == 0 {
-        file.set_permissions(Permissions::from_mode(0o0))?;
-    }
-    Ok(())
 }
 
 /// Returns true if the memory has a file of which only huge pages can be mapped, and not the pages that a process
@@ -96,14 +122,15 @@ pub struct SharedRegion {
     pub region: Region,
     /// The file that backs it.
     pub file: FileOffset,
-    /// True if the worker gets the file, and maps all of the region. Otherwise it maps pages that its process names.
-    pub whole: bool,
+    /// The same file, open for reading only, if the worker maps pages that its process names. Otherwise it gets the
+    /// file, and maps all of the region.
+    pub read_only: Option<Arc<File>>,
 }
 
 impl MemoryTable {
-    /// Returns the table of `memory`. Regions without a file are left out, and so are those of huge pages where
-    /// workers get only named pages.
-    pub fn of(memory: &Memory, pages: GuestPages) -> Arc<Self> {
+    /// Returns the table of `memory`. Regions without a file are left out, those of huge pages where workers get only
+    /// named pages, and those whose file is not in `files` yet: another table will follow.
+    pub fn of(memory: &Memory, pages: GuestPages, files: &ReadOnlyFiles) -> Arc<Self> {
         let regions = memory
             .iter()
             .filter_map(|region| {
@@ -116,13 +143,16 @@ impl MemoryTable {
                     GuestPages::Named => false,
                     GuestPages::All => true,
                 };
+                let read_only =
+                    if whole { None } else { Some(files.get(&id_of(file.file()).ok()?)?.clone()) };
                 let region = Region {
                     guest_addr: region.start_addr().0,
                     bytes: region.len(),
                     file_offset: file.start(),
                     page_bytes,
+                    number: 0,
                 };
-                Some(SharedRegion { region, file, whole })
+                Some(SharedRegion { region, file, read_only })
             })
             .collect();
         Arc::new(Self { regions })
@@ -166,19 +196,22 @@ mod tests {
     #[test]
     fn memory_is_sealed_against_being_cut() {
         let (memory, file) = memory_of(MemfdFlags::ALLOW_SEALING);
-        protect(&memory, GuestPages::All).unwrap();
-        protect(&memory, GuestPages::All).unwrap();
+        protect(&memory).unwrap();
+        protect(&memory).unwrap();
         assert!(file.set_len(4096).is_err());
         file.set_len(8192 * 2).unwrap();
         let (memory, file) = memory_of(MemfdFlags::empty());
-        assert!(protect(&memory, GuestPages::All).is_err(), "a file that cannot be sealed is reported");
+        assert!(protect(&memory).is_err(), "a file that cannot be sealed is reported");
         file.set_len(4096).unwrap();
     }
 
     #[test]
     fn files_of_huge_pages_are_shared_whole_or_not_at_all() {
         let whole = |memory: &Memory, pages| -> Vec<bool> {
-            MemoryTable::of(memory, pages).regions.iter().map(|shared| shared.whole).collect()
+            let (files, result) = open_read_only(memory, &ReadOnlyFiles::new());
+            result.unwrap();
+            let table = MemoryTable::of(memory, pages, &files);
+            table.regions.iter().map(|shared| shared.read_only.is_none()).collect()
         };
         let (memory, _file) = memory_of(MemfdFlags::empty());
         assert!(!has_huge_pages_only(&memory));
@@ -199,9 +232,17 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_which_pages_are_named_has_no_rights() {
+    fn files_are_opened_for_reading_once_and_where_that_is_allowed() {
         let (memory, file) = memory_of(MemfdFlags::ALLOW_SEALING);
-        protect(&memory, GuestPages::Auto).unwrap();
-        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0);
+        let (files, result) = open_read_only(&memory, &ReadOnlyFiles::new());
+        result.unwrap();
+        let read_only = &files[&id_of(&file).unwrap()];
+        let flags = rustix::fs::fcntl_getfl(&**read_only).unwrap();
+        assert_eq!(flags & rustix::fs::OFlags::RWMODE, rustix::fs::OFlags::RDONLY);
+        let (again, result) = open_read_only(&memory, &files);
+        result.unwrap();
+        assert!(Arc::ptr_eq(read_only, &again[&id_of(&file).unwrap()]));
+        // A file that has not been opened is not shared yet.
+        assert!(MemoryTable::of(&memory, GuestPages::Named, &ReadOnlyFiles::new()).regions.is_empty());
     }
 }

@@ -132,9 +132,9 @@ impl Group {
         self.path.join(format!("user-{uid}"))
     }
 
-    /// Moves the worker `pid` of a new session into the group of its user. Memory that it has allocated already does not
-    /// move.
-    pub fn join(&mut self, uid: u32, pid: u32) -> io::Result<()> {
+    /// Moves the processes `pids` of a new session's worker into the group of its user. Memory that they have allocated
+    /// already does not move.
+    pub fn join(&mut self, uid: u32, mut pids: impl Iterator<Item = u32>) -> io::Result<()> {
         self.sweep();
         let path = self.of_user(uid);
         let created = match self.users.entry(uid) {
@@ -151,7 +151,7 @@ impl Group {
                 set(&path, "memory.max", user_memory(memory))?;
             }
         }
-        set(&path, "cgroup.procs", pid)?;
+        pids.try_for_each(|pid| set(&path, "cgroup.procs", pid))?;
         *self.users.entry(uid).or_default() += 1;
         Ok(())
     }

@@ -122,9 +122,12 @@ pub struct ProcessUse {
 }
 
 impl ProcessUse {
-    /// Reads `/proc/PID/stat` (proc_pid_stat(5)).
-    pub fn of(pid: u32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    /// Reads `/proc/PID/stat` (proc_pid_stat(5)) of processes that share their memory.
+    pub fn of(pids: impl Iterator<Item = u32>) -> Option<Self> {
+        let mut uses = pids.map(|pid| Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?));
+        let first = uses.next()??;
+        let others: f64 = uses.flatten().map(|other| other.cpu_seconds).sum();
+        Some(Self { cpu_seconds: first.cpu_seconds + others, ..first })
     }
 
     fn parse(stat: &str) -> Option<Self> {
@@ -161,7 +164,9 @@ mod tests {
         let used = ProcessUse::parse(stat).unwrap();
         let (ticks, page) = (clock_ticks_per_second(), page_size());
         assert_eq!(used, ProcessUse { cpu_seconds: 200.0 / ticks as f64, resident_bytes: 3 * page as u64 });
-        assert!(ProcessUse::of(std::process::id()).is_some_and(|own| own.resident_bytes > 0));
+        assert!(
+            ProcessUse::of(std::iter::once(std::process::id())).is_some_and(|own| own.resident_bytes > 0)
+        );
         assert_eq!(ProcessUse::parse("7 (a"), None);
     }
 }

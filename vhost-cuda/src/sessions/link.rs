@@ -31,7 +31,7 @@ pub const TO_CALL: u32 = 1;
 pub const TO_UNPIN: u32 = 2;
 /// [`ToWorker::kind`]: maps the out entries as a shared area with this `tag`.
 pub const TO_SHARE: u32 = 3;
-/// [`ToWorker::kind`]: a [`Region`] of guest memory as payload, with its file descriptor.
+/// [`ToWorker::kind`]: a [`Region`] of guest memory as payload, with its file descriptor if the region has no number.
 pub const TO_REGION: u32 = 4;
 /// [`ToWorker::kind`]: the regions sent since the last such frame are the guest's memory from now on.
 pub const TO_MEMORY: u32 = 5;
@@ -113,6 +113,8 @@ pub struct Region {
     pub file_offset: u64,
     /// The page size of the file in bytes: the smallest part that can be mapped.
     pub page_bytes: u64,
+    /// The number of the file in the worker's mapper ([`crate::sessions::named_pages`]). 0: the worker gets the file.
+    pub number: u64,
 }
 
 /// Encodes one frame to the worker.
@@ -148,16 +150,8 @@ pub fn send_region(stream: &UnixStream, region: &Region, file: impl AsFd) -> io:
     send_with_file(stream, TO_REGION, region.as_bytes(), file)
 }
 
-/// Writes one [`TO_REGION`] frame, and the region's file to the socket of the thread that maps guest memory.
-pub fn send_region_apart(
-    mut stream: &UnixStream,
-    region: &Region,
-    pages: &UnixStream,
-    file: impl AsFd,
-) -> io::Result<()> {
-    pages
-        .send_with_fd(&[0_u8][..], file.as_fd().as_raw_fd())
-        .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+/// Writes one [`TO_REGION`] frame of a region whose file the worker's mapper has.
+pub fn send_named_region(mut stream: &UnixStream, region: &Region) -> io::Result<()> {
     let header = ToWorker { kind: TO_REGION, ..ToWorker::default() };
     stream.write_all(&encode_request(&header, region.as_bytes(), &[], &[]))
 }
@@ -292,7 +286,7 @@ mod tests {
         let (daemon, worker) = UnixStream::pair().unwrap();
         let file = tempfile();
         file.write_all_at(b"guest memory", 0).unwrap();
-        let sent = Region { guest_addr: 0x1000, bytes: 12, file_offset: 0, page_bytes: 4096 };
+        let sent = Region { guest_addr: 0x1000, bytes: 12, file_offset: 0, page_bytes: 4096, number: 0 };
         send_region(&daemon, &sent, &file).unwrap();
         let entry = MemEntry { addr: 0x2000, bytes: 7, reserved: 0 };
         let header = ToWorker { kind: TO_CALL, id: 9, reply_room: 100, ..ToWorker::default() };

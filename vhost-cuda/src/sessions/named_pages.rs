@@ -1,32 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The pages that a session's process has named, with `--guest-pages named`. Its worker may map only these.
+//! The pages that a session's process has named, with `--guest-pages named`. Its worker may map only these, and may write
+//! only those that the process may write.
 //!
-//! A worker maps guest memory in one thread, which has a descriptor table and a filter of its own (`worker::mapper`).
-//! Each of its `mmap` calls waits for [`guard`] here. The arguments are in registers, and the table belongs to the
-//! waiting thread, so other threads of the worker cannot change them between the check and the call.
+//! A worker maps guest memory in a process that has a descriptor table and a filter of its own (`worker::memory::mapper`).
+//! Each of its `mmap` calls waits for [`guard`] here. The arguments are in registers, and nothing but [`guard`] changes
+//! the table: it installs each file twice, the second time for writing. A shared mapping of a file that is open for
+//! reading cannot be made writable later. So nothing changes between the check and the call, even if a guest has taken
+//! over the worker and that process.
 
-use std::collections::HashMap;
-use std::fs;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use log::debug;
 use parking_lot::Mutex;
-use virtio_cuda_protocol::transport::{FLAG_KEEP, OP_SHARE, OP_UNPIN, PAGE_BYTES, REPLY_OK};
+use virtio_cuda_protocol::transport::{
+    FLAG_KEEP, FLAG_READ, MemEntry, OP_SHARE, OP_UNPIN, PAGE_BYTES, REPLY_OK,
+};
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 
-use crate::front_end::memory::{FileId, Memory};
+use crate::front_end::memory::{FileId, Memory, SharedRegion, id_of};
 use crate::front_end::request::Request;
 
 /// `SECCOMP_IOCTL_NOTIF_RECV`, which `libc` does not define.
 const RECEIVE: libc::c_ulong = 0xc050_2100;
 /// `SECCOMP_IOCTL_NOTIF_SEND`.
 const SEND: libc::c_ulong = 0xc018_2101;
+/// `SECCOMP_IOCTL_NOTIF_ADDFD`, since Linux 5.9.
+const INSTALL: libc::c_ulong = 0x4018_2103;
 /// `SECCOMP_IOCTL_NOTIF_SET_FLAGS`, since Linux 6.6.
 const SET_FLAGS: libc::c_ulong = 0x4008_2104;
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the caller and the supervisor take turns on one CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;
+/// The first number of a file. Lower ones are the mapper's own descriptors.
+const FIRST_NUMBER: u32 = 16;
+/// The maximum number of files that a session may have had, since numbers are not used again: a front-end that replaces
+/// its memory endlessly would fill the mapper's table.
+const MAX_FILES: u32 = 1024;
 
 /// The reason for which a worker may map pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,11 +59,47 @@ struct Piece {
     end: u64,
 }
 
-/// The pages that a session's process names at present.
+/// The pages that one request names. Each list is sorted, and its pieces neither touch nor overlap.
+#[derive(Debug, Default)]
+struct Pages {
+    read: Vec<Piece>,
+    written: Vec<Piece>,
+}
+
+/// The pages that a session's process names at present, and the files that they are in.
 #[derive(Debug, Default)]
 pub struct NamedPages {
-    /// Each list is sorted, and its pieces neither touch nor overlap.
-    lists: Mutex<HashMap<Source, Vec<Piece>>>,
+    lists: Mutex<HashMap<Source, Pages>>,
+    files: Mutex<Files>,
+}
+
+/// The files in a mapper's table.
+#[derive(Debug, Default)]
+struct Files {
+    /// The files of guest memory by their number, which is also the descriptor for reading. [`to_write`] is the other one.
+    present: BTreeMap<u32, Installed>,
+    /// The numbers of files that were guest memory, and are still in the table.
+    gone: Vec<u32>,
+    /// The number of all files so far.
+    count: u32,
+}
+
+/// A file with its two descriptors.
+#[derive(Debug)]
+struct Installed {
+    id: FileId,
+    read: Arc<File>,
+    write: Arc<File>,
+    /// True if it is in the table.
+    there: bool,
+}
+
+/// A descriptor that no file has. The mapper asks for it when it does not want to map, but to get changes of its table.
+pub const REFRESH: u32 = u32::MAX;
+
+/// Returns the descriptor for reading and writing of the file that has this number.
+pub fn to_write(number: u32) -> u32 {
+    number | 1
 }
 
 /// The effect of a request's answer on the pages that the request names.
@@ -74,9 +122,9 @@ impl NamedPages {
             _ if header.flags & FLAG_KEEP != 0 => Some(Source::Kept(header.tag)),
             _ => None,
         };
-        let pieces = pieces_of(request, memory);
-        if !pieces.is_empty() {
-            lists.insert(Source::Request(id), pieces);
+        let pages = Pages::of(request, memory);
+        if !(pages.read.is_empty() && pages.written.is_empty()) {
+            lists.insert(Source::Request(id), pages);
         }
         Named { request: id, then }
     }
@@ -84,35 +132,124 @@ impl NamedPages {
     /// Records that the request was answered.
     pub fn end(&self, named: Named, status: u32) {
         let mut lists = self.lists.lock();
-        let pieces = lists.remove(&Source::Request(named.request));
-        if let (Some(pieces), Some(then), REPLY_OK) = (pieces, named.then, status) {
-            lists.insert(then, pieces);
+        let pages = lists.remove(&Source::Request(named.request));
+        if let (Some(pages), Some(then), REPLY_OK) = (pages, named.then, status) {
+            lists.insert(then, pages);
         }
     }
 
-    /// Returns true if one request names all pages of `bytes` bytes at `start` of a file.
-    fn covers(&self, file: FileId, start: u64, bytes: u64) -> bool {
+    /// Returns true if one request names all pages of `bytes` bytes at `start` of a file, with `write` for writing.
+    fn covers(&self, file: FileId, start: u64, bytes: u64, write: bool) -> bool {
         let end = start.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
         let Some(end) = end.filter(|_| bytes > 0) else { return false };
-        self.lists.lock().values().any(|list| {
+        let in_list = |list: &Vec<Piece>| {
             let after = list.partition_point(|piece| (piece.file, piece.start) <= (file, start));
             let found = after.checked_sub(1).map(|index| list[index]);
             found.is_some_and(|piece| piece.file == file && end <= piece.end)
-        })
+        };
+        let lists = self.lists.lock();
+        lists.values().any(|pages| in_list(&pages.written) || (!write && in_list(&pages.read)))
+    }
+
+    /// Records the files of guest memory from now on. [`Self::number`] has their numbers. They are in the mapper's table
+    /// when it asks next.
+    ///
+    /// Errors: the session has had too many files.
+    pub fn set_files(&self, regions: &[SharedRegion]) -> io::Result<()> {
+        let mut files = self.files.lock();
+        let mut present = HashSet::new();
+        for region in regions {
+            let Some(read) = &region.read_only else { continue };
+            let id = id_of(region.file.file())?;
+            present.insert(id);
+            if files.number(id).is_none() {
+                if files.count == MAX_FILES {
+                    return Err(io::Error::other("guest memory was replaced too often"));
+                }
+                let number = FIRST_NUMBER + 2 * files.count;
+                files.count += 1;
+                let write = region.file.arc().clone();
+                files.present.insert(number, Installed { id, read: read.clone(), write, there: false });
+            }
+        }
+        let Files { present: before, gone, .. } = &mut *files;
+        before.retain(|&number, file| {
+            let stays = present.contains(&file.id);
+            gone.extend((!stays).then_some(number));
+            stays
+        });
+        Ok(())
+    }
+
+    /// Returns the number of a file of guest memory, for the mapper.
+    pub fn number(&self, file: &File) -> Option<u32> {
+        self.files.lock().number(id_of(file).ok()?)
+    }
+
+    /// Changes the table of the mapper, which waits for the answer to `call`. `nothing` takes the place of files that are
+    /// not used any more.
+    fn install(&self, listener: BorrowedFd<'_>, call: u64, nothing: Option<&File>) {
+        let mut files = self.files.lock();
+        for (&number, file) in files.present.iter_mut().filter(|(_, file)| !file.there) {
+            let both = install(listener, call, &*file.read, number)
+                .and_then(|()| install(listener, call, &*file.write, to_write(number)));
+            match both {
+                Ok(()) => file.there = true,
+                Err(error) => debug!("a mapper does not get a file of guest memory: {error}"),
+            }
+        }
+        if let Some(nothing) = nothing {
+            let replaced = |&number: &u32| {
+                [number, to_write(number)]
+                    .into_iter()
+                    .all(|place| install(listener, call, nothing, place).is_ok())
+            };
+            files.gone.retain(|number| !replaced(number));
+        }
+    }
+
+    /// Returns true if the process may map with these arguments.
+    fn is_allowed(&self, call: &libc::seccomp_notif) -> bool {
+        let [_, bytes, protection, _, descriptor, offset] = call.data.args;
+        let readable_or_writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        if i64::from(call.data.nr) != libc::SYS_mmap || protection & !readable_or_writable != 0 {
+            return false;
+        }
+        let descriptor = descriptor as u32;
+        let number = descriptor & !1;
+        let file = self.files.lock().present.get(&number).filter(|file| file.there).map(|file| file.id);
+        file.is_some_and(|file| self.covers(file, offset, bytes, descriptor == to_write(number)))
     }
 }
 
-/// Returns the pages of files that a request names.
-fn pieces_of(request: &Request, memory: &Memory) -> Vec<Piece> {
+impl Files {
+    fn number(&self, file: FileId) -> Option<u32> {
+        self.present.iter().find(|(_, installed)| installed.id == file).map(|(&number, _)| number)
+    }
+}
+
+impl Pages {
+    /// Returns the pages of files that a request names.
+    fn of(request: &Request, memory: &Memory) -> Self {
+        // The device only reads what is kept with this flag, though it is in the part for writing.
+        let writes = request.header.flags & FLAG_READ == 0;
+        let (kept, outs) =
+            if writes { (&[][..], &request.out_entries[..]) } else { (&request.out_entries[..], &[][..]) };
+        Self { read: pieces_of(&[&request.in_entries, kept], memory), written: pieces_of(&[outs], memory) }
+    }
+}
+
+/// Returns the pages of files that are in `entries`.
+fn pieces_of(entries: &[&[MemEntry]], memory: &Memory) -> Vec<Piece> {
     let mut files = HashMap::new();
     let mut pieces = Vec::new();
-    for entry in request.in_entries.iter().chain(&request.out_entries) {
+    for entry in entries.iter().copied().flatten() {
         let (mut addr, mut left) = (entry.addr, u64::from(entry.bytes));
         while left > 0 {
             let Some((region, offset)) = memory.to_region_addr(GuestAddress(addr)) else { break };
             let bytes = left.min(region.len() - offset.0);
             let file = region.file_offset().and_then(|backing| {
-                let id = files.entry(region.start_addr().0).or_insert_with(|| file_id(backing.file()).ok());
+                let id = files.entry(region.start_addr().0).or_insert_with(|| id_of(backing.file()).ok());
                 id.map(|id| (id, backing.start() + offset.0))
             });
             if let Some((file, start)) = file {
@@ -133,19 +270,18 @@ fn pieces_of(request: &Request, memory: &Memory) -> Vec<Piece> {
     pieces
 }
 
-fn file_id(file: &fs::File) -> io::Result<FileId> {
-    file.metadata().map(|meta| (meta.dev(), meta.ino()))
-}
-
-/// Answers the `mmap` calls of a worker's mapper until the worker has ended.
+/// Answers the `mmap` calls of a worker's mapper until that has ended.
 pub fn guard(listener: &OwnedFd, named: &NamedPages) {
     let mut said = false;
+    let nothing = File::open("/dev/null").ok();
     // An older kernel takes longer for each call.
     // SAFETY: the command takes the flags as a number.
     unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS as _, SYNC_WAKE_UP) };
     while let Some(call) = receive(listener) {
-        let allowed = is_allowed(&call, named);
-        if !allowed && !std::mem::replace(&mut said, true) {
+        named.install(listener.as_fd(), call.id, nothing.as_ref());
+        let allowed = named.is_allowed(&call);
+        let is_refresh = call.data.args[4] as u32 == REFRESH;
+        if !allowed && !is_refresh && !std::mem::replace(&mut said, true) {
             debug!("process {}: a worker may not map what its guest's process has not named", call.pid);
         }
         let answer = libc::seccomp_notif_resp {
@@ -154,13 +290,13 @@ pub fn guard(listener: &OwnedFd, named: &NamedPages) {
             error: if allowed { 0 } else { -libc::EPERM },
             flags: if allowed { libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32 } else { 0 },
         };
-        // SAFETY: the structure is the one that the command reads, and lives across the call. It fails if the thread that
-        // asks has ended.
+        // SAFETY: the structure is the one that the command reads, and lives across the call. It fails if the mapper has
+        // ended.
         unsafe { libc::ioctl(listener.as_raw_fd(), SEND as _, &raw const answer) };
     }
 }
 
-/// Returns the next call, or `None` if the worker has ended.
+/// Returns the next call, or `None` if the mapper has ended.
 fn receive(listener: &OwnedFd) -> Option<libc::seccomp_notif> {
     loop {
         let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -183,14 +319,35 @@ fn receive(listener: &OwnedFd) -> Option<libc::seccomp_notif> {
     }
 }
 
-fn is_allowed(call: &libc::seccomp_notif, named: &NamedPages) -> bool {
-    let [_, bytes, protection, _, file, offset] = call.data.args;
-    if i64::from(call.data.nr) != libc::SYS_mmap || protection & libc::PROT_EXEC as u64 != 0 {
-        return false;
+/// `struct seccomp_notif_addfd`.
+#[repr(C)]
+struct Addition {
+    call: u64,
+    flags: u32,
+    source: u32,
+    number: u32,
+    flags_of_descriptor: u32,
+}
+
+/// Installs `file` as descriptor `number` in the table of the process that waits for the answer to `call`.
+fn install(listener: BorrowedFd<'_>, call: u64, file: &impl AsFd, number: u32) -> io::Result<()> {
+    let source = file.as_fd().as_raw_fd() as u32;
+    let flags = libc::SECCOMP_ADDFD_FLAG_SETFD as u32;
+    let addition = Addition { call, flags, source, number, flags_of_descriptor: 0 };
+    // SAFETY: the structure is the one that the command reads, and lives across the call.
+    let result = unsafe { libc::ioctl(listener.as_raw_fd(), INSTALL as _, &raw const addition) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Returns whether this kernel can install files in the table of a process that waits for an answer.
+///
+/// Errors: it cannot (before Linux 5.9).
+pub fn can_install(listener: &OwnedFd) -> io::Result<()> {
+    match install(listener.as_fd(), 0, listener, FIRST_NUMBER) {
+        // There is no such call.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        result => result,
     }
-    // The id is that of the calling thread, which waits, so its table does not change.
-    let Ok(about) = fs::metadata(format!("/proc/{}/fd/{}", call.pid, file as u32)) else { return false };
-    named.covers((about.dev(), about.ino()), offset, bytes)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 use super::*;
+use crate::sessions::link::Region;
 use std::fs::File;
 use virtio_cuda_protocol::transport::{MemEntry, OP_CALL, REPLY_INVALID, RequestHeader};
 use vm_memory::FileOffset;
@@ -30,8 +31,8 @@ fn request(op: u32, flags: u32, tag: u64, pages: &[u64]) -> Request {
 #[test]
 fn pages_are_named_until_the_request_is_answered() {
     let (memory, file) = fixture_memory();
-    let (id, named) = (file_id(&file).unwrap(), NamedPages::default());
-    let covers = |page: u64, pages: u64| named.covers(id, page * PAGE_BYTES, pages * PAGE_BYTES);
+    let (id, named) = (id_of(&file).unwrap(), NamedPages::default());
+    let covers = |page: u64, pages: u64| named.covers(id, page * PAGE_BYTES, pages * PAGE_BYTES, true);
     assert!(!covers(0, 1));
     // The last page of the first region, two of the second, and a separate one.
     let begun = named.begin(1, &request(OP_CALL, 0, 0, &[25, 23, 24, 18]), &memory);
@@ -43,8 +44,8 @@ fn pages_are_named_until_the_request_is_answered() {
     {
         assert!(!covers(page, pages), "{pages} from {page}");
     }
-    assert!(!named.covers((id.0, id.1 + 1), 7 * PAGE_BYTES, PAGE_BYTES), "of another file");
-    assert!(!named.covers(id, 7 * PAGE_BYTES, PAGE_BYTES + 1), "a byte of the next page");
+    assert!(!named.covers((id.0, id.1 + 1), 7 * PAGE_BYTES, PAGE_BYTES, true), "of another file");
+    assert!(!named.covers(id, 7 * PAGE_BYTES, PAGE_BYTES + 1, true), "a byte of the next page");
     named.end(begun, REPLY_OK);
     assert!(!covers(7, 1));
 }
@@ -52,8 +53,8 @@ fn pages_are_named_until_the_request_is_answered() {
 #[test]
 fn kept_pages_are_named_until_they_go_back_and_shared_ones_for_good() {
     let (memory, file) = fixture_memory();
-    let (id, named) = (file_id(&file).unwrap(), NamedPages::default());
-    let covers = |page: u64| named.covers(id, page * PAGE_BYTES, PAGE_BYTES);
+    let (id, named) = (id_of(&file).unwrap(), NamedPages::default());
+    let covers = |page: u64| named.covers(id, page * PAGE_BYTES, PAGE_BYTES, true);
     let run = |number, request: &Request, status| named.end(named.begin(number, request, &memory), status);
     run(1, &request(OP_CALL, FLAG_KEEP, 9, &[16]), REPLY_OK);
     run(2, &request(OP_SHARE, 0, 9, &[17]), REPLY_OK);
@@ -61,4 +62,44 @@ fn kept_pages_are_named_until_they_go_back_and_shared_ones_for_good() {
     assert_eq!([0, 1, 2].map(covers), [true, true, false]);
     run(4, &request(OP_UNPIN, 0, 9, &[]), REPLY_OK);
     assert_eq!([0, 1].map(covers), [false, true]);
+}
+
+#[test]
+fn pages_that_a_process_may_only_read_are_not_for_writing() {
+    let (memory, file) = fixture_memory();
+    let (id, named) = (id_of(&file).unwrap(), NamedPages::default());
+    let covers =
+        |page: u64| [false, true].map(|write| named.covers(id, page * PAGE_BYTES, PAGE_BYTES, write));
+    let mut call = request(OP_CALL, 0, 0, &[17, 18]);
+    call.in_entries = request(OP_CALL, 0, 0, &[16, 17]).out_entries;
+    named.begin(1, &call, &memory);
+    assert_eq!([0, 1, 2, 3].map(covers), [[true, false], [true, true], [true, true], [false, false]]);
+    let kept = named.begin(2, &request(OP_CALL, FLAG_KEEP | FLAG_READ, 9, &[19]), &memory);
+    named.end(kept, REPLY_OK);
+    assert_eq!(covers(3), [true, false]);
+}
+
+/// Regions of these files, as a worker with named pages gets them.
+fn regions(files: &[&File]) -> Vec<SharedRegion> {
+    let region = |file: &&File| {
+        let (file, read_only) = (file.try_clone().unwrap(), file.try_clone().unwrap());
+        let read_only = Some(Arc::new(read_only));
+        SharedRegion { region: Region::default(), file: FileOffset::new(file, 0), read_only }
+    };
+    files.iter().map(region).collect()
+}
+
+#[test]
+fn files_keep_their_numbers_and_no_number_is_used_again() {
+    let [one, other, third] = [(); 3].map(|()| TempFile::new().unwrap().into_file());
+    let named = NamedPages::default();
+    named.set_files(&regions(&[&one, &other, &one])).unwrap();
+    let numbers = [&one, &other, &third].map(|file| named.number(file));
+    assert_eq!(numbers, [Some(FIRST_NUMBER), Some(FIRST_NUMBER + 2), None]);
+    named.set_files(&regions(&[&third, &other])).unwrap();
+    let numbers = [&one, &other, &third].map(|file| named.number(file));
+    assert_eq!(numbers, [None, Some(FIRST_NUMBER + 2), Some(FIRST_NUMBER + 4)]);
+    assert_eq!(named.files.lock().gone, [FIRST_NUMBER]);
+    named.files.lock().count = MAX_FILES;
+    assert!(named.set_files(&regions(&[&one])).is_err());
 }

@@ -213,8 +213,9 @@ impl WorkerPool {
                 break Ok(None);
             }
             match state.take_ready() {
-                // The pool's thread has not yet noticed that it was killed.
+                // The pool's thread has not yet noticed that it was killed, or its mapper was.
                 Some((number, worker)) if !worker.process.is_running() => {
+                    worker.kill();
                     state.ending.insert(number, worker);
                     self.shared.wake();
                     continue;

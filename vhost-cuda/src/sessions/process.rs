@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One worker process: its start, kill and reaping.
 
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::iter;
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use log::error;
 use parking_lot::Mutex;
+use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+use rustix::net::sockopt::set_socket_passcred;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
 use zerocopy::FromBytes;
 
 use crate::args::{Sandbox, Speed};
@@ -98,7 +104,9 @@ pub struct Worker {
     pub statistics: Statistics,
     /// Its registration for the machine's share of GPU time.
     pub enrolment: Option<Enrolment>,
-    /// The socket on which its mappings of guest memory wait for a check, from its greeting until a session takes it.
+    /// The socket on which its mapper sends the listener, until its greeting, if it may map only named pages.
+    pub pages: Mutex<Option<UnixStream>>,
+    /// The listener on which its mappings of guest memory wait for a check, from its greeting until a session takes it.
     pub listener: Mutex<Option<OwnedFd>>,
     /// Its messages. Dropped after the process, so that the last of them are read when it has ended.
     pub messages: Attached,
@@ -113,33 +121,34 @@ pub struct Sockets {
     pub images: Arc<UnixStream>,
     /// The stream on which it shares objects with other workers ([`crate::exchange`]).
     pub exchange: Arc<UnixStream>,
-    /// The socket for guest memory, if it may map only named pages.
-    pub pages: Option<UnixStream>,
 }
 
 impl Sockets {
     /// Shuts down all sockets, also if another process still holds the worker's ends. A reader here gets the data
     /// that was sent so far and then the end of the stream.
     pub fn hang_up(&self) {
-        for socket in [&self.link, &*self.images, &*self.exchange].into_iter().chain(&self.pages) {
+        for socket in [&self.link, &*self.images, &*self.exchange] {
             // Fails only if the other end has hung up already.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// The process of a worker, leader of its own process group.
+/// The process of a worker, leader of its own process group, with the process that maps guest memory for it.
 #[derive(Debug)]
 pub struct Process {
     pid: u32,
     pidfd: OwnedFd,
     child: Mutex<Option<Child>>,
+    /// The mapper's id and descriptor, from the greeting on. It shares the worker's memory, which is unmapped when both
+    /// have ended.
+    mapper: OnceLock<(u32, OwnedFd)>,
 }
 
 /// The state of a process after it was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaped {
-    /// It has ended and no longer accesses guest memory. The status is unknown if a debugger holds it, or if it was
+    /// It has ended, with its mapper, and no longer accesses guest memory. The status is unknown if a debugger holds it, or if it was
     /// reaped before.
     Ended(Option<ExitStatus>),
     /// It has not ended: it hangs in the kernel, mostly in a device driver.
@@ -161,6 +170,9 @@ impl Worker {
         let [fd, images_fd, exchange_fd, statistics_fd] = files;
         let named = spec.named_pages.then(UnixStream::pair);
         let (pages, their_pages) = named.transpose().map_err(WorkerError::Spawn)?.unzip();
+        // Whoever sends its listener is its mapper, by the kernel's word.
+        let authenticated = pages.as_ref().map(|pages| set_socket_passcred(pages, true)).transpose();
+        authenticated.map_err(|error| WorkerError::Spawn(error.into()))?;
         let lock = spec.lock.as_ref().map(WorkerLock::hold).transpose().map_err(WorkerError::Spawn)?;
         let pages_fd = their_pages.as_ref().map(AsRawFd::as_raw_fd);
         let enrolment = spec.shares.as_ref().map(Client::enrol).transpose().map_err(WorkerError::Spawn)?;
@@ -178,6 +190,9 @@ impl Worker {
         command.arg("--statistics-fd").arg(statistics_fd.to_string());
         if let Some(fd) = pages_fd {
             command.arg("--pages-fd").arg(fd.to_string());
+        }
+        if let Some(lock) = &lock {
+            command.arg("--lock-fd").arg(lock.as_raw_fd().to_string());
         }
         if let Some([page, bell]) = share_fds {
             command.arg("--share-page-fd").arg(page.to_string());
@@ -226,8 +241,9 @@ impl Worker {
         let process = Process::of(child).map_err(WorkerError::Spawn)?;
         let messages = spec.messages.attach(messages, process.pid()).map_err(WorkerError::Spawn)?;
         let (images, exchange) = (Arc::new(images), Arc::new(exchange));
-        let sockets = Arc::new(Sockets { link, images, exchange, pages });
-        Ok(Self { sockets, process, listener: Mutex::default(), statistics, enrolment, messages })
+        let sockets = Arc::new(Sockets { link, images, exchange });
+        let pages = Mutex::new(pages);
+        Ok(Self { sockets, process, pages, listener: Mutex::default(), statistics, enrolment, messages })
     }
 
     /// Reads the worker's greeting. Must be called when its link has become readable.
@@ -239,8 +255,10 @@ impl Worker {
         link.set_read_timeout(None).map_err(ended)?;
         match frame {
             Some((header, payload)) if header.kind == link::FROM_READY => {
-                if let Some(pages) = &self.sockets.pages {
-                    *self.listener.lock() = Some(receive_listener(pages).map_err(ended)?);
+                if let Some(pages) = self.pages.lock().take() {
+                    let (listener, mapper) = receive_listener(&pages).map_err(ended)?;
+                    self.process.add_mapper(mapper).map_err(ended)?;
+                    *self.listener.lock() = Some(listener);
                 }
                 Ready::read_from_bytes(&payload)
                     .map_err(|_| WorkerError::Ended("it sent a malformed greeting".into()))
@@ -272,7 +290,7 @@ impl Process {
         let pid = child.id();
         // The child is not reaped yet, so the id is its own.
         match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Self { pid, pidfd, child: Mutex::new(Some(child)) }),
+            Ok(pidfd) => Ok(Self { pid, pidfd, child: Mutex::new(Some(child)), mapper: OnceLock::new() }),
             Err(error) => {
                 let _ = child.kill().and_then(|()| child.wait());
                 Err(error.into())
@@ -280,29 +298,37 @@ impl Process {
         }
     }
 
-    /// Returns whether the process has not ended yet.
-    pub fn is_running(&self) -> bool {
-        !self.has_ended(Duration::ZERO)
+    /// Adds the process that maps guest memory for this one, a member of its process group. It has not ended yet.
+    fn add_mapper(&self, pid: Pid) -> io::Result<()> {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        let number = pid.as_raw_nonzero().get() as u32;
+        self.mapper.set((number, pidfd)).map_err(|_| io::Error::other("it has two mappers"))
     }
 
-    /// Waits until the process has ended: its memory is unmapped and its files are closed. Returns false after
-    /// `patience`.
+    fn pidfds(&self) -> impl Iterator<Item = &OwnedFd> {
+        iter::once(&self.pidfd).chain(self.mapper.get().map(|(_, pidfd)| pidfd))
+    }
+
+    /// Returns whether neither the process nor its mapper has ended yet.
+    pub fn is_running(&self) -> bool {
+        !self.pidfds().any(|pidfd| has_ended(pidfd, Instant::now()))
+    }
+
+    /// Waits until the process and its mapper have ended: their memory is unmapped and their files are closed. Returns
+    /// false after `patience`.
     pub fn has_ended(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let time = Timespec::try_from(left).ok();
-            match poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], time.as_ref()) {
-                Ok(1..) => return true,
-                _ if left.is_zero() => return false,
-                _ => {}
-            }
-        }
+        self.pidfds().all(|pidfd| has_ended(pidfd, deadline))
     }
 
     /// Process id.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Process ids of the worker and of its mapper.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        iter::once(self.pid).chain(self.mapper.get().map(|(pid, _)| *pid))
     }
 
     /// Sends SIGKILL to the process and all processes that it has started. Does not wait.
@@ -318,6 +344,10 @@ impl Process {
         self.kill();
         if !self.has_ended(patience) {
             return Reaped::Stuck;
+        }
+        if let Some((_, pidfd)) = self.mapper.get() {
+            // Its parent is the worker, and then the first process: in a container that may be this daemon.
+            let _ = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         }
         let mut slot = self.child.lock();
         let status = slot.as_mut().and_then(|child| child.try_wait().ok().flatten());
@@ -354,12 +384,36 @@ impl Drop for Process {
     }
 }
 
-/// Receives the socket on which the worker's mappings of guest memory wait. It was sent before the greeting.
-fn receive_listener(pages: &UnixStream) -> io::Result<OwnedFd> {
+/// Waits until a process has ended, for the last time at `deadline`.
+fn has_ended(pidfd: &OwnedFd, deadline: Instant) -> bool {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let time = Timespec::try_from(left).ok();
+        match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], time.as_ref()) {
+            Ok(1..) => return true,
+            _ if left.is_zero() => return false,
+            _ => {}
+        }
+    }
+}
+
+/// Receives the listener on which the worker's mappings of guest memory wait, and the id of the process that has sent it:
+/// its mapper. It was sent before the greeting.
+fn receive_listener(pages: &UnixStream) -> io::Result<(OwnedFd, Pid)> {
     pages.set_read_timeout(Some(GREETING_TIMEOUT))?;
-    let (_, file) =
-        pages.recv_with_fd(&mut [0]).map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
-    file.map(OwnedFd::from).ok_or_else(|| io::Error::other("it does not say who guards its mappings"))
+    let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1), ScmCredentials(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut room);
+    let mut byte = [0];
+    recvmsg(pages, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let (mut listener, mut sender) = (None, None);
+    for message in control.drain() {
+        match message {
+            RecvAncillaryMessage::ScmRights(mut files) => listener = files.next(),
+            RecvAncillaryMessage::ScmCredentials(credentials) => sender = Some(credentials.pid),
+            _ => {}
+        }
+    }
+    listener.zip(sender).ok_or_else(|| io::Error::other("it does not say who guards its mappings"))
 }
 
 /// Returns the beginning of a worker's message, for one line of the log.
@@ -389,4 +443,24 @@ fn prepare_child(inherited: &[RawFd], parent: u32) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::{FromZeros, IntoBytes};
+
+    use super::*;
+    use crate::fixture::sleeping_worker;
+    use crate::sessions::link::{FROM_READY, FromWorker};
+
+    #[test]
+    fn a_greeting_without_a_guard_is_refused() {
+        let (worker, link) = sleeping_worker();
+        let (pages, _theirs) = UnixStream::pair().unwrap();
+        *worker.pages.lock() = Some(pages);
+        let header = FromWorker { kind: FROM_READY, ..FromWorker::default() };
+        link::send_reply(&link, &header, Ready::new_zeroed().as_bytes()).unwrap();
+        assert!(matches!(worker.greeting(), Err(WorkerError::Ended(_))));
+        assert!(worker.listener.lock().is_none());
+    }
 }

@@ -34,7 +34,9 @@ use crate::limits::throttle::Throttle;
 use crate::metrics::report::{ProcessUse, SessionReport};
 use crate::metrics::statistics::Totals;
 use crate::sessions::endings::Endings;
-use crate::sessions::link::{self, FROM_REPLY, TO_CALL, TO_CLOSE, TO_MEMORY, TO_SHARE, TO_UNPIN, ToWorker};
+use crate::sessions::link::{
+    self, FROM_REPLY, Region, TO_CALL, TO_CLOSE, TO_MEMORY, TO_SHARE, TO_UNPIN, ToWorker,
+};
 use crate::sessions::named_pages::{Named, NamedPages, guard};
 use crate::sessions::process::{Reaped, Worker};
 
@@ -152,7 +154,7 @@ impl Session {
     ) -> Arc<Self> {
         endings.begin(id);
         worker.messages.label.set(label);
-        let named = worker.sockets.pages.as_ref().map(|_| Arc::default());
+        let named = worker.listener.lock().is_some().then(Arc::default);
         Arc::new(Self {
             named,
             id,
@@ -218,14 +220,19 @@ impl Session {
         self.ended.notify_all();
     }
 
-    /// Makes the worker's mappings be checked until it has ended. If no thread can be started, none succeeds.
-    fn guard(&self) {
+    /// Makes the worker's mappings be checked until its mapper has ended. Without it the worker cannot continue.
+    fn guard(self: &Arc<Self>) {
         let listener = self.worker.listener.lock().take();
-        if let (Some(listener), Some(named)) = (listener, self.named.clone()) {
-            let guarding = thread::Builder::new().name(format!("session-{}-p", self.label));
-            if let Err(error) = guarding.spawn(move || guard(&listener, &named)) {
-                debug!("session {}: no thread for its mappings: {error}", self.label);
-            }
+        let (Some(listener), Some(named)) = (listener, self.named.clone()) else { return };
+        let session = self.clone();
+        let guarding = thread::Builder::new().name(format!("session-{}-p", self.label));
+        let guarded = guarding.spawn(move || {
+            guard(&listener, &named);
+            session.end_worker();
+        });
+        if let Err(error) = guarded {
+            debug!("session {}: no thread for its mappings: {error}", self.label);
+            self.end_worker();
         }
     }
 
@@ -359,7 +366,7 @@ impl Session {
             age: self.opened.elapsed(),
             outstanding: self.state.lock().outstanding.len() as u64,
             totals: self.totals(),
-            process: ProcessUse::of(self.worker_pid()),
+            process: ProcessUse::of(self.worker.process.pids()),
         }
     }
 
@@ -420,12 +427,18 @@ impl Session {
             Outgoing::Memory => {
                 // In this order, so that a later change is sent once more.
                 self.memory_changed.store(false, Ordering::SeqCst);
-                for SharedRegion { region, file, whole } in &(self.tables)().regions {
-                    match &self.worker.sockets.pages {
-                        Some(pages) if !whole => {
-                            link::send_region_apart(stream, region, pages, file.file())?;
-                        }
-                        _ => link::send_region(stream, region, file.file())?,
+                let table = (self.tables)();
+                if let Some(named) = &self.named {
+                    named.set_files(&table.regions)?;
+                }
+                for SharedRegion { region, file, read_only } in &table.regions {
+                    if read_only.is_none() {
+                        link::send_region(stream, region, file.file())?;
+                    } else if let Some(number) =
+                        self.named.as_ref().and_then(|named| named.number(file.file()))
+                    {
+                        let region = Region { number: number.into(), ..*region };
+                        link::send_named_region(stream, &region)?;
                     }
                 }
                 let header = ToWorker { kind: TO_MEMORY, ..ToWorker::default() };

@@ -276,7 +276,7 @@ fn memory_that_changes_while_a_session_begins_is_sent() {
     let region = SharedRegion {
         region: link::Region { bytes: 4096, ..link::Region::default() },
         file: vm_memory::FileOffset::new(file, 0),
-        whole: true,
+        read_only: None,
     };
     *table.lock() = Arc::new(MemoryTable { regions: vec![region] });
     session.update_memory();

@@ -78,14 +78,17 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
                         Some(GuestFile::Huge(Arc::new(file)))
                     }
                     (Some(file), _) => Some(GuestFile::Whole(Arc::new(file))),
-                    (None, Some(mapper)) => Some(GuestFile::Named(Arc::new(mapper.receive()?))),
+                    (None, Some(mapper)) => Some(GuestFile::Named(mapper.file(region.number as u32))),
                     (None, None) => None,
                 };
                 if let (Some(file), true) = (file, regions.len() < link::MAX_REGIONS as usize) {
                     regions.push((region, file));
                 }
             }
-            TO_MEMORY => session.set_memory(GuestPages::map(std::mem::take(&mut regions))?),
+            TO_MEMORY => {
+                session.set_memory(GuestPages::map(std::mem::take(&mut regions))?);
+                session.mapper.iter().for_each(|mapper| mapper.refresh());
+            }
             TO_ACCOUNT => session.allocations().quota.join(link::share_of(&frame)?),
             TO_CLOSE => return Ok(()),
             kind => debug!("a frame of unknown kind {kind}"),

@@ -25,12 +25,12 @@ pub struct Bounds {
     root: bool,
     /// True if it may create network sockets, which its namespaces restrict to the daemon's workers.
     sockets: bool,
-    /// True if it maps only named guest pages. One thread sets up the mappings.
+    /// True if it maps only named guest pages.
     named_pages: bool,
 }
 
 impl Bounds {
-    /// For [`super::mapper`]: its thread may get a filter and a descriptor table of its own, and no mapping grows.
+    /// For [`super::memory::mapper`]: no mapping grows.
     pub fn with_named_pages(self) -> Self {
         Self { named_pages: true, ..self }
     }
@@ -42,7 +42,8 @@ impl Bounds {
     }
 }
 
-/// Drops privileges, core files (they would hold guest data) and access to all files except those that CUDA needs.
+/// Drops privileges, core files (they would hold guest data) and access to all files except those that CUDA needs. No
+/// other process of this user reaches the process's memory and descriptors, not even its mapper's.
 /// Must be called first, while the process has one thread: Landlock restricts the calling thread and those that it
 /// starts.
 ///
@@ -50,14 +51,13 @@ impl Bounds {
 pub fn enter(sandbox: Sandbox, folders: &Folders, own_root: bool) -> io::Result<Bounds> {
     drop_privileges()?;
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    if sandbox != Sandbox::Off {
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    }
     if matches!(sandbox, Sandbox::Off | Sandbox::Log) {
         return Ok(Bounds { files: own_root, root: own_root, ..Bounds::default() });
     }
     let bounded = files::bound(folders, own_root).map_err(io::Error::other)?;
-    if !bounded {
-        // Landlock would deny other workers access to this one's memory.
-        set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    }
     Ok(Bounds { files: bounded || own_root, root: own_root, ..Bounds::default() })
 }
 

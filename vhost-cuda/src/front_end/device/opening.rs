@@ -14,7 +14,6 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{Device, SHORTAGES, Sessions};
 use crate::confine::threads;
 use crate::exchange::FileBudgets;
-use crate::front_end::memory::MemoryTable;
 use crate::front_end::request::Request;
 use crate::front_end::ring::Chain;
 use crate::limits::account::{Account, Slot};
@@ -24,10 +23,9 @@ use crate::metrics::report::Refusal;
 use crate::owner::{Machine, Owner};
 use crate::sessions::endings::{PATIENCE, SHORT_PATIENCE};
 use crate::sessions::link;
+use crate::sessions::process::Process;
 use crate::sessions::session::{End, Session, Tables};
 
-/// The maximum `oom_score_adj` (proc_pid_oom_score_adj(5)).
-const PREFERRED_VICTIM: &str = "1000";
 /// The user id of the guest's root, whose sessions are limited only by the machine's limit.
 pub(super) const ROOT: u32 = 0;
 /// The next session number in the log, for all connections of the daemon.
@@ -174,7 +172,7 @@ impl Device {
             return chain.complete(REPLY_SESSION_LOST, &[]);
         }
         // From here on the worker belongs to this machine, and serves no other session.
-        let membership = self.join_group(open.charged_uid, worker.process.pid());
+        let membership = self.join_group(open.charged_uid, &worker.process);
         if let Some(slot) = &slot
             && let Err(error) = link::send_account(&worker.sockets.link, slot)
         {
@@ -222,32 +220,26 @@ impl Device {
 
     /// Calls `attempt`; if it fails, once more after the sessions have ended that are ending, and that may have the memory.
     fn with_settled_memory<T, E>(&self, attempt: impl Fn() -> Result<T, E>) -> Result<T, E> {
-        attempt().or_else(|error| if self.settings.endings.settle(PATIENCE, false) { attempt() } else { Err(error) })
+        attempt().or_else(
+            |error| if self.settings.endings.settle(PATIENCE, false) { attempt() } else { Err(error) },
+        )
     }
 
     /// Returns the tables of guest memory for a session's writer.
     fn tables(self: &Arc<Self>) -> Tables {
         let device = self.clone();
-        Box::new(move || {
-            device
-                .memory()
-                .map(|memory| MemoryTable::of(&memory, device.settings.guest_pages))
-                .unwrap_or_default()
-        })
+        Box::new(move || device.memory_table())
     }
 
-    /// Makes the kernel kill a worker before other processes, above all the VMM, when the host is out of memory. Puts
-    /// it into the control group of its user, if there are groups. A worker that cannot be put there still serves; the
-    /// operator was informed of the effects.
-    fn join_group(self: &Arc<Self>, uid: u32, pid: u32) -> Option<Membership> {
-        // In its own namespaces it cannot do so itself. Without `/proc` the kernel chooses by size.
-        let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), PREFERRED_VICTIM);
+    /// Puts a worker into the control group of its user, if there are groups. A worker that cannot be put there still serves;
+    /// the operator was informed of the effects.
+    fn join_group(self: &Arc<Self>, uid: u32, worker: &Process) -> Option<Membership> {
         let groups = self.settings.cgroups.as_ref()?;
         let mut group = self.group.lock();
         if group.is_none() {
             *group = groups.group(self.connection).map_err(|error| self.no_group(&error)).ok();
         }
-        let joined = group.as_mut()?.join(uid, pid);
+        let joined = group.as_mut()?.join(uid, worker.pids());
         joined.map_err(|error| self.no_group(&error)).ok()?;
         Some(Membership { device: self.clone(), uid })
     }

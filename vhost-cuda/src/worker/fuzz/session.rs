@@ -73,13 +73,14 @@ impl FuzzSession {
         session.vendor.open_none();
         session.trace.open_none();
         let region =
-            Region { guest_addr: MEMORY_BASE, bytes: MEMORY_BYTES, file_offset: 0, page_bytes: 1 << 12 };
+            Region { guest_addr: MEMORY_BASE, bytes: MEMORY_BYTES, page_bytes: 1 << 12, ..Region::default() };
         // Adjacent, so that an entry can lie in both.
         let again = Region {
             guest_addr: MEMORY_BASE + MEMORY_BYTES,
             bytes: 16 << 12,
             file_offset: 1 << 12,
             page_bytes: 1 << 12,
+            number: 0,
         };
         let regions = [region, again].map(|region| (region, MEMORY.clone()));
         session.set_memory(GuestPages::map(regions.into()).expect("they do not overlap"));

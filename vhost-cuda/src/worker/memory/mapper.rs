@@ -1,46 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that maps guest memory with `--guest-pages named`. It has the descriptors of guest memory in a table of its
-//! own, and a filter under which each of its `mmap` calls waits for the daemon ([`crate::sessions::named_pages`]) and nothing else
-//! can be done with a descriptor. No other thread of the worker has one.
+//! The process that maps guest memory with `--guest-pages named`. It shares this worker's memory and nothing else: the
+//! descriptors of guest memory are in its table alone, where the daemon installs them
+//! ([`crate::sessions::named_pages`]), and `/proc` shows the table to nobody, because this memory is not dumpable. The
+//! process can map files and wait for orders. The daemon decides over each of its `mmap` calls.
 
 mod filter;
+mod process;
 
-use std::fs::File;
+use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
+use std::ptr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::atomic::Ordering;
 use std::thread;
 
-use rustix::thread::set_no_new_privs;
-use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+use parking_lot::Mutex;
+use rustix::thread::{futex, set_no_new_privs};
 
-/// The thread, from the outside.
+use crate::sessions::named_pages;
+use crate::worker::ending::end_process;
+pub use process::MAX_PIECES;
+use process::{Desk, ENDED, IDLE, ORDERED, STARTING, Slot, Start};
+
+/// The process's stack in bytes. Its only function has no calls but system calls.
+const STACK_BYTES: usize = 64 << 10;
+
+/// The process, from the outside.
 #[derive(Debug)]
 pub struct Mapper {
-    orders: Sender<Order>,
+    /// Locked by the thread that gives an order.
+    desk: Mutex<&'static Desk>,
 }
 
-/// A file of guest memory that the thread has.
-#[derive(Debug)]
+/// A file of guest memory that the process has.
+#[derive(Clone, Debug)]
 pub struct NamedFile {
-    number: RawFd,
+    number: u32,
     mapper: Arc<Mapper>,
 }
-
-#[derive(Debug)]
-enum Order {
-    /// Take the next file from the daemon.
-    Receive(SyncSender<io::Result<RawFd>>),
-    /// Map pieces of a file, all or none.
-    Map(RawFd, Vec<Mapping>, SyncSender<io::Result<Vec<usize>>>),
-    /// The file is not used any more.
-    Close(RawFd),
-}
-
-/// The maximum number of pieces per order: others wait for the thread meanwhile.
-const MAX_PIECES: usize = 256;
 
 /// A piece of a file that is to be mapped.
 #[derive(Clone, Copy, Debug)]
@@ -56,50 +55,127 @@ pub struct Mapping {
 }
 
 impl Mapper {
-    /// Starts the thread. Over `socket` the daemon receives the listener of the filter, and sends files of guest memory.
-    /// Must be called when the sandbox is closed: the thread inherits its filter.
-    pub fn start(socket: UnixStream) -> io::Result<Arc<Self>> {
-        let (orders, inbox) = channel();
-        let (ready, started) = sync_channel(1);
-        thread::Builder::new().name("guest-pages".into()).spawn(move || {
-            let outcome = enter(&socket);
-            let entered = outcome.is_ok();
-            let _ = ready.send(outcome);
-            if entered {
-                serve(&socket, &inbox);
-            }
-        })?;
-        started.recv().map_err(io::Error::other)??;
-        Ok(Arc::new(Self { orders }))
+    /// Starts the process. It sends the listener of its filter over `socket`, and keeps that and `lock` open until it
+    /// has ended. Must be called while this process has one thread, the one that lives as long as the process, and is
+    /// not dumpable.
+    pub fn start(socket: UnixStream, lock: Option<RawFd>) -> io::Result<Arc<Self>> {
+        let desk: &'static Desk = Box::leak(Box::default());
+        let mut start = Start::new(desk, &socket, lock)?;
+        let stack = map_stack()?;
+        // The process can handle no signal: it inherits a mask of all of them.
+        let unblock = block_signals()?;
+        let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID;
+        let none = ptr::null_mut::<c_void>();
+        // SAFETY: the function makes system calls only, on the stack above, which stays mapped, and `start` lives until
+        // it has taken what it needs (below). The process has a descriptor table and handlers of its own.
+        let pid = unsafe {
+            let argument = (&raw mut start).cast();
+            libc::clone(process::run, stack, flags, argument, none, none, desk.state.as_ptr())
+        };
+        let error = io::Error::last_os_error();
+        unblock()?;
+        if pid < 0 {
+            return Err(error);
+        }
+        match desk.wait_while(STARTING) {
+            ENDED => Err(io::Error::from_raw_os_error(desk.error.load(Ordering::Acquire))),
+            _ => Ok(Arc::new(Self { desk: Mutex::new(desk) })),
+        }
     }
 
-    /// Receives the next file that the daemon sends.
-    pub fn receive(self: &Arc<Self>) -> io::Result<NamedFile> {
-        Ok(NamedFile { number: self.ask(Order::Receive)?, mapper: self.clone() })
+    /// Returns the file to which the daemon has given this number.
+    pub fn file(self: &Arc<Self>, number: u32) -> NamedFile {
+        NamedFile { number, mapper: self.clone() }
     }
 
-    fn ask<T>(&self, order: impl FnOnce(SyncSender<io::Result<T>>) -> Order) -> io::Result<T> {
-        let (answer, answered) = sync_channel(1);
-        self.orders.send(order(answer)).map_err(io::Error::other)?;
-        answered.recv().map_err(io::Error::other)?
+    /// Lets the daemon install new files in the process, and take back those that are not used any more.
+    pub fn refresh(&self) {
+        // A question that is always refused.
+        let nothing = Mapping { at: None, bytes: 1, offset: 0, writable: false };
+        let _ = self.map(named_pages::REFRESH, &[nothing], |_| {});
+    }
+
+    /// Maps pieces, and hands their addresses to `mapped` until one fails. Returns the error of that one.
+    fn map(&self, number: u32, pieces: &[Mapping], mut mapped: impl FnMut(usize)) -> io::Result<()> {
+        let desk = self.desk.lock();
+        for (slot, piece) in desk.slots.iter().zip(pieces) {
+            slot.order(number, piece);
+        }
+        desk.count.store(pieces.len() as u32, Ordering::Relaxed);
+        let ordered = desk.state.compare_exchange(IDLE, ORDERED, Ordering::Release, Ordering::Relaxed);
+        let _ = futex::wake(&desk.state, futex::Flags::empty(), 1);
+        if ordered.is_err() || desk.wait_while(ORDERED) == ENDED {
+            end_process("the process that maps guest memory has ended");
+        }
+        desk.slots.iter().zip(pieces).try_for_each(|(slot, _)| slot.answer().map(&mut mapped))
     }
 }
 
-/// Tests, in a thread of its own, whether this host lets another process decide over mappings.
+impl Desk {
+    /// Waits until the state is another one, and returns it.
+    fn wait_while(&self, state: u32) -> u32 {
+        loop {
+            let now = self.state.load(Ordering::Acquire);
+            if now != state {
+                return now;
+            }
+            // The kernel wakes threads that wait for the process's end in this way, too.
+            let _ = futex::wait(&self.state, futex::Flags::empty(), state, None);
+        }
+    }
+}
+
+impl Slot {
+    fn order(&self, number: u32, piece: &Mapping) {
+        let (file, protection) = match piece.writable {
+            true => (named_pages::to_write(number), libc::PROT_READ | libc::PROT_WRITE),
+            false => (number, libc::PROT_READ),
+        };
+        let fixed = if piece.at.is_some() { libc::MAP_FIXED } else { 0 };
+        let arguments = [
+            piece.at.unwrap_or(0),
+            piece.bytes,
+            protection as usize,
+            (libc::MAP_SHARED | fixed) as usize,
+            file as usize,
+            piece.offset as usize,
+        ];
+        for (place, argument) in self.arguments.iter().zip(arguments) {
+            place.store(argument, Ordering::Relaxed);
+        }
+        self.result.store(-(libc::ECANCELED as isize), Ordering::Relaxed);
+    }
+
+    fn answer(&self) -> io::Result<usize> {
+        let result = self.result.load(Ordering::Relaxed);
+        match i32::try_from(result) {
+            Ok(error @ -4095..=-1) => Err(io::Error::from_raw_os_error(-error)),
+            _ => Ok(result as usize),
+        }
+    }
+}
+
+/// Tests whether this host lets another process decide over mappings, and give it files.
 ///
-/// Errors: the kernel has no such filters (before Linux 5.5), or the process that started this one, such as a container's
+/// Errors: the kernel has no such filters (before Linux 5.9), or the process that started this one, such as a container's
 /// runtime, has installed one: there can be one only.
 pub fn can_be_guarded() -> io::Result<()> {
     let attempt = thread::Builder::new().name("guard-attempt".into()).spawn(|| {
         set_no_new_privs(true)?;
-        filter::guarded().map(drop)
+        filter::trial()
     })?;
-    attempt.join().unwrap_or_else(|_| Err(io::Error::other("the attempt failed")))
+    let listener = attempt.join().unwrap_or_else(|_| Err(io::Error::other("the attempt failed")))?;
+    named_pages::can_install(&listener)
 }
 
 impl NamedFile {
+    /// Returns whether both are the same file.
+    pub fn is(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+
     /// Maps pages of the file that the guest's process has named, and hands each piece with its address to `mapped`. An order
-    /// to the thread costs as much as a mapping, so that pieces go together.
+    /// to the process costs as much as a mapping, so that pieces go together.
     ///
     /// Errors: pieces that were not handed over are not mapped, unless they have an address: then they may be.
     ///
@@ -108,79 +184,9 @@ impl NamedFile {
     /// Nothing else may use the memory at the addresses.
     pub unsafe fn map(&self, pieces: &[Mapping], mut mapped: impl FnMut(&Mapping, usize)) -> io::Result<()> {
         for pieces in pieces.chunks(MAX_PIECES) {
-            let addresses = self.mapper.ask(|answer| Order::Map(self.number, pieces.to_vec(), answer))?;
-            pieces.iter().zip(addresses).for_each(|(piece, address)| mapped(piece, address));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for NamedFile {
-    fn drop(&mut self) {
-        let _ = self.mapper.orders.send(Order::Close(self.number));
-    }
-}
-
-/// Leaves the descriptor table of all other threads, and lets the daemon decide over mappings.
-fn enter(socket: &UnixStream) -> io::Result<()> {
-    let check = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    let own = socket.as_raw_fd() as libc::c_uint;
-    // SAFETY: plain system calls. After the first one the table is this thread's alone, and it uses no other descriptor
-    // than the socket.
-    unsafe {
-        check(libc::unshare(libc::CLONE_FILES))?;
-        if own > 0 {
-            check(libc::close_range(0, own - 1, 0))?;
-        }
-        check(libc::close_range(own + 1, libc::c_uint::MAX, 0))?;
-    }
-    let listener = filter::guarded()?;
-    socket
-        .send_with_fd(&[0_u8][..], listener.as_raw_fd())
-        .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
-    drop(listener);
-    filter::silent()
-}
-
-fn serve(socket: &UnixStream, orders: &Receiver<Order>) {
-    for order in orders {
-        match order {
-            Order::Receive(answer) => drop(answer.send(receive(socket))),
-            Order::Map(file, pieces, answer) => {
-                // SAFETY: the caller of `NamedFile::map` promises that nothing else uses the memory at the addresses.
-                drop(answer.send(unsafe { map_all(file, &pieces) }));
-            }
-            // SAFETY: the descriptor came from `receive`, and its owner has just been dropped.
-            Order::Close(file) => drop(unsafe { OwnedFd::from_raw_fd(file) }),
-        }
-    }
-}
-
-fn receive(socket: &UnixStream) -> io::Result<RawFd> {
-    use std::os::fd::IntoRawFd;
-    let mut byte = [0];
-    loop {
-        match socket.recv_with_fd(&mut byte) {
-            Ok((1, Some(file))) => return Ok(File::into_raw_fd(file)),
-            Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(error) if error.errno() == libc::EINTR => {}
-            Err(error) => return Err(io::Error::from_raw_os_error(error.errno())),
-        }
-    }
-}
-
-/// Maps pieces of a file; returns their addresses.
-///
-/// # Safety
-///
-/// Nothing else may use the memory at the addresses that are asked for.
-unsafe fn map_all(file: RawFd, pieces: &[Mapping]) -> io::Result<Vec<usize>> {
-    let mut addresses = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        // SAFETY: `# Safety` promises that nothing else uses the memory at the address that the piece asks for.
-        match unsafe { map_shared(file, piece) } {
-            Ok(address) => addresses.push(address),
-            Err(error) => {
+            let mut addresses = Vec::with_capacity(pieces.len());
+            let result = self.mapper.map(self.number, pieces, |address| addresses.push(address));
+            if let Err(error) = result {
                 let anywhere = pieces.iter().zip(addresses).filter(|(piece, _)| piece.at.is_none());
                 for (piece, address) in anywhere {
                     // SAFETY: mapped above, and nothing has its address yet.
@@ -188,12 +194,45 @@ unsafe fn map_all(file: RawFd, pieces: &[Mapping]) -> io::Result<Vec<usize>> {
                 }
                 return Err(error);
             }
+            pieces.iter().zip(addresses).for_each(|(piece, address)| mapped(piece, address));
         }
+        Ok(())
     }
-    Ok(addresses)
 }
 
-/// Maps a piece of a file, at its address or anywhere. Returns the address.
+/// Maps a stack with a page below it that cannot be used. Returns its end.
+fn map_stack() -> io::Result<*mut c_void> {
+    const GUARD: usize = 4096;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping that replaces nothing, of which one page is made unusable.
+    unsafe {
+        let stack = libc::mmap(ptr::null_mut(), GUARD + STACK_BYTES, protection, flags, -1, 0);
+        if stack == libc::MAP_FAILED || libc::mprotect(stack, GUARD, libc::PROT_NONE) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(stack.add(GUARD + STACK_BYTES))
+    }
+}
+
+/// Blocks all signals of the calling thread. Returns the function that restores its mask.
+fn block_signals() -> io::Result<impl FnOnce() -> io::Result<()>> {
+    let set = |mask: &libc::sigset_t, before: *mut libc::sigset_t| {
+        // SAFETY: both are sets that live across the call, or null.
+        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, before) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    };
+    // SAFETY: all-zero is a valid set, and `sigfillset` writes the one that it gets.
+    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    unsafe { libc::sigfillset(&raw mut all) };
+    set(&all, &raw mut before)?;
+    Ok(move || set(&before, ptr::null_mut()))
+}
+
+/// Maps a piece of a file that this process has, at its address or anywhere. Returns the address.
 ///
 /// # Safety
 ///
@@ -209,3 +248,6 @@ pub unsafe fn map_shared(file: RawFd, piece: &Mapping) -> io::Result<usize> {
     let mapped = unsafe { libc::mmap(at as *mut _, piece.bytes, protection, flags, file, offset) };
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped as usize) }
 }
+
+#[cfg(test)]
+mod tests;

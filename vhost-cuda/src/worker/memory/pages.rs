@@ -37,8 +37,8 @@ pub enum GuestFile {
     Whole(Arc<File>),
     /// As `Whole`, but single pages of it cannot be mapped elsewhere (hugetlbfs).
     Huge(Arc<File>),
-    /// One thread has its descriptor, and maps what the guest's process has named (`--guest-pages named`).
-    Named(Arc<NamedFile>),
+    /// Another process has its descriptors, and maps what the guest's process has named (`--guest-pages named`).
+    Named(NamedFile),
 }
 
 /// The bytes that the kernel maps at the first read of newly mapped memory (`fault_around_bytes`), also for later writes. A
@@ -87,7 +87,7 @@ impl GuestFile {
             (Self::Whole(one), Self::Whole(other)) | (Self::Huge(one), Self::Huge(other)) => {
                 Arc::ptr_eq(one, other)
             }
-            (Self::Named(one), Self::Named(other)) => Arc::ptr_eq(one, other),
+            (Self::Named(one), Self::Named(other)) => one.is(other),
             _ => false,
         }
     }
@@ -194,6 +194,8 @@ impl Drop for OwnMapping {
 enum Purpose {
     /// Reads and writes in this process.
     Copies,
+    /// Reads in this process.
+    Reads,
     /// Mapping in the window.
     Window,
 }
@@ -250,11 +252,18 @@ impl GuestPages {
 }
 
 impl PageList {
-    /// Returns the memory of `entries`.
+    /// Returns the memory of `entries`, to be read and written.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` if some of it is not guest memory (any more).
     pub fn new(pages: Arc<GuestPages>, entries: Vec<MemEntry>) -> CuResult<Self> {
         Self::list(pages, entries, Purpose::Copies)
+    }
+
+    /// Returns the memory of `entries`, only to be read. Where single pages are mapped, they cannot be written.
+    ///
+    /// Errors: as for [`Self::new`].
+    pub fn to_read(pages: Arc<GuestPages>, entries: Vec<MemEntry>) -> CuResult<Self> {
+        Self::list(pages, entries, Purpose::Reads)
     }
 
     /// Returns the memory of `entries`, for a caller that only needs [`Self::file_pieces`].
@@ -276,8 +285,8 @@ impl PageList {
         let mut own = Vec::new();
         if runs.iter().any(|run| run.address == 0) {
             runs.clear();
-            if purpose == Purpose::Copies {
-                pages.map_named(&entries, &mut runs, &mut own)?;
+            if purpose != Purpose::Window {
+                pages.map_named(&entries, purpose == Purpose::Copies, &mut runs, &mut own)?;
             }
         }
         Ok(Self(Some(Arc::new(Listed { pages, entries, runs, _own: own, bytes }))))
@@ -423,6 +432,7 @@ impl GuestPages {
     fn map_named(
         &self,
         entries: &[MemEntry],
+        writable: bool,
         runs: &mut Vec<Run>,
         own: &mut Vec<OwnMapping>,
     ) -> CuResult<()> {
@@ -439,7 +449,7 @@ impl GuestPages {
             let pages = |piece: &FilePiece| {
                 let before = piece.offset % PAGE_BYTES;
                 let bytes = (before + piece.bytes).next_multiple_of(PAGE_BYTES) as usize;
-                Mapping { at: None, bytes, offset: piece.offset - before, writable: piece.writable }
+                Mapping { at: None, bytes, offset: piece.offset - before, writable }
             };
             let mappings: Vec<Mapping> = together.iter().map(pages).collect();
             let mut pieces = together.iter();
@@ -493,8 +503,13 @@ pub mod fixture {
     pub fn fixture_memory(pages: u64) -> (Arc<GuestPages>, File) {
         let file = TempFile::new().unwrap().into_file();
         file.set_len(pages * PAGE_BYTES).unwrap();
-        let region =
-            Region { guest_addr: 0x10000, bytes: pages * PAGE_BYTES, file_offset: 0, page_bytes: PAGE_BYTES };
+        let region = Region {
+            guest_addr: 0x10000,
+            bytes: pages * PAGE_BYTES,
+            file_offset: 0,
+            page_bytes: PAGE_BYTES,
+            number: 0,
+        };
         (
             Arc::new(
                 GuestPages::map(vec![(region, GuestFile::Whole(Arc::new(file.try_clone().unwrap())))])
@@ -517,7 +532,7 @@ mod tests {
         let shared = GuestFile::Whole(Arc::new(file.try_clone().unwrap()));
         let region = |guest_addr, file_offset| {
             (
-                Region { guest_addr, bytes: 4 * PAGE_BYTES, file_offset, page_bytes: PAGE_BYTES },
+                Region { guest_addr, bytes: 4 * PAGE_BYTES, file_offset, page_bytes: PAGE_BYTES, number: 0 },
                 shared.clone(),
             )
         };

@@ -167,7 +167,7 @@ fn open<'a>(
     let (mut ins, mut outs) = (None, None);
     if keep || !frame.in_entries.is_empty() || !frame.out_entries.is_empty() {
         let memory = session.memory();
-        ins = Some(PageList::new(memory.clone(), std::mem::take(&mut frame.in_entries)).ok()?);
+        ins = Some(PageList::to_read(memory.clone(), std::mem::take(&mut frame.in_entries)).ok()?);
         let list = if keep { PageList::for_window } else { PageList::new };
         outs = Some(list(memory, std::mem::take(&mut frame.out_entries)).ok()?);
     }

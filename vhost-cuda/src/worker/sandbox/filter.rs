@@ -113,9 +113,6 @@ fn allowed(emulated: bool, bounds: Bounds) -> Result<Rules, BackendError> {
     rules.insert(libc::SYS_fcntl, fcntl);
     rules.insert(libc::SYS_fallocate, one_of(1, &[GIVE_BACK as u64])?);
     if bounds.named_pages {
-        rules.insert(libc::SYS_seccomp, one_of(0, &[u64::from(libc::SECCOMP_SET_MODE_FILTER)])?);
-        rules.insert(libc::SYS_unshare, one_of(0, &[libc::CLONE_FILES as u64])?);
-        rules.insert(libc::SYS_close_range, Vec::new());
         // It would extend a mapping of one page of guest memory to all following pages. C libraries work without it.
         rules.remove(&libc::SYS_mremap);
     }

@@ -194,6 +194,24 @@ fn sockets_of_nccl_are_for_workers_with_namespaces() {
 }
 
 #[test]
+fn no_process_of_the_user_reaches_a_workers_memory() {
+    for sandbox in [Sandbox::Seccomp, Sandbox::Refuse, Sandbox::Log, Sandbox::Off] {
+        // SAFETY: the child allocates, which glibc allows after a fork, and ends without returning.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let entered = enter(sandbox, &Folders::default(), false);
+            // SAFETY: plain system calls.
+            unsafe { libc::_exit(entered.map_or(99, |_| libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0))) };
+        }
+        let mut status = 0;
+        // SAFETY: the child is this function's, and waited for once.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        let dumpable = i32::from(sandbox == Sandbox::Off);
+        assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, dumpable), "{sandbox:?}");
+    }
+}
+
+#[test]
 fn processes_and_programs_end_the_worker_and_the_log_says_why() {
     for emulated in [true, false] {
         let (status, said) = closed(Sandbox::Seccomp, emulated, forks);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The filters of the thread that maps guest memory, over those of the whole worker. `seccompiler` knows no calls that
-//! another process decides over.
+//! The filters of the process that maps guest memory. `seccompiler` knows no calls that another process decides over.
 
 use std::io;
 use std::mem::offset_of;
@@ -11,62 +10,52 @@ use libc::{c_long, sock_filter};
 /// `AUDIT_ARCH_X86_64`.
 const X86_64: u32 = 0xc000_003e;
 const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+/// A number that no system call has.
+const NO_CALL: u32 = u32::MAX;
 
-/// The system calls of the thread besides mapping: it takes orders and files, and allocates. None of these reads,
-/// copies, sends or changes a file.
-const ALLOWED: &[c_long] = &[
-    libc::SYS_brk,
-    libc::SYS_clock_gettime,
-    libc::SYS_close,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_futex,
-    libc::SYS_getpid,
-    libc::SYS_getrandom,
-    libc::SYS_gettid,
-    libc::SYS_madvise,
-    libc::SYS_mprotect,
-    libc::SYS_munmap,
-    libc::SYS_recvmsg,
-    libc::SYS_restart_syscall,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sched_yield,
-    libc::SYS_sigaltstack,
-    libc::SYS_tgkill,
-];
+/// The system calls of the process besides mapping. None of these receives, copies or closes a descriptor, so its table
+/// holds what the daemon has installed, under the daemon's numbers.
+const ALLOWED: &[c_long] = &[libc::SYS_exit, libc::SYS_exit_group, libc::SYS_futex];
 /// The further system calls until it is ready.
-const AT_FIRST: &[c_long] = &[libc::SYS_seccomp, libc::SYS_sendmsg];
+const AT_FIRST: &[c_long] = &[libc::SYS_close_range, libc::SYS_seccomp, libc::SYS_sendmsg];
 
-/// Installs the filter under which each mapping of a file waits for the owner of the listener.
-pub fn guarded() -> io::Result<OwnedFd> {
+/// The filter under which each mapping waits for the owner of the listener.
+pub fn guarded() -> Vec<sock_filter> {
     let mut program = checked_number();
-    let mmap = [
-        load(offset_of!(libc::seccomp_data, args) + 4 * size_of::<u64>()),
-        // Memory of no file.
-        unless_equal(u32::MAX, 1),
-        answer(libc::SECCOMP_RET_ALLOW),
-        answer(libc::SECCOMP_RET_USER_NOTIF),
-    ];
-    program.push(unless_equal(libc::SYS_mmap as u32, mmap.len() as u8));
-    program.extend(mmap);
+    program.extend(answer_to(libc::SYS_mmap as u32, libc::SECCOMP_RET_USER_NOTIF));
     for &number in ALLOWED.iter().chain(AT_FIRST) {
-        program.extend([unless_equal(number as u32, 1), answer(libc::SECCOMP_RET_ALLOW)]);
+        program.extend(answer_to(number as u32, libc::SECCOMP_RET_ALLOW));
     }
     program.push(answer(REFUSE));
-    let listener = install(program, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
-    // SAFETY: with the flag the call returns a new descriptor, which has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(listener as RawFd) })
+    program
 }
 
-/// Installs the filter under which the thread sends nothing, and cannot change its filters.
-pub fn silent() -> io::Result<()> {
+/// The filter under which the process sends nothing, closes nothing, and cannot change its filters.
+pub fn silent() -> Vec<sock_filter> {
     let mut program = checked_number();
     for &number in AT_FIRST {
-        program.extend([unless_equal(number as u32, 1), answer(REFUSE)]);
+        program.extend(answer_to(number as u32, REFUSE));
     }
     program.push(answer(libc::SECCOMP_RET_ALLOW));
-    install(program, 0).map(drop)
+    program
+}
+
+/// Installs a filter for the calling thread under which no call waits. Returns its listener.
+pub fn trial() -> io::Result<OwnedFd> {
+    let mut program = checked_number();
+    program.extend(answer_to(NO_CALL, libc::SECCOMP_RET_USER_NOTIF));
+    program.push(answer(libc::SECCOMP_RET_ALLOW));
+    let length = u16::try_from(program.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // SAFETY: the program is a valid list of that length and lives across the call, which copies it.
+    let result =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: with the flag the call returns a new descriptor, which has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(result as RawFd) })
 }
 
 /// Refuses calls of other architectures, and loads the call's number.
@@ -88,20 +77,11 @@ fn jump(value: u32, if_equal: u8, otherwise: u8) -> sock_filter {
     sock_filter { code, jt: if_equal, jf: otherwise, k: value }
 }
 
-/// Skips `skipped` instructions unless the loaded word is `value`.
-fn unless_equal(value: u32, skipped: u8) -> sock_filter {
-    jump(value, 0, skipped)
+/// Gives an answer if the loaded word is `value`.
+fn answer_to(value: u32, result: u32) -> [sock_filter; 2] {
+    [jump(value, 0, 1), answer(result)]
 }
 
 fn answer(value: u32) -> sock_filter {
     sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: value }
-}
-
-fn install(mut program: Vec<sock_filter>, flags: libc::c_ulong) -> io::Result<c_long> {
-    let length = u16::try_from(program.len()).map_err(io::Error::other)?;
-    let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
-    // SAFETY: the program is a valid list of that length and lives across the call, which copies it.
-    let result =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
