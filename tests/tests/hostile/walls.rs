@@ -3,10 +3,8 @@
 //! The walls around workers and the daemon, as the host sees them.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -118,30 +116,13 @@ fn keeper_of(worker: u32) -> Result<i32> {
 
 /// A daemon without any privilege, which is how it should run.
 fn unprivileged_user(kit: &Kit) -> Result<()> {
-    let folder = tempfile::Builder::new().prefix("vhost-cuda-user-").tempdir()?;
-    let at = |name: &str| folder.path().join(name);
-    // The stack may lie where only its owner looks.
-    for (from, to) in [(kit.stack.daemon(), "daemon"), (kit.stack.emulator(), "libcuda.so.1")] {
-        fs::copy(from, at(to))?;
-        fs::set_permissions(at(to), fs::Permissions::from_mode(0o755))?;
-    }
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
-    let sockets = at("sockets");
-    fs::create_dir(&sockets)?;
-    std::os::unix::fs::chown(&sockets, Some(NOBODY), Some(NOBODY))?;
-    let socket = sockets.join("socket");
-    let log = fs::File::create(at("log"))?;
-    let mut command = Command::new(at("daemon"));
-    command.arg("--socket-path").arg(&socket).args(["--device", "emulated", "--namespaces", "require"]);
-    command
-        .env("VHOST_CUDA_EMULATOR", at("libcuda.so.1"))
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .current_dir("/")
-        .stderr(log);
-    let daemon = Ended(command.spawn()?);
-    let result = as_user(daemon.0.id(), &socket);
-    result.with_context(|| fs::read_to_string(at("log")).unwrap_or_default())
+    let arguments = ["--namespaces", "require"].map(String::from).to_vec();
+    let environment = vec![("LD_LIBRARY_PATH".into(), String::new())];
+    let user = Some(NOBODY);
+    let options =
+        DaemonOptions { device: "emulated".into(), arguments, environment, user, ..Default::default() };
+    let daemon = Daemon::start(&kit.stack, &options)?;
+    as_user(daemon.pid(), &daemon.socket()).with_context(|| daemon.log())
 }
 
 fn as_user(daemon: u32, socket: &Path) -> Result<()> {
@@ -150,17 +131,9 @@ fn as_user(daemon: u32, socket: &Path) -> Result<()> {
     ensure!(namespace(daemon, "user")? == namespace(worker, "user")?);
     ensure!(namespace(daemon, "user")? != namespace(std::process::id(), "user")?, "no user namespace");
     // The kernel gives root the files of a process that is not dumpable.
-    let owner = fs::metadata(format!("/proc/{daemon}/environ"))?.uid();
-    ensure!(owner == 0, "other processes of user {owner} can read the daemon's memory");
-    FakeFrontend::behave(socket)
-}
-
-/// A process that ends with the value.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+    for (process, name) in [(daemon, "daemon"), (worker, "worker")] {
+        let owner = fs::metadata(format!("/proc/{process}/environ"))?.uid();
+        ensure!(owner == 0, "other processes of user {owner} can read the {name}'s memory");
     }
+    FakeFrontend::behave(socket)
 }

@@ -58,7 +58,8 @@ fn prepare() -> std::io::Result<()> {
     use rustix::io::Errno;
     use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    mount(c"proc", paths::PROC, c"proc", flags, None)?;
+    // Workers see each other's numbers, which CUDA's IPC needs, and no files of each other.
+    mount(c"proc", paths::PROC, c"proc", flags, c"hidepid=1")?;
     for settings in paths::SETTINGS {
         match mount_bind(settings, settings) {
             // This kernel does not have the file.
@@ -81,7 +82,7 @@ pub fn run() -> ExitCode {
     if crate::worker::sandbox::drop_privileges().is_err() {
         return ExitCode::FAILURE;
     }
-    // SAFETY: plain system call. Children of workers, which cannot start any, would be nobody's to wait for.
+    // SAFETY: plain system call. Processes for mappings, which workers have started, are nobody's to wait for.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     let _ = std::io::stdin().read(&mut [0]);
     ExitCode::SUCCESS

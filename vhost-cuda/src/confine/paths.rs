@@ -26,6 +26,8 @@ pub const READ: &[&str] = &[
 
 /// The kernel's view of processes. In a tree it is a file system of its own.
 pub const PROC: &str = "/proc";
+/// This process in [`PROC`].
+pub const OWN: &str = "/proc/self";
 /// The threads of this process. libcuda names its threads through files in here, and does not start without that.
 pub const THREADS: &str = "/proc/self/task";
 /// Parts of [`PROC`] that change the machine. Root can write some of them even without a capability.
@@ -49,6 +51,15 @@ const DEV: &str = "/dev";
 const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "dxg"];
 const NODES_OF: &str = "nvidia";
 
+/// Returns the files and folders of [`PROC`] that describe the machine, and no process.
+pub fn of_machine() -> Vec<PathBuf> {
+    let entries = fs::read_dir(PROC).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| !entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit));
+    // Links lead to processes.
+    let files = named.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
+    files.map(|entry| entry.path()).collect()
+}
+
 /// Returns the device nodes of this host that workers may use, and folders of such nodes.
 pub fn nodes() -> Vec<PathBuf> {
     let entries = fs::read_dir(DEV).into_iter().flatten().flatten();
@@ -64,6 +75,15 @@ pub fn nodes() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_machine_is_described_without_processes() {
+        let files = of_machine();
+        assert!(
+            files.contains(&PathBuf::from("/proc/cpuinfo")) && files.contains(&PathBuf::from("/proc/sys"))
+        );
+        assert!(!files.contains(&PathBuf::from("/proc/1")) && !files.contains(&PathBuf::from(OWN)));
+    }
 
     #[test]
     fn nodes_are_few() {

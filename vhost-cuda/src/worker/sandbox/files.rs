@@ -2,7 +2,8 @@
 //! Restricts the files that a worker can access (Landlock), with or without a root of its own. The kernel then also
 //! denies it access to the memory of outside processes and signals to them.
 
-use std::path::Path;
+use std::os::unix::process::parent_id;
+use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -33,8 +34,12 @@ pub fn bound(folders: &Folders, own_root: bool) -> Result<bool, RulesetError> {
         .handle_access(all)?
         .scope(Scope::Signal)?
         .create()?;
-    for path in paths::READ.iter().chain([&paths::PROC]) {
-        rules = allow(rules, Path::new(path), read)?;
+    for path in paths::READ.iter().map(PathBuf::from).chain(paths::of_machine()).chain(of_workers()) {
+        rules = allow(rules, &path, read)?;
+    }
+    // To list the workers of the namespace, but not to read their files.
+    if own_root {
+        rules = allow(rules, Path::new(paths::PROC), AccessFs::ReadDir.into())?;
     }
     rules = allow(rules, Path::new(paths::THREADS), read | AccessFs::WriteFile | AccessFs::Truncate)?;
     // The rule applies to the folder that exists now. It is kept open so that no other folder replaces it.
@@ -53,6 +58,14 @@ pub fn bound(folders: &Folders, own_root: bool) -> Result<bool, RulesetError> {
         rules = allow(rules, folder, all & !AccessFs::Execute)?;
     }
     Ok(rules.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Returns the folders of `/proc` of which a worker reads processes: its own, and outside of a namespace the daemon's
+/// threads, which list its workers ([`crate::worker::family`]).
+fn of_workers() -> impl Iterator<Item = PathBuf> {
+    let parent = Some(parent_id()).filter(|&parent| parent != 0);
+    let threads = parent.map(|parent| Path::new(paths::PROC).join(parent.to_string()).join("task"));
+    std::iter::once(PathBuf::from(paths::OWN)).chain(threads)
 }
 
 /// Allows `access` at `path` and below, if it exists.

@@ -120,10 +120,15 @@ fn the_list_for_gpus_opens_what_libraries_need_and_nothing_else() {
     refused(opens_a_file);
     refused(|| opened(File::open("/run")));
     refused(|| opened(File::options().write(true).open("/proc/self/comm")));
+    // Another process's files.
+    refused(|| opened(File::open(format!("/proc/{}/status", std::os::unix::process::parent_id()))));
     refused(|| opened(File::create_new("/usr/made-by-a-worker")));
     refused(|| opened(std::fs::remove_file("/etc/ld.so.cache").and_then(|()| File::open("/"))));
     for file in [
         || opened(File::open("/proc/self/maps")),
+        // NVIDIA's libraries ask for the machine and the driver.
+        || opened(File::open("/proc/cpuinfo")),
+        || opened(File::open("/proc/sys/kernel/osrelease")),
         || opened(File::options().write(true).open("/dev/null")),
         // NVIDIA's library names its threads, and does not start if it cannot.
         || opened(File::options().write(true).truncate(true).open("/proc/thread-self/comm")),
