@@ -24,6 +24,9 @@ fn end(context: &Context) {
     host_memory::free_all_of(context.handle);
     ipc::forget_all_of(context.handle);
     context.device.free_all_of(context.handle);
+    if context.primary {
+        context.device.fault.primary_context_ended();
+    }
 }
 
 /// cuCtxDestroy
