@@ -17,7 +17,7 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostUserMemoryRegionInfo, VringConfigData};
 use virtio_cuda_protocol::cuda::{
-    CALL_IN_INLINE, CALL_OUT_INLINE, CALL_TABLE_VERSION, CallHeader, Opcode, ResultHeader,
+    CALL_IN_INLINE, CALL_INTERNAL, CALL_OUT_INLINE, CALL_TABLE_VERSION, CallHeader, Opcode, ResultHeader,
 };
 use virtio_cuda_protocol::transport::{
     Config, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, Open, Opened, PROTOCOL_VERSION, REPLY_OK,
@@ -72,6 +72,8 @@ impl Reply {
 pub struct CallResult {
     /// The `CUresult`.
     pub result: i32,
+    /// `RESULT_*` bits.
+    pub flags: u32,
     /// The row's results.
     pub results: Vec<u8>,
     /// Inline bulk output.
@@ -93,6 +95,8 @@ pub struct CallParts {
     pub bulk: Vec<u8>,
     /// Bytes of inline bulk output that are asked for.
     pub bulk_out_bytes: u64,
+    /// True for a call that a library makes for itself.
+    pub internal: bool,
 }
 
 impl CallParts {
@@ -116,6 +120,11 @@ impl CallParts {
         Self { context, ..self }
     }
 
+    /// As a call that the library makes for itself.
+    pub fn internal(self) -> Self {
+        Self { internal: true, ..self }
+    }
+
     /// Its head, as a well-behaved library writes it.
     pub fn header(&self) -> CallHeader {
         CallHeader {
@@ -123,7 +132,7 @@ impl CallParts {
             thread: self.thread,
             context: self.context,
             args_bytes: self.args.len() as u32,
-            flags: CALL_IN_INLINE | CALL_OUT_INLINE,
+            flags: CALL_IN_INLINE | CALL_OUT_INLINE | if self.internal { CALL_INTERNAL } else { 0 },
             bulk_in_bytes: self.bulk.len() as u64,
             bulk_out_bytes: self.bulk_out_bytes,
         }
@@ -435,7 +444,7 @@ pub fn parse_result(payload: &[u8]) -> Result<CallResult> {
     if bulk.len() != header.bulk_out_bytes as usize {
         bail!("{} bytes of bulk announced, {} came", header.bulk_out_bytes, bulk.len());
     }
-    Ok(CallResult { result: header.result, results: results.into(), bulk: bulk.into() })
+    Ok(CallResult { result: header.result, flags: header.flags, results: results.into(), bulk: bulk.into() })
 }
 
 fn show_memory(vhost: &Frontend, memory: &GuestMemoryMmap) -> Result<()> {

@@ -5,13 +5,12 @@
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuda_environment::speed;
 use virtio_cuda_protocol::cuda::table::{MAX_ARGS, MAX_RESULTS};
 use virtio_cuda_protocol::cuda::{
-    CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, Malformed, Opcode, Overflow, Reader,
-    ResultHeader, Writer,
+    CALL_IN_INLINE, CALL_INTERNAL, CALL_OUT_INLINE, CallHeader, ContextId, Malformed, Opcode, Overflow,
+    RESULT_EARLIER, Reader, ResultHeader, Writer,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -19,20 +18,12 @@ use crate::deferred_frees::DeferredFree;
 use crate::touched::Touched;
 use crate::transport::{Request, UserMemory};
 use crate::{
-    ClientError, CudaError, Session, calls, changes, deferred_frees, idle, lane, output, process, thread,
-    trace,
+    Caller, ClientError, CudaError, Session, broken, caller, calls, changes, deferred_frees, idle, lane,
+    output, process, thread, trace,
 };
 
 /// Bulk up to this many bytes travels in the payload of a request: copying it is cheaper than pinning its pages.
 pub const INLINE_BYTES: usize = 32 << 10;
-/// See [`is_broken`].
-static BROKEN: AtomicBool = AtomicBool::new(false);
-
-/// Returns whether an error has broken a context of this process: nothing more works in it.
-pub fn is_broken() -> bool {
-    BROKEN.load(Ordering::Relaxed)
-}
-
 /// Room for heads, arguments and results beside inline bulk.
 const ROW_BYTES: usize = 1 << 10;
 const _: () = assert!(
@@ -101,6 +92,7 @@ impl fmt::Debug for Write<'_> {
 #[derive(Debug)]
 pub struct Call<'s> {
     session: &'s Session,
+    caller: Caller,
     /// The slices that `input` and `output` may be of.
     slices: PhantomData<&'s mut [u8]>,
     context: ContextId,
@@ -121,9 +113,10 @@ pub struct Call<'s> {
 }
 
 impl<'s> Call<'s> {
-    pub(crate) fn new(session: &'s Session) -> Self {
+    pub(crate) fn new(session: &'s Session, caller: Caller) -> Self {
         Self {
             session,
+            caller,
             slices: PhantomData,
             context: ContextId(0),
             input: UserMemory::NONE,
@@ -207,17 +200,23 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// Does not wait for the call, if possible. It is executed after all earlier calls of this thread, and before all calls
-    /// that use the same things and begin after this one has returned. A later call returns its error. For rows without
-    /// results.
-    pub fn posted(mut self) -> Self {
-        self.posted = speed::is_on();
-        self
+    /// Does not wait for a call of the program, if possible. It is executed after all earlier calls of this thread, and before
+    /// all calls that use the same things and begin after this one has returned. A later call of the program returns its error.
+    /// For rows without results. An internal call waits, because nothing else would return its error.
+    pub fn posted(self) -> Self {
+        self.posted_if(true)
     }
 
     /// As [`Self::posted`], if `may_post`.
     pub fn posted_if(mut self, may_post: bool) -> Self {
-        self.posted |= may_post && speed::is_on();
+        self.posted |= may_post && !self.caller.is_internal() && speed::is_on();
+        self
+    }
+
+    /// As [`Self::posted`], for an internal call whose failure changes nothing: no call returns its error.
+    pub fn unwatched(mut self) -> Self {
+        self.posted = speed::is_on();
+        self.caller = Caller::Internal;
         self
     }
 
@@ -270,18 +269,21 @@ impl<'s> Call<'s> {
         take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
     ) -> Result<T, CudaError> {
         process::check()?;
+        if !self.caller.is_internal() {
+            caller::take_left()?;
+        }
         debug_assert!(!self.posted || opcode.facts().is_postable(), "{} may not be posted", opcode.name());
         if self.way == Way::Any {
             self.free_deferred(opcode);
         }
         idle::begin(opcode, self.posted, touched);
-        let mut buffers = take_buffers();
+        let (mut buffers, ended) = (take_buffers(), broken::ended());
         let outcome = self.exchange(&mut buffers, opcode, touched, put, take);
         put_back_buffers(buffers);
         // Not before: another thread that waits for everything meanwhile would count it as done.
         idle::count(opcode, self.posted, touched);
         changes::count(opcode);
-        match outcome {
+        let result = match outcome {
             Ok((result, flags)) => {
                 // The call that fetches the output announces the rest in its results.
                 if flags != 0 && opcode != Opcode::session_output {
@@ -291,6 +293,25 @@ impl<'s> Call<'s> {
                 result
             }
             Err(error) => Err(self.session.failed(opcode, error)),
+        };
+        result.inspect_err(|&error| {
+            if error.breaks_context() {
+                self.note_broken(opcode, error, ended);
+            }
+        })
+    }
+
+    /// Notes that the call's context is broken, if it is: the call may have been about a stream or an event of another one.
+    #[cold]
+    fn note_broken(&self, opcode: Opcode, error: CudaError, ended: u64) {
+        if self.context.0 == 0 || broken::error_of(self.context.0).is_some() {
+            return;
+        }
+        if opcode == Opcode::cuCtxGetStreamPriorityRange || self.session.check().is_err() {
+            broken::note(self.context, error, ended);
+        } else {
+            // Has no effect, and comes here if it fails as well.
+            let _ = calls::cuCtxGetStreamPriorityRange(&mut self.session.internal().context(self.context));
         }
     }
 
@@ -299,7 +320,7 @@ impl<'s> Call<'s> {
     /// Not for a fork's child, in which the lock of a thread that was freeing stays locked.
     fn free_deferred(&self, opcode: Opcode) {
         deferred_frees::free_before(opcode, |DeferredFree { context, stream, address, .. }| {
-            let call = &mut self.session.call().context(context);
+            let call = &mut self.session.internal().context(context);
             if let Err(error) = calls::cuMemFreeAsync(call, address, stream) {
                 log::debug!("cuMemFreeAsync of deferred memory: {error}");
             }
@@ -326,7 +347,7 @@ impl<'s> Call<'s> {
             return self.through_lane(&mut lane, buffers, opcode, touched, put, take);
         }
         if self.way == Way::Any
-            && let Err(error) = lane::order(self.session, Some(touched))
+            && let Err(error) = lane::order(self.session, Some(touched), self.caller)
         {
             return Ok((Err(error), 0));
         }
@@ -349,8 +370,8 @@ impl<'s> Call<'s> {
     ) -> Result<(Result<T, CudaError>, u32), ClientError> {
         let bytes = self.write_payload(&mut buffers.payload, opcode, thread::number(), true, true, put)?;
         let payload = &buffers.payload[..bytes];
-        // An error of an earlier call is fetched by one that waits.
-        if self.posted && !lane.has_deferred_error() {
+        // An error of an earlier call is fetched by one of the program that waits.
+        if self.posted && (self.caller.is_internal() || !lane.has_deferred_error()) {
             lane.post(self.session, payload, touched)?;
             let value = take(&mut Reader::new(&[])).map_err(|Malformed| ClientError::Protocol)?;
             return Ok((Ok(value), 0));
@@ -446,6 +467,7 @@ impl<'s> Call<'s> {
             args_bytes: args_bytes as u32,
             flags: if in_inline && self.input.bytes > 0 { CALL_IN_INLINE } else { 0 }
                 | if out_inline && self.output.bytes > 0 { CALL_OUT_INLINE } else { 0 }
+                | if self.caller.is_internal() { CALL_INTERNAL } else { 0 }
                 | trace::flags(),
             bulk_in_bytes: self.input.bytes as u64,
             bulk_out_bytes: if self.keep { 0 } else { self.output.bytes as u64 },
@@ -462,8 +484,8 @@ impl<'s> Call<'s> {
     ) -> Result<(Result<T, CudaError>, u32), ClientError> {
         let (header, rest) = ResultHeader::read_from_prefix(reply).map_err(|_| ClientError::Protocol)?;
         if let Err(error) = CudaError::check(header.result) {
-            if error.breaks_context() {
-                BROKEN.store(true, Ordering::Relaxed);
+            if header.flags & RESULT_EARLIER != 0 {
+                caller::took(error);
             }
             return Ok((Err(error), header.flags));
         }

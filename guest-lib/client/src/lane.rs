@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use virtio_cuda_protocol::cuda::{CallHeader, Opcode};
+use virtio_cuda_protocol::cuda::{CALL_INTERNAL, CallHeader, Opcode};
 use virtio_cuda_ring::layout::record_bytes;
 use virtio_cuda_ring::{Kind, LANE_BYTES, LaneMemory, MAX_RECORD_BYTES, Position, Producer, Turn, order};
 use zerocopy::IntoBytes;
 
 use crate::pace::Pace;
 use crate::touched::{ORDER, Touched};
-use crate::{ClientError, CudaError, Session, calls, thread, waker};
+use crate::{Caller, ClientError, CudaError, Session, calls, thread, waker};
 
 /// 0 sends every call through the request queue.
 pub const LANES_VARIABLE: &str = "VIRTIO_CUDA_LANES";
@@ -146,7 +146,7 @@ pub(crate) fn take(session: &Session) -> Option<InUse> {
         let mut new = session.lanes().take(session)?;
         // The worker sets the lane up before it answers.
         let begins = ORDER.begins(new.index) + new.producer.produced();
-        if calls::session_lane(&mut session.call().direct(), new.tag, new.index, begins).is_err() {
+        if calls::session_lane(&mut session.internal().direct(), new.tag, new.index, begins).is_err() {
             session.lanes().off.store(true, Ordering::Relaxed);
             session.lanes().give_back(new);
             return None;
@@ -331,6 +331,7 @@ fn order_payload(after: Position) -> [u8; ORDER_BYTES] {
         opcode: Opcode::session_order as u32,
         thread: thread::number(),
         args_bytes: (ORDER_BYTES - size_of::<CallHeader>()) as u32,
+        flags: CALL_INTERNAL,
         ..CallHeader::default()
     };
     let (lane, bytes) = (after.lane.to_le_bytes(), after.bytes.to_le_bytes());
@@ -344,11 +345,17 @@ fn order_payload(after: Position) -> [u8; ORDER_BYTES] {
     payload
 }
 
+/// Returns whether an error of a record of this thread has not been reported yet.
+pub(crate) fn has_deferred_error() -> bool {
+    // SAFETY: `take` made the pointer of a box, which this thread alone uses; it is not in use just now.
+    unsafe { CURRENT.get().as_ref() }.is_some_and(|lane| lane.producer.has_deferred_error())
+}
+
 /// Waits until all records that this thread has posted are executed, and the records of other threads that must precede a call
 /// that uses `touched`. For calls that do not go through lanes.
 ///
-/// Errors: the error of an earlier record, if it has not been reported to this thread yet.
-pub(crate) fn order(session: &Session, touched: Option<&Touched>) -> Result<(), CudaError> {
+/// Errors: for the program, that of an earlier record that has not been reported yet.
+pub(crate) fn order(session: &Session, touched: Option<&Touched>, caller: Caller) -> Result<(), CudaError> {
     let lane = CURRENT.get();
     // SAFETY: `take` made the pointer of a box, which this thread alone uses; it is not in use just now, and not
     // during the calls below.
@@ -360,8 +367,9 @@ pub(crate) fn order(session: &Session, touched: Option<&Touched>) -> Result<(), 
         touched.map_or_else(Vec::new, |touched| touched.begin(&ORDER, own, false).dependencies().to_vec());
     if after.is_empty() && !is_quiet {
         // Its lane answers it after all records before.
-        return calls::session_order(&mut session.call().for_order(), 0, 0);
+        return calls::session_order(&mut session.call(caller).for_order(), 0, 0);
     }
-    let wait = |one: Position| calls::session_order(&mut session.call().for_order(), one.lane, one.bytes);
+    let wait =
+        |one: Position| calls::session_order(&mut session.call(caller).for_order(), one.lane, one.bytes);
     after.into_iter().try_for_each(wait)
 }

@@ -8,7 +8,9 @@
 //!
 //! The caller defines the meaning of a call: this crate knows lengths, threads and errors only.
 
+pub mod broken;
 pub mod call;
+pub mod caller;
 pub mod calls;
 pub mod changes;
 pub mod deferred_frees;
@@ -32,6 +34,7 @@ pub mod virtio_user;
 mod waker;
 
 pub use call::Call;
+pub use caller::Caller;
 pub use error::ClientError;
 pub use result::CudaError;
 pub use session::Session;

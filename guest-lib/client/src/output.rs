@@ -31,7 +31,7 @@ pub fn forward(session: &Session, flags: u32) {
 fn drain(session: &Session, fd: u32, stream: *mut libc::FILE) {
     let mut buffer = [0u8; 8192];
     for _ in 0..MAX_OUTPUT / buffer.len() {
-        let mut call = session.call().output(&mut buffer);
+        let mut call = session.internal().output(&mut buffer);
         let Ok((bytes, left)) = calls::session_output(&mut call, fd) else { return };
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(buffer.len());
         // SAFETY: `stream` is libc's own; the buffer holds `bytes` initialised bytes.

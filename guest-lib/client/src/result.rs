@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use virtio_cuda_protocol::cuda::breaks_context;
+
 /// A `CUresult` other than `CUDA_SUCCESS`. Any number that the device returns is kept unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CudaError(i32);
@@ -73,10 +75,9 @@ impl CudaError {
         if code == 0 { Ok(()) } else { Err(Self(code)) }
     }
 
-    /// Returns whether all later calls in the context fail, too (CUDA Driver API, `CUresult`: "leaves the process in an
-    /// inconsistent state").
+    /// Returns whether all later calls in the context fail, too.
     pub const fn breaks_context(self) -> bool {
-        matches!(self.0, 700 | 702 | 710 | 714..=719)
+        breaks_context(self.0)
     }
 
     /// Returns the number, as C has it.

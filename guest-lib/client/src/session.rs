@@ -14,7 +14,7 @@ use crate::outstanding::{Outstanding, Permit};
 use crate::touched::{ORDER, Touched};
 use crate::transport::{Limits, Transport};
 use crate::virtio_user::{SOCKET_VARIABLE, VirtioUser};
-use crate::{Call, ClientError, CudaError, call, calls, deferred_frees, idle, logging, process};
+use crate::{Call, Caller, ClientError, CudaError, caller, calls, deferred_frees, idle, logging, process};
 
 /// The maximum number of devices that a worker may report. Bounds the tables of this library.
 const MAX_DEVICES: u32 = 256;
@@ -107,7 +107,7 @@ impl Session {
     }
 
     fn hello(&self) -> Result<(u32, i32, u32), ClientError> {
-        calls::session_hello(&mut self.call().direct(), CALL_TABLE_VERSION).map_err(|error| {
+        calls::session_hello(&mut self.internal().direct(), CALL_TABLE_VERSION).map_err(|error| {
             if self.lost.load(Ordering::Relaxed) {
                 ClientError::SessionLost
             } else {
@@ -118,8 +118,13 @@ impl Session {
     }
 
     /// Starts a call.
-    pub fn call(&self) -> Call<'_> {
-        Call::new(self)
+    pub fn call(&self, caller: Caller) -> Call<'_> {
+        Call::new(self, caller)
+    }
+
+    /// Starts a call that no entry point makes for the program.
+    pub fn internal(&self) -> Call<'_> {
+        self.call(Caller::Internal)
     }
 
     /// Bounds of one call.
@@ -146,32 +151,28 @@ impl Session {
     pub fn unpin(&self, tag: u64) -> Result<(), CudaError> {
         process::check()?;
         // Posted calls may use the pages.
-        self.order()?;
+        lane::order(self, Some(&Touched::everything()), Caller::Internal)?;
         let _permit = self.outstanding();
         self.check().and_then(|()| self.transport.unpin(tag)).map_err(|error| error.result())
     }
 
-    /// Waits until all calls posted so far are executed, as every call except a direct one does by itself.
+    /// Waits until the calls posted so far that must precede a copy in `stream` are executed, as every call except a direct one
+    /// does by itself.
     ///
-    /// Errors: the error of an earlier call, if it has not been reported yet.
-    pub fn order(&self) -> Result<(), CudaError> {
-        process::check()?;
-        lane::order(self, Some(&Touched::everything()))
-    }
-
-    /// As [`Self::order`], for the calls that must precede a copy in `stream`.
-    pub fn order_copy(&self, context: ContextId, stream: StreamId) -> Result<(), CudaError> {
+    /// Errors: that of an earlier posted call, for the program.
+    pub fn order_copy(&self, caller: Caller, context: ContextId, stream: StreamId) -> Result<(), CudaError> {
         process::check()?;
         let mut touched = Touched::of(Opcode::cuMemcpyAsync, context.0, false);
         touched.add(&stream);
-        lane::order(self, Some(&touched))
+        lane::order(self, Some(&touched), caller)
     }
 
-    /// Returns whether the device has no work for this process, and no error to report to it.
+    /// Returns whether the device has no work for this process, and no error of a posted call to report to the calling thread.
     pub fn is_idle(&self) -> bool {
         idle::is_idle()
             && !deferred_frees::any()
-            && !call::is_broken()
+            && !lane::has_deferred_error()
+            && !caller::has_left()
             && process::check().is_ok()
             && self.check().is_ok()
     }
@@ -184,7 +185,7 @@ impl Session {
     /// Wakes the executor of the calling thread and sleeps until record `reply` of its lane is answered (if not 0) and
     /// `consumed` bytes are consumed.
     pub(crate) fn wait_for_lane(&self, reply: u64, consumed: u64) -> Result<(), ClientError> {
-        calls::session_wait(&mut self.call().direct(), reply, consumed).map_err(|_| match self.check() {
+        calls::session_wait(&mut self.internal().direct(), reply, consumed).map_err(|_| match self.check() {
             Err(lost) => lost,
             Ok(()) => ClientError::Protocol,
         })

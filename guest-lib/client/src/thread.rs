@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{calls, lane, session};
+use crate::{Caller, caller, calls, lane, session};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
@@ -41,8 +41,11 @@ impl Drop for ExitNotice {
         if let Some(session) = session::current() {
             // The thread ends even if the worker is not notified. Its executor must have done everything before
             // another thread gets the lane.
-            let _ = lane::order(session, None);
-            let ended = calls::session_thread_exit(&mut session.call().direct());
+            let ordered = caller::at_entry_point(|entry| lane::order(session, None, Caller::Program(entry)));
+            if let Err(error) = ordered {
+                caller::leave(error);
+            }
+            let ended = calls::session_thread_exit(&mut session.internal().direct());
             if ended.is_ok() {
                 lane::retire(session);
             }

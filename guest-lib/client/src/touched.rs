@@ -11,7 +11,7 @@
 
 mod marks;
 #[cfg(test)]
-#[path = "touched_test.rs"]
+#[path = "touched/touched_test.rs"]
 mod tests;
 
 use std::any::Any;

@@ -61,7 +61,8 @@ impl Waker {
             let Some(session) = session::current() else { continue };
             for thread in threads {
                 // An executor that has ended needs no waking; a lost session reports that to all threads.
-                if let Err(error) = calls::session_wait(&mut session.call().direct().for_thread(thread), 0, 0)
+                if let Err(error) =
+                    calls::session_wait(&mut session.internal().direct().for_thread(thread), 0, 0)
                 {
                     log::debug!("Waking the executor of thread {thread}: {error}");
                 }

@@ -2,8 +2,9 @@
 
 //! The state that a call uses.
 
+use virtio_cuda_client::caller::EntryPoint;
 use virtio_cuda_client::protocol::{ContextId, StreamId};
-use virtio_cuda_client::{Call, CudaError};
+use virtio_cuda_client::{Call, Caller, CudaError};
 
 use crate::context::table::current;
 use crate::driver::Driver;
@@ -27,9 +28,36 @@ pub struct Api {
     pub driver: &'static Driver,
     /// The meaning of stream 0.
     pub default_stream: DefaultStream,
+    caller: Caller,
 }
 
 impl Api {
+    /// Returns the state for the calls of an entry point.
+    pub fn of_entry_point(driver: &'static Driver, default_stream: DefaultStream, entry: EntryPoint) -> Self {
+        Self { driver, default_stream, caller: Caller::Program(entry) }
+    }
+
+    /// Returns the state for the calls of a thread of this library.
+    pub fn of_library(driver: &'static Driver) -> Self {
+        Self { driver, default_stream: DefaultStream::Legacy, caller: Caller::Internal }
+    }
+
+    /// Returns the state for internal calls: those whose errors the program does not get, or that must be made whatever
+    /// happened before.
+    pub fn internal(self) -> Self {
+        Self { caller: Caller::Internal, ..self }
+    }
+
+    /// Returns whose calls these are.
+    pub fn caller(&self) -> Caller {
+        self.caller
+    }
+
+    /// Starts a call in a context.
+    pub fn call_in(&self, context: ContextId) -> Call<'static> {
+        self.driver.session.call(self.caller).context(context)
+    }
+
     /// Returns the calling thread's current context; 0 if there is none, or it is destroyed.
     pub fn current(&self) -> u64 {
         let context = current();
@@ -42,12 +70,12 @@ impl Api {
             0 => self.driver.contexts.only_one().unwrap_or(0),
             context => context,
         };
-        self.driver.session.call().context(ContextId(context))
+        self.call_in(ContextId(context))
     }
 
     /// Starts a call in the current context. Errors: `CUDA_ERROR_INVALID_CONTEXT` without one.
     pub fn in_context(&self) -> Result<Call<'static>, CudaError> {
-        Ok(self.driver.session.call().context(self.context()?))
+        Ok(self.call_in(self.context()?))
     }
 
     /// Starts a call on a stream: in the current context or, without one, in the stream's own.
@@ -56,7 +84,7 @@ impl Api {
             0 => self.driver.streams.get(handle).map_err(|_| CudaError::INVALID_CONTEXT)?.context,
             context => context,
         };
-        Ok(self.driver.session.call().context(ContextId(context)))
+        Ok(self.call_in(ContextId(context)))
     }
 
     /// Starts a call on an event: in the current context or, without one, in the event's own.
@@ -65,7 +93,7 @@ impl Api {
             0 => self.driver.events.get(handle).map_err(|_| CudaError::INVALID_CONTEXT)?.context,
             context => context,
         };
-        Ok(self.driver.session.call().context(ContextId(context)))
+        Ok(self.call_in(ContextId(context)))
     }
 
     /// Returns the current context. Without one, or if it is destroyed, returns the only existing context: the objects

@@ -4,7 +4,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use virtio_cuda_client::{CudaError, process};
+use virtio_cuda_client::caller::at_entry_point;
+use virtio_cuda_client::{CudaError, broken, process};
 
 pub use crate::api::{Api, DefaultStream};
 use crate::context::table::current;
@@ -55,10 +56,8 @@ pub fn call(
             return Err(CudaError::NOT_PERMITTED);
         }
         check_context(driver, call.state)?;
-        body(Api { driver, default_stream }).map_err(|error| {
-            if error.breaks_context() {
-                driver.contexts.set_broken(current(), error);
-            }
+        let outcome = at_entry_point(|entry| body(Api::of_entry_point(driver, default_stream, entry)));
+        outcome.map_err(|error| {
             let lacks = error == CudaError::INVALID_CONTEXT && !call.state.is_recorded;
             if lacks && driver.contexts.is_destroyed(current()) {
                 CudaError::CONTEXT_IS_DESTROYED
@@ -78,7 +77,7 @@ fn check_context(driver: &Driver, state: State) -> Result<(), CudaError> {
     if driver.contexts.is_destroyed(context) && state.refuses_destroyed {
         return Err(CudaError::CONTEXT_IS_DESTROYED);
     }
-    match driver.contexts.broken(context) {
+    match broken::error_of(context) {
         Some(error) if !state.works_when_broken => Err(error),
         _ => Ok(()),
     }

@@ -174,7 +174,7 @@ entry_points! {
         calls::cuMemImportFromShareableHandle(&mut api.call(), AllocationId(name), token)?;
         if api.driver.devices.hides_any() {
             of_allocation(api, name).inspect_err(|_| {
-                let _ = calls::cuMemRelease(&mut api.call(), AllocationId(name));
+                let _ = calls::cuMemRelease(&mut api.internal().call(), AllocationId(name));
             })?;
         }
         handle.set(name)

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use virtio_cuda_client::protocol::StreamId;
 use virtio_cuda_client::{Call, CudaError, calls};
 
+use crate::context::table::current;
 use crate::entry::Api;
 use crate::memory::table::ranges::DeviceRange;
 use crate::stream::table::Event;
@@ -65,9 +66,14 @@ impl Api {
         }
     }
 
-    /// Returns whether there is no work to wait for.
+    /// Returns whether there is no work to wait for, and no error to report.
     pub fn is_idle(&self) -> bool {
-        self.driver.session.is_idle() && !self.driver.captures.any()
+        self.driver.session.is_idle() && !self.driver.captures.any() && !self.is_broken()
+    }
+
+    /// Returns whether calls in the current context may have to fail.
+    pub fn is_broken(&self) -> bool {
+        self.driver.contexts.may_fail(current())
     }
 
     /// Returns whether `bytes` bytes from the GPU's `address` on certainly belong to the program.

@@ -99,7 +99,7 @@ fn driver() -> Result<&'static Driver, CudaError> {
 
 extern "C" fn start() -> CUresult {
     code(driver().and_then(|driver| {
-        calls::trace_start(&mut driver.session.call())?;
+        calls::trace_start(&mut driver.session.internal())?;
         // Set only here, after measuring has started: a daemon that cannot measure may not know these flags.
         trace::set(hooks().map(|hooks| hooks.correlation));
         Ok(())
@@ -108,12 +108,12 @@ extern "C" fn start() -> CUresult {
 
 extern "C" fn stop() -> CUresult {
     trace::set(None);
-    code(driver().and_then(|driver| calls::trace_stop(&mut driver.session.call())))
+    code(driver().and_then(|driver| calls::trace_stop(&mut driver.session.internal())))
 }
 
 extern "C" fn now(ns: &mut u64) -> CUresult {
     code(driver().and_then(|driver| {
-        *ns = calls::trace_clock(&mut driver.session.call())?;
+        *ns = calls::trace_clock(&mut driver.session.internal())?;
         Ok(())
     }))
 }
@@ -132,7 +132,7 @@ fn drain_all(
     let names = names.get_or_insert_default();
     let mut room = vec![TraceWork::default(); AT_A_TIME];
     for _ in 0..MAX_ROUNDS {
-        let mut call = driver.session.call().output(room.as_mut_bytes());
+        let mut call = driver.session.internal().output(room.as_mut_bytes());
         let (bytes, left, lost) = calls::trace_read(&mut call)?;
         *dropped = dropped.saturating_add(lost);
         let count = usize::try_from(bytes).map_or(AT_A_TIME, |bytes| bytes / size_of::<TraceWork>());
@@ -171,7 +171,7 @@ fn name_of<'n>(driver: &Driver, names: &'n mut Names, number: u32) -> Option<&'n
     }
     if !names.known.contains_key(&number) {
         let mut room = vec![0; MAX_NAME];
-        let mut call = driver.session.call().output(&mut room);
+        let mut call = driver.session.internal().output(&mut room);
         let bytes = calls::trace_name(&mut call, number).ok()?;
         room.truncate(usize::try_from(bytes).unwrap_or(MAX_NAME));
         room.shrink_to_fit();

@@ -89,7 +89,7 @@ impl Device {
 
     fn fetch(session: &Session, number: u32) -> Result<Self> {
         let mut raw = [0u8; MAX_ATTRIBUTES * 4];
-        let mut call = session.call().output(&mut raw);
+        let mut call = session.internal().output(&mut raw);
         let (_, uuid, pci_bus_id, name) =
             calls::device_snapshot(&mut call, DeviceOrdinal(number)).map_err(of_call)?;
         let count = call.output_bytes() / 4;

@@ -20,7 +20,7 @@ const BRANCH_ROOM: u32 = 80;
 fn versions() -> Result<(String, String)> {
     let session = state::session()?;
     let interface = (session.driver_version() / 1000).to_string();
-    let driver = calls::nvml_driver_version(&mut session.call());
+    let driver = calls::nvml_driver_version(&mut session.internal());
     let driver = driver.map_or(env!("CARGO_PKG_VERSION").into(), |text| {
         String::from_utf8_lossy(text.split(|&byte| byte == 0).next().unwrap_or(&[])).into_owned()
     });

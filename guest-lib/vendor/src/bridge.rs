@@ -18,8 +18,6 @@ const SUCCESS: c_int = 0;
 const NOT_INITIALIZED: c_int = 3;
 /// `CUDA_ERROR_INVALID_CONTEXT`
 const INVALID_CONTEXT: c_int = 201;
-/// `CU_MEMHOSTALLOC_PORTABLE`
-const HOST_PORTABLE: u32 = 1;
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`
 const MEMORY_TYPE: u32 = 2;
 /// `CUDA_ERROR_NOT_FOUND`
@@ -31,6 +29,8 @@ pub const OUT_OF_MEMORY: c_int = 2;
 type Open = unsafe extern "C" fn(u32, u32, u64) -> c_int;
 /// `virtio_cuda_vendor_call`.
 type Call = unsafe extern "C" fn(*const Arguments) -> c_int;
+/// `virtio_cuda_vendor_pinned`.
+type Pinned = unsafe extern "C" fn(*mut u64, usize) -> c_int;
 
 /// The arguments of `virtio_cuda_vendor_call`.
 #[repr(C)]
@@ -50,6 +50,8 @@ pub struct Arguments {
     pub output: *mut u8,
     /// Bytes of the room for results; 0 if the call need not wait.
     pub output_bytes: usize,
+    /// 1 for a question of the front, whose answer the program does not get; else 0.
+    pub internal: u32,
 }
 
 /// Declares the functions of libcuda that are used, with their types and names.
@@ -74,12 +76,12 @@ macro_rules! functions {
 functions! {
     open: Open = c"virtio_cuda_vendor_open";
     call: Call = c"virtio_cuda_vendor_call";
+    pinned: Pinned = c"virtio_cuda_vendor_pinned";
     init: functions::cuInit = c"cuInit";
     retain: functions::cuDevicePrimaryCtxRetain = c"cuDevicePrimaryCtxRetain";
     set_current: functions::cuCtxSetCurrent = c"cuCtxSetCurrent";
     get_current: functions::cuCtxGetCurrent = c"cuCtxGetCurrent";
     device: functions::cuCtxGetDevice = c"cuCtxGetDevice";
-    host_alloc: functions::cuMemHostAlloc = c"cuMemHostAlloc";
     alloc: functions::cuMemAlloc_v2 = c"cuMemAlloc_v2";
     free: functions::cuMemFree_v2 = c"cuMemFree_v2";
     copy: functions::cuMemcpy2D_v2 = c"cuMemcpy2D_v2";
@@ -165,9 +167,9 @@ pub fn call(arguments: &Arguments) -> Result<(), c_int> {
 
 /// Allocates pinned memory, which is never freed. `None` if the allocation fails.
 pub fn pinned(bytes: usize) -> Option<usize> {
-    let (bridge, mut address) = (bridge()?, std::ptr::null_mut());
+    let (bridge, mut address) = (bridge()?, 0);
     // SAFETY: `address` is a local.
-    let result = bridge.prepared(|| unsafe { (bridge.host_alloc)(&raw mut address, bytes, HOST_PORTABLE) });
+    let result = bridge.prepared(|| unsafe { (bridge.pinned)(&raw mut address, bytes) });
     (result == SUCCESS).then_some(address as usize)
 }
 

@@ -30,6 +30,9 @@ const _: () = assert!(core::mem::size_of::<CallHeader>() == 40);
 pub const CALL_IN_INLINE: u32 = 1 << 0;
 /// The bulk output follows the results in the reply; else it goes to the out entries.
 pub const CALL_OUT_INLINE: u32 = 1 << 1;
+/// No entry point of CUDA makes this call: it is executed even if the error of an earlier posted call is outstanding, which
+/// it leaves to the program's next call. If it is posted itself, its own error is not reported.
+pub const CALL_INTERNAL: u32 = 1 << 2;
 /// The first bit of a field of the flags: the low bits of the number of the program's API call, while a profiler measures.
 /// 0: not known.
 pub const CALL_CORRELATION_SHIFT: u32 = 8;
@@ -51,7 +54,16 @@ pub struct ResultHeader {
 }
 const _: () = assert!(core::mem::size_of::<ResultHeader>() == 16);
 
+/// Returns whether a context in which a call has this result is lost: all later calls in it fail, too (CUDA Driver API,
+/// `CUresult`: "leaves the process in an inconsistent state").
+#[must_use]
+pub const fn breaks_context(result: i32) -> bool {
+    matches!(result, 700 | 702 | 710 | 714..=719)
+}
+
 /// Device code has printed to stdout: fetch it with `session_output(1)`.
 pub const RESULT_STDOUT: u32 = 1 << 0;
 /// Device code or the host's driver has printed to stderr: fetch it with `session_output(2)`.
 pub const RESULT_STDERR: u32 = 1 << 1;
+/// The result is the error of an earlier posted call; this call was not executed.
+pub const RESULT_EARLIER: u32 = 1 << 2;

@@ -163,7 +163,7 @@ fn headers_that_lie(target: &mut Target) -> Result<()> {
         CallHeader { bulk_in_bytes: 65, ..good },
         CallHeader { bulk_in_bytes: 63, ..good },
         CallHeader { flags: u32::MAX, ..good },
-        CallHeader { flags: 1 << 2, ..good },
+        CallHeader { flags: good.flags | 1 << 3, ..good },
         CallHeader { flags: good.flags | 1 << (CALL_CORRELATION_SHIFT - 1), ..good },
         // The flags announce bulk input in pages, and there are none.
         CallHeader { flags: CALL_OUT_INLINE, ..good },
@@ -252,6 +252,7 @@ fn arguments_of_any_bytes(target: &mut Target) -> Result<()> {
                 args,
                 bulk,
                 bulk_out_bytes: random.u64(..2000),
+                internal: random.bool(),
             };
             let reply = session.frontend.carry(session.id, &parts.payload(&parts.header()), [&[], &[]])?;
             ensure!(

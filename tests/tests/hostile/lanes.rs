@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::frontend::{CallParts, CallResult, FakeFrontend, HIGH, PATIENCE, parse_result};
 use vhost_cuda_tests::suite::Suite;
-use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, CallHeader, Opcode};
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, CallHeader, Opcode, RESULT_EARLIER};
 use virtio_cuda_protocol::transport::{
     MemEntry, OP_CALL, OP_CLOSE, OP_SHARE, REPLY_INVALID, REPLY_OK, REPLY_SESSION_LOST, RequestHeader,
 };
@@ -32,6 +32,7 @@ const SOON: Duration = Duration::from_millis(300);
 
 pub fn collect(suite: &mut Suite) {
     attack(suite, "lanes::good", good);
+    attack(suite, "lanes::errors_are_the_programs", errors_are_the_programs);
     attack(suite, "lanes::corrupt", corrupt);
     attack(suite, "lanes::areas", areas);
     attack(suite, "lanes::malformed_calls", malformed_calls);
@@ -147,16 +148,36 @@ fn hello() -> CallParts {
 fn good(target: &mut Target) -> Result<()> {
     let mut guest = Guest::open(target)?;
     ensure!(guest.call(1, &hello())?.result == 0, "session_hello through a lane");
-    // A posted call on an object that does not exist: a later call reports the error.
+    ensure!(guest.call(2, &session_order(0, 0))?.result == 0, "session_order through a lane");
+    Ok(())
+}
+
+/// The error of a posted call stays until a call of the program takes it. Internal calls are executed meanwhile.
+fn errors_are_the_programs(target: &mut Target) -> Result<()> {
+    let mut guest = Guest::open(target)?;
+    // An object that does not exist.
     let destroy = CallParts::new(Opcode::cuEventDestroy_v2, &77_u64.to_le_bytes());
-    guest.push(Kind::Post, 2, &destroy);
-    ensure!(guest.call(3, &hello())?.result == 0, "the stack's own calls tell no errors of others");
+    guest.push(Kind::Post, 1, &destroy);
+    let internal = guest.call(2, &hello().internal())?;
+    ensure!(internal.result == 0 && !internal.results.is_empty(), "an internal call was not executed");
+    guest.push(Kind::Post, 3, &hello().internal());
+    let own = guest.call(4, &destroy.clone().internal())?;
+    ensure!(own.result == 400 && own.flags & RESULT_EARLIER == 0, "an internal call has its own error");
     ensure!(guest.producer.has_deferred_error(), "nothing says that an error waits");
-    let order = session_order(0, 0);
-    let told = guest.call(4, &order)?;
-    ensure!(told.result != 0, "the error is lost");
-    ensure!(guest.call(5, &order)?.result == 0, "the error is told twice");
+    let told = guest.call(5, &hello())?;
+    ensure!(told.result == 400 && told.flags & RESULT_EARLIER != 0, "the error is lost: {}", told.result);
+    ensure!(told.results.is_empty(), "the call was executed");
     ensure!(!guest.producer.has_deferred_error(), "an error that was told still waits");
+    ensure!(guest.call(6, &hello())?.result == 0, "the error is told twice");
+    // The first of two.
+    guest.push(Kind::Post, 7, &CallParts::new(Opcode::cuEventDestroy_v2, &[1; 3]));
+    guest.push(Kind::Post, 8, &destroy);
+    let told = guest.call(9, &session_order(0, 0))?;
+    ensure!(told.result == 1 && told.flags & RESULT_EARLIER != 0, "the first error: {}", told.result);
+    // Nobody gets the error of an internal one.
+    guest.push(Kind::Post, 10, &destroy.internal());
+    ensure!(guest.call(11, &session_order(0, 0))?.result == 0, "an internal call's error was told");
+    ensure!(!guest.producer.has_deferred_error(), "an internal call's error waits");
     Ok(())
 }
 

@@ -6,6 +6,7 @@ mod captures;
 mod costs;
 mod endings;
 mod environment;
+mod errors;
 mod library_variables;
 mod managed;
 mod metrics;
@@ -66,6 +67,7 @@ fn collect(suite: &mut Suite) {
     costs::collect(suite);
     endings::collect(suite);
     environment::collect(suite);
+    errors::collect(suite);
     library_variables::collect(suite);
     managed::collect(suite);
     metrics::collect(suite);

@@ -118,7 +118,7 @@ fn create(api: Api, out: Out<u64>, description: u64, device: i32, flags: u32) ->
 
 fn destroy(api: Api, handle: u64) -> Result<(), CudaError> {
     let green = api.driver.greens.get(handle)?;
-    calls::cuGreenCtxDestroy(&mut api.call(), ContextId(green.context))?;
+    calls::cuGreenCtxDestroy(&mut api.internal().call(), ContextId(green.context))?;
     api.driver.greens.0.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
     api.driver.greens.1.write().unwrap_or_else(PoisonError::into_inner).push(green);
     api.driver.contexts.destroyed(green.context);

@@ -55,7 +55,10 @@ pub fn release(api: Api, device: i32) -> Result<(), CudaError> {
         return Err(CudaError::INVALID_CONTEXT);
     }
     if primary.retains == 1 && primary.active {
-        calls::cuDevicePrimaryCtxRelease_v2(&mut api.call(), api.driver.devices.check(device)?.on_wire())?;
+        calls::cuDevicePrimaryCtxRelease_v2(
+            &mut api.internal().call(),
+            api.driver.devices.check(device)?.on_wire(),
+        )?;
         forget(api, primary.context);
         primary.active = false;
     }
@@ -67,7 +70,10 @@ fn reset(api: Api, device: i32) -> Result<(), CudaError> {
     report_end(api, device, |_| true)?;
     let mut primary = api.driver.contexts.primary(device)?;
     if primary.active {
-        calls::cuDevicePrimaryCtxReset_v2(&mut api.call(), api.driver.devices.check(device)?.on_wire())?;
+        calls::cuDevicePrimaryCtxReset_v2(
+            &mut api.internal().call(),
+            api.driver.devices.check(device)?.on_wire(),
+        )?;
         // The program's holds remain, but the context exists again only after the next retain.
         primary.active = false;
         primary.flags = 0;
@@ -129,7 +135,7 @@ fn destroy(api: Api, context: u64) -> Result<(), CudaError> {
     }
     api.driver.contexts.device_of(context)?;
     trace::context_ends(context);
-    calls::cuCtxDestroy_v2(&mut api.call(), ContextId(context))?;
+    calls::cuCtxDestroy_v2(&mut api.internal().call(), ContextId(context))?;
     dumps::context_destroyed(context);
     api.driver.forget_context(context);
     if current() == context {
@@ -171,7 +177,7 @@ fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
     let visible = api.driver.memory.visible.so_far();
     // All calls that were counted in `visible` are counted as calls, too: if these have no work, those have none.
     if !api.is_idle() {
-        let call = &mut api.driver.session.call().context(ContextId(context));
+        let call = &mut api.call_in(ContextId(context));
         let idle = idle::so_far();
         calls::cuCtxSynchronize(call)?;
         // Another context may have outstanding work.
@@ -207,7 +213,7 @@ pub fn wait_in_context(api: Api, context: u64, event: u64) -> Result<(), CudaErr
 fn of_context(api: Api, context: u64, event: u64) -> Result<Call<'static>, CudaError> {
     api.driver.contexts.device_of(context)?;
     api.driver.events.get(event)?;
-    Ok(api.driver.session.call().context(ContextId(context)))
+    Ok(api.call_in(ContextId(context)))
 }
 
 entry_points! {

@@ -5,11 +5,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustc_hash::FxHashMap;
-use virtio_cuda_client::CudaError;
+use virtio_cuda_client::{CudaError, broken};
 
 use crate::handles::new_handle;
 
@@ -71,8 +71,6 @@ pub struct Contexts {
     any_destroyed: AtomicBool,
     /// Usage counts that `cuCtxAttach` added to a context.
     attached: Mutex<HashMap<u64, u32>>,
-    /// A context in which all calls fail (0: none), and the error code.
-    broken: (AtomicU64, AtomicI32),
 }
 
 impl Contexts {
@@ -84,7 +82,6 @@ impl Contexts {
             devices: RwLock::default(),
             any_destroyed: AtomicBool::new(false),
             attached: Mutex::default(),
-            broken: Default::default(),
         }
     }
 
@@ -128,21 +125,15 @@ impl Contexts {
         }
         drop(devices);
         self.attached.lock().unwrap_or_else(PoisonError::into_inner).remove(&context);
-        let _ = self.broken.0.compare_exchange(context, 0, Ordering::AcqRel, Ordering::Relaxed);
+        broken::context_ended(context);
     }
 
-    /// Records an error after which all calls in a context fail.
-    pub fn set_broken(&self, context: u64, error: CudaError) {
-        self.broken.1.store(error.code(), Ordering::Relaxed);
-        self.broken.0.store(context, Ordering::Release);
-    }
-
-    /// Returns the error after which all calls in a context fail.
-    pub fn broken(&self, context: u64) -> Option<CudaError> {
-        if context == 0 || self.broken.0.load(Ordering::Acquire) != context {
-            return None;
-        }
-        CudaError::check(self.broken.1.load(Ordering::Relaxed)).err()
+    /// Returns whether a call in `context` may fail because an error has broken a context: NVIDIA's driver then returns the
+    /// error in all contexts of that device. Without a context, any broken one counts.
+    pub fn may_fail(&self, context: u64) -> bool {
+        let device = |context| self.device_of(context).ok();
+        broken::any()
+            && broken::contexts().into_iter().any(|broken| context == 0 || device(broken) == device(context))
     }
 
     /// Returns the context, if there is exactly one.

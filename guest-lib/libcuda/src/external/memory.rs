@@ -40,7 +40,7 @@ fn check(from: &CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> Result<(), CudaError> {
 
 /// Starts a call in the context of external memory, which need not be the current one.
 fn call_of(api: Api, external: &External) -> Call<'static> {
-    api.driver.session.call().context(ContextId(external.context))
+    api.call_in(ContextId(external.context))
 }
 
 entry_points! {

@@ -290,7 +290,7 @@ entry_points! {
             nodes(api, hGraph, false)?;
             return Err(CudaError::INVALID_CONTEXT);
         }
-        let mut call = api.driver.session.call().context(virtio_cuda_client::protocol::ContextId(ctx));
+        let mut call = api.call_in(virtio_cuda_client::protocol::ContextId(ctx));
         pHandle_out.set(calls::cuGraphConditionalHandleCreate(&mut call, GraphId(hGraph), defaultLaunchValue, flags)?)
     }
 }

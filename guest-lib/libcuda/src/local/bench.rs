@@ -26,7 +26,7 @@ pub extern "C" fn virtio_cuda_bench_free(memory: *mut c_void) -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_bench_copy_ns() -> i64 {
     let statistics =
-        session::current().map(|session| calls::session_statistics(&mut session.call().direct()));
+        session::current().map(|session| calls::session_statistics(&mut session.internal().direct()));
     match statistics {
         Some(Ok((_, ns))) => ns.try_into().unwrap_or(i64::MAX),
         _ => -1,

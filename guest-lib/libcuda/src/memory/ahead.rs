@@ -31,10 +31,7 @@ impl Api {
 
     fn allocate_once(&self, bytes: u64) -> Result<u64, CudaError> {
         // The stock must not be used if the call may have to fail: while a stream captures, or in a broken context.
-        let may = speed::is_on()
-            && bytes <= MAX_BYTES
-            && self.may_post(0)
-            && !virtio_cuda_client::call::is_broken();
+        let may = speed::is_on() && bytes <= MAX_BYTES && self.may_post(0) && !self.is_broken();
         let count = if may { self.take_or_count(bytes) } else { Err(1) };
         match count {
             Ok(address) => Ok(address),
@@ -77,7 +74,7 @@ impl Api {
     pub fn free_or_keep(&self, address: u64, bytes: u64, context: u64) -> Result<(), CudaError> {
         let ahead = &self.driver.memory.ahead;
         let may = speed::is_on() && bytes <= MAX_BYTES && context == current() && self.may_post(0);
-        if !may || virtio_cuda_client::call::is_broken() || !ahead.wants(context, bytes) {
+        if !may || self.is_broken() || !ahead.wants(context, bytes) {
             return calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));
         }
         // The driver's free would wait for the context's work. This library must not wait instead: a wait for a context
@@ -99,7 +96,7 @@ impl Api {
         let ready = self.driver.memory.ahead.take_ready(all);
         for &address in &ready {
             // A destroyed context has already freed its memory.
-            let _ = calls::cuMemFree_v2(&mut self.call(), DevicePtr(address));
+            let _ = calls::cuMemFree_v2(&mut self.internal().call(), DevicePtr(address));
         }
         !ready.is_empty()
     }

@@ -134,7 +134,7 @@ fn keep(
     let piece_bytes = (limit / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
     let bytes = pages.bytes as u64;
     let call_keeping = |piece: UserMemory| {
-        let call = api.driver.session.call().context(context);
+        let call = api.call_in(context);
         // SAFETY: pages of the program or of the window; this library makes no reference to either.
         let call = unsafe { call.keep(piece) };
         match kind {
@@ -169,7 +169,7 @@ fn keep(
         Ok(base)
     };
     let registered = map_all().and_then(|base| {
-        let mut call = api.driver.session.call().context(context);
+        let mut call = api.call_in(context);
         calls::window_register(&mut call, base, bytes, flags)
     });
     match registered {

@@ -30,7 +30,7 @@ impl Api {
     /// whether there could be any.
     pub fn take_back_freed(&self) -> bool {
         // The program gets an error of the work from its own next wait.
-        !self.driver.memory.freed.is_empty() && self.wait_for_work().unwrap_or(false)
+        !self.driver.memory.freed.is_empty() && self.internal().wait_for_work().unwrap_or(false)
     }
 
     /// Waits for the current context's work before host memory that it may use is freed. Returns false if waiting would

@@ -3,7 +3,6 @@
 //! Pinned host memory: allocated in the address window, or registered at the program's address.
 
 use virtio_cuda_client::CudaError;
-use virtio_cuda_client::call::is_broken;
 use virtio_cuda_client::protocol::ContextId;
 use virtio_cuda_client::transport::UserMemory;
 
@@ -104,7 +103,7 @@ pub fn allocate(api: Api, bytes: usize, kind: HostKind, flags: u32) -> Result<u6
 
 /// Takes spare pinned memory, unless the call may have to fail: while a stream captures, or in a broken context.
 fn take_spare(api: Api, context: u64, bytes: u64) -> Option<(UserMemory, Attached)> {
-    if bytes > spares::MAX_BYTES || !api.may_post(0) || is_broken() {
+    if bytes > spares::MAX_BYTES || !api.may_post(0) || api.is_broken() {
         return None;
     }
     let spare = api.driver.memory.spares.take(context, round_up(bytes).ok()?)?;
@@ -118,7 +117,7 @@ pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
         return Err(CudaError::INVALID_VALUE);
     }
     let nothing_freed = api.driver.memory.freed.is_empty();
-    let nothing_to_wait_for = nothing_freed && api.may_post(0) && !is_broken() && api.is_idle();
+    let nothing_to_wait_for = nothing_freed && api.may_post(0) && !api.is_broken() && api.is_idle();
     let is_unused = nothing_to_wait_for || api.wait_for_work()?;
     let range = api.driver.memory.ranges.take_host(address, kind).ok_or(CudaError::INVALID_VALUE)?;
     if range.pinned.is_empty() {

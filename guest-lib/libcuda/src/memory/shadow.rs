@@ -173,15 +173,17 @@ impl Api {
 
     /// Must be called after a call that has waited for some of the GPU's work.
     pub fn synchronized(&self) {
-        self.driver.host_pools.settle(*self);
-        self.end_all_sharing();
+        // The program does not get errors of these calls.
+        let api = self.internal();
+        self.driver.host_pools.settle(api);
+        api.end_all_sharing();
         if !self.variables_are_stale() {
             return;
         }
         for shadow in self.driver.memory.shadows.list().iter_mut() {
             // The program may have changed it after an earlier wait.
             let newer = shadow.newer();
-            let fetched = self.context().and_then(|context| shadow.fetch(*self, context.0, newer));
+            let fetched = self.context().and_then(|context| shadow.fetch(api, context.0, newer));
             if let Err(error) = fetched {
                 // The context is broken: the program gets the error from its next call.
                 log::debug!("Fetching a __managed__ variable: {error}");

@@ -22,7 +22,8 @@ fn load(api: Api, library: Out<u64>, image: UserMemory) -> Result<(), CudaError>
     library.check()?;
     let handle = new_handle();
     cross(
-        api,
+        // The runtime keeps an error of the load for ever.
+        api.internal(),
         image,
         |call, digest, bytes| calls::library_load_known(call, LibraryId(handle), digest, bytes),
         |call| calls::cuLibraryLoadData(call, LibraryId(handle)),
@@ -36,7 +37,8 @@ fn get_kernel(api: Api, library: u64, name: &CStr) -> Result<u64, CudaError> {
         return Ok(handle);
     }
     let handle = new_handle();
-    let mut call = api.call().input(name.to_bytes());
+    // Like an error of the load.
+    let mut call = api.internal().call().input(name.to_bytes());
     calls::cuLibraryGetKernel(&mut call, LibraryId(library), FunctionId(handle))?;
     api.driver.functions.add(handle, name.to_owned(), Owner::Library(library));
     // If another thread was faster, both handles stay valid.
@@ -126,7 +128,8 @@ entry_points! {
     /// Unloads a library.
     call cuLibraryUnload(api, library: u64) {
         api.driver.modules.with(library, |_| ())?;
-        calls::cuLibraryUnload(&mut api.call(), LibraryId(library))?;
+        // The runtime takes no notice of errors.
+        calls::cuLibraryUnload(&mut api.internal().call(), LibraryId(library))?;
         let removed = api.driver.modules.remove(library)?;
         api.driver.functions.remove_of(Owner::Library(library));
         api.driver.memory.remove_variables(library);

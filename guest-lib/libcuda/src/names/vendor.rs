@@ -12,7 +12,13 @@ use virtio_cuda_client::transport::UserMemory;
 
 use crate::api::Api;
 use crate::entry::{self, CUresult, DefaultStream};
+use crate::ffi::Out;
+use crate::memory::host;
 use crate::memory::moving::Uses;
+use crate::memory::table::ranges::HostKind;
+
+/// `CU_MEMHOSTALLOC_PORTABLE`.
+const PORTABLE: u32 = 1;
 
 /// The arguments of [`virtio_cuda_vendor_call`].
 #[repr(C)]
@@ -29,6 +35,8 @@ pub struct VendorCall {
     output: usize,
     /// 0 if the call need not wait for results.
     output_bytes: usize,
+    /// 1 for a question of the front, whose answer the program does not get; else 0.
+    internal: u32,
 }
 
 /// Set once environment variables were sent.
@@ -61,10 +69,21 @@ fn variables() -> Option<Vec<u8>> {
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_vendor_open(library: u32, major: u32, digest: u64) -> CUresult {
     entry::call(const { &entry::Call::new("virtio_cuda_vendor_open") }, DefaultStream::Legacy, |api| {
+        // Its caller keeps an error for ever.
+        let api = api.internal();
         if let Some(variables) = variables() {
             calls::vendor_environment(&mut api.in_context()?.input(&variables))?;
         }
         calls::vendor_open(&mut api.in_context()?, library, major, digest)
+    })
+}
+
+/// Allocates pinned memory for a front, which goes on without it after an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn virtio_cuda_vendor_pinned(address: Out<u64>, bytes: usize) -> CUresult {
+    entry::call(const { &entry::Call::new("virtio_cuda_vendor_pinned") }, DefaultStream::Legacy, |api| {
+        address.check()?;
+        address.set(host::allocate(api.internal(), bytes, HostKind::Allocated, PORTABLE)?)
     })
 }
 
@@ -120,6 +139,7 @@ pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUr
     // SAFETY: `call` points to a `VendorCall` by this function's contract.
     let call = &unsafe { call.read() };
     entry::call(const { &entry::Call::new("virtio_cuda_vendor_call") }, DefaultStream::Legacy, |api| {
+        let api = if call.internal == 0 { api } else { api.internal() };
         // Managed memory belongs to the GPU while work is being queued, so the data is copied.
         let mut own = Bounce::of(api, call);
         let (input, output) = own.ends(call);

@@ -12,7 +12,7 @@ use virtio_cuda_client::protocol::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
 use virtio_cuda_client::{CudaError, Session, calls};
 
 use crate::driver::Driver;
-use crate::entry::{Api, DefaultStream};
+use crate::entry::Api;
 use crate::graph::pageable_table::PageableCopy;
 use crate::handles::new_handle;
 use crate::stream::in_callback;
@@ -100,12 +100,12 @@ fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
 
 /// Waits for the next function that is due. Uses the request queue, because a lane would be polled meanwhile.
 fn next(session: &Session, done: u64) -> Result<(u64, CallbackId, i32, u32), CudaError> {
-    calls::session_next_callback(&mut session.call().direct(), done)
+    calls::session_next_callback(&mut session.internal().direct(), done)
 }
 
 /// Runs a function of the program between the work before and behind it, which use the same managed memory.
 fn run(function: impl FnOnce()) {
-    let api = Driver::get().map(|driver| Api { driver, default_stream: DefaultStream::Legacy });
+    let api = Driver::get().map(Api::of_library);
     if let Some(api) = api {
         api.before_function();
     }

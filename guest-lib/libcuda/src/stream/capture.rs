@@ -56,8 +56,9 @@ impl Api {
     /// Returns whether work for the stream would be captured.
     pub fn captures(&self, stream: StreamId) -> bool {
         // If the device refuses the query, it also refuses the work, and returns the error then.
+        let api = self.internal();
         let ask =
-            || Ok::<_, CudaError>(calls::cuStreamIsCapturing(&mut self.in_context()?, stream)? == ACTIVE);
+            || Ok::<_, CudaError>(calls::cuStreamIsCapturing(&mut api.in_context()?, stream)? == ACTIVE);
         self.driver.captures.any() && ask().unwrap_or(false)
     }
 
@@ -70,9 +71,10 @@ impl Api {
         if !self.driver.captures.any() {
             return body();
         }
-        let old = calls::cuThreadExchangeStreamCaptureMode(&mut self.call(), RELAXED)?;
+        let api = self.internal();
+        let old = calls::cuThreadExchangeStreamCaptureMode(&mut api.call(), RELAXED)?;
         let result = body();
-        calls::cuThreadExchangeStreamCaptureMode(&mut self.call(), old)?;
+        calls::cuThreadExchangeStreamCaptureMode(&mut api.call(), old)?;
         result
     }
 

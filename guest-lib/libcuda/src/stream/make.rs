@@ -20,7 +20,7 @@ impl Api {
     pub fn make_stream(&self, stream: Stream, priority: i32, posted: bool) -> Result<StreamId, CudaError> {
         let kind = if stream.flags & NON_BLOCKING == 0 { 0 } else { NON_BLOCKING_STREAM };
         let handle = new_handle() | kind;
-        let mut call = self.driver.session.call().context(ContextId(stream.context)).posted_if(posted);
+        let mut call = self.call_in(ContextId(stream.context)).posted_if(posted);
         calls::cuStreamCreateWithPriority(&mut call, StreamId(handle), stream.flags, priority)?;
         self.driver.streams.add(handle, stream);
         Ok(StreamId(handle))

@@ -24,7 +24,7 @@ fn of_module(api: Api, module: u64, name: &CStr, kind: Kind) -> Result<u64, Cuda
         return Ok(*handle);
     }
     let handle = new_handle();
-    let mut call = api.driver.session.call().context(ContextId(context)).input(name.to_bytes());
+    let mut call = api.call_in(ContextId(context)).input(name.to_bytes());
     match kind {
         Kind::Texture => calls::cuModuleGetTexRef(&mut call, ModuleId(module), TexRefId(handle))?,
         Kind::Surface => calls::cuModuleGetSurfRef(&mut call, ModuleId(module), SurfRefId(handle))?,
@@ -38,13 +38,13 @@ fn of_module(api: Api, module: u64, name: &CStr, kind: Kind) -> Result<u64, Cuda
 /// Starts a call on a texture reference, in its context.
 pub(crate) fn texture(api: Api, handle: u64) -> Result<(Call<'static>, TexRefId), CudaError> {
     let reference = api.driver.textures.references.get(handle, Kind::Texture)?;
-    Ok((api.driver.session.call().context(ContextId(reference.context)), TexRefId(handle)))
+    Ok((api.call_in(ContextId(reference.context)), TexRefId(handle)))
 }
 
 /// Starts a call on a surface reference, in its context.
 pub(crate) fn surface(api: Api, handle: u64) -> Result<(Call<'static>, SurfRefId), CudaError> {
     let reference = api.driver.textures.references.get(handle, Kind::Surface)?;
-    Ok((api.driver.session.call().context(ContextId(reference.context)), SurfRefId(handle)))
+    Ok((api.call_in(ContextId(reference.context)), SurfRefId(handle)))
 }
 
 /// Converts a program's address to the GPU's.

@@ -256,7 +256,7 @@ impl Api {
         for (&base, map) in &mut self.driver.vmm.lock().maps {
             let pages = UserMemory { address: base as usize, bytes: map.bytes as usize };
             if let Some(attachment) = map.attached.as_mut().filter(|attached| attached.context == 0)
-                && let Err(error) = reattach(self, context, pages, attachment)
+                && let Err(error) = reattach(self.internal(), context, pages, attachment)
             {
                 log::warn!("The GPU does not reach host memory at {base:#x} any more: {error}");
                 // The next context, or the program's next cuMemSetAccess, tries again.

@@ -3,7 +3,7 @@
 //! Reservations. This library chooses their addresses, in a separate window. In the worker they become a part of the
 //! address window, where pages of this process can be mapped. Device memory needs a reservation by the driver instead,
 //! which is made when device memory is first mapped there. A reservation as a whole is for one kind of memory at a
-//! time.
+//! time. All calls are internal: what they find out about addresses must not depend on earlier errors.
 
 use virtio_cuda_client::protocol::{DevicePtr, RESERVATIONS_BASE, WINDOW_BYTES};
 use virtio_cuda_client::{CudaError, calls};
@@ -54,7 +54,7 @@ fn chooses(api: Api) -> bool {
         let tried = claim(api, base, SLOT_BYTES)
             .and_then(|()| yield_claim(api, base, SLOT_BYTES))
             .and_then(|()| reserve_in_driver(api, base, SLOT_BYTES))
-            .and_then(|()| calls::cuMemAddressFree(&mut api.call(), DevicePtr(base), SLOT_BYTES));
+            .and_then(|()| calls::cuMemAddressFree(&mut api.internal().call(), DevicePtr(base), SLOT_BYTES));
         if let Err(error) = tried {
             log::info!("The driver chooses the addresses of reservations, for device memory only: {error}");
             return false;
@@ -65,19 +65,19 @@ fn chooses(api: Api) -> bool {
 }
 
 fn claim(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
-    calls::window_claim(&mut api.call(), base, bytes)
+    calls::window_claim(&mut api.internal().call(), base, bytes)
 }
 
 fn yield_claim(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
-    calls::window_yield(&mut api.call(), base, bytes)
+    calls::window_yield(&mut api.internal().call(), base, bytes)
 }
 
 fn reserve_in_driver(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
-    let at = calls::cuMemAddressReserve(&mut api.call(), bytes, 0, DevicePtr(base), 0)?;
+    let at = calls::cuMemAddressReserve(&mut api.internal().call(), bytes, 0, DevicePtr(base), 0)?;
     if at.0 == base {
         return Ok(());
     }
-    calls::cuMemAddressFree(&mut api.call(), at, bytes)?;
+    calls::cuMemAddressFree(&mut api.internal().call(), at, bytes)?;
     Err(CudaError::OUT_OF_MEMORY)
 }
 
@@ -107,7 +107,7 @@ pub fn free(api: Api, base: u64, bytes: u64) -> Result<bool, CudaError> {
         }
         Bound::Device => {
             // The worker knows whether something is mapped there.
-            calls::cuMemAddressFree(&mut api.call(), DevicePtr(base), slot_bytes)?;
+            calls::cuMemAddressFree(&mut api.internal().call(), DevicePtr(base), slot_bytes)?;
             give_back(api, base, slot_bytes);
         }
     }
@@ -137,11 +137,12 @@ pub fn bind(api: Api, state: &mut State, base: u64, wanted: Bound) -> Result<(),
         Bound::Nothing => {}
         Bound::Host => yield_claim(api, base, slot_bytes)?,
         // The worker refuses this if something is mapped there.
-        Bound::Device => {
-            calls::cuMemAddressFree(&mut api.call(), DevicePtr(base), slot_bytes).map_err(|error| {
-                if error == CudaError::INVALID_VALUE { CudaError::NOT_SUPPORTED } else { error }
-            })?
-        }
+        Bound::Device => calls::cuMemAddressFree(&mut api.internal().call(), DevicePtr(base), slot_bytes)
+            .map_err(
+                |error| {
+                    if error == CudaError::INVALID_VALUE { CudaError::NOT_SUPPORTED } else { error }
+                },
+            )?,
     }
     let taken = take(wanted).inspect_err(|error| {
         log::debug!("{slot_bytes} bytes of addresses at {base:#x} do not change their owner: {error}");

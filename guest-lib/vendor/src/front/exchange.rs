@@ -30,6 +30,8 @@ pub(super) struct Exchange<'a> {
     given: &'a [u64],
     /// The first handle among the arguments; 0 if there is none.
     handle: u64,
+    /// Set for a question of this library, whose answer the program does not get.
+    internal: bool,
 }
 
 /// The worker's input for a call.
@@ -59,7 +61,7 @@ impl<'a> Exchange<'a> {
         given: &'a [u64],
     ) -> Self {
         let handle = call.roles.handle.and_then(|index| given.get(index)).copied().unwrap_or(0);
-        Self { front, opened, function, call, given, handle }
+        Self { front, opened, function, call, given, handle, internal: false }
     }
 
     /// Executes the call and writes its results. Returns the function's value.
@@ -222,6 +224,7 @@ impl<'a> Exchange<'a> {
             // SAFETY: `Asked::ask` passes the handle, and memory for all that the function writes; the parser has checked
             // that its row has no other parameters than these and the lengths of its arrays.
             let exchange = unsafe { Exchange::new(self.front, self.opened, asked.function, call, arguments) };
+            let exchange = Exchange { internal: true, ..exchange };
             let status = exchange.run().map_err(|_| ())? as i32;
             if self.opened.library.statuses.is_good(status) { Ok(()) } else { Err(()) }
         };
@@ -270,6 +273,7 @@ impl<'a> Exchange<'a> {
             input_bytes: input.len(),
             output: output.as_mut_ptr(),
             output_bytes: output.len(),
+            internal: self.internal.into(),
         })
         .map_err(Failure::Cuda)
     }

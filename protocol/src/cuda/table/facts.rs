@@ -5,7 +5,7 @@
 //! The first three words say what the call does to the work of the device ([`Work`]), to launches ([`Launches`]) and to the text
 //! that device code prints ([`Text`]). Order, waits and output depend on them, and no default would be right for every call:
 //! a row without one of them does not compile. Further words may follow whose absence is safe: the call needs a
-//! current context, is waited for, and answers with the errors of earlier calls.
+//! current context, and is waited for.
 
 /// What a call does to the work of the device.
 #[allow(non_camel_case_types)]
@@ -95,10 +95,6 @@ words! {
     may_post = 1,
     /// May be sent without waiting for the answer.
     is_postable = true;
-    /// Never answers with the error of an earlier posted call.
-    own_errors = 2,
-    /// May answer with the error of an earlier posted call, as all of CUDA's calls may.
-    reports_errors = false;
 }
 
 impl Facts {

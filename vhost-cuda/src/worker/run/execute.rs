@@ -7,7 +7,8 @@ use std::time::Instant;
 use log::trace;
 use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
 use virtio_cuda_protocol::cuda::{
-    CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, ContextId, Opcode, Reader, ResultHeader, Writer,
+    CALL_IN_INLINE, CALL_INTERNAL, CALL_OUT_INLINE, CallHeader, ContextId, Opcode, Reader, ResultHeader,
+    Writer,
 };
 use virtio_cuda_protocol::transport::{FLAG_KEEP, FLAG_READ, REPLY_INVALID, REPLY_OK};
 use zerocopy::{FromBytes, IntoBytes};
@@ -174,7 +175,7 @@ fn open<'a>(
     let bytes_of = |list: &Option<PageList>| list.as_ref().map_or(0, PageList::bytes);
     let (header, rest) = CallHeader::read_from_prefix(&frame.payload).ok()?;
     let (args, rest) = rest.split_at_checked(header.args_bytes as usize)?;
-    if header.flags & !(CALL_IN_INLINE | CALL_OUT_INLINE | CORRELATION) != 0 {
+    if header.flags & !(CALL_IN_INLINE | CALL_OUT_INLINE | CALL_INTERNAL | CORRELATION) != 0 {
         return None;
     }
     let bulk_in = match (header.flags & CALL_IN_INLINE != 0, bytes_of(&ins)) {

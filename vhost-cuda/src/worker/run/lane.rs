@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use virtio_cuda_protocol::cuda::{CallHeader, Opcode, ResultHeader};
+use virtio_cuda_protocol::cuda::{CALL_INTERNAL, CallHeader, RESULT_EARLIER, ResultHeader, breaks_context};
 use virtio_cuda_protocol::transport::REPLY_OK;
 use virtio_cuda_ring::{Consumer, Kind, MAX_REPLY_BYTES, Record};
 use zerocopy::{FromBytes, IntoBytes};
@@ -53,6 +53,8 @@ pub struct Lane {
     watch: Duration,
     shortest_nap: Duration,
     place: Place,
+    /// True while the lane says that an error has not been reported.
+    says_deferred: bool,
 }
 
 impl Lane {
@@ -63,7 +65,7 @@ impl Lane {
             false => (WATCH, MIN_NAP),
         };
         let NewLane { consumer, place, .. } = new;
-        Self { consumer, contents: Vec::new(), replied: 0, watch, shortest_nap, place }
+        Self { consumer, contents: Vec::new(), replied: 0, watch, shortest_nap, place, says_deferred: false }
     }
 
     /// Executes records until there is a message for the executor. Returns `None` if there will be no more.
@@ -152,21 +154,20 @@ impl Lane {
     fn execute(&mut self, session: &'static SessionState, thread: &mut ThreadState, record: Record) {
         let header = ToWorker { reply_room: MAX_REPLY_BYTES as u32, ..ToWorker::default() };
         let mut frame = Frame::of_payload(header, std::mem::take(&mut self.contents));
+        let internal = is_internal(&frame.payload);
         if record.kind == Kind::Post {
-            if let Err(error) = execute_posted(session, thread, &mut frame) {
-                thread.deferred.get_or_insert(error);
-                self.consumer.set_deferred_error(true);
+            match execute_posted(session, thread, &mut frame) {
+                Err(error) if internal => log::debug!("An internal call, for which nobody waits: {error}"),
+                Err(error) => self.defer(thread, error),
+                Ok(()) => {}
             }
             self.consumer.release();
         } else {
-            let reply = match thread.deferred.take_if(|_| tells_errors(&frame.payload)) {
-                Some(error) => {
-                    self.consumer.set_deferred_error(false);
-                    failure(error)
-                }
+            let reply = match if internal { None } else { self.take_deferred(thread) } {
+                Some(error) => failure(error, RESULT_EARLIER),
                 None => match execute(session, thread, &mut frame) {
                     (REPLY_OK, reply) => reply,
-                    _ => failure(CudaError::INVALID_VALUE),
+                    _ => failure(CudaError::INVALID_VALUE, 0),
                 },
             };
             self.consumer.reply(record.number, &reply);
@@ -175,17 +176,36 @@ impl Lane {
         }
         self.contents = frame.payload;
     }
+
+    /// Keeps the error of a posted call of the program for its next call that waits. If the context is lost, that call is
+    /// executed: the driver returns the error again, as long as the context exists.
+    fn defer(&mut self, thread: &mut ThreadState, error: CudaError) {
+        if !breaks_context(error.0) {
+            thread.deferred.get_or_insert(error);
+        }
+        self.say_deferred(true);
+    }
+
+    fn take_deferred(&mut self, thread: &mut ThreadState) -> Option<CudaError> {
+        self.say_deferred(false);
+        thread.deferred.take()
+    }
+
+    fn say_deferred(&mut self, there: bool) {
+        if self.says_deferred != there {
+            self.says_deferred = there;
+            self.consumer.set_deferred_error(there);
+        }
+    }
 }
 
-fn failure(error: CudaError) -> Vec<u8> {
-    ResultHeader { result: error.0, ..ResultHeader::default() }.as_bytes().to_vec()
+fn failure(error: CudaError, flags: u32) -> Vec<u8> {
+    ResultHeader { result: error.0, flags, ..ResultHeader::default() }.as_bytes().to_vec()
 }
 
-/// Returns whether a call may return the error of an earlier one, as all of CUDA's calls may.
-fn tells_errors(payload: &[u8]) -> bool {
-    let opcode =
-        CallHeader::read_from_prefix(payload).ok().and_then(|(header, _)| Opcode::from_u32(header.opcode));
-    opcode.is_none_or(|opcode| opcode.facts().reports_errors())
+/// Returns whether the guest library makes the call for itself, and not an entry point for the program.
+fn is_internal(payload: &[u8]) -> bool {
+    CallHeader::read_from_prefix(payload).is_ok_and(|(header, _)| header.flags & CALL_INTERNAL != 0)
 }
 
 /// A position in a lane.

@@ -27,7 +27,7 @@ pub fn timing(api: Api, contexts: [u64; 2]) -> Result<Timing, CudaError> {
 /// Waits for the work of these contexts and of the current one.
 pub fn wait(api: Api, [dst, src]: [ContextId; 2]) -> Result<(), CudaError> {
     for context in [dst, src, api.context()?] {
-        calls::cuCtxSynchronize(&mut api.driver.session.call().context(context))?;
+        calls::cuCtxSynchronize(&mut api.call_in(context))?;
     }
     Ok(())
 }

@@ -146,14 +146,11 @@ pub fn can_keep(api: Api, host: UserMemory) -> bool {
 /// Copies between device memory and a buffer of the cache, and waits for it. Returns false without an effect if the
 /// buffer is not kept, or if the driver has released its pages meanwhile (the kernel moved them, or another thread
 /// changed the mapping).
-///
-/// Errors: also that of an earlier call which was not returned yet.
 pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer) -> Result<bool, CudaError> {
-    // The program must not get errors of the following calls, so an earlier error is returned first.
-    api.driver.session.order()?;
     let host = transfer.host();
     let cache = &api.driver.memory.cache;
-    let Some(entry) = cache.look_up(api, host.address as u64, host.bytes, limit(api)) else {
+    // If the pages cannot be kept, the copy is done in another way.
+    let Some(entry) = cache.look_up(api.internal(), host.address as u64, host.bytes, limit(api)) else {
         return Ok(false);
     };
     let on_gpu = DevicePtr(entry.attached.device_address + (host.address as u64 - entry.pages.start));

@@ -22,7 +22,7 @@ pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer, posted: bool) -> Res
     each_piece(copy.bytes, pieces, |offset, bytes| {
         let piece = transfer.piece(offset, bytes);
         api.with_room(|| {
-            let mut call = api.driver.session.call().context(context);
+            let mut call = api.call_in(context);
             // A lane is not worth its cost for threads that exist for one copy only.
             if pieces.at_once > 1 {
                 call = call.direct();
@@ -69,6 +69,6 @@ fn divide(api: Api, copy: &LinearCopy, transfer: Transfer) -> Result<Pieces, Cud
         return Ok(Pieces { at_once: 1, ..pieces });
     }
     // Orders the pieces after earlier calls, from whichever thread they are sent.
-    api.driver.session.order_copy(api.context()?, copy.stream)?;
+    api.driver.session.order_copy(api.caller(), api.context()?, copy.stream)?;
     Ok(pieces)
 }

@@ -32,7 +32,7 @@ impl Facts for Api {
     }
 
     fn is_broken(&self) -> bool {
-        virtio_cuda_client::call::is_broken()
+        Self::is_broken(self)
     }
 
     fn can_keep(&self, transfer: Transfer) -> bool {

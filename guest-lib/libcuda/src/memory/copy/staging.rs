@@ -30,6 +30,8 @@ pub struct Piece {
 
 impl Staging {
     fn new(api: Api, size: Size) -> Result<Self, CudaError> {
+        // If there is no buffer, the copy is done in another way.
+        let api = api.internal();
         let context = api.context()?.0;
         let bytes = (size.slot_bytes() * size.slots()) as u64;
         let driver = api.driver;
@@ -45,14 +47,14 @@ impl Staging {
             Self { context, size, host, attached, events, uses, started: 0, done: 0, last: None };
         for _ in 0..size.slots() / size.group() {
             let event = EventId(new_handle());
-            calls::cuEventCreate(&mut api.in_context()?.posted(), event, DISABLE_TIMING)?;
+            calls::cuEventCreate(&mut api.in_context()?, event, DISABLE_TIMING)?;
             staging.events.push((event, 0));
         }
         log::debug!("Staging of {bytes} bytes at {host:#x}");
         Ok(staging)
     }
 
-    /// Starts a copy from or to adjacent slots, in the order of the `queue` for which the staging buffer was taken.
+    /// Starts a copy of the program from or to adjacent slots, in the order of the `queue` for which the staging buffer was taken.
     /// `last` is set if no copies follow soon.
     pub fn start(
         &mut self,
@@ -95,7 +97,7 @@ impl Staging {
         let Some((_, slot)) = self.last else { return true };
         let Some((event, covers)) = self.event_after(slot) else { return false };
         let done = covers == self.started
-            && api.in_context().and_then(|mut call| calls::cuEventQuery(&mut call, event)).is_ok();
+            && api.internal().in_context().and_then(|mut call| calls::cuEventQuery(&mut call, event)).is_ok();
         if done {
             self.settled(covers);
         }
@@ -108,7 +110,7 @@ impl Drop for Staging {
         let Some(driver) = Driver::get() else { return };
         for (event, _) in self.events.drain(..) {
             // The event ended with its context, or the session is lost.
-            let _ = calls::cuEventDestroy_v2(&mut driver.session.call(), event);
+            let _ = calls::cuEventDestroy_v2(&mut driver.session.internal(), event);
         }
         // The worker ends the registration after the GPU's work on the pages.
         driver.unpin(&self.attached.pinned);
@@ -157,7 +159,7 @@ impl Stagings {
     /// Gives a staging buffer up after an error: the state of its outstanding copies is unknown.
     pub fn give_up(&self, api: Api, staging: Staging) {
         // Unless the wait is refused, no copy is outstanding afterwards, or the context is broken.
-        let waited = api.in_context().and_then(|mut call| api.wait_unless_capturing(&mut call));
+        let waited = api.internal().in_context().and_then(|mut call| api.wait_unless_capturing(&mut call));
         let mut pools = self.pools();
         if let Some(pool) = pools.get_mut(&(staging.context, staging.size)) {
             if waited == Ok(false) {

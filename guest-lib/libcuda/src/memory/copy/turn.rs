@@ -26,7 +26,7 @@ impl Api {
             let mut call = self.in_context()?.posted_if(self.may_post(stream.0));
             let turn = calls::cuEventRecordWithFlags(&mut call, event, stream, 0)
                 .and_then(|()| calls::cuEventSynchronize(&mut self.in_context()?, event));
-            let ended = calls::cuEventDestroy_v2(&mut self.in_context()?.posted(), event);
+            let ended = calls::cuEventDestroy_v2(&mut self.in_context()?.unwatched(), event);
             turn.and(ended)
         })
     }

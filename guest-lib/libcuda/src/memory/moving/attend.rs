@@ -14,7 +14,6 @@ use virtio_cuda_client::protocol::{ContextId, StreamId, WINDOW_BYTES};
 use virtio_cuda_client::thread::without_signals;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::api::DefaultStream;
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::moving::blocks::{BLOCK_BYTES, Owner};
@@ -63,7 +62,7 @@ pub(super) fn start(driver: &'static Driver) -> Option<Means> {
     let store = Store::new(WINDOW_BYTES)
         .inspect_err(|error| log::error!("No pages for managed memory: {error}"))
         .ok()?;
-    let api = Api { driver, default_stream: DefaultStream::Legacy };
+    let api = Api::of_library(driver);
     placed::reserve(api)
         .inspect_err(|error| {
             log::info!("Managed memory stays in host memory: no addresses for the GPU ({error})")
@@ -231,7 +230,7 @@ impl Attendant {
     }
 
     fn stream_has_ended(&self, context: ContextId, stream: StreamId) -> Result<(), CudaError> {
-        calls::cuStreamQuery(&mut self.api.driver.session.call().context(context), stream)
+        calls::cuStreamQuery(&mut self.api.call_in(context), stream)
     }
 
     /// Returns whether all work has ended. Behind a closed gate only.
@@ -328,7 +327,7 @@ fn wait_for_all(api: Api) {
         let visible = api.driver.memory.visible.so_far();
         let (mut all, mut in_vain) = (true, false);
         for context in api.driver.contexts.existing() {
-            let call = &mut api.driver.session.call().context(ContextId(context));
+            let call = &mut api.call_in(ContextId(context));
             // The program gets an error of the work from its own next wait.
             let waited = api.wait_unless_capturing(call);
             all &= waited == Ok(true);

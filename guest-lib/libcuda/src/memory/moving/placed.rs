@@ -62,7 +62,7 @@ impl Api {
     pub fn allocate_moving(self, bytes: u64) -> Option<Arc<Moving>> {
         let movings = &self.driver.memory.moving;
         let means = movings.means.get_or_init(|| attend::start(self.driver)).as_ref()?;
-        let made = self.place(bytes, means);
+        let made = self.internal().place(bytes, means);
         made.inspect_err(|error| log::debug!("{bytes} bytes of managed memory stay in host memory: {error}"))
             .ok()
     }
@@ -79,8 +79,8 @@ impl Api {
         let allocation = self.map_device_memory(address, bytes, context)?;
         // The reverted steps have just succeeded, so only a lost session can refuse this.
         undo.push(move || {
-            let _ = calls::cuMemUnmap(&mut session.call(), DevicePtr(address), bytes);
-            let _ = calls::cuMemRelease(&mut session.call(), allocation);
+            let _ = calls::cuMemUnmap(&mut session.internal(), DevicePtr(address), bytes);
+            let _ = calls::cuMemRelease(&mut session.internal(), allocation);
         });
         let no_memory = |error| {
             log::debug!("Pages at {address:#x}: {error}");
@@ -127,9 +127,9 @@ impl Api {
             usage: 0,
         };
         calls::cuMemCreate(&mut self.call(), allocation, bytes, properties, 0)?;
-        undo.push(move || _ = calls::cuMemRelease(&mut session.call(), allocation));
+        undo.push(move || _ = calls::cuMemRelease(&mut session.internal(), allocation));
         calls::cuMemMap(&mut self.call(), at, bytes, 0, allocation, 0)?;
-        undo.push(move || _ = calls::cuMemUnmap(&mut session.call(), at, bytes));
+        undo.push(move || _ = calls::cuMemUnmap(&mut session.internal(), at, bytes));
         // All devices can access managed memory.
         for device in 0..self.driver.devices.count() {
             calls::cuMemSetAccess(&mut self.call(), at, bytes, self.location(device), READ_WRITE)?;
@@ -184,7 +184,7 @@ impl Driver {
         moving: &Moving,
         allocation: AllocationId,
     ) -> Result<(), CudaError> {
-        calls::cuMemUnmap(&mut self.session.call(), DevicePtr(moving.address), moving.bytes)?;
-        calls::cuMemRelease(&mut self.session.call(), allocation)
+        calls::cuMemUnmap(&mut self.session.internal(), DevicePtr(moving.address), moving.bytes)?;
+        calls::cuMemRelease(&mut self.session.internal(), allocation)
     }
 }

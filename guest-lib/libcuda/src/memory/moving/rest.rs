@@ -23,7 +23,8 @@ impl Api {
         if moving.rests() == host {
             return;
         }
-        let followed = if host { self.rest(moving) } else { self.move_again(moving) };
+        let api = self.internal();
+        let followed = if host { api.rest(moving) } else { api.move_again(moving) };
         if let Err(error) = followed {
             log::debug!("Managed memory at {:#x} stays where it is: {error}", moving.address);
         }
@@ -119,6 +120,6 @@ impl Driver {
         let Moving { address, bytes, .. } = *moving;
         self.unpin(pinned);
         self.session.transport().release(UserMemory { address: address as usize, bytes: bytes as usize });
-        calls::window_yield(&mut self.session.call(), address, bytes)
+        calls::window_yield(&mut self.session.internal(), address, bytes)
     }
 }

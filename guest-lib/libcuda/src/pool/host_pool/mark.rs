@@ -3,7 +3,7 @@
 //! Marks, which report that a stream has reached a position.
 
 use virtio_cuda_client::protocol::{ContextId, EventId, StreamId};
-use virtio_cuda_client::{Call, CudaError, calls};
+use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
@@ -24,7 +24,7 @@ impl Mark {
         let event = EventId(new_handle());
         let post = stream.context == api.current() && api.may_post(stream.stream);
         let begin = || {
-            let call = api.driver.session.call().context(ContextId(stream.context));
+            let call = api.call_in(ContextId(stream.context));
             if post { call.posted() } else { call }
         };
         api.with_capture_relaxed(|| {
@@ -35,16 +35,13 @@ impl Mark {
         })
     }
 
-    fn call(&self, api: Api) -> Call<'static> {
-        api.driver.session.call().context(ContextId(self.context))
-    }
-
     /// Returns whether the stream has reached the mark.
     pub fn is_reached(&self, api: Api) -> bool {
         if api.driver.contexts.is_destroyed(self.context) {
             return true;
         }
-        api.with_capture_relaxed(|| calls::cuEventQuery(&mut self.call(api), self.event)).is_ok()
+        let call = &mut api.internal().call_in(ContextId(self.context));
+        api.with_capture_relaxed(|| calls::cuEventQuery(call, self.event)).is_ok()
     }
 
     /// Makes later work of `stream` wait until the marked stream has reached the mark.
@@ -52,7 +49,7 @@ impl Mark {
         if api.driver.contexts.is_destroyed(self.context) {
             return Ok(());
         }
-        let call = &mut api.driver.session.call().context(ContextId(stream.context));
+        let call = &mut api.internal().call_in(ContextId(stream.context));
         calls::cuStreamWaitEvent(call, StreamId(stream.stream), self.event, 0)
     }
 }
@@ -61,8 +58,8 @@ impl Drop for Mark {
     fn drop(&mut self) {
         // A destroyed context has already destroyed its events.
         if let Some(driver) = Driver::get().filter(|driver| !driver.contexts.is_destroyed(self.context)) {
-            let call = driver.session.call().context(ContextId(self.context));
-            if let Err(error) = calls::cuEventDestroy_v2(&mut call.posted(), self.event) {
+            let call = driver.session.internal().context(ContextId(self.context));
+            if let Err(error) = calls::cuEventDestroy_v2(&mut call.unwatched(), self.event) {
                 log::debug!("Destroying a mark: {error}");
             }
         }

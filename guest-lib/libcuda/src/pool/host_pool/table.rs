@@ -190,7 +190,7 @@ impl HostPools {
     pub fn adopt(&self, api: Api, context: u64) {
         if self.orphaned.load(Ordering::Acquire) && self.orphaned.swap(false, Ordering::AcqRel) {
             for pool in self.all() {
-                if let Err(error) = pool.adopt(api, context) {
+                if let Err(error) = pool.adopt(api.internal(), context) {
                     log::warn!("The GPU does not reach memory of pool {:#x} any more: {error}", pool.handle);
                 }
             }
