@@ -123,9 +123,14 @@ fn run_with_threads(
         Ok(suite)
     });
     match collected {
-        Ok(suite) => {
+        Ok(mut suite) => {
             for line in &suite.skipped {
                 println!("{line}");
+            }
+            if threads > 1
+                && let Some(seed) = seed()
+            {
+                fastrand::Rng::with_seed(seed).shuffle(&mut suite.trials);
             }
             arguments.test_threads.get_or_insert(threads);
             libtest_mimic::run(&arguments, suite.trials).exit_code()
@@ -136,6 +141,11 @@ fn run_with_threads(
             libtest_mimic::run(&Arguments { filter: None, ..arguments }, vec![trial]).exit_code()
         }
     }
+}
+
+/// The seed of the order of the tests (`cargo xtask test --shuffle`), if it is not the order in which they were added.
+fn seed() -> Option<u64> {
+    env::var("VHOST_CUDA_TEST_SEED").ok()?.parse().ok()
 }
 
 fn prepare() -> Result<Kit> {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cargo xtask test`: every level of tests that this machine allows.
 
-use std::fmt;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fmt, hint, thread};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -54,6 +56,15 @@ pub struct TestArguments {
     /// Build the daemon, the workers and the emulator with a sanitizer; for levels hostile, integration and conformance
     #[arg(long, value_enum)]
     sanitize: Option<Sanitizer>,
+    /// Run the tests of a level in random order, and print its seed; with SEED in the order of that seed. Not for level vm
+    #[arg(long, value_name = "SEED", num_args = 0..=1)]
+    shuffle: Option<Option<u64>>,
+    /// Run the levels so many times, each time with the next seed
+    #[arg(long, value_name = "TIMES", default_value_t = 1)]
+    repeat: u64,
+    /// Keep so many processors busy meanwhile
+    #[arg(long, value_name = "PROCESSORS", default_value_t = 0)]
+    busy: usize,
     /// For the test programs: a part of a test's name, --nocapture …
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
@@ -114,21 +125,60 @@ pub fn run(paths: &Paths, arguments: &TestArguments) -> Result<u8> {
     let sanitized = arguments.sanitize.map(|_| Sanitized::build(paths, &stack)).transpose()?;
     let all = Level::value_variants();
     let levels = if arguments.level.is_empty() { all } else { &arguments.level };
+    let seed = arguments.shuffle.map(|seed| seed.unwrap_or_else(any_seed));
+    let _load = Load::start(arguments.busy);
     let mut outcomes: Vec<(Level, Outcome, Duration)> = Vec::new();
-    for level in levels {
-        eprintln!("\n==== {} ====", level.name());
-        let started = Instant::now();
-        let outcome = match &sanitized {
-            Some(sanitized) => run_sanitized(paths, sanitized, *level, arguments)?,
-            None => run_level(paths, &stack, *level, arguments)?,
-        };
-        outcomes.push((*level, outcome, started.elapsed()));
+    for round in 0..arguments.repeat {
+        let arguments = TestArguments { shuffle: seed.map(|seed| Some(seed + round)), ..arguments.clone() };
+        for level in levels {
+            eprintln!("\n==== {} ====", level.name());
+            if let Some(Some(seed)) = arguments.shuffle {
+                eprintln!("the order of --shuffle {seed}");
+            }
+            let started = Instant::now();
+            let outcome = match &sanitized {
+                Some(sanitized) => run_sanitized(paths, sanitized, *level, &arguments)?,
+                None => run_level(paths, &stack, *level, &arguments)?,
+            };
+            outcomes.push((*level, outcome, started.elapsed()));
+        }
     }
     println!();
     for (level, outcome, time) in &outcomes {
         println!("{:12} {outcome}  {}", level.name(), duration(*time));
     }
     Ok(u8::from(outcomes.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed))))
+}
+
+/// A seed that differs from run to run.
+fn any_seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_secs() % 1_000_000)
+}
+
+/// Threads that use processors until this is dropped.
+struct Load {
+    ended: Arc<AtomicBool>,
+}
+
+impl Load {
+    fn start(threads: usize) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        for _ in 0..threads {
+            let ended = ended.clone();
+            thread::spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    hint::spin_loop();
+                }
+            });
+        }
+        Self { ended }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
 }
 
 fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArguments) -> Result<Outcome> {
@@ -182,6 +232,7 @@ fn cargo_test(
     if let Some(nvcc_12) = nvcc_12::find(paths) {
         cargo.env("VHOST_CUDA_NVCC_12", nvcc_12);
     }
+    tell_order(&mut cargo, arguments);
     tell_places(&mut cargo, paths, stack, arguments.kernel)?;
     if let Some(sanitized) = sanitized {
         sanitized.tell(&mut cargo);
@@ -215,9 +266,17 @@ fn bundled_level(
     command.args(&arguments.arguments).current_dir(bundle);
     command.env("VHOST_CUDA_PROGRAMS", bundle.join("programs"));
     command.env("VHOST_CUDA_NATIVE_RUNTIME", bundle.join("nvidia"));
+    tell_order(&mut command, arguments);
     tell_places(&mut command, paths, stack, arguments.kernel)?;
     let passed = command.status().with_context(|| format!("Cannot start {}", program.display()))?.success();
     Ok(if passed { Outcome::Passed } else { Outcome::Failed })
+}
+
+/// Sets the order of the tests in the environment of `command`.
+fn tell_order(command: &mut Command, arguments: &TestArguments) {
+    if let Some(Some(seed)) = arguments.shuffle {
+        command.env("VHOST_CUDA_TEST_SEED", seed.to_string());
+    }
 }
 
 /// Sets the paths of stack, QEMU and kernel in the environment of `command`.
