@@ -29,6 +29,7 @@ pub fn collect(suite: &mut Suite) {
 fn memory_in_a_copy(kit: &Kit) -> Result<()> {
     let vm = boot("hotplug", |config| {
         config.memory = "1G".into();
+        config.plugs = true;
         config.qemu_arguments.extend(["-m", "size=1G,slots=8,maxmem=4G"].map(String::from));
     })?;
     let copying = Copying::start(kit, &vm)?;

@@ -43,19 +43,22 @@ pub fn collect(suite: &mut Suite) {
 }
 
 /// A machine whose daemon answers echoes, and the self test; `folder` lives as long as the machine.
-fn boot_echo(folder: &Path, name: &str) -> Result<(Vm, PathBuf)> {
+fn boot_echo(folder: &Path, name: &str, plugs: bool) -> Result<(Vm, PathBuf)> {
     let program = build(folder)?;
     let stack = folder.join("stack");
     fs::create_dir(&stack)?;
     let paths = with_daemon(&stack, &helper(env!("CARGO_BIN_EXE_echo-daemon"))?)?;
-    let vm = boot_at(&paths, name, |config| config.memory = "2G".into())?;
+    let vm = boot_at(&paths, name, |config| {
+        config.memory = "2G".into();
+        config.plugs = plugs;
+    })?;
     Ok((vm, program))
 }
 
 /// Several threads do anything at all with open files; the driver must survive, and keep nothing.
 fn stress(kit: &Kit) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let (vm, program) = boot_echo(folder.path(), "stress")?;
+    let (vm, program) = boot_echo(folder.path(), "stress", false)?;
     let seconds = match env::var("VHOST_CUDA_STRESS_SECONDS") {
         Ok(text) => text.parse().with_context(|| format!("VHOST_CUDA_STRESS_SECONDS={text}"))?,
         Err(_) => STRESS_SECONDS,
@@ -73,7 +76,7 @@ fn stress(kit: &Kit) -> Result<()> {
 
 fn self_test(kit: &Kit) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let (vm, program) = boot_echo(folder.path(), "driver")?;
+    let (vm, program) = boot_echo(folder.path(), "driver", true)?;
     passes(&vm, &program, &[])?;
     passes(&vm, &program, &["full_rings"])?;
     vm.shell("echo 8 > /proc/sys/vm/nr_hugepages")?;

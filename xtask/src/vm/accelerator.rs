@@ -53,10 +53,11 @@ impl Accelerator {
         }
     }
 
-    /// For QEMU's command line.
-    pub fn arguments(self) -> [&'static str; 4] {
+    /// For QEMU's command line; [`super::VmConfig::plugs`] says for which machines TCG has one thread only.
+    pub fn arguments(self, plugs: bool) -> [&'static str; 4] {
         match self {
             Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Self::Tcg if plugs => ["-accel", "tcg,thread=single", "-cpu", "max"],
             Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max"],
         }
     }
@@ -88,7 +89,7 @@ fn kernel_prints(qemu: &Qemu, kernel: &Kernel) -> Result<bool> {
     let folder = tempfile::tempdir()?;
     let console = folder.path().join("console");
     let mut command = Command::new(&qemu.binary);
-    command.arg("-L").arg(&qemu.data).args(Accelerator::Kvm.arguments());
+    command.arg("-L").arg(&qemu.data).args(Accelerator::Kvm.arguments(false));
     command.args([
         "-machine",
         "q35",

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -13,12 +14,21 @@ use anyhow::{Context, Result, bail};
 use guest_agent::wire::{self, Command, CommandId, INPUT_WINDOW, Stream, ToGuest, ToHost};
 use serde_bytes::ByteBuf;
 
+use super::GuestCommand;
+
 /// The maximum number of input bytes per message.
 const INPUT_CHUNK: usize = 16 * 1024;
 /// Interval of checking if a guest has booted again.
 const BOOT_POLL: Duration = Duration::from_millis(20);
 /// Pieces of output that wait for a reader; the guest waits after that.
 const QUEUED_EVENTS: usize = 256;
+
+/// Lists the threads of programs, which have an executable: state, the kernel's function that they wait in, system call.
+const LIST_THREADS: &str = "echo t > /proc/sysrq-trigger; for t in /proc/[0-9]*/task/[0-9]*; do \
+     readlink $t/exe > /dev/null && echo \"$t $(cat $t/comm) $(grep State $t/status) $(cat $t/wchan) $(cat $t/syscall)\"; \
+     done 2> /dev/null; true";
+/// The maximum time for this list.
+const LIST_LIMIT: Duration = Duration::from_secs(20);
 
 /// The connection; commands in the guest share it.
 #[derive(Clone)]
@@ -131,6 +141,24 @@ impl Agent {
             thread::sleep(BOOT_POLL);
         }
         bail!("The guest did not boot again within {limit:?}")
+    }
+
+    /// What every thread of the guest's programs waits for. Their stacks go to the kernel's log.
+    fn threads(&self) -> Result<String> {
+        let running = self.start(GuestCommand::shell(LIST_THREADS).to_wire(Path::new("")))?;
+        let end = Some(Instant::now() + LIST_LIMIT);
+        let mut text = Vec::new();
+        loop {
+            match running.next(end)? {
+                Some(Event::Output(_, bytes)) => text.extend(bytes),
+                Some(Event::Exited(_)) => return Ok(String::from_utf8_lossy(&text).into_owned()),
+                Some(Event::Failed(message)) => bail!(message),
+                None => {
+                    running.signals()(libc::SIGKILL)?;
+                    bail!("the list did not end within {LIST_LIMIT:?}");
+                }
+            }
+        }
     }
 
     /// Switches the guest off.
@@ -250,8 +278,10 @@ impl Running {
                 Some(Event::Exited(status)) => return Ok(status),
                 Some(Event::Failed(message)) => bail!("The guest cannot start the command: {message}"),
                 None => {
+                    let threads = self.agent.threads().unwrap_or_else(|error| format!("unknown: {error:#}"));
                     self.signals()(libc::SIGKILL)?;
-                    bail!("The command did not end within {:?}", limit.unwrap_or_default());
+                    let limit = limit.unwrap_or_default();
+                    bail!("The command did not end within {limit:?}; threads in the guest:\n{threads}");
                 }
             }
         }

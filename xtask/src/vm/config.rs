@@ -19,6 +19,9 @@ pub struct VmConfig {
     pub kernel_arguments: String,
     /// More for QEMU's.
     pub qemu_arguments: Vec<String>,
+    /// True for a test that plugs devices or memory, or removes them. Under TCG one thread then executes all processors: QEMU
+    /// aborts in `iotlb_to_section` if one processor accesses memory while another one changes where devices' memory is.
+    pub plugs: bool,
     /// The module is loaded at boot. If so it is `/virtio_cuda.ko` in the initramfs (for [`Vm::shell`]), else
     /// `/not-loaded/virtio_cuda.ko`.
     pub load_module: bool,
@@ -34,6 +37,7 @@ impl VmConfig {
             daemon: DaemonConfig::new(device),
             kernel_arguments: String::new(),
             qemu_arguments: Vec::new(),
+            plugs: false,
             load_module: true,
         }
     }

@@ -51,7 +51,7 @@ pub fn command(
         "none",
         "-no-reboot",
     ]);
-    command.args(["-name", "vhost-cuda", "-msg", "timestamp=on"]).args(accelerator.arguments());
+    command.args(["-name", "vhost-cuda", "-msg", "timestamp=on"]).args(accelerator.arguments(config.plugs));
     command.args([
         "-machine",
         "q35,memory-backend=ram",
