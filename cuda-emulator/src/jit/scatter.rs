@@ -94,7 +94,7 @@ impl Translator<'_, '_, '_> {
         let distance = self.builder.ins().splat(I64X2, distance);
         let last = self.builder.ins().splat(I64X2, last);
         // Mostly the register is aligned as the sum is.
-        let skew = (instr.imm % bytes != 0).then(|| self.lanes(true).constant(8, instr.imm as i64));
+        let skew = (!instr.imm.is_multiple_of(bytes)).then(|| self.lanes(true).constant(8, instr.imm as i64));
         let mut outside = None;
         let mut low = None;
         for chunk in 0..CHUNKS {

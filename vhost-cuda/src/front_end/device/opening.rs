@@ -161,7 +161,7 @@ impl Device {
         };
         let stands = || reservation.stands(&self.sessions.lock());
         // A worker whose context finds no memory fails.
-        let taken = self.with_settled_memory(|| self.settings.pool.take(&stands));
+        let taken = self.with_settled_memory(|| self.settings.pool.take(stands));
         let (Ok(worker), Ok(id)) = (taken, random_id()) else {
             self.refusals.count(Refusal::Worker);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
