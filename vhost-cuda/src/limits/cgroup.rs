@@ -312,9 +312,9 @@ mod tests {
             group(&folder, MachineLimits { memory: Some(1 << 30), cpu_weight: Some(30) });
         assert_eq!(enabled, "+memory +pids");
         assert!(read(&group.path, "cpu.weight").is_none(), "there is no such controller");
-        group.join(1000, 42).unwrap();
-        group.join(1001, 43).unwrap();
-        group.join(ROOT, 44).unwrap();
+        group.join(1000, [42].into_iter()).unwrap();
+        group.join(1001, [43].into_iter()).unwrap();
+        group.join(ROOT, [44].into_iter()).unwrap();
         let alice = group.of_user(1000);
         assert_eq!(read(&alice, "cgroup.procs").unwrap(), "42");
         assert_eq!(read(&alice, "memory.max").unwrap(), (3 << 28).to_string());
@@ -322,7 +322,7 @@ mod tests {
         let root = group.of_user(ROOT);
         assert!(read(&root, "memory.max").is_none() && read(&root, "pids.max").is_none());
         // A group is that of a user, not of a session, and goes with the last session.
-        group.join(1000, 45).unwrap();
+        group.join(1000, [45].into_iter()).unwrap();
         assert_eq!(read(&alice, "cgroup.procs").unwrap(), "45");
         group.leave(1000);
         assert_eq!(group.users.get(&1000), Some(&1));
@@ -332,7 +332,7 @@ mod tests {
         ["cgroup.procs", "memory.max", "pids.max"]
             .iter()
             .for_each(|file| fs::remove_file(alice.join(file)).unwrap());
-        group.join(1001, 46).unwrap();
+        group.join(1001, [46].into_iter()).unwrap();
         assert!(!alice.exists() && group.of_user(1001).exists() && !group.users.contains_key(&1000));
         group.leave(1000);
     }
