@@ -29,6 +29,7 @@ use seccompiler::{
 };
 
 use crate::args::Sandbox;
+use crate::sessions::named_pages;
 
 /// The system calls of these threads, with any arguments. They open no file, start no process and create no socket.
 /// [`allowed`] adds calls for which only some arguments are allowed.
@@ -48,6 +49,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_epoll_wait,
     libc::SYS_fcntl,
     libc::SYS_fstat,
+    libc::SYS_fstatfs,
     libc::SYS_getsockopt,
     libc::SYS_lseek,
     libc::SYS_poll,
@@ -100,7 +102,8 @@ const PR_SET_VMA: u64 = 0x5356_4d41;
 /// `prctl` operations for the names and timers of threads.
 const NAMES: [u64; 4] =
     [libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64, libc::PR_SET_TIMERSLACK as u64, PR_SET_VMA];
-/// Commands of descriptors: bytes that were not read or not taken yet, and nonblocking mode.
+/// Commands of descriptors: bytes that were not read or not taken yet, and nonblocking mode. [`named_pages::COMMANDS`]
+/// are others.
 const COMMANDS: [u64; 3] = [libc::TIOCOUTQ, libc::FIONREAD, libc::FIONBIO];
 /// The sign of a process id: it is the number of a process group.
 const GROUP: u64 = 1 << 31;
@@ -199,7 +202,7 @@ fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
         rules.insert(number, vec![rule(vec![condition(2, Dword, MaskedEq(executable), 0)?])?]);
     }
     rules.insert(libc::SYS_prctl, one_of(0, &NAMES)?);
-    rules.insert(libc::SYS_ioctl, one_of(1, &COMMANDS)?);
+    rules.insert(libc::SYS_ioctl, one_of(1, &[&COMMANDS[..], &named_pages::COMMANDS].concat())?);
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![rule(vec![condition(0, Dword, Eq, own)?])?]);
     // A worker is a process group. `kill` takes its negative number.
@@ -235,6 +238,7 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::io::ErrorKind::PermissionDenied;
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;
     use std::os::unix::net::UnixStream;
     use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -295,6 +299,13 @@ mod tests {
             file.set_len(4096).unwrap();
             file.write_all_at(b"bytes", 1).unwrap();
             assert!(file.metadata().unwrap().len() == 4096 && file.try_clone().is_ok());
+            // To tell huge pages from others.
+            assert!(rustix::fs::fstatfs(&file).is_ok());
+            for command in named_pages::COMMANDS {
+                // SAFETY: the file is no listener, so that nothing is read or written.
+                unsafe { libc::ioctl(file.as_raw_fd(), command, 0) };
+                assert_eq!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOTTY));
+            }
             cache::write_with(&one, b"bytes", Some(&file)).unwrap();
             one.set_read_timeout(Some(std::time::Duration::from_secs(1))).unwrap();
             let mut bytes = [0; 5];

@@ -99,13 +99,13 @@ pub fn has_huge_pages_only(memory: &Memory) -> bool {
     memory
         .iter()
         .filter_map(GuestMemoryRegion::file_offset)
-        .any(|backing| page_bytes_of(backing.file()) > PAGE_BYTES)
+        .any(|backing| page_bytes_of(backing.file()).is_ok_and(|bytes| bytes > PAGE_BYTES))
 }
 
 /// Returns the page size of a file in bytes: the smallest part that can be mapped.
-fn page_bytes_of(file: &File) -> u64 {
-    let about = fstatfs(file).ok().filter(|about| about.f_type == HUGETLBFS);
-    about.map_or(PAGE_BYTES, |about| about.f_bsize as u64)
+fn page_bytes_of(file: &File) -> io::Result<u64> {
+    let about = fstatfs(file)?;
+    Ok(if about.f_type == HUGETLBFS { about.f_bsize as u64 } else { PAGE_BYTES })
 }
 
 /// The regions as a worker gets them.
@@ -135,7 +135,8 @@ impl MemoryTable {
             .iter()
             .filter_map(|region| {
                 let file = region.file_offset()?.clone();
-                let page_bytes = page_bytes_of(file.file());
+                // Of a file of unknown pages no single one may be mapped.
+                let page_bytes = page_bytes_of(file.file()).ok()?;
                 let whole = match pages {
                     GuestPages::Auto => page_bytes > PAGE_BYTES,
                     // A mapping of one page would also map all pages around it.
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(whole(&memory, GuestPages::Named), [false]);
         assert_eq!(whole(&memory, GuestPages::All), [true]);
         let file = File::from(memfd_create("guest", MemfdFlags::HUGETLB).unwrap());
-        let bytes = page_bytes_of(&file);
+        let bytes = page_bytes_of(&file).unwrap();
         assert!(bytes > PAGE_BYTES);
         file.set_len(bytes).unwrap();
         let ranges = [(GuestAddress(0), bytes as usize, Some(FileOffset::new(file, 0)))];

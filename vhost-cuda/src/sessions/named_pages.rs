@@ -21,6 +21,7 @@ use virtio_cuda_protocol::transport::{
 };
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 
+use crate::confine::threads;
 use crate::front_end::memory::{FileId, Memory, SharedRegion, id_of};
 use crate::front_end::request::Request;
 
@@ -32,6 +33,8 @@ const SEND: libc::c_ulong = 0xc018_2101;
 const INSTALL: libc::c_ulong = 0x4018_2103;
 /// `SECCOMP_IOCTL_NOTIF_SET_FLAGS`, since Linux 6.6.
 const SET_FLAGS: libc::c_ulong = 0x4008_2104;
+/// The commands of a listener.
+pub const COMMANDS: [u64; 4] = [RECEIVE, SEND, INSTALL, SET_FLAGS];
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the caller and the supervisor take turns on one CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;
 /// The first number of a file. Lower ones are the mapper's own descriptors.
@@ -274,6 +277,7 @@ fn pieces_of(entries: &[&[MemEntry]], memory: &Memory) -> Vec<Piece> {
 pub fn guard(listener: &OwnedFd, named: &NamedPages) {
     let mut said = false;
     let nothing = File::open("/dev/null").ok();
+    threads::read_foreign_bytes();
     // An older kernel takes longer for each call.
     // SAFETY: the command takes the flags as a number.
     unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS as _, SYNC_WAKE_UP) };

@@ -187,7 +187,7 @@ impl Session {
         self.outbox.lock().writer = Some(outbox);
         self.update_memory();
         self.guard();
-        // The guard looks at files of the worker. The threads that follow read what the worker sends.
+        // The guard confines itself. The threads that follow read what the worker sends.
         threads::read_foreign_bytes();
         let writer = self.clone();
         let writing = thread::Builder::new()
