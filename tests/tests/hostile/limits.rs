@@ -112,7 +112,8 @@ fn variables_of_modules(target: &mut Target) -> Result<()> {
         session.expect(&load, &[result]).context(variables)?;
     }
     // Each takes a page of the emulator at least.
-    let many: String = (0..20_000).map(|index| format!(".global .b8 v{index};\n")).collect();
+    let names: Vec<String> = (0..9000).map(|index| format!("v{index}")).collect();
+    let many = format!(".global .b8 {};", names.join(","));
     if is_emulated() {
         for opcode in [Opcode::cuModuleLoadData, Opcode::cuLibraryLoadData] {
             session.expect(&in_context(opcode, &[0x4000]).bulk(&module_of(&many)), &[OUT_OF_MEMORY])?;
