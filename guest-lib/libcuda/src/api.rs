@@ -8,6 +8,7 @@ use virtio_cuda_client::{Call, Caller, CudaError};
 
 use crate::context::table::current;
 use crate::driver::Driver;
+use crate::handles::{self, Kind};
 
 /// The per-thread default stream as programs pass it (`CU_STREAM_PER_THREAD`).
 pub const PER_THREAD: u64 = 2;
@@ -80,6 +81,7 @@ impl Api {
 
     /// Starts a call on a stream: in the current context or, without one, in the stream's own.
     pub fn in_context_of(&self, handle: u64) -> Result<Call<'static>, CudaError> {
+        handles::check(Kind::Stream, handle)?;
         let context = match self.current() {
             0 => self.driver.streams.get(handle).map_err(|_| CudaError::INVALID_CONTEXT)?.context,
             context => context,
@@ -89,6 +91,7 @@ impl Api {
 
     /// Starts a call on an event: in the current context or, without one, in the event's own.
     pub fn in_context_of_event(&self, handle: u64) -> Result<Call<'static>, CudaError> {
+        handles::check(Kind::Event, handle)?;
         let context = match self.current() {
             0 => self.driver.events.get(handle).map_err(|_| CudaError::INVALID_CONTEXT)?.context,
             context => context,
@@ -106,11 +109,11 @@ impl Api {
     }
 
     /// Returns the stream that a program's handle stands for.
-    pub fn stream(&self, handle: u64) -> StreamId {
-        match (handle, self.default_stream) {
-            (0, DefaultStream::PerThread) => StreamId(2),
-            _ => StreamId(handle),
-        }
+    ///
+    /// Errors: those for handles of other objects.
+    pub fn stream(&self, handle: u64) -> Result<StreamId, CudaError> {
+        handles::check(Kind::Stream, handle)?;
+        Ok(if handle == 0 { self.default_stream() } else { StreamId(handle) })
     }
 
     /// Returns the program's address for a GPU address; the two may differ for host memory.
@@ -121,6 +124,9 @@ impl Api {
 
     /// Returns the stream of calls that have no stream parameter.
     pub fn default_stream(&self) -> StreamId {
-        self.stream(0)
+        match self.default_stream {
+            DefaultStream::Legacy => StreamId(0),
+            DefaultStream::PerThread => StreamId(PER_THREAD),
+        }
     }
 }

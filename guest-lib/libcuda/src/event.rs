@@ -11,7 +11,7 @@ use virtio_cuda_client::{Call, CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
-use crate::handles::{DISABLE_TIMING, new_handle};
+use crate::handles::{DISABLE_TIMING, Kind, new_handle};
 use crate::stream::reached::Reached;
 use crate::stream::table::Event;
 
@@ -33,7 +33,7 @@ fn record(api: Api, event: u64, stream: u64, flags: u32) -> Result<(), CudaError
     let mut call = api
         .in_context_of_event(event)?
         .posted_if(flags == 0 && known.as_ref().is_some_and(may_post) && api.may_post(stream));
-    let recorded = calls::cuEventRecordWithFlags(&mut call, EventId(event), api.stream(stream), flags);
+    let recorded = calls::cuEventRecordWithFlags(&mut call, EventId(event), api.stream(stream)?, flags);
     if let Some(reached) = known.as_ref().and_then(|event| event.reached.as_ref()) {
         reached.recorded();
     }
@@ -82,7 +82,7 @@ entry_points! {
     /// Creates an event.
     call cuEventCreate(api, phEvent: Out<u64>, Flags: u32) {
         phEvent.check()?;
-        let handle = new_handle();
+        let handle = new_handle(Kind::Event);
         let context = api.context()?.0;
         let mut call = api.call().posted_if(Flags & !(BLOCKING_SYNC | DISABLE_TIMING) == 0);
         calls::cuEventCreate(&mut call, EventId(handle), Flags)?;

@@ -16,7 +16,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::memory::table::ranges::DeviceRange;
 use crate::vmm::of_allocation;
 
@@ -134,7 +134,7 @@ entry_points! {
     call cuIpcOpenEventHandle(api, phEvent: Out<u64>, handle: CUipcMemHandle) {
         phEvent.check()?;
         let context = api.context()?.0;
-        let event = new_handle();
+        let event = new_handle(Kind::Event);
         let token = token_of_handle(&handle).map_err(|_| CudaError::MAP_FAILED)?;
         calls::cuIpcOpenEventHandle(&mut api.call(), EventId(event), token)?;
         api.driver.events.add_shared(event, context);
@@ -170,7 +170,7 @@ entry_points! {
             return Err(CudaError::UNKNOWN);
         }
         let token = token_in(descriptor)?;
-        let name = new_handle();
+        let name = new_handle(Kind::Other);
         calls::cuMemImportFromShareableHandle(&mut api.call(), AllocationId(name), token)?;
         if api.driver.devices.hides_any() {
             of_allocation(api, name).inspect_err(|_| {

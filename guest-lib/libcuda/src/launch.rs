@@ -188,7 +188,7 @@ fn launch_with_attributes(
 ) -> Result<(), CudaError> {
     let Attributes { count, mut bytes, device_node } = attributes;
     append_parameters(api, function, values, extra, &mut bytes)?;
-    let (function, stream) = (FunctionId(function), api.stream(stream));
+    let (function, stream) = (FunctionId(function), api.stream(stream)?);
     let _sent = api.before_work(Uses::Anything, stream)?;
     let mut call = api.in_context()?.input(&bytes);
     match device_node {
@@ -232,17 +232,18 @@ pub fn launch(
     values: In<HostPtr>,
     extra: Option<In<usize>>,
 ) -> Result<(), CudaError> {
+    let id = api.stream(stream)?;
     let send = |block: Block<'_>, proven: Option<&ProvenShapes>| {
-        let _sent = api.before_work(Uses::Anything, api.stream(stream))?;
+        let _sent = api.before_work(Uses::Anything, id)?;
         let mut call = block.put_into(api.in_context()?);
         let post = api.may_post(stream) && proven.is_some_and(|proven| proven.contains(shape));
         call = call.posted_if(post);
-        calls::cuLaunchKernel(&mut call, FunctionId(function), api.stream(stream), shape)?;
+        calls::cuLaunchKernel(&mut call, FunctionId(function), id, shape)?;
         if let (Some(proven), false) = (proven, post) {
             proven.add(shape);
         }
         api.work_queued();
-        api.end_asynchronous(api.stream(stream))
+        api.end_asynchronous(id)
     };
     if let Some(extra) = extra.filter(|extra| !extra.is_null()) {
         if !values.is_null() {

@@ -9,6 +9,7 @@ use virtio_cuda_client::{Call, CudaError, calls};
 use crate::entry::{Api, EntryPoint};
 use crate::entry_points;
 use crate::ffi::{In, Out};
+use crate::handles::{Kind, check};
 use crate::texture::reference::{surface, texture};
 
 /// An input of a row as a C parameter.
@@ -60,7 +61,21 @@ macro_rules! handles {
         }
     )* };
 }
-handles!(DevicePtr, AllocationId, LibraryId, GraphId, GraphNodeId, GraphExecId);
+handles!(DevicePtr, AllocationId);
+
+/// Implements handles that the worker checks, as far as they are of the right kind.
+macro_rules! handles_of {
+    ($($name:ident: $kind:ident),*) => { $(
+        impl Input for $name {
+            type C = u64;
+            fn take(given: u64, _: Api) -> Result<$name, CudaError> {
+                check(Kind::$kind, given)?;
+                Ok($name(given))
+            }
+        }
+    )* };
+}
+handles_of!(LibraryId: Library, GraphId: Graph, GraphNodeId: Node, GraphExecId: Exec);
 
 impl Input for FunctionId {
     type C = u64;
@@ -78,7 +93,7 @@ impl Input for StreamId {
         api.in_context_of(given)
     }
     fn take(given: u64, api: Api) -> Result<Self, CudaError> {
-        Ok(api.stream(given))
+        api.stream(given)
     }
 }
 

@@ -20,6 +20,7 @@ use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
+use crate::handles::{Kind, check};
 use crate::memory::moving::Attachment;
 use crate::stream::make::NON_BLOCKING;
 use crate::stream::table::Stream;
@@ -87,7 +88,7 @@ entry_points! {
     call cuStreamSynchronize / cuStreamSynchronize_ptsz (api, hStream: u64) {
         let mut call = api.in_context_of(hStream)?;
         if !(api.may_post(hStream) && api.is_idle()) {
-            calls::cuStreamSynchronize(&mut call, api.stream(hStream))?;
+            calls::cuStreamSynchronize(&mut call, api.stream(hStream)?)?;
         }
         api.synchronized();
         Ok(())
@@ -95,13 +96,14 @@ entry_points! {
 
     /// Returns `CUDA_ERROR_NOT_READY` while the stream has work.
     call cuStreamQuery / cuStreamQuery_ptsz (api, hStream: u64) {
-        calls::cuStreamQuery(&mut api.in_context_of(hStream)?, api.stream(hStream))?;
+        calls::cuStreamQuery(&mut api.in_context_of(hStream)?, api.stream(hStream)?)?;
         api.synchronized();
         Ok(())
     }
 
     /// Makes later work of the stream wait for the event's latest record.
     call cuStreamWaitEvent / cuStreamWaitEvent_ptsz (api, hStream: u64, hEvent: u64, Flags: u32) {
+        check(Kind::Event, hEvent)?;
         if Flags != 0 {
             // The wait may become a node of a graph.
             graphs_use_events();
@@ -109,7 +111,7 @@ entry_points! {
         let mut call = api
             .in_context_of(hStream)?
             .posted_if(Flags == 0 && api.may_post(hStream) && api.driver.events.get(hEvent).is_ok_and(|event| event.reached.is_some()));
-        calls::cuStreamWaitEvent(&mut call, api.stream(hStream), EventId(hEvent), Flags)
+        calls::cuStreamWaitEvent(&mut call, api.stream(hStream)?, EventId(hEvent), Flags)
     }
 
     /// Returns the flags of a stream.
@@ -117,7 +119,7 @@ entry_points! {
         flags.check()?;
         match api.driver.streams.get(hStream) {
             Ok(stream) => flags.set(stream.flags),
-            Err(_) => flags.set(calls::cuStreamGetFlags(&mut api.in_context_of(hStream)?, api.stream(hStream))?),
+            Err(_) => flags.set(calls::cuStreamGetFlags(&mut api.in_context_of(hStream)?, api.stream(hStream)?)?),
         }
     }
 
@@ -150,7 +152,7 @@ entry_points! {
             return Err(CudaError::INVALID_VALUE);
         }
         if let Some(moving) = api.driver.memory.moving.at(dptr) {
-            moving.attach(match (flags, api.stream(hStream)) {
+            moving.attach(match (flags, api.stream(hStream)?) {
                 (ATTACH_SINGLE, stream) if stream.0 > PER_THREAD => Attachment::Stream { context, stream },
                 (ATTACH_HOST, _) => Attachment::Host,
                 // A default stream's work is ordered with that of other streams.

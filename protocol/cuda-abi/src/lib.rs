@@ -9,6 +9,7 @@
 
 #![allow(non_camel_case_types, clippy::upper_case_acronyms)]
 
+pub mod kinds;
 pub mod pointers;
 pub mod prototypes;
 mod structs;

@@ -86,10 +86,10 @@ entry_points! {
             }
             requests.push(bytes);
         }
-        let _sent = api.before_work(Uses::Anything, api.stream(hStream))?;
+        let _sent = api.before_work(Uses::Anything, api.stream(hStream)?)?;
         for bytes in &requests {
             let mut call = api.in_context_of(hStream)?.input(bytes);
-            calls::cuMemMapArrayAsync(&mut call, api.stream(hStream))?;
+            calls::cuMemMapArrayAsync(&mut call, api.stream(hStream)?)?;
         }
         api.work_queued();
         Ok(())

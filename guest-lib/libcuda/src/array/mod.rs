@@ -13,12 +13,12 @@ use crate::array::table::Array;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 
 fn create(api: Api, out: Out<u64>, descriptor: ArrayDescriptor) -> Result<(), CudaError> {
     out.check()?;
     let context = api.context()?.0;
-    let handle = new_handle();
+    let handle = new_handle(Kind::Array);
     let descriptor = calls::cuArray3DCreate_v2(&mut api.call(), ArrayId(handle), descriptor)?;
     api.driver.arrays.add(handle, Array { descriptor, context, owner: 0 });
     out.set(handle)
@@ -34,7 +34,7 @@ fn part(
     if let Some(known) = api.driver.arrays.part(owner, number) {
         return Ok(known);
     }
-    let handle = new_handle();
+    let handle = new_handle(Kind::Array);
     let descriptor = ask(ArrayId(handle))?;
     let context = api.context()?.0;
     Ok(api.driver.arrays.add_part(number, handle, Array { descriptor, context, owner }))
@@ -120,7 +120,7 @@ entry_points! {
         }
         let descriptor: ArrayDescriptor = pMipmappedArrayDesc.get()?.into();
         let context = api.context()?.0;
-        let handle = new_handle();
+        let handle = new_handle(Kind::Levels);
         calls::cuMipmappedArrayCreate(&mut api.call(), MipmappedArrayId(handle), descriptor, numMipmapLevels)?;
         api.driver.arrays.add_mipmap(handle, context, descriptor.flags);
         pHandle.set(handle)

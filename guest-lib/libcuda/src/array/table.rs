@@ -8,6 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::ArrayDescriptor;
 
+use crate::handles::{Kind, refusal};
+
 /// An array, a level of a mipmapped array, or a plane of an array.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Array {
@@ -63,7 +65,7 @@ impl Arrays {
 
     /// Returns an array.
     pub fn get(&self, handle: u64) -> Result<Array, CudaError> {
-        self.lock().arrays.get(&handle).copied().ok_or(CudaError::INVALID_HANDLE)
+        self.lock().arrays.get(&handle).copied().ok_or_else(|| refusal(Kind::Array, handle))
     }
 
     /// Checks that there is such an array.
@@ -78,7 +80,8 @@ impl Arrays {
 
     /// Returns the flags with which a mipmapped array was created.
     pub fn flags_of_mipmap(&self, handle: u64) -> Result<u32, CudaError> {
-        self.lock().mipmaps.get(&handle).map(|&(_, flags)| flags).ok_or(CudaError::INVALID_HANDLE)
+        let flags = self.lock().mipmaps.get(&handle).map(|&(_, flags)| flags);
+        flags.ok_or_else(|| refusal(Kind::Levels, handle))
     }
 
     /// Removes an array or mipmapped array and its parts.

@@ -16,7 +16,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::graph::wire::{put, take};
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::stream;
 
 /// `CU_DEV_RESOURCE_TYPE_SM`.
@@ -93,7 +93,7 @@ fn describe(api: Api, out: Out<u64>, resources: In<CUdevResource>, count: u32) -
     for index in 0..count as usize {
         put(&name_of(&resources.at(index)?)?, &mut bytes)?;
     }
-    let description = new_handle();
+    let description = new_handle(Kind::Other);
     calls::cuDevResourceGenerateDesc(&mut api.call().input(&bytes), ResourceDescId(description))?;
     out.set(description)
 }
@@ -104,7 +104,7 @@ fn create(api: Api, out: Out<u64>, description: u64, device: i32, flags: u32) ->
     if description == 0 {
         return Err(CudaError::INVALID_VALUE);
     }
-    let (handle, context) = (new_handle(), new_handle());
+    let (handle, context) = (new_handle(Kind::Green), new_handle(Kind::Context));
     let primary = retain(api, device)?;
     let (id, description) = (ContextId(context), ResourceDescId(description));
     calls::cuGreenCtxCreate(&mut api.call(), id, description, number, flags).inspect_err(|_| {

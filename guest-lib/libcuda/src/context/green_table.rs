@@ -7,6 +7,8 @@ use std::sync::{PoisonError, RwLock};
 
 use virtio_cuda_client::CudaError;
 
+use crate::handles::{Kind, refusal};
+
 /// A green context.
 #[derive(Clone, Copy, Debug)]
 pub struct Green {
@@ -25,7 +27,7 @@ pub struct Greens(pub(super) RwLock<HashMap<u64, Green>>, pub(super) RwLock<Vec<
 impl Greens {
     pub(super) fn get(&self, handle: u64) -> Result<Green, CudaError> {
         let greens = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        greens.get(&handle).copied().ok_or(CudaError::INVALID_CONTEXT)
+        greens.get(&handle).copied().ok_or_else(|| refusal(Kind::Green, handle))
     }
 
     /// Returns the green context that `context` represents, and the primary context.

@@ -18,7 +18,7 @@ use crate::context::table::{Primary, current};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::trace;
 
 /// `CU_CTX_*`: the scheduling flags, of which at most one may be set, and all flags.
@@ -120,7 +120,7 @@ fn set_flags(api: Api, device: i32, flags: u32) -> Result<(), CudaError> {
 fn create(api: Api, pctx: Out<u64>, flags: u32, device: i32) -> Result<(), CudaError> {
     pctx.check()?;
     let number = api.driver.devices.check(device)?.on_wire();
-    let context = new_handle();
+    let context = new_handle(Kind::Context);
     calls::cuCtxCreate_v2(&mut api.call(), ContextId(context), flags, number)?;
     api.driver.contexts.add(context, device as u32);
     dumps::context_created(context, flags);

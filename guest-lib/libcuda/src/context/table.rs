@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use rustc_hash::FxHashMap;
 use virtio_cuda_client::{CudaError, broken};
 
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle, refusal};
 
 thread_local! {
     // Neither has a destructor, so that they outlive the thread's other variables, whose destructors may still make
@@ -76,7 +76,9 @@ pub struct Contexts {
 impl Contexts {
     /// Returns a table for `count` devices without contexts.
     pub fn new(count: u32) -> Self {
-        let primary = |_| Mutex::new(Primary { context: new_handle(), retains: 0, active: false, flags: 0 });
+        let primary = |_| {
+            Mutex::new(Primary { context: new_handle(Kind::Context), retains: 0, active: false, flags: 0 })
+        };
         Self {
             primaries: (0..count).map(primary).collect(),
             devices: RwLock::default(),
@@ -170,10 +172,10 @@ impl Contexts {
         devices.values().filter(|&&(_, exists)| exists).count() <= 1
     }
 
-    /// Returns the device of a context. Errors: `CUDA_ERROR_INVALID_CONTEXT` for an unknown context.
+    /// Returns the device of a context. Errors: those for handles of other objects.
     pub fn device_of(&self, context: u64) -> Result<u32, CudaError> {
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
-        devices.get(&context).map(|&(device, _)| device).ok_or(CudaError::INVALID_CONTEXT)
+        devices.get(&context).map(|&(device, _)| device).ok_or_else(|| refusal(Kind::Context, context))
     }
 }
 

@@ -13,7 +13,7 @@ use super::table::{EXTERNAL, External};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::ipc::token_in;
 use crate::memory::table::ranges::DeviceRange;
 
@@ -51,7 +51,7 @@ entry_points! {
         let from = memHandleDesc.get()?;
         check(&from)?;
         let context = api.context()?.0;
-        let handle = new_handle();
+        let handle = new_handle(Kind::Other);
         let imported = token_in(from.file_descriptor()).and_then(|token| {
             calls::cuImportExternalMemory(&mut api.call(), ExternalMemoryId(handle), token, from.bytes)
         });
@@ -100,7 +100,7 @@ entry_points! {
         if part.offset >= external.bytes || !levels.contains(&part.levels) || part.reserved != [0; 16] {
             return Err(CudaError::INVALID_VALUE);
         }
-        let handle = new_handle();
+        let handle = new_handle(Kind::Levels);
         let (memory, name) = (ExternalMemoryId(extMem), MipmappedArrayId(handle));
         let array = part.array.into();
         let call = &mut call_of(api, &external);

@@ -11,7 +11,7 @@ use crate::context::table::current;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::launch::{
     ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, ATTRIBUTE_LAUNCH_COMPLETION_EVENT, ATTRIBUTE_PROGRAMMATIC_EVENT,
     DEVICE_NODE_OFFSET,
@@ -46,7 +46,7 @@ fn instantiate(
     if flags & DEVICE_LAUNCH != 0 {
         return for_device(api, out, graph, flags, upload, true);
     }
-    let exec = new_handle();
+    let exec = new_handle(Kind::Exec);
     let flags = chosen_flags(api, flags);
     let mut call = api.in_context()?;
     let (status, result, node) =
@@ -78,7 +78,7 @@ fn with_flags(api: Api, out: Out<u64>, graph: u64, flags: u64) -> Result<(), Cud
     if flags & DEVICE_LAUNCH != 0 {
         return for_device(api, out, graph, flags, StreamId(0), false)?.0;
     }
-    let exec = new_handle();
+    let exec = new_handle(Kind::Exec);
     let flags = chosen_flags(api, flags);
     let mut call = api.in_context()?;
     calls::cuGraphInstantiateWithFlags(&mut call, GraphExecId(exec), GraphId(graph), flags)?;
@@ -122,7 +122,7 @@ entry_points! {
     /// Makes a graph executable, and returns the reason of a failure.
     call cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz (api, phGraphExec: Out<u64>, hGraph: u64, instantiateParams: Out<CUDA_GRAPH_INSTANTIATE_PARAMS>) {
         let params = instantiateParams.get()?;
-        let upload = if params.flags & UPLOAD != 0 { api.stream(params.upload_stream) } else { StreamId(0) };
+        let upload = if params.flags & UPLOAD != 0 { api.stream(params.upload_stream)? } else { StreamId(0) };
         let (outcome, result, error_node) = instantiate(api, phGraphExec, hGraph, params.flags, upload)?;
         instantiateParams.set(CUDA_GRAPH_INSTANTIATE_PARAMS { error_node, result, ..params })?;
         outcome
@@ -136,12 +136,12 @@ entry_points! {
 
     /// Executes a graph in stream order.
     call cuGraphLaunch / cuGraphLaunch_ptsz (api, hGraphExec: u64, hStream: u64) {
-        let _sent = api.before_work(Uses::Anything, api.stream(hStream))?;
+        let _sent = api.before_work(Uses::Anything, api.stream(hStream)?)?;
         let mut call = api.in_context_of(hStream)?;
         let kept = &api.driver.kept;
         let is_proven = kept.is_proven(hGraphExec, current());
         call = call.posted_if(is_proven && api.may_post(hStream));
-        let launched = calls::cuGraphLaunch(&mut call, GraphExecId(hGraphExec), api.stream(hStream));
+        let launched = calls::cuGraphLaunch(&mut call, GraphExecId(hGraphExec), api.stream(hStream)?);
         // The graph's nodes may record events.
         api.driver.events.all_recorded();
         launched?;
@@ -149,12 +149,12 @@ entry_points! {
             kept.exec_launched(hGraphExec, current());
         }
         api.work_queued();
-        api.end_asynchronous(api.stream(hStream))
+        api.end_asynchronous(api.stream(hStream)?)
     }
 
     /// Uploads an executable graph in stream order.
     call cuGraphUpload / cuGraphUpload_ptsz (api, hGraphExec: u64, hStream: u64) {
-        calls::cuGraphUpload(&mut api.in_context_of(hStream)?, GraphExecId(hGraphExec), api.stream(hStream))
+        calls::cuGraphUpload(&mut api.in_context_of(hStream)?, GraphExecId(hGraphExec), api.stream(hStream)?)
     }
 
     /// Copies all parameters of a graph to an executable graph of the same topology.

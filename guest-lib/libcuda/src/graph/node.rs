@@ -24,7 +24,7 @@ use crate::graph::params::{
     Encoded, Form, PAYLOAD_OFFSET, allocation_of_node, check_general, encode, kernel, memset_of_node,
 };
 use crate::graph::wire::{links_in, take};
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::module::function_table::Owner;
 use crate::stream::callback_table::Callback;
 use crate::stream::values;
@@ -73,7 +73,7 @@ fn add_encoded(
     let add = || {
         let mut bytes = links_in(links.nodes, links.edges, links.count)?;
         bytes.extend_from_slice(&encoded.bytes);
-        let node = new_handle();
+        let node = new_handle(Kind::Node);
         let links = u32::try_from(links.count).map_err(|_| CudaError::INVALID_VALUE)?;
         let mut call = api.call().input(&bytes);
         let dptr = calls::graph_add_node(&mut call, GraphId(graph), GraphNodeId(node), kind, links)?;

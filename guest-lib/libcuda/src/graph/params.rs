@@ -20,7 +20,7 @@ use crate::entry::Api;
 use crate::ffi::{HostPtr, In};
 use crate::graph::copy_params::{NodeCopy, copies};
 use crate::graph::wire::put;
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::launch;
 use crate::stream::callback_table::Callback;
 use crate::stream::values;
@@ -231,7 +231,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             put(&ConditionalNode { handle: params.handle, kind: params.kind, graphs: params.size }, bytes)?;
             // The device checks the limit. Here it only bounds the memory that a wrong number can take.
             for _ in 0..params.size.min(64) {
-                let name = new_handle();
+                let name = new_handle(Kind::Graph);
                 put(&GraphId(name), bytes)?;
                 encoded.graphs.push(name);
             }

@@ -14,7 +14,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Name, Out};
 use crate::graph::wire::{check_plain, edges_in, give_list, take};
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 
 /// Number of elements in the buffer for the first reply.
 const USUAL_COUNT: usize = 128;
@@ -174,7 +174,7 @@ entry_points! {
     /// Creates an empty graph.
     call cuGraphCreate(api, phGraph: Out<u64>, flags: u32) {
         phGraph.check()?;
-        let handle = new_handle();
+        let handle = new_handle(Kind::Graph);
         calls::cuGraphCreate(&mut api.call(), GraphId(handle), flags)?;
         phGraph.set(handle)
     }
@@ -189,7 +189,7 @@ entry_points! {
     /// Copies a graph.
     call cuGraphClone(api, phGraphClone: Out<u64>, originalGraph: u64) {
         phGraphClone.check()?;
-        let handle = new_handle();
+        let handle = new_handle(Kind::Graph);
         calls::cuGraphClone(&mut api.call(), GraphId(handle), GraphId(originalGraph))?;
         phGraphClone.set(handle)
     }

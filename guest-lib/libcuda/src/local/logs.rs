@@ -10,7 +10,7 @@ use virtio_cuda_client::CudaError;
 
 use crate::entry_points;
 use crate::ffi::{HostPtr, Name, Out};
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 
 /// The program's callback registrations, including those from before `cuInit`.
 static REGISTERED: Registered = Registered(Mutex::new(BTreeSet::new()));
@@ -24,7 +24,7 @@ impl Registered {
     }
 
     fn add(&self) -> u64 {
-        let handle = new_handle();
+        let handle = new_handle(Kind::Other);
         self.lock().insert(handle);
         handle
     }

@@ -100,7 +100,7 @@ entry_points! {
     /// Allocates in stream order.
     call cuMemAllocAsync / cuMemAllocAsync_ptsz (api, dptr: Out<u64>, bytesize: usize, hStream: u64) {
         dptr.check()?;
-        let stream = api.stream(hStream);
+        let stream = api.stream(hStream)?;
         if api.captures(stream) {
             return dptr.set(capture_allocation(api, bytesize as u64, stream)?);
         }
@@ -132,8 +132,8 @@ entry_points! {
         if ranges.device(dptr).is_some_and(|range| range.start == dptr && range.owner == EXTERNAL) {
             return Err(CudaError::NOT_SUPPORTED);
         }
+        let stream = api.stream(hStream)?;
         let known = ranges.take_device(dptr, |range| range.owner == 0);
-        let stream = api.stream(hStream);
         let context = api.context();
         if let (Some(range), Ok(context)) = (&known, context)
             && range.context == context.0

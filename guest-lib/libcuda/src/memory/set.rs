@@ -67,7 +67,7 @@ fn set(
         return Ok(());
     }
     let all = (dst, bytes.map_or(u64::MAX, |bytes| bytes as u64));
-    let order = stream.map_or(api.default_stream(), |stream| api.stream(stream));
+    let order = stream.map_or(Ok(api.default_stream()), |stream| api.stream(stream))?;
     let _sent = api.before_work(Uses::Memory([all, (0, 0)]), order)?;
     let place = api.device_place(dst);
     let address = place.device().ok_or(CudaError::INVALID_VALUE)?;

@@ -11,7 +11,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
-use crate::handles::new_handle;
+use crate::handles::{Kind, check, new_handle};
 use crate::module::function_table::Owner;
 use crate::module::image;
 use crate::module::jit::JitSinks;
@@ -20,7 +20,7 @@ use crate::module::{cross, fetch_names, not_empty};
 
 fn load(api: Api, library: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
     library.check()?;
-    let handle = new_handle();
+    let handle = new_handle(Kind::Library);
     cross(
         // The runtime keeps an error of the load for ever.
         api.internal(),
@@ -33,10 +33,11 @@ fn load(api: Api, library: Out<u64>, image: UserMemory) -> Result<(), CudaError>
 }
 
 fn get_kernel(api: Api, library: u64, name: &CStr) -> Result<u64, CudaError> {
+    check(Kind::Library, library)?;
     if let Some(handle) = api.driver.modules.function(library, name)? {
         return Ok(handle);
     }
-    let handle = new_handle();
+    let handle = new_handle(Kind::Kernel);
     // Like an error of the load.
     let mut call = api.internal().call().input(name.to_bytes());
     calls::cuLibraryGetKernel(&mut call, LibraryId(library), FunctionId(handle))?;
@@ -46,6 +47,7 @@ fn get_kernel(api: Api, library: u64, name: &CStr) -> Result<u64, CudaError> {
 }
 
 fn get_global(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaError> {
+    check(Kind::Library, library)?;
     let context = api.context()?;
     if let Some(variable) = api.driver.modules.variable(library, context.0, name)? {
         return Ok(variable);
@@ -56,6 +58,7 @@ fn get_global(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaError
 }
 
 fn get_managed(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaError> {
+    check(Kind::Library, library)?;
     // Context 0 in the table: a managed variable is the same in all contexts.
     if let Some(variable) = api.driver.modules.variable(library, 0, name)? {
         return Ok(variable);
@@ -70,13 +73,14 @@ fn get_managed(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaErro
 
 /// Returns the library's module in the current context. The handle is the same each time.
 pub fn get_module(api: Api, library: u64) -> Result<u64, CudaError> {
+    check(Kind::Library, library)?;
     let context = api.context()?.0;
     if let Some(module) =
         api.driver.modules.with(library, |library| library.modules.get(&context).copied())?
     {
         return Ok(module);
     }
-    let module = new_handle();
+    let module = new_handle(Kind::Module);
     calls::cuLibraryGetModule(&mut api.call(), LibraryId(library), ModuleId(module))?;
     api.driver.modules.add(module, context);
     api.driver.modules.with(library, |library| *library.modules.entry(context).or_insert(module))
@@ -95,7 +99,7 @@ fn get_function(api: Api, kernel: u64) -> Result<u64, CudaError> {
     if let Some(function) = api.driver.modules.with(library, cached)? {
         return Ok(function);
     }
-    let function = new_handle();
+    let function = new_handle(Kind::Function);
     calls::cuKernelGetFunction(&mut api.call(), FunctionId(kernel), FunctionId(function))?;
     api.driver.functions.add(function, known.name.clone(), Owner::Kernel(kernel));
     api.driver

@@ -12,7 +12,7 @@ use crate::answer;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::module::jit::JitSinks;
 use crate::module::link_table::Link;
 use crate::module::read_file;
@@ -26,7 +26,7 @@ fn create(api: Api, count: u32, options: In<u32>, values: HostPtr, out: Out<u64>
     out.check()?;
     api.context()?;
     let (options, sinks) = JitSinks::parse(options, values, count)?;
-    let handle = new_handle();
+    let handle = new_handle(Kind::Link);
     calls::cuLinkCreate_v2(&mut api.call(), LinkId(handle), options)?;
     api.driver.links.lock().insert(handle, Link { sinks, image: None });
     out.set(handle)

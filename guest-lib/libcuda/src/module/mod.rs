@@ -27,7 +27,7 @@ use crate::answer;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
-use crate::handles::new_handle;
+use crate::handles::{Kind, check, new_handle};
 use crate::module::function_table::Owner;
 use crate::module::jit::JitSinks;
 use crate::module::table::Variable;
@@ -79,7 +79,7 @@ pub fn cross(
 fn load(api: Api, module: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
     module.check()?;
     let context = api.context()?;
-    let handle = new_handle();
+    let handle = new_handle(Kind::Module);
     cross(
         api,
         image,
@@ -104,7 +104,7 @@ fn load_with_options(
     module.check()?;
     let context = api.context()?;
     log_image(image);
-    let handle = new_handle();
+    let handle = new_handle(Kind::Module);
     // SAFETY: `image::of` found the extent of the program's image, or it is a buffer that the caller keeps.
     let mut call = unsafe { api.call().input_at(image) };
     let loaded = calls::cuModuleLoadDataEx(&mut call, ModuleId(handle), options);
@@ -143,10 +143,11 @@ pub fn read_image(name: Name) -> Result<Vec<u8>, CudaError> {
 }
 
 fn get_function(api: Api, module: u64, name: &CStr) -> Result<u64, CudaError> {
+    check(Kind::Module, module)?;
     if let Some(handle) = api.driver.modules.function(module, name)? {
         return Ok(handle);
     }
-    let handle = new_handle();
+    let handle = new_handle(Kind::Function);
     let mut call = api.in_context()?.input(name.to_bytes());
     calls::cuModuleGetFunction(&mut call, ModuleId(module), FunctionId(handle))?;
     api.driver.functions.add(handle, name.to_owned(), Owner::Module(module));
@@ -166,11 +167,13 @@ pub fn fetch_names(
 }
 
 fn function_names(api: Api, module: u64) -> Result<Vec<CString>, CudaError> {
+    check(Kind::Module, module)?;
     api.driver.modules.with(module, |_| ())?;
     fetch_names(api, |call| calls::module_function_names(call, ModuleId(module)))
 }
 
 fn get_global(api: Api, module: u64, name: &CStr) -> Result<Variable, CudaError> {
+    check(Kind::Module, module)?;
     let context = api.context()?;
     if let Some(variable) = api.driver.modules.variable(module, context.0, name)? {
         return Ok(variable);
@@ -245,6 +248,7 @@ entry_points! {
 
     /// Unloads a module.
     call cuModuleUnload(api, hmod: u64) {
+        check(Kind::Module, hmod)?;
         api.driver.modules.with(hmod, |_| ())?;
         calls::cuModuleUnload(&mut api.call(), ModuleId(hmod))?;
         api.driver.modules.remove(hmod)?;

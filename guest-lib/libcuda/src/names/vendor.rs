@@ -143,7 +143,7 @@ pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUr
         // Managed memory belongs to the GPU while work is being queued, so the data is copied.
         let mut own = Bounce::of(api, call);
         let (input, output) = own.ends(call);
-        let sent = api.before_work(Uses::Anything, api.stream(call.stream))?;
+        let sent = api.before_work(Uses::Anything, api.stream(call.stream)?)?;
         // SAFETY: both ends are buffers of `own`, which outlive the call, or the memory that the caller of this
         // function promises to be readable and writable.
         let mut row = unsafe { api.in_context()?.input_at(input).output_at(output) };
@@ -154,6 +154,6 @@ pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUr
         api.work_queued();
         drop(sent);
         own.give_out(call);
-        api.end_asynchronous(api.stream(call.stream))
+        api.end_asynchronous(api.stream(call.stream)?)
     })
 }

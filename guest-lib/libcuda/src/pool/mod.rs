@@ -14,7 +14,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::ipc::{HANDLE_TYPE_FILE, file_of, handle_of, token_in, token_of_handle};
 use crate::memory::alloc::capture_allocation;
 use crate::memory::table::ranges::DEFAULT_POOL;
@@ -50,7 +50,7 @@ pub fn default_pool(api: Api, device: i32) -> Result<u64, CudaError> {
     if let Some(&pool) = tables.defaults.get(&(device as u32)) {
         return Ok(pool);
     }
-    let pool = new_handle();
+    let pool = new_handle(Kind::Pool);
     calls::cuDeviceGetDefaultMemPool(&mut api.call(), number, MemoryPoolId(pool))?;
     tables.defaults.insert(device as u32, pool);
     Ok(pool)
@@ -106,7 +106,7 @@ entry_points! {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         api.driver.devices.check(props.location.id).map_err(|_| CudaError::INVALID_VALUE)?;
-        let handle = new_handle();
+        let handle = new_handle(Kind::Pool);
         let properties = PoolProperties {
             kind: props.kind,
             location: api.driver.devices.to_worker(props.location),
@@ -141,7 +141,7 @@ entry_points! {
             return Err(CudaError::INVALID_VALUE);
         }
         let token = token_in(handle.address() as i32)?;
-        let name = new_handle();
+        let name = new_handle(Kind::Pool);
         calls::cuMemPoolImportFromShareableHandle(&mut api.call(), MemoryPoolId(name), token)?;
         api.driver.pools.lock().made.insert(name);
         pool_out.set(name)
@@ -317,11 +317,11 @@ entry_points! {
         if let Some(pool) = api.driver.host_pools.get(pool) {
             return match host_pool::api::allocate(api, &pool, bytesize as u64, hStream)? {
                 Some(address) => dptr.set(address),
-                None => dptr.set(capture_allocation(api, bytesize as u64, api.stream(hStream))?),
+                None => dptr.set(capture_allocation(api, bytesize as u64, api.stream(hStream)?)?),
             };
         }
         let id = api.driver.pools.check(pool)?;
-        let (call, stream) = (&mut api.in_context()?, api.stream(hStream));
+        let (call, stream) = (&mut api.in_context()?, api.stream(hStream)?);
         let address = calls::cuMemAllocFromPoolAsync(call, bytesize as u64, id, stream)?.0;
         api.driver.memory.add_pooled(api, address, bytesize as u64, pool)?;
         dptr.set(address)

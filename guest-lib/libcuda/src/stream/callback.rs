@@ -28,7 +28,7 @@ entry_points! {
     /// Queues a function of the program in stream order.
     call cuLaunchHostFunc / cuLaunchHostFunc_ptsz (api, hStream: u64, func: CUhostFn, userData: HostPtr) {
         let callback = Callback::Host(func.ok_or(CudaError::INVALID_VALUE)?, userData.address());
-        queue(api, hStream, callback, |call, id| calls::cuLaunchHostFunc(call, api.stream(hStream), id))
+        queue(api, hStream, callback, |call, id| calls::cuLaunchHostFunc(call, api.stream(hStream)?, id))
     }
 
     /// Queues a function of the program in stream order, which also runs after an error.
@@ -39,6 +39,6 @@ entry_points! {
             return Err(CudaError::INVALID_VALUE);
         }
         let callback = Callback::Stream(function, hStream, userData.address());
-        queue(api, hStream, callback, |call, id| calls::cuStreamAddCallback(call, api.stream(hStream), id))
+        queue(api, hStream, callback, |call, id| calls::cuStreamAddCallback(call, api.stream(hStream)?, id))
     }
 }

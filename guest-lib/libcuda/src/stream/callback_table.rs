@@ -14,7 +14,7 @@ use virtio_cuda_client::{CudaError, Session, calls};
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::graph::pageable_table::PageableCopy;
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::stream::in_callback;
 
 /// `CUhostFn`, not NULL.
@@ -52,7 +52,7 @@ impl Callbacks {
         callback: Callback,
     ) -> Result<CallbackId, CudaError> {
         self.start(session)?;
-        let id = CallbackId(new_handle());
+        let id = CallbackId(new_handle(Kind::User));
         log::trace!("Function {:#x} is kept", id.0);
         self.table().insert(id.0, Arc::new(callback));
         Ok(id)

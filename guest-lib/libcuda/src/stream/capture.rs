@@ -49,7 +49,7 @@ impl Api {
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`; `CUDA_ERROR_INVALID_CONTEXT` without a context.
     pub fn capturing(&self, handle: u64) -> Result<Capturing, CudaError> {
-        let (context, stream) = (self.context_of_stream(handle)?, self.stream(handle).0);
+        let (context, stream) = (self.context_of_stream(handle)?, self.stream(handle)?.0);
         Ok(Capturing { context, stream, thread: (stream == PER_THREAD).then(|| thread::current().id()) })
     }
 
@@ -96,7 +96,7 @@ impl Api {
 
 fn begin(api: Api, stream: u64, mode: u32) -> Result<(), CudaError> {
     let mut call = api.in_context_of(stream)?;
-    let begin = || calls::cuStreamBeginCapture_v2(&mut call, api.stream(stream), mode);
+    let begin = || calls::cuStreamBeginCapture_v2(&mut call, api.stream(stream)?, mode);
     api.driver.captures.begin(api.capturing(stream)?, begin)
 }
 
@@ -108,7 +108,7 @@ fn info(api: Api, stream: u64) -> Result<Info, CudaError> {
     }
     let ((status, id, graph, count), links) = answer::fetch(USUAL_LINKS * NODE_LINK_BYTES, |room| {
         let mut call = api.in_context_of(stream)?.output(room);
-        let info = calls::cuStreamGetCaptureInfo_v3(&mut call, api.stream(stream))?;
+        let info = calls::cuStreamGetCaptureInfo_v3(&mut call, api.stream(stream)?)?;
         Ok((info, u64::from(info.3) * NODE_LINK_BYTES as u64))
     })?;
     let mut reader = Reader::new(&links);
@@ -160,7 +160,7 @@ fn update(
     }
     let bytes = links_in(nodes, edges, count)?;
     let mut call = api.in_context_of(stream)?.input(&bytes);
-    calls::cuStreamUpdateCaptureDependencies_v2(&mut call, api.stream(stream), flags)
+    calls::cuStreamUpdateCaptureDependencies_v2(&mut call, api.stream(stream)?, flags)
 }
 
 entry_points! {
@@ -179,13 +179,13 @@ entry_points! {
         dependencies: In<u64>, dependencyData: In<[u8; 8]>, numDependencies: usize, mode: u32) {
         let bytes = links_in(dependencies, Some(dependencyData), numDependencies)?;
         let mut call = api.in_context_of(hStream)?.input(&bytes);
-        let begin = || calls::cuStreamBeginCaptureToGraph(&mut call, api.stream(hStream), GraphId(hGraph), mode);
+        let begin = || calls::cuStreamBeginCaptureToGraph(&mut call, api.stream(hStream)?, GraphId(hGraph), mode);
         api.driver.captures.begin(api.capturing(hStream)?, begin)
     }
 
     /// Ends a capture.
     call cuStreamEndCapture / cuStreamEndCapture_ptsz (api, hStream: u64, phGraph: Out<u64>) {
-        let ended = calls::cuStreamEndCapture(&mut api.in_context_of(hStream)?, api.stream(hStream));
+        let ended = calls::cuStreamEndCapture(&mut api.in_context_of(hStream)?, api.stream(hStream)?);
         let goes_on = |error: &CudaError| {
             matches!(error.code(), WRONG_THREAD | ILLEGAL_STATE) || *error == CudaError::INVALID_HANDLE
         };
@@ -203,7 +203,7 @@ entry_points! {
             api.context_of_stream(hStream)?;
             return captureStatus.set(NOT_CAPTURING);
         }
-        captureStatus.set(calls::cuStreamIsCapturing(&mut api.in_context_of(hStream)?, api.stream(hStream))?)
+        captureStatus.set(calls::cuStreamIsCapturing(&mut api.in_context_of(hStream)?, api.stream(hStream)?)?)
     }
 
     /// Returns the state of the stream's capture.

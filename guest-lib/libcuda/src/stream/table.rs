@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::HANDLE_STEP;
 
+use crate::handles::{Kind, refusal};
 use crate::stream::reached::{AnyRecords, Reached};
 
 /// A stream that the program created.
@@ -78,7 +79,7 @@ impl Events {
     /// Returns an event.
     pub fn get(&self, handle: u64) -> Result<Arc<Event>, CudaError> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
-        all.get(&handle).cloned().ok_or(CudaError::INVALID_HANDLE)
+        all.get(&handle).cloned().ok_or_else(|| refusal(Kind::Event, handle))
     }
 }
 
@@ -148,7 +149,7 @@ impl Streams {
                 return Ok(last.stream);
             }
             let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
-            let stream = all.get(&handle).copied().ok_or(CudaError::INVALID_HANDLE)?;
+            let stream = all.get(&handle).copied().ok_or_else(|| refusal(Kind::Stream, handle))?;
             found.set(Found { changes: self.changes.load(Ordering::Relaxed), handle, stream });
             Ok(stream)
         })

@@ -109,9 +109,9 @@ fn run(api: Api, stream: u64, operations: &[CUstreamBatchMemOpParams], flags: u3
     for operation in operations {
         put(&on_wire(operation, api)?, &mut bytes)?;
     }
-    let _sent = api.before_work(Uses::Anything, api.stream(stream))?;
+    let _sent = api.before_work(Uses::Anything, api.stream(stream)?)?;
     let mut call = api.in_context_of(stream)?.input(&bytes);
-    calls::cuStreamBatchMemOp_v2(&mut call, api.stream(stream), flags)?;
+    calls::cuStreamBatchMemOp_v2(&mut call, api.stream(stream)?, flags)?;
     api.work_queued();
     Ok(())
 }
@@ -167,7 +167,7 @@ macro_rules! value_entry_points {
             /// Returns an attribute of a stream.
             call cuStreamGetAttribute / cuStreamGetAttribute_ptsz (api, hStream: u64, attr: i32, value_out: Out<[u8; 64]>) {
                 value_out.check()?;
-                value_out.set(calls::cuStreamGetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream), attr)?)
+                value_out.set(calls::cuStreamGetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream)?, attr)?)
             }
 
             /// Sets an attribute of a stream.
@@ -176,12 +176,12 @@ macro_rules! value_entry_points {
                 if NOT_OF_STREAMS.contains(&attr) {
                     return Err(CudaError::INVALID_VALUE);
                 }
-                calls::cuStreamSetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream), attr, value)
+                calls::cuStreamSetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream)?, attr, value)
             }
 
             /// Copies all attributes of a stream.
             call cuStreamCopyAttributes / cuStreamCopyAttributes_ptsz (api, dst: u64, src: u64) {
-                let (to, from): (StreamId, StreamId) = (api.stream(dst), api.stream(src));
+                let (to, from): (StreamId, StreamId) = (api.stream(dst)?, api.stream(src)?);
                 calls::cuStreamCopyAttributes(&mut api.in_context_of(dst)?, to, from)
             }
         }

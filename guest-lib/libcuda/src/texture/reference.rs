@@ -12,7 +12,7 @@ use virtio_cuda_client::{Call, CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Name, Out};
-use crate::handles::new_handle;
+use crate::handles::{self, new_handle};
 use crate::module::not_empty;
 use crate::texture::reference_table::{Kind, Reference};
 
@@ -23,7 +23,7 @@ fn of_module(api: Api, module: u64, name: &CStr, kind: Kind) -> Result<u64, Cuda
     if let Some(handle) = api.driver.textures.references.lock().names.get(&key) {
         return Ok(*handle);
     }
-    let handle = new_handle();
+    let handle = new_handle(handles::Kind::Other);
     let mut call = api.call_in(ContextId(context)).input(name.to_bytes());
     match kind {
         Kind::Texture => calls::cuModuleGetTexRef(&mut call, ModuleId(module), TexRefId(handle))?,
@@ -85,7 +85,7 @@ entry_points! {
     call cuTexRefCreate(api, pTexRef: Out<u64>) {
         let context = api.context()?;
         pTexRef.check()?;
-        let handle = new_handle();
+        let handle = new_handle(handles::Kind::Other);
         calls::cuTexRefCreate(&mut api.call(), TexRefId(handle))?;
         let reference = Reference { kind: Kind::Texture, context: context.0, module: 0 };
         api.driver.textures.references.lock().references.insert(handle, reference);

@@ -13,7 +13,7 @@ use virtio_cuda_client::transport::UserMemory;
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::memory::attach::{attach_window, has_room};
 use crate::memory::moving::pages::{Store, close, open};
 use crate::memory::table::ranges::{HostKind, HostRange};
@@ -51,7 +51,7 @@ pub fn create(api: Api, bytes: u64, properties: CUmemAllocationProp, flags: u64)
     let store = Store::new(bytes).map_err(no_memory)?;
     // All pages are allocated now: a program that touches more memory than exists later gets no error, but is killed.
     store.populate(bytes).map_err(no_memory)?;
-    let handle = new_handle();
+    let handle = new_handle(Kind::Other);
     api.driver.vmm.insert(HostAllocation { handle, store, bytes, properties });
     Ok(handle)
 }

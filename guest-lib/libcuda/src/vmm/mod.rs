@@ -16,7 +16,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::external::EXTERNAL;
 use crate::ffi::{HostPtr, In, Out};
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::memory::table::ranges::DeviceRange;
 use crate::vmm::table::{Bound, Part, Reader, State};
 
@@ -212,7 +212,7 @@ entry_points! {
             return handle.set(host::create(api, size as u64, wanted, flags)?);
         }
         let properties = on_wire(api, &wanted);
-        let name = new_handle();
+        let name = new_handle(Kind::Other);
         calls::cuMemCreate(&mut api.call(), AllocationId(name), size as u64, properties, flags)?;
         handle.set(name)
     }

@@ -43,7 +43,7 @@ entry_points! {
 
     /// Copies a rectangle in stream order.
     call cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz (api, pCopy: In<CUDA_MEMCPY2D>, hStream: u64) {
-        copy_2d(api, pCopy, Timing::Stream(api.stream(hStream)))
+        copy_2d(api, pCopy, Timing::Stream(api.stream(hStream)?))
     }
 
     /// Copies a box.
@@ -53,7 +53,7 @@ entry_points! {
 
     /// Copies a box in stream order.
     call cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz (api, pCopy: In<CUDA_MEMCPY3D>, hStream: u64) {
-        run(api, pCopy.get()?, Timing::Stream(api.stream(hStream)))
+        run(api, pCopy.get()?, Timing::Stream(api.stream(hStream)?))
     }
 
     /// Copies a box between contexts.
@@ -67,6 +67,6 @@ entry_points! {
     call cuMemcpy3DPeerAsync / cuMemcpy3DPeerAsync_ptsz (api, pCopy: In<CUDA_MEMCPY3D>, hStream: u64) {
         let copy = pCopy.get()?;
         between::check(api, [copy.dst.context, copy.src.context])?;
-        run(api, copy, Timing::Stream(api.stream(hStream)))
+        run(api, copy, Timing::Stream(api.stream(hStream)?))
     }
 }

@@ -40,7 +40,7 @@ fn copy(
     if is_null(&dst) || is_null(&src) {
         return Err(CudaError::INVALID_VALUE);
     }
-    let timing = stream.map_or(Timing::Wait, |stream| Timing::Stream(api.stream(stream)));
+    let timing = stream.map_or(Ok(Timing::Wait), |stream| api.stream(stream).map(Timing::Stream))?;
     match BoxCopy::new(api, &CUDA_MEMCPY3D { src, dst, width: bytes, height: 1, depth: 1 })? {
         Some(copy) => copy.run(api, timing),
         None => api.context().map(|_| ()),
@@ -94,7 +94,7 @@ fn batch(
     if flags != 0 {
         return Err(whole(CudaError::INVALID_VALUE));
     }
-    let stream = api.stream(stream);
+    let stream = api.stream(stream).map_err(whole)?;
     let mut sources = Sources::new(api, stream);
     let mut copied = Ok(());
     for index in 0..count {

@@ -15,7 +15,7 @@ entry_points! {
 
     /// Copies between any two kinds of memory in stream order.
     call cuMemcpyAsync / cuMemcpyAsync_ptsz (api, dst: u64, src: u64, ByteCount: usize, hStream: u64) {
-        api.copy(api.unified_place(dst), api.unified_place(src), ByteCount, Timing::Stream(api.stream(hStream)))
+        api.copy(api.unified_place(dst), api.unified_place(src), ByteCount, Timing::Stream(api.stream(hStream)?))
     }
 
     /// Copies from the host to the device.
@@ -27,7 +27,7 @@ entry_points! {
     /// Copies from the host to the device in stream order.
     call cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz (api, dstDevice: u64, srcHost: HostPtr, ByteCount: usize, hStream: u64) {
         let src = api.host_place(srcHost.address() as u64, ByteCount as u64);
-        api.copy(api.place_of_device(dstDevice), src, ByteCount, Timing::Stream(api.stream(hStream)))
+        api.copy(api.place_of_device(dstDevice), src, ByteCount, Timing::Stream(api.stream(hStream)?))
     }
 
     /// Copies from the device to the host.
@@ -39,7 +39,7 @@ entry_points! {
     /// Copies from the device to the host in stream order.
     call cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz (api, dstHost: HostPtr, srcDevice: u64, ByteCount: usize, hStream: u64) {
         let dst = api.host_place(dstHost.address() as u64, ByteCount as u64);
-        api.copy(dst, api.place_of_device(srcDevice), ByteCount, Timing::Stream(api.stream(hStream)))
+        api.copy(dst, api.place_of_device(srcDevice), ByteCount, Timing::Stream(api.stream(hStream)?))
     }
 
     /// Copies within the device.
@@ -49,7 +49,7 @@ entry_points! {
 
     /// Copies within the device in stream order.
     call cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz (api, dstDevice: u64, srcDevice: u64, ByteCount: usize, hStream: u64) {
-        let timing = Timing::Stream(api.stream(hStream));
+        let timing = Timing::Stream(api.stream(hStream)?);
         api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, timing)
     }
 
@@ -62,7 +62,7 @@ entry_points! {
     /// Copies between contexts in stream order.
     call cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz (api, dstDevice: u64, dstContext: u64, srcDevice: u64, srcContext: u64, ByteCount: usize, hStream: u64) {
         between::check(api, [dstContext, srcContext])?;
-        let timing = Timing::Stream(api.stream(hStream));
+        let timing = Timing::Stream(api.stream(hStream)?);
         api.copy(api.place_of_device(dstDevice), api.place_of_device(srcDevice), ByteCount, timing)
     }
 }

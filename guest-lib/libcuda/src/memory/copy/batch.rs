@@ -162,7 +162,7 @@ fn batch(api: Api, copies: Copies, attributes: Attributes, stream: u64) -> Resul
     let whole = |error| (usize::MAX, error);
     check_batch(stream, count).map_err(whole)?;
     let orders = orders(&attributes, count).map_err(whole)?;
-    let stream = api.stream(stream);
+    let stream = api.stream(stream).map_err(whole)?;
     let mut sources = Sources::new(api, stream);
     let mut copy = |index, order| {
         let (dst, src) = (api.unified_place(dsts.at(index)?), api.unified_place(srcs.at(index)?));

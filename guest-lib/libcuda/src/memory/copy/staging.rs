@@ -11,7 +11,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::handles::{DISABLE_TIMING, new_handle};
+use crate::handles::{DISABLE_TIMING, Kind, new_handle};
 use crate::memory::attach::attach;
 use crate::memory::table::staging::{Queue, Size, Staging, Stagings};
 
@@ -46,7 +46,7 @@ impl Staging {
         let mut staging =
             Self { context, size, host, attached, events, uses, started: 0, done: 0, last: None };
         for _ in 0..size.slots() / size.group() {
-            let event = EventId(new_handle());
+            let event = EventId(new_handle(Kind::Event));
             calls::cuEventCreate(&mut api.in_context()?, event, DISABLE_TIMING)?;
             staging.events.push((event, 0));
         }

@@ -7,7 +7,7 @@ use virtio_cuda_client::touched::NON_BLOCKING_STREAM;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
-use crate::handles::{DISABLE_TIMING, new_handle};
+use crate::handles::{DISABLE_TIMING, Kind, new_handle};
 use crate::memory::copy::plan::Timing;
 use crate::memory::place::Place;
 
@@ -20,7 +20,7 @@ impl Api {
     /// Waits until a copy in the order of the stream would begin: for the stream's work, and for that of streams with
     /// which it synchronises implicitly.
     pub fn wait_for_turn(&self, stream: StreamId) -> Result<(), CudaError> {
-        let event = EventId(new_handle());
+        let event = EventId(new_handle(Kind::Event));
         self.with_capture_relaxed(|| {
             calls::cuEventCreate(&mut self.in_context()?.posted(), event, DISABLE_TIMING)?;
             let mut call = self.in_context()?.posted_if(self.may_post(stream.0));

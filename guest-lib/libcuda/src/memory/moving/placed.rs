@@ -14,7 +14,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::device::table::LOCATION_DEVICE;
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::memory::moving::attend;
 use crate::memory::moving::blocks::Blocks;
 use crate::memory::moving::pages::Pages;
@@ -116,7 +116,7 @@ impl Api {
         let at = DevicePtr(address);
         let mut undo = Undo(Vec::new());
         let home = self.driver.contexts.device_of(context)? as i32;
-        let allocation = AllocationId(new_handle());
+        let allocation = AllocationId(new_handle(Kind::Other));
         let location = self.location(home);
         let properties = AllocationProperties {
             kind: TYPE_PINNED,

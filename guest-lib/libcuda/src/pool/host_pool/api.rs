@@ -66,7 +66,7 @@ fn key_of(api: Api, handle: u64) -> Result<StreamKey, CudaError> {
     /// `CU_STREAM_LEGACY`, for which 0 stands, too.
     const LEGACY: u64 = 1;
     let context = api.context_of_stream(handle)?;
-    let stream = match api.stream(handle).0 {
+    let stream = match api.stream(handle)?.0 {
         LEGACY => 0,
         stream => stream,
     };
@@ -77,7 +77,7 @@ fn key_of(api: Api, handle: u64) -> Result<StreamKey, CudaError> {
 /// Implements `cuMemAllocFromPoolAsync`. Returns `None` if the device must allocate.
 pub fn allocate(api: Api, pool: &Arc<HostPool>, bytes: u64, stream: u64) -> Result<Option<u64>, CudaError> {
     let key = key_of(api, stream)?;
-    if api.captures(api.stream(stream)) {
+    if api.captures(api.stream(stream)?) {
         return match pool.home.place {
             // Graphs use device memory instead.
             LOCATION_DEVICE => Ok(None),
@@ -113,7 +113,7 @@ fn take(api: Api, address: u64) -> Result<(Arc<HostRange>, Arc<HostPool>), CudaE
 pub fn free_in_order(api: Api, address: u64, stream: u64) -> Result<(), CudaError> {
     let key = key_of(api, stream)?;
     // Graphs cannot free it.
-    if api.captures(api.stream(stream)) {
+    if api.captures(api.stream(stream)?) {
         return Err(CudaError::INVALID_VALUE);
     }
     check_captures(api)?;
@@ -125,7 +125,7 @@ pub fn free_in_order(api: Api, address: u64, stream: u64) -> Result<(), CudaErro
         }
         Err(error) => {
             log::debug!("Marking stream {stream:#x}: {error}");
-            calls::cuStreamSynchronize(&mut api.in_context_of(stream)?, api.stream(stream))?;
+            calls::cuStreamSynchronize(&mut api.in_context_of(stream)?, api.stream(stream)?)?;
             pool.free_now(api, &range);
         }
     }

@@ -7,7 +7,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::handles::{DISABLE_TIMING, new_handle};
+use crate::handles::{DISABLE_TIMING, Kind, new_handle};
 use crate::pool::host_pool::space::StreamKey;
 
 /// An event of this library that is recorded once.
@@ -21,7 +21,7 @@ pub struct Mark {
 impl Mark {
     /// Marks the current position of `stream`.
     pub fn record(api: Api, stream: StreamKey) -> Result<Self, CudaError> {
-        let event = EventId(new_handle());
+        let event = EventId(new_handle(Kind::Event));
         let post = stream.context == api.current() && api.may_post(stream.stream);
         let begin = || {
             let call = api.call_in(ContextId(stream.context));

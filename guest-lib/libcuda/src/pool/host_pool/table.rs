@@ -11,7 +11,7 @@ use virtio_cuda_client::CudaError;
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::handles::new_handle;
+use crate::handles::{Kind, new_handle};
 use crate::pool::host_pool::HostPool;
 
 /// `CU_MEM_LOCATION_TYPE_*`.
@@ -112,7 +112,7 @@ impl HostPools {
 
     /// Creates a pool that may reserve `max_bytes` bytes. Returns its handle.
     pub fn create(&self, home: Home, max_bytes: u64) -> u64 {
-        self.add(&mut self.lock(), HostPool::new(new_handle(), home, max_bytes, false)).handle
+        self.add(&mut self.lock(), HostPool::new(new_handle(Kind::Pool), home, max_bytes, false)).handle
     }
 
     /// Returns the default pool of a home.
@@ -121,7 +121,7 @@ impl HostPools {
         if let Some(pool) = tables.defaults.get(&home) {
             return pool.handle;
         }
-        let pool = self.add(&mut tables, HostPool::new(new_handle(), home, u64::MAX, true));
+        let pool = self.add(&mut tables, HostPool::new(new_handle(Kind::Pool), home, u64::MAX, true));
         tables.defaults.insert(home, pool.clone());
         pool.handle
     }
