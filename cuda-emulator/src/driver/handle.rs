@@ -8,9 +8,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+pub(super) use cuda_abi::kinds::Kind;
 use cuda_abi::prototypes::{Parameter, Shape};
 
+use super::result::CUresult;
 use crate::checks::checks;
+
+/// What handles refer to.
+pub(super) trait Object {
+    /// The kind that handles carry, if any.
+    const KIND: Option<Kind>;
+}
+
+impl Object for () {
+    const KIND: Option<Kind> = None;
+}
 
 /// A C handle for a `T`, with the size of a pointer.
 #[repr(transparent)]
@@ -51,22 +63,36 @@ impl<T> Handle<T> {
         Handle(value, PhantomData)
     }
 
-    /// Returns a value that no other handle of any kind ever had.
-    pub(super) fn unique() -> Handle<T> {
+    /// Returns a value that no other handle of any kind ever had, for an object of this kind.
+    pub(super) fn unique_of(kind: Option<Kind>) -> Handle<T> {
         /// Far from small constants such as CU_STREAM_LEGACY, and aligned like a pointer.
         static NEXT: AtomicUsize = AtomicUsize::new(0x5000_0000);
-        Handle::new(NEXT.fetch_add(16, Ordering::Relaxed))
-    }
-
-    /// As [`Self::unique`], but as high as NVIDIA's handles: above the numbers that guests of the daemon choose.
-    pub(super) fn unique_high() -> Handle<T> {
-        const HIGH: usize = 0x5000_0000_0000;
-        Handle::new(Self::unique().0 + HIGH)
+        let number = NEXT.fetch_add(16, Ordering::Relaxed);
+        Handle::new(kind.map_or(number, |kind| kind.handle(number as u64) as usize))
     }
 
     /// Returns the same value as a handle of another kind (CUkernel as CUfunction).
     pub(super) fn cast<U>(self) -> Handle<U> {
         Handle::new(self.0)
+    }
+}
+
+impl<T: Object> Handle<T> {
+    /// Returns a value that no other handle of any kind ever had.
+    pub(super) fn unique() -> Handle<T> {
+        Self::unique_of(T::KIND)
+    }
+
+    /// As [`Self::unique`], but as high as NVIDIA's handles: above the numbers that guests of the daemon choose.
+    pub(super) fn unique_high() -> Handle<T> {
+        const HIGH: usize = 0x5000_0000_0000;
+        Handle::new(Self::unique_of(None).0 + HIGH)
+    }
+
+    /// Returns the error of a call that gets this handle, if there is no such object.
+    pub(super) fn refusal(self) -> CUresult {
+        let code = T::KIND.map(|kind| kind.refusal(self.0 as u64));
+        code.map_or(CUresult::CUDA_ERROR_INVALID_HANDLE, |code| CUresult(code as u32))
     }
 }
 
@@ -156,6 +182,10 @@ impl<T> Registry<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Object for u32 {
+        const KIND: Option<Kind> = None;
+    }
 
     #[test]
     fn stale_and_forged_handles_find_nothing() {

@@ -17,6 +17,10 @@ pub type CUlistener = Handle<Listener>;
 
 static LISTENERS: Registry<Listener> = Registry::new();
 
+impl crate::driver::handle::Object for Listener {
+    const KIND: Option<crate::driver::handle::Kind> = None;
+}
+
 fn add(callback: *const c_void) -> CuResult<CUlistener> {
     if callback.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -25,6 +25,14 @@ pub type CUmipmappedArray = Handle<MipmappedObject>;
 static ARRAYS: Registry<ArrayObject> = Registry::new();
 static MIPMAPPED: Registry<MipmappedObject> = Registry::new();
 
+impl crate::driver::handle::Object for MipmappedObject {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Levels);
+}
+
+impl crate::driver::handle::Object for ArrayObject {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Array);
+}
+
 /// CUDA_ARRAY3D_*
 pub(super) const LAYERED: u32 = 1;
 pub(super) const SURFACE_LDST: u32 = 2;
@@ -193,12 +201,12 @@ pub(super) fn find_not_null(handle: CUarray) -> CuResult<Arc<ArrayObject>> {
 
 /// Returns the array of a handle.
 pub(super) fn find(handle: CUarray) -> CuResult<Arc<ArrayObject>> {
-    ARRAYS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    ARRAYS.get(handle).ok_or_else(|| handle.refusal())
 }
 
 /// Returns the mipmapped array of a handle.
 pub(super) fn find_mipmapped(handle: CUmipmappedArray) -> CuResult<Arc<MipmappedObject>> {
-    MIPMAPPED.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    MIPMAPPED.get(handle).ok_or_else(|| handle.refusal())
 }
 
 /// Returns the handle of an array, or NULL when it was destroyed.
@@ -237,7 +245,7 @@ pub(super) fn destroy(handle: CUarray) -> CuResult<()> {
     if find(handle)?.level {
         return Ok(());
     }
-    ARRAYS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    ARRAYS.remove(handle).map(|_| ()).ok_or_else(|| handle.refusal())
 }
 
 /// Creates a mipmapped array in a context.
@@ -317,7 +325,7 @@ impl MipmappedObject {
 
 /// cuMipmappedArrayDestroy
 pub(super) fn destroy_mipmapped(handle: CUmipmappedArray) -> CuResult<()> {
-    MIPMAPPED.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.forget_levels();
+    MIPMAPPED.remove(handle).ok_or_else(|| handle.refusal())?.forget_levels();
     Ok(())
 }
 

@@ -32,7 +32,7 @@ fn end(context: &Context) {
 /// cuCtxDestroy
 pub(in crate::driver) fn destroy(handle: CUcontext) -> CuResult<()> {
     let context = CONTEXTS.get(handle).filter(|context| !context.primary);
-    end(&*context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?);
+    end(&*context.ok_or_else(|| handle.refusal())?);
     if current_handle() == Some(handle) {
         pop_handle();
     }

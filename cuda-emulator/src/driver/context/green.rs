@@ -36,6 +36,14 @@ pub type CUdevResourceDesc = Handle<CUdevResource>;
 static GREENS: Registry<Green> = Registry::new();
 static DESCRIPTIONS: Registry<CUdevResource> = Registry::new();
 
+impl crate::driver::handle::Object for CUdevResource {
+    const KIND: Option<crate::driver::handle::Kind> = None;
+}
+
+impl crate::driver::handle::Object for Green {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Green);
+}
+
 /// The words of `CUdevResource::inside` that hold the resource's origin: its device, and the split that it comes
 /// from, or 0.
 const DEVICE: usize = 0;
@@ -89,7 +97,7 @@ fn check_type(kind: u32) -> CuResult<()> {
 }
 
 fn find(handle: CUgreenCtx) -> CuResult<Arc<Green>> {
-    GREENS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+    GREENS.get(handle).ok_or_else(|| handle.refusal())
 }
 
 /// Returns the green context of `handle`, if it is one.
@@ -214,7 +222,7 @@ fn create(
 }
 
 fn destroy(handle: CUgreenCtx) -> CuResult<()> {
-    let green = GREENS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    let green = GREENS.remove(handle).ok_or_else(|| handle.refusal())?;
     context::remove_alias(green.context);
     super::end::release_primary(green.device)
 }

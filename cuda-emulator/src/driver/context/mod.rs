@@ -34,6 +34,10 @@ const DEFAULT_PENDING_LAUNCHES: u64 = 2048;
 
 static CONTEXTS: Registry<Context> = Registry::new();
 
+impl crate::driver::handle::Object for Context {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Context);
+}
+
 thread_local! {
     /// The top of this thread's stack. It needs no destructor, so that it exists in exit handlers, where programs
     /// free memory after thread-local values with a destructor have ended.
@@ -186,7 +190,7 @@ fn find(handle: CUcontext) -> CuResult<Arc<Context>> {
         if primary_device(handle).is_some() || current_handle() == Some(handle) {
             CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
         } else {
-            CUresult::CUDA_ERROR_INVALID_CONTEXT
+            handle.refusal()
         }
     })
 }

@@ -17,6 +17,10 @@ pub type CUevent = Handle<Event>;
 
 static EVENTS: Registry<Event> = Registry::new();
 
+impl crate::driver::handle::Object for Event {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Event);
+}
+
 /// An event of a context.
 pub struct Event {
     context: Weak<Context>,
@@ -103,7 +107,7 @@ impl Event {
 }
 
 pub(super) fn find(handle: CUevent) -> CuResult<Arc<Event>> {
-    EVENTS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    EVENTS.get(handle).ok_or_else(|| handle.refusal())
 }
 
 /// As [`find`], but refuses an event that other processes may open: a graph cannot have it.

@@ -25,6 +25,10 @@ pub type CUexternalMemory = Handle<External>;
 
 static EXTERNAL: Registry<External> = Registry::new();
 
+impl crate::driver::handle::Object for External {
+    const KIND: Option<crate::driver::handle::Kind> = None;
+}
+
 /// Imported memory. Its mappings outlive it.
 pub struct External {
     file: OwnedFd,

@@ -22,6 +22,14 @@ pub type CUgraphNode = Handle<Place>;
 static GRAPHS: Registry<Graph> = Registry::new();
 static NODES: Registry<Place> = Registry::new();
 
+impl crate::driver::handle::Object for Place {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Node);
+}
+
+impl crate::driver::handle::Object for Graph {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Graph);
+}
+
 /// The graph that a node is in.
 pub struct Place(Weak<Graph>);
 
@@ -296,7 +304,7 @@ impl Graph {
 
 /// Returns the graph of a handle.
 pub(in super::super) fn find(handle: CUgraph) -> CuResult<Arc<Graph>> {
-    GRAPHS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    GRAPHS.get(handle).ok_or_else(|| handle.refusal())
 }
 
 /// Removes a handle.
@@ -311,12 +319,12 @@ pub(super) fn destroy(handle: CUgraph) -> CuResult<()> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     graph.check_not_captured()?;
-    GRAPHS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    GRAPHS.remove(handle).map(|_| ()).ok_or_else(|| handle.refusal())
 }
 
 /// Returns the graph that contains a node.
 pub(super) fn graph_of(node: CUgraphNode) -> CuResult<Arc<Graph>> {
-    NODES.get(node).and_then(|place| place.0.upgrade()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    NODES.get(node).and_then(|place| place.0.upgrade()).ok_or_else(|| node.refusal())
 }
 
 /// Returns the work of a node.

@@ -33,6 +33,10 @@ pub(super) const USE_NODE_PRIORITY: u64 = 8;
 
 static EXECS: Registry<GraphExec> = Registry::new();
 
+impl crate::driver::handle::Object for GraphExec {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Exec);
+}
+
 /// An executable graph.
 pub struct GraphExec {
     pub(super) handle: CUgraphExec,
@@ -389,12 +393,12 @@ pub(super) fn instantiate(graph: &Graph, flags: u64) -> Result<CUgraphExec, (CUr
 
 /// Returns the executable graph of a handle.
 pub(super) fn find(handle: CUgraphExec) -> CuResult<Arc<GraphExec>> {
-    EXECS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    EXECS.get(handle).ok_or_else(|| handle.refusal())
 }
 
 /// cuGraphExecDestroy: running launches continue.
 pub(super) fn destroy(handle: CUgraphExec) -> CuResult<()> {
-    let exec = EXECS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let exec = EXECS.remove(handle).ok_or_else(|| handle.refusal())?;
     exec.body().for_updatable(&mut |_, updatable| updatable.give_back());
     Ok(())
 }

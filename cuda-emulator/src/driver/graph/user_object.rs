@@ -13,6 +13,10 @@ pub type CUuserObject = Handle<UserObject>;
 
 pub(super) static OBJECTS: Registry<UserObject> = Registry::new();
 
+impl crate::driver::handle::Object for UserObject {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::User);
+}
+
 /// An object with a count of references; at 0 it is destroyed.
 pub struct UserObject {
     pub(super) handle: CUuserObject,

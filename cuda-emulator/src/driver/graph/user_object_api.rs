@@ -18,7 +18,7 @@ const NO_DESTRUCTOR_SYNC: u32 = 1;
 const MOVE: u32 = 1;
 
 fn find(handle: CUuserObject) -> CuResult<Arc<UserObject>> {
-    OBJECTS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    OBJECTS.get(handle).ok_or_else(|| handle.refusal())
 }
 
 /// Checks a number of references, which the API limits to 1..=INT_MAX.

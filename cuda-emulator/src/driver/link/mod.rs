@@ -22,6 +22,10 @@ pub type CUlinkState = Handle<Linker>;
 
 static LINKERS: Registry<Linker> = Registry::new();
 
+impl crate::driver::handle::Object for Linker {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Link);
+}
+
 /// CUjitInputType
 const CUBIN: u32 = 0;
 const PTX: u32 = 1;
@@ -57,7 +61,7 @@ unsafe impl Send for Options {}
 unsafe impl Sync for Options {}
 
 fn find(handle: CUlinkState) -> CuResult<Arc<Linker>> {
-    LINKERS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    LINKERS.get(handle).ok_or_else(|| handle.refusal())
 }
 
 fn link_create(
@@ -198,7 +202,7 @@ fn link_complete(handle: CUlinkState, out: Out<*const c_void>, bytes: Out<usize>
 }
 
 fn link_destroy(handle: CUlinkState) -> CuResult<()> {
-    LINKERS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    LINKERS.remove(handle).map(|_| ()).ok_or_else(|| handle.refusal())
 }
 
 super::ffi::entries! { after_init

@@ -14,7 +14,7 @@ use crate::driver::context::{self, Context};
 use crate::driver::device::attributes::{MAX_THREADS, REGISTERS, SHARED_DEFAULT, WARP};
 use crate::driver::device::{self, CUdevice, device};
 use crate::driver::ffi::Out;
-use crate::driver::handle::{Handle, Registry};
+use crate::driver::handle::{Handle, Kind, Registry};
 use crate::driver::launch::prepared::Prepared;
 use crate::driver::result::{CUresult, CuResult};
 use crate::program::{Kernel, Space};
@@ -27,6 +27,10 @@ pub type CUkernel = Handle<KernelTag>;
 pub struct KernelTag;
 
 static FUNCTIONS: Registry<Function> = Registry::new();
+
+impl crate::driver::handle::Object for Function {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Function);
+}
 
 /// A kernel that can be launched.
 pub struct Function {
@@ -65,7 +69,11 @@ pub(crate) enum Home {
 impl Function {
     /// Creates a handle for the kernel `name` of `home`.
     pub(crate) fn publish(home: Home, name: &str) -> CuResult<CUfunction> {
-        let handle = Handle::unique();
+        let kind = match home {
+            Home::Module(_) => Kind::Function,
+            Home::Library(_) => Kind::Kernel,
+        };
+        let handle = Handle::unique_of(Some(kind));
         let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_NOT_FOUND)?;
         FUNCTIONS.insert(handle, Arc::new(Function { home, name, prepared: Mutex::default() }));
         Ok(handle)
@@ -186,7 +194,7 @@ impl Function {
 
 /// Returns the function or kernel of a handle.
 pub(crate) fn find(handle: CUfunction) -> CuResult<Arc<Function>> {
-    FUNCTIONS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    FUNCTIONS.get(handle).ok_or_else(|| handle.refusal())
 }
 
 /// Returns the function of a handle that must not be a kernel's.

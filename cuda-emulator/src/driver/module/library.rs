@@ -21,6 +21,10 @@ pub type CUlibrary = Handle<Library>;
 
 static LIBRARIES: Registry<Library> = Registry::new();
 
+impl crate::driver::handle::Object for Library {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Library);
+}
+
 /// A loaded program.
 pub struct Library {
     pub(crate) handle: CUlibrary,
@@ -123,7 +127,7 @@ pub extern "C" fn cuda_emulator_library_bytes(library: CUlibrary) -> u64 {
 }
 
 fn find(handle: CUlibrary) -> CuResult<Arc<Library>> {
-    LIBRARIES.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    LIBRARIES.get(handle).ok_or_else(|| handle.refusal())
 }
 
 /// Both load calls, with `count` library options. These say what the caller does with the image afterwards, which is copied here in

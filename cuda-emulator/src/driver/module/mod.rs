@@ -27,6 +27,10 @@ pub type CUmodule = Handle<Module>;
 
 static MODULES: Registry<Module> = Registry::new();
 
+impl crate::driver::handle::Object for Module {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Module);
+}
+
 /// CU_MODULE_*_LOADING
 const EAGER: u32 = 1;
 const LAZY: u32 = 2;
@@ -180,7 +184,7 @@ pub(super) fn forget_modules(context: &Context) {
 }
 
 fn find(handle: CUmodule) -> CuResult<Arc<Module>> {
-    MODULES.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    MODULES.get(handle).ok_or_else(|| handle.refusal())
 }
 
 fn load_image(out: Out<CUmodule>, image: *const c_void, options: &JitOptions) -> CuResult<()> {

@@ -35,6 +35,10 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// Created by cuMemPoolCreate, and the default ones once they were queried.
 static POOLS: Registry<Pool> = Registry::new();
 
+impl crate::driver::handle::Object for Pool {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Pool);
+}
+
 /// A memory pool.
 pub struct Pool {
     handle: CUmemoryPool,
@@ -184,7 +188,7 @@ impl Pool {
 }
 
 fn find(handle: CUmemoryPool) -> CuResult<Arc<Pool>> {
-    POOLS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    POOLS.get(handle).ok_or_else(|| handle.refusal())
 }
 
 #[cfg(test)]

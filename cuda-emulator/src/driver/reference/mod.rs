@@ -28,6 +28,14 @@ pub type CUsurfref = Handle<SurfaceReference>;
 static TEXTURES: Registry<TextureReference> = Registry::new();
 static SURFACES: Registry<SurfaceReference> = Registry::new();
 
+impl crate::driver::handle::Object for SurfaceReference {
+    const KIND: Option<crate::driver::handle::Kind> = None;
+}
+
+impl crate::driver::handle::Object for TextureReference {
+    const KIND: Option<crate::driver::handle::Kind> = None;
+}
+
 /// A texture reference.
 pub struct TextureReference {
     /// The address of the module's variable. `None` for a reference of cuTexRefCreate, which kernels cannot use.

@@ -29,11 +29,11 @@ fn stream_create_with_priority(out: Out<CUstream>, flags: u32, priority: i32) ->
 }
 
 fn stream_destroy(handle: CUstream) -> CuResult<()> {
-    let stream = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let stream = STREAMS.get(handle).ok_or_else(|| handle.refusal())?;
     stream.context.upgrade().map(Context::checked).transpose()?;
     capture::abandon(&stream);
     // Running work continues, because its job holds the stream.
-    STREAMS.remove(handle).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    STREAMS.remove(handle).map(|_| ()).ok_or_else(|| handle.refusal())
 }
 
 fn stream_synchronize(handle: CUstream) -> CuResult<()> {

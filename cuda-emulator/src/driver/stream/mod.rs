@@ -36,6 +36,10 @@ pub(super) const PRIORITIES: (i32, i32) = (0, -5);
 /// Created by cuStreamCreate.
 static STREAMS: Registry<Stream> = Registry::new();
 
+impl crate::driver::handle::Object for Stream {
+    const KIND: Option<crate::driver::handle::Kind> = Some(crate::driver::handle::Kind::Stream);
+}
+
 thread_local! {
     /// This thread's default stream of each context, by context id.
     static PER_THREAD: RefCell<HashMap<u64, Arc<Stream>>> = RefCell::new(HashMap::new());
@@ -92,7 +96,7 @@ impl Context {
             0 | CU_STREAM_LEGACY => Ok(Arc::clone(&self.legacy)),
             CU_STREAM_PER_THREAD => Ok(self.per_thread_stream()),
             _ => {
-                let stream = STREAMS.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+                let stream = STREAMS.get(handle).ok_or_else(|| handle.refusal())?;
                 let own = std::ptr::eq(stream.context.as_ptr(), Arc::as_ptr(self));
                 if own { Ok(stream) } else { Err(CUresult::CUDA_ERROR_INVALID_HANDLE) }
             }

@@ -22,6 +22,10 @@ pub type CUtexObject = Handle<TextureObject>;
 
 static OBJECTS: Registry<TextureObject> = Registry::new();
 
+impl crate::driver::handle::Object for TextureObject {
+    const KIND: Option<crate::driver::handle::Kind> = None;
+}
+
 /// The description that a texture object was created from.
 pub struct TextureObject {
     resource: CUDA_RESOURCE_DESC,

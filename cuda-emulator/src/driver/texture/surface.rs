@@ -18,6 +18,10 @@ pub type CUsurfObject = Handle<SurfaceObject>;
 
 static OBJECTS: Registry<SurfaceObject> = Registry::new();
 
+impl crate::driver::handle::Object for SurfaceObject {
+    const KIND: Option<crate::driver::handle::Kind> = None;
+}
+
 /// The description that a surface object was created from.
 pub struct SurfaceObject(CUDA_RESOURCE_DESC);
 

@@ -31,6 +31,10 @@ const TILE_POOL: u16 = 1;
 static PHYSICAL: Registry<Physical> = Registry::new();
 static RESERVED: Mutex<BTreeMap<u64, Reservation>> = Mutex::new(BTreeMap::new());
 
+impl crate::driver::handle::Object for Physical {
+    const KIND: Option<crate::driver::handle::Kind> = None;
+}
+
 /// The memory that allocation properties request.
 pub(super) trait AllocationProperties {
     /// Returns the known properties of imported memory.
