@@ -206,6 +206,7 @@ pub const CASES: &[Case] = &[
     rules("rules_memory", tables!("setup_driver" "memory")),
     rules("rules_graphs", tables!("setup_driver" "graphs")),
     rules("rules_textures", tables!("setup_driver" "textures")),
+    rules("rules_kinds", tables!("setup_driver" "kinds")),
     rules("rules_runtime", tables!("setup_runtime" "runtime")),
     rules("rules_runtime_memory", tables!("setup_runtime" "runtime_memory")),
     rules("rules_runtime_graphs", tables!("setup_runtime" "runtime_graphs")),
