@@ -208,7 +208,7 @@ fn start_pool(args: &DaemonArgs, spec: WorkerSpec, unless: anyhow::Result<()>) -
     if args.sandbox != Sandbox::Off && !sandbox::files_can_be_bounded() {
         warn!(
             "this kernel has no Landlock: a worker that a guest has taken over reaches what its namespaces and the \
-             filter of system calls leave it (docs/threat-model.md)"
+             filter of system calls leave it (docs/confinement.md)"
         );
     }
     let without = || WorkerSpec { namespaces: false, ..spec.clone() };

@@ -37,7 +37,7 @@ const WRITTEN: [u64; 1] = [11];
 /// A user without privileges.
 const NOBODY: u32 = 65534;
 
-/// The calls that remain to a worker with the list for GPUs where the host has no namespaces (docs/threat-model.md).
+/// The calls that remain to a worker with the list for GPUs where the host no namespaces (docs/confinement.md).
 const WITHOUT_NAMESPACES: [&str; 2] = ["a packet socket", "an abstract socket"];
 
 #[derive(Clone, Copy)]
