@@ -22,7 +22,8 @@ fn texts(bytes: Vec<u8>) -> Result<Vec<String>, Box<dyn Error>> {
                 let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
                 texts.push(String::from_utf8_lossy(text).into_owned());
             };
-            fatbin::each_code(&rest[..length], |code| matches!(code, Code::Ptx(_)), &mut visit)?;
+            let accept = |code| matches!(code, Code::Ptx(_));
+            fatbin::each_code(&rest[..length], fatbin::MAX_TEXT, accept, &mut visit)?;
         }
         let next = length.unwrap_or(8).next_multiple_of(8).min(rest.len());
         rest = &rest[next..];

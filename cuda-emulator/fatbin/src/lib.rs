@@ -27,7 +27,7 @@ const FLAG_ZSTD: u64 = 0x8000;
 const ENTRY_BYTES: usize = 64;
 /// The maximum size of PTX text in bytes, more than any compiler writes in one module. Bounds the allocation for a
 /// forged size.
-const MAX_TEXT: usize = 1 << 30;
+pub const MAX_TEXT: usize = 1 << 30;
 /// The maximum ratio of LZ4's compression. Bounds the allocation for a forged size.
 const LZ4_RATIO: usize = 256;
 
