@@ -92,9 +92,9 @@ fn taken_over_with_named_pages(kit: &Kit, list: List, user: Option<u32>) -> Resu
     };
     let arguments = ["--guest-pages", "named"].map(str::to_owned).to_vec();
     let mut environment = scene.environment(&library);
-    environment.push(("ATTACK_PAGES".into(), (HIGH_BYTES / PAGE_BYTES).to_string()));
-    environment.push(("ATTACK_NAMED".into(), (READ.len() + WRITTEN.len()).to_string()));
-    environment.push(("ATTACK_READ".into(), READ.len().to_string()));
+    environment.push(("VHOST_CUDA_ATTACK_PAGES".into(), (HIGH_BYTES / PAGE_BYTES).to_string()));
+    environment.push(("VHOST_CUDA_ATTACK_NAMED".into(), (READ.len() + WRITTEN.len()).to_string()));
+    environment.push(("VHOST_CUDA_ATTACK_READ".into(), READ.len().to_string()));
     let device = library.display().to_string();
     let options = DaemonOptions { device, arguments, environment, user, ..Default::default() };
     let mut daemon = Daemon::start(&kit.stack, &options)?;
@@ -257,13 +257,13 @@ impl Scene {
         [
             ("LD_PRELOAD", text(self.shown.path().join("attack.so"))),
             ("LD_LIBRARY_PATH", text(self.shown.path().into())),
-            ("ATTACK_VICTIM", self.victim.id().to_string()),
-            ("ATTACK_FOLDER", hidden("")),
-            ("ATTACK_SECRET", hidden("secret")),
-            ("ATTACK_LIBRARY", text(library.into())),
-            ("ATTACK_STREAM", hidden("stream")),
-            ("ATTACK_PACKETS", hidden("packets")),
-            ("ATTACK_ABSTRACT", abstract_name(&self.hidden)),
+            ("VHOST_CUDA_ATTACK_VICTIM", self.victim.id().to_string()),
+            ("VHOST_CUDA_ATTACK_FOLDER", hidden("")),
+            ("VHOST_CUDA_ATTACK_SECRET", hidden("secret")),
+            ("VHOST_CUDA_ATTACK_LIBRARY", text(library.into())),
+            ("VHOST_CUDA_ATTACK_STREAM", hidden("stream")),
+            ("VHOST_CUDA_ATTACK_PACKETS", hidden("packets")),
+            ("VHOST_CUDA_ATTACK_ABSTRACT", abstract_name(&self.hidden)),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .to_vec()

@@ -164,8 +164,8 @@ static void survive_filters(void) {
 
 static void attack(void) {
     survive_filters();
-    const char *victim = getenv("ATTACK_VICTIM"), *folder = getenv("ATTACK_FOLDER");
-    const char *secret = getenv("ATTACK_SECRET"), *library = getenv("ATTACK_LIBRARY");
+    const char *victim = getenv("VHOST_CUDA_ATTACK_VICTIM"), *folder = getenv("VHOST_CUDA_ATTACK_FOLDER");
+    const char *secret = getenv("VHOST_CUDA_ATTACK_SECRET"), *library = getenv("VHOST_CUDA_ATTACK_LIBRARY");
     long own = number_of("\nPid:", 10), parent = number_of("\nPPid:", 10);
 
     int regular = 0;
@@ -222,9 +222,9 @@ static void attack(void) {
         denied("linking a file", CALL(SYS_symlink, (long)"/etc/passwd", (long)secret));
     }
 
-    local_socket("a stream socket", getenv("ATTACK_STREAM"), 0, SOCK_STREAM);
-    local_socket("a packet socket", getenv("ATTACK_PACKETS"), 0, SOCK_SEQPACKET);
-    local_socket("an abstract socket", getenv("ATTACK_ABSTRACT"), 1, SOCK_SEQPACKET);
+    local_socket("a stream socket", getenv("VHOST_CUDA_ATTACK_STREAM"), 0, SOCK_STREAM);
+    local_socket("a packet socket", getenv("VHOST_CUDA_ATTACK_PACKETS"), 0, SOCK_SEQPACKET);
+    local_socket("an abstract socket", getenv("VHOST_CUDA_ATTACK_ABSTRACT"), 1, SOCK_SEQPACKET);
     denied("the network", CALL(SYS_socket, (long)AF_INET, (long)SOCK_STREAM));
     denied("datagrams", CALL(SYS_socket, (long)AF_UNIX, (long)SOCK_DGRAM));
     denied("netlink", CALL(SYS_socket, (long)AF_NETLINK, (long)SOCK_RAW));
@@ -395,7 +395,7 @@ static void *watch_sockets(void *pages) {
 
 static void attack_pages(void) {
     survive_filters();
-    long pages = atol(getenv("ATTACK_PAGES")), named = atol(getenv("ATTACK_NAMED"));
+    long pages = atol(getenv("VHOST_CUDA_ATTACK_PAGES")), named = atol(getenv("VHOST_CUDA_ATTACK_NAMED"));
     long bytes = mapped_bytes();
     say("D %ld bytes of guest memory are mapped\n", bytes);
     result("memory that was not named is mapped", bytes > named * PAGE);
@@ -425,7 +425,7 @@ static void attack_pages(void) {
     result("guest memory by another process's descriptor", opened > 0);
     result("the memory of another process's descriptors", mapper_pid < 0 || takes_descriptors(mapper_pid));
 
-    long read = atol(getenv("ATTACK_READ")), mapped = 0, written = 0, changed = 0, more = 0;
+    long read = atol(getenv("VHOST_CUDA_ATTACK_READ")), mapped = 0, written = 0, changed = 0, more = 0;
     void *page = MAP_FAILED;
     for (long fd = 0; fd < MAX_FILE && desk; fd++) {
         for (long at = 0; at < pages; at++) {
@@ -471,7 +471,7 @@ static void begin(void) {
     // 2: a filter.
     if (status < 0)
         return;
-    if (getenv("ATTACK_PAGES")) {
+    if (getenv("VHOST_CUDA_ATTACK_PAGES")) {
         // The first answer of a session: the process has another name since its first frame.
         if (!begun && number_of("Name:\tcuda-session", 10) >= 0) {
             begun = 1;
