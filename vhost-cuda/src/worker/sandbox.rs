@@ -3,6 +3,7 @@
 
 mod files;
 mod filter;
+mod ioctls;
 mod report;
 mod rules;
 

@@ -2,15 +2,16 @@
 //! Compiles the rules to programs for the kernel (seccomp).
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
-use seccompiler::SeccompCmpOp::{self, Eq, Le, MaskedEq};
+use seccompiler::SeccompCmpOp::{self, Eq, MaskedEq};
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch,
 };
 
-use super::{Bounds, rules};
+use super::{Bounds, ioctls, rules};
 use crate::args::Sandbox;
 
 /// The `clone` flags that create a thread instead of a process.
@@ -38,18 +39,6 @@ const DESCRIPTORS: [libc::c_int; 7] = [
 /// The `fallocate` mode that frees memory without growing or shrinking the file.
 const GIVE_BACK: libc::c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 
-/// The type of commands of NVIDIA's device nodes ('F'; `NV_IOCTL_MAGIC` of NVIDIA's open kernel modules).
-const NVIDIA_TYPE: u64 = 0x46 << 8;
-/// The type of commands of /dev/nvidia-modeset ('m').
-const MODESET_TYPE: u64 = 0x6d << 8;
-/// The type of commands of WSL's /dev/dxg ('G').
-const DXG_TYPE: u64 = 0x47 << 8;
-/// The type bits of a command.
-const TYPE_BITS: u64 = 0xff << 8;
-/// Commands of /dev/nvidia-uvm are small numbers (`UVM_IOCTL_BASE`) up to this one.
-const UVM_LAST: u64 = 0xfff;
-/// The exceptions: the first and the last command of a file (`UVM_INITIALIZE`, `UVM_DEINITIALIZE`).
-const UVM_ENDS: [u64; 2] = [0x3000_0001, 0x3000_0002];
 /// Commands of other descriptors: `isatty`, bytes to read, nonblocking mode. Excluded: `FIOASYNC`, `FIOSETOWN`.
 const OTHERS: [u64; 3] = [libc::TCGETS, libc::FIONREAD, libc::FIONBIO];
 
@@ -171,11 +160,13 @@ fn of_nccl() -> Result<Vec<SeccompRule>, BackendError> {
 
 /// The `ioctl` commands that NVIDIA's library may use.
 fn commands() -> Result<Vec<SeccompRule>, BackendError> {
-    let mut commands = one_of(1, &UVM_ENDS)?;
+    let mut commands = one_of(1, &ioctls::UVM)?;
     commands.extend(one_of(1, &OTHERS)?);
-    commands.push(argument(1, Dword, Le, UVM_LAST)?);
-    for kind in [NVIDIA_TYPE, MODESET_TYPE, DXG_TYPE] {
-        commands.push(argument(1, Dword, MaskedEq(TYPE_BITS), kind)?);
+    for command in ioctls::of_gpus() {
+        commands.push(argument(1, Dword, MaskedEq(ioctls::NUMBER_BITS), command)?);
+    }
+    for kind in ioctls::of_other_nodes(|node| Path::new(node).exists()) {
+        commands.push(argument(1, Dword, MaskedEq(ioctls::TYPE_BITS), kind)?);
     }
     Ok(commands)
 }

@@ -57,13 +57,8 @@ fn closed_in(
 }
 
 fn makes_threads() -> i32 {
-    let mapped = thread::spawn(|| {
-        let protection = libc::PROT_READ | libc::PROT_EXEC;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping that replaces nothing.
-        unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) }.addr()
-    });
-    i32::from(mapped.join().ok() == Some(libc::MAP_FAILED.addr()))
+    let mapped = thread::spawn(|| maps(libc::PROT_READ | libc::PROT_WRITE, libc::MAP_ANONYMOUS, -1));
+    i32::from(mapped.join().ok() != Some(true))
 }
 
 fn opens_a_file() -> i32 {
@@ -102,6 +97,34 @@ fn threads_and_executable_memory_are_allowed() {
     for emulated in [true, false] {
         assert_eq!(closed(Sandbox::Seccomp, emulated, makes_threads), (0, String::new()));
     }
+    let executes = || i32::from(!maps(libc::PROT_READ | libc::PROT_EXEC, libc::MAP_ANONYMOUS, -1));
+    assert_eq!(closed(Sandbox::Seccomp, true, executes), (0, String::new()), "the emulator translates");
+}
+
+/// Maps four kilobytes. Returns whether that has failed.
+fn maps(protection: libc::c_int, flags: libc::c_int, file: libc::c_int) -> bool {
+    let flags = libc::MAP_PRIVATE | flags;
+    // SAFETY: a new mapping that replaces nothing.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, file, 0) };
+    at != libc::MAP_FAILED
+}
+
+#[test]
+fn commands_of_nvidias_nodes_are_listed() {
+    let answer = |command: u64| {
+        // SAFETY: there is no such descriptor, so nothing is read or written.
+        closed_with(Sandbox::Refuse, false, || last_error(unsafe { libc::ioctl(-1, command, 0) })).0
+    };
+    // NV_ESC_RM_CONTROL and NV_ESC_CARD_INFO with sizes, UVM_INITIALIZE, UVM_FREE
+    for command in [0xc020_462a, 0xca00_46c8, 0x3000_0001, 34] {
+        assert_eq!(answer(command), libc::EBADF, "{command:#x}");
+    }
+    // A command within another one, UVM_TOOLS_READ_PROCESS_MEMORY and _WRITE_, the next numbers, types of nodes that are not there
+    for command in [0xc010_46d3, 0xc010_4600, 62, 63, 0, 0xfff, 0xc010_6d00, 0xc010_4701, 0x5412] {
+        assert_eq!(answer(command), libc::EPERM, "{command:#x}");
+    }
+    let nodes = |there: &'static str| ioctls::of_other_nodes(move |node| node == there).count();
+    assert_eq!((nodes("/dev/dxg"), nodes("/dev/nvidia-modeset"), nodes("/dev/null")), (1, 1, 0));
 }
 
 #[test]
