@@ -46,8 +46,6 @@ const MAX_FILES: u32 = 1024;
 /// The reason for which a worker may map pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Source {
-    /// A request, until it is answered.
-    Request(u64),
     /// A call that keeps them, until the driver unpins them.
     Kept(u64),
     /// A shared area, until the session ends.
@@ -69,10 +67,19 @@ struct Pages {
     written: Vec<Piece>,
 }
 
+/// The pages that a session's process names at present.
+#[derive(Debug, Default)]
+struct Lists {
+    /// Those of requests that are not answered yet, of which there are few: nearly all mappings are of these.
+    requests: HashMap<u64, Pages>,
+    /// All others. There may be tens of thousands.
+    held: HashMap<Source, Pages>,
+}
+
 /// The pages that a session's process names at present, and the files that they are in.
 #[derive(Debug, Default)]
 pub struct NamedPages {
-    lists: Mutex<HashMap<Source, Pages>>,
+    lists: Mutex<Lists>,
     files: Mutex<Files>,
 }
 
@@ -118,7 +125,7 @@ impl NamedPages {
         let header = &request.header;
         let mut lists = self.lists.lock();
         if header.op == OP_UNPIN {
-            lists.remove(&Source::Kept(header.tag));
+            lists.held.remove(&Source::Kept(header.tag));
         }
         let then = match header.op {
             OP_SHARE => Some(Source::Shared(header.tag)),
@@ -127,7 +134,7 @@ impl NamedPages {
         };
         let pages = Pages::of(request, memory);
         if !(pages.read.is_empty() && pages.written.is_empty()) {
-            lists.insert(Source::Request(id), pages);
+            lists.requests.insert(id, pages);
         }
         Named { request: id, then }
     }
@@ -135,9 +142,9 @@ impl NamedPages {
     /// Records that the request was answered.
     pub fn end(&self, named: Named, status: u32) {
         let mut lists = self.lists.lock();
-        let pages = lists.remove(&Source::Request(named.request));
+        let pages = lists.requests.remove(&named.request);
         if let (Some(pages), Some(then), REPLY_OK) = (pages, named.then, status) {
-            lists.insert(then, pages);
+            lists.held.insert(then, pages);
         }
     }
 
@@ -151,7 +158,8 @@ impl NamedPages {
             found.is_some_and(|piece| piece.file == file && end <= piece.end)
         };
         let lists = self.lists.lock();
-        lists.values().any(|pages| in_list(&pages.written) || (!write && in_list(&pages.read)))
+        let covers = |pages: &Pages| in_list(&pages.written) || (!write && in_list(&pages.read));
+        lists.requests.values().any(covers) || lists.held.values().any(covers)
     }
 
     /// Records the files of guest memory from now on. [`Self::number`] has their numbers. They are in the mapper's table

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The maximum number of clients that are served at the same time. The listening thread serves the last one.
 const MAX_BUSY: usize = 16;
 /// The maximum number of files that a process offers at a time. Each is an open file.
-const MAX_OFFERS: usize = 512;
+const MAX_OFFERS: usize = 4096;
 
 /// [`IpcHandle::place`]: the descriptor is one of the process that opens the handle.
 const HERE: u32 = 1;

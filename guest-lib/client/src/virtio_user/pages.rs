@@ -121,7 +121,9 @@ impl Runs {
         let end = memory.address + memory.bytes;
         let mut gaps = Vec::new();
         let mut at = memory.address;
-        for (&start, run) in self.by_address.range(..end) {
+        // The run that contains the beginning, and those that begin behind it.
+        let before = self.by_address.range(..at).next_back();
+        for (&start, run) in before.into_iter().chain(self.by_address.range(at..end)) {
             if start + run.bytes <= at {
                 continue;
             }
