@@ -4,6 +4,7 @@
 
 pub mod callback;
 pub mod callback_table;
+pub mod callback_thread;
 pub mod capture;
 pub mod captures;
 pub mod in_callback;

@@ -11,6 +11,7 @@
 //! libcuda finds the other process by its process id and by an abstract socket.
 
 pub mod keeper;
+pub mod listener;
 mod loopback;
 pub mod namespaces;
 pub mod own;

@@ -29,7 +29,7 @@ use seccompiler::{
 };
 
 use crate::args::Sandbox;
-use crate::sessions::named_pages;
+use crate::confine::listener;
 
 /// The system calls of these threads, with any arguments. They open no file, start no process and create no socket.
 /// [`allowed`] adds calls for which only some arguments are allowed.
@@ -102,8 +102,7 @@ const PR_SET_VMA: u64 = 0x5356_4d41;
 /// `prctl` operations for the names and timers of threads.
 const NAMES: [u64; 4] =
     [libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64, libc::PR_SET_TIMERSLACK as u64, PR_SET_VMA];
-/// Commands of descriptors: bytes that were not read or not taken yet, and nonblocking mode. [`named_pages::COMMANDS`]
-/// are others.
+/// Commands of descriptors: bytes that were not read or not taken yet, and nonblocking mode.
 const COMMANDS: [u64; 3] = [libc::TIOCOUTQ, libc::FIONREAD, libc::FIONBIO];
 /// The sign of a process id: it is the number of a process group.
 const GROUP: u64 = 1 << 31;
@@ -202,7 +201,7 @@ fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
         rules.insert(number, vec![rule(vec![condition(2, Dword, MaskedEq(executable), 0)?])?]);
     }
     rules.insert(libc::SYS_prctl, one_of(0, &NAMES)?);
-    rules.insert(libc::SYS_ioctl, one_of(1, &[&COMMANDS[..], &named_pages::COMMANDS].concat())?);
+    rules.insert(libc::SYS_ioctl, one_of(1, &[&COMMANDS[..], &listener::COMMANDS].concat())?);
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![rule(vec![condition(0, Dword, Eq, own)?])?]);
     // A worker is a process group. `kill` takes its negative number.
@@ -301,7 +300,7 @@ mod tests {
             assert!(file.metadata().unwrap().len() == 4096 && file.try_clone().is_ok());
             // To tell huge pages from others.
             assert!(rustix::fs::fstatfs(&file).is_ok());
-            for command in named_pages::COMMANDS {
+            for command in listener::COMMANDS {
                 // SAFETY: the file is no listener, so that nothing is read or written.
                 unsafe { libc::ioctl(file.as_raw_fd(), command, 0) };
                 assert_eq!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOTTY));

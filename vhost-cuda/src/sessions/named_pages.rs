@@ -21,20 +21,11 @@ use virtio_cuda_protocol::transport::{
 };
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 
+use crate::confine::listener::{INSTALL, RECEIVE, SEND, SET_FLAGS};
 use crate::confine::threads;
 use crate::front_end::memory::{FileId, Memory, SharedRegion, id_of};
 use crate::front_end::request::Request;
 
-/// `SECCOMP_IOCTL_NOTIF_RECV`, which `libc` does not define.
-const RECEIVE: libc::c_ulong = 0xc050_2100;
-/// `SECCOMP_IOCTL_NOTIF_SEND`.
-const SEND: libc::c_ulong = 0xc018_2101;
-/// `SECCOMP_IOCTL_NOTIF_ADDFD`, since Linux 5.9.
-const INSTALL: libc::c_ulong = 0x4018_2103;
-/// `SECCOMP_IOCTL_NOTIF_SET_FLAGS`, since Linux 6.6.
-const SET_FLAGS: libc::c_ulong = 0x4008_2104;
-/// The commands of a listener.
-pub const COMMANDS: [u64; 4] = [RECEIVE, SEND, INSTALL, SET_FLAGS];
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the caller and the supervisor take turns on one CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;
 /// The first number of a file. Lower ones are the mapper's own descriptors.

@@ -9,8 +9,8 @@ use std::os::unix::fs::MetadataExt;
 
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
-use crate::process;
 use crate::transport::UserMemory;
+use crate::virtio_user::forks;
 
 mod queries;
 
@@ -164,7 +164,7 @@ impl Part {
     /// Returns whether no other process or mapping is known to use the memory, which must be shared, without a file on a disk.
     pub fn is_only_here(&self) -> bool {
         let is_memory = self.name.starts_with(MEMFD) || self.name == ANONYMOUS;
-        is_memory && !process::may_share_mappings() && self.is_mapped_once().unwrap_or(false)
+        is_memory && !forks::may_share_mappings() && self.is_mapped_once().unwrap_or(false)
     }
 
     /// Returns whether nothing else has any page of it mapped.

@@ -5,6 +5,7 @@
 
 mod adopted;
 mod exchange;
+pub mod forks;
 mod handshake;
 mod mappings;
 mod memory;

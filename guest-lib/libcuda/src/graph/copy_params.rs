@@ -12,6 +12,7 @@ use crate::entry::Api;
 use crate::graph::pageable_table::PageableCopy;
 use crate::memory::place::Place;
 use crate::stream::callback_table::Callback;
+use crate::stream::callback_thread;
 
 /// `CU_MEMORYTYPE_*`.
 const HOST: u32 = 1;
@@ -151,7 +152,7 @@ impl NodeEnd {
         };
         let copy = PageableCopy::new(api, user, pitch, height, size, to_user)?;
         let address = DevicePtr(copy.device_address(api)?);
-        let callback = api.driver.callbacks.add(api.driver.session, Callback::Copy(copy))?;
+        let callback = callback_thread::register(api, Callback::Copy(copy))?;
         let end =
             CopyEnd { kind: COPY_HOST, address, x: 0, y: 0, z: 0, pitch: size.width, height: size.height };
         Ok((end, callback))

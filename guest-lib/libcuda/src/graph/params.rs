@@ -23,6 +23,7 @@ use crate::graph::wire::put;
 use crate::handles::{Kind, new_handle};
 use crate::launch;
 use crate::stream::callback_table::Callback;
+use crate::stream::callback_thread;
 use crate::stream::values;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`
@@ -158,8 +159,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             // SAFETY: this is the structure of the kind.
             let params = unsafe { read::<CUDA_HOST_NODE_PARAMS>(params) }?;
             let function = params.function.ok_or(CudaError::INVALID_VALUE)?;
-            let callback =
-                api.driver.callbacks.add(api.driver.session, Callback::Host(function, params.argument))?;
+            let callback = callback_thread::register(api, Callback::Host(function, params.argument))?;
             put(&HostNode { callback }, bytes)?;
             encoded.callbacks.push(callback);
         }

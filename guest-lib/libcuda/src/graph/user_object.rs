@@ -10,6 +10,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::stream::callback_table::Callback;
+use crate::stream::callback_thread;
 
 entry_points! {
     /// Creates a user object.
@@ -17,7 +18,7 @@ entry_points! {
         object_out.check()?;
         let callback = Callback::Host(destroy.ok_or(CudaError::INVALID_VALUE)?, ptr.address());
         let callbacks = &api.driver.callbacks;
-        let id = callbacks.add(api.driver.session, callback)?;
+        let id = callback_thread::register(api, callback)?;
         // The object and its destructor have the same id.
         calls::cuUserObjectCreate(&mut api.call(), UserObjectId(id.0), id, initialRefcount, flags)
             .inspect_err(|_| callbacks.remove(id))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The program's host functions and stream callbacks; [`crate::stream::callback_table`] runs them.
+//! The program's host functions and stream callbacks; [`callback_thread`] runs them.
 
 use cuda_abi::CUhostFn;
 use virtio_cuda_client::protocol::CallbackId;
@@ -10,6 +10,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::HostPtr;
 use crate::stream::callback_table::Callback;
+use crate::stream::callback_thread;
 
 /// Queues a function of the program with the call `row`.
 fn queue(
@@ -20,7 +21,7 @@ fn queue(
 ) -> Result<(), CudaError> {
     let mut call = api.in_context_of(stream)?;
     let callbacks = &api.driver.callbacks;
-    let id = callbacks.add(api.driver.session, callback)?;
+    let id = callback_thread::register(api, callback)?;
     row(&mut call, id).inspect_err(|_| callbacks.remove(id))
 }
 

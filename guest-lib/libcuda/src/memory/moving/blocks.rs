@@ -2,6 +2,7 @@
 
 //! The owner of each block's contents, and the number of blocks that a touch of the program fetches.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Bytes of a block.
@@ -21,6 +22,9 @@ pub enum Owner {
     /// The GPU, whose work goes on; the program has a copy, the changes of which are sent later ([`super::shared`]).
     Shared,
 }
+
+/// The contents of shared blocks when the program got them. Each shared block has one.
+pub type Twins = BTreeMap<usize, Box<[u8]>>;
 
 /// Adjacent blocks with the same owner.
 pub type Run = (Owner, Range<usize>);

@@ -27,10 +27,9 @@ use cuda_environment::speed;
 use virtio_cuda_client::protocol::{AllocationId, StreamId};
 use virtio_cuda_ring::Outstanding;
 
-use crate::memory::moving::blocks::Blocks;
+use crate::memory::moving::blocks::{Blocks, Twins};
 use crate::memory::moving::faults::Faults;
 use crate::memory::moving::pages::{Pages, Store};
-use crate::memory::moving::shared::Twins;
 use crate::memory::table::pinned::Pinned;
 use crate::memory::table::window::MovingWindow;
 

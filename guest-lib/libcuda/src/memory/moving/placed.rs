@@ -16,9 +16,8 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::handles::{Kind, new_handle};
 use crate::memory::moving::attend;
-use crate::memory::moving::blocks::Blocks;
+use crate::memory::moving::blocks::{Blocks, Twins};
 use crate::memory::moving::pages::Pages;
-use crate::memory::moving::shared::Twins;
 use crate::memory::moving::{Attachment, Home, Means, Moving, State};
 use crate::memory::table::window::MovingWindow;
 

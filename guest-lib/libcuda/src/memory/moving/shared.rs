@@ -8,7 +8,6 @@
 //! changed in it is sent later, and nothing else: what the GPU has written meanwhile stays. The copy ends with the
 //! function, with a wait of the program for work, before work is queued, and after [`super::attend`]'s interval.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -21,9 +20,6 @@ use crate::memory::moving::{Moving, State};
 
 /// Maximum number of blocks that are compared at once.
 const AT_ONCE: usize = 64;
-
-/// The contents of shared blocks when the program got them. Each shared block has one.
-pub type Twins = BTreeMap<usize, Box<[u8]>>;
 
 impl Api {
     /// Gives the program a copy of the block that contains `offset` and belongs to the GPU. With `ahead`, also of as many
