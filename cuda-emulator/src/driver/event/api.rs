@@ -128,14 +128,15 @@ fn event_synchronize(handle: CUevent) -> CuResult<()> {
 }
 
 fn event_elapsed_time(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> CuResult<()> {
-    let (start, end) = (find(start)?, find(end)?);
+    let start = find(start)?;
     context_of(&start)?;
-    if !start.timing || !end.timing {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-    }
-    let (Some(start), Some(end)) = (record(&start)?, record(&end)?) else {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    let of = |event: &Event| match event.timing {
+        true => record(event)?.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        false => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
     };
+    // NVIDIA's library looks at the second one only if the first one has a record.
+    let start = of(&start)?;
+    let end = of(&*find(end)?)?;
     milliseconds.check()?;
     let (Some(start), Some(end)) = (start.at.get(), end.at.get()) else {
         return Err(CUresult::CUDA_ERROR_NOT_READY);

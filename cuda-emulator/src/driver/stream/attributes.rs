@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use crate::driver::ffi::{In, Out};
 use crate::driver::launch::config::check_hint;
 use crate::driver::result::{CUresult, CuResult};
-use crate::driver::stream::{self, CUstream, PRIORITIES};
+use crate::driver::stream::{self, CU_STREAM_PER_THREAD, CUstream, PRIORITIES};
 
 /// CU_LAUNCH_ATTRIBUTE_PRIORITY
 const PRIORITY: u32 = 8;
@@ -38,6 +38,10 @@ fn get_attribute(handle: CUstream, attribute: u32, value: Out<[u32; 16]>) -> CuR
 
 fn set_attribute(handle: CUstream, attribute: u32, value: In<[u32; 16]>) -> CuResult<()> {
     check(attribute)?;
+    if handle.0 > CU_STREAM_PER_THREAD {
+        // NVIDIA's library looks at a stream of the program before the value.
+        stream::with_stream(handle)?;
+    }
     let mut value = value.get()?;
     match attribute {
         SYNCHRONIZATION_POLICY if (1..=4).contains(&value[0]) => {}

@@ -14,7 +14,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Name, Out};
 use crate::graph::wire::{check_plain, edges_in, give_list, take};
-use crate::handles::{Kind, new_handle};
+use crate::handles::{self, Kind, new_handle};
 
 /// Number of elements in the buffer for the first reply.
 const USUAL_COUNT: usize = 128;
@@ -181,6 +181,7 @@ entry_points! {
 
     /// Destroys a graph.
     call cuGraphDestroy(api, hGraph: u64) {
+        handles::check(Kind::Graph, hGraph)?;
         calls::cuGraphDestroy(&mut api.call(), GraphId(hGraph))?;
         api.driver.memory.remove_variables(hGraph);
         Ok(())
@@ -260,6 +261,7 @@ entry_points! {
 
     /// Removes a node.
     call cuGraphDestroyNode(api, hNode: u64) {
+        handles::check(Kind::Node, hNode)?;
         calls::cuGraphDestroyNode(&mut api.call(), GraphNodeId(hNode))?;
         api.driver.kept.forget(hNode);
         Ok(())

@@ -89,9 +89,11 @@ pub fn get_module(api: Api, library: u64) -> Result<u64, CudaError> {
 fn get_function(api: Api, kernel: u64) -> Result<u64, CudaError> {
     let context = api.context()?.0;
     let known = api.driver.functions.get(kernel)?;
-    let Owner::Library(library) = known.owner else {
-        // A function in place of a kernel is returned unchanged, because the driver accepts one in place of the other.
-        return Ok(kernel);
+    let library = match known.owner {
+        Owner::Library(library) => library,
+        // The function of a kernel is accepted in its place.
+        Owner::Kernel(_) => return Ok(kernel),
+        Owner::Module(_) => return Err(CudaError::INVALID_HANDLE),
     };
     let cached = |library: &mut crate::module::table::Module| {
         library.kernel_functions.get(&(context, kernel)).copied()
