@@ -11,7 +11,6 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -109,8 +108,17 @@ const GROUP: u64 = 1 << 31;
 /// All processes of the user, for `kill`.
 const EVERYBODY: u64 = 0xffff_ffff;
 
+/// The restrictions of a thread.
+#[derive(Debug, Default)]
+struct Restrictions {
+    /// True if it gets no files by Landlock.
+    without_files: bool,
+    /// Its filters of system calls, in the order in which they are applied. The strictest result of all counts.
+    programs: Vec<BpfProgram>,
+}
+
 /// The restrictions that [`read_foreign_bytes`] applies. Not set outside of the daemon.
-static RESTRICTIONS: OnceLock<Sandbox> = OnceLock::new();
+static RESTRICTIONS: OnceLock<Restrictions> = OnceLock::new();
 /// The thread of [`outside`].
 static OUTSIDE: OnceLock<Sender<Job>> = OnceLock::new();
 
@@ -121,11 +129,12 @@ thread_local! {
 }
 
 /// Makes [`read_foreign_bytes`] confine threads from now on, unless `sandbox` is off. Called once per process.
-pub fn start(sandbox: Sandbox) -> io::Result<()> {
+pub fn start(sandbox: Sandbox) -> anyhow::Result<()> {
+    let restrictions = Restrictions::of(sandbox)?;
     let (sender, jobs) = channel::<Job>();
     thread::Builder::new().name("outside".into()).spawn(move || jobs.iter().for_each(|job| job()))?;
     let _ = OUTSIDE.set(sender);
-    let _ = RESTRICTIONS.set(sandbox);
+    let _ = RESTRICTIONS.set(restrictions);
     Ok(())
 }
 
@@ -135,8 +144,8 @@ pub fn read_foreign_bytes() {
         return;
     }
     IS_CONFINED.set(true);
-    let Some(&sandbox) = RESTRICTIONS.get() else { return };
-    if let Err(error) = confine(sandbox) {
+    let Some(restrictions) = RESTRICTIONS.get() else { return };
+    if let Err(error) = restrictions.apply() {
         static SAID: OnceLock<()> = OnceLock::new();
         SAID.get_or_init(|| {
             warn!("threads of the daemon that read a guest's bytes are not confined: {error:#}")
@@ -153,20 +162,29 @@ pub fn outside(job: impl FnOnce() + Send + 'static) {
     }
 }
 
-fn confine(sandbox: Sandbox) -> anyhow::Result<()> {
-    let refusal = match sandbox {
-        Sandbox::Off => return Ok(()),
-        Sandbox::Log => SeccompAction::Log,
-        // The daemon serves others meanwhile, so a call that a C library makes unexpectedly must not end it.
-        Sandbox::Auto | Sandbox::Seccomp | Sandbox::Refuse => {
-            without_files()?;
-            SeccompAction::Errno(libc::EPERM as u32)
-        }
-    };
-    for program in programs(refusal)? {
-        seccompiler::apply_filter(&program)?;
+impl Restrictions {
+    fn of(sandbox: Sandbox) -> Result<Self, BackendError> {
+        let (without_files, refusal) = match sandbox {
+            Sandbox::Off => return Ok(Self::default()),
+            Sandbox::Log => (false, SeccompAction::Log),
+            // The daemon serves others meanwhile, so a call that a C library makes unexpectedly must not end it.
+            Sandbox::Auto | Sandbox::Seccomp | Sandbox::Refuse => {
+                (true, SeccompAction::Errno(libc::EPERM as u32))
+            }
+        };
+        Ok(Self { without_files, programs: programs(refusal)?.into() })
     }
-    Ok(())
+
+    /// Restricts the calling thread.
+    fn apply(&self) -> anyhow::Result<()> {
+        if self.without_files {
+            without_files()?;
+        }
+        for program in &self.programs {
+            seccompiler::apply_filter(program)?;
+        }
+        Ok(())
+    }
 }
 
 /// Denies the calling thread all files and all ports by Landlock, where the kernel has it.
@@ -177,7 +195,6 @@ fn without_files() -> Result<(), RulesetError> {
     rules.create()?.set_compatibility(CompatLevel::BestEffort).restrict_self().map(drop)
 }
 
-/// Returns the programs to apply, in this order. The strictest result of all counts.
 fn programs(refusal: SeccompAction) -> Result<[BpfProgram; 2], BackendError> {
     let program = |rules, otherwise, matched| -> Result<BpfProgram, BackendError> {
         SeccompFilter::new(rules, otherwise, matched, TargetArch::x86_64)?.try_into()
@@ -236,6 +253,7 @@ fn condition(
 mod tests {
     use super::*;
     use std::fs::File;
+    use std::io;
     use std::io::ErrorKind::PermissionDenied;
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;
@@ -248,7 +266,7 @@ mod tests {
     /// Runs `work` in a confined thread.
     fn confined<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         let run = || {
-            confine(Sandbox::Auto).unwrap();
+            Restrictions::of(Sandbox::Auto).unwrap().apply().unwrap();
             work()
         };
         thread::scope(|scope| scope.spawn(run).join().unwrap())
