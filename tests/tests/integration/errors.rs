@@ -52,7 +52,9 @@ fn broken_device(kit: &Kit, (name, value): (&str, &str), mode: &str) -> Result<O
 fn expect_fast(outcome: &Outcome, part: &str, most: usize) -> Result<usize> {
     let (_, rest) = outcome.stderr.split_once(&format!("BEGIN {part}\n")).context("no such part")?;
     let (rounds, rest) = rest.split_once(&format!("END {part}\n")).context("the part does not end")?;
-    let calls = rounds.lines().filter(|line| line.contains("client::call] ")).count();
+    // `session_*` rows are the transport's own, which come when threads have to be woken.
+    let is_call = |line: &&str| line.contains("client::call] ") && !line.contains("] session_");
+    let calls = rounds.lines().filter(is_call).count();
     ensure!(calls <= most, "{part}: {calls} calls\n{outcome}");
     let copies = rest.split("BEGIN").next().unwrap_or_default();
     let staged = copies.lines().any(|line| line.contains("client::call] cuMemcpyAsync"));
