@@ -103,6 +103,8 @@ pub struct Call<'s> {
     keep: bool,
     track: bool,
     read_only: bool,
+    /// The bits of the program's API call, if another thread makes it.
+    traced: Option<u32>,
     posted: bool,
     immediate: bool,
     way: Way,
@@ -125,6 +127,7 @@ impl<'s> Call<'s> {
             keep: false,
             track: false,
             read_only: false,
+            traced: None,
             posted: false,
             immediate: false,
             way: Way::Any,
@@ -241,6 +244,12 @@ impl<'s> Call<'s> {
     /// Marks the call as one that itself puts calls in order.
     pub(crate) fn for_order(mut self) -> Self {
         self.way = Way::Order;
+        self
+    }
+
+    /// Belongs to the API call of another thread, which got these bits of [`trace::flags`].
+    pub fn traced(mut self, flags: u32) -> Self {
+        self.traced = Some(flags);
         self
     }
 
@@ -468,7 +477,7 @@ impl<'s> Call<'s> {
             flags: if in_inline && self.input.bytes > 0 { CALL_IN_INLINE } else { 0 }
                 | if out_inline && self.output.bytes > 0 { CALL_OUT_INLINE } else { 0 }
                 | if self.caller.is_internal() { CALL_INTERNAL } else { 0 }
-                | trace::flags(),
+                | self.traced.unwrap_or_else(trace::flags),
             bulk_in_bytes: self.input.bytes as u64,
             bulk_out_bytes: if self.keep { 0 } else { self.output.bytes as u64 },
         };

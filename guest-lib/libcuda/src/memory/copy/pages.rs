@@ -5,7 +5,7 @@
 
 use virtio_cuda_client::protocol::StreamId;
 use virtio_cuda_client::transport::Pieces;
-use virtio_cuda_client::{CudaError, calls, idle};
+use virtio_cuda_client::{CudaError, calls, idle, trace};
 
 use crate::api::PER_THREAD;
 use crate::entry::Api;
@@ -19,10 +19,11 @@ pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer, posted: bool) -> Res
     // `None` stands for the legacy default stream.
     let stream = (!copy.waits || copy.stream == StreamId(PER_THREAD)).then_some(copy.stream);
     let pieces = divide(api, copy, transfer)?;
+    let traced = trace::flags();
     each_piece(copy.bytes, pieces, |offset, bytes| {
         let piece = transfer.piece(offset, bytes);
         api.with_room(|| {
-            let mut call = api.call_in(context);
+            let mut call = api.call_in(context).traced(traced);
             // A lane is not worth its cost for threads that exist for one copy only.
             if pieces.at_once > 1 {
                 call = call.direct();
