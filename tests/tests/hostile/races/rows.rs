@@ -41,6 +41,7 @@ const WITHOUT: &[(&str, Opcode, &str)] = &[
     ("MipmappedArrayId", Opcode::cuExternalMemoryGetMappedMipmappedArray, MAKES_IT),
     ("GraphExecId", Opcode::cuGraphInstantiateWithParams, MAKES_IT),
     ("StreamId", Opcode::cuGraphInstantiateWithParams, "the stream is the legacy one or none"),
+    ("StreamId", Opcode::cuMemcpyHtoD_v2, "the stream is a default one"),
     ("StreamId", Opcode::cuMemMapArrayAsync, "needs an allocation for each tile"),
     ("StreamId", Opcode::capture_memcpy, "needs pinned memory of the guest"),
     ("StreamId", Opcode::cuStreamAddCallback, "a stream waits for a function that the guest never runs"),
