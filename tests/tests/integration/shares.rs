@@ -82,6 +82,10 @@ fn compete(kit: &Kit, weights: [u32; 2], mode: &[&str]) -> Result<[[f64; 2]; 2]>
     let [one, other] = [0, 1].map(|at| start(kit, &machines[at], "compete", &arguments));
     let programs = [one?, other?];
     let look = |socket: &PathBuf| -> Result<[f64; 2]> {
+        // The daemon connects to the arbiter before it serves its metrics.
+        if !socket.exists() {
+            return Ok([0.0; 2]);
+        }
         let shown = page(socket, "/metrics")?;
         Ok(TOTALS.map(|metric| values(&shown, metric).iter().sum()))
     };
