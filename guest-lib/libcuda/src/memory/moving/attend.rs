@@ -168,7 +168,7 @@ impl Attendant {
 
     /// Returns whether blocks may be shared.
     fn shares(&self) -> bool {
-        self.api.driver.memory.moving.any_shared.load(Ordering::Acquire)
+        self.api.driver.memory.moving.any_shared()
     }
 
     /// Handles a touch. Returns false if it must wait.

@@ -20,7 +20,7 @@ pub mod shared;
 pub mod transfer;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use cuda_environment::speed;
@@ -117,8 +117,8 @@ pub struct Movings {
     /// Counts the blocks that the program owns and that were not sent since. A count begins when the program gets a
     /// block.
     to_send: Outstanding,
-    /// True if blocks may be shared.
-    any_shared: AtomicBool,
+    /// The number of shared blocks. Those that a thread is sending count until they are sent.
+    shared: AtomicUsize,
     /// Held while blocks are sent.
     sending: Mutex<()>,
     /// Held for reading from the sending of blocks until the work that uses them is queued, and for writing while
@@ -178,6 +178,11 @@ impl Movings {
     /// Returns whether any allocation moves.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
+    }
+
+    /// Returns whether blocks are shared.
+    fn any_shared(&self) -> bool {
+        self.shared.load(Ordering::Acquire) != 0
     }
 
     /// Returns whether blocks must be sent before work that may use them.

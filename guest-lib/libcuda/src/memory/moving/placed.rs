@@ -5,7 +5,7 @@
 //! together: NVIDIA's driver 580 does not place a reservation of less than 32 MiB at the requested address.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuda_abi::CUmemLocation;
 use virtio_cuda_client::protocol::{AllocationId, AllocationProperties, DevicePtr, Location, WINDOW_BYTES};
@@ -157,6 +157,7 @@ impl Driver {
         }
         // A touch that is being handled now ends like a later one: at an inaccessible address.
         let pages = state.pages.take();
+        movings.shared.fetch_sub(std::mem::take(&mut state.twins).len(), Ordering::AcqRel);
         drop(state);
         if pages.is_none() {
             return;

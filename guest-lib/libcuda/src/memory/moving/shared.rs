@@ -42,7 +42,7 @@ impl Api {
             twins.insert(block, bytes.into());
         }
         // Before the program can change it.
-        self.driver.memory.moving.any_shared.store(true, Ordering::Release);
+        self.driver.memory.moving.shared.fetch_add(run.len(), Ordering::AcqRel);
         let mapped = self.map(moving, run.clone());
         blocks.set(run, Owner::Shared);
         fetched.and(mapped)
@@ -72,16 +72,17 @@ impl Api {
                     twins.range(part.clone()).flat_map(|(_, twin)| twin.iter().copied()).collect();
                 self.send_difference(moving.context, address, now, &before)?;
                 twins.retain(|block, _| !part.contains(block));
+                self.driver.memory.moving.shared.fetch_sub(part.len(), Ordering::AcqRel);
                 blocks.set(part, Owner::Gpu);
             }
         }
         Ok(())
     }
 
-    /// Like [`Self::end_sharing`], for all blocks of all allocations.
+    /// Like [`Self::end_sharing`], for all blocks of all allocations. Also waits for other threads that do it.
     pub fn end_all_sharing(self) {
         let movings = &self.driver.memory.moving;
-        if !movings.any_shared.load(Ordering::Acquire) || !movings.any_shared.swap(false, Ordering::AcqRel) {
+        if !movings.any_shared() {
             return;
         }
         for moving in movings.all() {
