@@ -367,7 +367,8 @@ fn memory_of_an_ending_session(target: &mut Target) -> Result<()> {
     // No session is ending: there is no memory.
     allocate(&mut session, 60 * MIB, &[OUT_OF_MEMORY])?;
     let held = HeldInExit::new(worker)?;
-    session.frontend.submit(0, 1, &control(OP_CLOSE, first, &[]), 64)?;
+    // In the other queue: its answer must not be taken for that of a call.
+    session.frontend.submit(1, 1, &control(OP_CLOSE, first, &[]), 64)?;
     target.daemon.wait_until("the worker is held in its exit", PATIENCE, |_| {
         let stat = fs::read_to_string(format!("/proc/{worker}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('t'))
@@ -382,7 +383,7 @@ fn memory_of_an_ending_session(target: &mut Target) -> Result<()> {
     release.join().map_err(|_| anyhow!("the thread that releases the worker"))?;
     allocated?;
     ensure!(waited >= DELAY, "memory of a session that had not ended, after {waited:?}");
-    let closed = session.frontend.reply(0, PATIENCE)?.context("the close is not answered")?;
+    let closed = session.frontend.reply(1, PATIENCE)?.context("the close is not answered")?;
     ensure!(closed.status == REPLY_OK, "close was answered with status {}", closed.status);
     session.greet()
 }
