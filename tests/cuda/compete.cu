@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Work back to back for so many seconds, or until SIGTERM: kernels, with "long" longer ones, with "graph" graphs of a kernel, with "library" products by cuBLAS. Prints
-// every 50 ms how many pieces have ended, as "MILLISECONDS PIECES", by a clock that all processes of the machine share.
+// Work back to back for so many seconds, or until SIGTERM: kernels, with "long" longer ones, with "graph" graphs of a long
+// kernel, with "library" products by cuBLAS. Prints every 50 ms how many pieces have ended, as "MILLISECONDS PIECES", by a clock
+// that all processes of the machine share.
 
 #include "library.h"
 
@@ -68,7 +69,7 @@ int main(int count, char **arguments) {
     auto is = [&](const char *mode) { return count > 2 && std::strcmp(arguments[2], mode) == 0; };
     bool is_right;
     std::signal(SIGTERM, end);
-    const int steps = is("long") ? LONG_STEPS : STEPS;
+    const int steps = is("long") || is("graph") ? LONG_STEPS : STEPS;
     if (is("library")) {
         is_right = products(limit);
     } else {
