@@ -19,7 +19,7 @@ void info(void)
 	struct cuda_info i = limits();
 	struct stat st;
 
-	CHECK(i.protocol_version == 1);
+	CHECK(i.protocol_version == 2);
 	CHECK(i.max_payload_bytes >= 24 && i.max_bulk_bytes >= MIB);
 	CHECK(i.max_outstanding >= 1 && i.reserved == 0);
 	CHECK(stat(DEVICE, &st) == 0 && (st.st_mode & 0777) == 0666);
