@@ -15,8 +15,8 @@ use xtask::cli::Cli;
 const ENVIRONMENT: &str = "docs/environment.md";
 /// The page that lists those of the emulator.
 const EMULATOR: &str = "docs/emulator.md";
-/// Tests set these for processes that they start from their own executable.
-const TEST_CHILDREN: &str = "CUDA_EMULATOR_TEST_";
+/// Tests set these for processes that they start.
+const TEST_CHILDREN: [&str; 2] = ["CUDA_EMULATOR_TEST_", "VHOST_CUDA_ATTACK_"];
 /// The project's environment variables.
 const VARIABLE: &str = "(?:VHOST_CUDA|VIRTIO_CUDA|CUDA_EMULATOR)_[A-Z0-9_]*[A-Z0-9]";
 
@@ -162,7 +162,9 @@ fn variables_are_listed() -> Result<()> {
         let text = fs::read_to_string(root().join(&file)).with_context(|| format!("Cannot read {file}"))?;
         let names = used.captures_iter(&text).filter_map(|found| found.iter().skip(1).flatten().next());
         sources.extend(
-            names.map(|name| name.as_str().to_owned()).filter(|name| !name.starts_with(TEST_CHILDREN)),
+            names
+                .map(|name| name.as_str().to_owned())
+                .filter(|name| !TEST_CHILDREN.iter().any(|prefix| name.starts_with(prefix))),
         );
     }
     let listed = |page: &str| -> Result<BTreeSet<String>> {

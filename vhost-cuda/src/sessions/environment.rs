@@ -75,7 +75,7 @@ mod tests {
             "CUDA_EMULATOR_DEVICES",
             "NVIDIA_VISIBLE_DEVICES",
             "LD_LIBRARY_PATH",
-            "VHOST_CUDA_SIGNAL",
+            "VHOST_CUDA_EMULATOR",
             "ASAN_OPTIONS",
         ] {
             assert!(is_inherited(OsStr::new(name)), "{name}");
