@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
@@ -40,7 +41,11 @@ impl Abilities {
 
 /// Records the abilities of the loaded code.
 #[derive(Debug)]
-pub struct LoadedCode {
+pub struct LoadedCode(Arc<Shared>);
+
+/// What the thread that reads has in common with the session.
+#[derive(Debug)]
+struct Shared {
     prints: AtomicBool,
     launches: AtomicBool,
     /// Images that were not read yet.
@@ -109,54 +114,57 @@ impl LoadedCode {
     /// Starts without code. Code counts as having the abilities `always`.
     pub fn new(always: Abilities) -> Self {
         let Abilities { prints, launches } = always;
-        Self {
+        Self(Arc::new(Shared {
             prints: AtomicBool::new(prints),
             launches: AtomicBool::new(launches),
             unread: AtomicUsize::new(0),
             queue: Queue::default(),
-        }
+        }))
     }
 
     /// Returns whether code that was loaded may print, as far as is known.
     pub fn may_print(&self) -> bool {
-        self.may(&self.prints)
+        self.may(&self.0.prints)
     }
 
     /// Returns whether code that was loaded may launch kernels, as far as is known.
     pub fn may_launch(&self) -> bool {
-        self.may(&self.launches)
+        self.may(&self.0.launches)
     }
 
     fn may(&self, ability: &AtomicBool) -> bool {
         // In this order: what was found is there before an image counts as read.
-        self.unread.load(Ordering::SeqCst) > 0 || ability.load(Ordering::SeqCst)
+        self.0.unread.load(Ordering::SeqCst) > 0 || ability.load(Ordering::SeqCst)
     }
 
     /// Reads an image that has just been loaded, for devices of `targets`, and passes it to `then`. Without targets the image
     /// counts as one that does everything. A thread reads it, because unpacking takes as long as loading does.
     pub fn read<I: Deref<Target = [u8]> + Send + 'static>(
-        &'static self,
+        &self,
         image: I,
         targets: Vec<Target>,
         then: impl FnOnce(I) + Send + 'static,
     ) {
-        if self.prints.load(Ordering::SeqCst) && self.launches.load(Ordering::SeqCst) {
+        let shared = &self.0;
+        if shared.prints.load(Ordering::SeqCst) && shared.launches.load(Ordering::SeqCst) {
             return then(image);
         }
+        let of_reader = shared.clone();
         let bytes = whole_bytes(&image);
         let read = move || {
             let Abilities { prints, launches } = abilities(&image, &targets);
-            self.prints.fetch_or(prints, Ordering::SeqCst);
-            self.launches.fetch_or(launches, Ordering::SeqCst);
-            self.unread.fetch_sub(1, Ordering::SeqCst);
+            of_reader.prints.fetch_or(prints, Ordering::SeqCst);
+            of_reader.launches.fetch_or(launches, Ordering::SeqCst);
+            of_reader.unread.fetch_sub(1, Ordering::SeqCst);
             then(image);
         };
-        self.unread.fetch_add(1, Ordering::SeqCst);
-        if self.queue.push(bytes, Box::new(read)) {
-            let reader = thread::Builder::new().name("read-image".into()).spawn(|| self.queue.run());
+        shared.unread.fetch_add(1, Ordering::SeqCst);
+        if shared.queue.push(bytes, Box::new(read)) {
+            let reader = shared.clone();
+            let reader = thread::Builder::new().name("read-image".into()).spawn(move || reader.queue.run());
             if let Err(error) = reader {
                 debug!("no thread to read an image: {error}");
-                self.queue.run();
+                shared.queue.run();
             }
         }
     }
@@ -269,7 +277,7 @@ mod tests {
             code.read(packed.clone(), TARGETS.to_vec(), move |_| {
                 let now = COUNTS[0].fetch_add(1, Ordering::SeqCst) + 1;
                 COUNTS[1].fetch_max(now, Ordering::SeqCst);
-                COUNTS[2].fetch_max(code.queue.state.lock().waiting.len(), Ordering::SeqCst);
+                COUNTS[2].fetch_max(code.0.queue.state.lock().waiting.len(), Ordering::SeqCst);
                 thread::sleep(std::time::Duration::from_millis(2));
                 COUNTS[0].fetch_sub(1, Ordering::SeqCst);
                 sender.send(()).unwrap();
