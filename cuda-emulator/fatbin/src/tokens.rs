@@ -30,7 +30,7 @@ pub enum TokenKind<'a> {
     Word(&'a str),
     /// A literal.
     Number(Immediate),
-    /// What is between quotation marks.
+    /// The text between quotation marks.
     Text(&'a str),
     /// Any other character.
     Punctuation(u8),

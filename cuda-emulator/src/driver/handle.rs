@@ -14,7 +14,7 @@ use cuda_abi::prototypes::{Parameter, Shape};
 use super::result::CUresult;
 use crate::checks::checks;
 
-/// What handles refer to.
+/// An object that handles refer to.
 pub(super) trait Object {
     /// The kind that handles carry, if any.
     const KIND: Option<Kind>;

@@ -72,7 +72,7 @@ impl Translator<'_, '_, '_> {
     }
 
     /// Returns the bounds of the range of the instruction's last access: its start, and the last offset at which
-    /// `bytes` bytes are inside, or a negative number if there is none.
+    /// an access of `bytes` bytes lies within the range. That is a negative number if the range is shorter.
     fn range(&mut self, instr: &Instr, bytes: u64) -> (Value, Value) {
         if aux::place(instr.aux) == Place::Shared {
             let size = self.view_field(I64, std::mem::offset_of!(View, shared_bytes));

@@ -75,7 +75,7 @@ fn most_kernels_load() {
     assert!(loaded * 10 > made * 9 && made > 150, "{loaded} of {made} kernels load");
 }
 
-/// What a limit of memory counts for a text is never less than what its variables take.
+/// The memory that a limit counts for a text of PTX is never less than the memory that its variables take.
 #[test]
 fn no_text_hides_variables() {
     let head = ".version 8.0\n.target sm_90\n.address_size 64\n";

@@ -10,8 +10,8 @@ use crate::touched::Touched;
 
 /// Calls that may have given the device something to do.
 static CALLS: Outstanding = Outstanding::new();
-/// Those after whose work that of the legacy default stream comes. A posted copy that counts as done is none: it is posted only
-/// where there are no others, and takes no time then.
+/// Calls for whose work the legacy default stream waits. Posted copies that count as done are not counted: such a copy is posted
+/// only if the stream has nothing to wait for, so the copy itself delays nobody.
 static DEFAULT_STREAM: Outstanding = Outstanding::new();
 
 /// Calls up to some moment.

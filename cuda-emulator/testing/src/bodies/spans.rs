@@ -36,7 +36,7 @@ pub enum Space {
     LocalShort,
 }
 
-/// What is done.
+/// The instruction of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Arbitrary)]
 pub enum Operation {
     /// `ld`
@@ -65,7 +65,7 @@ pub enum Lanes {
 pub struct Access {
     /// The address.
     pub space: Space,
-    /// What is done.
+    /// The instruction.
     pub operation: Operation,
     /// Bytes of an element: 1, 2, 4 or 8.
     pub bytes: u32,
@@ -274,7 +274,7 @@ impl Access {
         let mut program = Program::load(&text).ok()?;
         let memory = Memory::new(64 << 20).ok()?;
         let bytes = BYTES + 32 * RESULT_BYTES + u64::from(self.shared).next_multiple_of(16);
-        // What is before and behind is not valid.
+        // The addresses before the allocation and behind it are not valid.
         let place = memory.allocate(BYTES, 256).ok()?;
         let results = memory.allocate(bytes - BYTES, 256).ok()?;
         let pattern: Vec<u8> =
