@@ -83,7 +83,10 @@ impl Case {
     /// own only where the runtimes differ.
     pub fn expected_stdout(&self) -> Option<&'static str> {
         let without_12 = self.name.strip_suffix("_cuda12").unwrap_or(self.name);
-        let plain = without_12.strip_suffix("_static").unwrap_or(without_12);
+        let plain = ["_static", "_stripped"]
+            .iter()
+            .find_map(|way| without_12.strip_suffix(way))
+            .unwrap_or(without_12);
         let shared_12 = format!("{plain}_cuda12");
         let of_12 = (without_12 != self.name).then_some(shared_12.as_str());
         let names = [Some(self.name), of_12, Some(plain)];
@@ -291,6 +294,11 @@ pub const CASES: &[Case] = &[
     of_variant("constructors_static", "constructors@static"),
     of_variant("vector_add_static", "vector_add@static"),
     of_variant("vector_add_static_cuda12", "vector_add@static-12"),
+    of_variant("vector_add_stripped", "vector_add@static-stripped"),
+    of_variant("symbols_stripped", "symbols@static-stripped"),
+    of_variant("per_thread_stream_stripped", "per_thread_stream@static-stripped"),
+    of_variant("graphs_stripped", "graphs@static-stripped"),
+    of_variant("managed_variables_stripped_cuda12", "managed_variables@static-stripped-12"),
     of_variant("symbols_static", "symbols@static-no-pie"),
     of_variant("symbols_static_cuda12", "symbols@static-12"),
     of_variant("managed_variables_static", "managed_variables@static"),

@@ -44,6 +44,7 @@ const ALL: &[Variant] = &[
     Variant { name: "static-plugin", flags: &["-shared", "-Xcompiler", "-fPIC"], ..STATIC },
     Variant { name: "static-plugin-12", flags: &["-shared", "-Xcompiler", "-fPIC"], of_12: true, ..STATIC },
     Variant { name: "static-stripped", is_stripped: true, ..STATIC },
+    Variant { name: "static-stripped-12", of_12: true, is_stripped: true, ..STATIC },
 ];
 
 impl Variant {

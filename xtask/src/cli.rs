@@ -16,6 +16,7 @@ use crate::paths::Paths;
 use crate::programs::{self, ProgramsArguments};
 use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;
+use crate::signatures::{self, SignaturesArguments};
 use crate::suites::{self, SuitesArguments};
 use crate::test::{self, TestArguments};
 use crate::{build, bundle, checkpatch, coverage, demo, deny, setup};
@@ -58,6 +59,8 @@ enum Command {
     Dkms(DkmsArguments),
     /// Build Debian packages for the host and for guests
     Package(PackageArguments),
+    /// Make the data by which static runtimes without symbols are recognised, from NVIDIA's archives
+    Signatures(SignaturesArguments),
     /// Check licences, sources and known vulnerabilities of the dependencies
     Deny,
     /// Check the style of the QEMU patches with QEMU's own script
@@ -126,6 +129,7 @@ impl Cli {
             Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,
             Command::Dkms(arguments) => dkms::run(&paths, &arguments)?,
             Command::Package(arguments) => package::run(&paths, &arguments)?,
+            Command::Signatures(arguments) => signatures::run(&paths, &arguments)?,
             Command::Deny => deny::run(&paths)?,
             Command::Layers(arguments) => layers::run(&paths, &arguments)?,
             Command::Checkpatch => checkpatch::run(&paths)?,

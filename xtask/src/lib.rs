@@ -23,6 +23,7 @@ mod programs;
 pub mod progress;
 pub mod run;
 pub mod setup;
+pub mod signatures;
 pub mod suites;
 pub mod test;
 pub mod virtio_user;

@@ -4,8 +4,9 @@
 //! Loaded through `LD_AUDIT`, it does two things to each object of the program:
 //!
 //! * nvcc links NVIDIA's CUDA runtime statically by default, and that runtime works with NVIDIA's driver only. The
-//!   auditor finds such a runtime by the object's symbol table ([`runtime`]) and makes each of its public functions
-//!   jump to our libcudart of the same major version ([`patch`], [`slot`]), before a constructor of the object runs.
+//!   auditor finds such a runtime by the object's symbol table ([`runtime`]), or by its code where the symbols were
+//!   removed ([`stripped`]), and makes each of its public functions jump to our libcudart of the same major version
+//!   ([`patch`], [`slot`]), before a constructor of the object runs.
 //! * Programs find libraries by RPATH, RUNPATH or whole paths, which win over `LD_LIBRARY_PATH`. The auditor replaces
 //!   them with the library of the same soname in its own folder ([`libraries`]).
 //!
@@ -19,6 +20,7 @@ mod patch;
 mod report;
 mod runtime;
 mod slot;
+mod stripped;
 
 use std::ffi::{CStr, OsStr, c_char, c_uint};
 use std::os::unix::ffi::OsStrExt;

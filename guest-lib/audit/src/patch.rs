@@ -7,12 +7,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr;
 
+use cuda_runtime_signatures::Nearest;
 use object::read::ReadCache;
 
 use crate::link_map::Object;
-use crate::report;
 use crate::runtime::{self, Function, Runtime};
 use crate::slot::{self, ENTRY_BYTES};
+use crate::{report, stripped};
 
 /// Maximum number of functions whose code in memory may differ from the file, because a debugger has set breakpoints.
 /// With more, the file is not the one that was mapped.
@@ -24,9 +25,22 @@ const EXIT_STATUS: i32 = 127;
 pub fn redirect(object: &Object) {
     let Some(file) = object.file() else { return };
     let Ok(opened) = File::open(&file) else { return };
-    let cache = ReadCache::new(opened);
-    let Some(runtime) = runtime::find(&cache) else { return };
     let name = display_name(&file);
+    let by_symbols = runtime::find(&ReadCache::new(&opened));
+    let runtime = match by_symbols.map_or_else(|| stripped::find(&opened), |runtime| Ok(Some(runtime))) {
+        Ok(Some(runtime)) => runtime,
+        Ok(None) => return,
+        Err(Nearest { release, functions }) => {
+            return report::problem(format_args!(
+                "{} contains NVIDIA's static CUDA runtime without symbols, of a release that is not known here, so it stays \
+                 in place and does not work: {functions} of {} functions are those of CUDA {}. Please report this line with \
+                 the name and version of the package. Another version of the package may work.",
+                name.display(),
+                release.functions.len(),
+                release.versions.join(", "),
+            ));
+        }
+    };
     match write_entries(&runtime, object.base()) {
         Ok(0) => {}
         Ok(count) => report::debug(format_args!("{}: {count} functions go to our libcudart", name.display())),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Recognises a static CUDA runtime in an object by its symbol table.
+//! Recognises a static CUDA runtime in an object by its symbol table ([`stripped`](crate::stripped): without one).
 //!
 //! `libcudart_static.a` is one object file, whose functions stay adjacent when it is linked. The names of its internal
 //! functions are `libcudart_static_` and a digest. Programs keep these names unless they are stripped. An object that
@@ -45,6 +45,11 @@ pub enum Major {
 impl Major {
     /// Number of major versions.
     pub const COUNT: usize = 2;
+
+    /// Returns the version with this number in its library's soname.
+    pub fn of(number: u32) -> Option<Self> {
+        [Self::Twelve, Self::Thirteen].into_iter().find(|major| major.number() == number)
+    }
 
     /// Returns the number in the library's soname.
     pub fn number(self) -> u32 {

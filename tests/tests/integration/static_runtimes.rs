@@ -5,13 +5,14 @@
 
 use std::ffi::CString;
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use cuda_runtime_signatures::Sections;
 use vhost_cuda_tests::cases::case;
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
 use vhost_cuda_tests::program::NVCC_VARIABLE;
@@ -33,9 +34,9 @@ pub fn collect(suite: &mut Suite) {
     suite.test("static_runtimes::memory_deny_write_execute", memory_deny_write_execute);
     with_program(
         suite,
-        "stripped_programs_are_named",
+        "unknown_runtimes_are_named",
         "vector_add@static-stripped",
-        stripped_programs_are_named,
+        unknown_runtimes_are_named,
     );
     suite.test("static_runtimes::setuid_programs_ignore_it", setuid_programs_ignore_it);
     suite.test("static_runtimes::explicit_loader", explicit_loader);
@@ -132,24 +133,51 @@ fn memory_deny_write_execute(kit: &Kit) -> Result<()> {
     }
 }
 
-/// Without symbols the runtime cannot be found: one line contains the file.
-fn stripped_programs_are_named(kit: &Kit) -> Result<()> {
+/// A runtime without symbols whose code is not a known one's stays as it is, and two lines contain the file: at the start how
+/// near it is to which release, and at the first call what does not work. The rest of such a program is not disturbed.
+fn unknown_runtimes_are_named(kit: &Kit) -> Result<()> {
     let route = route(kit)?;
     let program = kit.programs.get("vector_add@static-stripped")?;
-    let mut command = launched(kit, &route, &program);
-    let outcome = run(&mut command, "", LIMIT)?;
+    let folder = tempfile::tempdir()?;
+    let other = folder.path().join("other");
+    with_another_function(&program, &other)?;
+    let outcome = run(&mut launched(kit, &route, &other), "", LIMIT)?;
     outcome.expect_exit(1)?;
-    let lines = outcome.stderr.lines().filter(|line| {
-        line.starts_with("vhost-cuda: ")
-            && line.contains(&*program.to_string_lossy())
-            && line.contains("stripped")
-    });
-    ensure!(lines.count() == 1, "{outcome}");
+    let lines = |outcome: &Outcome, file: &Path, what: &str| {
+        let file = file.to_string_lossy().into_owned();
+        let is_one =
+            |line: &&str| line.starts_with("vhost-cuda: ") && line.contains(&file) && line.contains(what);
+        outcome.stderr.lines().filter(is_one).count()
+    };
+    ensure!(lines(&outcome, &other, "of 422 functions are those of CUDA 13.0") == 1, "{outcome}");
+    ensure!(lines(&outcome, &other, "of a release that vhost-cuda does not know") == 1, "{outcome}");
+    // The setting with which only symbols count.
+    let outcome = run(launched(kit, &route, &program).env("VHOST_CUDA_AUDIT", "symbols"), "", LIMIT)?;
+    outcome.expect_exit(1)?;
+    ensure!(lines(&outcome, &program, "without symbols") == 1, "{outcome}");
     // Without the launcher the line suggests the launcher.
     let mut command = route.command(&kit.programs.get("vector_add@static")?);
     let outcome = run(command.env_remove("LD_AUDIT"), "", LIMIT)?;
     outcome.expect_exit(1)?;
     ensure!(outcome.stderr.contains("vhost-cuda-run"), "{outcome}");
+    Ok(())
+}
+
+/// Copies a program, with a byte changed in a function of its runtime that it does not call.
+fn with_another_function(program: &Path, copy: &Path) -> Result<()> {
+    let releases = cuda_runtime_signatures::all();
+    let file = File::open(program)?;
+    let sections = Sections::of(&file).context("its imports do not look like a runtime's")?;
+    let found = sections.find(&releases).ok().flatten().context("its runtime is known")?;
+    let functions = found.found.release.functions.iter().zip(&found.found.places);
+    let (function, place) = functions.last().context("a release has functions")?;
+    let code = &found.code[*place..*place + function.body.size()];
+    let mut bytes = fs::read(program)?;
+    let at =
+        bytes.windows(code.len()).position(|window| window == code).context("the code is in the file")?;
+    bytes[at] ^= 0xff;
+    fs::write(copy, bytes)?;
+    fs::set_permissions(copy, fs::metadata(program)?.permissions())?;
     Ok(())
 }
 

@@ -38,7 +38,7 @@ pub enum Cudart {
 }
 
 impl Cudart {
-    /// The option of `strip` for programs: the auditor recognises a static runtime by its symbols.
+    /// The option of `strip` for programs: the auditor recognises a static runtime of any release by its symbols.
     fn strip_option(self) -> &'static str {
         match self {
             Self::Shared => "--strip-unneeded",

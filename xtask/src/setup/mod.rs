@@ -15,6 +15,7 @@ mod package_root;
 mod pip;
 mod prune;
 pub mod qemu;
+pub mod runtimes;
 pub mod rust;
 pub mod stock_kernel;
 mod ubuntu;

@@ -55,21 +55,6 @@ fn is_compiler(file: &Path) -> bool {
     ["libnvrtc.", "libnvJitLink.", "libnvvm."].iter().any(|start| is_named(file, start))
 }
 
-/// Returns whether a file is one of NVIDIA's libraries that use private tables and are not supported here.
-fn is_nvidias_library(file: &Path) -> bool {
-    const STARTS: [&str; 8] = [
-        "libcublas",
-        "libcudnn",
-        "libcufft",
-        "libcurand",
-        "libcusolver",
-        "libcusparse",
-        "libnpp",
-        "libnvjpeg",
-    ];
-    STARTS.iter().any(|start| is_named(file, start))
-}
-
 /// Returns whether the auditor that redirects static runtimes is in this process.
 fn is_audited() -> bool {
     std::env::var_os("LD_AUDIT").is_some_and(|list| list.to_string_lossy().contains("libvhost-cuda-audit.so"))
@@ -84,14 +69,12 @@ fn message(caller: Option<PathBuf>, is_audited: bool) -> String {
     let what = if is_named(&file, "libcudart.so") {
         "is NVIDIA's CUDA runtime, which works with NVIDIA's driver only. Start the program with `vhost-cuda-run`, or put \
          the folder of vhost-cuda's libcudart.so first in LD_LIBRARY_PATH."
-    } else if is_nvidias_library(&file) {
-        "is a library of NVIDIA's that works with NVIDIA's driver only, and that vhost-cuda does not serve yet."
     } else if is_audited {
-        "contains NVIDIA's static CUDA runtime but no symbols of it, because it was stripped, so it cannot be redirected. \
-         Use a build that is not stripped, or link it with `nvcc --cudart=shared`."
+        "contains NVIDIA's static CUDA runtime without symbols, of a release that vhost-cuda does not know. Please report \
+         this line with the name and version of the package. Another version of the package may work."
     } else {
         "contains NVIDIA's static CUDA runtime, which works with NVIDIA's driver only. Start the program with \
-         `vhost-cuda-run`, or link it with `nvcc --cudart=shared`."
+         `vhost-cuda-run`."
     };
     format!("vhost-cuda: {} {what}", file.display())
 }
@@ -140,8 +123,7 @@ mod tests {
                 .contains("/opt/x/runtime.so contains NVIDIA's static CUDA runtime")
         );
         assert!(of("/opt/x/runtime.so", false).contains("vhost-cuda-run"));
-        assert!(of("/opt/x/runtime.so", true).contains("stripped"));
-        assert!(of("/opt/x/libcublasLt.so.13", true).contains("does not serve"));
+        assert!(of("/opt/x/runtime.so", true).contains("without symbols, of a release"));
         assert!(message(None, false).contains("vhost-cuda-run"));
         assert!(
             is_compiler(Path::new("/opt/lib/libnvrtc.so.13"))
