@@ -29,9 +29,9 @@ mod worker;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
-use vhost_cuda_tests::frontend::FakeFrontend;
+use vhost_cuda_tests::frontend::{FakeFrontend, PATIENCE};
 use vhost_cuda_tests::suite::{self, Kit, Suite};
 
 fn main() -> ExitCode {
@@ -77,7 +77,10 @@ fn attack_with(
     suite.test(name, move |kit: &Kit| {
         let mut target = Target { daemon: Daemon::start(&kit.stack, &options)? };
         let result = body(&mut target);
-        let served = FakeFrontend::behave(&target.daemon.socket()).context("Others are not served any more");
+        // What the last connection of the test had comes back a moment after it has ended.
+        let served = target.daemon.wait_until("others are served", PATIENCE, |daemon| {
+            FakeFrontend::behave(&daemon.socket()).is_ok()
+        });
         let running = target.daemon.is_running();
         let running = if running { Ok(()) } else { Err(anyhow!("The daemon has ended")) };
         result
