@@ -10,6 +10,7 @@
 //! The workers of one daemon share their namespaces, because CUDA's IPC between processes of a guest needs that:
 //! libcuda finds the other process by its process id and by an abstract socket.
 
+pub mod calls;
 pub mod keeper;
 pub mod listener;
 mod loopback;

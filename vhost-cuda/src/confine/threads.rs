@@ -28,79 +28,25 @@ use seccompiler::{
 };
 
 use crate::args::Sandbox;
-use crate::confine::listener;
+use crate::confine::{calls, listener};
 
-/// The system calls of these threads, with any arguments. They open no file, start no process and create no socket.
-/// [`allowed`] adds calls for which only some arguments are allowed.
-const ALLOWED: &[c_long] = &[
-    // Memory that is not executable.
-    libc::SYS_brk,
-    libc::SYS_ftruncate,
-    libc::SYS_madvise,
-    libc::SYS_memfd_create,
-    libc::SYS_mremap,
-    libc::SYS_munmap,
+/// Further system calls of these threads, with any arguments. [`allowed`] adds calls for which only some arguments are allowed.
+const FURTHER: &[c_long] = &[
     // Descriptors that the daemon has, and those that workers send.
-    libc::SYS_close,
-    libc::SYS_dup,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_wait,
     libc::SYS_fcntl,
-    libc::SYS_fstat,
     libc::SYS_fstatfs,
     libc::SYS_getsockopt,
-    libc::SYS_lseek,
-    libc::SYS_poll,
-    libc::SYS_ppoll,
-    libc::SYS_pread64,
-    libc::SYS_pwrite64,
-    libc::SYS_read,
-    libc::SYS_readv,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_sendmsg,
-    libc::SYS_sendto,
     libc::SYS_setsockopt,
-    libc::SYS_shutdown,
-    libc::SYS_statx,
-    libc::SYS_write,
-    libc::SYS_writev,
-    // Threads and time. `clone` creates threads only.
-    libc::SYS_clock_getres,
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_futex,
-    libc::SYS_getcpu,
-    libc::SYS_getpid,
-    libc::SYS_getrandom,
-    libc::SYS_gettid,
-    libc::SYS_gettimeofday,
-    libc::SYS_membarrier,
-    libc::SYS_nanosleep,
-    libc::SYS_restart_syscall,
-    libc::SYS_rseq,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sched_getaffinity,
-    libc::SYS_sched_yield,
-    libc::SYS_set_robust_list,
-    libc::SYS_sigaltstack,
     // The ends of workers.
     libc::SYS_wait4,
     libc::SYS_waitid,
 ];
 
-/// The `clone` flags that create a thread instead of a process.
-const THREAD: u64 = (libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND) as u64;
-/// The `prctl` operation that names memory for `/proc/PID/maps`. `libc` does not define it.
-const PR_SET_VMA: u64 = 0x5356_4d41;
-/// `prctl` operations for the names and timers of threads.
-const NAMES: [u64; 4] =
-    [libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64, libc::PR_SET_TIMERSLACK as u64, PR_SET_VMA];
+/// The `prctl` operation for the timers of threads.
+const TIMERS: u64 = libc::PR_SET_TIMERSLACK as u64;
 /// Commands of descriptors: bytes that were not read or not taken yet, and nonblocking mode.
 const COMMANDS: [u64; 3] = [libc::TIOCOUTQ, libc::FIONREAD, libc::FIONBIO];
 /// The sign of a process id: it is the number of a process group.
@@ -211,13 +157,16 @@ fn programs(refusal: SeccompAction) -> Result<[BpfProgram; 2], BackendError> {
 
 fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        ALLOWED.iter().map(|&number| (number, Vec::new())).collect();
-    rules.insert(libc::SYS_clone, vec![rule(vec![condition(0, Qword, MaskedEq(THREAD), THREAD)?])?]);
+        calls::COMMON.iter().chain(FURTHER).map(|&number| (number, Vec::new())).collect();
+    rules.insert(
+        libc::SYS_clone,
+        vec![rule(vec![condition(0, Qword, MaskedEq(calls::THREAD), calls::THREAD)?])?],
+    );
     for number in [libc::SYS_mmap, libc::SYS_mprotect] {
         let executable = libc::PROT_EXEC as u64;
         rules.insert(number, vec![rule(vec![condition(2, Dword, MaskedEq(executable), 0)?])?]);
     }
-    rules.insert(libc::SYS_prctl, one_of(0, &NAMES)?);
+    rules.insert(libc::SYS_prctl, [one_of(0, &calls::NAMES)?, one_of(0, &[TIMERS])?].concat());
     rules.insert(libc::SYS_ioctl, one_of(1, &[&COMMANDS[..], &listener::COMMANDS].concat())?);
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![rule(vec![condition(0, Dword, Eq, own)?])?]);

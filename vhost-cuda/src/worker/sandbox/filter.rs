@@ -13,14 +13,8 @@ use seccompiler::{
 
 use super::{Bounds, ioctls, rules};
 use crate::args::Sandbox;
+use crate::confine::calls;
 
-/// The `clone` flags that create a thread instead of a process.
-const THREAD: u64 = (libc::CLONE_THREAD | libc::CLONE_VM | libc::CLONE_SIGHAND) as u64;
-/// The `prctl` operation that names memory for `/proc/PID/maps`. `libc` does not define it.
-const PR_SET_VMA: u64 = 0x5356_4d41;
-
-/// `prctl` operations for names of threads and of memory. Excluded: the signal at the parent's death, core files.
-const NAMES: [u64; 3] = [libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64, PR_SET_VMA];
 /// `prctl` operations for the timers of threads that NVIDIA's library starts.
 const TIMERS: [u64; 2] = [libc::PR_SET_TIMERSLACK as u64, libc::PR_GET_TIMERSLACK as u64];
 
@@ -85,15 +79,15 @@ fn allowed(emulated: bool, bounds: Bounds) -> Result<Rules, BackendError> {
     let gpu: &[_] = if emulated { &[] } else { rules::GPU };
     let folders: &[_] = if !emulated && bounds.files { rules::FOLDERS } else { &[] };
     let rights: &[_] = if !emulated && bounds.root { rules::RIGHTS } else { &[] };
-    let lists = [rules::COMMON, gpu, folders, rights];
+    let lists = [calls::COMMON, rules::WORKER, gpu, folders, rights];
     let mut rules: Rules = lists.into_iter().flatten().map(|&number| (number, Vec::new())).collect();
-    rules.insert(libc::SYS_clone, vec![argument(0, Qword, MaskedEq(THREAD), THREAD)?]);
+    rules.insert(libc::SYS_clone, vec![argument(0, Qword, MaskedEq(calls::THREAD), calls::THREAD)?]);
     // Signals to itself, for `abort`.
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![argument(0, Dword, Eq, own)?]);
     // Limits can be read, but not changed.
     rules.insert(libc::SYS_prlimit64, vec![argument(2, Qword, Eq, 0)?]);
-    rules.insert(libc::SYS_prctl, one_of(0, &NAMES)?);
+    rules.insert(libc::SYS_prctl, one_of(0, &calls::NAMES)?);
     let mut fcntl = one_of(1, &DESCRIPTORS.map(|command| command as u64))?;
     fcntl.push(SeccompRule::new(vec![
         SeccompCondition::new(1, Dword, Eq, libc::F_SETFL as u64)?,
@@ -108,7 +102,7 @@ fn allowed(emulated: bool, bounds: Bounds) -> Result<Rules, BackendError> {
     if emulated {
         return Ok(rules);
     }
-    rules.insert(libc::SYS_prctl, [one_of(0, &NAMES)?, one_of(0, &TIMERS)?].concat());
+    rules.insert(libc::SYS_prctl, [one_of(0, &calls::NAMES)?, one_of(0, &TIMERS)?].concat());
     rules.insert(libc::SYS_ioctl, commands()?);
     // Both take a process id, with 0 for the caller.
     rules.insert(libc::SYS_move_pages, one_of(0, &[0])?);

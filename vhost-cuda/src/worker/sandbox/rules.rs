@@ -3,64 +3,18 @@
 
 use libc::c_long;
 
-/// Calls of the emulator and of the worker itself, with any arguments. They open no file, start no process and create
-/// no socket. `filter` adds calls for which only some arguments are allowed.
-pub const COMMON: &[c_long] = &[
+/// Calls of the emulator and of the worker itself besides [`crate::confine::calls::COMMON`], with any arguments. `filter` adds calls for which only some
+/// arguments are allowed.
+pub const WORKER: &[c_long] = &[
     // Memory, including executable memory, because the emulator may translate kernels.
-    libc::SYS_brk,
-    libc::SYS_ftruncate,
-    libc::SYS_madvise,
-    libc::SYS_memfd_create,
     libc::SYS_mincore,
     libc::SYS_mmap,
     libc::SYS_mprotect,
-    libc::SYS_mremap,
     libc::SYS_msync,
-    libc::SYS_munmap,
-    // Existing descriptors: the daemon's sockets, output of device code, memory that the daemon passed.
-    libc::SYS_close,
-    libc::SYS_dup,
-    libc::SYS_fstat,
-    libc::SYS_lseek,
+    // Descriptors that are open.
     libc::SYS_newfstatat,
-    libc::SYS_poll,
-    libc::SYS_ppoll,
-    libc::SYS_pread64,
-    libc::SYS_pwrite64,
-    libc::SYS_read,
-    libc::SYS_readv,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_sendmsg,
-    libc::SYS_sendto,
-    libc::SYS_shutdown,
-    libc::SYS_statx,
-    libc::SYS_write,
-    libc::SYS_writev,
-    // Threads and time. `clone` creates threads only (see `filter`).
-    libc::SYS_clock_getres,
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_futex,
-    libc::SYS_getcpu,
-    libc::SYS_getpid,
-    libc::SYS_getrandom,
+    // Threads and time.
     libc::SYS_getrusage,
-    libc::SYS_gettid,
-    libc::SYS_gettimeofday,
-    libc::SYS_membarrier,
-    libc::SYS_nanosleep,
-    libc::SYS_restart_syscall,
-    libc::SYS_rseq,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sched_getaffinity,
-    libc::SYS_sched_yield,
-    libc::SYS_set_robust_list,
-    libc::SYS_sigaltstack,
     libc::SYS_sysinfo,
     libc::SYS_time,
     libc::SYS_uname,
