@@ -114,11 +114,7 @@ pub fn library(name: &str, text: &str, attributes: &str) -> Result<Library, Erro
         functions: Vec::new(),
         digest: digest(text) ^ digest(attributes),
     };
-    for (number, line) in text.lines().enumerate() {
-        let line = line.split("  #").next().unwrap_or_default().trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
+    for (number, line) in rows(text) {
         read(&mut library, line).map_err(|what| Error { line: number + 1, what })?;
         if let Some(part) = library.parts.last_mut() {
             part.functions.end = library.functions.len();
@@ -127,10 +123,18 @@ pub fn library(name: &str, text: &str, attributes: &str) -> Result<Library, Erro
     Ok(library)
 }
 
-/// Returns the FNV-1a digest with which guest and host compare rows. It detects different releases; it is not a
-/// security check.
+/// Returns the lines of a text that say something, without comments, each with its position.
+fn rows(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().map(|line| line.split("  #").next().unwrap_or_default().trim());
+    lines.enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// Returns the FNV-1a digest with which guest and host compare rows: of their words, so comments and spaces do not count. It
+/// detects different releases; it is not a security check.
 fn digest(text: &str) -> u64 {
-    text.bytes()
+    let words = rows(text).flat_map(|(_, line)| line.split_whitespace().chain(["\n"]));
+    words
+        .flat_map(|word| word.bytes().chain([b' ']))
         .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 

@@ -34,6 +34,17 @@ fn answers_and_bodies_are_read() {
     assert_eq!(reason, "for reasons");
 }
 
+/// Releases that say the same work together, however they say it.
+#[test]
+fn comments_and_spaces_are_not_in_the_digest() {
+    let digest = |rows: &str| library("x", &format!("{HEAD}{rows}"), "").expect("valid").digest;
+    let plain = digest("f(h: Handle, n: i32) wait\ng custom");
+    assert_eq!(plain, digest("# Why.\n\nf(h: Handle,  n: i32)   wait  # A note.\n  g custom\n"));
+    for other in ["f(h: Handle, n: i32)\ng custom", "g custom\nf(h: Handle, n: i32) wait"] {
+        assert_ne!(plain, digest(other), "{other}");
+    }
+}
+
 #[test]
 fn functions_are_in_parts() {
     let rows = "f custom\npart libx_a.so.1\ng custom\nh custom\npart libx_b.so.1\npart libx_c.so.1\ni custom";
