@@ -161,9 +161,9 @@ impl Node {
     }
 
     fn pointwise(attributes: &Attributes) -> Result<Self, Status> {
-        let pointwise = Pointwise::new(attributes.descriptor(750)?.attributes())?;
-        let factors = [attributes.real_or(754, 1.0)?, attributes.real_or(755, 1.0)?];
-        let (inputs, output) = match pointwise {
+        let mut pointwise = Pointwise::new(attributes.descriptor(750)?.attributes())?;
+        let mut factors = [attributes.real_or(754, 1.0)?, attributes.real_or(755, 1.0)?];
+        let (mut inputs, output) = match pointwise {
             Pointwise::Backward(_) => {
                 // Gradients by the output instead of the input.
                 let x = attributes.optional_tensor(751)?.ok_or(NOT_SUPPORTED)?;
@@ -172,7 +172,7 @@ impl Node {
             Pointwise::Unary(_) | Pointwise::Forward(_) | Pointwise::Index(_) => {
                 (vec![attributes.tensor(751)?], attributes.tensor(753)?)
             }
-            Pointwise::Binary(_) => {
+            Pointwise::Binary(_) | Pointwise::Sum => {
                 (vec![attributes.tensor(751)?, attributes.tensor(752)?], attributes.tensor(753)?)
             }
             Pointwise::Select => {
@@ -183,6 +183,12 @@ impl Node {
         let is_outside = matches!(pointwise, Pointwise::Index(axis) if axis >= output.dims().len());
         if is_outside || !inputs.iter().all(|input: &Tensor| spreads(input.dims(), output.dims())) {
             return Err(BAD_PARAM);
+        }
+        if matches!(pointwise, Pointwise::Sum) && factors.contains(&0.0) {
+            let read = usize::from(factors[0] == 0.0);
+            pointwise = Pointwise::Unary(|a| a);
+            inputs = vec![inputs.swap_remove(read)];
+            factors = [factors[read], 1.0];
         }
         Ok(Self::single(Operation::Pointwise(pointwise, factors), inputs, output))
     }
@@ -497,6 +503,7 @@ impl Node {
                 first.iter_mut().for_each(|value| *value = activation.at(*value));
             }
             Pointwise::Binary(of) => join(&|a, b| of(a, scaled(factors[1], b))),
+            Pointwise::Sum => join(&|a, b| a + scaled(factors[1], b)),
             Pointwise::Backward(activation) => join(&|x, dy| activation.slope(x) * dy),
             Pointwise::Select => {
                 let others = places(from(1), to).zip(places(from(2), to));

@@ -13,6 +13,8 @@ pub enum Pointwise {
     Unary(fn(f64) -> f64),
     /// An operation on two elements.
     Binary(fn(f64, f64) -> f64),
+    /// The sum of two elements. Of a tensor whose factor is 0 nothing is read: TensorFlow passes null there.
+    Sum,
     /// An activation function.
     Forward(Activation),
     /// The gradient of an activation function's input, of that and of the output's gradient.
@@ -60,7 +62,7 @@ impl Pointwise {
 
     fn binary(number: i64) -> Result<Self, Status> {
         let binary: fn(f64, f64) -> f64 = match number {
-            0 => |a, b| a + b,
+            0 => return Ok(Self::Sum),
             1 => |a, b| a * b,
             2 => |a, b| if b < a || b.is_nan() { b } else { a },
             3 => |a, b| if b > a || b.is_nan() { b } else { a },
