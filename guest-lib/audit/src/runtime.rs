@@ -49,7 +49,16 @@ impl Major {
     /// Number of major versions.
     pub const COUNT: usize = 3;
 
-    /// Returns the number in the library's soname.
+    /// Returns what follows `libcudart.so.` in the library's soname.
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::Eleven => "11.0",
+            Self::Twelve => "12",
+            Self::Thirteen => "13",
+        }
+    }
+
+    /// Returns the first number of it.
     pub fn number(self) -> u32 {
         match self {
             Self::Eleven => 11,
@@ -202,6 +211,18 @@ mod tests {
             assert!(!looks_public(name.as_bytes()), "{name}");
         }
         assert!(PUBLIC.contains(&b"cudaGetDeviceProperties_v2"[..]) && PUBLIC.len() > 450);
+    }
+
+    #[test]
+    fn versions_differ_by_names() {
+        let of = |names: &[&'static str]| {
+            let named = names.iter().map(|name| (*name, 0, 0)).collect();
+            Census { public: 0, internal: 0, text: 0..0, named }.major()
+        };
+        assert_eq!(of(&["cudaMalloc", "cudaBindTexture"]), None);
+        assert_eq!(of(&["cudaBindTexture", "cudaCtxResetPersistingL2Cache"]), Some(Major::Eleven));
+        assert_eq!(of(&["cudaCtxResetPersistingL2Cache", "cudaGetDeviceProperties_v2"]), Some(Major::Twelve));
+        assert_eq!(of(&["cudaCtxResetPersistingL2Cache"]), Some(Major::Thirteen));
     }
 
     #[test]
