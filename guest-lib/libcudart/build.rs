@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sets the major version of the runtime, and defines every name of its ABI.
 //!
-//! The packages `libcudart` and `libcudart12` share sources and this script; the sources see
-//! `cfg(cuda_major = "13")` or `"12"`.
+//! The packages `libcudart`, `libcudart12` and `libcudart11` share sources and this script; the sources see
+//! `cfg(cuda_major = "13")`, `"12"` or `"11"`.
 //!
 //! Programs and extensions are often bound at load time (RTLD_NOW), where one missing name is fatal. Each name in
 //! `names/` therefore becomes a weak alias of a function that returns cudaErrorNotSupported. Names that were added
@@ -21,10 +21,11 @@ const NEEDS_NEWER_DRIVER: &str = "vhost_cudart_needs_newer_driver";
 
 fn main() {
     let (major, files) = match variable("CARGO_PKG_NAME").as_str() {
+        "libcudart11" => ("11", &[("../libcudart/names/11.8.txt", NOT_SUPPORTED)][..]),
         "libcudart12" => ("12", &[("../libcudart/names/12.9.txt", NOT_SUPPORTED)][..]),
         _ => ("13", &[("names/13.0.txt", NOT_SUPPORTED), ("names/13.5.txt", NEEDS_NEWER_DRIVER)][..]),
     };
-    println!("cargo::rustc-check-cfg=cfg(cuda_major, values(\"12\", \"13\"))");
+    println!("cargo::rustc-check-cfg=cfg(cuda_major, values(\"11\", \"12\", \"13\"))");
     println!("cargo::rustc-cfg=cuda_major=\"{major}\"");
     let mut assembly = String::from(".text\n");
     for (file, answer) in files {

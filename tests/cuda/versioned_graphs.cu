@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Calls about graphs whose signatures differ between CUDA 12 and 13. Compiled by both compilers, this prints the
+// Calls about graphs whose signatures differ between CUDA 11, 12 and 13. Compiled by each compiler, this prints the
 // same.
 #include "check.h"
 
@@ -10,6 +10,30 @@
 #else
 #define NO_EDGES
 #endif
+
+static cudaError_t instantiate(cudaGraphExec_t *exec, cudaGraph_t graph) {
+#if CUDART_VERSION >= 12000
+    return cudaGraphInstantiate(exec, graph, 0);
+#else
+    cudaGraphNode_t node = nullptr;
+    char log[64] = "";
+    return cudaGraphInstantiate(exec, graph, &node, log, sizeof log);
+#endif
+}
+
+static cudaError_t update(cudaGraphExec_t exec, cudaGraph_t graph, int *result) {
+#if CUDART_VERSION >= 12000
+    cudaGraphExecUpdateResultInfo info = {};
+    const cudaError_t error = cudaGraphExecUpdate(exec, graph, &info);
+    *result = info.result;
+#else
+    cudaGraphNode_t node = nullptr;
+    cudaGraphExecUpdateResult answer = cudaGraphExecUpdateError;
+    const cudaError_t error = cudaGraphExecUpdate(exec, graph, &node, &answer);
+    *result = answer;
+#endif
+    return error;
+}
 
 __global__ void add(int *out, int value) { *out = *out * 2 + value; }
 
@@ -30,6 +54,7 @@ static void build_and_ask() {
     kernel.blockDim = dim3(1);
     kernel.kernelParams = first_arguments;
     CHECK(cudaGraphAddKernelNode(&first, graph, nullptr, 0, &kernel));
+#if CUDART_VERSION >= 12000
     cudaGraphNodeParams any = {};
     any.type = cudaGraphNodeTypeKernel;
     any.kernel.func = reinterpret_cast<void *>(add);
@@ -37,6 +62,10 @@ static void build_and_ask() {
     any.kernel.blockDim = dim3(1);
     any.kernel.kernelParams = second_arguments;
     CHECK(cudaGraphAddNode(&second, graph, &first, NO_EDGES 1, &any));
+#else
+    kernel.kernelParams = second_arguments;
+    CHECK(cudaGraphAddKernelNode(&second, graph, &first, 1, &kernel));
+#endif
     CHECK(cudaGraphAddMemcpyNode1D(&copy, graph, nullptr, 0, &host, device, sizeof host, cudaMemcpyDeviceToHost));
     CHECK(cudaGraphAddDependencies(graph, &second, &copy, NO_EDGES 1));
     CHECK(cudaGraphAddDependencies(graph, &first, &copy, NO_EDGES 1));
@@ -53,11 +82,19 @@ static void build_and_ask() {
     std::printf("%zu edges, %zu before, %zu after\n", edges, before, after);
 
     cudaGraphExec_t exec;
-    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(instantiate(&exec, graph));
     CHECK(cudaGraphLaunch(exec, nullptr));
     CHECK(cudaGraphLaunch(exec, nullptr));
     CHECK(cudaStreamSynchronize(nullptr));
     std::printf("after two launches: %d\n", host);
+    int result = -1;
+    CHECK(update(exec, graph, &result));
+    std::printf("updated: %d\n", result);
+    cudaGraph_t empty;
+    CHECK(cudaGraphCreate(&empty, 0));
+    const int refused = update(exec, empty, &result);
+    std::printf("updated by another graph: %d, %d, %d\n", refused, result, (int)cudaGetLastError());
+    CHECK(cudaGraphDestroy(empty));
     CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaGraphDestroy(graph));
     CHECK(cudaFree(device));
@@ -78,8 +115,13 @@ static void capture() {
 #if CUDART_VERSION >= 13000
     const cudaGraphEdgeData *data = nullptr;
     CHECK(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, &data, &count));
-#else
+#elif CUDART_VERSION >= 12000
     CHECK(cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, &count));
+#else
+    unsigned long long same = 1;
+    CHECK(cudaStreamGetCaptureInfo(stream, &status, &same));
+    CHECK(cudaStreamGetCaptureInfo_v2(stream, &status, &id, &graph, &nodes, &count));
+    REQUIRE(same == id);
 #endif
     REQUIRE(status == cudaStreamCaptureStatusActive && id != 0 && graph != nullptr && count == 1);
     CHECK(cudaStreamUpdateCaptureDependencies(stream, nullptr, NO_EDGES 0, cudaStreamSetCaptureDependencies));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Structs and signatures that differ between CUDA 12 and 13: nothing behind a struct may be written, and every
-// field must be in its place. Compiled by both compilers, this prints the same.
+// Structs and signatures that differ between CUDA 11, 12 and 13: nothing behind a struct may be written, and every
+// field must be in its place. Compiled by each compiler, this prints the same.
 #include "check.h"
 
 #include <cstring>
@@ -51,9 +51,11 @@ static void properties() {
     REQUIRE(p.value.cooperativeLaunch == attribute(cudaDevAttrCooperativeLaunch));
     REQUIRE((int)p.value.sharedMemPerBlockOptin == attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
     REQUIRE((int)p.value.reservedSharedMemPerBlock == attribute(cudaDevAttrReservedSharedMemoryPerBlock));
+#if CUDART_VERSION >= 12000
     REQUIRE(p.value.hostRegisterSupported == attribute(cudaDevAttrHostRegisterSupported));
     REQUIRE(p.value.memoryPoolsSupported == attribute(cudaDevAttrMemoryPoolsSupported));
     REQUIRE(p.value.clusterLaunch == attribute(cudaDevAttrClusterLaunch));
+#endif
 #if CUDART_VERSION < 13000
     REQUIRE(p.value.clockRate == attribute(cudaDevAttrClockRate));
     REQUIRE(p.value.deviceOverlap == attribute(cudaDevAttrGpuOverlap));
@@ -62,6 +64,13 @@ static void properties() {
     REQUIRE(p.value.memoryClockRate == attribute(cudaDevAttrMemoryClockRate));
     REQUIRE(p.value.singleToDoublePrecisionPerfRatio == attribute(cudaDevAttrSingleToDoublePrecisionPerfRatio));
 #endif
+    int chosen = -1;
+    CHECK(cudaChooseDevice(&chosen, &p.value));
+    REQUIRE(p.intact() && chosen == 0);
+    Guarded<cudaFuncAttributes> f;
+    CHECK(cudaFuncGetAttributes(&f.value, add));
+    REQUIRE(f.intact());
+    REQUIRE(f.value.maxThreadsPerBlock >= 32 && f.value.numRegs > 0 && f.value.sharedSizeBytes == 0);
     std::printf("properties\n");
 }
 

@@ -82,13 +82,13 @@ impl Case {
     /// The text of `tests/expected/NAME.txt`. A case that is named by its variant (`NAME_static_cuda12`) has a file of its
     /// own only where the runtimes differ.
     pub fn expected_stdout(&self) -> Option<&'static str> {
-        let without_12 = self.name.strip_suffix("_cuda12").unwrap_or(self.name);
-        let plain = ["_static", "_stripped"]
-            .iter()
-            .find_map(|way| without_12.strip_suffix(way))
-            .unwrap_or(without_12);
+        // The runtime of 11 answers as that of 12.
+        let older = ["_cuda12", "_cuda11"].iter().find_map(|version| self.name.strip_suffix(version));
+        let without = older.unwrap_or(self.name);
+        let way = ["_static", "_stripped"].iter().find_map(|way| without.strip_suffix(way));
+        let plain = way.unwrap_or(without);
         let shared_12 = format!("{plain}_cuda12");
-        let of_12 = (without_12 != self.name).then_some(shared_12.as_str());
+        let of_12 = older.is_some().then_some(shared_12.as_str());
         let names = [Some(self.name), of_12, Some(plain)];
         let files = names.into_iter().flatten().map(|name| EXPECTED.get_file(format!("{name}.txt")));
         files.flatten().next()?.contents_utf8()
@@ -146,6 +146,7 @@ pub const ROBUST: &[&str] = &[
     OF_RUNTIME,
     tables!("setup_driver" "versions"),
     tables!("setup_runtime" "runtime_12"),
+    tables!("setup_runtime" "runtime_11"),
     MANAGEMENT.stdin,
 ];
 
@@ -222,6 +223,7 @@ pub const CASES: &[Case] = &[
     rules_of_library("rules_runtime_values", tables!("setup_runtime" "runtime_values"), &[]),
     rules_of_library("rules_runtime_addresses", tables!("setup_runtime" "runtime_addresses"), &[]),
     rules_of_library("rules_runtime_12", tables!("setup_runtime" "runtime_12"), &[]),
+    rules_of_library("rules_runtime_11", tables!("setup_runtime" "runtime_11"), &[]),
     rules_of_library("rules_before_init", OF_DRIVER, &["before_init"]),
     rules_of_library("rules_no_context", OF_DRIVER, &["no_context"]),
     rules_of_library("rules_destroyed", OF_DRIVER, &["destroyed"]),
@@ -281,6 +283,7 @@ pub const CASES: &[Case] = &[
     Case::new("versioned_structs"),
     of_variant("versioned_structs_cuda12", "versioned_structs@12"),
     Case::new("versioned_graphs"),
+    Case::new("versioned_textures"),
     of_variant("versioned_graphs_cuda12", "versioned_graphs@12"),
     of_variant("per_thread_stream_cuda12", "per_thread_stream@12"),
     of_variant("vector_add_cuda12", "vector_add@12"),
@@ -290,6 +293,16 @@ pub const CASES: &[Case] = &[
     of_variant("error_semantics_cuda12", "error_semantics@12"),
     of_variant("pinned_memory_cuda12", "pinned_memory@12"),
     Case { stdout: Stdout::OfDevice, ..of_variant("device_query_cuda12", "device_query@12") },
+    of_variant("versioned_structs_cuda11", "versioned_structs@11"),
+    of_variant("versioned_graphs_cuda11", "versioned_graphs@11"),
+    of_variant("versioned_textures_cuda11", "versioned_textures@11"),
+    of_variant("vector_add_cuda11", "vector_add@11"),
+    of_variant("two_units_cuda11", "two_units@11"),
+    of_variant("symbols_cuda11", "symbols@11"),
+    of_variant("managed_variables_cuda11", "managed_variables@11"),
+    of_variant("error_semantics_cuda11", "error_semantics@11"),
+    of_variant("pinned_memory_cuda11", "pinned_memory@11"),
+    Case { stdout: Stdout::OfDevice, ..of_variant("device_query_cuda11", "device_query@11") },
     Case::new("constructors"),
     of_variant("constructors_static", "constructors@static"),
     of_variant("vector_add_static", "vector_add@static"),

@@ -16,8 +16,8 @@ use crate::variant::Variant;
 
 /// The variable with the path of the compiler; `cargo xtask test` sets it. Default: the one on `PATH`.
 pub const NVCC_VARIABLE: &str = "NVCC";
-/// The variable with the path of a compiler of CUDA 12, for programs `NAME@12`.
-pub const NVCC_12_VARIABLE: &str = "VHOST_CUDA_NVCC_12";
+/// The variables with the paths of compilers of older major versions of CUDA, for programs `NAME@12` and `NAME@11`.
+const OLDER_VARIABLES: [(u32, &str); 2] = [(12, "VHOST_CUDA_NVCC_12"), (11, "VHOST_CUDA_NVCC_11")];
 /// The variable with the path of a folder of programs compiled elsewhere: then no compiler is needed.
 pub const PREBUILT_VARIABLE: &str = "VHOST_CUDA_PROGRAMS";
 
@@ -33,7 +33,12 @@ pub struct Programs {
 #[derive(Debug)]
 enum Origin {
     Prebuilt(PathBuf),
-    Compilers { usual: Compiler, of_12: Option<Compiler>, cache: PathBuf },
+    /// `older` is by the major version of CUDA.
+    Compilers {
+        usual: Compiler,
+        older: HashMap<u32, Compiler>,
+        cache: PathBuf,
+    },
 }
 
 #[derive(Debug)]
@@ -58,10 +63,14 @@ impl Programs {
             return Ok(Self { origin: Origin::Prebuilt(folder.into()), built: Mutex::default() });
         }
         let usual = Compiler::new(find_nvcc()?)?;
-        let of_12 = env::var_os(NVCC_12_VARIABLE).filter(|value| !value.is_empty());
-        let of_12 = of_12.map(|nvcc| Compiler::new(nvcc.into())).transpose()?;
+        let mut older = HashMap::new();
+        for (major, variable) in OLDER_VARIABLES {
+            if let Some(nvcc) = env::var_os(variable).filter(|value| !value.is_empty()) {
+                older.insert(major, Compiler::new(nvcc.into())?);
+            }
+        }
         let cache = target_folder().join("cuda-programs");
-        Ok(Self { origin: Origin::Compilers { usual, of_12, cache }, built: Mutex::default() })
+        Ok(Self { origin: Origin::Compilers { usual, older, cache }, built: Mutex::default() })
     }
 
     /// The names of all programs, from the sources.
@@ -78,8 +87,9 @@ impl Programs {
     pub fn missing(&self, name: &str) -> Option<String> {
         let (_, variant) = Variant::of(name)?;
         match &self.origin {
-            Origin::Compilers { of_12: None, .. } if variant.of_12 => {
-                Some(format!("{NVCC_12_VARIABLE} names no compiler"))
+            Origin::Compilers { older, .. } => {
+                let major = variant.older.filter(|major| !older.contains_key(major))?;
+                Some(format!("VHOST_CUDA_NVCC_{major} names no compiler"))
             }
             Origin::Prebuilt(folder) if !folder.join(name).exists() => {
                 Some(format!("{PREBUILT_VARIABLE} has no {name}"))
@@ -92,8 +102,8 @@ impl Programs {
     pub fn toolkit_libraries(&self) -> Vec<PathBuf> {
         match &self.origin {
             Origin::Prebuilt(_) => Vec::new(),
-            Origin::Compilers { usual, of_12, .. } => {
-                let compilers = [Some(usual), of_12.as_ref()].into_iter().flatten();
+            Origin::Compilers { usual, older, .. } => {
+                let compilers = std::iter::once(usual).chain(older.values());
                 compilers.filter_map(|compiler| libraries_of(&compiler.nvcc)).collect()
             }
         }
@@ -118,12 +128,14 @@ impl Programs {
                 }
                 Ok(program)
             }
-            Origin::Compilers { usual, of_12, cache } => {
+            Origin::Compilers { usual, older, cache } => {
                 let (source, variant) =
                     Variant::of(name).with_context(|| format!("`{name}` has no such variant"))?;
-                let compiler = match variant.of_12 {
-                    true => of_12.as_ref().with_context(|| format!("No ${NVCC_12_VARIABLE}"))?,
-                    false => usual,
+                let compiler = match variant.older {
+                    Some(major) => {
+                        older.get(&major).with_context(|| format!("No $VHOST_CUDA_NVCC_{major}"))?
+                    }
+                    None => usual,
                 };
                 let sources = Sources::of(source)?;
                 let folder = cache.join(format!("{name}-{}", sources.key(&compiler.version, variant)?));
@@ -218,7 +230,7 @@ impl Sources {
         if let Some(libraries) = libraries_of(nvcc) {
             command.arg("-L").arg(libraries);
         }
-        if variant.of_12 {
+        if variant.older.is_some() {
             // Debian's toolkit has it in a package of two gigabytes.
             command.args(["-cudadevrt", "none"]);
         }

@@ -35,7 +35,7 @@ const AUDITORS_VARIABLE: &str = "LD_AUDIT";
 /// is missing shows itself as with a GPU.
 const LATE: (&str, &str) = ("CUDA_EMULATOR_DELAY", "200");
 /// The runtime libraries, the one that every program needs first.
-const RUNTIMES: [&str; 2] = ["libcudart.so.13", "libcudart.so.12"];
+const RUNTIMES: [&str; 3] = ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"];
 
 /// The built stack: `bin/vhost-user-cuda`, `guest/lib/`, `emulator/libcuda.so.1`, `module/virtio_cuda.ko`.
 #[derive(Clone, Debug)]

@@ -14,8 +14,8 @@ pub struct Variant {
     pub name: &'static str,
     /// Options of nvcc besides the common ones.
     flags: &'static [&'static str],
-    /// The compiler of CUDA 12 compiles it.
-    pub of_12: bool,
+    /// The older major version of CUDA whose compiler compiles it.
+    pub older: Option<u32>,
     /// nvcc links NVIDIA's static runtime, as it does by default.
     pub is_static: bool,
     /// Symbols are removed from nvcc's output.
@@ -23,15 +23,19 @@ pub struct Variant {
 }
 
 const SHARED: Variant =
-    Variant { name: "", flags: &["--cudart=shared"], of_12: false, is_static: false, is_stripped: false };
+    Variant { name: "", flags: &["--cudart=shared"], older: None, is_static: false, is_stripped: false };
 const STATIC: Variant = Variant { name: "static", flags: &[], is_static: true, ..SHARED };
+
+/// nvcc 11.8 refuses compilers that are newer than gcc 11, with which it works.
+const OF_11: &[&str] = &["--cudart=shared", "-allow-unsupported-compiler"];
 
 /// Every way, the usual one first.
 const ALL: &[Variant] = &[
     SHARED,
-    Variant { name: "12", of_12: true, ..SHARED },
+    Variant { name: "12", older: Some(12), ..SHARED },
+    Variant { name: "11", flags: OF_11, older: Some(11), ..SHARED },
     STATIC,
-    Variant { name: "static-12", of_12: true, ..STATIC },
+    Variant { name: "static-12", older: Some(12), ..STATIC },
     Variant { name: "static-no-pie", flags: &["-Xcompiler", "-no-pie", "-Xlinker", "-no-pie"], ..STATIC },
     Variant { name: "static-now", flags: &["-Xlinker", "-z,now"], ..STATIC },
     Variant { name: "static-cet", flags: &["-Xcompiler", "-fcf-protection=full"], ..STATIC },
@@ -42,9 +46,14 @@ const ALL: &[Variant] = &[
         ..STATIC
     },
     Variant { name: "static-plugin", flags: &["-shared", "-Xcompiler", "-fPIC"], ..STATIC },
-    Variant { name: "static-plugin-12", flags: &["-shared", "-Xcompiler", "-fPIC"], of_12: true, ..STATIC },
+    Variant {
+        name: "static-plugin-12",
+        flags: &["-shared", "-Xcompiler", "-fPIC"],
+        older: Some(12),
+        ..STATIC
+    },
     Variant { name: "static-stripped", is_stripped: true, ..STATIC },
-    Variant { name: "static-stripped-12", of_12: true, is_stripped: true, ..STATIC },
+    Variant { name: "static-stripped-12", older: Some(12), is_stripped: true, ..STATIC },
 ];
 
 impl Variant {
@@ -72,11 +81,11 @@ mod tests {
     #[test]
     fn programs_have_a_source_and_a_variant() {
         let of = |program| {
-            Variant::of(program).map(|(source, variant)| (source, variant.of_12, variant.is_static))
+            Variant::of(program).map(|(source, variant)| (source, variant.older, variant.is_static))
         };
-        assert_eq!(of("sum"), Some(("sum", false, false)));
-        assert_eq!(of("sum@12"), Some(("sum", true, false)));
-        assert_eq!(of("sum@static-12"), Some(("sum", true, true)));
+        assert_eq!(of("sum"), Some(("sum", None, false)));
+        assert_eq!(of("sum@12"), Some(("sum", Some(12), false)));
+        assert_eq!(of("sum@static-12"), Some(("sum", Some(12), true)));
         assert_eq!(of("sum@nonsense"), None);
     }
 }

@@ -18,7 +18,7 @@ use crate::paths::Paths;
 use crate::progress::output_of;
 use crate::setup::kernel::{FileSharing, Flavour, Kernel};
 use crate::setup::nvcc::Nvcc;
-use crate::setup::nvcc_12;
+use crate::setup::nvcc_older;
 use crate::setup::qemu::Qemu;
 use crate::vm::busybox;
 use crate::{build, conformance, program, setup};
@@ -82,6 +82,7 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
         "guest/lib/libcuda.so.1",
         "guest/lib/libcudart.so.13",
         "guest/lib/libcudart.so.12",
+        "guest/lib/libcudart.so.11.0",
         "guest/lib/libnvidia-ml.so.1",
         "guest/lib/libcupti.so.13",
         "guest/lib/libcupti.so.12",
@@ -115,14 +116,17 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
         ("emulator/libcuda.so", "libcuda.so.1"),
         ("emulator/libcudart.so.13", "../guest/lib/libcudart.so.13"),
         ("emulator/libcudart.so.12", "../guest/lib/libcudart.so.12"),
+        ("emulator/libcudart.so.11.0", "../guest/lib/libcudart.so.11.0"),
         ("emulator/libvhost-cuda-audit.so", "../guest/lib/libvhost-cuda-audit.so"),
     ] {
         symlink(library, folder.join("stack").join(name)).with_context(|| format!("Cannot create {name}"))?;
     }
     // For the comparison with NVIDIA's own runtime.
     put(&Nvcc::find(paths)?.libraries().join("libcudart.so.13"), "nvidia/libcudart.so.13")?;
-    if let Some(home) = nvcc_12::find(paths).as_deref().and_then(|nvcc| nvcc.parent()?.parent()) {
-        put(&home.join("lib/libcudart.so.12"), "nvidia/libcudart.so.12")?;
+    for release in nvcc_older::ALL {
+        if let Some(library) = release.library(paths) {
+            put(&library, &format!("nvidia/{}", release.runtime))?;
+        }
     }
 
     for (name, executable) in test_programs(paths)? {
@@ -217,9 +221,7 @@ fn compile_programs(paths: &Paths, to: &Path) -> Result<()> {
         "--",
     ]);
     cargo.arg(to).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
-    if let Some(nvcc_12) = nvcc_12::find(paths) {
-        cargo.env("VHOST_CUDA_NVCC_12", nvcc_12);
-    }
+    nvcc_older::tell(&mut cargo, paths);
     output_of(cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home))?;
     put(&program::compile(paths, &paths.root.join(SHARES_PROGRAM))?, &to.join("shares"))?;
     put(&program::compile(paths, &paths.root.join("tests/bench/calls.cu"))?, &to.join("calls"))

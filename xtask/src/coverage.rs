@@ -50,6 +50,13 @@ const LIBRARIES: &[Listed] = &[
         why: "",
     },
     Listed {
+        title: "Runtime API of CUDA 11 (`libcudart.so.11.0`)",
+        path: "guest/lib/libcudart.so.11.0",
+        error: NOT_SUPPORTED,
+        versions: RUNTIMES,
+        why: "",
+    },
+    Listed {
         title: "Driver API in the guest (`libcuda.so.1`)",
         path: "guest/lib/libcuda.so.1",
         error: NOT_SUPPORTED,
@@ -94,8 +101,11 @@ const WHY_NVML: &str = "\n\
       the card, only the host knows by its own numbers: a guest is told none of it.\n\
     - Measurements by programs (`nvmlGpm…`) are of the whole card.\n";
 
-const RUNTIMES: &[(&str, &str)] =
-    &[("12.9", "guest-lib/libcudart/names/12.9.txt"), ("13.0", "guest-lib/libcudart/names/13.0.txt")];
+const RUNTIMES: &[(&str, &str)] = &[
+    ("11.8", "guest-lib/libcudart/names/11.8.txt"),
+    ("12.9", "guest-lib/libcudart/names/12.9.txt"),
+    ("13.0", "guest-lib/libcudart/names/13.0.txt"),
+];
 
 /// The programs that show what works.
 const PROGRAMS: &str = "tests/cuda";
@@ -228,8 +238,8 @@ pub fn run(root: &Path, stack: &Path, check: bool) -> Result<()> {
     let mut page = String::from(
         "# API coverage\n\n\
          Written by `cargo xtask api-coverage` from the symbol tables of the built libraries and the sources of\n\
-         `tests/cuda`; do not edit. Every name of CUDA 13.0 is exported, and of 12.9 by `libcudart.so.12`. *Real*\n\
-         names are implemented; the others answer the error that each section names. The last column is the\n\
+         `tests/cuda`; do not edit. Every name of CUDA 13.0 is exported, of 12.9 by `libcudart.so.12`, and\n\
+         of 11.8 by `libcudart.so.11.0`. *Real* names are implemented; the others answer the error that each section names. The last column is the\n\
          number of rules for wrong calls in `tests/rules`.\n\n\
          The runtime libraries work over any driver library. In a guest, their names for external semaphores, graphics\n\
          and NvSciSync end in names of the driver API that are refused there.\n",

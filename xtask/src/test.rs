@@ -16,7 +16,7 @@ use crate::paths::Paths;
 use crate::progress::duration;
 use crate::setup::kernel::{Flavour, Kernel};
 use crate::setup::nvcc::Nvcc;
-use crate::setup::nvcc_12;
+use crate::setup::nvcc_older;
 use crate::setup::qemu::Qemu;
 use crate::{build, setup};
 
@@ -117,9 +117,11 @@ pub fn run(paths: &Paths, arguments: &TestArguments) -> Result<u8> {
     if let Some(part) = setup::kernel_part(arguments.kernel) {
         setup::run(paths, &[part])?;
     }
-    if let Err(error) = setup::run(paths, &[setup::Part::Nvcc12]) {
-        // It comes from packages that not every mirror has. The tests list the programs that they leave out.
-        eprintln!("without programs of CUDA 12: {error:#}");
+    for release in nvcc_older::ALL {
+        if let Err(error) = setup::run(paths, &[setup::Part::NvccOlder(release)]) {
+            // It comes from packages that not every mirror has. The tests list the programs that they leave out.
+            eprintln!("without programs of CUDA {}: {error:#}", release.major);
+        }
     }
     let stack = build::run(paths, &[], arguments.kernel)?;
     let sanitized = arguments.sanitize.map(|_| Sanitized::build(paths, &stack)).transpose()?;
@@ -229,9 +231,7 @@ fn cargo_test(
     cargo.args(["test", "--release"]).args(selection).arg("--");
     cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
     cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home);
-    if let Some(nvcc_12) = nvcc_12::find(paths) {
-        cargo.env("VHOST_CUDA_NVCC_12", nvcc_12);
-    }
+    nvcc_older::tell(&mut cargo, paths);
     tell_order(&mut cargo, arguments);
     tell_places(&mut cargo, paths, stack, arguments.kernel)?;
     if let Some(sanitized) = sanitized {

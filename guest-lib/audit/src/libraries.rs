@@ -155,9 +155,14 @@ mod tests {
     fn ours_win_by_name_and_by_path() -> std::io::Result<()> {
         let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
         let [ours, theirs] = folders.each_ref().map(tempfile::TempDir::path);
-        for name in
-            ["libcudart.so.12", "libcudart.so.13", "libcuda.so.1", "libvhost-cuda-audit.so", "notes.txt"]
-        {
+        for name in [
+            "libcudart.so.11.0",
+            "libcudart.so.12",
+            "libcudart.so.13",
+            "libcuda.so.1",
+            "libvhost-cuda-audit.so",
+            "notes.txt",
+        ] {
             fs::write(ours.join(name), "")?;
         }
         fs::write(theirs.join("libcudart.so.12.9.79"), "")?;
@@ -172,7 +177,8 @@ mod tests {
         assert_eq!(found(Path::new("libcuda.so")), Some(ours.join("libcuda.so.1")));
         // The name does not say which of the two versions is meant.
         assert_eq!(found(Path::new("libcudart.so")), None);
-        for other in ["libcudart.so.11.0", "libcublas.so.13", "libc.so.6", "/", "libvhost-cuda-audit.so"] {
+        assert_eq!(found(Path::new("libcudart.so.11.0")), Some(ours.join("libcudart.so.11.0")));
+        for other in ["libcudart.so.10.2", "libcublas.so.13", "libc.so.6", "/", "libvhost-cuda-audit.so"] {
             assert_eq!(found(Path::new(other)), None, "{other}");
         }
         Ok(())

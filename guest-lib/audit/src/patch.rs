@@ -45,7 +45,7 @@ pub fn redirect(object: &Object) {
         Ok(0) => {}
         Ok(count) => report::debug(format_args!("{}: {count} functions go to our libcudart", name.display())),
         Err(Failure::TooOld) => report::problem(format_args!(
-            "{} contains the static runtime of CUDA 11 or older, which does not work here. Build it with CUDA 12 or 13.",
+            "{} contains the static runtime of CUDA 10 or older, which does not work here. Build it with CUDA 11, 12 or 13.",
             name.display()
         )),
         Err(Failure::Differs) => report::problem(format_args!(

@@ -2,7 +2,7 @@
 //! Recognises a static CUDA runtime in an object by its symbol table ([`stripped`](crate::stripped): without one).
 //!
 //! `libcudart_static.a` is one object file, whose functions stay adjacent when it is linked. The names of its internal
-//! functions are `libcudart_static_` and a digest. Programs keep these names unless they are stripped. An object that
+//! functions are `libcudart_static_` and a digest, those of CUDA 11 `__cudart` and a number. Programs keep these names unless they are stripped. An object that
 //! merely has functions of the same names, such as the trampolines of JAX's plugin, has none of the internal ones.
 
 use std::collections::HashSet;
@@ -14,11 +14,11 @@ use object::read::ReadRef;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{LittleEndian, SectionIndex};
 
-/// Prefix of the names of the runtime's internal functions.
-const INTERNAL: &[u8] = b"libcudart_static_";
-/// An object with fewer public functions does not contain a whole runtime. The smallest known runtime has 422.
+/// Prefixes of the names of the runtime's internal functions, since CUDA 12 and before.
+const INTERNAL: [&[u8]; 2] = [b"libcudart_static_", b"__cudart"];
+/// An object with fewer public functions does not contain a whole runtime. The smallest known runtime has 395.
 const MIN_PUBLIC: usize = 300;
-/// An object with fewer internal functions has no static runtime. The smallest known runtime has 2,600.
+/// An object with fewer internal functions has no static runtime. The smallest known runtime has 1,190.
 const MIN_INTERNAL: usize = 100;
 /// Maximum bytes from the first to the last function of one runtime. A runtime's text has about 500 KiB.
 const MAX_TEXT: u64 = 64 << 20;
@@ -26,6 +26,7 @@ const MAX_TEXT: u64 = 64 << 20;
 /// The names that our libraries define.
 static PUBLIC: LazyLock<HashSet<&'static [u8]>> = LazyLock::new(|| {
     let lists = [
+        include_str!("../../libcudart/names/11.8.txt"),
         include_str!("../../libcudart/names/12.9.txt"),
         include_str!("../../libcudart/names/13.0.txt"),
         include_str!("../../libcudart/names/13.5.txt"),
@@ -36,6 +37,8 @@ static PUBLIC: LazyLock<HashSet<&'static [u8]>> = LazyLock::new(|| {
 /// A major version of the runtime for which this project has a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Major {
+    /// CUDA 11.
+    Eleven,
     /// CUDA 12.
     Twelve,
     /// CUDA 13.
@@ -44,16 +47,26 @@ pub enum Major {
 
 impl Major {
     /// Number of major versions.
-    pub const COUNT: usize = 2;
+    pub const COUNT: usize = 3;
 
-    /// Returns the version with this number in its library's soname.
+    /// Returns the version whose library's soname begins with this number.
     pub fn of(number: u32) -> Option<Self> {
-        [Self::Twelve, Self::Thirteen].into_iter().find(|major| major.number() == number)
+        [Self::Eleven, Self::Twelve, Self::Thirteen].into_iter().find(|major| major.number() == number)
     }
 
-    /// Returns the number in the library's soname.
+    /// Returns what follows `libcudart.so.` in the library's soname.
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::Eleven => "11.0",
+            Self::Twelve => "12",
+            Self::Thirteen => "13",
+        }
+    }
+
+    /// Returns the first number of it.
     pub fn number(self) -> u32 {
         match self {
+            Self::Eleven => 11,
             Self::Twelve => 12,
             Self::Thirteen => 13,
         }
@@ -74,7 +87,7 @@ pub struct Function {
 /// A static runtime in a file.
 #[derive(Debug)]
 pub struct Runtime {
-    /// `None` for CUDA 11 and older.
+    /// `None` for CUDA 10 and older.
     pub major: Option<Major>,
     /// Addresses of the text in the file.
     pub text: Range<u64>,
@@ -96,7 +109,7 @@ pub fn find<'data>(data: impl ReadRef<'data>) -> Option<Runtime> {
     let table = sections.iter().find(|section| section.sh_type(LittleEndian) == SHT_SYMTAB)?;
     let strings = sections.section(SectionIndex(table.sh_link(LittleEndian) as usize)).ok()?;
     let strings = strings.data(LittleEndian, data).ok()?;
-    memchr::memmem::find(strings, INTERNAL)?;
+    INTERNAL.iter().find(|prefix| memchr::memmem::find(strings, prefix).is_some())?;
     let symbols: &[Sym64<LittleEndian>] = table.data_as_array(LittleEndian, data).ok()?;
     let census = Census::of(symbols, strings);
     if census.public < MIN_PUBLIC || census.internal < MIN_INTERNAL {
@@ -151,7 +164,7 @@ impl<'data> Census<'data> {
                     if text.is_empty() { address..end } else { text.start.min(address)..text.end.max(end) };
             }
             census.public += usize::from(is_public);
-            census.internal += usize::from(name.starts_with(INTERNAL));
+            census.internal += usize::from(INTERNAL.iter().any(|prefix| name.starts_with(prefix)));
             if is_public || looks_public(name) {
                 census.named.extend(str::from_utf8(name).ok().map(|name| (name, address, size)));
             }
@@ -159,13 +172,17 @@ impl<'data> Census<'data> {
         census
     }
 
-    /// `cudaGetDeviceProperties_v2` exists in CUDA 12 only, and CUDA 12 removed `cudaBindTexture`.
+    /// `cudaGetDeviceProperties_v2` exists in CUDA 12 only, which removed `cudaBindTexture`. CUDA 11.0 added
+    /// `cudaCtxResetPersistingL2Cache`.
     fn major(&self) -> Option<Major> {
         let has = |wanted: &str| self.named.iter().any(|(name, ..)| *name == wanted);
         if has("cudaGetDeviceProperties_v2") {
             return Some(Major::Twelve);
         }
-        (!has("cudaBindTexture")).then_some(Major::Thirteen)
+        if !has("cudaBindTexture") {
+            return Some(Major::Thirteen);
+        }
+        has("cudaCtxResetPersistingL2Cache").then_some(Major::Eleven)
     }
 
     /// Functions between the runtime's own belong to the runtime, including those of later releases. Functions of such
@@ -199,6 +216,18 @@ mod tests {
             assert!(!looks_public(name.as_bytes()), "{name}");
         }
         assert!(PUBLIC.contains(&b"cudaGetDeviceProperties_v2"[..]) && PUBLIC.len() > 450);
+    }
+
+    #[test]
+    fn versions_differ_by_names() {
+        let of = |names: &[&'static str]| {
+            let named = names.iter().map(|name| (*name, 0, 0)).collect();
+            Census { public: 0, internal: 0, text: 0..0, named }.major()
+        };
+        assert_eq!(of(&["cudaMalloc", "cudaBindTexture"]), None);
+        assert_eq!(of(&["cudaBindTexture", "cudaCtxResetPersistingL2Cache"]), Some(Major::Eleven));
+        assert_eq!(of(&["cudaCtxResetPersistingL2Cache", "cudaGetDeviceProperties_v2"]), Some(Major::Twelve));
+        assert_eq!(of(&["cudaCtxResetPersistingL2Cache"]), Some(Major::Thirteen));
     }
 
     #[test]

@@ -67,7 +67,7 @@ extern "C" fn not_supported() -> c_int {
 extern "C" fn resolve(slot: &'static Slot) -> *mut c_void {
     let found = function(slot.major, &slot.name);
     let target = found.unwrap_or_else(|| {
-        report::debug(format_args!("libcudart.so.{} has no {:?}", slot.major.number(), slot.name));
+        report::debug(format_args!("libcudart.so.{} has no {:?}", slot.major.version(), slot.name));
         not_supported as *mut c_void
     });
     slot.target.store(target, Ordering::Release);
@@ -90,10 +90,10 @@ fn library(major: Major) -> Option<*mut c_void> {
     if !before.is_null() {
         return Some(before);
     }
-    let number = major.number();
-    let Some(path) = libraries::versioned("libcudart", number) else {
+    let Some(path) = libraries::versioned("libcudart", major.number()) else {
+        let version = major.version();
         report::problem(format_args!(
-            "there is no libcudart.so.{number} beside libvhost-cuda-audit.so: install it there"
+            "there is no libcudart.so.{version} beside libvhost-cuda-audit.so: install it there"
         ));
         return None;
     };

@@ -20,7 +20,7 @@ const SUCCESS: c_int = 0;
 const NOT_SERVED: [c_int; 2] = [500, 801];
 
 /// Runtimes that report calls.
-const RUNTIMES: [&str; 2] = ["libcudart.so.13", "libcudart.so.12"];
+const RUNTIMES: [&str; 3] = ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"];
 
 /// Functions of libcuda.
 struct Driver {

@@ -58,7 +58,7 @@ extern "C" fn vhost_cudart_needs_newer_driver() -> cudaError_t {
 ///   default stream it works on.
 ///
 /// `fn name / name_in_12`: the library of 12 exports this function under the second name, and a different function
-/// under the first (see `v12`).
+/// under the first (see `v12`). That of 11 has the second name from the same sources, and hides it if it is not one of 11.
 ///
 /// A body returns a `Result`. With `{ body } => driver::cuName(arguments);` the body is a sequence of statements. An
 /// unsafe function, usually the driver's, then takes the arguments and returns the result.
@@ -85,14 +85,14 @@ macro_rules! api {
     ($(#[$meta:meta])* fn $name:ident / $in_12:ident $args:tt $body:block $($rest:tt)*) => {
         #[cfg(cuda_major = "13")]
         api! { $(#[$meta])* fn $name $args $body }
-        #[cfg(cuda_major = "12")]
+        #[cfg(not(cuda_major = "13"))]
         api! { $(#[$meta])* fn $in_12 $args $body }
         api! { $($rest)* }
     };
     ($(#[$meta:meta])* fn $name:ident / $in_12:ident, $ptsz:ident / $ptsz_in_12:ident $args:tt per_thread $stream:ident $body:block $($rest:tt)*) => {
         #[cfg(cuda_major = "13")]
         api! { $(#[$meta])* fn $name, $ptsz $args per_thread $stream $body }
-        #[cfg(cuda_major = "12")]
+        #[cfg(not(cuda_major = "13"))]
         api! { $(#[$meta])* fn $in_12, $ptsz_in_12 $args per_thread $stream $body }
         api! { $($rest)* }
     };

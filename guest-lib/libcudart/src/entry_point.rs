@@ -9,14 +9,19 @@ use crate::error::{Result, cudaErrorInvalidValue, cudaErrorNotSupported};
 use crate::pointers::{In, not_null};
 use crate::{driver, state};
 
+/// The version of the functions that programs get unless they ask for another one.
+pub const OWN_VERSION: c_uint = RUNTIME_VERSION as c_uint;
+
 api! {
+    #[cfg(not(cuda_major = "11"))]
     fn cudaGetDriverEntryPoint(
         symbol: *const c_char, function: *mut *mut c_void, flags: u64, status: *mut c_uint,
-    ) {} => find(symbol, function, RUNTIME_VERSION as c_uint, flags, status);
+    ) {} => find(symbol, function, OWN_VERSION, flags, status);
 
+    #[cfg(not(cuda_major = "11"))]
     fn cudaGetDriverEntryPoint_ptsz(
         symbol: *const c_char, function: *mut *mut c_void, flags: u64, status: *mut c_uint,
-    ) {} => find(symbol, function, RUNTIME_VERSION as c_uint, per_thread(flags), status);
+    ) {} => find(symbol, function, OWN_VERSION, per_thread(flags), status);
 
     fn cudaGetDriverEntryPointByVersion(
         symbol: *const c_char, function: *mut *mut c_void, version: c_uint, flags: u64, status: *mut c_uint,
@@ -45,7 +50,7 @@ pub extern "C" fn __cudaGetProcAddress() -> *mut c_void {
 ///
 /// # Safety
 /// `symbol` is a string, `function` and `status` are valid for a write, or null.
-unsafe fn find(
+pub unsafe fn find(
     symbol: *const c_char,
     function: *mut *mut c_void,
     version: c_uint,
@@ -61,6 +66,6 @@ unsafe fn find(
 }
 
 /// A program that is compiled for per-thread default streams gets the per-thread variants unless it requests others.
-fn per_thread(flags: u64) -> u64 {
+pub fn per_thread(flags: u64) -> u64 {
     if flags == CU_GET_PROC_ADDRESS_DEFAULT { CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM } else { flags }
 }

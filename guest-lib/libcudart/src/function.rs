@@ -3,20 +3,19 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::abi::shared::cudaFuncAttributes;
+use crate::abi::shared::{FUNC_ATTRIBUTES_BYTES, cudaFuncAttributes};
 use crate::abi::{CUdevice, CUkernel, cudaFunction_t, cudaKernel_t};
 use crate::error::{Result, cudaErrorInvalidDeviceFunction, cudaErrorInvalidValue};
 use crate::module::{attribute_device, function_of, kernel_of, registered_function_of};
-use crate::pointers::{Out, not_null};
+use crate::pointers::{Out, not_null, store_start};
 use crate::{driver, state};
 
 api! {
-    fn cudaFuncGetAttributes(attributes: Out<cudaFuncAttributes>, function: *const c_void) {
-        attributes.check()?;
+    fn cudaFuncGetAttributes(attributes: *mut cudaFuncAttributes, function: *const c_void) {
+        not_null(attributes)?;
         state::whole_context()?;
         let device = attribute_device()?;
-        attributes.set(attributes_of(named_kernel(function)?, device)?)
-    }
+    } => store_start(attributes, &attributes_of(named_kernel(function)?, device)?, FUNC_ATTRIBUTES_BYTES);
 
     fn cudaFuncSetAttribute(function: *const c_void, attribute: c_uint, value: c_int) {
         let device = attribute_device()?;

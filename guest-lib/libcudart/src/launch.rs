@@ -161,14 +161,14 @@ unsafe fn launch(
             function, grid.x, grid.y, grid.z, block.x, block.y, block.z, size, stream, args, extra,
         )
     };
-    #[cfg(cuda_major = "12")]
+    #[cfg(not(cuda_major = "13"))]
     let launched = launched.map_err(|error| of_shape(error, grid, block));
     launched
 }
 
-/// The runtime of CUDA 12 returns a specific error for dimensions that no device supports (CUDA C++ Programming Guide,
+/// The runtimes of CUDA 12 and 11 return a specific error for dimensions that no device supports (CUDA C++ Programming Guide,
 /// "Technical Specifications per Compute Capability"). The runtime of 13 passes on the driver's error.
-#[cfg(cuda_major = "12")]
+#[cfg(not(cuda_major = "13"))]
 fn of_shape(error: cudaError_t, grid: dim3, block: dim3) -> cudaError_t {
     let fits = |value: dim3, most: [u32; 3]| {
         [value.x, value.y, value.z].into_iter().zip(most).all(|(value, most)| (1..=most).contains(&value))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The CUDA runtime API on top of the driver API: version 13.0, and 12.9 from the package beside this one.
+//! The CUDA runtime API on top of the driver API: version 13.0, and 12.9 and 11.8 from the packages beside this
+//! one.
 //!
 //! This crate does not depend on virtual machines. It opens `libcuda.so.1` at the first call that needs it and uses
 //! that library's exported functions. That library may be this project's guest library, NVIDIA's driver or the CPU
@@ -16,7 +17,7 @@ mod abi;
 #[macro_use]
 mod api;
 mod device;
-#[cfg_attr(cuda_major = "12", allow(dead_code, reason = "some functions serve calls that 13 added"))]
+#[cfg_attr(not(cuda_major = "13"), allow(dead_code, reason = "some functions serve calls that 13 added"))]
 mod driver;
 mod entry_point;
 mod error;
@@ -43,6 +44,8 @@ mod state;
 mod stream;
 mod texture;
 mod trace;
-#[cfg(cuda_major = "12")]
+#[cfg(cuda_major = "11")]
+mod v11;
+#[cfg(not(cuda_major = "13"))]
 mod v12;
 mod version;

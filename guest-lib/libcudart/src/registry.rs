@@ -70,7 +70,7 @@ pub fn functions() -> Vec<(usize, Arc<Function>)> {
 ///
 /// # Safety
 /// `name` is a string that ends with NUL, or null.
-unsafe fn owned_name(name: *const c_char) -> CString {
+pub unsafe fn owned_name(name: *const c_char) -> CString {
     if name.is_null() {
         return CString::default();
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names that only `libcudart.so.12` exports: those that 13 dropped, and those that refer to an older function.
+//! Names that only `libcudart.so.12` and `libcudart.so.11.0` export: those that 13 dropped, and those that refer to an older
+//! function.
 //!
 //! Functions that 13 exports under the plain name are called `_v2` or `_v3` in 12. They are beside the others, as
 //! `fn name / name_in_12`.
 
 use core::ffi::{c_int, c_uint, c_void};
-use core::mem::offset_of;
 use core::ptr;
 
 use crate::abi::driver::{CU_POINTER_ATTRIBUTE_IS_MANAGED, CUDA_LAUNCH_PARAMS};
 use crate::abi::shared::{cudaGraphNodeParams, cudaLaunchParams, cudaMemLocation};
-use crate::abi::version::cudaDeviceProp;
+use crate::abi::version::{PROPERTIES_OF_11, cudaDeviceProp};
 use crate::abi::{
     CUdeviceptr, CUgraph, CUstream, cudaEvent_t, cudaGraph_t, cudaGraphNode_t, cudaMemcpy3DBatchOp,
     cudaMemcpyAttributes, cudaStream_t,
@@ -18,13 +18,10 @@ use crate::abi::{
 use crate::device::properties;
 use crate::error::{Result, cudaErrorInvalidDevice, cudaErrorInvalidValue};
 use crate::memory::address;
-use crate::pointers::{Out, not_null};
+use crate::pointers::{Out, not_null, store_start};
 use crate::{driver, graph, module, state};
 
 mod semaphore;
-
-/// End of the CUDA 11 struct, which the unversioned cudaGetDeviceProperties fills.
-const PROPERTIES_OF_11: usize = offset_of!(cudaDeviceProp, hostRegisterSupported);
 
 const LOCATION_DEVICE: c_uint = 1;
 const LOCATION_HOST: c_uint = 2;
@@ -33,13 +30,10 @@ const CPU_DEVICE: c_int = -1;
 const NO_SINGLE_COPY: usize = usize::MAX;
 
 api! {
+    /// Fills the struct of CUDA 11.
     fn cudaGetDeviceProperties(properties: *mut cudaDeviceProp, device: c_int) {
         not_null(properties)?;
-        let known = ptr::from_ref(properties::of(state::runtime()?.device(device)?)?);
-        // SAFETY: not null, so the program promises room for the struct of CUDA 11; `known` is longer.
-        unsafe { ptr::copy_nonoverlapping(known.cast::<u8>(), properties.cast(), PROPERTIES_OF_11) };
-        Ok(())
-    }
+    } => store_start(properties, properties::of(state::runtime()?.device(device)?)?, PROPERTIES_OF_11);
 
     fn cudaThreadExit() {
         state::runtime()?.reset_current_device()

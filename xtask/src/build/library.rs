@@ -93,6 +93,14 @@ pub const GUEST_LIBCUDART_12: Library = Library {
     place: Place::Guest,
 };
 
+/// The runtime API for programs of CUDA 11.
+pub const GUEST_LIBCUDART_11: Library = Library {
+    package: "libcudart11",
+    version_script: "guest-lib/libcudart/libcudart.so.11.0.map",
+    soname: "libcudart.so.11.0",
+    ..GUEST_LIBCUDART_12
+};
+
 /// The management library in the guest.
 pub const GUEST_NVML: Library = Library {
     package: "nvml",

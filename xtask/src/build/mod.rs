@@ -35,8 +35,8 @@ pub use symbol_versions::OLDEST_GLIBC;
 pub enum Part {
     /// `bin/vhost-user-cuda`.
     Daemon,
-    /// `guest/lib/libcuda.so.1`, `libcudart.so.13`, `libcudart.so.12`, `libnvidia-ml.so.1`, `libcupti.so.13`, `libcupti.so.12`,
-    /// `libcufftw.so.12`, `libcufftw.so.11` and `libvhost-cuda-audit.so`;
+    /// `guest/lib/libcuda.so.1`, `libcudart.so.13`, `libcudart.so.12`, `libcudart.so.11.0`, `libnvidia-ml.so.1`, `libcupti.so.13`,
+    /// `libcupti.so.12`, `libcufftw.so.12`, `libcufftw.so.11` and `libvhost-cuda-audit.so`;
     /// `guest/bin/vhost-cuda-run`; `guest/etc/` for people who compile in the guest.
     GuestLib,
     /// `emulator/libcuda.so.1`.
@@ -122,6 +122,7 @@ fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     library::link(paths, &folder, &library::GUEST_LIBCUDA)?;
     library::link(paths, &folder, &library::GUEST_LIBCUDART)?;
     library::link(paths, &folder, &library::GUEST_LIBCUDART_12)?;
+    library::link(paths, &folder, &library::GUEST_LIBCUDART_11)?;
     library::link(paths, &folder, &library::GUEST_NVML)?;
     for library in library::GUEST_CUPTI.iter().chain(&library::GUEST_CUFFTW) {
         library::link(paths, &folder, library)?;
@@ -143,7 +144,7 @@ fn emulator(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     let folder = library.parent().context("The emulator has no folder")?;
     library::link(paths, folder, &library::EMULATOR)?;
     // So that the emulator alone, too, serves programs with a static runtime: the auditor takes the libraries beside it.
-    for shared in ["libcudart.so.13", "libcudart.so.12", AUDITOR] {
+    for shared in ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", AUDITOR] {
         let link = folder.join(shared);
         if fs::read_link(&link).is_err() {
             let target = Path::new("../guest/lib").join(shared);

@@ -90,6 +90,7 @@ mod tests {
             "protocol/names/libcuda.txt",
             "guest-lib/libcudart/names/13.0.txt",
             "guest-lib/libcudart/names/12.9.txt",
+            "guest-lib/libcudart/names/11.8.txt",
         ];
         let text = lists.map(|list| fs::read_to_string(root.join(list)).unwrap()).concat();
         let has_rule = |name: &str| counts.get(name).is_some_and(|count| *count > 0);

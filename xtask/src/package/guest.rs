@@ -75,6 +75,7 @@ pub fn stage(paths: &Paths, folder: &Path) -> Result<(Package, Tree)> {
         "cupti",
         "libcuda",
         "libcudart",
+        "libcudart11",
         "libcudart12",
         "nvml",
         "nvrtc",

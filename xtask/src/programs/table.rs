@@ -26,6 +26,8 @@ const SOURCES: &[(&str, &str)] = &[
     ("ggml.py", include_str!("../../../tests/programs/ggml.py")),
     ("quantised.py", include_str!("../../../tests/programs/quantised.py")),
     ("boosting.py", include_str!("../../../tests/programs/boosting.py")),
+    ("answers.py", include_str!("../../../tests/programs/answers.py")),
+    ("trees.py", include_str!("../../../tests/programs/trees.py")),
     ("neighbours.py", include_str!("../../../tests/programs/neighbours.py")),
     ("traced.py", include_str!("../../../tests/programs/traced.py")),
     ("translation.py", include_str!("../../../tests/programs/translation.py")),

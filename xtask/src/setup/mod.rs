@@ -10,7 +10,7 @@ mod debian_root;
 mod flavour;
 pub mod kernel;
 pub mod nvcc;
-pub mod nvcc_12;
+pub mod nvcc_older;
 mod package_root;
 mod pip;
 mod prune;
@@ -43,8 +43,8 @@ pub enum Part {
     Debian,
     /// NVIDIA's compiler.
     Nvcc,
-    /// NVIDIA's compiler of CUDA 12, for tests of programs that it compiled; only on request.
-    Nvcc12,
+    /// NVIDIA's compiler of CUDA 12 or 11, for tests of programs that it compiled; only on request.
+    NvccOlder(nvcc_older::Release),
     /// rust-src, bindgen and libclang, for the kernel.
     Rust,
     /// A guest kernel; others than the small one only on request.
@@ -61,9 +61,9 @@ impl ValueEnum for Part {
     fn value_variants<'a>() -> &'a [Self] {
         static ALL: LazyLock<Vec<Part>> = LazyLock::new(|| {
             let kernels = Flavour::value_variants().iter().filter(|flavour| flavour.image() == **flavour);
-            let others =
-                [Part::Debian, Part::Nvcc, Part::Nvcc12, Part::Rust, Part::Qemu, Part::Zig, Part::OldRoot];
-            others.into_iter().chain(kernels.map(|flavour| Part::Kernel(*flavour))).collect()
+            let others = [Part::Debian, Part::Nvcc, Part::Rust, Part::Qemu, Part::Zig, Part::OldRoot];
+            let older = nvcc_older::ALL.map(Part::NvccOlder);
+            others.into_iter().chain(older).chain(kernels.map(|flavour| Part::Kernel(*flavour))).collect()
         });
         &ALL
     }
@@ -72,7 +72,10 @@ impl ValueEnum for Part {
         let (name, help) = match self {
             Self::Debian => ("debian".to_owned(), "Debian packages: compilers and libraries for the builds"),
             Self::Nvcc => ("nvcc".to_owned(), "NVIDIA's compiler"),
-            Self::Nvcc12 => ("nvcc12".to_owned(), "NVIDIA's compiler of CUDA 12; only on request"),
+            Self::NvccOlder(release) => (
+                format!("nvcc{}", release.major),
+                "NVIDIA's compiler of that version of CUDA; only on request",
+            ),
             Self::Rust => ("rust".to_owned(), "rust-src, bindgen and libclang, for the kernel"),
             Self::Kernel(Flavour::Small) => ("kernel".to_owned(), "The small guest kernel"),
             Self::Kernel(other) => (other.step(), "That guest kernel; only on request"),
@@ -127,7 +130,7 @@ impl Part {
             Self::Debian => Chain::First,
             Self::Rust | Self::Kernel(_) => Chain::Kernels,
             Self::Qemu => Chain::Qemu,
-            Self::Nvcc | Self::Nvcc12 | Self::Zig | Self::OldRoot => Chain::Downloads,
+            Self::Nvcc | Self::NvccOlder(_) | Self::Zig | Self::OldRoot => Chain::Downloads,
         }
     }
 
@@ -135,7 +138,7 @@ impl Part {
         match self {
             Self::Debian => debian::setup(paths),
             Self::Nvcc => nvcc::setup(paths),
-            Self::Nvcc12 => nvcc_12::setup(paths),
+            Self::NvccOlder(release) => release.setup(paths),
             Self::Rust => rust::setup(paths),
             Self::Kernel(flavour) => kernel::setup(paths, flavour),
             Self::Qemu => qemu::setup(paths),

@@ -10,7 +10,7 @@ pub use cuda_abi::{
     CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC,
     CUgraphNodeParams, CUlaunchConfig, CopyEnd2D, CopyEnd3D,
 };
-#[cfg(cuda_major = "12")]
+#[cfg(not(cuda_major = "13"))]
 pub use cuda_abi::{CUDA_EXTERNAL_SEMAPHORE_PARAMS, CUDA_LAUNCH_PARAMS};
 
 use crate::error::Result;

@@ -10,7 +10,7 @@ use core::ffi::{c_int, c_uint, c_void};
 pub mod driver;
 pub mod shared;
 /// The structs whose layout belongs to one major version of the runtime.
-#[cfg_attr(cuda_major = "12", path = "v12.rs")]
+#[cfg_attr(not(cuda_major = "13"), path = "v12.rs")]
 #[cfg_attr(cuda_major = "13", path = "v13.rs")]
 pub mod version;
 

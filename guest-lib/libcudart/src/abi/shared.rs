@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Structs and constants that are the same in every runtime since 12.0.
+//! Structs and constants that are the same in every runtime since 12.0. Those of 11.8 are the same, or the beginning of
+//! these.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::{offset_of, size_of};
@@ -134,6 +135,12 @@ pub struct cudaTextureDesc {
     pub seamlessCubemap: c_int,
 }
 const _: () = assert!(size_of::<cudaTextureDesc>() == 72);
+/// Bytes of the struct that programs of this version have.
+pub const TEXTURE_DESC_BYTES: usize = if cfg!(cuda_major = "11") {
+    offset_of!(cudaTextureDesc, seamlessCubemap)
+} else {
+    size_of::<cudaTextureDesc>()
+};
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -157,6 +164,12 @@ pub struct cudaFuncAttributes {
     pub reserved: [c_int; 16],
 }
 const _: () = assert!(size_of::<cudaFuncAttributes>() == 144);
+/// Bytes of the struct that programs of this version have.
+pub const FUNC_ATTRIBUTES_BYTES: usize = if cfg!(cuda_major = "11") {
+    offset_of!(cudaFuncAttributes, clusterDimMustBeSet)
+} else {
+    size_of::<cudaFuncAttributes>()
+};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -202,7 +215,7 @@ const _: () =
     assert!(offset_of!(LinearResource, sizeInBytes) == 32 && offset_of!(Pitch2DResource, pitchInBytes) == 48);
 
 /// One launch of cudaLaunchCooperativeKernelMultiDevice, which CUDA 13 removed.
-#[cfg(cuda_major = "12")]
+#[cfg(not(cuda_major = "13"))]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct cudaLaunchParams {
@@ -213,5 +226,5 @@ pub struct cudaLaunchParams {
     pub sharedMem: usize,
     pub stream: CUstream,
 }
-#[cfg(cuda_major = "12")]
+#[cfg(not(cuda_major = "13"))]
 const _: () = assert!(size_of::<cudaLaunchParams>() == 56);

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The structs of `libcudart.so.12`. Sizes and offsets were taken from the 12.9 headers with a C program.
+//! The structs of `libcudart.so.12`, and of `libcudart.so.11.0`. Sizes and offsets were taken from the 12.9 headers with a
+//! C program.
+//!
+//! A comparison of the debug information of `cuda_runtime_api.h` of 11.8 and of 12.9 (`gcc -g
+//! -fno-eliminate-unused-debug-types`) showed what differs in 11: `cudaDeviceProp`, `cudaFuncAttributes` and
+//! `cudaTextureDesc` end earlier, and enumerations have fewer values. All else that both have is the same.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::mem::{offset_of, size_of};
@@ -9,9 +14,9 @@ use super::shared::{LinearResource, Pitch2DResource, cudaChannelFormatDesc, cuda
 use super::{CUarray, CUmipmappedArray};
 
 /// The value that cudaRuntimeGetVersion returns: 1000 * major + 10 * minor.
-pub const RUNTIME_VERSION: c_int = 12090;
+pub const RUNTIME_VERSION: c_int = if cfg!(cuda_major = "11") { 11080 } else { 12090 };
 /// The oldest driver that supports this runtime: the first of the same major version.
-pub const MINIMUM_DRIVER_VERSION: c_int = 12000;
+pub const MINIMUM_DRIVER_VERSION: c_int = if cfg!(cuda_major = "11") { 11000 } else { 12000 };
 
 /// Bytes that driver structs have in common with those of 12. CUDA 13 added fields at the end. Padding after the last
 /// field does not count.
@@ -170,6 +175,12 @@ pub struct cudaDeviceProp {
     pub unifiedFunctionPointers: c_int,
     pub reserved: [c_int; 63],
 }
+
+/// Bytes of the struct of CUDA 11.
+pub const PROPERTIES_OF_11: usize = offset_of!(cudaDeviceProp, hostRegisterSupported);
+/// Bytes of the struct that programs of this version have.
+pub const DEVICE_PROP_BYTES: usize =
+    if cfg!(cuda_major = "11") { PROPERTIES_OF_11 } else { size_of::<cudaDeviceProp>() };
 
 const _: () = {
     assert!(size_of::<cudaDeviceProp>() == 1032);

@@ -170,6 +170,9 @@ pub struct cudaDeviceProp {
     pub reserved: [c_int; 56],
 }
 
+/// Bytes of the struct that programs of this version have.
+pub const DEVICE_PROP_BYTES: usize = size_of::<cudaDeviceProp>();
+
 const _: () = {
     assert!(size_of::<cudaDeviceProp>() == 1008);
     assert!(offset_of!(cudaDeviceProp, uuid) == 256);

@@ -4,9 +4,9 @@
 use core::ffi::{CStr, c_int, c_uint};
 use core::mem;
 
-use crate::abi::version::cudaDeviceProp;
+use crate::abi::version::{DEVICE_PROP_BYTES, cudaDeviceProp};
 use crate::error::Result;
-use crate::pointers::{In, Out};
+use crate::pointers::{Out, read_start};
 use crate::state::Device;
 use crate::{driver, state};
 
@@ -17,9 +17,10 @@ api! {
     }
 
     /// Chooses the device that meets the most requested properties. A property is requested if its field is not zero.
-    fn cudaChooseDevice(device: Out<c_int>, wishes: In<cudaDeviceProp>) {
+    fn cudaChooseDevice(device: Out<c_int>, wishes: *const cudaDeviceProp) {
         device.check()?;
-        let wishes = wishes.get()?;
+        // SAFETY: the program promises null or its version's struct, which consists of numbers.
+        let wishes = unsafe { read_start(wishes, DEVICE_PROP_BYTES) }?;
         let runtime = state::runtime()?;
         let mut best = (0, 0);
         for ordinal in 0..runtime.device_count() as c_int {
@@ -197,7 +198,7 @@ fn fill_placement(p: &mut cudaDeviceProp, a: &Attributes) {
 }
 
 /// Fills the members that only this version of the struct has.
-#[cfg(cuda_major = "12")]
+#[cfg(not(cuda_major = "13"))]
 fn fill_own(p: &mut cudaDeviceProp, a: &Attributes) {
     p.clockRate = a.get(13);
     p.deviceOverlap = a.get(15);

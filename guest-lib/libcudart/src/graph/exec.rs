@@ -4,14 +4,12 @@
 use core::ffi::c_uint;
 
 use crate::abi::shared::or_per_thread;
-use crate::abi::{
-    cudaGraph_t, cudaGraphExec_t, cudaGraphExecUpdateResultInfo, cudaGraphInstantiateParams, cudaGraphNode_t,
-    cudaStream_t,
-};
+use crate::abi::{cudaGraph_t, cudaGraphExec_t, cudaGraphInstantiateParams, cudaGraphNode_t, cudaStream_t};
 use crate::pointers::not_null;
 use crate::{driver, state};
 
 api! {
+    #[cfg(not(cuda_major = "11"))]
     fn cudaGraphInstantiate(exec: *mut cudaGraphExec_t, graph: cudaGraph_t, flags: u64) {
         not_null(exec)?;
         state::context()?;
@@ -56,8 +54,9 @@ api! {
         state::context()?;
     } => driver::cuGraphUpload(exec, stream);
 
+    #[cfg(not(cuda_major = "11"))]
     fn cudaGraphExecUpdate(
-        exec: cudaGraphExec_t, graph: cudaGraph_t, result: *mut cudaGraphExecUpdateResultInfo,
+        exec: cudaGraphExec_t, graph: cudaGraph_t, result: *mut crate::abi::cudaGraphExecUpdateResultInfo,
     ) {
         state::context()?;
     } => driver::cuGraphExecUpdate_v2(exec, graph, result);

@@ -5,7 +5,9 @@ use core::ffi::{c_int, c_uint};
 use core::ptr;
 
 use crate::abi::driver::{CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, Extended};
-use crate::abi::shared::{LinearResource, Pitch2DResource, cudaChannelFormatDesc, cudaTextureDesc};
+use crate::abi::shared::{
+    LinearResource, Pitch2DResource, TEXTURE_DESC_BYTES, cudaChannelFormatDesc, cudaTextureDesc,
+};
 use crate::abi::version::{self, cudaResourceDesc};
 use crate::abi::{cudaResourceViewDesc, cudaSurfaceObject_t, cudaTextureObject_t};
 use crate::error::{
@@ -13,7 +15,7 @@ use crate::error::{
     cudaErrorInvalidValue,
 };
 use crate::memory::{address, channel_desc_of};
-use crate::pointers::{In, Out, not_null};
+use crate::pointers::{In, Out, not_null, read_start, store_start};
 use crate::texture::channel::{
     Format, cudaChannelFormatKindFloat, cudaChannelFormatKindSigned, cudaChannelFormatKindUnsigned,
 };
@@ -38,21 +40,9 @@ const CU_TRSF_SEAMLESS_CUBEMAP: c_uint = 0x40;
 
 api! {
     fn cudaCreateTextureObject(
-        texture: *mut cudaTextureObject_t, resource: In<cudaResourceDesc>, desc: In<cudaTextureDesc>,
+        texture: *mut cudaTextureObject_t, resource: In<cudaResourceDesc>, desc: *const cudaTextureDesc,
         view: *const cudaResourceViewDesc,
-    ) {
-        let resource = resource.get()?;
-        state::context()?;
-        let driver_resource = resource_to_driver(&resource)?;
-        let desc = desc.get().map_err(|_| cudaErrorInvalidResourceHandle)?;
-        check_reading(&resource, &desc)?;
-        let view = match view.is_null() {
-            true => None,
-            // SAFETY: the program promises a view, which has this size.
-            false => Some(unsafe { Extended::<112>::of(view, version::RESOURCE_VIEW_BYTES) }?),
-        };
-        let view = view.as_ref().map_or(ptr::null(), Extended::as_ptr);
-    } => driver::cuTexObjectCreate(texture, &driver_resource, &texture_to_driver(&desc), view);
+    ) {} => create(texture, resource, desc, TEXTURE_DESC_BYTES, view);
 
     fn cudaDestroyTextureObject(texture: cudaTextureObject_t) {
         state::context()?;
@@ -70,14 +60,8 @@ api! {
         resource.set(resource_from_driver(&answer)?)
     }
 
-    fn cudaGetTextureObjectTextureDesc(desc: Out<cudaTextureDesc>, texture: cudaTextureObject_t) {
-        desc.check()?;
-        state::context()?;
-        let mut answer = CUDA_TEXTURE_DESC::ZERO;
-        // SAFETY: `answer` is a local; the program promises a live texture.
-        unsafe { driver::cuTexObjectGetTextureDesc(&mut answer, texture) }?;
-        desc.set(texture_from_driver(&answer))
-    }
+    fn cudaGetTextureObjectTextureDesc(desc: *mut cudaTextureDesc, texture: cudaTextureObject_t) {
+    } => describe(desc, TEXTURE_DESC_BYTES, texture);
 
     fn cudaGetTextureObjectResourceViewDesc(view: *mut cudaResourceViewDesc, texture: cudaTextureObject_t) {
         not_null(view)?;
@@ -111,6 +95,47 @@ api! {
         unsafe { driver::cuSurfObjectGetResourceDesc(&mut answer, surface) }?;
         resource.set(resource_from_driver(&answer)?)
     }
+}
+
+/// Creates a texture from a description of `bytes` bytes.
+///
+/// # Safety
+/// `texture` is null or valid for a write, `desc` null or valid for reading `bytes` bytes, and `view` null or valid.
+pub unsafe fn create(
+    texture: *mut cudaTextureObject_t,
+    resource: In<cudaResourceDesc>,
+    desc: *const cudaTextureDesc,
+    bytes: usize,
+    view: *const cudaResourceViewDesc,
+) -> Result {
+    let resource = resource.get()?;
+    state::context()?;
+    let driver_resource = resource_to_driver(&resource)?;
+    // SAFETY: null or `bytes` bytes by this function's contract; the struct consists of numbers.
+    let desc = unsafe { read_start(desc, bytes) }.map_err(|_| cudaErrorInvalidResourceHandle)?;
+    check_reading(&resource, &desc)?;
+    let view = match view.is_null() {
+        true => None,
+        // SAFETY: a view by this function's contract, which has this size.
+        false => Some(unsafe { Extended::<112>::of(view, version::RESOURCE_VIEW_BYTES) }?),
+    };
+    let view = view.as_ref().map_or(ptr::null(), Extended::as_ptr);
+    // SAFETY: `texture` is as the driver wants it by this function's contract; the others are locals.
+    unsafe { driver::cuTexObjectCreate(texture, &driver_resource, &texture_to_driver(&desc), view) }
+}
+
+/// Stores `bytes` bytes of a texture's description.
+///
+/// # Safety
+/// `desc` is null or valid for writing `bytes` bytes; `texture` is live.
+pub unsafe fn describe(desc: *mut cudaTextureDesc, bytes: usize, texture: cudaTextureObject_t) -> Result {
+    not_null(desc)?;
+    state::context()?;
+    let mut answer = CUDA_TEXTURE_DESC::ZERO;
+    // SAFETY: `answer` is a local; the texture is live by this function's contract.
+    unsafe { driver::cuTexObjectGetTextureDesc(&mut answer, texture) }?;
+    // SAFETY: null or room for `bytes` bytes by this function's contract.
+    unsafe { store_start(desc, &texture_from_driver(&answer), bytes) }
 }
 
 fn resource_to_driver(resource: &cudaResourceDesc) -> Result<CUDA_RESOURCE_DESC> {
