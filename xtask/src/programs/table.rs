@@ -31,6 +31,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("neighbours.py", include_str!("../../../tests/programs/neighbours.py")),
     ("traced.py", include_str!("../../../tests/programs/traced.py")),
     ("translation.py", include_str!("../../../tests/programs/translation.py")),
+    ("fitted.py", include_str!("../../../tests/programs/fitted.py")),
 ];
 
 #[derive(Debug, Deserialize)]
