@@ -224,7 +224,9 @@ def gates(custatevec):
     near(states.state, expected.ravel(), 1e-12)
 
 
-load_nvidia_dynamic_lib("cublasLt")  # cuTENSOR does not search for it
+for name in ("cublasLt", "cublas"):
+    # The two libraries search only the folder that they were installed in.
+    load_nvidia_dynamic_lib(name)
 cutensor, custatevec = library("cutensor", "libcutensor.so.2"), library("cuquantum", "libcustatevec.so.1")
 if cutensor is None:
     print("cuTENSOR is left out: it is not installed")
