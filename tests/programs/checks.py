@@ -9,4 +9,5 @@ def check(name, function, *arguments, end=lambda: None):
         end()
         print(f"same {name}: passed", flush=True)
     except Exception as error:  # pylint: disable=broad-exception-caught
-        print(f"same {name}: {type(error).__name__}: {str(error).splitlines()[0][:200]}", flush=True)
+        first = (str(error).splitlines() or [""])[0]
+        print(f"same {name}: {type(error).__name__}: {first[:200]}", flush=True)

@@ -356,6 +356,9 @@ release!(v12_9, "__nvJitLink", "_12_9");
 release!(v13_0, "__nvJitLink", "_13_0");
 release!(v13_1, "__nvJitLink", "_13_1");
 release!(v13_2, "__nvJitLink", "_13_2");
+release!(v13_3, "__nvJitLink", "_13_3");
+release!(v13_4, "__nvJitLink", "_13_4");
+release!(v13_5, "__nvJitLink", "_13_5");
 
 forward! { NVJITLINK, MISSING;
     ("nvJitLinkVersion") fn nvJitLinkVersion(major: *mut u32, minor: *mut u32);

@@ -43,9 +43,12 @@ pub fn collect(suite: &mut Suite) {
     suite.test("static_runtimes::other_functions_of_these_names", other_functions_of_these_names);
     suite.test("static_runtimes::launcher_as_a_command", launcher_as_a_command);
     if native_runtimes(&suite.kit().programs).is_empty() {
-        suite.skip("static_runtimes::ours_win_over_rpath_and_paths", "NVIDIA's libcudart.so.13 is not here");
+        for test in ["ours_win_over_rpath_and_paths", "copies_in_wheels"] {
+            suite.skip(format!("static_runtimes::{test}"), "NVIDIA's libcudart.so.13 is not here");
+        }
     } else {
         suite.test("static_runtimes::ours_win_over_rpath_and_paths", ours_win_over_rpath_and_paths);
+        suite.test("static_runtimes::copies_in_wheels", copies_in_wheels);
     }
     if std::env::var_os(NVCC_VARIABLE).is_some() {
         suite.test("static_runtimes::settings_for_compilers", settings_for_compilers);
@@ -262,15 +265,19 @@ fn launcher_as_a_command(kit: &Kit) -> Result<()> {
     launcher(&[], "")?.expect_exit(2)
 }
 
+/// NVIDIA's `libcudart.so.13`.
+fn nvidias_runtime(kit: &Kit) -> Result<PathBuf> {
+    let folders = native_runtimes(&kit.programs);
+    let file = folders.iter().map(|folder| folder.join("libcudart.so.13")).find(|file| file.exists());
+    Ok(file.context("NVIDIA's runtime is in one of its folders")?.canonicalize()?)
+}
+
 /// NVIDIA's runtime beside the program, as wheels have it.
 fn ours_win_over_rpath_and_paths(kit: &Kit) -> Result<()> {
     let route = route(kit)?;
-    let nvidias = native_runtimes(&kit.programs);
-    let nvidias = nvidias.iter().map(|folder| folder.join("libcudart.so.13")).find(|file| file.exists());
-    let nvidias = nvidias.context("NVIDIA's runtime is in one of its folders")?;
     let folder = tempfile::tempdir()?;
     let beside = folder.path().join("libcudart.so.13");
-    fs::copy(nvidias.canonicalize()?, &beside)?;
+    fs::copy(nvidias_runtime(kit)?, &beside)?;
     symlink("libcudart.so.13", folder.path().join("libcudart.so"))?;
     let source = folder.path().join("program.c");
     fs::write(&source, RPATH_PROGRAM)?;
@@ -307,6 +314,87 @@ int main(int count, char **arguments) {
         if (function != cudaGetDeviceCount) return 4;
     }
     return 0;
+}
+"#;
+
+/// Copies of the runtime and of the driver's stub whose names have a digest, as torchvision and PyNvVideoCodec have
+/// them, and a program that looks for the runtime among its mappings, as vLLM does.
+fn copies_in_wheels(kit: &Kit) -> Result<()> {
+    let route = route(kit)?;
+    let folder = tempfile::tempdir()?;
+    let source = folder.path().join("program.c");
+    let (runtime, driver) =
+        (folder.path().join("libcudart.faf08d9a.so.13"), folder.path().join("libcuda-40d19bb1.so"));
+    let library = |file: &Path, text: &str| -> Result<()> {
+        fs::write(&source, text)?;
+        let name = file.file_name().context("a library has a name")?.to_string_lossy();
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-o"]).arg(file).arg(&source).arg(format!("-Wl,-soname,{name}"));
+        run(&mut cc, "", LIMIT)?.expect_exit(0)
+    };
+    // The linker takes the name for the program from this file, which NVIDIA's runtime then replaces.
+    library(&runtime, "int cudaGetDeviceCount(int *count) { return 1; }")?;
+    library(&driver, "int cuInit(unsigned flags) { return 1; }")?;
+    fs::write(&source, MAPPINGS_PROGRAM)?;
+    let program = folder.path().join("program");
+    let mut cc = Command::new("cc");
+    cc.arg("-o").arg(&program).arg(&source).args([&runtime, &driver]).arg("-ldl");
+    cc.arg(format!("-Wl,-rpath,{}", folder.path().display()));
+    run(&mut cc, "", LIMIT)?.expect_exit(0)?;
+    fs::copy(nvidias_runtime(kit)?, &runtime)?;
+    // The counter-check: without the launcher it is the stub, and NVIDIA's runtime.
+    let without = run(&mut route.command(&program), "", LIMIT)?;
+    ensure!(without.expect_exit(0).is_err(), "the copies work without the launcher\n{without}");
+    run(&mut launched(kit, &route, &program), "", LIMIT)?.expect_exit(0)
+}
+
+/// Calls the runtime that it was linked with, and those that it finds in `/proc/self/maps` and by `dl_iterate_phdr`.
+const MAPPINGS_PROGRAM: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+extern int cudaGetDeviceCount(int *);
+extern int cuInit(unsigned);
+static char path[4096];
+static int names_runtime(struct dl_phdr_info *object, size_t size, void *found) {
+    const char *name = strrchr(object->dlpi_name, '/');
+    if (!name || strncmp(name, "/libcudart", 10)) return 0;
+    if (strlen(object->dlpi_name) < sizeof path) strcpy(path, object->dlpi_name);
+    ++*(int *)found;
+    return 0;
+}
+static int works(void) {
+    int devices = 0;
+    void *library = dlopen(path, RTLD_NOW);
+    if (!library) return 0;
+    int (*function)(int *) = (int (*)(int *))dlsym(library, "cudaGetDeviceCount");
+    return function == cudaGetDeviceCount && !function(&devices) && devices > 0;
+}
+int main(void) {
+    int devices = 0, found = 0;
+    char line[8192];
+    if (cuInit(0)) return 1;
+    if (cudaGetDeviceCount(&devices) || devices < 1) return 2;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    if (!maps) return 3;
+    while (fgets(line, sizeof line, maps)) {
+        char *start = strchr(line, '/');
+        if (!start || !strstr(line, "libcudart")) continue;
+        start[strcspn(start, "\n")] = 0;
+        // vLLM refuses files whose name does not begin like this.
+        if (strncmp(strrchr(start, '/'), "/libcudart", 10)) return 4;
+        if (strlen(start) < sizeof path) strcpy(path, start);
+        found = 1;
+        break;
+    }
+    if (!found) return 5;
+    if (!works()) return 6;
+    found = 0;
+    dl_iterate_phdr(names_runtime, &found);
+    if (found != 1) return 7;
+    return works() ? 0 : 8;
 }
 "#;
 

@@ -27,7 +27,9 @@ const FIND_LIBRARIES: &str = "import glob, os\ntry:\n    import nvidia\n    for 
 
 /// Prints those of some modules that Python has.
 const FIND_MODULES: &str = "import importlib.util, sys\n\
-                            for name in sys.argv[1:]:\n    if importlib.util.find_spec(name): print(name)";
+                            for name in sys.argv[1:]:\n    try:\n        \
+                            if importlib.util.find_spec(name): print(name)\n    \
+                            except ImportError:\n        pass";
 
 /// Daemon and guest, ready for programs.
 pub struct Runner {
@@ -188,10 +190,12 @@ mod tests {
             program("set", Some("json"), Some("PATH")),
             program("unset", Some("json"), Some("NEVER_SET_BY_ANYBODY")),
             program("absent", Some("vhost_cuda_no_such_module"), None),
+            program("absent with its package", Some("vhost_cuda_no_such_package.module"), None),
+            program("in a package", Some("json.decoder"), None),
             program("of no module", None, Some("PATH")),
         ];
         leave_out(&mut programs, Path::new("python3")).unwrap();
         let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
-        assert_eq!(names, ["there", "set", "of no module"]);
+        assert_eq!(names, ["there", "set", "in a package", "of no module"]);
     }
 }

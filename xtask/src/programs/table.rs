@@ -32,6 +32,12 @@ const SOURCES: &[(&str, &str)] = &[
     ("traced.py", include_str!("../../../tests/programs/traced.py")),
     ("translation.py", include_str!("../../../tests/programs/translation.py")),
     ("fitted.py", include_str!("../../../tests/programs/fitted.py")),
+    ("bindings.py", include_str!("../../../tests/programs/bindings.py")),
+    ("rapids.py", include_str!("../../../tests/programs/rapids.py")),
+    ("warp_simulation.py", include_str!("../../../tests/programs/warp_simulation.py")),
+    ("tensors.py", include_str!("../../../tests/programs/tensors.py")),
+    ("compression.py", include_str!("../../../tests/programs/compression.py")),
+    ("jpeg.py", include_str!("../../../tests/programs/jpeg.py")),
 ];
 
 #[derive(Debug, Deserialize)]

@@ -180,14 +180,22 @@ fn of_clusters(handle: CUfunction, config: In<CUlaunchConfig>) -> CuResult<(u32,
     Ok((blocks.saturating_mul(model.multiprocessors), cluster, largest))
 }
 
+/// Returns the number of clusters that the device holds at once. No device holds one of more than 16 blocks, for which
+/// cuTENSOR asks a kernel that takes large ones: it expects 0, and counts the multiprocessors of a GPC this way.
+fn resident_clusters(blocks: u32, cluster: u32, largest: u32) -> CuResult<u32> {
+    match cluster {
+        0 => Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE),
+        _ if cluster <= largest => Ok(blocks / cluster),
+        _ if largest == MAX_CLUSTER => Ok(0),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE),
+    }
+}
+
 /// The emulator places the blocks of a cluster on any multiprocessors.
 fn max_active_clusters(out: Out<c_int>, handle: CUfunction, config: In<CUlaunchConfig>) -> CuResult<()> {
     out.check()?;
     let (blocks, cluster, largest) = of_clusters(handle, config)?;
-    if cluster == 0 || cluster > largest {
-        return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
-    }
-    out.set_if_wanted((blocks / cluster) as c_int);
+    out.set_if_wanted(resident_clusters(blocks, cluster, largest)? as c_int);
     Ok(())
 }
 
@@ -224,6 +232,16 @@ crate::driver::ffi::entries! { after_init
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_device_holds_clusters_of_more_than_16_blocks() {
+        assert_eq!(resident_clusters(132, 8, PORTABLE_CLUSTER), Ok(16));
+        assert_eq!(resident_clusters(132, 16, MAX_CLUSTER), Ok(8));
+        assert_eq!(resident_clusters(132, 32, MAX_CLUSTER), Ok(0));
+        let refused = Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+        assert_eq!(resident_clusters(132, 16, PORTABLE_CLUSTER), refused);
+        assert_eq!(resident_clusters(132, 0, MAX_CLUSTER), refused);
+    }
 
     #[test]
     fn each_resource_limits_the_blocks() {

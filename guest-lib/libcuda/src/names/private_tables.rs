@@ -66,7 +66,7 @@ fn message(caller: Option<PathBuf>, is_audited: bool) -> String {
         return "vhost-cuda: NVIDIA's CUDA runtime works with NVIDIA's driver only. Start the program with `vhost-cuda-run`."
             .to_owned();
     };
-    let what = if is_named(&file, "libcudart.so") {
+    let what = if ["libcudart.", "libcudart-"].iter().any(|start| is_named(&file, start)) {
         "is NVIDIA's CUDA runtime, which works with NVIDIA's driver only. Start the program with `vhost-cuda-run`, or put \
          the folder of vhost-cuda's libcudart.so first in LD_LIBRARY_PATH."
     } else if is_audited {
@@ -118,6 +118,9 @@ mod tests {
             of("/usr/lib/libcudart.so.12", true)
                 .contains("/usr/lib/libcudart.so.12 is NVIDIA's CUDA runtime")
         );
+        for copy in ["libcudart-d0da41ae.so.12", "libcudart.faf08d9a.so.13"] {
+            assert!(of(&format!("/opt/x/{copy}"), true).contains("is NVIDIA's CUDA runtime"), "{copy}");
+        }
         assert!(
             of("/opt/x/runtime.so", false)
                 .contains("/opt/x/runtime.so contains NVIDIA's static CUDA runtime")
