@@ -36,6 +36,8 @@ const NO_BINDINGS: c_uint = 0;
 const OWN: usize = 1;
 /// Cookie of any other object.
 const OTHER: usize = 0;
+/// Stage of a search: the name is the program's own (`LA_SER_ORIG`). At later stages it has a folder that is searched.
+const BY_NAME: c_uint = 1;
 /// No object is mapped below this address: half of Linux' default of `vm.mmap_min_addr`.
 const LOWEST_ADDRESS: usize = 0x8000;
 
@@ -59,7 +61,8 @@ pub unsafe extern "C" fn la_objopen(
 ) -> c_uint {
     // SAFETY: `# Safety` promises that `map` is an object that stays mapped during the call.
     let object = unsafe { link_map::Object::new(&*map) };
-    let is_own = object.name().is_some_and(libraries::is_own);
+    // What is replaced in the search of a folder keeps that folder's name.
+    let is_own = object.name().is_some_and(|name| libraries::is_own(name) || libraries::find(name).is_some());
     // SAFETY: `# Safety` promises that `cookie` may be written.
     unsafe { cookie.write(if is_own { OWN } else { OTHER }) };
     if namespace == libc::LM_ID_BASE && !is_own {
@@ -79,7 +82,7 @@ pub unsafe extern "C" fn la_objopen(
 pub unsafe extern "C" fn la_objsearch(
     name: *const c_char,
     cookie: *const usize,
-    _stage: c_uint,
+    stage: c_uint,
 ) -> *const c_char {
     // glibc before 2.35 calls this for our own dlmopen, too. It passes the address of a field of a null object then.
     if cookie.addr() < LOWEST_ADDRESS {
@@ -89,6 +92,9 @@ pub unsafe extern "C" fn la_objsearch(
     let (asked, mark) = unsafe { (cuda_program::text(name), *cookie) };
     let Some(asked) = asked else { return name };
     let path = Path::new(OsStr::from_bytes(asked.to_bytes()));
+    if stage == BY_NAME && libraries::keeps_its_name(path) {
+        return name;
+    }
     let ours = if mark == OWN { libraries::find_for_ours(path) } else { libraries::find(path) };
     ours.map_or(name, CStr::as_ptr)
 }

@@ -36,6 +36,17 @@ pub fn find(asked: &Path) -> Option<&'static CStr> {
     OURS.find(asked)
 }
 
+/// Returns whether a requested name is no soname of ours, although [`find`] has a file for it: that of a copy. The dynamic linker
+/// looks among the loaded objects for the names that versions of symbols belong to, by soname and by requested name. So such a
+/// name stays as it is, and the file is replaced where a folder is searched for it.
+pub fn keeps_its_name(asked: &Path) -> bool {
+    let has_folder = asked.as_os_str().as_bytes().contains(&b'/');
+    let ours = if has_folder { None } else { OURS.find(asked) };
+    ours.is_some_and(|ours| {
+        Path::new(OsStr::from_bytes(ours.to_bytes())).file_name() != Some(asked.as_os_str())
+    })
+}
+
 /// Returns our file for a library that one of our own requests. Only a soname counts: our libraries open NVIDIA's
 /// library of the same name by its path.
 pub fn find_for_ours(asked: &Path) -> Option<&'static CStr> {

@@ -330,6 +330,10 @@ fn copies_in_wheels(kit: &Kit) -> Result<()> {
         let name = file.file_name().context("a library has a name")?.to_string_lossy();
         let mut cc = Command::new("cc");
         cc.args(["-shared", "-fPIC", "-o"]).arg(file).arg(&source).arg(format!("-Wl,-soname,{name}"));
+        // Its symbols have versions, which the dynamic linker looks for by the name of the copy.
+        let versions = folder.path().join("versions");
+        fs::write(&versions, "libcudart.so.13 { global: cuda*; };\n")?;
+        cc.arg(format!("-Wl,--version-script={}", versions.display()));
         run(&mut cc, "", LIMIT)?.expect_exit(0)
     };
     // The linker takes the name for the program from this file, which NVIDIA's runtime then replaces.
