@@ -165,6 +165,9 @@ unsafe extern "C" fn is_ours(object: *mut libc::dl_phdr_info, _: libc::size_t, f
 mod tests {
     use super::*;
 
+    /// The stem and the major version.
+    type Parsed = Option<(&'static str, Option<u32>)>;
+
     /// The names of the files in our folder.
     const OUR_NAMES: [&str; 25] = [
         "libcuda.so.1",
@@ -196,7 +199,7 @@ mod tests {
 
     #[test]
     fn names_of_libraries() {
-        let cases: &[(&str, Option<(&str, Option<u32>)>)] = &[
+        let cases: &[(&str, Parsed)] = &[
             // Sonames, files and links of a toolkit.
             ("libcudart.so.13", Some(("libcudart", Some(13)))),
             ("libcudart.so.12.9.79", Some(("libcudart", Some(12)))),

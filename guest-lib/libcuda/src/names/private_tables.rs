@@ -70,8 +70,9 @@ fn message(caller: Option<PathBuf>, is_audited: bool) -> String {
         "is NVIDIA's CUDA runtime, which works with NVIDIA's driver only. Start the program with `vhost-cuda-run`, or put \
          the folder of vhost-cuda's libcudart.so first in LD_LIBRARY_PATH."
     } else if is_audited {
-        "contains NVIDIA's static CUDA runtime without symbols, of a release that vhost-cuda does not know. Please report \
-         this line with the name and version of the package. Another version of the package may work."
+        "asks for a table of NVIDIA's driver that vhost-cuda does not have. If its calls fail with `named symbol not found` \
+         (500), it contains NVIDIA's static CUDA runtime without symbols, of a release that vhost-cuda does not know. Please \
+         report this line with the name and version of the package. Another version of the package may work."
     } else {
         "contains NVIDIA's static CUDA runtime, which works with NVIDIA's driver only. Start the program with \
          `vhost-cuda-run`."
