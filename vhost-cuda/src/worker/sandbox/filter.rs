@@ -104,6 +104,7 @@ fn allowed(emulated: bool, bounds: Bounds) -> Result<Rules, BackendError> {
     }
     rules.insert(libc::SYS_prctl, [one_of(0, &calls::NAMES)?, one_of(0, &TIMERS)?].concat());
     rules.insert(libc::SYS_ioctl, commands()?);
+    write_or_execute(&mut rules)?;
     // Both take a process id, with 0 for the caller.
     rules.insert(libc::SYS_move_pages, one_of(0, &[0])?);
     rules.insert(libc::SYS_sched_setaffinity, one_of(0, &[0])?);
@@ -163,6 +164,17 @@ fn commands() -> Result<Vec<SeccompRule>, BackendError> {
         commands.push(argument(1, Dword, MaskedEq(ioctls::TYPE_BITS), kind)?);
     }
     Ok(commands)
+}
+
+/// Inserts rules by which no memory is written and executed, at once or one after the other: libraries are mapped from files, and
+/// NVIDIA's has no code of its own making. (A worker can still make a file in memory and map that.)
+fn write_or_execute(rules: &mut Rules) -> Result<(), BackendError> {
+    let (write, execute) = (libc::PROT_WRITE as u64, libc::PROT_EXEC as u64);
+    let never = |index: u8, bits: u64| SeccompCondition::new(index, Dword, MaskedEq(bits), 0);
+    let of_file = SeccompRule::new(vec![never(2, write)?, never(3, libc::MAP_ANONYMOUS as u64)?])?;
+    rules.insert(libc::SYS_mmap, vec![SeccompRule::new(vec![never(2, execute)?])?, of_file]);
+    rules.insert(libc::SYS_mprotect, vec![SeccompRule::new(vec![never(2, execute)?])?]);
+    Ok(())
 }
 
 /// Returns rules for an argument with one of these values.

@@ -110,6 +110,33 @@ fn maps(protection: libc::c_int, flags: libc::c_int, file: libc::c_int) -> bool 
 }
 
 #[test]
+fn no_memory_of_a_worker_with_a_gpu_is_written_and_executed() {
+    const ANONYMOUS: libc::c_int = libc::MAP_ANONYMOUS;
+    let (read, write, execute) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
+    let program = File::open("/proc/self/exe").expect("this program");
+    let allowed = || {
+        let of_file = maps(read | execute, 0, program.as_raw_fd());
+        i32::from(!(of_file && maps(read | write, ANONYMOUS, -1)))
+    };
+    assert_eq!(closed_with(Sandbox::Refuse, false, allowed).0, 0, "libraries are mapped from files");
+    let refused = || {
+        let page = 4096;
+        // SAFETY: a new mapping that replaces nothing, whose rights only are changed.
+        let changed = unsafe {
+            let at =
+                libc::mmap(std::ptr::null_mut(), page, read | write, libc::MAP_PRIVATE | ANONYMOUS, -1, 0);
+            libc::mprotect(at, page, read | execute) == 0
+        };
+        let made = maps(read | execute, ANONYMOUS, -1)
+            || maps(read | write | execute, ANONYMOUS, -1)
+            || maps(read | write | execute, 0, program.as_raw_fd());
+        i32::from(changed || made)
+    };
+    assert_eq!(closed_with(Sandbox::Refuse, false, refused).0, 0, "code that the worker has written");
+    assert_eq!(closed_with(Sandbox::Refuse, true, refused).0, 1, "the emulator translates");
+}
+
+#[test]
 fn commands_of_nvidias_nodes_are_listed() {
     let answer = |command: u64| {
         // SAFETY: there is no such descriptor, so nothing is read or written.
