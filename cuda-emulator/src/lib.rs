@@ -17,5 +17,6 @@ mod native;
 pub mod nested;
 pub mod program;
 mod ptx;
+mod tensor_map;
 pub mod texture;
 mod vectors;

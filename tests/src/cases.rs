@@ -205,6 +205,7 @@ pub const CASES: &[Case] = &[
     Case::new("conditional_nodes"),
     Case::new("dynamic_parallelism"),
     Case::new("device_graphs"),
+    Case::new("tensor_copies"),
     Case::new("sharing"),
     rules("rules_driver", tables!("setup_driver" "driver")),
     rules("rules_memory", tables!("setup_driver" "memory")),

@@ -44,7 +44,10 @@ pub(crate) fn function_at(address: u64) -> Option<usize> {
     Some((offset / 16) as usize)
 }
 
+/// The minimum alignment of dynamic shared memory.
+pub(crate) const DYNAMIC_ALIGNMENT: u32 = 16;
+
 /// Returns the start of dynamic shared memory, which follows the static one.
 pub(crate) fn dynamic_start(static_shared: u32) -> u32 {
-    static_shared.next_multiple_of(16)
+    static_shared.next_multiple_of(DYNAMIC_ALIGNMENT)
 }

@@ -15,7 +15,7 @@ use crate::execute::{Flow, Machine};
 use crate::native::Native;
 use fragment::Matrices;
 pub(crate) use lanes::{FULL, LANES, lanes_of};
-pub(crate) use layout::{Line, dynamic_start, frame, function_at, window};
+pub(crate) use layout::{DYNAMIC_ALIGNMENT, Line, dynamic_start, frame, function_at, window};
 
 /// Set in an operand that lies in the constant pool.
 pub(crate) const CONSTANT: u32 = 1 << 31;

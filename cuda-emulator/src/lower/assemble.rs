@@ -9,7 +9,7 @@ use super::families::memory::load_piece;
 use super::function::{Function, Name};
 use super::linker::{Linker, ModuleId, Shared};
 use super::registers::{self, Assignment};
-use crate::code::{Code, Entry, GUARD_NOT, Instr, Mention, NO_GUARD, Next, Shape};
+use crate::code::{Code, DYNAMIC_ALIGNMENT, Entry, GUARD_NOT, Instr, Mention, NO_GUARD, Next, Shape};
 use crate::program::{Kernel, LoadError, Param, Program};
 use crate::ptx::ast::{self, Module};
 use crate::ptx::unsupported;
@@ -234,7 +234,7 @@ impl Assembly {
 }
 
 /// Offsets of the variables in `used` (others: `u32::MAX`), and the bytes of the static ones. Dynamic shared memory
-/// follows them.
+/// follows them, aligned as its variables ask.
 fn place_shared(variables: &[Shared], used: &BTreeSet<usize>) -> (Vec<u32>, u64) {
     let mut offsets = vec![u32::MAX; variables.len()];
     let mut next = 0_u64;
@@ -246,9 +246,13 @@ fn place_shared(variables: &[Shared], used: &BTreeSet<usize>) -> (Vec<u32>, u64)
             next += variable.bytes;
         }
     }
-    for index in used.iter().filter(|index| variables[**index].bytes == 0) {
-        let start = u32::try_from(next).unwrap_or(u32::MAX);
-        offsets[*index] = crate::code::dynamic_start(start);
+    let dynamic = || used.iter().filter(|index| variables[**index].bytes == 0);
+    // As ptxas does, static bytes include the padding before the dynamic ones.
+    if let Some(align) = dynamic().map(|index| variables[*index].align).max() {
+        next = next.next_multiple_of(align.max(u64::from(DYNAMIC_ALIGNMENT)));
+    }
+    for index in dynamic() {
+        offsets[*index] = u32::try_from(next).unwrap_or(u32::MAX);
     }
     (offsets, next)
 }

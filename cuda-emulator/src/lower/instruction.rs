@@ -3,8 +3,8 @@
 
 use super::draft::Width;
 use super::families::{
-    arithmetic, atomics, comparison, control, conversion, logic, mbarriers, memory, moves, tensor, textures,
-    video, warps,
+    arithmetic, atomics, comparison, control, conversion, logic, mbarriers, memory, moves, tensor,
+    tensor_copies, textures, video, warps,
 };
 use super::function::Function;
 use super::modifiers::Modifiers;
@@ -46,6 +46,7 @@ pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'
         }
         "mma" | "wmma" | "ldmatrix" | "stmatrix" | "movmatrix" => tensor::lower(f, &mut inst, name),
         "mbarrier" => mbarriers::lower(f, &mut inst),
+        "tensormap" => tensor_copies::change_map(f, &mut inst),
         "atom" | "red" => atomics::lower(f, &mut inst, name),
         "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "brkpt" | "alloca" | "stacksave"
         | "stackrestore" | "nanosleep" | "pmevent" | "multimem" => control::lower(f, &mut inst, name),

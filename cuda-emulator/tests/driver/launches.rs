@@ -2,7 +2,9 @@
 //! Launches: results, parameters, limits, asynchrony.
 
 use std::ffi::c_void;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
+
+use cuda_abi::{CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUlaunchAttribute, CUlaunchConfig};
 
 use crate::cu::{self, cu, download, function, launch, launch_in, params, upload};
 
@@ -124,4 +126,66 @@ fn launches_return_before_the_kernel_ends_and_streams_run_side_by_side() {
     assert_eq!(cu!(cuStreamSynchronize(two)), SUCCESS);
     assert_eq!(download::<i32>(seen, 2), [42, 42]);
     assert_eq!(cu!(cuMemFree_v2(flag)), SUCCESS);
+}
+
+#[test]
+fn clusters_that_cannot_run_are_refused() {
+    const INVALID_CLUSTER_SIZE: i32 = 912;
+    const NON_PORTABLE_CLUSTER_SIZE_ALLOWED: u32 = 14;
+    const CLUSTER_DIMENSION: u32 = 4;
+    let ptx = c".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry free() { ret; }\n
+        .visible .entry pairs() .explicitcluster .reqnctapercluster 2, 1, 1 { ret; }";
+    cu::use_primary_context();
+    let mut module = null_mut();
+    assert_eq!(cu!(cuModuleLoadData(&mut module, ptx.as_ptr().cast())), SUCCESS);
+    let launch_clusters = |name: &str, grid: u32, cluster: u32, large: i32| {
+        let kernel = function(module, name);
+        assert_eq!(cu!(cuFuncSetAttribute(kernel, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, large)), SUCCESS);
+        let mut attribute = CUlaunchAttribute { id: CLUSTER_DIMENSION, ..CUlaunchAttribute::ZERO };
+        attribute.value[..3].copy_from_slice(&[cluster, 1, 1]);
+        let config = CUlaunchConfig {
+            grid: [grid, 1, 1],
+            block: [32, 1, 1],
+            attributes: (&raw mut attribute).addr(),
+            attribute_count: u32::from(cluster != 0),
+            ..CUlaunchConfig::ZERO
+        };
+        let mut active = -1;
+        let occupancy = cu!(cuOccupancyMaxActiveClusters(&mut active, kernel, &config));
+        let launched = cu!(cuLaunchKernelEx(&config, kernel, null_mut(), null_mut()));
+        if grid.is_multiple_of(cluster.max(1)) && (name, cluster) != ("pairs", 0) {
+            assert_eq!(occupancy, launched, "{name} {grid} {cluster} {large}");
+        }
+        launched
+    };
+    let cases = [
+        ("free", 16, 8, 0, SUCCESS),
+        ("free", 16, 16, 0, INVALID_CLUSTER_SIZE),
+        ("free", 18, 9, 0, INVALID_CLUSTER_SIZE),
+        ("free", 18, 9, 1, SUCCESS),
+        ("free", 32, 16, 1, SUCCESS),
+        ("free", 17, 17, 1, INVALID_CLUSTER_SIZE),
+        ("free", 7, 2, 0, INVALID_CLUSTER_SIZE),
+        ("pairs", 4, 0, 0, SUCCESS),
+        ("pairs", 3, 0, 0, INVALID_CLUSTER_SIZE),
+    ];
+    for (name, grid, cluster, large, expected) in cases {
+        assert_eq!(launch_clusters(name, grid, cluster, large), expected, "{name} {grid} {cluster} {large}");
+    }
+    // In graphs: refused when the node is made, or when the stream captures.
+    let mut graph = null_mut();
+    assert_eq!(cu!(cuGraphCreate(&mut graph, 0)), SUCCESS);
+    let (mut node, pairs) = (null_mut(), function(module, "pairs"));
+    let v1 = CUDA_KERNEL_NODE_PARAMS_v1 {
+        function: pairs as u64,
+        grid: [3, 1, 1],
+        block: [1; 3],
+        ..CUDA_KERNEL_NODE_PARAMS_v1::ZERO
+    };
+    let mut parameters = CUDA_KERNEL_NODE_PARAMS { v1, kernel: 0, context: 0 };
+    assert_eq!(cu!(cuGraphAddKernelNode_v2(&mut node, graph, null(), 0, &parameters)), INVALID_CLUSTER_SIZE);
+    parameters.v1.grid = [4, 1, 1];
+    assert_eq!(cu!(cuGraphAddKernelNode_v2(&mut node, graph, null(), 0, &parameters)), SUCCESS);
+    assert_eq!(cu!(cuGraphDestroy(graph)), SUCCESS);
+    assert_eq!(cu!(cuCtxSynchronize()), SUCCESS);
 }

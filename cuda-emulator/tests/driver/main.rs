@@ -10,6 +10,7 @@ mod memory;
 mod modules;
 mod order;
 mod output;
+mod tensor_copies;
 mod virtual_memory;
 
 use cuda_emulator_testing::cu;

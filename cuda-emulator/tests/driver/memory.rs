@@ -3,6 +3,7 @@
 
 use std::env;
 use std::ffi::c_void;
+use std::process::Command;
 use std::ptr::null_mut;
 use std::thread;
 use std::time::Duration;
@@ -61,4 +62,30 @@ fn memory_that_streams_are_about_to_free_is_got_again() {
     }
     assert_eq!(cu!(cuCtxSynchronize()), 0);
     assert_eq!(cu!(cuMemAllocAsync(&mut 0, 2 << 30, streams[0])), OUT_OF_MEMORY);
+}
+
+#[test]
+fn copied_memory_counts_as_written() {
+    use crate::cu::{function, launch, params};
+    let name = "memory::copied_memory_counts_as_written";
+    if env::var_os(CHILD).is_some() {
+        let module = cu::load_module();
+        let (mut from, mut to, count) = (0, 0, 32_i32);
+        assert_eq!(cu!(cuMemAlloc_v2(&mut from, 256)), 0);
+        assert_eq!(cu!(cuMemAlloc_v2(&mut to, 256)), 0);
+        assert_eq!(cu!(cuMemcpyHtoD_v2(from, [1.0_f32; 16].as_ptr().cast(), 64)), 0);
+        // The second half was not written.
+        assert_eq!(launch(function(module, "scale"), 1, 32, 0, params![to, from, count]), 0);
+        assert_eq!(cu!(cuCtxSynchronize()), 0);
+        println!("second half at {:#x}", from + 64);
+        return;
+    }
+    let arguments = [name, "--exact", "--nocapture", "--test-threads=1"];
+    let settings = [(CHILD, "1"), ("CUDA_EMULATOR_CHECK", "init")];
+    let output = Command::new(env::current_exe().unwrap()).args(arguments).envs(settings).output().unwrap();
+    let (text, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{log}");
+    let second = text.lines().find_map(|line| line.split("second half at ").nth(1)).unwrap();
+    let first = log.lines().find(|line| line.contains("uninitialised")).unwrap();
+    assert!(first.contains(&format!("uninitialised global memory is read at {second},")), "{log}");
 }

@@ -144,3 +144,41 @@ fn a_librarys_module_is_not_unloaded_alone() {
     assert_eq!(cu!(cuModuleUnload(module)), NOT_PERMITTED);
     assert_eq!(launch(function, 1, 1, 0, null_mut()), SUCCESS);
 }
+
+#[test]
+fn a_limit_of_registers_is_reported_and_kept() {
+    const MAX_REGISTERS: u32 = 0;
+    const MAX_THREADS_PER_BLOCK: u32 = 0;
+    const NUM_REGS: u32 = 4;
+    // 40 values that all live at once.
+    let mut text = String::from(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p)\n{ .reg .b64 %a; .reg .f32 %f<40>; ld.param.u64 %a, [p];\n",
+    );
+    (0..40).for_each(|n| text += &format!("ld.global.f32 %f{n}, [%a+{}];\n", 4 * n));
+    (0..40).for_each(|n| text += &format!("st.global.f32 [%a+{}], %f{n};\n", 4 * (39 - n)));
+    let text = std::ffi::CString::new(text + "ret; }").unwrap();
+    cu::use_primary_context();
+    let load = |limit: usize| {
+        let (mut module, mut options, mut values) =
+            (null_mut(), [MAX_REGISTERS], [limit as *mut std::ffi::c_void]);
+        let count = u32::from(limit != 0);
+        assert_eq!(
+            cu!(cuModuleLoadDataEx(
+                &mut module,
+                text.as_ptr().cast(),
+                count,
+                options.as_mut_ptr(),
+                values.as_mut_ptr()
+            )),
+            0
+        );
+        [NUM_REGS, MAX_THREADS_PER_BLOCK].map(|attribute| {
+            let mut value = -1;
+            assert_eq!(cu!(cuFuncGetAttribute(&mut value, attribute, function(module, "k"))), 0);
+            value
+        })
+    };
+    let [free, _] = load(0);
+    assert!(free > 32, "{free}");
+    assert_eq!(load(32), [32, 1024]);
+}

@@ -16,11 +16,21 @@ pub fn in_child() -> bool {
     env::var_os(CHILD).is_some()
 }
 
+/// What this process is to do ([`run_child_as`]), if it is not the first one.
+pub fn child_role() -> Option<String> {
+    env::var(CHILD).ok()
+}
+
 /// Runs one test of this program as a process of its own.
 pub fn run_child(test: &str) -> Output {
+    run_child_as(test, "1")
+}
+
+/// As [`run_child`], where the process finds `role`.
+pub fn run_child_as(test: &str, role: &str) -> Output {
     let program = env::current_exe().unwrap();
     let arguments = [test, "--exact", "--nocapture", "--test-threads=1"];
-    Command::new(program).args(arguments).env(CHILD, "1").output().unwrap()
+    Command::new(program).args(arguments).env(CHILD, role).output().unwrap()
 }
 
 /// Prints through the C library, unbuffered output of Rust's own would come in another order.

@@ -170,6 +170,9 @@ fn wild_operands_crash_nothing() {
         "mov.u64 %d0, {0}; sust.p.3d.v4.b32.clamp [%d0, {%r0, %r1, %r2, %r2}], {%r0, %r1, %r2, %r3}; sured.b.add.2d.u64.zero [%d0, {%r0, %r1}], %d0;",
         "mov.u64 %d0, {0}; cvt.u32.u64 %r0, %d0; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%d0], [%d0], %r0, [%d0];",
         "mov.u64 %d0, {0}; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%d0], [%d0], 16, [%d0], %h0;",
+        "mov.u64 %d0, {0}; cvt.u32.u64 %r0, %d0; cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [0], [%d0, {%r0, %r0}], [%d0];",
+        "mov.u64 %d0, {0}; cvt.u32.u64 %r0, %d0; cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.bulk_group [%d0, {%r0, %r0, %r0, %r0, %r0}], [%r0];",
+        "mov.u64 %d0, {0}; cvt.u32.u64 %r0, %d0; tensormap.replace.tile.global_dim.b1024.b32 [%d0], 4, %r0;",
         "mov.u64 %d0, {0}; cvt.u32.u64 %r0, %d0; wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, [%d0], %r0;",
         "mov.u64 %d0, {0}; cvt.u32.u64 %r0, %d0; wmma.store.d.sync.aligned.col.m16n16k16.shared.f32 [%d0], {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, %r0;",
         "mov.u64 %d0, {0}; ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r1, %r2, %r3, %r4}, [%d0];",
@@ -209,4 +212,102 @@ fn wild_operands_crash_nothing() {
             }
         }
     }
+}
+
+/// Makes a map of zeros from the numbers at `p0`, and executes a copy with it for which `p1` is 0, 1 or 2.
+fn copies_with_any_map() -> String {
+    let mut next = 0;
+    let mut number = || {
+        next += 1;
+        format!("ld.global.u64 %d1, [%d0+{}]; cvt.u32.u64 %r1, %d1;\n", 8 * (next - 1))
+    };
+    let mut body = String::from(
+        ".shared .align 128 .b8 map[128]; .shared .align 1024 .b8 room[4096]; .shared .align 8 .b64 bar;
+        ld.param.u64 %d0, [p0]; mov.u32 %r0, 0; mov.u32 %r2, map; mov.u64 %d2, 0;
+        ZERO: add.u32 %r3, %r2, %r0; st.shared.u64 [%r3], %d2; add.u32 %r0, %r0, 8; setp.lt.u32 %p0, %r0, 128; @%p0 bra ZERO;
+        mov.u64 %d3, map; cvta.shared.u64 %d3, %d3; mov.u32 %r4, room; mov.u32 %r5, bar; mbarrier.init.shared.b64 [%r5], 1;\n",
+    );
+    let mut replace = |field: &str, sides: Option<u32>, wide: bool| {
+        let value = if wide { "b64" } else { "b32" };
+        let register = if wide { "%d1" } else { "%r1" };
+        for side in 0..sides.unwrap_or(1) {
+            let side = sides.map_or(String::new(), |_| format!(" {side},"));
+            body += &number();
+            body += &format!(
+                "tensormap.replace.tile.{field}.shared::cta.b1024.{value} [%r2],{side} {register};\n"
+            );
+        }
+    };
+    replace("global_address", None, true);
+    replace("rank", None, false);
+    replace("box_dim", Some(5), false);
+    replace("global_dim", Some(5), false);
+    replace("global_stride", Some(4), true);
+    replace("element_stride", Some(5), false);
+    replace("elemtype", None, false);
+    replace("interleave_layout", None, false);
+    replace("swizzle_mode", None, false);
+    replace("fill_mode", None, false);
+    // The place in shared memory, and five coordinates.
+    for register in 6..12 {
+        body += &format!("{} mov.u32 %r{register}, %r1;\n", number());
+    }
+    body += "add.u32 %r4, %r4, %r6; ld.param.u64 %d4, [p1]; ld.param.u64 %d5, [p2];\n";
+    for rank in 1..=5 {
+        let list = (7..7 + rank).map(|register| format!("%r{register}")).collect::<Vec<_>>().join(", ");
+        let copies = [
+            format!(
+                "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes [%r4], [%d3, {{{list}}}], [%r5];"
+            ),
+            format!("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%d3, {{{list}}}], [%r4];"),
+            format!(
+                "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.bulk_group [%d3, {{{list}}}], [%r4];"
+            ),
+        ];
+        for (purpose, copy) in copies.iter().enumerate() {
+            let wanted = 3 * (rank - 1) + purpose;
+            body += &format!("setp.eq.u64 %p1, %d4, {wanted}; @%p1 {copy}\n");
+        }
+    }
+    crate::harness::kernel(&body)
+}
+
+#[test]
+fn forged_tensor_maps_crash_nothing() {
+    let device = Device::new(&copies_with_any_map());
+    const BYTES: usize = 4096;
+    let mut random = Random(7);
+    let (mut done, mut refused) = (0, 0);
+    for _ in 0..4000 {
+        let tensor = device.upload(&[0_u8; BYTES]);
+        let mut pick = |usual: &[u64], wild: &[u64]| {
+            let list = if random.below(24) == 0 { wild } else { usual };
+            list[random.below(list.len())]
+        };
+        let rank = pick(&[0, 1, 2, 3, 4], &[5, 6, u64::MAX]);
+        let mut numbers =
+            vec![pick(&[tensor, tensor + 16], &[0, 8, tensor + BYTES as u64 - 16, 1 << 56, u64::MAX]), rank];
+        let mut list = |count: usize, usual: &[u64], wild: &[u64]| {
+            (0..count).for_each(|_| numbers.push(pick(usual, wild)));
+        };
+        list(1, &[8, 16, 32], &[0, 1, 255, 256, 257, 1 << 12]);
+        list(4, &[1, 2, 3], &[0, 255, 256, 257, 1 << 12]);
+        list(5, &[1, 8, 20], &[0, 1 << 31, u64::from(u32::MAX)]);
+        list(4, &[16, 64, 256, 1024], &[0, 8, 1 << 39, 1 << 40, u64::MAX]);
+        list(5, &[1, 1, 2, 8], &[0, 9, 255, 256]);
+        list(1, &[0, 1, 2, 4, 6, 9, 10, 11, 12], &[13, 15, 255]);
+        list(1, &[0], &[1, 2, 3, 255]);
+        list(1, &[0, 1, 2, 3], &[4, 255]);
+        list(1, &[0, 1], &[2, 255]);
+        list(1, &[0, 0, 128, 1024], &[16, 64, 4096, 1 << 24, 1 << 31, u64::MAX]);
+        list(5, &[0, 1, 3, u64::MAX], &[1 << 31, (1 << 31) - 1, 1 << 30]);
+        let values = device.upload(&numbers);
+        let purpose = random.below(3) as u64;
+        match device.run("k", [1, 1, 1], [1, 1, 1], &[values, 3 * rank.min(4) + purpose]) {
+            Ok(()) => done += 1,
+            Err(_) => refused += 1,
+        }
+        assert!(device.memory.free(values) && device.memory.free(tensor));
+    }
+    assert!(done > 500 && refused > 500, "{done} copies done, {refused} refused");
 }

@@ -12,6 +12,7 @@ use super::device::attributes::MAX_PITCH;
 use super::pool::home as pool_home;
 use super::result::{CUresult, CuResult};
 use super::{trace, vmm};
+use crate::checks::checks;
 use crate::memory::RangeKind;
 use crate::texture::Array;
 
@@ -159,6 +160,17 @@ impl Side {
         let found = device::range_of(self.address).filter(|(_, range)| range.holds(self.address, bytes));
         found.map(|_| ()).ok_or(invalid)
     }
+
+    /// Counts the bytes that a copy writes as written (`CUDA_EMULATOR_CHECK=init`).
+    fn mark_written(&self, [width, rows, slices]: Extent) {
+        if !checks().init || self.array.is_some() || self.kind == Kind::Pageable {
+            return;
+        }
+        let Some((device, _)) = device::range_of(self.address) else { return };
+        for (slice, row) in (0..slices).flat_map(|slice| (0..rows).map(move |row| (slice, row))) {
+            device.memory.mark_initialised(self.address + slice * self.slice + row * self.pitch, width);
+        }
+    }
 }
 
 impl Transfer {
@@ -204,6 +216,7 @@ impl Transfer {
         let freed = |_| CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
         self.to.check(self.extent).map_err(freed)?;
         self.from.check(self.extent).map_err(freed)?;
+        self.to.mark_written(self.extent);
         let [width, rows, slices] = self.extent;
         if self.to.is_scattered() || self.from.is_scattered() {
             return self.run_in_parts();

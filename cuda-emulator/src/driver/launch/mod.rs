@@ -227,6 +227,14 @@ pub(super) fn check(model: &Model, function: &Function, kernel: &Kernel, shape: 
     if outside(&shape.grid, &MAX_GRID) || outside(&shape.block, &MAX_BLOCK) {
         return invalid;
     }
+    // A size of the launch replaces the kernel's own.
+    if let Some(cluster) = shape.cluster.or(kernel.cluster) {
+        let divides = |(size, grid): (&u32, &u32)| *size != 0 && grid.is_multiple_of(*size);
+        let blocks = cluster.into_iter().fold(1, u32::saturating_mul);
+        if !cluster.iter().zip(&shape.grid).all(divides) || blocks > occupancy::largest_cluster(function)? {
+            return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+        }
+    }
     let threads = shape.block.iter().product::<u32>();
     if threads > MAX_THREADS || threads > kernel.max_threads {
         return invalid;

@@ -152,6 +152,11 @@ fn available_dynamic_smem(
 const PORTABLE_CLUSTER: u32 = 8;
 const MAX_CLUSTER: u32 = 16;
 
+/// Returns the maximum number of blocks of a function's clusters.
+pub(super) fn largest_cluster(function: &Function) -> CuResult<u32> {
+    Ok(if function.takes_large_clusters()? { MAX_CLUSTER } else { PORTABLE_CLUSTER })
+}
+
 /// Returns for a launch: the blocks that the device holds at once, the blocks of its cluster, and the maximum blocks
 /// of a cluster.
 fn of_clusters(handle: CUfunction, config: In<CUlaunchConfig>) -> CuResult<(u32, u32, u32)> {
@@ -175,7 +180,7 @@ fn of_clusters(handle: CUfunction, config: In<CUlaunchConfig>) -> CuResult<(u32,
         (1..=function.max_threads()?).contains(&threads) && shape.shared <= function.dynamic_shared()?;
     let blocks =
         if fits { blocks_per_multiprocessor(&model.limits(), kernel, threads, shape.shared) } else { 0 };
-    let largest = if function.takes_large_clusters()? { MAX_CLUSTER } else { PORTABLE_CLUSTER };
+    let largest = largest_cluster(&function)?;
     let cluster = shape.cluster.or(kernel.cluster).map_or(1, product);
     Ok((blocks.saturating_mul(model.multiprocessors), cluster, largest))
 }

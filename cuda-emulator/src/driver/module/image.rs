@@ -15,10 +15,13 @@ use crate::driver::result::{CUresult, CuResult};
 use crate::fatbin::{self, Accepted, CONTAINER_MAGIC, ELF_MAGIC, FatbinError, WRAPPER_MAGIC};
 use crate::program::{LoadErrorKind, Program};
 
+const JIT_MAX_REGISTERS: u32 = 0;
 const JIT_INFO_LOG_BUFFER: u32 = 3;
 const JIT_INFO_LOG_BUFFER_SIZE_BYTES: u32 = 4;
 const JIT_ERROR_LOG_BUFFER: u32 = 5;
 const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: u32 = 6;
+/// The registers that a kernel has at least, whatever the limit.
+const MIN_REGISTERS: u32 = 8;
 /// The newest major PTX version, that of CUDA 13. Minor versions add instructions, which are refused individually:
 /// compilers from wheels are newer than the emulated driver.
 const PTX_VERSION: u32 = 9;
@@ -34,7 +37,8 @@ pub(crate) struct Image {
     pub(crate) settings: HashMap<String, KernelSettings>,
 }
 
-/// The options of cuModuleLoadDataEx and cuLibraryLoadData that have an effect here: the destinations of messages.
+/// The options of cuModuleLoadDataEx and cuLibraryLoadData that have an effect here: the destinations of messages, and the
+/// limit of registers.
 #[derive(Clone, Copy)]
 pub(crate) struct JitOptions {
     count: u32,
@@ -63,6 +67,16 @@ impl JitOptions {
     pub(crate) fn answer(&self, option: u32, value: *mut c_void) {
         if let Some((_, place)) = self.place(option) {
             place.set_if_wanted(value);
+        }
+    }
+
+    /// Limits the registers of a program's kernels, as far as they are counted.
+    fn limit_registers(&self, program: &mut Program) {
+        let limit = self.place(JIT_MAX_REGISTERS).map_or(0, |(limit, _)| limit as usize as u32);
+        if limit != 0 {
+            for kernel in program.kernels.values_mut() {
+                kernel.registers = kernel.registers.min(limit.max(MIN_REGISTERS));
+            }
         }
     }
 
@@ -102,7 +116,7 @@ pub(crate) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<I
         check_header(text, accepted).map_err(|(code, message)| report(options, &message, code))?;
     }
     let texts: Vec<_> = texts.iter().map(String::as_str).collect();
-    let program = Program::link(&texts).map_err(|error| {
+    let mut program = Program::link(&texts).map_err(|error| {
         let code = match error.kind {
             LoadErrorKind::Syntax | LoadErrorKind::Unresolved | LoadErrorKind::Unsupported => {
                 CUresult::CUDA_ERROR_INVALID_PTX
@@ -110,6 +124,7 @@ pub(crate) fn load(image: *const c_void, options: &JitOptions) -> CuResult<Arc<I
         };
         report(options, &format!("PTX, {error}"), code)
     })?;
+    options.limit_registers(&mut program);
     options.clear_logs();
     let settings = program.kernels.iter().map(|(name, kernel)| (name.clone(), KernelSettings::new(kernel)));
     let settings = settings.collect();

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tensor maps. They are created and checked, but no kernel of the emulated device can use one.
+//! Tensor maps: the descriptions of tensors for `cp.async.bulk.tensor`.
 
 use std::ffi::c_void;
 
 use crate::driver::ffi::{In, InOut, Out};
 use crate::driver::result::{CUresult, CuResult};
+use crate::tensor_map::{
+    self, ADDRESS_BITS, ALIGNMENT, Element, MAX_BOX, MAX_ELEMENT_STRIDE, MAX_PIXELS, MAX_RANK, MAX_SIZE,
+    Region, STRIDE_BITS, TensorMap,
+};
 
-/// CUtensorMap in a private format, because no kernel reads it. The words: kinds and modes, address, five sizes, four
-/// strides, box, element strides, and for columns the corners, the channels and the pixels.
-type Map = [u64; 16];
+/// CUtensorMap
+type Map = tensor_map::Words;
 
-const MAX_RANK: u32 = 5;
-/// The alignment of the map itself, in bytes.
-const MAP_ALIGNMENT: usize = 64;
 /// The bits per element of each CUtensorMapDataType. The last ones are packed.
 const BITS: [u64; 16] = [8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6];
 const PACKED: u32 = 13;
@@ -23,14 +23,6 @@ const FLOATS: std::ops::Range<u32> = 6..PACKED;
 const MODES: [u32; 4] = [3, 4, 4, 2];
 /// CU_TENSOR_MAP_INTERLEAVE_32B
 const INTERLEAVE_32: u32 = 2;
-/// The maximum number of elements of a box along one side, and of pixels of a column.
-const MAX_BOX: u32 = 256;
-const MAX_PIXELS: u32 = 1024;
-/// The maximum element stride.
-const MAX_ELEMENT_STRIDE: u32 = 8;
-/// The maximum width of an address and of a stride, in bits.
-const ADDRESS_BITS: u32 = 57;
-const DISTANCE_BITS: u32 = 40;
 
 /// The arguments that all kinds of maps have in common.
 struct Tensor {
@@ -50,33 +42,44 @@ fn require(condition: bool) -> CuResult<()> {
 
 fn check_map(map: Out<Map>) -> CuResult<()> {
     map.check()?;
-    require(map.is_aligned(MAP_ALIGNMENT))
+    require(map.is_aligned(ALIGNMENT as usize))
 }
 
-/// The words that all kinds of maps have, by the rules of cuda.h (those that an H200 enforces).
-fn encode(map: Out<Map>, tensor: Tensor, modes: [u32; 4]) -> CuResult<Map> {
+/// What all kinds of maps have, by the rules of cuda.h (those that an H200 enforces); the region is empty.
+fn encode(map: Out<Map>, tensor: Tensor, modes: [u32; 4]) -> CuResult<TensorMap> {
     let Tensor { data_type, rank, address, sizes, distances, element_distances } = tensor;
     check_map(map)?;
+    let rank = rank as usize;
     require(data_type < BITS.len() as u32 && (1..=MAX_RANK).contains(&rank))?;
     require(modes.iter().zip(MODES).all(|(mode, count)| *mode < count))?;
-    let [interleave, _, _, fill] = modes;
+    let [interleave, swizzle, promotion, fill] = modes;
     require(interleave == 0 || rank >= 3)?;
     require(fill == 0 || FLOATS.contains(&data_type))?;
     let alignment = if interleave == INTERLEAVE_32 || data_type > PACKED { 32 } else { 16 };
     let address = address as u64;
     require(address.is_multiple_of(alignment) && address >> ADDRESS_BITS == 0)?;
-    let mut words = [0; 16];
-    words[0] = [data_type, rank].into_iter().chain(modes).fold(0, |word, part| word << 8 | u64::from(part));
-    words[1] = address;
-    for index in 0..rank as usize {
+    let mut encoded = TensorMap {
+        element: Element(data_type),
+        rank,
+        address,
+        sizes: [0; MAX_RANK],
+        strides: [0; MAX_RANK - 1],
+        element_strides: [0; MAX_RANK],
+        interleave,
+        swizzle,
+        promotion,
+        fill,
+        region: Region::Tile([0; MAX_RANK]),
+    };
+    for index in 0..rank {
         let (size, step) = (sizes.at(index)?, element_distances.at(index)?);
-        require((1..=1 << 32).contains(&size) && (1..=MAX_ELEMENT_STRIDE).contains(&step))?;
-        words[2 + index] = size;
-        words[12] |= u64::from(step) << (8 * index);
+        require((1..=MAX_SIZE).contains(&size) && (1..=MAX_ELEMENT_STRIDE).contains(&step))?;
+        encoded.sizes[index] = size;
+        encoded.element_strides[index] = step;
         if index > 0 {
             let distance = distances.at(index - 1)?;
-            require(distance.is_multiple_of(alignment) && distance >> DISTANCE_BITS == 0)?;
-            words[6 + index] = distance;
+            require(distance.is_multiple_of(alignment) && distance >> STRIDE_BITS == 0)?;
+            encoded.strides[index - 1] = distance;
         }
     }
     let unit = if data_type > PACKED {
@@ -86,8 +89,8 @@ fn encode(map: Out<Map>, tensor: Tensor, modes: [u32; 4]) -> CuResult<Map> {
     } else {
         1
     };
-    require(words[2].is_multiple_of(unit))?;
-    Ok(words)
+    require(encoded.sizes[0].is_multiple_of(unit))?;
+    Ok(encoded)
 }
 
 /// Checks that a row of a box fits: `elements` elements of a type.
@@ -117,14 +120,15 @@ fn tiled(
 ) -> CuResult<()> {
     let modes = [interleave, swizzle, promotion, fill];
     let tensor = Tensor { data_type, rank, address, sizes, distances, element_distances };
-    let mut words = encode(map, tensor, modes)?;
-    for index in 0..rank as usize {
-        let size = box_sizes.at(index)?;
-        require((1..=MAX_BOX).contains(&size))?;
-        words[11] |= u64::from(size) << (12 * index);
+    let mut encoded = encode(map, tensor, modes)?;
+    let mut sides = [0; MAX_RANK];
+    for (index, side) in sides[..rank as usize].iter_mut().enumerate() {
+        *side = box_sizes.at(index)?;
+        require((1..=MAX_BOX).contains(side))?;
     }
-    check_row(data_type, box_sizes.at(0)?, modes)?;
-    map.set_if_wanted(words);
+    check_row(data_type, sides[0], modes)?;
+    encoded.region = Region::Tile(sides);
+    map.set_if_wanted(encoded.to_words());
     Ok(())
 }
 
@@ -148,19 +152,23 @@ fn im2col(
 ) -> CuResult<()> {
     let modes = [interleave, swizzle, promotion, fill];
     let tensor = Tensor { data_type, rank, address, sizes, distances, element_distances };
-    let mut words = encode(map, tensor, modes)?;
+    let mut encoded = encode(map, tensor, modes)?;
     require(rank >= 3)?;
     // For one, two or three coordinates.
     let limit = [1 << 15, 1 << 7, 1 << 4][rank as usize - 3];
+    let mut corners = [[0; 3]; 2];
     for index in 0..rank as usize - 2 {
-        let corners = [lower.at(index)?, upper.at(index)?];
-        require(corners.iter().all(|corner| (-limit..limit).contains(corner)))?;
-        words[13 + index] = u64::from(corners[0] as u32) | u64::from(corners[1] as u32) << 32;
+        for (corner, list) in corners.iter_mut().zip([lower, upper]) {
+            let place = list.at(index)?;
+            require((-limit..limit).contains(&place))?;
+            corner[index] = place as i16;
+        }
     }
     require((1..=MAX_BOX).contains(&channels) && (1..=MAX_PIXELS).contains(&pixels))?;
     check_row(data_type, channels, modes)?;
-    words[11] = u64::from(channels) | u64::from(pixels) << 32;
-    map.set_if_wanted(words);
+    let [lower, upper] = corners;
+    encoded.region = Region::Columns { lower, upper, channels, pixels };
+    map.set_if_wanted(encoded.to_words());
     Ok(())
 }
 
@@ -196,7 +204,7 @@ fn replace_address(map: InOut<Map>, address: *const c_void) -> CuResult<()> {
     let address = address as u64;
     require(address != 0 && address.is_multiple_of(16) && address >> ADDRESS_BITS == 0)?;
     let mut words = map.get()?;
-    words[1] = address;
+    tensor_map::replace_address(&mut words, address);
     map.set_if_wanted(words);
     Ok(())
 }

@@ -160,6 +160,11 @@ fn tf32(bits: u32, mode: u8, relu: bool, finite: bool) -> u32 {
     bits & 0x8000_0000 | rounded.min(if finite { 0x7f7f_e000 } else { 0x7f80_0000 })
 }
 
+/// The bits of an f32 rounded to the nearest tf32, ties to even.
+pub(crate) fn nearest_tf32(bits: u32) -> u32 {
+    tf32(bits, b'n', false, false)
+}
+
 /// `cvt.{rna,rn,rz}.tf32.f32`.
 pub(crate) fn to_tf32(mode: &str, relu: bool, finite: bool) -> Option<Handler> {
     Some(match (mode, relu, finite) {

@@ -87,7 +87,8 @@ fn copy_lane(
     Ok(())
 }
 
-fn signal(
+/// The barrier at `barrier` learns that `bytes` bytes have come, if the instruction has one ([`SIGNALS`]).
+pub(super) fn signal(
     machine: &mut Machine<'_>,
     instr: &Instr,
     lane: usize,

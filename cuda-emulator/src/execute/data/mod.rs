@@ -8,5 +8,6 @@ pub(crate) mod check;
 pub(crate) mod load_store;
 pub(crate) mod moves;
 mod pattern;
+pub(crate) mod tensor_copy;
 pub(crate) mod texture_ops;
 mod vector;

@@ -2,6 +2,7 @@
 //! cp.async.bulk, cp.reduce.async.bulk, st.async, red.async: copies that a barrier in shared memory learns of.
 
 use super::memory::{Address, Form, address, elements, place, store_part, vector_count};
+use super::tensor_copies::{self, Purpose};
 use super::{atomics, mbarriers};
 use crate::execute::{atomic, bulk, control, moves};
 use crate::lower::draft::{Arg, Width};
@@ -10,7 +11,7 @@ use crate::lower::operands::Inst;
 use crate::program::LoadError;
 use crate::ptx::types::{StateSpace, Type};
 
-const COMPLETION: &str = "mbarrier::complete_tx::bytes";
+pub(super) const COMPLETION: &str = "mbarrier::complete_tx::bytes";
 
 /// Lowers `cp.async.bulk`.
 pub(super) fn lower<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
@@ -23,7 +24,11 @@ pub(super) fn lower<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Re
         f.emit(control::nothing(), &[]);
         return Ok(());
     }
-    if m.take("prefetch") {
+    let prefetches = m.take("prefetch");
+    if m.take("tensor") {
+        return tensor_copies::lower(f, inst, if prefetches { Purpose::Prefetch } else { Purpose::Copy });
+    }
+    if prefetches {
         if !(m.take("L2") && m.take("global")) {
             return Err(m.unsupported());
         }
@@ -68,6 +73,9 @@ pub(super) fn lower<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Re
 /// Lowers `cp.reduce.async.bulk`: elements of the destination are combined with those of the source.
 pub(super) fn reduce<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
     let m = &mut inst.modifiers;
+    if m.take("tensor") {
+        return tensor_copies::lower(f, inst, Purpose::Reduction);
+    }
     let to = m.take_if(StateSpace::from_name);
     let to = m.require(to)?;
     let from = m.take_if(StateSpace::from_name).filter(|from| *from == StateSpace::Shared);
@@ -107,7 +115,11 @@ pub(super) fn reduce<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> R
 }
 
 /// The address in operand `index` in a register of 64 bits.
-fn pointer<'a>(f: &mut Function<'_, 'a>, inst: &Inst<'_, 'a>, index: usize) -> Result<Arg, LoadError> {
+pub(super) fn pointer<'a>(
+    f: &mut Function<'_, 'a>,
+    inst: &Inst<'_, 'a>,
+    index: usize,
+) -> Result<Arg, LoadError> {
     let Address::Register { register, wide, offset } = address(f, inst.operand(index)?, 1)? else {
         return Err(inst.modifiers.unsupported());
     };

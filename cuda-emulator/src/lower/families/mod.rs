@@ -12,6 +12,7 @@ pub(super) mod mbarriers;
 pub(super) mod memory;
 pub(super) mod moves;
 pub(super) mod tensor;
+pub(super) mod tensor_copies;
 pub(super) mod textures;
 pub(super) mod video;
 pub(super) mod warps;
