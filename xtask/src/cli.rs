@@ -8,6 +8,7 @@ use crate::bench::{self, BenchArguments};
 use crate::bundle::BundleArguments;
 use crate::conformance::{self, ConformanceArguments};
 use crate::dkms::{self, DkmsArguments};
+use crate::explain::{self, ExplainArguments};
 use crate::fuzz::{self, FuzzArguments};
 use crate::instructions::{self, InstructionsArguments};
 use crate::layers::{self, LayersArguments};
@@ -65,6 +66,8 @@ enum Command {
     Deny,
     /// Check the style of the QEMU patches with QEMU's own script
     Checkpatch,
+    /// Print the way of a call through the repository: prototype, row, guest, worker, driver, emulator, tests
+    Explain(ExplainArguments),
     /// Check that no circle of source files, and no folder, is larger than its limit
     Layers(LayersArguments),
     /// Run a program that was compiled with nvcc in the guest: its input, output and exit status are the program's
@@ -130,6 +133,7 @@ impl Cli {
             Command::Dkms(arguments) => dkms::run(&paths, &arguments)?,
             Command::Package(arguments) => package::run(&paths, &arguments)?,
             Command::Signatures(arguments) => signatures::run(&paths, &arguments)?,
+            Command::Explain(arguments) => explain::run(&paths, &arguments)?,
             Command::Deny => deny::run(&paths)?,
             Command::Layers(arguments) => layers::run(&paths, &arguments)?,
             Command::Checkpatch => checkpatch::run(&paths)?,

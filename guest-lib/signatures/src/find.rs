@@ -201,7 +201,7 @@ mod tests {
         (0..bytes).map(|_| next()).collect()
     }
 
-    /// A runtime of twenty functions with internal code between them; operands of four bytes at 32 of each function.
+    /// A runtime of twenty functions with internal code between them; two operands side by side at 32 of each function.
     fn runtime() -> (Vec<u8>, Release) {
         let code = noise(20 * 0x200, 7);
         let function = |index: usize| {
@@ -210,7 +210,7 @@ mod tests {
             Function {
                 name: format!("cudaF{index}"),
                 offset,
-                body: Body::of(&code[offset..offset + size], vec![32..36]),
+                body: Body::of(&code[offset..offset + size], vec![32..34, 34..36]),
             }
         };
         let functions: Vec<Function> = (0..20).map(function).collect();

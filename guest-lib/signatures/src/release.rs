@@ -116,7 +116,7 @@ fn parse_anchor(text: &str, functions: &[Function]) -> Option<Anchor> {
     let offset = usize::from_str_radix(words.next()?, 16).ok()?;
     let bytes = u128::from_str_radix(words.next()?, 16).ok()?.to_be_bytes();
     let fixed = functions[function].body.is_fixed(&(offset..offset.checked_add(ANCHOR_BYTES)?));
-    (fixed && offset % ALIGNMENT == 0).then_some(Anchor { function, offset, bytes })
+    (fixed && offset.is_multiple_of(ALIGNMENT)).then_some(Anchor { function, offset, bytes })
 }
 
 impl FromStr for Function {
@@ -128,7 +128,9 @@ impl FromStr for Function {
             let (offset, body) = rest.split_once(' ')?;
             Some((
                 name,
-                usize::from_str_radix(offset, 16).ok().filter(|offset| offset % ALIGNMENT == 0)?,
+                usize::from_str_radix(offset, 16)
+                    .ok()
+                    .filter(|offset: &usize| offset.is_multiple_of(ALIGNMENT))?,
                 body,
             ))
         };

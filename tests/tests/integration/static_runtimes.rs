@@ -172,8 +172,8 @@ fn with_another_function(program: &Path, copy: &Path) -> Result<()> {
     let file = File::open(program)?;
     let sections = Sections::of(&file).context("its imports do not look like a runtime's")?;
     let found = sections.find(&releases).ok().flatten().context("its runtime is known")?;
-    let functions = found.found.release.functions.iter().zip(&found.found.places);
-    let (function, place) = functions.last().context("a release has functions")?;
+    let mut functions = found.found.release.functions.iter().zip(&found.found.places);
+    let (function, place) = functions.next_back().context("a release has functions")?;
     let code = &found.code[*place..*place + function.body.size()];
     let mut bytes = fs::read(program)?;
     let at =

@@ -30,6 +30,23 @@ pub fn c_sources(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(sources.into_iter().filter(|file| file.parent() != Some(Path::new(CORPUS))).collect())
 }
 
+/// All files of the repository that contain a text, relative to `root`.
+pub fn with_text(root: &Path, text: &str) -> Result<Vec<PathBuf>> {
+    let mut git = Command::new("git");
+    git.current_dir(root).args([
+        "grep",
+        "--untracked",
+        "--files-with-matches",
+        "--fixed-strings",
+        "-I",
+        "-e",
+        text,
+    ]);
+    // It fails if no file has the text.
+    let files = git.output()?.stdout;
+    Ok(String::from_utf8_lossy(&files).lines().map(PathBuf::from).collect())
+}
+
 fn listed(root: &Path, patterns: &[&str]) -> Result<Vec<PathBuf>> {
     let mut git = Command::new("git");
     git.current_dir(root).args(["ls-files", "--cached", "--others", "--exclude-standard"]).args(patterns);

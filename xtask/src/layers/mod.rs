@@ -16,6 +16,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::paths::Paths;
+pub use files::with_text;
 use graph::{Graph, Knot, Module};
 
 /// The maximum number of source files in one folder.

@@ -41,7 +41,7 @@ pub fn public_functions(archive: &Path) -> Result<Vec<Public>> {
     let missing = IMPORTS.iter().find(|name| !imports.contains(**name));
     ensure!(missing.is_none(), "it does not need {missing:?}, by which the auditor chooses objects");
     let text = file.section_by_name(".text").context("it has no .text")?;
-    ensure!(text.align() as usize % ALIGNMENT == 0, ".text is not aligned to {ALIGNMENT} bytes");
+    ensure!((text.align() as usize).is_multiple_of(ALIGNMENT), ".text is not aligned to {ALIGNMENT} bytes");
     let code = text.data()?;
     let mut operands = BTreeMap::new();
     for (place, relocation) in text.relocations() {
@@ -57,7 +57,10 @@ pub fn public_functions(archive: &Path) -> Result<Vec<Public>> {
             continue;
         }
         let (offset, size) = (usize::try_from(symbol.address())?, usize::try_from(symbol.size())?);
-        ensure!(offset % ALIGNMENT == 0 && size > 0, "{name} is at {offset:#x} and has {size} bytes");
+        ensure!(
+            offset.is_multiple_of(ALIGNMENT) && size > 0,
+            "{name} is at {offset:#x} and has {size} bytes"
+        );
         let code =
             code.get(offset..offset + size).with_context(|| format!("{name} is outside .text"))?.to_vec();
         let inside = operands.range(offset..offset + size).map(|(place, operand)| {
