@@ -10,34 +10,34 @@ use serde::Deserialize;
 
 const TABLE: &str = include_str!("../../../tests/programs/programs.toml");
 const SOURCES: &[(&str, &str)] = &[
-    ("operators.py", include_str!("../../../tests/programs/operators.py")),
-    ("compiled.py", include_str!("../../../tests/programs/compiled.py")),
-    ("libraries.py", include_str!("../../../tests/programs/libraries.py")),
-    ("training.py", include_str!("../../../tests/programs/training.py")),
-    ("decoding.py", include_str!("../../../tests/programs/decoding.py")),
-    ("distributed.py", include_str!("../../../tests/programs/distributed.py")),
+    ("operators.py", include_str!("../../../tests/programs/torch/operators.py")),
+    ("compiled.py", include_str!("../../../tests/programs/torch/compiled.py")),
+    ("libraries.py", include_str!("../../../tests/programs/nvidia/libraries.py")),
+    ("training.py", include_str!("../../../tests/programs/torch/training.py")),
+    ("decoding.py", include_str!("../../../tests/programs/torch/decoding.py")),
+    ("distributed.py", include_str!("../../../tests/programs/torch/distributed.py")),
     ("checks.py", include_str!("../../../tests/programs/checks.py")),
-    ("models.py", include_str!("../../../tests/programs/models.py")),
-    ("inductor.py", include_str!("../../../tests/programs/inductor.py")),
-    ("profiler.py", include_str!("../../../tests/programs/profiler.py")),
-    ("step.py", include_str!("../../../tests/programs/step.py")),
-    ("cupy_suite.py", include_str!("../../../tests/programs/cupy_suite.py")),
-    ("managed.py", include_str!("../../../tests/programs/managed.py")),
-    ("ggml.py", include_str!("../../../tests/programs/ggml.py")),
-    ("quantised.py", include_str!("../../../tests/programs/quantised.py")),
-    ("boosting.py", include_str!("../../../tests/programs/boosting.py")),
-    ("answers.py", include_str!("../../../tests/programs/answers.py")),
-    ("trees.py", include_str!("../../../tests/programs/trees.py")),
-    ("neighbours.py", include_str!("../../../tests/programs/neighbours.py")),
-    ("traced.py", include_str!("../../../tests/programs/traced.py")),
-    ("translation.py", include_str!("../../../tests/programs/translation.py")),
-    ("fitted.py", include_str!("../../../tests/programs/fitted.py")),
-    ("bindings.py", include_str!("../../../tests/programs/bindings.py")),
-    ("rapids.py", include_str!("../../../tests/programs/rapids.py")),
-    ("warp_simulation.py", include_str!("../../../tests/programs/warp_simulation.py")),
-    ("tensors.py", include_str!("../../../tests/programs/tensors.py")),
-    ("compression.py", include_str!("../../../tests/programs/compression.py")),
-    ("jpeg.py", include_str!("../../../tests/programs/jpeg.py")),
+    ("models.py", include_str!("../../../tests/programs/torch/models.py")),
+    ("inductor.py", include_str!("../../../tests/programs/torch/inductor.py")),
+    ("profiler.py", include_str!("../../../tests/programs/torch/profiler.py")),
+    ("step.py", include_str!("../../../tests/programs/torch/step.py")),
+    ("cupy_suite.py", include_str!("../../../tests/programs/others/cupy_suite.py")),
+    ("managed.py", include_str!("../../../tests/programs/torch/managed.py")),
+    ("ggml.py", include_str!("../../../tests/programs/others/ggml.py")),
+    ("quantised.py", include_str!("../../../tests/programs/others/quantised.py")),
+    ("boosting.py", include_str!("../../../tests/programs/others/boosting.py")),
+    ("answers.py", include_str!("../../../tests/programs/others/answers.py")),
+    ("trees.py", include_str!("../../../tests/programs/others/trees.py")),
+    ("neighbours.py", include_str!("../../../tests/programs/others/neighbours.py")),
+    ("traced.py", include_str!("../../../tests/programs/others/traced.py")),
+    ("translation.py", include_str!("../../../tests/programs/others/translation.py")),
+    ("fitted.py", include_str!("../../../tests/programs/others/fitted.py")),
+    ("bindings.py", include_str!("../../../tests/programs/nvidia/bindings.py")),
+    ("rapids.py", include_str!("../../../tests/programs/nvidia/rapids.py")),
+    ("warp_simulation.py", include_str!("../../../tests/programs/nvidia/warp_simulation.py")),
+    ("tensors.py", include_str!("../../../tests/programs/nvidia/tensors.py")),
+    ("compression.py", include_str!("../../../tests/programs/nvidia/compression.py")),
+    ("jpeg.py", include_str!("../../../tests/programs/nvidia/jpeg.py")),
 ];
 
 #[derive(Debug, Deserialize)]
@@ -76,7 +76,7 @@ pub fn programs(only: &[String]) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Writes all programs into `folder`.
+/// Writes all programs into `folder`, side by side, because they import each other.
 pub fn unpack(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("Cannot create {}", folder.display()))?;
     for (name, source) in SOURCES {
