@@ -124,6 +124,18 @@ entry_points! {
         }
     }
 
+    /// Returns the number of a stream, which never changes. Pools of memory ask for it at each allocation.
+    call cuStreamGetId / cuStreamGetId_ptsz (api, hStream: u64, streamId: Out<u64>) {
+        streamId.check()?;
+        let (stream, context) = (api.stream(hStream)?, api.context_of_stream(hStream)?);
+        if let Some(id) = api.driver.streams.id(context, stream) {
+            return streamId.set(id);
+        }
+        let id = calls::cuStreamGetId(&mut api.in_context_of(hStream)?, stream)?;
+        api.driver.streams.note_id(context, stream, id);
+        streamId.set(id)
+    }
+
     /// Returns the context of a stream.
     call cuStreamGetCtx / cuStreamGetCtx_ptsz (api, hStream: u64, pctx: Out<u64>) {
         pctx.set(api.context_of_stream(hStream)?)

@@ -8,8 +8,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use rustc_hash::FxHashMap;
 use virtio_cuda_client::CudaError;
-use virtio_cuda_client::protocol::HANDLE_STEP;
+use virtio_cuda_client::protocol::{HANDLE_STEP, StreamId};
 
+use crate::api::PER_THREAD;
 use crate::handles::{Kind, refusal};
 use crate::stream::reached::{AnyRecords, Reached};
 
@@ -108,11 +109,13 @@ pub struct Streams {
     all: RwLock<FxHashMap<u64, Stream>>,
     /// The number of changes so far, and 1. It changes while `all` is locked.
     changes: AtomicU64,
+    /// The numbers of streams (`cuStreamGetId`), by context and stream. CUDA's default stream has one in each context.
+    ids: RwLock<FxHashMap<(u64, StreamId), u64>>,
 }
 
 impl Default for Streams {
     fn default() -> Self {
-        Self { all: RwLock::default(), changes: AtomicU64::new(1) }
+        Self { all: RwLock::default(), changes: AtomicU64::new(1), ids: RwLock::default() }
     }
 }
 
@@ -132,11 +135,30 @@ impl Streams {
     /// Removes a stream.
     pub fn remove(&self, handle: u64) {
         self.change().remove(&handle);
+        self.forget_ids(|(_, stream)| stream.0 == handle);
     }
 
     /// Removes the streams of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         self.change().retain(|_, stream| stream.context != context);
+        self.forget_ids(|(of, _)| *of == context);
+    }
+
+    /// Returns the number of a stream, if it is known. Each thread has a default stream of its own, with its own number: none is
+    /// known of that.
+    pub fn id(&self, context: u64, stream: StreamId) -> Option<u64> {
+        self.ids.read().unwrap_or_else(PoisonError::into_inner).get(&(context, stream)).copied()
+    }
+
+    /// Stores the number of a stream.
+    pub fn note_id(&self, context: u64, stream: StreamId, id: u64) {
+        if stream.0 != PER_THREAD {
+            self.ids.write().unwrap_or_else(PoisonError::into_inner).insert((context, stream), id);
+        }
+    }
+
+    fn forget_ids(&self, is_gone: impl Fn(&(u64, StreamId)) -> bool) {
+        self.ids.write().unwrap_or_else(PoisonError::into_inner).retain(|key, _| !is_gone(key));
     }
 
     /// Returns a stream that the program created.
@@ -159,6 +181,23 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_known_as_long_as_their_streams_live() {
+        let streams = Streams::default();
+        for (context, stream) in [(1, 0), (2, 0), (1, 16), (1, PER_THREAD)] {
+            streams.note_id(context, StreamId(stream), context * 100 + stream);
+        }
+        let id = |context, stream| streams.id(context, StreamId(stream));
+        assert_eq!(
+            (id(1, 0), id(2, 0), id(1, 16), id(1, PER_THREAD)),
+            (Some(100), Some(200), Some(116), None)
+        );
+        streams.remove(16);
+        assert_eq!((id(1, 0), id(1, 16)), (Some(100), None));
+        streams.forget_context(1);
+        assert_eq!((id(1, 0), id(2, 0)), (None, Some(200)));
+    }
 
     #[test]
     fn a_thread_forgets_what_another_one_removes() {

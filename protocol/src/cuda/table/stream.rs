@@ -23,7 +23,7 @@ macro_rules! stream_calls {
             /// Priority of a stream.
             0x0607 forward cuStreamGetPriority(stream: StreamId) -> (priority: i32) [other same silent] entry last / cuStreamGetPriority_ptsz;
             /// Number of a stream, unique in the process.
-            0x0608 forward cuStreamGetId(stream: StreamId) -> (id: u64) [other same silent] entry last / cuStreamGetId_ptsz;
+            0x0608 forward cuStreamGetId(stream: StreamId) -> (id: u64) [other same silent];
             /// Begins to capture the stream's work (`CUstreamCaptureMode`).
             0x0610 custom cuStreamBeginCapture_v2(stream: StreamId, mode: u32) -> () [graphs same silent];
             /// Ends a capture and names the graph it made.
