@@ -133,7 +133,7 @@ impl Programs {
                     Variant::of(name).with_context(|| format!("`{name}` has no such variant"))?;
                 let compiler = match variant.older {
                     Some(major) => {
-                        older.get(&major).with_context(|| format!("No $VHOST_CUDA_NVCC_{major}"))?
+                        older.get(&major).with_context(|| format!("VHOST_CUDA_NVCC_{major} is not set"))?
                     }
                     None => usual,
                 };
