@@ -132,7 +132,9 @@ entry_points! {
             return streamId.set(id);
         }
         let id = calls::cuStreamGetId(&mut api.in_context_of(hStream)?, stream)?;
-        api.driver.streams.note_id(context, stream, id);
+        if stream.0 != PER_THREAD {
+            api.driver.streams.note_id(context, stream, id);
+        }
         streamId.set(id)
     }
 

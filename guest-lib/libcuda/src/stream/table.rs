@@ -10,7 +10,6 @@ use rustc_hash::FxHashMap;
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{HANDLE_STEP, StreamId};
 
-use crate::api::PER_THREAD;
 use crate::handles::{Kind, refusal};
 use crate::stream::reached::{AnyRecords, Reached};
 
@@ -144,17 +143,14 @@ impl Streams {
         self.forget_ids(|(of, _)| *of == context);
     }
 
-    /// Returns the number of a stream, if it is known. Each thread has a default stream of its own, with its own number: none is
-    /// known of that.
+    /// Returns the number of a stream, if it is known.
     pub fn id(&self, context: u64, stream: StreamId) -> Option<u64> {
         self.ids.read().unwrap_or_else(PoisonError::into_inner).get(&(context, stream)).copied()
     }
 
-    /// Stores the number of a stream.
+    /// Stores the number of a stream. Not for the default stream of a thread: each thread has another one.
     pub fn note_id(&self, context: u64, stream: StreamId, id: u64) {
-        if stream.0 != PER_THREAD {
-            self.ids.write().unwrap_or_else(PoisonError::into_inner).insert((context, stream), id);
-        }
+        self.ids.write().unwrap_or_else(PoisonError::into_inner).insert((context, stream), id);
     }
 
     fn forget_ids(&self, is_gone: impl Fn(&(u64, StreamId)) -> bool) {
@@ -185,14 +181,11 @@ mod tests {
     #[test]
     fn numbers_are_known_as_long_as_their_streams_live() {
         let streams = Streams::default();
-        for (context, stream) in [(1, 0), (2, 0), (1, 16), (1, PER_THREAD)] {
+        for (context, stream) in [(1, 0), (2, 0), (1, 16)] {
             streams.note_id(context, StreamId(stream), context * 100 + stream);
         }
         let id = |context, stream| streams.id(context, StreamId(stream));
-        assert_eq!(
-            (id(1, 0), id(2, 0), id(1, 16), id(1, PER_THREAD)),
-            (Some(100), Some(200), Some(116), None)
-        );
+        assert_eq!((id(1, 0), id(2, 0), id(1, 16), id(2, 16)), (Some(100), Some(200), Some(116), None));
         streams.remove(16);
         assert_eq!((id(1, 0), id(1, 16)), (Some(100), None));
         streams.forget_context(1);
