@@ -133,14 +133,17 @@ impl Streams {
 
     /// Removes a stream.
     pub fn remove(&self, handle: u64) {
-        self.change().remove(&handle);
-        self.forget_ids(|(_, stream)| stream.0 == handle);
+        // Not in the condition, which would keep the lock.
+        let removed = self.change().remove(&handle);
+        if let Some(stream) = removed {
+            self.change_ids().remove(&(stream.context, StreamId(handle)));
+        }
     }
 
     /// Removes the streams of a destroyed context.
     pub fn forget_context(&self, context: u64) {
         self.change().retain(|_, stream| stream.context != context);
-        self.forget_ids(|(of, _)| *of == context);
+        self.change_ids().retain(|(of, _), _| *of != context);
     }
 
     /// Returns the number of a stream, if it is known.
@@ -150,11 +153,11 @@ impl Streams {
 
     /// Stores the number of a stream. Not for the default stream of a thread: each thread has another one.
     pub fn note_id(&self, context: u64, stream: StreamId, id: u64) {
-        self.ids.write().unwrap_or_else(PoisonError::into_inner).insert((context, stream), id);
+        self.change_ids().insert((context, stream), id);
     }
 
-    fn forget_ids(&self, is_gone: impl Fn(&(u64, StreamId)) -> bool) {
-        self.ids.write().unwrap_or_else(PoisonError::into_inner).retain(|key, _| !is_gone(key));
+    fn change_ids(&self) -> RwLockWriteGuard<'_, FxHashMap<(u64, StreamId), u64>> {
+        self.ids.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a stream that the program created.
@@ -181,6 +184,7 @@ mod tests {
     #[test]
     fn numbers_are_known_as_long_as_their_streams_live() {
         let streams = Streams::default();
+        streams.add(16, Stream { context: 1, flags: 0 });
         for (context, stream) in [(1, 0), (2, 0), (1, 16)] {
             streams.note_id(context, StreamId(stream), context * 100 + stream);
         }
