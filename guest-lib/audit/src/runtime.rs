@@ -2,13 +2,15 @@
 //! Recognises a static CUDA runtime in an object by its symbol table ([`stripped`](crate::stripped): without one).
 //!
 //! `libcudart_static.a` is one object file, whose functions stay adjacent when it is linked. The names of its internal
-//! functions are `libcudart_static_` and a digest, those of CUDA 11 `__cudart` and a number. Programs keep these names unless they are stripped. An object that
-//! merely has functions of the same names, such as the trampolines of JAX's plugin, has none of the internal ones.
+//! functions are `libcudart_static_` and a digest, those of CUDA 11 `__cudart` and a number. Programs keep these names
+//! unless they are stripped. An object that merely has functions of the same names, such as the trampolines of JAX's
+//! plugin, has none of the internal ones.
 
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use cuda_runtime_signatures::looks_public;
 use object::elf::{EM_X86_64, FileHeader64, PF_X, PT_LOAD, SHN_LORESERVE, SHT_SYMTAB, STT_FUNC, Sym64};
 use object::read::ReadRef;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
@@ -195,12 +197,6 @@ impl<'data> Census<'data> {
         };
         inside.filter_map(function).collect()
     }
-}
-
-/// Returns whether a name has the form of the runtime's names: `cuda` or `__cuda` and a capital letter.
-fn looks_public(name: &[u8]) -> bool {
-    let rest = name.strip_prefix(b"__").unwrap_or(name).strip_prefix(b"cuda");
-    rest.and_then(<[u8]>::first).is_some_and(u8::is_ascii_uppercase)
 }
 
 #[cfg(test)]

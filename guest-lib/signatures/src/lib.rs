@@ -19,7 +19,7 @@ mod release;
 pub use body::{Body, ParseError};
 pub use file::{IMPORTS, InFile, Sections};
 pub use find::{Found, Nearest};
-pub use release::{Anchor, Function, Release, all};
+pub use release::{Anchor, Function, Release, all, looks_public};
 
 /// Functions of the runtime begin at multiples of this, in the archive and in every object.
 pub const ALIGNMENT: usize = 16;

@@ -69,6 +69,12 @@ pub fn all() -> Vec<Release> {
     TEXTS.iter().map(parse).collect()
 }
 
+/// Returns whether a name has the form of the runtime's public names: `cuda` or `__cuda` and a capital letter.
+pub fn looks_public(name: &[u8]) -> bool {
+    let rest = name.strip_prefix(b"__").unwrap_or(name).strip_prefix(b"cuda");
+    rest.and_then(<[u8]>::first).is_some_and(u8::is_ascii_uppercase)
+}
+
 impl Release {
     /// The first number of the versions: 12 or 13.
     pub fn major(&self) -> Option<u32> {

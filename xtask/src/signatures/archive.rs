@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use cuda_runtime_signatures::{ALIGNMENT, ANCHOR_BYTES, Anchor, Body, Function, IMPORTS};
+use cuda_runtime_signatures::{ALIGNMENT, ANCHOR_BYTES, Anchor, Body, Function, IMPORTS, looks_public};
 use object::elf::{
     R_X86_64_32, R_X86_64_32S, R_X86_64_64, R_X86_64_DTPOFF32, R_X86_64_GOTPCREL, R_X86_64_GOTPCRELX,
     R_X86_64_GOTTPOFF, R_X86_64_PC32, R_X86_64_PLT32, R_X86_64_REX_GOTPCRELX, R_X86_64_TLSGD, R_X86_64_TLSLD,
@@ -53,7 +53,7 @@ pub fn public_functions(archive: &Path) -> Result<Vec<Public>> {
     let mut functions = Vec::new();
     for symbol in file.symbols().filter(|symbol| symbol.is_global() && symbol.kind() == SymbolKind::Text) {
         let name = symbol.name()?;
-        if symbol.section_index() != Some(text.index()) || !is_public(name) {
+        if symbol.section_index() != Some(text.index()) || !looks_public(name.as_bytes()) {
             continue;
         }
         let (offset, size) = (usize::try_from(symbol.address())?, usize::try_from(symbol.size())?);
@@ -88,12 +88,6 @@ fn operand(kind: u32) -> Result<(usize, usize)> {
             bail!("a relocation of type {other}, of which this program does not know what a linker writes")
         }
     })
-}
-
-/// `cuda` or `__cuda` and a capital letter, as the runtime's headers have it.
-fn is_public(name: &str) -> bool {
-    let rest = name.strip_prefix("__").unwrap_or(name).strip_prefix("cuda");
-    rest.is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()))
 }
 
 /// Chooses a piece of each release so that there are few different ones: the fewer, the quicker is the search.
