@@ -43,10 +43,7 @@ pub(crate) fn copy() -> Handler {
                     format!("bulk copy of {bytes} bytes from {from:#x} to {to:#x}: not multiples of {UNIT}");
                 return machine.fail(instr, lane, FaultKind::Misaligned, to, &what);
             }
-            let multicast = instr.aux & MULTICAST != 0;
-            let ranks = if multicast { u32::from(blocks) } else { 1 };
-            for rank in lanes_of(ranks) {
-                let place = |address: u64| if multicast { with_rank(address, rank as u32) } else { address };
+            for place in targets(instr, blocks) {
                 let copied = copy_lane(machine, instr, lane, place(to), from, bytes);
                 if let Err(flow) = copied.and_then(|()| signal(machine, instr, lane, place(barrier), bytes)) {
                     return flow;
@@ -56,6 +53,14 @@ pub(crate) fn copy() -> Handler {
         Flow::Next
     }
     run
+}
+
+/// Returns, for each block whose shared memory a copy writes, the function from a lane's address to that block's. With
+/// [`MULTICAST`] those are the blocks of the cluster that `blocks` selects; without it, there is one, and addresses stay.
+pub(super) fn targets(instr: &Instr, blocks: u16) -> impl Iterator<Item = impl Fn(u64) -> u64> {
+    let multicast = instr.aux & MULTICAST != 0;
+    let ranks = lanes_of(if multicast { u32::from(blocks) } else { 1 });
+    ranks.map(move |rank| move |address| if multicast { with_rank(address, rank as u32) } else { address })
 }
 
 fn copy_lane(

@@ -6,7 +6,6 @@ use super::access::{Access, Place, aux};
 use super::{atomic, bulk};
 use crate::code::{Handler, Instr, lanes_of};
 use crate::execute::arithmetic::tiny_float;
-use crate::execute::cluster::with_rank;
 use crate::execute::state::{Flow, Machine};
 use crate::launch::FaultKind;
 use crate::ptx::types::Type;
@@ -84,9 +83,7 @@ fn copy_lane(
     if instr.aux & STORES != 0 {
         return store(machine, instr, lane, operands, &map);
     }
-    let multicast = instr.aux & bulk::MULTICAST != 0;
-    for rank in lanes_of(if multicast { u32::from(blocks) } else { 1 }) {
-        let place = |address: u64| if multicast { with_rank(address, rank as u32) } else { address };
+    for place in bulk::targets(instr, blocks) {
         load(machine, instr, lane, operands, &map, place(operands.shared))?;
         // The whole region counts, with the elements outside of the tensor.
         let bytes = map.row_bytes() * map.row_count();
