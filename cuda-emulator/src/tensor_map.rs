@@ -34,7 +34,7 @@ const MARK: u64 = 0x7063_6d54_656e_736f;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Element(pub(crate) u32);
 
-/// What a copy does to the elements that it loads.
+/// A conversion of the elements that a copy loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Conversion {
     None,
@@ -230,7 +230,7 @@ pub(crate) fn replace(words: &mut Words, field: Field, ordinal: usize, value: u6
         },
         _ => value,
     };
-    // What does not fit is out of the range of every field.
+    // A value with more bits than the field is replaced by the largest one of these bits, which no valid map has.
     set_part(&mut words[word], bits, index, value.min((1 << bits) - 1));
 }
 
@@ -279,7 +279,7 @@ impl TensorMap {
         words
     }
 
-    /// Reads a map; `None` if it is none, or one of values that no map has.
+    /// Reads a map. `None` if the words are no map, or if a field has a value that no map has.
     pub(crate) fn from_words(words: &Words) -> Option<TensorMap> {
         if words[place::MARK] != MARK {
             return None;

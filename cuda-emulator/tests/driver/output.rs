@@ -16,7 +16,7 @@ pub fn in_child() -> bool {
     env::var_os(CHILD).is_some()
 }
 
-/// What this process is to do ([`run_child_as`]), if it is not the first one.
+/// Returns the role of this process ([`run_child_as`]); `None` in the first process.
 pub fn child_role() -> Option<String> {
     env::var(CHILD).ok()
 }

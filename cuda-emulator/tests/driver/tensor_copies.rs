@@ -20,7 +20,7 @@ const F64: u32 = 8;
 const TFLOAT32_FTZ: u32 = 12;
 /// The 16-bit words of the kernels' room in shared memory.
 const ROOM: usize = 4096;
-/// What the kernels fill it with before a load.
+/// The value that the kernels store in each word of that room before a load.
 const NOTHING: u16 = 0xeeee;
 
 /// The arguments of cuTensorMapEncodeTiled.

@@ -61,7 +61,7 @@ pub unsafe extern "C" fn la_objopen(
 ) -> c_uint {
     // SAFETY: `# Safety` promises that `map` is an object that stays mapped during the call.
     let object = unsafe { link_map::Object::new(&*map) };
-    // What is replaced in the search of a folder keeps that folder's name.
+    // A file of ours that was opened in place of one in a searched folder still has the name of that folder.
     let is_own = object.name().is_some_and(|name| libraries::is_own(name) || libraries::find(name).is_some());
     // SAFETY: `# Safety` promises that `cookie` may be written.
     unsafe { cookie.write(if is_own { OWN } else { OTHER }) };

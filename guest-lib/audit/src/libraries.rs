@@ -40,8 +40,7 @@ pub fn find(asked: &Path) -> Option<&'static CStr> {
 /// looks among the loaded objects for the names that versions of symbols belong to, by soname and by requested name. So such a
 /// name stays as it is, and the file is replaced where a folder is searched for it.
 pub fn keeps_its_name(asked: &Path) -> bool {
-    let has_folder = asked.as_os_str().as_bytes().contains(&b'/');
-    let ours = if has_folder { None } else { OURS.find(asked) };
+    let ours = if has_folder(asked) { None } else { OURS.find(asked) };
     ours.is_some_and(|ours| {
         Path::new(OsStr::from_bytes(ours.to_bytes())).file_name() != Some(asked.as_os_str())
     })
@@ -86,7 +85,7 @@ impl Libraries {
         }
         let only = versions.next().is_none().then_some(first.path.as_c_str());
         // A name without a folder is left to the dynamic linker's search if there are several versions of ours.
-        if !asked.as_os_str().as_bytes().contains(&b'/') {
+        if !has_folder(asked) {
             return only;
         }
         // `libcudart.so` is a link to one of several versions. A copy without a version is a file, `libcuda-40d19bb1.so`.
@@ -97,6 +96,11 @@ impl Libraries {
             (_, None) => only,
         }
     }
+}
+
+/// Returns whether a library is requested by a path, which the dynamic linker does not search for.
+fn has_folder(asked: &Path) -> bool {
+    asked.as_os_str().as_bytes().contains(&b'/')
 }
 
 /// The smallest version of NVIDIA's driver that can be mistaken for a soname's: `libcuda.so.580.95.05` is a

@@ -12,7 +12,7 @@ use twox_hash::XxHash3_64;
 const OPERAND_BYTES: usize = 4;
 /// Separates the place of an operand from its length.
 const LENGTH: char = '*';
-/// A function that is longer is none of the runtime's: the longest has some 4 KiB.
+/// Maximum size of a function in a text, in bytes. The longest function of a known runtime has some 4 KiB.
 const MAX_BYTES: usize = 1 << 20;
 
 /// A function's size, the places that a linker fills in, and a digest of all other bytes.

@@ -45,7 +45,8 @@ fn check_map(map: Out<Map>) -> CuResult<()> {
     require(map.is_aligned(ALIGNMENT as usize))
 }
 
-/// What all kinds of maps have, by the rules of cuda.h (those that an H200 enforces); the region is empty.
+/// Makes a map of the fields that all kinds of maps have. Checks them by those rules of cuda.h that an H200 enforces. The
+/// region of the result is empty.
 fn encode(map: Out<Map>, tensor: Tensor, modes: [u32; 4]) -> CuResult<TensorMap> {
     let Tensor { data_type, rank, address, sizes, distances, element_distances } = tensor;
     check_map(map)?;
