@@ -40,6 +40,14 @@ pub const TO_CLOSE: u32 = 6;
 /// [`ToWorker::kind`]: the machine's account ([`crate::limits::account`]): [`Terms`] as payload, with its file. Comes
 /// first.
 pub const TO_ACCOUNT: u32 = 7;
+/// [`ToWorker::kind`]: moves the session's device memory to host memory; the payload is [`Suspend`]. The answer is a
+/// [`FROM_REPLY`] with the frame's id and [`Moved`] as payload. `REPLY_INVALID` if a move is under way.
+pub const TO_SUSPEND: u32 = 8;
+/// [`ToWorker::kind`]: brings the device memory of a suspended session back; no payload. Answered as [`TO_SUSPEND`].
+pub const TO_RESUME: u32 = 9;
+/// [`ToWorker::kind`]: the session stays suspended, and calls that wait for it to be resumed fail with
+/// `CUDA_ERROR_OUT_OF_MEMORY`. No payload, no answer.
+pub const TO_RESUME_REFUSED: u32 = 10;
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
@@ -47,6 +55,9 @@ pub const FROM_READY: u32 = 1;
 pub const FROM_FAILED: u32 = 2;
 /// [`FromWorker::kind`]: the reply to request `id`.
 pub const FROM_REPLY: u32 = 3;
+/// [`FromWorker::kind`]: a call waits until the suspended session is resumed; no payload. Sent once per suspension, and once more
+/// after each [`TO_RESUME_REFUSED`].
+pub const FROM_WAKE: u32 = 4;
 
 /// Head of a frame to the worker; `payload_bytes`, then in and out entries ([`MemEntry`]) follow.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -115,6 +126,53 @@ pub struct Region {
     pub page_bytes: u64,
     /// The number of the file in the worker's mapper ([`crate::sessions::named_pages`]). 0: the worker gets the file.
     pub number: u64,
+}
+
+/// Payload of [`TO_SUSPEND`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Suspend {
+    /// The maximum time in milliseconds until running calls and the device's work must have ended.
+    pub deadline_ms: u32,
+    /// Zero.
+    pub flags: u32,
+    /// The maximum host memory for contents, in bytes.
+    pub budget_bytes: u64,
+}
+
+/// [`Moved::outcome`]: done.
+pub const MOVED: u32 = 0;
+/// [`Moved::outcome`]: the session was in that state before.
+pub const MOVED_BEFORE: u32 = 1;
+/// [`Moved::outcome`]: calls or the device's work did not end in time.
+pub const NOT_IDLE: u32 = 2;
+/// [`Moved::outcome`]: the budget does not suffice, or the host has no memory.
+pub const NO_HOST_MEMORY: u32 = 3;
+/// [`Moved::outcome`]: the device has no memory (resume only).
+pub const NO_DEVICE_MEMORY: u32 = 4;
+/// [`Moved::outcome`]: the driver failed with [`Moved::cuda`].
+pub const DRIVER_FAILED: u32 = 5;
+/// [`Moved::outcome`]: contents in host memory have changed (resume only).
+pub const CONTENTS_DIFFER: u32 = 6;
+/// [`Moved::outcome`]: the session has no device memory that can be moved.
+pub const NOTHING_MOVABLE: u32 = 7;
+
+/// Payload of the answer to [`TO_SUSPEND`] and [`TO_RESUME`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Moved {
+    /// [`MOVED`] to [`NOTHING_MOVABLE`]. After all but the first two the session is in the state that it was in before.
+    pub outcome: u32,
+    /// The driver's `CUresult`, or 0.
+    pub cuda: u32,
+    /// Device memory that was given back, or brought back, in bytes.
+    pub moved_bytes: u64,
+    /// Host memory that holds contents, in bytes. Chunks of zeros take none.
+    pub stored_bytes: u64,
+    /// Device memory that the session keeps while it is suspended, in bytes, as far as the worker allocated it.
+    pub resident_bytes: u64,
+    /// The duration in microseconds.
+    pub micros: u64,
 }
 
 /// Encodes one frame to the worker.
@@ -267,6 +325,17 @@ pub fn region_of(payload: &[u8]) -> io::Result<Region> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a region frame of the wrong size"))
 }
 
+/// Returns the terms of a [`TO_SUSPEND`] frame. `None` for a payload of the wrong size, or with flags that are not zero.
+pub fn suspend_of(payload: &[u8]) -> Option<Suspend> {
+    Suspend::read_from_bytes(payload).ok().filter(|suspend| suspend.flags == 0)
+}
+
+/// Returns the answer of a worker to [`TO_SUSPEND`] or [`TO_RESUME`]. `None` for a payload of the wrong size, or with an unknown
+/// outcome.
+pub fn moved_of(payload: &[u8]) -> Option<Moved> {
+    Moved::read_from_bytes(payload).ok().filter(|moved| moved.outcome <= NOTHING_MOVABLE)
+}
+
 /// Returns the session's share of the account of a [`TO_ACCOUNT`] frame.
 pub fn share_of(frame: &Frame) -> io::Result<Share> {
     let terms = Terms::read_from_bytes(&frame.payload);
@@ -311,6 +380,18 @@ mod tests {
         let header = FromWorker { payload_bytes: MAX_PAYLOAD_BYTES + 1, ..FromWorker::default() };
         (&worker).write_all(header.as_bytes()).unwrap();
         assert_eq!(receive_reply(&daemon).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn moves_are_checked_at_both_ends() {
+        let suspend = Suspend { deadline_ms: 1000, flags: 0, budget_bytes: 1 << 30 };
+        assert_eq!(suspend_of(suspend.as_bytes()), Some(suspend));
+        assert_eq!(suspend_of(Suspend { flags: 1, ..suspend }.as_bytes()), None);
+        assert_eq!(suspend_of(&suspend.as_bytes()[1..]), None);
+        let moved = Moved { outcome: NOTHING_MOVABLE, micros: 3, ..Moved::default() };
+        assert_eq!(moved_of(moved.as_bytes()), Some(moved));
+        assert_eq!(moved_of(Moved { outcome: NOTHING_MOVABLE + 1, ..moved }.as_bytes()), None);
+        assert_eq!(moved_of(&[]), None);
     }
 
     fn tempfile() -> std::fs::File {

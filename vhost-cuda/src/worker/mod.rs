@@ -19,6 +19,7 @@ pub mod sandbox;
 mod sharing;
 mod start;
 mod state;
+mod suspend;
 mod trace;
 mod vendor;
 mod words;
@@ -31,7 +32,10 @@ use log::{debug, error};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use crate::args::WorkerArgs;
-use crate::sessions::link::{self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_MEMORY, TO_REGION, TO_SHARE, TO_UNPIN};
+use crate::sessions::link::{
+    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_MEMORY, TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SHARE,
+    TO_SUSPEND, TO_UNPIN,
+};
 use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
 // The names by which `handlers` refers to these modules.
@@ -61,7 +65,7 @@ pub fn run(args: &WorkerArgs) -> ExitCode {
 
 fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<()> {
     let replies = Arc::new(Replies::new(link.try_clone()?));
-    let mut executors = Executors::new(session, replies);
+    let mut executors = Executors::new(session, replies.clone());
     let mut regions = Vec::new();
     let mut assigned = false;
     while let Some(frame) = link::receive_frame(link)? {
@@ -90,6 +94,9 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
                 session.mapper.iter().for_each(|mapper| mapper.refresh());
             }
             TO_ACCOUNT => session.allocations().quota.join(link::share_of(&frame)?),
+            TO_SUSPEND | TO_RESUME => replies.send(frame.header.id, &suspend::execute(&frame)),
+            // No call waits.
+            TO_RESUME_REFUSED => {}
             TO_CLOSE => return Ok(()),
             kind => debug!("a frame of unknown kind {kind}"),
         }
