@@ -15,6 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::call::{CallContext, Kept, Reply, ThreadState};
 use super::dispatch::dispatch;
+use super::gate;
 use super::outstanding::Runs;
 use super::signal;
 use crate::sessions::link::Frame;
@@ -123,21 +124,34 @@ fn run(
     if cx.session.refused.load(Ordering::Relaxed) {
         return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
     }
+    let mut pass = enter(opcode, cx)?;
     let outcome = match opcode.facts().needs_context() {
         true => cx.thread.make_current(cx.session, cx.context),
         false => Ok(()),
     };
     let (bytes_in, bytes_out) = (cx.bulk_in.bytes(), cx.bulk_out.room());
     let changing = cx.session.preparing.before(opcode.facts(), &cx.session.gpu);
-    let outcome = outcome.and_then(|()| dispatch_settled(opcode, cx, args, results));
+    let outcome = outcome.and_then(|()| dispatch_settled(opcode, cx, &mut pass, args, results));
     cx.session.preparing.after(opcode.facts());
     cx.thread.queued = opcode.facts().is_only_queued();
     // A context may end here.
     cx.thread.held.release();
     drop(changing);
+    drop(pass);
     let failed = outcome.is_err_and(|error| error != CudaError::NOT_READY);
     cx.thread.counter.count(failed, bytes_in, bytes_out);
     outcome
+}
+
+/// Passes the session's gate, if the call has to.
+///
+/// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+fn enter(opcode: Opcode, cx: &mut CallContext<'_>) -> CuResult<Option<gate::Pass>> {
+    if !gate::passes(opcode) {
+        return Ok(None);
+    }
+    let gate = &cx.session.gate;
+    gate.enter(cx.thread.slot.get_or_insert_with(|| gate.take_slot())).map(Some)
 }
 
 /// Dispatches a call; if it finds no memory, once more after sessions have ended that were ending. A call that fails for that reason
@@ -145,6 +159,7 @@ fn run(
 fn dispatch_settled(
     opcode: Opcode,
     cx: &mut CallContext<'_>,
+    pass: &mut Option<gate::Pass>,
     args: Reader<'_>,
     results: &mut Writer<'_>,
 ) -> CuResult<()> {
@@ -155,7 +170,11 @@ fn dispatch_settled(
         return outcome;
     }
     cx.thread.held.release();
-    if cx.session.sharing.settle(true) { dispatch(opcode, cx, args, results) } else { outcome }
+    // Another session may be suspended for it meanwhile, and this one may be for another.
+    drop(pass.take());
+    let settled = cx.session.sharing.settle(true);
+    *pass = enter(opcode, cx)?;
+    if settled { dispatch(opcode, cx, args, results) } else { outcome }
 }
 
 /// Parses a payload. Returns `None` if its lengths do not fit together.
