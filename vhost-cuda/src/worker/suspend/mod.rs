@@ -73,11 +73,11 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
         return replies.send(id, &(REPLY_INVALID, Vec::new()));
     };
     let answers = replies.clone();
-    let run = move || {
-        let moved = execute(session, terms);
+    let answer = move |moved: Moved| {
         is_moving.store(false, Ordering::Release);
         answers.send(id, &(REPLY_OK, moved.as_bytes().to_vec()));
     };
+    let run = move || execute(session, terms, answer);
     if let Err(error) = thread::Builder::new().name("suspend".into()).spawn(run) {
         debug!("no thread to suspend or resume the session: {error}");
         is_moving.store(false, Ordering::Release);
@@ -85,30 +85,38 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
     }
 }
 
-/// Suspends with `terms`, or resumes without.
-fn execute(session: &'static SessionState, terms: Option<Suspend>) -> Moved {
+/// Suspends with `terms`, or resumes without, and answers. Calls that wait go on, or ask for a resumption, only after the answer: the
+/// daemon may send the next request then.
+fn execute(session: &'static SessionState, terms: Option<Suspend>, answer: impl FnOnce(Moved)) {
     may_look_while_others_capture(&session.gpu);
     let begun = Instant::now();
     // Dropped last: this thread may be the last user of a context.
     let mut contexts = Vec::new();
-    let (kind, moved) = match terms {
-        Some(terms) => ("suspended", suspend(session, terms, begun, &mut contexts)),
-        None => ("resumed", resume(session, &mut contexts)),
+    // Locked until the gate stands as the state says, so that the next move finds it so.
+    let mut suspended = session.suspension.suspended.lock();
+    let moved = match terms {
+        Some(terms) => suspend(session, terms, begun, &mut suspended, &mut contexts),
+        None => resume(session, &mut suspended, &mut contexts),
     };
     let micros = begun.elapsed().as_micros().try_into().unwrap_or(u64::MAX);
     let moved = Moved { micros, ..moved };
-    debug!("{kind}: {moved:?}");
-    moved
+    debug!("{}: {moved:?}", if suspended.is_some() { "suspended" } else { "running" });
+    answer(moved);
+    match *suspended {
+        Some(_) => session.gate.suspend(),
+        None => session.gate.open(),
+    }
+    drop(suspended);
 }
 
 fn suspend(
     session: &'static SessionState,
     terms: Suspend,
     begun: Instant,
+    suspended: &mut Option<Suspended>,
     contexts: &mut Vec<Context>,
 ) -> Moved {
-    let mut suspended = session.suspension.suspended.lock();
-    if let Some(suspended) = &*suspended {
+    if let Some(suspended) = suspended {
         return report(session, MOVED_BEFORE, suspended);
     }
     let deadline = begun + Duration::from_millis(terms.deadline_ms.into()).min(MAX_DEADLINE);
@@ -116,17 +124,10 @@ fn suspend(
         return failed(NOT_IDLE);
     }
     *contexts = session.contexts.all();
-    let made = give_back(session, terms.budget_bytes, deadline, contexts);
-    let moved = match &made {
-        Ok(made) => report(session, MOVED, made),
-        Err(moved) => *moved,
-    };
-    *suspended = made.ok();
-    match *suspended {
-        Some(_) => session.gate.suspend(),
-        None => session.gate.open(),
+    match give_back(session, terms.budget_bytes, deadline, contexts) {
+        Ok(made) => report(session, MOVED, suspended.insert(made)),
+        Err(moved) => moved,
     }
-    moved
 }
 
 /// Closes the gate at a moment at which no stream captures. Returns false, with the gate open, if there is none until `deadline`.
@@ -172,24 +173,21 @@ fn give_back(
     Ok(Suspended { store, created, moved_bytes })
 }
 
-fn resume(session: &'static SessionState, contexts: &mut Vec<Context>) -> Moved {
-    let mut suspended = session.suspension.suspended.lock();
-    let Some(mut now) = suspended.take() else { return failed(MOVED_BEFORE) };
+fn resume(
+    session: &'static SessionState,
+    suspended: &mut Option<Suspended>,
+    contexts: &mut Vec<Context>,
+) -> Moved {
+    let Some(now) = suspended else { return failed(MOVED_BEFORE) };
     session.gate.resume();
     *contexts = session.contexts.all();
-    let moved = report(session, MOVED, &now);
-    match bring_back(session, &mut now, contexts) {
+    match bring_back(session, now, contexts) {
         Ok(()) => {
-            // Before the gate opens: programs that go on need the host's memory.
-            drop(now);
-            session.gate.open();
+            let moved = report(session, MOVED, now);
+            *suspended = None;
             moved
         }
-        Err(error) => {
-            *suspended = Some(now);
-            session.gate.suspend();
-            unmoved(error)
-        }
+        Err(error) => unmoved(error),
     }
 }
 
