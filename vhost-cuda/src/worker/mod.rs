@@ -65,6 +65,7 @@ pub fn run(args: &WorkerArgs) -> ExitCode {
 
 fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<()> {
     let replies = Arc::new(Replies::new(link.try_clone()?));
+    session.gate.connect(replies.clone());
     let mut executors = Executors::new(session, replies.clone());
     let mut regions = Vec::new();
     let mut assigned = false;
@@ -94,9 +95,8 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
                 session.mapper.iter().for_each(|mapper| mapper.refresh());
             }
             TO_ACCOUNT => session.allocations().quota.join(link::share_of(&frame)?),
-            TO_SUSPEND | TO_RESUME => replies.send(frame.header.id, &suspend::execute(&frame)),
-            // No call waits.
-            TO_RESUME_REFUSED => {}
+            TO_SUSPEND | TO_RESUME => suspend::start(session, &frame, &replies),
+            TO_RESUME_REFUSED => session.gate.refuse(),
             TO_CLOSE => return Ok(()),
             kind => debug!("a frame of unknown kind {kind}"),
         }

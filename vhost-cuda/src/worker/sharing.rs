@@ -74,6 +74,11 @@ impl Sharing {
         Ok(token)
     }
 
+    /// Returns whether this session has made the offer with that token.
+    pub fn is_own(&self, token: &[u8; TOKEN_BYTES]) -> bool {
+        self.offered.lock().values().any(|(own, _)| own == token)
+    }
+
     /// Withdraws the object with that name or address. Other processes cannot find it from now on.
     pub fn end(&self, what: u32, name: u64) {
         if self.offers.load(Ordering::Acquire) > 0 {

@@ -18,6 +18,7 @@ use super::memory::holds::{Held, Holds};
 use super::memory::host_memory::HostMemory;
 use super::memory::mapper::Mapper;
 use super::memory::pages::GuestPages;
+use super::memory::placed::Placed;
 use super::memory::pools::Pools;
 use super::memory::prints::{Abilities, LoadedCode};
 use super::memory::reservations::Reservations;
@@ -29,6 +30,7 @@ use super::objects::images::Images;
 use super::objects::linker::Links;
 use super::objects::resources::DevResources;
 use super::run::exec_callbacks::ExecCallbacks;
+use super::run::gate::Gate;
 use super::run::order::Order;
 use super::run::output::Output;
 use super::run::outstanding::OutstandingCalls;
@@ -37,12 +39,13 @@ use super::run::signal;
 use super::run::time_limit::TimeLimit;
 use super::run::turns::Turns;
 use super::sharing::Sharing;
+use super::suspend::Suspension;
 use super::trace::Trace;
 use super::vendor::Vendor;
 
 /// The state of a session.
 ///
-/// Several locks are taken in this order: contexts, window, reservations, pools, allocations. None of them is held
+/// Several locks are taken in this order: contexts, window, reservations, placed, pools, allocations. None of them is held
 /// where the last reference to an object may be released, because destroying the object takes them, too.
 #[derive(Debug)]
 pub struct SessionState {
@@ -89,6 +92,8 @@ pub struct SessionState {
     pub refused: AtomicBool,
     /// The order of records across lanes.
     pub order: Order,
+    /// The gate of calls that need the device's memory.
+    pub gate: Gate,
     /// Constant properties, by device.
     pub devices: Vec<OnceLock<DeviceFacts>>,
     /// Links that have begun.
@@ -103,6 +108,10 @@ pub struct SessionState {
     pub trace: Trace,
     /// Release thresholds of pools that the driver does not get because of the quota.
     pub thresholds: Mutex<HashMap<u64, u64>>,
+    /// Memory of `cuMemAlloc` that may move.
+    pub placed: Placed,
+    /// The state of moves.
+    pub suspension: Suspension,
     reservations: Mutex<Reservations>,
     allocations: Mutex<Allocations>,
     window: Mutex<Window>,
@@ -192,6 +201,7 @@ impl SessionState {
     ) -> Self {
         let fast = !limits.plain;
         let preparing = Preparing::new(fast, limits.emulated);
+        let placed = Placed::new(&gpu, devices, limits.emulated);
         Self {
             gpu,
             images,
@@ -214,6 +224,7 @@ impl SessionState {
             exec_callbacks: ExecCallbacks::default(),
             refused: AtomicBool::new(false),
             order: Order::default(),
+            gate: Gate::default(),
             devices: (0..devices).map(|_| OnceLock::new()).collect(),
             links: Links::default(),
             pools: Pools::default(),
@@ -221,6 +232,8 @@ impl SessionState {
             trace: Trace::new(limits.libraries.clone()),
             vendor: Vendor::new(limits.libraries),
             thresholds: Mutex::default(),
+            placed,
+            suspension: Suspension::default(),
             reservations: Mutex::default(),
             allocations: Mutex::new(Allocations::new(limits.memory)),
             window: Mutex::new(window),
@@ -319,6 +332,7 @@ impl SessionState {
         self.window().forget_context(context);
         self.sharing.forget_context(context);
         self.host_memory.forget_context(context);
+        self.placed.forget_context(&self.gpu, context);
         let free = self.reservations().forget_context(context);
         let mut allocations = self.allocations();
         allocations.discharge(free);

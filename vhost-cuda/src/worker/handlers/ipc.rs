@@ -10,7 +10,8 @@ use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
 use crate::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, Token};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, CudaError, HANDLE_TYPE_FILE, RawIpcHandle};
+use crate::worker::gpu::{CUmemGenericAllocationHandle, CuResult, CudaError, HANDLE_TYPE_FILE, RawIpcHandle};
+use crate::worker::memory::placed::opened::Placement;
 use crate::worker::pools;
 use crate::worker::quota;
 use crate::worker::words::{EMULATED, EMULATED_DESCRIPTOR, handle_with};
@@ -39,9 +40,13 @@ pub fn cuIpcGetMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<
     if range.origin != Origin::Allocated {
         return Err(CudaError::INVALID_VALUE);
     }
-    let (handle,) = cx.gpu().cuIpcGetMemHandle(range.base)?;
-    let handle = handle.reserved;
-    let file = file_behind(&handle)?;
+    let (handle, file) = match cx.session.placed.export(range.base) {
+        Some((raw, bytes, offset)) => (Placement::new(bytes, offset).to_handle(), Some(file_of(cx, raw)?)),
+        None => {
+            let (handle,) = cx.gpu().cuIpcGetMemHandle(range.base)?;
+            (handle.reserved, file_behind(&handle.reserved)?)
+        }
+    };
     let offer = Offer { what: MEMORY, device: 0, bytes: range.bytes, handle };
     Ok((cx.session.sharing.offer_named(range.base, range.context, offer, file.as_ref())?,))
 }
@@ -57,10 +62,23 @@ pub fn cuIpcOpenMemHandle_v2(
         return Err(CudaError::INVALID_VALUE);
     }
     let (offer, file) = cx.session.sharing.look_up(token, MEMORY)?;
+    let placement = Placement::of(&offer.handle, offer.bytes)?;
+    if placement.is_some() && cx.session.sharing.is_own(&token) {
+        // As the driver does.
+        return Err(CudaError::INVALID_CONTEXT);
+    }
     let charged = quota::rounded(offer.bytes);
     pools::charge(cx.session, |allocations| allocations.charge(charged))?;
-    let handle = RawIpcHandle { reserved: handle_with(offer.handle, file.as_ref()) };
-    let opened = cx.gpu().cuIpcOpenMemHandle_v2(handle, flags);
+    let opened = match (placement, &file) {
+        (Some(placement), Some(file)) => {
+            cx.session.placed.opened.open(cx.gpu(), token, placement, file, home).map(|dptr| (dptr,))
+        }
+        (Some(_), None) => Err(CudaError::INVALID_VALUE),
+        (None, _) => {
+            let handle = RawIpcHandle { reserved: handle_with(offer.handle, file.as_ref()) };
+            cx.gpu().cuIpcOpenMemHandle_v2(handle, flags)
+        }
+    };
     let mut allocations = cx.session.allocations();
     let (dptr,) = opened.inspect_err(|_| allocations.discharge(charged))?;
     match allocations.find(dptr) {
@@ -78,8 +96,13 @@ pub fn cuIpcCloseMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResul
     if last {
         cx.session.allocations().remove(dptr.0);
     }
-    // SAFETY: the address is memory that this session has opened, and not closed as often.
-    unsafe { cx.gpu().cuIpcCloseMemHandle(dptr.0) }?;
+    let opened = &cx.session.placed.opened;
+    match opened.has(dptr.0) {
+        true if last => opened.close(cx.gpu(), dptr.0)?,
+        true => {}
+        // SAFETY: the address is memory that this session has opened, and not closed as often.
+        false => unsafe { cx.gpu().cuIpcCloseMemHandle(dptr.0) }?,
+    }
     Ok((last.into(),))
 }
 
@@ -92,6 +115,19 @@ pub fn cuIpcGetEventHandle(cx: &mut CallContext<'_>, event: EventId) -> CuResult
     Ok((cx.session.sharing.offer_named(event.0, cx.home(), offer, file.as_ref())?,))
 }
 
+/// Exports physical memory as a file.
+fn file_of(cx: &CallContext<'_>, raw: CUmemGenericAllocationHandle) -> CuResult<File> {
+    let mut descriptor = -1i32;
+    let (out, kind) = ((&raw mut descriptor).cast::<c_void>(), HANDLE_TYPE_FILE as i32);
+    // SAFETY: for this kind of handle the driver writes a file descriptor, an `int`, there.
+    unsafe { cx.gpu().cuMemExportToShareableHandle(out, raw, kind, 0) }?;
+    if descriptor < 0 {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    // SAFETY: the descriptor is new, and given to this process by the call above.
+    Ok(unsafe { File::from_raw_fd(descriptor) })
+}
+
 /// Offers an allocation as a file.
 pub fn cuMemExportToShareableHandle(cx: &mut CallContext<'_>, handle: AllocationId) -> CuResult<(Token,)> {
     let mut reservations = cx.session.reservations();
@@ -99,15 +135,7 @@ pub fn cuMemExportToShareableHandle(cx: &mut CallContext<'_>, handle: Allocation
     if let Some(token) = reservations.offered_as(handle.0) {
         return Ok((token,));
     }
-    let mut descriptor = -1i32;
-    let (out, kind) = ((&raw mut descriptor).cast::<c_void>(), HANDLE_TYPE_FILE as i32);
-    // SAFETY: for this kind of handle the driver writes a file descriptor, an `int`, there.
-    unsafe { cx.gpu().cuMemExportToShareableHandle(out, allocation.raw, kind, 0) }?;
-    if descriptor < 0 {
-        return Err(CudaError::NOT_SUPPORTED);
-    }
-    // SAFETY: the descriptor is new, and given to this process by the call above.
-    let file = unsafe { File::from_raw_fd(descriptor) };
+    let file = file_of(cx, allocation.raw)?;
     let device = allocation.location.id as u32;
     let offer = Offer { what: ALLOCATION, device, bytes: allocation.bytes, handle: [0; HANDLE_BYTES] };
     let token = cx.session.sharing.offer(offer, Some(&file))?;

@@ -77,8 +77,8 @@ fn allocate_blocks(
     let (dptr, bytes) = driver().inspect_err(|_| cx.session.allocations().discharge(ahead))?;
     let entered = cx.session.allocations().enter(dptr, bytes, ahead, home);
     entered.inspect_err(|_| {
-        // SAFETY: it was allocated above, and the guest does not have its address yet.
-        let _ = unsafe { cx.gpu().cuMemFree_v2(dptr) };
+        // The guest does not have its address yet.
+        let _ = free(cx, dptr);
     })?;
     Ok(dptr)
 }
@@ -86,7 +86,8 @@ fn allocate_blocks(
 /// Allocates device memory.
 pub fn cuMemAlloc_v2(cx: &mut CallContext<'_>, bytesize: u64) -> CuResult<(DevicePtr,)> {
     let bytes = usize::try_from(bytesize).map_err(|_| CudaError::OUT_OF_MEMORY)?;
-    let made = || Ok((cx.gpu().cuMemAlloc_v2(bytes)?.0, bytesize));
+    let home = cx.owner()?;
+    let made = || Ok((cx.session.placed.allocate(cx.gpu(), bytes, home)?, bytesize));
     Ok((DevicePtr(allocate_blocks(cx, bytesize, made)?),))
 }
 
@@ -150,13 +151,18 @@ pub fn cuMemAllocPitch_v2(
     Ok((DevicePtr(dptr), pitch))
 }
 
+/// Frees memory of `cuMemAlloc` in the driver. It must be an allocation of this session that no other call frees.
+fn free(cx: &CallContext<'_>, dptr: u64) -> CuResult<()> {
+    // SAFETY: an allocation of the driver's that this call alone frees.
+    cx.session.placed.free(cx.gpu(), dptr).unwrap_or_else(|| unsafe { cx.gpu().cuMemFree_v2(dptr) })
+}
+
 /// Frees device memory.
 pub fn cuMemFree_v2(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<()> {
     if dptr.0 == 0 {
         return Ok(());
     }
-    // SAFETY: the address is an allocation of this session.
-    let free = || unsafe { cx.gpu().cuMemFree_v2(dptr.0) };
+    let free = || free(cx, dptr.0);
     let mut allocations = cx.session.allocations();
     let range = allocations.allocated_at(dptr.0)?;
     if range.origin == Origin::External {
@@ -181,8 +187,9 @@ pub fn cuMemFreeAsync(cx: &mut CallContext<'_>, dptr: DevicePtr, stream: StreamI
     let range = allocations.end(dptr.0)?;
     drop(allocations);
     end_offers(cx, dptr);
+    let placed = cx.session.placed.free_in_order(cx.gpu(), dptr.0, stream);
     // SAFETY: the address is an allocation of this session.
-    let freed = unsafe { cx.gpu().cuMemFreeAsync(dptr.0, stream) };
+    let freed = placed.unwrap_or_else(|| unsafe { cx.gpu().cuMemFreeAsync(dptr.0, stream) });
     cx.session.freed_in_order.store(true, Ordering::Relaxed);
     freed.inspect_err(|_| cx.session.allocations().not_freed(&range))?;
     pools::freed(cx.session, &range, Some(stream));

@@ -52,6 +52,9 @@ pub fn cuMemCreate(
     let made = unsafe { cx.gpu().cuMemCreate(bytesize as usize, &raw, flags) };
     let (made,) = made.inspect_err(|_| cx.session.allocations().discharge(bytesize))?;
     reservations.insert(handle.0, made, bytesize, wanted.location);
+    if flags == 0 {
+        reservations.made_with(handle.0, raw);
+    }
     Ok(())
 }
 
@@ -112,8 +115,9 @@ pub fn cuMemUnmap(cx: &mut CallContext<'_>, dptr: DevicePtr, bytesize: u64) -> C
 /// Adds a mapping to the session's memory, if at least one device may access it.
 fn enter(cx: &CallContext<'_>, reservations: &mut crate::worker::reservations::Reservations, base: u64) {
     if let Some(mapping) = reservations.mapping(base)
-        && let Some(&device) = mapping.devices.first()
+        && let Some(access) = mapping.access.first()
     {
+        let device = access.location.id;
         cx.session.allocations().insert(base, mapping.bytes, Origin::Mapped, Home { context: 0, device });
     }
 }
@@ -133,11 +137,11 @@ pub fn cuMemSetAccess(
     unsafe { cx.gpu().cuMemSetAccess(dptr.0, bytesize as usize, &access, 1) }?;
     for base in bases {
         if let Some(mapping) = reservations.mapping(base) {
-            mapping.devices.retain(|&device| device != access.location.id);
+            mapping.access.retain(|other| other.location.id != access.location.id);
             if flags != 0 {
-                mapping.devices.push(access.location.id);
+                mapping.access.push(access);
             }
-            if mapping.devices.is_empty() {
+            if mapping.access.is_empty() {
                 cx.session.allocations().remove(base);
                 continue;
             }

@@ -13,6 +13,7 @@ pub(super) mod local;
 pub(super) mod mapper;
 pub(super) mod pageable;
 pub(super) mod pages;
+pub(super) mod placed;
 pub(super) mod pools;
 pub(super) mod prints;
 pub(super) mod quota;

@@ -8,11 +8,18 @@ use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
 use super::array_maps::{ArrayMaps, ArrayName, Changes, Part};
 use super::externals::{Externals, Unused};
 use crate::exchange::Token;
-use crate::worker::gpu::{CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError};
+use crate::worker::gpu::{
+    CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError, RawAccess, RawAllocation,
+    RawLocation,
+};
 use crate::worker::home::Home;
+use crate::worker::suspend::parts;
 
 /// The maximum number of reservations, of allocations and of mappings per session.
 const MAX_ENTRIES: usize = 1 << 16;
+/// `CU_MEM_LOCATION_TYPE_DEVICE` and `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const LOCATION_DEVICE: u32 = 1;
+const READ_WRITE: u32 = 3;
 
 /// An allocation of `cuMemCreate`. It lives while it is held or mapped.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +30,8 @@ pub struct Allocation {
     pub bytes: u64,
     /// The location, as the guest named it.
     pub location: Location,
+    /// Its properties, if this process has made it.
+    pub properties: Option<RawAllocation>,
     held: u32,
     /// The number of its mappings: at addresses, in parts of arrays, and as external memory.
     mapped: u32,
@@ -37,8 +46,8 @@ pub struct Mapping {
     pub bytes: u64,
     /// The allocation's name.
     pub name: u64,
-    /// The devices that may reach it.
-    pub devices: Vec<i32>,
+    /// The access of locations to it.
+    pub access: Vec<RawAccess>,
 }
 
 /// All of them, of one session.
@@ -144,7 +153,53 @@ impl Reservations {
 
     /// Enters an allocation that the driver has made, held once.
     pub fn insert(&mut self, name: u64, raw: CUmemGenericAllocationHandle, bytes: u64, location: Location) {
-        self.allocations.insert(name, Allocation { raw, bytes, location, held: 1, mapped: 0, token: None });
+        let new = Allocation { raw, bytes, location, properties: None, held: 1, mapped: 0, token: None };
+        self.allocations.insert(name, new);
+    }
+
+    /// Notes the properties with which this process has made an allocation.
+    pub fn made_with(&mut self, name: u64, properties: RawAllocation) {
+        if let Some(allocation) = self.allocations.get_mut(&name) {
+            allocation.properties = Some(properties);
+        }
+    }
+
+    /// Returns the allocations that may move, by name: memory of a device, all of it mapped with full access of that device, that no
+    /// array, external memory or other process uses. Their handles are the driver's until [`Self::moved`].
+    pub fn movable(&self, device: i32) -> Vec<(u64, parts::Part)> {
+        let mut mappings: HashMap<u64, Vec<(u64, &Mapping)>> = HashMap::new();
+        for (&base, mapping) in &self.mappings {
+            mappings.entry(mapping.name).or_default().push((base, mapping));
+        }
+        mappings.into_iter().filter_map(|(name, of)| Some((name, self.part(name, of, device)?))).collect()
+    }
+
+    fn part(&self, name: u64, mut of: Vec<(u64, &Mapping)>, device: i32) -> Option<parts::Part> {
+        let allocation = self.allocations.get(&name)?;
+        let properties = allocation.properties?;
+        let is_plain = properties.location == RawLocation { kind: LOCATION_DEVICE, id: device }
+            && (properties.compression, properties.usage) == (0, 0);
+        let is_kept = allocation.held == 1 || allocation.held == 0 && of.len() == 1;
+        if !is_plain || !is_kept || allocation.token.is_some() || allocation.mapped as usize != of.len() {
+            return None;
+        }
+        let full = |access: &RawAccess| access.location == properties.location && access.flags == READ_WRITE;
+        let is_whole =
+            |mapping: &Mapping| mapping.bytes == allocation.bytes && mapping.access.iter().any(full);
+        let whole = of.iter().position(|(_, mapping)| is_whole(mapping))?;
+        of.swap(0, whole);
+        let handle = (allocation.held > 0).then_some(allocation.raw);
+        let mapping = |(base, mapping): (u64, &Mapping)| {
+            parts::Mapping::new(base, mapping.bytes, mapping.access.clone())
+        };
+        Some(parts::Part::new(handle, allocation.bytes, properties, of.into_iter().map(mapping).collect()))
+    }
+
+    /// Notes the handle of an allocation that has moved. Returns false if the program does not hold one.
+    pub fn moved(&mut self, name: u64, raw: CUmemGenericAllocationHandle) -> bool {
+        let Some(allocation) = self.allocations.get_mut(&name) else { return false };
+        allocation.raw = raw;
+        allocation.held > 0
     }
 
     /// Returns an allocation that is held.
@@ -186,7 +241,7 @@ impl Reservations {
 
     /// Notes a mapping that the driver has made.
     pub fn map(&mut self, base: u64, bytes: u64, name: u64) {
-        self.mappings.insert(base, Mapping { bytes, name, devices: Vec::new() });
+        self.mappings.insert(base, Mapping { bytes, name, access: Vec::new() });
         if let Some(allocation) = self.allocations.get_mut(&name) {
             allocation.mapped += 1;
         }

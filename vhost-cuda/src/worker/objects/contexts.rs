@@ -122,6 +122,10 @@ impl Contexts {
     pub fn get(&self, id: ContextId) -> CuResult<Context> {
         self.lock().get(id).cloned()
     }
+    /// Returns all contexts that have names, green ones included.
+    pub fn all(&self) -> Vec<Context> {
+        self.lock().named.values().cloned().collect()
+    }
     /// Returns whether there is at most one context.
     pub fn is_only_one(&self) -> bool {
         self.lock().named.len() <= 1

@@ -8,6 +8,7 @@ use std::time::Duration;
 use virtio_cuda_protocol::cuda::{ContextId, GraphId, GraphNodeId, LaunchShape};
 
 use super::cores;
+use super::gate::Slot;
 use super::marks::Mark;
 use super::new_lane::NewLane;
 use super::prepared::{self, Prepared};
@@ -57,6 +58,8 @@ pub struct ThreadState {
     pub library_start: RefCell<Option<(CUstream, Option<Mark>)>>,
     /// Counts its calls, for the operator.
     pub counter: Counter,
+    /// Its place at the session's gate.
+    pub slot: Option<&'static Slot>,
 }
 
 impl ThreadState {

@@ -15,6 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::call::{CallContext, Kept, Reply, ThreadState};
 use super::dispatch::dispatch;
+use super::gate;
 use super::outstanding::Runs;
 use super::signal;
 use crate::exchange::Shortage;
@@ -124,21 +125,34 @@ fn run(
     if cx.session.refused.load(Ordering::Relaxed) {
         return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
     }
+    let mut pass = enter(opcode, cx)?;
     let outcome = match opcode.facts().needs_context() {
         true => cx.thread.make_current(cx.session, cx.context),
         false => Ok(()),
     };
     let (bytes_in, bytes_out) = (cx.bulk_in.bytes(), cx.bulk_out.room());
     let changing = cx.session.preparing.before(opcode.facts(), &cx.session.gpu);
-    let outcome = outcome.and_then(|()| dispatch_settled(opcode, cx, args, results));
+    let outcome = outcome.and_then(|()| dispatch_settled(opcode, cx, &mut pass, args, results));
     cx.session.preparing.after(opcode.facts());
     cx.thread.queued = opcode.facts().is_only_queued();
     // A context may end here.
     cx.thread.held.release();
     drop(changing);
+    drop(pass);
     let failed = outcome.is_err_and(|error| error != CudaError::NOT_READY);
     cx.thread.counter.count(failed, bytes_in, bytes_out);
     outcome
+}
+
+/// Passes the session's gate, if the call has to.
+///
+/// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+fn enter(opcode: Opcode, cx: &mut CallContext<'_>) -> CuResult<Option<gate::Pass>> {
+    if !gate::passes(opcode) {
+        return Ok(None);
+    }
+    let gate = &cx.session.gate;
+    gate.enter(cx.thread.slot.get_or_insert_with(|| gate.take_slot())).map(Some)
 }
 
 /// The maximum number of times that a call is repeated because the daemon has made room for it.
@@ -149,6 +163,7 @@ const MAX_REPEATS: usize = 64;
 fn dispatch_settled(
     opcode: Opcode,
     cx: &mut CallContext<'_>,
+    pass: &mut Option<gate::Pass>,
     args: Reader<'_>,
     results: &mut Writer<'_>,
 ) -> CuResult<()> {
@@ -161,7 +176,11 @@ fn dispatch_settled(
         }
         cx.thread.held.release();
         let is_limit = cx.session.allocations().quota.take_refusal();
-        if !cx.session.sharing.settle(if is_limit { Shortage::Limit } else { Shortage::Device }) {
+        // Another session may be suspended for it meanwhile, and this one may be for another.
+        drop(pass.take());
+        let settled = cx.session.sharing.settle(if is_limit { Shortage::Limit } else { Shortage::Device });
+        *pass = enter(opcode, cx)?;
+        if !settled {
             break;
         }
         outcome = dispatch(opcode, cx, args.clone(), results);

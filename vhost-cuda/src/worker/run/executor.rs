@@ -19,7 +19,7 @@ use super::call::{Reply, ThreadState};
 use super::control;
 use super::execute::execute;
 use super::lane::{Lane, Position, Waits};
-use crate::sessions::link::{self, FROM_REPLY, Frame, FromWorker, TO_CALL, TO_UNPIN};
+use crate::sessions::link::{self, FROM_REPLY, FROM_WAKE, Frame, FromWorker, TO_CALL, TO_UNPIN};
 use crate::timers;
 use crate::worker::state::SessionState;
 
@@ -73,7 +73,15 @@ impl Replies {
 
     /// Answers request `id`. If the daemon does not take the answer, the process ends: the daemon waits for nothing any more.
     pub fn send(&self, id: u64, (status, payload): &Reply) {
-        let header = FromWorker { kind: FROM_REPLY, status: *status, id, ..FromWorker::default() };
+        self.write(FromWorker { kind: FROM_REPLY, status: *status, id, ..FromWorker::default() }, payload);
+    }
+
+    /// Reports that a call waits until the session is resumed.
+    pub fn wake(&self) {
+        self.write(FromWorker { kind: FROM_WAKE, ..FromWorker::default() }, &[]);
+    }
+
+    fn write(&self, header: FromWorker, payload: &[u8]) {
         let stream = self.stream.lock();
         if let Err(error) = link::send_reply(&stream, &header, payload) {
             crate::worker::end_process(&format!("the daemon does not take replies: {error}"));
@@ -179,6 +187,7 @@ fn run(
     thread.signal = session.spare_signals.take();
     serve(session, &mut thread, channels, work);
     session.spare_signals.keep(std::mem::take(&mut thread.signal));
+    thread.slot.take().into_iter().for_each(|slot| session.gate.give_slot(slot));
     thread.prepared.clear(&session.gpu);
 }
 

@@ -1,38 +1,241 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Suspends and resumes a session: its device memory moves to host memory and back.
+//! Suspends and resumes a session: its device memory moves to host memory, and back to the same addresses.
+//!
+//! A suspension closes the gate ([`super::run::gate`]), waits until the device has done the session's work, copies the contents of
+//! all memory that may move to the [`Store`], and only then gives memory back. Addresses stay reserved; contexts, streams, modules
+//! and all other objects stay as they are. A resumption does the reverse. Until its last step has succeeded the store keeps all
+//! contents. So each move ends in one of two states, whatever fails: running with all memory, or suspended with all contents.
 
-use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_OK};
+mod idle;
+pub(super) mod parts;
+mod pinned;
+mod steps;
+mod store;
+mod transfer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use log::debug;
+use parking_lot::Mutex;
+use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK};
 use zerocopy::IntoBytes;
 
-use super::run::call::Reply;
-use crate::sessions::link::{Frame, MOVED_BEFORE, Moved, NOTHING_MOVABLE, TO_RESUME, TO_SUSPEND, suspend_of};
+use self::parts::Part;
+use self::pinned::InContext;
+use self::steps::Unmoved;
+use self::store::Store;
+use super::gpu::CudaError;
+use super::objects::contexts::Context;
+use super::run::executor::Replies;
+use super::run::marks::may_look_while_others_capture;
+use super::state::SessionState;
+use crate::sessions::link::{
+    CONTENTS_DIFFER, DRIVER_FAILED, Frame, MOVED, MOVED_BEFORE, Moved, NO_DEVICE_MEMORY, NO_HOST_MEMORY,
+    NOT_IDLE, NOTHING_MOVABLE, Suspend, TO_RESUME, TO_SUSPEND, suspend_of,
+};
 
-/// Executes a request of the daemon to suspend or resume the session.
-pub fn execute(frame: &Frame) -> Reply {
-    let outcome = match frame.header.kind {
-        TO_SUSPEND if suspend_of(&frame.payload).is_some() => NOTHING_MOVABLE,
-        TO_RESUME if frame.payload.is_empty() => MOVED_BEFORE,
-        _ => return (REPLY_INVALID, Vec::new()),
-    };
-    (REPLY_OK, Moved { outcome, ..Moved::default() }.as_bytes().to_vec())
+/// The pause before the next look whether streams capture.
+const CAPTURE_PAUSE: Duration = Duration::from_millis(1);
+/// The maximum time limit of a suspension: the daemon has its own.
+const MAX_DEADLINE: Duration = Duration::from_secs(3600);
+
+/// The state of a session's moves.
+#[derive(Debug, Default)]
+pub struct Suspension {
+    is_moving: AtomicBool,
+    suspended: Mutex<Option<Suspended>>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sessions::link::{Suspend, ToWorker, moved_of};
+/// A suspended session.
+#[derive(Debug)]
+struct Suspended {
+    store: Store,
+    /// Allocations of `cuMemCreate` by their names. Memory of `cuMemAlloc` stays in its table, because it may end
+    /// meanwhile with its context.
+    created: Vec<(u64, Part)>,
+    /// Device memory that was given back, in bytes.
+    moved_bytes: u64,
+}
 
-    #[test]
-    fn a_session_without_device_memory_is_not_suspended() {
-        let mut frame = Frame::of_payload(ToWorker::default(), Suspend::default().as_bytes().to_vec());
-        for (kind, outcome) in [(TO_SUSPEND, Some(NOTHING_MOVABLE)), (TO_RESUME, None)] {
-            frame.header.kind = kind;
-            let (status, payload) = execute(&frame);
-            let expected = if outcome.is_some() { REPLY_OK } else { REPLY_INVALID };
-            assert_eq!((status, moved_of(&payload).map(|moved| moved.outcome)), (expected, outcome));
+/// Executes a request of the daemon to suspend or resume the session, on a thread of its own. It is always answered.
+pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replies>) {
+    let id = frame.header.id;
+    let terms = match frame.header.kind {
+        TO_SUSPEND => suspend_of(&frame.payload).map(Some),
+        TO_RESUME => frame.payload.is_empty().then_some(None),
+        _ => None,
+    };
+    let is_moving = &session.suspension.is_moving;
+    let Some(terms) = terms.filter(|_| !is_moving.swap(true, Ordering::Acquire)) else {
+        return replies.send(id, &(REPLY_INVALID, Vec::new()));
+    };
+    let answers = replies.clone();
+    let answer = move |moved: Moved| {
+        is_moving.store(false, Ordering::Release);
+        answers.send(id, &(REPLY_OK, moved.as_bytes().to_vec()));
+    };
+    let run = move || execute(session, terms, answer);
+    if let Err(error) = thread::Builder::new().name("suspend".into()).spawn(run) {
+        debug!("no thread to suspend or resume the session: {error}");
+        is_moving.store(false, Ordering::Release);
+        replies.send(id, &(REPLY_NO_RESOURCES, Vec::new()));
+    }
+}
+
+/// Suspends with `terms`, or resumes without, and answers. Calls that wait go on, or ask for a resumption, only after the answer: the
+/// daemon may send the next request then.
+fn execute(session: &'static SessionState, terms: Option<Suspend>, answer: impl FnOnce(Moved)) {
+    may_look_while_others_capture(&session.gpu);
+    let begun = Instant::now();
+    // Dropped last: this thread may be the last user of a context.
+    let mut contexts = Vec::new();
+    // Locked until the gate stands as the state says, so that the next move finds it so.
+    let mut suspended = session.suspension.suspended.lock();
+    let moved = match terms {
+        Some(terms) => suspend(session, terms, begun, &mut suspended, &mut contexts),
+        None => resume(session, &mut suspended, &mut contexts),
+    };
+    let micros = begun.elapsed().as_micros().try_into().unwrap_or(u64::MAX);
+    let moved = Moved { micros, ..moved };
+    debug!("{}: {moved:?}", if suspended.is_some() { "suspended" } else { "running" });
+    answer(moved);
+    match *suspended {
+        Some(_) => session.gate.suspend(),
+        None => session.gate.open(),
+    }
+    drop(suspended);
+}
+
+fn suspend(
+    session: &'static SessionState,
+    terms: Suspend,
+    begun: Instant,
+    suspended: &mut Option<Suspended>,
+    contexts: &mut Vec<Context>,
+) -> Moved {
+    if let Some(suspended) = suspended {
+        return report(session, MOVED_BEFORE, suspended);
+    }
+    let deadline = begun + Duration::from_millis(terms.deadline_ms.into()).min(MAX_DEADLINE);
+    if !close(session, deadline) {
+        return failed(NOT_IDLE);
+    }
+    *contexts = session.contexts.all();
+    match give_back(session, terms.budget_bytes, deadline, contexts) {
+        Ok(made) => report(session, MOVED, suspended.insert(made)),
+        Err(moved) => moved,
+    }
+}
+
+/// Closes the gate at a moment at which no stream captures. Returns false, with the gate open, if there is none until `deadline`.
+fn close(session: &SessionState, deadline: Instant) -> bool {
+    while session.gate.close(deadline) {
+        if !session.graphs.is_capturing() {
+            return true;
         }
-        frame.payload.clear();
-        let outcome = moved_of(&execute(&frame).1).map(|moved| moved.outcome);
-        assert_eq!(outcome, Some(MOVED_BEFORE));
+        session.gate.open();
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(CAPTURE_PAUSE);
+    }
+    false
+}
+
+/// Moves all memory that may move. The gate is closed.
+///
+/// Errors: the answer to the daemon; the session is as before.
+fn give_back(
+    session: &SessionState,
+    budget: u64,
+    deadline: Instant,
+    contexts: &[Context],
+) -> Result<Suspended, Moved> {
+    let gpu = &session.gpu;
+    let carriers = carriers(session, contexts).ok_or(failed(NOTHING_MOVABLE))?;
+    let raw: Vec<_> = contexts.iter().map(|context| context.object.raw::<u8>() as usize).collect();
+    match idle::wait(gpu, &raw, deadline) {
+        Ok(true) => {}
+        Ok(false) => return Err(failed(NOT_IDLE)),
+        Err(error) => return Err(unmoved(Unmoved::Driver(error))),
+    }
+    session.placed.end_freed(gpu);
+    let reservations = session.reservations();
+    let mut placed = session.placed.lock();
+    let mut created = reservations.movable(carriers.device);
+    let mut all: Vec<&mut Part> = placed.movable().chain(created.iter_mut().map(|(_, part)| part)).collect();
+    // SAFETY: the gate is closed and the device has done all work, so nothing uses the session's memory.
+    let store = unsafe { steps::give_back(gpu, &carriers, &mut all, budget) }.map_err(unmoved)?;
+    let moved_bytes = all.iter().filter(|part| !part.exists()).map(|part| part.bytes).sum();
+    Ok(Suspended { store, created, moved_bytes })
+}
+
+fn resume(
+    session: &'static SessionState,
+    suspended: &mut Option<Suspended>,
+    contexts: &mut Vec<Context>,
+) -> Moved {
+    let Some(now) = suspended else { return failed(MOVED_BEFORE) };
+    session.gate.resume();
+    *contexts = session.contexts.all();
+    match bring_back(session, now, contexts) {
+        Ok(()) => {
+            let moved = report(session, MOVED, now);
+            *suspended = None;
+            moved
+        }
+        Err(error) => unmoved(error),
+    }
+}
+
+/// Brings all memory back. The gate is closed.
+fn bring_back(session: &SessionState, now: &mut Suspended, contexts: &[Context]) -> Result<(), Unmoved> {
+    let gpu = &session.gpu;
+    let carriers = carriers(session, contexts).ok_or(Unmoved::Driver(CudaError::INVALID_CONTEXT))?;
+    gpu.cuCtxSetCurrent(carriers.context as _)?;
+    let mut reservations = session.reservations();
+    let mut placed = session.placed.lock();
+    let created = now.created.iter_mut().map(|(_, part)| part);
+    let stored = placed.movable().filter(|part| part.stored.is_some());
+    let mut all: Vec<&mut Part> = stored.chain(created).collect();
+    // SAFETY: the gate is closed, so nothing uses the session's memory.
+    unsafe { steps::bring_back(gpu, &carriers, &mut all, &now.store) }?;
+    for (name, part) in &mut now.created {
+        let Some(handle) = part.handle() else { continue };
+        if !reservations.moved(*name, handle) {
+            let _ = part.release_handle(gpu);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the context through which contents are copied: any one of the first device that is not a part of another.
+fn carriers<'a>(session: &'a SessionState, contexts: &[Context]) -> Option<InContext<'a>> {
+    let device = session.device(0).ok()?;
+    let of_it = contexts.iter().find(|context| context.device == device && !context.is_green())?;
+    Some(InContext { gpu: &session.gpu, context: of_it.object.raw::<u8>() as usize, device })
+}
+
+fn report(session: &SessionState, outcome: u32, suspended: &Suspended) -> Moved {
+    let moved_bytes = suspended.moved_bytes;
+    let resident_bytes = session.allocations().quota.used().saturating_sub(moved_bytes);
+    let stored_bytes = suspended.store.stored_bytes();
+    Moved { outcome, moved_bytes, stored_bytes, resident_bytes, ..Moved::default() }
+}
+
+fn failed(outcome: u32) -> Moved {
+    Moved { outcome, ..Moved::default() }
+}
+
+fn unmoved(reason: Unmoved) -> Moved {
+    match reason {
+        Unmoved::Nothing => failed(NOTHING_MOVABLE),
+        Unmoved::HostMemory => failed(NO_HOST_MEMORY),
+        Unmoved::DeviceMemory => failed(NO_DEVICE_MEMORY),
+        Unmoved::Differs => failed(CONTENTS_DIFFER),
+        Unmoved::Driver(error) => Moved { cuda: error.0.cast_unsigned(), ..failed(DRIVER_FAILED) },
     }
 }

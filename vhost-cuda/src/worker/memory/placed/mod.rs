@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory of `cuMemAlloc` at addresses that the worker has reserved, so that it can be given back and brought back while programs
+//! keep their pointers ([`crate::worker::suspend`]).
+//!
+//! The driver's virtual memory management makes it: reserve, create, map, set access. Allocations above [`quota`]'s limit for
+//! shared blocks are a *region* of their own; smaller ones share regions of [`BLOCK`] bytes, per context. The driver chooses the
+//! addresses: all that counts is that they stay reserved while the allocation lives.
+//!
+//! Each allocation also has a *shadow*: one byte of the driver's own `cuMemAlloc`, which is freed first. So its errors, its rules
+//! for streams that capture, and its wait for the device's work are the driver's. Where placing fails, for whatever reason, the
+//! driver allocates the memory itself; then it cannot move.
+
+pub mod opened;
+mod slab;
+
+use std::collections::{BTreeMap, HashMap};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use self::opened::Opened;
+use self::slab::Slab;
+use super::quota::{self, BLOCK};
+use crate::worker::gpu::{
+    CUevent, CUstream, CuResult, CudaError, Driver, EVENT_DISABLE_TIMING, HANDLE_TYPE_FILE, RawAccess,
+    RawAllocation, RawLocation, with_capture_relaxed,
+};
+use crate::worker::home::Home;
+use crate::worker::suspend::parts::{Mapping, Memory, Part};
+
+/// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED` and
+/// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`.
+const NEEDED: [i32; 2] = [102, 103];
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`, `CU_MEM_LOCATION_TYPE_DEVICE`, `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const PINNED: u32 = 1;
+const LOCATION_DEVICE: u32 = 1;
+const READ_WRITE: u32 = 3;
+/// The maximum number of regions of a session. Limits the driver's tables; later allocations are the driver's own.
+const MAX_REGIONS: usize = 1 << 15;
+/// The maximum number of regions where each takes a descriptor and a mapping of this process, as with the emulator.
+const MAX_REGIONS_EMULATED: usize = 192;
+
+/// A region: one piece of physical memory at reserved addresses.
+#[derive(Debug)]
+pub struct Region {
+    /// The memory.
+    pub part: Part,
+    context: u64,
+    /// For a region of small allocations.
+    slab: Option<Slab>,
+    /// True if other processes may have it mapped: then it stays in the device's memory.
+    pub exported: bool,
+}
+
+/// An allocation, and its shadow.
+#[derive(Clone, Copy, Debug)]
+struct Allocation {
+    region: u64,
+    shadow: u64,
+    context: u64,
+}
+
+/// Memory that ends when an event has completed.
+#[derive(Debug)]
+struct Later {
+    address: u64,
+    event: usize,
+}
+
+/// All placed memory of a session.
+#[derive(Debug, Default)]
+pub struct State {
+    regions: BTreeMap<u64, Region>,
+    allocations: HashMap<u64, Allocation>,
+    later: Vec<Later>,
+}
+
+/// Placed memory of a session.
+#[derive(Debug, Default)]
+pub struct Placed {
+    /// The maximum number of regions: 0 if memory is not placed.
+    limit: usize,
+    state: Mutex<State>,
+    /// Memory of other processes.
+    pub opened: Opened,
+}
+
+impl Placed {
+    /// Places memory of the only device, if it supports that. With several devices, access of one to another's memory would
+    /// have to follow `cuCtxEnablePeerAccess`.
+    pub fn new(gpu: &Driver, devices: u32, emulated: bool) -> Self {
+        let supports = |number| matches!(gpu.cuDeviceGetAttribute(number, 0), Ok((value,)) if value > 0);
+        let limit = if emulated { MAX_REGIONS_EMULATED } else { MAX_REGIONS };
+        let is_possible = devices == 1 && NEEDED.into_iter().all(supports);
+        Self { limit: if is_possible { limit } else { 0 }, ..Self::default() }
+    }
+
+    /// Locks all of it, also across moves.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Allocates `bytes` bytes as `cuMemAlloc` does.
+    ///
+    /// Errors: the driver's.
+    pub fn allocate(&self, gpu: &Driver, bytes: usize, home: Home) -> CuResult<u64> {
+        if self.limit == 0 || bytes == 0 {
+            return gpu.cuMemAlloc_v2(bytes).map(|(address,)| address);
+        }
+        self.end_freed(gpu);
+        let (shadow,) = gpu.cuMemAlloc_v2(1)?;
+        match self.place(gpu, bytes as u64, shadow, home) {
+            Ok(address) => Ok(address),
+            Err(_) => {
+                let address = gpu.cuMemAlloc_v2(bytes);
+                // SAFETY: allocated above, and nobody else has its address.
+                let _ = unsafe { gpu.cuMemFree_v2(shadow) };
+                address.map(|(address,)| address)
+            }
+        }
+    }
+
+    fn place(&self, gpu: &Driver, bytes: u64, shadow: u64, home: Home) -> CuResult<u64> {
+        let context = home.context;
+        let enter = |state: &mut State, address, region| {
+            state.allocations.insert(address, Allocation { region, shadow, context });
+            address
+        };
+        let alone = quota::alone(bytes);
+        let is_small = alone == 0;
+        let mut state = self.lock();
+        if is_small && let Some((region, address)) = state.take(bytes, context) {
+            return Ok(enter(&mut state, address, region));
+        }
+        if state.regions.len() >= self.limit {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        drop(state);
+        let part = make(gpu, if is_small { BLOCK } else { alone }, home.device)?;
+        let (base, slab) = (part.address(), is_small.then(|| Slab::new(BLOCK)));
+        let mut state = self.lock();
+        state.regions.insert(base, Region { part, context, slab, exported: false });
+        if !is_small {
+            return Ok(enter(&mut state, base, base));
+        }
+        let found = state.take(bytes, context);
+        let (region, address) = found.ok_or(CudaError::OUT_OF_MEMORY)?;
+        Ok(enter(&mut state, address, region))
+    }
+
+    /// Frees the memory at `address` as `cuMemFree` does. Returns `None` for memory that is not placed.
+    pub fn free(&self, gpu: &Driver, address: u64) -> Option<CuResult<()>> {
+        let shadow = self.lock().allocations.get(&address)?.shadow;
+        // SAFETY: an allocation of this session, which is freed once: the caller ends a range once (`Allocations::end`).
+        let freed = unsafe { gpu.cuMemFree_v2(shadow) };
+        if freed.is_ok() {
+            self.end(gpu, address);
+            self.end_freed(gpu);
+        }
+        Some(freed)
+    }
+
+    /// Frees the memory at `address` in the order of `stream`, as `cuMemFreeAsync` does. Returns `None` for memory that is not
+    /// placed.
+    pub fn free_in_order(&self, gpu: &Driver, address: u64, stream: CUstream) -> Option<CuResult<()>> {
+        let shadow = self.lock().allocations.get(&address)?.shadow;
+        // SAFETY: as in `free`.
+        let freed = unsafe { gpu.cuMemFreeAsync(shadow, stream) };
+        if freed.is_err() {
+            return Some(freed);
+        }
+        let behind = gpu.cuEventCreate(EVENT_DISABLE_TIMING).and_then(|(event,)| {
+            let recorded = gpu.cuEventRecordWithFlags(event, stream, 0);
+            recorded.map(|()| event as usize).inspect_err(|_| {
+                let _ = gpu.cuEventDestroy_v2(event);
+            })
+        });
+        // Without an event it ends with its context.
+        if let Ok(event) = behind {
+            self.lock().later.push(Later { address, event });
+        }
+        self.end_freed(gpu);
+        Some(freed)
+    }
+
+    /// Ends memory that was freed in the order of a stream which has come to that point.
+    pub fn end_freed(&self, gpu: &Driver) {
+        let mut state = self.lock();
+        if state.later.is_empty() {
+            return;
+        }
+        let is_over =
+            |later: &mut Later| gpu.cuEventQuery(later.event as CUevent) != Err(CudaError::NOT_READY);
+        let over: Vec<_> = with_capture_relaxed(gpu, || state.later.extract_if(.., is_over).collect());
+        drop(state);
+        for Later { address, event } in over {
+            let _ = gpu.cuEventDestroy_v2(event as CUevent);
+            self.end(gpu, address);
+        }
+    }
+
+    /// Ends memory whose shadow was freed.
+    fn end(&self, gpu: &Driver, address: u64) {
+        let mut state = self.lock();
+        let Some(Allocation { region: base, .. }) = state.allocations.remove(&address) else { return };
+        let Some(region) = state.regions.get_mut(&base) else { return };
+        if let Some(slab) = &mut region.slab {
+            slab.give(address - base);
+            if !slab.is_empty() {
+                return;
+            }
+        }
+        let region = state.regions.remove(&base);
+        drop(state);
+        region.into_iter().for_each(|region| end(gpu, region));
+    }
+
+    /// Ends the memory of a context that the driver has destroyed. The shadows have ended with it.
+    pub fn forget_context(&self, gpu: &Driver, context: u64) {
+        let mut state = self.lock();
+        let ended: Vec<_> = state.regions.extract_if(.., |_, region| region.context == context).collect();
+        state.allocations.retain(|_, allocation| allocation.context != context);
+        let State { allocations, later, .. } = &mut *state;
+        // The events have ended with the context, too.
+        later.retain(|later| allocations.contains_key(&later.address));
+        drop(state);
+        ended.into_iter().for_each(|(_, region)| end(gpu, region));
+        self.opened.forget_context(gpu, context);
+    }
+
+    /// Returns the physical memory that holds the allocation at `address`, for another process: its handle, its size in bytes, and
+    /// the position of the allocation in it. From now on it does not move. `None` for memory that is not placed.
+    pub fn export(&self, address: u64) -> Option<(u64, u64, u64)> {
+        let mut state = self.lock();
+        let base = state.allocations.get(&address)?.region;
+        let region = state.regions.get_mut(&base)?;
+        let handle = region.part.handle()?;
+        region.exported = true;
+        Some((handle, region.part.bytes, address - base))
+    }
+}
+
+impl State {
+    /// Takes `bytes` bytes in a region of small allocations. Returns the region's first address, and the allocation's.
+    fn take(&mut self, bytes: u64, context: u64) -> Option<(u64, u64)> {
+        let of_it = self.regions.iter_mut().filter(|(_, region)| region.context == context);
+        of_it.filter_map(|(base, region)| Some((*base, region.slab.as_mut()?))).find_map(|(base, slab)| {
+            let offset = slab.take(bytes)?;
+            Some((base, base + offset))
+        })
+    }
+
+    /// The memory that may move.
+    pub fn movable(&mut self) -> impl Iterator<Item = &mut Part> {
+        self.regions.values_mut().filter(|region| !region.exported).map(|region| &mut region.part)
+    }
+}
+
+/// Returns the properties of placed memory: as `cuMemAlloc` makes it, and such that another process can get it.
+pub fn properties(device: i32) -> RawAllocation {
+    RawAllocation {
+        kind: PINNED,
+        handle_types: HANDLE_TYPE_FILE,
+        location: RawLocation { kind: LOCATION_DEVICE, id: device },
+        win32_metadata: 0,
+        compression: 0,
+        gpu_direct_rdma: 0,
+        usage: 0,
+        reserved: [0; 4],
+    }
+}
+
+/// Returns the access of the memory's own device.
+pub fn own_access(device: i32) -> Vec<RawAccess> {
+    vec![RawAccess { location: RawLocation { kind: LOCATION_DEVICE, id: device }, flags: READ_WRITE }]
+}
+
+/// Makes physical memory at reserved addresses.
+fn make(gpu: &Driver, bytes: u64, device: i32) -> CuResult<Part> {
+    let properties = properties(device);
+    let handle = gpu.create(bytes, &properties)?;
+    map_at_reserved(gpu, bytes, handle, device)
+        .map(|mapping| Part::new(Some(handle), bytes, properties, vec![mapping]))
+        .inspect_err(|_| {
+            let _ = gpu.cuMemRelease(handle);
+        })
+}
+
+/// Maps physical memory at newly reserved addresses. Nothing is reserved after an error.
+pub fn map_at_reserved(gpu: &Driver, bytes: u64, handle: u64, device: i32) -> CuResult<Mapping> {
+    let (address,) = gpu.cuMemAddressReserve(bytes as usize, BLOCK as usize, 0, 0)?;
+    let mapping = Mapping::new(address, bytes, own_access(device));
+    // SAFETY: the addresses were reserved above, and nobody else has them.
+    let mapped = unsafe {
+        gpu.map(address, bytes, handle).and_then(|()| {
+            gpu.allow(address, bytes, &mapping.access).inspect_err(|_| {
+                let _ = gpu.unmap(address, bytes);
+            })
+        })
+    };
+    mapped.map(|()| mapping).inspect_err(|_| {
+        // SAFETY: reserved above; nothing is mapped there.
+        let _ = unsafe { gpu.cuMemAddressFree(address, bytes as usize) };
+    })
+}
+
+/// Gives back memory and addresses. Addresses of memory that the driver does not unmap stay reserved.
+fn end(gpu: &Driver, mut region: Region) {
+    let (address, bytes) = (region.part.address(), region.part.bytes);
+    // SAFETY: the driver has freed the shadow after all work that was there before, or destroyed the context.
+    if unsafe { region.part.give_back(gpu) }.is_ok() {
+        // SAFETY: the region's reservation; nothing is mapped there.
+        let _ = unsafe { gpu.cuMemAddressFree(address, bytes as usize) };
+    }
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The gate that calls pass which need the device's memory. It is closed while that memory moves, and while the session is
+//! suspended ([`crate::worker::suspend`]).
+//!
+//! Each executor has a [`Slot`], which only it writes while it passes: an open gate costs a call one locked instruction on a cache
+//! line of its own. The thread that closes the gate first sets the flag that all executors read, and then waits until no slot
+//! is inside. Both sides write before they read (sequentially consistent), so one of them sees the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use virtio_cuda_protocol::cuda::Opcode;
+
+use super::executor::Replies;
+use crate::worker::gpu::{CuResult, CudaError};
+
+/// The time between two looks at the slots by the thread that closes the gate.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// Returns whether a call needs the device's memory, or starts work that may need it. All other calls are made while the session is
+/// suspended: the driver answers them, or the worker's tables, and those that wait for work find that it has ended. Calls that
+/// may wait for other calls of the program must be among them.
+pub const fn passes(opcode: Opcode) -> bool {
+    use Opcode::*;
+    !matches!(
+        opcode,
+        session_hello
+            | session_output
+            | session_thread_exit
+            | session_lane
+            | session_wait
+            | session_order
+            | session_statistics
+            | session_next_callback
+            | trace_start
+            | trace_stop
+            | trace_clock
+            | trace_read
+            | trace_name
+            | device_snapshot
+            | cuDeviceCanAccessPeer
+            | cuDeviceGetP2PAttribute
+            | device_atomics
+            | cuMemGetInfo_v2
+            | cuMemGetAddressRange_v2
+            | cuPointerGetAttributes
+            | cuMemGetAllocationGranularity
+            | cuDevicePrimaryCtxGetState
+            | cuCtxGetLimit
+            | cuCtxGetCacheConfig
+            | cuCtxGetStreamPriorityRange
+            | cuCtxGetFlags
+            | cuCtxGetApiVersion
+            | cuCtxSynchronize
+            | cuStreamSynchronize
+            | cuStreamQuery
+            | cuStreamGetFlags
+            | cuStreamGetPriority
+            | cuStreamGetId
+            | cuStreamIsCapturing
+            | cuEventQuery
+            | cuEventSynchronize
+            | cuEventElapsedTime_v2
+            | cuFuncGetAttribute
+            | cuKernelGetAttribute
+            | cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+            | cuOccupancyAvailableDynamicSMemPerBlock
+            | nvml_driver_version
+            | nvml_memory
+            | nvml_utilization
+            | nvml_sensors
+            | nvml_card
+            | nvml_field
+            | nvml_value
+            | nvml_get
+    )
+}
+
+/// A thread's place at the gate, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Slot {
+    inside: AtomicBool,
+}
+
+/// A call that has passed the gate. It is inside until this is dropped.
+#[derive(Debug)]
+pub struct Pass {
+    slot: &'static Slot,
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.slot.inside.store(false, Ordering::Release);
+    }
+}
+
+/// The states of a gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stand {
+    #[default]
+    Open,
+    /// Memory moves. That ends within its time limit.
+    Moving,
+    /// The session is suspended.
+    Suspended,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stand: Stand,
+    slots: Vec<&'static Slot>,
+    /// Slots of threads that have ended.
+    spare: Vec<&'static Slot>,
+    /// True if the daemon was told that a call waits.
+    woken: bool,
+    /// The number of times that the daemon has refused to resume the session.
+    refusals: u64,
+    replies: Option<Arc<Replies>>,
+}
+
+/// The gate of a session.
+#[derive(Debug, Default)]
+pub struct Gate {
+    closed: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// Reports waiting calls through `replies` from now on.
+    pub fn connect(&self, replies: Arc<Replies>) {
+        self.state.lock().replies = Some(replies);
+    }
+
+    /// Returns a slot for a thread. The session has as many as it had threads at the same time, and keeps them.
+    pub fn take_slot(&self) -> &'static Slot {
+        let mut state = self.state.lock();
+        state.spare.pop().unwrap_or_else(|| {
+            let slot: &'static Slot = Box::leak(Box::default());
+            state.slots.push(slot);
+            slot
+        })
+    }
+
+    /// Takes back the slot of a thread that has ended.
+    pub fn give_slot(&self, slot: &'static Slot) {
+        self.state.lock().spare.push(slot);
+    }
+
+    /// Passes the gate, or waits until it opens.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if the session is suspended and the daemon does not resume it.
+    pub fn enter(&self, slot: &'static Slot) -> CuResult<Pass> {
+        loop {
+            slot.inside.store(true, Ordering::SeqCst);
+            let pass = Pass { slot };
+            if !self.closed.load(Ordering::SeqCst) {
+                return Ok(pass);
+            }
+            drop(pass);
+            self.wait()?;
+        }
+    }
+
+    #[cold]
+    fn wait(&self) -> CuResult<()> {
+        let mut state = self.state.lock();
+        let refusals = state.refusals;
+        loop {
+            match state.stand {
+                Stand::Open => return Ok(()),
+                Stand::Suspended if state.refusals != refusals => return Err(CudaError::OUT_OF_MEMORY),
+                Stand::Suspended if !state.woken => {
+                    state.woken = true;
+                    if let Some(replies) = &state.replies {
+                        replies.wake();
+                    }
+                }
+                _ => {}
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Closes an open gate, and waits until no call is inside. Returns false, with the gate open again, if calls are inside
+    /// until `deadline`.
+    pub fn close(&self, deadline: Instant) -> bool {
+        self.set(Stand::Moving);
+        let slots = self.state.lock().slots.clone();
+        // A slot that is made from here on belongs to a thread that sees the flag.
+        for slot in slots {
+            while slot.inside.load(Ordering::SeqCst) {
+                if Instant::now() >= deadline {
+                    self.open();
+                    return false;
+                }
+                thread::sleep(LOOK);
+            }
+        }
+        true
+    }
+
+    /// Opens the gate.
+    pub fn open(&self) {
+        self.set(Stand::Open);
+    }
+
+    /// Leaves a closed gate closed until the session is resumed.
+    pub fn suspend(&self) {
+        self.set(Stand::Suspended);
+    }
+
+    /// Notes that the memory of a suspended session is about to move. Calls that wait go on waiting.
+    pub fn resume(&self) {
+        self.set(Stand::Moving);
+    }
+
+    /// Fails all calls that wait for the session to be resumed. The next one is reported to the daemon again.
+    pub fn refuse(&self) {
+        let mut state = self.state.lock();
+        state.refusals += 1;
+        state.woken = false;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn set(&self, stand: Stand) {
+        let mut state = self.state.lock();
+        if state.stand == Stand::Open {
+            state.woken = false;
+        }
+        state.stand = stand;
+        self.closed.store(stand != Stand::Open, Ordering::SeqCst);
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(20);
+
+    fn within(time: Duration) -> Instant {
+        Instant::now() + time
+    }
+
+    #[test]
+    fn a_call_inside_keeps_the_gate_from_closing() {
+        let gate = Gate::default();
+        let slot = gate.take_slot();
+        let pass = gate.enter(slot).unwrap();
+        assert!(!gate.close(within(SOON)));
+        drop(pass);
+        assert!(gate.close(within(SOON)));
+        gate.open();
+        drop(gate.enter(slot).unwrap());
+        gate.give_slot(slot);
+        assert!(std::ptr::eq(gate.take_slot(), slot), "used again");
+    }
+
+    #[test]
+    fn a_refusal_fails_the_calls_that_wait_and_no_later_one() {
+        let gate = Gate::default();
+        assert!(gate.close(within(SOON)));
+        gate.suspend();
+        std::thread::scope(|scope| {
+            let (sender, ended) = channel();
+            for _ in 0..2 {
+                let (gate, sender) = (&gate, sender.clone());
+                scope.spawn(move || sender.send(gate.enter(gate.take_slot()).map(drop)));
+            }
+            while !gate.state.lock().woken {
+                thread::sleep(LOOK);
+            }
+            thread::sleep(SOON);
+            gate.refuse();
+            for _ in 0..2 {
+                assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(Err(CudaError::OUT_OF_MEMORY)));
+            }
+            let late = scope.spawn(|| gate.enter(gate.take_slot()).map(drop));
+            while !gate.state.lock().woken {
+                thread::sleep(LOOK);
+            }
+            gate.resume();
+            gate.open();
+            assert_eq!(late.join().unwrap(), Ok(()));
+        });
+    }
+
+    /// Threads pass all the time. What is inside a closed gate must not change.
+    #[test]
+    fn nobody_is_inside_a_closed_gate() {
+        let (gate, inside, over) = (Gate::default(), AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let slot = gate.take_slot();
+                    while !over.load(Ordering::Relaxed) {
+                        let pass = gate.enter(slot).unwrap();
+                        inside.fetch_add(1, Ordering::Relaxed);
+                        inside.fetch_sub(1, Ordering::Relaxed);
+                        drop(pass);
+                    }
+                });
+            }
+            for _ in 0..200 {
+                if gate.close(within(Duration::from_secs(10))) {
+                    assert_eq!(inside.load(Ordering::SeqCst), 0);
+                    gate.open();
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn calls_that_end_the_waits_of_others_do_not_wait_themselves() {
+        for opcode in [Opcode::session_next_callback, Opcode::session_order, Opcode::cuStreamSynchronize] {
+            assert!(!passes(opcode), "{opcode:?}");
+        }
+        for opcode in
+            [Opcode::cuLaunchKernel, Opcode::cuMemFree_v2, Opcode::vendor_call, Opcode::cuGraphLaunch]
+        {
+            assert!(passes(opcode), "{opcode:?}");
+        }
+    }
+}

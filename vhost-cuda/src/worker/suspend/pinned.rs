@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The copies of one thread through pinned buffers, by the driver.
+
+use super::store::CHUNK_BYTES;
+use super::transfer::{BUFFERS, Carrier, Carriers, Piece};
+use crate::worker::gpu::{CUcontext, CUstream, CuResult, CudaError, Driver, HOST_PORTABLE_MAPPED};
+use crate::worker::run::marks::may_look_while_others_capture;
+
+/// `CU_STREAM_NON_BLOCKING`: the copies wait for no other stream.
+const NON_BLOCKING: u32 = 1;
+const BYTES: usize = BUFFERS * CHUNK_BYTES as usize;
+
+/// Makes threads copy in one context.
+#[derive(Clone, Copy, Debug)]
+pub struct InContext<'a> {
+    /// The driver.
+    pub gpu: &'a Driver,
+    /// The address of the driver's context, which lives as long as this.
+    pub context: usize,
+    /// The driver's number of its device.
+    pub device: i32,
+}
+
+impl<'a> Carriers for InContext<'a> {
+    type Carrier = Pinned<'a>;
+
+    fn carrier(&self) -> CuResult<Pinned<'a>> {
+        self.gpu.cuCtxSetCurrent(self.context as CUcontext)?;
+        may_look_while_others_capture(self.gpu);
+        Pinned::new(self.gpu)
+    }
+}
+
+/// Pinned buffers, each with a stream.
+///
+/// # Invariants
+///
+/// `base` is the address of a mapping of [`BYTES`] bytes that this value owns, and that is registered with the driver.
+/// Only the copies of a buffer's own stream use the buffer.
+#[derive(Debug)]
+pub struct Pinned<'a> {
+    gpu: &'a Driver,
+    base: usize,
+    streams: Vec<CUstream>,
+}
+
+impl<'a> Pinned<'a> {
+    fn new(gpu: &'a Driver) -> CuResult<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping that replaces nothing.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        // SAFETY: the new mapping, which stays until it is unregistered.
+        if let Err(error) = unsafe { gpu.cuMemHostRegister_v2(base, BYTES, HOST_PORTABLE_MAPPED) } {
+            // SAFETY: the new mapping, which nobody uses.
+            unsafe { libc::munmap(base, BYTES) };
+            return Err(error);
+        }
+        let mut new = Self { gpu, base: base as usize, streams: Vec::with_capacity(BUFFERS) };
+        for _ in 0..BUFFERS {
+            new.streams.push(gpu.cuStreamCreateWithPriority(NON_BLOCKING, 0)?.0);
+        }
+        Ok(new)
+    }
+
+    fn buffer(&self, index: usize) -> *mut u8 {
+        assert!(index < BUFFERS, "a buffer of this value");
+        (self.base + index * CHUNK_BYTES as usize) as *mut u8
+    }
+}
+
+impl Carrier for Pinned<'_> {
+    unsafe fn fetch(&mut self, buffer: usize, piece: &Piece) -> CuResult<()> {
+        let bytes = piece.bytes.min(CHUNK_BYTES) as usize;
+        // SAFETY: the buffer is as long as a chunk, and only this stream uses it (invariants); the caller vouches for the rest.
+        unsafe {
+            let place = self.buffer(buffer).cast();
+            self.gpu.cuMemcpyDtoHAsync_v2(place, piece.address, bytes, self.streams[buffer])
+        }
+    }
+
+    unsafe fn send(&mut self, buffer: usize, piece: &Piece) -> CuResult<()> {
+        let bytes = piece.bytes.min(CHUNK_BYTES) as usize;
+        // SAFETY: as in `fetch`.
+        unsafe {
+            let place = self.buffer(buffer).cast_const().cast();
+            self.gpu.cuMemcpyHtoDAsync_v2(piece.address, place, bytes, self.streams[buffer])
+        }
+    }
+
+    fn wait(&mut self, buffer: usize) -> CuResult<&mut [u8]> {
+        self.gpu.cuStreamSynchronize(self.streams[buffer])?;
+        // SAFETY: the buffer is this value's (invariants), its copies have ended, and none begins while it is borrowed.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.buffer(buffer), CHUNK_BYTES as usize) })
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        let waited = self.streams.iter().map(|&stream| self.gpu.cuStreamSynchronize(stream).is_ok());
+        let is_idle = waited.fold(true, |all, one| all && one);
+        for stream in self.streams.drain(..) {
+            let _ = self.gpu.cuStreamDestroy_v2(stream);
+        }
+        let base = self.base as *mut _;
+        // After an error the device may still use the memory, so it stays mapped.
+        // SAFETY: the mapping is this value's (invariant), and no copy uses it.
+        unsafe {
+            if is_idle && self.gpu.cuMemHostUnregister(base).is_ok() {
+                libc::munmap(base, BYTES);
+            }
+        }
+    }
+}
