@@ -198,6 +198,31 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "PATH|127.0.0.1:PORT")]
     pub metrics: Option<Address>,
 
+    /// Let the daemon's user and root suspend and resume sessions through this unix socket (`vhost-user-cuda ctl`). A
+    /// stale socket at the path is replaced.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+
+    /// Suspend a session that has made no call for this time, in seconds (0.1 to 86400), when another session finds no
+    /// device memory. The next call that needs the GPU brings it back. Default: never.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub suspend_after: Option<Duration>,
+
+    /// The maximum host memory for the contents of suspended sessions, in bytes (with the suffix K, M or G). Default:
+    /// half of the memory that the host has available when a session is suspended.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub suspend_memory: Option<u64>,
+
+    /// The device memory of a virtual machine that stays on the card when others need memory, in bytes (with the suffix
+    /// K, M or G). Needs `--suspend-after`.
+    #[arg(long, value_name = "BYTES", default_value = "0", requires = "suspend_after", value_parser = parse_bytes)]
+    pub suspend_floor: u64,
+
+    /// Suspend all sessions of a virtual machine while it is paused (QEMU's `stop`), and bring them back when it goes on
+    /// (`cont`).
+    #[arg(long)]
+    pub suspend_with_machine: bool,
+
     /// Print the features of this backend as JSON (vhost-user backend program conventions), and exit.
     #[arg(long)]
     pub print_capabilities: bool,
@@ -275,6 +300,8 @@ pub enum Mode {
     Top(TopArgs),
     /// Share GPU time between the virtual machines of a host, by weights.
     Arbiter(ArbiterArgs),
+    /// Suspend and resume sessions of a daemon that has a control socket.
+    Ctl(CtlArgs),
     /// One worker process. Started by the daemon only.
     #[command(hide = true)]
     Worker(WorkerArgs),
@@ -310,6 +337,63 @@ pub struct TopArgs {
     /// The number of updates. Default: unlimited.
     #[arg(long)]
     pub count: Option<u64>,
+}
+
+/// Options of `ctl`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct CtlArgs {
+    /// The daemon's `--control`.
+    #[arg(long = "control", value_name = "PATH")]
+    pub socket: PathBuf,
+    /// Print the daemon's answer as it is: one JSON object.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// The request.
+    #[command(subcommand)]
+    pub command: CtlCommand,
+}
+
+/// Requests of `ctl`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum CtlCommand {
+    /// Show the sessions, and where their device memory is.
+    Status,
+    /// Move device memory of sessions to host memory.
+    Suspend {
+        #[command(flatten)]
+        /// The sessions.
+        selected: Selected,
+        /// The time for work that has begun to end, in seconds (0.1 to 600).
+        #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
+        timeout: Duration,
+        /// Let calls of the program wait until `resume`. Without it, the next call that needs the GPU resumes.
+        #[arg(long)]
+        hold: bool,
+    },
+    /// Bring device memory of sessions back.
+    Resume {
+        #[command(flatten)]
+        /// The sessions.
+        selected: Selected,
+        /// The time to wait for room on the card, in seconds (0.1 to 600).
+        #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
+        timeout: Duration,
+    },
+}
+
+/// The sessions of a request.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+#[group(required = true, multiple = false)]
+pub struct Selected {
+    /// The session with this number, as in the log, in metrics and in `status`.
+    #[arg(long, value_name = "N")]
+    pub session: Option<u64>,
+    /// All sessions of the virtual machine with this number.
+    #[arg(long, value_name = "N")]
+    pub connection: Option<u64>,
+    /// All sessions of the daemon.
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// Options of a worker, chosen by the daemon.
@@ -398,6 +482,13 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds
         .map(Duration::from_secs_f64)
         .ok_or_else(|| format!("`{text}` is not between 0.1 and 86400 seconds"))
+}
+
+/// Parses the time limit of a request.
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    const LIMIT: Duration = Duration::from_secs(600);
+    let time = parse_seconds(text)?;
+    if time <= LIMIT { Ok(time) } else { Err(format!("`{text}` is more than {} seconds", LIMIT.as_secs())) }
 }
 
 /// Parses a byte count with an optional K, M or G (powers of 1024).

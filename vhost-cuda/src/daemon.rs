@@ -21,6 +21,7 @@ use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 use crate::args::{DaemonArgs, GuestPages, Namespaces, Sandbox};
 use crate::cache::ImageCache;
 use crate::confine::{own, threads};
+use crate::control::server as control;
 use crate::exchange::Exchange;
 use crate::front_end::backend::Backend;
 use crate::front_end::device::{Device, END_PATIENCE, Settings};
@@ -33,6 +34,7 @@ use crate::limits::room;
 use crate::limits::throttle::Throttle;
 use crate::limits::watchdog::{self, Limits};
 use crate::metrics::{gpu_time, server, text};
+use crate::sessions::endings::Endings;
 use crate::sessions::library;
 use crate::sessions::messages::Messages;
 use crate::sessions::pool::WorkerPool;
@@ -40,6 +42,7 @@ use crate::sessions::predecessor::WorkerLock;
 use crate::sessions::process::WorkerSpec;
 use crate::shares::client::Client;
 use crate::socket::remove_stale;
+use crate::suspend::suspender::{Options, Suspender};
 use crate::worker::{mappings_can_be_guarded, sandbox};
 
 /// The pause after a failed accept, for example when the process has no descriptors left.
@@ -115,6 +118,11 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let pool = start_pool(args, spec, namespaces)?;
     let images = ImageCache::new(args.image_cache);
     let exchange = Exchange::new();
+    let endings = Arc::<Endings>::default();
+    let options =
+        Options { after: args.suspend_after, floor: args.suspend_floor, host_memory: args.suspend_memory };
+    let suspender = Suspender::start(options, endings.clone())
+        .context("Cannot start the threads for suspended sessions")?;
     let settings = Arc::new(Settings {
         num_queues: args.num_queues,
         max_sessions: args.max_sessions,
@@ -123,9 +131,11 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         max_user_sessions: args.max_user_sessions.unwrap_or((args.max_sessions / 2).max(1)),
         guest_pages,
         lose_sessions: args.lose_sessions,
+        suspend_with_machine: args.suspend_with_machine,
         images,
         exchange,
-        endings: Arc::default(),
+        endings,
+        suspender: suspender.clone(),
         descriptors,
         pool,
     });
@@ -149,6 +159,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         text::write(&common.pool.report(), share.as_ref(), &reports)
     };
     let _metrics = args.metrics.as_ref().map(|address| server::start(address, page)).transpose()?;
+    let _control = args.control.as_ref().map(|path| control::start(path, suspender)).transpose()?;
     if args.metrics.is_some() && !emulated {
         let measured = devices.clone();
         let sessions = move || measured.lock().values().flat_map(|device| device.sessions()).collect();

@@ -48,8 +48,8 @@ pub const LOOK_UP: u32 = 2;
 /// [`Question::kind`]: the offer with this token has ended. There is no answer.
 pub const WITHDRAW: u32 = 3;
 
-/// [`Question::kind`]: waits for the sessions that are ending, whose memory the worker may need. The answer says whether any has
-/// ended.
+/// [`Question::kind`]: waits for the sessions that are ending, whose memory the worker may need, and suspends an idle one if the
+/// device has no memory. The answer says whether there may be more memory.
 pub const SETTLE: u32 = 4;
 
 /// [`Offer::what`]: memory (`CUipcMemHandle`).
@@ -87,8 +87,8 @@ pub struct Offer {
 struct Question {
     /// [`OFFER`], [`LOOK_UP`], [`WITHDRAW`] or [`SETTLE`].
     kind: u32,
-    /// For [`SETTLE`], 1 if the worker has found no memory; else 0.
-    is_short: u32,
+    /// For [`SETTLE`], the number of a [`Shortage`]; else 0.
+    shortage: u32,
     /// The token of a look-up or a withdrawal.
     token: [u8; TOKEN_BYTES],
     /// The offered object. A look-up uses only `what`.
@@ -107,6 +107,27 @@ struct Answer {
     token: [u8; TOKEN_BYTES],
     /// The object that a look-up found.
     offer: Offer,
+}
+
+/// The need of a worker that waits for sessions that are ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// It only wants to know how much memory there is.
+    None = 0,
+    /// The device has no memory for a call.
+    Device = 1,
+    /// The limit of its session or machine leaves no memory for a call.
+    Limit = 2,
+}
+
+impl Shortage {
+    /// Returns the shortage with this number, [`Shortage::None`] for an unknown one.
+    fn of(number: u32) -> Self {
+        [Self::Device, Self::Limit]
+            .into_iter()
+            .find(|&shortage| shortage as u32 == number)
+            .unwrap_or(Self::None)
+    }
 }
 
 /// The secret by which another session requests an offer.
@@ -177,14 +198,13 @@ impl Exchange {
     /// Serves the worker at the other end of `socket`, whose session belongs to `owner`, until it ends. If no thread
     /// can be started, the worker shares nothing.
     ///
-    /// `settle` waits for the sessions that are ending, and returns whether any has ended. Its argument is true if the worker has
-    /// found no memory.
+    /// `settle` waits for the sessions that are ending, and may suspend others. It returns whether there may be more memory.
     pub fn serve(
         self: &Arc<Self>,
         socket: Arc<UnixStream>,
         owner: Owner,
         budgets: FileBudgets,
-        settle: impl Fn(bool) -> bool + Send + 'static,
+        settle: impl Fn(Shortage) -> bool + Send + 'static,
     ) {
         let exchange = self.clone();
         let serving = move || {
@@ -236,13 +256,13 @@ impl Exchange {
         owner: Owner,
         session: u64,
         budgets: &Budgets,
-        settle: impl Fn(bool) -> bool,
+        settle: impl Fn(Shortage) -> bool,
     ) -> io::Result<()> {
         let mut question = Question::new_zeroed();
         while let Some(file) = read_with(socket, question.as_mut_bytes())? {
             refuse_haste(socket)?;
             if question.kind == SETTLE {
-                let found = u32::from(settle(question.is_short == 1));
+                let found = u32::from(settle(Shortage::of(question.shortage)));
                 write_with(socket, Answer { found, ..Answer::new_zeroed() }.as_bytes(), None)?;
                 continue;
             }
@@ -394,7 +414,7 @@ pub fn offer(
     offer: Offer,
     file: Option<&File>,
 ) -> io::Result<Option<[u8; TOKEN_BYTES]>> {
-    let question = Question { kind: OFFER, is_short: 0, token: [0; TOKEN_BYTES], offer };
+    let question = Question { kind: OFFER, shortage: 0, token: [0; TOKEN_BYTES], offer };
     let (answer, _) = ask(socket, &question, file)?;
     Ok((answer.found == 1).then_some(answer.token))
 }
@@ -406,21 +426,22 @@ pub fn look_up(
     what: u32,
 ) -> io::Result<Option<(Offer, Option<File>)>> {
     let question =
-        Question { kind: LOOK_UP, is_short: 0, token, offer: Offer { what, ..Offer::new_zeroed() } };
+        Question { kind: LOOK_UP, shortage: 0, token, offer: Offer { what, ..Offer::new_zeroed() } };
     let (answer, file) = ask(socket, &question, None)?;
     Ok((answer.found == 1).then_some((answer.offer, file)))
 }
 
 /// Ends an offer.
 pub fn withdraw(socket: &UnixStream, token: [u8; TOKEN_BYTES]) -> io::Result<()> {
-    let question = Question { kind: WITHDRAW, is_short: 0, token, offer: Offer::new_zeroed() };
+    let question = Question { kind: WITHDRAW, shortage: 0, token, offer: Offer::new_zeroed() };
     write_with(socket, question.as_bytes(), None)
 }
 
-/// Waits for the sessions that are ending. Returns whether any has ended. `is_short`: this worker has found no memory.
-pub fn settle(socket: &UnixStream, is_short: bool) -> io::Result<bool> {
+/// Waits for the sessions that are ending, and for one that is suspended if the device has no memory. Returns whether there may be
+/// more memory.
+pub fn settle(socket: &UnixStream, shortage: Shortage) -> io::Result<bool> {
     let offer = Offer::new_zeroed();
-    let question = Question { kind: SETTLE, is_short: is_short.into(), token: [0; TOKEN_BYTES], offer };
+    let question = Question { kind: SETTLE, shortage: shortage as u32, token: [0; TOKEN_BYTES], offer };
     Ok(ask(socket, &question, None)?.0.found == 1)
 }
 

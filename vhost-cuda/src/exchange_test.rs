@@ -16,7 +16,7 @@ fn budgets() -> FileBudgets {
 fn serve(exchange: &Arc<Exchange>, machine: u64, uid: u32, budgets: FileBudgets) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let owner = Owner { machine: Machine::Virtual(machine), uid };
-    exchange.serve(Arc::new(theirs), owner, budgets, |is_short| is_short);
+    exchange.serve(Arc::new(theirs), owner, budgets, |shortage| shortage == Shortage::Device);
     ours
 }
 
@@ -183,7 +183,7 @@ fn a_user_may_share_many_files_in_all_sessions_together_and_leaves_some_to_other
 fn a_worker_that_does_not_read_its_answers_is_left() {
     let exchange = Exchange::new();
     let one = worker(&exchange, 7);
-    let question = Question { kind: OFFER, is_short: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
+    let question = Question { kind: OFFER, shortage: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
     for _ in 0..100 {
         if write_with(&one, question.as_bytes(), None).is_err() {
             break;
@@ -197,7 +197,8 @@ fn a_worker_that_does_not_read_its_answers_is_left() {
 #[test]
 fn a_worker_without_memory_waits_for_sessions_that_are_ending() {
     let one = worker(&Exchange::new(), 7);
-    assert!(settle(&one, true).unwrap() && !settle(&one, false).unwrap());
+    assert!(settle(&one, Shortage::Device).unwrap());
+    assert!(!settle(&one, Shortage::None).unwrap() && !settle(&one, Shortage::Limit).unwrap());
     assert!(offer(&one, memory(1), None).unwrap().is_some(), "other questions go on");
 }
 
@@ -205,7 +206,7 @@ fn a_worker_without_memory_waits_for_sessions_that_are_ending() {
 fn nonsense_ends_the_conversation() {
     let exchange = Exchange::new();
     let one = worker(&exchange, 7);
-    let question = Question { kind: 9, is_short: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
+    let question = Question { kind: 9, shortage: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
     write_with(&one, question.as_bytes(), None).unwrap();
     expect_end(&one);
 }

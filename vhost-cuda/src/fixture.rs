@@ -50,6 +50,11 @@ pub fn worker_spec() -> WorkerSpec {
 
 /// Returns a worker whose process only sleeps, and the worker's end of its link.
 pub fn sleeping_worker() -> (Worker, UnixStream) {
+    sleeping_worker_with(0)
+}
+
+/// The same, charged for `bytes` of device memory.
+pub fn sleeping_worker_with(bytes: u64) -> (Worker, UnixStream) {
     let (link, theirs) = UnixStream::pair().unwrap();
     let other = || Arc::new(UnixStream::pair().unwrap().0);
     let sockets = Arc::new(Sockets { link, images: other(), exchange: other() });
@@ -57,7 +62,7 @@ pub fn sleeping_worker() -> (Worker, UnixStream) {
     let process = Process::of(child).unwrap();
     let (pipe, _) = Messages::pipe().unwrap();
     let messages = Messages::start().unwrap().attach(pipe, process.pid()).unwrap();
-    let (statistics, _) = Statistics::create().unwrap();
+    let statistics = Statistics::charged(bytes);
     let (pages, listener) = (Mutex::default(), Mutex::default());
     (Worker { sockets, process, pages, listener, statistics, enrolment: None, messages }, theirs)
 }

@@ -13,6 +13,7 @@
 //!
 //! [`confine`] and `worker::sandbox` isolate workers. `sessions::messages` writes their messages to the log.
 //! [`limits`] bounds the host resources that guests use. [`metrics`] serves metrics of all of this to operators.
+//! [`suspend`] moves device memory of idle sessions to host memory, also on request through [`control`].
 //!
 //! The daemon proper never loads libcuda. Guest-physical addresses appear in `front_end::{request, memory}` and
 //! `worker::memory::pages` only; cudarc in `worker::gpu` only.
@@ -21,6 +22,7 @@ pub mod args;
 pub mod cache;
 pub mod config;
 pub mod confine;
+pub mod control;
 pub mod daemon;
 pub mod exchange;
 #[cfg(test)]
@@ -34,5 +36,6 @@ pub mod owner;
 pub mod sessions;
 pub mod shares;
 pub mod socket;
+pub mod suspend;
 pub mod timers;
 pub mod worker;

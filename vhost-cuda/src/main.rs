@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Parser;
 use vhost_cuda::args::{ArbiterArgs, Args, Mode};
 use vhost_cuda::confine::keeper;
+use vhost_cuda::control::client;
 use vhost_cuda::metrics::top;
 use vhost_cuda::shares::arbiter;
 use vhost_cuda::{config, daemon, worker};
@@ -32,13 +33,10 @@ fn main() -> ExitCode {
         return arbitrate(args);
     }
     if let Some(Mode::Top(args)) = &args.mode {
-        return match top::run(&args.metrics, Duration::from_secs(args.interval), args.count) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{error:#}");
-                ExitCode::FAILURE
-            }
-        };
+        return exit_code(top::run(&args.metrics, Duration::from_secs(args.interval), args.count));
+    }
+    if let Some(Mode::Ctl(args)) = &args.mode {
+        return exit_code(client::run(args));
     }
     if args.daemon.print_capabilities {
         println!("{}", daemon::CAPABILITIES);
@@ -51,6 +49,17 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints an error of a command.
+fn exit_code(result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
             ExitCode::FAILURE
         }
     }

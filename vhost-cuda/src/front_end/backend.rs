@@ -217,6 +217,7 @@ impl VhostUserBackend for Backend {
             ring.stop(index);
         }
         self.device.log_kept_pages();
+        self.device.pause();
         Ok(())
     }
 
@@ -234,6 +235,7 @@ impl VhostUserBackend for Backend {
             }
             Start::Same => {}
         }
+        self.device.unpause();
         if index + 1 == self.num_queues() {
             self.device.events.deliver(&memory);
         } else {

@@ -43,6 +43,7 @@ use crate::metrics::statistics::Totals;
 use crate::sessions::endings::{Answer, Endings};
 use crate::sessions::pool::WorkerPool;
 use crate::sessions::session::{End, Session};
+use crate::suspend::suspender::Suspender;
 
 /// The time for the workers of a machine to end when it is reset or has disconnected. The VMM and its monitor wait
 /// meanwhile.
@@ -76,10 +77,14 @@ pub struct Settings {
     pub exchange: Arc<Exchange>,
     /// The guest memory that workers map. Not `Auto` where this host does not allow `Named`.
     pub guest_pages: GuestPages,
+    /// True if sessions are suspended while their machine is paused.
+    pub suspend_with_machine: bool,
     /// True if a machine with open sessions may be saved.
     pub lose_sessions: bool,
     /// Sessions that are ending, and the requests that wait for them.
     pub endings: Arc<Endings>,
+    /// The sessions whose device memory may be in host memory.
+    pub suspender: Arc<Suspender>,
     /// The daemon's descriptors.
     pub descriptors: Descriptors,
     /// The source of workers.
@@ -114,6 +119,8 @@ pub struct Device {
     /// Files that were guest memory at any time, because workers may still map them.
     memory_files: Mutex<HashSet<FileId>>,
     front_end: OnceLock<FrontEnd>,
+    /// True if its sessions were suspended because all queues were stopped.
+    paused: AtomicBool,
     /// True if the device was given up because its workers do not end.
     failed: AtomicBool,
     refusals: Refusals,
@@ -181,6 +188,7 @@ impl Device {
             read_only: Mutex::default(),
             memory_files: Mutex::default(),
             front_end: OnceLock::new(),
+            paused: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             refusals: Refusals::default(),
             sessions: Mutex::default(),
@@ -390,6 +398,27 @@ impl Device {
         let kept = self.sessions.lock().open.values().any(|session| session.maps_memory());
         if let (true, Some(memory)) = (kept, self.memory()) {
             mark_all_written(&memory);
+        }
+    }
+
+    /// Suspends all sessions if every queue is stopped and the operator wants that. Does not wait.
+    ///
+    /// The front-end stops the queues for a pause of the machine and for a reset alike. After a reset the sessions end, wherever
+    /// their memory is.
+    pub fn pause(&self) {
+        let is_stopped = || self.rings.iter().all(|ring| !ring.is_running());
+        if self.settings.suspend_with_machine && is_stopped() && !self.paused.swap(true, Ordering::AcqRel) {
+            let (suspender, connection) = (self.settings.suspender.clone(), self.connection);
+            self.run_aside("pause", move || suspender.pause(connection));
+        }
+    }
+
+    /// Brings the sessions back if [`Self::pause`] has suspended them, because a queue runs again. Does not wait.
+    pub fn unpause(&self) {
+        // A load, because this is called for each event of a queue.
+        if self.paused.load(Ordering::Acquire) && self.paused.swap(false, Ordering::AcqRel) {
+            let (suspender, connection) = (self.settings.suspender.clone(), self.connection);
+            self.run_aside("unpause", move || suspender.unpause(connection));
         }
     }
 

@@ -5,6 +5,7 @@ use virtio_cuda_protocol::transport::{OP_SHARE, OP_UNPIN, Open, RequestHeader};
 use super::opening::ROOT;
 use super::*;
 use crate::fixture::{FixtureGuest, worker_spec};
+use crate::suspend::suspender::Options;
 
 const ROOM: u32 = 64;
 
@@ -20,10 +21,12 @@ fn device(max_sessions: u32) -> Arc<Device> {
             cgroups: None,
             guest_pages: GuestPages::All,
             lose_sessions: false,
+            suspend_with_machine: false,
             max_user_sessions: (max_sessions / 2).max(1),
             images: ImageCache::new(0),
             exchange: Exchange::new(),
             endings: Arc::default(),
+            suspender: Suspender::start(Options::default(), Arc::default()).unwrap(),
             descriptors: Descriptors::plenty(),
             pool,
         }),

@@ -228,7 +228,7 @@ mod tests {
         let Ok(memory) = Memory::from_ranges_with_files(ranges) else { return };
         assert!(has_huge_pages_only(&memory));
         assert_eq!(whole(&memory, GuestPages::Auto), [true]);
-        assert_eq!(whole(&memory, GuestPages::Named), []);
+        assert_eq!(whole(&memory, GuestPages::Named), Vec::<bool>::new());
         assert_eq!(whole(&memory, GuestPages::All), [true]);
     }
 

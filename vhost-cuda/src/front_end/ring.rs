@@ -144,6 +144,11 @@ impl Ring {
         }
     }
 
+    /// Returns whether the queue runs.
+    pub fn is_running(&self) -> bool {
+        self.gate.lock().running
+    }
+
     /// Voids the chains that were taken from the stopped queue, because the device was reset. The queue's restart
     /// then continues normally.
     pub fn forget_stop(&self) {

@@ -31,9 +31,32 @@ impl Budget {
         Some(Charge { budget: self.clone(), amount })
     }
 
+    /// Takes `amount`, or as much of it as is left, which may be nothing.
+    pub fn charge_up_to(self: &Arc<Self>, amount: usize) -> Charge {
+        let part = |used: usize| amount.min(self.limit.saturating_sub(used));
+        let add = |used: usize| Some(used + part(used));
+        // The closure never returns `None`.
+        let before = self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, add).unwrap_or(self.limit);
+        Charge { budget: self.clone(), amount: part(before) }
+    }
+
     /// Returns the amount in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
+    }
+}
+
+impl Charge {
+    /// Returns the amount that it holds.
+    pub fn amount(&self) -> usize {
+        self.amount
+    }
+
+    /// Gives back what it holds beyond `amount`.
+    pub fn shrink_to(&mut self, amount: usize) {
+        let rest = self.amount.saturating_sub(amount);
+        self.amount -= rest;
+        self.budget.used.fetch_sub(rest, Ordering::Relaxed);
     }
 }
 
@@ -56,5 +79,20 @@ mod tests {
         drop(most);
         assert_eq!(budget.used(), 0);
         assert!(budget.charge(1000).is_some());
+    }
+
+    #[test]
+    fn a_charge_takes_what_is_left_and_gives_parts_back() {
+        let budget = Budget::new(1000);
+        let mut first = budget.charge_up_to(700);
+        let second = budget.charge_up_to(usize::MAX);
+        assert_eq!((first.amount(), second.amount(), budget.used()), (700, 300, 1000));
+        assert_eq!(budget.charge_up_to(1).amount(), 0);
+        first.shrink_to(800);
+        assert_eq!(first.amount(), 700);
+        first.shrink_to(100);
+        assert_eq!(budget.used(), 400);
+        drop((first, second));
+        assert_eq!(budget.used(), 0);
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::param::{clock_ticks_per_second, page_size};
 
 use super::statistics::Totals;
+use crate::sessions::residence::{Moves, Phase};
 
 /// Reasons for which a session or request of a guest is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +94,16 @@ pub struct SessionReport {
     pub totals: Totals,
     /// CPU time and memory of the worker, unless the host hides them.
     pub process: Option<ProcessUse>,
+    /// Where its device memory is.
+    pub moves: Moves,
+}
+
+impl SessionReport {
+    /// The device memory that it has on the card, without its context, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let moves = &self.moves;
+        if moves.phase == Phase::Suspended { moves.resident_bytes } else { self.totals.device_memory }
+    }
 }
 
 /// Metrics of a connection.

@@ -56,7 +56,7 @@ const OF_CONNECTIONS: [Metric<DeviceReport>; 10] = [
     }),
 ];
 
-const OF_SESSIONS: [Metric<SessionReport>; 11] = [
+const OF_SESSIONS: [Metric<SessionReport>; 17] = [
     ("vhost_cuda_session_calls_total", "counter", "CUDA calls that were executed", |session| {
         Some(session.totals.calls as f64)
     }),
@@ -93,7 +93,28 @@ const OF_SESSIONS: [Metric<SessionReport>; 11] = [
     ("vhost_cuda_session_resident_bytes", "gauge", "Resident memory of the worker on the host", |session| {
         session.process.map(|process| process.resident_bytes as f64)
     }),
+    ("vhost_cuda_session_on_card_bytes", "gauge", "Device memory that is on the card", |session| {
+        Some(session.resident_bytes() as f64)
+    }),
+    ("vhost_cuda_session_suspended_bytes", "gauge", "Device memory that is in host memory", |session| {
+        Some(session.moves.suspended_bytes as f64)
+    }),
+    ("vhost_cuda_session_stored_bytes", "gauge", "Host memory of suspended contents", |session| {
+        Some(session.moves.stored_bytes as f64)
+    }),
+    ("vhost_cuda_session_suspensions_total", "counter", "Moves to host memory", |session| {
+        Some(session.moves.suspensions as f64)
+    }),
+    ("vhost_cuda_session_resumes_total", "counter", "Moves back to the card", |session| {
+        Some(session.moves.resumes as f64)
+    }),
+    ("vhost_cuda_session_moving_seconds_total", "counter", "Time that moves have taken", |session| {
+        Some(session.moves.moving.as_secs_f64())
+    }),
 ];
+
+/// The metric with a session's state as a label.
+const STATE: &str = "vhost_cuda_session_state";
 
 /// Writes all metrics.
 pub fn write(daemon: &DaemonReport, share: Option<&ShareReport>, devices: &[DeviceReport]) -> String {
@@ -133,20 +154,32 @@ pub fn write(daemon: &DaemonReport, share: Option<&ShareReport>, devices: &[Devi
     }
     for (name, kind, help, value) in OF_SESSIONS {
         text.head(name, kind, help);
-        for device in devices {
-            for session in &device.sessions {
-                let labels: [(&str, &dyn Display); 5] = [
-                    ("connection", &device.connection),
-                    ("session", &session.label),
-                    ("program", &session.program),
-                    ("pid", &session.pid),
-                    ("uid", &session.uid),
-                ];
-                text.maybe(name, &labels, value(session));
-            }
+        for (connection, session) in sessions_of(devices) {
+            text.maybe(name, &labels(&connection, session), value(session));
         }
     }
+    text.head(STATE, "gauge", "1 for the state of the session's device memory");
+    for (connection, session) in sessions_of(devices) {
+        let state = session.moves.state();
+        let [a, b, c, d, e] = labels(&connection, session);
+        text.line(STATE, &[a, b, c, d, e, ("state", &state)], 1.0);
+    }
     text.0
+}
+
+fn sessions_of(devices: &[DeviceReport]) -> impl Iterator<Item = (u64, &SessionReport)> {
+    devices.iter().flat_map(|device| device.sessions.iter().map(|session| (device.connection, session)))
+}
+
+/// The labels of a session's metrics.
+fn labels<'a>(connection: &'a u64, session: &'a SessionReport) -> [(&'static str, &'a dyn Display); 5] {
+    [
+        ("connection", connection),
+        ("session", &session.label),
+        ("program", &session.program),
+        ("pid", &session.pid),
+        ("uid", &session.uid),
+    ]
 }
 
 /// Returns the sum over open sessions and those that have ended.
@@ -228,6 +261,7 @@ mod tests {
 
     use super::super::report::Refusals;
     use super::*;
+    use crate::sessions::residence::{Moves, Phase};
 
     fn session(program: &str, calls: u64) -> SessionReport {
         SessionReport {
@@ -244,6 +278,7 @@ mod tests {
                 ..Totals::default()
             },
             process: None,
+            moves: Moves { phase: Phase::Suspended, suspended_bytes: 3 << 20, ..Moves::default() },
         }
     }
 
@@ -275,6 +310,9 @@ mod tests {
             "vhost_cuda_gpu_busy_seconds_total{connection=\"7\"} 5",
             "vhost_cuda_sessions_ended_total{connection=\"7\",how=\"lost\"} 1",
             "vhost_cuda_session_calls_total{connection=\"7\",session=\"3\",program=\"a\",pid=\"100\",uid=\"1000\"} 5",
+            "vhost_cuda_session_on_card_bytes{connection=\"7\",session=\"3\",program=\"a\",pid=\"100\",uid=\"1000\"} 0",
+            "vhost_cuda_session_suspended_bytes{connection=\"7\",session=\"3\",program=\"a\",pid=\"100\",uid=\"1000\"} 3145728",
+            "vhost_cuda_session_state{connection=\"7\",session=\"3\",program=\"a\",pid=\"100\",uid=\"1000\",state=\"suspended\"} 1",
         ] {
             assert!(text.lines().any(|other| other == line), "{line}\n{text}");
         }

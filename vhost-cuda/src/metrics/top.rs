@@ -83,9 +83,21 @@ fn sessions(text: &str) -> BTreeMap<Name, Figures> {
         let Some((labels, value)) = rest.rsplit_once("} ") else { continue };
         let name = ["connection", "session", "program", "pid", "uid"].map(|label| value_of(labels, label));
         let value = value.parse().unwrap_or_default();
-        sessions.entry(name).or_default().insert(metric.to_owned(), value);
+        let metric = match metric {
+            STATE => format!("{STATE} {}", value_of(labels, STATE)),
+            _ => metric.to_owned(),
+        };
+        sessions.entry(name).or_default().insert(metric, value);
     }
     sessions
+}
+
+/// The metric with the state as a label, and with the label's value in [`Figures`].
+const STATE: &str = "state";
+
+/// Returns the state of a session's device memory.
+fn state_of(figures: &Figures) -> &str {
+    figures.keys().find_map(|metric| metric.strip_prefix(STATE)).map_or("", str::trim_start)
 }
 
 fn share(text: &str) -> BTreeMap<(String, String), f64> {
@@ -158,7 +170,7 @@ fn table(before: &Look, now: &Look) -> String {
     let seconds = now.at.saturating_duration_since(before.at).as_secs_f64().max(0.001);
     let mut text = share_lines(before, now, seconds);
     text += &format!(
-        "{:>4} {:>7} {:<16} {:>7} {:>6} {:>10} {:>8} {:>9} {:>9} {:>6} {:>6} {:>9} {:>8}\n",
+        "{:>4} {:>7} {:<16} {:>7} {:>6} {:>10} {:>8} {:>9} {:>9} {:>6} {:>6} {:>9} {:>9} {:>10} {:>8}\n",
         "conn",
         "session",
         "program",
@@ -171,6 +183,8 @@ fn table(before: &Look, now: &Look) -> String {
         "cpu %",
         "gpu %",
         "GPU MiB",
+        "susp MiB",
+        "state",
         "age s"
     );
     for (name, figures) in &now.sessions {
@@ -184,13 +198,15 @@ fn table(before: &Look, now: &Look) -> String {
         let gpu = if gpu { format!("{:.0}", 100.0 * rate("gpu_busy_seconds_total")) } else { "-".into() };
         let [connection, session, program, pid, uid] = name;
         text += &format!(
-            "{connection:>4} {session:>7} {program:<16} {pid:>7} {uid:>6} {:>10.0} {:>8.0} {:>9.1} {:>9.1} {:>6.0} {gpu:>6} {:>9.0} {:>8.0}\n",
+            "{connection:>4} {session:>7} {program:<16} {pid:>7} {uid:>6} {:>10.0} {:>8.0} {:>9.1} {:>9.1} {:>6.0} {gpu:>6} {:>9.0} {:>9.0} {:>10} {:>8.0}\n",
             rate("calls_total"),
             rate("failed_calls_total"),
             rate("in_bytes_total") / 1e6,
             rate("out_bytes_total") / 1e6,
             100.0 * rate("cpu_seconds_total"),
-            figure("device_memory_bytes") / f64::from(1 << 20),
+            figure("on_card_bytes") / f64::from(1 << 20),
+            figure("suspended_bytes") / f64::from(1 << 20),
+            state_of(figures),
             figure("age_seconds"),
         );
     }
@@ -205,7 +221,9 @@ mod tests {
         let labels = r#"connection="1",session="2",program="a\",pid=\"9",pid="10",uid="0""#;
         let text = format!(
             "# HELP x\nvhost_cuda_sessions{{connection=\"1\"}} 1\nvhost_cuda_session_calls_total{{{labels}}} {calls}\n\
-             vhost_cuda_session_device_memory_bytes{{{labels}}} 2097152\n"
+             vhost_cuda_session_on_card_bytes{{{labels}}} 2097152\n\
+             vhost_cuda_session_suspended_bytes{{{labels}}} 1048576\n\
+             vhost_cuda_session_state{{{labels},state=\"suspended\"}} 1\n"
         );
         Look { at, share: BTreeMap::new(), sessions: sessions(&text) }
     }
@@ -216,7 +234,7 @@ mod tests {
         let text = table(&look(start, 100), &look(start + Duration::from_secs(2), 300));
         let fields: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(fields[..6], ["1", "2", r#"a\",pid=\"9"#, "10", "0", "100"], "{text}");
-        assert_eq!(fields[10..12], ["-", "2"], "{text}");
+        assert_eq!(fields[10..14], ["-", "2", "1", "suspended"], "{text}");
     }
 
     #[test]

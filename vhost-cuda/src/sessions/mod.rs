@@ -10,4 +10,5 @@ pub mod named_pages;
 pub mod pool;
 pub mod predecessor;
 pub mod process;
+pub mod residence;
 pub mod session;

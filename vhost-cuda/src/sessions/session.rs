@@ -9,6 +9,8 @@
 //! sockets. A process that does not end after SIGKILL hangs in the kernel. Its outstanding requests are not answered
 //! until it has ended, so the guest keeps those pages pinned.
 
+mod moves;
+
 use std::collections::HashMap;
 use std::io::Write;
 use std::process::ExitStatus;
@@ -35,10 +37,11 @@ use crate::metrics::report::{ProcessUse, SessionReport};
 use crate::metrics::statistics::Totals;
 use crate::sessions::endings::Endings;
 use crate::sessions::link::{
-    self, FROM_REPLY, Region, TO_CALL, TO_CLOSE, TO_MEMORY, TO_SHARE, TO_UNPIN, ToWorker,
+    self, FROM_REPLY, FROM_WAKE, Region, TO_CALL, TO_CLOSE, TO_MEMORY, TO_SHARE, TO_UNPIN, ToWorker,
 };
 use crate::sessions::named_pages::{Named, NamedPages, guard};
 use crate::sessions::process::{Reaped, Worker};
+use crate::sessions::residence::Residence;
 
 /// The maximum number of outstanding requests of one session (`Config::max_outstanding`).
 pub const MAX_OUTSTANDING: usize = 256;
@@ -75,6 +78,7 @@ pub struct Session {
     opened: Instant,
     /// See [`Totals::gpu_busy_ns`].
     gpu_busy_ns: Mutex<Option<u64>>,
+    residence: Residence,
 }
 
 impl std::fmt::Debug for Session {
@@ -172,6 +176,7 @@ impl Session {
             ended: Condvar::new(),
             opened: Instant::now(),
             gpu_busy_ns: Mutex::default(),
+            residence: Residence::default(),
         })
     }
 
@@ -197,6 +202,7 @@ impl Session {
             opened();
             self.read_replies();
         }
+        self.residence.end();
         let status = self.reap();
         self.outbox.lock().writer = None;
         let (end, owed, closers) = {
@@ -315,6 +321,21 @@ impl Session {
         self.end_worker();
     }
 
+    /// Its number in the log.
+    pub fn label(&self) -> u64 {
+        self.label
+    }
+
+    /// Name, process id and user of the program in the guest.
+    pub fn program(&self) -> (&str, u32, u32) {
+        (&self.program, self.pid, self.uid)
+    }
+
+    /// Where its device memory is.
+    pub fn residence(&self) -> &Residence {
+        &self.residence
+    }
+
     /// Returns its labels in the log.
     pub fn describe(&self) -> String {
         format!("session {} ({} {})", self.label, self.program, self.pid)
@@ -350,6 +371,21 @@ impl Session {
         Totals { gpu_busy_ns, ..self.worker.statistics.totals() }
     }
 
+    /// The calls that its worker has executed.
+    pub fn calls(&self) -> u64 {
+        self.worker.statistics.calls()
+    }
+
+    /// The device memory that it is charged for, in bytes.
+    pub fn device_memory(&self) -> u64 {
+        self.worker.statistics.device_memory()
+    }
+
+    /// Returns whether requests wait for its worker.
+    pub fn is_waited_for(&self) -> bool {
+        !self.state.lock().outstanding.is_empty()
+    }
+
     /// Adds time in which a GPU executed its kernels, in nanoseconds.
     pub fn add_gpu_busy(&self, ns: u64) {
         let mut sum = self.gpu_busy_ns.lock();
@@ -367,6 +403,7 @@ impl Session {
             outstanding: self.state.lock().outstanding.len() as u64,
             totals: self.totals(),
             process: ProcessUse::of(self.worker.process.pids()),
+            moves: self.residence.moves(),
         }
     }
 
@@ -455,13 +492,15 @@ impl Session {
                 Ok(None) => return,
                 Err(error) => return debug!("session {}: {error}", self.label),
             };
+            if header.kind == FROM_WAKE && payload.is_empty() && self.residence.woken(self.label) {
+                continue;
+            }
             // A request that the worker has not seen may wait in the writer for any time. A reply to it is an error.
-            let call = match header.kind {
-                FROM_REPLY if header.id <= self.begun.load(Ordering::Acquire) => {
-                    self.state.lock().outstanding.remove(&header.id)
-                }
-                _ => None,
-            };
+            let is_reply = header.kind == FROM_REPLY && header.id <= self.begun.load(Ordering::Acquire);
+            if is_reply && self.moved(&header, &payload) {
+                continue;
+            }
+            let call = if is_reply { self.state.lock().outstanding.remove(&header.id) } else { None };
             let Some(call) = call else {
                 return debug!("session {}: its worker sent a frame that nobody asked for", self.label);
             };

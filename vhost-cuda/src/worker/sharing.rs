@@ -12,7 +12,7 @@ use log::debug;
 use parking_lot::Mutex;
 
 use super::gpu::{CuResult, CudaError};
-use crate::exchange::{self, Offer, TOKEN_BYTES};
+use crate::exchange::{self, Offer, Shortage, TOKEN_BYTES};
 
 /// The time limit for the daemon's answer, because a call of the guest waits meanwhile. A daemon that ends closes the
 /// socket. A daemon that is only late, on a busy machine, must not disable the session's sharing.
@@ -113,10 +113,10 @@ impl Sharing {
         self.with(|socket| exchange::look_up(socket, token, what))?.ok_or(CudaError::INVALID_VALUE)
     }
 
-    /// Waits for the sessions that are ending, whose memory may be needed. Returns whether any has ended. `is_short`: this session has
-    /// found no memory.
-    pub fn settle(&self, is_short: bool) -> bool {
-        self.with(|socket| exchange::settle(socket, is_short)).unwrap_or(false)
+    /// Waits for the sessions that are ending, whose memory may be needed; another one may be suspended if the device has none.
+    /// Returns whether there may be more memory.
+    pub fn settle(&self, shortage: Shortage) -> bool {
+        self.with(|socket| exchange::settle(socket, shortage)).unwrap_or(false)
     }
 
     /// Talks to the daemon. After an error it is not used again, because the next answer might be an old one.

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Device, SHORTAGES, Sessions};
 use crate::confine::threads;
-use crate::exchange::FileBudgets;
+use crate::exchange::{FileBudgets, Shortage};
 use crate::front_end::request::Request;
 use crate::front_end::ring::Chain;
 use crate::limits::account::{Account, Slot};
@@ -161,7 +161,9 @@ impl Device {
         };
         let stands = || reservation.stands(&self.sessions.lock());
         // A worker whose context finds no memory fails.
-        let taken = self.with_settled_memory(|| self.settings.pool.take(stands));
+        let taken = self.with_settled_memory(|| self.settings.pool.take(stands)).or_else(|error| {
+            if self.settings.suspender.make_room(None) { self.settings.pool.take(stands) } else { Err(error) }
+        });
         let (Ok(worker), Ok(id)) = (taken, random_id()) else {
             self.refusals.count(Refusal::Worker);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
@@ -195,24 +197,31 @@ impl Device {
             machine: self.shared_files.clone(),
             descriptors: self.settings.descriptors.budget.clone(),
         };
-        let (endings, on_host) = (self.settings.endings.clone(), machine == Machine::Host);
-        let settle = move |is_short| match is_short {
-            true => endings.settle(PATIENCE, on_host),
-            false => endings.settle(SHORT_PATIENCE, false),
+        let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
+        let (endings, suspender) = (self.settings.endings.clone(), self.settings.suspender.clone());
+        let on_host = machine == Machine::Host;
+        let settle = move |shortage| match shortage {
+            Shortage::None => endings.settle(SHORT_PATIENCE, false),
+            Shortage::Limit => endings.settle(PATIENCE, on_host),
+            Shortage::Device => endings.settle(PATIENCE, on_host) || suspender.make_room(Some(label)),
         };
         self.settings.exchange.serve(worker.sockets.exchange.clone(), owner, budgets, settle);
-        let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
         let session = Session::new(id, label, open, worker, self.settings.endings.clone(), self.tables());
         sessions.open.insert(id, session.clone());
         drop(sessions);
         // Kept until the worker has ended.
         let _charge = reservation.charge.take();
         drop(reservation);
-        let opened = || chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
+        let opened = || {
+            // Its worker can be asked from now on.
+            self.settings.suspender.join(self.connection, &session);
+            chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
+        };
         session.run(opened, |end| {
             // The worker has ended, and its memory is free.
             drop(slot);
             drop(membership);
+            self.settings.suspender.leave(label);
             self.session_ended(id, end);
             drop(of_user);
         });

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, MAX_READ_EARLY_BYTES, StreamId};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
-use crate::exchange::{MEMORY, POINTER};
+use crate::exchange::{MEMORY, POINTER, Shortage};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::copy;
@@ -207,7 +207,7 @@ fn end_offers(cx: &CallContext<'_>, dptr: DevicePtr) {
 ///
 /// Programs ask this before they allocate, so sessions that are ending do not count.
 pub fn cuMemGetInfo_v2(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
-    cx.session.sharing.settle(false);
+    cx.session.sharing.settle(Shortage::None);
     let (free, total) = cx.gpu().cuMemGetInfo_v2()?;
     let (free, total) = (free as u64, total as u64);
     if cx.session.is_limited() {

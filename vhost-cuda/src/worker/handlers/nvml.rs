@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use virtio_cuda_protocol::cuda::getter::MAX_INPUTS;
 use virtio_cuda_protocol::cuda::{DeviceOrdinal, Getter};
 
+use crate::exchange::Shortage;
 use crate::worker::call::CallContext;
 use crate::worker::family;
 use crate::worker::gpu::{CuResult, CudaError};
@@ -25,7 +26,7 @@ pub fn nvml_of(cx: &CallContext<'_>, device: DeviceOrdinal) -> CuResult<Option<&
 
 /// Returns memory: the quota of a session, and the memory that the machine's sessions hold.
 pub fn nvml_memory(cx: &mut CallContext<'_>, device: DeviceOrdinal) -> CuResult<(u64, u64)> {
-    cx.session.sharing.settle(false);
+    cx.session.sharing.settle(Shortage::None);
     let total = total_bytes(cx, device)?;
     if let Some((limit, free)) = cx.session.allocations().quota.memory() {
         // As cuMemGetInfo reports.

@@ -54,6 +54,8 @@ pub struct Quota {
     blocks: HashMap<u64, u32>,
     /// Devices whose primary contexts count for the machine.
     primaries: BTreeSet<i32>,
+    /// True if a charge was refused since [`Quota::take_refusal`].
+    refused: bool,
     /// Bytes, and the context with which they end (0: none).
     holders: HashMap<Holder, (u64, u64)>,
 }
@@ -115,11 +117,17 @@ impl Quota {
         if bytes > 0 {
             let fits = self.limit.is_none_or(|limit| sum <= limit);
             if !fits || !self.machine.as_ref().is_none_or(|machine| machine.charge(bytes)) {
+                self.refused = true;
                 return Err(CudaError::OUT_OF_MEMORY);
             }
         }
         self.set_used(sum);
         Ok(())
+    }
+
+    /// Returns whether a limit has refused memory since the last question: then the device may have some.
+    pub fn take_refusal(&mut self) -> bool {
+        std::mem::take(&mut self.refused)
     }
 
     /// Gives back what [`Self::charge`] took.
@@ -230,6 +238,7 @@ impl Quota {
     pub fn retain_primary(&mut self, device: i32) -> CuResult<()> {
         let new = !self.primaries.contains(&device);
         if new && !self.machine.as_ref().is_none_or(|machine| machine.charge(CONTEXT_BYTES)) {
+            self.refused = true;
             return Err(CudaError::OUT_OF_MEMORY);
         }
         self.primaries.insert(device);
@@ -322,8 +331,10 @@ mod tests {
         let (terms, file) = slot.terms();
         let mut quota = Quota::new(Some(1000));
         quota.join(Share::map(terms, file).unwrap());
+        assert!(!quota.take_refusal());
         assert_eq!(quota.charge(101), Err(CudaError::OUT_OF_MEMORY));
         quota.charge(70).unwrap();
+        assert!(quota.take_refusal() && !quota.take_refusal());
         assert_eq!(quota.memory(), Some((100, 30)));
         quota.discharge(1000);
         assert_eq!(quota.memory(), Some((100, 100)), "no more than was taken");

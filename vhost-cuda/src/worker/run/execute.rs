@@ -18,6 +18,7 @@ use super::dispatch::dispatch;
 use super::gate;
 use super::outstanding::Runs;
 use super::signal;
+use crate::exchange::Shortage;
 use crate::sessions::link::Frame;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
@@ -154,8 +155,11 @@ fn enter(opcode: Opcode, cx: &mut CallContext<'_>) -> CuResult<Option<gate::Pass
     gate.enter(cx.thread.slot.get_or_insert_with(|| gate.take_slot())).map(Some)
 }
 
-/// Dispatches a call; if it finds no memory, once more after sessions have ended that were ending. A call that fails for that reason
-/// has had no effect.
+/// The maximum number of times that a call is repeated because the daemon has made room for it.
+const MAX_REPEATS: usize = 64;
+
+/// Dispatches a call; if it finds no memory, again after sessions have ended that were ending, or after one was suspended. A call that
+/// fails for that reason has had no effect.
 fn dispatch_settled(
     opcode: Opcode,
     cx: &mut CallContext<'_>,
@@ -164,17 +168,24 @@ fn dispatch_settled(
     results: &mut Writer<'_>,
 ) -> CuResult<()> {
     let keeps = cx.kept.is_some();
-    let outcome = dispatch(opcode, cx, args.clone(), results);
-    // Pages that the call keeps are host memory.
-    if outcome != Err(CudaError::OUT_OF_MEMORY) || keeps {
-        return outcome;
+    let mut outcome = dispatch(opcode, cx, args.clone(), results);
+    for _ in 0..MAX_REPEATS {
+        // Pages that the call keeps are host memory.
+        if outcome != Err(CudaError::OUT_OF_MEMORY) || keeps {
+            break;
+        }
+        cx.thread.held.release();
+        let is_limit = cx.session.allocations().quota.take_refusal();
+        // Another session may be suspended for it meanwhile, and this one may be for another.
+        drop(pass.take());
+        let settled = cx.session.sharing.settle(if is_limit { Shortage::Limit } else { Shortage::Device });
+        *pass = enter(opcode, cx)?;
+        if !settled {
+            break;
+        }
+        outcome = dispatch(opcode, cx, args.clone(), results);
     }
-    cx.thread.held.release();
-    // Another session may be suspended for it meanwhile, and this one may be for another.
-    drop(pass.take());
-    let settled = cx.session.sharing.settle(true);
-    *pass = enter(opcode, cx)?;
-    if settled { dispatch(opcode, cx, args, results) } else { outcome }
+    outcome
 }
 
 /// Parses a payload. Returns `None` if its lengths do not fit together.

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `vhost-user-cuda ctl`: the operator's side of the control socket.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::protocol::{Answer, Request, Session};
+use crate::args::{CtlArgs, CtlCommand, Selected};
+
+/// The maximum length of an answer in bytes.
+const MAX_ANSWER: u64 = 16 << 20;
+/// The time for an answer beside the request's own: copies, for all sessions of a daemon.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Sends the request of a command line, and prints the answer.
+///
+/// Errors: the daemon does not answer, or the request was not carried out for all its sessions.
+pub fn run(args: &CtlArgs) -> Result<()> {
+    let request = match &args.command {
+        CtlCommand::Status => Request::Status {},
+        CtlCommand::Suspend { selected, timeout, hold } => {
+            let Selected { session, connection, all } = *selected;
+            let timeout_ms = milliseconds(*timeout);
+            Request::Suspend { session, connection, all, timeout_ms, hold: *hold }
+        }
+        CtlCommand::Resume { selected, timeout } => {
+            let Selected { session, connection, all } = *selected;
+            Request::Resume { session, connection, all, timeout_ms: milliseconds(*timeout) }
+        }
+    };
+    let line = ask(&args.socket, &request)?;
+    let answer: Answer =
+        serde_json::from_str(&line).context("The daemon's answer is not that of a daemon")?;
+    if args.json {
+        print!("{line}");
+    } else {
+        print!("{}", table(&answer));
+    }
+    if let Some(error) = answer.error {
+        bail!("{error}");
+    }
+    ensure!(answer.ok, "Not all sessions were moved");
+    Ok(())
+}
+
+fn milliseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+/// Sends a request to the daemon that listens at `control`, and returns its answer, a line.
+pub fn ask(control: &Path, request: &Request) -> Result<String> {
+    let cannot = || format!("Cannot reach a daemon's control socket at {}", control.display());
+    let mut stream = UnixStream::connect(control).with_context(cannot)?;
+    stream.set_read_timeout(Some(PATIENCE)).with_context(cannot)?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    // A daemon with too many clients says so without reading.
+    let sent = stream.write_all(&line);
+    let mut answer = String::new();
+    BufReader::new(stream.take(MAX_ANSWER)).read_line(&mut answer).with_context(cannot)?;
+    if answer.is_empty() {
+        sent.with_context(cannot)?;
+        bail!("The daemon at {} hung up", control.display());
+    }
+    Ok(answer)
+}
+
+/// Formats an answer for people.
+fn table(answer: &Answer) -> String {
+    let mut text = format!(
+        "{:>4} {:>7} {:<16} {:>7} {:>6} {:<10} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8}\n",
+        "conn",
+        "session",
+        "program",
+        "pid",
+        "uid",
+        "state",
+        "GPU MiB",
+        "susp MiB",
+        "host MiB",
+        "idle s",
+        "moves",
+        "moving s"
+    );
+    let mib = |bytes: u64| bytes >> 20;
+    for session in &answer.sessions {
+        let Session { connection, session: number, program, pid, uid, state, .. } = session;
+        text += &format!(
+            "{connection:>4} {number:>7} {program:<16} {pid:>7} {uid:>6} {state:<10} {:>9} {:>9} {:>9} {:>8.0} {:>8} \
+             {:>8.1}\n",
+            mib(session.on_card_bytes),
+            mib(session.suspended_bytes),
+            mib(session.stored_bytes),
+            session.idle_ms as f64 / 1e3,
+            session.suspensions + session.resumes,
+            session.moving_ms as f64 / 1e3,
+        );
+    }
+    for session in &answer.sessions {
+        if let Some(error) = &session.error {
+            text += &format!("session {}: {error}\n", session.session);
+        }
+    }
+    let of = answer.host_memory_limit.map_or(String::new(), |limit| format!(" of {}", mib(limit)));
+    text + &format!("host memory of suspended sessions: {}{of} MiB\n", mib(answer.host_memory_used))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_a_line_for_each_session_and_its_error() {
+        let session = Session {
+            connection: 1,
+            session: 2,
+            program: "python3".into(),
+            state: "running".into(),
+            on_card_bytes: 3 << 20,
+            suspensions: 4,
+            resumes: 4,
+            error: Some("its work did not end".into()),
+            ..Session::default()
+        };
+        let limit = Some(5 << 20);
+        let answer = Answer { sessions: vec![session], host_memory_limit: limit, ..Answer::default() };
+        let text = table(&answer);
+        let lines: Vec<&str> = text.lines().collect();
+        let fields: Vec<&str> = lines[1].split_whitespace().collect();
+        assert_eq!(fields, ["1", "2", "python3", "0", "0", "running", "3", "0", "0", "0", "8", "0.0"]);
+        assert_eq!(lines[2], "session 2: its work did not end");
+        assert_eq!(lines[3], "host memory of suspended sessions: 0 of 5 MiB");
+    }
+}

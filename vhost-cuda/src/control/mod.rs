@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The control socket: the operator suspends and resumes sessions. `docs/suspend.md` describes the protocol.
+//!
+//! [`protocol`] has the requests and answers, [`server`] the daemon's side, and [`client`] `vhost-user-cuda ctl`.
+
+pub mod client;
+pub mod protocol;
+pub mod server;

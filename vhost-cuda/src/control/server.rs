@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon's side of the control socket.
+//!
+//! The socket belongs to the daemon's user, and no other user but root may connect. A client is a thread; the number
+//! of clients, the length of a request, and the time for it and for taking the answer are limited.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use log::{Level, info, log};
+
+use super::protocol::{self, Answer, MAX_REQUEST, MAX_TIMEOUT_MS, Request};
+use crate::confine::threads;
+use crate::limits::budget::{Budget, Charge};
+use crate::limits::throttle::Throttle;
+use crate::sessions::residence::{MoveError, Phase};
+use crate::socket::listen_privately;
+use crate::suspend::suspender::{Member, Selection, Suspender, for_each};
+
+/// The maximum number of clients at once.
+const MAX_CLIENTS: usize = 16;
+/// The time for a client to send its next request, and to take an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The pause after a connection that cannot be accepted or served.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Limits messages that a client can cause.
+static COMPLAINTS: Throttle = Throttle::new(10, Duration::from_secs(60));
+
+/// Removes the socket when the daemon ends.
+#[derive(Debug)]
+pub struct Listening(PathBuf);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Serves the control socket at `path`, on threads of its own.
+///
+/// Errors: the path cannot be used.
+pub fn start(path: &Path, suspender: Arc<Suspender>) -> anyhow::Result<Listening> {
+    let cannot = || format!("Cannot listen on {} for control (--control)", path.display());
+    let listener = listen_privately(path).with_context(cannot)?;
+    info!("control at {}", path.display());
+    let serving = move || accept_all(&listener, &suspender);
+    thread::Builder::new().name("control".into()).spawn(serving).with_context(cannot)?;
+    Ok(Listening(path.to_path_buf()))
+}
+
+fn accept_all(listener: &UnixListener, suspender: &Arc<Suspender>) {
+    let clients = Budget::new(MAX_CLIENTS);
+    loop {
+        let refused = match listener.accept() {
+            Ok((client, _)) => match clients.charge(1) {
+                Some(place) => match serve_aside(client, suspender.clone(), place) {
+                    Ok(()) => continue,
+                    Err(error) => error.to_string(),
+                },
+                None => {
+                    let text = format!("{MAX_CLIENTS} clients are connected: try again");
+                    let answer = Answer { error: Some(text.clone()), ..Answer::default() };
+                    let _ = client.set_nonblocking(true).and_then(|()| write(&client, &answer));
+                    text
+                }
+            },
+            Err(error) => error.to_string(),
+        };
+        log!(COMPLAINTS.level(Level::Warn), "a client of the control socket is refused: {refused}");
+        thread::sleep(PAUSE);
+    }
+}
+
+fn serve_aside(client: UnixStream, suspender: Arc<Suspender>, place: Charge) -> io::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let serve = move || {
+        threads::read_foreign_bytes();
+        if let Err(error) = serve(&client, &suspender) {
+            log!(COMPLAINTS.level(Level::Debug), "a client of the control socket: {error}");
+        }
+        drop(place);
+    };
+    thread::Builder::new().name("control-client".into()).spawn(serve).map(drop)
+}
+
+/// Answers requests until the client hangs up.
+///
+/// Errors: a request that is too long or no UTF-8, after its answer; and those of the socket.
+fn serve(client: &UnixStream, suspender: &Suspender) -> io::Result<()> {
+    let mut reader = BufReader::with_capacity(MAX_REQUEST, client);
+    loop {
+        let mut line = Vec::new();
+        reader.by_ref().take(MAX_REQUEST as u64).read_until(b'\n', &mut line)?;
+        match line.last() {
+            None => return Ok(()),
+            Some(b'\n') => {}
+            Some(_) if line.len() < MAX_REQUEST => return Ok(()),
+            Some(_) => {
+                write(client, &refusal(format!("a request of more than {MAX_REQUEST} bytes")))?;
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        let answer = match serde_json::from_slice::<Request>(&line) {
+            Ok(request) => answer(&request, suspender),
+            Err(error) => refusal(format!("not a request: {error} (docs/suspend.md)")),
+        };
+        write(client, &answer)?;
+    }
+}
+
+fn refusal(error: String) -> Answer {
+    Answer { error: Some(error), ..Answer::default() }
+}
+
+fn write(mut client: &UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    client.write_all(&line)
+}
+
+/// Carries a request out.
+fn answer(request: &Request, suspender: &Suspender) -> Answer {
+    let (selected, time) = match *request {
+        Request::Status {} => (Ok(Selection::All), 0),
+        Request::Suspend { session, connection, all, timeout_ms, .. }
+        | Request::Resume { session, connection, all, timeout_ms } => {
+            (protocol::selection(session, connection, all), timeout_ms)
+        }
+    };
+    let selected = match selected {
+        Ok(selected) if time <= MAX_TIMEOUT_MS => selected,
+        Ok(_) => return refusal(format!("`timeout_ms` is more than {MAX_TIMEOUT_MS}")),
+        Err(error) => return refusal(error),
+    };
+    let members = suspender.members(selected);
+    let missing = match selected {
+        Selection::Session(session) if members.is_empty() => Some(format!("there is no session {session}")),
+        Selection::Connection(connection) if members.is_empty() => {
+            Some(format!("connection {connection} has no sessions"))
+        }
+        _ => None,
+    };
+    let time = Duration::from_millis(time.into());
+    let carry_out = |member: &Member| match *request {
+        Request::Status {} => None,
+        Request::Suspend { hold, .. } => suspender.suspend(&member.session, time, hold).err(),
+        Request::Resume { .. } => suspender.resume(&member.session, time).err(),
+    };
+    let sessions: Vec<_> = if *request == (Request::Status {}) {
+        members.iter().map(|member| describe(member, None)).collect()
+    } else {
+        for_each(&members, |member| describe(member, carry_out(member)))
+    };
+    let (host_memory_used, host_memory_limit) = suspender.host_memory();
+    let ok = missing.is_none() && sessions.iter().all(|session| session.error.is_none());
+    Answer { ok, error: missing, sessions, host_memory_used, host_memory_limit }
+}
+
+fn describe(member: &Member, error: Option<MoveError>) -> protocol::Session {
+    let session = &member.session;
+    let (program, pid, uid) = session.program();
+    let moves = session.residence().moves();
+    let is_away = moves.phase == Phase::Suspended;
+    protocol::Session {
+        connection: member.connection,
+        session: session.label(),
+        program: program.to_owned(),
+        pid,
+        uid,
+        state: moves.state().to_owned(),
+        wanted: moves.wanted,
+        on_card_bytes: if is_away { moves.resident_bytes } else { session.device_memory() },
+        suspended_bytes: moves.suspended_bytes,
+        stored_bytes: moves.stored_bytes,
+        idle_ms: u64::try_from(member.idle.as_millis()).unwrap_or(u64::MAX),
+        suspensions: moves.suspensions,
+        resumes: moves.resumes,
+        failures: moves.failures,
+        moving_ms: u64::try_from(moves.moving.as_millis()).unwrap_or(u64::MAX),
+        error: error.map(|error| error.to_string()),
+    }
+}
+
+#[cfg(test)]
+#[path = "server_test.rs"]
+mod tests;

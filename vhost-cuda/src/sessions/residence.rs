@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The state of a session's device memory: on the card, in host memory, or on its way.
+//!
+//! A session is suspended and resumed by one move at a time. The worker executes it; here is what the daemon knows
+//! of it. Nothing that a worker sends is trusted: a move ends by its time limit, an answer that nobody waits for and a
+//! flood of wake-ups are faults, which end the session.
+
+use std::sync::OnceLock;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use thiserror::Error;
+
+use crate::limits::budget::Charge;
+use crate::sessions::link::{
+    CONTENTS_DIFFER, DRIVER_FAILED, Moved, NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE,
+};
+
+/// The wake-ups that a worker may send for each move and each refusal. It sends one per suspension; one more may have
+/// been under way.
+const WAKES: u32 = 2;
+
+/// Where a session's device memory is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// On the card.
+    #[default]
+    Running,
+    /// On its way to host memory.
+    Suspending,
+    /// In host memory.
+    Suspended,
+    /// On its way back.
+    Resuming,
+}
+
+impl Phase {
+    /// Returns the name, for operators.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Suspending => "suspending",
+            Self::Suspended => "suspended",
+            Self::Resuming => "resuming",
+        }
+    }
+}
+
+/// The reason for which a session was not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum MoveError {
+    /// Another move is under way.
+    #[error("another move of the session is under way: try again")]
+    Busy,
+    /// The operator holds it.
+    #[error("the operator holds the session")]
+    Held,
+    /// It has ended.
+    #[error("the session has ended")]
+    Ended,
+    /// Its worker did not answer in time, and was ended.
+    #[error("its worker did not answer in time: the session was ended")]
+    Stuck,
+    /// The worker could not do it, and the session is as before.
+    #[error("{}", reason(*.outcome, *.cuda))]
+    Failed {
+        /// The worker's reason ([`Moved::outcome`]).
+        outcome: u32,
+        /// The driver's error, or 0.
+        cuda: u32,
+    },
+}
+
+/// Returns the text of a worker's reason.
+fn reason(outcome: u32, cuda: u32) -> String {
+    match outcome {
+        NOT_IDLE => "its work did not end within the time limit: allow more time (--timeout)".into(),
+        NO_HOST_MEMORY => {
+            "there is not enough host memory for its contents: raise --suspend-memory, or end programs of the host".into()
+        }
+        NO_DEVICE_MEMORY => "the card has no room for its memory: suspend or end other sessions".into(),
+        DRIVER_FAILED => format!("the driver failed with CUDA error {cuda}"),
+        CONTENTS_DIFFER => {
+            "its contents in host memory have changed (a checksum differs): the host's memory is faulty".into()
+        }
+        NOTHING_MOVABLE => "it has no memory that can be moved".into(),
+        _ => "its worker gave no valid answer".into(),
+    }
+}
+
+/// Figures of a session's moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moves {
+    /// Where the memory is.
+    pub phase: Phase,
+    /// True if only the operator brings it back.
+    pub held: bool,
+    /// True if a call of its program waits for it.
+    pub wanted: bool,
+    /// Device memory in host memory, in bytes. 0 while it is on the card.
+    pub suspended_bytes: u64,
+    /// The host memory that it takes, in bytes. Chunks of zeros take none.
+    pub stored_bytes: u64,
+    /// Device memory that a suspended session still has, in bytes, without its context.
+    pub resident_bytes: u64,
+    /// The number of times that it was suspended.
+    pub suspensions: u64,
+    /// The number of times that it was resumed.
+    pub resumes: u64,
+    /// The number of moves that failed.
+    pub failures: u64,
+    /// The time of all moves, in which the program could not use the GPU.
+    pub moving: Duration,
+    /// The time of the last move.
+    pub last_move: Duration,
+}
+
+impl Moves {
+    /// Returns the state's name, for operators.
+    pub fn state(&self) -> &'static str {
+        if self.phase == Phase::Suspended && self.held { "held" } else { self.phase.name() }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    moves: Moves,
+    /// The request of the move under way, and its answer once it is there.
+    request: u64,
+    answer: Option<Result<Moved, MoveError>>,
+    begun: Option<Instant>,
+    /// Wake-ups that the worker may still send.
+    wakes: u32,
+    /// The host memory that its contents are charged for.
+    charge: Option<Charge>,
+    ended: bool,
+}
+
+/// Where a session's device memory is, and the move under way.
+#[derive(Debug, Default)]
+pub struct Residence {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Gets the session's label when a call of its program needs memory that is in host memory.
+    wakes: OnceLock<Sender<u64>>,
+}
+
+/// A move that has begun: until [`Residence::finish`], no other one begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// It has.
+    Now,
+    /// There is nothing to move: the session is in that state.
+    Already,
+}
+
+impl Residence {
+    /// Reports wake-ups to `wakes` from now on.
+    pub fn wake_to(&self, wakes: Sender<u64>) {
+        let _ = self.wakes.set(wakes);
+    }
+
+    /// Returns the present figures.
+    pub fn moves(&self) -> Moves {
+        self.state.lock().moves
+    }
+
+    /// Begins to suspend or to resume the session. `request` is the number of the request that the worker gets.
+    ///
+    /// Errors: another move is under way, the operator holds the session, or it has ended.
+    pub fn begin(&self, suspend: bool, request: u64) -> Result<Begun, MoveError> {
+        let mut state = self.state.lock();
+        let (from, to, there) = match suspend {
+            true => (Phase::Running, Phase::Suspending, Phase::Suspended),
+            false => (Phase::Suspended, Phase::Resuming, Phase::Running),
+        };
+        match state.moves.phase {
+            _ if state.ended => Err(MoveError::Ended),
+            phase if phase == there => Ok(Begun::Already),
+            _ if !suspend && state.moves.held => Err(MoveError::Held),
+            phase if phase == from => {
+                state.moves.phase = to;
+                state.request = request;
+                state.answer = None;
+                state.begun = Some(Instant::now());
+                state.wakes = state.wakes.saturating_add(WAKES);
+                Ok(Begun::Now)
+            }
+            _ => Err(MoveError::Busy),
+        }
+    }
+
+    /// Waits for the answer to the move under way, until `deadline`.
+    ///
+    /// Errors: the worker's reason, or none of its answers came.
+    pub fn finish(&self, deadline: Instant, charge: Option<Charge>) -> Result<Moved, MoveError> {
+        let mut state = self.state.lock();
+        while state.answer.is_none() && !state.ended {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+        let stuck = if state.ended { MoveError::Ended } else { MoveError::Stuck };
+        let answer = state.answer.take().unwrap_or(Err(stuck));
+        state.request = 0;
+        let time = state.begun.take().map(|begun| begun.elapsed()).unwrap_or_default();
+        state.moves.moving += time;
+        state.moves.last_move = time;
+        let is_suspension = state.moves.phase == Phase::Suspending;
+        let moves = &mut state.moves;
+        moves.failures += u64::from(answer.is_err());
+        moves.phase = match (is_suspension, answer) {
+            (true, Ok(moved)) => {
+                moves.suspensions += 1;
+                moves.suspended_bytes = moved.moved_bytes;
+                moves.stored_bytes = moved.stored_bytes;
+                moves.resident_bytes = moved.resident_bytes;
+                Phase::Suspended
+            }
+            (false, Err(_)) => Phase::Suspended,
+            (is_suspension, _) => {
+                moves.resumes += u64::from(!is_suspension);
+                (moves.suspended_bytes, moves.stored_bytes, moves.resident_bytes) = (0, 0, 0);
+                (moves.held, moves.wanted) = (false, false);
+                Phase::Running
+            }
+        };
+        let stored = usize::try_from(state.moves.stored_bytes).unwrap_or(usize::MAX);
+        let released = match (state.moves.phase, charge) {
+            (Phase::Suspended, Some(mut charge)) => {
+                charge.shrink_to(stored);
+                state.charge.replace(charge)
+            }
+            (Phase::Suspended, None) => None,
+            _ => state.charge.take(),
+        };
+        drop(released);
+        drop(state);
+        self.changed.notify_all();
+        answer
+    }
+
+    /// Sets whether only the operator brings a suspended session back.
+    pub fn hold(&self, held: bool) {
+        self.state.lock().moves.held = held;
+    }
+
+    /// Takes the worker's answer to request `id`. Returns false if that is not the move under way.
+    pub fn answered(&self, id: u64, answer: Result<Moved, MoveError>) -> bool {
+        let mut state = self.state.lock();
+        let expected = state.request == id && id != 0 && state.answer.is_none();
+        if expected {
+            state.answer = Some(answer);
+            self.changed.notify_all();
+        }
+        expected
+    }
+
+    /// Takes a wake-up of the worker of session `label`. Returns false if it sends too many.
+    pub fn woken(&self, label: u64) -> bool {
+        let mut state = self.state.lock();
+        let Some(left) = state.wakes.checked_sub(1) else { return false };
+        state.wakes = left;
+        // One that comes when the memory is on the card is of an earlier suspension.
+        if state.moves.phase != Phase::Running {
+            state.moves.wanted = true;
+            self.report_wake(&state, label);
+        }
+        true
+    }
+
+    /// Reports once more that a call waits, if so: the wake-up came while the session was being suspended.
+    pub fn wake_again(&self, label: u64) {
+        self.report_wake(&self.state.lock(), label);
+    }
+
+    fn report_wake(&self, state: &State, label: u64) {
+        let moves = state.moves;
+        if moves.phase == Phase::Suspended && moves.wanted && !moves.held {
+            // Without a receiver the daemon is ending.
+            let _ = self.wakes.get().map(|wakes| wakes.send(label));
+        }
+    }
+
+    /// Records that the calls that wait were refused: the next one wakes the session again.
+    pub fn refused(&self) {
+        let mut state = self.state.lock();
+        state.moves.wanted = false;
+        state.wakes = state.wakes.saturating_add(WAKES);
+    }
+
+    /// Records that the session has ended. Nothing moves any more.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        let charge = state.charge.take();
+        drop(state);
+        drop(charge);
+        self.changed.notify_all();
+    }
+
+    /// Waits until no move is under way. Returns false at `deadline`.
+    pub fn settled(&self, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        let moves =
+            |state: &State| !state.ended && matches!(state.moves.phase, Phase::Suspending | Phase::Resuming);
+        while moves(&state) {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return !moves(&state);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Moves of a session's device memory to host memory and back: the requests to its worker, and their time limits.
+
+use std::time::{Duration, Instant};
+
+use log::{debug, error};
+use virtio_cuda_protocol::transport::REPLY_OK;
+use zerocopy::IntoBytes;
+
+use super::{Outgoing, Phase, Session};
+use crate::limits::budget::Charge;
+use crate::sessions::link::{
+    self, FromWorker, MOVED, MOVED_BEFORE, Moved, Suspend, TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND,
+    ToWorker, moved_of,
+};
+use crate::sessions::residence::{Begun, MoveError};
+
+/// The time for a move beside the work that is waited for and the copies. A worker that needs longer is ended.
+const GRACE: Duration = Duration::from_secs(30);
+/// The slowest rate of copies that is waited for, in bytes per second: a tenth of what new pages of host memory take.
+const SLOWEST: u64 = 256 << 20;
+
+impl Session {
+    /// Moves the session's device memory to host memory. `time` is the time for its work to end. `charge` is the host
+    /// memory that its contents may take. Returns `None` if it is suspended already.
+    ///
+    /// Errors: see [`MoveError`]. The session goes on, except after [`MoveError::Stuck`].
+    pub fn suspend(&self, time: Duration, charge: Charge) -> Result<Option<Moved>, MoveError> {
+        let deadline_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        let budget_bytes = charge.amount() as u64;
+        let request = Suspend { deadline_ms, flags: 0, budget_bytes };
+        let bytes = self.device_memory();
+        self.carry_out(TO_SUSPEND, request.as_bytes(), time + time_of(bytes), Some(charge))
+    }
+
+    /// Brings the session's memory back. Returns `None` if it is on the card already.
+    ///
+    /// Errors: see [`MoveError`]. The session stays suspended with all its contents.
+    pub fn resume(&self) -> Result<Option<Moved>, MoveError> {
+        let bytes = self.residence.moves().suspended_bytes;
+        self.carry_out(TO_RESUME, &[], time_of(bytes), None)
+    }
+
+    /// Lets the calls that wait for the session's memory fail with `CUDA_ERROR_OUT_OF_MEMORY`. It stays suspended.
+    pub fn refuse_resume(&self) {
+        self.residence.refused();
+        let header = ToWorker { kind: TO_RESUME_REFUSED, ..ToWorker::default() };
+        self.send(Outgoing::Frame(link::encode_request(&header, &[], &[], &[]), 0, None));
+    }
+
+    fn carry_out(
+        &self,
+        kind: u32,
+        payload: &[u8],
+        limit: Duration,
+        charge: Option<Charge>,
+    ) -> Result<Option<Moved>, MoveError> {
+        let is_suspension = kind == TO_SUSPEND;
+        let begun = Instant::now();
+        let mut state = self.state.lock();
+        if state.phase != Phase::Open {
+            return Err(MoveError::Ended);
+        }
+        let id = state.next_request + 1;
+        if self.residence.begin(is_suspension, id)? == Begun::Already {
+            return Ok(None);
+        }
+        state.next_request = id;
+        let header = ToWorker { kind, id, ..ToWorker::default() };
+        // Still locked: requests reach the worker in the order of their numbers.
+        self.send(Outgoing::Frame(link::encode_request(&header, payload, &[], &[]), id, None));
+        drop(state);
+        // A limit beyond the clock's range is none that anybody waits for.
+        let deadline = begun.checked_add(limit).unwrap_or(begun + GRACE);
+        let result = self.residence.finish(deadline, charge);
+        let what = if is_suspension { "suspended" } else { "resumed" };
+        match &result {
+            Ok(moved) => debug!(
+                "{}: {what}: {} bytes of device memory moved, {} stored, {} stay, {:.3} s",
+                self.describe(),
+                moved.moved_bytes,
+                moved.stored_bytes,
+                moved.resident_bytes,
+                begun.elapsed().as_secs_f64()
+            ),
+            Err(MoveError::Stuck) => {
+                error!(
+                    "{}: ended: its worker did not answer within {:.0} s that it is {what}",
+                    self.describe(),
+                    limit.as_secs_f64()
+                );
+                self.end_worker();
+            }
+            Err(error) => debug!("{}: not {what}: {error}", self.describe()),
+        }
+        self.residence.wake_again(self.label);
+        result.map(Some)
+    }
+
+    /// Takes a worker's reply if it answers the move under way. A malformed one is a failure.
+    pub(super) fn moved(&self, header: &FromWorker, payload: &[u8]) -> bool {
+        let answer = match moved_of(payload).filter(|_| header.status == REPLY_OK) {
+            Some(moved) if [MOVED, MOVED_BEFORE].contains(&moved.outcome) => Ok(moved),
+            Some(moved) => Err(MoveError::Failed { outcome: moved.outcome, cuda: moved.cuda }),
+            None => Err(MoveError::Failed { outcome: u32::MAX, cuda: 0 }),
+        };
+        self.residence.answered(header.id, answer)
+    }
+}
+
+/// Returns the time limit for moving `bytes`.
+fn time_of(bytes: u64) -> Duration {
+    // No host has more memory, so that the sum with another limit is in the clock's range.
+    GRACE + Duration::from_secs(bytes.min(1 << 48) / SLOWEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use virtio_cuda_protocol::transport::Open;
+
+    use super::*;
+    use crate::fixture::sleeping_worker;
+    use crate::sessions::session::End;
+
+    #[test]
+    fn a_worker_that_does_not_answer_in_time_is_ended() {
+        let (worker, _theirs) = sleeping_worker();
+        let open = Open { pid: 1, uid: 0, charged_uid: 0, name: [0; 16] };
+        let session = Session::new(1, 1, &open, worker, Arc::default(), Box::new(Arc::default));
+        let ((opens, opened), (ends, ended)) = (channel(), channel());
+        let runner = session.clone();
+        thread::spawn(move || runner.run(|| opens.send(()).unwrap(), |end| ends.send(end).unwrap()));
+        opened.recv().unwrap();
+        let limit = Duration::from_millis(50);
+        assert_eq!(session.carry_out(TO_SUSPEND, &[], limit, None), Err(MoveError::Stuck));
+        assert_eq!(ended.recv_timeout(GRACE), Ok(End::Lost));
+        assert_eq!(session.carry_out(TO_SUSPEND, &[], limit, None), Err(MoveError::Ended));
+    }
+
+    #[test]
+    fn a_move_has_time_for_what_it_moves_and_an_end() {
+        assert_eq!(time_of(0), GRACE);
+        assert_eq!(time_of(80 << 30), GRACE + Duration::from_secs(320));
+        assert!(Instant::now().checked_add(time_of(u64::MAX)).is_some());
+    }
+}

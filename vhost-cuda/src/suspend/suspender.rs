@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Suspends and resumes the sessions of a daemon.
+
+mod waking;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use log::{Level, log};
+use parking_lot::{Condvar, Mutex};
+
+use super::host_memory::HostMemory;
+use super::policy::{Candidate, Rules, victims};
+use crate::limits::budget::Charge;
+use crate::limits::throttle::Throttle;
+use crate::sessions::endings::Endings;
+use crate::sessions::link::{Moved, NOTHING_MOVABLE};
+use crate::sessions::residence::{MoveError, Phase};
+use crate::sessions::session::Session;
+
+/// The time for the work of a session that makes room for another one. It has had no call for long, so that it mostly has
+/// no work; one with a long kernel goes on.
+const SHORT: Duration = Duration::from_millis(100);
+/// The time for the work of a machine that was paused to end, and for its sessions to come back.
+const PAUSE_TIME: Duration = Duration::from_secs(10);
+/// The number of sessions that are moved at the same time.
+const AT_ONCE: usize = 8;
+/// Limits messages about sessions that are not suspended with their machines.
+static PAUSES: Throttle = Throttle::new(10, Duration::from_secs(60));
+/// The maximum number of sessions that are tried for one that needs memory. It bounds the time for which calls of sessions
+/// with long kernels are delayed.
+const MAX_TRIES: usize = 8;
+/// The bytes that contents may take beyond twice the memory that a session is charged for, which is not exact.
+const SLACK: u64 = 64 << 20;
+/// The maximum and minimum time between two looks at the counters of all sessions.
+const SLOWEST_LOOK: Duration = Duration::from_secs(1);
+const FASTEST_LOOK: Duration = Duration::from_millis(50);
+
+/// The operator's settings.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// The time without calls after which a session makes room for others. `None`: never.
+    pub after: Option<Duration>,
+    /// The device memory of a machine that stays on the card, in bytes.
+    pub floor: u64,
+    /// The host memory that contents may take, in bytes. `None`: half of what is available.
+    pub host_memory: Option<u64>,
+}
+
+/// The sessions that a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// The session with this number in the log.
+    Session(u64),
+    /// All sessions of this connection.
+    Connection(u64),
+    /// All sessions.
+    All,
+}
+
+/// A session of the daemon.
+#[derive(Debug)]
+struct Entry {
+    connection: u64,
+    session: Arc<Session>,
+    /// Its calls at the last look, and the time since which there were no more.
+    calls: u64,
+    idle_since: Instant,
+    /// The time when it was brought back, or when an attempt to suspend it failed.
+    tried: Option<Instant>,
+    /// True while a thread brings it back.
+    is_waking: bool,
+}
+
+/// A session, for those who ask for its state.
+#[derive(Debug)]
+pub struct Member {
+    /// Its machine's connection.
+    pub connection: u64,
+    /// The session.
+    pub session: Arc<Session>,
+    /// The time since its last call.
+    pub idle: Duration,
+}
+
+/// The sessions of a daemon, and the memory for their contents.
+#[derive(Debug)]
+pub struct Suspender {
+    options: Options,
+    host: HostMemory,
+    endings: Arc<Endings>,
+    sessions: Mutex<BTreeMap<u64, Entry>>,
+    /// Counts what may have made room: suspensions, and ends of sessions.
+    room: Mutex<u64>,
+    has_room: Condvar,
+    /// Held while a session is suspended for another one, so that two that need memory do not take one each.
+    evicting: Mutex<()>,
+    wakes: Sender<u64>,
+}
+
+impl Suspender {
+    /// Starts to watch the sessions that [`Self::join`] adds.
+    pub fn start(options: Options, endings: Arc<Endings>) -> io::Result<Arc<Self>> {
+        let (wakes, woken) = channel();
+        let suspender = Arc::new(Self {
+            options,
+            host: HostMemory::new(options.host_memory),
+            endings,
+            sessions: Mutex::default(),
+            room: Mutex::default(),
+            has_room: Condvar::new(),
+            evicting: Mutex::default(),
+            wakes,
+        });
+        waking::start(&suspender, woken)?;
+        let watching = Arc::downgrade(&suspender);
+        let interval = options.after.map_or(SLOWEST_LOOK, |after| after / 4);
+        let interval = interval.clamp(FASTEST_LOOK, SLOWEST_LOOK);
+        thread::Builder::new().name("idle-sessions".into()).spawn(move || {
+            while let Some(suspender) = watching.upgrade() {
+                suspender.look();
+                drop(suspender);
+                thread::sleep(interval);
+            }
+        })?;
+        Ok(suspender)
+    }
+
+    /// Adds a session of `connection`, whose worker can be asked from now on.
+    pub fn join(&self, connection: u64, session: &Arc<Session>) {
+        session.residence().wake_to(self.wakes.clone());
+        let entry = Entry {
+            connection,
+            session: session.clone(),
+            calls: 0,
+            idle_since: Instant::now(),
+            tried: None,
+            is_waking: false,
+        };
+        self.sessions.lock().insert(session.label(), entry);
+    }
+
+    /// Removes a session that has ended.
+    pub fn leave(&self, label: u64) {
+        self.sessions.lock().remove(&label);
+        self.made_room();
+    }
+
+    /// Returns the selected sessions, by their numbers.
+    pub fn members(&self, selection: Selection) -> Vec<Member> {
+        self.look();
+        let is_selected = |label: u64, entry: &Entry| match selection {
+            Selection::Session(other) => label == other,
+            Selection::Connection(connection) => entry.connection == connection,
+            Selection::All => true,
+        };
+        let sessions = self.sessions.lock();
+        let selected = sessions.iter().filter(|(label, entry)| is_selected(**label, entry));
+        let member = |entry: &Entry| Member {
+            connection: entry.connection,
+            session: entry.session.clone(),
+            idle: entry.idle_since.elapsed(),
+        };
+        selected.map(|(_, entry)| member(entry)).collect()
+    }
+
+    /// The host memory that contents take and may take, in bytes.
+    pub fn host_memory(&self) -> (u64, Option<u64>) {
+        (self.host.used(), self.host.limit())
+    }
+
+    /// Suspends a session. `time` is the time for its work to end. With `hold`, it stays suspended until
+    /// [`Self::resume`]. Returns `None` if it is suspended already.
+    ///
+    /// Errors: see [`MoveError`].
+    pub fn suspend(&self, session: &Session, time: Duration, hold: bool) -> Result<Option<Moved>, MoveError> {
+        if hold {
+            session.residence().hold(true);
+        }
+        let result = session.suspend(time, self.charge(session));
+        if result.is_ok() {
+            self.made_room();
+        } else if hold && session.residence().moves().phase != Phase::Suspended {
+            session.residence().hold(false);
+        }
+        result
+    }
+
+    /// Brings a session back, also one that is held. If the card has no room, makes some, for at most `time`. Returns
+    /// `None` if it is there already.
+    ///
+    /// Errors: see [`MoveError`]. The session is no longer held then, and its next call tries again.
+    pub fn resume(&self, session: &Session, time: Duration) -> Result<Option<Moved>, MoveError> {
+        session.residence().hold(false);
+        self.bring_back(session, Instant::now() + time)
+    }
+
+    /// Suspends all sessions of a virtual machine that was paused. Logs those that are not.
+    pub fn pause(&self, connection: u64) {
+        let members = self.members(Selection::Connection(connection));
+        let results = for_each(&members, |member| self.suspend(&member.session, PAUSE_TIME, false).err());
+        for (member, error) in members.iter().zip(results) {
+            match error {
+                None | Some(MoveError::Ended | MoveError::Failed { outcome: NOTHING_MOVABLE, .. }) => {}
+                Some(error) => log!(
+                    PAUSES.level(Level::Warn),
+                    "{}: not suspended with its machine: {error}",
+                    member.session.describe()
+                ),
+            }
+        }
+    }
+
+    /// Brings all sessions of a virtual machine back that runs again, but those that the operator holds. Their calls bring
+    /// back those for which the card has no room yet.
+    pub fn unpause(&self, connection: u64) {
+        let members = self.members(Selection::Connection(connection));
+        let deadline = Instant::now() + PAUSE_TIME;
+        for_each(&members, |member| {
+            // A call of its program tries again.
+            let _ = self.bring_back(&member.session, deadline);
+        });
+    }
+
+    /// Suspends the session that has been idle longest, if there is one that may be, for session `requester`, or for one
+    /// that is starting. Returns whether there may be more room now.
+    pub fn make_room(&self, requester: Option<u64>) -> bool {
+        let Some(after) = self.options.after else { return false };
+        if let Some(entry) = self.sessions.lock().get_mut(&requester.unwrap_or_default()) {
+            // One of its calls waits for memory, and is not counted yet. Labels begin at 1.
+            entry.idle_since = Instant::now();
+        }
+        let before = *self.room.lock();
+        let _evicting = self.evicting.lock();
+        if *self.room.lock() != before {
+            return true;
+        }
+        self.look();
+        let rules = Rules { after, floor: self.options.floor };
+        for label in victims(&self.candidates(), rules, requester).into_iter().take(MAX_TRIES) {
+            let session = self.sessions.lock().get(&label).map(|entry| entry.session.clone());
+            let Some(session) = session else { continue };
+            match session.suspend(SHORT, self.charge(&session)) {
+                Ok(moved) if moved.is_some_and(|moved| moved.moved_bytes > 0) => {
+                    self.made_room();
+                    return true;
+                }
+                _ => self.tried(label),
+            }
+        }
+        false
+    }
+
+    /// Takes host memory for a session's contents.
+    fn charge(&self, session: &Session) -> Charge {
+        self.host.charge(session.device_memory().saturating_mul(2).saturating_add(SLACK))
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        let sessions = self.sessions.lock();
+        let candidate = |(&label, entry): (&u64, &Entry)| {
+            let moves = entry.session.residence().moves();
+            (moves.phase == Phase::Running).then(|| Candidate {
+                label,
+                connection: entry.connection,
+                idle: entry.idle_since.elapsed(),
+                rested: entry.tried.map(|then| then.elapsed()),
+                last_move: moves.last_move,
+                bytes: entry.session.device_memory(),
+            })
+        };
+        sessions.iter().filter_map(candidate).collect()
+    }
+
+    /// Reads the counters of all sessions.
+    fn look(&self) {
+        for entry in self.sessions.lock().values_mut() {
+            let calls = entry.session.calls();
+            if calls != entry.calls || entry.session.is_waited_for() {
+                entry.calls = calls;
+                entry.idle_since = Instant::now();
+            }
+        }
+    }
+
+    /// Records that a session was brought back, or could not be suspended.
+    fn tried(&self, label: u64) {
+        if let Some(entry) = self.sessions.lock().get_mut(&label) {
+            entry.tried = Some(Instant::now());
+        }
+    }
+
+    fn made_room(&self) {
+        *self.room.lock() += 1;
+        self.has_room.notify_all();
+    }
+}
+
+/// Calls `work` for each of `members`, for several at once. Returns the results in their order.
+pub fn for_each<T: Send>(members: &[Member], work: impl Fn(&Member) -> T + Sync) -> Vec<T> {
+    let mut results = Vec::with_capacity(members.len());
+    for some in members.chunks(AT_ONCE) {
+        thread::scope(|scope| {
+            let moving: Vec<_> = some.iter().map(|member| scope.spawn(|| work(member))).collect();
+            // `work` does not panic, and a panic of it would be that of the caller.
+            results.extend(moving.into_iter().filter_map(|thread| thread.join().ok()));
+        });
+    }
+    results
+}
+
+#[cfg(test)]
+#[path = "suspender_test.rs"]
+mod tests;

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sessions that come back: because a call of their programs waits, or because the operator says so.
+
+use std::io;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use log::{Level, error, log};
+
+use super::Suspender;
+use crate::limits::throttle::Throttle;
+use crate::sessions::endings::PATIENCE;
+use crate::sessions::link::{Moved, NO_DEVICE_MEMORY};
+use crate::sessions::residence::{MoveError, Phase};
+use crate::sessions::session::Session;
+
+/// The time for which calls of a suspended session wait for room on the card, before they fail with error 2.
+const WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
+/// The time between two attempts to bring a session back while nobody makes room: sessions that run may free memory.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+/// Limits messages about calls that were refused.
+static REFUSALS: Throttle = Throttle::new(10, Duration::from_secs(60));
+
+/// Starts the thread that serves the labels in `woken`.
+pub fn start(suspender: &Arc<Suspender>, woken: Receiver<u64>) -> io::Result<()> {
+    let suspender = Arc::downgrade(suspender);
+    thread::Builder::new().name("wake-ups".into()).spawn(move || serve(&suspender, &woken)).map(drop)
+}
+
+fn serve(suspender: &Weak<Suspender>, woken: &Receiver<u64>) {
+    for label in woken {
+        let Some(suspender) = suspender.upgrade() else { return };
+        let session = suspender.sessions.lock().get_mut(&label).and_then(|entry| {
+            // One thread for each session at most.
+            (!std::mem::replace(&mut entry.is_waking, true)).then(|| entry.session.clone())
+        });
+        let Some(session) = session else { continue };
+        let waking = suspender.clone();
+        let work = move || {
+            waking.wake(&session);
+            waking.woke(&session);
+        };
+        if let Err(error) = thread::Builder::new().name(format!("session-{label}-r")).spawn(work) {
+            error!("session {label}: no thread to bring its memory back: {error}");
+            if let Some(entry) = suspender.sessions.lock().get_mut(&label) {
+                entry.is_waking = false;
+                entry.session.refuse_resume();
+            }
+        }
+    }
+}
+
+impl Suspender {
+    /// Brings back a session of which a call waits, or lets the call fail.
+    fn wake(&self, session: &Session) {
+        let result = self.bring_back(session, Instant::now() + WAIT_FOR_ROOM);
+        let moves = session.residence().moves();
+        // The operator may have held it meanwhile: then its calls wait.
+        let waits = moves.phase == Phase::Suspended && moves.wanted && !moves.held;
+        if let (Err(error), true) = (result, waits) {
+            log!(
+                REFUSALS.level(Level::Warn),
+                "{}: its calls fail, and it stays suspended: {error}",
+                session.describe()
+            );
+            session.refuse_resume();
+        }
+    }
+
+    /// Records that the thread of [`Self::wake`] ends.
+    fn woke(&self, session: &Session) {
+        if let Some(entry) = self.sessions.lock().get_mut(&session.label()) {
+            entry.is_waking = false;
+        }
+        // For a wake-up that came in between.
+        session.residence().wake_again(session.label());
+    }
+
+    /// Brings a session back. While the card has no room, waits for sessions that are ending, and suspends others, until
+    /// `deadline`.
+    ///
+    /// Errors: see [`MoveError`].
+    pub(super) fn bring_back(
+        &self,
+        session: &Session,
+        deadline: Instant,
+    ) -> Result<Option<Moved>, MoveError> {
+        let label = session.label();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let room = *self.room.lock();
+            let error = match session.resume() {
+                Ok(moved) => {
+                    self.tried(label);
+                    return Ok(moved);
+                }
+                Err(error) => error,
+            };
+            let goes_on = match error {
+                MoveError::Busy => session.residence().settled(deadline),
+                MoveError::Failed { outcome: NO_DEVICE_MEMORY, .. } => {
+                    let found = self.endings.settle(PATIENCE, false) || self.make_room(Some(label));
+                    found || self.wait_for_room(room, &mut pause, deadline)
+                }
+                _ => false,
+            };
+            if !goes_on || Instant::now() >= deadline {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Waits until there may be more room than at `before`, for at most `pause`, which grows. Returns false at
+    /// `deadline`.
+    fn wait_for_room(&self, before: u64, pause: &mut Duration, deadline: Instant) -> bool {
+        let until = (Instant::now() + *pause).min(deadline);
+        *pause = (*pause * 2).min(LAST_PAUSE);
+        let mut room = self.room.lock();
+        while *room == before && !self.has_room.wait_until(&mut room, until).timed_out() {}
+        Instant::now() < deadline
+    }
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+use virtio_cuda_protocol::transport::{Open, REPLY_INVALID, REPLY_OK};
+use zerocopy::IntoBytes;
+
+use super::*;
+use crate::fixture::sleeping_worker_with;
+use crate::sessions::link::{
+    FROM_REPLY, FROM_WAKE, FromWorker, MOVED, NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, TO_RESUME,
+    TO_RESUME_REFUSED, TO_SUSPEND, receive_frame, send_reply, suspend_of,
+};
+use crate::sessions::session::End;
+
+const MIB: u64 = 1 << 20;
+const SECOND: Duration = Duration::from_secs(1);
+/// Longer than any step of a test.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A session whose worker answers moves with the outcomes that a test has set.
+struct Fixture {
+    session: Arc<Session>,
+    link: Arc<UnixStream>,
+    script: Arc<Script>,
+    running: Option<JoinHandle<End>>,
+}
+
+/// What the worker answers, and what it was asked.
+#[derive(Debug, Default)]
+struct Script {
+    suspend: AtomicU32,
+    resume: AtomicU32,
+    /// The numbers of each kind of request.
+    asked: Mutex<Vec<u32>>,
+    budgets: Mutex<Vec<u64>>,
+}
+
+/// An outcome that means: no answer.
+const SILENCE: u32 = 100;
+/// An outcome that means: the request is refused.
+const REFUSED: u32 = 101;
+/// An outcome that means: an answer of a wrong size.
+const GARBAGE: u32 = 102;
+
+impl Fixture {
+    fn new(suspender: &Arc<Suspender>, label: u64, connection: u64) -> Self {
+        let (worker, theirs) = sleeping_worker_with(8 * MIB);
+        let open = Open { pid: label as u32, uid: 0, charged_uid: 0, name: *b"program\0\0\0\0\0\0\0\0\0" };
+        let endings = suspender.endings.clone();
+        let session = Session::new(label, label, &open, worker, endings.clone(), Box::new(Arc::default));
+        let (link, script) = (Arc::new(theirs), Arc::<Script>::default());
+        let (ends, played) = (link.clone(), script.clone());
+        thread::spawn(move || played.play(&ends));
+        let (runner, left) = (session.clone(), suspender.clone());
+        let (open, opened) = channel();
+        let running = thread::spawn(move || {
+            let mut how = End::Lost;
+            let begin = || {
+                left.join(connection, &runner);
+                open.send(()).unwrap();
+            };
+            runner.run(begin, |end| how = end);
+            left.leave(label);
+            endings.ended(label);
+            how
+        });
+        opened.recv().unwrap();
+        Self { session, link, script, running: Some(running) }
+    }
+
+    /// Lets it have been idle for long.
+    fn age(&self, suspender: &Suspender) {
+        let mut sessions = suspender.sessions.lock();
+        let entry = sessions.get_mut(&self.session.label()).unwrap();
+        entry.idle_since = entry.idle_since.checked_sub(600 * SECOND).unwrap();
+        entry.tried = None;
+    }
+
+    fn wake(&self) {
+        let header = FromWorker { kind: FROM_WAKE, ..FromWorker::default() };
+        send_reply(&self.link, &header, &[]).unwrap();
+    }
+
+    fn asked(&self, kind: u32) -> usize {
+        self.script.asked.lock().iter().filter(|&&other| other == kind).count()
+    }
+
+    fn state(&self) -> &'static str {
+        self.session.residence().moves().state()
+    }
+
+    /// Waits until the session's state is this one.
+    fn reaches(&self, state: &str) {
+        let deadline = Instant::now() + LONG;
+        while self.state() != state {
+            assert!(Instant::now() < deadline, "it is {} and not {state}", self.state());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn end(&mut self) -> End {
+        self.session.kill();
+        self.running.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        // Its threads end with the worker's process.
+        self.session.kill();
+    }
+}
+
+impl Script {
+    fn play(&self, link: &UnixStream) {
+        while let Ok(Some(frame)) = receive_frame(link) {
+            let (kind, id) = (frame.header.kind, frame.header.id);
+            self.asked.lock().push(kind);
+            let outcome = match kind {
+                TO_SUSPEND => {
+                    self.budgets.lock().push(suspend_of(&frame.payload).unwrap().budget_bytes);
+                    self.suspend.load(Ordering::Relaxed)
+                }
+                TO_RESUME => self.resume.load(Ordering::Relaxed),
+                _ => continue,
+            };
+            let moved = Moved {
+                outcome,
+                moved_bytes: 8 * MIB,
+                stored_bytes: 6 * MIB,
+                resident_bytes: MIB,
+                ..Moved::default()
+            };
+            let status = if outcome == REFUSED { REPLY_INVALID } else { REPLY_OK };
+            let header = FromWorker { kind: FROM_REPLY, id, status, ..FromWorker::default() };
+            let bytes = moved.as_bytes();
+            let payload = if outcome == GARBAGE { &bytes[1..] } else { bytes };
+            if outcome != SILENCE && send_reply(link, &header, payload).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn suspender(options: Options) -> Arc<Suspender> {
+    Suspender::start(Options { host_memory: Some(1 << 30), ..options }, Arc::default()).unwrap()
+}
+
+fn plain() -> Arc<Suspender> {
+    suspender(Options::default())
+}
+
+fn crowded() -> Arc<Suspender> {
+    suspender(Options { after: Some(60 * SECOND), ..Options::default() })
+}
+
+fn failed(outcome: u32) -> Result<Option<Moved>, MoveError> {
+    Err(MoveError::Failed { outcome, cuda: 0 })
+}
+
+#[test]
+fn a_session_goes_and_comes_back_as_often_as_one_likes() {
+    let suspender = plain();
+    let fixture = Fixture::new(&suspender, 1, 1);
+    for count in 1..=100 {
+        let moved = suspender.suspend(&fixture.session, SECOND, false).unwrap().unwrap();
+        assert_eq!((moved.outcome, moved.moved_bytes, fixture.state()), (MOVED, 8 * MIB, "suspended"));
+        assert_eq!(suspender.host_memory(), (6 * MIB, Some(1 << 30)));
+        assert_eq!(suspender.suspend(&fixture.session, SECOND, false), Ok(None), "it is already");
+        assert!(suspender.resume(&fixture.session, SECOND).unwrap().is_some());
+        assert_eq!((fixture.state(), suspender.host_memory().0), ("running", 0));
+        assert_eq!(suspender.resume(&fixture.session, SECOND), Ok(None));
+        let moves = fixture.session.residence().moves();
+        assert_eq!((moves.suspensions, moves.resumes, moves.failures), (count, count, 0));
+        assert_eq!((moves.suspended_bytes, moves.stored_bytes), (0, 0));
+    }
+}
+
+#[test]
+fn a_call_that_waits_brings_its_session_back_unless_it_is_held() {
+    let suspender = plain();
+    let fixture = Fixture::new(&suspender, 1, 1);
+    suspender.suspend(&fixture.session, SECOND, false).unwrap();
+    fixture.wake();
+    fixture.reaches("running");
+    suspender.suspend(&fixture.session, SECOND, true).unwrap();
+    fixture.wake();
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!((fixture.state(), fixture.asked(TO_RESUME)), ("held", 1));
+    assert!(fixture.session.residence().moves().wanted);
+    suspender.resume(&fixture.session, SECOND).unwrap();
+    assert_eq!(fixture.state(), "running");
+    assert!(!fixture.session.residence().moves().wanted);
+}
+
+#[test]
+fn every_failure_leaves_the_session_as_it_was() {
+    let suspender = plain();
+    let fixture = Fixture::new(&suspender, 1, 1);
+    for outcome in [NOT_IDLE, NO_HOST_MEMORY, 5, 7] {
+        fixture.script.suspend.store(outcome, Ordering::Relaxed);
+        assert_eq!(suspender.suspend(&fixture.session, SECOND, true), failed(outcome));
+        assert_eq!((fixture.state(), suspender.host_memory().0), ("running", 0));
+    }
+    for outcome in [REFUSED, GARBAGE] {
+        fixture.script.suspend.store(outcome, Ordering::Relaxed);
+        assert_eq!(suspender.suspend(&fixture.session, SECOND, true), failed(u32::MAX));
+    }
+    fixture.script.suspend.store(MOVED, Ordering::Relaxed);
+    suspender.suspend(&fixture.session, SECOND, false).unwrap();
+    for outcome in [NO_DEVICE_MEMORY, 5, 6] {
+        fixture.script.resume.store(outcome, Ordering::Relaxed);
+        let time = Duration::from_millis(100);
+        assert_eq!(suspender.resume(&fixture.session, time), failed(outcome));
+        assert_eq!((fixture.state(), suspender.host_memory().0), ("suspended", 6 * MIB));
+    }
+    fixture.script.resume.store(MOVED, Ordering::Relaxed);
+    assert!(suspender.resume(&fixture.session, SECOND).unwrap().is_some());
+    assert!(fixture.session.residence().moves().failures > 6);
+}
+
+#[test]
+fn calls_are_refused_when_their_memory_cannot_come_back() {
+    let suspender = plain();
+    let fixture = Fixture::new(&suspender, 1, 1);
+    suspender.suspend(&fixture.session, SECOND, false).unwrap();
+    fixture.script.resume.store(6, Ordering::Relaxed);
+    fixture.wake();
+    let deadline = Instant::now() + LONG;
+    while fixture.asked(TO_RESUME_REFUSED) == 0 {
+        assert!(Instant::now() < deadline, "nobody was refused");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(fixture.state(), "suspended");
+    // The next call tries again.
+    fixture.script.resume.store(MOVED, Ordering::Relaxed);
+    fixture.wake();
+    fixture.reaches("running");
+}
+
+#[test]
+fn a_session_that_ends_on_its_way_is_waited_for_by_nobody() {
+    let suspender = plain();
+    for (suspend, resume) in [(SILENCE, MOVED), (MOVED, SILENCE)] {
+        let mut fixture = Fixture::new(&suspender, 1, 1);
+        fixture.script.suspend.store(suspend, Ordering::Relaxed);
+        fixture.script.resume.store(resume, Ordering::Relaxed);
+        let (session, moving) = (fixture.session.clone(), suspender.clone());
+        let mover = thread::spawn(move || {
+            let suspended = moving.suspend(&session, SECOND, false);
+            suspended.and_then(|_| moving.resume(&session, SECOND))
+        });
+        fixture.reaches(if suspend == SILENCE { "suspending" } else { "resuming" });
+        assert_eq!(suspender.suspend(&fixture.session, SECOND, false), Err(MoveError::Busy));
+        fixture.end();
+        assert_eq!(mover.join().unwrap(), Err(MoveError::Ended));
+        assert_eq!(suspender.host_memory().0, 0);
+        assert!(suspender.members(Selection::All).is_empty());
+        assert_eq!(suspender.suspend(&fixture.session, SECOND, false), Err(MoveError::Ended));
+    }
+}
+
+#[test]
+fn a_suspended_session_ends_without_coming_back() {
+    let suspender = plain();
+    let mut fixture = Fixture::new(&suspender, 1, 1);
+    suspender.suspend(&fixture.session, SECOND, true).unwrap();
+    assert_eq!(fixture.end(), End::Closed);
+    assert_eq!((fixture.asked(TO_RESUME), suspender.host_memory().0), (0, 0));
+}
+
+#[test]
+fn too_many_wake_ups_and_answers_that_nobody_waits_for_end_the_session() {
+    let suspender = plain();
+    let mut fixture = Fixture::new(&suspender, 1, 1);
+    fixture.wake();
+    assert_eq!(fixture.running.take().unwrap().join().unwrap(), End::Lost);
+    let mut fixture = Fixture::new(&suspender, 2, 1);
+    suspender.suspend(&fixture.session, SECOND, false).unwrap();
+    let header = FromWorker { kind: FROM_REPLY, id: 1, ..FromWorker::default() };
+    send_reply(&fixture.link, &header, Moved::default().as_bytes()).unwrap();
+    assert_eq!(fixture.running.take().unwrap().join().unwrap(), End::Lost);
+}
+
+#[test]
+fn the_longest_idle_session_of_any_machine_makes_room() {
+    let suspender = crowded();
+    let fixtures = [1, 2, 3].map(|label| Fixture::new(&suspender, label, label));
+    assert!(!suspender.make_room(Some(1)), "none is idle");
+    for fixture in &fixtures {
+        fixture.age(&suspender);
+    }
+    fixtures[1].age(&suspender);
+    assert!(suspender.make_room(Some(1)));
+    assert_eq!(fixtures.each_ref().map(Fixture::state), ["running", "suspended", "running"]);
+    assert!(suspender.make_room(Some(1)) && !suspender.make_room(Some(1)));
+    assert_eq!(fixtures.each_ref().map(Fixture::state), ["running", "suspended", "suspended"]);
+    assert!(fixtures[1].script.budgets.lock()[0] >= 16 * MIB);
+}
+
+#[test]
+fn a_session_with_work_is_not_tried_again_at_once() {
+    let suspender = crowded();
+    let fixture = Fixture::new(&suspender, 1, 1);
+    fixture.age(&suspender);
+    fixture.script.suspend.store(NOT_IDLE, Ordering::Relaxed);
+    assert!(!suspender.make_room(None) && !suspender.make_room(None));
+    assert_eq!(fixture.asked(TO_SUSPEND), 1);
+}
+
+#[test]
+fn nobody_makes_room_without_the_option() {
+    let suspender = plain();
+    let fixture = Fixture::new(&suspender, 1, 1);
+    fixture.age(&suspender);
+    assert!(!suspender.make_room(None));
+}
+
+#[test]
+fn two_that_do_not_fit_take_turns() {
+    let suspender = crowded();
+    let [one, other] = [1, 2].map(|label| Fixture::new(&suspender, label, label));
+    one.age(&suspender);
+    for (waits, goes) in [(&other, &one), (&one, &other), (&other, &one)] {
+        if waits.state() == "running" {
+            assert!(suspender.make_room(Some(waits.session.label())));
+        } else {
+            // Its resume finds no room until the other one is gone.
+            waits.script.resume.store(NO_DEVICE_MEMORY, Ordering::Relaxed);
+            waits.wake();
+            thread::sleep(Duration::from_millis(50));
+            assert!(waits.state() != "running" && goes.state() == "running");
+            goes.age(&suspender);
+            goes.reaches("suspended");
+            waits.script.resume.store(MOVED, Ordering::Relaxed);
+        }
+        waits.reaches("running");
+        assert_eq!(goes.state(), "suspended");
+    }
+}
+
+#[test]
+fn sessions_pause_and_go_on_with_their_machine_but_for_those_that_are_held() {
+    let suspender = plain();
+    let [one, held, busy, other] = [1, 2, 3, 4].map(|label| Fixture::new(&suspender, label, label / 4));
+    suspender.suspend(&held.session, SECOND, true).unwrap();
+    busy.script.suspend.store(NOT_IDLE, Ordering::Relaxed);
+    suspender.pause(0);
+    let states = || [&one, &held, &busy, &other].map(|fixture| fixture.state());
+    assert_eq!(states(), ["suspended", "held", "running", "running"]);
+    suspender.unpause(0);
+    assert_eq!(states(), ["running", "held", "running", "running"]);
+    assert_eq!((held.asked(TO_RESUME), other.asked(TO_SUSPEND)), (0, 0));
+}
