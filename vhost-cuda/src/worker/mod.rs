@@ -65,7 +65,8 @@ pub fn run(args: &WorkerArgs) -> ExitCode {
 
 fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<()> {
     let replies = Arc::new(Replies::new(link.try_clone()?));
-    session.gate.connect(replies.clone());
+    let waking = replies.clone();
+    session.gate.on_wake(move || waking.wake());
     let mut executors = Executors::new(session, replies.clone());
     let mut regions = Vec::new();
     let mut assigned = false;

@@ -39,7 +39,7 @@ use super::run::signal;
 use super::run::time_limit::TimeLimit;
 use super::run::turns::Turns;
 use super::sharing::Sharing;
-use super::suspend::Suspension;
+use super::suspend::suspended::Suspension;
 use super::trace::Trace;
 use super::vendor::Vendor;
 

@@ -6,7 +6,7 @@
 //! line of its own. The thread that closes the gate first sets the flag that all executors read, and then waits until no slot
 //! is inside. Both sides write before they read (sequentially consistent), so one of them sees the other.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use virtio_cuda_protocol::cuda::Opcode;
 
-use super::executor::Replies;
 use crate::worker::gpu::{CuResult, CudaError};
 
 /// The time between two looks at the slots by the thread that closes the gate.
@@ -109,7 +108,10 @@ enum Stand {
     Suspended,
 }
 
-#[derive(Debug, Default)]
+/// Tells the daemon that a call waits.
+type Wake = Box<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
 struct State {
     stand: Stand,
     slots: Vec<&'static Slot>,
@@ -119,7 +121,13 @@ struct State {
     woken: bool,
     /// The number of times that the daemon has refused to resume the session.
     refusals: u64,
-    replies: Option<Arc<Replies>>,
+    wake: Option<Wake>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("stand", &self.stand).finish_non_exhaustive()
+    }
 }
 
 /// The gate of a session.
@@ -131,9 +139,9 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Reports waiting calls through `replies` from now on.
-    pub fn connect(&self, replies: Arc<Replies>) {
-        self.state.lock().replies = Some(replies);
+    /// Reports by `wake` that a call waits, from now on.
+    pub fn on_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.state.lock().wake = Some(Box::new(wake));
     }
 
     /// Returns a slot for a thread. The session has as many as it had threads at the same time, and keeps them.
@@ -176,8 +184,8 @@ impl Gate {
                 Stand::Suspended if state.refusals != refusals => return Err(CudaError::OUT_OF_MEMORY),
                 Stand::Suspended if !state.woken => {
                     state.woken = true;
-                    if let Some(replies) = &state.replies {
-                        replies.wake();
+                    if let Some(wake) = &state.wake {
+                        wake();
                     }
                 }
                 _ => {}

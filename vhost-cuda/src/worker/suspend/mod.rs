@@ -11,23 +11,23 @@ pub(super) mod parts;
 mod pinned;
 mod steps;
 mod store;
+pub(super) mod suspended;
 mod transfer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use log::debug;
-use parking_lot::Mutex;
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK};
 use zerocopy::IntoBytes;
 
 use self::parts::Part;
 use self::pinned::InContext;
 use self::steps::Unmoved;
-use self::store::Store;
-use super::gpu::CudaError;
+use self::suspended::Suspended;
+use super::gpu::{CuResult, CudaError};
 use super::objects::contexts::Context;
 use super::run::executor::Replies;
 use super::run::marks::may_look_while_others_capture;
@@ -37,28 +37,11 @@ use crate::sessions::link::{
     NOT_IDLE, NOTHING_MOVABLE, Suspend, TO_RESUME, TO_SUSPEND, suspend_of,
 };
 
-/// The pause before the next look whether streams capture.
-const CAPTURE_PAUSE: Duration = Duration::from_millis(1);
+/// The time for which the gate is closed at first while the session has work, and for which it is open then.
+const FIRST_PATIENCE: Duration = Duration::from_millis(20);
+const OPEN: Duration = Duration::from_millis(5);
 /// The maximum time limit of a suspension: the daemon has its own.
 const MAX_DEADLINE: Duration = Duration::from_secs(3600);
-
-/// The state of a session's moves.
-#[derive(Debug, Default)]
-pub struct Suspension {
-    is_moving: AtomicBool,
-    suspended: Mutex<Option<Suspended>>,
-}
-
-/// A suspended session.
-#[derive(Debug)]
-struct Suspended {
-    store: Store,
-    /// Allocations of `cuMemCreate` by their names. Memory of `cuMemAlloc` stays in its table, because it may end
-    /// meanwhile with its context.
-    created: Vec<(u64, Part)>,
-    /// Device memory that was given back, in bytes.
-    moved_bytes: u64,
-}
 
 /// Executes a request of the daemon to suspend or resume the session, on a thread of its own. It is always answered.
 pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replies>) {
@@ -120,55 +103,58 @@ fn suspend(
         return report(session, MOVED_BEFORE, suspended);
     }
     let deadline = begun + Duration::from_millis(terms.deadline_ms.into()).min(MAX_DEADLINE);
-    if !close(session, deadline) {
-        return failed(NOT_IDLE);
+    match settle(session, deadline, contexts) {
+        Ok(true) => {}
+        Ok(false) => return failed(NOT_IDLE),
+        Err(error) => return unmoved(Unmoved::Driver(error)),
     }
-    *contexts = session.contexts.all();
-    match give_back(session, terms.budget_bytes, deadline, contexts) {
+    match give_back(session, terms.budget_bytes, contexts) {
         Ok(made) => report(session, MOVED, suspended.insert(made)),
-        Err(moved) => moved,
+        Err(reason) => unmoved(reason),
     }
 }
 
-/// Closes the gate at a moment at which no stream captures. Returns false, with the gate open, if there is none until `deadline`.
-fn close(session: &SessionState, deadline: Instant) -> bool {
-    while session.gate.close(deadline) {
-        if !session.graphs.is_capturing() {
-            return true;
+/// Closes the gate, and waits until the device has done the session's work. Returns false if there is no such moment until
+/// `deadline`.
+///
+/// A call that is inside, or work, may wait for something that the program does behind the gate. So the gate opens again and
+/// again, and stays closed twice as long each time.
+///
+/// Errors: the driver's.
+fn settle(session: &SessionState, deadline: Instant, contexts: &mut Vec<Context>) -> CuResult<bool> {
+    let mut patience = FIRST_PATIENCE;
+    loop {
+        let until = deadline.min(Instant::now() + patience);
+        // A capture is not work, but an event cannot be recorded beside it.
+        if session.gate.close(until) && !session.graphs.is_capturing() {
+            *contexts = session.contexts.all();
+            let raw: Vec<_> = contexts.iter().map(|context| context.object.raw::<u8>() as usize).collect();
+            if idle::wait(&session.gpu, &raw, until)? {
+                return Ok(true);
+            }
         }
         session.gate.open();
         if Instant::now() >= deadline {
-            return false;
+            return Ok(false);
         }
-        thread::sleep(CAPTURE_PAUSE);
+        thread::sleep(OPEN);
+        patience *= 2;
     }
-    false
 }
 
-/// Moves all memory that may move. The gate is closed.
+/// Moves all memory that may move. The gate is closed, and there is no work.
 ///
-/// Errors: the answer to the daemon; the session is as before.
-fn give_back(
-    session: &SessionState,
-    budget: u64,
-    deadline: Instant,
-    contexts: &[Context],
-) -> Result<Suspended, Moved> {
+/// Errors: the reason; the session is as before.
+fn give_back(session: &SessionState, budget: u64, contexts: &[Context]) -> Result<Suspended, Unmoved> {
     let gpu = &session.gpu;
-    let carriers = carriers(session, contexts).ok_or(failed(NOTHING_MOVABLE))?;
-    let raw: Vec<_> = contexts.iter().map(|context| context.object.raw::<u8>() as usize).collect();
-    match idle::wait(gpu, &raw, deadline) {
-        Ok(true) => {}
-        Ok(false) => return Err(failed(NOT_IDLE)),
-        Err(error) => return Err(unmoved(Unmoved::Driver(error))),
-    }
+    let carriers = carriers(session, contexts).ok_or(Unmoved::Nothing)?;
     session.placed.end_freed(gpu);
     let reservations = session.reservations();
     let mut placed = session.placed.lock();
     let mut created = reservations.movable(carriers.device);
     let mut all: Vec<&mut Part> = placed.movable().chain(created.iter_mut().map(|(_, part)| part)).collect();
     // SAFETY: the gate is closed and the device has done all work, so nothing uses the session's memory.
-    let store = unsafe { steps::give_back(gpu, &carriers, &mut all, budget) }.map_err(unmoved)?;
+    let store = unsafe { steps::give_back(gpu, &carriers, &mut all, budget) }?;
     let moved_bytes = all.iter().filter(|part| !part.exists()).map(|part| part.bytes).sum();
     Ok(Suspended { store, created, moved_bytes })
 }

@@ -101,7 +101,7 @@ impl Carrier for Pinned<'_> {
 impl Drop for Pinned<'_> {
     fn drop(&mut self) {
         let waited = self.streams.iter().map(|&stream| self.gpu.cuStreamSynchronize(stream).is_ok());
-        let is_idle = waited.fold(true, |all, one| all && one);
+        let is_idle = waited.filter(|waited| !waited).count() == 0;
         for stream in self.streams.drain(..) {
             let _ = self.gpu.cuStreamDestroy_v2(stream);
         }
