@@ -104,6 +104,31 @@ fn paths_exist() -> Result<()> {
     report(&problems, checked, 80)
 }
 
+/// Each crate has a page, and the types in the pages' tables are in the files beside them.
+#[test]
+fn crates_have_pages_and_their_types_exist() -> Result<()> {
+    let (mut problems, mut checked) = (BTreeSet::new(), 0);
+    for manifest in files(&["*Cargo.toml", ":!guest-driver"])? {
+        let text = fs::read_to_string(root().join(&manifest))?;
+        let page = Path::new(&manifest).with_file_name("README.md");
+        if text.lines().any(|line| line == "[package]") && !root().join(&page).exists() {
+            problems.insert(format!("{} is missing", page.display()));
+        }
+    }
+    let row = Regex::new(r"(?m)^\| `(\w+)` \|[^|]*\| `(\S+\.rs)` \|$")?;
+    for (page, text) in pages()? {
+        for (_, [name, file]) in row.captures_iter(&text).map(|found| found.extract()) {
+            checked += 1;
+            let source = fs::read_to_string(root().join(file)).unwrap_or_default();
+            let defined = Regex::new(&format!(r"\b(?:struct|enum|trait|type) {name}\b"))?;
+            if !defined.is_match(&source) {
+                problems.insert(format!("{page}: {file} does not define {name}"));
+            }
+        }
+    }
+    report(&problems, checked, 100)
+}
+
 #[test]
 fn commands_exist() -> Result<()> {
     let command = Regex::new(r"cargo\s+xtask\s+([a-z][a-z-]*)([^`\n|&;#\\]*(?:\\\n[^`\n|&;#]*)*)")?;
