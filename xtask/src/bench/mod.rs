@@ -6,9 +6,8 @@
 
 mod competition;
 mod cpu;
-mod docs;
 mod measure;
-mod plots;
+mod promises;
 mod record;
 mod report;
 mod rounds;
