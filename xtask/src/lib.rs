@@ -29,4 +29,3 @@ pub mod suites;
 pub mod test;
 pub mod virtio_user;
 pub mod vm;
-pub mod wheels;

@@ -17,7 +17,7 @@ use super::record::{Behind, Recorder};
 use super::report::{Measured, Metric, Place, Report};
 use super::rounds::middle;
 use super::shares::{Bench, PROGRAM as PROGRAM_OF_SHARES, Place as PlaceOfShares};
-use super::{promises, split, table};
+use super::{promises, table};
 use crate::build;
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
@@ -114,7 +114,7 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
         rounds.entry(place).or_default().push(measured);
     }
     report.places = rounds.into_iter().map(|(place, rounds)| (place, middle(rounds))).collect();
-    print!("{}\n{}", table::table(&report), split::table(&report));
+    print!("{}", table::table(&report));
     if let Some(file) = &arguments.json {
         report.write(file)?;
     }

@@ -12,7 +12,6 @@ mod record;
 mod report;
 mod rounds;
 mod shares;
-mod split;
 mod table;
 
 pub use measure::{BenchArguments, run};

@@ -7,5 +7,3 @@ mod running;
 mod table;
 
 pub use command::{ProgramsArguments, run};
-#[cfg(test)]
-pub use table::programs;
