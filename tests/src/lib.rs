@@ -7,6 +7,7 @@ pub mod arbiter;
 pub mod backend;
 pub mod cases;
 pub mod daemon;
+pub mod effort;
 pub mod fatbin;
 pub mod frontend;
 pub mod metrics;
