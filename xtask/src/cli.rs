@@ -20,6 +20,7 @@ use crate::setup::kernel::Flavour;
 use crate::signatures::{self, SignaturesArguments};
 use crate::suites::{self, SuitesArguments};
 use crate::test::{self, TestArguments};
+use crate::wheels::{self, WheelsArguments};
 use crate::{build, bundle, checkpatch, coverage, demo, deny, setup};
 
 /// The commands of the vhost-cuda project.
@@ -54,6 +55,8 @@ enum Command {
     Instructions(InstructionsArguments),
     /// Write docs/api-coverage.md from the built libraries
     ApiCoverage(CoverageArguments),
+    /// Write docs/wheels.md, the page of packages that were tried
+    Wheels(WheelsArguments),
     /// Pack QEMU, kernel, stack and tests into one archive for a machine without compilers and network
     Bundle(BundleArguments),
     /// Pack the driver for DKMS, with its compiled Rust part: a guest then needs gcc and its kernel's headers only
@@ -134,6 +137,7 @@ impl Cli {
             Command::Package(arguments) => package::run(&paths, &arguments)?,
             Command::Signatures(arguments) => signatures::run(&paths, &arguments)?,
             Command::Explain(arguments) => explain::run(&paths, &arguments)?,
+            Command::Wheels(arguments) => wheels::run(&paths.root, &arguments)?,
             Command::Deny => deny::run(&paths)?,
             Command::Layers(arguments) => layers::run(&paths, &arguments)?,
             Command::Checkpatch => checkpatch::run(&paths)?,

@@ -29,3 +29,4 @@ pub mod suites;
 pub mod test;
 pub mod virtio_user;
 pub mod vm;
+pub mod wheels;

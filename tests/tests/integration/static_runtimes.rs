@@ -154,6 +154,10 @@ fn unknown_runtimes_are_named(kit: &Kit) -> Result<()> {
     };
     ensure!(lines(&outcome, &other, "of 422 functions are those of CUDA 13.0") == 1, "{outcome}");
     ensure!(lines(&outcome, &other, "of a release that vhost-cuda does not know") == 1, "{outcome}");
+    // The setting with which only symbols count.
+    let outcome = run(launched(kit, &route, &program).env("VHOST_CUDA_AUDIT", "symbols"), "", LIMIT)?;
+    outcome.expect_exit(1)?;
+    ensure!(lines(&outcome, &program, "without symbols") == 1, "{outcome}");
     // Without the launcher the line suggests the launcher.
     let mut command = route.command(&kit.programs.get("vector_add@static")?);
     let outcome = run(command.env_remove("LD_AUDIT"), "", LIMIT)?;

@@ -7,3 +7,5 @@ mod running;
 mod table;
 
 pub use command::{ProgramsArguments, run};
+#[cfg(test)]
+pub use table::programs;
