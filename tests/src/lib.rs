@@ -6,6 +6,7 @@
 pub mod arbiter;
 pub mod backend;
 pub mod cases;
+pub mod control;
 pub mod daemon;
 pub mod fatbin;
 pub mod frontend;

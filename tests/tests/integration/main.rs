@@ -16,6 +16,7 @@ mod profilers;
 mod shares;
 mod static_runtimes;
 mod sub_libraries;
+mod suspended;
 mod time_limit;
 
 use std::fs;
@@ -77,6 +78,7 @@ fn collect(suite: &mut Suite) {
     shares::collect(suite);
     static_runtimes::collect(suite);
     sub_libraries::collect(suite);
+    suspended::collect(suite);
     time_limit::collect(suite);
 }
 
