@@ -208,14 +208,19 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub suspend_after: Option<Duration>,
 
+    /// Suspend a session that has made no call for this time, in seconds (0.1 to 86400), whether or not others need memory.
+    /// Default: never.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub suspend_idle: Option<Duration>,
+
     /// The maximum host memory for the contents of suspended sessions, in bytes (with the suffix K, M or G). Default:
     /// half of the memory that the host has available when a session is suspended.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub suspend_memory: Option<u64>,
 
-    /// The device memory of a virtual machine that stays on the card when others need memory, in bytes (with the suffix
-    /// K, M or G). Needs `--suspend-after`.
-    #[arg(long, value_name = "BYTES", default_value = "0", requires = "suspend_after", value_parser = parse_bytes)]
+    /// The device memory of a virtual machine that stays on the card although its sessions are idle, in bytes (with the
+    /// suffix K, M or G).
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_bytes)]
     pub suspend_floor: u64,
 
     /// Suspend all sessions of a virtual machine while it is paused (QEMU's `stop`), and bring them back when it goes on

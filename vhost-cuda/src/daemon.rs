@@ -119,8 +119,12 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let images = ImageCache::new(args.image_cache);
     let exchange = Exchange::new();
     let endings = Arc::<Endings>::default();
-    let options =
-        Options { after: args.suspend_after, floor: args.suspend_floor, host_memory: args.suspend_memory };
+    let options = Options {
+        after: args.suspend_after,
+        idle: args.suspend_idle,
+        floor: args.suspend_floor,
+        host_memory: args.suspend_memory,
+    };
     let suspender = Suspender::start(options, endings.clone())
         .context("Cannot start the threads for suspended sessions")?;
     let settings = Arc::new(Settings {

@@ -2,14 +2,18 @@
 
 //! Too much of everything, and random bytes.
 
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use vhost_cuda_tests::control::Control;
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
 use vhost_cuda_tests::frontend::{BUFFER_BYTES, CallParts, FakeFrontend, HIGH, LOW, PATIENCE, SLOTS};
 use vhost_cuda_tests::ring::{Descriptor, INDIRECT, NEXT, QUEUE_SIZE, WRITE};
-use vhost_cuda_tests::suite::Suite;
+use vhost_cuda_tests::suite::{Kit, Suite};
 use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
 use virtio_cuda_protocol::transport::{
     MemEntry, OP_CALL, PROTOCOL_VERSION, REPLY_NO_RESOURCES, REPLY_OK, RequestHeader,
@@ -26,6 +30,46 @@ pub fn collect(suite: &mut Suite) {
     attack(suite, "floods::sessions_that_are_never_closed", abandoned_sessions);
     attack(suite, "floods::random_chains", random_chains);
     attack(suite, "floods::random_requests", random_requests);
+    suite.test("floods::control_socket", control_socket);
+}
+
+/// Clients of the control socket that write random bytes, half requests and long lines, that read nothing, and that come in great
+/// number. The daemon serves the next one.
+fn control_socket(kit: &Kit) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join("control");
+    let control = Control::at(&socket);
+    let options = DaemonOptions { arguments: control.options(), ..DaemonOptions::default() };
+    let mut daemon = Daemon::start(&kit.stack, &options)?;
+    daemon.wait_until("control is served", PATIENCE, |_| control.sessions().is_ok())?;
+    let files = daemon.open_files();
+    thread::scope(|scope| {
+        for seed in 0..4 {
+            let socket = &socket;
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                let mut silent = Vec::new();
+                for _ in 0..40 {
+                    let Ok(mut client) = UnixStream::connect(socket) else { continue };
+                    let mut bytes: Vec<u8> = match random.u8(..3) {
+                        0 => b"{\"do\":\"suspend\",\"all\":true}\n".repeat(random.usize(..200)),
+                        1 => b"[".repeat(random.usize(..20_000)),
+                        _ => (0..random.usize(..5000)).map(|_| random.u8(..)).collect(),
+                    };
+                    bytes.truncate(random.usize(..=bytes.len()));
+                    // The daemon may have hung up.
+                    let _ = client.set_nonblocking(true).and_then(|()| client.write_all(&bytes));
+                    if random.u8(..8) == 0 {
+                        silent.push(client);
+                    }
+                }
+            });
+        }
+    });
+    daemon.wait_until("it serves again", PATIENCE, |_| control.sessions().is_ok())?;
+    daemon.wait_until("descriptors are closed", PATIENCE, |daemon| daemon.open_files() <= files)?;
+    ensure!(daemon.is_running(), "the daemon has ended");
+    Ok(())
 }
 
 /// As many requests as the queue holds, without collecting any meanwhile. Each is answered once.

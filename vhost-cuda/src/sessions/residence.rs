@@ -146,6 +146,18 @@ pub struct Residence {
     wakes: OnceLock<Sender<u64>>,
 }
 
+/// A move of a session's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// To host memory.
+    Out {
+        /// True if only the operator brings it back.
+        hold: bool,
+    },
+    /// Back to the card.
+    Back,
+}
+
 /// A move that has begun: until [`Residence::finish`], no other one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
@@ -166,21 +178,26 @@ impl Residence {
         self.state.lock().moves
     }
 
-    /// Begins to suspend or to resume the session. `request` is the number of the request that the worker gets.
+    /// Begins a move. `request` is the number of the request that the worker gets. A session that is suspended already may be held
+    /// from now on.
     ///
     /// Errors: another move is under way, the operator holds the session, or it has ended.
-    pub fn begin(&self, suspend: bool, request: u64) -> Result<Begun, MoveError> {
+    pub fn begin(&self, to: Move, request: u64) -> Result<Begun, MoveError> {
         let mut state = self.state.lock();
-        let (from, to, there) = match suspend {
-            true => (Phase::Running, Phase::Suspending, Phase::Suspended),
-            false => (Phase::Suspended, Phase::Resuming, Phase::Running),
+        let (from, moving, there, hold) = match to {
+            Move::Out { hold } => (Phase::Running, Phase::Suspending, Phase::Suspended, hold),
+            Move::Back => (Phase::Suspended, Phase::Resuming, Phase::Running, false),
         };
         match state.moves.phase {
             _ if state.ended => Err(MoveError::Ended),
-            phase if phase == there => Ok(Begun::Already),
-            _ if !suspend && state.moves.held => Err(MoveError::Held),
+            phase if phase == there => {
+                state.moves.held |= hold;
+                Ok(Begun::Already)
+            }
+            _ if to == Move::Back && state.moves.held => Err(MoveError::Held),
             phase if phase == from => {
-                state.moves.phase = to;
+                state.moves.phase = moving;
+                state.moves.held = hold;
                 state.request = request;
                 state.answer = None;
                 state.begun = Some(Instant::now());
@@ -241,9 +258,9 @@ impl Residence {
         answer
     }
 
-    /// Sets whether only the operator brings a suspended session back.
-    pub fn hold(&self, held: bool) {
-        self.state.lock().moves.held = held;
+    /// Lets calls of the program bring a suspended session back that was held.
+    pub fn release(&self) {
+        self.state.lock().moves.held = false;
     }
 
     /// Takes the worker's answer to request `id`. Returns false if that is not the move under way.

@@ -21,7 +21,8 @@ const REPORT: usize = 4096;
 pub struct HostMemory {
     limit: Option<u64>,
     budget: Arc<Budget>,
-    /// `/proc/meminfo`, opened once, because the threads that ask may open no files. `None`: only the limit counts.
+    /// `/proc/meminfo`, opened once, because the threads that ask may open no files. Where it cannot be read, only the limit
+    /// counts, and without a limit nothing may be taken.
     report: Option<File>,
 }
 
@@ -34,8 +35,12 @@ impl HostMemory {
 
     /// Takes `bytes`, or as much of it as may be taken now, which may be nothing.
     pub fn charge(&self, bytes: u64) -> Charge {
-        let available = self.report.as_ref().and_then(|report| available(report).ok()).unwrap_or(u64::MAX);
-        let most = if self.limit.is_some() { available } else { available / PART };
+        let available = self.report.as_ref().and_then(|report| available(report).ok());
+        let most = match self.limit {
+            Some(_) => available.unwrap_or(u64::MAX),
+            // Without any bound the host's memory could be used up.
+            None => available.unwrap_or(0) / PART,
+        };
         self.budget.charge_up_to(usize::try_from(bytes.min(most)).unwrap_or(usize::MAX))
     }
 

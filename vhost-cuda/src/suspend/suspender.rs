@@ -45,6 +45,8 @@ const FASTEST_LOOK: Duration = Duration::from_millis(50);
 pub struct Options {
     /// The time without calls after which a session makes room for others. `None`: never.
     pub after: Option<Duration>,
+    /// The time without calls after which a session is suspended in any case. `None`: never.
+    pub idle: Option<Duration>,
     /// The device memory of a machine that stays on the card, in bytes.
     pub floor: u64,
     /// The host memory that contents may take, in bytes. `None`: half of what is available.
@@ -118,11 +120,14 @@ impl Suspender {
         });
         waking::start(&suspender, woken)?;
         let watching = Arc::downgrade(&suspender);
-        let interval = options.after.map_or(SLOWEST_LOOK, |after| after / 4);
-        let interval = interval.clamp(FASTEST_LOOK, SLOWEST_LOOK);
+        let shortest = [options.after, options.idle].into_iter().flatten().min();
+        let interval = shortest.map_or(SLOWEST_LOOK, |time| time / 4).clamp(FASTEST_LOOK, SLOWEST_LOOK);
         thread::Builder::new().name("idle-sessions".into()).spawn(move || {
             while let Some(suspender) = watching.upgrade() {
                 suspender.look();
+                if let Some(after) = suspender.options.idle {
+                    suspender.suspend_idle(after);
+                }
                 drop(suspender);
                 thread::sleep(interval);
             }
@@ -173,21 +178,22 @@ impl Suspender {
         (self.host.used(), self.host.limit())
     }
 
-    /// Suspends a session. `time` is the time for its work to end. With `hold`, it stays suspended until
+    /// Suspends a session, after another move that may be under way. `time` is the time for that and for its work to end. With `hold`, it stays suspended until
     /// [`Self::resume`]. Returns `None` if it is suspended already.
     ///
     /// Errors: see [`MoveError`].
     pub fn suspend(&self, session: &Session, time: Duration, hold: bool) -> Result<Option<Moved>, MoveError> {
-        if hold {
-            session.residence().hold(true);
+        let deadline = Instant::now() + time;
+        loop {
+            let result = session.suspend(time, self.charge(session), hold);
+            let waits = result == Err(MoveError::Busy) && session.residence().settled(deadline);
+            if !waits || Instant::now() >= deadline {
+                if result.is_ok() {
+                    self.made_room();
+                }
+                return result;
+            }
         }
-        let result = session.suspend(time, self.charge(session));
-        if result.is_ok() {
-            self.made_room();
-        } else if hold && session.residence().moves().phase != Phase::Suspended {
-            session.residence().hold(false);
-        }
-        result
     }
 
     /// Brings a session back, also one that is held. If the card has no room, makes some, for at most `time`. Returns
@@ -195,7 +201,7 @@ impl Suspender {
     ///
     /// Errors: see [`MoveError`]. The session is no longer held then, and its next call tries again.
     pub fn resume(&self, session: &Session, time: Duration) -> Result<Option<Moved>, MoveError> {
-        session.residence().hold(false);
+        session.residence().release();
         self.bring_back(session, Instant::now() + time)
     }
 
@@ -240,19 +246,39 @@ impl Suspender {
             return true;
         }
         self.look();
-        let rules = Rules { after, floor: self.options.floor };
-        for label in victims(&self.candidates(), rules, requester).into_iter().take(MAX_TRIES) {
-            let session = self.sessions.lock().get(&label).map(|entry| entry.session.clone());
-            let Some(session) = session else { continue };
-            match session.suspend(SHORT, self.charge(&session)) {
-                Ok(moved) if moved.is_some_and(|moved| moved.moved_bytes > 0) => {
-                    self.made_room();
-                    return true;
-                }
-                _ => self.tried(label),
+        let victims = self.victims(after, requester);
+        let has_moved = victims.into_iter().take(MAX_TRIES).any(|label| self.try_suspend(label));
+        if has_moved {
+            self.made_room();
+        }
+        has_moved
+    }
+
+    /// Suspends all sessions that have made no call for this time.
+    fn suspend_idle(&self, after: Duration) {
+        for label in self.victims(after, None) {
+            if self.try_suspend(label) {
+                self.made_room();
             }
         }
-        false
+    }
+
+    /// Returns the sessions that may be suspended after this time, for `requester`.
+    fn victims(&self, after: Duration, requester: Option<u64>) -> Vec<u64> {
+        victims(&self.candidates(), Rules { after, floor: self.options.floor }, requester)
+    }
+
+    /// Suspends a session that seems to be idle. Returns false if it is not, or if that gives nothing back.
+    fn try_suspend(&self, label: u64) -> bool {
+        let Some(session) = self.sessions.lock().get(&label).map(|entry| entry.session.clone()) else {
+            return false;
+        };
+        let moved = session.suspend(SHORT, self.charge(&session), false);
+        let has_moved = moved.is_ok_and(|moved| moved.is_some_and(|moved| moved.moved_bytes > 0));
+        if !has_moved {
+            self.tried(label);
+        }
+        has_moved
     }
 
     /// Takes host memory for a session's contents.

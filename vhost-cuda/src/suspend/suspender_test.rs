@@ -254,7 +254,8 @@ fn a_session_that_ends_on_its_way_is_waited_for_by_nobody() {
             suspended.and_then(|_| moving.resume(&session, SECOND))
         });
         fixture.reaches(if suspend == SILENCE { "suspending" } else { "resuming" });
-        assert_eq!(suspender.suspend(&fixture.session, SECOND, false), Err(MoveError::Busy));
+        let moment = Duration::from_millis(20);
+        assert_eq!(suspender.suspend(&fixture.session, moment, false), Err(MoveError::Busy));
         fixture.end();
         assert_eq!(mover.join().unwrap(), Err(MoveError::Ended));
         assert_eq!(suspender.host_memory().0, 0);
@@ -354,4 +355,18 @@ fn sessions_pause_and_go_on_with_their_machine_but_for_those_that_are_held() {
     suspender.unpause(0);
     assert_eq!(states(), ["running", "held", "running", "running"]);
     assert_eq!((held.asked(TO_RESUME), other.asked(TO_SUSPEND)), (0, 0));
+}
+
+#[test]
+fn idle_sessions_go_even_if_nobody_needs_their_memory() {
+    let after = Duration::from_millis(200);
+    let suspender = suspender(Options { idle: Some(after), ..Options::default() });
+    let [one, busy] = [1, 2].map(|label| Fixture::new(&suspender, label, label));
+    busy.script.suspend.store(NOT_IDLE, Ordering::Relaxed);
+    let begun = Instant::now();
+    one.reaches("suspended");
+    assert!(begun.elapsed() >= after);
+    one.wake();
+    one.reaches("running");
+    assert_eq!((one.asked(TO_RESUME), busy.state() == "suspended"), (1, false));
 }

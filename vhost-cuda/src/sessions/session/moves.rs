@@ -13,7 +13,7 @@ use crate::sessions::link::{
     self, FromWorker, MOVED, MOVED_BEFORE, Moved, Suspend, TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND,
     ToWorker, moved_of,
 };
-use crate::sessions::residence::{Begun, MoveError};
+use crate::sessions::residence::{Begun, Move, MoveError};
 
 /// The time for a move beside the work that is waited for and the copies. A worker that needs longer is ended.
 const GRACE: Duration = Duration::from_secs(30);
@@ -22,15 +22,16 @@ const SLOWEST: u64 = 256 << 20;
 
 impl Session {
     /// Moves the session's device memory to host memory. `time` is the time for its work to end. `charge` is the host
-    /// memory that its contents may take. Returns `None` if it is suspended already.
+    /// memory that its contents may take. With `hold`, calls of the program do not bring it back. Returns `None` if it is suspended
+    /// already.
     ///
     /// Errors: see [`MoveError`]. The session goes on, except after [`MoveError::Stuck`].
-    pub fn suspend(&self, time: Duration, charge: Charge) -> Result<Option<Moved>, MoveError> {
+    pub fn suspend(&self, time: Duration, charge: Charge, hold: bool) -> Result<Option<Moved>, MoveError> {
         let deadline_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         let budget_bytes = charge.amount() as u64;
         let request = Suspend { deadline_ms, flags: 0, budget_bytes };
         let bytes = self.device_memory();
-        self.carry_out(TO_SUSPEND, request.as_bytes(), time + time_of(bytes), Some(charge))
+        self.carry_out(Move::Out { hold }, request.as_bytes(), time + time_of(bytes), Some(charge))
     }
 
     /// Brings the session's memory back. Returns `None` if it is on the card already.
@@ -38,7 +39,7 @@ impl Session {
     /// Errors: see [`MoveError`]. The session stays suspended with all its contents.
     pub fn resume(&self) -> Result<Option<Moved>, MoveError> {
         let bytes = self.residence.moves().suspended_bytes;
-        self.carry_out(TO_RESUME, &[], time_of(bytes), None)
+        self.carry_out(Move::Back, &[], time_of(bytes), None)
     }
 
     /// Lets the calls that wait for the session's memory fail with `CUDA_ERROR_OUT_OF_MEMORY`. It stays suspended.
@@ -50,19 +51,22 @@ impl Session {
 
     fn carry_out(
         &self,
-        kind: u32,
+        to: Move,
         payload: &[u8],
         limit: Duration,
         charge: Option<Charge>,
     ) -> Result<Option<Moved>, MoveError> {
-        let is_suspension = kind == TO_SUSPEND;
+        let (kind, what) = match to {
+            Move::Out { .. } => (TO_SUSPEND, "suspended"),
+            Move::Back => (TO_RESUME, "resumed"),
+        };
         let begun = Instant::now();
         let mut state = self.state.lock();
         if state.phase != Phase::Open {
             return Err(MoveError::Ended);
         }
         let id = state.next_request + 1;
-        if self.residence.begin(is_suspension, id)? == Begun::Already {
+        if self.residence.begin(to, id)? == Begun::Already {
             return Ok(None);
         }
         state.next_request = id;
@@ -73,7 +77,6 @@ impl Session {
         // A limit beyond the clock's range is none that anybody waits for.
         let deadline = begun.checked_add(limit).unwrap_or(begun + GRACE);
         let result = self.residence.finish(deadline, charge);
-        let what = if is_suspension { "suspended" } else { "resumed" };
         match &result {
             Ok(moved) => debug!(
                 "{}: {what}: {} bytes of device memory moved, {} stored, {} stay, {:.3} s",
@@ -136,9 +139,9 @@ mod tests {
         thread::spawn(move || runner.run(|| opens.send(()).unwrap(), |end| ends.send(end).unwrap()));
         opened.recv().unwrap();
         let limit = Duration::from_millis(50);
-        assert_eq!(session.carry_out(TO_SUSPEND, &[], limit, None), Err(MoveError::Stuck));
+        assert_eq!(session.carry_out(Move::Out { hold: false }, &[], limit, None), Err(MoveError::Stuck));
         assert_eq!(ended.recv_timeout(GRACE), Ok(End::Lost));
-        assert_eq!(session.carry_out(TO_SUSPEND, &[], limit, None), Err(MoveError::Ended));
+        assert_eq!(session.carry_out(Move::Out { hold: false }, &[], limit, None), Err(MoveError::Ended));
     }
 
     #[test]

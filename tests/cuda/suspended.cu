@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//
+// Memory that is put aside while a program runs. Arguments: MiB of device memory, and
+// * "work": kernels in two streams change all of it until SIGTERM;
+// * "idle": waits for SIGTERM after the first kernels, without a call;
+// * "greedy": allocates as much again after that, prints the error, and waits as "idle".
+// Each then changes the memory once more, compares samples with what they must be, and prints "right".
+
+#include "check.h"
+
+#include <csignal>
+#include <cstring>
+#include <vector>
+
+#include <unistd.h>
+
+constexpr size_t STRIDE = 1009;
+
+__host__ __device__ static unsigned next(unsigned value, size_t place) {
+    return value * 1664525u + 1013904223u + (unsigned)place;
+}
+
+__global__ void change(unsigned *values, size_t begin, size_t end) {
+    const size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = begin + blockIdx.x * blockDim.x + threadIdx.x; i < end; i += step) {
+        values[i] = next(values[i], i);
+    }
+}
+
+static volatile std::sig_atomic_t is_ended;
+
+static void end(int) { is_ended = 1; }
+
+static void wait() {
+    while (!is_ended) usleep(1000);
+}
+
+class Memory {
+  public:
+    explicit Memory(size_t bytes) : count_(bytes / sizeof(unsigned)), expected_((count_ + STRIDE - 1) / STRIDE, 0) {
+        CHECK(cudaMalloc(&values_, bytes));
+        CHECK(cudaMemset(values_, 0, bytes));
+        for (cudaStream_t &stream : streams_) CHECK(cudaStreamCreate(&stream));
+    }
+
+    // Each stream changes a half.
+    void change_once() {
+        const size_t half = count_ / 2;
+        change<<<8, 128, 0, streams_[0]>>>(values_, 0, half);
+        change<<<8, 128, 0, streams_[1]>>>(values_, half, count_);
+        CHECK(cudaGetLastError());
+        for (size_t i = 0; i < expected_.size(); i++) expected_[i] = next(expected_[i], i * STRIDE);
+    }
+
+    void compare() {
+        CHECK(cudaDeviceSynchronize());
+        std::vector<unsigned> found(count_);
+        CHECK(cudaMemcpy(found.data(), values_, count_ * sizeof(unsigned), cudaMemcpyDeviceToHost));
+        for (size_t i = 0; i < expected_.size(); i++) REQUIRE(found[i * STRIDE] == expected_[i]);
+    }
+
+  private:
+    size_t count_;
+    std::vector<unsigned> expected_;
+    unsigned *values_;
+    cudaStream_t streams_[2];
+};
+
+int main(int argc, char **argv) {
+    REQUIRE(argc == 3);
+    const size_t bytes = std::strtoull(argv[1], nullptr, 10) << 20;
+    std::signal(SIGTERM, end);
+    Memory memory(bytes);
+    memory.change_once();
+    memory.compare();
+    std::printf("begun\n");
+    std::fflush(stdout);
+    if (!std::strcmp(argv[2], "work")) {
+        for (unsigned round = 0; !is_ended; round++) {
+            memory.change_once();
+            if (round % 8 == 0) memory.compare();
+        }
+    } else {
+        if (!std::strcmp(argv[2], "greedy")) {
+            void *more;
+            std::printf("more: %d\n", (int)cudaMalloc(&more, bytes));
+            std::fflush(stdout);
+            (void)cudaGetLastError();
+        }
+        wait();
+    }
+    memory.change_once();
+    memory.compare();
+    std::printf("right\n");
+    return 0;
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Sessions that the operator suspends and resumes, and those that make room for others.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+use vhost_cuda_tests::control::Control;
+use vhost_cuda_tests::daemon::{DaemonOptions, is_emulated};
+use vhost_cuda_tests::running::{Running, run};
+use vhost_cuda_tests::stack::Route;
+use vhost_cuda_tests::suite::{Kit, Suite};
+
+use crate::{LIMIT, LOSS, SETTLE, daemon, expect_good, route, start};
+
+/// A pause in which a program that does not wait would have ended.
+const MOMENT: Duration = Duration::from_millis(500);
+/// Suspensions of a program that works.
+const SUSPENSIONS: u64 = 100;
+/// Workers that are killed while they move.
+const KILLS: u64 = 12;
+
+pub fn collect(suite: &mut Suite) {
+    suite.test("suspended_by_the_operator", suspended_by_the_operator);
+    suite.test("suspended_while_it_works", suspended_while_it_works);
+    suite.test("suspended_workers_are_killed", suspended_workers_are_killed);
+    let idle = "suspended_to_make_room";
+    if is_emulated() {
+        suite.test(idle, suspended_to_make_room);
+    } else {
+        suite.skip(idle, "the size of the card's memory is chosen with the emulator only");
+    }
+}
+
+/// A daemon with a control socket.
+struct Controlled {
+    route: Route,
+    control: Control,
+    folder: TempDir,
+}
+
+impl Controlled {
+    fn start(kit: &Kit, more: &[&str], memory: Option<&str>) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let control = Control::at(&folder.path().join("control"));
+        let more = more.iter().copied().map(str::to_owned);
+        let arguments = control.options().into_iter().chain(more).collect();
+        let memory = memory.map(|bytes| ("CUDA_EMULATOR_MEMORY".to_owned(), bytes.to_owned()));
+        let environment = memory.into_iter().collect();
+        let mut route = route(kit, &DaemonOptions { arguments, environment, ..Default::default() })?;
+        daemon(&mut route)?.wait_until("control is served", SETTLE, |_| control.sessions().is_ok())?;
+        Ok(Self { route, control, folder })
+    }
+
+    /// Starts the program, and waits until it has begun.
+    fn program(&self, kit: &Kit, arguments: &[&str]) -> Result<Running> {
+        let program = start(kit, &self.route, "suspended", arguments)?;
+        program.wait_for_stdout("begun", LIMIT)?;
+        Ok(program)
+    }
+
+    fn ask(&self, line: &str) -> Result<Value> {
+        let answer = self.control.ask(line)?;
+        ensure!(answer["ok"] == true, "{line}: {answer}");
+        Ok(answer)
+    }
+
+    fn expect_state(&self, program: &Running, state: &str) -> Result<()> {
+        let now = self.control.state_of(program.pid())?;
+        ensure!(now == state, "the session is {now} and not {state}");
+        Ok(())
+    }
+}
+
+/// Ends a program that must find its memory as it was.
+fn finish(program: Running) -> Result<()> {
+    program.signal(libc::SIGTERM);
+    let outcome = program.finish(LIMIT)?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stdout.ends_with("right\n"), "{outcome}");
+    Ok(())
+}
+
+fn suspended_by_the_operator(kit: &Kit) -> Result<()> {
+    let mut controlled = Controlled::start(kit, &[], None)?;
+    let program = controlled.program(kit, &["16", "idle"])?;
+    let answer = controlled.ask(r#"{"do":"suspend","all":true,"hold":true}"#)?;
+    let session = &answer["sessions"][0];
+    let least = 16 << 20;
+    ensure!(session["suspended_bytes"].as_u64() >= Some(least), "{answer}");
+    controlled.expect_state(&program, "held")?;
+    let socket = controlled.folder.path().join("control");
+    let ctl = |arguments: &[&str]| {
+        let mut command = Command::new(kit.stack.daemon());
+        run(command.arg("ctl").arg("--control").arg(&socket).args(arguments), "", LIMIT)
+    };
+    let shown = ctl(&["status"])?;
+    shown.expect_exit(0)?;
+    ensure!(shown.stdout.contains(" held ") && shown.stdout.contains(" suspended "), "{shown}");
+    ctl(&["suspend", "--session", "999"])?.expect_exit(1)?;
+
+    // Its next call waits until the operator lets it go on.
+    program.signal(libc::SIGTERM);
+    thread::sleep(MOMENT);
+    controlled.expect_state(&program, "held")?;
+    ctl(&["resume", "--connection", "1"])?.expect_exit(0)?;
+    finish(program)?;
+
+    // A program that is killed while it is suspended leaves nothing.
+    let program = controlled.program(kit, &["16", "idle"])?;
+    controlled.ask(r#"{"do":"suspend","all":true,"hold":true}"#)?;
+    program.signal(libc::SIGKILL);
+    program.finish(LOSS)?;
+    let Controlled { control, route, .. } = &mut controlled;
+    let is_empty = || control.sessions().is_ok_and(|sessions| sessions.is_empty());
+    daemon(route)?.wait_until("no session is left", SETTLE, |_| is_empty())?;
+    ensure!(control.ask(r#"{"do":"status"}"#)?["host_memory_used"] == 0, "its host memory counts");
+    daemon(route)?.stop()?;
+    ensure!(!socket.exists(), "the control socket is left behind");
+    Ok(())
+}
+
+fn suspended_while_it_works(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start(kit, &[], None)?;
+    let program = controlled.program(kit, &["8", "work"])?;
+    let mut random = fastrand::Rng::with_seed(35);
+    for _ in 0..SUSPENSIONS {
+        controlled.ask(r#"{"do":"suspend","all":true}"#)?;
+        thread::sleep(Duration::from_micros(random.u64(..20_000)));
+    }
+    let sessions = controlled.control.sessions()?;
+    let session = sessions.first().context("the session has ended")?;
+    // A suspension that finds the session suspended already is none.
+    ensure!(session["suspensions"].as_u64() >= Some(SUSPENSIONS / 4), "{session}");
+    ensure!(session["failures"] == 0, "{session}");
+    finish(program)
+}
+
+fn suspended_workers_are_killed(kit: &Kit) -> Result<()> {
+    let mut controlled = Controlled::start(kit, &["--warm-workers", "0"], None)?;
+    let mut random = fastrand::Rng::with_seed(54);
+    for _ in 0..KILLS {
+        let program = controlled.program(kit, &["16", "work"])?;
+        let control = controlled.control.clone();
+        let moving = thread::spawn(move || {
+            // Until the session has ended.
+            while control
+                .ask(r#"{"do":"suspend","all":true}"#)
+                .is_ok_and(|answer| answer["sessions"] != Value::Array(vec![]))
+            {}
+        });
+        thread::sleep(Duration::from_micros(random.u64(..100_000)));
+        for worker in daemon(&mut controlled.route)?.workers() {
+            // SAFETY: a plain system call; a worker that has ended is not there.
+            unsafe { libc::kill(worker as libc::pid_t, libc::SIGKILL) };
+        }
+        let outcome = program.finish(LOSS)?;
+        ensure!(!outcome.stdout.contains("right"), "{outcome}");
+        ensure!(moving.join().is_ok(), "the client has failed");
+        ensure!(daemon(&mut controlled.route)?.is_running(), "the daemon has ended");
+    }
+    let answer = controlled.ask(r#"{"do":"status"}"#)?;
+    ensure!(answer["host_memory_used"] == 0, "{answer}");
+    expect_good(kit, &controlled.route, "add_one")
+}
+
+fn suspended_to_make_room(kit: &Kit) -> Result<()> {
+    // With the emulator each process has a card of its own: the greedy one finds no room whatever is suspended for it.
+    let arguments = ["--single=false", "--suspend-after", "0.3"];
+    let controlled = Controlled::start(kit, &arguments, Some("96M"))?;
+    let idle = controlled.program(kit, &["48", "idle"])?;
+    let busy = controlled.program(kit, &["8", "work"])?;
+    thread::sleep(MOMENT);
+    let greedy = controlled.program(kit, &["56", "greedy"])?;
+    greedy.wait_for_stdout("more: 2", LIMIT)?;
+    controlled.expect_state(&idle, "suspended")?;
+    controlled.expect_state(&busy, "running")?;
+    for program in [idle, busy, greedy] {
+        finish(program)?;
+    }
+    Ok(())
+}
