@@ -59,7 +59,7 @@ fn prints_the_same(kit: &Kit, program: &str) -> Result<()> {
     let (route, control, _folder) = controlled(kit, &[])?;
     let case = case(program);
     // Compiled before, so that suspensions begin with the program.
-    let expected = finish_case(kit, &route, &case)?;
+    let expected = finish_case(kit, &route, case)?;
     let (is_over, suspensions) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -79,7 +79,7 @@ fn prints_the_same(kit: &Kit, program: &str) -> Result<()> {
             if round > 0 && suspensions.load(Ordering::Relaxed) >= ENOUGH {
                 return Ok(());
             }
-            let outcome = finish_case(kit, &route, &case)?;
+            let outcome = finish_case(kit, &route, case)?;
             outcome.expect_exit(case.exit)?;
             ensure!(
                 outcome.stdout == expected.stdout,
