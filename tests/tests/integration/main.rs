@@ -17,6 +17,7 @@ mod profilers;
 mod shares;
 mod static_runtimes;
 mod sub_libraries;
+mod suspended;
 mod time_limit;
 
 use std::fs;
@@ -79,6 +80,7 @@ fn collect(suite: &mut Suite) {
     shares::collect(suite);
     static_runtimes::collect(suite);
     sub_libraries::collect(suite);
+    suspended::collect(suite);
     time_limit::collect(suite);
 }
 

@@ -149,6 +149,9 @@ fn warm_up(session: &SessionState, announce: Option<u32>) -> anyhow::Result<()> 
     let before = meter.as_ref().and_then(|(_, nvml)| nvml.memory());
     let (raw,) = late_in_threads_of(session.emulated, || session.gpu.cuDevicePrimaryCtxRetain(device))?;
     session.contexts.lock().primary(device).warm_up(raw);
+    if !session.emulated {
+        session.placed.warm_up(&session.gpu, raw);
+    }
     if let (Some((count, nvml)), Some(before)) = (meter, before)
         && let Some(after) = nvml.memory()
         && let each = after.used.saturating_sub(before.used)
