@@ -110,7 +110,7 @@ pub struct Moves {
     pub resumes: u64,
     /// The number of moves that failed.
     pub failures: u64,
-    /// The time of all moves, in which the program could not use the GPU.
+    /// The time of all moves, with the time that work took to end before them.
     pub moving: Duration,
     /// The time of the last move.
     pub last_move: Duration,
