@@ -3,12 +3,14 @@
 
 use std::sync::OnceLock;
 
+use crate::native::is_requested;
+
 /// Returns whether programs get the version with wide vectors. They do if the CPU can run it, unless the environment variable
-/// `CUDA_EMULATOR_VECTORS` is `base`, which tests of the other version set.
+/// `CUDA_EMULATOR_JIT` has the word `base`, which tests of the other version set.
 pub(crate) fn has_wide_vectors() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        if std::env::var_os("CUDA_EMULATOR_VECTORS").is_some_and(|wanted| wanted == "base") {
+        if is_requested("base") {
             return false;
         }
         #[cfg(target_arch = "x86_64")]

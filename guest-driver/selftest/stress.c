@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Threads that do anything at all with a few open files and a piece of memory that they share, for STRESS_SECONDS
- * (environment, default 10). What the calls answer does not matter; the driver must live, and keep nothing.
+ * Threads that do anything at all with a few open files and a piece of memory that they share, for
+ * VHOST_CUDA_TEST_SECONDS (environment, default 10). What the calls answer does not matter; the driver must live, and keep nothing.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -206,7 +206,7 @@ static long pinned_kib(void)
 void stress(void)
 {
 	struct sigaction action = { .sa_handler = on_signal };
-	const char *seconds = getenv("STRESS_SECONDS");
+	const char *seconds = getenv("VHOST_CUDA_TEST_SECONDS");
 	int fd;
 
 	sigaction(SIGUSR1, &action, NULL);

@@ -10,7 +10,7 @@
 #include <new>
 #include <sys/mman.h>
 
-// How a buffer comes to be.
+// The origin of a buffer.
 enum class Memory {
     // Pages of 4 KiB that lie scattered for the device, as a virtual machine's do: over virtio-user they come from
     // the library, elsewhere it is memory without huge pages.
@@ -68,7 +68,7 @@ class Buffer {
 
     void *get() const { return at_; }
 
-    // Whether huge pages are another kind of memory here.
+    // True if huge pages are another kind of memory here.
     static bool has_huge() {
         static const Scattered library;
         void *probe = library.alloc ? library.alloc(4096) : nullptr;
@@ -83,7 +83,7 @@ class Buffer {
 
     void *at_ = nullptr;
     size_t bytes_ = 0;
-    // What `at_` lies in.
+    // The allocation that has `at_`.
     void *mapping_ = nullptr;
     size_t mapped_ = 0;
     void (*free_)(Buffer &) = nullptr;

@@ -40,7 +40,7 @@ inline double cpu_seconds() {
         }                                                                                        \
     } while (0)
 
-// How often threads of this process went to sleep to wait for something.
+// The number of times that threads of this process went to sleep to wait for something.
 inline long waits() {
     rusage r;
     getrusage(RUSAGE_SELF, &r);
@@ -71,7 +71,7 @@ inline long interrupts() {
     return sum;
 }
 
-// What the layers below count: the guest's driver in sysfs, the worker through the guest library
+// Counters of the layers below: the guest's driver in sysfs, the worker through the guest library
 // (guest-lib/libcuda/src/local/bench.rs). -1 where there is no such thing.
 struct Counters {
     long kicks = -1, pin_ns = -1, unpin_ns = -1, bulk_wait_ns = -1, copy_ns = -1;

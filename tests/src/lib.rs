@@ -8,6 +8,7 @@ pub mod backend;
 pub mod cases;
 pub mod control;
 pub mod daemon;
+pub mod effort;
 pub mod fatbin;
 pub mod frontend;
 pub mod metrics;

@@ -11,15 +11,20 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
+use xtask::paths::Paths;
+use xtask::setup::nvcc_older;
 
 use crate::variant::Variant;
 
 /// The variable with the path of the compiler; `cargo xtask test` sets it. Default: the one on `PATH`.
 pub const NVCC_VARIABLE: &str = "NVCC";
-/// The variables with the paths of compilers of older major versions of CUDA, for programs `NAME@12` and `NAME@11`.
-const OLDER_VARIABLES: [(u32, &str); 2] = [(12, "VHOST_CUDA_NVCC_12"), (11, "VHOST_CUDA_NVCC_11")];
-/// The variable with the path of a folder of programs compiled elsewhere: then no compiler is needed.
-pub const PREBUILT_VARIABLE: &str = "VHOST_CUDA_PROGRAMS";
+/// The variable with the path of a bundle, which has programs that were compiled elsewhere: no compiler is needed.
+const BUNDLE_VARIABLE: &str = "VHOST_CUDA_BUNDLE";
+
+/// The unpacked bundle that the tests run from, if they do.
+pub fn bundle() -> Option<PathBuf> {
+    env::var_os(BUNDLE_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
 
 type Slot = Arc<OnceLock<Result<PathBuf, String>>>;
 
@@ -59,14 +64,15 @@ impl Compiler {
 impl Programs {
     /// From the environment: a folder of finished programs, or a compiler.
     pub fn from_environment() -> Result<Self> {
-        if let Some(folder) = env::var_os(PREBUILT_VARIABLE).filter(|value| !value.is_empty()) {
-            return Ok(Self { origin: Origin::Prebuilt(folder.into()), built: Mutex::default() });
+        if let Some(bundle) = bundle() {
+            return Ok(Self { origin: Origin::Prebuilt(bundle.join("programs")), built: Mutex::default() });
         }
         let usual = Compiler::new(find_nvcc()?)?;
         let mut older = HashMap::new();
-        for (major, variable) in OLDER_VARIABLES {
-            if let Some(nvcc) = env::var_os(variable).filter(|value| !value.is_empty()) {
-                older.insert(major, Compiler::new(nvcc.into())?);
+        let paths = Paths::discover()?;
+        for release in nvcc_older::ALL {
+            if let Some(nvcc) = release.find(&paths) {
+                older.insert(release.major, Compiler::new(nvcc)?);
             }
         }
         let cache = target_folder().join("cuda-programs");
@@ -89,10 +95,10 @@ impl Programs {
         match &self.origin {
             Origin::Compilers { older, .. } => {
                 let major = variant.older.filter(|major| !older.contains_key(major))?;
-                Some(format!("VHOST_CUDA_NVCC_{major} names no compiler"))
+                Some(format!("the nvcc of CUDA {major} is not here: cargo xtask setup"))
             }
             Origin::Prebuilt(folder) if !folder.join(name).exists() => {
-                Some(format!("{PREBUILT_VARIABLE} has no {name}"))
+                Some(format!("the bundle has no program {name}"))
             }
             _ => None,
         }
@@ -124,7 +130,7 @@ impl Programs {
             Origin::Prebuilt(folder) => {
                 let program = folder.join(name);
                 if !program.exists() {
-                    bail!("{PREBUILT_VARIABLE} has no {}", program.display());
+                    bail!("The bundle has no {}", program.display());
                 }
                 Ok(program)
             }
@@ -133,7 +139,7 @@ impl Programs {
                     Variant::of(name).with_context(|| format!("`{name}` has no such variant"))?;
                 let compiler = match variant.older {
                     Some(major) => {
-                        older.get(&major).with_context(|| format!("VHOST_CUDA_NVCC_{major} is not set"))?
+                        older.get(&major).with_context(|| format!("There is no nvcc of CUDA {major}"))?
                     }
                     None => usual,
                 };

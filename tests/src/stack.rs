@@ -13,7 +13,7 @@ use libloading::os::unix::Library;
 use tempfile::TempDir;
 
 use crate::daemon::{Daemon, DaemonOptions, gpu_exists};
-use crate::program::Programs;
+use crate::program::{Programs, bundle};
 use crate::variant::Variant;
 
 /// The variable with the path of the built stack; `cargo xtask test` sets it.
@@ -24,8 +24,6 @@ pub const SOCKET_VARIABLE: &str = "VIRTIO_CUDA_SOCKET";
 const SPEED_OPTION: &str = "--speed";
 const SPEED_VARIABLE: &str = "VIRTIO_CUDA_SPEED";
 const OFF: &str = "off";
-/// The variable with the path of a folder with NVIDIA's `libcudart.so.13` (default: the one beside nvcc).
-pub const NATIVE_RUNTIME_VARIABLE: &str = "VHOST_CUDA_NATIVE_RUNTIME";
 
 /// The auditor, which brings programs with a static runtime to the libraries beside it.
 const AUDITOR: &str = "libvhost-cuda-audit.so";
@@ -150,9 +148,7 @@ impl Way {
             return Some("there is no NVIDIA GPU here (/dev/nvidiactl)".into());
         }
         if self == Self::Native && native_runtimes(programs).is_empty() {
-            return Some(format!(
-                "NVIDIA's libcudart.so.13 is neither beside nvcc nor in ${NATIVE_RUNTIME_VARIABLE}"
-            ));
+            return Some("NVIDIA's libcudart.so.13 is neither beside nvcc nor in a bundle".into());
         }
         None
     }
@@ -258,8 +254,8 @@ pub fn missing_library(names: &[&str]) -> Option<String> {
 
 /// Folders with NVIDIA's runtimes; none if the one for 13 is missing.
 pub fn native_runtimes(programs: &Programs) -> Vec<PathBuf> {
-    let by_variable = env::var_os(NATIVE_RUNTIME_VARIABLE).map(|folder| vec![PathBuf::from(folder)]);
-    let folders = by_variable.unwrap_or_else(|| programs.toolkit_libraries());
+    let bundled = bundle().map(|bundle| vec![bundle.join("nvidia")]);
+    let folders = bundled.unwrap_or_else(|| programs.toolkit_libraries());
     let usable = folders.iter().any(|folder| folder.join(RUNTIMES[0]).exists());
     if usable { folders } else { Vec::new() }
 }

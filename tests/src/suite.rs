@@ -2,7 +2,6 @@
 
 //! The frame of a test binary: one trial per row, and every skipped test is reported.
 
-use std::env;
 use std::process::ExitCode;
 use std::sync::{Arc, RwLock};
 
@@ -10,6 +9,7 @@ use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::daemon::gpu_exists;
+use crate::effort;
 use crate::program::Programs;
 use crate::stack::Stack;
 
@@ -98,8 +98,7 @@ pub fn run_in_order(level: &'static str, collect: impl FnOnce(&mut Suite) -> Res
     run_with_threads(level, 1, collect)
 }
 
-/// Runs the level that `collect` fills. Without a stack it fails, unless `VHOST_CUDA_SKIP_LEVEL` gives a
-/// reason to skip it.
+/// Runs the level that `collect` fills. Without a stack it fails.
 pub fn run(level: &'static str, collect: impl FnOnce(&mut Suite) -> Result<()>) -> ExitCode {
     // Two at once even on one core, because the tests mostly wait for processes.
     run_with_threads(level, 2, collect)
@@ -111,12 +110,6 @@ fn run_with_threads(
     collect: impl FnOnce(&mut Suite) -> Result<()>,
 ) -> ExitCode {
     let mut arguments = Arguments::from_args();
-    let skip = format!("VHOST_CUDA_SKIP_{}", level.to_uppercase());
-    if let Some(reason) = env::var(&skip).ok().filter(|reason| !reason.is_empty()) {
-        println!("skipped: {level}: {reason}");
-        let trial = Trial::test(level, || Err(Failed::from(reason))).with_ignored_flag(true);
-        return libtest_mimic::run(&arguments, vec![trial]).exit_code();
-    }
     let collected = prepare().and_then(|kit| {
         let mut suite = Suite { level, kit: Arc::new(kit), trials: Vec::new(), skipped: Vec::new() };
         collect(&mut suite)?;
@@ -128,7 +121,7 @@ fn run_with_threads(
                 println!("{line}");
             }
             if threads > 1
-                && let Some(seed) = seed()
+                && let Ok(Some(seed)) = effort::seed()
             {
                 fastrand::Rng::with_seed(seed).shuffle(&mut suite.trials);
             }
@@ -136,16 +129,11 @@ fn run_with_threads(
             libtest_mimic::run(&arguments, suite.trials).exit_code()
         }
         Err(error) => {
-            let message = format!("{error:#} (or set {skip}=REASON to leave the level out)");
+            let message = format!("{error:#}");
             let trial = Trial::test(level, move || Err(Failed::from(message)));
             libtest_mimic::run(&Arguments { filter: None, ..arguments }, vec![trial]).exit_code()
         }
     }
-}
-
-/// The seed of the order of the tests (`cargo xtask test --shuffle`), if it is not the order in which they were added.
-fn seed() -> Option<u64> {
-    env::var("VHOST_CUDA_TEST_SEED").ok()?.parse().ok()
 }
 
 fn prepare() -> Result<Kit> {

@@ -12,7 +12,13 @@ use crate::shares::users::Users;
 /// Executes the CUDA calls of virtual machines (and of processes that use vhost-user themselves) on this host's GPU,
 /// or on its CPU with the emulator.
 #[derive(Clone, Debug, Parser)]
-#[command(version, name = "vhost-user-cuda", args_override_self = true)]
+#[command(
+    version,
+    name = "vhost-user-cuda",
+    args_override_self = true,
+    after_help = "--help lists all options.",
+    after_long_help = ""
+)]
 pub struct Args {
     #[command(subcommand)]
     /// Other modes of the same binary.
@@ -30,12 +36,12 @@ pub struct DaemonArgs {
     pub socket_path: Option<PathBuf>,
 
     /// Listen on this inherited, already listening unix socket instead.
-    #[arg(long, value_name = "N", conflicts_with = "socket_path")]
+    #[arg(long, hide_short_help = true, value_name = "N", conflicts_with = "socket_path")]
     pub fd: Option<i32>,
 
     /// The file that workers lock while they live. The next daemon on the socket waits for it. It must outlive the
     /// daemon, and its folder must be writable. Default: the socket's path with the suffix `.workers`.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, hide_short_help = true, value_name = "PATH")]
     pub workers_lock: Option<PathBuf>,
 
     /// The libcuda.so.1 that executes the calls: `auto` (NVIDIA's if /dev/nvidiactl exists, otherwise the emulator),
@@ -52,7 +58,7 @@ pub struct DaemonArgs {
 
     /// Let workers create the sockets that NCCL needs between processes of a guest. The sockets reach only the
     /// workers of this daemon, so namespaces are required.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub nccl: bool,
 
     /// Request queues that the device offers (1 to 16).
@@ -70,17 +76,17 @@ pub struct DaemonArgs {
 
     /// The maximum number of sessions of one user of a virtual machine, other than its root, at once. Default: half
     /// of `--max-sessions`, so that one user cannot block the others.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub max_user_sessions: Option<u32>,
 
     /// The number of threads that each session's worker uses for large copies of pageable memory (1 to 64). Default:
     /// half of the CPUs, at most 4.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub copy_threads: Option<u32>,
 
     /// `off` turns off all that makes calls faster in the workers: prepared launches, waiting words, and memory and objects that are
     /// kept for reuse. Results are the same. To find faults, together with VIRTIO_CUDA_SPEED=off in the guest.
-    #[arg(long, value_enum, value_name = "on|off", default_value = "on")]
+    #[arg(long, hide_short_help = true, value_enum, value_name = "on|off", default_value = "on")]
     pub speed: Speed,
 
     /// GPUs that guests may use: numbers as in `nvidia-smi -L`, or UUIDs (also of MIG devices), separated by commas.
@@ -120,12 +126,12 @@ pub struct DaemonArgs {
 
     /// The weight of the CPU time of one virtual machine's workers, of 100 for other groups beside its own (1 to 10000).
     /// Needs `--cgroup`. Default: 100.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub cpu_weight: Option<u32>,
 
     /// The place of the workers' control groups, one per virtual machine: under this folder of a cgroup v2 hierarchy,
     /// under the daemon's own group (`auto`, if it has been delegated to the daemon), or none (`none`).
-    #[arg(long, value_name = "auto|none|PATH", default_value = "auto")]
+    #[arg(long, hide_short_help = true, value_name = "auto|none|PATH", default_value = "auto")]
     pub cgroup: String,
 
     /// Serve one front-end at a time, and refuse others meanwhile. `--single=false`: several front-ends, which have
@@ -140,7 +146,7 @@ pub struct DaemonArgs {
 
     /// The size of the cache for device code, so that the next process that loads it does not send it again, in bytes
     /// (with the suffix K, M or G; 0 disables the cache).
-    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
     pub image_cache: u64,
 
     /// The system call filter of a worker while it serves a session. `seccomp`: any call that CUDA does not need ends
@@ -148,6 +154,7 @@ pub struct DaemonArgs {
     /// `seccomp` with the emulator, otherwise `refuse`.
     #[arg(
         long,
+        hide_short_help = true,
         value_enum,
         value_name = "auto|seccomp|refuse|log|off",
         default_value = "auto",
@@ -159,6 +166,7 @@ pub struct DaemonArgs {
     /// `require`: the daemon does not start without them; `off`: none. `--sandbox off` implies none.
     #[arg(
         long,
+        hide_short_help = true,
         value_enum,
         value_name = "auto|require|off",
         default_value = "auto",
@@ -172,6 +180,7 @@ pub struct DaemonArgs {
     /// hugetlbfs, nor with `--sandbox off`).
     #[arg(
         long,
+        hide_short_help = true,
         value_enum,
         value_name = "auto|named|all",
         default_value = "auto",
@@ -185,12 +194,12 @@ pub struct DaemonArgs {
 
     /// Serve GPUs that access pageable memory of their process (HMM, ATS). Kernels of a guest process can then access
     /// the whole memory of its virtual machine.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub allow_pageable_access: bool,
 
     /// Allow saving or migrating a machine while its programs use the GPU. Their sessions do not move with it:
     /// programs of the saved machine lose them. Without this option such a machine cannot be saved.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub lose_sessions: bool,
 
     /// Serve metrics in Prometheus' text format, at `/metrics`: on this unix socket, or on a port of the loopback
@@ -210,26 +219,26 @@ pub struct DaemonArgs {
 
     /// Suspend a session that has made no call for this time, in seconds (0.1 to 86400), whether or not others need memory.
     /// Default: never.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(long, hide_short_help = true, value_name = "SECONDS", value_parser = parse_seconds)]
     pub suspend_idle: Option<Duration>,
 
     /// The maximum host memory for the contents of suspended sessions, in bytes (with the suffix K, M or G). Default:
     /// half of the memory that the host has available when a session is suspended.
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = parse_bytes)]
     pub suspend_memory: Option<u64>,
 
     /// The device memory of a virtual machine that stays on the card although its sessions are idle, in bytes (with the
     /// suffix K, M or G).
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", default_value = "0", value_parser = parse_bytes)]
     pub suspend_floor: u64,
 
     /// Suspend all sessions of a virtual machine while it is paused (QEMU's `stop`), and bring them back when it goes on
     /// (`cont`).
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub suspend_with_machine: bool,
 
     /// Print the features of this backend as JSON (vhost-user backend program conventions), and exit.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub print_capabilities: bool,
 
     /// The level of messages on stderr: off, error, warn, info, debug or trace. Messages that a guest can repeat are
@@ -513,6 +522,14 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn the_first_page_of_help_is_short() {
+        let options = |text: String| text.lines().filter(|line| line.trim_start().starts_with("--")).count();
+        let (short, long) = (Args::command().render_help(), Args::command().render_long_help());
+        let (short, long) = (options(short.to_string()), options(long.to_string()));
+        assert!(short <= 20 && long > short + 10, "{short} of {long} options");
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

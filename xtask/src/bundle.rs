@@ -134,6 +134,7 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
     }
     put(&build::program(paths, "xtask")?, "xtask")?;
     compile_programs(paths, &folder.join("programs"))?;
+    compile_takeover(paths, &folder.join("tests/takeover.so"))?;
     strip(&folder)?;
     fs::write(folder.join("run.sh"), RUN)?;
     fs::set_permissions(folder.join("run.sh"), fs::Permissions::from_mode(0o755))?;
@@ -221,10 +222,16 @@ fn compile_programs(paths: &Paths, to: &Path) -> Result<()> {
         "--",
     ]);
     cargo.arg(to).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
-    nvcc_older::tell(&mut cargo, paths);
     output_of(cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home))?;
     put(&program::compile(paths, &paths.root.join(SHARES_PROGRAM))?, &to.join("shares"))?;
     put(&program::compile(paths, &paths.root.join("tests/bench/calls.cu"))?, &to.join("calls"))
+}
+
+/// The library that plays a worker which was taken over, for machines without a C compiler.
+fn compile_takeover(paths: &Paths, to: &Path) -> Result<()> {
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O1", "-o"]).arg(to);
+    output_of(cc.arg(paths.root.join("tests/tests/hostile/programs/takeover.c"))).map(drop)
 }
 
 /// Debug information would be the largest part of the archive.

@@ -146,7 +146,7 @@ impl<'a> Fuzzer<'a> {
 
     fn command(&self) -> Command {
         let mut command = Command::new(self.program);
-        command.env("VHOST_CUDA_FUZZ_TARGET", self.target).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).arg(format!("--target={}", self.target));
         command.args([
             &format!("-max_len={MAX_INPUT}"),
             "-timeout=25",

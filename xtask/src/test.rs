@@ -14,10 +14,9 @@ use clap::{Args, ValueEnum};
 use crate::build::{Sanitized, Stack};
 use crate::paths::Paths;
 use crate::progress::duration;
-use crate::setup::kernel::{Flavour, Kernel};
+use crate::setup::kernel::Flavour;
 use crate::setup::nvcc::Nvcc;
 use crate::setup::nvcc_older;
-use crate::setup::qemu::Qemu;
 use crate::{build, setup};
 
 /// The package of all levels but the first.
@@ -62,6 +61,12 @@ pub struct TestArguments {
     /// Run the levels so many times, each time with the next seed
     #[arg(long, value_name = "TIMES", default_value_t = 1)]
     repeat: u64,
+    /// Rounds of tests that repeat something: races, kills, crash
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: Option<u64>,
+    /// Seconds of tests that run for a time: soak, stress
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
     /// Keep so many processors busy meanwhile
     #[arg(long, value_name = "PROCESSORS", default_value_t = 0)]
     busy: usize,
@@ -186,7 +191,7 @@ impl Drop for Load {
 fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArguments) -> Result<Outcome> {
     let name = level.name();
     if let Some(bundle) = &paths.bundle {
-        return bundled_level(bundle, paths, stack, level, arguments);
+        return bundled_level(bundle, stack, level, arguments);
     }
     if level == Level::Unit {
         let crates = ["--workspace", "--exclude", PACKAGE];
@@ -231,9 +236,8 @@ fn cargo_test(
     cargo.args(["test", "--release"]).args(selection).arg("--");
     cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
     cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home);
-    nvcc_older::tell(&mut cargo, paths);
-    tell_order(&mut cargo, arguments);
-    tell_places(&mut cargo, paths, stack, arguments.kernel)?;
+    tell_effort(&mut cargo, arguments);
+    tell_places(&mut cargo, stack, arguments.kernel);
     if let Some(sanitized) = sanitized {
         sanitized.tell(&mut cargo);
     }
@@ -251,46 +255,38 @@ fn check_model(paths: &Paths, arguments: &TestArguments) -> Result<bool> {
 }
 
 /// Runs the test program that the bundle carries for this level.
-fn bundled_level(
-    bundle: &Path,
-    paths: &Paths,
-    stack: &Stack,
-    level: Level,
-    arguments: &TestArguments,
-) -> Result<Outcome> {
+fn bundled_level(bundle: &Path, stack: &Stack, level: Level, arguments: &TestArguments) -> Result<Outcome> {
     let program = bundle.join("tests").join(level.name());
     if !program.exists() {
         return Ok(Outcome::Skipped("the bundle has no program for it".to_owned()));
     }
     let mut command = Command::new(&program);
     command.args(&arguments.arguments).current_dir(bundle);
-    command.env("VHOST_CUDA_PROGRAMS", bundle.join("programs"));
-    command.env("VHOST_CUDA_NATIVE_RUNTIME", bundle.join("nvidia"));
-    tell_order(&mut command, arguments);
-    tell_places(&mut command, paths, stack, arguments.kernel)?;
+    command.env("VHOST_CUDA_BUNDLE", bundle);
+    tell_effort(&mut command, arguments);
+    tell_places(&mut command, stack, arguments.kernel);
     let passed = command.status().with_context(|| format!("Cannot start {}", program.display()))?.success();
     Ok(if passed { Outcome::Passed } else { Outcome::Failed })
 }
 
-/// Sets the order of the tests in the environment of `command`.
-fn tell_order(command: &mut Command, arguments: &TestArguments) {
-    if let Some(Some(seed)) = arguments.shuffle {
-        command.env("VHOST_CUDA_TEST_SEED", seed.to_string());
+/// Sets the order of the tests and their length in the environment of `command`.
+fn tell_effort(command: &mut Command, arguments: &TestArguments) {
+    let numbers = [
+        ("VHOST_CUDA_TEST_SEED", arguments.shuffle.flatten()),
+        ("VHOST_CUDA_TEST_ROUNDS", arguments.rounds),
+        ("VHOST_CUDA_TEST_SECONDS", arguments.seconds),
+    ];
+    for (variable, number) in numbers {
+        if let Some(number) = number {
+            command.env(variable, number.to_string());
+        }
     }
 }
 
-/// Sets the paths of stack, QEMU and kernel in the environment of `command`.
-fn tell_places(command: &mut Command, paths: &Paths, stack: &Stack, flavour: Flavour) -> Result<()> {
-    let qemu = Qemu::find(paths)?;
-    let kernel = Kernel::find(paths, flavour)?;
+/// Sets the path of the stack and the guest's kernel in the environment of `command`.
+fn tell_places(command: &mut Command, stack: &Stack, flavour: Flavour) {
     let flavour = flavour.to_possible_value().map(|value| value.get_name().to_owned());
-    command.env("VHOST_CUDA_STACK", &stack.folder);
-    if let Some(root) = setup::old_root(paths) {
-        command.env("VHOST_CUDA_OLD_ROOT", root);
-    }
-    command.env("VHOST_CUDA_QEMU", &qemu.binary).env("VHOST_CUDA_QEMU_DATA", &qemu.data);
     command
-        .env("VHOST_CUDA_KERNEL", &kernel.image)
+        .env("VHOST_CUDA_STACK", &stack.folder)
         .env("VHOST_CUDA_GUEST_KERNEL", flavour.unwrap_or_default());
-    Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Checks that the files and tests in the table of the threat model exist.
+//! Checks that the files and tests in the tables of the threat model and of the support tiers exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,8 @@ use anyhow::{Context, Result, ensure};
 use regex::Regex;
 
 const PAGE: &str = "docs/threat-model.md";
+/// The page whose tables name features and their tests.
+const TIERS: &str = "docs/tiers.md";
 /// The folder of the paths in the table that do not begin at the repository's root.
 const DAEMON: &str = "vhost-cuda/src";
 /// The levels of `cargo xtask test` whose tests register themselves with a name.
@@ -121,6 +123,23 @@ fn files_and_tests_of_the_table_exist() -> Result<()> {
         }
     }
     ensure!(rows >= ROWS, "The table has {rows} rows, and used to have at least {ROWS}");
+    ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn tests_of_tiers_exist() -> Result<()> {
+    let text = fs::read_to_string(root().join(TIERS))?;
+    let tests = Tests { rust: files("rs")?, c: files("c")? };
+    let quoted = Regex::new("`([a-z_]+(?:::[a-z0-9_]+)+)`")?;
+    let (mut problems, mut checked) = (Vec::new(), 0);
+    for found in quoted.captures_iter(&text) {
+        checked += 1;
+        if !tests.has(&found[1])? {
+            problems.push(format!("{} does not exist", &found[1]));
+        }
+    }
+    ensure!(checked >= 20, "{TIERS} names {checked} tests, which used to be at least 20");
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
     Ok(())
 }

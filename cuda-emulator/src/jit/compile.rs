@@ -20,9 +20,9 @@ use super::flow::Flow;
 use super::kinds;
 use super::translate::{Signatures, Translator};
 use crate::code::{Code, Function};
-use crate::native::Native;
 use crate::native::compiled::{Compiled, Variant};
 use crate::native::view::NativeCode;
+use crate::native::{Native, is_requested};
 
 /// Stack that translated code may use: values that do not fit the registers of the machine.
 const MAX_STACK_BYTES: u32 = 256 << 10;
@@ -100,10 +100,11 @@ fn attempt(code: &Code, function: &Function, variant: Variant) -> Result<Compile
     let entries = translator.function().map_err(|reason| reason.0)?;
     let exits = std::mem::take(&mut translator.exits);
     builder.finalize(target.frontend_config());
-    if std::env::var_os("CUDA_EMULATOR_JIT_DUMP").is_some() {
+    let is_printed = is_requested("dump");
+    if is_printed {
         eprintln!("{}", context.func.display());
     }
-    context.set_disasm(std::env::var_os("CUDA_EMULATOR_JIT_DUMP").is_some());
+    context.set_disasm(is_printed);
     let id = module.declare_anonymous_function(&context.func.signature).map_err(|error| error.to_string())?;
     module.define_function(id, &mut context).map_err(|error| format!("{error:?}"))?;
     let made = context.compiled_code().ok_or("no code")?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Drafts to code, functions to kernels.
+//! Assembles the drafts of all functions to the code of a program, and describes its kernels.
 
 use std::collections::{BTreeSet, HashMap};
 

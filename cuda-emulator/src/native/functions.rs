@@ -26,13 +26,18 @@ pub enum Mode {
     Always,
 }
 
-/// The mode that the environment variable `CUDA_EMULATOR_JIT` selects: `0`, `always`, or not set.
+/// Returns whether the environment variable `CUDA_EMULATOR_JIT`, a list of words with commas, has `word`.
+pub(crate) fn is_requested(word: &str) -> bool {
+    std::env::var("CUDA_EMULATOR_JIT").is_ok_and(|words| words.split(',').any(|wanted| wanted == word))
+}
+
+/// The mode that `CUDA_EMULATOR_JIT` selects: `0`, `always`, or neither.
 pub(crate) fn mode() -> Mode {
     static MODE: OnceLock<Mode> = OnceLock::new();
-    *MODE.get_or_init(|| match std::env::var("CUDA_EMULATOR_JIT").as_deref() {
-        Ok("0") => Mode::Never,
-        Ok("always") => Mode::Always,
-        _ => Mode::WhenHot,
+    *MODE.get_or_init(|| match () {
+        () if is_requested("0") => Mode::Never,
+        () if is_requested("always") => Mode::Always,
+        () => Mode::WhenHot,
     })
 }
 

@@ -234,9 +234,10 @@ pub fn known(file: &'static str) -> HashMap<&'static str, &'static str> {
     lines.filter_map(|line| line.get(..16).zip(line.get(17..33))).collect()
 }
 
-/// Writes module, inputs and the list of kernels for a machine with a GPU to `$FORMS_DIR`.
+/// Writes module, inputs and the list of kernels for a machine with a GPU to `forms` in cargo's folder for temporary files.
 pub fn write_files(module: &str, forms: &[Form]) {
-    let dir = PathBuf::from(std::env::var_os("FORMS_DIR").expect("FORMS_DIR"));
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("forms");
+    std::fs::create_dir_all(&dir).unwrap();
     let bytes = |words: Vec<u64>| words.into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>();
     let list = forms.iter().map(Form::parameters).map(|[a, b, c]| format!("{a} {b} {c}\n"));
     let digests = forms.iter().map(|form| form.digest() + "\n");

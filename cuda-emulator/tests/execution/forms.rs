@@ -375,7 +375,7 @@ fn the_handlers_for_older_cpus_agree_too() {
     let myself = std::env::current_exe().unwrap();
     let status = std::process::Command::new(myself)
         .args(["forms::all_forms_agree_with_an_h200", "--exact"])
-        .env("CUDA_EMULATOR_VECTORS", "base")
+        .env("CUDA_EMULATOR_JIT", "base")
         .output()
         .unwrap();
     assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stdout));

@@ -116,23 +116,19 @@ fn execute(program: Program, random: &mut Random) {
 
 #[test]
 fn mutated_modules_crash_nothing() {
-    let rounds = std::env::var("HOSTILE_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(150);
-    let seed = std::env::var("HOSTILE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let number = |variable| std::env::var(variable).ok().and_then(|text| text.parse().ok());
+    let rounds = number("VHOST_CUDA_TEST_ROUNDS").unwrap_or(150);
+    let seed = number("VHOST_CUDA_TEST_SEED").unwrap_or(1);
     // Some of the forms: all would take too long.
     let forms: Vec<_> = crate::wide_forms::forms().into_iter().step_by(9).collect();
     let wide = crate::wide_forms::module(&forms);
     let sources = [include_str!("../data/tour.ptx"), include_str!("../data/speed.ptx"), &wide];
     let mut random = Random(seed);
     let mut loaded = 0;
-    let verbose = std::env::var_os("HOSTILE_VERBOSE").is_some();
     for round in 0..rounds {
         let text = mutate(sources[random.below(sources.len())], &mut random);
         if let Ok(program) = Program::load(&text) {
             loaded += 1;
-            if verbose {
-                eprintln!("round {round}");
-                std::fs::write(std::env::temp_dir().join("mutant.ptx"), &text).unwrap();
-            }
             if round % 3 == 0 {
                 execute(program, &mut random);
             }

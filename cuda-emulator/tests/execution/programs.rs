@@ -6,10 +6,7 @@ use cuda_emulator::launch::FaultKind;
 use crate::harness::Device;
 
 fn tour() -> Device {
-    // Another file of the same source can be tried in its place: debug code, other architectures.
-    let path = std::env::var("TOUR_PTX")
-        .unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tour.ptx").into());
-    Device::new(&std::fs::read_to_string(path).unwrap())
+    Device::new(include_str!("../data/tour.ptx"))
 }
 
 /// The kernel whose mangled name contains `name`.

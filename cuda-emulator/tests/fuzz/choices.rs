@@ -12,12 +12,12 @@ fn number(name: &str) -> Option<u64> {
 
 /// Returns the number of runs of a body.
 pub fn rounds(usual: u64) -> u64 {
-    number("CUDA_EMULATOR_FUZZ_ROUNDS").unwrap_or(usual)
+    number("VHOST_CUDA_TEST_ROUNDS").unwrap_or(usual)
 }
 
 /// Returns the seed of the choices.
 pub fn seed() -> u64 {
-    number("CUDA_EMULATOR_FUZZ_SEED").unwrap_or(20)
+    number("VHOST_CUDA_TEST_SEED").unwrap_or(20)
 }
 
 impl Random {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The bodies that `cargo xtask fuzz` drives (`cuda-emulator/testing`), with the saved inputs, and with seeded choices and a bound.
 //!
-//! CUDA_EMULATOR_FUZZ_ROUNDS and CUDA_EMULATOR_FUZZ_SEED change its length and its inputs. Failing inputs are printed
+//! VHOST_CUDA_TEST_ROUNDS and VHOST_CUDA_TEST_SEED change its length and its inputs. Failing inputs are printed
 //! and can be run alone.
 
 mod choices;

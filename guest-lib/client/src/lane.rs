@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use cuda_environment::speed;
 use virtio_cuda_protocol::cuda::{CALL_INTERNAL, CallHeader, Opcode};
 use virtio_cuda_ring::layout::record_bytes;
 use virtio_cuda_ring::{Kind, LANE_BYTES, LaneMemory, MAX_RECORD_BYTES, Position, Producer, Turn, order};
@@ -21,8 +22,6 @@ use crate::pace::Pace;
 use crate::touched::{ORDER, Touched};
 use crate::{Caller, ClientError, CudaError, Session, calls, thread, waker};
 
-/// 0 sends every call through the request queue.
-pub const LANES_VARIABLE: &str = "VIRTIO_CUDA_LANES";
 /// Bulk up to this many bytes travels in the record or in the reply.
 pub const INLINE_BYTES: usize = 64 << 10;
 /// Maximum number of lanes per process.
@@ -86,8 +85,7 @@ impl Lanes {
     /// A thread that waits for its lane has a request outstanding, and may be waiting for the wake-up by another thread. So
     /// each lane needs a request that nothing else takes.
     pub fn new(outstanding: u32) -> Self {
-        let off = std::env::var_os(LANES_VARIABLE).is_some_and(|value| value == "0");
-        let most = if off { 0 } else { MAX_LANES.min(outstanding.saturating_sub(1) / 2) };
+        let most = if speed::has_lanes() { MAX_LANES.min(outstanding.saturating_sub(1) / 2) } else { 0 };
         Self { most, ..Self::default() }
     }
 

@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 
 use cuda_program::Library;
 
+/// The environment variable with the folder of NVIDIA's compilers.
+const VARIABLE: &str = "VHOST_CUDA_COMPILERS";
 /// CUDA release to use if our file's name does not contain one.
 const USUAL_RELEASE: &str = "13";
 /// The folders in which distributions and NVIDIA's packages put libraries.
@@ -20,19 +22,17 @@ const USUAL_FOLDERS: [&str; 4] =
 pub struct Behind {
     /// The file name without the release, for example `libnvrtc.so`.
     stem: &'static str,
-    /// The environment variable with the path of the file.
-    variable: &'static str,
     library: OnceLock<Option<Library>>,
 }
 
 /// NVIDIA's libnvrtc.
-pub static NVRTC: Behind = Behind::new("libnvrtc.so", "VHOST_CUDA_NVRTC");
+pub static NVRTC: Behind = Behind::new("libnvrtc.so");
 /// NVIDIA's libnvJitLink.
-pub static NVJITLINK: Behind = Behind::new("libnvJitLink.so", "VHOST_CUDA_NVJITLINK");
+pub static NVJITLINK: Behind = Behind::new("libnvJitLink.so");
 
 impl Behind {
-    const fn new(stem: &'static str, variable: &'static str) -> Self {
-        Self { stem, variable, library: OnceLock::new() }
+    const fn new(stem: &'static str) -> Self {
+        Self { stem, library: OnceLock::new() }
     }
 
     /// Returns the address of the function `name`. `None` if the library, which is reported once, or the function is
@@ -44,10 +44,11 @@ impl Behind {
     fn open(&self) -> Option<Library> {
         let own = own_file();
         let file = format!("{}.{}", self.stem, release(own.as_deref(), self.stem));
-        if let Some(named) = env::var_os(self.variable) {
-            let opened = open(Path::new(&named));
+        if let Some(folder) = env::var_os(VARIABLE) {
+            let named = Path::new(&folder).join(&file);
+            let opened = open(&named);
             if opened.is_none() {
-                eprintln!("{}: {} is not NVIDIA's {file}", self.variable, Path::new(&named).display());
+                eprintln!("{VARIABLE}: {} is not NVIDIA's {file}", named.display());
             }
             return opened;
         }
@@ -59,8 +60,7 @@ impl Behind {
         let found = found.or_else(|| open(Path::new(self.stem)));
         if found.is_none() {
             eprintln!(
-                "There is no {file} of NVIDIA's in LD_LIBRARY_PATH or the usual folders; {} can name it.",
-                self.variable
+                "There is no {file} of NVIDIA's in LD_LIBRARY_PATH or the usual folders; {VARIABLE} can name its folder."
             );
         }
         found

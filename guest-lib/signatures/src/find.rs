@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::release::{Anchor, Release};
 use crate::{ALIGNMENT, ANCHOR_BYTES, Function};
 
-/// How far the distance between two functions may differ from the archive's, in bytes. Between two neighbours of the public
+/// The maximum difference, in bytes, between the distance of two functions and that in the archive. Between two neighbours of the public
 /// functions there are internal ones of 20 KiB at most.
 const MAX_SHIFT: usize = 16 << 10;
 /// Changes of distance in one object. The builds of the runtime in NVIDIA's own libraries have two.

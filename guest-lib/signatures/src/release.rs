@@ -44,7 +44,7 @@ pub struct Anchor {
     pub function: usize,
     /// The place in the function, a multiple of [`ALIGNMENT`].
     pub offset: usize,
-    /// What is there.
+    /// The bytes there.
     pub bytes: [u8; ANCHOR_BYTES],
 }
 
@@ -53,9 +53,9 @@ pub struct Anchor {
 pub struct Release {
     /// For example `13.0.48` and `13.0.96`.
     pub versions: Vec<String>,
-    /// By which the release is found.
+    /// The anchor by which the release is found.
     pub anchor: Anchor,
-    /// By their offsets.
+    /// The functions, by their offsets.
     pub functions: Vec<Function>,
 }
 

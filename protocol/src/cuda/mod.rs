@@ -29,7 +29,7 @@ pub use variable::*;
 pub const CALL_TABLE_VERSION: u32 = 3;
 
 /// The minimum size, in bytes, of an image that the device keeps, and whose digest the guest sends first. For smaller
-/// images this question costs more than sending them (`docs/performance.md`).
+/// images this question costs more than sending them (`docs/performance/runs/2026-11-21-emulator-images.json`).
 pub const MIN_KNOWN_IMAGE_BYTES: u64 = 64 << 10;
 
 /// Maximum bytes of pinned memory that NVIDIA's driver may read while a copy to the device is queued, if the copy's stream

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What both units know of each other.
+// The declarations that both units share.
 #pragma once
 
 // 13 bytes, then a hole, then 8, then 3.

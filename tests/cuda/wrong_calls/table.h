@@ -30,7 +30,7 @@ using Changes = std::vector<std::pair<std::string, std::string>>;
 // Calls that are made one after the other: a rule of a row has one.
 struct Rule {
     std::vector<Call> calls;
-    // What is replaced in the first call.
+    // The replacement in the first call.
     Changes changes;
     std::string text;
 };
@@ -78,7 +78,7 @@ static Words split(const std::string &text, const char *separators) {
     return words;
 }
 
-// What is between quotation marks, where ` is the end of a line.
+// The text between quotation marks, where ` is the end of a line.
 static std::string text_of(const std::string &line) {
     const size_t from = line.find('"') + 1;
     std::string text = line.substr(from, line.rfind('"') - from);
@@ -156,7 +156,7 @@ static void add_rules(const Words &good, const std::string &text) {
     }
 }
 
-// What a row means in this mode for one of its functions. The parts are the call, the rules and the answers in states.
+// The meaning of a row in this mode for one of its functions. The parts are the call, the rules and the answers in states.
 static void add_function(const Words &good, bool per_thread, const Words &parts) {
     if (mode == "robust") {
         for (size_t i = 1; i < good.size(); i++) {

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use cuda_emulator_testing::bodies as emulator;
 use libfuzzer_sys::fuzz_target;
 
-/// The variable with the target's name.
-const VARIABLE: &str = "VHOST_CUDA_FUZZ_TARGET";
+/// The option with the target's name. libFuzzer ignores options that begin with two dashes.
+const OPTION: &str = "--target=";
 
 type Target = fn(&[u8]);
 
@@ -33,11 +33,12 @@ const OF_GUEST: &[(&str, Target)] = &[];
 static TARGET: OnceLock<Target> = OnceLock::new();
 
 fn chosen() -> Target {
-    let name = std::env::var(VARIABLE).unwrap_or_default();
+    let name =
+        std::env::args().find_map(|word| Some(word.strip_prefix(OPTION)?.to_owned())).unwrap_or_default();
     let mut all = OF_EMULATOR.iter().chain(OF_DAEMON).chain(OF_GUEST);
     match all.find(|(known, _)| *known == name) {
         Some((_, target)) => *target,
-        None => panic!("{VARIABLE} is {name:?}, which is no target"),
+        None => panic!("{OPTION}{name} is no target"),
     }
 }
 

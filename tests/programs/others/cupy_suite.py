@@ -1,15 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """A share of CuPy's own tests. Prints `same TEST: passed` (or failed, skipped, …) for each.
 
-`--write FILE` notes which tests ran in time, and `--compare FILE` runs exactly these. `CUPY_TESTS` is the folder `tests` of CuPy's sources, of the version that is installed. Optional:
-
-    CUPY_TESTS_ONLY     files and folders below it, with a space between them
-    CUPY_TESTS_SHARE    N (default: 50): of each test function, the first of every N values of its parameters, in the order
-                        of a digest of their names
-    CUPY_TESTS_LIST     a file with names of tests as they are printed, a line for each: only these, whatever the share
-    CUPY_TESTS_SKIP     tests that are left out: a regular expression
-    CUPY_TESTS_WORKERS  processes (default: 8)
-    CUPY_TESTS_SECONDS  after the first test in which no more test is begun (default: 240); not with a list
+`--write FILE` notes which tests ran in time, and `--compare FILE` runs exactly these. `--input` is the folder `tests` of CuPy's
+sources, of the version that is installed; `--help` has the other options.
 
 This file is also the plugin of pytest that chooses the tests and prints their results.
 """
@@ -34,12 +27,31 @@ cupyx_tests/test_cusolver.py cupyx_tests/test_cusparse.py cupyx_tests/test_lapac
 # Tests that run other programs, or that need several GPUs.
 UNUSUAL = r"test_compiler.py|test_nccl|test_cutensor|multi_?gpu|MultiGPU|test_hip"
 LATE = "no time was left"
-# The file for the names of the tests that ran.
-NOTED = "CUPY_TESTS_NOTED"
-SHARE = max(1, int(os.environ.get("CUPY_TESTS_SHARE", "50")))
 # A phase of a test that did not pass replaces the phases before it.
 verdicts = {}
 deadline = None
+# The options as pytest's processes get them.
+options = None
+
+
+def add_options(add):
+    """Adds the options of the choice of tests to a parser."""
+    add("--list", help="a file with names of tests as they are printed, a line for each: only these, whatever the share")
+    add("--noted", help="the file for the names of the tests that ran")
+    add("--share", type=int, default=50, help="N: of each test function, the first of every N values of its parameters, "
+        "in the order of a digest of their names")
+    add("--skipped", default=UNUSUAL, help="tests that are left out: a regular expression")
+    add("--seconds", type=float, default=240, help="after the first test in which no more test is begun; not with a list")
+
+
+def pytest_addoption(parser):
+    # Processes of pytest-xdist get the values, too.
+    add_options(parser.getgroup("cupy_suite").addoption)
+
+
+def pytest_configure(config):
+    global options
+    options = config.option
 
 
 def function_of(test):
@@ -53,19 +65,18 @@ def printed(test):
 
 
 def pytest_collection_modifyitems(items):
-    names = os.environ.get("CUPY_TESTS_LIST")
-    if names:
-        with open(names, encoding="utf-8") as file:
+    if options.list:
+        with open(options.list, encoding="utf-8") as file:
             wanted = set(file.read().splitlines())
         items[:] = [item for item in items if printed(item.nodeid) in wanted]
         return
-    skipped = re.compile(os.environ.get("CUPY_TESTS_SKIP") or UNUSUAL)
+    skipped = re.compile(options.skipped)
     positions, chosen = collections.Counter(), set()
     for item in sorted(items, key=lambda item: (zlib.crc32(item.nodeid.encode()), item.nodeid)):
         if skipped.search(item.nodeid) or any(mark in item.keywords for mark in ("slow", "multi_gpu")):
             continue
         function = function_of(item.nodeid)
-        if positions[function] % SHARE == 0:
+        if positions[function] % max(1, options.share) == 0:
             chosen.add(item)
         positions[function] += 1
     # CuPy's order: tests of a class stay together.
@@ -81,8 +92,8 @@ def pytest_runtest_setup(item):
     import pytest
 
     global deadline
-    deadline = deadline or time.time() + float(os.environ.get("CUPY_TESTS_SECONDS", "240"))
-    if time.time() > deadline and not os.environ.get("CUPY_TESTS_LIST"):
+    deadline = deadline or time.time() + options.seconds
+    if time.time() > deadline and not options.list:
         pytest.skip(LATE)
 
 
@@ -100,8 +111,8 @@ def pytest_sessionfinish(session):
     ran = {printed(test): verdict for test, verdict in verdicts.items() if verdict != LATE}
     for test, verdict in sorted(ran.items()):
         print(f"same {test}: {verdict}")
-    if os.environ.get(NOTED):
-        with open(os.environ[NOTED], "w", encoding="utf-8") as file:
+    if options.noted:
+        with open(options.noted, "w", encoding="utf-8") as file:
             file.writelines(f"{test}\n" for test in sorted(ran))
     for verdict, count in sorted(collections.Counter(verdicts.values()).items()):
         print(f"{count} tests: {verdict}")
@@ -114,25 +125,30 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--write")
     parser.add_argument("--compare")
-    options = parser.parse_args()
-    for variable, file in ((NOTED, options.write), ("CUPY_TESTS_LIST", options.compare)):
-        if file:
-            os.environ[variable] = os.path.abspath(file)
-    tests = os.environ.get("CUPY_TESTS")
-    if not tests or not os.path.isdir(os.path.join(tests, "cupy_tests")):
-        sys.exit(f"CUPY_TESTS names no folder `tests` of CuPy {cupy.__version__}'s sources")
+    parser.add_argument("--input", required=True, help="the folder `tests` of CuPy's sources")
+    parser.add_argument("--only", default=USUAL, help="files and folders below it, with a space between them")
+    parser.add_argument("--workers", default="8", help="processes")
+    add_options(parser.add_argument)
+    chosen = parser.parse_args()
+    tests = chosen.input
+    if not os.path.isdir(os.path.join(tests, "cupy_tests")):
+        sys.exit(f"{tests} is no folder `tests` of CuPy {cupy.__version__}'s sources")
+    passed = {"noted": chosen.write or chosen.noted, "list": chosen.compare or chosen.list}
+    passed = {name: os.path.abspath(file) for name, file in passed.items() if file}
+    passed.update(share=chosen.share, skipped=chosen.skipped, seconds=chosen.seconds)
     here = os.path.dirname(os.path.abspath(__file__))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     # All processes must find the same tests.
     os.environ["PYTHONHASHSEED"] = "0"
     sys.path.insert(0, here)
-    names = (os.environ.get("CUPY_TESTS_ONLY") or USUAL).split()
+    names = chosen.only.split()
     arguments = ["-q", "-p", "cupy_suite", "-p", "no:cacheprovider", "--tb=line", "--no-header", "-W", "ignore"]
     arguments += ["--rootdir", os.path.dirname(os.path.abspath(tests)), "--max-worker-restart=50"]
     # A test that hangs outside of Python ends its process; the others of the process are run by another one.
     arguments += ["--timeout=60", "--timeout-method=thread", "--continue-on-collection-errors"]
-    arguments += ["-n", os.environ.get("CUPY_TESTS_WORKERS", "8"), "--dist", "worksteal"]
+    arguments += ["-n", chosen.workers, "--dist", "worksteal"]
+    arguments += [f"--{name}={value}" for name, value in passed.items()]
     os.chdir(tests)
     status = pytest.main(arguments + names)
     # Failed tests are results; the first way decides which ones are right.

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """ggml's tests of its operations (llama.cpp, whisper.cpp), each compared with its CPU backend.
 
-`GGML_TESTS` is the program `test-backend-ops` of llama.cpp, built with `-DGGML_CUDA=ON`. Optional:
-
-    GGML_TESTS_ONLY     operations, with a comma between them
-    GGML_TESTS_THREADS  threads (default: 8)
+`--input` is the program `test-backend-ops` of llama.cpp, built with `-DGGML_CUDA=ON`.
 
 Prints `same OPERATION: N passed, N failed, N not supported` for each operation, and the time of all.
 """
 
+import argparse
 import collections
 import os
 import re
@@ -27,12 +25,16 @@ def verdict_of(text):
 
 
 def main():
-    program = os.environ.get("GGML_TESTS", "")
-    if not os.access(program, os.X_OK):
-        sys.exit("GGML_TESTS names no program test-backend-ops of llama.cpp")
-    command = [program, "test", "-b", "CUDA0", "-j", os.environ.get("GGML_TESTS_THREADS", "8")]
-    if os.environ.get("GGML_TESTS_ONLY"):
-        command += ["-o", os.environ["GGML_TESTS_ONLY"]]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--input", required=True, help="test-backend-ops")
+    parser.add_argument("--operations", help="only these, with a comma between them")
+    parser.add_argument("--threads", default="8")
+    options = parser.parse_args()
+    if not os.access(options.input, os.X_OK):
+        sys.exit(f"{options.input} is no program test-backend-ops of llama.cpp")
+    command = [options.input, "test", "-b", "CUDA0", "-j", options.threads]
+    if options.operations:
+        command += ["-o", options.operations]
     begun = time.monotonic()
     ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, errors="replace")
     seconds = time.monotonic() - begun

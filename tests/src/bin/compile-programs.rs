@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! `compile-programs FOLDER`: puts every CUDA program of the table, compiled, into the folder, for
-//! `VHOST_CUDA_PROGRAMS` on a machine without a compiler.
+//! `compile-programs FOLDER`: puts every CUDA program of the table, compiled, into the folder, for the bundle of a machine
+//! without a compiler.
 
 use std::env;
 use std::fs;

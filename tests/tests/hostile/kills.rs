@@ -4,9 +4,8 @@
 //! is leaked, no request is answered twice, and neighbours are hardly affected. On a GPU, no other program may use
 //! it.
 //!
-//! `VHOST_CUDA_KILL_ROUNDS` and `VHOST_CUDA_KILL_SEED` choose the number of rounds and what happens in them.
+//! `cargo xtask test` has options for the number of rounds, and for the seed of what happens in them.
 
-use std::env;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::effort;
 use vhost_cuda_tests::frontend::{CallParts, FakeFrontend, PATIENCE, parse_result};
 use vhost_cuda_tests::running::{Ended, Outcome, Running};
 use vhost_cuda_tests::stack::Route;
@@ -26,8 +26,6 @@ use zerocopy::IntoBytes;
 use crate::calls::{Session, in_context};
 use crate::faults::STALL;
 
-const ROUNDS: &str = "VHOST_CUDA_KILL_ROUNDS";
-const SEED: &str = "VHOST_CUDA_KILL_SEED";
 const USUAL_ROUNDS: u64 = 30;
 /// Bytes of room for the answer of a neighbour's call, and how long to wait for it at a time.
 const ROOM: u32 = 4096;
@@ -65,13 +63,8 @@ pub fn collect(suite: &mut Suite) {
     suite.test_alone_on_gpu("kills::at_random_moments", kills_at_random_moments);
 }
 
-fn number(variable: &str, otherwise: u64) -> Result<u64> {
-    let text = env::var(variable).unwrap_or_default();
-    if text.is_empty() { Ok(otherwise) } else { text.parse().with_context(|| format!("{variable}={text}")) }
-}
-
 fn kills_at_random_moments(kit: &Kit) -> Result<()> {
-    let (rounds, seed) = (number(ROUNDS, USUAL_ROUNDS)?, number(SEED, 19)?);
+    let (rounds, seed) = (effort::rounds(USUAL_ROUNDS)?, effort::seed()?.unwrap_or(19));
     let mut random = fastrand::Rng::with_seed(seed);
     let program = kit.programs.get("copy_until_error")?;
     let options = DaemonOptions {

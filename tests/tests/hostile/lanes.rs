@@ -307,7 +307,7 @@ fn positions_that_never_come(target: &mut Target) -> Result<()> {
     guest.hangs(2)
 }
 
-/// As do lanes that wait for each other.
+/// Two lanes that wait for each other delay only themselves, too.
 fn circles(target: &mut Target) -> Result<()> {
     let mut guest = Guest::with_two(target)?;
     // Each waits for the second record of the other one.

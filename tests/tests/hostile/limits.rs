@@ -100,7 +100,7 @@ fn variables_of_modules(target: &mut Target) -> Result<()> {
     for opcode in [Opcode::cuModuleLoadData, Opcode::cuLibraryLoadData] {
         session.expect(&in_context(opcode, &[0x4000]).bulk(&huge), &[OUT_OF_MEMORY])?;
     }
-    // What is in strings hides nothing, and variables that are not counted are refused.
+    // Strings hide nothing, and variables that are not counted are refused.
     let big = ".global .b8 big[1073741824];";
     for (variables, result) in [
         (format!(".pragma \"/*\"; {big} .pragma \"*/\";"), OUT_OF_MEMORY),

@@ -77,7 +77,7 @@ fn attack_with(
     suite.test(name, move |kit: &Kit| {
         let mut target = Target { daemon: Daemon::start(&kit.stack, &options)? };
         let result = body(&mut target);
-        // What the last connection of the test had comes back a moment after it has ended.
+        // The resources of the test's last connection come back a moment after it has ended.
         let served = target.daemon.wait_until("others are served", PATIENCE, |daemon| {
             FakeFrontend::behave(&daemon.socket()).is_ok()
         });

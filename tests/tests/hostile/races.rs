@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use vhost_cuda_tests::daemon::{DaemonOptions, is_emulated};
+use vhost_cuda_tests::effort;
 use vhost_cuda_tests::frontend::{BUFFER_BYTES, CallParts, CallResult, PATIENCE, Reply, parse_result};
 use vhost_cuda_tests::stack::missing_library;
 use vhost_cuda_tests::suite::Suite;
@@ -27,8 +28,7 @@ use crate::calls::Session;
 use crate::{Target, attack_with};
 
 /// Rounds of each use with each destruction.
-const ROUNDS: &str = "VHOST_CUDA_RACE_ROUNDS";
-const DEFAULT_ROUNDS: u32 = 24;
+const DEFAULT_ROUNDS: u64 = 24;
 /// Threads that use the object, beside the one that destroys it.
 const USERS: usize = 2;
 /// Stands in arguments for the 64-bit answer of the last call that made the object.
@@ -89,7 +89,7 @@ fn own_kinds() -> impl Iterator<Item = &'static Test> {
 }
 
 fn rounds() -> u32 {
-    std::env::var(ROUNDS).ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(DEFAULT_ROUNDS)
+    effort::rounds(DEFAULT_ROUNDS).ok().and_then(|rounds| rounds.try_into().ok()).unwrap_or(u32::MAX)
 }
 
 /// Lets every use of a kind, and its destruction itself, meet its destruction.

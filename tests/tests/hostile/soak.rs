@@ -2,9 +2,8 @@
 
 //! Eight mixed programs run repeatedly, beside one that runs all the time. The memory of the daemon and of that
 //! program's worker must not grow, and at the end all device memory must be free again (on a GPU, no other program
-//! may use it). `VHOST_CUDA_SOAK_SECONDS` sets the duration.
+//! may use it). `cargo xtask test --seconds` sets the duration.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::effort;
 use vhost_cuda_tests::frontend::{FakeFrontend, PATIENCE};
 use vhost_cuda_tests::running::{Ended, Running};
 use vhost_cuda_tests::stack::Route;
@@ -20,7 +20,6 @@ use vhost_cuda_tests::suite::{Kit, Suite};
 use crate::calls::Session;
 use crate::kills::{free_memory, in_session, resident, settle, wait_for_memory};
 
-const SECONDS: &str = "VHOST_CUDA_SOAK_SECONDS";
 const USUAL_SECONDS: u64 = 20;
 const PROGRAMS: [&str; 8] = [
     "vector_add",
@@ -47,8 +46,7 @@ pub fn collect(suite: &mut Suite) {
 }
 
 fn memory_stays_flat(kit: &Kit) -> Result<()> {
-    let text = env::var(SECONDS).unwrap_or_default();
-    let seconds = if text.is_empty() { USUAL_SECONDS } else { text.parse().context(SECONDS)? };
+    let seconds = effort::seconds(USUAL_SECONDS)?;
     let programs: Vec<PathBuf> = PROGRAMS.iter().map(|name| kit.programs.get(name)).collect::<Result<_>>()?;
     let options = DaemonOptions {
         arguments: ["--log-level", "info"].map(str::to_owned).to_vec(),

@@ -16,14 +16,15 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions, children_of};
 use vhost_cuda_tests::frontend::{FakeFrontend, HIGH, HIGH_BYTES};
+use vhost_cuda_tests::program::bundle;
 use vhost_cuda_tests::suite::{Kit, Suite};
 use virtio_cuda_protocol::cuda::CallHeader;
 use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
 use zerocopy::IntoBytes;
 
 const SOURCE: &str = include_str!("programs/takeover.c");
-/// Names the compiled attack, where there is no C compiler.
-const PREBUILT: &str = "VHOST_CUDA_WORKER_ATTACK";
+/// The compiled attack in a bundle.
+const PREBUILT: &str = "tests/takeover.so";
 /// The maximum time that a worker may take to start and to try everything.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The minimum number of attempts, even if some are left out because a namespace hides their targets.
@@ -49,7 +50,7 @@ enum List {
 }
 
 pub fn collect(suite: &mut Suite) {
-    if std::env::var_os(PREBUILT).is_none() && Command::new("cc").arg("--version").output().is_err() {
+    if bundle().is_none() && Command::new("cc").arg("--version").output().is_err() {
         suite.skip("takeover::taken_over", "there is no C compiler (cc)");
         return;
     }
@@ -229,8 +230,8 @@ impl Scene {
         // For a daemon of another user.
         fs::set_permissions(shown.path(), fs::Permissions::from_mode(0o755))?;
         let attack = shown.path().join("attack.so");
-        match std::env::var_os(PREBUILT) {
-            Some(prebuilt) => drop(fs::copy(prebuilt, &attack)?),
+        match bundle() {
+            Some(bundle) => drop(fs::copy(bundle.join(PREBUILT), &attack)?),
             None => compile(&hidden.path().join("attack.c"), &attack)?,
         }
         let at = |name| hidden.path().join(name);

@@ -13,11 +13,11 @@ use vhost_cuda_tests::program::NVCC_VARIABLE;
 use vhost_cuda_tests::running::{Outcome, run};
 use vhost_cuda_tests::stack::SOCKET_VARIABLE;
 use vhost_cuda_tests::suite::{Kit, Suite};
+use xtask::paths::Paths;
+use xtask::setup::old_root;
 
 use super::LIMIT;
 
-/// The folder of a root with Python: `cargo xtask setup --only old-root`.
-const ROOT: &str = "VHOST_CUDA_OLD_ROOT";
 /// Runs a kernel through libcuda.
 const KERNEL: &str = include_str!("../../containers/launch.py");
 /// Loads each library of the guest, and calls some.
@@ -44,6 +44,8 @@ type Body = fn(&Kit, &Path) -> Result<()>;
 pub fn collect(suite: &mut Suite) {
     // SAFETY: no argument, no effect.
     let is_root = unsafe { libc::geteuid() } == 0;
+    // A root with Python: `cargo xtask setup --only old-root`.
+    let root = Paths::discover().ok().and_then(|paths| old_root(&paths));
     let has_compiler = env::var_os(NVCC_VARIABLE).is_some();
     let tests: [(&str, Body, bool); 3] = [
         ("old_c_library", kernel, true),
@@ -51,11 +53,11 @@ pub fn collect(suite: &mut Suite) {
         ("old_c_library_static_runtime", static_runtime, has_compiler),
     ];
     for (name, body, can_be_built) in tests {
-        match env::var_os(ROOT) {
+        match root.clone() {
             _ if !can_be_built => suite.skip(name, "there is no compiler here"),
             None => suite.skip(name, "there is no such root: cargo xtask setup --only old-root"),
             Some(_) if !is_root => suite.skip(name, "only root can enter another root"),
-            Some(root) => suite.test(name, move |kit| body(kit, Path::new(&root))),
+            Some(root) => suite.test(name, move |kit| body(kit, &root)),
         }
     }
 }

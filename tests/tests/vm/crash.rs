@@ -3,9 +3,8 @@
 //! QEMU is killed at random moments, while a program of its guest copies, or takes turns with kernels at managed memory. Nothing of
 //! the machine is left, and the daemon, or the next one on its socket, serves another machine.
 //!
-//! `VHOST_CUDA_CRASH_ROUNDS` and `VHOST_CUDA_CRASH_SEED` choose the number of rounds and the moments.
+//! `cargo xtask test` has options for the number of rounds, and for the seed of the moments.
 
-use std::env;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -13,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use vhost_cuda_tests::daemon::workers_of;
+use vhost_cuda_tests::effort;
 use vhost_cuda_tests::suite::{Kit, Suite};
 use xtask::paths::Paths;
 use xtask::vm::Survivor;
@@ -20,8 +20,6 @@ use xtask::vm::Survivor;
 use crate::boot_after;
 use crate::life::{Copying, expect_good, wait_until};
 
-const ROUNDS: &str = "VHOST_CUDA_CRASH_ROUNDS";
-const SEED: &str = "VHOST_CUDA_CRASH_SEED";
 const USUAL_ROUNDS: u64 = 10;
 /// The maximum time in microseconds between the first copy of the guest's program and the kill of QEMU.
 const MAX_DELAY: u64 = 200_000;
@@ -38,13 +36,8 @@ pub fn collect(suite: &mut Suite) {
     suite.test("crash::qemu_killed_at_random_moments", qemu_killed);
 }
 
-fn number(variable: &str, otherwise: u64) -> Result<u64> {
-    let text = env::var(variable).unwrap_or_default();
-    if text.is_empty() { Ok(otherwise) } else { text.parse().with_context(|| format!("{variable}={text}")) }
-}
-
 fn qemu_killed(kit: &Kit) -> Result<()> {
-    let (rounds, seed) = (number(ROUNDS, USUAL_ROUNDS)?, number(SEED, 19)?);
+    let (rounds, seed) = (effort::rounds(USUAL_ROUNDS)?, effort::seed()?.unwrap_or(19));
     let mut random = fastrand::Rng::with_seed(seed);
     let paths = Paths::discover()?;
     let (mut survivor, mut files) = (None, None);

@@ -2,7 +2,6 @@
 
 //! The guest's driver alone: its self test (`guest-driver/selftest`) against a daemon that answers echoes.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use vhost_cuda_tests::effort;
 use vhost_cuda_tests::suite::{Kit, Suite};
 use xtask::paths::Paths;
 use xtask::vm::{GuestCommand, Output, Vm};
@@ -24,7 +24,7 @@ use crate::{LIMIT, boot_at, run};
 const SOURCES: &str = "guest-driver/selftest";
 /// The maximum time that its calls that are to be lost may take until they are all under way.
 const READY: Duration = Duration::from_secs(60);
-/// Duration of the stress, unless `VHOST_CUDA_STRESS_SECONDS` is set.
+/// Duration of the stress, unless `cargo xtask test --seconds` chooses another.
 const STRESS_SECONDS: u64 = 10;
 
 pub fn collect(suite: &mut Suite) {
@@ -59,12 +59,9 @@ fn boot_echo(folder: &Path, name: &str, plugs: bool) -> Result<(Vm, PathBuf)> {
 fn stress(kit: &Kit) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (vm, program) = boot_echo(folder.path(), "stress", false)?;
-    let seconds = match env::var("VHOST_CUDA_STRESS_SECONDS") {
-        Ok(text) => text.parse().with_context(|| format!("VHOST_CUDA_STRESS_SECONDS={text}"))?,
-        Err(_) => STRESS_SECONDS,
-    };
+    let seconds = effort::seconds(STRESS_SECONDS)?;
     let command = GuestCommand::new(&program).arguments(["stress"]);
-    let command = command.environment("STRESS_SECONDS", seconds.to_string());
+    let command = command.environment(effort::SECONDS, seconds.to_string());
     let output = vm.run(&command.limit(LIMIT + Duration::from_secs(seconds)))?;
     let said = String::from_utf8_lossy(&output.stdout);
     eprint!("{said}");

@@ -381,11 +381,6 @@ impl Session {
         self.worker.statistics.device_memory()
     }
 
-    /// Returns whether requests wait for its worker.
-    pub fn is_waited_for(&self) -> bool {
-        !self.state.lock().outstanding.is_empty()
-    }
-
     /// Adds time in which a GPU executed its kernels, in nanoseconds.
     pub fn add_gpu_busy(&self, ns: u64) {
         let mut sum = self.gpu_busy_ns.lock();

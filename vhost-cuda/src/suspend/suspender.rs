@@ -302,11 +302,12 @@ impl Suspender {
         sessions.iter().filter_map(candidate).collect()
     }
 
-    /// Reads the counters of all sessions.
+    /// Reads the counters of all sessions. A call counts when it has ended. One that is under way, such as a wait for a long
+    /// kernel, is noticed by the worker when it is to suspend the session.
     fn look(&self) {
         for entry in self.sessions.lock().values_mut() {
             let calls = entry.session.calls();
-            if calls != entry.calls || entry.session.is_waited_for() {
+            if calls != entry.calls {
                 entry.calls = calls;
                 entry.idle_since = Instant::now();
             }

@@ -17,7 +17,7 @@ use super::record::{Behind, Recorder};
 use super::report::{Measured, Metric, Place, Report};
 use super::rounds::middle;
 use super::shares::{Bench, PROGRAM as PROGRAM_OF_SHARES, Place as PlaceOfShares};
-use super::{docs, split, table};
+use super::{promises, table};
 use crate::build;
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
@@ -81,16 +81,13 @@ pub struct BenchArguments {
     /// Write the figures to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Measure nothing: write table and plots of docs/performance.md from such files, of any machine
-    #[arg(long, value_name = "FILES", num_args = 1.., conflicts_with_all = ["quick", "json", "only"])]
-    update_docs: Vec<PathBuf>,
+    /// Fail if a ratio to native breaks a limit of docs/specification.md
+    #[arg(long, conflicts_with_all = ["quick", "shares"])]
+    check: bool,
 }
 
 /// Builds, measures, prints the table.
 pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
-    if !arguments.update_docs.is_empty() {
-        return docs::update(&paths.root, &Report::read(&arguments.update_docs)?);
-    }
     if !arguments.shares.is_empty() {
         return shares(paths, arguments);
     }
@@ -117,9 +114,12 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
         rounds.entry(place).or_default().push(measured);
     }
     report.places = rounds.into_iter().map(|(place, rounds)| (place, middle(rounds))).collect();
-    print!("{}\n{}", table::table(&report), split::table(&report));
+    print!("{}", table::table(&report));
     if let Some(file) = &arguments.json {
         report.write(file)?;
+    }
+    if arguments.check {
+        promises::check(&report)?;
     }
     Ok(())
 }

@@ -6,14 +6,12 @@
 
 mod competition;
 mod cpu;
-mod docs;
 mod measure;
-mod plots;
+mod promises;
 mod record;
 mod report;
 mod rounds;
 mod shares;
-mod split;
 mod table;
 
 pub use measure::{BenchArguments, run};

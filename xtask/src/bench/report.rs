@@ -138,22 +138,6 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Replaces or extends the values by those of `later`.
-    fn take_over(&mut self, later: Self) {
-        for metric in later.metrics {
-            match self.metrics.iter_mut().find(|own| own.is_of(&metric.metric, metric.bytes)) {
-                Some(own) => *own = metric,
-                None => self.metrics.push(metric),
-            }
-        }
-        if !later.device.is_empty() {
-            self.device = later.device;
-        }
-        self.accelerator = later.accelerator.or(self.accelerator.take());
-        self.skipped.retain(|skip| !later.skipped.contains(skip));
-        self.skipped.extend(later.skipped);
-    }
-
     /// Returns the metric with that name and size.
     pub fn find(&self, name: &str, bytes: u64) -> Option<&Metric> {
         self.metrics.iter().find(|metric| metric.is_of(name, bytes))
@@ -172,22 +156,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads `files`; where two have the same figure of a place, the later one counts.
-    pub fn read(files: &[impl AsRef<Path>]) -> Result<Self> {
-        let mut all = Self::default();
-        for file in files {
-            let file = file.as_ref();
-            let text = std::fs::read(file).with_context(|| format!("Cannot read {}", file.display()))?;
-            let Self { date, machine, places } = serde_json::from_slice(&text)
-                .with_context(|| format!("{} was not written by `bench --json`", file.display()))?;
-            for (place, measured) in places {
-                all.places.entry(place).or_default().take_over(measured);
-            }
-            (all.date, all.machine) = (date, machine);
-        }
-        Ok(all)
-    }
-
     /// Writes the figures as JSON.
     pub fn write(&self, file: &Path) -> Result<()> {
         std::fs::write(file, self.to_json()?).with_context(|| format!("Cannot write {}", file.display()))
@@ -245,23 +213,9 @@ pub mod tests {
             ..Default::default()
         };
         let report = Report { places: [(Place::VirtioUser, measured)].into(), ..Default::default() };
-        let folder = tempfile::tempdir()?;
-        let file = folder.path().join("figures.json");
-        report.write(&file)?;
-        assert_eq!(Report::read(&[&file])?, report);
-        let (again, both) = (folder.path().join("again.json"), folder.path().join("both.json"));
-        let later = Measured {
-            metrics: vec![metric("copy", 4096, 5.0), metric("idle", 0, 0.1)],
-            ..Default::default()
-        };
-        Report { places: [(Place::VirtioUser, later)].into(), ..Default::default() }.write(&again)?;
-        Report::read(&[&file, &again])?.write(&both)?;
-        let found = Report::read(&[&both])?.places.remove(&Place::VirtioUser).unwrap_or_default();
-        let figures: Vec<_> = found.metrics.iter().map(|metric| (metric.title(), metric.median)).collect();
-        let expected = [("launch", 2.5), ("copy 4 KiB", 5.0), ("idle", 0.1)];
-        assert_eq!(figures, expected.map(|(name, median)| (name.to_owned(), median)));
-        let lines =
-            std::fs::read_to_string(&file)?.lines().filter(|line| line.contains("\"median\"")).count();
+        let text = report.to_json()?;
+        assert_eq!(serde_json::from_str::<Report>(&text)?, report);
+        let lines = text.lines().filter(|line| line.contains("\"median\"")).count();
         assert_eq!(lines, 2, "a line each");
         Ok(())
     }

@@ -82,7 +82,7 @@ pub struct Program {
     pub mask: Vec<String>,
     /// Lines in any order.
     pub unordered: bool,
-    /// Only the exit status counts, and why: the output describes the device, or is a matter of chance.
+    /// The reason for comparing the exit status only: the output describes the device, or is a matter of chance.
     pub status_only: Option<String>,
 }
 

@@ -2,7 +2,6 @@
 //! The ways from a program to a device.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -236,10 +235,9 @@ impl Ready {
     }
 }
 
-/// The folder with NVIDIA's libcudart: named in the environment, in the bundle, or the compiler's.
+/// The folder with NVIDIA's libcudart: in the bundle, or the compiler's.
 pub fn native_runtime(paths: &Paths) -> Option<PathBuf> {
-    let named = env::var_os("VHOST_CUDA_NATIVE_RUNTIME").map(PathBuf::from);
     let bundled = paths.bundle.as_ref().map(|bundle| bundle.join("nvidia"));
     let compilers = || crate::setup::nvcc::Nvcc::find(paths).ok().map(|nvcc| nvcc.libraries());
-    named.or(bundled).or_else(compilers).filter(|folder| folder.join("libcudart.so.13").exists())
+    bundled.or_else(compilers).filter(|folder| folder.join("libcudart.so.13").exists())
 }

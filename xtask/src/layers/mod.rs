@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo xtask layers`: circles between source files, folders with too many of them, and C structures that are defined
-//! twice.
+//! `cargo xtask layers`: circles between source files, folders with too many of them, C structures that are defined twice,
+//! and environment variables.
 //!
 //! A file depends on the files that define the items in its paths: paths that begin with `crate`, `super`, `self` or
 //! a child module. Re-exports are followed to the definition. Tests are ignored, and so is the root of a crate,
@@ -11,6 +11,7 @@ mod graph;
 mod names;
 mod spellings;
 mod structs;
+pub mod variables;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -43,13 +44,13 @@ pub struct LayersArguments {
     /// Also print the files of each circle, with what each of them uses of the others
     #[arg(long)]
     files: bool,
-    /// Also print how often a function of the driver API is spelled
+    /// Also print how often a function of the driver API is spelled, and the environment variables
     #[arg(long)]
     spellings: bool,
 }
 
-/// Prints the size and the largest circle of each crate, the largest folder and the number of C structures. An error
-/// if a crate or a folder is over its limit, or a structure is defined twice.
+/// Prints the size and the largest circle of each crate, the largest folder, and the numbers of C structures and of
+/// environment variables. An error if one of them is over its limit, or a structure is defined twice.
 pub fn run(paths: &Paths, arguments: &LayersArguments) -> Result<()> {
     let sources = files::sources(&paths.root)?;
     let mut broken = Vec::new();
@@ -87,7 +88,17 @@ pub fn run(paths: &Paths, arguments: &LayersArguments) -> Result<()> {
     let structs::Structures { owned, copies } = structs::structures(&paths.root, &sources)?;
     println!("C structures: {owned}, defined again elsewhere: {}", copies.len());
     broken.extend(copies);
+    let variables = variables::names(&paths.root, &sources)?;
+    println!("environment variables: {}, limit {}", variables.len(), variables::MAX_VARIABLES);
+    if variables.len() > variables::MAX_VARIABLES {
+        broken.push(format!(
+            "{} environment variables, {} may be",
+            variables.len(),
+            variables::MAX_VARIABLES
+        ));
+    }
     if arguments.spellings {
+        println!("  {}", Vec::from_iter(variables).join(" "));
         spellings::print(&paths.root, &sources)?;
     }
     if broken.is_empty() { Ok(()) } else { bail!("{}", broken.join("\n")) }

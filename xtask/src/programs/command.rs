@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command: its arguments, and its output.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
@@ -52,13 +53,27 @@ pub struct ProgramsArguments {
     /// Where programs, logs and `results.md` are put
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
+    /// The file or folder that a program needs, as `cupy=FOLDER` or `ggml=PROGRAM`; may be repeated
+    #[arg(long, value_name = "NAME=PATH", value_parser = named_path)]
+    input: Vec<(String, PathBuf)>,
+    /// Further arguments of the programs
+    #[arg(last = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Splits `NAME=PATH`; the path becomes absolute.
+fn named_path(text: &str) -> Result<(String, PathBuf)> {
+    let (name, path) = text.split_once('=').context("It is not NAME=PATH")?;
+    let path = fs::canonicalize(path).with_context(|| format!("Cannot find {path}"))?;
+    Ok((name.to_owned(), path))
 }
 
 /// Runs the programs. 1 if one was not as on the first way.
 pub fn run(paths: &Paths, arguments: &ProgramsArguments) -> Result<u8> {
     let mut programs = programs(&arguments.only)?;
+    let inputs: BTreeMap<_, _> = arguments.input.iter().cloned().collect();
     if arguments.only.is_empty() {
-        leave_out(&mut programs, &arguments.python)?;
+        leave_out(&mut programs, &arguments.python, &inputs)?;
     }
     let ways = &arguments.ways;
     if ways.is_empty() || (ways.contains(&Way::Native) && !has_gpu()) {
@@ -86,11 +101,14 @@ pub fn run(paths: &Paths, arguments: &ProgramsArguments) -> Result<u8> {
         for round in 0..arguments.rounds.max(1) {
             for (index, (way, printed)) in printed.iter_mut().enumerate() {
                 let option = if index == 0 { "--write" } else { "--compare" };
-                let words: Vec<OsString> = if program.reference {
-                    vec![option.into(), reference.clone().into()]
-                } else {
-                    Vec::new()
-                };
+                let mut words: Vec<OsString> = Vec::new();
+                if program.reference {
+                    words.extend([option.into(), reference.clone().into()]);
+                }
+                if let Some(input) = inputs.get(&program.name) {
+                    words.extend(["--input".into(), input.into()]);
+                }
+                words.extend_from_slice(&arguments.arguments);
                 eprintln!("{} on {}, round {}", program.name, way.name(), round + 1);
                 match runner.run(*way, program, &words)? {
                     Ok(output) => printed.add(&output),

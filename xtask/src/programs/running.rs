@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs the programs.
 
-use std::env;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -143,20 +143,24 @@ impl Runner {
     }
 }
 
-/// Removes and reports the programs whose module or variable does not exist.
-pub fn leave_out(programs: &mut Vec<Program>, python: &Path) -> Result<()> {
+/// Removes and reports the programs whose module does not exist, or whose input is not among `inputs`.
+pub fn leave_out(
+    programs: &mut Vec<Program>,
+    python: &Path,
+    inputs: &BTreeMap<String, PathBuf>,
+) -> Result<()> {
     let modules = programs.iter().filter_map(|program| program.module.as_deref());
     let output = Command::new(python).args(["-c", FIND_MODULES]).args(modules).output();
     let output = output.with_context(|| format!("Cannot start {}", python.display()))?;
     let output = String::from_utf8_lossy(&output.stdout);
     let found: Vec<&str> = output.lines().collect();
-    programs.retain(|Program { name, module, variable, .. }| {
+    programs.retain(|Program { name, module, input, .. }| {
         let absent = module.as_ref().filter(|module| !found.contains(&module.as_str()));
-        let unset = variable.as_ref().filter(|variable| env::var_os(variable).is_none());
+        let unset = input.as_ref().filter(|_| !inputs.contains_key(name));
         if let Some(module) = absent {
             eprintln!("{name} is left out: {} has no module {module}", python.display());
-        } else if let Some(variable) = unset {
-            eprintln!("{name} is left out: {variable} is not set");
+        } else if let Some(input) = unset {
+            eprintln!("{name} is left out: --input {name}=PATH names {input}");
         }
         absent.is_none() && unset.is_none()
     });
@@ -177,25 +181,26 @@ mod tests {
 
     #[test]
     fn programs_of_absent_packages_are_left_out() {
-        let program = |name: &str, module: Option<&str>, variable: Option<&str>| Program {
+        let program = |name: &str, module: Option<&str>, input: Option<&str>| Program {
             name: name.to_owned(),
             file: String::new(),
             what: String::new(),
             module: module.map(str::to_owned),
-            variable: variable.map(str::to_owned),
+            input: input.map(str::to_owned),
             reference: false,
         };
         let mut programs = vec![
             program("there", Some("json"), None),
-            program("set", Some("json"), Some("PATH")),
-            program("unset", Some("json"), Some("NEVER_SET_BY_ANYBODY")),
+            program("named", Some("json"), Some("a file")),
+            program("not named", Some("json"), Some("a file")),
             program("absent", Some("vhost_cuda_no_such_module"), None),
             program("absent with its package", Some("vhost_cuda_no_such_package.module"), None),
             program("in a package", Some("json.decoder"), None),
-            program("of no module", None, Some("PATH")),
+            program("of no module", None, None),
         ];
-        leave_out(&mut programs, Path::new("python3")).unwrap();
+        let inputs = [("named".to_owned(), PathBuf::from("/"))].into();
+        leave_out(&mut programs, Path::new("python3"), &inputs).unwrap();
         let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
-        assert_eq!(names, ["there", "set", "in a package", "of no module"]);
+        assert_eq!(names, ["there", "named", "in a package", "of no module"]);
     }
 }

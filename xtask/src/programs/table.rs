@@ -58,8 +58,8 @@ pub struct Program {
     pub what: String,
     /// The Python module that it tests. Without it, the program is left out unless it is named.
     pub module: Option<String>,
-    /// An environment variable that it needs, likewise.
-    pub variable: Option<String>,
+    /// A description of the file or folder that it takes as `--input PATH`. It is left out if nobody names one.
+    pub input: Option<String>,
     /// It takes `--write FILE` on the first way and `--compare FILE` on the others.
     #[serde(default)]
     pub reference: bool,

@@ -80,15 +80,6 @@ INCLUDES += \"-I$(TOP)/include\" $(_SPACE_)
 LIBRARIES =+ $(_SPACE_) \"-L$(TOP)/lib\"
 ";
 
-/// Tells tests where the compilers are.
-pub fn tell(cargo: &mut Command, paths: &Paths) {
-    for release in ALL {
-        if let Some(nvcc) = release.find(paths) {
-            cargo.env(format!("VHOST_CUDA_NVCC_{}", release.major), nvcc);
-        }
-    }
-}
-
 impl Release {
     /// The compiler that [`Release::setup`] made, if it did.
     pub fn find(self, paths: &Paths) -> Option<PathBuf> {

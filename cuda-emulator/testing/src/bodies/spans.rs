@@ -49,7 +49,7 @@ pub enum Operation {
     Matrix,
 }
 
-/// How the lanes' addresses lie to each other.
+/// The pattern of the lanes' addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Arbitrary)]
 pub enum Lanes {
     /// All are the same.
@@ -79,7 +79,7 @@ pub struct Access {
     pub start: u64,
     /// From lane to lane, in bytes.
     pub stride: u64,
-    /// How the lanes' addresses lie to each other.
+    /// The pattern of the lanes' addresses.
     pub lanes: Lanes,
     /// Bytes of shared memory.
     pub shared: u32,

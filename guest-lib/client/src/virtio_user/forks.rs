@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What is known of the forks from which this process came, and of its own.
+//! The forks from which this process came, and its own, as far as they are known.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -291,7 +291,7 @@ static long raw(long number, long first, long second, long third, long fourth) {
     return result;
 }
 
-// What the process tries with the attack's code. It shares the thread-local storage of a thread.
+// The attempts of the process with the attack's code. It shares the thread-local storage of a thread.
 static void as_mapper(void) {
     static char message[256];
     long word = 0;

@@ -94,7 +94,9 @@ impl Suspender {
             let room = *self.room.lock();
             let error = match session.resume() {
                 Ok(moved) => {
-                    self.tried(label);
+                    if moved.is_some() {
+                        self.tried(label);
+                    }
                     return Ok(moved);
                 }
                 Err(error) => error,
