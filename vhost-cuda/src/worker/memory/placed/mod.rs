@@ -13,7 +13,7 @@
 pub mod opened;
 mod slab;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -70,6 +70,8 @@ struct Later {
 #[derive(Debug, Default)]
 pub struct State {
     regions: BTreeMap<u64, Region>,
+    /// Regions of small allocations, by context and first address.
+    slabs: BTreeSet<(u64, u64)>,
     allocations: HashMap<u64, Allocation>,
     later: Vec<Later>,
 }
@@ -150,6 +152,7 @@ impl Placed {
         if !is_small {
             return Ok(enter(&mut state, base, base));
         }
+        state.slabs.insert((context, base));
         let found = state.take(bytes, context);
         let (region, address) = found.ok_or(CudaError::OUT_OF_MEMORY)?;
         Ok(enter(&mut state, address, region))
@@ -218,6 +221,9 @@ impl Placed {
             }
         }
         let region = state.regions.remove(&base);
+        if let Some(region) = &region {
+            state.slabs.remove(&(region.context, base));
+        }
         drop(state);
         region.into_iter().for_each(|region| end(gpu, region));
     }
@@ -227,6 +233,7 @@ impl Placed {
         let mut state = self.lock();
         let ended: Vec<_> = state.regions.extract_if(.., |_, region| region.context == context).collect();
         state.allocations.retain(|_, allocation| allocation.context != context);
+        state.slabs.retain(|&(of, _)| of != context);
         let State { allocations, later, .. } = &mut *state;
         // The events have ended with the context, too.
         later.retain(|later| allocations.contains_key(&later.address));
@@ -250,9 +257,9 @@ impl Placed {
 impl State {
     /// Takes `bytes` bytes in a region of small allocations. Returns the region's first address, and the allocation's.
     fn take(&mut self, bytes: u64, context: u64) -> Option<(u64, u64)> {
-        let of_it = self.regions.iter_mut().filter(|(_, region)| region.context == context);
-        of_it.filter_map(|(base, region)| Some((*base, region.slab.as_mut()?))).find_map(|(base, slab)| {
-            let offset = slab.take(bytes)?;
+        let Self { regions, slabs, .. } = self;
+        slabs.range((context, 0)..=(context, u64::MAX)).find_map(|&(_, base)| {
+            let offset = regions.get_mut(&base)?.slab.as_mut()?.take(bytes)?;
             Some((base, base + offset))
         })
     }
@@ -318,5 +325,86 @@ fn end(gpu: &Driver, mut region: Region) {
     if unsafe { region.part.give_back(gpu) }.is_ok() {
         // SAFETY: the region's reservation; nothing is mapped there.
         let _ = unsafe { gpu.cuMemAddressFree(address, bytes as usize) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::gpu::null;
+    use crate::worker::memory::window::IN_USE;
+
+    const HOME: Home = Home { context: 9, device: 0 };
+    const FAILURE: u32 = 999;
+
+    fn is_empty(placed: &Placed) -> bool {
+        let state = placed.lock();
+        state.regions.is_empty() && state.allocations.is_empty() && state.slabs.is_empty()
+    }
+
+    #[test]
+    fn small_allocations_share_a_region_of_their_context() {
+        let _null = IN_USE.lock();
+        null::reset();
+        let gpu = Driver::null();
+        let placed = Placed::new(&gpu, 1, false);
+        let allocate = |bytes, home| placed.allocate(&gpu, bytes, home).unwrap();
+        let (one, other) = (allocate(1, HOME), allocate(1 << 20, HOME));
+        let foreign = allocate(1, Home { context: 10, ..HOME });
+        let large = allocate((1 << 20) + 1, HOME);
+        assert_eq!(other, one + slab::UNIT);
+        assert!([foreign, large].iter().all(|address| address.abs_diff(one) >= BLOCK));
+        assert_eq!(placed.lock().regions.len(), 3);
+        assert_eq!(
+            placed.export(other),
+            placed.lock().regions[&one].part.handle().map(|raw| (raw, BLOCK, slab::UNIT))
+        );
+        assert_eq!(placed.lock().movable().count(), 2, "what another process may have stays");
+        assert_eq!(placed.free(&gpu, one), Some(Ok(())));
+        assert_eq!(placed.free(&gpu, one), None);
+        placed.forget_context(&gpu, 10);
+        assert_eq!(placed.lock().regions.len(), 2);
+        for address in [other, large] {
+            assert_eq!(placed.free(&gpu, address), Some(Ok(())));
+        }
+        assert!(is_empty(&placed));
+    }
+
+    #[test]
+    fn several_devices_place_nothing() {
+        let gpu = Driver::null();
+        assert_eq!(Placed::new(&gpu, 2, false).limit, 0);
+    }
+
+    /// Each call of the driver fails in turn. Memory is then the driver's own, or none, and nothing stays in the tables.
+    #[test]
+    fn every_call_may_fail() {
+        let _null = IN_USE.lock();
+        let gpu = Driver::null();
+        for (bytes, frees_in_order) in [(1, false), (3 << 20, false), (1, true)] {
+            for fails in 1..20 {
+                null::reset();
+                let placed = Placed::new(&gpu, 1, false);
+                null::script(0, fails, FAILURE);
+                let made = placed.allocate(&gpu, bytes, HOME);
+                let free = |address| match frees_in_order {
+                    true => placed.free_in_order(&gpu, address, std::ptr::null_mut()),
+                    false => placed.free(&gpu, address),
+                };
+                if let Ok(address) = made
+                    && let Some(Err(error)) = free(address)
+                {
+                    assert_eq!(error, CudaError(FAILURE as i32));
+                    assert_eq!(free(address), Some(Ok(())), "{fails}: it was there still");
+                }
+                null::script(0, 0, 0);
+                placed.end_freed(&gpu);
+                if frees_in_order {
+                    // Without an event it lives as long as its context.
+                    placed.forget_context(&gpu, HOME.context);
+                }
+                assert!(is_empty(&placed), "{bytes} {fails}");
+            }
+        }
     }
 }
