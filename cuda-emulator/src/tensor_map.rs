@@ -34,17 +34,8 @@ const MARK: u64 = 0x7063_6d54_656e_736f;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Element(pub(crate) u32);
 
-/// A conversion of the elements that a copy loads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Conversion {
-    None,
-    /// Subnormals become zero.
-    Flush,
-    /// f32 is rounded to tf32.
-    Shorten,
-    /// Both.
-    FlushAndShorten,
-}
+/// The NaN that stands for elements outside of a tensor, as an H200 writes it: two bytes for all types.
+const NAN: [u8; 2] = [0xf7, 0x7f];
 
 impl Element {
     /// The number of types without the packed ones, which later devices have.
@@ -76,20 +67,14 @@ impl Element {
         }
     }
 
-    pub(crate) fn conversion(self) -> Conversion {
-        match self.0 {
-            10 => Conversion::Flush,
-            11 => Conversion::Shorten,
-            12 => Conversion::FlushAndShorten,
-            _ => Conversion::None,
-        }
+    /// Returns whether a load rounds elements to tf32. The types that flush subnormals are loaded as they are (seen on an H200).
+    pub(crate) fn is_shortened(self) -> bool {
+        matches!(self.0, 11 | 12)
     }
 
-    /// The bytes of the NaN that stands for elements outside.
-    pub(crate) fn nan(self) -> [u8; 8] {
-        let mut bytes = [0xff; 8];
-        bytes[self.bytes() as usize - 1] = 0x7f;
-        bytes
+    /// The bytes of the NaN that stands for elements outside: the same in all types.
+    pub(crate) fn nan() -> [u8; 8] {
+        std::array::from_fn(|index| NAN[index % NAN.len()])
     }
 }
 

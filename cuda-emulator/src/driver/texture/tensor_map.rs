@@ -97,11 +97,8 @@ fn encode(map: Out<Map>, tensor: Tensor, modes: [u32; 4]) -> CuResult<TensorMap>
 /// Checks that a row of a box fits: `elements` elements of a type.
 fn check_row(data_type: u32, elements: u32, [interleave, swizzle, ..]: [u32; 4]) -> CuResult<()> {
     let bits = u64::from(elements) * BITS[data_type as usize];
-    if interleave != 0 {
-        return Ok(());
-    }
     require(bits.is_multiple_of(16 * 8))?;
-    require(swizzle == 0 || bits <= (16 * 8) << swizzle)
+    require(interleave != 0 || swizzle == 0 || bits <= (16 * 8) << swizzle)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the C function's")]

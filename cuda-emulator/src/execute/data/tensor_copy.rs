@@ -9,7 +9,7 @@ use crate::execute::arithmetic::tiny_float;
 use crate::execute::state::{Flow, Machine};
 use crate::launch::FaultKind;
 use crate::ptx::types::Type;
-use crate::tensor_map::{self, Conversion, Field, MAX_RANK, Region, TensorMap};
+use crate::tensor_map::{self, Element, Field, MAX_RANK, Region, TensorMap};
 
 /// In [`Instr::aux`], the lowest bits: the number of coordinates.
 const RANK: u32 = 7;
@@ -80,6 +80,7 @@ fn copy_lane(
         );
         return Err(machine.fail(instr, lane, FaultKind::Misaligned, operands.shared, &what));
     }
+    check_start(machine, instr, lane, operands, &map)?;
     if instr.aux & STORES != 0 {
         return store(machine, instr, lane, operands, &map);
     }
@@ -92,6 +93,27 @@ fn copy_lane(
     Ok(())
 }
 
+/// Checks the coordinates as an H200 does: rows start at multiples of 16 bytes, and what is stored starts inside or behind the
+/// tensor.
+fn check_start(
+    machine: &mut Machine<'_>,
+    instr: &Instr,
+    lane: usize,
+    operands: &Operands,
+    map: &TensorMap,
+) -> Result<(), Flow> {
+    let start = &operands.start[..map.rank];
+    let first = i64::from(start[0]) * map.element.bytes() as i64;
+    let what = if first % tensor_map::UNIT as i64 != 0 {
+        format!("tensor copy of a row from byte {first} on: no multiple of {}", tensor_map::UNIT)
+    } else if instr.aux & STORES != 0 && start.iter().any(|coordinate| *coordinate < 0) {
+        format!("tensor copy to the coordinates {start:?}, in front of the tensor")
+    } else {
+        return Ok(());
+    };
+    Err(machine.fail(instr, lane, FaultKind::IllegalInstruction, operands.shared, &what))
+}
+
 /// The map at an address, if a copy of this form can use it.
 fn read_map(machine: &mut Machine<'_>, instr: &Instr, lane: usize, address: u64) -> Result<TensorMap, Flow> {
     let words = map_at(machine, instr, lane, address, Access::Read)?;
@@ -99,7 +121,7 @@ fn read_map(machine: &mut Machine<'_>, instr: &Instr, lane: usize, address: u64)
     let words = unsafe { words.read_unaligned() };
     let Some(map) = TensorMap::from_words(&words) else {
         let what = format!("no valid tensor map at {address:#x}");
-        return Err(machine.fail(instr, lane, FaultKind::IllegalAddress, address, &what));
+        return Err(machine.fail(instr, lane, FaultKind::IllegalInstruction, address, &what));
     };
     let columns = matches!(map.region, Region::Columns { .. });
     let rank = instr.aux & RANK;
@@ -206,8 +228,7 @@ fn load(
     let (bytes, element) = (map.row_bytes() as usize, map.element.bytes());
     let mut outside = [0; tensor_map::MAX_ROW];
     if map.fill != 0 {
-        let nan = map.element.nan();
-        outside.chunks_mut(element as usize).for_each(|to| to.copy_from_slice(&nan[..element as usize]));
+        outside.chunks_mut(8).for_each(|to| to.copy_from_slice(&Element::nan()));
     }
     for (index, row) in map.rows(operands.start, operands.offsets).enumerate() {
         let mut values = outside;
@@ -218,7 +239,9 @@ fn load(
             let to = &mut values[(inside.first * element) as usize..][..length as usize];
             // SAFETY: checked for all bytes, and the slice has as many.
             unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to.as_mut_ptr(), to.len()) };
-            convert(map.element.conversion(), to);
+            if map.element.is_shortened() {
+                shorten(to);
+            }
         }
         for (unit, to) in
             values[..bytes].chunks_exact(tensor_map::UNIT as usize).zip(shared.units(map, index as u64))
@@ -230,20 +253,10 @@ fn load(
     Ok(())
 }
 
-/// Converts elements of f32.
-fn convert(conversion: Conversion, values: &mut [u8]) {
-    if conversion == Conversion::None {
-        return;
-    }
+/// Rounds elements of f32 to tf32.
+fn shorten(values: &mut [u8]) {
     for element in values.as_chunks_mut::<4>().0 {
-        let mut bits = u32::from_ne_bytes(*element);
-        if conversion != Conversion::Shorten && bits & 0x7f80_0000 == 0 {
-            bits &= 1 << 31;
-        }
-        if conversion != Conversion::Flush {
-            bits = tiny_float::nearest_tf32(bits);
-        }
-        *element = bits.to_ne_bytes();
+        *element = tiny_float::nearest_tf32(u32::from_ne_bytes(*element)).to_ne_bytes();
     }
 }
 
@@ -301,7 +314,8 @@ fn reduction(
     let number = match (operation, kind) {
         ("add", Type::F16 | Type::Bf16) => atomic::reduction_number("add.noftz", kind),
         ("and" | "or" | "xor", Type::U32 | Type::S32) => atomic::reduction_number(operation, Type::B32),
-        ("and" | "or" | "xor", Type::U64 | Type::S64) => atomic::reduction_number(operation, Type::B64),
+        (_, Type::S64) if !matches!(operation, "min" | "max") => None,
+        ("and" | "or" | "xor", Type::U64) => atomic::reduction_number(operation, Type::B64),
         _ => atomic::reduction_number(operation, kind),
     };
     number.and_then(atomic::reduction).ok_or_else(|| {
