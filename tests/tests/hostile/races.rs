@@ -89,7 +89,7 @@ fn own_kinds() -> impl Iterator<Item = &'static Test> {
 }
 
 fn rounds() -> u32 {
-    effort::rounds(DEFAULT_ROUNDS).ok().and_then(|rounds| rounds.try_into().ok()).unwrap_or(u32::MAX)
+    effort::rounds(DEFAULT_ROUNDS).unwrap_or(DEFAULT_ROUNDS).try_into().unwrap_or(u32::MAX)
 }
 
 /// Lets every use of a kind, and its destruction itself, meet its destruction.
