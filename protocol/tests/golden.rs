@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
 
-use virtio_cuda_protocol::cuda::table::{RETIRED, ROWS};
+use virtio_cuda_protocol::cuda::table::{Field, RETIRED, ROWS};
 use virtio_cuda_protocol::cuda::{CallHeader, Getter, ResultHeader};
 use virtio_cuda_protocol::transport::*;
 use virtio_cuda_protocol::uapi;
@@ -24,7 +24,13 @@ fn compare(file: &str, now: &str) {
 fn calls_keep_their_numbers_and_arguments() {
     let mut text = String::new();
     for row in ROWS {
-        writeln!(text, "{:#06x} {}({}) -> ({})", row.opcode, row.name, row.inputs, row.results).unwrap();
+        let fields = |fields: &[Field]| -> String {
+            let fields: Vec<_> =
+                fields.iter().map(|field| format!("{} : {}", field.name, field.of)).collect();
+            fields.join(", ")
+        };
+        let (inputs, results) = (fields(row.inputs), fields(row.results));
+        writeln!(text, "{:#06x} {}({inputs}) -> ({results})", row.opcode, row.name).unwrap();
     }
     compare("calls.txt", &text);
     for number in RETIRED {

@@ -10,6 +10,7 @@ use crate::conformance::{self, ConformanceArguments};
 use crate::dkms::{self, DkmsArguments};
 use crate::explain::{self, ExplainArguments};
 use crate::fuzz::{self, FuzzArguments};
+use crate::generate::{self, GenerateArguments};
 use crate::instructions::{self, InstructionsArguments};
 use crate::layers::{self, LayersArguments};
 use crate::package::{self, PackageArguments};
@@ -53,6 +54,8 @@ enum Command {
     Bench(BenchArguments),
     /// Count the instructions of a call's way under valgrind, and compare with the limits
     Instructions(InstructionsArguments),
+    /// Write the Rust sources that follow from the rows of the call table
+    Generate(GenerateArguments),
     /// Write docs/api-coverage.md from the built libraries
     ApiCoverage(CoverageArguments),
     /// Write docs/wheels.md, the page of packages that were tried
@@ -131,6 +134,7 @@ impl Cli {
             Command::Conformance(arguments) => return conformance::run(&paths, &arguments),
             Command::Programs(arguments) => return programs::run(&paths, &arguments),
             Command::Suites(arguments) => return suites::run(&paths, &arguments),
+            Command::Generate(arguments) => generate::run(&paths, &arguments)?,
             Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
             Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,
             Command::Dkms(arguments) => dkms::run(&paths, &arguments)?,

@@ -40,7 +40,7 @@ pub const STAGES: [Stage; 9] = [
     Stage { title: "prototype", folders: &["protocol/cuda-abi/src"] },
     Stage {
         title: "row: number, parameters, facts",
-        folders: &["protocol/src/cuda/table", "protocol/src/cuda/getter", "protocol/libraries/rows"],
+        folders: &["protocol/calls", "protocol/src/cuda/getter", "protocol/libraries/rows"],
     },
     Stage {
         title: "names, versions, states of handles",
@@ -61,19 +61,19 @@ const LEFT_OUT: [&str; 3] = ["guest-lib/signatures/releases/", "docs/", "protoco
 const DERIVED: [(&str, &str); 10] = [
     (
         "forward",
-        "vhost-cuda/src/worker/handlers derives the handler: each input is resolved and handed to the driver's function",
+        "vhost-cuda/src/worker/run/dispatch has the handler: each input is resolved and handed to the driver's function",
     ),
     (
         "create",
-        "vhost-cuda/src/worker/handlers derives the handler: the driver makes an object, which gets the guest's name",
+        "vhost-cuda/src/worker/run/dispatch has the handler: the driver makes an object, which gets the guest's name",
     ),
-    ("destroy", "vhost-cuda/src/worker/handlers derives the handler: the object of that name ends"),
-    ("part", "vhost-cuda/src/worker/handlers derives the handler: a part of an object gets the guest's name"),
-    ("variable", "vhost-cuda/src/worker/handlers derives the handler: a variable of a module is found"),
-    ("load", "vhost-cuda/src/worker/handlers derives the handler: an image is loaded as a module or library"),
-    ("upload", "vhost-cuda/src/worker/handlers derives the handler: bulk data go to device memory"),
-    ("download", "vhost-cuda/src/worker/handlers derives the handler: bulk data come from device memory"),
-    ("card", "vhost-cuda/src/worker/nvml.rs derives the handler: the host's management library answers"),
+    ("destroy", "vhost-cuda/src/worker/run/dispatch has the handler: the object of that name ends"),
+    ("part", "vhost-cuda/src/worker/run/dispatch has the handler: a part of an object gets the guest's name"),
+    ("variable", "vhost-cuda/src/worker/run/dispatch has the handler: a variable of a module is found"),
+    ("load", "vhost-cuda/src/worker/run/dispatch has the handler: an image is loaded as a module or library"),
+    ("upload", "vhost-cuda/src/worker/run/dispatch has the handler: bulk data go to device memory"),
+    ("download", "vhost-cuda/src/worker/run/dispatch has the handler: bulk data come from device memory"),
+    ("card", "vhost-cuda/src/worker/run/dispatch has the handler: the host's management library answers"),
     ("custom", "the handler is written by hand, in vhost-cuda/src/worker/handlers"),
 ];
 
@@ -116,6 +116,9 @@ pub fn run(paths: &Paths, arguments: &ExplainArguments) -> Result<()> {
         }
         let derived = here.iter().filter_map(|place| derivation(&place.file, &place.text, &arguments.name));
         derived.for_each(|what| println!("  -> {what}"));
+        here.iter()
+            .filter_map(|place| state(&place.file, &place.text, &arguments.name))
+            .for_each(|state| println!("  state: it {state}"));
     }
     for next in next_calls(&paths.root, &places)? {
         println!("\ngoes on as {next}: cargo xtask explain {next}");
@@ -150,10 +153,36 @@ fn stage_of(file: &Path) -> Option<usize> {
     if LEFT_OUT.iter().any(|start| begins(start)) { None } else { (0..STAGES.len()).find(fits) }
 }
 
+/// The words by which rows state what a call does to the session's state, and what they mean.
+const STATES: [(&str, &str); 5] = [
+    ("creates", "makes an object, a hold on one, or a name for a part of one"),
+    ("ends", "ends an object, or gives a hold back"),
+    ("writes", "changes contents only"),
+    ("none", "changes nothing"),
+    ("library", "does what the row of the library's function says"),
+];
+
+/// Says what the call of a row does to the session's state.
+pub fn state(file: &Path, text: &str, name: &str) -> Option<String> {
+    let extension = file.extension().filter(|extension| *extension == "rows");
+    let word = r#"(?<word>[a-z]+)(?:\((?<getter>\w+|"[^"]*")\))?"#;
+    let library = format!(r"^\d+ {word} {name}(?:@\w+)?\b");
+    let driver = format!(r"^0x[0-9a-f]+ \w+ {name}\(.*\[{word} ");
+    let found = [library, driver].iter().find_map(|form| Regex::new(form).ok()?.captures(text))?;
+    extension?;
+    match found.name("getter").map(|getter| getter.as_str()) {
+        Some(getter) if getter.starts_with('"') => {
+            Some(format!("changes a setting that no call returns: {getter}"))
+        }
+        Some(getter) => Some(format!("changes a setting, which {getter} returns")),
+        None => STATES.iter().find(|(word, _)| *word == &found["word"]).map(|(_, what)| (*what).to_owned()),
+    }
+}
+
 /// Says what happens for a row without a body of its own.
 fn derivation(file: &Path, text: &str, name: &str) -> Option<String> {
-    if file.extension().is_some_and(|extension| extension == "rows") {
-        let rest = text.strip_prefix(name)?;
+    if file.starts_with("protocol/libraries/rows") {
+        let rest = text[text.find(name)?..].strip_prefix(name)?;
         return Some(match rest.trim_start() {
             rest if rest.starts_with('(') => {
                 "guest-lib/vendor/src/front.rs sends it and vhost-cuda/src/worker/vendor/call.rs makes it, both by the row".to_owned()

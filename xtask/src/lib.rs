@@ -14,6 +14,7 @@ pub mod deny;
 pub mod dkms;
 pub mod explain;
 pub mod fuzz;
+pub mod generate;
 pub mod instructions;
 pub mod layers;
 pub mod package;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use xtask::explain::{Place, STAGES, places};
+use xtask::explain::{Place, STAGES, places, state};
 
 /// Functions, and the folders or files in which their ways lead. Ten of each kind of library.
 const WAYS: [(&[&str], &[&str]); 5] = [
@@ -116,5 +116,20 @@ fn places_are_in_the_order_of_the_way() {
     assert!(
         xtask::explain::places(&root(), &format!("cuNoSuch{}", "Function"))
             .is_ok_and(|places| places.is_empty())
+    );
+}
+
+#[test]
+fn rows_say_what_state_calls_make() {
+    let states = |name: &str| -> Vec<String> {
+        let places = places(&root(), name).expect("the repository is read");
+        places.iter().filter_map(|place| state(&place.file, &place.text, name)).collect()
+    };
+    assert_eq!(states("cublasSgemm_v2"), ["changes contents only"]);
+    assert_eq!(states("cuStreamDestroy_v2"), ["ends an object, or gives a hold back"]);
+    assert_eq!(states("cuCtxSetLimit"), ["changes a setting, which cuCtxGetLimit returns"]);
+    assert_eq!(
+        states("cublasSetWorkspace_v2"),
+        ["changes a setting that no call returns: \"the library has no getter\""]
     );
 }

@@ -38,5 +38,4 @@ pub use caller::Caller;
 pub use error::ClientError;
 pub use result::CudaError;
 pub use session::Session;
-pub use virtio_cuda_protocol::all_calls;
 pub use virtio_cuda_protocol::cuda as protocol;

@@ -17,13 +17,15 @@ mod numbers;
 pub mod parse;
 mod roles;
 mod row;
+#[cfg(test)]
+mod state_test;
 
 use std::sync::OnceLock;
 
 pub use roles::Roles;
 pub use row::{
-    Answer, Asked, Body, Call, Check, Direction, Element, Facts, Function, HandleKind, Host, Kind, Library,
-    Measure, Note, Notes, Number, Parameter, Part, Scratch, ScratchBytes, Statuses,
+    Answer, Asked, Body, Call, Check, Direction, Effect, Element, Facts, Function, Getter, HandleKind, Host,
+    Kind, Library, Measure, Note, Notes, Number, Parameter, Part, Scratch, ScratchBytes, Statuses,
 };
 
 /// The rows of a library, which are read when it is used first: a program that uses one need not wait for all.

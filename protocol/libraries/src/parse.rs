@@ -14,12 +14,16 @@
 //! handle Descr of cusparse.MatDescr
 //! handle Comm late
 //! handle Handle struct 512
-//! cublasSscal_v2(handle: Handle, n: i32, alpha: scalar f32, x: ptr, incx: i32)
-//! cublasGetStatusName(status: i32) -> text
-//! cublasXtCreate refuse "several GPUs behind one handle"
-//! cublasSetVector custom
-//! curandGenerate@Host(generator: HostGenerator, outputPtr: out u32[num], num: u64)
+//! 85 writes cublasSscal_v2(handle: Handle, n: i32, alpha: scalar f32, x: ptr, incx: i32)
+//! 28 none cublasGetStatusName(status: i32) -> text
+//! 12 sets(cublasGetMathMode) cublasSetMathMode(handle: Handle, mode: i32) sets
+//! 610 none cublasXtCreate refuse "several GPUs behind one handle"
+//! 33 writes cublasSetVector custom
+//! 20 writes curandGenerate@Host(generator: HostGenerator, outputPtr: out u32[num], num: u64)
 //! ```
+//!
+//! A row begins with the function's number on the wire, which it keeps for ever, and with what a call does to the session's
+//! state: `creates`, `ends`, `sets(GETTER)`, `sets("why there is no getter")`, `writes` or `none` ([`crate::Effect`]).
 //!
 //! The functions behind a `part` are in that file, too, up to the next part.
 //!
@@ -79,7 +83,11 @@ mod roles;
 mod text;
 
 use crate::attributes;
-use crate::{Answer, Body, Call, Function, HandleKind, Kind, Library, Number, Parameter, Part, Statuses};
+use crate::row::MAX_NUMBER;
+use crate::{
+    Answer, Body, Call, Effect, Function, Getter, HandleKind, Kind, Library, Number, Parameter, Part,
+    Statuses,
+};
 use facts::is_of_notes;
 use kinds::Kinds;
 use roles::roles;
@@ -112,6 +120,7 @@ pub fn library(name: &str, text: &str, attributes: &str) -> Result<Library, Erro
         handles: Vec::new(),
         descriptors,
         functions: Vec::new(),
+        numbered: Vec::new(),
         digest: digest(text) ^ digest(attributes),
     };
     for (number, line) in rows(text) {
@@ -139,6 +148,16 @@ fn digest(text: &str) -> u64 {
 }
 
 fn read(library: &mut Library, line: &str) -> Result<(), String> {
+    let (number, effect, line) = stated(line, library.functions.len() as u32)?;
+    let add = |library: &mut Library, name: &str, body: Body| {
+        let place = number as usize;
+        if place >= library.numbered.len() {
+            library.numbered.resize(place + 1, None);
+        }
+        let other = library.numbered[place].replace(library.functions.len());
+        library.functions.push(Function { name: name.to_owned(), number, effect: effect.clone(), body });
+        other.map_or(Ok(()), |_| Err(format!("{number} is the number of another function")))
+    };
     if let Some((name, rest)) = line.split_once('(').filter(|(name, _)| is_name_or_form(name)) {
         let call = call(library, rest)?;
         let first = call.parameters.iter().find_map(|parameter| match parameter.kind {
@@ -148,9 +167,7 @@ fn read(library: &mut Library, line: &str) -> Result<(), String> {
         if let Some(kind) = first {
             library.handles[kind].works |= call.facts.stream_of || call.roles.stream.is_some();
         }
-        let body = Body::Forward(Box::new(call));
-        library.functions.push(Function { name: name.to_owned(), body });
-        return Ok(());
+        return add(library, name, Body::Forward(Box::new(call)));
     }
     let (word, rest) = line.split_once(' ').ok_or("a line of one word")?;
     let rest = rest.trim();
@@ -187,11 +204,38 @@ fn read(library: &mut Library, line: &str) -> Result<(), String> {
                 Some(("refuse", reason)) => Body::Refuse(reason.trim().trim_matches('"').to_owned()),
                 _ => return Err(format!("`{rest}` is neither parameters nor `custom` nor `refuse`")),
             };
-            library.functions.push(Function { name: name.to_owned(), body });
+            add(library, name, body)?;
         }
         _ => return Err(format!("`{word}` is no name")),
     }
     Ok(())
+}
+
+/// Splits the number and the effect off a row; `next` is the number of a row that states none.
+fn stated(line: &str, next: u32) -> Result<(u32, Option<Effect>, &str), String> {
+    let Some((number, rest)) =
+        line.split_once(' ').filter(|(word, _)| word.starts_with(|c: char| c.is_ascii_digit()))
+    else {
+        return Ok((next, None, line));
+    };
+    let number = number.parse().ok().filter(|number| *number < MAX_NUMBER);
+    let number = number.ok_or("a function's number is too large")?;
+    if let Some((getter, row)) = rest.strip_prefix("sets(").and_then(|rest| rest.split_once(") ")) {
+        let getter = match getter.strip_prefix('"').and_then(|reason| reason.strip_suffix('"')) {
+            Some(reason) => Getter::None(reason.to_owned()),
+            None => Getter::Function(getter.to_owned()),
+        };
+        return Ok((number, Some(Effect::Sets(getter)), row));
+    }
+    let (word, row) = rest.split_once(' ').ok_or("a number without a row")?;
+    let effect = match word {
+        "creates" => Effect::Creates,
+        "ends" => Effect::Ends,
+        "writes" => Effect::Writes,
+        "none" => Effect::Nothing,
+        _ => return Err(format!("`{word}` is no effect on the state")),
+    };
+    Ok((number, Some(effect), row))
 }
 
 fn statuses(text: &str) -> Result<Statuses, String> {

@@ -8,6 +8,9 @@ use crate::attributes::Descriptor;
 use crate::expression::Expression;
 use crate::roles::Roles;
 
+/// The first number that no function has.
+pub(crate) const MAX_NUMBER: u32 = 1 << 16;
+
 /// One of NVIDIA's libraries.
 #[derive(Debug)]
 pub struct Library {
@@ -25,10 +28,19 @@ pub struct Library {
     pub handles: Vec<HandleKind>,
     /// The kinds of descriptors; a kind's number is its position here.
     pub descriptors: Vec<Descriptor>,
-    /// The functions; a function's number on the wire is its position here.
+    /// The functions, in the order of the file. Parts of a row that refer to a function have its position here.
     pub functions: Vec<Function>,
+    /// The positions of functions by their numbers on the wire, which are below [`MAX_NUMBER`].
+    pub(crate) numbered: Vec<Option<usize>>,
     /// A digest of the rows, which guest and host must have in common.
     pub digest: u64,
+}
+
+impl Library {
+    /// Returns the position of the function with this number on the wire.
+    pub fn numbered(&self, number: u32) -> Option<usize> {
+        self.numbered.get(number as usize).copied().flatten()
+    }
 }
 
 /// A file that has some of a library's functions.
@@ -97,8 +109,37 @@ impl Statuses {
 pub struct Function {
     /// The exported name. The name of a variant has `@` and a further word at its end.
     pub name: String,
+    /// The number on the wire, which never changes.
+    pub number: u32,
+    /// What a call does to the session's state. All rows of a library state it; rows of tests need not.
+    pub effect: Option<Effect>,
     /// The implementation.
     pub body: Body,
+}
+
+/// What a call does to the session's state, which a session that is put aside or moved must find again. A call that does
+/// several things has the first of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Makes an object.
+    Creates,
+    /// Ends one.
+    Ends,
+    /// Changes an object, or a setting of the library: another call may behave differently afterwards.
+    Sets(Getter),
+    /// Changes the contents of memory only.
+    Writes,
+    /// Changes nothing.
+    Nothing,
+}
+
+/// The call that returns a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Getter {
+    /// The function of this name.
+    Function(String),
+    /// There is none, for this reason.
+    None(String),
 }
 
 impl Function {

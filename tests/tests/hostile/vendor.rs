@@ -104,16 +104,16 @@ fn call_of(number: u32, function: u32, block: &[u8]) -> CallParts {
 /// A call of a function by its name, with slots and nothing else.
 pub fn call(library_name: &str, function: &str, slots: &[u64], data: &[u64]) -> CallParts {
     let (number, rows) = library(library_name).expect("a library of the rows");
-    let index =
-        rows.functions.iter().position(|known| known.name == function).expect("a function of the rows");
+    let function =
+        rows.functions.iter().find(|known| known.name == function).expect("a function of the rows");
     let block: Vec<u8> = slots.iter().chain(data).flat_map(|word| word.to_le_bytes()).collect();
-    call_of(number, index as u32, &block)
+    call_of(number, function.number, &block)
 }
 
 /// The functions that cross, with their numbers.
 fn forwarded(rows: &Library) -> impl Iterator<Item = (u32, &str, &Call)> {
-    rows.functions.iter().enumerate().filter_map(|(index, function)| match &function.body {
-        Body::Forward(call) => Some((index as u32, function.name.as_str(), &**call)),
+    rows.functions.iter().filter_map(|function| match &function.body {
+        Body::Forward(call) => Some((function.number, function.name.as_str(), &**call)),
         _ => None,
     })
 }

@@ -13,6 +13,9 @@ use crate::progress::output_of;
 /// The one crate that a foreign build system builds: its root, and a folder in it with crates of their own.
 const DRIVER: (&str, &str) = ("guest-driver", "stock");
 
+/// The end of the first lines of a file that is not written by hand.
+pub const GENERATED: &str = "do not edit.\n\n";
+
 /// The module path of each file, below the crate's root.
 pub type Modules = BTreeMap<Vec<String>, PathBuf>;
 
@@ -64,6 +67,11 @@ pub fn crates(sources: &[PathBuf]) -> BTreeMap<String, Modules> {
         }
     }
     crates
+}
+
+/// Returns whether `file` says of itself that `cargo xtask generate` writes it.
+pub fn is_generated(file: &Path) -> bool {
+    fs::read_to_string(file).is_ok_and(|text| text.contains(GENERATED))
 }
 
 /// The number of lines of a crate, tests in its files included.

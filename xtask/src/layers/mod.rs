@@ -4,7 +4,7 @@
 //!
 //! A file depends on the files that define the items in its paths: paths that begin with `crate`, `super`, `self` or
 //! a child module. Re-exports are followed to the definition. Tests are ignored, and so is the root of a crate,
-//! because it connects the parts.
+//! because it connects the parts. Files that are generated are not counted.
 
 mod files;
 mod graph;
@@ -30,7 +30,7 @@ const LIMITS: [(&str, usize); 10] = [
     ("cuda-emulator/libraries", 8),
     ("guest-driver", 7),
     ("guest-driver/stock/kernel", 4),
-    ("guest-lib/client", 8),
+    ("guest-lib/client", 7),
     ("guest-lib/cupti", 6),
     ("guest-lib/libcuda", 8),
     ("guest-lib/libcudart", 5),
@@ -56,7 +56,11 @@ pub fn run(paths: &Paths, arguments: &LayersArguments) -> Result<()> {
     let mut broken = Vec::new();
     for (name, modules) in files::crates(&sources) {
         let knots = Graph::read(&paths.root, &modules)?.knots();
-        let largest = knots.first().map_or(0, Knot::len);
+        let by_hand = |knot: &Knot| {
+            let files = knot.keys().filter_map(|module| modules.get(module));
+            files.filter(|file| !files::is_generated(&paths.root.join(file))).count()
+        };
+        let largest = knots.iter().map(by_hand).max().unwrap_or(0);
         let lines = files::lines(&paths.root, &modules)?;
         let limit = LIMITS.iter().find(|(of, _)| *of == name).map_or(MAX_KNOT, |(_, limit)| *limit);
         println!(

@@ -8,15 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use regex::Regex;
 
-/// A row of the call table: its kind, its name, and the rest.
-const ROW: &str = r"(?ms)^ *0x[0-9a-f]{4} (\w+) (\w+)\((.*?); *$";
-/// Rows that the guest library derives its entry point from as well.
-const ENTRY: &str = " entry ";
+use super::files::GENERATED;
+use crate::generate::{self, Area};
 
 /// Lists that spell functions of the driver API: title, folders or files, and the pattern of one name.
-const LISTS: [(&str, &[&str], &str); 7] = [
+const LISTS: [(&str, &[&str], &str); 6] = [
     ("prototypes", &["protocol/cuda-abi/src/prototypes"], r"\bfn (cu[A-Z]\w*)\b"),
-    ("rows", &["protocol/src/cuda/table"], r"\b0x[0-9a-f]{4} \w+ (cu[A-Z]\w*)\("),
     ("worker's functions", &["vhost-cuda/src/worker/gpu"], r"(?m)^ *(?:un)?safe (cu[A-Z]\w*) \["),
     ("worker's handlers", &["vhost-cuda/src/worker/handlers"], r"\bfn (cu[A-Z]\w*)\b"),
     ("libcuda", &["guest-lib/libcuda/src"], r"(?m)^ *\w+ (cu[A-Z]\w*)(?: / \w+)? *\("),
@@ -26,17 +23,28 @@ const LISTS: [(&str, &[&str], &str); 7] = [
 
 /// Prints the counts.
 pub fn print(root: &Path, sources: &[PathBuf]) -> Result<()> {
-    let texts = sources
-        .iter()
-        .filter(|file| !file.starts_with("tests"))
-        .map(|file| Ok((file.as_path(), without_comments(&fs::read_to_string(root.join(file))?))))
-        .collect::<Result<Vec<_>>>()?;
-    let table: Vec<_> = below(&texts, &["protocol/src/cuda/table"]).collect();
-    let (kinds, plain) = rows(&table);
+    let mut texts = Vec::new();
+    for file in sources.iter().filter(|file| !file.starts_with("tests")) {
+        let text = fs::read_to_string(root.join(file))?;
+        if !text.contains(GENERATED) {
+            texts.push((file.as_path(), without_comments(&text)));
+        }
+    }
+    let macros = texts.iter().map(|(file, text)| (file, text.matches("macro_rules!").count()));
+    let (emulator, others): (Vec<_>, Vec<_>) =
+        macros.partition(|(file, _)| file.starts_with("cuda-emulator"));
+    let sum = |counts: &[(_, usize)]| counts.iter().map(|(_, count)| count).sum::<usize>();
+    println!("macros: {} in the emulator, {} elsewhere", sum(&emulator), sum(&others));
+    let areas = generate::areas(root)?;
+    let (kinds, plain) = rows(&areas);
     let total: usize = kinds.values().sum();
     let each: Vec<_> = kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     println!("call table: {total} rows: {}", each.join(", "));
     let mut spelled = BTreeMap::<String, usize>::new();
+    for row in areas.iter().flat_map(|area| &area.rows).filter(|row| row.name.starts_with("cu")) {
+        *spelled.entry(row.name.clone()).or_default() += 1;
+    }
+    println!("driver functions in rows: {}", spelled.len());
     for (title, folders, pattern) in LISTS {
         let names = names(below(&texts, folders), &Regex::new(pattern)?);
         println!("driver functions in {title}: {}", names.len());
@@ -52,7 +60,7 @@ pub fn print(root: &Path, sources: &[PathBuf]) -> Result<()> {
     counts.sort_unstable();
     if let (Some(median), Some(most)) = (counts.get(counts.len() / 2), counts.last()) {
         println!(
-            "source files that name a plain call: {median} (median of {}), at most {most}",
+            "sources by hand that name a plain call, beside its row: {median} (median of {}), at most {most}",
             counts.len()
         );
     }
@@ -60,15 +68,13 @@ pub fn print(root: &Path, sources: &[PathBuf]) -> Result<()> {
 }
 
 /// The number of rows by kind, and the names of plain calls: `forward`, with an `entry` clause.
-fn rows<'t>(table: &[&'t str]) -> (BTreeMap<&'t str, usize>, Vec<&'t str>) {
-    let row = Regex::new(ROW).expect("a pattern");
+fn rows(areas: &[Area]) -> (BTreeMap<&str, usize>, Vec<&str>) {
     let mut kinds = BTreeMap::new();
     let mut plain = Vec::new();
-    for found in table.iter().flat_map(|text| row.captures_iter(text)) {
-        let (_, [kind, name, rest]) = found.extract();
-        *kinds.entry(kind).or_default() += 1;
-        if kind == "forward" && rest.contains(ENTRY) {
-            plain.push(name);
+    for row in areas.iter().flat_map(|area| &area.rows) {
+        *kinds.entry(row.kind.as_str()).or_default() += 1;
+        if row.kind == "forward" && row.entry.is_some() {
+            plain.push(row.name.as_str());
         }
     }
     (kinds, plain)
@@ -105,22 +111,6 @@ fn without_comments(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const TABLE: &str = "
-        0x0101 forward cuOne(a: u32) -> (b: u32) [no_code] entry last / cuOne_ptsz;
-        0x0102 forward cuTwo(a: u32) -> ()
-            as two(a);
-        0x0105 forward cuThree(a: [u8; 64]) -> () entry first;
-        0x0103 custom own_call() -> (); // 0x0104 custom cuGone() -> ();
-    ";
-
-    #[test]
-    fn rows_by_kind() {
-        let table = without_comments(TABLE);
-        let (kinds, plain) = rows(&[&table]);
-        assert_eq!(kinds.into_iter().collect::<Vec<_>>(), [("custom", 1), ("forward", 3)]);
-        assert_eq!(plain, ["cuOne", "cuThree"]);
-    }
-
     #[test]
     fn spellings_by_list() {
         let found = |list: usize, text: &str| -> Vec<String> {
@@ -128,18 +118,17 @@ mod tests {
             names(std::iter::once(text), &pattern).into_iter().collect()
         };
         assert_eq!(found(0, "fn cuOne(a: c_uint);"), ["cuOne"]);
-        assert_eq!(found(1, TABLE), ["cuGone", "cuOne", "cuThree", "cuTwo"]);
         assert_eq!(
-            found(2, "    safe cuOne [] (a: c_uint) [];\n    unsafe cuTwo [] () [];"),
+            found(1, "    safe cuOne [] (a: c_uint) [];\n    unsafe cuTwo [] () [];"),
             ["cuOne", "cuTwo"]
         );
-        assert_eq!(found(3, "pub fn cuOne(\n    cx: &mut CallContext<'_>,\n"), ["cuOne"]);
+        assert_eq!(found(2, "pub fn cuOne(\n    cx: &mut CallContext<'_>,\n"), ["cuOne"]);
         assert_eq!(
-            found(4, "    call cuOne / cuOne_ptsz (api, a: u32) {\n        calls::cuTwo(&mut call)?"),
+            found(3, "    call cuOne / cuOne_ptsz (api, a: u32) {\n        calls::cuTwo(&mut call)?"),
             ["cuOne"]
         );
-        assert_eq!(found(5, "fn cuOne(a: c_uint);"), ["cuOne"]);
-        assert_eq!(found(6, "    cuOne + cuOne_ptsz => one(a: u32);"), ["cuOne"]);
+        assert_eq!(found(4, "fn cuOne(a: c_uint);"), ["cuOne"]);
+        assert_eq!(found(5, "    cuOne + cuOne_ptsz => one(a: u32);"), ["cuOne"]);
     }
 
     #[test]

@@ -267,7 +267,7 @@ impl<'a> Exchange<'a> {
     fn send(&self, stream: u64, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
         bridge::call(&bridge::Arguments {
             library: self.opened.number,
-            function: self.function as u32,
+            function: self.opened.library.functions[self.function].number,
             stream,
             input: input.as_ptr(),
             input_bytes: input.len(),

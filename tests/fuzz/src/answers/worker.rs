@@ -61,15 +61,11 @@ struct Lane {
     last: u64,
 }
 
-macro_rules! emit_result_bytes {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) [$($fact:ident)*] $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
-        /// Returns the bytes of the results of a row.
-        fn result_bytes(opcode: Opcode) -> usize {
-            match opcode { $(Opcode::$name => 0 $(+ <$rt as Wire>::BYTES)*,)* }
-        }
-    };
+/// Returns the bytes of the results of a row.
+fn result_bytes(opcode: Opcode) -> usize {
+    let row = table::ROWS.iter().find(|row| row.opcode == opcode as u32);
+    row.map_or(0, |row| row.result_bytes)
 }
-virtio_cuda_client::all_calls!(emit_result_bytes);
 
 /// Silences the C library's stream, which receives device output.
 pub fn silence() {

@@ -7,18 +7,11 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 use virtio_cuda_protocol::cuda::Opcode;
+use virtio_cuda_protocol::cuda::table::ROWS;
 
 use super::own_kinds;
 use crate::Target;
 use crate::calls::Session;
-
-macro_rules! emit_handles {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) [$($fact:ident)*] $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
-        /// The types of the parameters of each row.
-        const ROWS: &[(Opcode, &[&str])] = &[$((Opcode::$name, &[$(stringify!($pt)),*])),*];
-    };
-}
-virtio_cuda_protocol::all_calls!(emit_handles);
 
 /// The object gets its name by the call.
 const MAKES_IT: &str = "makes the object";
@@ -63,12 +56,12 @@ pub fn all_are_there(target: &mut Target) -> Result<()> {
         }
     }
     let mut wrong = Vec::new();
-    for (opcode, types) in ROWS {
-        for handle in types.iter().filter(|handle| kinds.contains(*handle)) {
-            let is_there = there.contains(&(handle, *opcode as u32));
-            let without = WITHOUT.iter().any(|(of, row, _)| (of, row) == (handle, opcode));
+    for row in ROWS {
+        for handle in row.inputs.iter().map(|input| input.of).filter(|handle| kinds.contains(handle)) {
+            let is_there = there.contains(&(handle, row.opcode));
+            let without = WITHOUT.iter().any(|(of, call, _)| *of == handle && *call as u32 == row.opcode);
             if is_there == without {
-                wrong.push(format!("{handle}: {}", opcode.name()));
+                wrong.push(format!("{handle}: {}", row.name));
             }
         }
     }

@@ -30,16 +30,6 @@ const CONTEXT: u64 = FIRST_HANDLE + 4;
 /// Rows that wait for the guest by design.
 const WAITING: [Opcode; 2] = [Opcode::session_next_callback, Opcode::session_order];
 
-type Make = fn(&mut Choices<'_>, &mut Vec<u8>);
-
-macro_rules! emit_makers {
-    ($($(#[$doc:meta])* $number:literal $kind:ident $name:ident ($($p:ident: $pt:ty),*) -> ($($r:ident: $rt:ty),*) [$($fact:ident)*] $(as $function:ident($($arg:expr),*))? $(entry $order:ident $(/ $per_thread:ident)?)? $(where $($range:ident: $bytes:expr),*)?;)*) => {
-        /// The makers of the arguments of each row, in the order of the rows.
-        const MAKERS: &[Make] = &[$(|_choices, _out| { $(make(stringify!($p), stringify!($pt), <$pt as Wire>::BYTES, _choices, _out);)* }),*];
-    };
-}
-virtio_cuda_protocol::all_calls!(emit_makers);
-
 /// Generates a value of `bytes` bytes, of the type whose name is `of`.
 fn make(name: &str, of: &str, bytes: usize, choices: &mut Choices<'_>, out: &mut Vec<u8>) {
     let end = out.len() + bytes;
@@ -177,10 +167,11 @@ fn check_reply(status: u32, reply: &[u8], room: u32) {
 /// Generates a call. Bits of `how`: 1: bulk input inline, 2: in pages; 4: room for bulk output inline, 8: in pages;
 /// 0x10: it may keep pages; 0x20: the input defines lengths and flags; 0x40: in another context.
 fn frame(how: u8, choices: &mut Choices<'_>) -> Frame {
-    let index = choices.below(ROWS.len());
-    let row = &ROWS[index];
+    let row = &ROWS[choices.below(ROWS.len())];
     let mut args = Vec::with_capacity(row.input_bytes);
-    MAKERS[index](choices, &mut args);
+    for input in row.inputs {
+        make(input.name, input.of, input.bytes, choices, &mut args);
+    }
     let mut header = CallHeader {
         opcode: row.opcode,
         thread: 1,

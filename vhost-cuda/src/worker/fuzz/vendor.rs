@@ -241,7 +241,8 @@ fn call(
         1 => block.extend_from_slice(choices.bytes(9)),
         _ => {}
     }
-    let args = [(number as u32).to_le_bytes(), (function as u32).to_le_bytes()].concat();
+    let on_wire = rows.functions.get(function).map_or(u32::MAX, |function| function.number);
+    let args = [(number as u32).to_le_bytes(), on_wire.to_le_bytes()].concat();
     let header = CallHeader {
         opcode: Opcode::vendor_call as u32,
         thread: 1,

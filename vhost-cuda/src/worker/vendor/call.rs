@@ -13,7 +13,7 @@ mod rules;
 use std::sync::Arc;
 
 use cuda_library_rows::block::{MAX_BYTES, PRESENT, SLOT, attribute_type_handle, described, padded};
-use cuda_library_rows::{Answer, Body, Call, Element, Host, Kind};
+use cuda_library_rows::{Answer, Body, Call, Element, Function, Host, Kind};
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::StreamId;
 
@@ -49,9 +49,10 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
     }
     let session = cx.session;
     let loaded = session.vendor.get(number)?;
-    let row = loaded.rows.functions.get(function as usize).ok_or(CudaError::INVALID_VALUE)?;
-    let Body::Forward(call) = &row.body else { return Err(CudaError::NOT_SUPPORTED) };
-    let address = loaded.address(function as usize).ok_or(CudaError::NOT_FOUND)?;
+    let function = loaded.rows.numbered(function).ok_or(CudaError::INVALID_VALUE)?;
+    let Function { name, body, .. } = &loaded.rows.functions[function];
+    let Body::Forward(call) = body else { return Err(CudaError::NOT_SUPPORTED) };
+    let address = loaded.address(function).ok_or(CudaError::NOT_FOUND)?;
     if call.facts.links_code {
         session.vendor.will_print();
     }
@@ -74,7 +75,7 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
         return cx.bulk_out.put(&answers);
     }
     if has_failed {
-        log::debug!("{} answered {status:?}, for which nobody waited", row.name);
+        log::debug!("{name} answered {status:?}, for which nobody waited");
         return Err(CudaError::UNKNOWN);
     }
     Ok(())

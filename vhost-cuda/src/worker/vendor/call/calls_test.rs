@@ -64,9 +64,9 @@ impl Calls {
         let names = ["cusparse", "cusolver", "cudnn", "cufft", "nccl"];
         let name = names.into_iter().find(|name| function.starts_with(name)).expect("known");
         let (number, rows) = library(name).expect("known");
-        let index = rows.functions.iter().position(|known| known.name == function).expect(function);
+        let function = rows.functions.iter().find(|known| known.name == function).expect(function);
         let block: Vec<u8> = slots.iter().chain(data).flat_map(|word| word.to_le_bytes()).collect();
-        let args = [number.to_le_bytes(), (index as u32).to_le_bytes()].concat();
+        let args = [number.to_le_bytes(), function.number.to_le_bytes()].concat();
         let header = CallHeader {
             opcode: Opcode::vendor_call as u32,
             thread: 1,

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Entry points of rows with an `entry` clause, which the row describes completely (`entries`), and what converts their
+//! inputs and results.
+
+mod entries;
+
+use virtio_cuda_client::protocol::*;
+use virtio_cuda_client::{Call, CudaError};
+
+use crate::entry::Api;
+use crate::ffi::In;
+use crate::handles::{Kind, check};
+use crate::texture::reference::{surface, texture};
+pub(crate) use entries::ENTRY_POINTS;
+
+/// An input of a row as a C parameter.
+pub trait Input: Sized {
+    /// The C type.
+    type C: Copy;
+    /// For the first input: checks it before anything else.
+    fn check(_given: Self::C, _api: Api) -> Result<(), CudaError> {
+        Ok(())
+    }
+    /// For the first input: starts the call, in its context.
+    fn call(_given: Self::C, api: Api) -> Result<Call<'static>, CudaError> {
+        Ok(api.call())
+    }
+    /// Converts the value for the wire.
+    fn take(given: Self::C, api: Api) -> Result<Self, CudaError>;
+}
+
+/// Implements scalars. Calls without an object need a current context.
+macro_rules! scalars {
+    ($($t:ty),*) => { $(
+        impl Input for $t {
+            type C = $t;
+            fn call(_: $t, api: Api) -> Result<Call<'static>, CudaError> {
+                api.in_context()
+            }
+            fn take(given: $t, _: Api) -> Result<$t, CudaError> {
+                Ok(given)
+            }
+        }
+        impl Output for $t {
+            type C = $t;
+            fn give(self, _: Api) -> $t {
+                self
+            }
+        }
+    )* };
+}
+scalars!(i32, u32, u64, f32);
+
+/// Implements handles that the worker checks. Calls on these work without a current context, except for functions.
+macro_rules! handles {
+    ($($name:ident),*) => { $(
+        impl Input for $name {
+            type C = u64;
+            fn take(given: u64, _: Api) -> Result<$name, CudaError> {
+                Ok($name(given))
+            }
+        }
+    )* };
+}
+handles!(DevicePtr, AllocationId);
+
+/// Implements handles that the worker checks, as far as they are of the right kind.
+macro_rules! handles_of {
+    ($($name:ident: $kind:ident),*) => { $(
+        impl Input for $name {
+            type C = u64;
+            fn take(given: u64, _: Api) -> Result<$name, CudaError> {
+                check(Kind::$kind, given)?;
+                Ok($name(given))
+            }
+        }
+    )* };
+}
+handles_of!(LibraryId: Library, GraphId: Graph, GraphNodeId: Node, GraphExecId: Exec);
+
+impl Input for FunctionId {
+    type C = u64;
+    fn call(_: u64, api: Api) -> Result<Call<'static>, CudaError> {
+        api.in_context()
+    }
+    fn take(given: u64, _: Api) -> Result<Self, CudaError> {
+        Ok(Self(given))
+    }
+}
+
+impl Input for StreamId {
+    type C = u64;
+    fn call(given: u64, api: Api) -> Result<Call<'static>, CudaError> {
+        api.in_context_of(given)
+    }
+    fn take(given: u64, api: Api) -> Result<Self, CudaError> {
+        api.stream(given)
+    }
+}
+
+impl Input for UserObjectId {
+    type C = u64;
+    fn take(given: u64, _: Api) -> Result<Self, CudaError> {
+        if given == 0 { Err(CudaError::INVALID_VALUE) } else { Ok(Self(given)) }
+    }
+}
+
+impl Input for DeviceOrdinal {
+    type C = i32;
+    fn take(given: i32, api: Api) -> Result<Self, CudaError> {
+        Ok(api.driver.devices.check(given)?.on_wire())
+    }
+}
+
+impl Input for ArrayId {
+    type C = u64;
+    fn take(given: u64, api: Api) -> Result<Self, CudaError> {
+        api.driver.arrays.check(given)?;
+        Ok(Self(given))
+    }
+}
+
+impl Input for MipmappedArrayId {
+    type C = u64;
+    fn take(given: u64, api: Api) -> Result<Self, CudaError> {
+        api.driver.arrays.check_mipmap(given)?;
+        Ok(Self(given))
+    }
+}
+
+/// Implements references, whose calls run in the reference's context.
+macro_rules! references {
+    ($($name:ident: $find:ident),*) => { $(
+        impl Input for $name {
+            type C = u64;
+            fn check(given: u64, api: Api) -> Result<(), CudaError> {
+                $find(api, given).map(drop)
+            }
+            fn call(given: u64, api: Api) -> Result<Call<'static>, CudaError> {
+                Ok($find(api, given)?.0)
+            }
+            fn take(given: u64, _: Api) -> Result<$name, CudaError> {
+                Ok($name(given))
+            }
+        }
+    )* };
+}
+references!(TexRefId: texture, SurfRefId: surface);
+
+impl Input for [f32; 4] {
+    type C = In<[f32; 4]>;
+    fn take(given: In<[f32; 4]>, _: Api) -> Result<Self, CudaError> {
+        given.get()
+    }
+}
+
+/// A result of a row as the program gets it.
+pub trait Output {
+    /// The type that the program's pointer points to.
+    type C;
+    /// Converts the value for the program.
+    fn give(self, api: Api) -> Self::C;
+}
+
+macro_rules! arrays {
+    ($($t:ty),*) => { $(
+        impl Output for $t {
+            type C = $t;
+            fn give(self, _: Api) -> $t {
+                self
+            }
+        }
+    )* };
+}
+arrays!([f32; 4], [u8; 64]);
+
+macro_rules! named {
+    ($($name:ident),*) => { $(
+        impl Output for $name {
+            type C = u64;
+            fn give(self, _: Api) -> u64 {
+                self.0
+            }
+        }
+    )* };
+}
+named!(ArrayId, MipmappedArrayId, GraphId);
+
+impl Output for DevicePtr {
+    type C = u64;
+    fn give(self, api: Api) -> u64 {
+        api.program_address(self.0)
+    }
+}
