@@ -149,7 +149,10 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
     let time = Duration::from_millis(time.into());
     let carry_out = |member: &Member| match *request {
         Request::Status {} => None,
-        Request::Suspend { hold, .. } => suspender.suspend(&member.session, time, hold).err(),
+        Request::Suspend { hold, .. } => {
+            let error = suspender.suspend(&member.session, time, hold).err();
+            error.filter(|error| !error.is_nothing_movable())
+        }
         Request::Resume { .. } => suspender.resume(&member.session, time).err(),
     };
     let sessions: Vec<_> = if *request == (Request::Status {}) {

@@ -72,6 +72,13 @@ pub enum MoveError {
     },
 }
 
+impl MoveError {
+    /// Returns whether the session has nothing to move. It runs on, and that is no failure.
+    pub fn is_nothing_movable(&self) -> bool {
+        matches!(self, Self::Failed { outcome: NOTHING_MOVABLE, .. })
+    }
+}
+
 /// Returns the text of a worker's reason.
 fn reason(outcome: u32, cuda: u32) -> String {
     match outcome {
@@ -226,7 +233,7 @@ impl Residence {
         state.moves.last_move = time;
         let is_suspension = state.moves.phase == Phase::Suspending;
         let moves = &mut state.moves;
-        moves.failures += u64::from(answer.is_err());
+        moves.failures += u64::from(answer.is_err_and(|error| !error.is_nothing_movable()));
         moves.phase = match (is_suspension, answer) {
             (true, Ok(moved)) => {
                 moves.suspensions += 1;

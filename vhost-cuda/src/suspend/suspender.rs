@@ -18,7 +18,7 @@ use super::policy::{Candidate, Rules, victims};
 use crate::limits::budget::Charge;
 use crate::limits::throttle::Throttle;
 use crate::sessions::endings::Endings;
-use crate::sessions::link::{Moved, NOTHING_MOVABLE};
+use crate::sessions::link::Moved;
 use crate::sessions::residence::{MoveError, Phase};
 use crate::sessions::session::Session;
 
@@ -211,7 +211,8 @@ impl Suspender {
         let results = for_each(&members, |member| self.suspend(&member.session, PAUSE_TIME, false).err());
         for (member, error) in members.iter().zip(results) {
             match error {
-                None | Some(MoveError::Ended | MoveError::Failed { outcome: NOTHING_MOVABLE, .. }) => {}
+                None | Some(MoveError::Ended) => {}
+                Some(error) if error.is_nothing_movable() => {}
                 Some(error) => log!(
                     PAUSES.level(Level::Warn),
                     "{}: not suspended with its machine: {error}",

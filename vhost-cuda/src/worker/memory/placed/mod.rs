@@ -13,7 +13,7 @@
 pub mod opened;
 mod slab;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -30,6 +30,8 @@ use crate::worker::suspend::parts::{Mapping, Memory, Part};
 /// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED` and
 /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`.
 const NEEDED: [i32; 2] = [102, 103];
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`.
+const GPU_DIRECT_RDMA: i32 = 110;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`, `CU_MEM_LOCATION_TYPE_DEVICE`, `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 const PINNED: u32 = 1;
 const LOCATION_DEVICE: u32 = 1;
@@ -70,10 +72,13 @@ struct Later {
 #[derive(Debug, Default)]
 pub struct State {
     regions: BTreeMap<u64, Region>,
-    /// Regions of small allocations, by context and first address.
-    slabs: BTreeSet<(u64, u64)>,
+    /// Regions of small allocations: context, longest free range in bytes, and first address.
+    slabs: BTreeSet<(u64, u64, u64)>,
     allocations: HashMap<u64, Allocation>,
     later: Vec<Later>,
+    /// Contexts that have an anchor: a byte of the driver's own memory that lives as long as they do. Without it the driver
+    /// would make and drop a block for each shadow of an otherwise empty context, which takes 30 us.
+    anchored: HashSet<u64>,
 }
 
 /// Placed memory of a session.
@@ -81,6 +86,9 @@ pub struct State {
 pub struct Placed {
     /// The maximum number of regions: 0 if memory is not placed.
     limit: usize,
+    emulated: bool,
+    /// True if the network cards of the host can reach placed memory, as they can the driver's own.
+    is_open_to_peers: bool,
     state: Mutex<State>,
     /// Memory of other processes.
     pub opened: Opened,
@@ -93,7 +101,12 @@ impl Placed {
         let supports = |number| matches!(gpu.cuDeviceGetAttribute(number, 0), Ok((value,)) if value > 0);
         let limit = if emulated { MAX_REGIONS_EMULATED } else { MAX_REGIONS };
         let is_possible = devices == 1 && NEEDED.into_iter().all(supports);
-        Self { limit: if is_possible { limit } else { 0 }, ..Self::default() }
+        Self {
+            limit: if is_possible { limit } else { 0 },
+            emulated,
+            is_open_to_peers: is_possible && supports(GPU_DIRECT_RDMA),
+            ..Self::default()
+        }
     }
 
     /// Takes the driver's first block for shadows, as a part of the context: a program that compares `cuMemGetInfo` before and after an
@@ -117,6 +130,7 @@ impl Placed {
             return gpu.cuMemAlloc_v2(bytes).map(|(address,)| address);
         }
         self.end_freed(gpu);
+        self.anchor(gpu, home.context);
         let (shadow,) = gpu.cuMemAlloc_v2(1)?;
         match self.place(gpu, bytes as u64, shadow, home) {
             Ok(address) => Ok(address),
@@ -126,6 +140,13 @@ impl Placed {
                 let _ = unsafe { gpu.cuMemFree_v2(shadow) };
                 address.map(|(address,)| address)
             }
+        }
+    }
+
+    /// Makes the context's anchor unless it has one. Without one, all is only slower. The emulator has no blocks.
+    fn anchor(&self, gpu: &Driver, context: u64) {
+        if !self.emulated && self.lock().anchored.insert(context) && gpu.cuMemAlloc_v2(1).is_err() {
+            self.lock().anchored.remove(&context);
         }
     }
 
@@ -145,14 +166,17 @@ impl Placed {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         drop(state);
-        let part = make(gpu, if is_small { BLOCK } else { alone }, home.device)?;
+        let bytes_of_region = if is_small { BLOCK } else { alone };
+        let properties =
+            RawAllocation { gpu_direct_rdma: self.is_open_to_peers.into(), ..properties(home.device) };
+        let part = make(gpu, bytes_of_region, properties)?;
         let (base, slab) = (part.address(), is_small.then(|| Slab::new(BLOCK)));
         let mut state = self.lock();
         state.regions.insert(base, Region { part, context, slab, exported: false });
         if !is_small {
             return Ok(enter(&mut state, base, base));
         }
-        state.slabs.insert((context, base));
+        state.slabs.insert((context, BLOCK, base));
         let found = state.take(bytes, context);
         let (region, address) = found.ok_or(CudaError::OUT_OF_MEMORY)?;
         Ok(enter(&mut state, address, region))
@@ -215,15 +239,16 @@ impl Placed {
         let Some(Allocation { region: base, .. }) = state.allocations.remove(&address) else { return };
         let Some(region) = state.regions.get_mut(&base) else { return };
         if let Some(slab) = &mut region.slab {
+            let (context, before) = (region.context, slab.longest());
             slab.give(address - base);
-            if !slab.is_empty() {
+            let (after, is_empty) = (slab.longest(), slab.is_empty());
+            state.slabs.remove(&(context, before, base));
+            if !is_empty {
+                state.slabs.insert((context, after, base));
                 return;
             }
         }
         let region = state.regions.remove(&base);
-        if let Some(region) = &region {
-            state.slabs.remove(&(region.context, base));
-        }
         drop(state);
         region.into_iter().for_each(|region| end(gpu, region));
     }
@@ -233,7 +258,8 @@ impl Placed {
         let mut state = self.lock();
         let ended: Vec<_> = state.regions.extract_if(.., |_, region| region.context == context).collect();
         state.allocations.retain(|_, allocation| allocation.context != context);
-        state.slabs.retain(|&(of, _)| of != context);
+        state.slabs.retain(|&(of, ..)| of != context);
+        state.anchored.remove(&context);
         let State { allocations, later, .. } = &mut *state;
         // The events have ended with the context, too.
         later.retain(|later| allocations.contains_key(&later.address));
@@ -255,13 +281,18 @@ impl Placed {
 }
 
 impl State {
-    /// Takes `bytes` bytes in a region of small allocations. Returns the region's first address, and the allocation's.
+    /// Takes `bytes` bytes in the region of small allocations whose longest free range is the shortest that suffices. Returns
+    /// the region's first address, and the allocation's.
     fn take(&mut self, bytes: u64, context: u64) -> Option<(u64, u64)> {
-        let Self { regions, slabs, .. } = self;
-        slabs.range((context, 0)..=(context, u64::MAX)).find_map(|&(_, base)| {
-            let offset = regions.get_mut(&base)?.slab.as_mut()?.take(bytes)?;
-            Some((base, base + offset))
-        })
+        let enough = (context, bytes.max(1).next_multiple_of(slab::UNIT), 0);
+        let &key = self.slabs.range(enough..=(context, u64::MAX, u64::MAX)).next()?;
+        let (_, _, base) = key;
+        let slab = self.regions.get_mut(&base)?.slab.as_mut()?;
+        let offset = slab.take(bytes)?;
+        let longest = slab.longest();
+        self.slabs.remove(&key);
+        self.slabs.insert((context, longest, base));
+        Some((base, base + offset))
     }
 
     /// The memory that may move.
@@ -290,10 +321,9 @@ pub fn own_access(device: i32) -> Vec<RawAccess> {
 }
 
 /// Makes physical memory at reserved addresses.
-fn make(gpu: &Driver, bytes: u64, device: i32) -> CuResult<Part> {
-    let properties = properties(device);
+fn make(gpu: &Driver, bytes: u64, properties: RawAllocation) -> CuResult<Part> {
     let handle = gpu.create(bytes, &properties)?;
-    map_at_reserved(gpu, bytes, handle, device)
+    map_at_reserved(gpu, bytes, handle, properties.location.id)
         .map(|mapping| Part::new(Some(handle), bytes, properties, vec![mapping]))
         .inspect_err(|_| {
             let _ = gpu.cuMemRelease(handle);
@@ -368,6 +398,41 @@ mod tests {
             assert_eq!(placed.free(&gpu, address), Some(Ok(())));
         }
         assert!(is_empty(&placed));
+    }
+
+    /// Regions of small allocations are found by their free room, however many are full.
+    #[test]
+    fn freed_room_is_found_again() {
+        let _null = IN_USE.lock();
+        null::reset();
+        let gpu = Driver::null();
+        let placed = Placed::new(&gpu, 1, false);
+        let allocate = |bytes| placed.allocate(&gpu, bytes, HOME).unwrap();
+        let all: Vec<_> = (0..8).map(|_| allocate(1 << 20)).collect();
+        assert_eq!(placed.lock().regions.len(), 4);
+        assert_eq!(placed.free(&gpu, all[5]), Some(Ok(())));
+        assert_eq!(allocate(3), all[5]);
+        assert_eq!(allocate((1 << 20) - 512), all[5] + 512, "the rest of it");
+        allocate(1);
+        assert_eq!(placed.lock().regions.len(), 5, "all four are full");
+        assert_eq!(placed.lock().slabs.len(), 5);
+    }
+
+    #[test]
+    fn a_context_has_one_anchor() {
+        let _null = IN_USE.lock();
+        null::reset();
+        let gpu = Driver::null();
+        let placed = Placed::new(&gpu, 1, false);
+        for _ in 0..3 {
+            placed.allocate(&gpu, 1, HOME).unwrap();
+        }
+        assert_eq!(placed.lock().anchored.len(), 1);
+        placed.forget_context(&gpu, HOME.context);
+        assert!(placed.lock().anchored.is_empty() && is_empty(&placed));
+        let emulated = Placed::new(&gpu, 1, true);
+        emulated.allocate(&gpu, 1, HOME).unwrap();
+        assert!(emulated.lock().anchored.is_empty());
     }
 
     #[test]

@@ -49,6 +49,11 @@ impl Slab {
         true
     }
 
+    /// Returns the length of the longest free range in bytes.
+    pub fn longest(&self) -> u64 {
+        self.free.values().copied().max().unwrap_or_default()
+    }
+
     /// Returns whether nothing is allocated.
     pub fn is_empty(&self) -> bool {
         self.used.is_empty()
