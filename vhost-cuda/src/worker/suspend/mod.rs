@@ -66,6 +66,7 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
     if let Err(error) = thread::Builder::new().name("suspend".into()).spawn(run) {
         debug!("no thread to suspend or resume the session: {error}");
         is_moving.store(false, Ordering::Release);
+        session.suspension.forget();
         replies.send(id, &(REPLY_NO_RESOURCES, Vec::new()));
     }
 }

@@ -121,10 +121,10 @@ impl Drop for Contents {
 pub struct Store(BTreeMap<u64, Contents>);
 
 impl Store {
-    /// Prepares for the contents of `parts` (address and bytes, whole chunks), whose chunks have these digests, in the same order. Contents of other
-    /// parts are dropped. Returns the chunks that are to be copied. Until all are, the store is of no use.
+    /// Prepares for the contents of `parts` (address and bytes, whole chunks), whose chunks have these digests, in the same order.
+    /// Contents of other parts are dropped. Returns the chunks that are to be copied. Until all are, the store is of no use.
     ///
-    /// Errors: the process gets no addresses.
+    /// Errors: the process gets no addresses, or there are fewer digests than chunks.
     pub fn prepare(
         &mut self,
         parts: &[(u64, u64)],
@@ -137,7 +137,8 @@ impl Store {
             let same = kept.remove(&address).filter(|contents| contents.bytes() == bytes);
             let mut contents = same.map_or_else(|| Contents::new(bytes), Ok)?;
             let of_it;
-            (of_it, digests) = digests.split_at_checked(contents.chunks.len()).unwrap_or((digests, &[]));
+            let count = contents.chunks.len();
+            (of_it, digests) = digests.split_at_checked(count).ok_or(io::ErrorKind::InvalidInput)?;
             contents.note(address, of_it, zeros, &mut pieces);
             self.0.insert(address, contents);
         }
@@ -193,6 +194,7 @@ mod tests {
         assert_eq!(prepare(&both, &[1, 4, 0, 5]), (vec![a, a + next], 3), "new at the same address");
         assert_eq!(prepare(&[(a, next)], &[1]), (vec![a], 1), "of another size");
         assert_eq!(prepare(&[], &[]), (vec![], 0));
+        assert!(store.prepare(&both, &[[1, 0]; 3], ZEROS).is_err(), "fewer digests than chunks");
     }
 
     #[test]

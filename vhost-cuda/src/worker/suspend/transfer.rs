@@ -132,6 +132,9 @@ fn each<C: Carriers>(
     pieces: &[Piece],
     body: impl for<'p> Fn(&mut C::Carrier, &mut dyn FnMut() -> Option<&'p Piece>) -> CuResult<()> + Sync,
 ) -> CuResult<()> {
+    if pieces.is_empty() {
+        return Ok(());
+    }
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
     let run = || {
         let mut take = || {
