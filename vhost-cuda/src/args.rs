@@ -227,6 +227,11 @@ pub struct DaemonArgs {
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = parse_bytes)]
     pub suspend_memory: Option<u64>,
 
+    /// Keep the contents of a session that has come back in host memory for this time, in seconds (0.1 to 86400; 0: do not), so that
+    /// the next suspension copies only what has changed. They end earlier if other sessions need the host memory.
+    #[arg(long, hide_short_help = true, value_name = "SECONDS", default_value = "60", value_parser = parse_keeping)]
+    pub keep_contents: Duration,
+
     /// The device memory of a virtual machine that stays on the card although its sessions are idle, in bytes (with the
     /// suffix K, M or G).
     #[arg(long, hide_short_help = true, value_name = "BYTES", default_value = "0", value_parser = parse_bytes)]
@@ -496,6 +501,11 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds
         .map(Duration::from_secs_f64)
         .ok_or_else(|| format!("`{text}` is not between 0.1 and 86400 seconds"))
+}
+
+/// Parses a time that may be 0.
+fn parse_keeping(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { parse_seconds(text) }
 }
 
 /// Parses the time limit of a request.

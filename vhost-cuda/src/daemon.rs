@@ -124,6 +124,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         idle: args.suspend_idle,
         floor: args.suspend_floor,
         host_memory: args.suspend_memory,
+        keep: args.keep_contents,
     };
     let suspender = Suspender::start(options, endings.clone())
         .context("Cannot start the threads for suspended sessions")?;

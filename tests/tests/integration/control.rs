@@ -26,6 +26,7 @@ const KILLS: u64 = 12;
 
 pub fn collect(suite: &mut Suite) {
     suite.test("suspended_by_the_operator", suspended_by_the_operator);
+    suite.test("suspended_again", suspended_again);
     suite.test("suspended_while_it_works", suspended_while_it_works);
     suite.test("suspended_workers_are_killed", suspended_workers_are_killed);
     let idle = "suspended_to_make_room";
@@ -121,6 +122,32 @@ fn suspended_by_the_operator(kit: &Kit) -> Result<()> {
     ensure!(control.ask(r#"{"do":"status"}"#)?["host_memory_used"] == 0, "its host memory counts");
     daemon(route)?.stop()?;
     ensure!(!socket.exists(), "the control socket is left behind");
+    Ok(())
+}
+
+/// Contents that have not changed are copied once.
+fn suspended_again(kit: &Kit) -> Result<()> {
+    let mut copies = Vec::new();
+    for keep in ["600", "0"] {
+        let controlled = Controlled::start(kit, &["--keep-contents", keep], None)?;
+        // Half of its memory was never written.
+        let program = controlled.program(kit, &["16", "greedy"])?;
+        program.wait_for_stdout("more: 0", LIMIT)?;
+        let mut stored = None;
+        for _ in 0..3 {
+            let answer = controlled.ask(r#"{"do":"suspend","all":true}"#)?;
+            let bytes = |name: &str| answer["sessions"][0][name].as_u64().context("a figure");
+            let all = (bytes("suspended_bytes")?, bytes("stored_bytes")?);
+            ensure!(all.0 >= 32 << 20 && all.1 >= 16 << 20 && all.1 <= all.0 - (16 << 20), "{answer}");
+            ensure!(*stored.get_or_insert(all.1) == all.1, "{answer}");
+            copies.push(bytes("copied_bytes")?.min(16 << 20) >> 20);
+            let answer = controlled.ask(r#"{"do":"resume","all":true}"#)?;
+            let kept = if keep == "0" { 0 } else { all.1 };
+            ensure!(answer["host_memory_used"] == kept, "{answer}");
+        }
+        finish(program)?;
+    }
+    ensure!(copies == [16, 0, 0, 16, 16, 16], "{copies:?} MiB were copied");
     Ok(())
 }
 

@@ -109,8 +109,11 @@ pub struct Session {
     pub on_card_bytes: u64,
     /// Device memory in host memory, in bytes.
     pub suspended_bytes: u64,
-    /// The host memory that it takes, in bytes.
+    /// The host memory that it takes, in bytes, also for contents that are kept while the session runs.
     pub stored_bytes: u64,
+    /// The part of the contents that the last suspension copied, in bytes.
+    #[serde(default)]
+    pub copied_bytes: u64,
     /// The time since the last call, in milliseconds.
     pub idle_ms: u64,
     /// The number of moves to host memory.

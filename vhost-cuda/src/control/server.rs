@@ -181,6 +181,7 @@ fn describe(member: &Member, error: Option<MoveError>) -> protocol::Session {
         on_card_bytes: if is_away { moves.resident_bytes } else { session.device_memory() },
         suspended_bytes: moves.suspended_bytes,
         stored_bytes: moves.stored_bytes,
+        copied_bytes: moves.copied_bytes,
         idle_ms: u64::try_from(member.idle.as_millis()).unwrap_or(u64::MAX),
         suspensions: moves.suspensions,
         resumes: moves.resumes,

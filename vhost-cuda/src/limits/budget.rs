@@ -52,6 +52,11 @@ impl Charge {
         self.amount
     }
 
+    /// Takes over what `other`, a share of the same budget, holds.
+    pub fn merge(&mut self, mut other: Self) {
+        self.amount += std::mem::take(&mut other.amount);
+    }
+
     /// Gives back what it holds beyond `amount`.
     pub fn shrink_to(&mut self, amount: usize) {
         let rest = self.amount.saturating_sub(amount);
@@ -92,7 +97,9 @@ mod tests {
         assert_eq!(first.amount(), 700);
         first.shrink_to(100);
         assert_eq!(budget.used(), 400);
-        drop((first, second));
+        first.merge(second);
+        assert_eq!((first.amount(), budget.used()), (400, 400));
+        drop(first);
         assert_eq!(budget.used(), 0);
     }
 }

@@ -48,6 +48,8 @@ pub const TO_RESUME: u32 = 9;
 /// [`ToWorker::kind`]: the session stays suspended, and calls that wait for it to be resumed fail with
 /// `CUDA_ERROR_OUT_OF_MEMORY`. No payload, no answer.
 pub const TO_RESUME_REFUSED: u32 = 10;
+/// [`ToWorker::kind`]: the contents that a running session has kept from its last suspension end. No payload, no answer.
+pub const TO_FORGET: u32 = 11;
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
@@ -144,7 +146,8 @@ pub struct Suspend {
 pub const MOVED: u32 = 0;
 /// [`Moved::outcome`]: the session was in that state before.
 pub const MOVED_BEFORE: u32 = 1;
-/// [`Moved::outcome`]: calls or the device's work did not end in time.
+/// [`Moved::outcome`]: calls or the device's work did not end in time. After all other failures of a suspension the contents of
+/// the one before have ended.
 pub const NOT_IDLE: u32 = 2;
 /// [`Moved::outcome`]: the budget does not suffice, or the host has no memory.
 pub const NO_HOST_MEMORY: u32 = 3;
@@ -167,8 +170,11 @@ pub struct Moved {
     pub cuda: u32,
     /// Device memory that was given back, or brought back, in bytes.
     pub moved_bytes: u64,
-    /// Host memory that holds contents, in bytes. Chunks of zeros take none.
+    /// Host memory that holds contents, in bytes. Chunks of zeros take none. After a resumption it is kept until the next
+    /// suspension, or until [`TO_FORGET`].
     pub stored_bytes: u64,
+    /// The part of the contents that the suspension has copied, in bytes. The rest had not changed since the one before.
+    pub copied_bytes: u64,
     /// Device memory that the session keeps while it is suspended, in bytes, as far as the worker allocated it.
     pub resident_bytes: u64,
     /// The duration in microseconds.

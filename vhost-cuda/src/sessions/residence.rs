@@ -89,7 +89,7 @@ fn reason(outcome: u32, cuda: u32) -> String {
         NO_DEVICE_MEMORY => "the card has no room for its memory: suspend or end other sessions".into(),
         DRIVER_FAILED => format!("the driver failed with CUDA error {cuda}"),
         CONTENTS_DIFFER => {
-            "its contents in host memory have changed (a checksum differs): the host's memory is faulty".into()
+            "its contents in host memory have changed (a digest differs): the host's memory is faulty".into()
         }
         NOTHING_MOVABLE => "it has no memory that can be moved".into(),
         _ => "its worker gave no valid answer".into(),
@@ -107,8 +107,10 @@ pub struct Moves {
     pub wanted: bool,
     /// Device memory in host memory, in bytes. 0 while it is on the card.
     pub suspended_bytes: u64,
-    /// The host memory that it takes, in bytes. Chunks of zeros take none.
+    /// The host memory that it takes, in bytes, and that contents kept from the last suspension take. Chunks of zeros take none.
     pub stored_bytes: u64,
+    /// The part of the contents that the last suspension copied, in bytes: the rest had not changed since the one before.
+    pub copied_bytes: u64,
     /// Device memory that a suspended session still has, in bytes, without its context.
     pub resident_bytes: u64,
     /// The number of times that it was suspended.
@@ -141,6 +143,8 @@ struct State {
     wakes: u32,
     /// The host memory that its contents are charged for.
     charge: Option<Charge>,
+    /// The time since which contents are kept that are on the card again.
+    kept_since: Option<Instant>,
     ended: bool,
 }
 
@@ -239,30 +243,72 @@ impl Residence {
                 moves.suspensions += 1;
                 moves.suspended_bytes = moved.moved_bytes;
                 moves.stored_bytes = moved.stored_bytes;
+                moves.copied_bytes = moved.copied_bytes;
                 moves.resident_bytes = moved.resident_bytes;
                 Phase::Suspended
             }
             (false, Err(_)) => Phase::Suspended,
-            (is_suspension, _) => {
+            (is_suspension, answer) => {
                 moves.resumes += u64::from(!is_suspension);
-                (moves.suspended_bytes, moves.stored_bytes, moves.resident_bytes) = (0, 0, 0);
+                (moves.suspended_bytes, moves.resident_bytes) = (0, 0);
                 (moves.held, moves.wanted) = (false, false);
+                let has_kept = match answer {
+                    Ok(_) => true,
+                    // After other failures the worker has dropped what it had kept.
+                    Err(error) => matches!(error, MoveError::Failed { outcome: NOT_IDLE, .. }),
+                };
+                if !has_kept {
+                    moves.stored_bytes = 0;
+                }
                 Phase::Running
             }
         };
+        if !is_suspension && state.moves.phase == Phase::Running {
+            state.kept_since = Some(Instant::now());
+        }
         let stored = usize::try_from(state.moves.stored_bytes).unwrap_or(usize::MAX);
-        let released = match (state.moves.phase, charge) {
-            (Phase::Suspended, Some(mut charge)) => {
-                charge.shrink_to(stored);
-                state.charge.replace(charge)
-            }
-            (Phase::Suspended, None) => None,
-            _ => state.charge.take(),
-        };
+        let mut released = state.charge.take();
+        if stored > 0 {
+            state.charge = match (state.moves.phase, released.take(), charge) {
+                (Phase::Suspended, Some(mut kept), Some(new)) => {
+                    kept.merge(new);
+                    kept.shrink_to(stored);
+                    Some(kept)
+                }
+                (Phase::Suspended, None, Some(mut new)) => {
+                    new.shrink_to(stored);
+                    Some(new)
+                }
+                (_, kept, _) => kept,
+            };
+        }
         drop(released);
         drop(state);
         self.changed.notify_all();
         answer
+    }
+
+    /// Returns the time for which a running session has kept the contents of its last suspension. `None`: it has kept none.
+    pub fn kept_for(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        let has_kept = state.moves.phase == Phase::Running && state.moves.stored_bytes > 0;
+        state.kept_since.filter(|_| has_kept).map(|since| since.elapsed())
+    }
+
+    /// Returns the host memory that the contents of the last suspension are charged for, in bytes.
+    pub fn kept_bytes(&self) -> u64 {
+        self.state.lock().charge.as_ref().map_or(0, |charge| charge.amount() as u64)
+    }
+
+    /// Releases the charge of contents that a running session has kept. Returns false if it has none. The worker must be told.
+    pub fn forget(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.moves.phase != Phase::Running || state.moves.stored_bytes == 0 {
+            return false;
+        }
+        state.moves.stored_bytes = 0;
+        drop(state.charge.take());
+        true
     }
 
     /// Lets calls of the program bring a suspended session back that was held.

@@ -18,7 +18,7 @@ use super::policy::{Candidate, Rules, victims};
 use crate::limits::budget::Charge;
 use crate::limits::throttle::Throttle;
 use crate::sessions::endings::Endings;
-use crate::sessions::link::Moved;
+use crate::sessions::link::{Moved, NO_HOST_MEMORY};
 use crate::sessions::residence::{MoveError, Phase};
 use crate::sessions::session::Session;
 
@@ -51,6 +51,8 @@ pub struct Options {
     pub floor: u64,
     /// The host memory that contents may take, in bytes. `None`: half of what is available.
     pub host_memory: Option<u64>,
+    /// The time for which contents stay in host memory after a session has come back. 0: they do not.
+    pub keep: Duration,
 }
 
 /// The sessions that a request is about.
@@ -128,6 +130,7 @@ impl Suspender {
                 if let Some(after) = suspender.options.idle {
                     suspender.suspend_idle(after);
                 }
+                suspender.forget(suspender.options.keep);
                 drop(suspender);
                 thread::sleep(interval);
             }
@@ -185,7 +188,7 @@ impl Suspender {
     pub fn suspend(&self, session: &Session, time: Duration, hold: bool) -> Result<Option<Moved>, MoveError> {
         let deadline = Instant::now() + time;
         loop {
-            let result = session.suspend(time, self.charge(session), hold);
+            let result = self.move_out(session, time, hold);
             let waits = result == Err(MoveError::Busy) && session.residence().settled(deadline);
             if !waits || Instant::now() >= deadline {
                 if result.is_ok() {
@@ -274,12 +277,29 @@ impl Suspender {
         let Some(session) = self.sessions.lock().get(&label).map(|entry| entry.session.clone()) else {
             return false;
         };
-        let moved = session.suspend(SHORT, self.charge(&session), false);
+        let moved = self.move_out(&session, SHORT, false);
         let has_moved = moved.is_ok_and(|moved| moved.is_some_and(|moved| moved.moved_bytes > 0));
         if !has_moved {
             self.tried(label);
         }
         has_moved
+    }
+
+    /// Suspends a session. If there is no host memory, others give up contents that they have kept.
+    fn move_out(&self, session: &Session, time: Duration, hold: bool) -> Result<Option<Moved>, MoveError> {
+        let result = session.suspend(time, self.charge(session), hold);
+        let is_short = matches!(result, Err(MoveError::Failed { outcome: NO_HOST_MEMORY, .. }));
+        if is_short && self.forget(Duration::ZERO) {
+            return session.suspend(time, self.charge(session), hold);
+        }
+        result
+    }
+
+    /// Ends contents that running sessions have kept for `age` or longer. Returns whether there were any.
+    fn forget(&self, age: Duration) -> bool {
+        let all: Vec<_> = self.sessions.lock().values().map(|entry| entry.session.clone()).collect();
+        let is_old = |session: &&Arc<Session>| session.residence().kept_for().is_some_and(|kept| kept >= age);
+        all.iter().filter(is_old).filter(|session| session.forget()).count() > 0
     }
 
     /// Takes host memory for a session's contents.

@@ -10,8 +10,8 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::fixture::sleeping_worker_with;
 use crate::sessions::link::{
-    FROM_REPLY, FROM_WAKE, FromWorker, MOVED, NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, TO_RESUME,
-    TO_RESUME_REFUSED, TO_SUSPEND, receive_frame, send_reply, suspend_of,
+    FROM_REPLY, FROM_WAKE, FromWorker, MOVED, NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, TO_FORGET,
+    TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND, receive_frame, send_reply, suspend_of,
 };
 use crate::sessions::session::End;
 
@@ -209,6 +209,7 @@ fn every_failure_leaves_the_session_as_it_was() {
         fixture.script.suspend.store(outcome, Ordering::Relaxed);
         assert_eq!(suspender.suspend(&fixture.session, SECOND, true), failed(u32::MAX));
     }
+    assert_eq!(fixture.session.residence().moves().failures, 5, "nothing to move is none");
     fixture.script.suspend.store(MOVED, Ordering::Relaxed);
     suspender.suspend(&fixture.session, SECOND, false).unwrap();
     for outcome in [NO_DEVICE_MEMORY, 5, 6] {
@@ -369,4 +370,43 @@ fn idle_sessions_go_even_if_nobody_needs_their_memory() {
     one.wake();
     one.reaches("running");
     assert_eq!((one.asked(TO_RESUME), busy.state() == "suspended"), (1, false));
+}
+
+#[test]
+fn contents_are_kept_for_a_while_and_end_when_others_need_their_room() {
+    let suspender = suspender(Options { keep: 600 * SECOND, ..Options::default() });
+    let fixture = Fixture::new(&suspender, 1, 1);
+    let other = Fixture::new(&suspender, 2, 1);
+    let (script, session) = (&fixture.script, &fixture.session);
+    for round in 0..3 {
+        suspender.suspend(session, SECOND, false).unwrap();
+        assert!(suspender.resume(session, SECOND).unwrap().is_some());
+        assert_eq!((suspender.host_memory().0, fixture.asked(TO_FORGET)), (6 * MIB, 0), "{round}");
+    }
+    let budgets = script.budgets.lock().clone();
+    assert_eq!(budgets[1], budgets[0] + 6 * MIB, "it may use what it has");
+    assert_eq!(budgets[2], budgets[1]);
+    assert!(!suspender.forget(600 * SECOND), "not yet");
+
+    // Work that goes on changes nothing. After another failure the worker has dropped it.
+    script.suspend.store(NOT_IDLE, Ordering::Relaxed);
+    assert_eq!(suspender.suspend(session, SECOND, false), failed(NOT_IDLE));
+    assert_eq!(suspender.host_memory().0, 6 * MIB);
+    script.suspend.store(5, Ordering::Relaxed);
+    assert_eq!(suspender.suspend(session, SECOND, false), failed(5));
+    assert_eq!(suspender.host_memory().0, 0);
+    script.suspend.store(MOVED, Ordering::Relaxed);
+    suspender.suspend(session, SECOND, false).unwrap();
+    suspender.resume(session, SECOND).unwrap();
+
+    other.script.suspend.store(NO_HOST_MEMORY, Ordering::Relaxed);
+    assert_eq!(suspender.suspend(&other.session, SECOND, false), failed(NO_HOST_MEMORY));
+    assert_eq!((suspender.host_memory().0, other.asked(TO_SUSPEND)), (0, 2), "tried again with its room");
+    let deadline = Instant::now() + LONG;
+    while fixture.asked(TO_FORGET) < 1 {
+        assert!(Instant::now() < deadline, "its worker was not told");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(suspender.suspend(&other.session, SECOND, false), failed(NO_HOST_MEMORY));
+    assert_eq!(other.asked(TO_SUSPEND), 3, "there was nothing to forget");
 }

@@ -10,8 +10,8 @@ use zerocopy::IntoBytes;
 use super::{Outgoing, Phase, Session};
 use crate::limits::budget::Charge;
 use crate::sessions::link::{
-    self, FromWorker, MOVED, MOVED_BEFORE, Moved, Suspend, TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND,
-    ToWorker, moved_of,
+    self, FromWorker, MOVED, MOVED_BEFORE, Moved, Suspend, TO_FORGET, TO_RESUME, TO_RESUME_REFUSED,
+    TO_SUSPEND, ToWorker, moved_of,
 };
 use crate::sessions::residence::{Begun, Move, MoveError};
 
@@ -22,16 +22,14 @@ const SLOWEST: u64 = 256 << 20;
 
 impl Session {
     /// Moves the session's device memory to host memory. `time` is the time for its work to end. `charge` is the host
-    /// memory that its contents may take. With `hold`, calls of the program do not bring it back. Returns `None` if it is suspended
+    /// memory that its contents may take, beside that of contents kept from its last suspension. With `hold`, calls of the program do not bring it back. Returns `None` if it is suspended
     /// already.
     ///
     /// Errors: see [`MoveError`]. The session goes on, except after [`MoveError::Stuck`].
     pub fn suspend(&self, time: Duration, charge: Charge, hold: bool) -> Result<Option<Moved>, MoveError> {
         let deadline_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-        let budget_bytes = charge.amount() as u64;
-        let request = Suspend { deadline_ms, flags: 0, budget_bytes };
-        let bytes = self.device_memory();
-        self.carry_out(Move::Out { hold }, request.as_bytes(), time + time_of(bytes), Some(charge))
+        let limit = time + time_of(self.device_memory());
+        self.carry_out(Move::Out { hold }, deadline_ms, limit, Some(charge))
     }
 
     /// Brings the session's memory back. Returns `None` if it is on the card already.
@@ -39,7 +37,7 @@ impl Session {
     /// Errors: see [`MoveError`]. The session stays suspended with all its contents.
     pub fn resume(&self) -> Result<Option<Moved>, MoveError> {
         let bytes = self.residence.moves().suspended_bytes;
-        self.carry_out(Move::Back, &[], time_of(bytes), None)
+        self.carry_out(Move::Back, 0, time_of(bytes), None)
     }
 
     /// Lets the calls that wait for the session's memory fail with `CUDA_ERROR_OUT_OF_MEMORY`. It stays suspended.
@@ -49,10 +47,22 @@ impl Session {
         self.send(Outgoing::Frame(link::encode_request(&header, &[], &[], &[]), 0, None));
     }
 
+    /// Ends the contents that the session has kept from its last suspension. Returns false if there are none.
+    pub fn forget(&self) -> bool {
+        // Locked, so that the worker is told before the next move begins.
+        let _state = self.state.lock();
+        let has_kept = self.residence.forget();
+        if has_kept {
+            let header = ToWorker { kind: TO_FORGET, ..ToWorker::default() };
+            self.send(Outgoing::Frame(link::encode_request(&header, &[], &[], &[]), 0, None));
+        }
+        has_kept
+    }
+
     fn carry_out(
         &self,
         to: Move,
-        payload: &[u8],
+        deadline_ms: u32,
         limit: Duration,
         charge: Option<Charge>,
     ) -> Result<Option<Moved>, MoveError> {
@@ -71,6 +81,10 @@ impl Session {
         }
         state.next_request = id;
         let header = ToWorker { kind, id, ..ToWorker::default() };
+        let allowed = charge.as_ref().map_or(0, |charge| charge.amount() as u64);
+        let budget_bytes = allowed.saturating_add(self.residence.kept_bytes());
+        let request = Suspend { deadline_ms, flags: 0, budget_bytes };
+        let payload = if to == Move::Back { &[] } else { request.as_bytes() };
         // Still locked: requests reach the worker in the order of their numbers.
         self.send(Outgoing::Frame(link::encode_request(&header, payload, &[], &[]), id, None));
         drop(state);
@@ -79,10 +93,11 @@ impl Session {
         let result = self.residence.finish(deadline, charge);
         match &result {
             Ok(moved) => debug!(
-                "{}: {what}: {} bytes of device memory moved, {} stored, {} stay, {:.3} s",
+                "{}: {what}: {} bytes of device memory moved, {} stored, {} copied, {} stay, {:.3} s",
                 self.describe(),
                 moved.moved_bytes,
                 moved.stored_bytes,
+                moved.copied_bytes,
                 moved.resident_bytes,
                 begun.elapsed().as_secs_f64()
             ),
@@ -139,9 +154,9 @@ mod tests {
         thread::spawn(move || runner.run(|| opens.send(()).unwrap(), |end| ends.send(end).unwrap()));
         opened.recv().unwrap();
         let limit = Duration::from_millis(50);
-        assert_eq!(session.carry_out(Move::Out { hold: false }, &[], limit, None), Err(MoveError::Stuck));
+        assert_eq!(session.carry_out(Move::Out { hold: false }, 0, limit, None), Err(MoveError::Stuck));
         assert_eq!(ended.recv_timeout(GRACE), Ok(End::Lost));
-        assert_eq!(session.carry_out(Move::Out { hold: false }, &[], limit, None), Err(MoveError::Ended));
+        assert_eq!(session.carry_out(Move::Out { hold: false }, 0, limit, None), Err(MoveError::Ended));
     }
 
     #[test]

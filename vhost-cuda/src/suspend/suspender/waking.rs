@@ -96,6 +96,9 @@ impl Suspender {
                 Ok(moved) => {
                     if moved.is_some() {
                         self.tried(label);
+                        if self.options.keep.is_zero() {
+                            session.forget();
+                        }
                     }
                     return Ok(moved);
                 }

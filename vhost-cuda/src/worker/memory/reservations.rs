@@ -180,7 +180,14 @@ impl Reservations {
         let is_plain = properties.location == RawLocation { kind: LOCATION_DEVICE, id: device }
             && (properties.compression, properties.usage) == (0, 0);
         let is_kept = allocation.held == 1 || allocation.held == 0 && of.len() == 1;
-        if !is_plain || !is_kept || allocation.token.is_some() || allocation.mapped as usize != of.len() {
+        // The driver's unit is that size, or a multiple of it.
+        let has_units = allocation.bytes.is_multiple_of(parts::UNIT);
+        if !is_plain
+            || !has_units
+            || !is_kept
+            || allocation.token.is_some()
+            || allocation.mapped as usize != of.len()
+        {
             return None;
         }
         let full = |access: &RawAccess| access.location == properties.location && access.flags == READ_WRITE;

@@ -6,6 +6,7 @@
 //! and all other objects stay as they are. A resumption does the reverse. Until its last step has succeeded the store keeps all
 //! contents. So each move ends in one of two states, whatever fails: running with all memory, or suspended with all contents.
 
+mod digests;
 mod idle;
 pub(super) mod parts;
 mod pinned;
@@ -23,10 +24,11 @@ use log::debug;
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK};
 use zerocopy::IntoBytes;
 
+use self::digests::{Kernel, Key};
 use self::parts::Part;
 use self::pinned::InContext;
 use self::steps::Unmoved;
-use self::suspended::Suspended;
+use self::suspended::{Suspended, Suspension};
 use super::gpu::{CuResult, CudaError};
 use super::objects::contexts::Context;
 use super::run::executor::Replies;
@@ -64,6 +66,7 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
     if let Err(error) = thread::Builder::new().name("suspend".into()).spawn(run) {
         debug!("no thread to suspend or resume the session: {error}");
         is_moving.store(false, Ordering::Release);
+        session.suspension.forget();
         replies.send(id, &(REPLY_NO_RESOURCES, Vec::new()));
     }
 }
@@ -106,7 +109,11 @@ fn suspend(
     match settle(session, deadline, contexts) {
         Ok(true) => {}
         Ok(false) => return failed(NOT_IDLE),
-        Err(error) => return unmoved(Unmoved::Driver(error)),
+        Err(error) => {
+            // All failures but the one above end what was kept: the daemon counts on it.
+            session.suspension.forget();
+            return unmoved(Unmoved::Driver(error));
+        }
     }
     match give_back(session, terms.budget_bytes, contexts) {
         Ok(made) => report(session, MOVED, suspended.insert(made)),
@@ -147,16 +154,17 @@ fn settle(session: &SessionState, deadline: Instant, contexts: &mut Vec<Context>
 /// Errors: the reason; the session is as before.
 fn give_back(session: &SessionState, budget: u64, contexts: &[Context]) -> Result<Suspended, Unmoved> {
     let gpu = &session.gpu;
-    let carriers = carriers(session, contexts).ok_or(Unmoved::Nothing)?;
+    let kept = session.suspension.kept.lock().take().unwrap_or_default();
+    let carriers = carriers(session, contexts)?.ok_or(Unmoved::Nothing)?;
     session.placed.end_freed(gpu);
     let reservations = session.reservations();
     let mut placed = session.placed.lock();
     let mut created = reservations.movable(carriers.device);
     let mut all: Vec<&mut Part> = placed.movable().chain(created.iter_mut().map(|(_, part)| part)).collect();
     // SAFETY: the gate is closed and the device has done all work, so nothing uses the session's memory.
-    let store = unsafe { steps::give_back(gpu, &carriers, &mut all, budget) }?;
+    let (store, copied_bytes) = unsafe { steps::give_back(gpu, &carriers, &mut all, budget, kept) }?;
     let moved_bytes = all.iter().filter(|part| !part.exists()).map(|part| part.bytes).sum();
-    Ok(Suspended { store, created, moved_bytes })
+    Ok(Suspended { store, created, moved_bytes, copied_bytes })
 }
 
 fn resume(
@@ -170,7 +178,8 @@ fn resume(
     match bring_back(session, now, contexts) {
         Ok(()) => {
             let moved = report(session, MOVED, now);
-            *suspended = None;
+            // The next suspension copies only what has changed.
+            *session.suspension.kept.lock() = suspended.take().map(|now| now.store);
             moved
         }
         Err(error) => unmoved(error),
@@ -180,12 +189,11 @@ fn resume(
 /// Brings all memory back. The gate is closed.
 fn bring_back(session: &SessionState, now: &mut Suspended, contexts: &[Context]) -> Result<(), Unmoved> {
     let gpu = &session.gpu;
-    let carriers = carriers(session, contexts).ok_or(Unmoved::Driver(CudaError::INVALID_CONTEXT))?;
-    gpu.cuCtxSetCurrent(carriers.context as _)?;
+    let carriers = carriers(session, contexts)?.ok_or(Unmoved::Driver(CudaError::INVALID_CONTEXT))?;
     let mut reservations = session.reservations();
     let mut placed = session.placed.lock();
     let created = now.created.iter_mut().map(|(_, part)| part);
-    let stored = placed.movable().filter(|part| part.stored.is_some());
+    let stored = placed.movable().filter(|part| part.stored);
     let mut all: Vec<&mut Part> = stored.chain(created).collect();
     // SAFETY: the gate is closed, so nothing uses the session's memory.
     unsafe { steps::bring_back(gpu, &carriers, &mut all, &now.store) }?;
@@ -198,18 +206,44 @@ fn bring_back(session: &SessionState, now: &mut Suspended, contexts: &[Context])
     Ok(())
 }
 
-/// Returns the context through which contents are copied: any one of the first device that is not a part of another.
-fn carriers<'a>(session: &'a SessionState, contexts: &[Context]) -> Option<InContext<'a>> {
-    let device = session.device(0).ok()?;
-    let of_it = contexts.iter().find(|context| context.device == device && !context.is_green())?;
-    Some(InContext { gpu: &session.gpu, context: of_it.object.raw::<u8>() as usize, device })
+/// Returns the context through which contents are copied, and makes it current: any one of the first device that is not a part of
+/// another.
+///
+/// Errors: the driver's.
+fn carriers<'a>(session: &'a SessionState, contexts: &[Context]) -> CuResult<Option<InContext<'a>>> {
+    let (gpu, device) = (&session.gpu, session.device(0)?);
+    let mut of_it = contexts.iter().filter(|context| context.device == device && !context.is_green());
+    let Some(Context { object, .. }) = of_it.next() else { return Ok(None) };
+    let context = object.raw::<u8>() as usize;
+    gpu.cuCtxSetCurrent(context as _)?;
+    let Suspension { key, kernel, .. } = &session.suspension;
+    let key = match key.get() {
+        Some(key) => *key,
+        None => {
+            let new = Key::random()?;
+            *key.get_or_init(|| new)
+        }
+    };
+    let mut kernel = kernel.lock();
+    let loaded = kernel.as_ref().and_then(|kernel| kernel.function_in(object));
+    let function = match loaded {
+        Some(function) => function,
+        None => {
+            let new = Kernel::load(gpu, object)?;
+            let function = new.function_in(object);
+            *kernel = Some(new);
+            function.ok_or(CudaError::INVALID_CONTEXT)?
+        }
+    };
+    Ok(Some(InContext { gpu, context, device, function, key }))
 }
 
 fn report(session: &SessionState, outcome: u32, suspended: &Suspended) -> Moved {
     let moved_bytes = suspended.moved_bytes;
     let resident_bytes = session.allocations().quota.used().saturating_sub(moved_bytes);
     let stored_bytes = suspended.store.stored_bytes();
-    Moved { outcome, moved_bytes, stored_bytes, resident_bytes, ..Moved::default() }
+    let copied_bytes = suspended.copied_bytes;
+    Moved { outcome, moved_bytes, stored_bytes, copied_bytes, resident_bytes, ..Moved::default() }
 }
 
 fn failed(outcome: u32) -> Moved {

@@ -6,6 +6,9 @@
 
 use crate::worker::gpu::{CuResult, CudaError, Driver, RawAccess, RawAllocation};
 
+/// The size of all parts in bytes is a multiple of this.
+pub const UNIT: u64 = super::store::CHUNK_BYTES;
+
 /// The driver's virtual memory management. A trait, so that tests can replace it by one that fails.
 pub trait Memory {
     /// Allocates physical memory. Returns its handle.
@@ -93,15 +96,15 @@ pub struct Part {
     handle: Option<u64>,
     /// False while there is no physical memory.
     exists: bool,
-    /// The position of its contents in the store, while these are not in the device's memory.
-    pub stored: Option<u64>,
+    /// True while its contents are in the store and not in the device's memory.
+    pub stored: bool,
 }
 
 impl Part {
     /// A part that the driver has, with its contents. Without a handle only its mapping keeps it, and it has just one.
     pub fn new(handle: Option<u64>, bytes: u64, properties: RawAllocation, mappings: Vec<Mapping>) -> Self {
         assert!(!mappings.is_empty() && (handle.is_some() || mappings.len() == 1), "something keeps a part");
-        Self { bytes, properties, mappings, handle, exists: true, stored: None }
+        Self { bytes, properties, mappings, handle, exists: true, stored: false }
     }
 
     /// Returns the driver's handle. `None` while there is none.

@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The copies of one thread through pinned buffers, by the driver.
 
+use std::ffi::c_void;
+
+use super::digests::{Digest, Key, ROUNDS, THREADS};
 use super::store::CHUNK_BYTES;
-use super::transfer::{BUFFERS, Carrier, Carriers, Piece};
-use crate::worker::gpu::{CUcontext, CUstream, CuResult, CudaError, Driver, HOST_PORTABLE_MAPPED};
+use super::transfer::{BUFFERS, Carrier, Carriers};
+use crate::worker::gpu::{
+    CUcontext, CUfunction, CUstream, CuResult, CudaError, Driver, HOST_PORTABLE_MAPPED,
+};
 use crate::worker::run::marks::may_look_while_others_capture;
 
 /// `CU_STREAM_NON_BLOCKING`: the copies wait for no other stream.
 const NON_BLOCKING: u32 = 1;
 const BYTES: usize = BUFFERS * CHUNK_BYTES as usize;
+/// The number of chunks whose addresses and digests fit into the buffers. Digests begin behind the addresses, at a multiple of
+/// their size.
+const DIGESTS: usize = BYTES / (size_of::<u64>() + size_of::<Digest>());
+const ADDRESSES_BYTES: usize = DIGESTS * size_of::<u64>();
+
+const _: () = assert!(ADDRESSES_BYTES.is_multiple_of(size_of::<Digest>()));
 
 /// Makes threads copy in one context.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +30,10 @@ pub struct InContext<'a> {
     pub context: usize,
     /// The driver's number of its device.
     pub device: i32,
+    /// The address of the driver's function that computes digests, of this context.
+    pub function: usize,
+    /// The key of the digests.
+    pub key: Key,
 }
 
 impl<'a> Carriers for InContext<'a> {
@@ -27,7 +42,11 @@ impl<'a> Carriers for InContext<'a> {
     fn carrier(&self) -> CuResult<Pinned<'a>> {
         self.gpu.cuCtxSetCurrent(self.context as CUcontext)?;
         may_look_while_others_capture(self.gpu);
-        Pinned::new(self.gpu)
+        Pinned::new(*self)
+    }
+
+    fn zeros(&self) -> Digest {
+        self.key.zeros
     }
 }
 
@@ -40,12 +59,14 @@ impl<'a> Carriers for InContext<'a> {
 #[derive(Debug)]
 pub struct Pinned<'a> {
     gpu: &'a Driver,
+    function: usize,
+    key: Key,
     base: usize,
     streams: Vec<CUstream>,
 }
 
 impl<'a> Pinned<'a> {
-    fn new(gpu: &'a Driver) -> CuResult<Self> {
+    fn new(InContext { gpu, function, key, .. }: InContext<'a>) -> CuResult<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping that replaces nothing.
@@ -59,7 +80,7 @@ impl<'a> Pinned<'a> {
             unsafe { libc::munmap(base, BYTES) };
             return Err(error);
         }
-        let mut new = Self { gpu, base: base as usize, streams: Vec::with_capacity(BUFFERS) };
+        let mut new = Self { gpu, function, key, base: base as usize, streams: Vec::with_capacity(BUFFERS) };
         for _ in 0..BUFFERS {
             new.streams.push(gpu.cuStreamCreateWithPriority(NON_BLOCKING, 0)?.0);
         }
@@ -73,22 +94,57 @@ impl<'a> Pinned<'a> {
 }
 
 impl Carrier for Pinned<'_> {
-    unsafe fn fetch(&mut self, buffer: usize, piece: &Piece) -> CuResult<()> {
-        let bytes = piece.bytes.min(CHUNK_BYTES) as usize;
+    unsafe fn fetch(&mut self, buffer: usize, address: u64) -> CuResult<()> {
         // SAFETY: the buffer is as long as a chunk, and only this stream uses it (invariants); the caller vouches for the rest.
         unsafe {
             let place = self.buffer(buffer).cast();
-            self.gpu.cuMemcpyDtoHAsync_v2(place, piece.address, bytes, self.streams[buffer])
+            self.gpu.cuMemcpyDtoHAsync_v2(place, address, CHUNK_BYTES as usize, self.streams[buffer])
         }
     }
 
-    unsafe fn send(&mut self, buffer: usize, piece: &Piece) -> CuResult<()> {
-        let bytes = piece.bytes.min(CHUNK_BYTES) as usize;
+    unsafe fn send(&mut self, buffer: usize, address: u64) -> CuResult<()> {
         // SAFETY: as in `fetch`.
         unsafe {
             let place = self.buffer(buffer).cast_const().cast();
-            self.gpu.cuMemcpyHtoDAsync_v2(piece.address, place, bytes, self.streams[buffer])
+            self.gpu.cuMemcpyHtoDAsync_v2(address, place, CHUNK_BYTES as usize, self.streams[buffer])
         }
+    }
+
+    unsafe fn clear(&mut self, buffer: usize, address: u64) -> CuResult<()> {
+        // SAFETY: the caller vouches for a chunk of the session's memory.
+        unsafe { self.gpu.cuMemsetD8Async(address, 0, CHUNK_BYTES as usize, self.streams[buffer]) }
+    }
+
+    unsafe fn digests(&mut self, addresses: &[u64]) -> CuResult<Vec<Digest>> {
+        // SAFETY: registered memory of this value (invariant).
+        let (place,) = unsafe { self.gpu.cuMemHostGetDevicePointer_v2(self.base as *mut _, 0) }?;
+        let mut digests = Vec::new();
+        digests.try_reserve_exact(addresses.len()).map_err(|_| CudaError::OUT_OF_MEMORY)?;
+        for some in addresses.chunks(DIGESTS) {
+            let (mut list, mut results, mut rounds) = (place, place + ADDRESSES_BYTES as u64, ROUNDS);
+            let [mut low, mut high] = self.key.words;
+            let mut parameters: [*mut c_void; 5] = [
+                (&raw mut list).cast(),
+                (&raw mut results).cast(),
+                (&raw mut rounds).cast(),
+                (&raw mut low).cast(),
+                (&raw mut high).cast(),
+            ];
+            let (stream, function) = (self.streams[0], self.function as CUfunction);
+            let (count, parameters) = (some.len() as u32, parameters.as_mut_ptr());
+            let none = std::ptr::null_mut();
+            // SAFETY: the buffers are this value's, and no copy uses them (`Carrier::digests`). They have room for `DIGESTS`
+            // addresses and digests. The kernel has these parameters, reads the chunks that the caller vouches for, and writes
+            // one digest for each; it has ended before the digests are read.
+            unsafe {
+                std::ptr::copy_nonoverlapping(some.as_ptr(), self.base as *mut u64, some.len());
+                self.gpu.cuLaunchKernel(function, count, 1, 1, THREADS, 1, 1, 0, stream, parameters, none)?;
+                self.gpu.cuStreamSynchronize(stream)?;
+                let made = (self.base + ADDRESSES_BYTES) as *const Digest;
+                digests.extend_from_slice(std::slice::from_raw_parts(made, some.len()));
+            }
+        }
+        Ok(digests)
     }
 
     fn wait(&mut self, buffer: usize) -> CuResult<&mut [u8]> {

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use parking_lot::Mutex;
 
 use super::super::parts::Mapping;
-use super::super::transfer::{BUFFERS, Carrier};
+use super::super::transfer::BUFFERS;
 use super::*;
-use crate::worker::gpu::{CuResult, RawAccess, RawAllocation, RawLocation};
+use crate::worker::gpu::{RawAccess, RawAllocation, RawLocation};
 
 /// The result of a call that was told to fail.
 const BROKEN: CudaError = CudaError(719);
@@ -79,27 +79,34 @@ impl FakeDevice {
         Part::new(Some(handle), bytes, properties, mappings)
     }
 
+    /// Changes a byte of a chunk.
+    fn write(&self, address: u64, value: u8) {
+        self.0.lock().at(address).unwrap()[0] = value;
+    }
+
     /// The contents of all accessible addresses.
     fn contents(&self) -> BTreeMap<u64, u64> {
         let state = self.0.lock();
-        let digest = |memory: &[u8]| {
-            memory.iter().step_by(1024).fold(0_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte))
-        };
         let accessible = state.maps.iter().filter(|(_, (.., accessible))| *accessible);
         accessible.map(|(&address, (handle, ..))| (address, digest(&state.physical[handle]))).collect()
     }
 }
 
+/// A digest of a part of the bytes. 0 for zeros.
+fn digest(memory: &[u8]) -> u64 {
+    memory.iter().step_by(1024).fold(0_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte))
+}
+
 impl State {
-    fn at(&mut self, piece: &Piece) -> CuResult<&mut [u8]> {
-        let (base, (handle, bytes, accessible)) =
-            self.maps.range(..=piece.address).next_back().ok_or(BROKEN)?;
-        let offset = piece.address - base;
-        if !accessible || offset + piece.bytes > *bytes {
+    /// The chunk at `address`.
+    fn at(&mut self, address: u64) -> CuResult<&mut [u8]> {
+        let (base, (handle, bytes, accessible)) = self.maps.range(..=address).next_back().ok_or(BROKEN)?;
+        let offset = address - base;
+        if !accessible || offset + CHUNK_BYTES > *bytes {
             return Err(BROKEN);
         }
         let memory = self.physical.get_mut(handle).ok_or(BROKEN)?;
-        Ok(&mut memory[offset as usize..(offset + piece.bytes) as usize])
+        Ok(&mut memory[offset as usize..(offset + CHUNK_BYTES) as usize])
     }
 
     fn end_unused(&mut self) {
@@ -162,23 +169,38 @@ impl<'a> Carriers for &'a FakeDevice {
     fn carrier(&self) -> CuResult<FakeCarrier<'a>> {
         self.call(|_| Ok(FakeCarrier(self, vec![vec![0; CHUNK_BYTES as usize]; BUFFERS])))
     }
+
+    fn zeros(&self) -> Digest {
+        [0, 0]
+    }
 }
 
 impl Carrier for FakeCarrier<'_> {
-    unsafe fn fetch(&mut self, buffer: usize, piece: &Piece) -> CuResult<()> {
+    unsafe fn fetch(&mut self, buffer: usize, address: u64) -> CuResult<()> {
         let Self(device, buffers) = self;
         device.call(|state| {
-            buffers[buffer][..piece.bytes as usize].copy_from_slice(state.at(piece)?);
+            buffers[buffer].copy_from_slice(state.at(address)?);
             Ok(())
         })
     }
 
-    unsafe fn send(&mut self, buffer: usize, piece: &Piece) -> CuResult<()> {
+    unsafe fn send(&mut self, buffer: usize, address: u64) -> CuResult<()> {
         let Self(device, buffers) = self;
         device.call(|state| {
-            state.at(piece)?.copy_from_slice(&buffers[buffer][..piece.bytes as usize]);
+            state.at(address)?.copy_from_slice(&buffers[buffer]);
             Ok(())
         })
+    }
+
+    unsafe fn clear(&mut self, _: usize, address: u64) -> CuResult<()> {
+        self.0.call(|state| {
+            state.at(address)?.fill(0);
+            Ok(())
+        })
+    }
+
+    unsafe fn digests(&mut self, addresses: &[u64]) -> CuResult<Vec<Digest>> {
+        self.0.call(|state| addresses.iter().map(|&address| Ok([digest(state.at(address)?), 0])).collect())
     }
 
     fn wait(&mut self, buffer: usize) -> CuResult<&mut [u8]> {
@@ -193,9 +215,37 @@ fn fixture(device: &FakeDevice) -> [Part; 2] {
 }
 
 fn suspend(device: &FakeDevice, parts: &mut [Part], budget: u64) -> Result<Store, Unmoved> {
+    suspend_again(device, parts, budget, Store::default()).map(|(store, _)| store)
+}
+
+fn suspend_again(
+    device: &FakeDevice,
+    parts: &mut [Part],
+    budget: u64,
+    kept: Store,
+) -> Result<(Store, u64), Unmoved> {
     let mut all: Vec<_> = parts.iter_mut().collect();
     // SAFETY: nothing but this test's own tables.
-    unsafe { give_back(device, &device, &mut all, budget) }
+    unsafe { give_back(device, &device, &mut all, budget, kept) }
+}
+
+/// A device whose parts have been suspended and resumed once, with the contents that were kept. Since then a chunk has changed, one
+/// has become zeros, one of zeros has not, a part was freed, and there is a new one.
+fn fixture_with_kept() -> (FakeDevice, Vec<Part>, Store) {
+    let device = FakeDevice::default();
+    let mut parts = fixture(&device).to_vec();
+    parts.push(device.part(BASE + (3 << 32), 1, &[]));
+    let store = suspend(&device, &mut parts, u64::MAX).unwrap();
+    resume(&device, &mut parts, &store).unwrap();
+    let mut freed = parts.pop().unwrap();
+    // SAFETY: nothing but this test's own tables.
+    unsafe { freed.give_back(&device) }.unwrap();
+    device.0.lock().at(BASE).unwrap().fill(0);
+    device.write(BASE + CHUNK_BYTES, 9);
+    device.write(BASE + (1 << 32), 8);
+    parts.push(device.part(BASE + (4 << 32), 2, &[]));
+    device.fail_at(&[]);
+    (device, parts, store)
 }
 
 fn resume(device: &FakeDevice, parts: &mut [Part], store: &Store) -> Result<(), Unmoved> {
@@ -228,7 +278,7 @@ fn a_budget_that_does_not_suffice_changes_nothing() {
     device.fail_at(&[]);
     let refused = suspend(&device, &mut parts, 3 * CHUNK_BYTES - 1).unwrap_err();
     assert_eq!((refused, device.contents()), (Unmoved::HostMemory, before));
-    assert!(parts.iter().all(|part| part.stored.is_none() && part.exists()));
+    assert!(parts.iter().all(|part| !part.stored && part.exists()));
 }
 
 #[test]
@@ -316,8 +366,52 @@ fn changed_contents_are_not_brought_back() {
     let device = FakeDevice::default();
     let mut parts = fixture(&device);
     let store = suspend(&device, &mut parts, u64::MAX).unwrap();
-    store.damage(5);
+    store.damage(BASE);
     assert_eq!(resume(&device, &mut parts, &store).unwrap_err(), Unmoved::Differs);
-    store.damage(5);
+    store.damage(BASE);
     resume(&device, &mut parts, &store).unwrap();
+}
+
+#[test]
+fn only_changed_chunks_are_copied_again() {
+    let (device, mut parts, kept) = fixture_with_kept();
+    let before = device.contents();
+    // The two that were written, and the new one. One more is unchanged.
+    let (store, copied) = suspend_again(&device, &mut parts, 4 * CHUNK_BYTES, kept).unwrap();
+    assert_eq!((copied, store.stored_bytes()), (3 * CHUNK_BYTES, 4 * CHUNK_BYTES));
+    resume(&device, &mut parts, &store).unwrap();
+    assert_eq!(device.contents(), before);
+    let (store, copied) = suspend_again(&device, &mut parts, u64::MAX, store).unwrap();
+    assert_eq!(copied, 0, "nothing has changed");
+    store.damage(BASE + (1 << 32));
+    assert_eq!(resume(&device, &mut parts, &store).unwrap_err(), Unmoved::Differs);
+    store.damage(BASE + (1 << 32));
+    resume(&device, &mut parts, &store).unwrap();
+    assert_eq!(device.contents(), before);
+    let refused = suspend_again(&device, &mut parts, 4 * CHUNK_BYTES - 1, store).unwrap_err();
+    assert_eq!((refused, device.contents()), (Unmoved::HostMemory, before));
+}
+
+#[test]
+fn every_call_may_fail_with_kept_contents() {
+    for fails in 1.. {
+        let (device, mut parts, kept) = fixture_with_kept();
+        let before = device.contents();
+        device.fail_at(&[fails]);
+        let outcome = suspend_again(&device, &mut parts, u64::MAX, kept);
+        let calls = device.fail_at(&[fails]);
+        let Ok((store, _)) = outcome else {
+            assert_eq!(device.contents(), before, "{fails}");
+            continue;
+        };
+        if resume(&device, &mut parts, &store).is_err() {
+            device.fail_at(&[]);
+            resume(&device, &mut parts, &store).unwrap();
+        }
+        let came_back = device.fail_at(&[]);
+        assert_eq!(device.contents(), before, "{fails}");
+        if calls.max(came_back) < fails {
+            return;
+        }
+    }
 }

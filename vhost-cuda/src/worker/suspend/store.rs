@@ -1,150 +1,216 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The contents of suspended memory, in host memory of this process.
 //!
-//! Contents are stored in chunks. A chunk of zeros takes no memory. Each other one has a digest, which is compared before it returns
-//! to the device: wrong contents would be worse for a program than none.
+//! Contents are stored in chunks. A chunk of zeros takes no memory. Contents stay when the session is resumed, so that the next
+//! suspension copies only chunks that have changed.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use twox_hash::XxHash3_64;
+use super::digests::Digest;
+use super::transfer::Piece;
 
 /// The size of a chunk in bytes: the driver's unit of physical memory.
 pub const CHUNK_BYTES: u64 = 2 << 20;
 
-/// The digest of a chunk of zeros.
-const ZEROS: u64 = 0;
-
-/// The reason for which contents are not stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OverBudget;
-
-/// Room for contents.
+/// The room for a chunk.
 ///
 /// # Invariants
 ///
-/// `base` is the address of a private mapping of `bytes` bytes that this value owns. A chunk is written or read only by the thread to
-/// which the caller has given its position (see [`Self::store`] and [`Self::load`]).
-#[derive(Debug)]
-pub struct Store {
-    base: usize,
-    bytes: usize,
-    digests: Vec<AtomicU64>,
-    budget: u64,
-    stored: AtomicU64,
+/// The address of [`CHUNK_BYTES`] bytes in the mapping of a [`Contents`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room(usize);
+
+impl Room {
+    /// Stores a chunk.
+    ///
+    /// # Safety
+    ///
+    /// The store must live, and no other thread may use this room meanwhile.
+    pub unsafe fn store(self, chunk: &[u8]) {
+        assert_eq!(chunk.len() as u64, CHUNK_BYTES, "a whole chunk");
+        // SAFETY: as long as a chunk (invariant); the caller vouches for the rest.
+        unsafe { std::ptr::copy_nonoverlapping(chunk.as_ptr(), self.0 as *mut u8, chunk.len()) }
+    }
+
+    /// Copies the chunk to a buffer.
+    ///
+    /// # Safety
+    ///
+    /// The store must live, and no other thread may write to this room meanwhile.
+    pub unsafe fn load(self, chunk: &mut [u8]) {
+        assert_eq!(chunk.len() as u64, CHUNK_BYTES, "a whole chunk");
+        // SAFETY: as long as a chunk (invariant); the caller vouches for the rest.
+        unsafe { std::ptr::copy_nonoverlapping(self.0 as *const u8, chunk.as_mut_ptr(), chunk.len()) }
+    }
 }
 
-impl Store {
-    /// Reserves room for `bytes` bytes, whole chunks, of which at most `budget` may become memory.
-    ///
-    /// Errors: the process gets no addresses.
-    pub fn new(bytes: u64, budget: u64) -> io::Result<Self> {
-        let chunks = bytes.div_ceil(CHUNK_BYTES);
-        let bytes = (chunks * CHUNK_BYTES) as usize;
-        let mut digests = Vec::new();
-        digests.try_reserve_exact(chunks as usize).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        digests.resize_with(chunks as usize, AtomicU64::default);
+/// A chunk of a part.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chunk {
+    /// The digest of its contents.
+    digest: Digest,
+    /// True if its room has these contents, or will have them when the suspension succeeds. False for zeros.
+    stored: bool,
+}
+
+/// The contents of a part.
+///
+/// # Invariants
+///
+/// `base` is the address of a private mapping that this value owns, with [`CHUNK_BYTES`] bytes for each of `chunks`, at least one.
+#[derive(Debug)]
+struct Contents {
+    base: usize,
+    chunks: Vec<Chunk>,
+}
+
+impl Contents {
+    fn new(bytes: u64) -> io::Result<Self> {
+        let count = (bytes / CHUNK_BYTES) as usize;
+        let mut chunks = Vec::new();
+        chunks.try_reserve_exact(count).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        chunks.resize(count, Chunk::default());
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping that replaces nothing.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes.max(1), protection, flags, -1, 0) };
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         // A hint: fewer faults and fewer page tables.
         // SAFETY: the new mapping.
-        unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
-        Ok(Self { base: base as usize, bytes, digests, budget, stored: AtomicU64::new(0) })
+        unsafe { libc::madvise(base, bytes as usize, libc::MADV_HUGEPAGE) };
+        Ok(Self { base: base as usize, chunks })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.chunks.len() as u64 * CHUNK_BYTES
+    }
+
+    fn room(&self, index: usize) -> Room {
+        assert!(index < self.chunks.len(), "a chunk of this part");
+        Room(self.base + index * CHUNK_BYTES as usize)
+    }
+
+    /// Notes the digests of the part at `address`. Adds the chunks whose contents are to be copied to `pieces`.
+    fn note(&mut self, address: u64, digests: &[Digest], zeros: Digest, pieces: &mut Vec<Piece>) {
+        for (index, &digest) in digests.iter().enumerate() {
+            let room = self.room(index);
+            let Some(chunk) = self.chunks.get_mut(index) else { return };
+            let before = std::mem::replace(chunk, Chunk { digest, stored: digest != zeros });
+            if chunk.stored && !(before.stored && before.digest == digest) {
+                pieces.push(Piece { address: address + index as u64 * CHUNK_BYTES, room: Some(room) });
+            } else if before.stored && !chunk.stored {
+                // SAFETY: a chunk of this value's mapping (invariants), of which nobody reads the contents any more.
+                unsafe { libc::madvise(room.0 as *mut _, CHUNK_BYTES as usize, libc::MADV_DONTNEED) };
+            }
+        }
+    }
+}
+
+impl Drop for Contents {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's (invariant).
+        unsafe { libc::munmap(self.base as *mut _, self.bytes() as usize) };
+    }
+}
+
+/// The contents of all parts of a session, by their addresses.
+#[derive(Debug, Default)]
+pub struct Store(BTreeMap<u64, Contents>);
+
+impl Store {
+    /// Prepares for the contents of `parts` (address and bytes, whole chunks), whose chunks have these digests, in the same order.
+    /// Contents of other parts are dropped. Returns the chunks that are to be copied. Until all are, the store is of no use.
+    ///
+    /// Errors: the process gets no addresses, or there are fewer digests than chunks.
+    pub fn prepare(
+        &mut self,
+        parts: &[(u64, u64)],
+        mut digests: &[Digest],
+        zeros: Digest,
+    ) -> io::Result<Vec<Piece>> {
+        let mut kept = std::mem::take(&mut self.0);
+        let mut pieces = Vec::new();
+        for &(address, bytes) in parts {
+            let same = kept.remove(&address).filter(|contents| contents.bytes() == bytes);
+            let mut contents = same.map_or_else(|| Contents::new(bytes), Ok)?;
+            let of_it;
+            let count = contents.chunks.len();
+            (of_it, digests) = digests.split_at_checked(count).ok_or(io::ErrorKind::InvalidInput)?;
+            contents.note(address, of_it, zeros, &mut pieces);
+            self.0.insert(address, contents);
+        }
+        Ok(pieces)
     }
 
     /// Returns the bytes of memory that contents take.
     pub fn stored_bytes(&self) -> u64 {
-        self.stored.load(Ordering::Relaxed)
+        let chunks = self.0.values().flat_map(|contents| &contents.chunks);
+        chunks.filter(|chunk| chunk.stored).count() as u64 * CHUNK_BYTES
     }
 
-    /// Stores `contents`, at most one chunk, at `at`, the beginning of a chunk. No other thread may use that chunk meanwhile.
-    ///
-    /// Errors: the budget does not suffice. Nothing is stored.
-    pub fn store(&self, at: u64, contents: &[u8]) -> Result<(), OverBudget> {
-        let digest = &self.digests[(at / CHUNK_BYTES) as usize];
-        if is_zero(contents) {
-            digest.store(ZEROS, Ordering::Relaxed);
-            return Ok(());
-        }
-        let bytes = contents.len() as u64;
-        if self.stored.fetch_add(bytes, Ordering::Relaxed) + bytes > self.budget {
-            self.stored.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(OverBudget);
-        }
-        let room = self.room(at, contents.len());
-        // SAFETY: the chunk lies in the mapping (checked by `room`), and is the caller's alone.
-        unsafe { std::ptr::copy_nonoverlapping(contents.as_ptr(), room, contents.len()) };
-        digest.store(digest_of(contents), Ordering::Relaxed);
-        Ok(())
+    /// Returns the chunks of the part at `address`, with their digests. Those without room are zeros.
+    pub fn chunks(&self, address: u64) -> impl Iterator<Item = (Piece, Digest)> {
+        self.0.get(&address).into_iter().flat_map(move |contents| {
+            contents.chunks.iter().enumerate().map(move |(index, chunk)| {
+                let room = chunk.stored.then(|| contents.room(index));
+                (Piece { address: address + index as u64 * CHUNK_BYTES, room }, chunk.digest)
+            })
+        })
     }
 
-    /// Copies the chunk at `at` to `contents`. Returns false if it is not what was stored. No other thread may write that chunk
-    /// meanwhile.
-    pub fn load(&self, at: u64, contents: &mut [u8]) -> bool {
-        let digest = self.digests[(at / CHUNK_BYTES) as usize].load(Ordering::Relaxed);
-        if digest == ZEROS {
-            contents.fill(0);
-            return true;
-        }
-        let room = self.room(at, contents.len());
-        // SAFETY: the chunk lies in the mapping (checked by `room`), and nobody writes it.
-        unsafe { std::ptr::copy_nonoverlapping(room, contents.as_mut_ptr(), contents.len()) };
-        digest_of(contents) == digest
-    }
-
-    fn room(&self, at: u64, bytes: usize) -> *mut u8 {
-        assert!(at as usize + bytes <= self.bytes, "a part lies in the store");
-        (self.base + at as usize) as *mut u8
-    }
-
-    /// Changes a byte, as broken memory would.
+    /// Changes the first byte of the part at `address`, as broken memory would.
     #[cfg(test)]
-    pub fn damage(&self, at: u64) {
-        // SAFETY: the byte lies in the mapping (checked by `room`); no other thread is there in tests.
-        unsafe { *self.room(at, 1) ^= 1 };
+    pub fn damage(&self, address: u64) {
+        let room = self.0[&address].room(0);
+        // SAFETY: the byte lies in the mapping (invariant); no other thread is there in tests.
+        unsafe { *(room.0 as *mut u8) ^= 1 };
     }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's (invariant).
-        unsafe { libc::munmap(self.base as *mut _, self.bytes.max(1)) };
-    }
-}
-
-fn digest_of(contents: &[u8]) -> u64 {
-    // Zero means zeros.
-    XxHash3_64::oneshot(contents).max(1)
-}
-
-fn is_zero(contents: &[u8]) -> bool {
-    contents.chunks(4096).all(|piece| piece.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ZEROS: Digest = [0, 0];
+
     #[test]
-    fn zeros_take_no_memory_and_the_rest_is_compared() {
-        let store = Store::new(3 * CHUNK_BYTES, CHUNK_BYTES + 10).unwrap();
-        let mut chunk = vec![0; CHUNK_BYTES as usize];
-        store.store(0, &chunk).unwrap();
-        assert_eq!(store.stored_bytes(), 0);
-        *chunk.last_mut().unwrap() = 7;
-        store.store(CHUNK_BYTES, &chunk).unwrap();
-        assert_eq!(store.store(2 * CHUNK_BYTES, &chunk), Err(OverBudget));
-        store.store(2 * CHUNK_BYTES, &chunk[chunk.len() - 10..]).unwrap();
-        assert_eq!(store.stored_bytes(), CHUNK_BYTES + 10);
-        let mut back = vec![1; CHUNK_BYTES as usize];
-        assert!(store.load(CHUNK_BYTES, &mut back) && back == chunk);
-        assert!(store.load(0, &mut back) && is_zero(&back));
-        store.damage(CHUNK_BYTES + 5);
-        assert!(!store.load(CHUNK_BYTES, &mut back));
+    fn only_what_has_changed_is_copied() {
+        let mut store = Store::default();
+        let mut prepare = |parts: &[(u64, u64)], digests: &[u64]| {
+            let digests: Vec<_> = digests.iter().map(|&digest| [digest, 0]).collect();
+            let pieces = store.prepare(parts, &digests, ZEROS).unwrap();
+            let copied: Vec<_> = pieces.iter().map(|piece| piece.address).collect();
+            (copied, store.stored_bytes() / CHUNK_BYTES)
+        };
+        let [a, b, next] = [1 << 30, 2 << 30, CHUNK_BYTES];
+        let both = [(a, 3 * next), (b, next)];
+        assert_eq!(prepare(&both, &[1, 0, 2, 3]), (vec![a, a + 2 * next, b], 3));
+        assert_eq!(prepare(&both, &[1, 0, 2, 3]), (vec![], 3), "unchanged");
+        assert_eq!(prepare(&both, &[1, 4, 0, 5]), (vec![a + next, b], 3), "zeros give their room back");
+        assert_eq!(prepare(&[(b, next)], &[5]), (vec![], 1), "freed");
+        assert_eq!(prepare(&both, &[1, 4, 0, 5]), (vec![a, a + next], 3), "new at the same address");
+        assert_eq!(prepare(&[(a, next)], &[1]), (vec![a], 1), "of another size");
+        assert_eq!(prepare(&[], &[]), (vec![], 0));
+        assert!(store.prepare(&both, &[[1, 0]; 3], ZEROS).is_err(), "fewer digests than chunks");
+    }
+
+    #[test]
+    fn rooms_keep_what_was_stored() {
+        let mut store = Store::default();
+        let pieces = store.prepare(&[(0, 2 * CHUNK_BYTES)], &[[1, 1], ZEROS], ZEROS).unwrap();
+        let chunk = vec![7; CHUNK_BYTES as usize];
+        // SAFETY: the store lives, and there is no other thread.
+        unsafe { pieces[0].room.unwrap().store(&chunk) };
+        let chunks: Vec<_> = store.chunks(0).collect();
+        assert_eq!((chunks[0], chunks.len()), ((pieces[0], [1, 1]), 2));
+        assert_eq!(chunks[1], (Piece { address: CHUNK_BYTES, room: None }, ZEROS));
+        let mut back = vec![0; CHUNK_BYTES as usize];
+        // SAFETY: as above.
+        unsafe { pieces[0].room.unwrap().load(&mut back) };
+        assert!(back == chunk);
+        assert_eq!(store.chunks(5).count(), 0, "unknown");
     }
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of a session between moves.
 
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::thread;
 
 use parking_lot::Mutex;
 
+use super::digests::{Kernel, Key};
 use super::parts::Part;
 use super::store::Store;
 
@@ -15,6 +18,21 @@ pub struct Suspension {
     pub is_moving: AtomicBool,
     /// `None` while the session runs. Locked across each move.
     pub suspended: Mutex<Option<Suspended>>,
+    /// The contents of the last suspension, while the session runs.
+    pub kept: Mutex<Option<Store>>,
+    /// The key of the session's digests.
+    pub key: OnceLock<Key>,
+    /// The kernel that computes digests, once it was loaded.
+    pub kernel: Mutex<Option<Kernel>>,
+}
+
+impl Suspension {
+    /// Gives up the contents of the last suspension, if the session runs.
+    pub fn forget(&self) {
+        let kept = self.kept.lock().take();
+        // Unmapping takes long. Without a thread it is done here.
+        let _ = thread::Builder::new().name("suspend-forget".into()).spawn(move || drop(kept));
+    }
 }
 
 /// A suspended session.
@@ -27,4 +45,6 @@ pub struct Suspended {
     pub created: Vec<(u64, Part)>,
     /// Device memory that was given back, in bytes.
     pub moved_bytes: u64,
+    /// The part of the contents that was copied, in bytes: the rest is zeros, or was there already.
+    pub copied_bytes: u64,
 }
