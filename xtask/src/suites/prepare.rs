@@ -13,8 +13,7 @@ use crate::paths::Paths;
 use crate::progress::{Step, output_of};
 
 /// pytest's plugins, in the program so that a bundle needs no sources.
-const PLUGINS: [(&str, &str); 3] = [
-    ("cuda_bindings_suite.py", include_str!("../../../tests/conformance/plugins/cuda_bindings_suite.py")),
+const PLUGINS: [(&str, &str); 2] = [
     ("numba_suite.py", include_str!("../../../tests/conformance/plugins/numba_suite.py")),
     ("pytest.ini", "[pytest]\nconsider_namespace_packages = true\n"),
 ];
