@@ -8,7 +8,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use clap::{ArgAction, CommandFactory};
 use toml::{Table, Value};
+
+use crate::args::Args;
 
 /// Returns the arguments of this process, including those of the configuration file that they refer to.
 pub fn arguments(given: impl IntoIterator<Item = OsString>) -> anyhow::Result<Vec<OsString>> {
@@ -39,9 +42,18 @@ fn file_in(given: &[OsString]) -> Option<PathBuf> {
 /// Returns the options in a file.
 fn options(text: &str) -> anyhow::Result<Vec<OsString>> {
     let table: Table = text.parse()?;
+    let command = Args::command();
+    let is_flag = |name: &str| {
+        let mut known = command.get_arguments();
+        known.any(|known| known.get_long() == Some(name) && matches!(known.get_action(), ArgAction::SetTrue))
+    };
     let mut options = Vec::new();
     for (name, value) in table {
         let value = match value {
+            Value::Boolean(is_set) if is_flag(&name) => {
+                options.extend(is_set.then(|| format!("--{name}").into()));
+                continue;
+            }
             Value::String(text) => text,
             Value::Integer(number) => number.to_string(),
             Value::Boolean(value) => value.to_string(),
@@ -73,8 +85,6 @@ mod tests {
     use std::io::Write;
     use vmm_sys_util::tempfile::TempFile;
 
-    use crate::args::Args;
-
     fn with_file(text: &str, more: &[&str]) -> anyhow::Result<Args> {
         let file = TempFile::new().unwrap();
         file.as_file().write_all(text.as_bytes()).unwrap();
@@ -91,6 +101,13 @@ mod tests {
         assert_eq!(args.socket_path, Some("/run/one.sock".into()));
         assert_eq!((args.memory, args.max_sessions, args.single), (Some(2 << 30), 8, false));
         assert_eq!(args.gpus.as_deref(), Some("0,GPU-1"));
+    }
+
+    #[test]
+    fn flags_are_true_or_false() {
+        let args =
+            with_file("nccl = true\nlose-sessions = false\nsingle = true", &["--nccl"]).unwrap().daemon;
+        assert_eq!((args.nccl, args.lose_sessions, args.single), (true, false, true));
     }
 
     #[test]
