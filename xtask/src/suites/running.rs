@@ -61,8 +61,8 @@ fn one(plan: &Plan<'_>, ready: &Ready, suite: &Suite, way: Way, unit: &Unit) -> 
             environment.insert("PYTHONPATH".to_owned(), text(&plugins));
             environment.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
             let mut arguments: Vec<_> =
-                ["-m", "pytest", "-v", "-p", "no:cacheprovider", "-p"].map(str::to_owned).to_vec();
-            arguments.extend(suite.plugin.clone());
+                ["-m", "pytest", "-v", "-p", "no:cacheprovider"].map(str::to_owned).to_vec();
+            arguments.extend(suite.plugin.iter().flat_map(|plugin| ["-p".to_owned(), plugin.clone()]));
             arguments.extend(["-c".to_owned(), text(&plugins.join("pytest.ini"))]);
             arguments.extend(["--rootdir".to_owned(), text(&plan.prepared.folder)]);
             arguments.extend(file.iter().cloned());
