@@ -43,10 +43,13 @@ impl Control {
         Ok(answer["sessions"].as_array().cloned().unwrap_or_default())
     }
 
-    /// The state of each session of the program with this process id, in the guest's numbers.
+    /// The session of the program with this process id, in the guest's numbers; null without one.
+    pub fn session_of(&self, pid: u32) -> Result<Value> {
+        Ok(self.sessions()?.into_iter().find(|session| session["pid"] == pid).unwrap_or_default())
+    }
+
+    /// Its state; empty without one.
     pub fn state_of(&self, pid: u32) -> Result<String> {
-        let sessions = self.sessions()?;
-        let found = sessions.iter().find(|session| session["pid"] == pid);
-        Ok(found.and_then(|session| session["state"].as_str()).unwrap_or_default().to_owned())
+        Ok(self.session_of(pid)?["state"].as_str().unwrap_or_default().to_owned())
     }
 }

@@ -17,7 +17,7 @@ use vhost_cuda_tests::suite::{Kit, Suite};
 
 use crate::{LIMIT, LOSS, SETTLE, daemon, expect_good, route, start};
 
-/// A pause in which a program that does not wait would have ended.
+/// A pause in which a session that is not held would have come back.
 const MOMENT: Duration = Duration::from_millis(500);
 /// Suspensions of a program that works.
 const SUSPENSIONS: u64 = 100;
@@ -38,14 +38,17 @@ pub fn collect(suite: &mut Suite) {
 }
 
 /// A daemon with a control socket.
-struct Controlled {
-    route: Route,
-    control: Control,
+pub struct Controlled {
+    /// The way to it.
+    pub route: Route,
+    /// Its control socket.
+    pub control: Control,
     folder: TempDir,
 }
 
 impl Controlled {
-    fn start(kit: &Kit, more: &[&str], memory: Option<&str>) -> Result<Self> {
+    /// Starts one with `more` options, and with the emulator's `memory`.
+    pub fn start(kit: &Kit, more: &[&str], memory: Option<&str>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let control = Control::at(&folder.path().join("control"));
         let more = more.iter().copied().map(str::to_owned);
@@ -68,6 +71,13 @@ impl Controlled {
         let answer = self.control.ask(line)?;
         ensure!(answer["ok"] == true, "{line}: {answer}");
         Ok(answer)
+    }
+
+    /// Waits until the daemon says of the program's session what `is_there` looks for.
+    fn wait_until(&mut self, what: &str, program: &Running, is_there: impl Fn(&Value) -> bool) -> Result<()> {
+        let (control, pid) = (&self.control, program.pid());
+        daemon(&mut self.route)?
+            .wait_until(what, SETTLE, |_| control.session_of(pid).is_ok_and(|session| is_there(&session)))
     }
 
     fn expect_state(&self, program: &Running, state: &str) -> Result<()> {
@@ -106,6 +116,7 @@ fn suspended_by_the_operator(kit: &Kit) -> Result<()> {
 
     // Its next call waits until the operator lets it go on.
     program.signal(libc::SIGTERM);
+    controlled.wait_until("a call waits", &program, |session| session["wanted"] == true)?;
     thread::sleep(MOMENT);
     controlled.expect_state(&program, "held")?;
     ctl(&["resume", "--connection", "1"])?.expect_exit(0)?;
@@ -161,7 +172,7 @@ fn suspended_while_it_works(kit: &Kit) -> Result<()> {
     }
     let sessions = controlled.control.sessions()?;
     let session = sessions.first().context("the session has ended")?;
-    // A suspension that finds the session suspended already is none.
+    // A request for a session that is suspended already is not counted.
     ensure!(session["suspensions"].as_u64() >= Some(SUSPENSIONS / 4), "{session}");
     ensure!(session["failures"] == 0, "{session}");
     finish(program)
@@ -198,10 +209,10 @@ fn suspended_workers_are_killed(kit: &Kit) -> Result<()> {
 fn suspended_to_make_room(kit: &Kit) -> Result<()> {
     // With the emulator each process has a card of its own: the greedy one finds no room whatever is suspended for it.
     let arguments = ["--single=false", "--suspend-after", "0.3"];
-    let controlled = Controlled::start(kit, &arguments, Some("96M"))?;
+    let mut controlled = Controlled::start(kit, &arguments, Some("96M"))?;
     let idle = controlled.program(kit, &["48", "idle"])?;
     let busy = controlled.program(kit, &["8", "work"])?;
-    thread::sleep(MOMENT);
+    controlled.wait_until("it is idle", &idle, |session| session["idle_ms"].as_u64() >= Some(300))?;
     let greedy = controlled.program(kit, &["56", "greedy"])?;
     greedy.wait_for_stdout("more: 2", LIMIT)?;
     controlled.expect_state(&idle, "suspended")?;

@@ -7,14 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tempfile::TempDir;
 use vhost_cuda_tests::cases::case;
-use vhost_cuda_tests::control::Control;
-use vhost_cuda_tests::daemon::DaemonOptions;
-use vhost_cuda_tests::stack::Route;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
-use crate::{LIMIT, SETTLE, daemon, finish_case, route};
+use crate::control::Controlled;
+use crate::{LIMIT, finish_case};
 
 /// Programs of the table, with what each one has: threads and streams, events, graphs, a library, textures, pinned memory,
 /// memory of `cuMemCreate`, and memory that processes share.
@@ -45,21 +42,12 @@ pub fn collect(suite: &mut Suite) {
     suite.test("suspended::a_budget_is_kept", a_budget_is_kept);
 }
 
-/// A daemon with a control socket.
-fn controlled(kit: &Kit, more: &[&str]) -> Result<(Route, Control, TempDir)> {
-    let folder = tempfile::tempdir()?;
-    let control = Control::at(&folder.path().join("control"));
-    let arguments = control.options().into_iter().chain(more.iter().map(|text| (*text).to_owned())).collect();
-    let mut route = route(kit, &DaemonOptions { arguments, ..Default::default() })?;
-    daemon(&mut route)?.wait_until("control is served", SETTLE, |_| control.sessions().is_ok())?;
-    Ok((route, control, folder))
-}
-
 fn prints_the_same(kit: &Kit, program: &str) -> Result<()> {
-    let (route, control, _folder) = controlled(kit, &[])?;
+    let controlled = Controlled::start(kit, &[], None)?;
+    let Controlled { route, control, .. } = &controlled;
     let case = case(program);
     // Compiled before, so that suspensions begin with the program.
-    let expected = finish_case(kit, &route, case)?;
+    let expected = finish_case(kit, route, case)?;
     let (is_over, suspensions) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -79,7 +67,7 @@ fn prints_the_same(kit: &Kit, program: &str) -> Result<()> {
             if round > 0 && suspensions.load(Ordering::Relaxed) >= ENOUGH {
                 return Ok(());
             }
-            let outcome = finish_case(kit, &route, case)?;
+            let outcome = finish_case(kit, route, case)?;
             outcome.expect_exit(case.exit)?;
             ensure!(
                 outcome.stdout == expected.stdout,
@@ -97,8 +85,9 @@ fn prints_the_same(kit: &Kit, program: &str) -> Result<()> {
 
 /// A kernel that does not end before the time limit leaves the session as it is.
 fn work_that_does_not_end_goes_on(kit: &Kit) -> Result<()> {
-    let (route, control, _folder) = controlled(kit, &["--time-limit", "20"])?;
-    let running = crate::start(kit, &route, "long_work", &["endless"])?;
+    let controlled = Controlled::start(kit, &["--time-limit", "20"], None)?;
+    let Controlled { route, control, .. } = &controlled;
+    let running = crate::start(kit, route, "long_work", &["endless"])?;
     running.wait_for_stdout("started", LIMIT)?;
     let answer = control.ask(r#"{"do":"suspend","all":true,"timeout_ms":300}"#)?;
     ensure!(answer["ok"] == false && control.state_of(running.pid())? == "running", "{answer}");
@@ -107,8 +96,9 @@ fn work_that_does_not_end_goes_on(kit: &Kit) -> Result<()> {
 
 /// A suspension that would take more host memory than allowed leaves the session as it is.
 fn a_budget_is_kept(kit: &Kit) -> Result<()> {
-    let (route, control, _folder) = controlled(kit, &["--suspend-memory", "1M"])?;
-    let running = crate::start(kit, &route, "copy_until_error", &[])?;
+    let controlled = Controlled::start(kit, &["--suspend-memory", "1M"], None)?;
+    let Controlled { route, control, .. } = &controlled;
+    let running = crate::start(kit, route, "copy_until_error", &[])?;
     running.wait_for_stdout("copying", LIMIT)?;
     for _ in 0..5 {
         let answer = control.ask(r#"{"do":"suspend","all":true,"timeout_ms":5000}"#)?;
