@@ -485,7 +485,7 @@ int main() {
     test_pipeline();
 
     const auto replace16 = [](uint16_t, uint16_t value) { return value; };
-    // What is stored does not start in front of the tensor.
+    // Stores have no negative coordinates.
     const auto behind = [](Tensor t) {
         for (int &at : t.start.at) {
             at = at < 0 ? 0 : at;

@@ -192,7 +192,7 @@ fn boxes_are_loaded_and_zero_outside() {
 #[test]
 fn boxes_are_stored_and_nothing_outside() {
     for (tiles, mut start) in tensors() {
-        // What is stored does not start in front of the tensor.
+        // Stores have no negative coordinates.
         start.iter_mut().for_each(|coordinate| *coordinate = (*coordinate).max(0));
         let (tensor, mut words) = numbered();
         store(tiles.encode(tensor), &start, false, ".tile");

@@ -111,14 +111,14 @@ pub struct Function {
     pub name: String,
     /// The number on the wire, which never changes.
     pub number: u32,
-    /// What a call does to the session's state. All rows of a library state it; rows of tests need not.
+    /// The effect of a call on the session's state. All rows of libraries state it. Rows in tests may leave it out.
     pub effect: Option<Effect>,
     /// The implementation.
     pub body: Body,
 }
 
-/// What a call does to the session's state, which a session that is put aside or moved must find again. A call that does
-/// several things has the first of them.
+/// The effect of a call on the session's state. A session that is saved and restored must have the same state again. For a call
+/// with several effects, the first one in this list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Makes an object.
@@ -138,7 +138,7 @@ pub enum Effect {
 pub enum Getter {
     /// The function of this name.
     Function(String),
-    /// There is none, for this reason.
+    /// No function returns the setting. The text says why.
     None(String),
 }
 

@@ -7,8 +7,8 @@
 //! on them, and no default would be right for every call: `cargo xtask generate` refuses a row without one of them. Further
 //! words may follow whose absence is safe: the call needs a current context, and is waited for.
 
-/// What a call does to the session's state, which a session that is put aside or moved must find again. Work that is queued
-/// is not state: all of it is done before a session is put aside.
+/// The effect of a call on the session's state. A session that is saved and restored must have the same state again. Queued work
+/// is not state, because all of it is done before a session is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Makes an object, memory or a mapping, a further hold on one, or a name for a part of one.
@@ -30,7 +30,7 @@ pub enum State {
 pub enum Getter {
     /// The call of this name.
     Call(&'static str),
-    /// There is none, for this reason.
+    /// No call returns the setting. The text says why.
     None(&'static str),
 }
 
