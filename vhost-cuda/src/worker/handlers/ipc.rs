@@ -10,14 +10,14 @@ use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
 use crate::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, Token};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CUmemGenericAllocationHandle, CuResult, CudaError, HANDLE_TYPE_FILE, RawIpcHandle};
+use crate::worker::gpu::{
+    CUmemGenericAllocationHandle, CuResult, CudaError, HANDLE_TYPE_FILE, LOCATION_DEVICE, RawIpcHandle,
+};
 use crate::worker::memory::placed::opened::Placement;
 use crate::worker::pools;
 use crate::worker::quota;
 use crate::worker::words::{EMULATED, EMULATED_DESCRIPTOR, handle_with};
 
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
-const LOCATION_DEVICE: u32 = 1;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
 

@@ -9,17 +9,14 @@ use super::array_maps::{ArrayMaps, ArrayName, Changes, Part};
 use super::externals::{Externals, Unused};
 use crate::exchange::Token;
 use crate::worker::gpu::{
-    CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError, RawAccess, RawAllocation,
-    RawLocation,
+    ACCESS_READ_WRITE, CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError, LOCATION_DEVICE,
+    RawAccess, RawAllocation, RawLocation,
 };
 use crate::worker::home::Home;
 use crate::worker::suspend::parts;
 
 /// The maximum number of reservations, of allocations and of mappings per session.
 const MAX_ENTRIES: usize = 1 << 16;
-/// `CU_MEM_LOCATION_TYPE_DEVICE` and `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
-const LOCATION_DEVICE: u32 = 1;
-const READ_WRITE: u32 = 3;
 
 /// An allocation of `cuMemCreate`. It lives while it is held or mapped.
 #[derive(Clone, Copy, Debug)]
@@ -190,7 +187,8 @@ impl Reservations {
         {
             return None;
         }
-        let full = |access: &RawAccess| access.location == properties.location && access.flags == READ_WRITE;
+        let full =
+            |access: &RawAccess| access.location == properties.location && access.flags == ACCESS_READ_WRITE;
         let is_whole =
             |mapping: &Mapping| mapping.bytes == allocation.bytes && mapping.access.iter().any(full);
         let whole = of.iter().position(|(_, mapping)| is_whole(mapping))?;

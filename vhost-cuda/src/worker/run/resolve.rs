@@ -10,19 +10,16 @@ use virtio_cuda_protocol::cuda::{
 
 use super::call::CallContext;
 use crate::worker::gpu::{
-    AttributeValue, CUarray, CUcontext, CUdevResourceDesc, CUevent, CUfunction, CUgraph, CUgraphExec,
-    CUgraphNode, CUkernel, CUlibrary, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfref,
-    CUtexref, CuResult, CudaError, HANDLE_TYPE_FILE, Mut, RawAffinity, RawAllocation, RawDevResource,
-    RawLocation, RawRequirements, RawSparse, RawTensorMap, Ref, SurfaceObject, TextureObject,
+    ALLOCATION_PINNED, AttributeValue, CUarray, CUcontext, CUdevResourceDesc, CUevent, CUfunction, CUgraph,
+    CUgraphExec, CUgraphNode, CUkernel, CUlibrary, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream,
+    CUsurfref, CUtexref, CuResult, CudaError, HANDLE_TYPE_FILE, LOCATION_DEVICE, Mut, RawAffinity,
+    RawAllocation, RawDevResource, RawLocation, RawRequirements, RawSparse, RawTensorMap, Ref, SurfaceObject,
+    TextureObject,
 };
 use crate::worker::objects::{Kind, Objects, Table};
 
 /// The maximum of CUDA's own stream values: 0 is the current default stream, 1 the legacy one, 2 the thread's.
 const LAST_DEFAULT_STREAM: u64 = 2;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
-const LOCATION_DEVICE: u32 = 1;
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
-pub const TYPE_PINNED: u32 = 1;
 
 /// Turns a value of the wire into the driver's argument, which may borrow the call's bulk input (`'c`).
 pub trait Resolve<'c, Host>: Sized {
@@ -207,7 +204,7 @@ impl Resolve<'_, Mut<RawLocation>> for Location {
 impl Resolve<'_, Ref<RawAllocation>> for AllocationProperties {
     /// `CUDA_ERROR_NOT_SUPPORTED` for handle types other than none and file descriptors.
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<Ref<RawAllocation>> {
-        if self.kind != TYPE_PINNED {
+        if self.kind != ALLOCATION_PINNED {
             return Err(CudaError::INVALID_VALUE);
         }
         if self.handle_types & !HANDLE_TYPE_FILE != 0 {

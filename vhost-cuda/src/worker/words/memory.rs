@@ -5,12 +5,9 @@ use virtio_cuda_protocol::cuda::{DevicePtr, Location, PoolProperties};
 
 use super::ready;
 use crate::worker::call::CallContext;
-use crate::worker::gpu::HANDLE_TYPE_FILE;
+use crate::worker::gpu::{ACCESS_READ_WRITE, ALLOCATION_PINNED, HANDLE_TYPE_FILE};
 use crate::worker::gpu::{Checked, CuResult, CudaError, One, Opaque, RawAccess, RawPool, Ref};
-use crate::worker::resolve::{Resolve, TYPE_PINNED};
-
-/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`, the maximum.
-const MAX_ACCESS: u32 = 3;
+use crate::worker::resolve::Resolve;
 
 /// The access of a location.
 pub struct Access(Location, u32);
@@ -24,7 +21,7 @@ pub fn granted(location: Location, flags: u32) -> Access {
 
 impl Resolve<'_, RawAccess> for Access {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<RawAccess> {
-        if self.1 > MAX_ACCESS {
+        if self.1 > ACCESS_READ_WRITE {
             return Err(CudaError::INVALID_VALUE);
         }
         Ok(RawAccess { location: cx.resolve(self.0)?, flags: self.1 })
@@ -82,7 +79,7 @@ pub fn shareable(properties: PoolProperties) -> Pool {
 impl Resolve<'_, Ref<RawPool>> for Pool {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<Ref<RawPool>> {
         let location = cx.resolve(self.0.location)?;
-        if self.0.kind != TYPE_PINNED {
+        if self.0.kind != ALLOCATION_PINNED {
             return Err(CudaError::INVALID_VALUE);
         }
         Ok(Ref(RawPool::of_wire(&self.0, location, self.1)))

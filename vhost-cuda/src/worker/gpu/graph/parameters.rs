@@ -13,15 +13,12 @@ use super::super::raw::{
     RawBatch, RawConditional, RawCopyNode, RawHost, RawLocation, RawMemAlloc, RawMemset, RawMemsetNode,
     RawNodeParameters, RawPool,
 };
+use super::super::{ALLOCATION_PINNED, LOCATION_DEVICE};
 use super::super::{CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraph, CUkernel};
 use super::UserFunction;
 use super::capture::raw_operations;
 use super::copy::raw_copy;
 use super::kernel::with_raw_kernel;
-
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`, `CU_MEM_LOCATION_TYPE_DEVICE`, `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
-const ALLOCATION_PINNED: c_uint = 1;
-const LOCATION_DEVICE: c_uint = 1;
 
 /// A node's parameters, checked and resolved.
 #[derive(Debug)]

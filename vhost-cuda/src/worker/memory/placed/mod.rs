@@ -21,8 +21,9 @@ use self::opened::Opened;
 use self::slab::Slab;
 use super::quota::{self, BLOCK};
 use crate::worker::gpu::{
-    CUcontext, CUevent, CUstream, CuResult, CudaError, Driver, EVENT_DISABLE_TIMING, HANDLE_TYPE_FILE,
-    RawAccess, RawAllocation, RawLocation, while_current, with_capture_relaxed,
+    ACCESS_READ_WRITE, ALLOCATION_PINNED, CUcontext, CUevent, CUstream, CuResult, CudaError, Driver,
+    EVENT_DISABLE_TIMING, HANDLE_TYPE_FILE, LOCATION_DEVICE, RawAccess, RawAllocation, RawLocation,
+    while_current, with_capture_relaxed,
 };
 use crate::worker::home::Home;
 use crate::worker::suspend::parts::{Mapping, Memory, Part};
@@ -32,10 +33,6 @@ use crate::worker::suspend::parts::{Mapping, Memory, Part};
 const NEEDED: [i32; 2] = [102, 103];
 /// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`.
 const GPU_DIRECT_RDMA: i32 = 110;
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`, `CU_MEM_LOCATION_TYPE_DEVICE`, `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
-const PINNED: u32 = 1;
-const LOCATION_DEVICE: u32 = 1;
-const READ_WRITE: u32 = 3;
 /// The maximum number of regions of a session. Limits the driver's tables; later allocations are the driver's own.
 const MAX_REGIONS: usize = 1 << 15;
 /// The maximum number of regions where each takes a descriptor and a mapping of this process, as with the emulator.
@@ -302,9 +299,9 @@ impl State {
 }
 
 /// Returns the properties of placed memory: as `cuMemAlloc` makes it, and such that another process can get it.
-pub fn properties(device: i32) -> RawAllocation {
+fn properties(device: i32) -> RawAllocation {
     RawAllocation {
-        kind: PINNED,
+        kind: ALLOCATION_PINNED,
         handle_types: HANDLE_TYPE_FILE,
         location: RawLocation { kind: LOCATION_DEVICE, id: device },
         win32_metadata: 0,
@@ -316,8 +313,8 @@ pub fn properties(device: i32) -> RawAllocation {
 }
 
 /// Returns the access of the memory's own device.
-pub fn own_access(device: i32) -> Vec<RawAccess> {
-    vec![RawAccess { location: RawLocation { kind: LOCATION_DEVICE, id: device }, flags: READ_WRITE }]
+fn own_access(device: i32) -> Vec<RawAccess> {
+    vec![RawAccess { location: RawLocation { kind: LOCATION_DEVICE, id: device }, flags: ACCESS_READ_WRITE }]
 }
 
 /// Makes physical memory at reserved addresses.
