@@ -29,11 +29,13 @@ pub fn collect(suite: &mut Suite) {
     suite.test("suspended_again", suspended_again);
     suite.test("suspended_while_it_works", suspended_while_it_works);
     suite.test("suspended_workers_are_killed", suspended_workers_are_killed);
-    let idle = "suspended_to_make_room";
+    let for_others = ["suspended_to_make_room", "suspended_in_part"];
     if is_emulated() {
-        suite.test(idle, suspended_to_make_room);
+        suite.test(for_others[0], suspended_to_make_room);
+        suite.test(for_others[1], suspended_in_part);
     } else {
-        suite.skip(idle, "the size of the card's memory is chosen with the emulator only");
+        let why = "the size of the card's memory is chosen with the emulator only";
+        for_others.iter().for_each(|name| suite.skip(*name, why));
     }
 }
 
@@ -220,5 +222,27 @@ fn suspended_to_make_room(kit: &Kit) -> Result<()> {
     for program in [idle, busy, greedy] {
         finish(program)?;
     }
+    Ok(())
+}
+
+/// With host memory for a half of its contents, a session makes as much room as it can, and has all of them when it goes on.
+fn suspended_in_part(kit: &Kit) -> Result<()> {
+    let arguments = ["--single=false", "--suspend-after", "0.3", "--suspend-memory", "25M"];
+    let mut controlled = Controlled::start(kit, &arguments, Some("96M"))?;
+    let idle = controlled.program(kit, &["48", "idle"])?;
+    controlled.wait_until("it is idle", &idle, |session| session["idle_ms"].as_u64() >= Some(300))?;
+    let greedy = controlled.program(kit, &["56", "greedy"])?;
+    greedy.wait_for_stdout("more: 2", LIMIT)?;
+    let session = controlled.control.session_of(idle.pid())?;
+    let suspended = session["suspended_bytes"].as_u64().unwrap_or_default();
+    ensure!(session["state"] == "suspended" && (16 << 20..48 << 20).contains(&suspended), "{session}");
+    ensure!(session["on_card_bytes"].as_u64() >= Some((48 << 20) - suspended), "{session}");
+    let answer = controlled.control.ask(r#"{"do":"suspend","all":true}"#)?;
+    ensure!(answer["ok"] == false && answer.to_string().contains("host memory"), "{answer}");
+    for program in [idle, greedy] {
+        finish(program)?;
+    }
+    let answer = controlled.ask(r#"{"do":"status"}"#)?;
+    ensure!(answer["host_memory_used"].as_u64() <= Some(25 << 20), "{answer}");
     Ok(())
 }
